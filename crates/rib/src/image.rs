@@ -1,0 +1,434 @@
+//! The compiled form that engines read: layout and typed access.
+//!
+//! Every structure here is also described in `crates/xdp/bpf/image.h`; a test of the `xdp` crate
+//! compiles that header and holds its sizes and offsets against these.
+//!
+//! Writers publish with single 8-byte stores (release); readers need no lock. Numbers are in host
+//! byte order (little endian), MAC addresses in the order of the wire.
+
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use raddle_fib::Region;
+
+/// First word of the configuration: "raddleI1".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI1");
+/// Links are found by interface index below this.
+pub const MAX_LINKS: usize = 16384;
+/// Tables (views) of one family.
+pub const MAX_TABLES: usize = 1024;
+/// Bits in the filter of our own IPv4 addresses.
+pub const OWN_BITS: usize = 65536;
+/// Counters that reasons take; link counters follow.
+pub const REASON_COUNTERS: usize = crate::Reason::SLOTS;
+/// Counters that links take (received, by the link's `slot`); adjacency counters follow.
+pub const LINK_COUNTERS: usize = 1024;
+/// Index of the first adjacency counter.
+pub const ADJACENCY_COUNTERS: usize = REASON_COUNTERS + LINK_COUNTERS;
+
+/// Everything that holds for all packets. One in the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Config {
+    /// [`MAGIC`] once the image is complete.
+    pub magic: u64,
+    /// [`config_flags`].
+    pub flags: u32,
+    /// `fib_multipath_hash_seed`.
+    pub seed: u32,
+    /// IPv4 hash policy 0..=3.
+    pub policy4: u8,
+    /// IPv6 hash policy 0..=3.
+    pub policy6: u8,
+    /// Zero.
+    pub pad: [u8; 6],
+    /// `CLOCK_MONOTONIC` nanoseconds after which the image is too old to be used; 0 for never.
+    pub deadline: u64,
+    /// SipHash state (v0..v3) keyed with the seed, before any message word.
+    pub sip_key: [u64; 4],
+    /// SipHash state after the first three message words of a flow key with flow label 0, by
+    /// protocol number: what is left to absorb are ports and addresses.
+    pub sip_mid: [[u64; 4]; 256],
+}
+
+/// Flags of [`Config`].
+pub mod config_flags {
+    /// Hand everything to the kernel.
+    pub const HOLD: u32 = 1;
+    /// The seed is known (not 0), so multipath choices can be made.
+    pub const SEED_KNOWN: u32 = 2;
+}
+
+/// A network device, found by interface index. 64 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct LinkEntry {
+    /// [`link_flags`]; 0 when the link is not enabled.
+    pub flags: u32,
+    /// Counter slot, below [`LINK_COUNTERS`].
+    pub slot: u32,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Zero.
+    pub pad: u16,
+    /// MTU in bytes, without the Ethernet header.
+    pub mtu: u32,
+    /// Table in which packets from this link look up IPv4 destinations.
+    pub table4: u32,
+    /// The same for IPv6.
+    pub table6: u32,
+    /// Zero.
+    pub rest: [u32; 9],
+}
+
+/// Flags of [`LinkEntry`].
+pub mod link_flags {
+    /// Packets that come in here are ours to forward.
+    pub const ENABLED: u32 = 1;
+    /// IPv4 forwarding is on.
+    pub const FORWARD4: u32 = 2;
+    /// IPv6 forwarding is on.
+    pub const FORWARD6: u32 = 4;
+    /// Reverse-path filtering is on: IPv4 goes to the kernel.
+    pub const RP_FILTER: u32 = 8;
+    /// IPv4 from here goes to the kernel because of routing rules.
+    pub const RULES4: u32 = 16;
+    /// IPv6 from here goes to the kernel because of routing rules.
+    pub const RULES6: u32 = 32;
+    /// `accept_local`: our own addresses may be sources.
+    pub const ACCEPT_LOCAL: u32 = 64;
+}
+
+/// A nexthop resolved to bytes. 64 bytes, one cache line.
+///
+/// The first word is written last and cleared first: while `state` is not [`ADJ_FORWARD`] the rest
+/// is not read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Adjacency {
+    /// Out-link.
+    pub index: u32,
+    /// [`ADJ_KERNEL`] or [`ADJ_FORWARD`].
+    pub state: u8,
+    /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
+    pub reason: u8,
+    /// Zero.
+    pub pad: u16,
+    /// Neighbour's MAC address.
+    pub dst_mac: [u8; 6],
+    /// Out-link's MAC address.
+    pub src_mac: [u8; 6],
+    /// Largest IP packet that may go out, in bytes.
+    pub mtu: u32,
+    /// Zero.
+    pub rest: [u32; 10],
+}
+
+/// Adjacency state: to the kernel.
+pub const ADJ_KERNEL: u8 = 0;
+/// Adjacency state: forward.
+pub const ADJ_FORWARD: u8 = 1;
+
+const _: () = assert!(size_of::<Config>() == 64 + 256 * 32);
+const _: () = assert!(offset_of!(Config, sip_key) == 32 && offset_of!(Config, sip_mid) == 64);
+const _: () = assert!(size_of::<LinkEntry>() == 64 && offset_of!(LinkEntry, table4) == 20);
+const _: () = assert!(size_of::<Adjacency>() == 64 && offset_of!(Adjacency, dst_mac) == 8);
+const _: () = assert!(offset_of!(Adjacency, mtu) == 20);
+
+/// What a route points to, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// To the kernel, or dropped where the reason is [`crate::Reason::Blackhole`].
+    Kernel(crate::Reason),
+    /// One adjacency.
+    Single(u32),
+    /// Hash-threshold over members `first .. first + count`, ordered by upper bound; the last
+    /// bound is `0x7fff_ffff`.
+    Threshold {
+        /// Index of the first member.
+        first: u32,
+        /// Number of members, at least 2.
+        count: u16,
+    },
+}
+
+/// Group kinds in the low byte of a group word.
+pub mod group_kind {
+    /// [`super::Group::Kernel`]; the reason is in the second byte.
+    pub const KERNEL: u8 = 0;
+    /// [`super::Group::Single`]; the adjacency is in the upper half.
+    pub const SINGLE: u8 = 1;
+    /// [`super::Group::Threshold`]; count in bits 16..32, first member in the upper half.
+    pub const THRESHOLD: u8 = 2;
+}
+
+impl Group {
+    /// The word in the image.
+    pub fn to_word(self) -> u64 {
+        match self {
+            Group::Kernel(reason) => u64::from(group_kind::KERNEL) | u64::from(reason as u8) << 8,
+            Group::Single(adj) => u64::from(group_kind::SINGLE) | u64::from(adj) << 32,
+            Group::Threshold { first, count } => {
+                u64::from(group_kind::THRESHOLD) | u64::from(count) << 16 | u64::from(first) << 32
+            }
+        }
+    }
+
+    /// Reads a word of the image; a word that no writer makes is answered with the kernel.
+    #[inline]
+    pub fn from_word(word: u64) -> Group {
+        let upper = (word >> 32) as u32;
+        match word as u8 {
+            group_kind::SINGLE => Group::Single(upper),
+            group_kind::THRESHOLD => Group::Threshold {
+                first: upper,
+                count: (word >> 16) as u16,
+            },
+            _ => {
+                let reason = crate::Reason::from_number((word >> 8) as u8);
+                Group::Kernel(reason.unwrap_or(crate::Reason::NoRoute))
+            }
+        }
+    }
+}
+
+/// One member of a group: upper bound in the low half, adjacency in the upper half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Largest 31-bit hash that chooses this member.
+    pub upper: u32,
+    /// Its adjacency.
+    pub adjacency: u32,
+}
+
+impl Member {
+    /// The word in the image.
+    pub fn to_word(self) -> u64 {
+        u64::from(self.upper) | u64::from(self.adjacency) << 32
+    }
+
+    /// Reads a word of the image.
+    #[inline]
+    pub fn from_word(word: u64) -> Member {
+        Member {
+            upper: word as u32,
+            adjacency: (word >> 32) as u32,
+        }
+    }
+}
+
+/// How much the image can hold. Fixed when it is made: the memory may be BPF arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// 8-byte nodes of the IPv4 tables.
+    pub nodes4: usize,
+    /// 16-bit leaves of the IPv4 tables.
+    pub leaves4: usize,
+    /// 8-byte words of the IPv6 tables.
+    pub words6: usize,
+    /// Groups.
+    pub groups: usize,
+    /// Group members.
+    pub members: usize,
+    /// Adjacencies.
+    pub adjacencies: usize,
+}
+
+impl Default for Capacity {
+    /// Enough for a full table of both families with room to rebuild it, about 64 MiB.
+    fn default() -> Self {
+        Capacity {
+            nodes4: 3 << 19,
+            leaves4: 4 << 20,
+            words6: 3 << 20,
+            groups: 1 << 17,
+            members: 1 << 18,
+            adjacencies: 1 << 14,
+        }
+    }
+}
+
+/// The memory of one image.
+#[derive(Debug)]
+pub struct Memory {
+    /// One [`Config`].
+    pub config: Region,
+    /// [`MAX_LINKS`] times [`LinkEntry`].
+    pub links: Region,
+    /// Filter of our own IPv4 addresses: [`OWN_BITS`] bits, see [`own_bit`].
+    pub own4: Region,
+    /// Roots of the IPv4 tables, one word each ([`MAX_TABLES`]).
+    pub roots4: Region,
+    /// Nodes of the IPv4 tables.
+    pub nodes4: Region,
+    /// Leaves of the IPv4 tables, four to a word.
+    pub leaves4: Region,
+    /// Roots of the IPv6 tables, one word each ([`MAX_TABLES`]).
+    pub roots6: Region,
+    /// Everything else of the IPv6 tables.
+    pub words6: Region,
+    /// [`Group`] words.
+    pub groups: Region,
+    /// [`Member`] words.
+    pub members: Region,
+    /// [`Adjacency`] entries.
+    pub adjacencies: Region,
+}
+
+impl Memory {
+    /// Memory on this process's heap.
+    pub fn heap(capacity: &Capacity) -> Memory {
+        Memory {
+            config: Region::heap(size_of::<Config>()),
+            links: Region::heap(MAX_LINKS * size_of::<LinkEntry>()),
+            own4: Region::heap(OWN_BITS / 8),
+            roots4: Region::heap(MAX_TABLES * 8),
+            nodes4: Region::heap(capacity.nodes4 * 8),
+            leaves4: Region::heap(capacity.leaves4 * 2),
+            roots6: Region::heap(MAX_TABLES * 8),
+            words6: Region::heap(capacity.words6 * 8),
+            groups: Region::heap(capacity.groups * 8),
+            members: Region::heap(capacity.members * 8),
+            adjacencies: Region::heap(capacity.adjacencies * size_of::<Adjacency>()),
+        }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> Config {
+        load(&self.config, 0)
+    }
+
+    /// The link with this interface index; all zero when there is none.
+    #[inline]
+    pub fn link(&self, index: u32) -> LinkEntry {
+        match usize::try_from(index) {
+            Ok(i) if i < MAX_LINKS => load(&self.links, i),
+            _ => LinkEntry::default(),
+        }
+    }
+
+    /// The group with this number.
+    #[inline]
+    pub fn group(&self, number: u32) -> Group {
+        match self.groups.words().get(number as usize) {
+            Some(word) => Group::from_word(word.load(Ordering::Acquire)),
+            None => Group::Kernel(crate::Reason::NoRoute),
+        }
+    }
+
+    /// The member at this place.
+    #[inline]
+    pub fn member(&self, place: u32) -> Member {
+        match self.members.words().get(place as usize) {
+            Some(word) => Member::from_word(word.load(Ordering::Acquire)),
+            None => Member {
+                upper: 0x7fff_ffff,
+                adjacency: u32::MAX,
+            },
+        }
+    }
+
+    /// The adjacency with this number.
+    #[inline]
+    pub fn adjacency(&self, number: u32) -> Adjacency {
+        if (number as usize) < self.adjacencies.len() / size_of::<Adjacency>() {
+            load(&self.adjacencies, number as usize)
+        } else {
+            Adjacency {
+                reason: crate::Reason::Unresolved as u8,
+                ..Adjacency::default()
+            }
+        }
+    }
+
+    /// Whether `address` (host order) may be one of our own; a yes can be wrong, a no cannot.
+    #[inline]
+    pub fn maybe_own(&self, address: u32) -> bool {
+        let bit = own_bit(address);
+        self.own4.words()[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
+    }
+}
+
+/// The bit that stands for an IPv4 address (host order) in the filter of our own addresses.
+#[inline]
+pub fn own_bit(address: u32) -> usize {
+    (address.wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
+/// Plain data that the image holds as a run of words.
+///
+/// # Safety
+/// The type must be `repr(C)` without padding, a multiple of 8 bytes long, and valid for any bits.
+pub(crate) unsafe trait Record: Copy {}
+// SAFETY: repr(C), every byte named, integers only.
+unsafe impl Record for Config {}
+// SAFETY: as above.
+unsafe impl Record for LinkEntry {}
+// SAFETY: as above.
+unsafe impl Record for Adjacency {}
+
+#[inline]
+fn load<T: Record>(region: &Region, i: usize) -> T {
+    let words = size_of::<T>() / 8;
+    let mut out = std::mem::MaybeUninit::<T>::uninit();
+    let to: *mut u64 = out.as_mut_ptr().cast();
+    for (w, word) in region.words()[i * words..(i + 1) * words]
+        .iter()
+        .enumerate()
+    {
+        // SAFETY: `w` stays below size_of::<T>() / 8, so the store is inside `out`; a record may
+        // be aligned to 4 only, hence the unaligned store.
+        unsafe { to.add(w).write_unaligned(word.load(Ordering::Acquire)) };
+    }
+    // SAFETY: all bytes are written, and a Record is valid for any bits.
+    unsafe { out.assume_init() }
+}
+
+/// Writes a record, its first word last: whoever sees the first word sees the rest.
+pub(crate) fn store<T: Record>(region: &Region, i: usize, record: &T) {
+    let words = size_of::<T>() / 8;
+    let from: *const u64 = std::ptr::from_ref(record).cast();
+    let cells: &[AtomicU64] = &region.words()[i * words..(i + 1) * words];
+    for (w, cell) in cells.iter().enumerate().rev() {
+        // SAFETY: `w` stays below size_of::<T>() / 8, so the load is inside `record`.
+        cell.store(unsafe { from.add(w).read_unaligned() }, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reason;
+
+    #[test]
+    fn groups_survive_their_word() {
+        for group in [
+            Group::Kernel(Reason::Unresolved),
+            Group::Single(7),
+            Group::Threshold {
+                first: 0x1234_5678,
+                count: 0xfffe,
+            },
+        ] {
+            assert_eq!(Group::from_word(group.to_word()), group);
+        }
+        assert_eq!(Group::from_word(0), Group::Kernel(Reason::None));
+    }
+
+    #[test]
+    fn records_survive_memory() {
+        let memory = Memory::heap(&Capacity {
+            adjacencies: 4,
+            ..Capacity::default()
+        });
+        let adj = Adjacency {
+            index: 9,
+            state: ADJ_FORWARD,
+            mtu: 1500,
+            ..Adjacency::default()
+        };
+        store(&memory.adjacencies, 3, &adj);
+        assert_eq!(memory.adjacency(3), adj);
+        assert_eq!(memory.adjacency(4).state, ADJ_KERNEL);
+    }
+}

@@ -1,0 +1,220 @@
+//! Why a packet was not forwarded by an engine.
+
+/// Why an engine handed a packet to the kernel, or dropped it.
+///
+/// The number is the counter's index and is shared with the XDP program (`bpf/image.h`), so numbers
+/// are only ever added at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Not a reason: the packet was forwarded.
+    None = 0,
+    /// The link that the packet came in on is not one of ours.
+    NotEnabled = 1,
+    /// The image is held back or too old (no daemon keeps it in step), so the kernel decides.
+    Held = 2,
+    /// Neither IPv4 nor IPv6: ARP, LLDP, 802.3 and so on.
+    NotIp = 3,
+    /// A VLAN tag.
+    Vlan = 4,
+    /// Not sent to this link's MAC address: broadcast, multicast or somebody else's.
+    OtherMac = 5,
+    /// Too short to hold its headers.
+    Truncated = 6,
+    /// IP version or header length is wrong.
+    BadHeader = 7,
+    /// IPv4 header checksum is wrong.
+    BadChecksum = 8,
+    /// The length in the IP header does not fit the frame.
+    BadLength = 9,
+    /// IPv4 options or an IPv6 hop-by-hop header.
+    Options = 10,
+    /// TTL or hop limit is 1 or 0: the kernel answers with an ICMP error.
+    TtlExceeded = 11,
+    /// A source address that may not appear on the wire.
+    MartianSource = 12,
+    /// A destination address that may not appear on the wire.
+    MartianDestination = 13,
+    /// The source address is one of this machine's own.
+    OwnSource = 14,
+    /// Reverse-path filtering is on for the link and is left to the kernel.
+    RpFilter = 15,
+    /// Forwarding is off for the link.
+    ForwardingOff = 16,
+    /// For this machine itself.
+    Local = 17,
+    /// A broadcast address.
+    Broadcast = 18,
+    /// A multicast destination.
+    Multicast = 19,
+    /// An anycast address of this machine.
+    Anycast = 20,
+    /// A link-local source or destination (IPv6).
+    LinkLocal = 21,
+    /// No route.
+    NoRoute = 22,
+    /// A blackhole route: dropped silently, as the kernel does.
+    Blackhole = 23,
+    /// An unreachable route.
+    Unreachable = 24,
+    /// A prohibit route.
+    Prohibit = 25,
+    /// A throw route.
+    Throw = 26,
+    /// The nexthop's neighbour has no valid link-layer address: the kernel must resolve it.
+    Unresolved = 27,
+    /// The out-link cannot be used by an engine (shaped, not Ethernet, no redirect support, down).
+    OutLink = 28,
+    /// The packet would leave by the link that it came in on; the kernel sends a redirect.
+    SameLink = 29,
+    /// Larger than the path's MTU: the kernel fragments or answers.
+    Mtu = 30,
+    /// The kernel's hash seed is random and cannot be known (`fib_multipath_hash_seed` is 0).
+    SeedUnknown = 31,
+    /// A hash policy that engines do not model.
+    HashPolicy = 32,
+    /// Routing rules that engines do not model.
+    Rules = 33,
+    /// A route with an encapsulation that engines do not model.
+    Encap = 34,
+    /// Another route feature that engines do not model (TOS, several device routes, ...).
+    RouteFeature = 35,
+    /// A resilient group, whose buckets engines do not follow.
+    Resilient = 36,
+    /// The image's memory is used up.
+    ImageFull = 37,
+    /// The hash needs bytes that are not at hand (headers in a later buffer of the frame).
+    DeepHeaders = 38,
+    /// A packet that the driver had already merged or that needs segmentation.
+    Aggregated = 39,
+    /// The redirect itself was refused (the out-link's driver or queue).
+    RedirectFailed = 40,
+}
+
+impl Reason {
+    /// How many counters reasons take; indices from [`Reason::ALL`] lie below this.
+    pub const SLOTS: usize = 64;
+
+    /// Every reason, in the order of its number.
+    pub const ALL: [Reason; 41] = {
+        use Reason::*;
+        [
+            None,
+            NotEnabled,
+            Held,
+            NotIp,
+            Vlan,
+            OtherMac,
+            Truncated,
+            BadHeader,
+            BadChecksum,
+            BadLength,
+            Options,
+            TtlExceeded,
+            MartianSource,
+            MartianDestination,
+            OwnSource,
+            RpFilter,
+            ForwardingOff,
+            Local,
+            Broadcast,
+            Multicast,
+            Anycast,
+            LinkLocal,
+            NoRoute,
+            Blackhole,
+            Unreachable,
+            Prohibit,
+            Throw,
+            Unresolved,
+            OutLink,
+            SameLink,
+            Mtu,
+            SeedUnknown,
+            HashPolicy,
+            Rules,
+            Encap,
+            RouteFeature,
+            Resilient,
+            ImageFull,
+            DeepHeaders,
+            Aggregated,
+            RedirectFailed,
+        ]
+    };
+
+    /// The reason with this number, if there is one.
+    pub fn from_number(n: u8) -> Option<Reason> {
+        Reason::ALL.get(usize::from(n)).copied()
+    }
+
+    /// The name in counters, metrics and messages: lower case, words joined by hyphens.
+    pub fn name(self) -> &'static str {
+        use Reason::*;
+        match self {
+            None => "forwarded",
+            NotEnabled => "not-enabled",
+            Held => "held",
+            NotIp => "not-ip",
+            Vlan => "vlan",
+            OtherMac => "other-mac",
+            Truncated => "truncated",
+            BadHeader => "bad-header",
+            BadChecksum => "bad-checksum",
+            BadLength => "bad-length",
+            Options => "options",
+            TtlExceeded => "ttl-exceeded",
+            MartianSource => "martian-source",
+            MartianDestination => "martian-destination",
+            OwnSource => "own-source",
+            RpFilter => "rp-filter",
+            ForwardingOff => "forwarding-off",
+            Local => "local",
+            Broadcast => "broadcast",
+            Multicast => "multicast",
+            Anycast => "anycast",
+            LinkLocal => "link-local",
+            NoRoute => "no-route",
+            Blackhole => "blackhole",
+            Unreachable => "unreachable",
+            Prohibit => "prohibit",
+            Throw => "throw",
+            Unresolved => "unresolved",
+            OutLink => "out-link",
+            SameLink => "same-link",
+            Mtu => "mtu",
+            SeedUnknown => "seed-unknown",
+            HashPolicy => "hash-policy",
+            Rules => "rules",
+            Encap => "encap",
+            RouteFeature => "route-feature",
+            Resilient => "resilient",
+            ImageFull => "image-full",
+            DeepHeaders => "deep-headers",
+            Aggregated => "aggregated",
+            RedirectFailed => "redirect-failed",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_positions() {
+        for (i, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, i, "{reason}");
+            assert_eq!(Reason::from_number(i as u8), Some(*reason));
+        }
+        assert!(Reason::ALL.len() <= Reason::SLOTS);
+        assert_eq!(Reason::from_number(Reason::ALL.len() as u8), None);
+    }
+}
