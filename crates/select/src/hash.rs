@@ -1,0 +1,269 @@
+//! The hash: SipHash-2-4 over a flow key, keyed with the seed, as Linux computes it.
+//!
+//! The width is fixed by the family (48 or 72 bytes), and the first three of the 8-byte words hold
+//! nothing but the protocol and the flow label. So the state behind them is precomputed for every
+//! protocol ([`mid_states`]), which leaves three words for IPv4 and six for IPv6.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use crate::key::{FlowKey, KeyAddresses};
+
+/// A known `net.ipv4.fib_multipath_hash_seed`; it holds for both families.
+///
+/// 0 is not one: the kernel then uses a random number that cannot be read.
+///
+/// # Minimum kernel version
+/// 6.11. Before that the key is always random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seed(NonZeroU32);
+
+impl Seed {
+    /// A seed, unless it is 0.
+    #[inline]
+    pub fn new(seed: u32) -> Option<Seed> {
+        NonZeroU32::new(seed).map(Seed)
+    }
+
+    /// The number.
+    #[inline]
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// SipHash's v0..v3.
+pub type SipState = [u64; 4];
+
+/// [`SipState`] behind the first three words of a flow key with flow label 0, by protocol number.
+pub type MidStates = [SipState; 256];
+
+/// The state keyed with the seed in both halves of both key words, before any message word.
+#[inline]
+pub fn keyed(seed: Seed) -> SipState {
+    let half = u64::from(seed.get());
+    let key = half << 32 | half;
+    [
+        key ^ u64::from_be_bytes(*b"somepseu"),
+        key ^ u64::from_be_bytes(*b"dorandom"),
+        key ^ u64::from_be_bytes(*b"lygenera"),
+        key ^ u64::from_be_bytes(*b"tedbytes"),
+    ]
+}
+
+/// What [`MidStates`] holds, for this seed. Costs about 10 microseconds.
+pub fn mid_states(seed: Seed) -> MidStates {
+    let key = keyed(seed);
+    std::array::from_fn(|proto| mid_state(key, proto as u8, 0))
+}
+
+/// The state behind the words with protocol, flow label and the fields that are always zero here
+/// (VLAN tags).
+#[inline]
+fn mid_state(mut state: SipState, ip_proto: u8, flow_label_word: u32) -> SipState {
+    let first = u64::from(ip_proto) << 16 | u64::from(flow_label_word) << 32;
+    for word in [first, 0, 0] {
+        absorb(&mut state, word);
+    }
+    state
+}
+
+#[inline(always)]
+fn round(v: &mut SipState) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[1]);
+    v[0] = v[0].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].rotate_left(32);
+}
+
+#[inline(always)]
+fn absorb(v: &mut SipState, word: u64) {
+    v[3] ^= word;
+    round(v);
+    round(v);
+    v[0] ^= word;
+}
+
+/// Absorbs the last word, which holds the length and no further bytes: the widths are multiples
+/// of 8.
+#[inline(always)]
+fn finish(mut v: SipState, length: u64) -> u64 {
+    absorb(&mut v, length << 56);
+    v[2] ^= 0xff;
+    for _ in 0..4 {
+        round(&mut v);
+    }
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+/// SipHash-2-4 of a flow key as it stands: [`FlowKey::ordered`] must have been applied.
+///
+/// Equal to SipHash-2-4 over [`FlowKey::pack`]. `key` is [`keyed`], `mid` is [`mid_states`] of the
+/// same seed.
+#[inline]
+pub fn hash64(key: &SipState, mid: &MidStates, flow: &FlowKey) -> u64 {
+    let mut state = match flow.flow_label_word {
+        0 => mid[usize::from(flow.ip_proto)],
+        label => mid_state(*key, flow.ip_proto, label),
+    };
+    absorb(&mut state, u64::from(flow.ports_word()) << 32);
+    match &flow.addresses {
+        KeyAddresses::V4 { src, dst } => {
+            absorb(
+                &mut state,
+                u64::from(u32::from_le_bytes(src.octets())) << 32,
+            );
+            absorb(&mut state, u64::from(u32::from_le_bytes(dst.octets())));
+            finish(state, FlowKey::LEN4 as u64)
+        }
+        KeyAddresses::V6 { src, dst } => {
+            // The addresses start in the middle of a word.
+            let (s, d) = (
+                u128::from_le_bytes(src.octets()),
+                u128::from_le_bytes(dst.octets()),
+            );
+            absorb(&mut state, (s as u64) << 32);
+            absorb(&mut state, (s >> 32) as u64);
+            absorb(&mut state, (s >> 96) as u64 | (d as u64) << 32);
+            absorb(&mut state, (d >> 32) as u64);
+            absorb(&mut state, (d >> 96) as u64);
+            finish(state, FlowKey::LEN6 as u64)
+        }
+    }
+}
+
+/// The kernel's 32-bit hash of a flow key, never 0 (`flow_hash_from_keys_seed`).
+///
+/// 1. Source and destination address are put in order, and so are the ports ([`FlowKey::ordered`]).
+/// 2. SipHash-2-4 of the packed key.
+/// 3. Its low 32 bits; 0 becomes 1.
+#[inline]
+pub fn hash32(key: &SipState, mid: &MidStates, flow: &FlowKey) -> u32 {
+    (hash64(key, mid, &flow.ordered()) as u32).max(1)
+}
+
+/// Everything that depends on the seed alone.
+///
+/// 8 KiB: made once, then shared or borrowed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hasher {
+    key: SipState,
+    mid: Box<MidStates>,
+}
+
+impl Hasher {
+    /// For this seed. Costs about 10 microseconds.
+    pub fn new(seed: Seed) -> Hasher {
+        Hasher {
+            key: keyed(seed),
+            mid: Box::new(mid_states(seed)),
+        }
+    }
+
+    /// [`hash32`].
+    #[inline]
+    pub fn hash32(&self, flow: &FlowKey) -> u32 {
+        hash32(&self.key, &self.mid, flow)
+    }
+
+    /// The number that is compared with upper bounds: [`hash32`] without its lowest bit.
+    #[inline]
+    pub fn hash31(&self, flow: &FlowKey) -> u32 {
+        self.hash32(flow) >> 1
+    }
+
+    /// [`hash64`].
+    #[inline]
+    pub fn hash64(&self, flow: &FlowKey) -> u64 {
+        hash64(&self.key, &self.mid, flow)
+    }
+}
+
+impl std::fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hasher").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::Hasher as _;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+    use siphasher::sip::SipHasher24;
+
+    use super::*;
+
+    fn oracle(seed: u32, bytes: &[u8]) -> u64 {
+        let key = u64::from(seed) << 32 | u64::from(seed);
+        let mut hasher = SipHasher24::new_with_keys(key, key);
+        hasher.write(bytes);
+        hasher.finish()
+    }
+
+    fn addresses() -> impl Strategy<Value = KeyAddresses> {
+        prop_oneof![
+            any::<(u32, u32)>().prop_map(|(s, d)| KeyAddresses::V4 {
+                src: Ipv4Addr::from(s),
+                dst: Ipv4Addr::from(d),
+            }),
+            any::<(u128, u128)>().prop_map(|(s, d)| KeyAddresses::V6 {
+                src: Ipv6Addr::from(s),
+                dst: Ipv6Addr::from(d),
+            }),
+        ]
+    }
+
+    fn keys() -> impl Strategy<Value = FlowKey> {
+        let label = prop_oneof![Just(0), any::<u32>()];
+        (addresses(), any::<(u16, u16, u8)>(), label).prop_map(
+            |(addresses, (sport, dport, ip_proto), flow_label_word)| FlowKey {
+                addresses,
+                sport,
+                dport,
+                ip_proto,
+                flow_label_word,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn equals_siphash_of_the_packed_key(seed in 1u32.., key in keys()) {
+            let hasher = Hasher::new(Seed::new(seed).unwrap());
+            prop_assert_eq!(hasher.hash64(&key), oracle(seed, key.pack().as_ref()));
+            let hash32 = (oracle(seed, key.ordered().pack().as_ref()) as u32).max(1);
+            prop_assert_eq!(hasher.hash32(&key), hash32);
+            prop_assert_eq!(hasher.hash31(&key), hash32 >> 1);
+        }
+
+        #[test]
+        fn both_directions_hash_alike(seed in 1u32.., key in keys()) {
+            let hasher = Hasher::new(Seed::new(seed).unwrap());
+            let addresses = match key.addresses {
+                KeyAddresses::V4 { src, dst } => KeyAddresses::V4 { src: dst, dst: src },
+                KeyAddresses::V6 { src, dst } => KeyAddresses::V6 { src: dst, dst: src },
+            };
+            let ports = FlowKey { sport: key.dport, dport: key.sport, ..key };
+            let hash = hasher.hash32(&key);
+            prop_assert_eq!(hasher.hash32(&ports), hash);
+            prop_assert_eq!(hasher.hash32(&FlowKey { addresses, ..key }), hash);
+            prop_assert_eq!(hasher.hash32(&FlowKey { addresses, ..ports }), hash);
+        }
+    }
+
+    #[test]
+    fn zero_is_not_a_seed() {
+        assert_eq!(Seed::new(0), None);
+        assert!(serde_json::from_str::<Seed>("0").is_err());
+    }
+}
