@@ -1,1 +1,14 @@
-//! TEMP
+//! The kernel's routing state as typed events.
+//!
+//! * [`codec`] decodes and encodes rtnetlink messages;
+//! * [`Socket`] talks to the kernel: requests, dumps, errors in the kernel's own words;
+//! * [`mirror::Mirror`] hands on the whole state and then every change of it.
+
+pub mod codec;
+pub mod mirror;
+mod request;
+mod socket;
+
+pub use mirror::Mirror;
+pub use request::{RouteAnswer, RouteQuery};
+pub use socket::{Dump, Error, RECEIVE_BUFFER, Socket};

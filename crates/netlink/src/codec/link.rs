@@ -1,0 +1,133 @@
+//! Links (`RTM_NEWLINK`, `RTM_DELLINK`).
+
+use raddle_rib::event::{Event, Link, XdpAttached};
+
+use super::build::{Builder, EncodeError};
+use super::number::rtm::{RTM_DELLINK, RTM_NEWLINK};
+use super::wire::{Attribute, DecodeError, Message, read_u16, read_u32};
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_QDISC: u16 = 6;
+const IFLA_MASTER: u16 = 10;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+/// Which parts of a link to tell (request).
+pub(crate) const IFLA_EXT_MASK: u16 = 29;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_PROG_ID: u16 = 4;
+
+/// None for what is not a whole link: bridge port reports (`AF_BRIDGE`, of which even the "gone"
+/// only means that the port left its bridge), and wireless events, which have no name.
+pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
+    let (head, attributes) = message.split::<16>("ifinfomsg")?;
+    if head[0] != 0 {
+        return Ok(None);
+    }
+    let index = read_u32(head, 4);
+    if message.kind == RTM_DELLINK {
+        return Ok(Some(Event::LinkGone(index)));
+    }
+    let mut link = Link {
+        index,
+        arp_type: read_u16(head, 2),
+        flags: read_u32(head, 8),
+        ..Link::default()
+    };
+    for attribute in attributes {
+        let a = attribute?;
+        match a.kind {
+            IFLA_ADDRESS => link.mac = a.payload.try_into().ok(),
+            IFLA_IFNAME => link.name = a.string(),
+            IFLA_MTU => link.mtu = a.u32("IFLA_MTU")?,
+            IFLA_LINK => link.lower = Some(a.u32("IFLA_LINK")?).filter(|&i| i != 0),
+            IFLA_QDISC => link.qdisc = a.string(),
+            IFLA_MASTER => link.master = Some(a.u32("IFLA_MASTER")?).filter(|&i| i != 0),
+            IFLA_OPERSTATE => link.operstate = a.u8("IFLA_OPERSTATE")?,
+            IFLA_LINKINFO => link.kind = info_kind(&a)?,
+            IFLA_NUM_TX_QUEUES => link.tx_queues = a.u32("IFLA_NUM_TX_QUEUES")?,
+            IFLA_LINK_NETNSID => link.lower_netns = Some(a.u32("IFLA_LINK_NETNSID")? as i32),
+            IFLA_XDP => link.xdp = xdp(&a)?,
+            _ => {}
+        }
+    }
+    Ok((!link.name.is_empty()).then_some(Event::Link(link)))
+}
+
+fn info_kind(a: &Attribute<'_>) -> Result<Option<String>, DecodeError> {
+    for nested in a.nested() {
+        let nested = nested?;
+        if nested.kind == IFLA_INFO_KIND {
+            return Ok(Some(nested.string()));
+        }
+    }
+    Ok(None)
+}
+
+fn xdp(a: &Attribute<'_>) -> Result<Option<XdpAttached>, DecodeError> {
+    let mut attached = XdpAttached {
+        mode: 0,
+        program: 0,
+    };
+    for nested in a.nested() {
+        let nested = nested?;
+        match nested.kind {
+            IFLA_XDP_ATTACHED => attached.mode = nested.u8("IFLA_XDP_ATTACHED")?,
+            IFLA_XDP_PROG_ID => attached.program = nested.u32("IFLA_XDP_PROG_ID")?,
+            _ => {}
+        }
+    }
+    Ok((attached.mode != 0).then_some(attached))
+}
+
+pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), EncodeError> {
+    begin(b, RTM_NEWLINK, flags, link.index, link.arp_type, link.flags);
+    b.put_str(IFLA_IFNAME, &link.name);
+    b.put_u32(IFLA_MTU, link.mtu);
+    b.put_u8(IFLA_OPERSTATE, link.operstate);
+    b.put_str(IFLA_QDISC, &link.qdisc);
+    b.put_u32(IFLA_NUM_TX_QUEUES, link.tx_queues);
+    if let Some(mac) = link.mac {
+        b.put(IFLA_ADDRESS, &mac);
+    }
+    if let Some(lower) = link.lower {
+        b.put_u32(IFLA_LINK, lower);
+    }
+    if let Some(id) = link.lower_netns {
+        b.put_u32(IFLA_LINK_NETNSID, id as u32);
+    }
+    if let Some(master) = link.master {
+        b.put_u32(IFLA_MASTER, master);
+    }
+    if let Some(kind) = &link.kind {
+        let nest = b.open(IFLA_LINKINFO);
+        b.put_str(IFLA_INFO_KIND, kind);
+        b.close(nest);
+    }
+    if let Some(xdp) = link.xdp {
+        let nest = b.open(IFLA_XDP);
+        b.put_u8(IFLA_XDP_ATTACHED, xdp.mode);
+        b.put_u32(IFLA_XDP_PROG_ID, xdp.program);
+        b.close(nest);
+    }
+    b.end()
+}
+
+pub(super) fn encode_gone(b: &mut Builder, index: u32, flags: u16) -> Result<(), EncodeError> {
+    begin(b, RTM_DELLINK, flags, index, 0, 0);
+    b.end()
+}
+
+fn begin(b: &mut Builder, kind: u16, flags: u16, index: u32, arp_type: u16, ifi_flags: u32) {
+    let mut head = [0; 16];
+    head[2..4].copy_from_slice(&arp_type.to_ne_bytes());
+    head[4..8].copy_from_slice(&index.to_ne_bytes());
+    head[8..12].copy_from_slice(&ifi_flags.to_ne_bytes());
+    b.begin(kind, flags, &head);
+}

@@ -1,0 +1,448 @@
+//! A mirror of the kernel's routing state: everything once, and then every change.
+//!
+//! Notifications are asked for first and the state is dumped after that, so nothing falls between.
+//! Each kind of object is dumped in a frame of [`Event::SweepBegin`] and [`Event::SweepEnd`]; what
+//! was notified meanwhile about this kind comes behind the frame, in order, so that the last word
+//! on every object is the kernel's last word. What the kernel does not announce (devices that go
+//! take routes and nexthops with them without a word) is dumped again after the sign of it that
+//! there is, and so is everything after lost notifications (`ENOBUFS`).
+//!
+//! Two threads work for a mirror: one empties the notification socket, one dumps and reads
+//! `/proc/sys`. Both stay in the network namespace in which the mirror was opened.
+
+mod dumper;
+mod kind;
+mod queue;
+mod reader;
+mod sysctl;
+mod wake;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread::{Builder as ThreadBuilder, JoinHandle};
+use std::time::Duration;
+
+use raddle_rib::event::{DeviceSettings, Event, Link, NexthopKind, RouteOp, Settings};
+
+use self::kind::{Kind, Kinds};
+use self::queue::{Queue, Report};
+use self::sysctl::Sysctls;
+use self::wake::{Wake, wait};
+use crate::codec::number::group;
+use crate::codec::{Decoded, Messages, decode_message};
+use crate::socket::{Dump, Error, RECEIVE_BUFFER, Socket};
+
+/// The groups that a mirror listens to.
+const GROUPS: [u32; 11] = [
+    group::LINK,
+    group::NEIGH,
+    group::IPV4_IFADDR,
+    group::IPV4_ROUTE,
+    group::IPV4_RULE,
+    group::IPV6_IFADDR,
+    group::IPV6_ROUTE,
+    group::IPV6_RULE,
+    group::IPV4_NETCONF,
+    group::IPV6_NETCONF,
+    group::NEXTHOP,
+];
+
+/// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`: when one changes, routes and nexthops may have.
+const STATE_FLAGS: u32 = 0x1 | 0x40 | 0x1_0000;
+
+/// Routes of both families and nexthops.
+const FORWARDING: Kinds = Kinds::NONE
+    .with(Kind::Nexthops)
+    .with(Kind::Routes4)
+    .with(Kind::Routes6);
+
+/// Counters of a mirror, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Events from notifications.
+    pub notified: u64,
+    /// Events from dumps.
+    pub dumped: u64,
+    /// Messages that do not concern routing.
+    pub skipped: u64,
+    /// Messages that could not be decoded.
+    pub malformed: u64,
+    /// Times that notifications were lost.
+    pub overruns: u64,
+    /// Runs of dumps, the initial one included.
+    pub runs: u64,
+    /// Dumps that were inconsistent to the last attempt (and were ordered again).
+    pub interrupted: u64,
+}
+
+/// What one [`Mirror::poll`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Events handed on.
+    pub events: u64,
+    /// Inside of a sweep: objects not yet mentioned may turn out to be gone.
+    pub sweeping: bool,
+    /// Notifications were lost; a sweep of everything follows.
+    pub overrun: bool,
+    /// A run of dumps (the initial one, or one that was ordered) came to its end.
+    pub settled: bool,
+}
+
+/// A mirror of one network namespace. See the [module](self).
+///
+/// # Minimum kernel version
+/// 4.20 for strict dumps, 5.3 for nexthop objects; older ones have none to mirror.
+#[derive(Debug)]
+pub struct Mirror {
+    queue: Arc<Queue>,
+    stop: Arc<Wake>,
+    threads: Vec<JoinHandle<()>>,
+    links: HashMap<u32, LinkState>,
+    devices: HashMap<String, DeviceSettings>,
+    settings: Option<Settings>,
+    /// What is being dumped, and what was notified about it meanwhile.
+    sweeping: Option<Kind>,
+    held: Vec<Event>,
+    stats: Stats,
+}
+
+/// What has to be remembered of a link to see what a change of it means.
+#[derive(Debug)]
+struct LinkState {
+    name: String,
+    flags: u32,
+    device: Option<DeviceSettings>,
+}
+
+impl Mirror {
+    /// Opens a mirror of the calling thread's network namespace and joins the groups.
+    /// [`Mirror::initial`] comes next.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system has no sockets or threads to give.
+    pub fn open() -> Result<Self, Error> {
+        Self::with_receive_buffer(RECEIVE_BUFFER)
+    }
+
+    /// As [`Mirror::open`], with a receive buffer of `bytes` for notifications. A small one loses
+    /// them sooner, which costs a dump.
+    ///
+    /// # Errors
+    /// As [`Mirror::open`].
+    pub fn with_receive_buffer(bytes: usize) -> Result<Self, Error> {
+        let socket = Socket::open()?;
+        socket.set_receive_buffer(bytes)?;
+        for group in GROUPS {
+            match socket.join(group) {
+                Err(Error::Io { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+                    tracing::warn!(group, "this kernel has no such notifications");
+                }
+                other => other?,
+            }
+        }
+        let failed = |source| Error::Io {
+            what: "make an eventfd",
+            source,
+        };
+        let mut mirror = Mirror {
+            queue: Arc::new(Queue::new().map_err(failed)?),
+            stop: Arc::new(Wake::new().map_err(failed)?),
+            threads: Vec::new(),
+            links: HashMap::new(),
+            devices: HashMap::new(),
+            settings: None,
+            sweeping: None,
+            held: Vec::new(),
+            stats: Stats::default(),
+        };
+        let dumps = Socket::open()?;
+        let (queue, stop) = (mirror.queue.clone(), mirror.stop.clone());
+        mirror.spawn("mirror-reader", move || reader::run(&socket, &stop, &queue))?;
+        let queue = mirror.queue.clone();
+        mirror.spawn("mirror-dumps", move || dumper::run(dumps, &queue))?;
+        Ok(mirror)
+    }
+
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = ThreadBuilder::new()
+            .name(name.into())
+            .spawn(body)
+            .map_err(|source| Error::Io {
+                what: "start a thread",
+                source,
+            })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Hands the whole state to `sink`: settings first, then every kind of object in its sweep.
+    /// Returns when it is complete.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the kernel refuses a dump.
+    pub fn initial(&mut self, sink: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let runs = self.stats.runs;
+        self.queue.want_settings();
+        self.queue.want(Kinds::ALL);
+        while self.settings.is_none() || self.stats.runs == runs {
+            self.wait(None)?;
+            self.poll(sink)?;
+        }
+        Ok(())
+    }
+
+    /// Readable when [`Mirror::poll`] has something to do. For epoll and the like; it covers
+    /// ordered dumps too, so no timer is needed.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+
+    /// Waits until there is something to poll, at most for `timeout`. Whether there is.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when waiting itself fails.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, Error> {
+        match wait([self.fd()], timeout) {
+            Ok([ready]) => Ok(ready),
+            Err(source) => Err(Error::Io {
+                what: "wait for events",
+                source,
+            }),
+        }
+    }
+
+    /// Hands to `sink` what has been received and not handed on yet; never waits. Takes a few
+    /// milliseconds at most for each 3000 routes of a dump in progress.
+    ///
+    /// # Errors
+    /// What stopped one of the mirror's threads; the mirror is of no use then, and a new one has
+    /// to be opened.
+    pub fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> Result<Batch, Error> {
+        let mut batch = Batch::default();
+        let mut sink = |event: Event| {
+            batch.events += 1;
+            sink(event);
+        };
+        let (mut overrun, mut settled) = (false, false);
+        for report in self.queue.take() {
+            match report {
+                Report::Notifications(buffer) => {
+                    self.notifications(&buffer, &mut sink);
+                    self.queue.give_back(buffer);
+                }
+                Report::Lost => {
+                    tracing::warn!("notifications were lost; reading everything again");
+                    self.stats.overruns += 1;
+                    overrun = true;
+                    self.queue.want_settings();
+                    self.queue.want(Kinds::ALL);
+                }
+                Report::DumpBegin(kind) => {
+                    self.sweeping = Some(kind);
+                    if let Some(sweep) = kind.sweep() {
+                        sink(Event::SweepBegin(sweep));
+                    }
+                }
+                Report::DumpChunk(buffer) => {
+                    self.chunk(&buffer, &mut sink);
+                    self.queue.give_back(buffer);
+                }
+                Report::DumpEnd(kind, quality) => self.dump_end(kind, quality, &mut sink),
+                Report::RunEnd => {
+                    self.stats.runs += 1;
+                    settled = true;
+                }
+                Report::Sysctls(sysctls) => self.sysctls(sysctls, &mut sink),
+                Report::Failed(error) => return Err(error),
+            }
+        }
+        batch.sweeping = self.sweeping.is_some();
+        batch.overrun = overrun;
+        batch.settled = settled;
+        Ok(batch)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    fn notifications(&mut self, buffer: &[u8], sink: &mut dyn FnMut(Event)) {
+        for message in Messages::new(buffer) {
+            match message.and_then(|m| decode_message(&m)) {
+                Ok(Decoded::Event(event)) => {
+                    self.stats.notified += 1;
+                    self.queue.want(self.signs(&event));
+                    if Kind::of(&event) == self.sweeping {
+                        self.held.push(event);
+                    } else {
+                        self.deliver(event, sink);
+                    }
+                }
+                Ok(Decoded::Netconf(_)) => self.queue.want_settings(),
+                Ok(_) => self.stats.skipped += 1,
+                Err(error) => {
+                    tracing::debug!(%error, "notification not understood");
+                    self.stats.malformed += 1;
+                }
+            }
+        }
+    }
+
+    /// What has to be read again because of a notification: what it implies and the kernel does
+    /// not announce. (The kernel sends it before it acts upon it, so the dump may not come sooner
+    /// than the writers' lock is free: see [`Kind::Nexthops`].)
+    ///
+    /// 1. A link went or came up or down, with or without carrier, or is gone: routes and nexthops
+    ///    that went with it, members of multipath routes that died or revived.
+    /// 2. An address is gone: the routes of its family that needed it.
+    /// 3. A nexthop object is gone: the routes that used it.
+    /// 4. A resilient group: its buckets.
+    /// 5. A nexthop was appended to an IPv6 route: its place in the order.
+    fn signs(&self, event: &Event) -> Kinds {
+        let routes = |kind| Kinds::NONE.with(Kind::Nexthops).with(kind);
+        match event {
+            Event::Link(link) => {
+                let before = self.links.get(&link.index).map_or(link.flags, |l| l.flags);
+                if (before ^ link.flags) & STATE_FLAGS == 0 {
+                    Kinds::NONE
+                } else {
+                    FORWARDING
+                }
+            }
+            Event::LinkGone(_) => FORWARDING,
+            Event::AddressGone(address) => routes(Kind::routes_of(address.local)),
+            Event::NexthopGone(_) => FORWARDING,
+            Event::Nexthop(nexthop) => match nexthop.kind {
+                NexthopKind::Resilient { .. } => Kinds::NONE.with(Kind::Buckets),
+                _ => Kinds::NONE,
+            },
+            Event::Route(route, RouteOp::Append) if route.dst.addr().is_ipv6() => {
+                routes(Kind::Routes6)
+            }
+            _ => Kinds::NONE,
+        }
+    }
+
+    fn chunk(&mut self, buffer: &[u8], sink: &mut dyn FnMut(Event)) {
+        for message in Messages::new(buffer) {
+            match message.and_then(|m| decode_message(&m)) {
+                Ok(Decoded::Event(event)) => {
+                    self.stats.dumped += 1;
+                    self.deliver(event, sink);
+                }
+                Ok(Decoded::Outcome(_)) => {}
+                Ok(_) => self.stats.skipped += 1,
+                Err(error) => {
+                    tracing::debug!(%error, "part of a dump not understood");
+                    self.stats.malformed += 1;
+                }
+            }
+        }
+    }
+
+    fn dump_end(&mut self, kind: Kind, quality: Dump, sink: &mut dyn FnMut(Event)) {
+        if let Some(sweep) = kind.sweep() {
+            sink(Event::SweepEnd(sweep));
+        }
+        self.sweeping = None;
+        for event in std::mem::take(&mut self.held) {
+            self.deliver(event, sink);
+        }
+        if quality == Dump::Interrupted {
+            self.stats.interrupted += 1;
+            self.queue.want(Kinds::NONE.with(kind));
+        }
+    }
+
+    /// Hands an event on, and what is known about a link's settings behind the link.
+    fn deliver(&mut self, event: Event, sink: &mut dyn FnMut(Event)) {
+        match &event {
+            Event::Link(link) => {
+                let device = self.remember(link);
+                let index = link.index;
+                sink(event);
+                if let Some(settings) = device {
+                    sink(Event::Device(index, settings));
+                }
+                return;
+            }
+            Event::LinkGone(index) => {
+                if let Some(link) = self.links.remove(index) {
+                    self.devices.remove(&link.name);
+                }
+            }
+            _ => {}
+        }
+        sink(event);
+    }
+
+    /// Notes a link's state. Its settings, if they are known and have not been told yet; if they
+    /// are not known, they are ordered.
+    fn remember(&mut self, link: &Link) -> Option<DeviceSettings> {
+        let known = self.links.get(&link.index);
+        if let Some(state) = known
+            && state.name == link.name
+        {
+            let device = state.device;
+            let state = LinkState {
+                name: link.name.clone(),
+                flags: link.flags,
+                device,
+            };
+            self.links.insert(link.index, state);
+            return None;
+        }
+        let device = self.devices.get(&link.name).copied();
+        let state = LinkState {
+            name: link.name.clone(),
+            flags: link.flags,
+            device,
+        };
+        self.links.insert(link.index, state);
+        if device.is_none() {
+            self.queue.want_settings();
+        }
+        device
+    }
+
+    fn sysctls(&mut self, sysctls: Sysctls, sink: &mut dyn FnMut(Event)) {
+        if self.settings != Some(sysctls.settings) {
+            self.settings = Some(sysctls.settings);
+            sink(Event::Settings(sysctls.settings));
+        }
+        self.devices = sysctls.devices;
+        for (&index, link) in &mut self.links {
+            let now = self.devices.get(&link.name).copied();
+            if let Some(settings) = now
+                && link.device != now
+            {
+                link.device = now;
+                sink(Event::Device(index, settings));
+            }
+        }
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.queue.stop();
+        self.stop.set();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has nothing more to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The whole state of the calling thread's network namespace, as [`Mirror::initial`] tells it:
+/// what a snapshot file or a one-off command needs.
+///
+/// # Errors
+/// As [`Mirror::open`] and [`Mirror::initial`].
+pub fn snapshot() -> Result<Vec<Event>, Error> {
+    let mut events = Vec::new();
+    Mirror::open()?.initial(&mut |event| events.push(event))?;
+    Ok(events)
+}

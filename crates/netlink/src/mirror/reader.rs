@@ -1,0 +1,70 @@
+//! The thread that empties the notification socket.
+//!
+//! It only copies, so that the kernel's buffer stays empty however busy the consumer is.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::queue::{Queue, Report};
+use super::wake::{Wake, wait};
+use crate::socket::{Error, Socket};
+
+/// Notifications are packed into buffers of this size...
+const BUFFER: usize = 256 << 10;
+/// ... as long as the largest one would still fit: a group of 8191 members is 64 KiB.
+const LARGEST: usize = 128 << 10;
+
+/// Runs until `stop` is set.
+pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>) {
+    loop {
+        match wait([socket.as_fd(), stop.as_fd()], None) {
+            Ok([_, true]) => return,
+            Ok([true, false]) => {}
+            Ok([false, false]) => continue,
+            Err(source) => {
+                queue.push(Report::Failed(Error::Io {
+                    what: "wait for notifications",
+                    source,
+                }));
+                return;
+            }
+        }
+        match empty(socket, queue) {
+            Ok(true) => {}
+            // The kernel discards until its buffer is empty, which it is now: what was lost is
+            // older than what comes next, and a dump from here on makes good for it.
+            Ok(false) => queue.push(Report::Lost),
+            Err(error) => {
+                queue.push(Report::Failed(error));
+                return;
+            }
+        }
+    }
+}
+
+/// Reads until nothing is left; whether nothing was lost.
+fn empty(socket: &Socket, queue: &Queue) -> Result<bool, Error> {
+    let mut whole = true;
+    loop {
+        let mut buffer = queue.buffer();
+        buffer.reserve(BUFFER);
+        let mut more = true;
+        while more && buffer.capacity() - buffer.len() >= LARGEST {
+            match socket.receive(&mut buffer, false) {
+                // The next one has to start aligned, and a datagram may lack its last padding.
+                Ok(Some(_)) => buffer.resize(buffer.len().next_multiple_of(4), 0),
+                Ok(None) => more = false,
+                Err(Error::Overrun | Error::Oversized(_)) => whole = false,
+                Err(error) => return Err(error),
+            }
+        }
+        if buffer.is_empty() {
+            queue.give_back(buffer);
+        } else {
+            whole &= queue.push_notifications(buffer);
+        }
+        if !more {
+            return Ok(whole);
+        }
+    }
+}
