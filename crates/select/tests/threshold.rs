@@ -1,4 +1,5 @@
 //! The compiled threshold list against the kernel's loops.
+#![allow(clippy::unwrap_used)] // a test may fail
 
 use proptest::prelude::*;
 use raddle_select::{
