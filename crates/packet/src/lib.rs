@@ -32,6 +32,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod protocol;
 pub mod transport;
+mod walk;
 
 pub use arp::Arp;
 pub use dissect::{Addresses, Dissected, MAX_HEADERS, Stop, dissect};

@@ -75,3 +75,42 @@ fn explain(
         hash31: hash32 >> 1,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_was_hashed() {
+        // A kernel vector (tests/data), with addresses and ports the other way round.
+        let flow = Flow::new("198.18.0.9".parse().unwrap(), "10.0.0.1".parse().unwrap());
+        let flow = flow.unwrap().ports(17, 1000, 53);
+        let seed = Seed::new(305_441_741).unwrap();
+        let it = explain_flow(Policy::L4, seed, &flow).unwrap();
+        assert_eq!((it.hash32, it.hash31), (2_592_386_602, 1_296_193_301));
+        assert_eq!(it.hash64 as u32, it.hash32);
+        assert!(it.addresses_swapped && it.ports_swapped);
+        assert_eq!((it.key.sport, it.key.dport), (1000, 53));
+        assert_eq!(it.bytes.len(), 48);
+        assert_eq!(it.bytes[28..32], [0, 53, 3, 232]);
+        assert_eq!(it.bytes[36..44], [10, 0, 0, 1, 198, 18, 0, 9]);
+        let back = explain_flow(Policy::L3, seed, &flow).unwrap();
+        assert_eq!(back.fields, [Field::SrcIp, Field::DstIp]);
+        assert!(back.addresses_swapped && !back.ports_swapped);
+        assert_eq!(
+            explain_flow(Policy::Custom, seed, &flow),
+            Err(Unsupported(Policy::Custom))
+        );
+    }
+
+    #[test]
+    fn is_readable_as_json() {
+        let flow = Flow::new("fd0b::1".parse().unwrap(), "fd20::2".parse().unwrap());
+        let it = explain_flow(Policy::L3, Seed::new(1).unwrap(), &flow.unwrap()).unwrap();
+        let json = serde_json::to_value(&it).unwrap();
+        assert_eq!(json["policy"], "l3");
+        assert_eq!(json["input"], "flow");
+        assert_eq!(json["key"]["addresses"]["src"], "fd0b::1");
+        assert_eq!(json["fields"][1], "flow-label");
+    }
+}

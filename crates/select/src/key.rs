@@ -1,5 +1,6 @@
 //! Flow keys: what a policy takes from a packet or a flow, in the form that is hashed.
 
+use std::hint::select_unpredictable;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use raddle_packet::{Addresses, Family, Stop, dissect, icmp, protocol};
@@ -80,23 +81,32 @@ impl FlowKey {
     /// 3. Ports are swapped where the destination is below the source, with their bytes reversed.
     #[inline]
     pub fn ordered(&self) -> FlowKey {
-        let mut key = *self;
-        match &mut key.addresses {
+        // Without branches: which way a flow runs is a coin's toss.
+        let addresses = match self.addresses {
             KeyAddresses::V4 { src, dst } => {
-                if u32::from_le_bytes(dst.octets()) < u32::from_le_bytes(src.octets()) {
-                    std::mem::swap(src, dst);
+                let loaded = |address: Ipv4Addr| u32::from_le_bytes(address.octets());
+                let stored = |word: u32| Ipv4Addr::from(word.to_le_bytes());
+                let (src, dst) = (loaded(src), loaded(dst));
+                KeyAddresses::V4 {
+                    src: stored(src.min(dst)),
+                    dst: stored(src.max(dst)),
                 }
             }
             KeyAddresses::V6 { src, dst } => {
-                if dst.octets() < src.octets() {
-                    std::mem::swap(src, dst);
+                let swap = dst.to_bits() < src.to_bits();
+                KeyAddresses::V6 {
+                    src: select_unpredictable(swap, dst, src),
+                    dst: select_unpredictable(swap, src, dst),
                 }
             }
+        };
+        let (sport, dport) = (self.sport.swap_bytes(), self.dport.swap_bytes());
+        FlowKey {
+            addresses,
+            sport: sport.min(dport).swap_bytes(),
+            dport: sport.max(dport).swap_bytes(),
+            ..*self
         }
-        if key.dport.swap_bytes() < key.sport.swap_bytes() {
-            std::mem::swap(&mut key.sport, &mut key.dport);
-        }
-        key
     }
 
     /// Both ports as they lie in memory, read by a little-endian machine: source in the lower half.

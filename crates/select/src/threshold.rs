@@ -3,6 +3,8 @@
 //! [`choose_plain`] and [`choose_group`] are the kernel's decisions in its own words and order; engines
 //! use [`compile_threshold`] and [`search`], which are held against them by a property test.
 
+use std::hint::select_unpredictable;
+
 use serde::Serialize;
 
 /// The largest 31-bit hash; also the upper bound of the last member.
@@ -152,11 +154,8 @@ pub fn search_by(count: usize, hash31: u32, upper: impl Fn(usize) -> u32) -> usi
     let mut left = count;
     while left > 1 {
         let half = left / 2;
-        first += if upper(first + half - 1) < hash31 {
-            half
-        } else {
-            0
-        };
+        let below = upper(first + half - 1) < hash31;
+        first += select_unpredictable(below, half, 0);
         left -= half;
     }
     first
