@@ -147,7 +147,13 @@ pub fn hash64(key: &SipState, mid: &MidStates, flow: &FlowKey) -> u64 {
 /// 3. Its low 32 bits; 0 becomes 1.
 #[inline]
 pub fn hash32(key: &SipState, mid: &MidStates, flow: &FlowKey) -> u32 {
-    (hash64(key, mid, &flow.ordered()) as u32).max(1)
+    shorten(hash64(key, mid, &flow.ordered()))
+}
+
+/// Rule 3 of [`hash32`].
+#[inline]
+fn shorten(hash64: u64) -> u32 {
+    (hash64 as u32).max(1)
 }
 
 /// Everything that depends on the seed alone.
@@ -259,6 +265,12 @@ mod tests {
             prop_assert_eq!(hasher.hash32(&FlowKey { addresses, ..key }), hash);
             prop_assert_eq!(hasher.hash32(&FlowKey { addresses, ..ports }), hash);
         }
+    }
+
+    #[test]
+    fn zero_is_not_a_hash() {
+        assert_eq!(shorten(0xabcd_0000_0000), 1);
+        assert_eq!(shorten(0xabcd_0000_0002), 2);
     }
 
     #[test]

@@ -119,6 +119,13 @@ fn ranges_of_bad_members_fall_to_the_next_good() {
     );
 }
 
+/// Weights whose shares round to nothing: the kernel's loop stops at the first of equal bounds.
+#[test]
+fn equal_bounds_belong_to_the_first() {
+    let list = compile_threshold(&[Some(5), Some(5), Some(MAX_HASH)], |_| true);
+    assert_eq!(list, [(5, 0), (MAX_HASH, 2)]);
+}
+
 #[test]
 fn rules_are_numbered() {
     let uppers = [Some(9), None, Some(MAX_HASH)];
