@@ -59,7 +59,7 @@ pub struct RouteAnswer {
     pub index: u32,
     /// Gateway; none when the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// Nexthop object that the route refers to, where the kernel tells.
+    /// Nexthop object that the route refers to; told with `fib_match` only.
     pub nexthop: Option<u32>,
     /// Source address that a local sender would use.
     pub prefsrc: Option<IpAddr>,
@@ -155,7 +155,9 @@ fn put_query(b: &mut Builder, dst: IpAddr, query: &RouteQuery) {
     head[1] = full(dst);
     head[2] = query.src.map_or(0, full);
     head[3] = query.tos;
-    let flags = RTM_F_LOOKUP_TABLE | if query.fib_match { RTM_F_FIB_MATCH } else { 0 };
+    // IPv6 tells the table anyway and refuses to be asked for it.
+    let table = if dst.is_ipv4() { RTM_F_LOOKUP_TABLE } else { 0 };
+    let flags = table | if query.fib_match { RTM_F_FIB_MATCH } else { 0 };
     head[8..].copy_from_slice(&flags.to_ne_bytes());
     b.begin(RTM_GETROUTE, 0, &head).put_ip(RTA_DST, dst);
     if let Some(src) = query.src {

@@ -51,9 +51,10 @@ const GROUPS: [u32; 11] = [
 /// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`: when one changes, routes and nexthops may have.
 const STATE_FLAGS: u32 = 0x1 | 0x40 | 0x1_0000;
 
-/// Routes of both families and nexthops.
+/// Routes of both families and all that they refer to.
 const FORWARDING: Kinds = Kinds::NONE
     .with(Kind::Nexthops)
+    .with(Kind::Buckets)
     .with(Kind::Routes4)
     .with(Kind::Routes6);
 

@@ -1,0 +1,314 @@
+//! The smallest keeper of what a mirror tells: lists, replaced by sweeps.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use raddle_rib::event::*;
+
+type RouteKey = (u32, IpNet, Option<IpNet>, u8, u32);
+type Routes = BTreeMap<RouteKey, Vec<Route>>;
+
+#[derive(Default)]
+pub struct State {
+    pub links: BTreeMap<u32, Link>,
+    pub devices: BTreeMap<u32, DeviceSettings>,
+    pub settings: Settings,
+    pub addresses: Vec<Address>,
+    pub neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+    pub nexthops: BTreeMap<u32, Nexthop>,
+    pub buckets: BTreeMap<(u32, u16), u32>,
+    pub rules: Vec<Rule>,
+    routes4: Routes,
+    routes6: Routes,
+    /// What is being swept, and what it was before: kept so that a frame inside of a frame, or an
+    /// event of the swept kind that is not from the dump, would show.
+    sweep: Option<Sweep>,
+    pub sweeps: usize,
+}
+
+impl State {
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::Link(link) => drop(self.links.insert(link.index, link)),
+            Event::LinkGone(index) => drop(self.links.remove(&index)),
+            Event::Device(index, settings) => drop(self.devices.insert(index, settings)),
+            Event::Settings(settings) => self.settings = settings,
+            Event::Address(a) => {
+                self.addresses
+                    .retain(|b| (b.index, b.local) != (a.index, a.local));
+                self.addresses.push(a);
+            }
+            Event::AddressGone(a) => {
+                self.addresses
+                    .retain(|b| (b.index, b.local) != (a.index, a.local));
+            }
+            Event::Neighbour(n) => drop(self.neighbours.insert((n.index, n.dst), n)),
+            Event::NeighbourGone(index, dst) => drop(self.neighbours.remove(&(index, dst))),
+            Event::Nexthop(nexthop) => drop(self.nexthops.insert(nexthop.id, nexthop)),
+            Event::NexthopGone(id) => self.nexthop_gone(id),
+            Event::Bucket {
+                group,
+                bucket,
+                nexthop,
+            } => {
+                self.buckets.insert((group, bucket), nexthop);
+            }
+            Event::Rule(rule) => self.rules.push(rule),
+            Event::RuleGone(rule) => {
+                let at = self
+                    .rules
+                    .iter()
+                    .position(|r| *r == rule)
+                    .expect("a rule that we know");
+                self.rules.remove(at);
+            }
+            Event::Route(route, op) => self.route(route, op),
+            Event::RouteGone(route) => self.route_gone(&route),
+            Event::SweepBegin(sweep) => self.begin(sweep),
+            Event::SweepEnd(sweep) => {
+                assert_eq!(self.sweep.take(), Some(sweep));
+                self.sweeps += 1;
+                let nexthops = &self.nexthops;
+                self.buckets
+                    .retain(|(group, _), _| nexthops.contains_key(group));
+            }
+        }
+    }
+
+    /// Nothing but the dump comes inside of its frame, so starting afresh will do here. (Who
+    /// forwards by the state marks and sweeps.)
+    fn begin(&mut self, sweep: Sweep) {
+        assert!(
+            self.sweep.is_none_or(|s| s == sweep),
+            "{sweep:?} inside of {:?}",
+            self.sweep
+        );
+        self.sweep = Some(sweep);
+        match sweep {
+            Sweep::Links => self.links.clear(),
+            Sweep::Addresses => self.addresses.clear(),
+            Sweep::Neighbours => self.neighbours.clear(),
+            Sweep::Nexthops => self.nexthops.clear(),
+            Sweep::Routes4 => self.routes4.clear(),
+            Sweep::Routes6 => self.routes6.clear(),
+            Sweep::Rules => self.rules.clear(),
+        }
+    }
+
+    fn nexthop_gone(&mut self, id: u32) {
+        self.nexthops.remove(&id);
+        self.buckets.retain(|&(group, _), _| group != id);
+    }
+
+    fn list(&mut self, route: &Route) -> &mut Vec<Route> {
+        let routes = if route.dst.addr().is_ipv4() {
+            &mut self.routes4
+        } else {
+            &mut self.routes6
+        };
+        let key = (route.table, route.dst, route.src, route.tos, route.metric);
+        routes.entry(key).or_default()
+    }
+
+    fn route(&mut self, route: Route, op: RouteOp) {
+        if route.dst.addr().is_ipv6() {
+            return self.route6(route, op);
+        }
+        let sweeping = self.sweep == Some(Sweep::Routes4);
+        let list = self.list(&route);
+        match op {
+            RouteOp::Add if sweeping => list.push(route),
+            RouteOp::Add => *list = vec![route],
+            RouteOp::Replace => {
+                list.retain(|r| !same(r, &route));
+                if list.is_empty() {
+                    list.push(route);
+                } else {
+                    list[0] = route;
+                }
+            }
+            RouteOp::Append => {
+                list.retain(|r| !same(r, &route));
+                list.push(route);
+            }
+            RouteOp::Prepend => {
+                list.retain(|r| !same(r, &route));
+                list.insert(0, route);
+            }
+        }
+    }
+
+    /// IPv6: routes with a gateway of one key are one set, which every message tells whole; routes
+    /// without one are each for itself.
+    fn route6(&mut self, mut route: Route, op: RouteOp) {
+        let list = self.list(&route);
+        if !ecmp(&route) {
+            if op == RouteOp::Replace {
+                list.clear();
+            }
+            list.retain(|r| !same(r, &route));
+            return list.push(route);
+        }
+        if op == RouteOp::Replace {
+            *list = vec![route];
+            return;
+        }
+        match list.iter_mut().find(|r| ecmp(r)) {
+            Some(set) => {
+                // The one that joined is told first, but chosen last.
+                let (old, new) = (hops(set), hops(&route));
+                if let RouteTarget::Multipath(hops) = &mut route.target
+                    && new[1..] == old
+                {
+                    hops.rotate_left(1);
+                }
+                *set = route;
+            }
+            None => list.push(route),
+        }
+    }
+
+    fn route_gone(&mut self, route: &Route) {
+        let list = self.list(route);
+        if let Some(at) = list.iter().position(|r| same(r, route)) {
+            list.remove(at);
+            return;
+        }
+        // One of an IPv6 set.
+        for set in list.iter_mut() {
+            let gone = hops(route);
+            if let RouteTarget::Multipath(all) = &mut set.target {
+                all.retain(|h| !gone.contains(h));
+                if let [one] = all.as_slice() {
+                    set.target = RouteTarget::Single(one.clone());
+                }
+            }
+        }
+    }
+
+    fn hop(&self, hop: &RouteNexthop) -> String {
+        let gateway = hop.gateway.map_or("-".to_owned(), |g| g.to_string());
+        let name = self.links.get(&hop.index).map_or("?", |l| l.name.as_str());
+        format!("{gateway} dev {name} weight {}", hop.weight.max(1))
+    }
+
+    pub fn routes_text(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for route in self.routes4.values().chain(self.routes6.values()).flatten() {
+            let Route {
+                table,
+                dst,
+                metric,
+                kind,
+                ..
+            } = route;
+            let target = match &route.target {
+                RouteTarget::None => "nowhere".to_owned(),
+                RouteTarget::Object(id) => format!("object {id}"),
+                RouteTarget::Single(hop) => self.hop(hop),
+                RouteTarget::Multipath(hops) => hops
+                    .iter()
+                    .map(|h| self.hop(h))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            let line = format!("{table} {} {dst} metric {metric} {target}", *kind as u8);
+            lines.push(((*table, dst.to_string(), *metric), line));
+        }
+        lines.sort_by(|a, b| a.0.cmp(&b.0));
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+
+    pub fn nexthops_text(&self) -> Vec<String> {
+        let members = |members: &[GroupMember]| -> String {
+            members
+                .iter()
+                .map(|m| format!("{}*{}", m.id, m.weight))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let text = |nexthop: &Nexthop| match &nexthop.kind {
+            NexthopKind::Blackhole => "blackhole".to_owned(),
+            NexthopKind::Single { gateway, index, .. } => self.hop(&RouteNexthop {
+                gateway: *gateway,
+                index: *index,
+                ..RouteNexthop::default()
+            }),
+            NexthopKind::Group(group) => format!("threshold {}", members(group)),
+            NexthopKind::Resilient { members: group, .. } => {
+                format!("resilient {}", members(group))
+            }
+        };
+        self.nexthops
+            .values()
+            .map(|n| format!("{} {}", n.id, text(n)))
+            .collect()
+    }
+
+    pub fn buckets_text(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self
+            .buckets
+            .iter()
+            .map(|((g, b), n)| format!("{g} {b} {n}"))
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    pub fn neighbours_text(&self) -> Vec<String> {
+        let name = |state| match state {
+            1 => "INCOMPLETE",
+            2 => "REACHABLE",
+            4 => "STALE",
+            8 => "DELAY",
+            0x10 => "PROBE",
+            0x20 => "FAILED",
+            0x40 => "NOARP",
+            0x80 => "PERMANENT",
+            _ => "NONE",
+        };
+        let mut lines: Vec<_> = self
+            .neighbours
+            .values()
+            .filter(|n| !n.dst.to_string().starts_with("ff02"))
+            .map(|n| {
+                let mac = n
+                    .mac
+                    .map_or(String::new(), |m| m.map(|b| format!("{b:02x}")).join(":"));
+                let link = self.links.get(&n.index).map_or("?", |l| l.name.as_str());
+                format!("{} {link} {mac} {}", n.dst, name(n.state))
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+}
+
+/// The same route but for what changes without it being another: flags.
+fn same(a: &Route, b: &Route) -> bool {
+    (a.kind, a.protocol, a.scope, a.prefsrc) == (b.kind, b.protocol, b.scope, b.prefsrc)
+        && hops(a) == hops(b)
+        && matches!(a.target, RouteTarget::Object(_)) == matches!(b.target, RouteTarget::Object(_))
+}
+
+fn ecmp(route: &Route) -> bool {
+    hops(route).iter().any(|h| h.gateway.is_some())
+}
+
+/// Nexthops without their flags.
+fn hops(route: &Route) -> Vec<RouteNexthop> {
+    let clean = |h: &RouteNexthop| RouteNexthop {
+        flags: 0,
+        ..h.clone()
+    };
+    match &route.target {
+        RouteTarget::None => Vec::new(),
+        RouteTarget::Object(id) => vec![RouteNexthop {
+            index: *id,
+            ..RouteNexthop::default()
+        }],
+        RouteTarget::Single(hop) => vec![clean(hop)],
+        RouteTarget::Multipath(all) => all.iter().map(clean).collect(),
+    }
+}
