@@ -1,0 +1,557 @@
+//! Descriptions of labs: nodes, links, addresses, routing. Pure data, checked once when built.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{Rate, names};
+
+/// What a node is for; decides whether it forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Role {
+    /// An end system; it does not forward.
+    Host,
+    /// A top-of-rack router of a Clos fabric.
+    Leaf,
+    /// A router of the upper stage of a Clos fabric.
+    Spine,
+    /// Any other router.
+    Router,
+}
+
+impl Role {
+    /// Whether nodes of this role forward packets.
+    pub fn forwards(self) -> bool {
+        self != Self::Host
+    }
+}
+
+/// The kernel's `fib_multipath_hash_policy`, of both families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HashPolicy {
+    /// 0: addresses only. All connections between two hosts take one path.
+    L3,
+    /// 1: addresses, protocol and ports. Connections spread over the paths.
+    #[default]
+    L4,
+    /// 2: the addresses of the inner packet, if there is one, else as 0.
+    Inner,
+    /// 3: the fields of `fib_multipath_hash_fields`.
+    Custom,
+}
+
+impl HashPolicy {
+    /// The value of the sysctl.
+    pub fn sysctl(self) -> u8 {
+        match self {
+            Self::L3 => 0,
+            Self::L4 => 1,
+            Self::Inner => 2,
+            Self::Custom => 3,
+        }
+    }
+}
+
+/// BGP on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bgp {
+    /// The autonomous system number.
+    pub asn: u32,
+    /// The router id; also what errors in logs are told apart by.
+    pub router_id: Ipv4Addr,
+    /// Prefixes that the node announces; it must have a route to each (an address is one).
+    pub networks: Vec<IpNet>,
+}
+
+/// A route set at start and never changed by a daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaticRoute {
+    /// The destination.
+    pub prefix: IpNet,
+    /// One or several gateways, of the prefix's family, of equal weight.
+    pub via: Vec<IpAddr>,
+}
+
+/// A network namespace of the lab.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// The name: a lower-case letter, then lower-case letters, digits and `_`; at most 15.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// `fib_multipath_hash_seed`; without one, a seed derived from the names of lab and node.
+    pub hash_seed: Option<u32>,
+    /// Addresses of the node itself, on its loopback device.
+    pub addresses: Vec<IpNet>,
+    /// Routes set at start.
+    pub routes: Vec<StaticRoute>,
+    /// BGP, if the node speaks it.
+    pub bgp: Option<Bgp>,
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The node.
+    pub node: String,
+    /// The device in that node.
+    pub dev: String,
+    /// Its addresses; link-local IPv6 is always there besides.
+    pub addresses: Vec<IpNet>,
+}
+
+/// A cable between two nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The ends.
+    pub ends: [End; 2],
+    /// The rate of each direction; `None` is as fast as the machine can.
+    pub rate: Option<Rate>,
+    /// Whether the ends' routers hold an unnumbered BGP session over it.
+    pub bgp: bool,
+}
+
+/// The number of a link: its position in [`Topology::links`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LinkId(pub usize);
+
+impl fmt::Display for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A route that is there once routing has converged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expectation {
+    /// The node that has the route.
+    pub node: String,
+    /// Its destination.
+    pub prefix: IpNet,
+    /// The number of its nexthops.
+    pub nexthops: usize,
+}
+
+/// The description of a lab, checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "TopologyBuilder", into = "TopologyBuilder")]
+pub struct Topology(TopologyBuilder);
+
+/// A topology under construction: fill the fields, by hand or with the methods, then
+/// [`build`](Self::build).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopologyBuilder {
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// The links; their order is their number.
+    pub links: Vec<Link>,
+    /// The MTU of every link, 1280 to 65535 bytes. [`Topology::DEFAULT_MTU`] unless changed.
+    pub mtu: u32,
+    /// The multipath hash policy of every node at start.
+    pub policy: HashPolicy,
+    /// Whether FRR installs nexthop groups (`ip nexthop`), or routes that list their nexthops.
+    pub nexthop_groups: bool,
+    /// What [`Lab::wait_converged`](crate::Lab::wait_converged) waits for.
+    pub expectations: Vec<Expectation>,
+}
+
+/// What is wrong with a topology.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A number is out of its range.
+    #[error("{what} is {value}, but must be from {min} to {max}")]
+    OutOfRange {
+        /// What the number counts.
+        what: &'static str,
+        /// What was given.
+        value: u64,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// The name cannot be a node's.
+    #[error(
+        "`{0}` cannot name a node: use 1 to 15 of a-z, 0-9 and _, a letter first, but not `wire`"
+    )]
+    BadNodeName(String),
+    /// Two nodes share a name.
+    #[error("two nodes are named `{0}`; names of nodes must be unique")]
+    DuplicateNode(String),
+    /// Something refers to a node that is not there.
+    #[error("there is no node `{0}`, but a link or an expected route names it; add the node")]
+    UnknownNode(String),
+    /// The name cannot be a device's.
+    #[error(
+        "`{0}` cannot name a device: use 1 to 15 characters, no space, colon or slash, not `lo`"
+    )]
+    BadDevice(String),
+    /// Two devices of a node share a name.
+    #[error("node `{node}` has two devices named `{dev}`; device names must be unique in a node")]
+    DuplicateDevice {
+        /// The node.
+        node: String,
+        /// The device.
+        dev: String,
+    },
+    /// A link wants BGP, but a node at its end speaks none.
+    #[error("a link of `{0}` is to carry BGP, but the node speaks none; give it an AS number")]
+    NotBgp(String),
+    /// A route without gateways, or with a gateway of the other family.
+    #[error("the route to {0} of node `{1}` needs gateways of its own address family")]
+    BadRoute(IpNet, String),
+}
+
+impl Default for TopologyBuilder {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            links: Vec::new(),
+            mtu: Topology::DEFAULT_MTU,
+            policy: HashPolicy::default(),
+            nexthop_groups: true,
+            expectations: Vec::new(),
+        }
+    }
+}
+
+impl TopologyBuilder {
+    /// Adds a node and returns it, for its addresses and routes.
+    pub fn node(&mut self, name: impl Into<String>, role: Role) -> &mut Node {
+        let node = Node {
+            name: name.into(),
+            role,
+            hash_seed: None,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            bgp: None,
+        };
+        self.nodes.push(node);
+        let last = self.nodes.len() - 1;
+        &mut self.nodes[last]
+    }
+
+    /// Adds a link between two nodes and returns it. Each device is named after the node at the far
+    /// end; of several links between the same two nodes, the second is `NODE-2` and so on.
+    pub fn link(&mut self, a: &str, b: &str) -> &mut Link {
+        let same = self.links.iter().filter(|l| l.joins(a, b)).count();
+        let end = |node: &str, far: &str| End {
+            node: node.to_owned(),
+            dev: if same == 0 {
+                far.to_owned()
+            } else {
+                format!("{far}-{}", same + 1)
+            },
+            addresses: Vec::new(),
+        };
+        self.links.push(Link {
+            ends: [end(a, b), end(b, a)],
+            rate: None,
+            bgp: false,
+        });
+        let last = self.links.len() - 1;
+        &mut self.links[last]
+    }
+
+    /// Checks the description.
+    ///
+    /// # Errors
+    /// The first contradiction found; see [`TopologyError`].
+    pub fn build(self) -> Result<Topology, TopologyError> {
+        in_range("the MTU", self.mtu.into(), 1280, 65535)?;
+        in_range("the number of links", self.links.len() as u64, 0, 32767)?;
+        let mut devices: HashMap<&str, HashSet<&str>> = HashMap::new();
+        for node in &self.nodes {
+            check_node(node)?;
+            if devices.insert(&node.name, HashSet::new()).is_some() {
+                return Err(TopologyError::DuplicateNode(node.name.clone()));
+            }
+        }
+        let speakers: HashSet<&str> = self
+            .nodes
+            .iter()
+            .filter(|n| n.bgp.is_some())
+            .map(|n| &*n.name)
+            .collect();
+        for (link, end) in self
+            .links
+            .iter()
+            .flat_map(|l| l.ends.iter().map(move |e| (l, e)))
+        {
+            check_device(&end.dev)?;
+            let unknown = || TopologyError::UnknownNode(end.node.clone());
+            if !devices
+                .get_mut(&*end.node)
+                .ok_or_else(unknown)?
+                .insert(&end.dev)
+            {
+                let (node, dev) = (end.node.clone(), end.dev.clone());
+                return Err(TopologyError::DuplicateDevice { node, dev });
+            }
+            if link.bgp && !speakers.contains(&*end.node) {
+                return Err(TopologyError::NotBgp(end.node.clone()));
+            }
+        }
+        if let Some(e) = self
+            .expectations
+            .iter()
+            .find(|e| !devices.contains_key(&*e.node))
+        {
+            return Err(TopologyError::UnknownNode(e.node.clone()));
+        }
+        Ok(Topology(self))
+    }
+}
+
+impl Topology {
+    /// 9000 bytes, the jumbo frame of data centres.
+    ///
+    /// Everything in a lab shares one machine: host, leaf, spine, leaf, host is five hops of work for
+    /// each packet. With 9000 bytes, two cores fill two links of 1 Gbit/s through four routers, by the
+    /// kernel or by XDP, and stay mostly idle; with 1500, XDP routers reached 1.5 of the 2 Gbit/s.
+    pub const DEFAULT_MTU: u32 = 9000;
+
+    /// The nodes, in the order of their creation.
+    pub fn nodes(&self) -> &[Node] {
+        &self.0.nodes
+    }
+
+    /// The links, by number.
+    pub fn links(&self) -> &[Link] {
+        &self.0.links
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.0.nodes.iter().find(|n| n.name == name)
+    }
+
+    /// The numbers of the links between two nodes, in either direction.
+    pub fn links_between(&self, a: &str, b: &str) -> impl Iterator<Item = LinkId> {
+        self.0
+            .links
+            .iter()
+            .enumerate()
+            .filter(move |(_, l)| l.joins(a, b))
+            .map(|(i, _)| LinkId(i))
+    }
+
+    /// The number of the link, and which end of it (0 or 1), that a device of a node is.
+    pub fn link_of(&self, node: &str, dev: &str) -> Option<(LinkId, usize)> {
+        self.0.links.iter().enumerate().find_map(|(i, link)| {
+            let end = link
+                .ends
+                .iter()
+                .position(|e| e.node == node && e.dev == dev)?;
+            Some((LinkId(i), end))
+        })
+    }
+
+    /// The devices of a node, in the order of their links.
+    pub fn devices<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .links
+            .iter()
+            .flat_map(|l| &l.ends)
+            .filter(move |e| e.node == node)
+            .map(|e| &*e.dev)
+    }
+
+    /// The MTU of every link, in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.0.mtu
+    }
+
+    /// The multipath hash policy at start.
+    pub fn policy(&self) -> HashPolicy {
+        self.0.policy
+    }
+
+    /// Whether FRR installs nexthop groups.
+    pub fn nexthop_groups(&self) -> bool {
+        self.0.nexthop_groups
+    }
+
+    /// The routes that are there once routing has converged.
+    pub fn expectations(&self) -> &[Expectation] {
+        &self.0.expectations
+    }
+
+    /// Opens the description for changes.
+    pub fn into_builder(self) -> TopologyBuilder {
+        self.0
+    }
+
+    /// Whether any node speaks BGP, so that FRR is needed.
+    pub(crate) fn needs_frr(&self) -> bool {
+        self.0.nodes.iter().any(|n| n.bgp.is_some())
+    }
+}
+
+impl TryFrom<TopologyBuilder> for Topology {
+    type Error = TopologyError;
+
+    fn try_from(builder: TopologyBuilder) -> Result<Self, TopologyError> {
+        builder.build()
+    }
+}
+
+impl From<Topology> for TopologyBuilder {
+    fn from(topology: Topology) -> Self {
+        topology.0
+    }
+}
+
+impl Link {
+    fn joins(&self, a: &str, b: &str) -> bool {
+        let [x, y] = [&*self.ends[0].node, &*self.ends[1].node];
+        (x, y) == (a, b) || (y, x) == (a, b)
+    }
+}
+
+/// An error unless `min <= value <= max`.
+pub(crate) fn in_range(
+    what: &'static str,
+    value: u64,
+    min: u64,
+    max: u64,
+) -> Result<(), TopologyError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(TopologyError::OutOfRange {
+            what,
+            value,
+            min,
+            max,
+        })
+    }
+}
+
+fn check_node(node: &Node) -> Result<(), TopologyError> {
+    let name = node.name.as_bytes();
+    let inside = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
+    let good = name.first().is_some_and(u8::is_ascii_lowercase)
+        && name.len() <= 15
+        && name.iter().all(inside)
+        && node.name != names::WIRE;
+    if !good {
+        return Err(TopologyError::BadNodeName(node.name.clone()));
+    }
+    for route in &node.routes {
+        let same = |via: &IpAddr| via.is_ipv4() == route.prefix.addr().is_ipv4();
+        if route.via.is_empty() || !route.via.iter().all(same) {
+            return Err(TopologyError::BadRoute(route.prefix, node.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// As the kernel's `dev_valid_name`, and nothing that would need quoting in a batch of `ip`.
+fn check_device(dev: &str) -> Result<(), TopologyError> {
+    let good = (1..=15).contains(&dev.len())
+        && dev
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && !["lo", ".", "..", "all", "default"].contains(&dev)
+        && !dev.starts_with('-');
+    if good {
+        Ok(())
+    } else {
+        Err(TopologyError::BadDevice(dev.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_nodes() -> TopologyBuilder {
+        let mut b = TopologyBuilder::default();
+        b.node("a", Role::Host);
+        b.node("b", Role::Router);
+        b
+    }
+
+    #[test]
+    fn parallel_links_have_devices_of_their_own() {
+        let mut b = two_nodes();
+        b.link("a", "b");
+        b.link("b", "a");
+        let t = b.build().unwrap();
+        assert_eq!(t.devices("a").collect::<Vec<_>>(), ["b", "b-2"]);
+        assert_eq!(t.devices("b").collect::<Vec<_>>(), ["a", "a-2"]);
+        assert_eq!(t.links_between("a", "b").count(), 2);
+        assert_eq!(t.link_of("a", "b-2"), Some((LinkId(1), 1)));
+        assert_eq!(t.link_of("a", "c"), None);
+    }
+
+    #[test]
+    fn survives_json() {
+        let mut b = two_nodes();
+        b.link("a", "b").rate = Some("1gbit".parse().unwrap());
+        let t = b.build().unwrap();
+        let json = serde_json::to_string(&t).unwrap();
+        assert_eq!(serde_json::from_str::<Topology>(&json).unwrap(), t);
+        let bad = json.replace("\"mtu\":9000", "\"mtu\":12");
+        assert!(
+            serde_json::from_str::<Topology>(&bad)
+                .unwrap_err()
+                .to_string()
+                .contains("MTU")
+        );
+    }
+
+    type Break = fn(&mut TopologyBuilder);
+
+    #[test]
+    fn contradictions_are_refused() {
+        let cases: [(Break, &str); 10] = [
+            (|b| b.mtu = 1279, "MTU"),
+            (|b| _ = b.node("a", Role::Host), "two nodes"),
+            (|b| _ = b.node("wire", Role::Host), "cannot name a node"),
+            (|b| _ = b.node("a-b", Role::Host), "cannot name a node"),
+            (|b| _ = b.link("a", "c"), "no node `c`"),
+            (
+                |b| b.link("a", "b").ends[0].dev = "lo".into(),
+                "cannot name a device",
+            ),
+            (
+                |b| b.link("a", "b").ends[0].dev = "x y".into(),
+                "cannot name a device",
+            ),
+            (|b| b.link("a", "b").bgp = true, "speaks none"),
+            (
+                |b| {
+                    b.link("a", "b");
+                    b.link("a", "b").ends[0].dev = "b".into();
+                },
+                "two devices",
+            ),
+            (
+                |b| {
+                    let prefix = "10.0.0.0/8".parse().unwrap();
+                    let via = vec!["::1".parse().unwrap()];
+                    b.nodes[0].routes.push(StaticRoute { prefix, via });
+                },
+                "own address family",
+            ),
+        ];
+        for (change, message) in cases {
+            let mut b = two_nodes();
+            change(&mut b);
+            let error = b.build().unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}
