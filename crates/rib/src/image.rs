@@ -349,6 +349,34 @@ impl Memory {
     }
 }
 
+/// Writers. Each publishes its record or word whole: a reader sees the old one or the new one.
+impl Memory {
+    /// Writes the configuration, its magic number last.
+    pub fn store_config(&self, config: &Config) {
+        store(&self.config, 0, config);
+    }
+
+    /// Writes the link with this interface index, which must be below [`MAX_LINKS`].
+    pub fn store_link(&self, index: u32, link: &LinkEntry) {
+        store(&self.links, index as usize, link);
+    }
+
+    /// Writes an adjacency, which must be inside the capacity.
+    pub fn store_adjacency(&self, number: u32, adjacency: &Adjacency) {
+        store(&self.adjacencies, number as usize, adjacency);
+    }
+
+    /// Writes a group, which must be inside the capacity.
+    pub fn store_group(&self, number: u32, group: Group) {
+        self.groups.words()[number as usize].store(group.to_word(), Ordering::Release);
+    }
+
+    /// Writes a member, which must be inside the capacity.
+    pub fn store_member(&self, place: u32, member: Member) {
+        self.members.words()[place as usize].store(member.to_word(), Ordering::Release);
+    }
+}
+
 /// The bit that stands for an IPv4 address (host order) in the filter of our own addresses.
 #[inline]
 pub fn own_bit(address: u32) -> usize {

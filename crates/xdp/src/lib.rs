@@ -1,1 +1,32 @@
-//! TEMP
+//! The XDP engine: forwards by the image inside the kernel, before the network stack.
+//!
+//! [`Engine`] loads the program (`bpf/raddle.bpf.c`), maps the image's memory into this process,
+//! so that whatever `rib` stores is what the program reads, and attaches it to links.
+//!
+//! A link that is attached is held by this process: when the process ends, in whatever way, the
+//! kernel detaches the program and forwards by itself. That is the default because it can never
+//! leave a program behind that forwards by an image nobody keeps. [`Engine::pin`] is the other
+//! choice: the program goes on without a daemon until the image's deadline passes, and
+//! [`Engine::recover`] takes it over again.
+//!
+//! # Minimum kernel version
+//! 6.1. Native mode of multi-buffer frames needs 5.18, and links need 5.9.
+
+mod attach;
+mod counters;
+mod engine;
+mod error;
+mod features;
+mod grace;
+mod mapping;
+mod pin;
+mod sys;
+mod test_run;
+
+pub use attach::{AttachedMode, Mode};
+pub use counters::{Counter, Counters};
+pub use engine::{Engine, LoadOptions};
+pub use error::{Error, Result};
+pub use features::{Features, features};
+pub use grace::grace;
+pub use test_run::{TestOutput, Verdict};

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The image as the XDP program sees it.
+ *
+ * One layout, two descriptions: this header and crates/rib/src/{image,reason}.rs. The test
+ * `layout` of this crate compiles static assertions made from the Rust types against this file.
+ * Numbers are in host byte order, MAC addresses in the order of the wire.
+ */
+#ifndef RADDLE_IMAGE_H
+#define RADDLE_IMAGE_H
+
+#include <linux/types.h>
+
+#define IMAGE_MAGIC 0x3149656c64646172ULL /* "raddleI1" */
+
+#define MAX_LINKS 16384
+#define MAX_TABLES 1024
+#define OWN_BITS 65536
+
+#define REASON_COUNTERS 64
+#define LINK_COUNTERS 1024
+#define ADJACENCY_COUNTERS (REASON_COUNTERS + LINK_COUNTERS)
+
+/* struct config, flags */
+#define CONFIG_HOLD 1u
+#define CONFIG_SEED_KNOWN 2u
+
+/* What holds for all packets. sip_key and sip_mid are SipHash states, see siphash.h. */
+struct config {
+	__u64 magic;
+	__u32 flags;
+	__u32 seed;
+	__u8 policy4;
+	__u8 policy6;
+	__u8 pad[6];
+	__u64 deadline;
+	__u64 sip_key[4];
+	__u64 sip_mid[256][4];
+};
+
+/* struct link_entry, flags */
+#define LINK_ENABLED 1u
+#define LINK_FORWARD4 2u
+#define LINK_FORWARD6 4u
+#define LINK_RP_FILTER 8u
+#define LINK_RULES4 16u
+#define LINK_RULES6 32u
+#define LINK_ACCEPT_LOCAL 64u
+
+/* A network device, by interface index. */
+struct link_entry {
+	__u32 flags;
+	__u32 slot;
+	__u8 mac[6];
+	__u16 pad;
+	__u32 mtu;
+	__u32 table4;
+	__u32 table6;
+	__u32 rest[9];
+};
+
+#define ADJ_KERNEL 0
+#define ADJ_FORWARD 1
+
+/* A nexthop resolved to bytes. The first word is published last, so it is read first, at once. */
+struct adjacency {
+	__u32 index;
+	__u8 state;
+	__u8 reason;
+	__u16 pad;
+	__u8 dst_mac[6];
+	__u8 src_mac[6];
+	__u32 mtu;
+	__u32 rest[10];
+};
+
+/* Group words: kind in the low byte; see image::Group. */
+#define GROUP_KERNEL 0
+#define GROUP_SINGLE 1
+#define GROUP_THRESHOLD 2
+
+/* One counter of one CPU. Counter `slot` of CPU `c` is at c * counter_slots + slot. */
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+};
+
+enum reason {
+	REASON_FORWARDED = 0,
+	REASON_NOT_ENABLED = 1,
+	REASON_HELD = 2,
+	REASON_NOT_IP = 3,
+	REASON_VLAN = 4,
+	REASON_OTHER_MAC = 5,
+	REASON_TRUNCATED = 6,
+	REASON_BAD_HEADER = 7,
+	REASON_BAD_CHECKSUM = 8,
+	REASON_BAD_LENGTH = 9,
+	REASON_OPTIONS = 10,
+	REASON_TTL_EXCEEDED = 11,
+	REASON_MARTIAN_SOURCE = 12,
+	REASON_MARTIAN_DESTINATION = 13,
+	REASON_OWN_SOURCE = 14,
+	REASON_RP_FILTER = 15,
+	REASON_FORWARDING_OFF = 16,
+	REASON_LOCAL = 17,
+	REASON_BROADCAST = 18,
+	REASON_MULTICAST = 19,
+	REASON_ANYCAST = 20,
+	REASON_LINK_LOCAL = 21,
+	REASON_NO_ROUTE = 22,
+	REASON_BLACKHOLE = 23,
+	REASON_UNREACHABLE = 24,
+	REASON_PROHIBIT = 25,
+	REASON_THROW = 26,
+	REASON_UNRESOLVED = 27,
+	REASON_OUT_LINK = 28,
+	REASON_SAME_LINK = 29,
+	REASON_MTU = 30,
+	REASON_SEED_UNKNOWN = 31,
+	REASON_HASH_POLICY = 32,
+	REASON_RULES = 33,
+	REASON_ENCAP = 34,
+	REASON_ROUTE_FEATURE = 35,
+	REASON_RESILIENT = 36,
+	REASON_IMAGE_FULL = 37,
+	REASON_DEEP_HEADERS = 38,
+	REASON_AGGREGATED = 39,
+	REASON_REDIRECT_FAILED = 40,
+	REASON_COUNT
+};
+
+#endif

@@ -1,0 +1,154 @@
+//! The program on links.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use raddle_rib::image::MAX_LINKS;
+
+use crate::engine::Engine;
+use crate::sys::{self, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE};
+use crate::{Error, Result, features};
+
+/// Where in the kernel the program is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver where it can, else behind it.
+    #[default]
+    Auto,
+    /// In the driver, or not at all.
+    Native,
+    /// Behind the driver, on socket buffers: works everywhere, and is slower.
+    Generic,
+}
+
+/// Where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachedMode {
+    /// In the driver.
+    Native,
+    /// Behind the driver.
+    Generic,
+}
+
+impl std::fmt::Display for AttachedMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AttachedMode::Native => "native",
+            AttachedMode::Generic => "generic",
+        })
+    }
+}
+
+/// A link that has the program.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) index: u32,
+    pub(crate) mode: AttachedMode,
+    pub(crate) link: OwnedFd,
+}
+
+impl Engine {
+    /// Attaches the program to a link of this network namespace and says how.
+    ///
+    /// The link keeps the program until [`Engine::detach`], or until the engine is dropped or the
+    /// process dies, unless it is pinned. Another XDP program is never replaced. A link that has
+    /// our program already stays as it is.
+    ///
+    /// # Errors
+    /// After an error nothing is attached that was not before.
+    ///
+    /// # Minimum kernel version
+    /// 5.9
+    pub fn attach(&mut self, index: u32, mode: Mode) -> Result<AttachedMode> {
+        if index as usize >= MAX_LINKS {
+            return Err(Error::LinkIndex {
+                index,
+                limit: MAX_LINKS,
+            });
+        }
+        if let Some(attached) = self.links.iter().find(|attached| attached.index == index) {
+            return Ok(attached.mode);
+        }
+        let (link, mode) = match mode {
+            Mode::Native => (
+                self.create_link(index, AttachedMode::Native)?,
+                AttachedMode::Native,
+            ),
+            Mode::Generic => (
+                self.create_link(index, AttachedMode::Generic)?,
+                AttachedMode::Generic,
+            ),
+            Mode::Auto => match self.create_link(index, AttachedMode::Native) {
+                Ok(link) => (link, AttachedMode::Native),
+                Err(error @ (Error::NativeUnsupported { .. } | Error::Attach { .. })) => {
+                    tracing::info!(index, %error, "falling back to generic XDP");
+                    (
+                        self.create_link(index, AttachedMode::Generic)?,
+                        AttachedMode::Generic,
+                    )
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        if let Some(pins) = &self.pins
+            && let Err(error) = pins.pin_link(index, mode, &link)
+        {
+            return Err(error);
+        }
+        self.links.push(Attached { index, mode, link });
+        Ok(mode)
+    }
+
+    /// Takes the program off a link; the kernel forwards what comes in there from now on.
+    ///
+    /// # Errors
+    /// [`Error::NotAttached`] where it is not attached.
+    pub fn detach(&mut self, index: u32) -> Result<()> {
+        let at = self
+            .links
+            .iter()
+            .position(|attached| attached.index == index)
+            .ok_or(Error::NotAttached { index })?;
+        if let Some(pins) = &self.pins {
+            pins.unpin_link(index)?;
+        }
+        // Closing the last descriptor of a link detaches it.
+        self.links.swap_remove(at);
+        Ok(())
+    }
+
+    /// Links that have the program, in no particular order.
+    pub fn attached(&self) -> impl Iterator<Item = (u32, AttachedMode)> + '_ {
+        self.links.iter().map(|link| (link.index, link.mode))
+    }
+
+    fn create_link(&self, index: u32, mode: AttachedMode) -> Result<OwnedFd> {
+        let flags = match mode {
+            AttachedMode::Native => XDP_FLAGS_DRV_MODE,
+            AttachedMode::Generic => XDP_FLAGS_SKB_MODE,
+        };
+        sys::link_create(self.program().as_fd(), index, flags)
+            .map_err(|source| attach_error(index, mode, source))
+    }
+}
+
+fn attach_error(index: u32, mode: AttachedMode, source: io::Error) -> Error {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Error::NotPermitted {
+            action: "attach an XDP program",
+        },
+        // EBUSY: a program in the same mode; EEXIST: one in the other mode.
+        Some(libc::EBUSY | libc::EEXIST) => Error::AlreadyAttached {
+            index,
+            program: features::attached_program(index)
+                .map(|(id, name)| format!(" ({name}, id {id})")),
+        },
+        Some(libc::ENODEV) => Error::NoSuchLink { index },
+        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE | libc::ENOTSUP)
+            if mode == AttachedMode::Native =>
+        {
+            Error::NativeUnsupported { index, source }
+        }
+        _ => Error::Attach { index, source },
+    }
+}

@@ -1,0 +1,149 @@
+//! What can go wrong, with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why the XDP engine refused. Each message says what, why and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A privilege is missing.
+    #[error(
+        "cannot {action}: permission denied; run as root or give the process CAP_BPF, \
+         CAP_PERFMON and CAP_NET_ADMIN"
+    )]
+    NotPermitted {
+        /// What was tried.
+        action: &'static str,
+    },
+    /// The kernel lacks something.
+    #[error(
+        "cannot {action}: this kernel does not support it ({source}); raddle needs Linux 6.1 or \
+         newer with CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT"
+    )]
+    KernelTooOld {
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The verifier refused the program.
+    #[error(
+        "the kernel's verifier refused the XDP program ({source}); please report this together \
+         with `uname -r` and the end of its log:\n{log}"
+    )]
+    Verifier {
+        /// The kernel's answer.
+        source: io::Error,
+        /// The last lines of the verifier's log.
+        log: String,
+    },
+    /// A map could not be made.
+    #[error(
+        "cannot create the BPF map `{name}` ({source}); if memory is short, lower the image's \
+         capacity or raise the memory limit of the service"
+    )]
+    Map {
+        /// The map.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The embedded object cannot be loaded.
+    #[error("cannot load the embedded BPF object: {0}; this is a bug in raddle's build")]
+    Object(String),
+    /// No such network device.
+    #[error("there is no link with index {index} in this network namespace")]
+    NoSuchLink {
+        /// Interface index.
+        index: u32,
+    },
+    /// The interface index cannot be used.
+    #[error("link index {index} is too large: the image holds indices below {limit}")]
+    LinkIndex {
+        /// Interface index.
+        index: u32,
+        /// First index that is too large.
+        limit: usize,
+    },
+    /// Somebody else's XDP program is there.
+    #[error(
+        "link {index} already has an XDP program{}; detach it first (`ip link set dev NAME xdp off`, \
+         or stop the program that holds it)", .program.as_deref().unwrap_or_default()
+    )]
+    AlreadyAttached {
+        /// Interface index.
+        index: u32,
+        /// ` (NAME, id N)`, where it can be told.
+        program: Option<String>,
+    },
+    /// The driver cannot run the program.
+    #[error(
+        "the driver of link {index} cannot run XDP programs natively ({source}); use mode `auto` \
+         or `generic`, or lower its MTU"
+    )]
+    NativeUnsupported {
+        /// Interface index.
+        index: u32,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Attaching failed for another reason.
+    #[error("cannot attach the XDP program to link {index}: {source}")]
+    Attach {
+        /// Interface index.
+        index: u32,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Nothing is attached there.
+    #[error("link {index} does not have raddle's XDP program")]
+    NotAttached {
+        /// Interface index.
+        index: u32,
+    },
+    /// Pinning or reopening failed.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Pin {
+        /// What was tried.
+        action: &'static str,
+        /// The pin.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Pins from an incompatible version.
+    #[error(
+        "the pins under {} do not fit this version of raddle ({why}); remove them with \
+         `rm -r` while no traffic depends on them, and start again",
+        .path.display()
+    )]
+    Incompatible {
+        /// The folder.
+        path: PathBuf,
+        /// What does not fit.
+        why: String,
+    },
+    /// Another system call failed.
+    #[error("{call} failed: {source}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Sorts a failed system call into the kinds that have advice of their own.
+    pub(crate) fn system(call: &'static str, action: &'static str, source: io::Error) -> Error {
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Error::NotPermitted { action },
+            Some(libc::ENOSYS | libc::EOPNOTSUPP) => Error::KernelTooOld { action, source },
+            _ => Error::System { call, source },
+        }
+    }
+}

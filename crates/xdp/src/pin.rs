@@ -1,0 +1,241 @@
+//! Pins on a bpffs: the program goes on while no daemon runs.
+//!
+//! A folder of pins holds the maps by their names and, in `links/`, one pin for each link that has
+//! the program, named by interface index and mode. The program itself is not pinned: the links hold
+//! it, and whoever recovers brings its own and exchanges it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::statfs;
+
+use crate::attach::{Attached, AttachedMode};
+use crate::engine::{Engine, capacity_of};
+use crate::mapping::{CLOCKS, COUNTERS, IMAGE, OUT_LINKS};
+use crate::sys;
+use crate::{Error, Result};
+
+/// `BPF_FS_MAGIC`.
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+/// Where distributions mount the bpffs.
+const BPF_FS: &str = "/sys/fs/bpf";
+
+/// A folder of pins.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    folder: PathBuf,
+}
+
+impl Pins {
+    fn link_path(&self, index: u32, mode: AttachedMode) -> PathBuf {
+        self.folder.join("links").join(format!("{index}-{mode}"))
+    }
+
+    pub(crate) fn pin_link(&self, index: u32, mode: AttachedMode, link: &OwnedFd) -> Result<()> {
+        let path = self.link_path(index, mode);
+        sys::obj_pin(link.as_fd(), &path).map_err(pin_error("pin an XDP link to", &path))
+    }
+
+    pub(crate) fn unpin_link(&self, index: u32) -> Result<()> {
+        for mode in [AttachedMode::Native, AttachedMode::Generic] {
+            remove(&self.link_path(index, mode))?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Pins the maps and links under `folder`, so that the program goes on forwarding when this
+    /// process ends, until the image's deadline passes. Links attached later are pinned too.
+    ///
+    /// `folder` must be on a bpffs; one is mounted at `/sys/fs/bpf` if that is where the folder is
+    /// and none is there. It must not hold pins already.
+    ///
+    /// # Errors
+    /// After an error nothing is pinned.
+    pub fn pin(&mut self, folder: &Path) -> Result<()> {
+        let pins = Pins {
+            folder: folder.to_owned(),
+        };
+        prepare(folder)?;
+        for (name, _) in self.maps().named() {
+            let path = folder.join(name);
+            if path.exists() {
+                let source = io::Error::from(io::ErrorKind::AlreadyExists);
+                return Err(pin_error("pin a map to", &path)(source));
+            }
+        }
+        if let Err(error) = self.pin_into(&pins) {
+            self.remove_pins(&pins)?;
+            return Err(error);
+        }
+        self.pins = Some(pins);
+        Ok(())
+    }
+
+    /// Removes the pins: from now on links end with this process again.
+    ///
+    /// # Errors
+    /// Where a pin cannot be removed; those before it are gone.
+    pub fn unpin(&mut self) -> Result<()> {
+        match self.pins.take() {
+            Some(pins) => self.remove_pins(&pins),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over what an earlier process pinned under `folder`: its maps with the image in them,
+    /// and its links, whose program is exchanged for this version's without a gap. None where
+    /// nothing is pinned.
+    ///
+    /// Pins of links whose device has gone are removed.
+    ///
+    /// # Errors
+    /// [`Error::Incompatible`] when the maps do not fit this version.
+    pub fn recover(folder: &Path) -> Result<Option<Engine>> {
+        if !folder.join(IMAGE[0]).exists() {
+            return Ok(None);
+        }
+        let capacity = capacity_of(|name| {
+            let path = folder.join(name);
+            let map = sys::obj_get(&path).map_err(pin_error("open the pinned map", &path))?;
+            sys::map_info(map.as_fd()).map_err(pin_error("ask about the pinned map", &path))
+        })?;
+        let mut engine = Engine::load_with(&capacity, Some(folder))?;
+        engine.check_recovered(folder)?;
+        let pins = Pins {
+            folder: folder.to_owned(),
+        };
+        let links = folder.join("links");
+        let entries = fs::read_dir(&links).map_err(pin_error("read", &links))?;
+        for entry in entries {
+            let path = entry.map_err(pin_error("read", &links))?.path();
+            if let Some(attached) = recover_link(&engine, &path)? {
+                engine.links.push(attached);
+            }
+        }
+        engine.pins = Some(pins);
+        Ok(Some(engine))
+    }
+
+    /// Element sizes must be this version's: nothing else tells that layouts differ.
+    fn check_recovered(&self, folder: &Path) -> Result<()> {
+        let fresh = crate::mapping::VALUE_SIZES;
+        for ((name, map), size) in self.maps().named().zip(fresh) {
+            let path = folder.join(name);
+            let info =
+                sys::map_info(map.as_fd()).map_err(pin_error("ask about the pinned map", &path))?;
+            if info.value_size as usize != size {
+                return Err(Error::Incompatible {
+                    path: folder.to_owned(),
+                    why: format!(
+                        "{name} has elements of {} bytes, not {size}",
+                        info.value_size
+                    ),
+                });
+            }
+        }
+        let magic = self.memory().config().magic;
+        if magic != 0 && magic != raddle_rib::image::MAGIC {
+            return Err(Error::Incompatible {
+                path: folder.to_owned(),
+                why: format!("the image's magic number is {magic:#x}"),
+            });
+        }
+        Ok(())
+    }
+
+    fn pin_into(&self, pins: &Pins) -> Result<()> {
+        for (name, map) in self.maps().named() {
+            let path = pins.folder.join(name);
+            sys::obj_pin(map.as_fd(), &path).map_err(pin_error("pin a map to", &path))?;
+        }
+        for attached in &self.links {
+            pins.pin_link(attached.index, attached.mode, &attached.link)?;
+        }
+        Ok(())
+    }
+
+    fn remove_pins(&self, pins: &Pins) -> Result<()> {
+        for attached in &self.links {
+            pins.unpin_link(attached.index)?;
+        }
+        for name in IMAGE.into_iter().chain([COUNTERS, CLOCKS, OUT_LINKS]) {
+            remove(&pins.folder.join(name))?;
+        }
+        for folder in [pins.folder.join("links"), pins.folder.clone()] {
+            // Left alone where somebody keeps other things in it.
+            let _ = fs::remove_dir(folder);
+        }
+        Ok(())
+    }
+}
+
+/// Opens a pinned link and gives it this version's program.
+fn recover_link(engine: &Engine, path: &Path) -> Result<Option<Attached>> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let parts = name.and_then(|name| name.split_once('-'));
+    let mode = match parts {
+        Some((_, "native")) => AttachedMode::Native,
+        Some((_, "generic")) => AttachedMode::Generic,
+        _ => return Ok(None),
+    };
+    let link = sys::obj_get(path).map_err(pin_error("open the pinned XDP link", path))?;
+    let index =
+        sys::link_index(link.as_fd()).map_err(pin_error("ask about the pinned XDP link", path))?;
+    if index == 0 {
+        remove(path)?;
+        return Ok(None);
+    }
+    sys::link_update(link.as_fd(), engine.program().as_fd())
+        .map_err(pin_error("exchange the program of the XDP link", path))?;
+    Ok(Some(Attached { index, mode, link }))
+}
+
+/// Makes the folder, on a bpffs.
+fn prepare(folder: &Path) -> Result<()> {
+    if folder.starts_with(BPF_FS) && !is_bpffs(Path::new(BPF_FS)) {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        mount(Some("bpf"), BPF_FS, Some("bpf"), flags, Some("mode=700"))
+            .map_err(|errno| pin_error("mount a bpffs at", Path::new(BPF_FS))(errno.into()))?;
+    }
+    let links = folder.join("links");
+    fs::create_dir_all(&links).map_err(pin_error("create", &links))?;
+    if !is_bpffs(folder) {
+        let _ = fs::remove_dir(&links);
+        let _ = fs::remove_dir(folder);
+        let source = io::Error::other(
+            "it is not on a bpffs; choose a folder under /sys/fs/bpf, or `mount -t bpf bpf DIR`",
+        );
+        return Err(pin_error("pin under", folder)(source));
+    }
+    Ok(())
+}
+
+fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|fs| fs.filesystem_type().0 as i64 == BPF_FS_MAGIC)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(pin_error("remove the pin", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn pin_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Error::NotPermitted { action },
+        _ => Error::Pin {
+            action,
+            path,
+            source,
+        },
+    }
+}

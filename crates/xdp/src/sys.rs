@@ -1,0 +1,214 @@
+//! The bpf(2) commands that need finer answers than the loader library gives.
+//!
+//! Attributes are laid out as in `union bpf_attr` (`include/uapi/linux/bpf.h`); what a command does
+//! not use stays zero, as the kernel demands.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const BPF_MAP_UPDATE_ELEM: i64 = 2;
+const BPF_MAP_DELETE_ELEM: i64 = 3;
+const BPF_OBJ_PIN: i64 = 6;
+const BPF_OBJ_GET: i64 = 7;
+const BPF_PROG_TEST_RUN: i64 = 10;
+const BPF_PROG_GET_FD_BY_ID: i64 = 13;
+const BPF_OBJ_GET_INFO_BY_FD: i64 = 15;
+const BPF_LINK_CREATE: i64 = 28;
+const BPF_LINK_UPDATE: i64 = 29;
+
+/// `BPF_XDP`, the attach type.
+const BPF_XDP: u32 = 37;
+/// `XDP_FLAGS_SKB_MODE`: run behind the driver, on socket buffers.
+pub(crate) const XDP_FLAGS_SKB_MODE: u32 = 2;
+/// `XDP_FLAGS_DRV_MODE`: run in the driver.
+pub(crate) const XDP_FLAGS_DRV_MODE: u32 = 4;
+
+/// Room for `union bpf_attr` as far as these commands use it.
+type Attr = [u64; 12];
+
+fn bpf(command: i64, attr: &mut Attr) -> io::Result<i32> {
+    // SAFETY: `attr` is initialised and as long as the size given with it; pointers inside it are
+    // the business of the callers below.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_mut_ptr(), size_of::<Attr>()) };
+    match result {
+        ..0 => Err(io::Error::last_os_error()),
+        // Descriptors and zero only, both fit.
+        value => Ok(value as i32),
+    }
+}
+
+fn bpf_fd(command: i64, attr: &mut Attr) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attr)?;
+    // SAFETY: these commands return a descriptor that is new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn fd_word(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd() as u32
+}
+
+/// Writes an element of a map with 4-byte keys.
+pub(crate) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+    let mut attr = Attr::default();
+    attr[0] = u64::from(fd_word(map));
+    attr[1] = std::ptr::from_ref(&key).addr() as u64;
+    attr[2] = value.as_ptr().addr() as u64;
+    bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
+}
+
+/// Deletes an element of a map with 4-byte keys.
+pub(crate) fn map_delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
+    let mut attr = Attr::default();
+    attr[0] = u64::from(fd_word(map));
+    attr[1] = std::ptr::from_ref(&key).addr() as u64;
+    bpf(BPF_MAP_DELETE_ELEM, &mut attr).map(drop)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+}
+
+/// Pins an object to a path on a bpffs.
+pub(crate) fn obj_pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    let mut attr = Attr::default();
+    attr[0] = path.as_ptr().addr() as u64;
+    attr[1] = u64::from(fd_word(fd));
+    bpf(BPF_OBJ_PIN, &mut attr).map(drop)
+}
+
+/// Opens a pinned object.
+pub(crate) fn obj_get(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    let mut attr = Attr::default();
+    attr[0] = path.as_ptr().addr() as u64;
+    bpf_fd(BPF_OBJ_GET, &mut attr)
+}
+
+/// Attaches an XDP program to a link, for as long as the descriptor lives.
+///
+/// # Minimum kernel version
+/// 5.9
+pub(crate) fn link_create(program: BorrowedFd<'_>, index: u32, flags: u32) -> io::Result<OwnedFd> {
+    let mut attr = Attr::default();
+    attr[0] = pair(fd_word(program), index);
+    attr[1] = pair(BPF_XDP, flags);
+    bpf_fd(BPF_LINK_CREATE, &mut attr)
+}
+
+/// Replaces the program of a link; packets see the old one or the new one.
+pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = Attr::default();
+    attr[0] = pair(fd_word(link), fd_word(program));
+    bpf(BPF_LINK_UPDATE, &mut attr).map(drop)
+}
+
+fn info<const N: usize>(fd: BorrowedFd<'_>) -> io::Result<[u8; N]> {
+    let mut info = [0u8; N];
+    let mut attr = Attr::default();
+    attr[0] = pair(fd_word(fd), N as u32);
+    attr[1] = info.as_mut_ptr().addr() as u64;
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
+    Ok(info)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_ne_bytes(word)
+}
+
+/// Size and number of a map's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MapInfo {
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+}
+
+/// `struct bpf_map_info`: type, id, key_size, value_size, max_entries.
+pub(crate) fn map_info(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
+    let info = info::<24>(fd)?;
+    Ok(MapInfo {
+        value_size: u32_at(&info, 12),
+        max_entries: u32_at(&info, 16),
+    })
+}
+
+/// Interface index in `struct bpf_link_info` of an XDP link; 0 when the device is gone.
+pub(crate) fn link_index(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // type, id, prog_id, padding, then the union: ifindex.
+    Ok(u32_at(&info::<32>(fd)?, 16))
+}
+
+/// Name of the program with this id.
+pub(crate) fn program_name(id: u32) -> io::Result<String> {
+    let mut attr = Attr::default();
+    attr[0] = u64::from(id);
+    let fd = bpf_fd(BPF_PROG_GET_FD_BY_ID, &mut attr)?;
+    // `struct bpf_prog_info`: the name's 16 bytes are at 64.
+    let info = info::<80>(std::os::fd::AsFd::as_fd(&fd))?;
+    let name = &info[64..80];
+    let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
+/// What `BPF_PROG_TEST_RUN` is asked.
+pub(crate) struct TestRun<'a> {
+    pub(crate) program: BorrowedFd<'a>,
+    pub(crate) frame: &'a [u8],
+    /// Where the frame is written afterwards; empty when nobody wants it.
+    pub(crate) out: &'a mut [u8],
+    pub(crate) ingress: u32,
+    pub(crate) repeat: u32,
+    /// `BPF_F_TEST_XDP_LIVE_FRAMES` and a batch size, or neither.
+    pub(crate) live_batch: Option<u32>,
+}
+
+/// What it answered.
+pub(crate) struct TestRunResult {
+    /// `XDP_*`.
+    pub(crate) action: u32,
+    /// Bytes of `out` that hold the frame.
+    pub(crate) out_len: usize,
+    /// Mean nanoseconds a run.
+    pub(crate) duration: u32,
+}
+
+const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 2;
+
+/// Runs an XDP program on a frame (`bpf_prog_test_run_xdp`).
+///
+/// # Minimum kernel version
+/// 5.15 for the ingress interface, 5.18 for live frames.
+pub(crate) fn test_run(run: &mut TestRun<'_>) -> io::Result<TestRunResult> {
+    // `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+    let mut context = [0, run.frame.len() as u32, 0, run.ingress, 0, 0u32];
+    let mut attr = Attr::default();
+    attr[0] = u64::from(fd_word(run.program));
+    attr[1] = pair(run.frame.len() as u32, run.out.len() as u32);
+    attr[2] = run.frame.as_ptr().addr() as u64;
+    if !run.out.is_empty() {
+        attr[3] = run.out.as_mut_ptr().addr() as u64;
+    }
+    attr[4] = pair(run.repeat, 0);
+    attr[5] = u64::from(size_of_val(&context) as u32);
+    attr[6] = context.as_mut_ptr().addr() as u64;
+    if let Some(batch) = run.live_batch {
+        attr[8] = pair(BPF_F_TEST_XDP_LIVE_FRAMES, 0);
+        attr[9] = u64::from(batch);
+    }
+    bpf(BPF_PROG_TEST_RUN, &mut attr)?;
+    Ok(TestRunResult {
+        action: (attr[0] >> 32) as u32,
+        out_len: (attr[1] >> 32) as usize,
+        duration: (attr[4] >> 32) as u32,
+    })
+}

@@ -1,0 +1,236 @@
+//! Tables by brute force: obvious, slow, and independent of the `fib` crate.
+
+use std::sync::atomic::Ordering;
+
+use raddle_rib::image::Memory;
+
+/// A prefix with its value; the address is in host order and left-aligned.
+pub type Route4 = (u32, u8, u32);
+/// The same for IPv6.
+pub type Route6 = (u128, u8, u32);
+
+/// Longest match by looking at everything.
+pub fn longest4(routes: &[Route4], address: u32) -> u32 {
+    let matches = routes
+        .iter()
+        .filter(|&&(prefix, len, _)| len == 0 || (address ^ prefix) >> (32 - u32::from(len)) == 0);
+    matches
+        .max_by_key(|route| route.1)
+        .map_or(0, |route| route.2)
+}
+
+/// Longest match by looking at everything.
+pub fn longest6(routes: &[Route6], address: u128) -> u32 {
+    let matches = routes
+        .iter()
+        .filter(|&&(prefix, len, _)| len == 0 || (address ^ prefix) >> (128 - u32::from(len)) == 0);
+    matches
+        .max_by_key(|route| route.1)
+        .map_or(0, |route| route.2)
+}
+
+fn put(words: &[std::sync::atomic::AtomicU64], at: usize, value: u64) {
+    words[at].store(value, Ordering::Relaxed);
+}
+
+/// Writes IPv4 tables into an image, one after the other.
+pub struct Tables4<'a> {
+    memory: &'a Memory,
+    /// Next free node; a multiple of 8.
+    node: usize,
+    /// Next free leaf cell; even.
+    cell: usize,
+}
+
+impl<'a> Tables4<'a> {
+    pub fn new(memory: &'a Memory) -> Self {
+        // Nothing at the very start, so that a forgotten base shows.
+        Tables4 {
+            memory,
+            node: 8,
+            cell: 2,
+        }
+    }
+
+    /// Writes a table whose root covers `top` bits: 3, 11 or 19.
+    pub fn table(&mut self, number: usize, top: u32, routes: &[Route4]) {
+        let root = self.node;
+        self.node += 1 << top;
+        let shift = 32 - top - 5;
+        for i in 0..1usize << top {
+            let word = self.build((i as u32) << (32 - top), shift, routes);
+            put(self.memory.nodes4.words(), root + i, word);
+        }
+        let word = u64::from(top) | (root as u64) << 8;
+        put(self.memory.roots4.words(), number, word);
+    }
+
+    /// The node for the 32 slots of `1 << shift` addresses from `base` on.
+    fn build(&mut self, base: u32, shift: u32, routes: &[Route4]) -> u64 {
+        let slot_len = 32 - shift;
+        let node_mask = (u64::from(u32::MAX) << (shift + 5)) as u32;
+        let inside: Vec<Route4> = routes
+            .iter()
+            .copied()
+            .filter(|&(prefix, len, _)| {
+                (prefix ^ base) & node_mask == 0 || u32::from(len) < slot_len
+            })
+            .collect();
+        // A leaf per slot: the top bit of the u32 says child.
+        let mut leaves = Vec::new();
+        for slot in 0..32u32 {
+            let start = base | slot << shift;
+            let deeper = inside.iter().any(|&(prefix, len, _)| {
+                u32::from(len) > slot_len && (prefix ^ start) >> shift == 0
+            });
+            if !deeper {
+                leaves.push(longest4(&inside, start));
+                continue;
+            }
+            let child = self.node / 8;
+            self.node += 8;
+            for i in 0..8u32 {
+                let word = self.build(start | i << (shift - 3), shift - 8, &inside);
+                put(self.memory.nodes4.words(), child * 8 + i as usize, word);
+            }
+            leaves.push(1 << 31 | child as u32);
+        }
+        let mut bitmap = 1u32;
+        let mut run = vec![leaves[0]];
+        for slot in 1..32 {
+            if leaves[slot] != leaves[slot - 1] {
+                bitmap |= 1 << slot;
+                run.push(leaves[slot]);
+            }
+        }
+        let base_cell = self.cell;
+        if run.iter().all(|leaf| leaf & 0x7fff_ffff < 0x8000) {
+            for leaf in run {
+                let cell = (leaf & 0x7fff) as u16 | if leaf >> 31 != 0 { 0x8000 } else { 0 };
+                self.memory.leaves4.quarters()[self.cell].store(cell, Ordering::Relaxed);
+                self.cell += 1;
+            }
+            self.cell = self.cell.next_multiple_of(2);
+        } else {
+            bitmap &= !1;
+            for leaf in run {
+                self.memory.leaves4.halves()[self.cell / 2].store(leaf, Ordering::Relaxed);
+                self.cell += 2;
+            }
+        }
+        u64::from(bitmap) | (base_cell as u64) << 32
+    }
+}
+
+/// Which structure stands for 16 bits of an IPv6 address.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape6 {
+    Block,
+    Group,
+    Direct,
+}
+
+/// Writes IPv6 tables into an image, one after the other.
+pub struct Tables6<'a> {
+    memory: &'a Memory,
+    /// Next free word.
+    word: usize,
+}
+
+impl<'a> Tables6<'a> {
+    pub fn new(memory: &'a Memory) -> Self {
+        Tables6 { memory, word: 1 }
+    }
+
+    /// Writes a table; level `i` (16 bits each) has the shape `shapes[i]`, or the last one.
+    pub fn table(&mut self, number: usize, shapes: &[Shape6], routes: &[Route6]) {
+        let entry = self.build(0, 0, shapes, routes);
+        put(self.memory.roots6.words(), number, u64::from(entry));
+    }
+
+    fn build(&mut self, base: u128, level: u32, shapes: &[Shape6], routes: &[Route6]) -> u32 {
+        let bits = level * 16;
+        let inside: Vec<Route6> = routes
+            .iter()
+            .copied()
+            .filter(|&(prefix, len, _)| {
+                let common = bits.min(u32::from(len));
+                common == 0 || (prefix ^ base) >> (128 - common) == 0
+            })
+            .collect();
+        if inside.iter().all(|route| u32::from(route.1) <= bits) {
+            return longest6(&inside, base);
+        }
+        let shift = 112 - bits;
+        // Only keys at which something begins or ends can differ from their neighbour below.
+        let mut entries = Vec::with_capacity(65536);
+        let mut starts: Vec<u32> = vec![0];
+        for &(prefix, len, _) in inside.iter().filter(|route| u32::from(route.1) > bits) {
+            let key = (prefix >> shift) as u32 & 0xffff;
+            let width = 1u32 << 16u32.saturating_sub(u32::from(len) - bits);
+            starts.extend([key, key + width]);
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        for key in 0..65536u32 {
+            if starts.binary_search(&key).is_ok() {
+                let start = base | u128::from(key) << shift;
+                entries.push(self.build(start, level + 1, shapes, &inside));
+            } else {
+                entries.push(entries[key as usize - 1]);
+            }
+        }
+        let shape = shapes[(level as usize).min(shapes.len() - 1)];
+        self.write(shape, &entries)
+    }
+
+    fn write(&mut self, shape: Shape6, entries: &[u32]) -> u32 {
+        let at = self.word;
+        let halves = self.memory.words6.halves();
+        match shape {
+            Shape6::Direct => {
+                self.word += 32768;
+                for (i, &entry) in entries.iter().enumerate() {
+                    halves[at * 2 + i].store(entry, Ordering::Relaxed);
+                }
+                0b111 << 29 | at as u32
+            }
+            Shape6::Block => {
+                let ends: Vec<u16> = (0..65535u16)
+                    .filter(|&key| entries[usize::from(key)] != entries[usize::from(key) + 1])
+                    .collect();
+                let cells = self.memory.words6.quarters();
+                cells[at * 4].store(ends.len() as u16, Ordering::Relaxed);
+                for (i, &end) in ends.iter().enumerate() {
+                    cells[at * 4 + 1 + i].store(end, Ordering::Relaxed);
+                }
+                let mut half = at * 2 + (ends.len() + 1).div_ceil(2);
+                for key in ends.iter().copied().chain([0xffff]) {
+                    halves[half].store(entries[usize::from(key)], Ordering::Relaxed);
+                    half += 1;
+                }
+                self.word = half.div_ceil(2);
+                0b10 << 30 | at as u32
+            }
+            Shape6::Group => {
+                self.word += 2048;
+                let mut half = self.word * 2;
+                for (node, slots) in entries.chunks_exact(32).enumerate() {
+                    let base = half;
+                    let mut bitmap = 0u32;
+                    for (slot, &entry) in slots.iter().enumerate() {
+                        if slot == 0 || entry != slots[slot - 1] {
+                            bitmap |= u32::from(slot != 0) << slot;
+                            halves[half].store(entry, Ordering::Relaxed);
+                            half += 1;
+                        }
+                    }
+                    let word = u64::from(bitmap) | (base as u64) << 32;
+                    put(self.memory.words6.words(), at + node, word);
+                }
+                self.word = half.div_ceil(2);
+                0b110 << 29 | at as u32
+            }
+        }
+    }
+}
