@@ -53,7 +53,7 @@ impl Region {
         owner: Box<dyn Any + Send + Sync>,
     ) -> Region {
         assert!(
-            base.as_ptr().addr() % 64 == 0 && len % 8 == 0,
+            base.as_ptr().addr().is_multiple_of(64) && len.is_multiple_of(8),
             "a region is a run of words"
         );
         Region {
