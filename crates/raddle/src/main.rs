@@ -1,1 +1,6 @@
+//! `raddle`: multipath forwarding for Linux.
+
+mod plot;
+mod show;
+
 fn main() {}

@@ -1,0 +1,367 @@
+//! Charts as SVG files: what the demo and the benchmarks measured, for people to look at.
+//!
+//! Text is left to the viewer's sans-serif font, so no font is needed to write a chart.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Size of a chart in pixels.
+const SIZE: (u32, u32) = (960, 540);
+/// Space above the plot for title and legend, in pixels.
+const HEAD: u32 = 84;
+/// Space below the plot for the labels of groups, in pixels.
+const FOOT: u32 = 60;
+/// Share of a group's width that its bars take.
+const FILL: f64 = 0.8;
+const FONT: &str = "sans-serif";
+const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
+const GRID: RGBColor = RGBColor(0xe4, 0xe4, 0xe4);
+/// Okabe and Ito's colours, which people with any colour vision can tell apart.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x8c, 0x8c, 0x8c),
+];
+
+/// Why there is no chart.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The file cannot be written.
+    #[error("cannot write the chart {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The values cannot be drawn.
+    #[error("cannot draw the chart {}: {reason}", path.display())]
+    Draw {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with them.
+        reason: String,
+    },
+}
+
+/// A group of bars: its label, of one or two lines, and the value of each series that it has.
+pub(crate) type Group = (String, Vec<(String, f64)>);
+/// A line: its name and its points.
+pub(crate) type Line = (String, Vec<(f64, f64)>);
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Canvas<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// Draws bars in groups, a colour for each series, to an SVG file. `unit` is written beside the
+/// axis. Values must be finite and not negative.
+///
+/// # Errors
+/// [`Error::Write`], and [`Error::Draw`] for values that cannot be drawn.
+pub(crate) fn bars(path: &Path, title: &str, groups: &[Group], unit: &str) -> Result<(), Error> {
+    let mut series: Vec<&str> = Vec::new();
+    for (name, _) in groups.iter().flat_map(|(_, bars)| bars) {
+        if !series.contains(&name.as_str()) {
+            series.push(name);
+        }
+    }
+    let values = groups
+        .iter()
+        .flat_map(|(_, bars)| bars.iter().map(|(_, value)| *value));
+    let top = ceiling(path, values)?;
+    write(path, |root| {
+        let mut chart = begin(
+            root,
+            title,
+            &series,
+            (0.0, groups.len().max(1) as f64),
+            top,
+            FOOT,
+        )?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(GRID)
+            .label_style((FONT, 14, &INK))
+            .axis_desc_style((FONT, 15, &INK))
+            .y_labels(6)
+            .y_label_formatter(&|value| number(*value))
+            .y_desc(unit)
+            .draw()
+            .map_err(reason)?;
+        for (at, (label, bars)) in groups.iter().enumerate() {
+            draw_group(root, &mut chart, at, label, bars, &series)?;
+        }
+        Ok(())
+    })
+}
+
+/// Draws lines to an SVG file. Points must be finite, values not negative.
+///
+/// # Errors
+/// [`Error::Write`], and [`Error::Draw`] for points that cannot be drawn.
+pub(crate) fn lines(
+    path: &Path,
+    title: &str,
+    lines: &[Line],
+    x_unit: &str,
+    y_unit: &str,
+) -> Result<(), Error> {
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let top = ceiling(path, points().map(|(_, y)| *y))?;
+    let xs = || points().map(|(x, _)| *x);
+    if let Some(x) = xs().find(|x| !x.is_finite()) {
+        return Err(Error::Draw {
+            path: path.to_owned(),
+            reason: format!("a point at {x}"),
+        });
+    }
+    let first = xs().fold(f64::INFINITY, f64::min);
+    let last = xs().fold(f64::NEG_INFINITY, f64::max);
+    let range = if first < last {
+        (first, last)
+    } else {
+        (0.0, 1.0)
+    };
+    let names: Vec<&str> = lines.iter().map(|(name, _)| name.as_str()).collect();
+    write(path, |root| {
+        let mut chart = begin(root, title, &names, range, top, 0)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(GRID)
+            .label_style((FONT, 14, &INK))
+            .axis_desc_style((FONT, 15, &INK))
+            .x_labels(8)
+            .y_labels(6)
+            .x_label_formatter(&|value| number(*value))
+            .y_label_formatter(&|value| number(*value))
+            .x_desc(x_unit)
+            .y_desc(y_unit)
+            .draw()
+            .map_err(reason)?;
+        for (i, (_, points)) in lines.iter().enumerate() {
+            let style = colour(i).stroke_width(2);
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), style))
+                .map_err(reason)?;
+        }
+        Ok(())
+    })
+}
+
+fn colour(series: usize) -> RGBColor {
+    COLOURS[series % COLOURS.len()]
+}
+
+fn reason(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The value at the top of the axis: the greatest, with room for its label.
+fn ceiling(path: &Path, values: impl Iterator<Item = f64>) -> Result<f64, Error> {
+    let mut top = 0.0_f64;
+    for value in values {
+        if !value.is_finite() || value < 0.0 {
+            let reason = format!("a value of {value}");
+            return Err(Error::Draw {
+                path: path.to_owned(),
+                reason,
+            });
+        }
+        top = top.max(value);
+    }
+    Ok(if top > 0.0 { top * 1.1 } else { 1.0 })
+}
+
+/// Three digits, or as many as a whole number has.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 1.0 => format!("{value:.2}"),
+        size if size < 10.0 && value.fract() != 0.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn write(path: &Path, draw: impl FnOnce(&Canvas<'_>) -> Result<(), String>) -> Result<(), Error> {
+    let mut svg = String::new();
+    let drawn = {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)
+            .map_err(reason)
+            .and_then(|()| draw(&root))
+            .and_then(|()| root.present().map_err(reason))
+    };
+    drawn.map_err(|reason| Error::Draw {
+        path: path.to_owned(),
+        reason,
+    })?;
+    fs::write(path, svg).map_err(|source| Error::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Title, legend and the empty plot; `foot` pixels are left free below it.
+fn begin<'a>(
+    root: &Canvas<'a>,
+    title: &str,
+    series: &[&str],
+    x: (f64, f64),
+    top: f64,
+    foot: u32,
+) -> Result<Chart<'a>, String> {
+    let style = (FONT, 22).into_font().color(&INK);
+    root.draw(&Text::new(title.to_owned(), (24, 16), style))
+        .map_err(reason)?;
+    let mut at = 24;
+    for (i, name) in series.iter().enumerate() {
+        let square = Rectangle::new([(at, 54), (at + 13, 67)], colour(i).filled());
+        root.draw(&square).map_err(reason)?;
+        let style = (FONT, 15)
+            .into_font()
+            .color(&INK)
+            .pos(Pos::new(HPos::Left, VPos::Center));
+        root.draw(&Text::new((*name).to_owned(), (at + 19, 61), style))
+            .map_err(reason)?;
+        // Without a font we can only guess how wide the name is.
+        at += 44 + 8 * name.chars().count() as i32;
+    }
+    ChartBuilder::on(root)
+        .margin_top(HEAD)
+        .margin_right(24)
+        .margin_bottom(foot)
+        .margin_left(8)
+        .x_label_area_size(if foot == 0 { 48 } else { 0 })
+        .y_label_area_size(72)
+        .build_cartesian_2d(x.0..x.1, 0.0..top)
+        .map_err(reason)
+}
+
+fn draw_group(
+    root: &Canvas<'_>,
+    chart: &mut Chart<'_>,
+    at: usize,
+    label: &str,
+    bars: &[(String, f64)],
+    series: &[&str],
+) -> Result<(), String> {
+    let width = FILL / bars.len().max(1) as f64;
+    let centred = |style: TextStyle<'static>| style.pos(Pos::new(HPos::Center, VPos::Bottom));
+    for (i, (name, value)) in bars.iter().enumerate() {
+        let left = at as f64 + (1.0 - FILL) / 2.0 + i as f64 * width;
+        let right = left + width * 0.92;
+        let style = colour(series.iter().position(|known| known == name).unwrap_or(0)).filled();
+        let bar = Rectangle::new([(left, 0.0), (right, *value)], style);
+        chart.draw_series([bar]).map_err(reason)?;
+        let (x, y) = chart.backend_coord(&((left + right) / 2.0, *value));
+        let style = centred((FONT, 13).into_font().color(&INK));
+        root.draw(&Text::new(number(*value), (x, y - 3), style))
+            .map_err(reason)?;
+    }
+    for (i, line) in label.lines().enumerate() {
+        let (x, y) = chart.backend_coord(&(at as f64 + 0.5, 0.0));
+        let style = centred((FONT, 15).into_font().color(&INK));
+        let place = (x, y + 26 + 20 * i as i32);
+        root.draw(&Text::new(line.to_owned(), place, style))
+            .map_err(reason)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(label: &str, values: &[(&str, f64)]) -> Group {
+        let values = values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value));
+        (label.to_owned(), values.collect())
+    }
+
+    #[test]
+    fn bars_have_their_heights_and_labels() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bars.svg");
+        let groups = [
+            group(
+                "L3 policy\nkernel",
+                &[("spine 1 & co", 940.0), ("spine 2", 0.0)],
+            ),
+            group(
+                "L4 policy\nraddle",
+                &[("spine 1 & co", 470.0), ("spine 2", 938.25)],
+            ),
+        ];
+        bars(&path, "Mbit/s per link", &groups, "Mbit/s").unwrap();
+        let svg = fs::read_to_string(&path).unwrap();
+        for text in [
+            "Mbit/s per link",
+            "spine 1 &amp; co",
+            "L4 policy",
+            "raddle",
+            "940",
+            "938",
+        ] {
+            assert!(svg.contains(text), "{text}");
+        }
+        // Heights are in proportion: pixels of the first bar's rectangle and of half of it.
+        let blue = svg
+            .lines()
+            .filter(|line| line.contains("#0072B2") && line.contains("<rect"));
+        let heights: Vec<f64> = blue
+            .filter_map(|line| {
+                line.split("height=\"")
+                    .nth(1)?
+                    .split('"')
+                    .next()?
+                    .parse()
+                    .ok()
+            })
+            .collect();
+        assert_eq!(heights.len(), 3, "{heights:?}");
+        assert!((heights[1] / heights[2] - 2.0).abs() < 0.02, "{heights:?}");
+    }
+
+    #[test]
+    fn lines_and_odd_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lines.svg");
+        let points = (0..50)
+            .map(|x| (f64::from(x) / 5.0, f64::from(x * x % 97)))
+            .collect();
+        let series = [("eth1".to_owned(), points), ("eth2".to_owned(), Vec::new())];
+        lines(&path, "Over time", &series, "seconds", "Mbit/s").unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("<polyline"));
+        bars(&path, "nothing", &[], "").unwrap();
+        bars(&path, "zero", &[group("a", &[("b", 0.0)])], "").unwrap();
+        lines(&path, "nothing", &[], "", "").unwrap();
+        for odd in [f64::NAN, f64::INFINITY, -1.0] {
+            let error = bars(&path, "", &[group("a", &[("b", odd)])], "").unwrap_err();
+            assert!(matches!(error, Error::Draw { .. }), "{error}");
+        }
+        let error = lines(
+            &path,
+            "",
+            &[("a".to_owned(), vec![(f64::NAN, 1.0)])],
+            "",
+            "",
+        );
+        assert!(error.is_err());
+        let error = bars(&dir.path().join("no/where.svg"), "", &[], "").unwrap_err();
+        assert!(matches!(error, Error::Write { .. }), "{error}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Lightweight tunnels: `encap seg6 ...` and `encap seg6local ...`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use raddle_rib::event::Encap;
+
+use super::Context;
+use super::out::Out;
+
+/// `LWTUNNEL_ENCAP_*` by number.
+const KINDS: [&str; 11] = [
+    "none",
+    "mpls",
+    "ip",
+    "ila",
+    "ip6",
+    "seg6",
+    "bpf",
+    "seg6local",
+    "rpl",
+    "ioam6",
+    "xfrm",
+];
+const SEG6: u16 = 5;
+const SEG6LOCAL: u16 = 7;
+
+/// `SEG6_IPTUN_MODE_*` by number.
+const MODES: [&str; 5] = ["inline", "encap", "l2encap", "encap.red", "l2encap.red"];
+/// `SEG6_LOCAL_ACTION_*` by number.
+const ACTIONS: [&str; 17] = [
+    "unspec",
+    "End",
+    "End.X",
+    "End.T",
+    "End.DX2",
+    "End.DX6",
+    "End.DX4",
+    "End.DT6",
+    "End.DT4",
+    "End.B6",
+    "End.B6.Encaps",
+    "End.BM",
+    "End.S",
+    "End.AS",
+    "End.AM",
+    "End.BPF",
+    "End.DT46",
+];
+/// `SEG6_LOCAL_FLV_OP_*`, from bit 1 on.
+const FLAVOURS: [&str; 4] = ["psp", "usp", "usd", "next-csid"];
+
+/// Prints what a route or nexthop wraps its packets in. The space before it is `ip`'s.
+pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, encap: &Encap) {
+    out.text(' ');
+    out.string(
+        "encap",
+        "encap",
+        KINDS.get(usize::from(encap.kind)).unwrap_or(&"unknown"),
+    );
+    match encap.kind {
+        SEG6 => print_seg6(out, &encap.data),
+        SEG6LOCAL => print_seg6local(out, context, &encap.data),
+        _ => {}
+    }
+}
+
+/// `SEG6_IPTUNNEL_SRH`: the mode, in host byte order, then a segment routing header.
+fn print_seg6(out: &mut Out<'_>, data: &[u8]) {
+    let Some((_, value)) = attributes(data).find(|(number, _)| *number == 1) else {
+        return;
+    };
+    let Some((mode, srh)) = value.split_first_chunk() else {
+        return;
+    };
+    let mode = u32::from_ne_bytes(*mode) as usize;
+    out.string("mode", "mode", MODES.get(mode).unwrap_or(&"unknown"));
+    print_segments(out, srh);
+}
+
+/// The segments in the order of travel; the header has the last one first (RFC 8754, section 2).
+fn print_segments(out: &mut Out<'_>, srh: &[u8]) {
+    let Some((header, rest)) = srh.split_first_chunk::<8>() else {
+        return;
+    };
+    let (segments, _) = rest.as_chunks::<16>();
+    let count = (usize::from(header[4]) + 1).min(segments.len());
+    out.text(format_args!("segs {count} [ "));
+    out.words(
+        "segs",
+        segments[..count]
+            .iter()
+            .rev()
+            .map(|segment| Ipv6Addr::from(*segment)),
+    );
+    out.text("] ");
+}
+
+/// `SEG6_LOCAL_*` attributes, in `ip`'s order. Counters only come with `-statistics`.
+fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, data: &[u8]) {
+    let find = |wanted| {
+        attributes(data)
+            .find(|(number, _)| *number == wanted)
+            .map(|(_, v)| v)
+    };
+    let word = |wanted| {
+        find(wanted)
+            .and_then(|v| v.try_into().ok())
+            .map(u32::from_ne_bytes)
+    };
+    let Some(action) = word(1) else { return };
+    out.string(
+        "action",
+        "action",
+        ACTIONS.get(action as usize).unwrap_or(&"unknown"),
+    );
+    if let Some(srh) = find(2) {
+        out.begin_object("srh");
+        print_segments(out, srh);
+        out.end_object();
+    }
+    for (number, name) in [(3, "table"), (9, "vrftable")] {
+        if let Some(table) = word(number) {
+            out.string(name, name, context.names.table(table));
+        }
+    }
+    if let Some(address) = find(4).and_then(|v| <[u8; 4]>::try_from(v).ok()) {
+        out.string("nh4", "nh4", IpAddr::from(Ipv4Addr::from(address)));
+    }
+    if let Some(address) = find(5).and_then(|v| <[u8; 16]>::try_from(v).ok()) {
+        out.string("nh6", "nh6", IpAddr::from(Ipv6Addr::from(address)));
+    }
+    for (number, name) in [(6, "iif"), (7, "oif")] {
+        if let Some(index) = word(number) {
+            out.string(name, name, context.lookup.link(index));
+        }
+    }
+    if let Some(flavours) = find(11) {
+        print_flavours(out, flavours);
+    }
+}
+
+/// `SEG6_LOCAL_FLV_*`: a set of operations, and the lengths of next-csid in bits.
+fn print_flavours(out: &mut Out<'_>, data: &[u8]) {
+    let find = |wanted| {
+        attributes(data)
+            .find(|(number, _)| *number == wanted)
+            .map(|(_, v)| v)
+    };
+    let operations = find(1)
+        .and_then(|v| v.try_into().ok())
+        .map_or(0, u32::from_ne_bytes);
+    let known: Vec<&str> = FLAVOURS
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| operations & (2 << i) != 0)
+        .map(|(_, name)| *name)
+        .collect();
+    if out.is_json() {
+        out.words("flavors", known);
+    } else {
+        out.text(format_args!("flavors {} ", known.join(",")));
+    }
+    for (number, name) in [(2, "lblen"), (3, "nflen")] {
+        if let Some([bits]) = find(number) {
+            out.number(name, name, u64::from(*bits));
+        }
+    }
+}
+
+/// Netlink attributes: number and payload. Ends at the first that does not fit.
+fn attributes(data: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        let (header, _) = rest.split_first_chunk::<4>()?;
+        let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        // The upper two bits say "nested" and "network byte order".
+        let number = u16::from_ne_bytes([header[2], header[3]]) & 0x3fff;
+        let value = rest.get(4..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((number, value))
+    })
+}

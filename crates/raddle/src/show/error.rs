@@ -1,0 +1,69 @@
+//! What can be wrong with a command line, in `ip`'s words.
+
+use std::io;
+
+/// Why there is nothing to show. The text is the whole line for stderr.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// An option that is not known.
+    #[error("Option \"{0}\" is unknown, try \"raddle route help\".")]
+    Option(String),
+    /// No object of this name.
+    #[error("Object \"{0}\" is unknown, try \"raddle help\".")]
+    Object(String),
+    /// No command of this name.
+    #[error("Command \"{word}\" is unknown, try \"raddle {object} help\".")]
+    Command {
+        /// The object.
+        object: &'static str,
+        /// What was said in place of a command.
+        word: String,
+    },
+    /// The line ends where a value is due.
+    #[error("Command line is not complete. Try option \"help\"")]
+    Incomplete,
+    /// A value that makes no sense.
+    #[error("Error: argument \"{value}\" is wrong: {why}")]
+    Argument {
+        /// The value.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Something that is neither a keyword nor a prefix.
+    #[error("Error: {expected} prefix is expected rather than \"{value}\".")]
+    Prefix {
+        /// `inet`, `inet6` or `any valid`.
+        expected: &'static str,
+        /// What stands there.
+        value: String,
+    },
+    /// No link has this name.
+    #[error("Cannot find device \"{0}\"")]
+    Device(String),
+    /// No nexthop object has this id.
+    #[error("Error: nexthop id {0} does not exist.")]
+    NoNexthop(u32),
+    /// The output cannot be written.
+    #[error("Cannot write: {0}")]
+    Write(io::Error),
+}
+
+impl Error {
+    /// The code to exit with: 255 for an unknown command or option, 2 for what the kernel would
+    /// have refused, 1 otherwise. (`ip` exits with 255 for some wrong arguments too.)
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Error::Option(_) | Error::Command { .. } => 255,
+            Error::NoNexthop(_) => 2,
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn argument(value: &str, why: &'static str) -> Error {
+        Error::Argument {
+            value: value.to_owned(),
+            why,
+        }
+    }
+}

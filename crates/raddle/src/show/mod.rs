@@ -1,0 +1,214 @@
+//! `raddle route show`, `nexthop show` and `neigh show`: the mirrored state, as iproute2 prints it.
+//!
+//! The output is that of `ip` 6.1 byte for byte, in text and in JSON, in the kernel's order, so
+//! that eyes and scripts that know `ip` know this. What raddle does not mirror is not printed:
+//! realms, expiry times, the name of a congestion control, statistics. Of encapsulations, seg6 and
+//! seg6local are printed in full, others by name only.
+//!
+//! Exit codes ([`Error::exit_code`]) are `ip`'s: 1 for a wrong argument, 2 for what does not exist,
+//! 255 for an unknown command.
+
+mod args;
+mod encap;
+mod error;
+mod lookup;
+mod metrics;
+mod names;
+mod neigh;
+mod nexthop;
+mod order;
+mod out;
+mod prefix;
+mod route;
+pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use raddle_rib::event::{Link, Neighbour, Nexthop, Route};
+
+use args::{Args, abbreviates};
+pub(crate) use error::Error;
+use lookup::Lookup;
+pub(crate) use names::Names;
+use out::{Form, Out};
+
+/// The mirrored objects to choose from. Their order does not matter, except that of routes with
+/// equal keys.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct State<'a> {
+    /// Links, for the names of devices.
+    pub(crate) links: &'a [Link],
+    /// Nexthop objects, also for the routes that lead to them.
+    pub(crate) nexthops: &'a [Nexthop],
+    /// Neighbours.
+    pub(crate) neighbours: &'a [Neighbour],
+    /// Routes of all families and tables.
+    pub(crate) routes: &'a [Route],
+}
+
+/// An address family, as `-4`, `-6` and `-family` choose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// IPv4.
+    Inet,
+    /// IPv6.
+    Inet6,
+}
+
+/// What is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    /// Routes.
+    Route,
+    /// Neighbours.
+    Neigh,
+    /// Nexthop objects.
+    Nexthop,
+}
+
+impl Object {
+    /// The object that `word` abbreviates, in `ip`'s order: `r` and `ro` are routes, `n` and `nei`
+    /// neighbours, `nex` nexthops. Meant for words that are no command of raddle's own.
+    pub(crate) fn from_abbreviation(word: &str) -> Option<Object> {
+        let known = [
+            ("route", Object::Route),
+            ("neighbor", Object::Neigh),
+            ("neighbour", Object::Neigh),
+            ("nexthop", Object::Nexthop),
+        ];
+        known
+            .into_iter()
+            .find(|(name, _)| abbreviates(word, name))
+            .map(|(_, object)| object)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Object::Route => "route",
+            Object::Neigh => "neigh",
+            Object::Nexthop => "nexthop",
+        }
+    }
+
+    fn usage(self) -> &'static str {
+        match self {
+            Object::Route => route::USAGE,
+            Object::Neigh => neigh::USAGE,
+            Object::Nexthop => nexthop::USAGE,
+        }
+    }
+}
+
+/// A parsed command line.
+#[derive(Debug)]
+pub(crate) struct Command {
+    form: Form,
+    details: bool,
+    family: Option<Family>,
+    names: Names,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Routes(route::Filter),
+    Neighbours(neigh::Filter),
+    Nexthops(nexthop::Filter),
+    Help(Object),
+}
+
+/// What the printers of all objects need.
+struct Context<'a> {
+    lookup: Lookup<'a>,
+    names: &'a Names,
+    details: bool,
+    family: Option<Family>,
+}
+
+impl Command {
+    /// Parses the words after `raddle`: options (anywhere), an object, then nothing, `show` with a
+    /// selector, or `help`. Words may be abbreviated as in `ip`: `r s`, `-j ro`, `nei l dev eth0`.
+    ///
+    /// # Errors
+    /// Every variant of [`Error`] with exit code 1 or 255.
+    pub(crate) fn parse<S: AsRef<str>>(words: &[S], names: Names) -> Result<Command, Error> {
+        let (options, mut args) = args::split(words.iter().map(S::as_ref))?;
+        let word = args.next().unwrap_or("help");
+        let object =
+            Object::from_abbreviation(word).ok_or_else(|| Error::Object(word.to_owned()))?;
+        let (family, details) = (options.family, options.details);
+        let names = if options.numeric {
+            names.numeric()
+        } else {
+            names
+        };
+        let what = Command::parse_object(object, &mut args, family, &names)?;
+        Ok(Command {
+            form: options.form(),
+            details,
+            family,
+            names,
+            what,
+        })
+    }
+
+    fn parse_object(
+        object: Object,
+        args: &mut Args<'_>,
+        family: Option<Family>,
+        names: &Names,
+    ) -> Result<What, Error> {
+        let command = args.next().unwrap_or("list");
+        if abbreviates(command, "help") {
+            return Ok(What::Help(object));
+        }
+        let get = object == Object::Nexthop && abbreviates(command, "get");
+        if !get
+            && !["show", "list", "lst"]
+                .iter()
+                .any(|name| abbreviates(command, name))
+        {
+            let (object, word) = (object.name(), command.to_owned());
+            return Err(Error::Command { object, word });
+        }
+        Ok(match object {
+            Object::Route => What::Routes(route::Filter::parse(args, family, names)?),
+            Object::Neigh => What::Neighbours(neigh::Filter::parse(args, family, names)?),
+            Object::Nexthop => What::Nexthops(nexthop::Filter::parse(args, names, get)?),
+        })
+    }
+
+    /// Whether [`Command::print`] needs no state: `help`.
+    pub(crate) fn is_help(&self) -> bool {
+        matches!(self.what, What::Help(_))
+    }
+
+    /// Prints what was asked for. Costs a sort of what is selected.
+    ///
+    /// # Errors
+    /// [`Error::Device`] and [`Error::NoNexthop`] for names and ids that `state` does not have,
+    /// [`Error::Write`] when `sink` fails, for instance because the reader of a pipe has left.
+    pub(crate) fn print(&self, state: &State<'_>, sink: &mut dyn io::Write) -> Result<(), Error> {
+        if let What::Help(object) = self.what {
+            return sink
+                .write_all(object.usage().as_bytes())
+                .map_err(Error::Write);
+        }
+        let context = Context {
+            lookup: Lookup::new(state),
+            names: &self.names,
+            details: self.details,
+            family: self.family,
+        };
+        let mut out = Out::new(sink, self.form);
+        match &self.what {
+            What::Routes(filter) => route::print(&mut out, &context, filter, state.routes),
+            What::Neighbours(filter) => neigh::print(&mut out, &context, filter, state.neighbours),
+            What::Nexthops(filter) => nexthop::print(&mut out, &context, filter, state.nexthops),
+            What::Help(_) => Ok(()),
+        }?;
+        out.flush().map_err(Error::Write)
+    }
+}
