@@ -197,7 +197,10 @@ impl Socket {
     }
 
     /// Sends the messages as they are.
-    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the kernel does not take them.
+    pub fn send(&self, bytes: &[u8]) -> Result<(), Error> {
         // SAFETY: pointer and length are of one live slice.
         let sent =
             unsafe { libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
@@ -213,7 +216,7 @@ impl Socket {
     ///
     /// # Errors
     /// [`Error::Overrun`] for `ENOBUFS`; [`Error::Oversized`] when the datagram did not fit.
-    pub(crate) fn receive(&self, buffer: &mut Vec<u8>, wait: bool) -> Result<Option<usize>, Error> {
+    pub fn receive(&self, buffer: &mut Vec<u8>, wait: bool) -> Result<Option<usize>, Error> {
         let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
         loop {
             let spare = buffer.spare_capacity_mut();

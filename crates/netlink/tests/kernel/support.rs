@@ -1,21 +1,20 @@
 //! Namespaces, `ip`, a small keeper of state, and the kernel's own view to hold it against.
 
-#![allow(dead_code)] // each test binary uses a part of it
-
-pub mod kernel;
-pub mod state;
-
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use raddle_netlink::Mirror;
+use raddle_rib::event::{Route, RouteKind, RouteNexthop, RouteTarget};
 
-use state::State;
+use crate::shown;
+use crate::state::State;
 
 /// Runs `body` on a thread with a network namespace of its own, in which `lo` is up. The namespace
 /// has no name and ends with the thread, so there is nothing to clean up. Says so and returns when
 /// that is not allowed.
-pub fn in_namespace(name: &str, body: impl FnOnce() + Send) {
+pub(crate) fn in_namespace(name: &str, body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
@@ -32,7 +31,7 @@ pub fn in_namespace(name: &str, body: impl FnOnce() + Send) {
 }
 
 /// Runs `ip` in the calling thread's namespace; it has to succeed. Its output.
-pub fn ip(arguments: &str) -> String {
+pub(crate) fn ip(arguments: &str) -> String {
     let output = Command::new("ip")
         .args(arguments.split_whitespace())
         .output()
@@ -46,7 +45,7 @@ pub fn ip(arguments: &str) -> String {
 }
 
 /// As [`ip`], where failure is fine.
-pub fn try_ip(arguments: &str) -> bool {
+pub(crate) fn try_ip(arguments: &str) -> bool {
     Command::new("ip")
         .args(arguments.split_whitespace())
         .output()
@@ -56,12 +55,12 @@ pub fn try_ip(arguments: &str) -> bool {
 }
 
 /// Writes below `/proc/sys/net` of the calling thread's namespace.
-pub fn sysctl(path: &str, value: &str) {
+pub(crate) fn sysctl(path: &str, value: &str) {
     std::fs::write(format!("/proc/sys/net/{path}"), value).unwrap();
 }
 
-/// Two veth pairs: `v0`-`p0` has 10.0.0.1/24 and 2001:db8:0::1/64 on `v0`, and so on. All up.
-pub fn links(count: u8) {
+/// `count` veth pairs: `v0`-`p0` has 10.0.0.1/24 and 2001:db8:0::1/64 on `v0`, and so on. All up.
+pub(crate) fn links(count: u8) {
     sysctl("ipv6/conf/default/accept_dad", "0");
     for n in 0..count {
         ip(&format!("link add v{n} type veth peer name p{n}"));
@@ -73,24 +72,24 @@ pub fn links(count: u8) {
 }
 
 /// A mirror with the state that it has told.
-pub struct Follower {
-    pub mirror: Mirror,
-    pub state: State,
+pub(crate) struct Follower {
+    pub(crate) mirror: Mirror,
+    pub(crate) state: State,
 }
 
 impl Follower {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Mirror::open().unwrap())
     }
 
-    pub fn with(mut mirror: Mirror) -> Self {
+    pub(crate) fn with(mut mirror: Mirror) -> Self {
         let mut state = State::default();
         mirror.initial(&mut |event| state.apply(event)).unwrap();
         Follower { mirror, state }
     }
 
     /// Applies what comes within `time`.
-    pub fn follow(&mut self, time: Duration) {
+    pub(crate) fn follow(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let Some(rest) = end.checked_duration_since(Instant::now()) {
             if self.mirror.wait(Some(rest)).unwrap() {
@@ -102,7 +101,7 @@ impl Follower {
     }
 
     /// Follows until `done`, 5 s at most; what it says otherwise, it says in the panic.
-    pub fn until(&mut self, what: &str, mut done: impl FnMut(&State) -> Result<(), String>) {
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&State) -> Result<(), String>) {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
             self.follow(Duration::from_millis(20));
@@ -114,12 +113,20 @@ impl Follower {
         }
     }
 
+    /// Runs each command with `ip` and compares after each.
+    pub(crate) fn step_by_step(&mut self, commands: &str) {
+        for command in commands.lines().map(str::trim).filter(|c| !c.is_empty()) {
+            ip(command);
+            self.agrees(command);
+        }
+    }
+
     /// Follows until routes and nexthops are those that `ip` shows.
-    pub fn agrees(&mut self, what: &str) {
+    pub(crate) fn agrees(&mut self, what: &str) {
         self.until(what, |state| {
-            same("routes", &state.routes_text(), &kernel::routes())?;
-            same("nexthops", &state.nexthops_text(), &kernel::nexthops())?;
-            same("buckets", &state.buckets_text(), &kernel::buckets())
+            same("routes", &state.routes_text(), &shown::routes())?;
+            same("nexthops", &state.nexthops_text(), &shown::nexthops())?;
+            same("buckets", &state.buckets_text(), &shown::buckets())
         });
     }
 }
@@ -139,4 +146,35 @@ fn same(what: &str, ours: &[String], theirs: &[String]) -> Result<(), String> {
         only(ours, theirs),
         only(theirs, ours)
     ))
+}
+
+/// Route `n` of 2000, with a gateway that tells the rounds apart.
+pub(crate) fn route(n: u32, round: u8, index: u32) -> Route {
+    let dst: IpNet = format!("20.{}.{}.0/24", n >> 8, n & 255).parse().unwrap();
+    let hop = RouteNexthop {
+        gateway: Some(IpAddr::from([10, 0, 0, 100 + round])),
+        index,
+        weight: 1,
+        ..RouteNexthop::default()
+    };
+    Route {
+        table: 254,
+        dst,
+        src: None,
+        tos: 0,
+        protocol: 186,
+        scope: 0,
+        kind: RouteKind::Unicast,
+        metric: 20,
+        prefsrc: None,
+        flags: 0,
+        pref: None,
+        metrics: Vec::new(),
+        target: RouteTarget::Single(hop),
+    }
+}
+
+pub(crate) fn index_of(name: &str) -> u32 {
+    let text = ip(&format!("-o link show {name}"));
+    text.split(':').next().unwrap().parse().unwrap()
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 fn json(arguments: &str) -> Vec<Value> {
-    let text = super::ip(&format!("-N -j -d {arguments}"));
+    let text = crate::support::ip(&format!("-N -j -d {arguments}"));
     match text.trim() {
         "" => Vec::new(),
         text => serde_json::from_str(text).unwrap(),
@@ -24,7 +24,7 @@ fn hop(value: &Value) -> String {
 }
 
 /// All routes, in the order of tables, prefixes, metrics, and within these the kernel's.
-pub fn routes() -> Vec<String> {
+pub(crate) fn routes() -> Vec<String> {
     let mut lines = Vec::new();
     for (family, any, full) in [("-4", "0.0.0.0/0", "/32"), ("-6", "::/0", "/128")] {
         for route in json(&format!("{family} route show table all")) {
@@ -58,7 +58,7 @@ pub fn routes() -> Vec<String> {
 }
 
 /// All nexthop objects by id.
-pub fn nexthops() -> Vec<String> {
+pub(crate) fn nexthops() -> Vec<String> {
     let mut nexthops: Vec<_> = json("nexthop show")
         .iter()
         .map(|nexthop| {
@@ -83,7 +83,7 @@ pub fn nexthops() -> Vec<String> {
 }
 
 /// All buckets of resilient groups.
-pub fn buckets() -> Vec<String> {
+pub(crate) fn buckets() -> Vec<String> {
     let mut buckets: Vec<_> = json("nexthop bucket show")
         .iter()
         .map(|b| {
@@ -96,7 +96,7 @@ pub fn buckets() -> Vec<String> {
 }
 
 /// Neighbours that are not multicast: address, device, link-layer address, states.
-pub fn neighbours() -> Vec<String> {
+pub(crate) fn neighbours() -> Vec<String> {
     let mut lines: Vec<_> = json("neigh show nud all")
         .iter()
         .filter(|n| !string(n, "dst").starts_with("ff02"))
@@ -115,6 +115,6 @@ pub fn neighbours() -> Vec<String> {
 }
 
 /// What `ip route get` shows.
-pub fn route_get(arguments: &str) -> Value {
+pub(crate) fn route_get(arguments: &str) -> Value {
     json(&format!("route get {arguments}")).remove(0)
 }

@@ -10,25 +10,24 @@ type RouteKey = (u32, IpNet, Option<IpNet>, u8, u32);
 type Routes = BTreeMap<RouteKey, Vec<Route>>;
 
 #[derive(Default)]
-pub struct State {
-    pub links: BTreeMap<u32, Link>,
-    pub devices: BTreeMap<u32, DeviceSettings>,
-    pub settings: Settings,
-    pub addresses: Vec<Address>,
-    pub neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
-    pub nexthops: BTreeMap<u32, Nexthop>,
-    pub buckets: BTreeMap<(u32, u16), u32>,
-    pub rules: Vec<Rule>,
+pub(crate) struct State {
+    pub(crate) links: BTreeMap<u32, Link>,
+    pub(crate) devices: BTreeMap<u32, DeviceSettings>,
+    pub(crate) settings: Settings,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+    pub(crate) nexthops: BTreeMap<u32, Nexthop>,
+    pub(crate) buckets: BTreeMap<(u32, u16), u32>,
+    pub(crate) rules: Vec<Rule>,
     routes4: Routes,
     routes6: Routes,
     /// What is being swept, and what it was before: kept so that a frame inside of a frame, or an
     /// event of the swept kind that is not from the dump, would show.
     sweep: Option<Sweep>,
-    pub sweeps: usize,
 }
 
 impl State {
-    pub fn apply(&mut self, event: Event) {
+    pub(crate) fn apply(&mut self, event: Event) {
         match event {
             Event::Link(link) => drop(self.links.insert(link.index, link)),
             Event::LinkGone(index) => drop(self.links.remove(&index)),
@@ -68,7 +67,6 @@ impl State {
             Event::SweepBegin(sweep) => self.begin(sweep),
             Event::SweepEnd(sweep) => {
                 assert_eq!(self.sweep.take(), Some(sweep));
-                self.sweeps += 1;
                 let nexthops = &self.nexthops;
                 self.buckets
                     .retain(|(group, _), _| nexthops.contains_key(group));
@@ -193,7 +191,7 @@ impl State {
         format!("{gateway} dev {name} weight {}", hop.weight.max(1))
     }
 
-    pub fn routes_text(&self) -> Vec<String> {
+    pub(crate) fn routes_text(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for route in self.routes4.values().chain(self.routes6.values()).flatten() {
             let Route {
@@ -220,7 +218,7 @@ impl State {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    pub fn nexthops_text(&self) -> Vec<String> {
+    pub(crate) fn nexthops_text(&self) -> Vec<String> {
         let members = |members: &[GroupMember]| -> String {
             members
                 .iter()
@@ -246,7 +244,7 @@ impl State {
             .collect()
     }
 
-    pub fn buckets_text(&self) -> Vec<String> {
+    pub(crate) fn buckets_text(&self) -> Vec<String> {
         let mut lines: Vec<_> = self
             .buckets
             .iter()
@@ -256,7 +254,7 @@ impl State {
         lines
     }
 
-    pub fn neighbours_text(&self) -> Vec<String> {
+    pub(crate) fn neighbours_text(&self) -> Vec<String> {
         let name = |state| match state {
             1 => "INCOMPLETE",
             2 => "REACHABLE",

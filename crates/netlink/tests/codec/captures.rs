@@ -1,0 +1,41 @@
+//! Messages recorded from a 6.18 kernel (`tests/kernel/record.rs`) decode to what the text beside
+//! them says. `RADDLE_UPDATE_CAPTURES=1` writes the texts anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use raddle_netlink::codec::{Decoded, Messages, decode_message};
+
+fn check(name: &str) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let bytes = std::fs::read(data.join(format!("{name}.bin"))).unwrap();
+    let mut text = String::new();
+    for message in Messages::new(&bytes) {
+        let message = message.unwrap();
+        match decode_message(&message).unwrap() {
+            Decoded::Event(event) => writeln!(text, "{event:?}").unwrap(),
+            Decoded::Netconf(netconf) => writeln!(text, "{netconf:?}").unwrap(),
+            Decoded::Outcome(outcome) => writeln!(text, "{outcome:?}").unwrap(),
+            Decoded::Other => writeln!(text, "type {} is not for us", message.kind).unwrap(),
+        }
+    }
+    let expected = data.join(format!("{name}.txt"));
+    if std::env::var_os("RADDLE_UPDATE_CAPTURES").is_some() {
+        std::fs::write(&expected, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&expected).unwrap();
+    for (number, (got, want)) in text.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(got, want, "{name}.txt, line {}", number + 1);
+    }
+    assert_eq!(text.lines().count(), expected.lines().count());
+}
+
+#[test]
+fn dumps() {
+    check("dumps");
+}
+
+#[test]
+fn notifications() {
+    check("notifications");
+}

@@ -1,0 +1,310 @@
+//! Strategies for events that have a message.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use raddle_rib::event::*;
+
+fn ip4() -> impl Strategy<Value = IpAddr> {
+    any::<u32>().prop_map(|a| Ipv4Addr::from(a).into())
+}
+
+fn ip6() -> impl Strategy<Value = IpAddr> {
+    any::<u128>().prop_map(|a| Ipv6Addr::from(a).into())
+}
+
+fn ip_of(six: bool) -> BoxedStrategy<IpAddr> {
+    if six { ip6().boxed() } else { ip4().boxed() }
+}
+
+fn any_ip() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![ip4(), ip6()]
+}
+
+fn net_of(six: bool) -> BoxedStrategy<IpNet> {
+    let net4 = |(a, n)| {
+        Ipv4Net::new_assert(Ipv4Addr::from_bits(a), n)
+            .trunc()
+            .into()
+    };
+    let net6 = |(a, n)| {
+        Ipv6Net::new_assert(Ipv6Addr::from_bits(a), n)
+            .trunc()
+            .into()
+    };
+    if six {
+        (any::<u128>(), 0..=128u8).prop_map(net6).boxed()
+    } else {
+        (any::<u32>(), 0..=32u8).prop_map(net4).boxed()
+    }
+}
+
+fn name() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9_.@ü-]{1,15}"
+}
+
+fn index() -> impl Strategy<Value = u32> {
+    1..u32::MAX
+}
+
+fn encap() -> impl Strategy<Value = Option<Encap>> {
+    of((any::<u16>(), vec(any::<u8>(), 0..40)).prop_map(|(kind, data)| Encap { kind, data }))
+}
+
+pub(super) fn link() -> impl Strategy<Value = Link> {
+    let numbers = (
+        index(),
+        any::<u32>(),
+        any::<u32>(),
+        any::<u16>(),
+        any::<u8>(),
+        any::<u32>(),
+    );
+    let refer = (of(index()), of(index()), of(any::<i32>()));
+    let xdp =
+        of((1..=255u8, any::<u32>()).prop_map(|(mode, program)| XdpAttached { mode, program }));
+    (
+        numbers,
+        name(),
+        of(any::<[u8; 6]>()),
+        of(name()),
+        refer,
+        name(),
+        xdp,
+    )
+        .prop_map(
+            |(numbers, name, mac, kind, (master, lower, lower_netns), qdisc, xdp)| {
+                let (index, mtu, flags, arp_type, operstate, tx_queues) = numbers;
+                Link {
+                    index,
+                    name,
+                    mac,
+                    mtu,
+                    flags,
+                    arp_type,
+                    operstate,
+                    kind,
+                    master,
+                    lower,
+                    lower_netns,
+                    qdisc,
+                    tx_queues,
+                    xdp,
+                }
+            },
+        )
+}
+
+pub(super) fn address() -> impl Strategy<Value = Address> {
+    any::<bool>()
+        .prop_flat_map(|six| {
+            let ips = (ip_of(six), of(ip_of(six)), of(ip4()));
+            (
+                ips,
+                index(),
+                0..=if six { 128u8 } else { 32 },
+                any::<u8>(),
+                any::<u32>(),
+                of(name()),
+            )
+        })
+        .prop_map(
+            |((local, peer, broadcast), index, prefix_len, scope, flags, label)| Address {
+                index,
+                local,
+                peer: peer.filter(|&p| p != local),
+                prefix_len,
+                scope,
+                flags,
+                broadcast,
+                label,
+            },
+        )
+}
+
+pub(super) fn neighbour() -> impl Strategy<Value = Neighbour> {
+    (
+        index(),
+        any_ip(),
+        of(any::<[u8; 6]>()),
+        any::<u16>(),
+        any::<u8>(),
+        any::<u8>(),
+    )
+        .prop_map(|(index, dst, mac, state, flags, protocol)| Neighbour {
+            index,
+            dst,
+            mac,
+            state,
+            flags: flags & !0x08, // proxy entries are not neighbours
+            protocol,
+        })
+}
+
+fn hop(weights: std::ops::RangeInclusive<u16>) -> impl Strategy<Value = RouteNexthop> {
+    (of(any_ip()), any::<u32>(), weights, any::<u8>(), encap()).prop_map(
+        |(gateway, index, weight, flags, encap)| RouteNexthop {
+            gateway,
+            index,
+            weight,
+            flags,
+            encap,
+        },
+    )
+}
+
+fn target() -> impl Strategy<Value = RouteTarget> {
+    prop_oneof![
+        Just(RouteTarget::None),
+        any::<u32>().prop_map(RouteTarget::Object),
+        (hop(1..=1), index())
+            .prop_map(|(hop, index)| { RouteTarget::Single(RouteNexthop { index, ..hop }) }),
+        vec(hop(1..=256), 0..6).prop_map(RouteTarget::Multipath),
+    ]
+}
+
+pub(super) fn route() -> impl Strategy<Value = Route> {
+    any::<bool>()
+        .prop_flat_map(|six| {
+            let nets = (net_of(six), of(net_of(six)), of(ip_of(six)));
+            let numbers = (
+                any::<u32>(),
+                any::<[u8; 3]>(),
+                0..12u8,
+                any::<u32>(),
+                any::<u32>(),
+            );
+            let metrics = vec(any::<(u8, u32)>(), 0..4);
+            (nets, numbers, of(any::<u8>()), metrics, target())
+        })
+        .prop_map(|((dst, src, prefsrc), numbers, pref, metrics, target)| {
+            let (table, [tos, protocol, scope], kind, metric, flags) = numbers;
+            // A route of one nexthop has its flags in the route's; and clones are not routes.
+            let flags = match &target {
+                RouteTarget::Single(hop) => (flags & !0x2ff) | u32::from(hop.flags),
+                _ => flags & !0x200,
+            };
+            Route {
+                table,
+                dst,
+                src: src.filter(|s| s.prefix_len() > 0),
+                tos,
+                protocol,
+                scope,
+                kind: RouteKind::from_number(kind).unwrap(),
+                metric,
+                prefsrc,
+                flags,
+                pref,
+                metrics,
+                target,
+            }
+        })
+}
+
+fn members() -> impl Strategy<Value = Vec<GroupMember>> {
+    vec(
+        (index(), 1..=u16::MAX).prop_map(|(id, weight)| GroupMember { id, weight }),
+        1..9,
+    )
+}
+
+pub(super) fn nexthop() -> impl Strategy<Value = Nexthop> {
+    let kind = prop_oneof![
+        Just(NexthopKind::Blackhole),
+        (of(any_ip()), any::<u32>(), encap()).prop_map(|(gateway, index, encap)| {
+            NexthopKind::Single {
+                gateway,
+                index,
+                encap,
+            }
+        }),
+        members().prop_map(NexthopKind::Group),
+        (members(), any::<u16>(), any::<(u32, u32)>()).prop_map(|(members, buckets, timers)| {
+            NexthopKind::Resilient {
+                members,
+                buckets,
+                idle_timer: timers.0,
+                unbalanced_timer: timers.1,
+                unbalanced_time: 0, // the kernel tells it, nobody asks for it
+            }
+        }),
+    ];
+    (index(), any::<[u8; 3]>(), any::<u32>(), kind, any::<bool>()).prop_map(
+        |(id, [family, scope, protocol], flags, kind, fdb)| Nexthop {
+            id,
+            family,
+            scope,
+            protocol,
+            flags,
+            kind,
+            fdb,
+        },
+    )
+}
+
+pub(super) fn rule() -> impl Strategy<Value = Rule> {
+    any::<bool>()
+        .prop_flat_map(|six| {
+            let nets = (of(net_of(six)), of(net_of(six)));
+            let numbers = (any::<u32>(), any::<u32>(), any::<u8>(), any::<u8>());
+            (
+                Just(six),
+                nets,
+                numbers,
+                of(name()),
+                of(name()),
+                of(any::<(u32, u32)>()),
+            )
+        })
+        .prop_map(|(six, (from, to), numbers, iif, oif, fwmark)| {
+            let (priority, table, action, protocol) = numbers;
+            Rule {
+                family: if six { 6 } else { 4 },
+                priority,
+                table,
+                action,
+                from,
+                to,
+                iif,
+                oif,
+                fwmark,
+                other: Vec::new(),
+                protocol,
+            }
+        })
+}
+
+/// Any event that has a message.
+pub(super) fn event() -> impl Strategy<Value = Event> {
+    let op = prop_oneof![
+        Just(RouteOp::Add),
+        Just(RouteOp::Replace),
+        Just(RouteOp::Append),
+        Just(RouteOp::Prepend),
+    ];
+    prop_oneof![
+        link().prop_map(Event::Link),
+        any::<u32>().prop_map(Event::LinkGone),
+        address().prop_map(Event::Address),
+        address().prop_map(Event::AddressGone),
+        neighbour().prop_map(Event::Neighbour),
+        (any::<u32>(), any_ip()).prop_map(|(index, dst)| Event::NeighbourGone(index, dst)),
+        nexthop().prop_map(Event::Nexthop),
+        index().prop_map(Event::NexthopGone),
+        (index(), any::<u16>(), any::<u32>()).prop_map(|(group, bucket, nexthop)| {
+            Event::Bucket {
+                group,
+                bucket,
+                nexthop,
+            }
+        }),
+        (route(), op).prop_map(|(route, op)| Event::Route(route, op)),
+        route().prop_map(Event::RouteGone),
+        rule().prop_map(Event::Rule),
+        rule().prop_map(Event::RuleGone),
+    ]
+}

@@ -1,0 +1,12 @@
+//! The mirror, requests and recordings against the running kernel, in network namespaces of their
+//! own. Without the right to make these, every test says so and passes.
+
+#![allow(clippy::unwrap_used)] // helpers of tests are tests too
+
+mod changes;
+mod follow;
+mod record;
+mod requests;
+mod shown;
+mod state;
+mod support;
