@@ -5,10 +5,12 @@
 //! * [`mirror::Mirror`] hands on the whole state and then every change of it.
 
 pub mod codec;
+mod error;
 pub mod mirror;
 mod request;
 mod socket;
 
+pub use error::Error;
 pub use mirror::Mirror;
 pub use request::{RouteAnswer, RouteQuery};
-pub use socket::{Dump, Error, RECEIVE_BUFFER, Socket};
+pub use socket::{Dump, RECEIVE_BUFFER, Socket};

@@ -11,7 +11,8 @@ use crate::codec::{
     Builder, NTF_USE, RTA_DPORT, RTA_DST, RTA_FLOWLABEL, RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF,
     RTA_SPORT, RTA_SRC, RouteView, encode, family_of,
 };
-use crate::socket::{Error, Socket};
+use crate::error::Error;
+use crate::socket::Socket;
 
 /// Messages per `send` of [`Socket::install_routes`].
 const BATCH: usize = 500;

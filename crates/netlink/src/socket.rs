@@ -8,10 +8,8 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::codec::number::nlm;
-use crate::codec::{
-    Builder, DecodeError, Decoded, EncodeError, KernelError, Message, Messages, Outcome,
-    decode_message,
-};
+use crate::codec::{Builder, Decoded, Message, Messages, Outcome, decode_message};
+use crate::error::Error;
 
 /// Receive buffer that a mirror asks for, in bytes: room for about 100,000 notifications.
 pub const RECEIVE_BUFFER: usize = 64 << 20;
@@ -21,65 +19,6 @@ pub(crate) const DUMP_CHUNK: usize = 64 << 10;
 const NETLINK_EXT_ACK: libc::c_int = 11;
 const NETLINK_CAP_ACK: libc::c_int = 10;
 const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
-
-/// Why talking to the kernel failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A system call failed.
-    #[error("netlink: cannot {what}: {source}")]
-    Io {
-        /// What was to be done.
-        what: &'static str,
-        /// Why it was not.
-        source: io::Error,
-    },
-    /// The kernel refused a request.
-    #[error("the kernel refused to {what}: {error}")]
-    Refused {
-        /// What was asked for.
-        what: &'static str,
-        /// Its answer.
-        error: KernelError,
-    },
-    /// `ENOBUFS`: the receive buffer overflowed and messages are lost; what was learnt from them
-    /// must be read again.
-    #[error("netlink messages were lost: the receive buffer overflowed")]
-    Overrun,
-    /// A datagram did not fit in the buffer it was received into.
-    #[error("a netlink message of {0} bytes did not fit")]
-    Oversized(usize),
-    /// The kernel's answer makes no sense to us.
-    #[error("the kernel's answer cannot be decoded: {0}")]
-    Decode(#[from] DecodeError),
-    /// The request cannot be written.
-    #[error("the request cannot be written: {0}")]
-    Encode(#[from] EncodeError),
-    /// The kernel answered something else than asked.
-    #[error("no answer to: {0}")]
-    NoAnswer(&'static str),
-    /// A thread of the mirror is gone.
-    #[error("the mirror's {0} thread has stopped")]
-    Stopped(&'static str),
-}
-
-impl Error {
-    fn io(what: &'static str) -> Self {
-        Error::Io {
-            what,
-            source: io::Error::last_os_error(),
-        }
-    }
-
-    /// The `errno` of a refusal by the kernel.
-    pub fn errno(&self) -> Option<i32> {
-        match self {
-            Error::Refused { error, .. } => Some(error.errno),
-            Error::Io { source, .. } => source.raw_os_error(),
-            _ => None,
-        }
-    }
-}
 
 /// How a dump went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -430,6 +369,7 @@ fn decode_outcome(message: &Message<'_>) -> Result<Option<Outcome>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::KernelError;
     use crate::codec::number::rtm;
 
     #[test]

@@ -10,7 +10,8 @@ use super::kind::{Kind, Kinds};
 use super::queue::{Order, Queue, Report};
 use super::sysctl::Sysctls;
 use crate::codec::Builder;
-use crate::socket::{Dump, DumpSink, Error, Socket};
+use crate::error::Error;
+use crate::socket::{Dump, DumpSink, Socket};
 
 /// How often settings are read, unless reading them takes more than 2 % of that.
 const SETTINGS_INTERVAL: Duration = Duration::from_secs(1);

@@ -19,9 +19,9 @@ pub(super) enum Kind {
     Addresses,
     Neighbours,
     Rules,
-    /// Before routes also because this dump waits for the lock that writers hold (RTNL) and those
-    /// of routes do not: what a link's loss removes without a word is then gone when routes are
-    /// read.
+    /// Before routes also because this dump waits for the lock that writers hold (RTNL), which
+    /// those of routes need not: a link's loss is announced before it takes effect, and what goes
+    /// with the link is gone when routes are read.
     Nexthops,
     Buckets,
     Routes4,

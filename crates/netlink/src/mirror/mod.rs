@@ -14,6 +14,7 @@ mod dumper;
 mod kind;
 mod queue;
 mod reader;
+mod signs;
 mod sysctl;
 mod wake;
 
@@ -23,15 +24,17 @@ use std::sync::Arc;
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
 use std::time::Duration;
 
-use raddle_rib::event::{DeviceSettings, Event, Link, NexthopKind, RouteOp, Settings};
+use raddle_rib::event::{DeviceSettings, Event, Link, Settings};
 
 use self::kind::{Kind, Kinds};
 use self::queue::{Queue, Report};
+use self::signs::signs;
 use self::sysctl::Sysctls;
 use self::wake::{Wake, wait};
 use crate::codec::number::group;
 use crate::codec::{Decoded, Messages, decode_message};
-use crate::socket::{Dump, Error, RECEIVE_BUFFER, Socket};
+use crate::error::Error;
+use crate::socket::{Dump, RECEIVE_BUFFER, Socket};
 
 /// The groups that a mirror listens to.
 const GROUPS: [u32; 11] = [
@@ -47,16 +50,6 @@ const GROUPS: [u32; 11] = [
     group::IPV6_NETCONF,
     group::NEXTHOP,
 ];
-
-/// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`: when one changes, routes and nexthops may have.
-const STATE_FLAGS: u32 = 0x1 | 0x40 | 0x1_0000;
-
-/// Routes of both families and all that they refer to.
-const FORWARDING: Kinds = Kinds::NONE
-    .with(Kind::Nexthops)
-    .with(Kind::Buckets)
-    .with(Kind::Routes4)
-    .with(Kind::Routes6);
 
 /// Counters of a mirror, since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -274,7 +267,9 @@ impl Mirror {
             match message.and_then(|m| decode_message(&m)) {
                 Ok(Decoded::Event(event)) => {
                     self.stats.notified += 1;
-                    self.queue.want(self.signs(&event));
+                    self.queue.want(signs(&event, |index| {
+                        self.links.get(&index).map(|l| l.flags)
+                    }));
                     if Kind::of(&event) == self.sweeping {
                         self.held.push(event);
                     } else {
@@ -288,41 +283,6 @@ impl Mirror {
                     self.stats.malformed += 1;
                 }
             }
-        }
-    }
-
-    /// What has to be read again because of a notification: what it implies and the kernel does
-    /// not announce. (The kernel sends it before it acts upon it, so the dump may not come sooner
-    /// than the writers' lock is free: see [`Kind::Nexthops`].)
-    ///
-    /// 1. A link went or came up or down, with or without carrier, or is gone: routes and nexthops
-    ///    that went with it, members of multipath routes that died or revived.
-    /// 2. An address is gone: the routes of its family that needed it.
-    /// 3. A nexthop object is gone: the routes that used it.
-    /// 4. A resilient group: its buckets.
-    /// 5. A nexthop was appended to an IPv6 route: its place in the order.
-    fn signs(&self, event: &Event) -> Kinds {
-        let routes = |kind| Kinds::NONE.with(Kind::Nexthops).with(kind);
-        match event {
-            Event::Link(link) => {
-                let before = self.links.get(&link.index).map_or(link.flags, |l| l.flags);
-                if (before ^ link.flags) & STATE_FLAGS == 0 {
-                    Kinds::NONE
-                } else {
-                    FORWARDING
-                }
-            }
-            Event::LinkGone(_) => FORWARDING,
-            Event::AddressGone(address) => routes(Kind::routes_of(address.local)),
-            Event::NexthopGone(_) => FORWARDING,
-            Event::Nexthop(nexthop) => match nexthop.kind {
-                NexthopKind::Resilient { .. } => Kinds::NONE.with(Kind::Buckets),
-                _ => Kinds::NONE,
-            },
-            Event::Route(route, RouteOp::Append) if route.dst.addr().is_ipv6() => {
-                routes(Kind::Routes6)
-            }
-            _ => Kinds::NONE,
         }
     }
 

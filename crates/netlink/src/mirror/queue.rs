@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use super::kind::{Kind, Kinds};
 use super::sysctl::Sysctls;
 use super::wake::Wake;
-use crate::socket::{Dump, Error};
+use crate::error::Error;
+use crate::socket::Dump;
 
 /// Notifications that may wait, in bytes. Beyond, they are thrown away, which is the same to us as
 /// the kernel's own buffer overflowing, but bounds our memory too.

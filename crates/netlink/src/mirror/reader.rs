@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::queue::{Queue, Report};
 use super::wake::{Wake, wait};
-use crate::socket::{Error, Socket};
+use crate::error::Error;
+use crate::socket::Socket;
 
 /// Notifications are packed into buffers of this size...
 const BUFFER: usize = 256 << 10;

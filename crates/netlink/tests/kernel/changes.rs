@@ -50,7 +50,7 @@ fn silent_changes_are_found_again() {
 }
 
 /// The notification that a link is down comes before the kernel takes its routes away, which takes
-/// a while when there are many. A dump in between would take them for alive.
+/// a while when there are many. A dump must not come in between.
 #[test]
 fn many_routes_that_go_at_once_are_gone() {
     in_namespace("many_routes_that_go_at_once_are_gone", || {

@@ -1,0 +1,97 @@
+//! What the kernel changes without a word, and the words that give it away.
+
+use raddle_rib::event::{Event, NexthopKind, RouteOp};
+
+use super::kind::{Kind, Kinds};
+
+/// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`: when one changes, routes and nexthops may have.
+const STATE_FLAGS: u32 = 0x1 | 0x40 | 0x1_0000;
+
+/// Routes of both families and all that they refer to.
+const FORWARDING: Kinds = Kinds::NONE
+    .with(Kind::Nexthops)
+    .with(Kind::Buckets)
+    .with(Kind::Routes4)
+    .with(Kind::Routes6);
+
+/// What has to be read again because of a notification. `flags_of` knows the `IFF_*` flags that a
+/// link had before.
+///
+/// 1. A link came or went, up or down, with or without carrier: nexthops, members of groups and
+///    routes that went with it, members of multipath routes that died or revived
+///    (`nh_netdev_event`, `fib_netdev_event`).
+/// 2. An address is gone: the routes of its family that needed it (`fib_sync_down_addr`).
+/// 3. A nexthop object is gone: the routes that used it.
+/// 4. A resilient group is new or has changed: its buckets.
+/// 5. A nexthop was appended to an IPv6 route: its place in the order.
+pub(super) fn signs(event: &Event, flags_of: impl Fn(u32) -> Option<u32>) -> Kinds {
+    let routes = |kind| Kinds::NONE.with(Kind::Nexthops).with(kind);
+    match event {
+        Event::Link(link) => match flags_of(link.index) {
+            Some(before) if (before ^ link.flags) & STATE_FLAGS != 0 => FORWARDING,
+            // One that we see for the first time has nothing to lose yet.
+            _ => Kinds::NONE,
+        },
+        Event::LinkGone(_) | Event::NexthopGone(_) => FORWARDING,
+        Event::AddressGone(address) => routes(Kind::routes_of(address.local)),
+        Event::Nexthop(nexthop) => match nexthop.kind {
+            NexthopKind::Resilient { .. } => Kinds::NONE.with(Kind::Buckets),
+            _ => Kinds::NONE,
+        },
+        Event::Route(route, RouteOp::Append) if route.dst.addr().is_ipv6() => routes(Kind::Routes6),
+        _ => Kinds::NONE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_rib::event::{Address, Link};
+
+    use super::*;
+
+    fn link(flags: u32) -> Event {
+        Event::Link(Link {
+            index: 7,
+            flags,
+            ..Link::default()
+        })
+    }
+
+    #[test]
+    fn links_that_change_state_and_no_others() {
+        let up = 0x1 | 0x40 | 0x1_0000;
+        for (before, now, sign) in [
+            (Some(up), up, false),
+            (Some(up), up | 0x100, false), // promiscuous
+            (None, up, false),
+            (Some(up), up & !1, true),
+            (Some(up), up & !0x1_0000, true),
+            (Some(up & !0x40), up, true),
+        ] {
+            let kinds = signs(&link(now), |index| before.filter(|_| index == 7));
+            assert_eq!(kinds == FORWARDING, sign, "{before:x?} to {now:x}");
+            assert_eq!(kinds.is_empty(), !sign);
+        }
+        assert_eq!(signs(&Event::LinkGone(7), |_| None), FORWARDING);
+    }
+
+    #[test]
+    fn addresses_concern_the_routes_of_their_family() {
+        let gone = |local: &str| {
+            let address = Address {
+                index: 1,
+                local: local.parse().unwrap(),
+                peer: None,
+                prefix_len: 24,
+                scope: 0,
+                flags: 0,
+                broadcast: None,
+                label: None,
+            };
+            signs(&Event::AddressGone(address), |_| None)
+        };
+        let (four, six) = (gone("10.0.0.1"), gone("2001:db8::1"));
+        assert!(four.has(Kind::Routes4) && !four.has(Kind::Routes6));
+        assert!(!six.has(Kind::Routes4) && six.has(Kind::Routes6));
+    }
+}
