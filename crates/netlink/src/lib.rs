@@ -6,6 +6,7 @@
 
 pub mod codec;
 pub mod mirror;
+pub mod probe;
 mod request;
 mod socket;
 
