@@ -7,6 +7,7 @@
 pub mod codec;
 mod error;
 pub mod mirror;
+pub mod probe;
 mod request;
 mod socket;
 
