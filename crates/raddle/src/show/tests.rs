@@ -421,7 +421,10 @@ impl World {
 
     fn try_show(&self, line: &str) -> Result<String, Error> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let command = Command::parse(&words, Names::built_in())?;
+        self.print(&Command::parse(&words, Names::built_in())?)
+    }
+
+    fn print(&self, command: &Command) -> Result<String, Error> {
         let state = State {
             links: &self.links,
             nexthops: &self.nexthops,
@@ -503,4 +506,5 @@ fn neighbours_as_in_ip() {
     );
 }
 
+mod live;
 mod selection;
