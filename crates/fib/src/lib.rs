@@ -11,6 +11,7 @@ mod prefix;
 mod region;
 mod table;
 mod v4;
+mod v6;
 
 pub use error::{FibError, Part};
 pub use memory::{Heap4, Heap6, Memory4, Memory6};
@@ -18,3 +19,4 @@ pub use prefix::{Prefix4, Prefix6};
 pub use region::Region;
 pub use table::{TableId, Usage, Value};
 pub use v4::{Fib4, Routes4, lookup4, lookup4_batch};
+pub use v6::{Fib6, Routes6, lookup6, lookup6_batch};

@@ -341,6 +341,15 @@ fn long_churn_in_a_nearly_full_memory_finds_room() {
     );
 }
 
+/// Ends the other thread when this one ends, be it by a failed assertion.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn readers_see_the_old_value_or_the_new_one() {
     // The route under test moves between two values while routes around it come and go; its
@@ -364,6 +373,7 @@ fn readers_see_the_old_value_or_the_new_one() {
     std::thread::scope(|scope| {
         let (memory, rounds, ended) = (&memory, &rounds, &stop);
         let reader = scope.spawn(move || {
+            let _stop = StopOnDrop(ended);
             let addrs: Vec<u32> = (0..64).map(|i| 0x0a00_0100 + 2 * i).collect();
             let mut values = vec![0; addrs.len()];
             let mut kinds = [0usize; 2];
@@ -379,6 +389,7 @@ fn readers_see_the_old_value_or_the_new_one() {
             }
             kinds
         });
+        let stopper = StopOnDrop(ended);
         let mut dice = Dice(31);
         for i in 0..20_000 {
             fib.insert(table, ours, if i % 2 == 0 { 0x9000 } else { 100 })
@@ -393,7 +404,7 @@ fn readers_see_the_old_value_or_the_new_one() {
                 let _ = fib.remove(table, p).unwrap();
             }
         }
-        stop.store(true, Ordering::SeqCst);
+        drop(stopper);
         let kinds = reader.join().unwrap();
         assert!(
             kinds[0] > 0 && kinds[1] > 0,

@@ -1,0 +1,165 @@
+//! IPv6: the reader. No lock, no allocation, any thread.
+
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+
+use super::control::key;
+use super::layout::{Entry, POINTER, block_entries};
+use crate::{Memory6, Value};
+
+/// Addresses that a batch keeps under way at once.
+const LANES: usize = 32;
+/// Entries on the longest way: 16 bits each.
+const LEVELS: usize = 8;
+
+/// The value of the longest prefix that covers `addr` (host order), or 0 when there is none.
+///
+/// A table that does not exist is empty. One step for every 16 bits of the longest prefix around.
+#[inline]
+pub fn lookup6<M: Memory6 + ?Sized>(memory: &M, table: u32, addr: u128) -> Value {
+    let walk = Walk::new(memory);
+    let mut entry = walk.root(memory, table);
+    for level in 0..LEVELS {
+        if entry & POINTER == 0 {
+            break;
+        }
+        entry = walk.step(entry, key(addr, level));
+    }
+    answer(entry)
+}
+
+/// Looks up many addresses (host order) at once: `values[i]` becomes the answer to `addrs[i]`.
+///
+/// Faster than one at a time, since the memory reads of up to 32 lookups overlap. Where the two
+/// slices differ in length, the longer one's rest is left alone.
+pub fn lookup6_batch<M: Memory6 + ?Sized>(
+    memory: &M,
+    table: u32,
+    addrs: &[u128],
+    values: &mut [Value],
+) {
+    let n = addrs.len().min(values.len());
+    let (addrs, values) = (&addrs[..n], &mut values[..n]);
+    let walk = Walk::new(memory);
+    let root = walk.root(memory, table);
+    walk.lookup_all(root, addrs, values);
+}
+
+/// A way that does not end is one that no writer makes.
+#[inline(always)]
+fn answer(entry: u32) -> Value {
+    if entry & POINTER == 0 { entry } else { 0 }
+}
+
+/// The arrays that lookups go through.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    words: &'a [AtomicU64],
+    halves: &'a [AtomicU32],
+    quarters: &'a [AtomicU16],
+}
+
+impl<'a> Walk<'a> {
+    #[inline(always)]
+    fn new<M: Memory6 + ?Sized>(memory: &'a M) -> Walk<'a> {
+        let region = memory.words();
+        Walk {
+            words: region.words(),
+            halves: region.halves(),
+            quarters: region.quarters(),
+        }
+    }
+
+    #[inline(always)]
+    fn root<M: Memory6 + ?Sized>(&self, memory: &M, table: u32) -> u32 {
+        let word = memory.roots().words().get(table as usize);
+        word.map_or(0, |word| word.load(Acquire) as u32)
+    }
+
+    /// Places out of range cannot be published; they would be answered with 0.
+    #[inline(always)]
+    fn half(&self, at: usize) -> u32 {
+        self.halves.get(at).map_or(0, |half| half.load(Acquire))
+    }
+
+    #[inline(always)]
+    fn quarter(&self, at: usize) -> u16 {
+        self.quarters.get(at).map_or(0, |cell| cell.load(Acquire))
+    }
+
+    /// What an entry says about the next 16 bits.
+    #[inline(always)]
+    fn step(&self, entry: u32, key: u16) -> u32 {
+        match Entry::parse(entry) {
+            Entry::Value(value) => value,
+            Entry::Direct(at) => self.half(2 * at + usize::from(key)),
+            Entry::Rank(at) => {
+                let node = self.words.get(at + usize::from(key >> 5));
+                let node = node.map_or(0, |node| node.load(Acquire));
+                let upto = u32::MAX >> (31 - u32::from(key & 31));
+                let rank = ((node as u32 | 1) & upto).count_ones();
+                self.half((node >> 32) as usize + rank as usize - 1)
+            }
+            Entry::Block(at) => {
+                let n = usize::from(self.quarter(4 * at)) + 1;
+                self.half(2 * at + block_entries(n) + self.ends_below(4 * at + 1, n - 1, key))
+            }
+        }
+    }
+
+    /// How many of `n` ascending ends from `first` on are below `key`: a binary search whose
+    /// number of steps depends on `n` only.
+    #[inline(always)]
+    fn ends_below(&self, first: usize, n: usize, key: u16) -> usize {
+        let (mut at, mut left) = (first, n);
+        while left > 1 {
+            let half = left / 2;
+            at += if self.quarter(at + half - 1) < key {
+                half
+            } else {
+                0
+            };
+            left -= half;
+        }
+        at - first + usize::from(left == 1 && self.quarter(at) < key)
+    }
+
+    fn lookup_all(&self, root: u32, addrs: &[u128], values: &mut [Value]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::is_x86_feature_detected!("popcnt") && std::is_x86_feature_detected!("bmi2") {
+            // SAFETY: the processor has what the function is compiled for.
+            return unsafe { self.lookup_all_popcnt(root, addrs, values) };
+        }
+        self.lookup_all_here(root, addrs, values);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "popcnt,bmi1,bmi2")]
+    fn lookup_all_popcnt(&self, root: u32, addrs: &[u128], values: &mut [Value]) {
+        self.lookup_all_here(root, addrs, values);
+    }
+
+    /// Takes all addresses one level down, then the next: reads that do not wait for each other
+    /// overlap.
+    #[inline(always)]
+    fn lookup_all_here(&self, root: u32, addrs: &[u128], values: &mut [Value]) {
+        for (addrs, values) in addrs.chunks(LANES).zip(values.chunks_mut(LANES)) {
+            values.fill(root);
+            for level in 0..LEVELS {
+                let mut deeper = 0;
+                for (entry, addr) in values.iter_mut().zip(addrs) {
+                    if *entry & POINTER != 0 {
+                        *entry = self.step(*entry, key(*addr, level));
+                        deeper |= *entry;
+                    }
+                }
+                if deeper & POINTER == 0 {
+                    break;
+                }
+            }
+            for value in values {
+                *value = answer(*value);
+            }
+        }
+    }
+}

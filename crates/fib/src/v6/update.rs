@@ -1,0 +1,291 @@
+//! How a change of the routes becomes a change of the image.
+
+use super::control::{Place, SpanId, UNBUILT, key};
+use super::layout::Entry;
+use super::{DIRECT_FROM, Fib6, RANK_FROM, Table};
+use crate::{FibError, Memory6, Prefix6, TableId, Value};
+
+/// Memory for one span's intervals that is used again and again.
+pub(super) type Scratch = (Vec<super::control::Interval>, Vec<super::image::Cut>);
+
+impl<M: Memory6> Fib6<M> {
+    pub(super) fn table(&self, table: TableId) -> Result<&Table, FibError> {
+        let found = self.tables.get(table.at()).and_then(Option::as_ref);
+        found.ok_or(FibError::NoSuchTable(table.index()))
+    }
+
+    // ---- single changes ----------------------------------------------------------------------
+
+    /// Changes the value of one prefix whose span exists, 0 for none, and tells the one before.
+    pub(super) fn change(
+        &mut self,
+        table: TableId,
+        place: &Place,
+        prefix: Prefix6,
+        value: Value,
+    ) -> Result<Value, FibError> {
+        let (span, local) = (place.deepest(), place.local);
+        let old = self.control.set_value(span, local, value);
+        if old == value {
+            return Ok(old);
+        }
+        self.image.begin(value == 0);
+        let done = if self.control.span(span).is_empty() && place.depth > 1 {
+            self.cut(table, place, prefix)
+        } else {
+            self.refresh_and_publish(table, place, prefix, (local.key(), local.last()))
+        };
+        if let Err(error) = done {
+            self.control.set_value(span, local, old);
+            return Err(error);
+        }
+        Ok(old)
+    }
+
+    /// Adds a prefix together with spans that are missing.
+    pub(super) fn hang(
+        &mut self,
+        table: TableId,
+        place: &Place,
+        prefix: Prefix6,
+        value: Value,
+    ) -> Result<(), FibError> {
+        self.image.begin(false);
+        self.control.add(place, prefix, value);
+        let at = key(prefix.addr(), place.depth - 1);
+        let done = self.refresh_and_publish(table, place, prefix, (at, at));
+        if done.is_err() {
+            let above = self.control.span_mut(place.deepest());
+            if let Some(chain) = above.children.remove(&at) {
+                // Nothing of it is in the image.
+                self.control.drop_tree(chain, &mut Vec::new());
+            }
+        }
+        done
+    }
+
+    /// Cuts off the last span of a place, which has become empty, with all spans above it that
+    /// hold nothing else.
+    fn cut(&mut self, table: TableId, place: &Place, prefix: Prefix6) -> Result<(), FibError> {
+        let mut depth = place.depth - 1;
+        while depth > 1 && self.control.span(place.spans[depth - 1]).weight() == 1 {
+            depth -= 1;
+        }
+        let (above, gone) = (place.spans[depth - 1], place.spans[depth]);
+        let at = key(prefix.addr(), depth - 1);
+        self.control.span_mut(above).children.remove(&at);
+        let upto = Place { depth, ..*place };
+        // Nothing is replaced before the refresh has succeeded, so it may commit first.
+        let done = self.refresh_and_publish(table, &upto, prefix, (at, at));
+        if done.is_err() {
+            self.control.span_mut(above).children.insert(at, gone);
+            return done;
+        }
+        let mut entries = Vec::new();
+        self.control.drop_tree(gone, &mut entries);
+        self.image.replace_many(&mut entries);
+        self.image.commit();
+        Ok(())
+    }
+
+    /// Publishes what has changed between two keys of the last span of a place; where that gives
+    /// the span another entry, the span above gets it by one store. Puts everything back on error.
+    fn refresh_and_publish(
+        &mut self,
+        table: TableId,
+        place: &Place,
+        prefix: Prefix6,
+        (first, last): (u16, u16),
+    ) -> Result<(), FibError> {
+        let span = place.deepest();
+        let before = self.control.span(span).entry;
+        if let Err(error) = self.refresh(span, first, last) {
+            self.undo();
+            return Err(error);
+        }
+        let entry = self.control.span(span).entry;
+        if entry != before {
+            match place.depth {
+                1 => self.image.plan_root(table.index(), entry),
+                depth => {
+                    let above = self.control.span(place.spans[depth - 2]).entry;
+                    self.image
+                        .plan_key(above, key(prefix.addr(), depth - 2), entry);
+                }
+            }
+        }
+        self.changed.clear();
+        self.image.commit();
+        Ok(())
+    }
+
+    fn undo(&mut self) {
+        self.image.abort();
+        while let Some((id, background, entry)) = self.changed.pop() {
+            let span = self.control.span_mut(id);
+            (span.background, span.entry) = (background, entry);
+        }
+    }
+
+    // ---- spans -------------------------------------------------------------------------------
+
+    /// Brings the keys `first..=last` of a span, which are those of some prefix, up to date in the
+    /// image: plans single stores where the span's structure allows it, or builds a new one.
+    fn refresh(&mut self, id: SpanId, first: u16, last: u16) -> Result<(), FibError> {
+        let mut scratch = self.spare.pop().unwrap_or_default();
+        let done = self.refresh_with(id, first, last, &mut scratch);
+        scratch.0.clear();
+        scratch.1.clear();
+        self.spare.push(scratch);
+        done
+    }
+
+    fn refresh_with(
+        &mut self,
+        id: SpanId,
+        first: u16,
+        last: u16,
+        (intervals, cuts): &mut Scratch,
+    ) -> Result<(), FibError> {
+        let span = self.control.span(id);
+        let old = Entry::parse(span.entry);
+        let direct = span.direct;
+        let in_place = match old {
+            Entry::Direct(_) => direct,
+            // Fewer prefixes than that cannot make half as many intervals as a group is for.
+            Entry::Rank(_) => !direct && span.weight() >= RANK_FROM / 4,
+            _ => false,
+        };
+        let (first, last) = match old {
+            Entry::Direct(_) if in_place => (first, last),
+            Entry::Rank(_) if in_place => (first & !31, last | 31),
+            _ => (0, u16::MAX),
+        };
+        self.control.sweep(id, first, last, intervals);
+        for interval in intervals.iter() {
+            cuts.push((interval.end, self.entry(interval.child, interval.value)?));
+        }
+        let entry = match old {
+            Entry::Direct(at) if in_place => {
+                self.image.plan_direct(at, first, cuts);
+                return Ok(());
+            }
+            Entry::Rank(at) if in_place => {
+                return self.image.plan_rank(at, first, cuts);
+            }
+            _ if direct => self.image.build_direct(cuts)?,
+            _ => match cuts[..] {
+                [(_, value)] => value,
+                _ if cuts.len() > RANK_FROM => self.image.build_rank(cuts)?,
+                _ => self.image.build_block(cuts)?,
+            },
+        };
+        self.image.replace(old.bits());
+        self.note(id);
+        self.control.span_mut(id).entry = entry;
+        Ok(())
+    }
+
+    /// The entry of an interval; a child whose background has changed is brought up to date first.
+    fn entry(&mut self, child: SpanId, value: Value) -> Result<u32, FibError> {
+        if child == super::control::NONE {
+            return Ok(value);
+        }
+        if self.control.span(child).background != value {
+            self.note(child);
+            self.control.span_mut(child).background = value;
+            self.refresh(child, 0, u16::MAX)?;
+        }
+        Ok(self.control.span(child).entry)
+    }
+
+    /// Remembers what the image has of a span, to put it back.
+    fn note(&mut self, id: SpanId) {
+        let span = self.control.span(id);
+        self.changed.push((id, span.background, span.entry));
+    }
+
+    // ---- whole tables ------------------------------------------------------------------------
+
+    /// Empties a table.
+    pub(super) fn clear(&mut self, table: TableId, root: SpanId) {
+        let empty = self.control.new_root();
+        self.swap_root(table, root, Table::new(empty, 0));
+    }
+
+    /// Publishes another root for a table and retires the one that it had.
+    fn swap_root(&mut self, table: TableId, old: SpanId, new: Table) {
+        self.image
+            .plan_root(table.index(), self.control.span(new.root).entry);
+        let mut entries = Vec::new();
+        self.control.drop_tree(old, &mut entries);
+        self.image.replace_many(&mut entries);
+        self.tables[table.at()] = Some(new);
+        self.changed.clear();
+        self.image.commit();
+    }
+
+    /// Builds a table anew and publishes it in place of the old one.
+    pub(super) fn rebuild(
+        &mut self,
+        table: TableId,
+        routes: &[(Prefix6, Value)],
+        direct: bool,
+    ) -> Result<(), FibError> {
+        let old = self.table(table)?.root;
+        let root = self.control.new_root();
+        let mut count = 0;
+        for &(prefix, value) in routes {
+            let place = self.control.locate(root, prefix);
+            count += usize::from(self.control.add(&place, prefix, value) == 0);
+        }
+        self.control.span_mut(root).direct = direct;
+        self.image.begin(false);
+        if let Err(error) = self.refresh(root, 0, u16::MAX) {
+            self.undo();
+            self.control.drop_tree(root, &mut Vec::new());
+            return Err(error);
+        }
+        self.swap_root(table, old, Table::new(root, count));
+        Ok(())
+    }
+
+    /// Counts a route that came or went, and makes the root direct, or not, where it is time. A
+    /// table that finds no room for that stays as it is for a while.
+    pub(super) fn count(&mut self, table: TableId, change: isize) {
+        let Some(t) = self.tables.get_mut(table.at()).and_then(Option::as_mut) else {
+            return;
+        };
+        t.routes = t.routes.saturating_add_signed(change);
+        let (routes, root) = (t.routes, t.root);
+        let is_direct = self.control.span(root).direct;
+        let direct = routes
+            >= if is_direct {
+                DIRECT_FROM / 4
+            } else {
+                DIRECT_FROM
+            };
+        if direct == is_direct || t.settled.contains(&routes) {
+            return;
+        }
+        self.control.span_mut(root).direct = direct;
+        self.image.begin(false);
+        match self.refresh(root, 0, u16::MAX) {
+            Ok(()) => {
+                let entry = self.control.span(root).entry;
+                self.image.plan_root(table.index(), entry);
+                self.changed.clear();
+                self.image.commit();
+            }
+            Err(_) => {
+                self.undo();
+                self.control.span_mut(root).direct = is_direct;
+                if let Some(t) = &mut self.tables[table.at()] {
+                    t.settled = routes / 2..routes * 2;
+                }
+            }
+        }
+    }
+}
+
+const _: () = assert!(UNBUILT > 0x7fff_ffff, "no value is mistaken for it");
