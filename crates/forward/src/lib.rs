@@ -1,1 +1,27 @@
-//! TEMP
+//! The forwarding pipeline over an image: what the XDP program does, in Rust, for captures,
+//! benchmarks, predictions, and as the second opinion on the XDP program.
+//!
+//! Both engines take the same steps in the same order and give the same reasons. The steps:
+//!
+//! | step | | reason when it fails |
+//! |---|---|---|
+//! | P1 | the image is complete, not held, not too old | `held` |
+//! | P2 | the input link is enabled | `not-enabled` |
+//! | P3 | 14 bytes of Ethernet header | `truncated` |
+//! | P4 | EtherType is IPv4 or IPv6 | `vlan`, `not-ip` |
+//! | P5 | sent to the link's own MAC address | `other-mac` |
+//! | A1..A14 | IPv4, see [`Engine::forward`]'s module `ipv4` | |
+//! | B1..B10 | IPv6, see module `ipv6` | |
+//!
+//! A packet that goes to the kernel is left untouched. Nothing is allocated for a packet, nothing
+//! waits, and nothing depends on earlier packets.
+
+mod choose;
+mod counters;
+mod engine;
+mod ipv4;
+mod ipv6;
+mod rewrite;
+
+pub use counters::{Count, Counters};
+pub use engine::{Engine, Verdict};

@@ -51,6 +51,23 @@ pub struct Config {
     pub sip_mid: [[u64; 4]; 256],
 }
 
+/// The part of [`Config`] that is looked at for every packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigHead {
+    /// [`MAGIC`] once the image is complete.
+    pub magic: u64,
+    /// [`config_flags`].
+    pub flags: u32,
+    /// `fib_multipath_hash_seed`.
+    pub seed: u32,
+    /// IPv4 hash policy.
+    pub policy4: u8,
+    /// IPv6 hash policy.
+    pub policy6: u8,
+    /// See [`Config::deadline`].
+    pub deadline: u64,
+}
+
 /// Flags of [`Config`].
 pub mod config_flags {
     /// Hand everything to the kernel.
@@ -293,9 +310,61 @@ impl Memory {
         }
     }
 
+    /// How much this memory can hold.
+    pub fn capacity(&self) -> Capacity {
+        Capacity {
+            nodes4: self.nodes4.len() / 8,
+            leaves4: self.leaves4.len() / 2,
+            words6: self.words6.len() / 8,
+            groups: self.groups.len() / 8,
+            members: self.members.len() / 8,
+            adjacencies: self.adjacencies.len() / size_of::<Adjacency>(),
+        }
+    }
+
+    /// Makes all memory zero, for a mirror that starts anew over memory that engines are reading.
+    ///
+    /// `grace` is called when the image has been marked as incomplete: everything goes to the
+    /// kernel from then on, and no engine reads the rest when it returns.
+    pub fn reset(&self, grace: impl Fn()) {
+        self.config.words()[0].store(0, Ordering::Release);
+        grace();
+        let regions = [
+            &self.config,
+            &self.links,
+            &self.own4,
+            &self.roots4,
+            &self.nodes4,
+            &self.leaves4,
+            &self.roots6,
+            &self.words6,
+            &self.groups,
+            &self.members,
+            &self.adjacencies,
+        ];
+        for word in regions.into_iter().flat_map(Region::words) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// The configuration.
     pub fn config(&self) -> Config {
         load(&self.config, 0)
+    }
+
+    /// The part of the configuration that is looked at for every packet.
+    #[inline]
+    pub fn config_head(&self) -> ConfigHead {
+        let word = |i: usize| self.config.words()[i].load(Ordering::Acquire);
+        let (magic, flags, policies) = (word(0), word(1), word(2));
+        ConfigHead {
+            magic,
+            flags: flags as u32,
+            seed: (flags >> 32) as u32,
+            policy4: policies as u8,
+            policy6: (policies >> 8) as u8,
+            deadline: word(3),
+        }
     }
 
     /// The link with this interface index; all zero when there is none.
@@ -305,6 +374,18 @@ impl Memory {
             Ok(i) if i < MAX_LINKS => load(&self.links, i),
             _ => LinkEntry::default(),
         }
+    }
+
+    /// The number of the group that an IPv4 address (host order) leads to in this table.
+    #[inline]
+    pub fn route4(&self, table: u32, address: u32) -> u32 {
+        raddle_fib::lookup4(self, table, address)
+    }
+
+    /// The number of the group that an IPv6 address (host order) leads to in this table.
+    #[inline]
+    pub fn route6(&self, table: u32, address: u128) -> u32 {
+        raddle_fib::lookup6(self, table, address)
     }
 
     /// The group with this number.

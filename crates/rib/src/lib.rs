@@ -1,10 +1,31 @@
 //! The mirrored routing state and its meaning.
 //!
-//! [`event`] has the typed facts that the kernel (or a snapshot) tells us; [`image`] is the
-//! compiled form that every engine reads.
+//! [`event`] has the typed facts that the kernel (or a snapshot) tells us; [`Rib`] applies them and
+//! compiles what follows into an [`image`], the form that every engine reads. Routes point to
+//! groups, groups to adjacencies, so that one change of a nexthop is one change of the image
+//! however many routes use it.
 
+mod adjacency;
+mod attrs;
 pub mod event;
+mod groups;
 pub mod image;
+mod lpm;
+mod prefix;
+mod query;
 mod reason;
+mod resolve;
+mod rib;
+mod rules;
+mod slots;
+mod state;
+mod table;
+mod view;
 
+pub use adjacency::Ports;
+pub use prefix::{Addr, Prefix};
+pub use query::{Snapshot, Trace};
 pub use reason::Reason;
+pub use resolve::{Hop, Resolved};
+pub use rib::{Commit, Rib, Usage};
+pub use rules::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, tables_for};

@@ -1,0 +1,65 @@
+//! Packets and bytes by reason, link and adjacency, in the numbering of the image.
+
+use raddle_rib::Reason;
+use raddle_rib::image::{ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS};
+
+/// One counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, Ethernet headers included.
+    pub bytes: u64,
+}
+
+/// All counters of one engine on one core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    slots: Vec<Count>,
+}
+
+impl Counters {
+    /// Counters for an image with room for this many adjacencies.
+    pub fn new(adjacencies: usize) -> Counters {
+        Counters {
+            slots: vec![Count::default(); ADJACENCY_COUNTERS + adjacencies],
+        }
+    }
+
+    /// Counters read from somewhere else, in the order of the image: reasons, links, adjacencies.
+    pub fn from_slots(slots: Vec<Count>) -> Counters {
+        Counters { slots }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, slot: usize, bytes: usize) {
+        if let Some(count) = self.slots.get_mut(slot) {
+            count.packets += 1;
+            count.bytes += bytes as u64;
+        }
+    }
+
+    /// Packets that were handed over or dropped for this reason.
+    pub fn reason(&self, reason: Reason) -> Count {
+        self.slot(reason as usize)
+    }
+
+    /// Packets that came in on the link with this counter slot.
+    pub fn link(&self, slot: u32) -> Count {
+        if (slot as usize) < LINK_COUNTERS {
+            self.slot(REASON_COUNTERS + slot as usize)
+        } else {
+            Count::default()
+        }
+    }
+
+    /// Packets that were forwarded through this adjacency.
+    pub fn adjacency(&self, number: u32) -> Count {
+        self.slot(ADJACENCY_COUNTERS + number as usize)
+    }
+
+    fn slot(&self, slot: usize) -> Count {
+        self.slots.get(slot).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,105 @@
+//! The pipeline for IPv4 (`ip_rcv_core`, `ip_route_input_slow`, `ip_forward`).
+
+use raddle_packet::{Family, checksum};
+use raddle_rib::Reason;
+use raddle_rib::image::{Group, link_flags};
+
+use crate::choose::choose;
+use crate::engine::{Context, Verdict};
+use crate::rewrite::{ETHERNET, sent_len, set_macs};
+
+/// Decides about an IPv4 frame.
+///
+/// 1. (A1) 20 bytes of header, version 4, no options.
+/// 2. (A2) The header checksum is right.
+/// 3. (A3) The total length holds the header and fits the frame.
+/// 4. (A4) The link forwards IPv4, and neither rules nor reverse-path filtering want the kernel.
+/// 5. (A5, A6) Source and destination may appear on the wire and are unicast.
+/// 6. (A7) The source is not one of our own addresses.
+/// 7. (A8, A9) There is a route, and it leads to nexthops.
+/// 8. (A10) TTL is above 1.
+/// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation.
+/// 10. (A13) New MAC addresses, TTL less one, checksum mended.
+pub(crate) fn forward(context: &Context<'_>, frame: &mut [u8]) -> Result<Verdict, Reason> {
+    let frame_len = frame.len();
+    let packet = &mut frame[ETHERNET..];
+    let Some(header) = packet.first_chunk::<20>() else {
+        return Err(Reason::Truncated);
+    };
+    check_header(header)?;
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if total < 20 || total > packet.len() {
+        return Err(Reason::BadLength);
+    }
+    check_link(context.link.flags)?;
+    let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
+    let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
+    check_addresses(src, dst)?;
+    let table = context.link.table4;
+    let group_of = |address| context.memory.group(context.memory.route4(table, address));
+    let check_own = context.link.flags & link_flags::ACCEPT_LOCAL == 0;
+    if check_own && context.memory.maybe_own(src) && group_of(src) == Group::Kernel(Reason::Local) {
+        return Err(Reason::OwnSource);
+    }
+    let group = group_of(dst);
+    if let Group::Kernel(reason) = group {
+        return Err(reason);
+    }
+    if header[8] <= 1 {
+        return Err(Reason::TtlExceeded);
+    }
+    let chosen = choose(context, group, Family::V4, &packet[..total])?;
+    packet[8] -= 1;
+    let check = checksum::decrease_ttl(u16::from_be_bytes([packet[10], packet[11]]));
+    packet[10..12].copy_from_slice(&check.to_be_bytes());
+    set_macs(frame, &chosen.adjacency);
+    Ok(Verdict::Forward {
+        index: chosen.adjacency.index,
+        adjacency: chosen.number,
+        len: sent_len(frame_len, total),
+    })
+}
+
+/// Steps A1 and A2.
+fn check_header(header: &[u8; 20]) -> Result<(), Reason> {
+    match header[0] {
+        0x45 => {}
+        0x46..=0x4f => return Err(Reason::Options),
+        _ => return Err(Reason::BadHeader),
+    }
+    if !checksum::is_valid_ipv4(header) {
+        return Err(Reason::BadChecksum);
+    }
+    Ok(())
+}
+
+/// Step A4.
+fn check_link(flags: u32) -> Result<(), Reason> {
+    if flags & link_flags::FORWARD4 == 0 {
+        return Err(Reason::ForwardingOff);
+    }
+    if flags & link_flags::RULES4 != 0 {
+        return Err(Reason::Rules);
+    }
+    if flags & link_flags::RP_FILTER != 0 {
+        return Err(Reason::RpFilter);
+    }
+    Ok(())
+}
+
+/// Steps A5 and A6. Class E and 0/8 but for 0.0.0.0 are unicast to Linux.
+fn check_addresses(src: u32, dst: u32) -> Result<(), Reason> {
+    if src == 0 || src == u32::MAX || src >> 24 == 127 || src >> 28 == 0xe {
+        return Err(Reason::MartianSource);
+    }
+    if dst == 0 || dst >> 24 == 127 {
+        return Err(Reason::MartianDestination);
+    }
+    if dst >> 28 == 0xe {
+        return Err(Reason::Multicast);
+    }
+    if dst == u32::MAX {
+        return Err(Reason::Broadcast);
+    }
+    Ok(())
+}

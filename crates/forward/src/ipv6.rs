@@ -1,0 +1,92 @@
+//! The pipeline for IPv6 (`ip6_rcv_core`, `ip6_forward`).
+
+use raddle_packet::Family;
+use raddle_rib::Reason;
+use raddle_rib::image::{Group, link_flags};
+
+use crate::choose::choose;
+use crate::engine::{Context, Verdict};
+use crate::rewrite::{ETHERNET, sent_len, set_macs};
+
+/// Decides about an IPv6 frame.
+///
+/// 1. (B1) 40 bytes of header, version 6.
+/// 2. (B2) No hop-by-hop header; the payload length fits the frame.
+/// 3. (B3) IPv6 forwarding is on, and rules do not want the kernel.
+/// 4. (B4, B5) Source and destination may appear on the wire, and are neither multicast nor
+///    link-local.
+/// 5. (B6, B7) There is a route, and it leads to nexthops.
+/// 6. (B8) The hop limit is above 1.
+/// 7. (B9) The chosen nexthop can be sent to, by another link, within its MTU.
+/// 8. (B10) New MAC addresses, hop limit less one.
+pub(crate) fn forward(context: &Context<'_>, frame: &mut [u8]) -> Result<Verdict, Reason> {
+    let frame_len = frame.len();
+    let packet = &mut frame[ETHERNET..];
+    let Some(header) = packet.first_chunk::<40>() else {
+        return Err(Reason::Truncated);
+    };
+    if header[0] >> 4 != 6 {
+        return Err(Reason::BadHeader);
+    }
+    let total = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    if header[6] == 0 {
+        return Err(Reason::Options);
+    }
+    if total > packet.len() {
+        return Err(Reason::BadLength);
+    }
+    if context.link.flags & link_flags::FORWARD6 == 0 {
+        return Err(Reason::ForwardingOff);
+    }
+    if context.link.flags & link_flags::RULES6 != 0 {
+        return Err(Reason::Rules);
+    }
+    let src = address(header, 8);
+    let dst = address(header, 24);
+    check_addresses(src, dst)?;
+    let group = context
+        .memory
+        .group(context.memory.route6(context.link.table6, dst));
+    if let Group::Kernel(reason) = group {
+        return Err(reason);
+    }
+    if header[7] <= 1 {
+        return Err(Reason::TtlExceeded);
+    }
+    let chosen = choose(context, group, Family::V6, &packet[..total])?;
+    packet[7] -= 1;
+    set_macs(frame, &chosen.adjacency);
+    Ok(Verdict::Forward {
+        index: chosen.adjacency.index,
+        adjacency: chosen.number,
+        len: sent_len(frame_len, total),
+    })
+}
+
+fn address(header: &[u8; 40], at: usize) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&header[at..at + 16]);
+    u128::from_be_bytes(bytes)
+}
+
+/// Steps B4 and B5. Addresses with an embedded IPv4 address may not be sources.
+fn check_addresses(src: u128, dst: u128) -> Result<(), Reason> {
+    let multicast = |a: u128| a >> 120 == 0xff;
+    let link_local = |a: u128| a >> 118 == 0xfe80 >> 6;
+    if multicast(src) || src <= 1 || src >> 32 == 0xffff {
+        return Err(Reason::MartianSource);
+    }
+    if link_local(src) {
+        return Err(Reason::LinkLocal);
+    }
+    if dst <= 1 {
+        return Err(Reason::MartianDestination);
+    }
+    if multicast(dst) {
+        return Err(Reason::Multicast);
+    }
+    if link_local(dst) {
+        return Err(Reason::LinkLocal);
+    }
+    Ok(())
+}

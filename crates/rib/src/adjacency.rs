@@ -1,0 +1,240 @@
+//! Nexthops resolved to bytes, and kept that way while neighbours and links change.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use crate::image::{self, ADJ_FORWARD, ADJ_KERNEL, Adjacency, Memory};
+use crate::reason::Reason;
+use crate::slots::Slots;
+use crate::state::State;
+
+/// What an adjacency stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    /// The neighbour; none for a direct nexthop among several, which only the kernel can resolve.
+    pub(crate) neighbour: Option<IpAddr>,
+    /// The route's MTU; 0 when only the link's counts.
+    pub(crate) mtu: u32,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Key,
+    refs: u32,
+    /// What the image holds.
+    now: Adjacency,
+}
+
+/// All adjacencies of an image.
+#[derive(Debug)]
+pub(crate) struct Adjacencies {
+    slots: Slots,
+    entries: HashMap<u32, Entry>,
+    by_key: HashMap<Key, u32>,
+    by_neighbour: HashMap<(u32, IpAddr), Vec<u32>>,
+}
+
+/// Which links may be used, and for what. Decided by the daemon: the kernel does not know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Links whose packets engines forward.
+    pub enabled: BTreeSet<u32>,
+    /// Links that engines may send through.
+    pub out: BTreeSet<u32>,
+}
+
+impl Adjacencies {
+    pub(crate) fn new(capacity: usize) -> Adjacencies {
+        Adjacencies {
+            slots: Slots::new(0, capacity),
+            entries: HashMap::new(),
+            by_key: HashMap::new(),
+            by_neighbour: HashMap::new(),
+        }
+    }
+
+    /// The number of the adjacency for `key`, with one use more. None when there is no room.
+    pub(crate) fn take(&mut self, key: Key, at: &Publish<'_>) -> Option<u32> {
+        if let Some(&number) = self.by_key.get(&key) {
+            if let Some(entry) = self.entries.get_mut(&number) {
+                entry.refs += 1;
+            }
+            return Some(number);
+        }
+        let number = self.slots.take(at.grace)?;
+        let now = resolve(at.state, at.ports, &key);
+        image::store(&at.memory.adjacencies, number as usize, &now);
+        let entry = Entry { key, refs: 1, now };
+        self.entries.insert(number, entry);
+        self.by_key.insert(key, number);
+        if let Some(neighbour) = key.neighbour {
+            self.by_neighbour
+                .entry((key.index, neighbour))
+                .or_default()
+                .push(number);
+        }
+        Some(number)
+    }
+
+    /// One use less.
+    pub(crate) fn give_back(&mut self, number: u32, memory: &Memory) {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        entry.refs -= 1;
+        if entry.refs > 0 {
+            return;
+        }
+        let key = entry.key;
+        self.entries.remove(&number);
+        self.by_key.remove(&key);
+        if let Some(neighbour) = key.neighbour
+            && let Some(list) = self.by_neighbour.get_mut(&(key.index, neighbour))
+        {
+            list.retain(|n| *n != number);
+            if list.is_empty() {
+                self.by_neighbour.remove(&(key.index, neighbour));
+            }
+        }
+        // A reader may still come here by a group that it read before: the kernel takes over.
+        let gone = Adjacency {
+            reason: Reason::Unresolved as u8,
+            ..Adjacency::default()
+        };
+        put_first_word(memory, number, &gone);
+        self.slots.give_back(number);
+    }
+
+    /// The adjacencies of these neighbours.
+    pub(crate) fn of_neighbours(&self, neighbours: &HashSet<(u32, IpAddr)>) -> Vec<u32> {
+        neighbours
+            .iter()
+            .filter_map(|key| self.by_neighbour.get(key))
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    /// All adjacencies.
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// Brings these adjacencies up to date in the image.
+    pub(crate) fn refresh(&mut self, numbers: &[u32], at: &Publish<'_>) {
+        let mut rewrites = Vec::new();
+        for &number in numbers {
+            let Some(entry) = self.entries.get_mut(&number) else {
+                continue;
+            };
+            let wanted = resolve(at.state, at.ports, &entry.key);
+            if wanted == entry.now {
+                continue;
+            }
+            let same_bytes = Adjacency {
+                state: wanted.state,
+                reason: wanted.reason,
+                index: wanted.index,
+                ..entry.now
+            } == wanted;
+            if wanted.state == ADJ_KERNEL || same_bytes {
+                put_first_word(at.memory, number, &wanted);
+                // The bytes of the image stay as they were until they are written anew.
+                entry.now = Adjacency {
+                    state: wanted.state,
+                    reason: wanted.reason,
+                    index: wanted.index,
+                    ..entry.now
+                };
+            } else {
+                let held = Adjacency {
+                    state: ADJ_KERNEL,
+                    reason: Reason::Unresolved as u8,
+                    ..entry.now
+                };
+                put_first_word(at.memory, number, &held);
+                entry.now = wanted;
+                rewrites.push(number);
+            }
+        }
+        if !rewrites.is_empty() {
+            // Until the bytes are changed no reader may be between its look at the state and
+            // its look at the bytes; the kernel forwards meanwhile.
+            (at.grace)();
+            for number in rewrites {
+                image::store(
+                    &at.memory.adjacencies,
+                    number as usize,
+                    &self.entries[&number].now,
+                );
+            }
+        }
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.slots.used()
+    }
+
+    /// Number, link, neighbour and state of all adjacencies.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, Key, &Adjacency)> {
+        self.entries
+            .iter()
+            .map(|(number, entry)| (*number, entry.key, &entry.now))
+    }
+}
+
+/// What compiling needs to know and where it writes.
+pub(crate) struct Publish<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) ports: &'a Ports,
+    pub(crate) memory: &'a Memory,
+    pub(crate) grace: &'a dyn Fn(),
+}
+
+/// Resolves a nexthop to bytes.
+///
+/// 1. Its link must exist, be up, be Ethernet, have a MAC address, and be allowed as an out-link.
+/// 2. Its neighbour must be valid and have a MAC address.
+fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
+    let kernel = |reason: Reason| Adjacency {
+        reason: reason as u8,
+        ..Adjacency::default()
+    };
+    let link = state
+        .links
+        .get(&key.index)
+        .filter(|link| link.is_up() && link.is_ethernet());
+    let Some((link, src_mac)) = link.and_then(|link| Some((link, link.mac?))) else {
+        return kernel(Reason::OutLink);
+    };
+    if !ports.out.contains(&key.index) {
+        return kernel(Reason::OutLink);
+    }
+    let neighbour = key
+        .neighbour
+        .and_then(|dst| state.neighbour_at(key.index, dst));
+    let Some(dst_mac) = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) else {
+        return kernel(Reason::Unresolved);
+    };
+    let mtu = if key.mtu == 0 {
+        link.mtu
+    } else {
+        link.mtu.min(key.mtu)
+    };
+    Adjacency {
+        index: key.index,
+        state: ADJ_FORWARD,
+        dst_mac,
+        src_mac,
+        mtu,
+        ..Adjacency::default()
+    }
+}
+
+/// Stores only the first word: out-link, state and reason.
+fn put_first_word(memory: &Memory, number: u32, adj: &Adjacency) {
+    let word = u64::from(adj.index) | u64::from(adj.state) << 32 | u64::from(adj.reason) << 40;
+    let at = number as usize * (size_of::<Adjacency>() / 8);
+    memory.adjacencies.words()[at].store(word, std::sync::atomic::Ordering::Release);
+}

@@ -1,0 +1,209 @@
+//! What routes say apart from their prefix, kept once however many routes say it.
+//!
+//! A million routes of one daemon share a handful of these; that is what keeps the mirror small
+//! and what makes one nexthop change one change.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::event::{Metrics, Route, RouteKind, RouteTarget};
+
+/// Number of an interned [`Attrs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct AttrsId(pub(crate) u32);
+
+/// A route without its table and prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Attrs {
+    pub(crate) src: Option<IpNet>,
+    pub(crate) tos: u8,
+    pub(crate) protocol: u8,
+    pub(crate) scope: u8,
+    pub(crate) kind: RouteKind,
+    pub(crate) metric: u32,
+    pub(crate) prefsrc: Option<IpAddr>,
+    pub(crate) flags: u32,
+    pub(crate) pref: Option<u8>,
+    pub(crate) metrics: Metrics,
+    pub(crate) target: RouteTarget,
+}
+
+/// `RTAX_MTU`.
+const RTAX_MTU: u8 = 2;
+
+impl Attrs {
+    pub(crate) fn of(route: Route) -> (u32, IpNet, Attrs) {
+        let Route {
+            table,
+            dst,
+            src,
+            tos,
+            protocol,
+            scope,
+            kind,
+            metric,
+            prefsrc,
+            flags,
+            pref,
+            metrics,
+            target,
+        } = route;
+        let attrs = Attrs {
+            src,
+            tos,
+            protocol,
+            scope,
+            kind,
+            metric,
+            prefsrc,
+            flags,
+            pref,
+            metrics,
+            target,
+        };
+        (table, dst, attrs)
+    }
+
+    pub(crate) fn to_route(&self, table: u32, dst: IpNet) -> Route {
+        let Attrs {
+            src,
+            tos,
+            protocol,
+            scope,
+            kind,
+            metric,
+            prefsrc,
+            flags,
+            pref,
+            metrics,
+            target,
+        } = self.clone();
+        Route {
+            table,
+            dst,
+            src,
+            tos,
+            protocol,
+            scope,
+            kind,
+            metric,
+            prefsrc,
+            flags,
+            pref,
+            metrics,
+            target,
+        }
+    }
+
+    /// The route's own MTU; 0 for none.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.metrics
+            .iter()
+            .find(|(kind, _)| *kind == RTAX_MTU)
+            .map_or(0, |(_, mtu)| *mtu)
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    attrs: Arc<Attrs>,
+    refs: u32,
+}
+
+/// The interned attributes, counted by use.
+#[derive(Debug, Default)]
+pub(crate) struct AttrsStore {
+    entries: Vec<Option<Entry>>,
+    ids: HashMap<Arc<Attrs>, AttrsId>,
+    free: Vec<AttrsId>,
+    /// Dumps come in runs of equal attributes; this saves hashing them.
+    last: Option<AttrsId>,
+}
+
+impl AttrsStore {
+    /// The number of these attributes, with one use more.
+    pub(crate) fn take(&mut self, attrs: Attrs) -> AttrsId {
+        if let Some(id) = self.last
+            && let Some(entry) = self.entries[id.0 as usize].as_mut()
+            && *entry.attrs == attrs
+        {
+            entry.refs += 1;
+            return id;
+        }
+        let id = match self.ids.get(&attrs) {
+            Some(&id) => {
+                self.keep(id);
+                id
+            }
+            None => self.add(attrs),
+        };
+        self.last = Some(id);
+        id
+    }
+
+    fn add(&mut self, attrs: Attrs) -> AttrsId {
+        let attrs = Arc::new(attrs);
+        let entry = Some(Entry {
+            attrs: Arc::clone(&attrs),
+            refs: 1,
+        });
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.entries[id.0 as usize] = entry;
+                id
+            }
+            None => {
+                self.entries.push(entry);
+                AttrsId(self.entries.len() as u32 - 1)
+            }
+        };
+        self.ids.insert(attrs, id);
+        id
+    }
+
+    /// One use more.
+    pub(crate) fn keep(&mut self, id: AttrsId) {
+        if let Some(Some(entry)) = self.entries.get_mut(id.0 as usize) {
+            entry.refs += 1;
+        }
+    }
+
+    /// One use less; says whether that was the last.
+    pub(crate) fn drop_ref(&mut self, id: AttrsId) -> bool {
+        let Some(place) = self.entries.get_mut(id.0 as usize) else {
+            return false;
+        };
+        let Some(entry) = place.as_mut() else {
+            return false;
+        };
+        entry.refs -= 1;
+        if entry.refs > 0 {
+            return false;
+        }
+        self.ids.remove(&entry.attrs);
+        *place = None;
+        self.free.push(id);
+        if self.last == Some(id) {
+            self.last = None;
+        }
+        true
+    }
+
+    /// The attributes with this number.
+    ///
+    /// # Panics
+    /// When the number is not in use, which would be a mistake in counting uses.
+    pub(crate) fn get(&self, id: AttrsId) -> &Attrs {
+        match self.entries.get(id.0 as usize) {
+            Some(Some(entry)) => &entry.attrs,
+            _ => panic!("attributes {} are not in use", id.0),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+}

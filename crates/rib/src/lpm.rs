@@ -1,0 +1,89 @@
+//! The two table structures behind one face, so that views are written once.
+
+use raddle_fib::{Fib4, Fib6, FibError, Memory4, Memory6, Prefix4, Prefix6, Region, TableId};
+
+use crate::image::Memory;
+use crate::prefix::{Addr, Prefix};
+
+/// Longest-prefix match over several tables of one family.
+pub(crate) trait Lpm<A: Addr> {
+    fn create_table(&mut self) -> Result<TableId, FibError>;
+    fn drop_table(&mut self, table: TableId);
+    fn insert(&mut self, table: TableId, p: Prefix<A>, v: u32) -> Result<Option<u32>, FibError>;
+    fn remove(&mut self, table: TableId, p: Prefix<A>) -> Result<Option<u32>, FibError>;
+    fn replace_all(
+        &mut self,
+        table: TableId,
+        routes: Vec<(Prefix<A>, u32)>,
+    ) -> Result<(), FibError>;
+}
+
+impl Memory4 for Memory {
+    fn roots(&self) -> &Region {
+        &self.roots4
+    }
+
+    fn nodes(&self) -> &Region {
+        &self.nodes4
+    }
+
+    fn leaves(&self) -> &Region {
+        &self.leaves4
+    }
+}
+
+impl Memory6 for Memory {
+    fn roots(&self) -> &Region {
+        &self.roots6
+    }
+
+    fn words(&self) -> &Region {
+        &self.words6
+    }
+}
+
+macro_rules! lpm {
+    ($fib:ident, $address:ty, $prefix:ident) => {
+        impl Lpm<$address> for $fib<Memory> {
+            fn create_table(&mut self) -> Result<TableId, FibError> {
+                $fib::create_table(self)
+            }
+
+            fn drop_table(&mut self, table: TableId) {
+                $fib::drop_table(self, table);
+            }
+
+            fn insert(
+                &mut self,
+                table: TableId,
+                p: Prefix<$address>,
+                v: u32,
+            ) -> Result<Option<u32>, FibError> {
+                $fib::insert(self, table, $prefix::new(p.addr, p.len)?, v)
+            }
+
+            fn remove(
+                &mut self,
+                table: TableId,
+                p: Prefix<$address>,
+            ) -> Result<Option<u32>, FibError> {
+                $fib::remove(self, table, $prefix::new(p.addr, p.len)?)
+            }
+
+            fn replace_all(
+                &mut self,
+                table: TableId,
+                routes: Vec<(Prefix<$address>, u32)>,
+            ) -> Result<(), FibError> {
+                let checked: Result<Vec<($prefix, u32)>, FibError> = routes
+                    .into_iter()
+                    .map(|(p, v)| Ok(($prefix::new(p.addr, p.len)?, v)))
+                    .collect();
+                $fib::replace_all(self, table, checked?.into_iter())
+            }
+        }
+    };
+}
+
+lpm!(Fib4, u32, Prefix4);
+lpm!(Fib6, u128, Prefix6);

@@ -1,0 +1,279 @@
+//! Questions about the mirrored state.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::adjacency::Key;
+use crate::attrs::AttrsStore;
+use crate::event::{
+    Address, DeviceSettings, Event, Link, Neighbour, Nexthop, Route, RouteOp, Rule, Settings, Sweep,
+};
+use crate::image::Adjacency;
+use crate::prefix::{Addr, Prefix};
+use crate::reason::Reason;
+use crate::resolve::{Resolved, Spec, resolve};
+use crate::rib::Rib;
+use crate::rules::tables_for;
+use crate::state::Family;
+use crate::view::best;
+
+/// Everything that the mirror holds, as one document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// [`Snapshot::FORMAT`].
+    pub format: String,
+    /// Settings of the namespace.
+    pub settings: Settings,
+    /// Links.
+    pub links: Vec<Link>,
+    /// Per-device settings by interface index.
+    pub devices: Vec<(u32, DeviceSettings)>,
+    /// Addresses.
+    pub addresses: Vec<Address>,
+    /// Neighbours.
+    pub neighbours: Vec<Neighbour>,
+    /// Nexthop objects.
+    pub nexthops: Vec<Nexthop>,
+    /// Rules.
+    pub rules: Vec<Rule>,
+    /// Routes of both families and all tables, those of one prefix in the kernel's order.
+    pub routes: Vec<Route>,
+}
+
+impl Snapshot {
+    /// The name and version of the format.
+    pub const FORMAT: &str = "raddle-snapshot-1";
+
+    /// The events that make an empty mirror equal to this one.
+    pub fn into_events(self) -> impl Iterator<Item = Event> {
+        let routes = self
+            .routes
+            .into_iter()
+            .map(|route| Event::Route(route, RouteOp::Add));
+        std::iter::once(Event::Settings(self.settings))
+            .chain(self.links.into_iter().map(Event::Link))
+            .chain(
+                self.devices
+                    .into_iter()
+                    .map(|(index, d)| Event::Device(index, d)),
+            )
+            .chain(self.addresses.into_iter().map(Event::Address))
+            .chain(self.neighbours.into_iter().map(Event::Neighbour))
+            .chain(self.nexthops.into_iter().map(Event::Nexthop))
+            .chain(self.rules.into_iter().map(Event::Rule))
+            .chain([
+                Event::SweepBegin(Sweep::Routes4),
+                Event::SweepBegin(Sweep::Routes6),
+            ])
+            .chain(routes)
+            .chain([
+                Event::SweepEnd(Sweep::Routes4),
+                Event::SweepEnd(Sweep::Routes6),
+            ])
+    }
+}
+
+/// How a destination is looked up, step by step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The tables that rules name for the input link, in order, or why engines do not know.
+    pub tables: Result<Vec<u32>, Reason>,
+    /// The route that matched: the first table with any match, its longest prefix, its best route.
+    pub route: Option<Route>,
+    /// The destination is a known neighbour on a directly connected prefix: its link.
+    pub neighbour: Option<u32>,
+    /// What the route's nexthops come to.
+    pub resolved: Resolved,
+}
+
+impl Rib {
+    /// Links by interface index.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.state.links.values()
+    }
+
+    /// The link with this index.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.state.links.get(&index)
+    }
+
+    /// The link with this name.
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        self.state.links.values().find(|link| link.name == name)
+    }
+
+    /// Per-device settings.
+    pub fn device(&self, index: u32) -> DeviceSettings {
+        self.state.devices.get(&index).copied().unwrap_or_default()
+    }
+
+    /// Settings of the namespace.
+    pub fn settings(&self) -> &Settings {
+        &self.state.settings
+    }
+
+    /// Addresses of this machine.
+    pub fn addresses(&self) -> &[Address] {
+        &self.state.addresses
+    }
+
+    /// Neighbours by address and link.
+    pub fn neighbours(&self) -> impl Iterator<Item = &Neighbour> {
+        self.state.neighbours.values()
+    }
+
+    /// The neighbour with this address on this link.
+    pub fn neighbour(&self, index: u32, dst: IpAddr) -> Option<&Neighbour> {
+        self.state.neighbour_at(index, dst)
+    }
+
+    /// Nexthop objects by id.
+    pub fn nexthops(&self) -> impl Iterator<Item = &Nexthop> {
+        self.state.nexthops.values()
+    }
+
+    /// The nexthop object with this id.
+    pub fn nexthop(&self, id: u32) -> Option<&Nexthop> {
+        self.state.nexthops.get(&id)
+    }
+
+    /// Rules by priority.
+    pub fn rules(&self) -> &[Rule] {
+        &self.state.rules
+    }
+
+    /// IPv4 routes, table by table, in the order of prefixes; those of one prefix in the kernel's.
+    pub fn routes4(&self) -> impl Iterator<Item = Route> {
+        routes(&self.state.attrs, &self.state.v4)
+    }
+
+    /// IPv6 routes, likewise.
+    pub fn routes6(&self) -> impl Iterator<Item = Route> {
+        routes(&self.state.attrs, &self.state.v6)
+    }
+
+    /// How many sets of route attributes there are apart from prefixes.
+    pub fn attribute_sets(&self) -> usize {
+        self.state.attrs.len()
+    }
+
+    /// The adjacencies in the image: number, link, neighbour, and what engines see.
+    pub fn adjacencies(&self) -> impl Iterator<Item = (u32, u32, Option<IpAddr>, &Adjacency)> {
+        self.groups.adjacencies.iter().map(
+            |(
+                n,
+                Key {
+                    index, neighbour, ..
+                },
+                adjacency,
+            )| { (n, index, neighbour, adjacency) },
+        )
+    }
+
+    /// The whole mirror as one document.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut devices: Vec<_> = self.state.devices.iter().map(|(i, d)| (*i, *d)).collect();
+        devices.sort_unstable_by_key(|(index, _)| *index);
+        Snapshot {
+            format: Snapshot::FORMAT.into(),
+            settings: self.state.settings,
+            links: self.state.links.values().cloned().collect(),
+            devices,
+            addresses: self.state.addresses.clone(),
+            neighbours: self.state.neighbours.values().cloned().collect(),
+            nexthops: self.state.nexthops.values().cloned().collect(),
+            rules: self.state.rules.clone(),
+            routes: self.routes4().chain(self.routes6()).collect(),
+        }
+    }
+
+    /// How `dst` is looked up for packets that come in on the link named `iif`.
+    ///
+    /// The steps are the rules of `rules`, `view` and `resolve`; the image is compiled by the same
+    /// functions.
+    pub fn trace(&self, iif: &str, dst: IpAddr) -> Trace {
+        match dst {
+            IpAddr::V4(ip) => self.trace_in(&self.state.v4, 4, iif, ip.to_bits()),
+            IpAddr::V6(ip) => self.trace_in(&self.state.v6, 6, iif, ip.to_bits()),
+        }
+    }
+
+    fn trace_in<A: Addr>(&self, family: &Family<A>, number: u8, iif: &str, dst: A) -> Trace {
+        let tables = tables_for(&self.state.rules, number, iif);
+        let none = |tables, reason| Trace {
+            tables,
+            route: None,
+            neighbour: None,
+            resolved: Resolved::Kernel(reason),
+        };
+        let list = match &tables {
+            Ok(list) => list.clone(),
+            Err(reason) => return none(tables.clone(), *reason),
+        };
+        for table_number in list {
+            let Some(table) = family.tables.get(&table_number) else {
+                continue;
+            };
+            let Some((prefix, slot)) = table.covering(Prefix::host(dst)).next() else {
+                continue;
+            };
+            let first = self.state.attrs.get(slot.ids()[0]);
+            let route = Some(first.to_route(table_number, prefix.to_net()));
+            let spec = match best::<A>(&self.state.attrs, slot) {
+                Ok(id) => Spec::of(self.state.attrs.get(id), number == 6),
+                Err(reason) => {
+                    return Trace {
+                        route,
+                        ..none(tables, reason)
+                    };
+                }
+            };
+            if let Some((index, mtu)) = spec.direct_link(&self.state)
+                && self.state.neighbour_at(index, dst.to_ip()).is_some()
+            {
+                let spec = Spec::Neighbour {
+                    index,
+                    address: dst.to_ip(),
+                    mtu,
+                };
+                let resolved = resolve(&self.state, &spec);
+                return Trace {
+                    tables,
+                    route,
+                    neighbour: Some(index),
+                    resolved,
+                };
+            }
+            let resolved = resolve(&self.state, &spec);
+            return Trace {
+                tables,
+                route,
+                neighbour: None,
+                resolved,
+            };
+        }
+        none(tables, Reason::NoRoute)
+    }
+}
+
+fn routes<'a, A: Addr>(
+    store: &'a AttrsStore,
+    family: &'a Family<A>,
+) -> impl Iterator<Item = Route> + 'a {
+    let mut numbers: Vec<u32> = family.tables.keys().copied().collect();
+    numbers.sort_unstable();
+    numbers
+        .into_iter()
+        .filter_map(|n| Some((n, family.tables.get(&n)?)))
+        .flat_map(move |(number, table)| {
+            table.iter().flat_map(move |(prefix, slot)| {
+                let dst: IpNet = prefix.to_net();
+                slot.ids()
+                    .iter()
+                    .map(move |id| store.get(*id).to_route(number, dst))
+            })
+        })
+}

@@ -1,0 +1,382 @@
+//! From a route to the links that it can take: what Linux would do with its nexthops now.
+//!
+//! Pure functions of the mirrored state; `explain` shows their result, the image is compiled from
+//! it.
+
+use std::net::IpAddr;
+
+use raddle_select::{compile_threshold, upper_bounds};
+
+use crate::attrs::Attrs;
+use crate::event::{NexthopKind, RouteKind, RouteNexthop, RouteTarget};
+use crate::reason::Reason;
+use crate::state::State;
+
+/// What makes two routes lead to the same place: they then share a group of the image.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Spec {
+    /// To the kernel, or dropped.
+    Kernel(Reason),
+    /// A route's own nexthops.
+    Plain {
+        v6: bool,
+        hops: Vec<SpecHop>,
+        mtu: u32,
+    },
+    /// A nexthop object.
+    Object { id: u32, mtu: u32 },
+    /// A neighbour on a directly connected prefix.
+    Neighbour {
+        index: u32,
+        address: IpAddr,
+        mtu: u32,
+    },
+}
+
+/// A nexthop of a route without what depends on the state of its link.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SpecHop {
+    pub(crate) gateway: Option<IpAddr>,
+    pub(crate) index: u32,
+    pub(crate) weight: u16,
+    pub(crate) encap: bool,
+}
+
+impl Spec {
+    /// Where routes with these attributes lead.
+    pub(crate) fn of(attrs: &Attrs, v6: bool) -> Spec {
+        if attrs.tos != 0 || attrs.src.is_some_and(|src| src.prefix_len() != 0) {
+            return Spec::Kernel(Reason::RouteFeature);
+        }
+        let reason = match attrs.kind {
+            RouteKind::Unicast => return Spec::of_target(attrs, v6),
+            RouteKind::Local => Reason::Local,
+            RouteKind::Broadcast => Reason::Broadcast,
+            RouteKind::Anycast => Reason::Anycast,
+            RouteKind::Multicast => Reason::Multicast,
+            RouteKind::Blackhole => Reason::Blackhole,
+            RouteKind::Unreachable => Reason::Unreachable,
+            RouteKind::Prohibit => Reason::Prohibit,
+            RouteKind::Throw => Reason::Throw,
+            RouteKind::Unspec | RouteKind::Nat | RouteKind::Xresolve => Reason::RouteFeature,
+        };
+        Spec::Kernel(reason)
+    }
+
+    fn of_target(attrs: &Attrs, v6: bool) -> Spec {
+        let mtu = attrs.mtu();
+        let hop = |nh: &RouteNexthop| SpecHop {
+            gateway: nh.gateway,
+            index: nh.index,
+            weight: nh.weight,
+            encap: nh.encap.is_some(),
+        };
+        match &attrs.target {
+            RouteTarget::None => Spec::Kernel(Reason::RouteFeature),
+            RouteTarget::Object(id) => Spec::Object { id: *id, mtu },
+            RouteTarget::Single(nh) => Spec::Plain {
+                v6,
+                hops: vec![hop(nh)],
+                mtu,
+            },
+            RouteTarget::Multipath(nhs) => Spec::Plain {
+                v6,
+                hops: nhs.iter().map(hop).collect(),
+                mtu,
+            },
+        }
+    }
+
+    /// The link on which destinations of this route are neighbours, if it is a direct route over
+    /// one link, and the route's MTU.
+    pub(crate) fn direct_link(&self, state: &State) -> Option<(u32, u32)> {
+        match self {
+            Spec::Plain { hops, mtu, .. } => match hops.as_slice() {
+                [hop] if hop.gateway.is_none() && !hop.encap => Some((hop.index, *mtu)),
+                _ => None,
+            },
+            Spec::Object { id, mtu } => match &state.nexthops.get(id)?.kind {
+                NexthopKind::Single {
+                    gateway: None,
+                    index,
+                    encap: None,
+                } => Some((*index, *mtu)),
+                _ => None,
+            },
+            Spec::Kernel(_) | Spec::Neighbour { .. } => None,
+        }
+    }
+
+    fn mtu(&self) -> u32 {
+        match self {
+            Spec::Kernel(_) => 0,
+            Spec::Plain { mtu, .. } | Spec::Object { mtu, .. } | Spec::Neighbour { mtu, .. } => {
+                *mtu
+            }
+        }
+    }
+}
+
+/// One nexthop of a group, as selection sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Id of the nexthop object, where it is one.
+    pub object: Option<u32>,
+    /// The neighbour to send to; none for a direct route.
+    pub gateway: Option<IpAddr>,
+    /// Out-link.
+    pub index: u32,
+    /// Weight, 1..=65535.
+    pub weight: u16,
+    /// Upper bound of its share of the 31-bit hash; none when it has no share.
+    pub upper: Option<u32>,
+    /// Whether selection may choose it now.
+    pub eligible: bool,
+    /// The route's MTU; 0 when only the link's counts.
+    pub mtu: u32,
+}
+
+/// What a route's nexthops come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// The packet goes to the kernel, or is dropped ([`Reason::Blackhole`]).
+    Kernel(Reason),
+    /// There is nothing to choose.
+    One(Hop),
+    /// Hash-threshold: the hops in their order, and the ranges that follow from them.
+    Many {
+        /// All hops, those without a share included.
+        hops: Vec<Hop>,
+        /// Upper bound and position in `hops`, ascending; the last bound is `0x7fff_ffff`.
+        ranges: Vec<(u32, usize)>,
+        /// The group object, where it is one.
+        group: Option<u32>,
+    },
+}
+
+/// Resolves what routes of this kind come to, now.
+pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
+    match spec {
+        Spec::Kernel(reason) => Resolved::Kernel(*reason),
+        Spec::Plain { v6, hops, mtu } => resolve_plain(state, *v6, hops, *mtu),
+        Spec::Object { id, .. } => resolve_object(state, *id, spec.mtu()),
+        Spec::Neighbour {
+            index,
+            address,
+            mtu,
+        } => Resolved::One(Hop {
+            object: None,
+            gateway: Some(*address),
+            index: *index,
+            weight: 1,
+            upper: None,
+            eligible: true,
+            mtu: *mtu,
+        }),
+    }
+}
+
+/// A route's own nexthops (`fib_select_multipath`, `fib6_select_path`).
+///
+/// 1. An encapsulation that engines do not model: to the kernel.
+/// 2. One nexthop: it is taken if its link is up; without a gateway the packet's destination is
+///    the neighbour, and destinations that are known have routes of their own.
+/// 3. Several: one whose link is down, or has no carrier where `ignore_routes_with_linkdown` is
+///    set, has no share.
+/// 4. IPv4 with `fib_multipath_use_neigh`: one whose neighbour entry exists and is not valid is
+///    passed over; its hashes go to the next. When that is so for all, the first is taken.
+/// 5. None has a share: to the kernel, which goes on to other routes.
+fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolved {
+    if hops.iter().any(|hop| hop.encap) {
+        return Resolved::Kernel(Reason::Encap);
+    }
+    let mut out: Vec<Hop> = hops
+        .iter()
+        .map(|hop| Hop {
+            object: None,
+            gateway: hop.gateway,
+            index: hop.index,
+            weight: hop.weight,
+            upper: None,
+            eligible: has_share(state, hop.index, v6),
+            mtu,
+        })
+        .collect();
+    if let [hop] = out.as_slice() {
+        return match (hop.eligible, hop.gateway) {
+            (false, _) => Resolved::Kernel(Reason::OutLink),
+            (true, None) => Resolved::Kernel(Reason::Unresolved),
+            (true, Some(_)) => Resolved::One(hop.clone()),
+        };
+    }
+    let check_neighbours = state.settings.use_neigh && !v6;
+    bound(&mut out);
+    for hop in &mut out {
+        hop.eligible &= !check_neighbours || neighbour_is_good(state, hop);
+    }
+    match ranges(&out) {
+        ranges if ranges.is_empty() => Resolved::Kernel(Reason::OutLink),
+        ranges => Resolved::Many {
+            hops: out,
+            ranges,
+            group: None,
+        },
+    }
+}
+
+/// A nexthop object (`nexthop_select_path`).
+///
+/// 1. Unknown: to the kernel. A blackhole drops.
+/// 2. A single nexthop, or a group that has only one: it is taken, if its link is up with carrier.
+/// 3. A group loses the members whose links are down or have no carrier: the kernel has removed
+///    them without saying so.
+/// 4. A member whose neighbour entry exists and is not valid is passed over, always; its hashes go
+///    to the next. When that is so for all, the first is taken.
+/// 5. Resilient groups are left to the kernel.
+fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
+    let Some(nexthop) = state.nexthops.get(&id) else {
+        return Resolved::Kernel(Reason::NoRoute);
+    };
+    let members = match &nexthop.kind {
+        _ if nexthop.fdb => return Resolved::Kernel(Reason::RouteFeature),
+        NexthopKind::Blackhole => return Resolved::Kernel(Reason::Blackhole),
+        NexthopKind::Resilient { .. } => return Resolved::Kernel(Reason::Resilient),
+        NexthopKind::Single { .. } => return resolve_single(state, id, mtu),
+        NexthopKind::Group(members) => members,
+    };
+    let mut hops = Vec::with_capacity(members.len());
+    for member in members {
+        match resolve_single(state, member.id, mtu) {
+            Resolved::One(hop) => hops.push(Hop {
+                weight: member.weight,
+                ..hop
+            }),
+            Resolved::Kernel(Reason::OutLink) => {}
+            Resolved::Kernel(reason) if members.len() == 1 => return Resolved::Kernel(reason),
+            // A direct nexthop: its neighbour is the packet's destination.
+            Resolved::Kernel(Reason::Unresolved) => match direct_hop(state, member.id) {
+                Some(hop) => hops.push(Hop {
+                    weight: member.weight,
+                    mtu,
+                    ..hop
+                }),
+                None => return Resolved::Kernel(Reason::NoRoute),
+            },
+            other => return other,
+        }
+    }
+    match hops.len() {
+        0 => return Resolved::Kernel(Reason::OutLink),
+        1 => {
+            let hop = hops.remove(0);
+            return match hop.gateway {
+                Some(_) => Resolved::One(hop),
+                None => Resolved::Kernel(Reason::Unresolved),
+            };
+        }
+        _ => {}
+    }
+    bound(&mut hops);
+    for hop in &mut hops {
+        hop.eligible = neighbour_is_good(state, hop);
+    }
+    let ranges = ranges(&hops);
+    Resolved::Many {
+        hops,
+        ranges,
+        group: Some(id),
+    }
+}
+
+fn resolve_single(state: &State, id: u32, mtu: u32) -> Resolved {
+    match state.nexthops.get(&id).map(|nh| &nh.kind) {
+        None => Resolved::Kernel(Reason::NoRoute),
+        Some(NexthopKind::Blackhole) => Resolved::Kernel(Reason::Blackhole),
+        Some(NexthopKind::Group(_) | NexthopKind::Resilient { .. }) => {
+            Resolved::Kernel(Reason::RouteFeature)
+        }
+        Some(NexthopKind::Single { encap: Some(_), .. }) => Resolved::Kernel(Reason::Encap),
+        Some(NexthopKind::Single { index, .. }) if !object_link_lives(state, *index) => {
+            Resolved::Kernel(Reason::OutLink)
+        }
+        Some(NexthopKind::Single { gateway: None, .. }) => Resolved::Kernel(Reason::Unresolved),
+        Some(NexthopKind::Single { gateway, index, .. }) => Resolved::One(Hop {
+            object: Some(id),
+            gateway: *gateway,
+            index: *index,
+            weight: 1,
+            upper: None,
+            eligible: true,
+            mtu,
+        }),
+    }
+}
+
+fn direct_hop(state: &State, id: u32) -> Option<Hop> {
+    match state.nexthops.get(&id)?.kind {
+        NexthopKind::Single {
+            gateway: None,
+            index,
+            ..
+        } => Some(Hop {
+            object: Some(id),
+            gateway: None,
+            index,
+            weight: 1,
+            upper: None,
+            eligible: true,
+            mtu: 0,
+        }),
+        _ => None,
+    }
+}
+
+/// Nexthop objects go when their link goes down or loses carrier (`nh_netdev_event`).
+fn object_link_lives(state: &State, index: u32) -> bool {
+    state
+        .links
+        .get(&index)
+        .is_some_and(|link| link.is_up() && link.has_carrier())
+}
+
+/// A plain nexthop has a share unless it is dead, or linkdown where that is to be honoured
+/// (`fib_rebalance`, `rt6_multipath_rebalance`).
+fn has_share(state: &State, index: u32, v6: bool) -> bool {
+    let Some(link) = state.links.get(&index) else {
+        return false;
+    };
+    let ignore = state.devices.get(&index).is_some_and(|d| {
+        if v6 {
+            d.ignore_linkdown6
+        } else {
+            d.ignore_linkdown4
+        }
+    });
+    link.is_up() && (link.has_carrier() || !ignore)
+}
+
+/// `fib_good_nh`, `ipv4_good_nh`, `ipv6_good_nh`: no entry is good, an entry must be valid.
+fn neighbour_is_good(state: &State, hop: &Hop) -> bool {
+    match hop
+        .gateway
+        .and_then(|gateway| state.neighbour_at(hop.index, gateway))
+    {
+        Some(neighbour) => neighbour.is_valid(),
+        None => true,
+    }
+}
+
+fn bound(hops: &mut [Hop]) {
+    let weights: Vec<Option<u32>> = hops
+        .iter()
+        .map(|hop| hop.eligible.then_some(u32::from(hop.weight)))
+        .collect();
+    for (hop, upper) in hops.iter_mut().zip(upper_bounds(&weights)) {
+        hop.upper = upper;
+    }
+}
+
+fn ranges(hops: &[Hop]) -> Vec<(u32, usize)> {
+    let uppers: Vec<Option<u32>> = hops.iter().map(|hop| hop.upper).collect();
+    compile_threshold(&uppers, |i| hops[i].eligible)
+}

@@ -1,0 +1,473 @@
+//! The mirror and the image together: apply what the kernel says, publish what follows.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use raddle_fib::{Fib4, Fib6};
+use raddle_select::{Seed, keyed, mid_states};
+
+use crate::adjacency::{Ports, Publish};
+use crate::event::{Event, Link};
+use crate::groups::Groups;
+use crate::image::{
+    self, Capacity, Config, LINK_COUNTERS, LinkEntry, MAGIC, MAX_LINKS, Memory, config_flags,
+    link_flags, own_bit,
+};
+use crate::lpm::Lpm;
+use crate::prefix::Addr;
+use crate::reason::Reason;
+use crate::rules::tables_for;
+use crate::state::{Changed, Family, State};
+use crate::view::View;
+
+/// The views of one family and the tables that they live in.
+struct Side<A, L> {
+    lpm: L,
+    views: Vec<View<A, L>>,
+}
+
+/// The mirrored state and the image compiled from it.
+pub struct Rib {
+    pub(crate) state: State,
+    memory: Arc<Memory>,
+    grace: Arc<dyn Fn() + Send + Sync>,
+    ports: Ports,
+    pub(crate) groups: Groups,
+    v4: Side<u32, Fib4<Memory>>,
+    v6: Side<u128, Fib6<Memory>>,
+    config: Config,
+    links: HashMap<u32, LinkEntry>,
+    ports_changed: bool,
+    hold: bool,
+}
+
+/// What a commit did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commit {
+    /// Table entries that were looked at.
+    pub entries: usize,
+    /// Groups that were compiled.
+    pub groups: usize,
+    /// Whether a table or a group found no room: its packets go to the kernel.
+    pub full: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// How much of the image is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Routes in the mirror, IPv4.
+    pub routes4: usize,
+    /// Routes in the mirror, IPv6.
+    pub routes6: usize,
+    /// Entries in the image's IPv4 tables.
+    pub entries4: usize,
+    /// Entries in the image's IPv6 tables.
+    pub entries6: usize,
+    /// Groups in use.
+    pub groups: usize,
+    /// Adjacencies in use.
+    pub adjacencies: usize,
+    /// A table or a group found no room.
+    pub full: bool,
+}
+
+impl Rib {
+    /// An empty mirror over this memory, which must be zeroed.
+    ///
+    /// `grace` returns when no engine can still hold what it read before the call; it is called
+    /// seldom, and may take milliseconds.
+    pub fn new(
+        memory: Arc<Memory>,
+        capacity: &Capacity,
+        grace: impl Fn() + Send + Sync + 'static,
+    ) -> Rib {
+        let grace: Arc<dyn Fn() + Send + Sync> = Arc::new(grace);
+        let boxed = || {
+            let grace = Arc::clone(&grace);
+            Box::new(move || grace()) as Box<dyn Fn() + Send + Sync>
+        };
+        let no_route = image::Group::Kernel(Reason::NoRoute).to_word();
+        memory.groups.words()[0].store(no_route, Ordering::Release);
+        let mut rib = Rib {
+            state: State::default(),
+            v4: Side {
+                lpm: Fib4::new(Arc::clone(&memory), boxed()),
+                views: Vec::new(),
+            },
+            v6: Side {
+                lpm: Fib6::new(Arc::clone(&memory), boxed()),
+                views: Vec::new(),
+            },
+            groups: Groups::new(capacity),
+            memory,
+            grace,
+            ports: Ports::default(),
+            config: empty_config(),
+            links: HashMap::new(),
+            ports_changed: false,
+            hold: false,
+        };
+        rib.state.dirty.settings = true;
+        rib
+    }
+
+    /// A mirror that compiles into a small image of its own, for looking at state only.
+    pub fn detached() -> Rib {
+        let capacity = Capacity {
+            nodes4: 1 << 10,
+            leaves4: 1 << 10,
+            words6: 1 << 10,
+            groups: 16,
+            members: 16,
+            adjacencies: 16,
+        };
+        Rib::new(Arc::new(Memory::heap(&capacity)), &capacity, || ())
+    }
+
+    /// The image.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Applies one event to the mirror. Engines see nothing of it before [`Rib::commit`].
+    pub fn apply(&mut self, event: Event) {
+        self.state.apply(event);
+    }
+
+    /// Says which links engines may use. Takes effect with [`Rib::commit`].
+    pub fn set_ports(&mut self, ports: Ports) {
+        if self.ports != ports {
+            self.ports = ports;
+            self.ports_changed = true;
+        }
+    }
+
+    /// Which links engines may use.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// The instant (`CLOCK_MONOTONIC` nanoseconds) after which engines hand everything to the
+    /// kernel unless it is set anew; 0 for never. Takes effect at once.
+    pub fn set_deadline(&mut self, nanoseconds: u64) {
+        self.config.deadline = nanoseconds;
+        self.memory.config.words()[DEADLINE_WORD].store(nanoseconds, Ordering::Release);
+    }
+
+    /// Hands everything to the kernel, or forwards again. Takes effect at once.
+    pub fn set_hold(&mut self, hold: bool) {
+        self.hold = hold;
+        self.publish_config();
+    }
+
+    /// Whether anything waits for [`Rib::commit`].
+    pub fn is_dirty(&self) -> bool {
+        self.ports_changed
+            || !self.state.dirty.is_clean()
+            || !self.state.v4.changed.is_clean()
+            || !self.state.v6.changed.is_clean()
+    }
+
+    /// Compiles what changed and publishes it to all engines.
+    pub fn commit(&mut self) -> Commit {
+        let start = Instant::now();
+        let dirty = std::mem::take(&mut self.state.dirty);
+        let ports_changed = std::mem::take(&mut self.ports_changed);
+        if dirty.settings {
+            self.publish_config();
+        }
+        let everything = dirty.links || dirty.settings || ports_changed;
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let adjacencies = match everything {
+            true => self.groups.adjacencies.all(),
+            false => self.groups.adjacencies.of_neighbours(&dirty.neighbours),
+        };
+        self.groups.adjacencies.refresh(&adjacencies, &at);
+        let groups = if everything {
+            self.groups.all()
+        } else {
+            let mut groups = self.groups.of_neighbours(&dirty.neighbours);
+            groups.extend(self.groups.of_nexthops(&self.state, &dirty.nexthops));
+            groups.extend(self.groups.full());
+            groups
+        };
+        for group in &groups {
+            self.groups.compile(*group, &at);
+        }
+        let mut commit = Commit {
+            groups: groups.len(),
+            ..Commit::default()
+        };
+        commit.entries = self.publish_tables(&dirty.neighbours, dirty.direct);
+        if dirty.links || dirty.rules || ports_changed {
+            commit.entries += self.publish_links();
+        }
+        if dirty.links {
+            self.publish_own();
+        }
+        commit.full = self.is_full();
+        commit.took = start.elapsed();
+        commit
+    }
+
+    fn publish_tables(
+        &mut self,
+        neighbours: &HashSet<(u32, IpAddr)>,
+        direct_changed: bool,
+    ) -> usize {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let hosts: Vec<IpAddr> = if direct_changed {
+            self.state.neighbours.keys().map(|(ip, _)| *ip).collect()
+        } else {
+            neighbours.iter().map(|(_, ip)| *ip).collect()
+        };
+        let mut entries = 0;
+        for view in &mut self.v4.views {
+            entries += view.update(
+                &mut self.v4.lpm,
+                &mut self.groups,
+                &self.state.v4,
+                &hosts,
+                &at,
+            );
+        }
+        for view in &mut self.v6.views {
+            entries += view.update(
+                &mut self.v6.lpm,
+                &mut self.groups,
+                &self.state.v6,
+                &hosts,
+                &at,
+            );
+        }
+        self.state.v4.changed = Changed::default();
+        self.state.v6.changed = Changed::default();
+        entries
+    }
+
+    /// Writes the entries of all links, and makes the views that they need.
+    fn publish_links(&mut self) -> usize {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let mut wanted = HashMap::new();
+        let (mut keep4, mut keep6) = (HashSet::new(), HashSet::new());
+        let mut built = 0;
+        for link in self.state.links.values() {
+            let Some(mut entry) = link_entry(&self.state, &self.ports, &self.links, link) else {
+                continue;
+            };
+            match self
+                .v4
+                .table_for(&self.state, 4, link, &self.state.v4, &mut self.groups, &at)
+            {
+                Some((table, count)) => {
+                    built += count;
+                    entry.table4 = table;
+                    keep4.insert(table);
+                }
+                None => entry.flags |= link_flags::RULES4,
+            }
+            match self
+                .v6
+                .table_for(&self.state, 6, link, &self.state.v6, &mut self.groups, &at)
+            {
+                Some((table, count)) => {
+                    built += count;
+                    entry.table6 = table;
+                    keep6.insert(table);
+                }
+                None => entry.flags |= link_flags::RULES6,
+            }
+            wanted.insert(link.index, entry);
+        }
+        for index in self
+            .links
+            .keys()
+            .filter(|index| !wanted.contains_key(index))
+        {
+            image::store(&self.memory.links, *index as usize, &LinkEntry::default());
+        }
+        for (index, entry) in &wanted {
+            if self.links.get(index) != Some(entry) {
+                // Cleared first, so that no packet is judged by half of the new entry.
+                let word = *index as usize * (size_of::<LinkEntry>() / 8);
+                self.memory.links.words()[word].store(0, Ordering::Release);
+                image::store(&self.memory.links, *index as usize, entry);
+            }
+        }
+        self.links = wanted;
+        self.v4.drop_unused(&keep4, &mut self.groups, &at);
+        self.v6.drop_unused(&keep6, &mut self.groups, &at);
+        built
+    }
+
+    /// Writes the filter of our own IPv4 addresses. Bits are set before others are cleared.
+    fn publish_own(&self) {
+        let words = self.memory.own4.words();
+        let mut wanted = vec![0u64; words.len()];
+        for address in &self.state.addresses {
+            if let IpAddr::V4(ip) = address.local {
+                let bit = own_bit(ip.to_bits());
+                wanted[bit / 64] |= 1 << (bit % 64);
+            }
+        }
+        for (word, bits) in words.iter().zip(&wanted) {
+            word.fetch_or(*bits, Ordering::Release);
+        }
+        for (word, bits) in words.iter().zip(&wanted) {
+            word.store(*bits, Ordering::Release);
+        }
+    }
+
+    /// Writes the configuration. While it is not consistent everything goes to the kernel.
+    fn publish_config(&mut self) {
+        let settings = &self.state.settings;
+        let mut config = Config {
+            magic: MAGIC,
+            flags: if self.hold { config_flags::HOLD } else { 0 },
+            seed: settings.hash_seed,
+            policy4: settings.hash_policy4,
+            policy6: settings.hash_policy6,
+            pad: [0; 6],
+            deadline: self.config.deadline,
+            sip_key: [0; 4],
+            sip_mid: [[0; 4]; 256],
+        };
+        if let Some(seed) = Seed::new(settings.hash_seed) {
+            config.flags |= config_flags::SEED_KNOWN;
+            config.sip_key = keyed(seed);
+            config.sip_mid = mid_states(seed);
+        }
+        if config == self.config {
+            return;
+        }
+        let words = self.memory.config.words();
+        if self.config.magic == MAGIC {
+            words[0].store(0, Ordering::Release);
+            (self.grace)();
+        }
+        image::store(&self.memory.config, 0, &config);
+        self.config = config;
+    }
+
+    fn is_full(&self) -> bool {
+        self.v4.views.iter().any(|view| view.full)
+            || self.v6.views.iter().any(|view| view.full)
+            || !self.groups.full().is_empty()
+    }
+
+    /// How much of the image is used.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            routes4: self.state.v4.tables.values().map(|t| t.len()).sum(),
+            routes6: self.state.v6.tables.values().map(|t| t.len()).sum(),
+            entries4: self.v4.views.iter().map(View::routes).sum(),
+            entries6: self.v6.views.iter().map(View::routes).sum(),
+            groups: self.groups.used(),
+            adjacencies: self.groups.adjacencies.used(),
+            full: self.is_full(),
+        }
+    }
+}
+
+impl<A: Addr, L: Lpm<A>> Side<A, L> {
+    /// The table in which packets from `link` are looked up, made if need be, and how many entries
+    /// that took. None when rules decide by what engines do not look at, or there is no table left.
+    fn table_for(
+        &mut self,
+        state: &State,
+        family_number: u8,
+        link: &Link,
+        family: &Family<A>,
+        groups: &mut Groups,
+        at: &Publish<'_>,
+    ) -> Option<(u32, usize)> {
+        let tables = tables_for(&state.rules, family_number, &link.name).ok()?;
+        if let Some(view) = self.views.iter().find(|view| view.tables == tables) {
+            return Some((view.id.index(), 0));
+        }
+        let id = self.lpm.create_table().ok()?;
+        let mut view = View::new(tables, id);
+        let built = view.rebuild(&mut self.lpm, groups, family, at);
+        self.views.push(view);
+        Some((id.index(), built))
+    }
+
+    fn drop_unused(&mut self, keep: &HashSet<u32>, groups: &mut Groups, at: &Publish<'_>) {
+        for i in (0..self.views.len()).rev() {
+            if !keep.contains(&self.views[i].id.index()) {
+                self.views.swap_remove(i).clear(&mut self.lpm, groups, at);
+            }
+        }
+    }
+}
+
+/// The entry of a link that engines forward from; none for others.
+fn link_entry(
+    state: &State,
+    ports: &Ports,
+    known: &HashMap<u32, LinkEntry>,
+    link: &Link,
+) -> Option<LinkEntry> {
+    if !ports.enabled.contains(&link.index) || link.index as usize >= MAX_LINKS {
+        return None;
+    }
+    let settings = state.devices.get(&link.index).copied().unwrap_or_default();
+    let mut flags = link_flags::ENABLED;
+    for (on, flag) in [
+        (settings.forwarding4, link_flags::FORWARD4),
+        (settings.forwarding6, link_flags::FORWARD6),
+        (settings.rp_filter != 0, link_flags::RP_FILTER),
+        (settings.accept_local, link_flags::ACCEPT_LOCAL),
+    ] {
+        if on {
+            flags |= flag;
+        }
+    }
+    let slot = known
+        .get(&link.index)
+        .map_or(link.index % LINK_COUNTERS as u32, |e| e.slot);
+    let mac = link.mac?;
+    Some(LinkEntry {
+        flags,
+        slot,
+        mac,
+        mtu: link.mtu,
+        ..LinkEntry::default()
+    })
+}
+
+const DEADLINE_WORD: usize = std::mem::offset_of!(Config, deadline) / 8;
+
+fn empty_config() -> Config {
+    Config {
+        magic: 0,
+        flags: 0,
+        seed: 0,
+        policy4: 0,
+        policy6: 0,
+        pad: [0; 6],
+        deadline: 0,
+        sip_key: [0; 4],
+        sip_mid: [[0; 4]; 256],
+    }
+}

@@ -1,0 +1,124 @@
+//! Which tables a packet is looked up in.
+
+use crate::event::Rule;
+use crate::reason::Reason;
+
+/// `RT_TABLE_LOCAL`.
+pub const TABLE_LOCAL: u32 = 255;
+/// `RT_TABLE_MAIN`.
+pub const TABLE_MAIN: u32 = 254;
+/// `RT_TABLE_DEFAULT`.
+pub const TABLE_DEFAULT: u32 = 253;
+
+/// `FR_ACT_TO_TBL`.
+const TO_TABLE: u8 = 1;
+
+/// The tables in which packets that come in on link `link` are looked up, in order.
+///
+/// 1. Without any rules known, the kernel's own: local, main and, for IPv4, default.
+/// 2. Rules of the family are asked by priority. One for another input link, or for an output
+///    link, never matches a packet that is being forwarded.
+/// 3. A rule that looks into a table, without other selectors, adds its table.
+/// 4. Any other rule decides by what engines do not look at (addresses, marks, ports, ...) or does
+///    what they do not do: the kernel's business.
+///
+/// # Errors
+/// [`Reason::Rules`] by rule 4.
+pub fn tables_for(rules: &[Rule], family: u8, link: &str) -> Result<Vec<u32>, Reason> {
+    let mut ours: Vec<&Rule> = rules.iter().filter(|rule| rule.family == family).collect();
+    if ours.is_empty() {
+        let all = [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
+        return Ok(all[..if family == 4 { 3 } else { 2 }].to_vec());
+    }
+    ours.sort_by_key(|rule| rule.priority);
+    let mut tables = Vec::new();
+    for rule in ours {
+        if rule.oif.is_some() || rule.iif.as_ref().is_some_and(|iif| iif != link) {
+            continue;
+        }
+        let any = |net: &Option<ipnet::IpNet>| net.is_none_or(|net| net.prefix_len() == 0);
+        let plain = rule.action == TO_TABLE
+            && any(&rule.from)
+            && any(&rule.to)
+            && rule
+                .fwmark
+                .is_none_or(|(mark, mask)| (mark, mask) == (0, 0))
+            && rule.other.is_empty();
+        if !plain {
+            return Err(Reason::Rules);
+        }
+        if !tables.contains(&rule.table) {
+            tables.push(rule.table);
+        }
+    }
+    Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(priority: u32, table: u32) -> Rule {
+        Rule {
+            family: 4,
+            priority,
+            table,
+            action: TO_TABLE,
+            ..Rule::default()
+        }
+    }
+
+    #[test]
+    fn plain_rules_name_their_tables_in_order() {
+        let rules = [rule(32766, 254), rule(0, 255), rule(100, 7), rule(200, 254)];
+        assert_eq!(tables_for(&rules, 4, "eth0"), Ok(vec![255, 7, 254]));
+        assert_eq!(tables_for(&rules, 6, "eth0"), Ok(vec![255, 254]));
+    }
+
+    #[test]
+    fn an_input_link_selects() {
+        let iif = Rule {
+            iif: Some("eth1".into()),
+            ..rule(50, 9)
+        };
+        let rules = [rule(0, 255), iif, rule(32766, 254)];
+        assert_eq!(tables_for(&rules, 4, "eth0"), Ok(vec![255, 254]));
+        assert_eq!(tables_for(&rules, 4, "eth1"), Ok(vec![255, 9, 254]));
+    }
+
+    #[test]
+    fn what_is_not_modelled_is_the_kernels() {
+        for odd in [
+            Rule {
+                from: Some("10.0.0.0/8".parse().unwrap()),
+                ..rule(50, 9)
+            },
+            Rule {
+                fwmark: Some((1, 0xff)),
+                ..rule(50, 9)
+            },
+            Rule {
+                action: 6,
+                ..rule(50, 0)
+            },
+            Rule {
+                other: vec![22],
+                ..rule(50, 9)
+            },
+        ] {
+            assert_eq!(
+                tables_for(&[rule(0, 255), odd], 4, "eth0"),
+                Err(Reason::Rules)
+            );
+        }
+        let output = Rule {
+            oif: Some("eth1".into()),
+            other: vec![22],
+            ..rule(50, 9)
+        };
+        assert_eq!(
+            tables_for(&[rule(0, 255), output], 4, "eth0"),
+            Ok(vec![255])
+        );
+    }
+}

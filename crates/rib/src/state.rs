@@ -1,0 +1,306 @@
+//! The mirrored state: what the kernel has told us, and nothing that we concluded.
+
+mod routes;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+pub(crate) use routes::{Changed, Family};
+
+use crate::attrs::AttrsStore;
+use crate::event::{
+    Address, DeviceSettings, Event, Link, Neighbour, Nexthop, NexthopKind, Rule, Settings, Sweep,
+};
+
+/// What changed since the image was last brought up to date.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    /// A link, an address or per-device settings: link entries and all that lies on links.
+    pub(crate) links: bool,
+    /// Rules: which tables a link's packets are looked up in.
+    pub(crate) rules: bool,
+    /// Hash policy, seed and so on.
+    pub(crate) settings: bool,
+    /// Neighbours, by link and address.
+    pub(crate) neighbours: HashSet<(u32, IpAddr)>,
+    /// Nexthop objects, by id.
+    pub(crate) nexthops: HashSet<u32>,
+    /// A nexthop object without a gateway came or went: which destinations are neighbours.
+    pub(crate) direct: bool,
+}
+
+impl Dirty {
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.links
+            && !self.rules
+            && !self.settings
+            && self.neighbours.is_empty()
+            && self.nexthops.is_empty()
+    }
+}
+
+/// The mirrored state.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) links: BTreeMap<u32, Link>,
+    pub(crate) devices: HashMap<u32, DeviceSettings>,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
+    pub(crate) nexthops: BTreeMap<u32, Nexthop>,
+    /// Owner of each bucket of each resilient group.
+    pub(crate) buckets: HashMap<u32, BTreeMap<u16, u32>>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) settings: Settings,
+    pub(crate) attrs: AttrsStore,
+    pub(crate) v4: Family<u32>,
+    pub(crate) v6: Family<u128>,
+    pub(crate) dirty: Dirty,
+    sweeps: HashMap<Sweep, Seen>,
+}
+
+/// What a running dump has mentioned.
+#[derive(Debug, Default)]
+struct Seen {
+    numbers: HashSet<u32>,
+    addresses: Vec<Address>,
+    neighbours: HashSet<(IpAddr, u32)>,
+    rules: Vec<Rule>,
+}
+
+impl State {
+    pub(crate) fn apply(&mut self, event: Event) {
+        match event {
+            Event::Link(link) => self.link(link),
+            Event::LinkGone(index) => {
+                self.devices.remove(&index);
+                self.dirty.links |= self.links.remove(&index).is_some();
+            }
+            Event::Device(index, settings) => {
+                self.dirty.links |= self.devices.insert(index, settings) != Some(settings);
+            }
+            Event::Address(address) => self.address(address),
+            Event::AddressGone(address) => {
+                let before = self.addresses.len();
+                self.addresses.retain(|a| !same_address(a, &address));
+                self.dirty.links |= self.addresses.len() != before;
+            }
+            Event::Neighbour(neighbour) => self.neighbour(neighbour),
+            Event::NeighbourGone(index, dst) => {
+                if self.neighbours.remove(&(dst, index)).is_some() {
+                    self.dirty.neighbours.insert((index, dst));
+                }
+            }
+            Event::Nexthop(nexthop) => self.nexthop(nexthop),
+            Event::NexthopGone(id) => self.nexthop_gone(id),
+            Event::Bucket {
+                group,
+                bucket,
+                nexthop,
+            } => {
+                if self
+                    .buckets
+                    .entry(group)
+                    .or_default()
+                    .insert(bucket, nexthop)
+                    != Some(nexthop)
+                {
+                    self.dirty.nexthops.insert(group);
+                }
+            }
+            Event::Route(route, op) => match route.dst {
+                IpNet::V4(_) => self.v4.apply(&mut self.attrs, route, op),
+                IpNet::V6(_) => self.v6.apply(&mut self.attrs, route, op),
+            },
+            Event::RouteGone(route) => match route.dst {
+                IpNet::V4(_) => self.v4.remove(&mut self.attrs, route),
+                IpNet::V6(_) => self.v6.remove(&mut self.attrs, route),
+            },
+            Event::Rule(rule) => self.rule(rule),
+            Event::RuleGone(rule) => {
+                if let Some(i) = self.rules.iter().position(|r| *r == rule) {
+                    self.rules.remove(i);
+                    self.dirty.rules = true;
+                }
+            }
+            Event::Settings(settings) => {
+                self.dirty.settings |= self.settings != settings;
+                self.settings = settings;
+            }
+            Event::SweepBegin(sweep) => self.sweep_begin(sweep),
+            Event::SweepEnd(sweep) => self.sweep_end(sweep),
+        }
+    }
+
+    fn seen(&mut self, sweep: Sweep) -> Option<&mut Seen> {
+        self.sweeps.get_mut(&sweep)
+    }
+
+    fn link(&mut self, link: Link) {
+        if let Some(seen) = self.seen(Sweep::Links) {
+            seen.numbers.insert(link.index);
+        }
+        let index = link.index;
+        if self.links.get(&index) != Some(&link) {
+            self.links.insert(index, link);
+            self.dirty.links = true;
+        }
+    }
+
+    fn address(&mut self, address: Address) {
+        if let Some(seen) = self.seen(Sweep::Addresses) {
+            seen.addresses.push(address.clone());
+        }
+        match self
+            .addresses
+            .iter_mut()
+            .find(|a| same_address(a, &address))
+        {
+            Some(known) => *known = address,
+            None => {
+                self.addresses.push(address);
+                self.dirty.links = true;
+            }
+        }
+    }
+
+    fn neighbour(&mut self, neighbour: Neighbour) {
+        let key = (neighbour.dst, neighbour.index);
+        if let Some(seen) = self.seen(Sweep::Neighbours) {
+            seen.neighbours.insert(key);
+        }
+        let usable = |n: &Neighbour| (n.is_valid(), n.mac);
+        let before = self.neighbours.get(&key).map(usable);
+        let after = usable(&neighbour);
+        self.neighbours.insert(key, neighbour);
+        if before != Some(after) {
+            self.dirty.neighbours.insert((key.1, key.0));
+        }
+    }
+
+    fn nexthop(&mut self, nexthop: Nexthop) {
+        if let Some(seen) = self.seen(Sweep::Nexthops) {
+            seen.numbers.insert(nexthop.id);
+        }
+        let id = nexthop.id;
+        if self.nexthops.get(&id) != Some(&nexthop) {
+            let now = is_direct(&nexthop);
+            let before = self
+                .nexthops
+                .insert(id, nexthop)
+                .is_some_and(|nh| is_direct(&nh));
+            self.dirty.direct |= now || before;
+            self.dirty.nexthops.insert(id);
+        }
+    }
+
+    /// Removes a nexthop object. The kernel takes it out of its groups, and tells of the groups in
+    /// messages of their own; a group that loses its last member goes silently, so that is derived
+    /// here.
+    fn nexthop_gone(&mut self, id: u32) {
+        let Some(gone) = self.nexthops.remove(&id) else {
+            return;
+        };
+        self.dirty.direct |= is_direct(&gone);
+        self.buckets.remove(&id);
+        self.dirty.nexthops.insert(id);
+        for (group, nexthop) in &mut self.nexthops {
+            let members = match &mut nexthop.kind {
+                NexthopKind::Group(members) | NexthopKind::Resilient { members, .. } => members,
+                NexthopKind::Single { .. } | NexthopKind::Blackhole => continue,
+            };
+            let before = members.len();
+            members.retain(|m| m.id != id);
+            if members.len() != before {
+                self.dirty.nexthops.insert(*group);
+            }
+        }
+    }
+
+    fn rule(&mut self, rule: Rule) {
+        if let Some(seen) = self.seen(Sweep::Rules) {
+            seen.rules.push(rule.clone());
+        }
+        if !self.rules.contains(&rule) {
+            let at = self.rules.partition_point(|r| r.priority <= rule.priority);
+            self.rules.insert(at, rule);
+            self.dirty.rules = true;
+        }
+    }
+
+    fn sweep_begin(&mut self, sweep: Sweep) {
+        match sweep {
+            Sweep::Routes4 => self.v4.sweep_begin(&mut self.attrs),
+            Sweep::Routes6 => self.v6.sweep_begin(&mut self.attrs),
+            _ => {
+                self.sweeps.insert(sweep, Seen::default());
+            }
+        }
+    }
+
+    fn sweep_end(&mut self, sweep: Sweep) {
+        match sweep {
+            Sweep::Routes4 => return self.v4.sweep_end(&mut self.attrs),
+            Sweep::Routes6 => return self.v6.sweep_end(&mut self.attrs),
+            _ => {}
+        }
+        let Some(seen) = self.sweeps.remove(&sweep) else {
+            return;
+        };
+        match sweep {
+            Sweep::Links => {
+                let before = self.links.len();
+                self.links.retain(|index, _| seen.numbers.contains(index));
+                self.dirty.links |= self.links.len() != before;
+            }
+            Sweep::Addresses => {
+                let before = self.addresses.len();
+                self.addresses
+                    .retain(|a| seen.addresses.iter().any(|b| same_address(a, b)));
+                self.dirty.links |= self.addresses.len() != before;
+            }
+            Sweep::Neighbours => {
+                let dirty = &mut self.dirty.neighbours;
+                self.neighbours.retain(|key, _| {
+                    let keep = seen.neighbours.contains(key);
+                    if !keep {
+                        dirty.insert((key.1, key.0));
+                    }
+                    keep
+                });
+            }
+            Sweep::Nexthops => {
+                let dirty = &mut self.dirty.nexthops;
+                self.nexthops.retain(|id, _| {
+                    let keep = seen.numbers.contains(id);
+                    if !keep {
+                        dirty.insert(*id);
+                    }
+                    keep
+                });
+                self.buckets.retain(|id, _| seen.numbers.contains(id));
+            }
+            Sweep::Rules => {
+                let before = self.rules.len();
+                self.rules.retain(|rule| seen.rules.contains(rule));
+                self.dirty.rules |= self.rules.len() != before;
+            }
+            Sweep::Routes4 | Sweep::Routes6 => {}
+        }
+    }
+
+    /// The neighbour with this address on this link.
+    pub(crate) fn neighbour_at(&self, index: u32, dst: IpAddr) -> Option<&Neighbour> {
+        self.neighbours.get(&(dst, index))
+    }
+}
+
+/// The kernel tells addresses apart by link, address and prefix length.
+fn same_address(a: &Address, b: &Address) -> bool {
+    (a.index, a.local, a.peer, a.prefix_len) == (b.index, b.local, b.peer, b.prefix_len)
+}
+
+fn is_direct(nexthop: &Nexthop) -> bool {
+    matches!(nexthop.kind, NexthopKind::Single { gateway: None, .. })
+}

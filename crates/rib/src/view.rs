@@ -1,0 +1,351 @@
+//! What a packet sees of the tables: the tables that rules name, one after the other, as one
+//! longest-prefix match.
+//!
+//! Rules for the entry of prefix P in a view of tables T1, T2, ... (`fib_lookup`,
+//! `fib6_rule_lookup`: the first table with any match wins, however long it is):
+//!
+//! 1. The first table that has P gives its best route, unless an earlier table has a prefix that
+//!    covers P: then P has no entry.
+//! 2. A host prefix whose match is a direct route over one link, and that is a known neighbour
+//!    there, leads to that neighbour.
+//! 3. The best route of an IPv4 prefix is the first by metric; a route with a TOS makes the prefix
+//!    the kernel's. The best of an IPv6 prefix is the one with the least metric; several that are
+//!    not one multipath route, or a source prefix, make it the kernel's.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use raddle_fib::TableId;
+
+use crate::adjacency::Publish;
+use crate::attrs::{AttrsId, AttrsStore};
+use crate::groups::Groups;
+use crate::lpm::Lpm;
+use crate::prefix::{Addr, Prefix};
+use crate::reason::Reason;
+use crate::resolve::Spec;
+use crate::state::{Changed, Family, State};
+use crate::table::{Slot, Table};
+
+/// One view, and what it holds of groups.
+#[derive(Debug)]
+pub(crate) struct View<A, L> {
+    pub(crate) tables: Vec<u32>,
+    pub(crate) id: TableId,
+    /// How many prefixes lead to each group.
+    uses: HashMap<u32, u32>,
+    /// There was no room: everything goes to the kernel until a rebuild finds some.
+    pub(crate) full: bool,
+    /// How many prefixes there were when there was no room.
+    full_at: usize,
+    _family: std::marker::PhantomData<(A, L)>,
+}
+
+/// What rule 3 makes of a prefix's routes.
+pub(crate) fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, Reason> {
+    let ids = slot.ids();
+    let first = store.get(ids[0]);
+    if A::BITS == 32 {
+        return if first.tos != 0 {
+            Err(Reason::RouteFeature)
+        } else {
+            Ok(ids[0])
+        };
+    }
+    let rivals = ids[1..]
+        .iter()
+        .any(|id| store.get(*id).metric == first.metric);
+    let sources = ids.iter().any(|id| store.get(*id).src.is_some());
+    if rivals || sources {
+        Err(Reason::RouteFeature)
+    } else {
+        Ok(ids[0])
+    }
+}
+
+fn best_spec<A: Addr>(store: &AttrsStore, slot: &Slot) -> Spec {
+    match best::<A>(store, slot) {
+        Ok(id) => Spec::of(store.get(id), A::BITS == 128),
+        Err(reason) => Spec::Kernel(reason),
+    }
+}
+
+/// The tables of a view that exist, in order.
+fn existing<'a, A: Addr>(family: &'a Family<A>, numbers: &[u32]) -> Vec<&'a Table<A>> {
+    numbers
+        .iter()
+        .filter_map(|n| family.tables.get(n))
+        .filter(|t| !t.is_empty())
+        .collect()
+}
+
+/// Rules 1 and 2: where P leads in this view; none when it has no entry.
+pub(crate) fn entry<A: Addr>(
+    state: &State,
+    family: &Family<A>,
+    tables: &[u32],
+    prefix: Prefix<A>,
+) -> Option<Spec> {
+    for table in existing(family, tables) {
+        let Some((found, slot)) = table.covering(prefix).next() else {
+            continue;
+        };
+        let spec = best_spec::<A>(&state.attrs, slot);
+        if prefix.is_host()
+            && let Some((index, mtu)) = spec.direct_link(state)
+            && state.neighbour_at(index, prefix.addr.to_ip()).is_some()
+        {
+            return Some(Spec::Neighbour {
+                index,
+                address: prefix.addr.to_ip(),
+                mtu,
+            });
+        }
+        return (found == prefix).then_some(spec);
+    }
+    None
+}
+
+/// The neighbours with addresses inside `prefix`, as host prefixes.
+fn neighbours_inside<A: Addr>(state: &State, prefix: Prefix<A>) -> Vec<Prefix<A>> {
+    let range = prefix.addresses();
+    let (from, to) = ((range.start().to_ip(), 0), (range.end().to_ip(), u32::MAX));
+    let mut hosts: Vec<Prefix<A>> = state
+        .neighbours
+        .range(from..=to)
+        .filter_map(|((ip, _), _)| A::from_ip(*ip))
+        .map(Prefix::host)
+        .collect();
+    hosts.dedup();
+    hosts
+}
+
+impl<A: Addr, L: Lpm<A>> View<A, L> {
+    pub(crate) fn new(tables: Vec<u32>, id: TableId) -> Self {
+        View {
+            tables,
+            id,
+            uses: HashMap::new(),
+            full: false,
+            full_at: 0,
+            _family: std::marker::PhantomData,
+        }
+    }
+
+    /// Brings the view up to date after these changes. Returns how many entries were looked at.
+    pub(crate) fn update(
+        &mut self,
+        lpm: &mut L,
+        groups: &mut Groups,
+        family: &Family<A>,
+        hosts: &[IpAddr],
+        at: &Publish<'_>,
+    ) -> usize {
+        let Changed::Some(changed) = &family.changed else {
+            return self.rebuild(lpm, groups, family, at);
+        };
+        if self.full {
+            // Try again only when it is likely to fit: a rebuild of a large table is not cheap.
+            let now: usize = existing(family, &self.tables).iter().map(|t| t.len()).sum();
+            let smaller = now < self.full_at - self.full_at / 8;
+            return if smaller {
+                self.rebuild(lpm, groups, family, at)
+            } else {
+                0
+            };
+        }
+        let mut points: BTreeSet<Prefix<A>> = hosts
+            .iter()
+            .filter_map(|ip| A::from_ip(*ip))
+            .map(Prefix::host)
+            .collect();
+        for &(table, prefix) in changed {
+            let Some(place) = self.tables.iter().position(|t| *t == table) else {
+                continue;
+            };
+            points.insert(prefix);
+            if prefix.is_host() {
+                continue;
+            }
+            points.extend(neighbours_inside(at.state, prefix));
+            for below in existing(family, &self.tables[place + 1..]) {
+                points.extend(below.inside(prefix).map(|(p, _)| p));
+            }
+        }
+        for &point in &points {
+            if !self.set(
+                lpm,
+                groups,
+                point,
+                entry(at.state, family, &self.tables, point),
+                at,
+            ) {
+                self.give_up(lpm, groups, family, at);
+                break;
+            }
+        }
+        points.len()
+    }
+
+    /// Changes one entry; says whether there was room.
+    fn set(
+        &mut self,
+        lpm: &mut L,
+        groups: &mut Groups,
+        prefix: Prefix<A>,
+        spec: Option<Spec>,
+        at: &Publish<'_>,
+    ) -> bool {
+        let before = match spec {
+            None => match lpm.remove(self.id, prefix) {
+                Ok(before) => before,
+                Err(_) => return false,
+            },
+            Some(spec) => {
+                let Some(group) = groups.take(spec, at) else {
+                    return false;
+                };
+                *self.uses.entry(group).or_default() += 1;
+                match lpm.insert(self.id, prefix, group) {
+                    Ok(before) => before,
+                    Err(_) => return false,
+                }
+            }
+        };
+        if let Some(group) = before {
+            self.release(groups, group, at);
+        }
+        true
+    }
+
+    fn release(&mut self, groups: &mut Groups, group: u32, at: &Publish<'_>) {
+        if let Some(uses) = self.uses.get_mut(&group) {
+            *uses -= 1;
+            if *uses == 0 {
+                self.uses.remove(&group);
+            }
+        }
+        groups.give_back(group, at.memory);
+    }
+
+    /// Builds the view from nothing, in one go.
+    pub(crate) fn rebuild(
+        &mut self,
+        lpm: &mut L,
+        groups: &mut Groups,
+        family: &Family<A>,
+        at: &Publish<'_>,
+    ) -> usize {
+        let Some((routes, uses)) = self.collect(groups, family, at) else {
+            self.give_up(lpm, groups, family, at);
+            return 0;
+        };
+        let count = routes.len();
+        let old = std::mem::replace(&mut self.uses, uses);
+        let done = lpm.replace_all(self.id, routes).is_ok();
+        release_all(groups, old, at);
+        self.full = !done;
+        if !done {
+            self.give_up(lpm, groups, family, at);
+        }
+        count
+    }
+
+    /// All entries of the view with their groups, sorted, and how often each group occurs.
+    /// None when groups ran out; none is then held.
+    #[allow(clippy::type_complexity)] // two halves of one result, used in one place
+    fn collect(
+        &self,
+        groups: &mut Groups,
+        family: &Family<A>,
+        at: &Publish<'_>,
+    ) -> Option<(Vec<(Prefix<A>, u32)>, HashMap<u32, u32>)> {
+        let mut uses = HashMap::new();
+        let mut routes = Vec::new();
+        let mut add = |groups: &mut Groups, spec: Spec| {
+            let group = groups.take(spec, at)?;
+            *uses.entry(group).or_insert(0) += 1;
+            Some(group)
+        };
+        let mut fits = true;
+        let mut hosts = BTreeSet::new();
+        for host in neighbours_inside(at.state, Prefix::<A>::all()) {
+            let spec = entry(at.state, family, &self.tables, host);
+            if let Some(spec @ Spec::Neighbour { .. }) = spec {
+                match add(groups, spec) {
+                    Some(group) => routes.push((host, group)),
+                    None => fits = false,
+                }
+                hosts.insert(host);
+            }
+        }
+        let tables = existing(family, &self.tables);
+        let mut known: HashMap<AttrsId, u32> = HashMap::new();
+        let mut more: HashMap<u32, u32> = HashMap::new();
+        for (i, table) in tables.iter().enumerate() {
+            let shadowed = |p| tables[..i].iter().any(|t| t.covering(p).next().is_some());
+            for (prefix, slot) in table.iter() {
+                if hosts.contains(&prefix) || (i > 0 && shadowed(prefix)) {
+                    continue;
+                }
+                let group = match slot {
+                    Slot::One(id) if known.contains_key(id) => {
+                        let group = known[id];
+                        *more.entry(group).or_insert(0) += 1;
+                        Some(group)
+                    }
+                    _ => add(groups, best_spec::<A>(&at.state.attrs, slot)),
+                };
+                match group {
+                    Some(group) => routes.push((prefix, group)),
+                    None => fits = false,
+                }
+                if let (Slot::One(id), Some(group)) = (slot, group) {
+                    known.insert(*id, group);
+                }
+            }
+        }
+        for (group, extra) in more {
+            groups.keep(group, extra);
+            *uses.entry(group).or_insert(0) += extra;
+        }
+        if !fits {
+            release_all(groups, uses, at);
+            return None;
+        }
+        routes.sort_unstable_by_key(|(prefix, _)| *prefix);
+        Some((routes, uses))
+    }
+
+    /// There is no room: one route for everything, to the kernel.
+    fn give_up(&mut self, lpm: &mut L, groups: &mut Groups, family: &Family<A>, at: &Publish<'_>) {
+        self.full = true;
+        self.full_at = existing(family, &self.tables).iter().map(|t| t.len()).sum();
+        let old = std::mem::take(&mut self.uses);
+        // Releasing first makes room for the one group that is needed.
+        let _ = lpm.replace_all(self.id, Vec::new());
+        release_all(groups, old, at);
+        if let Some(group) = groups.take(Spec::Kernel(Reason::ImageFull), at) {
+            self.uses.insert(group, 1);
+            let _ = lpm.replace_all(self.id, vec![(Prefix::all(), group)]);
+        }
+    }
+
+    /// Gives back all that the view holds.
+    pub(crate) fn clear(mut self, lpm: &mut L, groups: &mut Groups, at: &Publish<'_>) {
+        lpm.drop_table(self.id);
+        release_all(groups, std::mem::take(&mut self.uses), at);
+    }
+
+    pub(crate) fn routes(&self) -> usize {
+        self.uses.values().map(|n| *n as usize).sum()
+    }
+}
+
+fn release_all(groups: &mut Groups, uses: HashMap<u32, u32>, at: &Publish<'_>) {
+    for (group, count) in uses {
+        for _ in 0..count {
+            groups.give_back(group, at.memory);
+        }
+    }
+}

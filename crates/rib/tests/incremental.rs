@@ -1,0 +1,326 @@
+//! The image after any sequence of changes says what the mirror says, looked up the slow way.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use proptest::prelude::*;
+use raddle_rib::event::{
+    DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route, RouteKind,
+    RouteNexthop, RouteOp, RouteTarget, Settings, Sweep,
+};
+use raddle_rib::image::{ADJ_FORWARD, Capacity, Group, Memory};
+use raddle_rib::{Hop, Ports, Reason, Resolved, Rib};
+
+const LINKS: u32 = 4;
+
+fn link(index: u32, up: bool, carrier: bool) -> Event {
+    let flags = u32::from(up) | if up && carrier { 0x1_0040 } else { 0 };
+    Event::Link(Link {
+        index,
+        name: format!("l{index}"),
+        mac: Some([2, 0, 0, 0, 0, index as u8]),
+        mtu: 1500,
+        flags,
+        arp_type: 1,
+        ..Link::default()
+    })
+}
+
+/// Few addresses, so that prefixes nest and neighbours meet routes.
+fn address(v6: bool, n: u32) -> IpAddr {
+    let n = n % 64;
+    if v6 {
+        IpAddr::V6(Ipv6Addr::from_bits(
+            0xfd00 << 112 | u128::from(n / 8) << 64 | u128::from(n % 8),
+        ))
+    } else {
+        IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 | (n / 8) << 8 | n % 8))
+    }
+}
+
+fn prefix(v6: bool, n: u32, len: u8) -> IpNet {
+    let lens = if v6 {
+        [0, 16, 61, 64, 126, 128]
+    } else {
+        [0, 8, 21, 24, 30, 32]
+    };
+    IpNet::new(address(v6, n), lens[usize::from(len) % 6])
+        .unwrap()
+        .trunc()
+}
+
+fn hop(v6: bool) -> impl Strategy<Value = RouteNexthop> {
+    (
+        proptest::option::weighted(0.8, 0..64u32),
+        1..=LINKS,
+        1..5u16,
+    )
+        .prop_map(move |(gateway, index, weight)| RouteNexthop {
+            gateway: gateway.map(|n| address(v6, n)),
+            index,
+            weight,
+            ..RouteNexthop::default()
+        })
+}
+
+fn target(v6: bool) -> impl Strategy<Value = RouteTarget> {
+    prop_oneof![
+        hop(v6).prop_map(RouteTarget::Single),
+        proptest::collection::vec(hop(v6), 2..5).prop_map(RouteTarget::Multipath),
+        (1..9u32).prop_map(RouteTarget::Object),
+    ]
+}
+
+fn route(v6: bool) -> impl Strategy<Value = Route> {
+    let kinds = prop_oneof![
+        6 => Just(RouteKind::Unicast),
+        1 => Just(RouteKind::Blackhole),
+        1 => Just(RouteKind::Local),
+        1 => Just(RouteKind::Throw),
+    ];
+    let tables = prop_oneof![1 => Just(255), 5 => Just(254), 1 => Just(253)];
+    (tables, 0..64u32, 0..6u8, kinds, 0..2u32, target(v6), 0..8u8).prop_map(
+        move |(table, n, len, kind, metric, target, tos)| Route {
+            table,
+            dst: prefix(v6, n, len),
+            src: None,
+            tos: if tos == 0 && !v6 { 4 } else { 0 },
+            protocol: 4,
+            scope: 0,
+            kind,
+            metric,
+            prefsrc: None,
+            flags: 0,
+            pref: None,
+            metrics: Vec::new(),
+            target: if kind == RouteKind::Unicast {
+                target
+            } else {
+                RouteTarget::None
+            },
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let op = prop_oneof![
+        Just(RouteOp::Add),
+        Just(RouteOp::Replace),
+        Just(RouteOp::Append),
+        Just(RouteOp::Prepend)
+    ];
+    let any_route = any::<bool>().prop_flat_map(route);
+    let single = (
+        1..9u32,
+        any::<bool>(),
+        proptest::option::weighted(0.8, 0..64u32),
+        1..=LINKS,
+    )
+        .prop_map(|(id, v6, gateway, index)| (id, gateway.map(|n| address(v6, n)), index));
+    prop_oneof![
+        10 => (any_route, op).prop_map(|(route, op)| Event::Route(route, op)),
+        4 => any::<bool>().prop_flat_map(route).prop_map(Event::RouteGone),
+        6 => (1..=LINKS, any::<bool>(), 0..64u32, prop_oneof![Just(2u16), Just(0x20), Just(4)])
+            .prop_map(|(index, v6, n, state)| Event::Neighbour(Neighbour {
+                index,
+                dst: address(v6, n),
+                mac: Some([4, 0, 0, 0, index as u8, n as u8]),
+                state,
+                flags: 0,
+                protocol: 0,
+            })),
+        2 => (1..=LINKS, any::<bool>(), 0..64u32)
+            .prop_map(|(index, v6, n)| Event::NeighbourGone(index, address(v6, n))),
+        3 => single.prop_map(|(id, gateway, index)| nexthop(
+            id, NexthopKind::Single { gateway, index, encap: None })),
+        3 => (1..9u32, proptest::collection::vec((1..9u32, 1..4u16), 1..4)).prop_map(
+            |(id, members)| nexthop(id, NexthopKind::Group(
+                members.into_iter().map(|(id, weight)| GroupMember { id, weight }).collect()))),
+        1 => (1..9u32).prop_map(Event::NexthopGone),
+        2 => (1..=LINKS, any::<bool>(), any::<bool>()).prop_map(|(i, up, c)| link(i, up, c)),
+        1 => any::<bool>().prop_map(|use_neigh| Event::Settings(Settings {
+            use_neigh, hash_seed: 7, ..Settings::default() })),
+        1 => (1..=LINKS, any::<bool>(), any::<bool>()).prop_map(|(index, a, b)| Event::Device(
+            index,
+            DeviceSettings { ignore_linkdown4: a, ignore_linkdown6: b, ..DeviceSettings::default() })),
+    ]
+}
+
+fn nexthop(id: u32, kind: NexthopKind) -> Event {
+    Event::Nexthop(Nexthop {
+        id,
+        family: 2,
+        scope: 0,
+        protocol: 0,
+        flags: 0,
+        kind,
+        fdb: false,
+    })
+}
+
+/// What an engine would read for this group: bounds, links and neighbours' MACs, or a reason.
+fn read(memory: &Memory, number: u32) -> Result<Vec<(u32, Result<(u32, [u8; 6]), u8>)>, Reason> {
+    let adjacency = |n| {
+        let a = memory.adjacency(n);
+        if a.state == ADJ_FORWARD {
+            Ok((a.index, a.dst_mac))
+        } else {
+            Err(a.reason)
+        }
+    };
+    match memory.group(number) {
+        Group::Kernel(reason) => Err(reason),
+        Group::Single(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
+        Group::Threshold { first, count } => Ok((first..first + u32::from(count))
+            .map(|i| {
+                (
+                    memory.member(i).upper,
+                    adjacency(memory.member(i).adjacency),
+                )
+            })
+            .collect()),
+    }
+}
+
+/// The same from the mirror.
+fn expect(rib: &Rib, dst: IpAddr) -> Result<Vec<(u32, Result<(u32, [u8; 6]), u8>)>, Reason> {
+    let adjacency = |hop: &Hop| {
+        let up = rib.link(hop.index).is_some_and(|l| l.is_up());
+        if !up {
+            return Err(Reason::OutLink as u8);
+        }
+        let neighbour = hop.gateway.and_then(|g| rib.neighbour(hop.index, g));
+        match neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) {
+            Some(mac) => Ok((hop.index, mac)),
+            None => Err(Reason::Unresolved as u8),
+        }
+    };
+    match rib.trace("l1", dst).resolved {
+        Resolved::Kernel(reason) => Err(reason),
+        Resolved::One(hop) => Ok(vec![(0x7fff_ffff, adjacency(&hop))]),
+        Resolved::Many { hops, ranges, .. } => Ok(ranges
+            .iter()
+            .map(|(upper, i)| (*upper, adjacency(&hops[*i])))
+            .collect()),
+    }
+}
+
+fn new_rib(capacity: &Capacity) -> Rib {
+    let mut rib = Rib::new(Arc::new(Memory::heap(capacity)), capacity, || ());
+    rib.apply(Event::Settings(Settings {
+        hash_seed: 7,
+        ..Settings::default()
+    }));
+    for index in 1..=LINKS {
+        rib.apply(link(index, true, true));
+    }
+    let all = (1..=LINKS).collect();
+    rib.set_ports(Ports {
+        enabled: [1].into(),
+        out: all,
+    });
+    rib.commit();
+    rib
+}
+
+fn compare(rib: &Rib) -> Result<(), TestCaseError> {
+    let entry = rib.memory().link(1);
+    for n in 0..64 {
+        for v6 in [false, true] {
+            let dst = address(v6, n);
+            let number = match dst {
+                IpAddr::V4(ip) => rib.memory().route4(entry.table4, ip.to_bits()),
+                IpAddr::V6(ip) => rib.memory().route6(entry.table6, ip.to_bits()),
+            };
+            prop_assert_eq!(read(rib.memory(), number), expect(rib, dst), "{}", dst);
+        }
+    }
+    Ok(())
+}
+
+fn small() -> Capacity {
+    Capacity {
+        nodes4: 1 << 16,
+        leaves4: 1 << 16,
+        words6: 1 << 16,
+        groups: 4096,
+        members: 4096,
+        adjacencies: 1024,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn the_image_follows_the_mirror(batches in proptest::collection::vec(
+        proptest::collection::vec(event(), 0..12), 1..12)) {
+        let mut rib = new_rib(&small());
+        for batch in batches {
+            for event in batch {
+                rib.apply(event);
+            }
+            rib.commit();
+            prop_assert!(!rib.is_dirty());
+            compare(&rib)?;
+        }
+    }
+
+    #[test]
+    fn a_snapshot_makes_the_same_mirror(events in proptest::collection::vec(event(), 0..60)) {
+        let mut rib = new_rib(&small());
+        events.into_iter().for_each(|event| rib.apply(event));
+        let json = serde_json::to_string(&rib.snapshot()).unwrap();
+        let snapshot: raddle_rib::Snapshot = serde_json::from_str(&json).unwrap();
+        let mut other = Rib::detached();
+        snapshot.into_events().for_each(|event| other.apply(event));
+        prop_assert_eq!(rib.snapshot(), other.snapshot());
+    }
+
+    #[test]
+    fn a_dump_leaves_what_it_mentions(
+        before in proptest::collection::vec(event(), 0..60),
+        after in proptest::collection::vec(any::<bool>().prop_flat_map(route), 0..20),
+    ) {
+        let mut rib = new_rib(&small());
+        before.into_iter().for_each(|event| rib.apply(event));
+        rib.commit();
+        let mut fresh = Rib::detached();
+        for sweep in [Sweep::Routes4, Sweep::Routes6] {
+            rib.apply(Event::SweepBegin(sweep));
+        }
+        for route in after {
+            rib.apply(Event::Route(route.clone(), RouteOp::Add));
+            fresh.apply(Event::Route(route, RouteOp::Add));
+        }
+        // Nothing of a dump shows before it is complete.
+        rib.commit();
+        for sweep in [Sweep::Routes4, Sweep::Routes6] {
+            rib.apply(Event::SweepEnd(sweep));
+        }
+        rib.commit();
+        prop_assert_eq!(rib.snapshot().routes, fresh.snapshot().routes);
+        compare(&rib)?;
+    }
+
+    #[test]
+    fn a_full_image_hands_over_and_recovers(batches in proptest::collection::vec(
+        proptest::collection::vec(event(), 0..20), 1..8)) {
+        let capacity = Capacity {
+            nodes4: 128, leaves4: 128, words6: 128, groups: 24, members: 16, adjacencies: 8,
+        };
+        let mut rib = new_rib(&capacity);
+        for batch in batches {
+            batch.into_iter().for_each(|event| rib.apply(event));
+            rib.commit();
+            let entry = rib.memory().link(1);
+            for n in 0..64 {
+                let IpAddr::V4(ip) = address(false, n) else { continue };
+                let got = read(rib.memory(), rib.memory().route4(entry.table4, ip.to_bits()));
+                let full = matches!(got, Err(Reason::ImageFull | Reason::NoRoute));
+                prop_assert!(full || got == expect(&rib, IpAddr::V4(ip)), "{} {:?}", ip, got);
+            }
+        }
+    }
+}
