@@ -76,6 +76,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether the program outlives this process.
+    pub fn is_pinned(&self) -> bool {
+        self.pins.is_some()
+    }
+
     /// Removes the pins: from now on links end with this process again.
     ///
     /// # Errors

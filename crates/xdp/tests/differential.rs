@@ -1,0 +1,475 @@
+//! The XDP program and the userspace engine, over the same image, on the same frames: same verdict,
+//! same bytes.
+//!
+//! State comes from events through the real compiler, so tables, groups and adjacencies are what a
+//! daemon would publish. `RADDLE_CASES` sets how many states are drawn (default 150, of 200 frames
+//! each).
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "common/net.rs"]
+mod net;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use raddle_forward::Verdict as Userspace;
+use raddle_rib::event::{
+    Address, DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route,
+    RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings,
+};
+use raddle_rib::image::Capacity;
+use raddle_rib::{Ports, Rib};
+use raddle_xdp::{Engine, LoadOptions, Verdict};
+
+const FRAMES: usize = 200;
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+fn address(v6: bool, n: u8) -> IpAddr {
+    // Eight subnets of 32 addresses, so that routes, neighbours and packets meet.
+    let (net, host) = (n >> 5, n & 31);
+    if v6 {
+        IpAddr::V6(Ipv6Addr::new(
+            0xfd00,
+            0,
+            0,
+            net.into(),
+            0,
+            0,
+            0,
+            host.into(),
+        ))
+    } else {
+        IpAddr::V4(Ipv4Addr::new(10, 0, net, host))
+    }
+}
+
+fn route(v6: bool) -> impl Strategy<Value = Event> {
+    let hop =
+        (any::<u8>(), 1..=4u32, 1..4u16, 0..8u8).prop_map(move |(n, index, weight, direct)| {
+            let gateway = (direct != 0).then(|| address(v6, n % 16));
+            RouteNexthop {
+                gateway,
+                index,
+                weight,
+                ..RouteNexthop::default()
+            }
+        });
+    let target = prop_oneof![
+        hop.clone().prop_map(RouteTarget::Single),
+        proptest::collection::vec(hop, 2..40).prop_map(RouteTarget::Multipath),
+        (1..6u32).prop_map(RouteTarget::Object),
+    ];
+    let kind = prop_oneof![
+        12 => Just(RouteKind::Unicast),
+        1 => Just(RouteKind::Blackhole),
+        1 => Just(RouteKind::Local),
+        1 => Just(RouteKind::Prohibit),
+    ];
+    let lens: &[u8] = if v6 {
+        &[0, 16, 48, 61, 64, 120, 128]
+    } else {
+        &[0, 8, 21, 24, 28, 32]
+    };
+    (
+        any::<u8>(),
+        proptest::sample::select(lens),
+        kind,
+        target,
+        0..4u32,
+    )
+        .prop_map(move |(n, len, kind, target, mtu)| {
+            let dst = IpNet::new(address(v6, n), len).unwrap().trunc();
+            let target = if kind == RouteKind::Unicast {
+                target
+            } else {
+                RouteTarget::None
+            };
+            let metrics = if mtu == 0 { vec![(2, 576)] } else { Vec::new() };
+            let route = Route {
+                table: 254,
+                dst,
+                src: None,
+                tos: 0,
+                protocol: 4,
+                scope: 0,
+                kind,
+                metric: 0,
+                prefsrc: None,
+                flags: 0,
+                pref: None,
+                metrics,
+                target,
+            };
+            Event::Route(route, RouteOp::Replace)
+        })
+}
+
+fn state() -> impl Strategy<Value = Vec<Event>> {
+    let settings =
+        (0..4u8, 0..4u8, 0..6u32, any::<bool>()).prop_map(|(p4, p6, seed, use_neigh)| {
+            Event::Settings(Settings {
+                hash_policy4: if p4 == 3 { 2 } else { p4 % 2 },
+                hash_policy6: if p6 == 3 { 3 } else { p6 % 2 },
+                hash_seed: seed.wrapping_mul(0x9e37_79b1),
+                use_neigh,
+                ..Settings::default()
+            })
+        });
+    let device = (0..16u8).prop_map(|bits| {
+        Event::Device(
+            1,
+            DeviceSettings {
+                forwarding4: bits != 1,
+                forwarding6: bits != 2,
+                rp_filter: u8::from(bits == 3),
+                accept_local: bits == 4,
+                ..DeviceSettings::default()
+            },
+        )
+    });
+    let neighbours = proptest::collection::vec(
+        (1..=4u32, any::<bool>(), 0..24u8, 0..5u8).prop_map(|(index, v6, n, state)| {
+            Event::Neighbour(Neighbour {
+                index,
+                dst: address(v6, n),
+                mac: Some([4, 0, 0, v6.into(), index as u8, n]),
+                state: if state == 0 { 0x20 } else { 2 },
+                flags: 0,
+                protocol: 0,
+            })
+        }),
+        150..400,
+    );
+    let nexthop = (1..6u32, any::<bool>(), 0..16u8, 1..=4u32).prop_map(|(id, v6, n, index)| {
+        let kind = NexthopKind::Single {
+            gateway: Some(address(v6, n)),
+            index,
+            encap: None,
+        };
+        Nexthop {
+            id,
+            family: 2,
+            scope: 0,
+            protocol: 0,
+            flags: 0,
+            kind,
+            fdb: false,
+        }
+    });
+    let members = proptest::collection::vec((1..6u32, 1..=65535u16), 1..6).prop_map(|members| {
+        let kind = NexthopKind::Group(
+            members
+                .into_iter()
+                .map(|(id, weight)| GroupMember { id, weight })
+                .collect(),
+        );
+        Nexthop {
+            id: 5,
+            family: 0,
+            scope: 0,
+            protocol: 0,
+            flags: 0,
+            kind,
+            fdb: false,
+        }
+    });
+    let routes =
+        proptest::collection::vec(any::<bool>().prop_flat_map(|v6| route(v6).boxed()), 0..60);
+    let nexthops = proptest::collection::vec(nexthop, 0..8);
+    (settings, device, neighbours, nexthops, members, routes).prop_map(
+        |(settings, device, neighbours, nexthops, group, routes)| {
+            let mut events = vec![settings, device];
+            events.extend(neighbours);
+            events.extend(nexthops.into_iter().map(Event::Nexthop));
+            events.push(Event::Nexthop(group));
+            events.extend(routes);
+            events
+        },
+    )
+}
+
+/// A frame: mostly a sound packet, then perhaps a few bytes changed and its end cut or padded.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let body = proptest::collection::vec(any::<u8>(), 0..120);
+    let protocol = prop_oneof![
+        8 => proptest::sample::select(&[6u8, 17, 1, 58][..]),
+        3 => proptest::sample::select(&[0u8, 4, 41, 43, 44, 47, 50, 51, 60, 132, 136, 137][..]),
+        1 => any::<u8>(),
+    ];
+    let ipv4 = (
+        any::<u8>(),
+        any::<u8>(),
+        protocol.clone(),
+        any::<u8>(),
+        0..12u8,
+        body.clone(),
+    )
+        .prop_map(|(s, d, protocol, ttl, odd, body)| ipv4_packet(s, d, protocol, ttl, odd, &body));
+    let ipv6 = (
+        any::<u8>(),
+        any::<u8>(),
+        protocol,
+        any::<u8>(),
+        0..12u8,
+        body,
+    )
+        .prop_map(|(s, d, protocol, hops, odd, body)| {
+            ipv6_packet(s, d, protocol, hops, odd, &body)
+        });
+    let changes = proptest::collection::vec((0..90usize, any::<u8>()), 0..3);
+    let changes = prop_oneof![2 => Just(Vec::new()), 1 => changes];
+    (prop_oneof![ipv4, ipv6], changes, -14..14i32, 0..40u8).prop_map(
+        |(mut packet, changes, tail, ether)| {
+            let mut frame = MAC.to_vec();
+            frame.extend([6, 0, 0, 0, 0, 9]);
+            let kind: u16 = match (ether, packet[0] >> 4) {
+                (0, _) => 0x8100,
+                (1, _) => 0x0806,
+                (_, 4) => 0x0800,
+                _ => 0x86dd,
+            };
+            if ether == 2 {
+                frame[0] = 0xff;
+            }
+            frame.extend(kind.to_be_bytes());
+            frame.append(&mut packet);
+            for (at, value) in changes {
+                if let Some(byte) = frame.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            // Mostly padded or as it is; now and then cut.
+            let tail = if tail < -12 { -3 } else { tail.max(0) };
+            frame.resize((frame.len() as i32 + tail).max(14) as usize, 0);
+            frame
+        },
+    )
+}
+
+fn ipv4_packet(s: u8, d: u8, protocol: u8, ttl: u8, odd: u8, body: &[u8]) -> Vec<u8> {
+    let total = 20 + body.len();
+    let mut packet = vec![
+        0x45,
+        0,
+        (total >> 8) as u8,
+        total as u8,
+        0,
+        1,
+        0,
+        0,
+        ttl,
+        protocol,
+        0,
+        0,
+    ];
+    if odd == 1 {
+        packet[6] = 0x20;
+    }
+    if odd == 2 {
+        packet[7] = 9;
+    }
+    for n in [s, d] {
+        let IpAddr::V4(ip) = address(false, n) else {
+            unreachable!("address(false) is IPv4")
+        };
+        packet.extend(ip.octets());
+    }
+    let sum = raddle_packet_checksum(&packet);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(body);
+    if protocol == 1 && odd > 2 && packet.len() > 48 {
+        packet[20] = [3, 4, 5, 11, 12, 8][usize::from(odd) % 6];
+        packet[28] = 0x45;
+    }
+    packet
+}
+
+fn ipv6_packet(s: u8, d: u8, protocol: u8, hops: u8, odd: u8, body: &[u8]) -> Vec<u8> {
+    let label = if odd % 3 == 0 {
+        [0x60, 0, 0, 0]
+    } else {
+        [0x60, 0x0a, odd, s]
+    };
+    let mut packet = label.to_vec();
+    packet.extend((body.len() as u16).to_be_bytes());
+    packet.extend([protocol, hops]);
+    for n in [s, d] {
+        let IpAddr::V6(ip) = address(true, n) else {
+            unreachable!("address(true) is IPv6")
+        };
+        packet.extend(ip.octets());
+    }
+    packet.extend(body);
+    if protocol == 58 && packet.len() > 88 {
+        packet[40] = odd % 6;
+    }
+    // Extension headers that lead somewhere.
+    if matches!(protocol, 43 | 44 | 60) && packet.len() > 56 {
+        packet[40] = [17, 6, 60, 44, 58, 43][usize::from(odd) % 6];
+        packet[41] = s % 2;
+    }
+    packet
+}
+
+/// Written out, so that the frames do not depend on the code under test.
+fn raddle_packet_checksum(header: &[u8]) -> u16 {
+    let sum: u32 = header
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+/// Links 1 to 4 of the state are these.
+type Indices = [u32; 4];
+
+fn base(indices: Indices) -> Vec<Event> {
+    let ingress = indices[0];
+    let mut events: Vec<Event> = (1..=4u32)
+        .map(|n| {
+            Event::Link(Link {
+                index: indices[n as usize - 1],
+                name: format!("l{n}"),
+                mac: Some([2, 0, 0, 0, 0, n as u8]),
+                mtu: 1500,
+                flags: 0x1_0041,
+                arp_type: 1,
+                ..Link::default()
+            })
+        })
+        .collect();
+    for v6 in [false, true] {
+        events.push(Event::Address(Address {
+            index: ingress,
+            local: address(v6, 7),
+            peer: None,
+            prefix_len: if v6 { 64 } else { 24 },
+            scope: 0,
+            flags: 0,
+            broadcast: None,
+            label: None,
+        }));
+        let dst = IpNet::new(address(v6, 7), if v6 { 128 } else { 32 }).unwrap();
+        let local = Route {
+            table: 255,
+            dst,
+            src: None,
+            tos: 0,
+            protocol: 2,
+            scope: 254,
+            kind: RouteKind::Local,
+            metric: 0,
+            prefsrc: None,
+            flags: 0,
+            pref: None,
+            metrics: Vec::new(),
+            target: RouteTarget::None,
+        };
+        events.push(Event::Route(local, RouteOp::Add));
+    }
+    events
+}
+
+/// Puts the real interface indices in the place of 1 to 4.
+fn renumber(event: &mut Event, indices: Indices) {
+    let fix = |index: &mut u32| *index = indices[*index as usize - 1];
+    match event {
+        Event::Device(index, _) => fix(index),
+        Event::Neighbour(neighbour) => fix(&mut neighbour.index),
+        Event::Nexthop(Nexthop {
+            kind: NexthopKind::Single { index, .. },
+            ..
+        }) => fix(index),
+        Event::Route(route, _) => match &mut route.target {
+            RouteTarget::Single(hop) => fix(&mut hop.index),
+            RouteTarget::Multipath(hops) => hops.iter_mut().for_each(|hop| fix(&mut hop.index)),
+            RouteTarget::None | RouteTarget::Object(_) => {}
+        },
+        _ => {}
+    }
+}
+
+#[test]
+fn both_engines_do_the_same() {
+    net::in_namespace("both_engines_do_the_same", || {
+        let indices: Indices = std::array::from_fn(|n| {
+            net::veth(&format!("l{n}"), &format!("p{n}"), 1500);
+            net::index_of(&format!("l{n}"))
+        });
+        let ingress = indices[0];
+        let capacity = Capacity {
+            nodes4: 1 << 14,
+            leaves4: 1 << 14,
+            words6: 1 << 16,
+            groups: 1024,
+            members: 4096,
+            adjacencies: 512,
+        };
+        let engine = Engine::load(&LoadOptions { capacity }).unwrap();
+        for index in indices {
+            engine.set_out_link(index).unwrap();
+        }
+        let cases = std::env::var("RADDLE_CASES")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(150);
+        let mut runner = TestRunner::new(Config {
+            cases,
+            ..Config::default()
+        });
+        let frames = proptest::collection::vec(frame(), FRAMES);
+        let seen = std::cell::RefCell::new(std::collections::BTreeMap::<String, u64>::new());
+        let result = runner.run(&(state(), frames), |(events, frames)| {
+            let memory = engine.memory();
+            memory.reset(|| ());
+            let mut rib = Rib::new(memory.clone(), &capacity, || ());
+            base(indices).into_iter().for_each(|event| rib.apply(event));
+            for mut event in events {
+                renumber(&mut event, indices);
+                rib.apply(event);
+            }
+            let out = indices.into();
+            rib.set_ports(Ports {
+                enabled: [ingress].into(),
+                out,
+            });
+            rib.commit();
+            let mut userspace = raddle_forward::Engine::new(memory);
+            for frame in frames {
+                let theirs = engine.test_run(&frame, ingress).unwrap();
+                let mut bytes = frame.clone();
+                let ours = userspace.forward(&mut bytes, ingress, 0);
+                let (ours, name) = match ours {
+                    Userspace::Forward {
+                        index,
+                        adjacency,
+                        len,
+                    } => {
+                        bytes.truncate(len);
+                        (Verdict::Forward { adjacency, index }, "forwarded")
+                    }
+                    Userspace::Kernel(reason) => (Verdict::Kernel(reason), reason.name()),
+                    Userspace::Drop(reason) => (Verdict::Drop(reason), reason.name()),
+                };
+                prop_assert_eq!(theirs.verdict, ours, "frame {:02x?}", frame);
+                prop_assert_eq!(&theirs.frame, &bytes, "frame {:02x?}", frame);
+                *seen.borrow_mut().entry(name.to_owned()).or_default() += 1;
+            }
+            Ok(())
+        });
+        if let Err(e) = result {
+            panic!("{e}");
+        }
+        // The test is worth little unless it reaches the far end of the pipeline.
+        let seen = seen.into_inner();
+        eprintln!("{seen:?}");
+        let total: u64 = seen.values().sum();
+        assert!(
+            seen["forwarded"] * 20 > total,
+            "too few frames were forwarded: {seen:?}"
+        );
+    });
+}
