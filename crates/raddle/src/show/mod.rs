@@ -212,3 +212,26 @@ impl Command {
         out.flush().map_err(Error::Write)
     }
 }
+
+/// Runs `raddle route`, `raddle nexthop` or `raddle neigh` over the live kernel's state or a
+/// snapshot's.
+pub(crate) fn run(object: &str, args: &crate::cli::Words) -> Result<(), crate::error::Failure> {
+    let failed = |e: Error| crate::error::Failure::new(e.exit_code(), e.to_string());
+    let mut words = vec![object.to_owned()];
+    words.extend(args.words.iter().cloned());
+    let command = Command::parse(&words, Names::load()).map_err(failed)?;
+    let mut stdout = io::stdout().lock();
+    if command.is_help() {
+        return command
+            .print(&State::default(), &mut stdout)
+            .map_err(failed);
+    }
+    let snapshot = crate::source::mirror(args.from.as_deref())?.snapshot();
+    let state = State {
+        links: &snapshot.links,
+        nexthops: &snapshot.nexthops,
+        neighbours: &snapshot.neighbours,
+        routes: &snapshot.routes,
+    };
+    command.print(&state, &mut stdout).map_err(failed)
+}

@@ -1,0 +1,153 @@
+//! `raddle status` and `raddle counters`: questions to the daemon, answers for people or programs.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::cli;
+use crate::control::{Command, ask};
+use crate::error::Failure;
+
+/// Runs `raddle status`.
+pub fn status(args: &cli::Ask) -> Result<(), Failure> {
+    let value = ask(args.socket.as_deref(), Command::Status)?;
+    if args.json {
+        println!("{value}");
+    } else {
+        print!("{}", status_text(&value));
+    }
+    Ok(())
+}
+
+/// Runs `raddle counters`.
+pub fn counters(args: &cli::Counters) -> Result<(), Failure> {
+    let value = ask(args.ask.socket.as_deref(), Command::Counters)?;
+    if args.ask.json {
+        println!("{value}");
+    } else {
+        print!("{}", counters_text(&value, args.all));
+    }
+    Ok(())
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}
+
+fn status_text(status: &Value) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "raddle {} pid {}, up {} s: {}",
+        text(&status["version"]),
+        status["pid"],
+        status["uptime_seconds"],
+        text(&status["state"]),
+    );
+    if let Some(why) = status["held_because"].as_str() {
+        let _ = writeln!(out, "  everything goes to the kernel because: {why}");
+    }
+    for link in list(&status["links"]) {
+        let out_link = if link["out"] == true {
+            "in and out"
+        } else {
+            "in"
+        };
+        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
+        let _ = writeln!(out, "  link {dev}: {mode}, {out_link}");
+    }
+    if let Some(left) = status["left_to_kernel"].as_object() {
+        for (name, why) in left {
+            let _ = writeln!(out, "  link {name}: {}", text(why));
+        }
+    }
+    let image = &status["image"];
+    let _ = writeln!(
+        out,
+        "  routes: {} IPv4, {} IPv6; image: {} + {} entries, {} groups, {} adjacencies{}",
+        status["routes"]["inet"],
+        status["routes"]["inet6"],
+        image["inet_entries"],
+        image["inet6_entries"],
+        image["groups"],
+        image["adjacencies"],
+        if image["full"] == true { ", FULL" } else { "" },
+    );
+    let settings = &status["settings"];
+    let _ = writeln!(
+        out,
+        "  hash policy: {} IPv4, {} IPv6; seed {}",
+        settings["hash_policy4"],
+        settings["hash_policy6"],
+        match settings["hash_seed"].as_u64() {
+            Some(0) | None => "unknown: multipath packets go to the kernel".to_owned(),
+            Some(seed) => seed.to_string(),
+        },
+    );
+    for warning in list(&status["warnings"]) {
+        let _ = writeln!(out, "  warning: {}", text(&warning["text"]));
+    }
+    out
+}
+
+fn counters_text(counters: &Value, all: bool) -> String {
+    let mut rows = vec![["packets", "bytes", "what"].map(str::to_owned)];
+    let mut row = |count: &Value, what: String| {
+        let zero = count["packets"].as_u64() == Some(0);
+        if all || !zero {
+            rows.push([
+                count["packets"].to_string(),
+                count["bytes"].to_string(),
+                what,
+            ]);
+        }
+    };
+    for link in list(&counters["links"]) {
+        row(
+            &link["received"],
+            format!("received on {}", text(&link["dev"])),
+        );
+    }
+    for nexthop in list(&counters["nexthops"]) {
+        let (via, dev) = (text(&nexthop["via"]), text(&nexthop["dev"]));
+        row(nexthop, format!("forwarded via {via} dev {dev}"));
+    }
+    for reason in list(&counters["reasons"]) {
+        let verdict = if reason["verdict"] == "drop" {
+            "dropped"
+        } else {
+            "to the kernel"
+        };
+        row(reason, format!("{verdict}: {}", text(&reason["reason"])));
+    }
+    let width = |i: usize| rows.iter().map(|r| r[i].len()).max().unwrap_or(0);
+    let (packets, bytes) = (width(0), width(1));
+    rows.iter().fold(String::new(), |mut out, [p, b, what]| {
+        let _ = writeln!(out, "{p:>packets$}  {b:>bytes$}  {what}");
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn counters_are_aligned_and_zeros_left_out() {
+        let counters = json!({
+            "links": [{ "dev": "eth0", "received": { "packets": 1234, "bytes": 99 } }],
+            "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "packets": 0, "bytes": 0 }],
+            "reasons": [{ "reason": "mtu", "verdict": "kernel", "packets": 2, "bytes": 3000 }],
+        });
+        assert_eq!(
+            counters_text(&counters, false),
+            "packets  bytes  what\n   1234     99  received on eth0\n      2   3000  to the kernel: mtu\n"
+        );
+        assert!(counters_text(&counters, true).contains("via 10.0.0.2 dev eth1"));
+    }
+}

@@ -1,0 +1,307 @@
+//! The command line: one description, from which help, completions and man pages are made.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Mode, OnExit, Seed};
+
+/// Multipath forwarding for Linux: every path, evenly and explainably.
+///
+/// raddle forwards IPv4 and IPv6 through XDP by the routes that the kernel already has, choosing
+/// among equal-cost paths exactly as the kernel does, and says why a flow takes the link that it
+/// takes. Arguments follow iproute2's grammar where the noun is iproute2's.
+#[derive(Debug, Parser)]
+#[command(
+    name = "raddle",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Forward packets: attach to links, follow the kernel's routes, until interrupted
+    Run(Run),
+    /// Say what the running daemon does: links, routes, warnings
+    Status(Ask),
+    /// Print packets and bytes by reason, link and nexthop
+    Counters(Counters),
+    /// Say step by step which link a flow takes, and why
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(Explain),
+    /// Show routes in iproute2's form
+    #[command(visible_alias = "ro", after_help = SHOW_HELP)]
+    Route(Words),
+    /// Show nexthop objects in iproute2's form
+    #[command(visible_alias = "nh", after_help = SHOW_HELP)]
+    Nexthop(Words),
+    /// Show neighbours in iproute2's form
+    #[command(visible_alias = "neighbour", after_help = SHOW_HELP)]
+    Neigh(Words),
+    /// Save the kernel's routing state as JSON, for replay and explain elsewhere
+    Snapshot(Snapshot),
+    /// Forward a capture file into one capture for each out-link, without root
+    Replay(Replay),
+    /// Build fabrics of network namespaces with real BGP daemons
+    #[command(subcommand)]
+    Lab(Lab),
+    /// Print completions for a shell
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory
+    Man {
+        /// The directory; made if it does not exist.
+        directory: PathBuf,
+    },
+}
+
+const SHOW_HELP: &str = "\
+Words are those of ip(8): [-4|-6] [-j] [-p] [-d] show [table T] [dev L] [proto P] [PREFIX].
+By default the state is the live kernel's; --from FILE shows a snapshot's.";
+
+const EXPLAIN_HELP: &str = "\
+Example: raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201";
+
+/// `raddle run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Configuration file [default: /etc/raddle/raddle.toml where it exists]
+    #[arg(short, long)]
+    pub config: Option<PathBuf>,
+    /// Forward what comes in on this link; may be repeated [default: all suitable links]
+    #[arg(short, long = "link", value_name = "LINK")]
+    pub links: Vec<String>,
+    /// How to attach
+    #[arg(short, long)]
+    pub mode: Option<Mode>,
+    /// What becomes of the programs when the daemon goes
+    #[arg(long)]
+    pub on_exit: Option<OnExit>,
+    /// With --on-exit keep: seconds that programs forward without a daemon
+    #[arg(long, value_name = "SECONDS")]
+    pub keep_for: Option<u32>,
+    /// Attach although netfilter, tc or xfrm would have seen the packets
+    #[arg(long)]
+    pub allow_bypass: bool,
+    /// Send through this link although it has a shaping qdisc; may be repeated
+    #[arg(long, value_name = "LINK")]
+    pub allow_qdisc: Vec<String>,
+    /// Do not mend what loses packets silently on veth peers; only warn
+    #[arg(long)]
+    pub no_mend: bool,
+    /// Set the kernel's multipath hash seed if it is unset: a number, or random
+    #[arg(long)]
+    pub seed: Option<Seed>,
+    /// Serve Prometheus metrics at this loopback address, path /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
+    /// Control socket [default: /run/raddle/NAMESPACE.sock]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+    /// Check the configuration and this machine, change nothing, and exit
+    #[arg(long)]
+    pub check: bool,
+    /// Log as JSON lines
+    #[arg(long)]
+    pub log_json: bool,
+}
+
+/// Options of commands that ask the daemon.
+#[derive(Debug, Args)]
+pub struct Ask {
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+    /// Control socket of the daemon [default: that of this network namespace]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+}
+
+/// `raddle counters`.
+#[derive(Debug, Args)]
+pub struct Counters {
+    /// Where to ask and how to print.
+    #[command(flatten)]
+    pub ask: Ask,
+    /// Also counters that are zero
+    #[arg(short, long)]
+    pub all: bool,
+}
+
+/// Words that clap leaves alone.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct Words {
+    /// Show the state in this snapshot instead of the live kernel's
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// As for ip(8)
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
+}
+
+/// `raddle explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+    /// Explain by this snapshot instead of the live kernel
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Ask the kernel for its choice as well, and fail when it differs
+    #[arg(long, conflicts_with = "snapshot")]
+    pub check: bool,
+    /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N]
+    #[arg(required = true, trailing_var_arg = true)]
+    pub flow: Vec<String>,
+}
+
+/// `raddle snapshot`.
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    /// File to write; standard output without it
+    pub file: Option<PathBuf>,
+}
+
+/// `raddle replay`.
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The capture, pcap or pcapng; - for standard input
+    pub capture: PathBuf,
+    /// Directory for one capture for each out-link, and one for what goes to the kernel
+    #[arg(short, long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Routing state from this snapshot instead of the live kernel
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// The link that the captured packets came in on
+    #[arg(long, value_name = "LINK")]
+    pub iif: String,
+    /// Take every packet as sent to the link's MAC address, whatever the capture says
+    #[arg(long)]
+    pub any_mac: bool,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// `raddle lab`.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Build a lab and wait until its routes are there
+    #[command(subcommand)]
+    Up(LabUp),
+    /// Take a lab down, whatever state it is in
+    Down {
+        /// The lab [default: the only one there is]
+        name: Option<String>,
+        /// All labs
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
+    /// Run a command on a node
+    Exec {
+        /// The lab [default: the only one there is]
+        #[arg(short, long)]
+        name: Option<String>,
+        /// The node, such as leaf1
+        node: String,
+        /// The command and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// List labs and their nodes
+    List {
+        /// JSON instead of text
+        #[arg(short, long)]
+        json: bool,
+    },
+}
+
+/// What `raddle lab up` can build.
+#[derive(Debug, Subcommand)]
+pub enum LabUp {
+    /// A two-tier Clos fabric: leaves, spines, hosts
+    Clos(LabClos),
+}
+
+/// `raddle lab up clos`.
+#[derive(Debug, Args)]
+pub struct LabClos {
+    /// Leaves
+    #[arg(long, default_value_t = 2)]
+    pub leaves: u32,
+    /// Spines: as many equal-cost paths between leaves
+    #[arg(long, default_value_t = 2)]
+    pub spines: u32,
+    /// Hosts behind each leaf
+    #[arg(long, default_value_t = 1)]
+    pub hosts_per_leaf: u32,
+    /// Rate of each link of the fabric, such as 1gbit [default: not limited]
+    #[arg(long)]
+    pub rate: Option<raddle_lab::Rate>,
+    /// Rate of the links between hosts and leaves [default: not limited]
+    #[arg(long)]
+    pub host_rate: Option<raddle_lab::Rate>,
+    /// MTU of all links
+    #[arg(long)]
+    pub mtu: Option<u32>,
+    /// Name of the lab
+    #[arg(short, long, default_value = "clos")]
+    pub name: String,
+    /// Hosts speak BGP to the spines themselves, over a link to each; there are no leaves
+    #[arg(long)]
+    pub hosts_bgp: bool,
+}
+
+/// `raddle demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Directory for the plot and the figures [default: the current one]
+    #[arg(short, long, default_value = ".", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Rate of each link of the fabric
+    #[arg(long, default_value = "1gbit")]
+    pub rate: String,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 4)]
+    pub seconds: u32,
+}
+
+/// `raddle bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Forwarding rate: kernel, bpf_fib_lookup, raddle, bare redirect, interleaved in one run
+    Forward(BenchForward),
+}
+
+/// `raddle bench forward`.
+#[derive(Debug, Args)]
+pub struct BenchForward {
+    /// Interleaved rounds; medians are printed
+    #[arg(long, default_value_t = 5)]
+    pub rounds: u32,
+    /// Packets of each measurement, in millions
+    #[arg(long, default_value_t = 2)]
+    pub millions: u32,
+    /// Routes of the large table
+    #[arg(long, default_value_t = 1_000_000)]
+    pub routes: u32,
+    /// Only these columns: one, ecmp2, ecmp64, full
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+}

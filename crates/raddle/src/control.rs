@@ -1,0 +1,194 @@
+//! The control socket: how other invocations of the program ask the daemon.
+//!
+//! A request is one line, a JSON object with a `command`; the answer is one line of JSON. One socket
+//! for each network namespace, because one daemon forwards for each.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::Failure;
+
+/// Directory of control sockets.
+const DIRECTORY: &str = "/run/raddle";
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest request in bytes.
+const LONGEST: u64 = 4096;
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Command {
+    /// What the daemon does.
+    Status,
+    /// Packets and bytes.
+    Counters,
+}
+
+/// A question and where its answer goes.
+#[derive(Debug)]
+pub struct Request {
+    /// What is asked.
+    pub command: Command,
+    /// Takes the answer.
+    pub answer: Sender<Value>,
+}
+
+/// The socket's path for this thread's network namespace.
+pub fn default_path() -> PathBuf {
+    let inode = |path: &str| std::fs::metadata(path).map(|m| m.ino()).ok();
+    let ours = inode("/proc/thread-self/ns/net");
+    match ours {
+        Some(ours) if inode("/proc/1/ns/net") != Some(ours) => {
+            Path::new(DIRECTORY).join(format!("net-{ours}.sock"))
+        }
+        _ => Path::new(DIRECTORY).join("raddle.sock"),
+    }
+}
+
+/// The listening socket of a daemon; removed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    /// Questions to answer.
+    pub requests: Receiver<Request>,
+}
+
+impl Server {
+    /// Listens, unless another daemon already does.
+    pub fn start(path: PathBuf) -> Result<Server, Failure> {
+        if UnixStream::connect(&path).is_ok() {
+            return Err(Failure::system(format!(
+                "a raddle daemon already runs in this network namespace (it answers on {}); stop \
+                 it first, or name another --socket",
+                path.display()
+            )));
+        }
+        let failed = |e: std::io::Error| {
+            Failure::system(format!(
+                "cannot listen on {}: {e}; see --socket",
+                path.display()
+            ))
+        };
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(failed)?;
+        }
+        // Nobody answers there, so what is left is a dead daemon's.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
+        let (sender, requests) = channel();
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    // A client that goes away or talks nonsense hurts only itself.
+                    let _ = serve(stream, &sender);
+                }
+            })?;
+        Ok(Server { path, requests })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn serve(mut stream: UnixStream, requests: &Sender<Request>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(LONGEST)).read_line(&mut line)?;
+    let reply = match serde_json::from_str::<Command>(&line) {
+        Err(e) => serde_json::json!({ "error": format!("not a request: {e}") }),
+        Ok(command) => {
+            let (answer, answers) = channel();
+            let sent = requests.send(Request { command, answer });
+            match sent.ok().and_then(|()| answers.recv_timeout(PATIENCE).ok()) {
+                Some(value) => value,
+                None => serde_json::json!({ "error": "the daemon is busy or stopping; try again" }),
+            }
+        }
+    };
+    writeln!(stream, "{reply}")
+}
+
+/// Asks the daemon of this namespace, or of the socket that was named.
+pub fn ask(socket: Option<&Path>, command: Command) -> Result<Value, Failure> {
+    let path = socket.map_or_else(default_path, Path::to_owned);
+    let mut stream = UnixStream::connect(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Failure::system(format!(
+            "{}: permission denied; run as root or as a member of its group",
+            path.display()
+        )),
+        _ => Failure::system(format!(
+            "no raddle daemon answers on {} ({e}); start one with raddle run",
+            path.display()
+        )),
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = serde_json::to_string(&command).map_err(|e| Failure::system(e.to_string()))?;
+    writeln!(stream, "{request}")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    let value: Value = serde_json::from_str(&line)
+        .map_err(|e| Failure::system(format!("the daemon's answer makes no sense: {e}")))?;
+    match value.get("error").and_then(Value::as_str) {
+        Some(error) => Err(Failure::system(error.to_owned())),
+        None => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_answers_and_a_second_one_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.sock");
+        let server = Server::start(path.clone()).unwrap();
+        let clients = std::thread::spawn({
+            let path = path.clone();
+            move || (ask(Some(&path), Command::Status), Server::start(path))
+        });
+        let request = server.requests.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(request.command, Command::Status);
+        request
+            .answer
+            .send(serde_json::json!({ "pid": 7 }))
+            .unwrap();
+        let (answer, second) = clients.join().unwrap();
+        assert_eq!(answer.unwrap()["pid"], 7);
+        assert!(second.unwrap_err().to_string().contains("already runs"));
+        drop(server);
+        assert!(!path.exists());
+        assert!(
+            ask(Some(&path), Command::Status)
+                .unwrap_err()
+                .to_string()
+                .contains("raddle run")
+        );
+    }
+
+    #[test]
+    fn nonsense_is_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.sock");
+        let _server = Server::start(path.clone()).unwrap();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        writeln!(stream, "make me a sandwich").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.contains("not a request"), "{line}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Failures as the user sees them: one message, one exit code.
+
+use std::fmt;
+
+/// Why the program ends without having done what was asked.
+#[derive(Debug)]
+pub struct Failure {
+    /// 1: usage or configuration; 2: the kernel or the system refused.
+    pub code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// With an exit code of its own.
+    pub fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// The user asked for something that cannot be: exit code 1.
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure {
+            code: 1,
+            message: message.into(),
+        }
+    }
+
+    /// The kernel or the system refused: exit code 2.
+    pub fn system(message: impl Into<String>) -> Failure {
+        Failure {
+            code: 2,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+macro_rules! system_failure {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failure {
+            fn from(e: $error) -> Failure {
+                Failure::system(e.to_string())
+            }
+        })*
+    };
+}
+
+system_failure!(
+    std::io::Error,
+    raddle_netlink::Error,
+    raddle_xdp::Error,
+    raddle_lab::LabError
+);

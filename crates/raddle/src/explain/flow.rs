@@ -1,0 +1,184 @@
+//! The words of a flow: `DST [from SRC] [iif LINK] [ipproto P] [sport N] [dport N] [flowlabel N]`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use raddle_select::Flow;
+use serde::Serialize;
+
+/// A flow as the user named it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowWords {
+    /// Destination.
+    pub dst: IpAddr,
+    /// Source; the unspecified address when none was given.
+    #[serde(rename = "from")]
+    pub src: IpAddr,
+    /// Input link.
+    pub iif: Option<String>,
+    /// Protocol; 0 when none was given.
+    pub proto: u8,
+    /// Source port; 0 when none was given.
+    pub sport: u16,
+    /// Destination port; 0 when none was given.
+    pub dport: u16,
+    /// IPv6 flow label.
+    pub flow_label: u32,
+}
+
+/// Protocols by name, as `ip route get` takes them, and their numbers.
+const PROTOCOLS: [(&str, u8); 8] = [
+    ("icmp", 1),
+    ("tcp", 6),
+    ("udp", 17),
+    ("dccp", 33),
+    ("gre", 47),
+    ("ipv6-icmp", 58),
+    ("icmpv6", 58),
+    ("sctp", 132),
+];
+
+impl FlowWords {
+    /// Reads the words; the message says which one is wrong.
+    pub fn parse(words: &[String]) -> Result<FlowWords, String> {
+        let mut words = words.iter().map(String::as_str);
+        let mut first = words.next().ok_or("name a destination")?;
+        if first == "to" {
+            first = words.next().ok_or("'to' wants a destination")?;
+        }
+        let dst: IpAddr = address(first)?;
+        let unspecified = match dst {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let mut flow = FlowWords {
+            dst,
+            src: unspecified,
+            iif: None,
+            proto: 0,
+            sport: 0,
+            dport: 0,
+            flow_label: 0,
+        };
+        while let Some(key) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("'{key}' wants a value"));
+            match key {
+                "from" => flow.src = address(value()?)?,
+                "iif" => flow.iif = Some(value()?.to_owned()),
+                "ipproto" => flow.proto = protocol(value()?)?,
+                "sport" => flow.sport = number(key, value()?, 65535)? as u16,
+                "dport" => flow.dport = number(key, value()?, 65535)? as u16,
+                "flowlabel" => flow.flow_label = number(key, value()?, 0xf_ffff)?,
+                other => {
+                    return Err(format!(
+                        "'{other}' is not a word of a flow: use from, iif, ipproto, sport, dport, \
+                         flowlabel"
+                    ));
+                }
+            }
+        }
+        if flow.src.is_ipv4() != flow.dst.is_ipv4() {
+            return Err(format!(
+                "{} and {} are of different families",
+                flow.src, flow.dst
+            ));
+        }
+        if flow.proto == 0 && (flow.sport != 0 || flow.dport != 0) {
+            return Err("ports want a protocol: add ipproto tcp or ipproto udp".into());
+        }
+        Ok(flow)
+    }
+
+    /// What selection hashes.
+    pub fn flow(&self) -> Option<Flow> {
+        let flow = Flow::new(self.src, self.dst)?.ports(self.proto, self.sport, self.dport);
+        Some(Flow {
+            flow_label: self.flow_label,
+            ..flow
+        })
+    }
+}
+
+impl std::fmt::Display for FlowWords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} from {}", self.dst, self.src)?;
+        if let Some(iif) = &self.iif {
+            write!(f, " iif {iif}")?;
+        }
+        if self.proto != 0 {
+            match PROTOCOLS.iter().find(|(_, n)| *n == self.proto) {
+                Some((name, _)) => write!(f, " ipproto {name}")?,
+                None => write!(f, " ipproto {}", self.proto)?,
+            }
+        }
+        for (name, value) in [("sport", self.sport), ("dport", self.dport)] {
+            if value != 0 {
+                write!(f, " {name} {value}")?;
+            }
+        }
+        if self.flow_label != 0 {
+            write!(f, " flowlabel {:#x}", self.flow_label)?;
+        }
+        Ok(())
+    }
+}
+
+fn address(word: &str) -> Result<IpAddr, String> {
+    word.parse()
+        .map_err(|_| format!("'{word}' is not an address"))
+}
+
+fn protocol(word: &str) -> Result<u8, String> {
+    let named = PROTOCOLS
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map(|(_, n)| *n);
+    named
+        .or_else(|| word.parse().ok())
+        .ok_or_else(|| format!("'{word}' is not a protocol: tcp, udp, icmp, ... or a number"))
+}
+
+fn number(key: &str, word: &str, most: u32) -> Result<u32, String> {
+    let parsed = match word.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    };
+    parsed
+        .filter(|n| *n <= most)
+        .ok_or_else(|| format!("'{word}' is not a {key}: a number from 0 to {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<FlowWords, String> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        FlowWords::parse(&words)
+    }
+
+    #[test]
+    fn words_survive_being_printed() {
+        for text in [
+            "10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201",
+            "fd00::2 from fd00::1 ipproto udp sport 1 dport 2 flowlabel 0x12345",
+            "10.0.2.1 from 0.0.0.0",
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, said) in [
+            ("", "name a destination"),
+            ("10.0.0", "'10.0.0' is not an address"),
+            ("10.0.0.1 from", "'from' wants a value"),
+            ("10.0.0.1 from ::1", "different families"),
+            ("10.0.0.1 sport 5", "ports want a protocol"),
+            ("10.0.0.1 ipproto tcp sport 70000", "'70000' is not a sport"),
+            ("10.0.0.1 oif eth0", "'oif' is not a word of a flow"),
+        ] {
+            assert!(parse(text).unwrap_err().contains(said), "{text}");
+        }
+    }
+}

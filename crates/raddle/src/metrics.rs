@@ -1,0 +1,299 @@
+//! Prometheus metrics at `/metrics`, on a loopback address, when asked for.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+use crate::control::{Command, Request};
+use crate::error::Failure;
+
+/// How long a scrape waits for the daemon.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
+pub fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| {
+        Failure::system(format!(
+            "cannot serve metrics at {address}: {e}; choose another address"
+        ))
+    };
+    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(failed)?;
+    std::thread::Builder::new()
+        .name("metrics".into())
+        .spawn(move || {
+            runtime.block_on(async move {
+                let app = Router::new()
+                    .route("/metrics", get(scrape))
+                    .with_state(requests);
+                match tokio::net::TcpListener::from_std(listener) {
+                    Ok(listener) => {
+                        if let Err(e) = axum::serve(listener, app).await {
+                            tracing::error!("metrics are no longer served: {e}");
+                        }
+                    }
+                    Err(e) => tracing::error!("metrics are not served: {e}"),
+                }
+            });
+        })?;
+    Ok(())
+}
+
+async fn scrape(State(requests): State<Sender<Request>>) -> Response {
+    let asked = tokio::task::spawn_blocking(move || {
+        Some((
+            question(&requests, Command::Status)?,
+            question(&requests, Command::Counters)?,
+        ))
+    });
+    let text = match asked.await {
+        Ok(Some((status, counters))) => render(&status, &counters),
+        _ => None,
+    };
+    match text {
+        Some(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        None => (StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy\n").into_response(),
+    }
+}
+
+fn question(requests: &Sender<Request>, command: Command) -> Option<Value> {
+    let (answer, answers) = channel();
+    requests.send(Request { command, answer }).ok()?;
+    answers.recv_timeout(PATIENCE).ok()
+}
+
+/// The exposition text for these answers of the daemon.
+pub fn render(status: &Value, counters: &Value) -> Option<String> {
+    let mut registry = Registry::with_prefix("raddle");
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = ("version".to_owned(), text(&status["version"]));
+    registry.register_collector(Box::new(Rows {
+        name: "build_info",
+        help: "The version that runs",
+        counter: false,
+        rows: vec![(vec![version], 1)],
+    }));
+    let gauge = |name, help, rows| Rows {
+        name,
+        help,
+        counter: false,
+        rows,
+    };
+    let counter = |name, help, rows| Rows {
+        name,
+        help,
+        counter: true,
+        rows,
+    };
+    let label = |name: &str, value: String| (name.to_owned(), value);
+    let routes = ["inet", "inet6"]
+        .map(|f| {
+            (
+                vec![label("family", f.to_owned())],
+                number(&status["routes"][f]),
+            )
+        })
+        .to_vec();
+    let held = u64::from(status["state"] == "held");
+    let mut sets = vec![
+        gauge("routes", "Routes in the mirror of the kernel", routes),
+        gauge(
+            "held",
+            "1 while everything is handed to the kernel",
+            vec![(Vec::new(), held)],
+        ),
+        gauge(
+            "image_full",
+            "1 while part of the traffic goes to the kernel for want of room in the image",
+            vec![(Vec::new(), u64::from(status["image"]["full"] == true))],
+        ),
+        counter(
+            "netlink_overruns",
+            "Times that the kernel's notifications were lost and everything was read anew",
+            vec![(Vec::new(), number(&status["mirror"]["overruns"]))],
+        ),
+        counter(
+            "commits",
+            "Times that changes were published to the engine",
+            vec![(Vec::new(), number(&status["commits"]))],
+        ),
+    ];
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for (name, bytes, help) in [
+        (
+            "handed_over_packets",
+            "packets",
+            "Packets that the kernel got, by reason",
+        ),
+        (
+            "handed_over_bytes",
+            "bytes",
+            "Bytes that the kernel got, by reason",
+        ),
+    ] {
+        let rows = list(&counters["reasons"])
+            .iter()
+            .filter(|row| row["verdict"] == "kernel")
+            .map(|row| {
+                (
+                    vec![label("reason", text(&row["reason"]))],
+                    number(&row[bytes]),
+                )
+            })
+            .collect();
+        sets.push(counter(name, help, rows));
+    }
+    let drops = list(&counters["reasons"])
+        .iter()
+        .filter(|row| row["verdict"] == "drop")
+        .map(|row| {
+            (
+                vec![label("reason", text(&row["reason"]))],
+                number(&row["packets"]),
+            )
+        })
+        .collect();
+    sets.push(counter(
+        "drops",
+        "Packets that were dropped, by reason",
+        drops,
+    ));
+    for (name, what, help) in [
+        (
+            "received_packets",
+            "packets",
+            "Packets that came in on a link",
+        ),
+        ("received_bytes", "bytes", "Bytes that came in on a link"),
+    ] {
+        let rows = list(&counters["links"])
+            .iter()
+            .map(|row| {
+                (
+                    vec![label("device", text(&row["dev"]))],
+                    number(&row["received"][what]),
+                )
+            })
+            .collect();
+        sets.push(counter(name, help, rows));
+    }
+    for (name, what, help) in [
+        (
+            "nexthop_packets",
+            "packets",
+            "Packets that were forwarded to a neighbour",
+        ),
+        (
+            "nexthop_bytes",
+            "bytes",
+            "Bytes that were forwarded to a neighbour",
+        ),
+    ] {
+        let rows = list(&counters["nexthops"])
+            .iter()
+            .map(|row| {
+                let labels = vec![
+                    label("device", text(&row["dev"])),
+                    label("via", text(&row["via"])),
+                    label("mtu", number(&row["mtu"]).to_string()),
+                ];
+                (labels, number(&row[what]))
+            })
+            .collect();
+        sets.push(counter(name, help, rows));
+    }
+    for set in sets {
+        registry.register_collector(Box::new(set));
+    }
+    let mut out = String::new();
+    encode(&mut out, &registry).ok()?;
+    Some(out)
+}
+
+/// One metric with its labelled values.
+#[derive(Debug)]
+struct Rows {
+    name: &'static str,
+    help: &'static str,
+    counter: bool,
+    rows: Vec<(Vec<(String, String)>, u64)>,
+}
+
+impl prometheus_client::collector::Collector for Rows {
+    fn encode(
+        &self,
+        mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        use prometheus_client::encoding::EncodeMetric;
+        use prometheus_client::metrics::MetricType;
+        let kind = if self.counter {
+            MetricType::Counter
+        } else {
+            MetricType::Gauge
+        };
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        for (labels, value) in &self.rows {
+            let metric = family.encode_family(labels)?;
+            if self.counter {
+                ConstCounter::new(*value).encode(metric)?;
+            } else {
+                ConstGauge::new(*value as i64).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_counter_has_its_series() {
+        let status = json!({
+            "version": "9.9", "state": "forwarding", "routes": { "inet": 5, "inet6": 6 },
+            "image": { "full": false }, "mirror": { "overruns": 1 }, "commits": 2,
+        });
+        let counters = json!({
+            "reasons": [
+                { "reason": "mtu", "verdict": "kernel", "packets": 3, "bytes": 30 },
+                { "reason": "blackhole", "verdict": "drop", "packets": 4, "bytes": 40 },
+            ],
+            "links": [{ "dev": "eth0", "received": { "packets": 7, "bytes": 70 } }],
+            "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "mtu": 1500, "packets": 8, "bytes": 80 }],
+        });
+        let text = render(&status, &counters).unwrap();
+        for line in [
+            "raddle_build_info{version=\"9.9\"} 1",
+            "raddle_routes{family=\"inet6\"} 6",
+            "raddle_handed_over_packets_total{reason=\"mtu\"} 3",
+            "raddle_drops_total{reason=\"blackhole\"} 4",
+            "raddle_received_bytes_total{device=\"eth0\"} 70",
+            "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
+            "raddle_netlink_overruns_total 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+}

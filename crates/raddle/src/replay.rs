@@ -1,0 +1,173 @@
+//! `raddle replay`: a capture through the userspace engine, into one capture for each out-link.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use raddle_forward::{Engine, Verdict};
+use raddle_io::{Reader, Record, Resolution, Writer};
+use raddle_rib::image::{Capacity, Memory};
+use raddle_rib::{Ports, Reason, Rib};
+use serde::Serialize;
+
+use crate::cli;
+use crate::error::Failure;
+use crate::source;
+
+/// What became of the packets.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    packets: u64,
+    /// By out-link.
+    forwarded: BTreeMap<String, u64>,
+    /// By reason.
+    kernel: BTreeMap<&'static str, u64>,
+    /// By reason.
+    dropped: BTreeMap<&'static str, u64>,
+    /// Records that the capture had cut short: what is missing cannot be forwarded.
+    cut_short: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &cli::Replay) -> Result<(), Failure> {
+    let capacity = Capacity::default();
+    let mut rib = Rib::new(Arc::new(Memory::heap(&capacity)), &capacity, || ());
+    source::fill(&mut rib, args.snapshot.as_deref())?;
+    let ingress = rib
+        .link_named(&args.iif)
+        .ok_or_else(|| Failure::usage(format!("there is no link '{}' in that state", args.iif)))?
+        .clone();
+    let mac = ingress.mac.ok_or_else(|| {
+        Failure::usage(format!(
+            "link {} is not Ethernet: packets cannot come in there",
+            args.iif
+        ))
+    })?;
+    let all = rib.links().map(|link| link.index).collect();
+    rib.set_ports(Ports {
+        enabled: [ingress.index].into(),
+        out: all,
+    });
+    rib.commit();
+    let mut engine = Engine::new(Arc::clone(rib.memory()));
+    let reader = Reader::open(&args.capture).map_err(|e| Failure::usage(e.to_string()))?;
+    std::fs::create_dir_all(&args.out).map_err(|e| {
+        Failure::system(format!(
+            "cannot make the directory {}: {e}",
+            args.out.display()
+        ))
+    })?;
+    let mut files = Files::new(&args.out, reader.resolution());
+    let mut report = Report::default();
+    for record in reader {
+        let mut record = record.map_err(|e| Failure::usage(e.to_string()))?;
+        report.packets += 1;
+        report.cut_short += u64::from(record.is_truncated());
+        if args.any_mac && record.data.len() >= 6 {
+            record.data[..6].copy_from_slice(&mac);
+        }
+        let verdict = engine.forward(&mut record.data, ingress.index, 0);
+        note(&rib, &mut report, &mut files, verdict, record)?;
+    }
+    files.finish()?;
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string(&report).map_err(|e| Failure::system(e.to_string()))?
+        );
+    } else {
+        print_report(&report, &args.out);
+    }
+    Ok(())
+}
+
+fn note(
+    rib: &Rib,
+    report: &mut Report,
+    files: &mut Files<'_>,
+    verdict: Verdict,
+    mut record: Record,
+) -> Result<(), Failure> {
+    match verdict {
+        Verdict::Forward { index, len, .. } => {
+            let name = rib
+                .link(index)
+                .map_or_else(|| format!("if{index}"), |l| l.name.clone());
+            record.data.truncate(len);
+            record.original_len = record.data.len() as u32;
+            files.write(&name, &record)?;
+            *report.forwarded.entry(name).or_default() += 1;
+        }
+        Verdict::Kernel(reason) => {
+            files.write("kernel", &record)?;
+            *report.kernel.entry(reason.name()).or_default() += 1;
+        }
+        Verdict::Drop(reason) => *report.dropped.entry(Reason::name(reason)).or_default() += 1,
+    }
+    Ok(())
+}
+
+/// Output files, opened when the first packet comes.
+struct Files<'a> {
+    directory: &'a Path,
+    resolution: Resolution,
+    open: BTreeMap<String, Writer>,
+}
+
+impl<'a> Files<'a> {
+    fn new(directory: &'a Path, resolution: Resolution) -> Files<'a> {
+        Files {
+            directory,
+            resolution,
+            open: BTreeMap::new(),
+        }
+    }
+
+    fn write(&mut self, name: &str, record: &Record) -> Result<(), Failure> {
+        let failed = |e: raddle_io::Error| Failure::system(e.to_string());
+        if !self.open.contains_key(name) {
+            // Link names have no slash in them, so this stays inside the directory.
+            let path = self.directory.join(format!("{name}.pcap"));
+            self.open.insert(
+                name.to_owned(),
+                Writer::create(&path, self.resolution).map_err(failed)?,
+            );
+        }
+        match self.open.get_mut(name) {
+            Some(writer) => writer.write(record).map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        for writer in self.open.into_values() {
+            writer
+                .finish()
+                .map_err(|e| Failure::system(e.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+fn print_report(report: &Report, directory: &Path) {
+    println!(
+        "{} packets, captures in {}",
+        report.packets,
+        directory.display()
+    );
+    for (name, count) in &report.forwarded {
+        println!("{count:>10}  forwarded to {name}");
+    }
+    for (reason, count) in &report.kernel {
+        println!("{count:>10}  to the kernel: {reason}");
+    }
+    for (reason, count) in &report.dropped {
+        println!("{count:>10}  dropped: {reason}");
+    }
+    if report.cut_short > 0 {
+        eprintln!(
+            "{} packets were cut short by the capture; capture whole packets (tcpdump -s 0)",
+            report.cut_short
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! `raddle run`: the daemon. Follows the kernel, keeps the image, attaches the engine.
+
+mod daemon;
+mod links;
+mod report;
+mod survey;
+
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+
+use crate::cli;
+use crate::config::{Config, Seed};
+use crate::control::{Request, Server, default_path};
+use crate::error::Failure;
+use crate::metrics;
+use daemon::Daemon;
+
+/// Runs the daemon until a signal ends it.
+pub fn run(args: &cli::Run) -> Result<(), Failure> {
+    crate::logging::start(args.log_json);
+    let config = merge(Config::load(args.config.as_deref())?, args)?;
+    if args.check {
+        return daemon::check(&config);
+    }
+    let server = Server::start(config.socket.clone().unwrap_or_else(default_path))?;
+    let mut daemon = Daemon::start(config.clone())?;
+    let metrics = config.metrics.map(start_metrics).transpose()?;
+    daemon.serve(&server.requests, metrics.as_ref())
+}
+
+/// What the command line says goes before what the file says.
+fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
+    if !args.links.is_empty() {
+        config.links.clone_from(&args.links);
+    }
+    config.mode = args.mode.unwrap_or(config.mode);
+    config.on_exit = args.on_exit.unwrap_or(config.on_exit);
+    config.keep_for = args.keep_for.unwrap_or(config.keep_for);
+    config.allow_bypass |= args.allow_bypass;
+    config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
+    config.mend &= !args.no_mend;
+    config.seed = args.seed.or(config.seed);
+    config.metrics = args.metrics.or(config.metrics);
+    config.socket = args.socket.clone().or(config.socket);
+    config.check().map_err(Failure::usage)?;
+    Ok(config)
+}
+
+/// The questions of the metrics endpoint come through a channel like those of the control socket.
+fn start_metrics(address: SocketAddr) -> Result<std::sync::mpsc::Receiver<Request>, Failure> {
+    let (sender, receiver): (Sender<Request>, _) = std::sync::mpsc::channel();
+    metrics::serve(address, sender)?;
+    Ok(receiver)
+}
+
+/// Sets the kernel's hash seed where it is unset. Flows over several paths move once when it is set,
+/// because the kernel's own random seed can neither be read nor kept.
+fn set_seed(seed: Seed) -> Result<u32, Failure> {
+    let number = match seed {
+        Seed::Number(number) => number,
+        Seed::Random => {
+            let mut bytes = [0; 4];
+            std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+            u32::from_le_bytes(bytes).max(1)
+        }
+    };
+    let path = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
+    std::fs::write(path, number.to_string()).map_err(|e| {
+        Failure::system(format!(
+            "cannot set the hash seed in {path}: {e}; it needs Linux 6.11 and CAP_NET_ADMIN"
+        ))
+    })?;
+    Ok(number)
+}

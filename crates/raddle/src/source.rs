@@ -1,0 +1,56 @@
+//! Where a command takes the routing state from: the live kernel or a snapshot file.
+
+use std::path::Path;
+
+use raddle_netlink::Mirror;
+use raddle_rib::{Rib, Snapshot};
+
+use crate::error::Failure;
+
+/// A mirror of the live kernel, or of the snapshot in `file`, that drives no engine.
+pub fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
+    let mut rib = Rib::detached();
+    fill(&mut rib, file)?;
+    Ok(rib)
+}
+
+/// Fills a mirror with the live kernel's state, or a snapshot's.
+pub fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
+    match file {
+        None => Mirror::open()?.initial(&mut |event| rib.apply(event))?,
+        Some(file) => read(file)?.into_events().for_each(|event| rib.apply(event)),
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Snapshot, Failure> {
+    let name = file.display();
+    let text = std::fs::read(file)
+        .map_err(|e| Failure::usage(format!("cannot read the snapshot {name}: {e}")))?;
+    let snapshot: Snapshot = serde_json::from_slice(&text).map_err(|e| {
+        Failure::usage(format!(
+            "{name} is not a snapshot: {e}; make one with raddle snapshot"
+        ))
+    })?;
+    if snapshot.format != Snapshot::FORMAT {
+        return Err(Failure::usage(format!(
+            "{name} has the format '{}', not '{}': make it anew with this version",
+            snapshot.format,
+            Snapshot::FORMAT
+        )));
+    }
+    Ok(snapshot)
+}
+
+/// Runs `raddle snapshot`: writes the live kernel's state to `file`, or to standard output.
+pub fn save(file: Option<&Path>) -> Result<(), Failure> {
+    let snapshot = mirror(None)?.snapshot();
+    let text = serde_json::to_string(&snapshot).map_err(|e| Failure::system(e.to_string()))?;
+    match file {
+        None => println!("{text}"),
+        Some(file) => std::fs::write(file, text + "\n").map_err(|e| {
+            Failure::system(format!("cannot write the snapshot {}: {e}", file.display()))
+        })?,
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Every dependency's licence must be permissive. The facts come from cargo's own metadata, so this
+# needs nothing but the registry that the build needs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python3 - <<'PY'
+import json, re, subprocess, sys
+allowed = {
+    "MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "ISC",
+    "Zlib", "0BSD", "Unicode-3.0", "Unlicense", "CC0-1.0", "BSL-1.0", "MIT-0", "NCSA",
+}
+meta = json.loads(subprocess.check_output(
+    ["cargo", "metadata", "--format-version", "1", "--locked",
+     "--filter-platform", "x86_64-unknown-linux-gnu"]))
+def fine(expression):
+    # OR needs one side, AND needs both; parentheses bind.
+    expression = expression.replace("/", " OR ")
+    tokens = re.findall(r"\(|\)|[^()\s]+(?: WITH [^()\s]+)?", expression)
+    def parse_or(i):
+        value, i = parse_and(i)
+        while i < len(tokens) and tokens[i] == "OR":
+            right, i = parse_and(i + 1)
+            value = value or right
+        return value, i
+    def parse_and(i):
+        value, i = parse_one(i)
+        while i < len(tokens) and tokens[i] == "AND":
+            right, i = parse_one(i + 1)
+            value = value and right
+        return value, i
+    def parse_one(i):
+        if tokens[i] == "(":
+            value, i = parse_or(i + 1)
+            return value, i + 1
+        return tokens[i] in allowed, i + 1
+    return parse_or(0)[0]
+bad = [f"{p['name']} {p['version']}: {p.get('license')}" for p in meta["packages"]
+       if not (p.get("license") and fine(p["license"]))]
+print(f"{len(meta['packages'])} packages, {len(bad)} with a licence that is not permissive")
+if bad:
+    print("\n".join(bad))
+    sys.exit(1)
+PY

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Everything that has to hold before a change lands, cheapest first. As an ordinary user, tests that
+# need root skip and say so; what was skipped is listed at the end.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+step() { printf '\n== %s\n' "$*"; }
+
+step format
+cargo fmt --all --check
+
+step lints
+cargo clippy --workspace --all-targets --locked -- -D warnings
+
+step documentation
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
+
+step dependencies
+scripts/licences.sh
+
+step tests
+# Tests that print `skipped:` say so on standard error, which cargo shows only with --nocapture.
+cargo test --workspace --locked --no-fail-fast -- --nocapture 2>&1 | tee "$log" |
+  grep -vE '^(\s+Running|\s+Doc-tests|running [0-9]|test .* \.\.\. ok$|$)' || true
+failed=$(grep -cE '^test .* FAILED$|^error: ' "$log" || true)
+sum() { grep -E '^test result:' "$log" | sed -E "s/.* ([0-9]+) $1.*/\\1/" | awk '{ n += $1 } END { print n + 0 }'; }
+passed=$(sum passed)
+broken=$(sum failed)
+
+step fuzz
+FUZZ_SECONDS=${FUZZ_SECONDS:-5} scripts/fuzz.sh
+
+if grep -q '^skipped:' "$log"; then
+  printf '\nskipped:\n'
+  grep '^skipped:' "$log" | sort -u
+fi
+printf '\n%s passed, %s failed\n' "$passed" "$broken"
+[ "$broken" -eq 0 ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
