@@ -7,9 +7,10 @@ use serde_json::Value;
 use crate::cli;
 use crate::control::{Command, ask};
 use crate::error::Failure;
+use crate::show::table::Table;
 
 /// Runs `raddle status`.
-pub fn status(args: &cli::Ask) -> Result<(), Failure> {
+pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
     let value = ask(args.socket.as_deref(), Command::Status)?;
     if args.json {
         println!("{value}");
@@ -20,7 +21,7 @@ pub fn status(args: &cli::Ask) -> Result<(), Failure> {
 }
 
 /// Runs `raddle counters`.
-pub fn counters(args: &cli::Counters) -> Result<(), Failure> {
+pub(crate) fn counters(args: &cli::Counters) -> Result<(), Failure> {
     let value = ask(args.ask.socket.as_deref(), Command::Counters)?;
     if args.ask.json {
         println!("{value}");
@@ -95,11 +96,11 @@ fn status_text(status: &Value) -> String {
 }
 
 fn counters_text(counters: &Value, all: bool) -> String {
-    let mut rows = vec![["packets", "bytes", "what"].map(str::to_owned)];
+    let mut table = Table::new(["packets", "bytes", "what"]);
     let mut row = |count: &Value, what: String| {
         let zero = count["packets"].as_u64() == Some(0);
         if all || !zero {
-            rows.push([
+            table.row([
                 count["packets"].to_string(),
                 count["bytes"].to_string(),
                 what,
@@ -124,12 +125,7 @@ fn counters_text(counters: &Value, all: bool) -> String {
         };
         row(reason, format!("{verdict}: {}", text(&reason["reason"])));
     }
-    let width = |i: usize| rows.iter().map(|r| r[i].len()).max().unwrap_or(0);
-    let (packets, bytes) = (width(0), width(1));
-    rows.iter().fold(String::new(), |mut out, [p, b, what]| {
-        let _ = writeln!(out, "{p:>packets$}  {b:>bytes$}  {what}");
-        out
-    })
+    table.render()
 }
 
 #[cfg(test)]

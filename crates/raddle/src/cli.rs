@@ -19,7 +19,7 @@ use crate::config::{Mode, OnExit, Seed};
     max_term_width = 100,
     disable_help_subcommand = true
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -27,7 +27,7 @@ pub struct Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Forward packets: attach to links, follow the kernel's routes, until interrupted
     Run(Run),
     /// Say what the running daemon does: links, routes, warnings
@@ -74,7 +74,7 @@ Example: raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 
 
 /// `raddle run`.
 #[derive(Debug, Args)]
-pub struct Run {
+pub(crate) struct Run {
     /// Configuration file [default: /etc/raddle/raddle.toml where it exists]
     #[arg(short, long)]
     pub config: Option<PathBuf>,
@@ -118,7 +118,7 @@ pub struct Run {
 
 /// Options of commands that ask the daemon.
 #[derive(Debug, Args)]
-pub struct Ask {
+pub(crate) struct Ask {
     /// JSON instead of text
     #[arg(short, long)]
     pub json: bool,
@@ -129,7 +129,7 @@ pub struct Ask {
 
 /// `raddle counters`.
 #[derive(Debug, Args)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Where to ask and how to print.
     #[command(flatten)]
     pub ask: Ask,
@@ -141,7 +141,7 @@ pub struct Counters {
 /// Words that clap leaves alone.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
-pub struct Words {
+pub(crate) struct Words {
     /// Show the state in this snapshot instead of the live kernel's
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
@@ -152,7 +152,7 @@ pub struct Words {
 
 /// `raddle explain`.
 #[derive(Debug, Args)]
-pub struct Explain {
+pub(crate) struct Explain {
     /// JSON instead of text
     #[arg(short, long)]
     pub json: bool,
@@ -169,14 +169,14 @@ pub struct Explain {
 
 /// `raddle snapshot`.
 #[derive(Debug, Args)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// File to write; standard output without it
     pub file: Option<PathBuf>,
 }
 
 /// `raddle replay`.
 #[derive(Debug, Args)]
-pub struct Replay {
+pub(crate) struct Replay {
     /// The capture, pcap or pcapng; - for standard input
     pub capture: PathBuf,
     /// Directory for one capture for each out-link, and one for what goes to the kernel
@@ -198,7 +198,7 @@ pub struct Replay {
 
 /// `raddle lab`.
 #[derive(Debug, Subcommand)]
-pub enum Lab {
+pub(crate) enum Lab {
     /// Build a lab and wait until its routes are there
     #[command(subcommand)]
     Up(LabUp),
@@ -231,14 +231,14 @@ pub enum Lab {
 
 /// What `raddle lab up` can build.
 #[derive(Debug, Subcommand)]
-pub enum LabUp {
+pub(crate) enum LabUp {
     /// A two-tier Clos fabric: leaves, spines, hosts
     Clos(LabClos),
 }
 
 /// `raddle lab up clos`.
 #[derive(Debug, Args)]
-pub struct LabClos {
+pub(crate) struct LabClos {
     /// Leaves
     #[arg(long, default_value_t = 2)]
     pub leaves: u32,
@@ -267,7 +267,7 @@ pub struct LabClos {
 
 /// `raddle demo`.
 #[derive(Debug, Args)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// Directory for the plot and the figures [default: the current one]
     #[arg(short, long, default_value = ".", value_name = "DIR")]
     pub out: PathBuf,
@@ -281,14 +281,14 @@ pub struct Demo {
 
 /// `raddle bench`.
 #[derive(Debug, Subcommand)]
-pub enum Bench {
+pub(crate) enum Bench {
     /// Forwarding rate: kernel, bpf_fib_lookup, raddle, bare redirect, interleaved in one run
     Forward(BenchForward),
 }
 
 /// `raddle bench forward`.
 #[derive(Debug, Args)]
-pub struct BenchForward {
+pub(crate) struct BenchForward {
     /// Interleaved rounds; medians are printed
     #[arg(long, default_value_t = 5)]
     pub rounds: u32,

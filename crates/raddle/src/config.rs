@@ -8,12 +8,12 @@ use serde::Deserialize;
 use crate::error::Failure;
 
 /// Where the configuration is looked for when no `--config` is given; it need not exist.
-pub const DEFAULT_PATH: &str = "/etc/raddle/raddle.toml";
+pub(crate) const DEFAULT_PATH: &str = "/etc/raddle/raddle.toml";
 
 /// How programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
+pub(crate) enum Mode {
     /// In the driver where it can, generic otherwise.
     #[default]
     Auto,
@@ -26,7 +26,7 @@ pub enum Mode {
 /// What becomes of the programs when the daemon goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum OnExit {
+pub(crate) enum OnExit {
     /// They are detached, at whatever way it ends, and the kernel forwards.
     #[default]
     Detach,
@@ -37,7 +37,7 @@ pub enum OnExit {
 
 /// The hash seed to set at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seed {
+pub(crate) enum Seed {
     /// This number.
     Number(u32),
     /// Drawn at random.
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Seed {
 /// Everything that can be configured. The file's keys are these names.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub(crate) struct Config {
     /// Links to forward from; all suitable links when empty.
     pub links: Vec<String>,
     /// How programs are attached.
@@ -131,7 +131,7 @@ impl Default for Config {
 
 impl Config {
     /// Reads the file that was named, or the default one if it exists.
-    pub fn load(path: Option<&Path>) -> Result<Config, Failure> {
+    pub(crate) fn load(path: Option<&Path>) -> Result<Config, Failure> {
         let (path, named) = match path {
             Some(path) => (path, true),
             None => (Path::new(DEFAULT_PATH), false),
@@ -157,7 +157,7 @@ impl Config {
     }
 
     /// What no single value shows to be wrong.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(metrics) = self.metrics
             && !metrics.ip().is_loopback()
         {
@@ -178,7 +178,7 @@ impl Config {
     }
 
     /// The image that these numbers of routes want.
-    pub fn capacity(&self) -> raddle_rib::image::Capacity {
+    pub(crate) fn capacity(&self) -> raddle_rib::image::Capacity {
         let default = raddle_rib::image::Capacity::default();
         raddle_rib::image::Capacity {
             // Two direct roots, so that a table can be rebuilt beside itself, and for each

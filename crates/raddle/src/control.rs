@@ -25,7 +25,7 @@ const LONGEST: u64 = 4096;
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Command {
+pub(crate) enum Command {
     /// What the daemon does.
     Status,
     /// Packets and bytes.
@@ -34,7 +34,7 @@ pub enum Command {
 
 /// A question and where its answer goes.
 #[derive(Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// What is asked.
     pub command: Command,
     /// Takes the answer.
@@ -42,7 +42,7 @@ pub struct Request {
 }
 
 /// The socket's path for this thread's network namespace.
-pub fn default_path() -> PathBuf {
+pub(crate) fn default_path() -> PathBuf {
     let inode = |path: &str| std::fs::metadata(path).map(|m| m.ino()).ok();
     let ours = inode("/proc/thread-self/ns/net");
     match ours {
@@ -55,7 +55,7 @@ pub fn default_path() -> PathBuf {
 
 /// The listening socket of a daemon; removed when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     path: PathBuf,
     /// Questions to answer.
     pub requests: Receiver<Request>,
@@ -63,7 +63,7 @@ pub struct Server {
 
 impl Server {
     /// Listens, unless another daemon already does.
-    pub fn start(path: PathBuf) -> Result<Server, Failure> {
+    pub(crate) fn start(path: PathBuf) -> Result<Server, Failure> {
         if UnixStream::connect(&path).is_ok() {
             return Err(Failure::system(format!(
                 "a raddle daemon already runs in this network namespace (it answers on {}); stop \
@@ -123,7 +123,7 @@ fn serve(mut stream: UnixStream, requests: &Sender<Request>) -> std::io::Result<
 }
 
 /// Asks the daemon of this namespace, or of the socket that was named.
-pub fn ask(socket: Option<&Path>, command: Command) -> Result<Value, Failure> {
+pub(crate) fn ask(socket: Option<&Path>, command: Command) -> Result<Value, Failure> {
     let path = socket.map_or_else(default_path, Path::to_owned);
     let mut stream = UnixStream::connect(&path).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::system(format!(

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// 1: usage or configuration; 2: the kernel or the system refused.
     pub code: u8,
     message: String,
@@ -12,7 +12,7 @@ pub struct Failure {
 
 impl Failure {
     /// With an exit code of its own.
-    pub fn new(code: u8, message: impl Into<String>) -> Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
         Failure {
             code,
             message: message.into(),
@@ -20,7 +20,7 @@ impl Failure {
     }
 
     /// The user asked for something that cannot be: exit code 1.
-    pub fn usage(message: impl Into<String>) -> Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure {
             code: 1,
             message: message.into(),
@@ -28,7 +28,7 @@ impl Failure {
     }
 
     /// The kernel or the system refused: exit code 2.
-    pub fn system(message: impl Into<String>) -> Failure {
+    pub(crate) fn system(message: impl Into<String>) -> Failure {
         Failure {
             code: 2,
             message: message.into(),

@@ -16,11 +16,11 @@ use crate::cli;
 use crate::error::Failure;
 use crate::show::Names;
 use crate::source;
-pub use flow::FlowWords;
-pub use steps::{Answer, explain};
+pub(crate) use flow::FlowWords;
+pub(crate) use steps::{Answer, explain};
 
 /// Runs the command.
-pub fn run(args: &cli::Explain) -> Result<(), Failure> {
+pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     let words = FlowWords::parse(&args.flow).map_err(Failure::usage)?;
     let rib = source::mirror(args.snapshot.as_deref())?;
     let iif = match &words.iif {

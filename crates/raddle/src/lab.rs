@@ -9,7 +9,7 @@ use crate::cli;
 use crate::error::Failure;
 
 /// Runs the command.
-pub fn run(command: &cli::Lab) -> Result<(), Failure> {
+pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
     match command {
         cli::Lab::Up(cli::LabUp::Clos(args)) => up(args),
         cli::Lab::Down { all: true, .. } => down_all(),

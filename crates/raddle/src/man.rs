@@ -9,7 +9,7 @@ use crate::cli::Cli;
 use crate::error::Failure;
 
 /// Writes raddle.8 and a page for each command into `directory`.
-pub fn write(directory: &Path) -> Result<(), Failure> {
+pub(crate) fn write(directory: &Path) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
         Failure::system(format!("cannot write to {}: {e}", directory.display()))
     };

@@ -22,7 +22,7 @@ use crate::error::Failure;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
-pub fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
+pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
         Failure::system(format!(
             "cannot serve metrics at {address}: {e}; choose another address"
@@ -82,7 +82,7 @@ fn question(requests: &Sender<Request>, command: Command) -> Option<Value> {
 }
 
 /// The exposition text for these answers of the daemon.
-pub fn render(status: &Value, counters: &Value) -> Option<String> {
+pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
     let mut registry = Registry::with_prefix("raddle");
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -29,7 +29,7 @@ struct Report {
 }
 
 /// Runs the command.
-pub fn run(args: &cli::Replay) -> Result<(), Failure> {
+pub(crate) fn run(args: &cli::Replay) -> Result<(), Failure> {
     let capacity = Capacity::default();
     let mut rib = Rib::new(Arc::new(Memory::heap(&capacity)), &capacity, || ());
     source::fill(&mut rib, args.snapshot.as_deref())?;

@@ -16,7 +16,7 @@ use crate::metrics;
 use daemon::Daemon;
 
 /// Runs the daemon until a signal ends it.
-pub fn run(args: &cli::Run) -> Result<(), Failure> {
+pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     crate::logging::start(args.log_json);
     let config = merge(Config::load(args.config.as_deref())?, args)?;
     if args.check {

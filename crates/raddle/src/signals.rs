@@ -11,7 +11,7 @@ use crate::error::Failure;
 ///
 /// The signals are blocked for the whole process and taken by a thread of their own, so that no
 /// system call of the daemon is cut short.
-pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     let failed = |e| Failure::system(format!("cannot take signals: {e}"));

@@ -8,14 +8,14 @@ use raddle_rib::{Rib, Snapshot};
 use crate::error::Failure;
 
 /// A mirror of the live kernel, or of the snapshot in `file`, that drives no engine.
-pub fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
+pub(crate) fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
     let mut rib = Rib::detached();
     fill(&mut rib, file)?;
     Ok(rib)
 }
 
 /// Fills a mirror with the live kernel's state, or a snapshot's.
-pub fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
     match file {
         None => Mirror::open()?.initial(&mut |event| rib.apply(event))?,
         Some(file) => read(file)?.into_events().for_each(|event| rib.apply(event)),
@@ -43,7 +43,7 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
 }
 
 /// Runs `raddle snapshot`: writes the live kernel's state to `file`, or to standard output.
-pub fn save(file: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn save(file: Option<&Path>) -> Result<(), Failure> {
     let snapshot = mirror(None)?.snapshot();
     let text = serde_json::to_string(&snapshot).map_err(|e| Failure::system(e.to_string()))?;
     match file {

@@ -11,7 +11,7 @@ pub(crate) enum Slot {
     /// Nearly always there is one; a box for more keeps the map small.
     One(AttrsId),
     /// At least two.
-    Many(Box<Vec<AttrsId>>),
+    Many(Box<[AttrsId]>),
 }
 
 impl Slot {
@@ -26,7 +26,7 @@ impl Slot {
         match ids.len() {
             0 => None,
             1 => ids.pop().map(Slot::One),
-            _ => Some(Slot::Many(Box::new(ids))),
+            _ => Some(Slot::Many(ids.into_boxed_slice())),
         }
     }
 }

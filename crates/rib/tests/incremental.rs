@@ -1,4 +1,5 @@
 //! The image after any sequence of changes says what the mirror says, looked up the slow way.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ fn address(v6: bool, n: u32) -> IpAddr {
             0xfd00 << 112 | u128::from(n / 8) << 64 | u128::from(n % 8),
         ))
     } else {
-        IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 | (n / 8) << 8 | n % 8))
+        IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 | (n / 8) << 8 | (n % 8)))
     }
 }
 
@@ -159,8 +160,11 @@ fn nexthop(id: u32, kind: NexthopKind) -> Event {
     })
 }
 
+/// Upper bounds, and for each the out-link and the neighbour's MAC address, or the adjacency's reason.
+type Ranges = Vec<(u32, Result<(u32, [u8; 6]), u8>)>;
+
 /// What an engine would read for this group: bounds, links and neighbours' MACs, or a reason.
-fn read(memory: &Memory, number: u32) -> Result<Vec<(u32, Result<(u32, [u8; 6]), u8>)>, Reason> {
+fn read(memory: &Memory, number: u32) -> Result<Ranges, Reason> {
     let adjacency = |n| {
         let a = memory.adjacency(n);
         if a.state == ADJ_FORWARD {
@@ -184,7 +188,7 @@ fn read(memory: &Memory, number: u32) -> Result<Vec<(u32, Result<(u32, [u8; 6]),
 }
 
 /// The same from the mirror.
-fn expect(rib: &Rib, dst: IpAddr) -> Result<Vec<(u32, Result<(u32, [u8; 6]), u8>)>, Reason> {
+fn expect(rib: &Rib, dst: IpAddr) -> Result<Ranges, Reason> {
     let adjacency = |hop: &Hop| {
         let up = rib.link(hop.index).is_some_and(|l| l.is_up());
         if !up {

@@ -4,6 +4,7 @@
 //! State comes from events through the real compiler, so tables, groups and adjacencies are what a
 //! daemon would publish. `RADDLE_CASES` sets how many states are drawn (default 150, of 200 frames
 //! each).
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "common/net.rs"]

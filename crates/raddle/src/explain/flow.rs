@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// A flow as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FlowWords {
+pub(crate) struct FlowWords {
     /// Destination.
     pub dst: IpAddr,
     /// Source; the unspecified address when none was given.
@@ -39,7 +39,7 @@ const PROTOCOLS: [(&str, u8); 8] = [
 
 impl FlowWords {
     /// Reads the words; the message says which one is wrong.
-    pub fn parse(words: &[String]) -> Result<FlowWords, String> {
+    pub(crate) fn parse(words: &[String]) -> Result<FlowWords, String> {
         let mut words = words.iter().map(String::as_str);
         let mut first = words.next().ok_or("name a destination")?;
         if first == "to" {
@@ -89,7 +89,7 @@ impl FlowWords {
     }
 
     /// What selection hashes.
-    pub fn flow(&self) -> Option<Flow> {
+    pub(crate) fn flow(&self) -> Option<Flow> {
         let flow = Flow::new(self.src, self.dst)?.ports(self.proto, self.sport, self.dport);
         Some(Flow {
             flow_label: self.flow_label,

@@ -11,7 +11,7 @@ use crate::show::Names;
 
 /// One step of the way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Step {
+pub(crate) struct Step {
     /// Its number.
     pub step: u32,
     /// What is decided: input, rules, route, group, policy, ...
@@ -27,7 +27,7 @@ pub struct Step {
 
 /// The whole answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The flow that was asked about.
     pub flow: FlowWords,
     /// How the answer was found.
@@ -62,7 +62,7 @@ struct Steps<'a> {
 /// 11. link.
 ///
 /// Steps that decide nothing (one nexthop needs no hash) are left out; numbers stay.
-pub fn explain(rib: &Rib, words: &FlowWords, names: &Names) -> Answer {
+pub(crate) fn explain(rib: &Rib, words: &FlowWords, names: &Names) -> Answer {
     let mut steps = Steps {
         rib,
         names,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::steps::Answer;
 
 /// The flow, the numbered steps, and the conclusion.
-pub fn render(answer: &Answer) -> String {
+pub(super) fn render(answer: &Answer) -> String {
     let mut out = format!("{}\n", answer.flow);
     for step in &answer.steps {
         let _ = writeln!(out, "{:>3}. {:<10} {}", step.step, step.name, step.text);

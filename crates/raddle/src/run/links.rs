@@ -10,7 +10,7 @@ use crate::config::Config;
 
 /// What the engine shall use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Links to attach to, by index.
     pub attach: BTreeMap<u32, String>,
     /// Links to send through, by index.
@@ -21,7 +21,7 @@ pub struct Plan {
 
 impl Plan {
     /// As the mirror wants it.
-    pub fn ports(&self) -> Ports {
+    pub(super) fn ports(&self) -> Ports {
         Ports {
             enabled: self.attach.keys().copied().collect(),
             out: self.out.keys().copied().collect(),
@@ -42,7 +42,7 @@ impl Plan {
 ///
 /// # Errors
 /// A link that was named and does not exist or cannot be used.
-pub fn plan(
+pub(super) fn plan(
     rib: &Rib,
     config: &Config,
     rejected: &BTreeMap<String, String>,

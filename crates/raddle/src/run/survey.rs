@@ -5,7 +5,7 @@ use crate::error::Failure;
 use raddle_rib::Rib;
 use std::collections::BTreeMap;
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Finding {
+pub(super) struct Finding {
     pub text: String,
 }
 impl std::fmt::Display for Finding {
@@ -14,19 +14,19 @@ impl std::fmt::Display for Finding {
     }
 }
 #[derive(Default)]
-pub struct Survey {
+pub(super) struct Survey {
     pub findings: Vec<Finding>,
     pub rejected: BTreeMap<String, String>,
     pub shaped: BTreeMap<String, String>,
 }
 impl Survey {
-    pub fn refusals(&self) -> Vec<Finding> {
+    pub(super) fn refusals(&self) -> Vec<Finding> {
         Vec::new()
     }
 }
-pub fn survey(_r: &Rib, _c: &Config, _m: bool) -> Result<Survey, Failure> {
+pub(super) fn survey(_r: &Rib, _c: &Config, _m: bool) -> Result<Survey, Failure> {
     Ok(Survey::default())
 }
-pub fn bypass(_r: &Rib, _p: &Plan) -> Result<Vec<Finding>, Failure> {
+pub(super) fn bypass(_r: &Rib, _p: &Plan) -> Result<Vec<Finding>, Failure> {
     Ok(Vec::new())
 }
