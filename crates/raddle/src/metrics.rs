@@ -244,7 +244,7 @@ impl prometheus_client::collector::Collector for Rows {
         &self,
         mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,
     ) -> Result<(), std::fmt::Error> {
-        use prometheus_client::encoding::EncodeMetric;
+        use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
         use prometheus_client::metrics::MetricType;
         let kind = if self.counter {
             MetricType::Counter
@@ -252,13 +252,16 @@ impl prometheus_client::collector::Collector for Rows {
             MetricType::Gauge
         };
         let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        let put = |value: u64, metric: MetricEncoder<'_>| match self.counter {
+            true => ConstCounter::new(value).encode(metric),
+            false => ConstGauge::new(value as i64).encode(metric),
+        };
         for (labels, value) in &self.rows {
-            let metric = family.encode_family(labels)?;
-            if self.counter {
-                ConstCounter::new(*value).encode(metric)?;
-            } else {
-                ConstGauge::new(*value as i64).encode(metric)?;
+            if labels.is_empty() {
+                // Without labels there is one value, and no empty pair of braces.
+                return put(*value, family);
             }
+            put(*value, family.encode_family(labels)?)?;
         }
         Ok(())
     }
