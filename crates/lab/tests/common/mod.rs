@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     net::{IpAddr, UdpSocket},
     thread,
     time::Duration,
@@ -15,7 +16,9 @@ use raddle_lab::{Lab, ScopedLab, Topology, UpOptions};
 pub(crate) fn is_root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("skipped: {test} needs root (it makes network namespaces)");
+        // Not eprintln!, which the test harness keeps to itself.
+        let line = format!("skipped: {test} needs root (it makes network namespaces)\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
     root
 }
