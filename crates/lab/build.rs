@@ -1,4 +1,4 @@
-//! Compiles the wire program to BPF, to be embedded in the library.
+//! Compiles the BPF programs, to be embedded in the library and its tests.
 
 use std::{
     env,
@@ -7,33 +7,36 @@ use std::{
     process::Command,
 };
 
-const SOURCE: &str = "bpf/wire.bpf.c";
+/// The wire, and a program that the tests attach to a router.
+const PROGRAMS: [&str; 2] = ["wire", "bounce"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed={SOURCE}");
     println!("cargo:rerun-if-env-changed=CLANG");
-
-    let object = PathBuf::from(env::var("OUT_DIR")?).join("wire.bpf.o");
     let clang = clang()?;
-    let mut command = Command::new(&clang);
-    command.args([
-        "-O2", "-g", "-target", "bpf", "-mcpu=v2", "-Wall", "-Wextra", "-Werror",
-    ]);
     // Debian keeps <asm/types.h> in a directory named after the architecture.
     let multiarch = format!(
         "/usr/include/{}-linux-gnu",
         env::var("CARGO_CFG_TARGET_ARCH")?
     );
-    if Path::new(&multiarch).is_dir() {
-        command.args(["-idirafter", &multiarch]);
-    }
-    let status = command.args(["-c", SOURCE, "-o"]).arg(&object).status()?;
-    if !status.success() {
-        return Err(format!(
-            "{clang} could not compile {SOURCE}; it needs the headers of libbpf: \
-             apt-get install libbpf-dev"
-        )
-        .into());
+    for program in PROGRAMS {
+        let source = format!("bpf/{program}.bpf.c");
+        println!("cargo:rerun-if-changed={source}");
+        let object = PathBuf::from(env::var("OUT_DIR")?).join(format!("{program}.bpf.o"));
+        let mut command = Command::new(&clang);
+        command.args([
+            "-O2", "-g", "-target", "bpf", "-mcpu=v2", "-Wall", "-Wextra", "-Werror",
+        ]);
+        if Path::new(&multiarch).is_dir() {
+            command.args(["-idirafter", &multiarch]);
+        }
+        let status = command.args(["-c", &source, "-o"]).arg(&object).status()?;
+        if !status.success() {
+            return Err(format!(
+                "{clang} could not compile {source}; it needs the headers of libbpf: \
+                 apt-get install libbpf-dev"
+            )
+            .into());
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::LabError;
+use crate::{LabError, preflight};
 
 /// Commands for one run of `ip` or `tc`.
 pub(crate) struct Batch {
@@ -37,7 +37,7 @@ impl Batch {
             return Ok(());
         }
         let cannot_run = || LabError::io(format!("{what}: cannot run {}", self.tool));
-        let mut command = Command::new(self.tool);
+        let mut command = Command::new(preflight::find(self.tool)?);
         if let Some(netns) = &self.netns {
             command.args(["-n", netns]);
         }

@@ -11,7 +11,7 @@ use std::{
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::{Expectation, LabError, interrupt::Interrupt, names};
+use crate::{Expectation, LabError, interrupt::Interrupt, names, preflight};
 
 const POLL: Duration = Duration::from_millis(100);
 
@@ -102,7 +102,7 @@ fn live_routes(lab: &str, node: &str) -> Result<HashMap<IpNet, usize>, LabError>
             "route",
             "show",
         ];
-        let output = Command::new("ip")
+        let output = Command::new(preflight::find("ip")?)
             .args(args)
             .output()
             .map_err(LabError::io(format!("cannot read the routes of {node}")))?;

@@ -29,6 +29,7 @@
 //! # Ok::<(), raddle_lab::LabError>(())
 //! ```
 
+mod assemble;
 mod batch;
 mod clos;
 mod converge;

@@ -47,7 +47,7 @@ pub(crate) fn wire_index(link: usize, end: usize) -> u32 {
 }
 
 /// A locally administered MAC address for an end of a link. It repeats from run to run, and with it
-/// the link-local addresses and FRR's order of nexthops.
+/// the link-local address that is the gateway of the neighbour's routes.
 pub(crate) fn mac(lab: &str, link: usize, end: usize) -> String {
     let [a, b, c, _] = fnv1a(lab).to_be_bytes();
     let [hi, lo] = (link as u16).to_be_bytes();

@@ -23,15 +23,9 @@ pub(crate) fn check(topology: &Topology) -> Result<(), LabError> {
         .join()
         .unwrap_or(Err(nix::errno::Errno::EPERM))
         .map_err(|errno| LabError::NoNamespaces(errno.into()))?;
-    for tool in ["ip", "tc"] {
-        let purpose = "to set up links";
-        let install = "apt-get install iproute2";
-        find(tool).ok_or(LabError::MissingTool {
-            program: tool,
-            purpose,
-            install,
-        })?;
-    }
+    ["ip", "tc"]
+        .into_iter()
+        .try_for_each(|tool| find(tool).map(drop))?;
     if topology.needs_frr() {
         frr_home()?;
     }
@@ -64,9 +58,30 @@ pub(crate) fn frr_home() -> Result<PathBuf, LabError> {
         .ok_or_else(|| missing("FRR (zebra and bgpd)"))
 }
 
-fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
+/// The path of one of iproute2's programs.
+pub(crate) fn find(program: &'static str) -> Result<PathBuf, LabError> {
+    // `su` gives root a user's PATH, without the directories for root's programs.
+    let path = env::var_os("PATH").unwrap_or_default();
+    let rest = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     env::split_paths(&path)
+        .chain(rest)
         .map(|dir| dir.join(program))
         .find(|file| file.is_file())
+        .ok_or(LabError::MissingTool {
+            program,
+            purpose: "to set up links",
+            install: "apt-get install iproute2",
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_its_cure() {
+        let error = find("no-such-program").unwrap_err().to_string();
+        assert!(error.contains("no-such-program"), "{error}");
+        assert!(error.contains("apt-get install iproute2"), "{error}");
+    }
 }
