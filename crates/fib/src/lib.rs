@@ -1,8 +1,86 @@
 //! Longest-prefix match for IPv4 and IPv6, in a layout that an XDP program reads as it stands.
 //!
 //! Every table lives in [`Region`]s: plain memory of fixed capacity that is either ours or a BPF
-//! map mapped into this process. Updates are published in place by single-word stores, so that a
-//! reader on another core, or in the kernel, sees the old answer or the new one and nothing else.
+//! map mapped into this process. There is one writer, [`Fib4`] or [`Fib6`], and any number of
+//! readers: threads that call [`lookup4`] and its like, and XDP programs. Updates are published in
+//! place by single-word stores, so that a reader on another core, or in the kernel, sees the old
+//! answer or the new one and nothing else. What a store has replaced is not used again before the
+//! writer's `grace` function has returned, which must wait for all readers that may still be there.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use raddle_fib::{Fib4, Heap4, Prefix4, lookup4};
+//!
+//! let memory = Arc::new(Heap4::new(16, 1 << 16, 1 << 16));
+//! let mut fib = Fib4::new(Arc::clone(&memory), Box::new(|| {}));
+//! let main = fib.create_table()?;
+//! fib.insert(main, Prefix4::ALL, 1)?;
+//! fib.insert(main, Prefix4::new(0x0a00_0000, 8)?, 2)?;
+//! assert_eq!(lookup4(&*memory, main.index(), 0x0a01_0203), 2);
+//! assert_eq!(lookup4(&*memory, main.index(), 0x0b01_0203), 1);
+//! # Ok::<(), raddle_fib::FibError>(())
+//! ```
+//!
+//! # Layout
+//!
+//! Words are 64 bits in host order (little endian); a *cell* is a 16-bit quarter of a word and a
+//! *half* a 32-bit half, the lowest first. Word 0 of what leaves and IPv6 entries live in is never
+//! handed out and stays zero. Values have 31 bits; 0 is "no route".
+//!
+//! ## IPv4: [`Memory4`]
+//!
+//! ```text
+//! roots[table]    | index of the first node .................... | S: 3, 11, 19 |   0: empty table
+//!                  63                                           8 7             0
+//!
+//! address         | S bits: which node   | 5 bits: slot | then 3 bits: node, 5 bits: slot, ...
+//!
+//! nodes[i]        | base: first leaf            | bitmap: where the leaf changes |
+//!                  63                         32 31                             0
+//!
+//! leaves          | leaf | leaf | leaf | ...     one for each bit that is set, from the lowest
+//! ```
+//!
+//! A node answers for 32 slots. Its leaf for a slot is number `popcount(bitmap & ones up to the
+//! slot) - 1` of its run. Bit 0 always begins a leaf, so it can say something else: where it is
+//! set, the node is *narrow* and its leaves are cells, the base counting cells; where it is clear
+//! (and taken as set when counting), the node is *wide*, its leaves are halves, and the base, still
+//! counted in cells, is even. The top bit of a leaf, 15 or 31, says that the rest is not a value
+//! but a child: a block of eight nodes from `nodes[8 * rest]` on, which the next three bits choose
+//! among. Roots end at a bit whose number is 5 short of a byte, so blocks do so too, and a lookup
+//! takes 2, 3 or 4 nodes at most. A node that is zero answers 0 everywhere.
+//!
+//! The width of the root follows the number of routes. Nodes with one and the same value
+//! everywhere share the leaf. Roots are taken from the end of the nodes and blocks from their
+//! start, so that children's numbers fit into narrow leaves.
+//!
+//! ## IPv6: [`Memory6`]
+//!
+//! An *entry* of 32 bits resolves 16 more bits of the address, the *key*. A table's entry is the
+//! low half of its root word.
+//!
+//! ```text
+//! 0 | value                31 bits   the answer
+//! 10 | offset              30 bits   BLOCK at words[offset]: cell 0 is n - 1, then n - 1 ends of
+//!                                    intervals of keys in ascending order (the last one, 0xffff,
+//!                                    is left out), from the next even cell on n entries.
+//!                                    The key's entry is number (ends below the key).
+//! 110 | offset             29 bits   RANK GROUP at words[offset]: 2048 nodes, chosen by the upper
+//!                                    11 bits of the key, like wide IPv4 nodes, but with a base
+//!                                    that counts halves; leaves are entries.
+//! 111 | offset             29 bits   DIRECT at words[offset]: 65536 entries, one for each key.
+//! ```
+//!
+//! A key that has longer prefixes below it has an interval of its own even where its neighbours
+//! have the same entry, so that a change below it is one store of 32 bits. Spans of up to some
+//! hundred intervals are blocks, larger ones rank groups, and the first span of a large table is
+//! direct.
+//!
+//! # When memory runs out
+//!
+//! A change that does not fit fails with [`FibError::Full`] and leaves everything as it was. A
+//! little memory is kept for removals. Runs of the regions are handed out first fit from bins of
+//! exact lengths and coalesce when they are freed, so that steady churn does not fragment them.
 
 mod alloc;
 mod error;

@@ -1,6 +1,6 @@
 //! IPv6: the reader. No lock, no allocation, any thread.
 
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use super::control::key;
@@ -111,17 +111,17 @@ impl<'a> Walk<'a> {
     /// number of steps depends on `n` only.
     #[inline(always)]
     fn ends_below(&self, first: usize, n: usize, key: u16) -> usize {
-        let (mut at, mut left) = (first, n);
-        while left > 1 {
-            let half = left / 2;
-            at += if self.quarter(at + half - 1) < key {
-                half
-            } else {
-                0
-            };
-            left -= half;
+        let mut ends = self.quarters.get(first..first + n).unwrap_or(&[]);
+        let mut below = 0;
+        while ends.len() > 1 {
+            let half = ends.len() / 2;
+            // Both parts have one length, so that the number of steps does not depend on the key.
+            let (low, high) = (&ends[..ends.len() - half], &ends[half..]);
+            let up = ends[half - 1].load(Relaxed) < key;
+            ends = if up { high } else { low };
+            below += if up { half } else { 0 };
         }
-        at - first + usize::from(left == 1 && self.quarter(at) < key)
+        below + usize::from(ends.first().is_some_and(|end| end.load(Relaxed) < key))
     }
 
     fn lookup_all(&self, root: u32, addrs: &[u128], values: &mut [Value]) {
