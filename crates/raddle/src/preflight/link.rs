@@ -1,0 +1,251 @@
+//! Links that XDP cannot be used on, or that the kernel treats in ways it would miss.
+
+use std::collections::BTreeMap;
+
+use raddle_rib::event::Link;
+use raddle_rib::image::MAX_LINKS;
+
+use super::{Finding, Role, Scene, Severity};
+
+/// `IFF_LOOPBACK`.
+const LOOPBACK: u32 = 8;
+
+/// Kinds of device that look inside, or add to, what their lower device receives.
+pub(super) fn is_stacked_kind(kind: &str) -> bool {
+    matches!(
+        kind,
+        "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" | "dsa"
+    )
+}
+
+/// Decides about every link. `stacked`: the devices on top of a link, by its index; those in other
+/// namespaces are there too.
+///
+/// 1. Loopback, or not Ethernet with a 6-byte address: not used.
+/// 2. An interface index that the image has no room for: not used.
+/// 3. A port of a bridge, bond, team or VRF: not used. What comes in by it is the master's.
+/// 4. A device made of other devices (bridge, bond, VLAN, tunnel, ...): not used. XDP on it runs
+///    late or not at all, and what is sent through it must pass its own code.
+/// 5. A device with VLANs or the like on top: not forwarded from. A tag that hardware or veth
+///    has taken out of the frame is invisible to XDP, and packets for ipvlan look like our own.
+/// 6. One with somebody else's XDP program: not forwarded from.
+pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<Finding> {
+    let names: BTreeMap<u32, &Link> = scene.links.iter().map(|l| (l.index, l)).collect();
+    let mut findings = Vec::new();
+    for link in &scene.links {
+        let mut reject = |role, what: String, why: &str| {
+            let finding = Finding::new(Severity::LinkRejected, what, why);
+            findings.push(finding.on(&link.name, role));
+        };
+        if link.flags & LOOPBACK != 0 {
+            reject(Role::Both, "loopback".into(), "there is nothing to forward");
+            continue;
+        }
+        if !link.is_ethernet() || link.mac.is_none() {
+            reject(
+                Role::Both,
+                "not Ethernet".into(),
+                "raddle writes Ethernet headers only",
+            );
+            continue;
+        }
+        if link.index as usize >= MAX_LINKS {
+            let what = format!("interface index {}", link.index);
+            reject(
+                Role::Both,
+                what,
+                &format!("raddle has room for indices below {MAX_LINKS}"),
+            );
+            continue;
+        }
+        if let Some(master) = link.master {
+            let what = match names.get(&master) {
+                Some(m) => format!(
+                    "part of {} {}",
+                    m.kind.as_deref().unwrap_or("device"),
+                    m.name
+                ),
+                None => format!("part of device {master}"),
+            };
+            reject(
+                Role::Both,
+                what,
+                "what comes in by it is not routed on its own",
+            );
+            continue;
+        }
+        if let Some(kind) = link.kind.as_deref().filter(|kind| !is_simple_kind(kind)) {
+            let why = "XDP on it runs late or not at all; the kernel forwards there";
+            reject(Role::Both, format!("{kind} device"), why);
+            continue;
+        }
+        if let Some(upper) = stacked.get(&link.index).and_then(|all| all.first()) {
+            let why = "frames for it can look to XDP like frames for this link; the kernel \
+                       forwards from here";
+            reject(Role::In, format!("{upper} is stacked upon it"), why);
+        }
+        if let Some(xdp) = link.xdp.filter(|_| !scene.attached.contains(&link.index)) {
+            let mode = match xdp.mode {
+                1 => "native",
+                2 => "generic",
+                3 => "offloaded",
+                _ => "several modes",
+            };
+            let what = format!("XDP program {} is attached already ({mode})", xdp.program);
+            let off = if xdp.mode == 2 {
+                "xdpgeneric off"
+            } else {
+                "xdp off"
+            };
+            let why = format!(
+                "a link has one XDP program; see: bpftool prog show id {}",
+                xdp.program
+            );
+            let finding = Finding::new(Severity::LinkRejected, what, why).on(&link.name, Role::In);
+            findings.push(finding.mend(format!("ip link set dev {} {off}", link.name)));
+        }
+    }
+    findings
+}
+
+/// Kinds of device that are the end of a wire, as far as XDP is concerned. Physical ones have no
+/// kind.
+fn is_simple_kind(kind: &str) -> bool {
+    matches!(kind, "veth" | "tun" | "dummy" | "netdevsim")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_rib::event::XdpAttached;
+
+    fn ethernet(index: u32, name: &str) -> Link {
+        Link {
+            index,
+            name: name.into(),
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            arp_type: 1,
+            ..Link::default()
+        }
+    }
+
+    fn judged(links: Vec<Link>, upper: &[(u32, &str)]) -> Vec<(String, Role, String)> {
+        let mut stacked: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for (lower, name) in upper {
+            stacked.entry(*lower).or_default().push((*name).to_owned());
+        }
+        let scene = Scene {
+            links,
+            attached: [40].into(),
+            ..Scene::default()
+        };
+        judge(&scene, &stacked)
+            .into_iter()
+            .map(|f| (f.link.unwrap(), f.role, f.what))
+            .collect()
+    }
+
+    #[test]
+    fn each_rule_rejects_what_it_says() {
+        let xdp = Some(XdpAttached {
+            mode: 1,
+            program: 7,
+        });
+        let kind = |kind: &str| Some(kind.to_owned());
+        for (link, expected) in [
+            (ethernet(2, "eth0"), None),
+            (
+                Link {
+                    kind: kind("veth"),
+                    ..ethernet(2, "v")
+                },
+                None,
+            ),
+            (
+                Link {
+                    flags: LOOPBACK,
+                    ..ethernet(1, "lo")
+                },
+                Some((Role::Both, "loopback")),
+            ),
+            (
+                Link {
+                    arp_type: 65534,
+                    ..ethernet(2, "wg0")
+                },
+                Some((Role::Both, "not Ethernet")),
+            ),
+            (
+                Link {
+                    mac: None,
+                    ..ethernet(2, "ib0")
+                },
+                Some((Role::Both, "not Ethernet")),
+            ),
+            (ethernet(16_383, "high"), None),
+            (
+                ethernet(16_384, "high"),
+                Some((Role::Both, "interface index 16384")),
+            ),
+            (
+                Link {
+                    master: Some(9),
+                    ..ethernet(2, "port")
+                },
+                Some((Role::Both, "part of bridge br0")),
+            ),
+            (
+                Link {
+                    master: Some(8),
+                    ..ethernet(2, "port")
+                },
+                Some((Role::Both, "part of device 8")),
+            ),
+            (
+                Link {
+                    kind: kind("vlan"),
+                    ..ethernet(2, "v.5")
+                },
+                Some((Role::Both, "vlan device")),
+            ),
+            (
+                Link {
+                    kind: kind("bond"),
+                    ..ethernet(2, "b")
+                },
+                Some((Role::Both, "bond device")),
+            ),
+            (
+                ethernet(30, "base"),
+                Some((Role::In, "base.5 is stacked upon it")),
+            ),
+            (
+                Link {
+                    xdp,
+                    ..ethernet(2, "busy")
+                },
+                Some((Role::In, "XDP program 7 is attached already (native)")),
+            ),
+            (
+                Link {
+                    xdp,
+                    ..ethernet(40, "ours")
+                },
+                None,
+            ),
+        ] {
+            let name = link.name.clone();
+            let bridge = Link {
+                kind: kind("bridge"),
+                ..ethernet(9, "br0")
+            };
+            let found = judged(vec![link, bridge], &[(30, "base.5")]);
+            let found: Vec<_> = found.iter().filter(|f| f.0 == name).collect();
+            match (found.as_slice(), expected) {
+                ([], None) => {}
+                ([(_, role, what)], Some(expected)) => assert_eq!((*role, what.as_str()), expected),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What `raddle run` must know before it attaches, and keeps an eye on afterwards.
+//!
+//! XDP forwards before netfilter, traffic control and xfrm see a packet, and past the qdisc of the
+//! link it leaves by; and there are set-ups in which it loses packets without a trace. The probes
+//! of [`raddle_netlink::probe`] tell what is there; the functions here decide what follows:
+//!
+//! * [`firewall`]: what would be bypassed (refused unless allowed);
+//! * [`qdisc`]: links whose qdisc shapes what they send;
+//! * [`link`]: links that XDP cannot be used on;
+//! * [`veth`]: veth pairs that lose packets, and mending them;
+//! * [`settings`]: what sends traffic to the kernel, or makes the kernel choose differently.
+//!
+//! Decisions are pure functions over facts. A probe that may not look is an error, not a pass.
+
+mod firewall;
+mod link;
+mod qdisc;
+mod settings;
+mod veth;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use raddle_netlink::probe::namespace::Namespace;
+use raddle_netlink::probe::{Error, tc};
+use raddle_rib::event::{DeviceSettings, Link, Settings};
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    /// Forwarded packets would bypass it: do not attach, or hand everything to the kernel.
+    Refuse,
+    /// The link is left to the kernel in its [`Role`].
+    LinkRejected,
+    /// It works, but not as well or as surely as it could.
+    Warning,
+}
+
+/// What a link is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// Packets are forwarded from it.
+    In,
+    /// Packets are sent through it.
+    Out,
+    /// Either.
+    Both,
+}
+
+/// Something that the user should know.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The link that it is about; none for the whole namespace.
+    pub link: Option<String>,
+    /// In which role the link is concerned.
+    pub role: Role,
+    /// What was found.
+    pub what: String,
+    /// What follows from it.
+    pub why: String,
+    /// The command that mends it, or mended it.
+    pub mend: Option<String>,
+    /// It has been mended.
+    pub mended: bool,
+}
+
+impl Finding {
+    fn new(severity: Severity, what: impl Into<String>, why: impl Into<String>) -> Finding {
+        Finding {
+            severity,
+            link: None,
+            role: Role::Both,
+            what: what.into(),
+            why: why.into(),
+            mend: None,
+            mended: false,
+        }
+    }
+
+    fn on(mut self, link: &str, role: Role) -> Finding {
+        self.link = Some(link.to_owned());
+        self.role = role;
+        self
+    }
+
+    fn mend(mut self, command: impl Into<String>) -> Finding {
+        self.mend = Some(command.into());
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(link) = &self.link {
+            write!(f, "link {link}: ")?;
+        }
+        write!(f, "{}: {}", self.what, self.why)?;
+        match &self.mend {
+            Some(command) if self.mended => write!(f, " (mended: {command})"),
+            Some(command) => write!(f, "; to mend it: {command}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What to do about what can be mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mend {
+    /// Nothing: what would lose packets is not used.
+    Never,
+    /// Say that it would be mended.
+    Would,
+    /// Mend it.
+    Do,
+}
+
+/// What the user wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Links to forward from; when empty, all that can be used and forward.
+    pub links: Vec<String>,
+    /// Attach although something would be bypassed: such findings become warnings.
+    pub allow_bypass: bool,
+    /// Links whose qdisc may be bypassed.
+    pub allow_qdisc: Vec<String>,
+    /// Programs are attached in generic mode only, which has no trouble with veth.
+    pub generic: bool,
+    /// What to do about what can be mended.
+    pub mend: Mend,
+    /// The daemon itself will set the hash seed if it is 0.
+    pub sets_seed: bool,
+}
+
+/// What the daemon knows already.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scene {
+    /// The links of the namespace.
+    pub links: Vec<Link>,
+    /// Their settings, by index.
+    pub devices: BTreeMap<u32, DeviceSettings>,
+    /// Settings of the namespace.
+    pub settings: Settings,
+    /// Links on which the XDP program is ours.
+    pub attached: BTreeSet<u32>,
+    /// Whether XDP can redirect to a link just now (`NETDEV_XDP_ACT_NDO_XMIT`), where the kernel
+    /// tells.
+    pub takes_redirects: BTreeMap<u32, bool>,
+}
+
+impl Scene {
+    fn device(&self, index: u32) -> DeviceSettings {
+        self.devices.get(&index).copied().unwrap_or_default()
+    }
+}
+
+/// All findings, the worst first.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Report {
+    /// The findings.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Why not to attach at all.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|f| f.severity == Severity::Refuse)
+    }
+
+    /// What may still be used, and what should be known about it.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|f| f.severity == Severity::Warning)
+    }
+
+    /// The links that must not be used in a role, [`Role::In`] or [`Role::Out`], and why.
+    pub(crate) fn rejected(&self, role: Role) -> BTreeMap<String, String> {
+        let mut links = BTreeMap::new();
+        for finding in self
+            .findings
+            .iter()
+            .filter(|f| f.severity == Severity::LinkRejected)
+        {
+            if let Some(link) = finding.link.as_ref().filter(|_| concerns(finding, role)) {
+                let mend = finding.mend.iter().map(|m| format!("; to mend it: {m}"));
+                let why = format!("{}: {}", finding.what, finding.why) + &mend.collect::<String>();
+                links.entry(link.clone()).or_insert(why);
+            }
+        }
+        links
+    }
+}
+
+fn concerns(finding: &Finding, role: Role) -> bool {
+    finding.role == role || finding.role == Role::Both || role == Role::Both
+}
+
+/// Looks at everything, and mends what may be mended.
+///
+/// Costs some milliseconds, and a thread for each network namespace that is found: at start, and
+/// when links have changed.
+///
+/// # Errors
+/// A probe that is refused or whose answer makes no sense.
+pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error> {
+    let qdiscs = tc::qdiscs()?;
+    let namespaces = Namespace::all()?;
+    let mut surroundings = veth::Surroundings::new(&scene.links, &namespaces);
+    let stacked = surroundings.stacked();
+    let mut findings = link::judge(scene, &stacked);
+    findings.extend(qdisc::judge(&scene.links, &qdiscs, &options.allow_qdisc));
+    let (ins, outs) = in_use(scene, options, &findings);
+    findings.extend(veth::judge(scene, options, &ins, &outs, &mut surroundings));
+    // A link that fell out now need not be looked at any more. The probes are asked even when none
+    // is left, so that missing privilege is said first.
+    let (ins, outs) = in_use(scene, options, &findings);
+    let hooks = firewall::gather(&ins, &outs, &qdiscs)?;
+    if !ins.is_empty() {
+        let severity = if options.allow_bypass { Severity::Warning } else { Severity::Refuse };
+        findings.extend(firewall::judge(&hooks, &ins, &outs, severity));
+        let receive = settings::gather(&scene.links, &ins)?;
+        findings.extend(settings::judge(scene, options, &ins, &receive));
+    }
+    findings.sort();
+    findings.dedup();
+    Ok(Report { findings })
+}
+
+/// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`
+/// those sent through, by index with their names. A qdisc that shapes one of `outs` is reported
+/// too, as [`Severity::LinkRejected`].
+///
+/// Well below a millisecond while there is nothing to find: meant for every few seconds.
+///
+/// # Errors
+/// A probe that is refused or whose answer makes no sense.
+pub(crate) fn bypass(
+    ins: &BTreeMap<u32, String>,
+    outs: &BTreeMap<u32, String>,
+    allow_qdisc: &[String],
+) -> Result<Vec<Finding>, Error> {
+    let qdiscs = tc::qdiscs()?;
+    let hooks = firewall::gather(ins, outs, &qdiscs)?;
+    let mut findings = firewall::judge(&hooks, ins, outs, Severity::Refuse);
+    findings.extend(qdisc::judge_named(outs, &qdiscs, allow_qdisc));
+    findings.sort();
+    findings.dedup();
+    Ok(findings)
+}
+
+/// The links forwarded from and sent through, as far as the findings let them.
+///
+/// 1. A link that is rejected in a role is not used in it.
+/// 2. Packets are forwarded from the links that the user named; when none are named, from all on
+///    which forwarding is on.
+/// 3. Packets are sent through every other link.
+fn in_use(
+    scene: &Scene,
+    options: &Options,
+    findings: &[Finding],
+) -> (BTreeMap<u32, String>, BTreeMap<u32, String>) {
+    let rejected = |link: &Link, role| {
+        findings.iter().any(|f| {
+            f.severity == Severity::LinkRejected
+                && f.link.as_deref() == Some(link.name.as_str())
+                && concerns(f, role)
+        })
+    };
+    let wanted = |link: &Link| {
+        if !options.links.is_empty() {
+            return options.links.contains(&link.name);
+        }
+        let device = scene.device(link.index);
+        device.forwarding4 || device.forwarding6
+    };
+    let pick = |keep: &dyn Fn(&Link) -> bool| {
+        let links = scene.links.iter().filter(|l| keep(l));
+        links.map(|l| (l.index, l.name.clone())).collect()
+    };
+    (
+        pick(&|l| wanted(l) && !rejected(l, Role::In)),
+        pick(&|l| !rejected(l, Role::Out)),
+    )
+}
+
+#[cfg(test)]
+mod tests;

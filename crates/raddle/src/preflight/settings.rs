@@ -1,0 +1,344 @@
+//! Settings that send traffic to the kernel, or make the kernel's own choice of path differ from
+//! the one that the packet's fields give.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use raddle_netlink::probe::ethtool::{self, Flags};
+use raddle_netlink::probe::{Error, bpf};
+use raddle_rib::event::Link;
+
+use super::{Finding, Options, Role, Scene, Severity};
+
+/// Links by index.
+type Links = BTreeMap<u32, String>;
+
+/// How packets are received.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Receive {
+    /// Offloads by link; links that have gone are missing.
+    pub(super) flags: BTreeMap<u32, Flags>,
+    /// Links with receive packet steering.
+    pub(super) rps: Vec<u32>,
+    /// The namespace's flow dissector in BPF.
+    pub(super) dissector: Option<u32>,
+    /// Links without a kind: hardware.
+    pub(super) physical: Vec<u32>,
+}
+
+/// Asks the kernel.
+pub(super) fn gather(links: &[Link], ins: &Links) -> Result<Receive, Error> {
+    let mut receive = Receive {
+        dissector: bpf::flow_dissector()?,
+        ..Receive::default()
+    };
+    for link in links.iter().filter(|l| ins.contains_key(&l.index)) {
+        match ethtool::flags(&link.name) {
+            Ok(flags) => _ = receive.flags.insert(link.index, flags),
+            Err(e) if e.errno() == Some(libc::ENODEV) => continue,
+            Err(e) => return Err(e),
+        }
+        if has_rps(Path::new("/sys/class/net"), link) {
+            receive.rps.push(link.index);
+        }
+        if link.kind.is_none() {
+            receive.physical.push(link.index);
+        }
+    }
+    Ok(receive)
+}
+
+/// Whether any queue of a link has `rps_cpus` set. `false` when it cannot be seen: /sys shows the
+/// network namespace that it was mounted in, which the index tells.
+fn has_rps(sys: &Path, link: &Link) -> bool {
+    let folder = sys.join(&link.name);
+    let index = std::fs::read_to_string(folder.join("ifindex")).unwrap_or_default();
+    if index.trim().parse() != Ok(link.index) {
+        return false;
+    }
+    let queues = std::fs::read_dir(folder.join("queues"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    queues
+        .filter_map(|queue| std::fs::read_to_string(queue.path().join("rps_cpus")).ok())
+        .any(|mask| mask.trim().bytes().any(|b| !matches!(b, b'0' | b',')))
+}
+
+/// Decides what to warn of, for the links forwarded from.
+///
+/// 1. A hash seed of 0: the kernel's real one cannot be read, so multipath is the kernel's.
+/// 2. Hash policies 2 and 3: multipath of that family is the kernel's.
+/// 3. Forwarding off on all links, or on one.
+/// 4. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
+/// 5. With policy 1, packet steering or a hash from the NIC: the kernel then hashes by
+///    `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
+///    BPF, with policies 1 and up.
+/// 6. LRO: merged packets are too long to forward.
+/// 7. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
+pub(super) fn judge(
+    scene: &Scene,
+    options: &Options,
+    ins: &Links,
+    receive: &Receive,
+) -> Vec<Finding> {
+    let mut findings = namespace(scene, options, receive.dissector);
+    findings.extend(forwarding(scene, ins));
+    for (index, name) in ins {
+        let mut warn = |what: &str, why: &str, mend: String| {
+            let finding = Finding::new(Severity::Warning, what, why);
+            findings.push(finding.on(name, Role::In).mend(mend));
+        };
+        let device = scene.device(*index);
+        if device.rp_filter != 0 && device.forwarding4 {
+            let what = format!("rp_filter is {}", device.rp_filter);
+            let mend =
+                format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=0");
+            warn(&what, "all its IPv4 goes to the kernel", mend);
+        }
+        let flags = receive.flags.get(index).copied().unwrap_or_default();
+        if scene.settings.hash_policy4 == 1 || scene.settings.hash_policy6 == 1 {
+            let why = "with hash policy 1 the kernel then chooses by skb->hash, so that packets \
+                       that it forwards itself may take another path";
+            if receive.rps.contains(index) {
+                let mend = format!(
+                    "for f in /sys/class/net/{name}/queues/rx-*/rps_cpus; do echo 0 > $f; done"
+                );
+                warn("receive packet steering (RPS) is on", why, mend);
+            }
+            if flags.rx_hash {
+                warn(
+                    "the NIC's receive hash is on",
+                    why,
+                    format!("ethtool -K {name} rxhash off"),
+                );
+            }
+        }
+        if flags.lro {
+            let why = "merged packets are longer than the MTU and go to the kernel, or are lost";
+            warn("LRO is on", why, format!("ethtool -K {name} lro off"));
+        }
+        if flags.rx_vlan && receive.physical.contains(index) {
+            let why = "where the driver goes on with it under XDP, frames of a VLAN that has no \
+                       device here look untagged, and are forwarded where the kernel drops them";
+            let mend = format!("ethtool -K {name} rxvlan off");
+            warn("the NIC takes VLAN tags out of frames", why, mend);
+        }
+    }
+    findings
+}
+
+/// Rules 1, 2 and the dissector of 5.
+fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut warn = |what: String, why: &str, mend: &str| {
+        findings.push(Finding::new(Severity::Warning, what, why).mend(mend));
+    };
+    let settings = &scene.settings;
+    if settings.hash_seed == 0 && !options.sets_seed {
+        warn(
+            "the multipath hash seed is the kernel's random one".into(),
+            "it cannot be read, so packets with several paths go to the kernel; setting one moves \
+             flows once",
+            "raddle run --seed random (or sysctl -w net.ipv4.fib_multipath_hash_seed=N)",
+        );
+    }
+    for (family, policy) in [(4, settings.hash_policy4), (6, settings.hash_policy6)] {
+        if policy > 1 {
+            warn(
+                format!("IPv{family} multipath hash policy {policy}"),
+                "packets of that family with several paths go to the kernel",
+                &format!("sysctl -w net.ipv{family}.fib_multipath_hash_policy=1"),
+            );
+        }
+    }
+    if let Some(id) = dissector
+        && settings.hash_policy4.max(settings.hash_policy6) > 0
+    {
+        findings.push(Finding::new(
+            Severity::Warning,
+            format!("a BPF flow dissector is attached (program {id})"),
+            "the kernel hashes by the fields that it finds, so that its paths may differ from \
+             raddle's",
+        ));
+    }
+    findings
+}
+
+/// Rule 3: one warning for a family that is off everywhere, one for each link that forwards
+/// neither.
+fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (any4, any6) = ins
+        .keys()
+        .map(|i| scene.device(*i))
+        .fold((false, false), |(a, b), d| {
+            (a || d.forwarding4, b || d.forwarding6)
+        });
+    for (on, family, mend) in [
+        (any4, "IPv4", "sysctl -w net.ipv4.ip_forward=1"),
+        (any6, "IPv6", "sysctl -w net.ipv6.conf.all.forwarding=1"),
+    ] {
+        if !on {
+            let what = format!("{family} forwarding is off");
+            let why = format!("no {family} packet is forwarded");
+            findings.push(Finding::new(Severity::Warning, what, why).mend(mend));
+        }
+    }
+    for (index, name) in ins {
+        let device = scene.device(*index);
+        if (any4 || any6) && !device.forwarding4 && !device.forwarding6 {
+            let what = "forwarding is off on it";
+            let mend = format!(
+                "sysctl -w net.ipv4.conf.{name}.forwarding=1 net.ipv6.conf.{name}.forwarding=1"
+            );
+            let finding = Finding::new(Severity::Warning, what, "nothing is forwarded from it");
+            findings.push(finding.on(name, Role::In).mend(mend));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_rib::event::{DeviceSettings, Settings};
+
+    const GOOD: Settings = Settings {
+        hash_policy4: 1,
+        hash_policy6: 1,
+        hash_fields4: 7,
+        hash_fields6: 7,
+        hash_seed: 9,
+        use_neigh: false,
+        forward_use_pmtu: false,
+    };
+
+    fn judged(settings: Settings, device: DeviceSettings, receive: &Receive) -> Vec<String> {
+        let scene = Scene {
+            settings,
+            devices: [(2, device)].into(),
+            ..Scene::default()
+        };
+        let ins = [(2, "eth0".to_owned())].into();
+        let findings = judge(&scene, &super::super::tests::options(), &ins, receive);
+        assert!(findings.iter().all(|f| f.severity == Severity::Warning));
+        findings.into_iter().map(|f| f.what).collect()
+    }
+
+    fn forwards() -> DeviceSettings {
+        DeviceSettings {
+            forwarding4: true,
+            forwarding6: true,
+            ..DeviceSettings::default()
+        }
+    }
+
+    #[test]
+    fn a_well_set_namespace_has_no_warnings() {
+        assert!(judged(GOOD, forwards(), &Receive::default()).is_empty());
+    }
+
+    #[test]
+    fn each_setting_has_its_warning() {
+        let none = Receive::default();
+        for (settings, expected) in [
+            (
+                Settings {
+                    hash_seed: 0,
+                    ..GOOD
+                },
+                "the kernel's random one",
+            ),
+            (
+                Settings {
+                    hash_policy4: 2,
+                    ..GOOD
+                },
+                "IPv4 multipath hash policy 2",
+            ),
+            (
+                Settings {
+                    hash_policy6: 3,
+                    ..GOOD
+                },
+                "IPv6 multipath hash policy 3",
+            ),
+        ] {
+            let found = judged(settings, forwards(), &none);
+            assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+        }
+        let off4 = DeviceSettings {
+            forwarding4: false,
+            ..forwards()
+        };
+        assert_eq!(judged(GOOD, off4, &none), ["IPv4 forwarding is off"]);
+        let strict = DeviceSettings {
+            rp_filter: 2,
+            ..forwards()
+        };
+        assert_eq!(judged(GOOD, strict, &none), ["rp_filter is 2"]);
+    }
+
+    #[test]
+    fn steering_and_nic_hashes_matter_with_policy_1_only() {
+        let receive = Receive {
+            flags: [(
+                2,
+                Flags {
+                    rx_vlan: false,
+                    lro: false,
+                    rx_hash: true,
+                },
+            )]
+            .into(),
+            rps: vec![2],
+            dissector: Some(5),
+            physical: vec![2],
+        };
+        assert_eq!(judged(GOOD, forwards(), &receive).len(), 3);
+        let l3 = Settings {
+            hash_policy4: 0,
+            hash_policy6: 0,
+            ..GOOD
+        };
+        assert!(judged(l3, forwards(), &receive).is_empty());
+    }
+
+    #[test]
+    fn vlan_offload_is_a_matter_of_hardware() {
+        let flags = Flags {
+            rx_vlan: true,
+            lro: true,
+            rx_hash: false,
+        };
+        let mut receive = Receive {
+            flags: [(2, flags)].into(),
+            ..Receive::default()
+        };
+        assert_eq!(judged(GOOD, forwards(), &receive), ["LRO is on"]);
+        receive.physical.push(2);
+        assert_eq!(judged(GOOD, forwards(), &receive).len(), 2);
+    }
+
+    #[test]
+    fn steering_is_read_from_the_right_namespace_only() {
+        let sys = tempfile::tempdir().unwrap();
+        let queue = sys.path().join("eth0/queues/rx-0");
+        std::fs::create_dir_all(&queue).unwrap();
+        std::fs::write(sys.path().join("eth0/ifindex"), "2\n").unwrap();
+        let link = |index| Link {
+            index,
+            name: "eth0".into(),
+            ..Link::default()
+        };
+        for (mask, on) in [
+            ("00000000,00000000\n", false),
+            ("00000000,00000002\n", true),
+        ] {
+            std::fs::write(queue.join("rps_cpus"), mask).unwrap();
+            assert_eq!(has_rps(sys.path(), &link(2)), on);
+        }
+        assert!(!has_rps(sys.path(), &link(3)));
+    }
+}

@@ -1,0 +1,418 @@
+//! veth pairs that lose packets without a trace, and mending them.
+//!
+//! Two things go wrong between native XDP and a veth pair:
+//!
+//! * a redirect *to* a veth is lost unless its peer has an XDP program or GRO switched on
+//!   (`veth_xdp_xmit` finds no NAPI there);
+//! * a frame that a local socket sends on the peer comes *in* with its checksum left to the
+//!   "hardware" (`CHECKSUM_PARTIAL`). XDP forwards it as it is, and the far end throws it away.
+//!
+//! Both are mended on the peer, which is often in another network namespace.
+
+use std::collections::{BTreeMap, HashMap};
+
+use raddle_netlink::probe::Error;
+use raddle_netlink::probe::ethtool::{self, Offload};
+use raddle_netlink::probe::namespace::{self, Namespace, Place};
+use raddle_rib::event::Link;
+
+use super::{Finding, Mend, Options, Role, Scene, Severity, link};
+
+/// Our links, and those of the namespaces around, read when they are asked for.
+pub(super) struct Surroundings<'a> {
+    ours: &'a [Link],
+    namespaces: &'a [Namespace],
+    /// By place in `namespaces`; none for one that could not be entered.
+    links: HashMap<usize, Option<Vec<Link>>>,
+}
+
+impl<'a> Surroundings<'a> {
+    /// `namespaces` as [`Namespace::all`] finds them: our own is the first.
+    pub(super) fn new(ours: &'a [Link], namespaces: &'a [Namespace]) -> Self {
+        Surroundings {
+            ours,
+            namespaces,
+            links: HashMap::new(),
+        }
+    }
+
+    fn links(&mut self, i: usize) -> Option<&[Link]> {
+        let namespace = &self.namespaces[i];
+        let links = self.links.entry(i);
+        links
+            .or_insert_with(|| namespace.run(namespace::links).ok())
+            .as_deref()
+    }
+
+    /// The devices stacked upon our links, by our link's index; those in other namespaces as
+    /// "NAME in namespace X".
+    pub(super) fn stacked(&mut self) -> BTreeMap<u32, Vec<String>> {
+        let mut stacked: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        let upper = |l: &Link| l.kind.as_deref().is_some_and(link::is_stacked_kind);
+        for l in self
+            .ours
+            .iter()
+            .filter(|l| upper(l) && l.lower_netns.is_none())
+        {
+            stacked
+                .entry(l.lower.unwrap_or(0))
+                .or_default()
+                .push(l.name.clone());
+        }
+        let Some(here) = self.namespaces.first() else {
+            return stacked;
+        };
+        for (i, namespace) in self.namespaces.iter().enumerate().skip(1) {
+            let Some(links) = self.links(i) else { continue };
+            let links: Vec<Link> = links
+                .iter()
+                .filter(|l| upper(l) && l.lower_netns.is_some())
+                .cloned()
+                .collect();
+            if links.is_empty() {
+                continue;
+            }
+            // What we are called over there.
+            let Ok(Some(us)) = namespace.run(|| here.id()) else {
+                continue;
+            };
+            for l in links.iter().filter(|l| l.lower_netns == Some(us)) {
+                let name = format!("{} in {}", l.name, namespace.place);
+                stacked.entry(l.lower.unwrap_or(0)).or_default().push(name);
+            }
+        }
+        stacked
+    }
+
+    /// The far end of a veth pair, where it can be found.
+    fn peer(&mut self, link: &Link) -> Option<Peer<'a>> {
+        let index = link.lower?;
+        let i = match link.lower_netns {
+            None => 0,
+            Some(id) => self
+                .namespaces
+                .iter()
+                .position(|n| n.id().is_ok_and(|n| n == Some(id)))?,
+        };
+        let links = if i == 0 {
+            Some(self.ours)
+        } else {
+            self.links(i)
+        };
+        let peer = links?.iter().find(|l| l.index == index)?.clone();
+        Some(Peer {
+            namespace: &self.namespaces[i],
+            link: peer,
+        })
+    }
+}
+
+/// The far end of a veth pair.
+struct Peer<'a> {
+    namespace: &'a Namespace,
+    link: Link,
+}
+
+impl Peer<'_> {
+    fn is_on(&self, offload: Offload) -> Result<bool, Error> {
+        self.namespace
+            .run(|| ethtool::is_on(&self.link.name, offload))
+    }
+
+    fn set(&self, offload: Offload, on: bool) -> Result<(), Error> {
+        self.namespace
+            .run(|| ethtool::set(&self.link.name, offload, on))
+    }
+
+    /// The command that sets an offload.
+    fn command(&self, offload: Offload, on: bool) -> String {
+        let on = if on { "on" } else { "off" };
+        let command = format!("ethtool -K {} {} {on}", self.link.name, offload.name());
+        self.namespace.place.command(&command)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.namespace.place == Place::Here
+    }
+}
+
+/// What became of a setting that loses packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// It is as it should be.
+    Fine,
+    /// It was not, and was mended.
+    Mended,
+    /// It is not, and will be mended by `run`.
+    Mendable,
+    /// It is not, and stays so, for this reason.
+    Broken(String),
+    /// The peer could not be found or asked.
+    Unknown,
+}
+
+/// Decides what a state means for the link.
+///
+/// 1. Fine: nothing to say.
+/// 2. Mended, or about to be: a warning that says so, since it changed the peer.
+/// 3. Known to lose packets: the link is not used in this role.
+/// 4. Unknown, but the kernel says that redirects are lost (`lost`): not used either.
+/// 5. Unknown: a warning that says what to run at the peer.
+fn conclude(
+    state: State,
+    lost: bool,
+    found: &dyn Fn(Severity, &str) -> Finding,
+) -> Option<Finding> {
+    match state {
+        State::Fine => None,
+        State::Mended => Some(Finding {
+            mended: true,
+            ..found(Severity::Warning, "")
+        }),
+        State::Mendable => Some(found(Severity::Warning, " (raddle run will mend it)")),
+        State::Broken(why) => Some(found(Severity::LinkRejected, &why)),
+        State::Unknown if lost => Some(found(Severity::LinkRejected, "")),
+        State::Unknown => Some(found(Severity::Warning, "")),
+    }
+}
+
+/// Reads an offload of the peer and brings it to `wanted` as far as `mend` lets.
+fn settle(peer: &Peer<'_>, offload: Offload, wanted: bool, mend: Mend) -> State {
+    match (peer.is_on(offload), mend) {
+        (Err(_), _) => State::Unknown,
+        (Ok(on), _) if on == wanted => State::Fine,
+        (Ok(_), Mend::Never) => State::Broken(String::new()),
+        (Ok(_), Mend::Would) => State::Mendable,
+        (Ok(_), Mend::Do) => match peer.set(offload, wanted) {
+            Ok(()) => State::Mended,
+            Err(e) => State::Broken(format!(" ({e})")),
+        },
+    }
+}
+
+/// Looks at all veths in use, and at other links that XDP cannot send to.
+///
+/// 1. In generic mode neither trap exists.
+/// 2. A veth that is sent through: fine if the kernel says that it takes redirects, if its peer has
+///    an XDP program, or will have ours. Otherwise the peer's GRO has to be on.
+/// 3. A veth that is forwarded from: its peer has to leave no checksum to it.
+/// 4. Any other link that is sent through, to which the kernel says XDP cannot redirect, is not
+///    used, except one that our program is still to be attached to: many drivers only then can.
+pub(super) fn judge(
+    scene: &Scene,
+    options: &Options,
+    ins: &BTreeMap<u32, String>,
+    outs: &BTreeMap<u32, String>,
+    surroundings: &mut Surroundings<'_>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if options.generic || ins.is_empty() {
+        return findings;
+    }
+    for link in &scene.links {
+        let is_in = ins.contains_key(&link.index);
+        let takes = scene.takes_redirects.get(&link.index).copied();
+        if link.kind.as_deref() != Some("veth") {
+            let final_word = !is_in || scene.attached.contains(&link.index);
+            if outs.contains_key(&link.index) && takes == Some(false) && final_word {
+                findings.push(no_redirects(link));
+            }
+            continue;
+        }
+        let sends = outs.contains_key(&link.index) && takes != Some(true);
+        if !is_in && !sends {
+            continue;
+        }
+        let peer = surroundings.peer(link);
+        if sends {
+            let will_run = |p: &Peer<'_>| p.is_ours() && ins.contains_key(&p.link.index);
+            let state = match &peer {
+                Some(p) if p.link.xdp.is_some() || will_run(p) => State::Fine,
+                Some(p) => settle(p, Offload::Gro, true, options.mend),
+                None => State::Unknown,
+            };
+            let found = |severity, note: &str| gro_finding(link, peer.as_ref(), severity, note);
+            findings.extend(conclude(state, takes == Some(false), &found));
+        }
+        if is_in {
+            let state = match &peer {
+                Some(p) => settle(p, Offload::TxChecksum, false, options.mend),
+                None => State::Unknown,
+            };
+            let found =
+                |severity, note: &str| checksum_finding(link, peer.as_ref(), severity, note);
+            findings.extend(conclude(state, false, &found));
+        }
+    }
+    findings
+}
+
+fn no_redirects(link: &Link) -> Finding {
+    let why = "it has no ndo_xdp_xmit, so what XDP redirects to it would be lost; the kernel \
+               sends there. Many drivers have it once an XDP program is attached: forward from \
+               the link as well, or run with --mode generic";
+    let what = "the driver takes no redirects";
+    Finding::new(Severity::LinkRejected, what, why).on(&link.name, Role::Out)
+}
+
+fn gro_finding(link: &Link, peer: Option<&Peer<'_>>, severity: Severity, note: &str) -> Finding {
+    let what = format!(
+        "its {} has neither an XDP program nor GRO{note}",
+        describe(peer)
+    );
+    let why = "what XDP redirects to it is lost without a trace";
+    let finding = match peer {
+        Some(_) => Finding::new(severity, what, why),
+        None => {
+            let what = format!(
+                "its {} may have neither an XDP program nor GRO",
+                describe(peer)
+            );
+            Finding::new(severity, what, format!("{why} then"))
+        }
+    };
+    finding
+        .on(&link.name, Role::Out)
+        .mend(command(link, peer, Offload::Gro, true))
+}
+
+fn checksum_finding(
+    link: &Link,
+    peer: Option<&Peer<'_>>,
+    severity: Severity,
+    note: &str,
+) -> Finding {
+    let may = if peer.is_some() {
+        "leaves"
+    } else {
+        "may leave"
+    };
+    let what = format!(
+        "its {} {may} checksums unfinished (tx offload){note}",
+        describe(peer)
+    );
+    let why = "packets of sockets there would be forwarded with wrong checksums";
+    let finding = Finding::new(severity, what, why).on(&link.name, Role::In);
+    finding.mend(command(link, peer, Offload::TxChecksum, false))
+}
+
+fn describe(peer: Option<&Peer<'_>>) -> String {
+    match peer {
+        Some(p) => format!("veth peer {} in {}", p.link.name, p.namespace.place),
+        None => "veth peer (in a network namespace that cannot be found)".to_owned(),
+    }
+}
+
+/// What to run at the peer. When it cannot be found, where it is has to be left to the reader: its
+/// index there is all that is known.
+fn command(link: &Link, peer: Option<&Peer<'_>>, offload: Offload, on: bool) -> String {
+    match peer {
+        Some(peer) => peer.command(offload, on),
+        None => format!(
+            "ethtool -K PEER {} {} (in the namespace of PEER, which is link {} there; its \
+             `ip -d link` shows @if{})",
+            offload.name(),
+            if on { "on" } else { "off" },
+            link.lower.unwrap_or(0),
+            link.index
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_has_its_consequence() {
+        let found = |severity, note: &str| Finding::new(severity, format!("x{note}"), "y");
+        for (state, lost, expected) in [
+            (State::Fine, true, None),
+            (State::Mended, true, Some((Severity::Warning, true))),
+            (State::Mendable, true, Some((Severity::Warning, false))),
+            (
+                State::Broken("why".into()),
+                false,
+                Some((Severity::LinkRejected, false)),
+            ),
+            (State::Unknown, true, Some((Severity::LinkRejected, false))),
+            (State::Unknown, false, Some((Severity::Warning, false))),
+        ] {
+            let finding = conclude(state.clone(), lost, &found);
+            assert_eq!(
+                finding.map(|f| (f.severity, f.mended)),
+                expected,
+                "{state:?} {lost}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_driver_without_redirects_is_judged_once_a_program_could_help_no_more() {
+        let link = |index, name: &str| Link {
+            index,
+            name: name.into(),
+            ..Link::default()
+        };
+        let scene = Scene {
+            links: vec![
+                link(2, "in"),
+                link(3, "attached"),
+                link(4, "out"),
+                link(5, "good"),
+            ],
+            attached: [3].into(),
+            takes_redirects: [(2, false), (3, false), (4, false), (5, true)].into(),
+            ..Scene::default()
+        };
+        let ins = [(2, "in"), (3, "attached")]
+            .map(|(i, n)| (i, n.to_owned()))
+            .into();
+        let outs: BTreeMap<_, _> = scene
+            .links
+            .iter()
+            .map(|l| (l.index, l.name.clone()))
+            .collect();
+        let mut options = super::super::tests::options();
+        let judged = |options: &Options| -> Vec<String> {
+            let mut nothing = Surroundings::new(&scene.links, &[]);
+            let findings = judge(&scene, options, &ins, &outs, &mut nothing);
+            assert!(findings.iter().all(|f| f.role == Role::Out));
+            findings.into_iter().filter_map(|f| f.link).collect()
+        };
+        assert_eq!(judged(&options), ["attached", "out"]);
+        options.generic = true;
+        assert!(judged(&options).is_empty());
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_found_is_described_by_what_is_known() {
+        let veth = Link {
+            index: 5,
+            name: "v".into(),
+            kind: Some("veth".into()),
+            lower: Some(9),
+            lower_netns: Some(3),
+            ..Link::default()
+        };
+        let scene = Scene {
+            links: vec![veth],
+            ..Scene::default()
+        };
+        let links: BTreeMap<_, _> = [(5, "v".to_owned())].into();
+        let options = super::super::tests::options();
+        let mut nothing = Surroundings::new(&scene.links, &[]);
+        let found = judge(&scene, &options, &links, &links, &mut nothing);
+        assert_eq!(found.len(), 2);
+        assert!(
+            found.iter().all(|f| f.severity == Severity::Warning),
+            "{found:?}"
+        );
+        let command = found[0].mend.as_deref().unwrap();
+        assert!(
+            command.contains("gro on") && command.contains("link 9"),
+            "{command}"
+        );
+        assert!(found[1].mend.as_deref().unwrap().contains("tx off"));
+    }
+}
