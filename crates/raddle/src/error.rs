@@ -57,6 +57,7 @@ macro_rules! system_failure {
 system_failure!(
     std::io::Error,
     raddle_netlink::Error,
+    raddle_netlink::probe::Error,
     raddle_xdp::Error,
     raddle_lab::LabError
 );

@@ -11,6 +11,7 @@ mod logging;
 mod man;
 mod metrics;
 mod plot;
+mod preflight;
 mod replay;
 mod run;
 mod show;

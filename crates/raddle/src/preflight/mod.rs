@@ -223,7 +223,11 @@ pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error>
     let (ins, outs) = in_use(scene, options, &findings);
     let hooks = firewall::gather(&ins, &outs, &qdiscs)?;
     if !ins.is_empty() {
-        let severity = if options.allow_bypass { Severity::Warning } else { Severity::Refuse };
+        let severity = if options.allow_bypass {
+            Severity::Warning
+        } else {
+            Severity::Refuse
+        };
         findings.extend(firewall::judge(&hooks, &ins, &outs, severity));
         let receive = settings::gather(&scene.links, &ins)?;
         findings.extend(settings::judge(scene, options, &ins, &receive));

@@ -278,7 +278,10 @@ fn without_privilege_there_is_an_error_and_no_report() {
     router("unprivileged", |_| {
         let scene = scene();
         become_user(65534);
-        let generic = Options { generic: true, ..options() };
+        let generic = Options {
+            generic: true,
+            ..options()
+        };
         let report = inspect(&scene, &generic);
         become_user(0); // so that the namespace can be deleted
         let error = report.unwrap_err().to_string();

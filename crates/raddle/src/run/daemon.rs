@@ -15,11 +15,12 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions};
 
 use super::links::{Plan, plan};
-use super::survey::{Finding, bypass, survey};
+use super::survey::{bypass, survey};
 use super::{report, set_seed};
 use crate::config::{Config, Mode, OnExit};
 use crate::control::{Command, Request};
 use crate::error::Failure;
+use crate::preflight::{Finding, Mend, Report, Severity};
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
 const GATHER: Duration = Duration::from_millis(10);
@@ -51,9 +52,9 @@ pub(super) struct Daemon {
 pub(super) fn check(config: &Config) -> Result<(), Failure> {
     let mut rib = Rib::detached();
     Mirror::open()?.initial(&mut |event| rib.apply(event))?;
-    let survey = survey(&rib, config, false)?;
-    let plan = plan(&rib, config, &survey.rejected, &survey.shaped).map_err(Failure::usage)?;
-    for finding in &survey.findings {
+    let report = survey(&rib, config, Mend::Would, std::iter::empty())?;
+    let plan = plan(&rib, config, &report).map_err(Failure::usage)?;
+    for finding in report.warnings() {
         println!("{finding}");
     }
     for name in plan.attach.values() {
@@ -62,18 +63,18 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     for (name, why) in &plan.left {
         println!("link {name}: left to the kernel: {why}");
     }
-    refuse(&survey.refusals(), config)
+    refuse(&report, config)
 }
 
 /// Promise 6: never around the firewall.
-fn refuse(refusals: &[Finding], config: &Config) -> Result<(), Failure> {
-    if refusals.is_empty() || config.allow_bypass {
-        return Ok(());
-    }
-    let list: Vec<String> = refusals
-        .iter()
+fn refuse(report: &Report, config: &Config) -> Result<(), Failure> {
+    let list: Vec<String> = report
+        .refusals()
         .map(|finding| format!("  {finding}"))
         .collect();
+    if list.is_empty() || config.allow_bypass {
+        return Ok(());
+    }
     Err(Failure::system(format!(
         "not attached, because forwarded packets would bypass:\n{}\nTo forward around them all \
          the same: --allow-bypass",
@@ -91,9 +92,10 @@ impl Daemon {
         let capacity = config.capacity();
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         mirror.initial(&mut |event| rib.apply(event))?;
-        let survey = survey(&rib, &config, config.mend)?;
-        refuse(&survey.refusals(), &config)?;
-        let plan = plan(&rib, &config, &survey.rejected, &survey.shaped).map_err(Failure::usage)?;
+        let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
+        let report = survey(&rib, &config, Mend::Do, attached.into_iter())?;
+        refuse(&report, &config)?;
+        let plan = plan(&rib, &config, &report).map_err(Failure::usage)?;
         if plan.attach.is_empty() {
             let why: Vec<String> = plan
                 .left
@@ -131,7 +133,7 @@ impl Daemon {
             engine,
             mirror,
             plan,
-            warnings: survey.findings,
+            warnings: report.warnings().cloned().collect(),
             held: None,
             started,
             commits: 1,
@@ -260,8 +262,9 @@ impl Daemon {
 
     /// Links came, went or changed: attaches and detaches accordingly.
     fn replan(&mut self) -> Result<(), Failure> {
-        let survey = survey(&self.rib, &self.config, self.config.mend)?;
-        let plan = match plan(&self.rib, &self.config, &survey.rejected, &survey.shaped) {
+        let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
+        let report = survey(&self.rib, &self.config, Mend::Do, attached.into_iter())?;
+        let plan = match plan(&self.rib, &self.config, &report) {
             Ok(plan) => plan,
             Err(why) => {
                 // A link that was named is gone or of no use now; the others go on.
@@ -278,7 +281,7 @@ impl Daemon {
                     allow_qdisc: self.present(&self.config.allow_qdisc),
                     ..self.config.clone()
                 };
-                match plan(&self.rib, &present, &survey.rejected, &survey.shaped) {
+                match plan(&self.rib, &present, &report) {
                     Ok(plan) if !present.links.is_empty() => plan,
                     _ => Plan::default(),
                 }
@@ -303,7 +306,7 @@ impl Daemon {
             tracing::warn!("{e}");
         }
         self.plan = plan;
-        self.warnings = survey.findings;
+        self.warnings = report.warnings().cloned().collect();
         Ok(())
     }
 
@@ -358,8 +361,11 @@ impl Daemon {
         if self.config.allow_bypass {
             return Ok(());
         }
-        let findings = bypass(&self.rib, &self.plan)?;
-        match (findings.first(), &self.held) {
+        let findings = bypass(&self.plan, &self.config.allow_qdisc)?;
+        let refusal = findings
+            .iter()
+            .find(|finding| finding.severity == Severity::Refuse);
+        match (refusal, &self.held) {
             (Some(finding), None) => {
                 tracing::warn!("everything goes to the kernel from now on: {finding}");
                 self.held = Some(finding.to_string());
@@ -371,6 +377,13 @@ impl Daemon {
                 self.rib.set_hold(false);
             }
             _ => {}
+        }
+        if findings
+            .iter()
+            .any(|finding| finding.severity == Severity::LinkRejected)
+        {
+            self.replan()?;
+            self.publish();
         }
         Ok(())
     }

@@ -23,6 +23,11 @@ pub(super) fn status(daemon: &Daemon) -> Value {
             })
         })
         .collect();
+    let warnings: Vec<Value> = daemon
+        .warnings
+        .iter()
+        .map(|finding| json!({ "text": finding.to_string(), "finding": finding }))
+        .collect();
     json!({
         "pid": std::process::id(),
         "version": env!("CARGO_PKG_VERSION"),
@@ -32,7 +37,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "on_exit": format!("{:?}", daemon.config.on_exit).to_lowercase(),
         "links": links,
         "left_to_kernel": daemon.plan.left,
-        "warnings": daemon.warnings,
+        "warnings": warnings,
         "settings": daemon.rib.settings(),
         "routes": { "inet": usage.routes4, "inet6": usage.routes6 },
         "image": {

@@ -1,32 +1,50 @@
-//! What has to be known of this machine before anything is attached.
-use super::links::Plan;
-use crate::config::Config;
-use crate::error::Failure;
+//! The preflight as the daemon asks for it: what it knows goes in, what follows comes out.
+
 use raddle_rib::Rib;
-use std::collections::BTreeMap;
-#[derive(Clone, Debug, serde::Serialize)]
-pub(super) struct Finding {
-    pub text: String,
+
+use super::links::Plan;
+use crate::config::{Config, Mode};
+use crate::error::Failure;
+use crate::preflight::{self, Finding, Mend, Options, Report, Scene};
+
+/// Looks at everything that matters before attaching; `mend` says what to do about what can be
+/// mended, `attached` are the links that have our program already.
+pub(super) fn survey(
+    rib: &Rib,
+    config: &Config,
+    mend: Mend,
+    attached: impl Iterator<Item = u32>,
+) -> Result<Report, Failure> {
+    let links: Vec<_> = rib.links().cloned().collect();
+    let takes_redirects = links
+        .iter()
+        .filter_map(|link| {
+            let features = raddle_xdp::features(link.index).ok().flatten()?;
+            Some((link.index, features.can_receive_redirects()))
+        })
+        .collect();
+    let scene = Scene {
+        devices: links
+            .iter()
+            .map(|link| (link.index, rib.device(link.index)))
+            .collect(),
+        links,
+        settings: *rib.settings(),
+        attached: attached.collect(),
+        takes_redirects,
+    };
+    let options = Options {
+        links: config.links.clone(),
+        allow_bypass: config.allow_bypass,
+        allow_qdisc: config.allow_qdisc.clone(),
+        generic: config.mode == Mode::Generic,
+        mend: if config.mend { mend } else { Mend::Never },
+        sets_seed: config.seed.is_some(),
+    };
+    Ok(preflight::inspect(&scene, &options)?)
 }
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-#[derive(Default)]
-pub(super) struct Survey {
-    pub findings: Vec<Finding>,
-    pub rejected: BTreeMap<String, String>,
-    pub shaped: BTreeMap<String, String>,
-}
-impl Survey {
-    pub(super) fn refusals(&self) -> Vec<Finding> {
-        Vec::new()
-    }
-}
-pub(super) fn survey(_r: &Rib, _c: &Config, _m: bool) -> Result<Survey, Failure> {
-    Ok(Survey::default())
-}
-pub(super) fn bypass(_r: &Rib, _p: &Plan) -> Result<Vec<Finding>, Failure> {
-    Ok(Vec::new())
+
+/// What the links of the plan would bypass just now.
+pub(super) fn bypass(plan: &Plan, allow_qdisc: &[String]) -> Result<Vec<Finding>, Failure> {
+    Ok(preflight::bypass(&plan.attach, &plan.out, allow_qdisc)?)
 }
