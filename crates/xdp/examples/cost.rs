@@ -4,7 +4,6 @@
 //! `cargo run --release -p raddle-xdp --example cost`
 
 #[path = "../tests/common/mod.rs"]
-#[allow(dead_code)]
 mod common;
 
 use std::net::IpAddr;

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use nix::sys::statfs::statfs;
+use nix::sys::statfs::{FsType, statfs};
 
 use crate::attach::{Attached, AttachedMode};
 use crate::engine::{Engine, capacity_of};
@@ -19,7 +19,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 /// `BPF_FS_MAGIC`.
-const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 /// Where distributions mount the bpffs.
 const BPF_FS: &str = "/sys/fs/bpf";
 
@@ -235,7 +235,7 @@ fn remove_folders(folder: &Path) {
 }
 
 fn is_bpffs(path: &Path) -> bool {
-    statfs(path).is_ok_and(|fs| fs.filesystem_type().0 as i64 == BPF_FS_MAGIC)
+    statfs(path).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC)
 }
 
 fn remove(path: &Path) -> Result<()> {
