@@ -36,7 +36,7 @@ inline_always __u32 fib6_block(__u32 at, __u32 key)
 	step |= step >> 4;
 	step |= step >> 8;
 	step = (step + 1) >> 1;
-	for (int i = 0; i < 16; i++) {
+	ROLLED for (int i = 0; i < 16; i++) {
 		__u32 probe = below + step;
 
 		if (!step)
@@ -62,7 +62,7 @@ inline_always __u32 fib6_lookup(__u32 table, __u64 high, __u64 low)
 {
 	__u32 entry = (__u32)WORD(roots6, table, 0);
 
-	for (int level = 0; level < 8; level++) {
+	ROLLED for (int level = 0; level < 8; level++) {
 		__u32 key = high >> 48;
 
 		if (!(entry >> 31))

@@ -57,7 +57,7 @@ struct link_entry {
 	__u32 table4;
 	__u32 table6;
 	__u32 rest[9];
-};
+} __attribute__((aligned(64)));
 
 #define ADJ_KERNEL 0
 #define ADJ_FORWARD 1
@@ -72,7 +72,7 @@ struct adjacency {
 	__u8 src_mac[6];
 	__u32 mtu;
 	__u32 rest[10];
-};
+} __attribute__((aligned(64)));
 
 /* Group words: kind in the low byte; see image::Group. */
 #define GROUP_KERNEL 0

@@ -17,6 +17,9 @@
 
 #define inline_always static inline __attribute__((always_inline))
 
+/* Loops stay loops: unrolled they are ten times the code, for the verifier and the cache. */
+#define ROLLED _Pragma("clang loop unroll(disable)")
+
 #define IMAGE_ARRAY(name, element, entries)               \
 	struct {                                         \
 		__uint(type, BPF_MAP_TYPE_ARRAY);        \
@@ -58,6 +61,9 @@ struct {
 
 /* Counters of one CPU; set by the loader. */
 const volatile __u32 counter_slots = ADJACENCY_COUNTERS;
+
+/* Hides from the compiler where a value comes from, lest it turns arithmetic into branches. */
+#define OPAQUE(x) asm volatile("" : "+r"(x))
 
 /* Reads one word of an array as it stands now; `missing` outside of it. */
 #define WORD(map, index, missing)                                            \

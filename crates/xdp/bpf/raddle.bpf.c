@@ -56,11 +56,12 @@ inline_always __u32 frame_len(struct xdp_md *ctx, __u32 linear, __u32 packet_end
 inline_always int expired(const struct config *config, __u32 cpu)
 {
 	__u64 deadline = *(volatile const __u64 *)&config->deadline;
-	__u64 now = bpf_jiffies64();
 	struct clock_entry *clock;
+	__u64 now;
 
 	if (!deadline)
 		return 0;
+	now = bpf_jiffies64();
 	clock = bpf_map_lookup_elem(&clocks, &cpu);
 	if (!clock)
 		return 1;
@@ -205,15 +206,19 @@ inline_always int forward4(struct packet *p)
 		return REASON_TTL_EXCEEDED;
 	number = group >> 32;
 	if ((__u8)group == GROUP_THRESHOLD) {
-		__s32 hash;
+		struct key4 key = {
+			.proto = w2 >> 8 & 0xff,
+			.src = raw_src,
+			.dst = raw_dst,
+		};
 
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
-		hash = hash4(p->config, p->data, p->data_end, w2 >> 8 & 0xff, (__be16)(w1 >> 16),
-			     raw_src, raw_dst, packet_end);
-		if (hash < 0)
-			return -hash;
-		number = choose(number, (__u16)(group >> 16), hash);
+		reason = key4(&key, p->config->policy4, p->data, p->data_end, (__be16)(w1 >> 16),
+			      packet_end);
+		if (reason)
+			return reason;
+		number = choose(number, (__u16)(group >> 16), hash4(p->config, &key));
 	}
 
 	/* A12 to A14 */
@@ -234,18 +239,18 @@ inline_always int forward6(struct packet *p)
 	__u32 w1, packet_len, packet_end, number;
 	__u64 sh, sl, dh, dl, group;
 	const struct adjacency *adj;
-	struct header6 h;
+	struct key6 key = {};
 	int reason;
 
 	/* B1 and B2 */
 	if ((void *)(ip + 10) > p->data_end)
 		return REASON_TRUNCATED;
-	h.word0 = ip[0];
+	key.label = ip[0];
 	w1 = ip[1];
-	h.proto = w1 >> 16 & 0xff;
-	if ((h.word0 & 0xf0) != 0x60)
+	key.proto = w1 >> 16 & 0xff;
+	if ((key.label & 0xf0) != 0x60)
 		return REASON_BAD_HEADER;
-	if (h.proto == IPPROTO_HOPOPTS)
+	if (key.proto == IPPROTO_HOPOPTS)
 		return REASON_OPTIONS;
 	packet_len = 40 + bpf_ntohs((__u16)w1);
 	packet_end = packet_len + IP_AT;
@@ -256,11 +261,11 @@ inline_always int forward6(struct packet *p)
 	/* B3 to B5 */
 	if ((p->link->flags & (LINK_FORWARD6 | LINK_RULES6)) != LINK_FORWARD6)
 		return p->link->flags & LINK_FORWARD6 ? REASON_RULES : REASON_FORWARDING_OFF;
-	load_addresses(&h.a, ip + 2);
-	sh = bpf_be64_to_cpu(h.a.src_high);
-	sl = bpf_be64_to_cpu(h.a.src_low);
-	dh = bpf_be64_to_cpu(h.a.dst_high);
-	dl = bpf_be64_to_cpu(h.a.dst_low);
+	load_addresses(&key.a, ip + 2);
+	sh = bpf_be64_to_cpu(key.a.src_high);
+	sl = bpf_be64_to_cpu(key.a.src_low);
+	dh = bpf_be64_to_cpu(key.a.dst_high);
+	dl = bpf_be64_to_cpu(key.a.dst_low);
 	reason = check_addresses6(sh, sl, dh, dl);
 	if (reason)
 		return reason;
@@ -273,14 +278,12 @@ inline_always int forward6(struct packet *p)
 		return REASON_TTL_EXCEEDED;
 	number = group >> 32;
 	if ((__u8)group == GROUP_THRESHOLD) {
-		__s32 hash;
-
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
-		hash = hash6(p->ctx, p->config, p->data, p->data_end, &h, packet_end);
-		if (hash < 0)
-			return -hash;
-		number = choose(number, (__u16)(group >> 16), hash);
+		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end);
+		if (reason)
+			return reason;
+		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
 	}
 	reason = take_adjacency(p, number, packet_len, &adj);
 	if (reason)
@@ -296,7 +299,7 @@ inline_always int forward6(struct packet *p)
 inline_always int decide(struct packet *p, __u32 cpu)
 {
 	const __u32 zero = 0;
-	struct ethhdr *eth = p->data;
+	__u16 *words = p->data;
 	__u64 dst_mac;
 	__u16 proto;
 
@@ -309,10 +312,10 @@ inline_always int decide(struct packet *p, __u32 cpu)
 		p->link = NULL;
 		return REASON_NOT_ENABLED;
 	}
-	if ((void *)(eth + 1) > p->data_end)
+	if ((void *)(words + ETH_HLEN / 2) > p->data_end)
 		return REASON_TRUNCATED;
-	proto = eth->h_proto;
-	dst_mac = *(__u64 *)eth & 0xffffffffffffULL;
+	proto = words[6];
+	dst_mac = *(__u64 *)words & 0xffffffffffffULL;
 	if (proto == bpf_htons(ETH_P_IP)) {
 		if (dst_mac != *(const __u64 *)p->link->mac)
 			return REASON_OTHER_MAC;

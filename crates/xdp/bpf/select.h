@@ -3,8 +3,7 @@
  * Which member of a group a packet takes: the flow key, its hash and the member, as the kernel's
  * fib_multipath_hash and rt6_multipath_hash for policies 0 (L3) and 1 (L4).
  *
- * The hash functions return the 31-bit hash, or a negative reason. Addresses and ports are kept as
- * loaded, because the kernel orders and hashes them that way.
+ * Addresses and ports are kept as loaded, because the kernel orders and hashes them that way.
  */
 #ifndef RADDLE_SELECT_H
 #define RADDLE_SELECT_H
@@ -19,10 +18,10 @@
 /* All ones if a < b, else 0, without a branch: the order of two hosts is not predictable. */
 inline_always __u64 less_mask(__u32 a, __u32 b)
 {
-	__u64 mask = (__s64)((__u64)a - (__u64)b) >> 63;
+	__u64 difference = (__u64)a - (__u64)b;
 
-	asm volatile("" : "+r"(mask));
-	return mask;
+	OPAQUE(difference);
+	return (__s64)difference >> 63;
 }
 
 /* Ports as loaded, ordered so that both directions of a flow look the same. */
@@ -56,118 +55,108 @@ inline_always __s32 ports_offset(__u32 proto)
 #define ICMP4_ERRORS (1u << 3 | 1u << 4 | 1u << 5 | 1u << 11 | 1u << 12)
 #define ICMP6_ERRORS (1u << 1 | 1u << 2 | 1u << 3 | 1u << 4)
 
-inline_always __s32 finish4(const __u64 *state, __u32 ports, __u32 src, __u32 dst)
+/* An IPv4 flow key; addresses and ports as loaded. */
+struct key4 {
+	__u32 proto, ports, src, dst;
+};
+
+/*
+ * The flow key of an IPv4 packet with a 20-byte header, or a reason why not. `end` is where the
+ * packet ends in the frame.
+ *
+ * Policy 1: protocol, ports and addresses. Policy 0: addresses, those of the packet that an ICMP
+ * error is about.
+ */
+inline_always int key4(struct key4 *key, __u32 policy, void *data, void *data_end,
+		       __be16 frag_off, __u32 end)
 {
-	__u64 swap = less_mask(dst, src) & (src ^ dst);
-	struct sip s;
+	if (policy == 1) {
+		__s32 offset = ports_offset(key->proto);
 
-	src ^= swap;
-	dst ^= swap;
-	SIP_LOAD(s, state);
-	SIP_WORD(s, (__u64)order_ports(ports) << 32);
-	SIP_WORD(s, (__u64)src << 32);
-	SIP_WORD(s, (__u64)dst);
-	return SIP_FINISH31(s, 48);
-}
-
-/* The hash of an IPv4 packet with a 20-byte header; `end` is where the packet ends in the frame. */
-inline_always __s32 hash4(const struct config *config, void *data, void *data_end, __u32 proto,
-			  __be16 frag_off, __u32 src, __u32 dst, __u32 end)
-{
-	__u32 ports = 0;
-
-	if (config->policy4 == 1) {
-		int offset = ports_offset(proto);
-
-		if (offset >= 0 && !(frag_off & bpf_htons(0x3fff)) && L4_AT4 + 4 + (__u32)offset <= end) {
+		if (offset >= 0 && !(frag_off & bpf_htons(0x3fff)) &&
+		    L4_AT4 + 4 + (__u32)offset <= end) {
 			__u32 *at = data + L4_AT4 + offset;
 
 			if ((void *)(at + 1) > data_end)
-				return -REASON_DEEP_HEADERS;
-			ports = *at;
+				return REASON_DEEP_HEADERS;
+			key->ports = *at;
 		}
-		return finish4(config->sip_mid[proto & 0xff], ports, src, dst);
+		return 0;
 	}
-	if (config->policy4 != 0)
-		return -REASON_HASH_POLICY;
-	if (proto == IPPROTO_ICMP && !(frag_off & bpf_htons(0x1fff)) && L4_AT4 + 8 <= end) {
+	if (policy != 0)
+		return REASON_HASH_POLICY;
+	if (key->proto == IPPROTO_ICMP && !(frag_off & bpf_htons(0x1fff)) && L4_AT4 + 8 <= end) {
 		__u8 *icmp = data + L4_AT4;
 
 		if ((void *)(icmp + 8) > data_end)
-			return -REASON_DEEP_HEADERS;
+			return REASON_DEEP_HEADERS;
 		if (*icmp < 32 && (ICMP4_ERRORS >> *icmp & 1) && L4_AT4 + 28 <= end) {
 			__u32 *inner = (void *)icmp + 8;
 
 			if ((void *)(inner + 5) > data_end)
-				return -REASON_DEEP_HEADERS;
-			src = inner[3];
-			dst = inner[4];
+				return REASON_DEEP_HEADERS;
+			key->src = inner[3];
+			key->dst = inner[4];
 		}
 	}
-	return finish4(config->sip_mid[0], 0, src, dst);
+	key->proto = 0;
+	return 0;
 }
 
-inline_always __s32 finish6(struct sip s, __u32 ports, const struct addresses *a)
+/* The 31-bit hash of an IPv4 flow key. */
+inline_always __u32 hash4(const struct config *config, const struct key4 *key)
 {
-	__u64 sh = bpf_be64_to_cpu(a->src_high), sl = bpf_be64_to_cpu(a->src_low);
-	__u64 dh = bpf_be64_to_cpu(a->dst_high), dl = bpf_be64_to_cpu(a->dst_low);
-	__u64 swap = dh < sh || (dh == sh && dl < sl) ? ~0ULL : 0;
-	__u64 swap_high = swap & (a->src_high ^ a->dst_high);
-	__u64 swap_low = swap & (a->src_low ^ a->dst_low);
+	__u32 src = key->src, dst = key->dst;
+	__u64 swap = less_mask(dst, src) & (src ^ dst);
+	const __u64 *state = config->sip_mid[key->proto & 0xff];
+	struct sip s;
 
-	sh = a->src_high ^ swap_high;
-	sl = a->src_low ^ swap_low;
-	dh = a->dst_high ^ swap_high;
-	dl = a->dst_low ^ swap_low;
-	SIP_WORD(s, (__u64)order_ports(ports) << 32);
-	SIP_WORD(s, sh << 32);
-	SIP_WORD(s, sh >> 32 | sl << 32);
-	SIP_WORD(s, sl >> 32 | dh << 32);
-	SIP_WORD(s, dh >> 32 | dl << 32);
-	SIP_WORD(s, dl >> 32);
-	return SIP_FINISH31(s, 72);
+	SIP_LOAD(s, state);
+	SIP_WORD(s, (__u64)order_ports(key->ports) << 32);
+	SIP_WORD(s, (src ^ swap) << 32);
+	SIP_WORD(s, dst ^ swap);
+	return SIP_FINISH31(s, 48);
 }
 
-/* Header of an IPv6 packet as loaded: version, class and label; payload length, next header... */
-struct header6 {
-	__u32 word0;
-	__u32 proto;
+/* All ones if the first IPv6 address is below the second: the borrow of a 128-bit subtraction. */
+inline_always __u64 less_addresses(__u64 a_high, __u64 a_low, __u64 b_high, __u64 b_low)
+{
+	/* The halves' borrows: of x - y it is the top bit of (~x & y) | (~(x ^ y) & (x - y)). */
+	__u64 low = a_low - b_low, high;
+
+	OPAQUE(low);
+	low = ((~a_low & b_low) | (~(a_low ^ b_low) & low)) >> 63;
+	high = a_high - b_high - low;
+	OPAQUE(high);
+	return (__s64)((~a_high & b_high) | (~(a_high ^ b_high) & high)) >> 63;
+}
+
+/* An IPv6 flow key; everything as loaded. */
+struct key6 {
+	__u32 proto, ports, label;
 	struct addresses a;
 };
 
 /* Policy 0: addresses, flow label and next header, of the inner header in an ICMPv6 error. */
-inline_always __s32 hash6_l3(const struct config *config, void *data, void *data_end,
-			     const struct header6 *outer, __u32 end)
+inline_always int key6_l3(struct key6 *key, void *data, void *data_end, __u32 end)
 {
-	struct header6 h = *outer;
-	struct sip s;
-	__u32 label;
-
-	if (h.proto == IPPROTO_ICMPV6 && L4_AT6 + 8 <= end) {
+	if (key->proto == IPPROTO_ICMPV6 && L4_AT6 + 8 <= end) {
 		__u8 *icmp = data + L4_AT6;
 
 		if ((void *)(icmp + 8) > data_end)
-			return -REASON_DEEP_HEADERS;
+			return REASON_DEEP_HEADERS;
 		if (*icmp < 32 && (ICMP6_ERRORS >> *icmp & 1) && L4_AT6 + 48 <= end) {
 			__u32 *inner = (void *)icmp + 8;
 
 			if ((void *)(inner + 10) > data_end)
-				return -REASON_DEEP_HEADERS;
-			h.word0 = inner[0];
-			h.proto = *((__u8 *)inner + 6);
-			load_addresses(&h.a, (void *)inner + 8);
+				return REASON_DEEP_HEADERS;
+			key->label = inner[0];
+			key->proto = *((__u8 *)inner + 6);
+			load_addresses(&key->a, (void *)inner + 8);
 		}
 	}
-	label = h.word0 & bpf_htonl(0xfffff);
-	if (label) {
-		SIP_LOAD(s, config->sip_key);
-		SIP_WORD(s, (__u64)h.proto << 16 | (__u64)label << 32);
-		SIP_WORD(s, 0ULL);
-		SIP_WORD(s, 0ULL);
-	} else {
-		SIP_LOAD(s, config->sip_mid[h.proto & 0xff]);
-	}
-	return finish6(s, 0, &h.a);
+	key->label &= bpf_htonl(0xfffff);
+	return 0;
 }
 
 /* Extension headers that the flow dissector walks: one, and MAX_FLOW_DISSECT_HDRS more. */
@@ -184,7 +173,7 @@ __noinline __s64 dissect6(struct xdp_md *ctx, __u32 proto, __u32 end)
 	__u64 ports = 0;
 	int offset;
 
-	for (int i = 0; i < EXTENSIONS; i++) {
+	ROLLED for (int i = 0; i < EXTENSIONS; i++) {
 		__u32 need = proto == IPPROTO_FRAGMENT ? 8 : 2;
 		__u8 *header;
 
@@ -220,34 +209,79 @@ done:
 	return ports | (__u64)(proto & 0xff) << 32;
 }
 
-/* The hash of an IPv6 packet; `end` is where the packet ends in the frame. */
-inline_always __s32 hash6(struct xdp_md *ctx, const struct config *config, void *data,
-			  void *data_end, const struct header6 *h, __u32 end)
+/*
+ * The flow key of an IPv6 packet, or a reason why not; the label comes as the header's first word.
+ * Policy 1 takes protocol, ports and addresses.
+ */
+inline_always int key6(struct xdp_md *ctx, struct key6 *key, __u32 policy, void *data,
+		       void *data_end, __u32 end)
 {
-	__u32 proto = h->proto;
-	__u32 ports = 0;
-	struct sip s;
-
-	if (config->policy6 == 0)
-		return hash6_l3(config, data, data_end, h, end);
-	if (config->policy6 != 1)
-		return -REASON_HASH_POLICY;
-	if ((proto == IPPROTO_TCP || proto == IPPROTO_UDP) && L4_AT6 + 4 <= end) {
+	if (policy == 0)
+		return key6_l3(key, data, data_end, end);
+	if (policy != 1)
+		return REASON_HASH_POLICY;
+	key->label = 0;
+	if ((key->proto == IPPROTO_TCP || key->proto == IPPROTO_UDP) && L4_AT6 + 4 <= end) {
 		__u32 *at = data + L4_AT6;
 
 		if ((void *)(at + 1) > data_end)
-			return -REASON_DEEP_HEADERS;
-		ports = *at;
+			return REASON_DEEP_HEADERS;
+		key->ports = *at;
 	} else {
-		__s64 found = dissect6(ctx, proto, end);
+		__s64 found = dissect6(ctx, key->proto, end);
 
 		if (found < 0)
-			return found;
-		ports = found;
-		proto = found >> 32 & 0xff;
+			return -found;
+		key->ports = found;
+		key->proto = found >> 32 & 0xff;
 	}
-	SIP_LOAD(s, config->sip_mid[proto & 0xff]);
-	return finish6(s, ports, &h->a);
+	return 0;
+}
+
+/* The SipHash state after the words that hold protocol and flow label; a label is rare. */
+__noinline int absorb_label(struct sip *s, __u32 proto, __u32 label)
+{
+	if (!s)
+		return 0;
+	SIP_WORD(*s, (__u64)proto << 16 | (__u64)label << 32);
+	SIP_WORD(*s, 0ULL);
+	SIP_WORD(*s, 0ULL);
+	return 0;
+}
+
+/* The 31-bit hash of an IPv6 flow key. */
+inline_always __u32 hash6(const struct config *config, const struct key6 *key)
+{
+	__u64 src_high = bpf_be64_to_cpu(key->a.src_high);
+	__u64 dst_high = bpf_be64_to_cpu(key->a.dst_high);
+	__u64 src_low = bpf_be64_to_cpu(key->a.src_low);
+	__u64 dst_low = bpf_be64_to_cpu(key->a.dst_low);
+	__u64 swap = less_addresses(dst_high, dst_low, src_high, src_low);
+	__u64 swap_high = swap & (key->a.src_high ^ key->a.dst_high);
+	__u64 swap_low = swap & (key->a.src_low ^ key->a.dst_low);
+	const __u64 *state = config->sip_mid[key->proto & 0xff];
+	struct sip s;
+
+	src_high = key->a.src_high ^ swap_high;
+	src_low = key->a.src_low ^ swap_low;
+	dst_high = key->a.dst_high ^ swap_high;
+	dst_low = key->a.dst_low ^ swap_low;
+	if (key->label) {
+		struct sip labelled;
+
+		SIP_LOAD(labelled, config->sip_key);
+		absorb_label(&labelled, key->proto, key->label);
+		s = labelled;
+	} else {
+		SIP_LOAD(s, state);
+	}
+	SIP_WORD(s, (__u64)order_ports(key->ports) << 32);
+	SIP_WORD(s, src_high << 32);
+	SIP_WORD(s, src_high >> 32 | src_low << 32);
+	SIP_WORD(s, src_low >> 32 | dst_high << 32);
+	SIP_WORD(s, dst_high >> 32 | dst_low << 32);
+	SIP_WORD(s, dst_low >> 32);
+	return SIP_FINISH31(s, 72);
 }
 
 #define MEMBER_MISSING 0xffffffff7fffffffULL
@@ -261,18 +295,17 @@ inline_always __s32 hash6(struct xdp_md *ctx, const struct config *config, void 
 inline_always __u32 choose(__u32 first, __u32 members_count, __u32 hash)
 {
 	__u32 guess = (__u64)hash * members_count >> 31;
-	__u64 inner = (__u64)(0 - (__u64)guess) >> 63;
-	__u64 at, before, bad;
+	__u64 inner = less_mask(0, guess);
+	__u64 at = WORD(members, first + guess, MEMBER_MISSING);
+	__u64 before = WORD(members, first + guess + (__u32)inner, MEMBER_MISSING);
 	__u32 low = 0, high = members_count - 1;
 
-	asm volatile("" : "+r"(inner));
-	at = WORD(members, first + guess, MEMBER_MISSING);
-	before = WORD(members, first + guess - (__u32)inner, MEMBER_MISSING);
-	bad = ((__u64)(__u32)at - hash) >> 63;
-	bad |= ((__u64)hash - (__u32)before - 1) >> 63 & inner;
-	if (!bad)
-		return at >> 32;
-	for (int i = 0; i < 16 && low < high; i++) {
+	/* Above its bound, or not above the bound before it, where there is one. */
+	if (less_mask((__u32)at, hash) | (~less_mask((__u32)before, hash) & inner))
+		goto search;
+	return at >> 32;
+search:
+	ROLLED for (int i = 0; i < 16 && low < high; i++) {
 		__u32 middle = (low + high) >> 1;
 
 		if (hash <= (__u32)WORD(members, first + middle, MEMBER_MISSING))

@@ -1,7 +1,7 @@
 //! The program on links.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use raddle_rib::image::MAX_LINKS;
 
@@ -69,31 +69,21 @@ impl Engine {
         if let Some(attached) = self.links.iter().find(|attached| attached.index == index) {
             return Ok(attached.mode);
         }
+        let create =
+            |mode| create_link(self.program().as_fd(), index, mode).map(|link| (link, mode));
         let (link, mode) = match mode {
-            Mode::Native => (
-                self.create_link(index, AttachedMode::Native)?,
-                AttachedMode::Native,
-            ),
-            Mode::Generic => (
-                self.create_link(index, AttachedMode::Generic)?,
-                AttachedMode::Generic,
-            ),
-            Mode::Auto => match self.create_link(index, AttachedMode::Native) {
-                Ok(link) => (link, AttachedMode::Native),
+            Mode::Native => create(AttachedMode::Native)?,
+            Mode::Generic => create(AttachedMode::Generic)?,
+            Mode::Auto => match create(AttachedMode::Native) {
                 Err(error @ (Error::NativeUnsupported { .. } | Error::Attach { .. })) => {
                     tracing::info!(index, %error, "falling back to generic XDP");
-                    (
-                        self.create_link(index, AttachedMode::Generic)?,
-                        AttachedMode::Generic,
-                    )
+                    create(AttachedMode::Generic)?
                 }
-                Err(error) => return Err(error),
+                other => other?,
             },
         };
-        if let Some(pins) = &self.pins
-            && let Err(error) = pins.pin_link(index, mode, &link)
-        {
-            return Err(error);
+        if let Some(pins) = &self.pins {
+            pins.pin_link(index, mode, &link)?;
         }
         self.links.push(Attached { index, mode, link });
         Ok(mode)
@@ -121,15 +111,19 @@ impl Engine {
     pub fn attached(&self) -> impl Iterator<Item = (u32, AttachedMode)> + '_ {
         self.links.iter().map(|link| (link.index, link.mode))
     }
+}
 
-    fn create_link(&self, index: u32, mode: AttachedMode) -> Result<OwnedFd> {
-        let flags = match mode {
-            AttachedMode::Native => XDP_FLAGS_DRV_MODE,
-            AttachedMode::Generic => XDP_FLAGS_SKB_MODE,
-        };
-        sys::link_create(self.program().as_fd(), index, flags)
-            .map_err(|source| attach_error(index, mode, source))
-    }
+/// Attaches a program to a link for as long as the descriptor lives.
+pub(crate) fn create_link(
+    program: BorrowedFd<'_>,
+    index: u32,
+    mode: AttachedMode,
+) -> Result<OwnedFd> {
+    let flags = match mode {
+        AttachedMode::Native => XDP_FLAGS_DRV_MODE,
+        AttachedMode::Generic => XDP_FLAGS_SKB_MODE,
+    };
+    sys::link_create(program, index, flags).map_err(|source| attach_error(index, mode, source))
 }
 
 fn attach_error(index: u32, mode: AttachedMode, source: io::Error) -> Error {
@@ -143,7 +137,10 @@ fn attach_error(index: u32, mode: AttachedMode, source: io::Error) -> Error {
             program: features::attached_program(index)
                 .map(|(id, name)| format!(" ({name}, id {id})")),
         },
-        Some(libc::ENODEV) => Error::NoSuchLink { index },
+        // The kernel says EINVAL to a device that does not exist.
+        Some(libc::ENODEV | libc::EINVAL) if !features::link_exists(index) => {
+            Error::NoSuchLink { index }
+        }
         Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE | libc::ENOTSUP)
             if mode == AttachedMode::Native =>
         {

@@ -15,7 +15,7 @@ use raddle_rib::image::{Adjacency, Capacity, MAX_LINKS, Memory};
 use crate::attach::Attached;
 use crate::counters::{self, Counters};
 use crate::mapping::{self, CLOCKS, COUNTERS, IMAGE, OUT_LINKS};
-use crate::pin::Pins;
+use crate::pin::{Pins, map_path};
 use crate::sys::{self, MapInfo};
 use crate::{Error, Result};
 
@@ -91,7 +91,7 @@ impl Engine {
         if let Some(folder) = pins {
             let names = IMAGE.into_iter().chain([COUNTERS, CLOCKS, OUT_LINKS]);
             for name in names {
-                loader.map_pin_path(name, folder.join(name));
+                loader.map_pin_path(name, map_path(folder, name));
             }
         }
         let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
@@ -237,21 +237,21 @@ pub(crate) fn capacity_of(ask: impl Fn(&str) -> Result<MapInfo>) -> Result<Capac
 
 const _: () = assert!(size_of::<Adjacency>() == 64);
 
-fn small(entries: usize) -> Result<u32> {
+pub(crate) fn small(entries: usize) -> Result<u32> {
     u32::try_from(entries).map_err(|_| Error::Map {
         name: format!("with {entries} entries"),
         source: io::Error::from_raw_os_error(libc::E2BIG),
     })
 }
 
-fn duplicate(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn duplicate(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.try_clone_to_owned().map_err(|source| Error::System {
         call: "fcntl(F_DUPFD_CLOEXEC)",
         source,
     })
 }
 
-fn load_error(error: EbpfError) -> Error {
+pub(crate) fn load_error(error: EbpfError) -> Error {
     match error {
         EbpfError::MapError(MapError::CreateError { name, io_error }) => {
             match io_error.raw_os_error() {
@@ -269,7 +269,7 @@ fn load_error(error: EbpfError) -> Error {
     }
 }
 
-fn program_error(error: ProgramError) -> Error {
+pub(crate) fn program_error(error: ProgramError) -> Error {
     match error {
         ProgramError::LoadError {
             io_error,

@@ -103,12 +103,31 @@ fn ask_features(index: u32) -> io::Result<Option<Features>> {
         .map(|bits| Features(u64::from_ne_bytes(bits))))
 }
 
+/// Whether this network namespace has a link with this index; yes when that cannot be told.
+pub(crate) fn link_exists(index: u32) -> bool {
+    let reply = ask(
+        SockProtocol::NetlinkRoute,
+        RTM_GETLINK,
+        &link_request(index),
+    );
+    !reply.is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
+}
+
+/// `struct ifinfomsg`: family, padding, type, index, flags, change mask.
+fn link_request(index: u32) -> [u8; 16] {
+    let mut request = [0; 16];
+    request[4..8].copy_from_slice(&index.to_ne_bytes());
+    request
+}
+
 /// Id and name of the XDP program on a link, where there is one and the kernel tells.
 pub(crate) fn attached_program(index: u32) -> Option<(u32, String)> {
-    // struct ifinfomsg: family, padding, type, index, flags, change mask.
-    let mut request = vec![0; 16];
-    request[4..8].copy_from_slice(&index.to_ne_bytes());
-    let reply = ask(SockProtocol::NetlinkRoute, RTM_GETLINK, &request).ok()?;
+    let reply = ask(
+        SockProtocol::NetlinkRoute,
+        RTM_GETLINK,
+        &link_request(index),
+    )
+    .ok()?;
     let xdp = attribute(reply.get(16..)?, IFLA_XDP)?;
     let id = u32::from_ne_bytes(attribute(xdp, IFLA_XDP_PROG_ID)?.try_into().ok()?);
     let name = sys::program_name(id).unwrap_or_else(|_| "name unknown".to_owned());

@@ -13,6 +13,7 @@
 //! 6.1. Native mode of multi-buffer frames needs 5.18, and links need 5.9.
 
 mod attach;
+pub mod bench;
 mod counters;
 mod engine;
 mod error;

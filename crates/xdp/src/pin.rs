@@ -1,6 +1,6 @@
 //! Pins on a bpffs: the program goes on while no daemon runs.
 //!
-//! A folder of pins holds the maps by their names and, in `links/`, one pin for each link that has
+//! A folder of pins holds the maps by their names in `maps/` and, in `links/`, one pin for each link that has
 //! the program, named by interface index and mode. The program itself is not pinned: the links hold
 //! it, and whoever recovers brings its own and exchanges it.
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
-use nix::sys::statfs::statfs;
+use nix::sys::statfs::{FsType, statfs};
 
 use crate::attach::{Attached, AttachedMode};
 use crate::engine::{Engine, capacity_of};
@@ -19,7 +19,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 /// `BPF_FS_MAGIC`.
-const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 /// Where distributions mount the bpffs.
 const BPF_FS: &str = "/sys/fs/bpf";
 
@@ -29,7 +29,16 @@ pub(crate) struct Pins {
     folder: PathBuf,
 }
 
+/// Where a map is pinned.
+pub(crate) fn map_path(folder: &Path, name: &str) -> PathBuf {
+    folder.join("maps").join(name)
+}
+
 impl Pins {
+    fn map_path(&self, name: &str) -> PathBuf {
+        map_path(&self.folder, name)
+    }
+
     fn link_path(&self, index: u32, mode: AttachedMode) -> PathBuf {
         self.folder.join("links").join(format!("{index}-{mode}"))
     }
@@ -62,7 +71,7 @@ impl Engine {
         };
         prepare(folder)?;
         for (name, _) in self.maps().named() {
-            let path = folder.join(name);
+            let path = pins.map_path(name);
             if path.exists() {
                 let source = io::Error::from(io::ErrorKind::AlreadyExists);
                 return Err(pin_error("pin a map to", &path)(source));
@@ -101,11 +110,11 @@ impl Engine {
     /// # Errors
     /// [`Error::Incompatible`] when the maps do not fit this version.
     pub fn recover(folder: &Path) -> Result<Option<Engine>> {
-        if !folder.join(IMAGE[0]).exists() {
+        if !map_path(folder, IMAGE[0]).exists() {
             return Ok(None);
         }
         let capacity = capacity_of(|name| {
-            let path = folder.join(name);
+            let path = map_path(folder, name);
             let map = sys::obj_get(&path).map_err(pin_error("open the pinned map", &path))?;
             sys::map_info(map.as_fd()).map_err(pin_error("ask about the pinned map", &path))
         })?;
@@ -130,7 +139,7 @@ impl Engine {
     fn check_recovered(&self, folder: &Path) -> Result<()> {
         let fresh = crate::mapping::VALUE_SIZES;
         for ((name, map), size) in self.maps().named().zip(fresh) {
-            let path = folder.join(name);
+            let path = map_path(folder, name);
             let info =
                 sys::map_info(map.as_fd()).map_err(pin_error("ask about the pinned map", &path))?;
             if info.value_size as usize != size {
@@ -155,7 +164,7 @@ impl Engine {
 
     fn pin_into(&self, pins: &Pins) -> Result<()> {
         for (name, map) in self.maps().named() {
-            let path = pins.folder.join(name);
+            let path = pins.map_path(name);
             sys::obj_pin(map.as_fd(), &path).map_err(pin_error("pin a map to", &path))?;
         }
         for attached in &self.links {
@@ -169,12 +178,9 @@ impl Engine {
             pins.unpin_link(attached.index)?;
         }
         for name in IMAGE.into_iter().chain([COUNTERS, CLOCKS, OUT_LINKS]) {
-            remove(&pins.folder.join(name))?;
+            remove(&pins.map_path(name))?;
         }
-        for folder in [pins.folder.join("links"), pins.folder.clone()] {
-            // Left alone where somebody keeps other things in it.
-            let _ = fs::remove_dir(folder);
-        }
+        remove_folders(&pins.folder);
         Ok(())
     }
 }
@@ -207,11 +213,12 @@ fn prepare(folder: &Path) -> Result<()> {
         mount(Some("bpf"), BPF_FS, Some("bpf"), flags, Some("mode=700"))
             .map_err(|errno| pin_error("mount a bpffs at", Path::new(BPF_FS))(errno.into()))?;
     }
-    let links = folder.join("links");
-    fs::create_dir_all(&links).map_err(pin_error("create", &links))?;
+    for inside in ["maps", "links"] {
+        let inside = folder.join(inside);
+        fs::create_dir_all(&inside).map_err(pin_error("create", &inside))?;
+    }
     if !is_bpffs(folder) {
-        let _ = fs::remove_dir(&links);
-        let _ = fs::remove_dir(folder);
+        remove_folders(folder);
         let source = io::Error::other(
             "it is not on a bpffs; choose a folder under /sys/fs/bpf, or `mount -t bpf bpf DIR`",
         );
@@ -220,8 +227,15 @@ fn prepare(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Removes the folders that are empty: somebody may keep other things there.
+fn remove_folders(folder: &Path) {
+    for empty in [folder.join("maps"), folder.join("links"), folder.to_owned()] {
+        let _ = fs::remove_dir(empty);
+    }
+}
+
 fn is_bpffs(path: &Path) -> bool {
-    statfs(path).is_ok_and(|fs| fs.filesystem_type().0 as i64 == BPF_FS_MAGIC)
+    statfs(path).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC)
 }
 
 fn remove(path: &Path) -> Result<()> {

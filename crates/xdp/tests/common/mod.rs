@@ -1,5 +1,5 @@
 //! What the tests of this folder share. Each test binary uses a part of it.
-#![allow(unreachable_pub, missing_docs)]
+#![allow(unreachable_pub, missing_docs, dead_code)]
 
 pub mod frames;
 pub mod image;

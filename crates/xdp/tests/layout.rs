@@ -1,0 +1,131 @@
+//! `bpf/image.h` against the Rust types that it describes, and the reasons by number.
+
+use std::fmt::Write as _;
+use std::mem::{offset_of, size_of};
+use std::process::Command;
+
+use raddle_rib::Reason;
+use raddle_rib::image::{self, Adjacency, Config, LinkEntry, config_flags, group_kind, link_flags};
+
+/// Compiles a C file that includes the header and holds these conditions.
+fn compile(conditions: &[String]) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut source = String::from("#include <stddef.h>\n#include \"image.h\"\n");
+    for condition in conditions {
+        writeln!(source, "_Static_assert({condition}, \"\");").unwrap();
+    }
+    let file = folder.path().join("layout.c");
+    std::fs::write(&file, source).unwrap();
+    let output = Command::new(env!("RADDLE_BPF_CLANG"))
+        .args(["-target", "bpf", "-fsyntax-only", "-Wall", "-Werror"])
+        .arg(format!(
+            "-I/usr/include/{}-linux-gnu",
+            std::env::consts::ARCH
+        ))
+        .arg(concat!("-I", env!("CARGO_MANIFEST_DIR"), "/bpf"))
+        .arg(&file)
+        .output()
+        .unwrap();
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+/// Size of a struct and the offset of each member that is named.
+macro_rules! same {
+    ($out:expr, $rust:ty, $c:literal, $($member:ident),+) => {
+        $out.push(format!("sizeof(struct {}) == {}", $c, size_of::<$rust>()));
+        $($out.push(format!(
+            "offsetof(struct {}, {}) == {}",
+            $c,
+            stringify!($member),
+            offset_of!($rust, $member)
+        ));)+
+    };
+}
+
+#[test]
+fn structs() {
+    let mut c = Vec::new();
+    same!(
+        c, Config, "config", magic, flags, seed, policy4, policy6, pad, deadline, sip_key, sip_mid
+    );
+    same!(
+        c,
+        LinkEntry,
+        "link_entry",
+        flags,
+        slot,
+        mac,
+        pad,
+        mtu,
+        table4,
+        table6,
+        rest
+    );
+    same!(
+        c,
+        Adjacency,
+        "adjacency",
+        index,
+        state,
+        reason,
+        pad,
+        dst_mac,
+        src_mac,
+        mtu,
+        rest
+    );
+    compile(&c).unwrap();
+}
+
+#[test]
+fn constants() {
+    let same = [
+        ("IMAGE_MAGIC", image::MAGIC),
+        ("MAX_LINKS", image::MAX_LINKS as u64),
+        ("MAX_TABLES", image::MAX_TABLES as u64),
+        ("OWN_BITS", image::OWN_BITS as u64),
+        ("REASON_COUNTERS", image::REASON_COUNTERS as u64),
+        ("LINK_COUNTERS", image::LINK_COUNTERS as u64),
+        ("ADJACENCY_COUNTERS", image::ADJACENCY_COUNTERS as u64),
+        ("CONFIG_HOLD", config_flags::HOLD.into()),
+        ("CONFIG_SEED_KNOWN", config_flags::SEED_KNOWN.into()),
+        ("LINK_ENABLED", link_flags::ENABLED.into()),
+        ("LINK_FORWARD4", link_flags::FORWARD4.into()),
+        ("LINK_FORWARD6", link_flags::FORWARD6.into()),
+        ("LINK_RP_FILTER", link_flags::RP_FILTER.into()),
+        ("LINK_RULES4", link_flags::RULES4.into()),
+        ("LINK_RULES6", link_flags::RULES6.into()),
+        ("LINK_ACCEPT_LOCAL", link_flags::ACCEPT_LOCAL.into()),
+        ("ADJ_KERNEL", image::ADJ_KERNEL.into()),
+        ("ADJ_FORWARD", image::ADJ_FORWARD.into()),
+        ("GROUP_KERNEL", group_kind::KERNEL.into()),
+        ("GROUP_SINGLE", group_kind::SINGLE.into()),
+        ("GROUP_THRESHOLD", group_kind::THRESHOLD.into()),
+    ];
+    let conditions: Vec<String> = same
+        .iter()
+        .map(|(name, value)| format!("{name} == {value}ULL"))
+        .collect();
+    compile(&conditions).unwrap();
+}
+
+#[test]
+fn reasons() {
+    let name = |reason: Reason| reason.name().to_uppercase().replace('-', "_");
+    let mut conditions: Vec<String> = Reason::ALL
+        .iter()
+        .map(|&reason| format!("REASON_{} == {}", name(reason), reason as u8))
+        .collect();
+    conditions.push(format!("REASON_COUNT == {}", Reason::ALL.len()));
+    compile(&conditions).unwrap();
+}
+
+#[test]
+fn differences_are_found() {
+    let wrong = format!("sizeof(struct config) == {}", size_of::<Config>() + 8);
+    assert!(compile(&[wrong]).is_err());
+}
