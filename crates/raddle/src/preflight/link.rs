@@ -111,7 +111,7 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
 /// Kinds of device that are the end of a wire, as far as XDP is concerned. Physical ones have no
 /// kind.
 fn is_simple_kind(kind: &str) -> bool {
-    matches!(kind, "veth" | "tun" | "dummy" | "netdevsim")
+    matches!(kind, "veth" | "tun" | "netdevsim")
 }
 
 #[cfg(test)]
@@ -214,6 +214,13 @@ mod tests {
                     ..ethernet(2, "b")
                 },
                 Some((Role::Both, "bond device")),
+            ),
+            (
+                Link {
+                    kind: kind("dummy"),
+                    ..ethernet(2, "d")
+                },
+                Some((Role::Both, "dummy device")),
             ),
             (
                 ethernet(30, "base"),
