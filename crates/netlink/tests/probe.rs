@@ -1,6 +1,8 @@
 //! The probes against a real kernel, each in a network namespace of its own, and their decoders
 //! against anything at all.
 
+#![allow(clippy::unwrap_used)] // helpers of tests are tests too
+
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
