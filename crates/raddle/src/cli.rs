@@ -53,6 +53,9 @@ pub(crate) enum Command {
     /// Build fabrics of network namespaces with real BGP daemons
     #[command(subcommand)]
     Lab(Lab),
+    /// Measure raddle beside the kernel on this machine (needs root)
+    #[command(subcommand)]
+    Bench(Bench),
     /// Print completions for a shell
     Completions {
         /// The shell.

@@ -1,6 +1,7 @@
 //! raddle: multipath forwarding for Linux. See `raddle --help` and the README.
 
 mod ask;
+mod bench;
 mod cli;
 mod config;
 mod control;
@@ -57,6 +58,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Snapshot(args) => source::save(args.file.as_deref()),
         Command::Replay(args) => replay::run(args),
         Command::Lab(command) => lab::run(command),
+        Command::Bench(cli::Bench::Forward(args)) => bench::forward(args),
         Command::Completions { shell } => {
             clap_complete::generate(
                 *shell,

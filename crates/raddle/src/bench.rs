@@ -1,0 +1,56 @@
+//! `raddle bench`: raddle beside the kernel, in one run on this machine.
+
+mod measure;
+mod report;
+mod router;
+
+use std::thread;
+
+use crate::cli;
+use crate::error::Failure;
+use measure::Column;
+
+/// Runs `raddle bench forward`.
+pub(crate) fn forward(args: &cli::BenchForward) -> Result<(), Failure> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::system(
+            "bench forward needs root: it makes a network namespace and attaches XDP programs",
+        ));
+    }
+    let columns = columns(&args.only)?;
+    if args.rounds == 0 || args.millions == 0 {
+        return Err(Failure::usage("--rounds and --millions are at least 1"));
+    }
+    let settings = measure::Settings {
+        rounds: args.rounds,
+        packets: args.millions.saturating_mul(1_000_000),
+        routes: args.routes,
+        columns,
+    };
+    // The namespace is this thread's own and goes with it, however it ends.
+    let measured = thread::spawn(move || measure::run(&settings)).join();
+    let results = measured.map_err(|_| Failure::system("the measurement broke off"))??;
+    if args.json {
+        println!("{}", report::json(&results));
+    } else {
+        print!("{}", report::text(&results));
+    }
+    Ok(())
+}
+
+fn columns(only: &[String]) -> Result<Vec<Column>, Failure> {
+    if only.is_empty() {
+        return Ok(Column::ALL.to_vec());
+    }
+    only.iter()
+        .map(|name| {
+            Column::ALL
+                .into_iter()
+                .find(|column| column.name() == name)
+                .ok_or_else(|| {
+                    let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
+                    Failure::usage(format!("'{name}' is not a column: {}", names.join(", ")))
+                })
+        })
+        .collect()
+}

@@ -1,0 +1,343 @@
+//! The measurement: rows in turn, round after round, column after column.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use raddle_netlink::Mirror;
+use raddle_rib::image::Capacity;
+use raddle_rib::{Ports, Rib};
+use raddle_xdp::bench::{Attachment, Bench, Program, Traffic};
+use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
+
+use super::router::{self, GENERATOR_MAC, IN_MAC, index_of};
+use crate::config::Config;
+use crate::error::Failure;
+
+/// What the tables hold and where the packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    /// Few routes, one nexthop.
+    One,
+    /// Few routes, two nexthops.
+    Ecmp2,
+    /// Few routes, 64 nexthops.
+    Ecmp64,
+    /// A large table, random destinations, two nexthops.
+    Full,
+}
+
+impl Column {
+    pub(super) const ALL: [Column; 4] = [Column::One, Column::Ecmp2, Column::Ecmp64, Column::Full];
+
+    /// As `--only` takes it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Column::One => "one",
+            Column::Ecmp2 => "ecmp2",
+            Column::Ecmp64 => "ecmp64",
+            Column::Full => "full",
+        }
+    }
+}
+
+/// What forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    /// The kernel.
+    Kernel,
+    /// An XDP program that asks `bpf_fib_lookup()`, as xdp-forward does.
+    FibLookup,
+    /// raddle.
+    Raddle,
+    /// An XDP program that redirects without looking: the floor.
+    Redirect,
+}
+
+impl Row {
+    pub(super) const ALL: [Row; 4] = [Row::Kernel, Row::FibLookup, Row::Raddle, Row::Redirect];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Row::Kernel => "kernel",
+            Row::FibLookup => "bpf_fib_lookup",
+            Row::Raddle => "raddle",
+            Row::Redirect => "bare redirect",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) rounds: u32,
+    pub(super) packets: u32,
+    pub(super) routes: u32,
+    pub(super) columns: Vec<Column>,
+}
+
+/// One column of one family: million packets a second, by row and round.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) column: Column,
+    pub(super) v6: bool,
+    pub(super) rates: [Vec<f64>; 4],
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Results {
+    pub(super) cells: Vec<Cell>,
+    pub(super) rounds: u32,
+    pub(super) packets: u32,
+    pub(super) routes: u32,
+    /// Mirroring the large IPv4 table from nothing until it is published.
+    pub(super) mirrored: Option<Duration>,
+    /// From the change of the nexthop group behind the large table until it is published.
+    pub(super) changed: Option<Duration>,
+}
+
+struct Machine {
+    engine: Engine,
+    bench: Bench,
+    rib: Rib,
+    mirror: Mirror,
+    input: u32,
+    generator: u32,
+    sinks: [u32; 2],
+    _programs: Vec<Attachment>,
+}
+
+/// Builds the router in a namespace of this thread and measures.
+pub(super) fn run(settings: &Settings) -> Result<Results, Failure> {
+    router::build()?;
+    let mut machine = Machine::start(settings)?;
+    let mut results = Results {
+        rounds: settings.rounds,
+        packets: settings.packets,
+        routes: settings.routes,
+        ..Results::default()
+    };
+    for &column in settings
+        .columns
+        .iter()
+        .filter(|column| **column != Column::Full)
+    {
+        for v6 in [false, true] {
+            results.cells.push(machine.cell(column, v6, settings)?);
+        }
+    }
+    if settings.columns.contains(&Column::Full) {
+        for v6 in [false, true] {
+            progress(&format!("installing {} routes", settings.routes));
+            router::install(v6, settings.routes)?;
+            machine.settle()?;
+            if !v6 {
+                results.mirrored = Some(machine.mirror_anew(settings)?);
+                results.changed = Some(machine.change_group()?);
+            }
+            results
+                .cells
+                .push(machine.cell(Column::Full, v6, settings)?);
+        }
+    }
+    progress("");
+    Ok(results)
+}
+
+impl Machine {
+    fn start(settings: &Settings) -> Result<Machine, Failure> {
+        let capacity = capacity(settings);
+        let engine = Engine::load(&LoadOptions { capacity })?;
+        let bench = Bench::load(settings.routes as usize)?;
+        let (generator, input) = (index_of("gen0")?, index_of("in0")?);
+        let sinks = [index_of("sink0")?, index_of("sink1")?];
+        bench.set_source_port(generator)?;
+        bench.set_bare_port(index_of("out0")?)?;
+        for name in ["out0", "out1"] {
+            engine.set_out_link(index_of(name)?)?;
+            bench.set_port(index_of(name)?)?;
+        }
+        let programs: Result<Vec<Attachment>, _> = sinks
+            .iter()
+            .map(|sink| bench.attach(Program::Sink, *sink, AttachedMode::Native))
+            .collect();
+        let (rib, mirror) = mirror(&engine, &capacity)?;
+        let _programs = programs?;
+        Ok(Machine {
+            engine,
+            bench,
+            rib,
+            mirror,
+            input,
+            generator,
+            sinks,
+            _programs,
+        })
+    }
+
+    /// Follows the kernel until it is quiet.
+    fn settle(&mut self) -> Result<(), Failure> {
+        while self.mirror.wait(Some(Duration::from_millis(500)))? {
+            let rib = &mut self.rib;
+            self.mirror.poll(&mut |event| rib.apply(event))?;
+        }
+        self.rib.commit();
+        Ok(())
+    }
+
+    /// Mirrors everything from nothing and publishes it; says how long that took.
+    fn mirror_anew(&mut self, settings: &Settings) -> Result<Duration, Failure> {
+        self.rib = Rib::detached();
+        self.engine.memory().reset(wait_for_readers);
+        let start = Instant::now();
+        (self.rib, self.mirror) = mirror(&self.engine, &capacity(settings))?;
+        Ok(start.elapsed())
+    }
+
+    /// Changes the group behind the large table; says how long it took from the kernel's word to
+    /// the engine.
+    fn change_group(&mut self) -> Result<Duration, Failure> {
+        router::change_group(3)?;
+        let mut took = Duration::ZERO;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline && self.mirror.wait(Some(Duration::from_millis(300)))? {
+            let start = Instant::now();
+            let rib = &mut self.rib;
+            self.mirror.poll(&mut |event| rib.apply(event))?;
+            let commit = self.rib.commit();
+            if commit.groups > 0 && took.is_zero() {
+                took = start.elapsed();
+            }
+        }
+        router::change_group(1)?;
+        self.settle()?;
+        Ok(took)
+    }
+
+    fn cell(&mut self, column: Column, v6: bool, settings: &Settings) -> Result<Cell, Failure> {
+        self.bench
+            .set_traffic(&traffic(column, v6, settings.routes)?);
+        let mut rates = [const { Vec::new() }; 4];
+        for round in 0..settings.rounds {
+            for (row, rates) in Row::ALL.into_iter().zip(&mut rates) {
+                let family = if v6 { "IPv6" } else { "IPv4" };
+                progress(&format!(
+                    "{family} {} round {}: {}",
+                    column.name(),
+                    round + 1,
+                    row.name()
+                ));
+                self.bench.rewind();
+                rates.push(self.rate(row, settings.packets)?);
+            }
+        }
+        Ok(Cell { column, v6, rates })
+    }
+
+    /// Million packets a second that reach the sinks when this row forwards.
+    fn rate(&mut self, row: Row, packets: u32) -> Result<f64, Failure> {
+        let program = match row {
+            Row::Kernel => {
+                // Without a program, a veth takes redirected frames only with GRO on.
+                router::command("ethtool", ["-K", "in0", "gro", "on"].into_iter())?;
+                None
+            }
+            Row::FibLookup => Some(Program::FibLookup),
+            Row::Raddle => {
+                self.engine.attach(self.input, Mode::Native)?;
+                None
+            }
+            Row::Redirect => Some(Program::Redirect),
+        };
+        let attached = match program {
+            Some(program) => Some(
+                self.bench
+                    .attach(program, self.input, AttachedMode::Native)?,
+            ),
+            None => None,
+        };
+        self.bench.send(self.generator, packets / 20)?;
+        let before = self.sunk();
+        let took = self.bench.send(self.generator, packets)?;
+        let arrived = self.sunk() - before;
+        drop(attached);
+        match row {
+            Row::Kernel => {
+                router::command("ethtool", ["-K", "in0", "gro", "off"].into_iter())?;
+            }
+            Row::Raddle => self.engine.detach(self.input)?,
+            Row::FibLookup | Row::Redirect => {}
+        }
+        Ok(arrived as f64 / took.as_secs_f64() / 1e6)
+    }
+
+    fn sunk(&self) -> u64 {
+        self.sinks.iter().map(|sink| self.bench.sunk(*sink)).sum()
+    }
+}
+
+fn capacity(settings: &Settings) -> Capacity {
+    let routes = settings.routes as usize + 100_000;
+    Config {
+        routes4: routes,
+        routes6: routes,
+        ..Config::default()
+    }
+    .capacity()
+}
+
+fn mirror(engine: &Engine, capacity: &Capacity) -> Result<(Rib, Mirror), Failure> {
+    let mut mirror = Mirror::open()?;
+    let mut rib = Rib::new(Arc::clone(&engine.memory()), capacity, wait_for_readers);
+    mirror.initial(&mut |event| rib.apply(event))?;
+    let out = [index_of("out0")?, index_of("out1")?].into();
+    rib.set_ports(Ports {
+        enabled: [index_of("in0")?].into(),
+        out,
+    });
+    rib.commit();
+    Ok((rib, mirror))
+}
+
+fn wait_for_readers() {
+    if raddle_xdp::grace().is_err() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
+    let few = |n: u8| -> Vec<IpAddr> {
+        match v6 {
+            false => vec![[198, 51, n, 9].into()],
+            true => vec![[0x2001, 0xdb8, 0xf0 + u16::from(n), 0, 0, 0, 0, 9].into()],
+        }
+    };
+    let destinations = match column {
+        Column::One => few(1),
+        Column::Ecmp2 => few(2),
+        Column::Ecmp64 => few(3),
+        Column::Full => router::destinations(v6, routes),
+    };
+    let source = match v6 {
+        false => [10, 0, 0, 2].into(),
+        true => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2].into(),
+    };
+    Ok(Traffic {
+        dst_mac: IN_MAC,
+        src_mac: GENERATOR_MAC,
+        source,
+        destinations,
+        ports: (1, 2),
+        vary_ports: true,
+    })
+}
+
+/// Says on a terminal what is being done.
+fn progress(what: &str) {
+    use std::io::{IsTerminal, Write};
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{what}");
+        let _ = std::io::stderr().flush();
+    }
+}

@@ -1,0 +1,159 @@
+//! The results, for people and for programs.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::measure::{Cell, Column, Results, Row};
+use crate::show::table::Table;
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn rate(cell: &Cell, row: Row) -> f64 {
+    Row::ALL
+        .iter()
+        .position(|r| *r == row)
+        .map_or(f64::NAN, |place| median(&cell.rates[place]))
+}
+
+/// The median over rounds of the ratio within a round: what drifts with the machine cancels.
+fn ratio(cell: &Cell, row: Row, to: Row) -> f64 {
+    let place = |row| Row::ALL.iter().position(|r| *r == row).unwrap_or(0);
+    let pairs = cell.rates[place(row)].iter().zip(&cell.rates[place(to)]);
+    median(&pairs.map(|(a, b)| a / b).collect::<Vec<_>>())
+}
+
+fn title(cell: &Cell, routes: u32) -> String {
+    let family = if cell.v6 { "IPv6" } else { "IPv4" };
+    match cell.column {
+        Column::One => format!("{family}, one nexthop"),
+        Column::Ecmp2 => format!("{family}, 2-way ECMP L4"),
+        Column::Ecmp64 => format!("{family}, 64-way ECMP L4"),
+        Column::Full => format!("{family}, {routes} routes, random destinations"),
+    }
+}
+
+/// A table of rates and ratios.
+pub(super) fn text(results: &Results) -> String {
+    let mut table = Table::new([
+        "Mpps, one core",
+        "kernel",
+        "fib_lookup",
+        "raddle",
+        "bare",
+        "raddle/kernel",
+        "raddle/fib_lookup",
+        "raddle/bare",
+    ]);
+    for cell in &results.cells {
+        let mut row = vec![title(cell, results.routes)];
+        row.extend(Row::ALL.map(|r| format!("{:.3}", rate(cell, r))));
+        for to in [Row::Kernel, Row::FibLookup, Row::Redirect] {
+            row.push(format!("{:.2}", ratio(cell, Row::Raddle, to)));
+        }
+        table.row(row);
+    }
+    let mut out = table.render();
+    if let Some((wide, narrow)) = widths(results) {
+        let _ = writeln!(out, "64-way over 2-way ECMP: {:.2}", wide / narrow);
+    }
+    if let Some(took) = results.mirrored {
+        let _ = writeln!(
+            out,
+            "mirroring {} routes: {:.2} s",
+            results.routes,
+            took.as_secs_f64()
+        );
+    }
+    if let Some(took) = results.changed {
+        let milliseconds = took.as_secs_f64() * 1e3;
+        let _ = writeln!(
+            out,
+            "one nexthop group change behind them: {milliseconds:.2} ms"
+        );
+    }
+    let _ = writeln!(
+        out,
+        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core",
+        results.rounds,
+        results.packets / 1_000_000
+    );
+    out
+}
+
+/// raddle's IPv4 rates over 64 and over 2 nexthops.
+fn widths(results: &Results) -> Option<(f64, f64)> {
+    let of = |column| {
+        let cell = results
+            .cells
+            .iter()
+            .find(|cell| cell.column == column && !cell.v6)?;
+        Some(rate(cell, Row::Raddle))
+    };
+    Some((of(Column::Ecmp64)?, of(Column::Ecmp2)?))
+}
+
+/// The same as JSON, with every round.
+pub(super) fn json(results: &Results) -> Value {
+    let cells: Vec<Value> = results
+        .cells
+        .iter()
+        .map(|cell| {
+            let rows: serde_json::Map<String, Value> = Row::ALL
+                .iter()
+                .zip(&cell.rates)
+                .map(|(row, rates)| (row.name().to_owned(), json!(rates)))
+                .collect();
+            json!({
+                "column": cell.column.name(),
+                "family": if cell.v6 { "inet6" } else { "inet" },
+                "mpps": rows,
+                "raddle_to_kernel": ratio(cell, Row::Raddle, Row::Kernel),
+                "raddle_to_fib_lookup": ratio(cell, Row::Raddle, Row::FibLookup),
+                "raddle_to_bare": ratio(cell, Row::Raddle, Row::Redirect),
+            })
+        })
+        .collect();
+    json!({
+        "rounds": results.rounds,
+        "packets": results.packets,
+        "routes": results.routes,
+        "cells": cells,
+        "mirror_seconds": results.mirrored.map(|d| d.as_secs_f64()),
+        "group_change_seconds": results.changed.map(|d| d.as_secs_f64()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let rates = [
+            vec![1.0, 10.0, 2.0],
+            vec![2.0, 20.0, 4.0],
+            vec![4.0, 40.0, 8.0],
+            vec![8.0, 80.0, 16.0],
+        ];
+        let cell = Cell {
+            column: Column::Ecmp2,
+            v6: false,
+            rates,
+        };
+        assert_eq!(ratio(&cell, Row::Raddle, Row::Kernel), 4.0);
+        assert_eq!(ratio(&cell, Row::Raddle, Row::Redirect), 0.5);
+        assert_eq!(rate(&cell, Row::Kernel), 2.0);
+        let results = Results {
+            cells: vec![cell],
+            rounds: 3,
+            ..Results::default()
+        };
+        assert!(text(&results).contains("IPv4, 2-way ECMP L4"));
+        assert_eq!(json(&results)["cells"][0]["raddle_to_fib_lookup"], 2.0);
+    }
+}
