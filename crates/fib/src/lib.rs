@@ -35,13 +35,16 @@
 //!
 //! address         | S bits: which node   | 5 bits: slot | then 3 bits: node, 5 bits: slot, ...
 //!
-//! nodes[i]        | base: first leaf            | bitmap: where the leaf changes |
-//!                  63                         32 31                             0
+//! nodes[i]        | 0 | base: first leaf        | bitmap: where the leaf changes |
+//!          or     | 1 | second value | first    | bitmap: slots of the second   |
+//!                  63  62          47 46       32 31                            0
 //!
 //! leaves          | leaf | leaf | leaf | ...     one for each bit that is set, from the lowest
 //! ```
 //!
-//! A node answers for 32 slots. Its leaf for a slot is number `popcount(bitmap & ones up to the
+//! A node answers for 32 slots. Most hold at most two values: such a node is a *pair* and holds them
+//! itself, 15 bits each, with a bit for each slot that chooses; a look-up then reads memory once.
+//! Other nodes have leaves. The leaf for a slot is number `popcount(bitmap & ones up to the
 //! slot) - 1` of its run. Bit 0 always begins a leaf, so it can say something else: where it is
 //! set, the node is *narrow* and its leaves are cells, the base counting cells; where it is clear
 //! (and taken as set when counting), the node is *wide*, its leaves are halves, and the base, still
@@ -50,8 +53,7 @@
 //! among. Roots end at a bit whose number is 5 short of a byte, so blocks do so too, and a lookup
 //! takes 2, 3 or 4 nodes at most. A node that is zero answers 0 everywhere.
 //!
-//! The width of the root follows the number of routes. Nodes with one and the same value
-//! everywhere share the leaf. Roots are taken from the end of the nodes and blocks from their
+//! The width of the root follows the number of routes. Roots are taken from the end of the nodes and blocks from their
 //! start, so that children's numbers fit into narrow leaves.
 //!
 //! ## IPv6: [`Memory6`]

@@ -308,12 +308,12 @@ fn long_churn_in_a_nearly_full_memory_finds_room() {
     let grace = Box::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     });
-    let mut fib = Fib4::new(Arc::new(Heap4::new(1, 40_000, 40_000)), grace);
+    let mut fib = Fib4::new(Arc::new(Heap4::new(1, 80_000, 24_000)), grace);
     let table = fib.create_table().unwrap();
     let mut dice = Dice(5);
     let mut held = Vec::new();
     // 80 % of the cells, what readers may still hold not counted.
-    while fib.usage()[1].used < 32_000 {
+    while fib.usage()[1].used < 19_200 {
         let p = dice.prefix();
         if fib.insert(table, p, 1 + dice.roll(500)).unwrap().is_none() {
             held.push(p);
@@ -321,7 +321,7 @@ fn long_churn_in_a_nearly_full_memory_finds_room() {
     }
     const UPDATES: usize = 200_000;
     for update in 0..UPDATES {
-        if fib.usage()[1].used < 32_000 {
+        if fib.usage()[1].used < 19_200 {
             let p = dice.prefix();
             let done = fib.insert(table, p, 1 + dice.roll(500));
             let old = done.unwrap_or_else(|e| panic!("update {update}: {e}"));

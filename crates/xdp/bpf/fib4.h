@@ -29,13 +29,17 @@ inline_always __u32 fib4_lookup(__u32 table, __u32 address)
 	if (!root)
 		return 0;
 	ROLLED for (int level = 0; level < 4; level++) {
-		__u64 node = WORD(nodes4, index, 1);
+		__u64 node = WORD(nodes4, index, 1ULL << 63);
 		__u32 bitmap = (__u32)node;
 		__u32 base = node >> 32;
 		__u32 bit = (address >> shift) & 31;
 		__u32 below = 0xffffffff >> (31 - bit);
 		__u32 child;
 
+		if (node >> 63) {
+			/* A pair: two values of 15 bits in the node itself, and a bit that chooses. */
+			return base >> (15 * (bitmap >> bit & 1)) & 0x7fff;
+		}
 		if (bitmap & 1) {
 			/* Narrow: 16-bit leaves. */
 			__u32 cell = base + ones(bitmap & below) - 1;

@@ -6,21 +6,14 @@
 //! replace; [`Image::abort`] gives the fresh ones back, and nothing has happened.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::layout::{
-    Entries, NOTHING, NodeWord, RESERVED_CELLS, UNIT, changes, fit_narrow, narrow, widen,
+    Entries, NodeWord, RESERVED_CELLS, UNIT, changes, fit_narrow, narrow, pair, widen,
 };
 use crate::alloc::Runs;
 use crate::error::Part;
 use crate::{FibError, Memory4};
-
-/// A cell that all nodes with one and the same value everywhere point to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Shared {
-    cell: u32,
-    nodes: u32,
-}
 
 pub(super) struct Image<M> {
     memory: Arc<M>,
@@ -28,8 +21,6 @@ pub(super) struct Image<M> {
     /// Units of [`UNIT`] nodes.
     units: Runs,
     cells: Runs,
-    /// By value, as far as values were seen.
-    shared: Vec<Shared>,
     /// Cells that only removals may take.
     reserve: usize,
     /// This transaction may use the reserve.
@@ -52,13 +43,12 @@ impl<M: Memory4> Image<M> {
         for cell in cells.iter().take(RESERVED_CELLS as usize) {
             cell.store(0, Relaxed);
         }
-        // A child's unit has 31 bits, a wide run's base is below 2^32.
+        // A child's unit has 31 bits; so has the base of a leaf run, for the top bit says pair.
         let units = (memory.nodes().words().len() / UNIT as usize).min(1 << 29);
         let count = cells.len().min(1 << 31);
         Image {
             units: Runs::new(units, 0),
             cells: Runs::new(count, RESERVED_CELLS),
-            shared: Vec::new(),
             reserve: (count / 64).min(4096),
             removing: false,
             planned: Vec::new(),
@@ -187,45 +177,22 @@ impl<M: Memory4> Image<M> {
     // ---- leaf runs ---------------------------------------------------------------------------
 
     fn make_word(&mut self, entries: &Entries) -> Result<u64, FibError> {
-        let node = NodeWord {
-            bitmap: changes(entries),
-            base: 0,
-            narrow: fit_narrow(entries),
-        };
-        let word = if node.shared() {
-            self.share(entries[0])?
-        } else {
-            let base = self.alloc_cells(node)?;
-            let node = NodeWord { base, ..node };
-            self.write_leaves(node, entries);
-            node.word()
+        let word = match pair(entries) {
+            Some(word) => word,
+            None => {
+                let node = NodeWord {
+                    bitmap: changes(entries),
+                    base: 0,
+                    narrow: fit_narrow(entries),
+                };
+                let base = self.alloc_cells(node)?;
+                let node = NodeWord { base, ..node };
+                self.write_leaves(node, entries);
+                node.word()
+            }
         };
         self.fresh_words.push(word);
         Ok(word)
-    }
-
-    /// The node that answers `value` everywhere. Its leaf is shared by all such nodes, so that a
-    /// sparse table is small and a default route cheap to change.
-    fn share(&mut self, value: u32) -> Result<u64, FibError> {
-        let i = value as usize;
-        if i == 0 {
-            return Ok(NOTHING);
-        }
-        if i >= self.shared.len() {
-            self.shared.resize(i + 1, Shared::default());
-        }
-        let mut node = NodeWord {
-            bitmap: 1,
-            base: self.shared[i].cell,
-            narrow: true,
-        };
-        if self.shared[i].nodes == 0 {
-            node.base = self.alloc_cells(node)?;
-            self.memory.leaves().quarters()[node.base as usize].store(value as u16, Relaxed);
-            self.shared[i].cell = node.base;
-        }
-        self.shared[i].nodes += 1;
-        Ok(node.word())
     }
 
     fn write_leaves(&self, node: NodeWord, entries: &Entries) {
@@ -252,7 +219,9 @@ impl<M: Memory4> Image<M> {
 
     /// Whether a node already says just this.
     fn matches(&self, word: u64, entries: &Entries) -> bool {
-        let node = NodeWord::parse(word);
+        let (Some(node), None) = (NodeWord::parse(word), pair(entries)) else {
+            return pair(entries) == Some(word);
+        };
         let mut bits = changes(entries);
         if node.bitmap != bits || node.narrow != fit_narrow(entries) {
             return false;
@@ -308,19 +277,8 @@ impl<M: Memory4> Image<M> {
     }
 
     fn drop_word(&mut self, word: u64, give_back: fn(&mut Runs, u32, u32)) {
-        let node = NodeWord::parse(word);
-        if !node.shared() {
+        if let Some(node) = NodeWord::parse(word) {
             give_back(&mut self.cells, node.base, node.cells());
-            return;
-        }
-        let value = self.memory.leaves().quarters()[node.base as usize].load(Acquire);
-        if value == 0 {
-            return;
-        }
-        let shared = &mut self.shared[usize::from(value)];
-        shared.nodes -= 1;
-        if shared.nodes == 0 {
-            give_back(&mut self.cells, node.base, 1);
         }
     }
 }

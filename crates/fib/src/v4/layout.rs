@@ -12,8 +12,12 @@ pub(super) const WIDTHS: [u8; 3] = [3, 11, 19];
 pub(super) const CHILD: u32 = 1 << 31;
 /// In a leaf of a narrow node: this is a child block, not a value.
 pub(super) const NARROW_CHILD: u32 = 1 << 15;
-/// The node that answers 0 everywhere: narrow, one leaf, the reserved cell 0.
-pub(super) const NOTHING: u64 = 1;
+/// In a node word: a pair, which has its values in itself.
+pub(super) const PAIR: u64 = 1 << 63;
+/// The node that answers 0 everywhere: a pair of two zeros.
+pub(super) const NOTHING: u64 = PAIR;
+/// Bits of a value in a pair.
+const PAIR_BITS: u32 = 15;
 /// Leaf cells at the start that are never handed out and stay zero.
 pub(super) const RESERVED_CELLS: u32 = 4;
 
@@ -22,7 +26,41 @@ pub(super) fn root_word(first: u32, width: u8) -> u64 {
     u64::from(first) << 8 | u64::from(width)
 }
 
-/// A node word taken apart.
+/// The word of a node whose entries are at most two values that fit into 15 bits each: bit `i` of
+/// the bitmap chooses the second value for slot `i`. Such a node needs no leaves, so that a look-up
+/// reads memory once. None for other nodes.
+#[inline]
+pub(super) fn pair(entries: &Entries) -> Option<u64> {
+    let first = entries[0];
+    let second = entries
+        .iter()
+        .copied()
+        .find(|entry| *entry != first)
+        .unwrap_or(first);
+    if (first | second) >> PAIR_BITS != 0 {
+        return None;
+    }
+    let mut bitmap = 0u32;
+    for (i, entry) in entries.iter().enumerate() {
+        if *entry != first {
+            if *entry != second {
+                return None;
+            }
+            bitmap |= 1 << i;
+        }
+    }
+    let values = u64::from(first) | u64::from(second) << PAIR_BITS;
+    Some(PAIR | values << 32 | u64::from(bitmap))
+}
+
+/// The value that a pair has for slot `bit`.
+#[inline(always)]
+pub(super) fn pair_value(word: u64, bit: u32) -> u32 {
+    let values = (word >> 32) as u32;
+    values >> (PAIR_BITS * (word as u32 >> bit & 1)) & ((1 << PAIR_BITS) - 1)
+}
+
+/// The word of a node with leaves, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeWord {
     /// Where the entry changes; bit 0 is always set here.
@@ -34,13 +72,17 @@ pub(super) struct NodeWord {
 }
 
 impl NodeWord {
-    pub(super) fn parse(word: u64) -> NodeWord {
+    /// None for a pair.
+    pub(super) fn parse(word: u64) -> Option<NodeWord> {
+        if word & PAIR != 0 {
+            return None;
+        }
         let bitmap = word as u32;
-        NodeWord {
+        Some(NodeWord {
             bitmap: bitmap | 1,
             base: (word >> 32) as u32,
             narrow: bitmap & 1 != 0,
-        }
+        })
     }
 
     pub(super) fn word(self) -> u64 {
@@ -60,11 +102,6 @@ impl NodeWord {
     /// Cells in the run.
     pub(super) fn cells(self) -> u32 {
         self.leaves() << u32::from(!self.narrow)
-    }
-
-    /// One value for the whole node, in a cell that other nodes share.
-    pub(super) fn shared(self) -> bool {
-        self.narrow && self.bitmap == 1
     }
 }
 
@@ -127,10 +164,27 @@ mod tests {
 
     #[test]
     fn node_words_survive() {
-        for word in [NOTHING, 0, 0x1234_5678_8000_0001, 0x1234_5678_8000_0000] {
-            assert_eq!(NodeWord::parse(word).word(), word);
+        for word in [0, 0x1234_5678_8000_0001, 0x1234_5678_8000_0000] {
+            assert_eq!(NodeWord::parse(word).map(NodeWord::word), Some(word));
         }
-        assert_eq!(NodeWord::parse(0x8000_0000).cells(), 4);
-        assert_eq!(NodeWord::parse(0x8000_0001).cells(), 2);
+        assert_eq!(NodeWord::parse(NOTHING), None);
+        assert_eq!(NodeWord::parse(0x8000_0000).map(NodeWord::cells), Some(4));
+        assert_eq!(NodeWord::parse(0x8000_0001).map(NodeWord::cells), Some(2));
+    }
+
+    #[test]
+    fn pairs_hold_two_values_and_no_more() {
+        let mut entries = [7; 32];
+        entries[3] = 0x7fff;
+        entries[31] = 0x7fff;
+        let word = pair(&entries).unwrap();
+        for (i, entry) in entries.iter().enumerate() {
+            assert_eq!(pair_value(word, i as u32), *entry);
+        }
+        assert_eq!(pair(&[0; 32]), Some(NOTHING));
+        entries[4] = 8;
+        assert_eq!(pair(&entries), None);
+        assert_eq!(pair(&[0x8000; 32]), None);
+        assert_eq!(pair(&[CHILD; 32]), None);
     }
 }

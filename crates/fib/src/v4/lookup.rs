@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-use super::layout::{CHILD, CHILD_WIDTH, STRIDE, UNIT, WIDTHS, widen};
+use super::layout::{CHILD, CHILD_WIDTH, PAIR, STRIDE, UNIT, WIDTHS, pair_value, widen};
 use crate::{Memory4, Value};
 
 /// Addresses that a batch keeps under way at once.
@@ -11,8 +11,8 @@ const LANES: usize = 64;
 
 /// The value of the longest prefix that covers `addr` (host order), or 0 when there is none.
 ///
-/// A table that does not exist is empty. Two memory reads in a full table, for each level of
-/// prefixes longer than /24 (or in a small table, /8 or /16) two more.
+/// A table that does not exist is empty. One memory read in a full table, or two where a /19 has more
+/// than two values, and for each level of prefixes longer than /24 (or in a small table, /8 or /16) two more.
 #[inline]
 pub fn lookup4<M: Memory4 + ?Sized>(memory: &M, table: u32, addr: u32) -> Value {
     Walk::new(memory, table).map_or(0, |walk| walk.lookup(addr))
@@ -73,6 +73,9 @@ impl<'a> Walk<'a> {
     /// The entry that a node has for slot `bit`.
     #[inline(always)]
     fn entry(&self, node: u64, bit: u32) -> u32 {
+        if node & PAIR != 0 {
+            return pair_value(node, bit);
+        }
         let bitmap = node as u32;
         let base = (node >> 32) as usize;
         let rank = ((bitmap | 1) & (u32::MAX >> (31 - bit))).count_ones() as usize - 1;
