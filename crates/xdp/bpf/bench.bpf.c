@@ -38,13 +38,19 @@ SHARED_ARRAY(positions, struct position, 1);
 /* Packets in the sinks: SINKS for each CPU, by interface index; set by the loader. */
 SHARED_ARRAY(sunk, struct position, 1);
 
-/* Ports by interface index. The generator and the bare redirect use port 0. */
+/*
+ * Ports by interface index. The generator and the bare redirect use port 0, and the bare redirect
+ * the last one as well.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, MAX_PORTS);
 	__type(key, __u32);
 	__type(value, struct bpf_devmap_val);
 } ports SEC(".maps"), source_port SEC(".maps");
+
+/* 1: the bare redirect uses both of its ports, by turns that follow the source port. */
+SHARED_ARRAY(bare_spread, __u64, 1);
 
 /* What generate_and_call() goes on with. */
 struct {
@@ -75,7 +81,14 @@ int pass(struct xdp_md *ctx)
 SEC("xdp.frags")
 int redirect(struct xdp_md *ctx)
 {
-	return bpf_redirect_map(&ports, 0, 0);
+	__u8 *data = (void *)(long)ctx->data;
+	const __u32 zero = 0;
+	__u64 *spread = bpf_map_lookup_elem(&bare_spread, &zero);
+
+	/* Of these bytes one is of the source port (IPv4, IPv6), the other is the same in all. */
+	if (!spread || (void *)(data + 56) > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	return bpf_redirect_map(&ports, (data[35] ^ data[55]) & *spread & 1 ? MAX_PORTS - 1 : 0, 0);
 }
 
 /* The next destination of the list, going round. */

@@ -35,7 +35,7 @@ fn measure() {
     let memory = engine.memory();
     let (ingress, out) = (index_of("in0"), index_of("out0"));
     engine.set_out_link(out).unwrap();
-    bench.set_bare_port(out).unwrap();
+    bench.set_bare_ports(out, None).unwrap();
     memory.store_link(ingress, &link(IN_MAC, 1));
     memory.store_group(0, Group::Kernel(raddle_rib::Reason::NoRoute));
     memory.store_group(1, Group::Single(0));

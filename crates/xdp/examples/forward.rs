@@ -131,7 +131,7 @@ fn measure(rounds: usize) {
     let bench = Bench::load(1).unwrap();
     fill(&engine.memory());
     bench.set_source_port(index_of("gen0")).unwrap();
-    bench.set_bare_port(index_of("out0")).unwrap();
+    bench.set_bare_ports(index_of("out0"), None).unwrap();
     for name in ["out0", "out1"] {
         engine.set_out_link(index_of(name)).unwrap();
         bench.set_port(index_of(name)).unwrap();

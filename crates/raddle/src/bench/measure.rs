@@ -153,7 +153,6 @@ impl Machine {
         let (generator, input) = (index_of("gen0")?, index_of("in0")?);
         let sinks = [index_of("sink0")?, index_of("sink1")?];
         bench.set_source_port(generator)?;
-        bench.set_bare_port(index_of("out0")?)?;
         for name in ["out0", "out1"] {
             engine.set_out_link(index_of(name)?)?;
             bench.set_port(index_of(name)?)?;
@@ -218,6 +217,9 @@ impl Machine {
     fn cell(&mut self, column: Column, v6: bool, settings: &Settings) -> Result<Cell, Failure> {
         self.bench
             .set_traffic(&traffic(column, v6, settings.routes)?);
+        // The floor sends through as many links as the rows above it.
+        let second = (column != Column::One).then(|| index_of("out1")).transpose()?;
+        self.bench.set_bare_ports(index_of("out0")?, second)?;
         let mut rates = [const { Vec::new() }; 4];
         for round in 0..settings.rounds {
             for (row, rates) in Row::ALL.into_iter().zip(&mut rates) {

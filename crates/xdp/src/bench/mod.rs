@@ -31,6 +31,8 @@ use crate::{Error, Result};
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bench.o"));
 /// `SINKS` of `bpf/bench.h`.
 const SINKS: usize = 256;
+/// `MAX_PORTS` of `bpf/bench.bpf.c`, less one.
+const LAST_PORT: u32 = 16383;
 /// Words of `struct position`.
 const POSITION: usize = 8;
 /// Frames in a round of the generator; the kernel's own default.
@@ -75,6 +77,7 @@ pub struct Bench {
     destinations: Region,
     positions: Region,
     sunk: Region,
+    bare_spread: Region,
 }
 
 impl Bench {
@@ -120,6 +123,7 @@ impl Bench {
             destinations: region("destinations")?,
             positions: region("positions")?,
             sunk: region("sunk")?,
+            bare_spread: region("bare_spread")?,
             programs,
             maps,
         })
@@ -142,12 +146,17 @@ impl Bench {
         self.set_devmap("ports", index, index)
     }
 
-    /// Where the bare redirect sends everything.
+    /// Where the bare redirect sends: everything to the first link, or to both by turns when a
+    /// forwarder that it is compared with uses both. Sending through two links costs more.
     ///
     /// # Errors
     /// [`Error::NoSuchLink`].
-    pub fn set_bare_port(&self, index: u32) -> Result<()> {
-        self.set_devmap("ports", 0, index)
+    pub fn set_bare_ports(&self, first: u32, second: Option<u32>) -> Result<()> {
+        self.set_devmap("ports", 0, first)?;
+        self.set_devmap("ports", LAST_PORT, second.unwrap_or(first))?;
+        let spread = u64::from(second.is_some());
+        self.bare_spread.words()[0].store(spread, Ordering::Release);
+        Ok(())
     }
 
     /// Where the generator sends everything.
