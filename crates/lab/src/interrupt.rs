@@ -15,15 +15,21 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// How many guards live, and the dispositions to put back after the last of them.
 static GUARDS: Mutex<(usize, Vec<(Signal, SigAction)>)> = Mutex::new((0, Vec::new()));
 
-/// While one lives, the signals do not end the process: [`check`](Self::check) reports them.
-pub(crate) struct Interrupt(());
+/// While one lives, SIGINT, SIGTERM and SIGHUP do not end the process: [`check`](Self::check) reports
+/// them, so that work with a [`Lab`](crate::Lab) can end in order and the lab be removed.
+///
+/// System calls are cut short with `EINTR`. Signals that were ignored stay ignored. Guards may be
+/// nested; the dispositions found by the first are put back after the last.
+#[derive(Debug)]
+pub struct Interrupt(());
 
 extern "C" fn note(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 impl Interrupt {
-    pub(crate) fn catch() -> Self {
+    /// Catches the signals from now on.
+    pub fn catch() -> Self {
         let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
         guards.0 += 1;
         if guards.0 == 1 {
@@ -47,8 +53,11 @@ impl Interrupt {
         Self(())
     }
 
-    /// An error if a signal came since the guard was made.
-    pub(crate) fn check(&self) -> Result<(), LabError> {
+    /// An error if a signal came since the guard (the first, of nested ones) was made.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`].
+    pub fn check(&self) -> Result<(), LabError> {
         if INTERRUPTED.load(Ordering::Relaxed) {
             Err(LabError::Interrupted)
         } else {

@@ -52,6 +52,7 @@ pub use clos::Clos;
 pub use converge::Convergence;
 pub use counters::{Counters, LinkCounters};
 pub use error::LabError;
+pub use interrupt::Interrupt;
 pub use lab::{Lab, Progress, ScopedLab, UpOptions};
 pub use plain::{Chain, Pair};
 pub use rate::{ParseRateError, Rate};

@@ -53,6 +53,8 @@ pub(crate) enum Command {
     /// Build fabrics of network namespaces with real BGP daemons
     #[command(subcommand)]
     Lab(Lab),
+    /// Show it all on a small fabric: TCP streams, hash policies, predictions (needs root)
+    Demo(Demo),
     /// Measure raddle beside the kernel on this machine (needs root)
     #[command(subcommand)]
     Bench(Bench),
@@ -271,14 +273,14 @@ pub(crate) struct LabClos {
 /// `raddle demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Directory for the plot and the figures [default: the current one]
+    /// Directory for the plots and the figures
     #[arg(short, long, default_value = ".", value_name = "DIR")]
     pub out: PathBuf,
     /// Rate of each link of the fabric
     #[arg(long, default_value = "1gbit")]
-    pub rate: String,
+    pub rate: raddle_lab::Rate,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=60))]
     pub seconds: u32,
 }
 

@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod config;
 mod control;
+mod demo;
 mod error;
 mod explain;
 mod lab;
@@ -58,6 +59,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Snapshot(args) => source::save(args.file.as_deref()),
         Command::Replay(args) => replay::run(args),
         Command::Lab(command) => lab::run(command),
+        Command::Demo(args) => demo::run(args),
         Command::Bench(cli::Bench::Forward(args)) => bench::forward(args),
         Command::Completions { shell } => {
             clap_complete::generate(

@@ -22,10 +22,12 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     if args.check {
         return daemon::check(&config);
     }
+    // Before the first thread: one that does not block the signals would be ended by them.
+    let stop = crate::signals::stop_flag()?;
     let server = Server::start(config.socket.clone().unwrap_or_else(default_path))?;
     let mut daemon = Daemon::start(config.clone())?;
     let metrics = config.metrics.map(start_metrics).transpose()?;
-    daemon.serve(&server.requests, metrics.as_ref())
+    daemon.serve(&stop, &server.requests, metrics.as_ref())
 }
 
 /// What the command line says goes before what the file says.

@@ -9,8 +9,9 @@ use crate::error::Failure;
 
 /// A flag that SIGTERM and SIGINT raise.
 ///
-/// The signals are blocked for the whole process and taken by a thread of their own, so that no
-/// system call of the daemon is cut short.
+/// The signals are blocked for this thread and those that it makes from now on, and taken by a
+/// thread of their own, so that no system call of the daemon is cut short. Call it before any other
+/// thread is made.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);

@@ -1,0 +1,197 @@
+//! raddle on the routers of the fabric.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use raddle_lab::HashPolicy;
+use serde_json::Value;
+
+use super::fabric::Fabric;
+use crate::error::Failure;
+
+/// How long a daemon may take to start, to follow, to stop.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ROUND: Duration = Duration::from_millis(20);
+
+/// `raddle run` on every leaf and spine; stopped when dropped.
+pub(super) struct Daemons<'a> {
+    fabric: &'a Fabric,
+    program: PathBuf,
+    running: Vec<Daemon>,
+}
+
+struct Daemon {
+    node: String,
+    child: Child,
+    log: Option<JoinHandle<String>>,
+}
+
+impl<'a> Daemons<'a> {
+    /// Starts them, and waits until all forward.
+    pub(super) fn start(fabric: &'a Fabric) -> Result<Daemons<'a>, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|e| Failure::system(format!("cannot find this program's own file: {e}")))?;
+        let mut daemons = Daemons {
+            fabric,
+            program,
+            running: Vec::new(),
+        };
+        for node in &fabric.routers {
+            let daemon = daemons.spawn(node)?;
+            daemons.running.push(daemon);
+        }
+        daemons.wait("start", |status| status["state"] == "forwarding")?;
+        Ok(daemons)
+    }
+
+    fn spawn(&self, node: &str) -> Result<Daemon, Failure> {
+        let program = self.program.to_string_lossy();
+        // All routers share this machine with the hosts. What a router of its own does beside its
+        // forwarding, such as verifying a program, must not take the hosts' share.
+        let mut command = self.fabric.lab.command(node, "nice")?;
+        command.args(["-n", "10", &program, "run"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|e| Failure::system(format!("cannot start raddle on {node}: {e}")))?;
+        let log = child.stderr.take().map(|mut pipe| {
+            std::thread::spawn(move || {
+                let mut log = Vec::new();
+                // What there is of a log that breaks off is better than nothing.
+                let _ = pipe.read_to_end(&mut log);
+                String::from_utf8_lossy(&log).into_owned()
+            })
+        });
+        Ok(Daemon {
+            node: node.to_owned(),
+            child,
+            log,
+        })
+    }
+
+    /// Waits until all daemons have noticed the kernel's hash policy.
+    pub(super) fn wait_policy(&mut self, policy: HashPolicy) -> Result<(), Failure> {
+        let wanted = u64::from(policy.sysctl());
+        self.wait("notice the hash policy", |status| {
+            status["settings"]["hash_policy4"].as_u64() == Some(wanted)
+        })
+    }
+
+    /// How many packets raddle on the sender's leaf has sent to the spines.
+    pub(super) fn forwarded(&self) -> Result<u64, Failure> {
+        let program = self.program.to_string_lossy();
+        let leaf = self.fabric.leaf;
+        let output = self
+            .fabric
+            .lab
+            .output(leaf, &[&program, "counters", "-j"])?;
+        let counters: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Failure::system(format!("raddle counters on {leaf} failed: {said}"))
+        })?;
+        let nexthops = counters["nexthops"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
+        let to_spines = nexthops.iter().filter(|nexthop| {
+            self.fabric
+                .links
+                .iter()
+                .any(|link| nexthop["dev"] == link.name.as_str())
+        });
+        Ok(to_spines
+            .filter_map(|nexthop| nexthop["packets"].as_u64())
+            .sum())
+    }
+
+    fn wait(&mut self, what: &str, done: impl Fn(&Value) -> bool) -> Result<(), Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        let program = self.program.to_string_lossy();
+        for daemon in &mut self.running {
+            while !daemon
+                .status(self.fabric, &program)?
+                .is_some_and(|status| done(&status))
+            {
+                if daemon.child.try_wait()?.is_some() || Instant::now() > deadline {
+                    return Err(daemon.failed(what));
+                }
+                std::thread::sleep(ROUND);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops them, and waits until the kernel forwards again.
+    pub(super) fn stop(mut self) -> Result<(), Failure> {
+        self.signal(Signal::SIGTERM);
+        let deadline = Instant::now() + PATIENCE;
+        for daemon in &mut self.running {
+            loop {
+                match daemon.child.try_wait()? {
+                    Some(status) if status.success() => break,
+                    None if Instant::now() < deadline => std::thread::sleep(ROUND),
+                    _ => return Err(daemon.failed("stop")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        for daemon in &mut self.running {
+            if matches!(daemon.child.try_wait(), Ok(None)) {
+                // It has not been waited for, so the number is still its own.
+                let _ = kill(Pid::from_raw(daemon.child.id().cast_signed()), signal);
+            }
+        }
+    }
+}
+
+impl Drop for Daemons<'_> {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        let deadline = Instant::now() + PATIENCE;
+        for daemon in &mut self.running {
+            while matches!(daemon.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(ROUND);
+            }
+            // One that has ended cannot be killed, and need not be.
+            let _ = daemon.child.kill();
+            let _ = daemon.child.wait();
+        }
+    }
+}
+
+impl Daemon {
+    /// What the daemon says of itself; none while it does not answer.
+    fn status(&self, fabric: &Fabric, program: &str) -> Result<Option<Value>, Failure> {
+        let output = fabric.lab.output(&self.node, &[program, "status", "-j"])?;
+        Ok(serde_json::from_slice(&output.stdout).ok())
+    }
+
+    /// The failure, with what the daemon logged last.
+    fn failed(&mut self, what: &str) -> Failure {
+        // It has ended, or shall: the log is complete only then.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let log = self
+            .log
+            .take()
+            .and_then(|log| log.join().ok())
+            .unwrap_or_default();
+        let last: Vec<&str> = log.lines().rev().take(5).collect();
+        let last: Vec<String> = last.iter().rev().map(|line| format!("  {line}")).collect();
+        let node = &self.node;
+        Failure::system(format!(
+            "raddle on {node} did not {what}:\n{}",
+            last.join("\n")
+        ))
+    }
+}
