@@ -328,3 +328,45 @@ proptest! {
         }
     }
 }
+
+/// A group without any weight leads to no adjacency; the image must not keep the one that it had.
+#[test]
+fn a_group_that_loses_its_weights_goes_to_the_kernel() {
+    let mut rib = new_rib(&small());
+    let gateway = address(false, 1);
+    for index in [1, 2] {
+        rib.apply(nexthop(
+            index,
+            NexthopKind::Single {
+                gateway: Some(gateway),
+                index,
+                encap: None,
+            },
+        ));
+    }
+    let group = |members: &[(u32, u16)]| {
+        let member = |&(id, weight): &(u32, u16)| GroupMember { id, weight };
+        nexthop(3, NexthopKind::Group(members.iter().map(member).collect()))
+    };
+    let to_group = Route {
+        table: 254,
+        dst: prefix(false, 0, 1),
+        src: None,
+        tos: 0,
+        protocol: 4,
+        scope: 0,
+        kind: RouteKind::Unicast,
+        metric: 0,
+        prefsrc: None,
+        flags: 0,
+        pref: None,
+        metrics: Vec::new(),
+        target: RouteTarget::Object(3),
+    };
+    rib.apply(Event::Route(to_group, RouteOp::Add));
+    for members in [&[(1, 1)][..], &[(1, 0), (2, 0)], &[(1, 1), (2, 1)]] {
+        rib.apply(group(members));
+        rib.commit();
+        compare(&rib).unwrap();
+    }
+}
