@@ -5,14 +5,13 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 use raddle_forward::{Engine, Verdict};
-use raddle_fuzz::{address, link, new_rib};
+use raddle_fuzz::{address, link, neighbour, new_rib, object, route};
 use raddle_packet::{Family, Ipv4, Ipv6};
 use raddle_rib::event::{
-    Address, DeviceSettings, Event, GroupMember, Neighbour, Nexthop, NexthopKind, Route, RouteKind,
-    RouteNexthop, RouteOp, RouteTarget, Settings,
+    Address, DeviceSettings, Event, GroupMember, NexthopKind, RouteKind, RouteNexthop, RouteTarget,
+    Settings,
 };
 use raddle_rib::image::Capacity;
 use raddle_rib::{Resolved, Rib};
@@ -225,42 +224,13 @@ fn routes(v6: bool) -> Vec<Event> {
         (254, 48, net, RouteKind::Prohibit, RouteTarget::None),
         (254, 50, host, unicast, RouteTarget::Single(hop(4, 4, 1))),
     ] {
-        events.push(route(address(v6, n), len, (table, kind), target));
+        let mut event = route(address(v6, n), len, target);
+        if let Event::Route(route, _) = &mut event {
+            (route.table, route.kind) = (table, kind);
+        }
+        events.push(event);
     }
     events
-}
-
-fn route(dst: IpAddr, len: u8, (table, kind): (u32, RouteKind), target: RouteTarget) -> Event {
-    let Ok(dst) = IpNet::new(dst, len) else {
-        panic!("{dst}/{len}")
-    };
-    let route = Route {
-        table,
-        dst: dst.trunc(),
-        src: None,
-        tos: 0,
-        protocol: 4,
-        scope: 0,
-        kind,
-        metric: 0,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        target,
-    };
-    Event::Route(route, RouteOp::Add)
-}
-
-fn neighbour(index: u32, dst: IpAddr) -> Neighbour {
-    Neighbour {
-        index,
-        dst,
-        mac: Some([4, 0, 0, 0, dst.is_ipv6().into(), index as u8]),
-        state: 2,
-        flags: 0,
-        protocol: 0,
-    }
 }
 
 fn single(gateway: IpAddr, index: u32) -> NexthopKind {
@@ -269,16 +239,4 @@ fn single(gateway: IpAddr, index: u32) -> NexthopKind {
         index,
         encap: None,
     }
-}
-
-fn object(id: u32, kind: NexthopKind) -> Event {
-    Event::Nexthop(Nexthop {
-        id,
-        family: 2,
-        scope: 0,
-        protocol: 0,
-        flags: 0,
-        kind,
-        fdb: false,
-    })
 }

@@ -47,16 +47,67 @@ pub fn address(v6: bool, n: u8) -> IpAddr {
     }
 }
 
+/// A reachable neighbour.
+pub fn neighbour(index: u32, dst: IpAddr) -> Neighbour {
+    Neighbour {
+        index,
+        dst,
+        mac: Some([4, 0, 0, 0, dst.is_ipv6().into(), index as u8]),
+        state: 2,
+        flags: 0,
+        protocol: 0,
+    }
+}
+
+/// A nexthop object.
+pub fn object(id: u32, kind: NexthopKind) -> Event {
+    Event::Nexthop(Nexthop {
+        id,
+        family: 2,
+        scope: 0,
+        protocol: 0,
+        flags: 0,
+        kind,
+        fdb: false,
+    })
+}
+
+/// A unicast route of the main table to the prefix of `len` bits that `dst` is in.
+///
+/// # Panics
+/// When the family has no such prefix.
+pub fn route(dst: IpAddr, len: u8, target: RouteTarget) -> Event {
+    let Ok(dst) = IpNet::new(dst, len) else {
+        panic!("{dst}/{len}")
+    };
+    let route = Route {
+        table: 254,
+        dst: dst.trunc(),
+        src: None,
+        tos: 0,
+        protocol: 4,
+        scope: 0,
+        kind: RouteKind::Unicast,
+        metric: 0,
+        prefsrc: None,
+        flags: 0,
+        pref: None,
+        metrics: Vec::new(),
+        target,
+    };
+    Event::Route(route, RouteOp::Add)
+}
+
 /// An event; the bytes that are used up give zeros.
 pub fn event(u: Bytes<'_, '_>) -> Result<Event> {
     let v6 = u.arbitrary()?;
     Ok(match u.int_in_range(0..=19u8)? {
-        0..=4 => Event::Route(route(u, v6)?, op(u)?),
-        5 | 6 => Event::RouteGone(route(u, v6)?),
-        7 | 8 => Event::Neighbour(neighbour(u, v6)?),
+        0..=4 => Event::Route(any_route(u, v6)?, op(u)?),
+        5 | 6 => Event::RouteGone(any_route(u, v6)?),
+        7 | 8 => Event::Neighbour(any_neighbour(u, v6)?),
         9 => Event::NeighbourGone(index(u)?, address(v6, u.arbitrary()?)),
-        10 | 11 => Event::Nexthop(nexthop(u, v6)?),
-        12 => Event::NexthopGone(object(u)?),
+        10 | 11 => Event::Nexthop(any_nexthop(u, v6)?),
+        12 => Event::NexthopGone(any_id(u)?),
         13 => Event::Link(any_link(u)?),
         14 => match u.arbitrary()? {
             true => Event::LinkGone(index(u)?),
@@ -72,9 +123,9 @@ pub fn event(u: Bytes<'_, '_>) -> Result<Event> {
         },
         17 => Event::Settings(settings(u)?),
         18 => Event::Bucket {
-            group: object(u)?,
+            group: any_id(u)?,
             bucket: u.int_in_range(0..=7)?,
-            nexthop: object(u)?,
+            nexthop: any_id(u)?,
         },
         _ => match u.arbitrary()? {
             true => Event::SweepBegin(sweep(u)?),
@@ -92,7 +143,7 @@ fn index(u: Bytes<'_, '_>) -> Result<u32> {
     })
 }
 
-fn object(u: Bytes<'_, '_>) -> Result<u32> {
+fn any_id(u: Bytes<'_, '_>) -> Result<u32> {
     u.int_in_range(1..=8)
 }
 
@@ -136,7 +187,7 @@ fn some<'b, T>(
     (0..count).map(|_| one(u)).collect()
 }
 
-fn route(u: Bytes<'_, '_>, v6: bool) -> Result<Route> {
+fn any_route(u: Bytes<'_, '_>, v6: bool) -> Result<Route> {
     let odd = u.arbitrary::<u8>()?;
     let kind = match odd % 32 {
         n @ 0..=11 => RouteKind::from_number(n).unwrap_or_default(),
@@ -144,7 +195,7 @@ fn route(u: Bytes<'_, '_>, v6: bool) -> Result<Route> {
     };
     let target = match u.arbitrary::<u8>()? % 8 {
         0 => RouteTarget::None,
-        1 | 2 => RouteTarget::Object(object(u)?),
+        1 | 2 => RouteTarget::Object(any_id(u)?),
         3 | 4 => RouteTarget::Multipath(some(u, 20, |u| hop(u, v6))?),
         _ => RouteTarget::Single(hop(u, v6)?),
     };
@@ -176,7 +227,7 @@ fn op(u: Bytes<'_, '_>) -> Result<RouteOp> {
     u.choose(&[Add, Replace, Append, Prepend]).copied()
 }
 
-fn neighbour(u: Bytes<'_, '_>, v6: bool) -> Result<Neighbour> {
+fn any_neighbour(u: Bytes<'_, '_>, v6: bool) -> Result<Neighbour> {
     let (n, odd) = (u.arbitrary()?, u.arbitrary::<u8>()?);
     let index = index(u)?;
     Ok(Neighbour {
@@ -189,12 +240,12 @@ fn neighbour(u: Bytes<'_, '_>, v6: bool) -> Result<Neighbour> {
     })
 }
 
-fn nexthop(u: Bytes<'_, '_>, v6: bool) -> Result<Nexthop> {
+fn any_nexthop(u: Bytes<'_, '_>, v6: bool) -> Result<Nexthop> {
     let odd = u.arbitrary::<u8>()?;
     let member = |u: Bytes<'_, '_>| {
         Ok(GroupMember {
-            id: object(u)?,
-            weight: u.arbitrary::<u8>()?.into(),
+            id: any_id(u)?,
+            weight: u16::from(u.arbitrary::<u8>()?) & 0xf,
         })
     };
     let kind = match odd % 16 {
@@ -217,7 +268,7 @@ fn nexthop(u: Bytes<'_, '_>, v6: bool) -> Result<Nexthop> {
         }
     };
     Ok(Nexthop {
-        id: object(u)?,
+        id: any_id(u)?,
         family: 2,
         scope: 0,
         protocol: 0,

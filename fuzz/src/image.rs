@@ -87,7 +87,7 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     })
 }
 
-/// Holds the image against the mirror at these addresses.
+/// Holds the image against the mirror at these addresses, for packets from the links in turn.
 ///
 /// Where there was no room in the image, engines may hand over what they could forward.
 ///
@@ -95,16 +95,14 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
 /// When they differ.
 pub fn compare(rib: &Rib, addresses: impl IntoIterator<Item = IpAddr>) {
     let full = rib.usage().full;
-    for dst in addresses {
-        for iif in 1..=4 {
-            let Some(engines) = seen_by_engines(rib, iif, dst) else {
-                continue;
-            };
-            if full && matches!(engines, Err(Reason::ImageFull | Reason::NoRoute)) {
-                continue;
-            }
-            let mirror = seen_in_mirror(rib, iif, dst);
-            assert_eq!(Some(engines), mirror, "{dst} from link {iif}");
+    for (dst, iif) in addresses.into_iter().zip((1..=4).cycle()) {
+        let Some(engines) = seen_by_engines(rib, iif, dst) else {
+            continue;
+        };
+        if full && matches!(engines, Err(Reason::ImageFull | Reason::NoRoute)) {
+            continue;
         }
+        let mirror = seen_in_mirror(rib, iif, dst);
+        assert_eq!(Some(engines), mirror, "{dst} from link {iif}");
     }
 }

@@ -7,5 +7,5 @@
 mod events;
 mod image;
 
-pub use events::{address, event, link};
+pub use events::{address, event, link, neighbour, object, route};
 pub use image::{Seen, compare, new_rib, seen_by_engines, seen_in_mirror};
