@@ -36,7 +36,7 @@ RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   cargo build --release --locked --quiet --target "$host" --bins
 export FUZZ_BIN=target/$host/release
 
-# Prints one line; on a crash also the end of the log, the input's place, and how to repeat it.
+# Prints one line; on a crash also why, where the input is, and how to repeat it.
 run() {
   local target=$1 log dict=()
   log=$(mktemp)
@@ -56,7 +56,12 @@ run() {
   input=$(sed -nE 's/.*Test unit written to (.*)$/\1/p' "$log" | tail -1)
   {
     printf '%-10s CRASHED\n' "$target"
-    grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|RELOAD|INITED|DONE)' "$log" | tail -n 40 | sed 's/^/    /'
+    # A panic says what is wrong in a few lines; what is no panic, at the end of the log.
+    if grep -q 'panicked at' "$log"; then
+      sed -n '/panicked at/,/stack backtrace:\|^note:\|^==/p' "$log" | grep -v 'backtrace\|^==' | head -n 20
+    else
+      tail -n 20 "$log"
+    fi | cut -c1-300 | sed 's/^/    /'
     if [ -n "$input" ]; then
       echo "  input:  fuzz/$input"
       echo "  repeat: (cd fuzz && $FUZZ_BIN/$target $input)"
@@ -67,4 +72,4 @@ run() {
 }
 export -f run
 
-echo "$targets" | tr ' ' '\n' | xargs -P "$(nproc)" -I{} bash -c 'run {}'
+printf '%s\n' $targets | xargs -P "$(nproc)" -I{} bash -c 'run {}' || exit 1
