@@ -233,6 +233,7 @@ fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolve
 /// 4. A member whose neighbour entry exists and is not valid is passed over, always; its hashes go
 ///    to the next. When that is so for all, the first is taken.
 /// 5. Resilient groups are left to the kernel.
+/// 6. None has a share: to the kernel. The kernel's weights are never 0, a snapshot's may be.
 fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
     let Some(nexthop) = state.nexthops.get(&id) else {
         return Resolved::Kernel(Reason::NoRoute);
@@ -280,11 +281,13 @@ fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
     for hop in &mut hops {
         hop.eligible = neighbour_is_good(state, hop);
     }
-    let ranges = ranges(&hops);
-    Resolved::Many {
-        hops,
-        ranges,
-        group: Some(id),
+    match ranges(&hops) {
+        ranges if ranges.is_empty() => Resolved::Kernel(Reason::RouteFeature),
+        ranges => Resolved::Many {
+            hops,
+            ranges,
+            group: Some(id),
+        },
     }
 }
 

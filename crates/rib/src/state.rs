@@ -271,11 +271,12 @@ impl State {
                 });
             }
             Sweep::Nexthops => {
-                let dirty = &mut self.dirty.nexthops;
-                self.nexthops.retain(|id, _| {
+                let dirty = &mut self.dirty;
+                self.nexthops.retain(|id, nexthop| {
                     let keep = seen.numbers.contains(id);
                     if !keep {
-                        dirty.insert(*id);
+                        dirty.nexthops.insert(*id);
+                        dirty.direct |= is_direct(nexthop);
                     }
                     keep
                 });

@@ -328,3 +328,77 @@ proptest! {
         }
     }
 }
+
+/// 0.0.0.0/1 by way of a nexthop object.
+fn object_route(id: u32) -> Route {
+    Route {
+        table: 254,
+        dst: prefix(false, 0, 1),
+        src: None,
+        tos: 0,
+        protocol: 4,
+        scope: 0,
+        kind: RouteKind::Unicast,
+        metric: 0,
+        prefsrc: None,
+        flags: 0,
+        pref: None,
+        metrics: Vec::new(),
+        target: RouteTarget::Object(id),
+    }
+}
+
+/// A group without any weight leads to no adjacency; the image must not keep the one that it had.
+#[test]
+fn a_group_that_loses_its_weights_goes_to_the_kernel() {
+    let mut rib = new_rib(&small());
+    let gateway = address(false, 1);
+    for index in [1, 2] {
+        rib.apply(nexthop(
+            index,
+            NexthopKind::Single {
+                gateway: Some(gateway),
+                index,
+                encap: None,
+            },
+        ));
+    }
+    let group = |members: &[(u32, u16)]| {
+        let member = |&(id, weight): &(u32, u16)| GroupMember { id, weight };
+        nexthop(3, NexthopKind::Group(members.iter().map(member).collect()))
+    };
+    rib.apply(Event::Route(object_route(3), RouteOp::Add));
+    for members in [&[(1, 1)][..], &[(1, 0), (2, 0)], &[(1, 1), (2, 1)]] {
+        rib.apply(group(members));
+        rib.commit();
+        compare(&rib).unwrap();
+    }
+}
+
+/// Neighbours on a direct nexthop object have entries of their own, which a dump that no longer
+/// mentions the object must take away.
+#[test]
+fn a_dump_without_a_direct_object_takes_its_neighbours_away() {
+    let mut rib = new_rib(&small());
+    let kind = NexthopKind::Single {
+        gateway: None,
+        index: 2,
+        encap: None,
+    };
+    rib.apply(nexthop(3, kind));
+    rib.apply(Event::Neighbour(Neighbour {
+        index: 2,
+        dst: address(false, 1),
+        mac: Some([4, 0, 0, 0, 2, 1]),
+        state: 2,
+        flags: 0,
+        protocol: 0,
+    }));
+    rib.apply(Event::Route(object_route(3), RouteOp::Add));
+    rib.commit();
+    compare(&rib).unwrap();
+    rib.apply(Event::SweepBegin(Sweep::Nexthops));
+    rib.apply(Event::SweepEnd(Sweep::Nexthops));
+    rib.commit();
+    compare(&rib).unwrap();
+}

@@ -1,0 +1,108 @@
+//! What engines read in the image, and what the mirror says, in one form.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use raddle_rib::image::{ADJ_FORWARD, Capacity, Group, Memory, link_flags};
+use raddle_rib::{Hop, Ports, Reason, Resolved, Rib};
+
+/// Out-link, destination and source MAC address, MTU; or the reason why the kernel gets it.
+type Leaves = Result<(u32, [u8; 6], [u8; 6], u32), u8>;
+
+/// The ranges of a destination, each with its upper bound; or the reason why there are none.
+pub type Seen = Result<Vec<(u32, Leaves)>, Reason>;
+
+/// A mirror over a small image of its own, with links 1 to 4 enabled.
+pub fn new_rib(capacity: &Capacity) -> Rib {
+    let mut rib = Rib::new(Arc::new(Memory::heap(capacity)), capacity, || ());
+    let all = 1..=4;
+    rib.set_ports(Ports {
+        enabled: all.clone().collect(),
+        out: all.collect(),
+    });
+    rib
+}
+
+/// What engines read for packets to `dst` that come in by link `iif`; none when they hand them to
+/// the kernel without a look at the tables.
+pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
+    let memory = rib.memory();
+    let entry = memory.link(iif);
+    let rules = match dst {
+        IpAddr::V4(_) => link_flags::RULES4,
+        IpAddr::V6(_) => link_flags::RULES6,
+    };
+    if entry.flags & link_flags::ENABLED == 0 || entry.flags & rules != 0 {
+        return None;
+    }
+    let number = match dst {
+        IpAddr::V4(ip) => memory.route4(entry.table4, ip.to_bits()),
+        IpAddr::V6(ip) => memory.route6(entry.table6, ip.to_bits()),
+    };
+    let adjacency = |n| {
+        let a = memory.adjacency(n);
+        match a.state {
+            ADJ_FORWARD => Ok((a.index, a.dst_mac, a.src_mac, a.mtu)),
+            _ => Err(a.reason),
+        }
+    };
+    Some(match memory.group(number) {
+        Group::Kernel(reason) => Err(reason),
+        Group::Single(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
+        Group::Threshold { first, count } => Ok((first..first + u32::from(count))
+            .map(|place| {
+                let member = memory.member(place);
+                (member.upper, adjacency(member.adjacency))
+            })
+            .collect()),
+    })
+}
+
+/// The same from the mirror.
+pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
+    let link = rib.link(iif)?;
+    let trace = rib.trace(&link.name, dst);
+    trace.tables.as_ref().ok()?;
+    let adjacency = |hop: &Hop| {
+        let out = rib
+            .link(hop.index)
+            .filter(|out| out.is_up() && out.is_ethernet() && rib.ports().out.contains(&out.index));
+        let Some((out, src_mac)) = out.and_then(|out| Some((out, out.mac?))) else {
+            return Err(Reason::OutLink as u8);
+        };
+        let neighbour = hop.gateway.and_then(|g| rib.neighbour(hop.index, g));
+        let mtu = if hop.mtu == 0 { u32::MAX } else { hop.mtu };
+        match neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) {
+            Some(mac) => Ok((hop.index, mac, src_mac, mtu.min(out.mtu))),
+            None => Err(Reason::Unresolved as u8),
+        }
+    };
+    Some(match trace.resolved {
+        Resolved::Kernel(reason) => Err(reason),
+        Resolved::One(hop) => Ok(vec![(0x7fff_ffff, adjacency(&hop))]),
+        Resolved::Many { hops, ranges, .. } => Ok(ranges
+            .iter()
+            .map(|(upper, place)| (*upper, adjacency(&hops[*place])))
+            .collect()),
+    })
+}
+
+/// Holds the image against the mirror at these addresses, for packets from the links in turn.
+///
+/// Where there was no room in the image, engines may hand over what they could forward.
+///
+/// # Panics
+/// When they differ.
+pub fn compare(rib: &Rib, addresses: impl IntoIterator<Item = IpAddr>) {
+    let full = rib.usage().full;
+    for (dst, iif) in addresses.into_iter().zip((1..=4).cycle()) {
+        let Some(engines) = seen_by_engines(rib, iif, dst) else {
+            continue;
+        };
+        if full && matches!(engines, Err(Reason::ImageFull | Reason::NoRoute)) {
+            continue;
+        }
+        let mirror = seen_in_mirror(rib, iif, dst);
+        assert_eq!(Some(engines), mirror, "{dst} from link {iif}");
+    }
+}
