@@ -22,10 +22,13 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     if args.check {
         return daemon::check(&config);
     }
+    // Threads inherit the signals that are blocked: one that was started earlier would die of them,
+    // and the whole process with it.
+    let stop = crate::signals::stop_flag()?;
     let server = Server::start(config.socket.clone().unwrap_or_else(default_path))?;
     let mut daemon = Daemon::start(config.clone())?;
     let metrics = config.metrics.map(start_metrics).transpose()?;
-    daemon.serve(&server.requests, metrics.as_ref())
+    daemon.serve(&server.requests, metrics.as_ref(), &stop)
 }
 
 /// What the command line says goes before what the file says.

@@ -170,13 +170,13 @@ impl Daemon {
         );
     }
 
-    /// Follows the kernel and answers questions until SIGTERM or SIGINT.
+    /// Follows the kernel and answers questions until `stop` is raised.
     pub(super) fn serve(
         &mut self,
         control: &Receiver<Request>,
         metrics: Option<&Receiver<Request>>,
+        stop: &AtomicBool,
     ) -> Result<(), Failure> {
-        let stop = crate::signals::stop_flag()?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;
         while !stop.load(Ordering::Relaxed) {
@@ -197,7 +197,7 @@ impl Daemon {
                 next_round = Instant::now() + ROUND;
             }
         }
-        self.stop(&stop)
+        self.stop()
     }
 
     /// Sleeps until the kernel says something, a request may wait no longer, or work is due.
@@ -403,7 +403,7 @@ impl Daemon {
         self.engine.counters()
     }
 
-    fn stop(&mut self, _stop: &AtomicBool) -> Result<(), Failure> {
+    fn stop(&mut self) -> Result<(), Failure> {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         match self.config.on_exit {
             OnExit::Keep => {
