@@ -22,6 +22,7 @@ pub struct World {
     lab: ScopedLab,
     links: u32,
     macs: HashMap<(&'static str, String), [u8; 6]>,
+    frame_macs: [[u8; 6]; 2],
     source: Mutex<PacketSocket>,
     sinks: Mutex<Vec<PacketSocket>>,
     netlink: Mutex<Socket>,
@@ -58,16 +59,14 @@ impl World {
                 macs.insert((node, name), mac(link["address"].as_str().unwrap()));
             }
         }
-        let open = |node: &str, link: &str| {
-            let socket = lab.within(node, || PacketSocket::open(link)).unwrap();
-            Mutex::new(socket.unwrap_or_else(|e| panic!("{link} of {node}: {e}")))
-        };
         let sinks = (1..=links)
-            .map(|n| open("sink", &parallel("router", n)).into_inner().unwrap())
+            .map(|n| open(&lab, "sink", &parallel("router", n)))
             .collect();
         let world = World {
             links,
-            source: open("source", "router"),
+            source: open(&lab, "source", "router").into(),
+            frame_macs: [("router", "source"), ("source", "router")]
+                .map(|(node, link)| macs[&(node, link.to_owned())]),
             sinks: Mutex::new(sinks),
             netlink: Mutex::new(lab.within("router", Socket::open).unwrap().unwrap()),
             macs,
@@ -117,7 +116,27 @@ impl World {
 
     /// The MAC addresses of frames that the source sends to the router.
     pub fn frame_macs(&self) -> [[u8; 6]; 2] {
-        [self.mac("router", "source"), self.mac("source", "router")]
+        self.frame_macs
+    }
+
+    /// From now on sends by a veth whose ends are the source's and the router's link `direct`, with
+    /// no wire between: what comes out of a wire counts as redirected, and generic XDP passes over
+    /// such frames (`skb_is_redirected`).
+    pub fn send_directly(&mut self) {
+        let [source, router] = ["source", "router"].map(|node| self.lab.netns(node).unwrap());
+        let created = Command::new("ip")
+            .args(["link", "add", "direct", "netns", &source, "type", "veth"])
+            .args(["peer", "name", "direct", "netns", &router])
+            .status();
+        assert!(created.unwrap().success());
+        self.node("source", "ip link set direct up");
+        self.ip("link set direct up");
+        self.frame_macs = ["router", "source"].map(|node| {
+            let shown = self.node(node, "ip -j link show direct");
+            let shown: Value = serde_json::from_str(&shown).unwrap();
+            mac(shown[0]["address"].as_str().unwrap())
+        });
+        self.source = open(&self.lab, "source", "direct").into();
     }
 
     /// Sets the router's neighbours on the `n`th parallel link to what they are, in this state.
@@ -384,6 +403,12 @@ impl World {
         });
         drops.collect::<Vec<_>>().join(", ")
     }
+}
+
+fn open(lab: &Lab, node: &str, link: &str) -> PacketSocket {
+    let socket = lab.within(node, || PacketSocket::open(link));
+    let socket = socket.unwrap_or_else(|e| panic!("{e}"));
+    socket.unwrap_or_else(|e| panic!("{link} of {node}: {e}"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
