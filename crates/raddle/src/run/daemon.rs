@@ -170,12 +170,13 @@ impl Daemon {
         );
     }
 
-    /// Follows the kernel and answers questions until SIGTERM or SIGINT.
+    /// Follows the kernel and answers questions until `stop` is raised.
     pub(super) fn serve(
         &mut self,
         stop: &AtomicBool,
         control: &Receiver<Request>,
         metrics: Option<&Receiver<Request>>,
+        stop: &AtomicBool,
     ) -> Result<(), Failure> {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;

@@ -1,0 +1,40 @@
+//! Where the program under test is.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The `raddle` program of the profile that this test was built with; built first if it is not up
+/// to date. `RADDLE_BINARY` names another one, such as an installed one.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn raddle() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("RADDLE_BINARY") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+/// A test executable is `target/PROFILE/deps/NAME-HASH`.
+fn build() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(Path::parent).unwrap();
+    let binary = folder.join("raddle");
+    let release = folder.file_name().is_some_and(|name| name == "release");
+    // Cargo knows whether it is up to date, and several tests that ask at once wait for each other.
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--quiet", "--package", "raddle", "--target-dir"])
+        .arg(folder.parent().unwrap())
+        .args(release.then_some("--release"))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let status = cargo.status();
+    assert!(
+        status.as_ref().is_ok_and(std::process::ExitStatus::success),
+        "raddle cannot be built: {status:?}"
+    );
+    assert!(binary.exists(), "no raddle in {}", folder.display());
+    binary
+}

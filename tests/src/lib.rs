@@ -1,0 +1,88 @@
+//! Helpers for the end-to-end tests: a small network of namespaces, raw frames, and the daemon as a
+//! user would start it.
+//!
+//! Everything panics with a message on failure, as is right in tests only. The network is
+//! [`raddle_lab::Chain`]: `source -- router == sink`; frames are sent on the source's link as they
+//! are and taken in on the sink's links, so that what the router did with each is seen bit by bit.
+
+#![allow(clippy::unwrap_used)] // a test helper's way to fail
+
+mod binary;
+mod daemon;
+pub mod frame;
+mod packet_socket;
+mod traffic;
+mod world;
+
+pub use binary::raddle;
+pub use daemon::{Daemon, Outcome};
+pub use frame::Crafted;
+pub use packet_socket::PacketSocket;
+pub use traffic::{Arrival, Stream, StreamReport, StreamState};
+pub use world::World;
+
+use std::time::{Duration, Instant};
+
+/// Whether this process may make namespaces; says that `name` is skipped where it may not.
+pub fn root(name: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: {name} needs root (network namespaces, XDP)");
+    }
+    root
+}
+
+/// Asks until there is an answer, every few milliseconds, and says how long that took.
+///
+/// # Panics
+/// After `limit`, with what was said last.
+pub fn within<T>(limit: Duration, mut ask: impl FnMut() -> Result<T, String>) -> (T, Duration) {
+    let start = Instant::now();
+    loop {
+        match ask() {
+            Ok(answer) => return (answer, start.elapsed()),
+            Err(why) if start.elapsed() > limit => panic!("not within {limit:?}: {why}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// Reproducible random numbers (SplitMix64); nothing but tests depends on their quality.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Numbers that are the same for the same seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.bits() % n as u64) as usize
+    }
+
+    /// One of them.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    /// True once in `n` times.
+    pub fn once_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// Random bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.bits() as u8).collect()
+    }
+}

@@ -1,0 +1,173 @@
+//! The daemon comes and goes in mid-traffic: no packet is lost, no flow moves, nothing is left behind.
+
+use std::time::{Duration, Instant};
+
+use raddle_e2e::frame::Flow;
+use raddle_e2e::{Daemon, Stream, StreamReport, StreamState, World, root, within};
+
+const FLOWS: u16 = 64;
+const RATE: u32 = 5000;
+
+/// Sends a steady stream while `body` runs, and accounts for it.
+fn under_traffic(world: &World, flows: &[Flow], body: impl FnOnce(&Stream<'_>)) -> StreamReport {
+    let state = StreamState::default();
+    std::thread::scope(|scope| {
+        let stream = Stream::start(scope, world, &state, flows, RATE);
+        // The thread has to end before a failure of `body` can be told.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&stream)));
+        let report = stream.end();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        report
+    })
+}
+
+fn unharmed(world: &World, report: &StreamReport) {
+    let StreamReport {
+        sent,
+        lost,
+        twice,
+        links,
+        reordered,
+    } = report;
+    eprintln!("{sent} packets, {} lost, {reordered} overtaken", lost.len());
+    assert!(*sent > 1000, "only {sent} packets were sent");
+    assert!(
+        lost.is_empty(),
+        "{} of {sent} packets lost, the first {:?}; wires: {}",
+        lost.len(),
+        &lost[..lost.len().min(20)],
+        world.wire_drops()
+    );
+    assert_eq!(*twice, 0, "packets arrived twice");
+    for (flow, links) in links.iter().enumerate() {
+        assert_eq!(links.len(), 1, "flow {flow} moved: {links:?}");
+    }
+    let used: std::collections::BTreeSet<_> = links.iter().flatten().collect();
+    assert!(used.len() > 1, "only {used:?} were used");
+}
+
+fn pause(millis: u64) {
+    std::thread::sleep(Duration::from_millis(millis));
+}
+
+/// Waits until the engine forwards what comes.
+fn takes_over(world: &World, daemon: &Daemon<'_>) {
+    let before = daemon.forwarded();
+    within(Duration::from_secs(3), || match daemon.forwarded() {
+        now if now > before + 100 => Ok(()),
+        now => Err(format!("{before} packets forwarded before, {now} now")),
+    });
+    let kernel = world.kernel_forwarded();
+    pause(100);
+    assert_eq!(
+        world.kernel_forwarded(),
+        kernel,
+        "the kernel still forwards"
+    );
+}
+
+#[test]
+fn coming_and_going_harms_no_packet() {
+    if !root("coming_and_going_harms_no_packet") {
+        return;
+    }
+    let world = World::new("life", 3);
+    let flows = world.flows(FLOWS);
+    let report = under_traffic(&world, &flows, |_| {
+        pause(300);
+        let daemon = Daemon::start(&world, &[]);
+        takes_over(&world, &daemon);
+        pause(500);
+        daemon.terminate();
+        assert_eq!(world.attached(), [""; 0], "after SIGTERM");
+        pause(300);
+        let daemon = Daemon::start(&world, &[]);
+        takes_over(&world, &daemon);
+        daemon.kill();
+        within(Duration::from_millis(500), || match world.attached() {
+            links if links.is_empty() => Ok(()),
+            links => Err(format!("still attached after SIGKILL: {links:?}")),
+        });
+        let kernel = world.kernel_forwarded();
+        pause(300);
+        assert!(world.kernel_forwarded() > kernel, "nobody forwards");
+        // What the dead daemon left (its socket) is not in the way of the next one.
+        Daemon::start(&world, &[]).terminate();
+    });
+    unharmed(&world, &report);
+}
+
+#[test]
+fn generic_mode_harms_no_packet_either() {
+    if !root("generic_mode_harms_no_packet_either") {
+        return;
+    }
+    let mut world = World::new("generic", 2);
+    world.send_directly();
+    let flows = world.flows(FLOWS);
+    let report = under_traffic(&world, &flows, |_| {
+        let daemon = Daemon::start(&world, &["--mode", "generic"]);
+        assert_eq!(daemon.status()["links"][0]["mode"], "generic");
+        pause(500);
+        takes_over(&world, &daemon);
+        pause(300);
+        daemon.terminate();
+        pause(200);
+    });
+    unharmed(&world, &report);
+}
+
+#[test]
+fn programs_that_are_kept_forward_for_a_while() {
+    if !root("programs_that_are_kept_forward_for_a_while") {
+        return;
+    }
+    let world = World::new("keep", 3);
+    let flows = world.flows(FLOWS);
+    let keep = ["--on-exit", "keep", "--keep-for", "2"];
+    let report = under_traffic(&world, &flows, |_| {
+        for end in [Daemon::terminate, Daemon::kill] {
+            let daemon = Daemon::start(&world, &keep);
+            takes_over(&world, &daemon);
+            // The deadline is moved every second: 1 to 2 s are left.
+            end(daemon);
+            let gone = Instant::now();
+            assert_eq!(world.attached().len(), 4, "all links stay attached");
+            let kernel = world.kernel_forwarded();
+            pause(400);
+            assert_eq!(
+                world.kernel_forwarded(),
+                kernel,
+                "the kernel forwards already"
+            );
+            let (_, _) = within(Duration::from_secs(3), || match world.kernel_forwarded() {
+                now if now > kernel => Ok(()),
+                _ => Err("the programs still forward".into()),
+            });
+            let after = gone.elapsed();
+            assert!(
+                after > Duration::from_millis(900),
+                "handed over after {after:?} already"
+            );
+            assert!(
+                after < Duration::from_millis(2500),
+                "handed over after {after:?} only"
+            );
+        }
+        // A new daemon takes over what is attached, and takes it along when it goes.
+        let daemon = Daemon::start(&world, &keep);
+        assert!(daemon.log().contains("taking over"), "{}", daemon.log());
+        takes_over(&world, &daemon);
+        let before = daemon.forwarded();
+        daemon.kill();
+        let daemon = Daemon::start(&world, &keep);
+        takes_over(&world, &daemon);
+        assert!(daemon.forwarded() > before, "counters go on");
+        daemon.kill();
+        let daemon = Daemon::start(&world, &["--on-exit", "detach"]);
+        takes_over(&world, &daemon);
+        daemon.terminate();
+        assert_eq!(world.attached(), [""; 0]);
+    });
+    unharmed(&world, &report);
+}

@@ -1,0 +1,393 @@
+//! The third oracle: the running kernel. The same frames are forwarded by it, then by raddle, and
+//! by `raddle replay`; all have to leave by the same link with the same bytes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+use std::time::Duration;
+
+use raddle_e2e::frame::{self, Flow, identity, ip_end};
+use raddle_e2e::{Arrival, Crafted, Daemon, Outcome, Random, World, raddle, root};
+use raddle_io::{Reader, Record, Resolution, Writer};
+use raddle_rib::event::{Event, GroupMember, Nexthop, NexthopKind};
+use serde_json::Value;
+
+const LINKS: u32 = 5;
+const FRAMES: usize = 700;
+
+#[test]
+fn raddle_does_what_the_kernel_does_with_policy_0() {
+    if root("raddle_does_what_the_kernel_does_with_policy_0") {
+        compare("oracle0", 0);
+    }
+}
+
+#[test]
+fn raddle_does_what_the_kernel_does_with_policy_1() {
+    if root("raddle_does_what_the_kernel_does_with_policy_1") {
+        compare("oracle1", 1);
+    }
+}
+
+/// Several random configurations in one network. `RADDLE_SEED` changes them.
+fn compare(name: &str, policy: u32) {
+    let seed = std::env::var("RADDLE_SEED").map_or(1, |s| s.parse().unwrap());
+    let world = World::new(name, LINKS);
+    world.policy(policy);
+    for round in 0..2 {
+        let mut rng = Random::new(seed * 1000 + u64::from(policy) * 100 + round);
+        let hash_seed = rng.bits() as u32;
+        world.sysctl("net.ipv4.fib_multipath_hash_seed", &hash_seed.to_string());
+        let about = format!("policy {policy}, hash seed {hash_seed}, round {round}, seed {seed}");
+        let (v4, v6) = routes(&world, &mut rng);
+        let frames = frame::random(&mut rng, &world.addresses(v4, v6), FRAMES);
+        let kernel = world.transmit(&frames);
+        let replayed = replay(&world, &frames);
+
+        let daemon = Daemon::start(&world, &[]);
+        let ours = world.transmit(&frames);
+        let by_raddle = daemon.forwarded();
+
+        same(&about, &frames, &kernel, &ours);
+        forwarded_itself(&about, &frames, &kernel, &replayed);
+        same_as_replayed(&about, &frames, &kernel, &replayed, by_raddle);
+        asked(&about, &world, &frames, &kernel);
+        explained(&about, &world, &frames, &kernel);
+        daemon.terminate();
+    }
+}
+
+/// Random routes of every kind, in place of those of the round before. Addresses in them.
+fn routes(world: &World, rng: &mut Random) -> (Vec<Ipv4Addr>, Vec<Ipv6Addr>) {
+    // Nobody is there, and the kernel has found that out. It may forget neighbours, but not those
+    // that somebody else has learnt.
+    for n in 1..=LINKS {
+        let dev = world.out(n);
+        world.ip(&format!(
+            "neigh replace 10.2.{n}.77 dev {dev} nud failed extern_learn"
+        ));
+        world.ip(&format!(
+            "neigh replace 2001:db8:2:{n}::77 dev {dev} nud failed extern_learn"
+        ));
+    }
+    group(world, rng, 100, false);
+    group(world, rng, 200, true);
+    let (hops4, hops6) = (hops(world, rng, false), hops(world, rng, true));
+    let (other4, other6) = (hops(world, rng, false), hops(world, rng, true));
+    let (one4, one6) = world.gateway(1 + rng.below(LINKS as usize) as u32);
+    let (_, via6) = world.gateway(1 + rng.below(LINKS as usize) as u32);
+    for route in [
+        &*format!("203.0.113.0/24 {hops4}"),
+        &*format!("203.0.113.64/26 via {one4}"),
+        &*format!("100.64.0.0/10 {other4}"),
+        "100.64.7.0/24 nhid 100",
+        "198.51.100.0/24 nhid 100",
+        "blackhole 198.51.100.32/27",
+        "unreachable 198.51.100.64/27",
+        "prohibit 198.51.100.96/27",
+        &*format!("192.0.2.0/25 via inet6 {via6}"),
+        &*format!("192.0.2.128/25 via {one4} mtu 1400"),
+        &*format!("2001:db8:10::/48 {hops6}"),
+        &*format!("2001:db8:10:7::/64 via {one6}"),
+        &*format!("2001:db8:8000::/33 {other6}"),
+        "2001:db8:11::/48 nhid 200",
+        "2001:db8:11:8::/61 nhid 200",
+        "blackhole 2001:db8:11:10::/60",
+        "unreachable 2001:db8:11:20::/60",
+        &*format!("2001:db8:11:30::/60 via {one6} mtu 1400"),
+    ] {
+        let family = if route.contains("2001:db8:1") || route.contains("2001:db8:8") {
+            "-6"
+        } else {
+            "-4"
+        };
+        world.ip(&format!("{family} route replace {route}"));
+    }
+    let mut v4 = vec![Ipv4Addr::new(203, 0, 114, 1)];
+    let mut v6 = vec!["2001:db8:12::1".parse().unwrap()];
+    for n in 0..90_u8 {
+        v4.push(Ipv4Addr::new(203, 0, 113, n * 2));
+        v4.push(Ipv4Addr::new(198, 51, 100, n * 2));
+        v4.push(Ipv4Addr::new(100, 64 + n % 64, 7, n));
+        v4.push(Ipv4Addr::new(100, 64, 7, n));
+        v4.push(Ipv4Addr::new(192, 0, 2, n * 2));
+        let n = u16::from(n);
+        v6.push(Ipv6Addr::new(0x2001, 0xdb8, 0x10, n % 12, n, 0, 0, 1));
+        v6.push(Ipv6Addr::new(0x2001, 0xdb8, 0x11, n, 0, n, 0, 1));
+        v6.push(Ipv6Addr::new(
+            0x2001,
+            0xdb8,
+            0x8000 + 256 * n,
+            1,
+            0,
+            0,
+            n,
+            1,
+        ));
+    }
+    (v4, v6)
+}
+
+/// Nexthops of a plain multipath route: any number, any weight, now and then the same twice, or one
+/// who does not answer.
+fn hops(world: &World, rng: &mut Random, six: bool) -> String {
+    let count = 2 + rng.below(6);
+    let mut text = String::new();
+    for i in 0..count {
+        let link = 1 + rng.below(LINKS as usize) as u32;
+        let weight = *rng.pick(&[1, 1, 2, 3, 17, 100, 255, 256]);
+        // IPv6 joins what differs in gateway only once; so each has its own there.
+        let (gateway, link) = match six {
+            false if rng.once_in(9) => (IpAddr::from([10, 2, link as u8, 77]), link),
+            false => (world.gateway(link).0.into(), link),
+            true if i >= LINKS as usize => break,
+            true => (world.gateway(i as u32 + 1).1.into(), i as u32 + 1),
+        };
+        text += &format!(
+            " nexthop via {gateway} dev {} weight {weight}",
+            world.out(link)
+        );
+    }
+    text
+}
+
+/// A nexthop group `id` of members `id + 1` and up, weights to 65535.
+fn group(world: &World, rng: &mut Random, id: u32, six: bool) {
+    let mut members = Vec::new();
+    for n in 1..=LINKS + 1 {
+        // The last one does not answer.
+        let link = if n > LINKS { 2 } else { n };
+        let (four, six_gateway) = world.gateway(link);
+        let gateway: IpAddr = match (six, n > LINKS) {
+            (false, false) => four.into(),
+            (true, false) => six_gateway.into(),
+            (false, true) => [10, 2, 2, 77].into(),
+            (true, true) => "2001:db8:2:2::77".parse().unwrap(),
+        };
+        let (dev, member) = (world.out(link), id + n);
+        world.ip(&format!(
+            "nexthop replace id {member} via {gateway} dev {dev}"
+        ));
+        if n <= 2 || !rng.once_in(4) {
+            let weight = *rng.pick(&[1, 2, 255, 256, 257, 1000, 40_000, 65_535]);
+            members.push(GroupMember { id: member, weight });
+        }
+    }
+    let at = rng.below(members.len());
+    members.rotate_left(at);
+    let nexthop = Nexthop {
+        id,
+        family: 0,
+        scope: 0,
+        protocol: 4,
+        flags: 0,
+        kind: NexthopKind::Group(members),
+        fdb: false,
+    };
+    // iproute2 of Debian 12 takes weights up to 256 only.
+    let flags = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+    world
+        .netlink(|socket| socket.apply(&Event::Nexthop(nexthop), flags))
+        .unwrap();
+}
+
+fn describe(frame: &Crafted) -> String {
+    let bytes: String = frame.bytes.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{} {bytes}", frame.kind)
+}
+
+/// Without what pads short frames: the kernel cuts padding off, and a wire puts it on again.
+fn unpadded(arrival: &Arrival) -> (&str, &[u8]) {
+    let end = ip_end(&arrival.frame);
+    assert!(
+        end == arrival.frame.len() || arrival.frame.len() == 60,
+        "more than padding behind the packet"
+    );
+    (&arrival.link, &arrival.frame[..end])
+}
+
+fn same(about: &str, frames: &[Crafted], kernel: &[Vec<Arrival>], ours: &[Vec<Arrival>]) {
+    let mut links = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for (frame, (theirs, ours)) in frames.iter().zip(kernel.iter().zip(ours)) {
+        assert!(
+            theirs.len() < 2 && ours.len() < 2,
+            "{about}: twice: {}",
+            describe(frame)
+        );
+        links.extend(theirs.iter().map(|a| &a.link));
+        if theirs.first().map(unpadded) != ours.first().map(unpadded) {
+            wrong.push(format!(
+                "{}\n  kernel {theirs:x?}\n  raddle {ours:x?}",
+                describe(frame)
+            ));
+        }
+    }
+    let sample = wrong.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
+    assert!(
+        wrong.is_empty(),
+        "{about}: {} frames differ\n{sample}",
+        wrong.len()
+    );
+    assert!(links.len() > 2, "{about}: only {links:?} were used");
+}
+
+/// What comes out of the router was forwarded by an engine, but for frames with options, which are
+/// the kernel's to look at, and IPv4-mapped sources, which it need not forward.
+fn forwarded_itself(
+    about: &str,
+    frames: &[Crafted],
+    kernel: &[Vec<Arrival>],
+    replayed: &HashMap<Vec<u8>, Arrival>,
+) {
+    for (frame, arrivals) in frames.iter().zip(kernel) {
+        let left = frame.kind.contains("options") || frame.kind == "odd source";
+        let itself = replayed.contains_key(&identity(&frame.bytes));
+        assert!(
+            arrivals.is_empty() || left || itself,
+            "{about}: {}",
+            describe(frame)
+        );
+    }
+    eprintln!(
+        "{about}: {} of {} frames forwarded by raddle",
+        replayed.len(),
+        frames.len()
+    );
+    assert!(replayed.len() > FRAMES / 2, "{about}");
+}
+
+/// `RTM_GETROUTE` says the same of flows as packets do.
+fn asked(about: &str, world: &World, frames: &[Crafted], kernel: &[Vec<Arrival>]) {
+    let mut compared = 0;
+    for (frame, arrivals) in frames.iter().zip(kernel) {
+        if let (Some(flow), [arrival]) = (&frame.flow, &arrivals[..]) {
+            assert_eq!(
+                world.kernel_choice(flow).as_ref(),
+                Some(&arrival.link),
+                "{about}: {flow:?}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 40, "{about}: only {compared} flows compared");
+}
+
+/// `raddle explain` does, too, and finds that the kernel agrees.
+fn explained(about: &str, world: &World, frames: &[Crafted], kernel: &[Vec<Arrival>]) {
+    let flows = frames
+        .iter()
+        .zip(kernel)
+        .filter_map(|(f, a)| Some((f.flow?, a.first()?)));
+    for (flow, arrival) in flows.take(8) {
+        let answer = explain(world, &flow);
+        assert_eq!(answer["link"], *arrival.link, "{about}: {flow:?}: {answer}");
+    }
+}
+
+fn explain(world: &World, flow: &Flow) -> Value {
+    let Flow {
+        src,
+        dst,
+        proto,
+        sport,
+        dport,
+    } = flow;
+    let words = format!(
+        "explain -j --check {dst} from {src} iif source ipproto {proto} sport {sport} dport {dport}"
+    );
+    world.raddle_json(&words.split(' ').collect::<Vec<_>>())
+}
+
+/// What `raddle replay` makes of a capture of the frames by a snapshot of the router, as an
+/// ordinary user: frames by link.
+fn replay(world: &World, frames: &[Crafted]) -> HashMap<Vec<u8>, Arrival> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let mut writer = Writer::create(path("in.pcap"), Resolution::Nano).unwrap();
+    for frame in frames {
+        let (data, original_len) = (frame.bytes.clone(), frame.bytes.len() as u32);
+        writer
+            .write(&Record {
+                ts_ns: 1,
+                original_len,
+                data,
+            })
+            .unwrap();
+    }
+    writer.finish().unwrap();
+    let saved = world.raddle(&["snapshot", &path("state.json")]);
+    assert_eq!(saved.code, Some(0), "{}", saved.stderr);
+    Outcome::of(
+        Command::new("chown").args(["-R", "65534:65534", folder.path().to_str().unwrap()]),
+        Duration::from_secs(5),
+    );
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(readable(folder.path()))
+        .args(["replay", "-j", "--iif", "source"])
+        .args([
+            "--snapshot",
+            &path("state.json"),
+            "--out",
+            &path("out"),
+            &path("in.pcap"),
+        ]);
+    let outcome = Outcome::of(&mut command, Duration::from_secs(30));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["packets"], frames.len());
+
+    let mut forwarded = HashMap::new();
+    for (link, count) in report["forwarded"].as_object().unwrap() {
+        let reader = Reader::open(path(&format!("out/{link}.pcap"))).unwrap();
+        let records: Vec<Record> = reader.map(Result::unwrap).collect();
+        assert_eq!(*count, records.len());
+        for Record { data: frame, .. } in records {
+            forwarded.insert(
+                identity(&frame),
+                Arrival {
+                    link: link.clone(),
+                    frame,
+                },
+            );
+        }
+    }
+    forwarded
+}
+
+/// The program where every user may run it: the target directory may be in root's home.
+fn readable(folder: &std::path::Path) -> std::path::PathBuf {
+    let copy = folder.join("raddle");
+    // Not by this process: a child that another test forks meanwhile would keep it open for writing.
+    let paths = [raddle(), &copy].map(|path| path.to_str().unwrap().to_owned());
+    let copied = Outcome::of(Command::new("cp").args(paths), Duration::from_secs(10));
+    assert_eq!(copied.code, Some(0), "{}", copied.stderr);
+    copy
+}
+
+fn same_as_replayed(
+    about: &str,
+    frames: &[Crafted],
+    kernel: &[Vec<Arrival>],
+    replayed: &HashMap<Vec<u8>, Arrival>,
+    by_raddle: u64,
+) {
+    assert_eq!(
+        replayed.len() as u64,
+        by_raddle,
+        "{about}: replay and XDP forward as many"
+    );
+    for (frame, arrivals) in frames.iter().zip(kernel) {
+        if let Some(replayed) = replayed.get(&identity(&frame.bytes)) {
+            let theirs = arrivals.first().map(unpadded);
+            assert_eq!(
+                theirs,
+                Some(unpadded(replayed)),
+                "{about}: {}",
+                describe(frame)
+            );
+        }
+    }
+}
