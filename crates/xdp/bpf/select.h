@@ -21,7 +21,9 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 	__u64 difference = (__u64)a - (__u64)b;
 
 	OPAQUE(difference);
-	return (__s64)difference >> 63;
+	difference = (__s64)difference >> 63;
+	OPAQUE(difference);
+	return difference;
 }
 
 /* Ports as loaded, ordered so that both directions of a flow look the same. */
@@ -128,7 +130,9 @@ inline_always __u64 less_addresses(__u64 a_high, __u64 a_low, __u64 b_high, __u6
 	low = ((~a_low & b_low) | (~(a_low ^ b_low) & low)) >> 63;
 	high = a_high - b_high - low;
 	OPAQUE(high);
-	return (__s64)((~a_high & b_high) | (~(a_high ^ b_high) & high)) >> 63;
+	high = (__s64)((~a_high & b_high) | (~(a_high ^ b_high) & high)) >> 63;
+	OPAQUE(high);
+	return high;
 }
 
 /* An IPv6 flow key; everything as loaded. */
