@@ -242,7 +242,7 @@ fn random4(rng: &mut Random, a: &Addresses) -> Crafted {
             plain("first fragment", h.around(&[], &body))
         }
         1 => {
-            h.fragment = 1 + rng.below(1000) as u16 | (0x2000 * rng.below(2) as u16);
+            h.fragment = (1 + rng.below(1000) as u16) | (0x2000 * rng.below(2) as u16);
             plain("later fragment", h.around(&[], &body))
         }
         2..=4 => {
@@ -521,7 +521,7 @@ fn extend(rng: &mut Random, next: u8, body: &mut Vec<u8>) -> u8 {
 
 fn icmp6(rng: &mut Random, a: &Addresses) -> Vec<u8> {
     let payload = rng.bytes(8);
-    let label = rng.bits() as u32 & 0xf_ffff * rng.below(2) as u32;
+    let label = rng.bits() as u32 & (0xf_ffff * rng.below(2) as u32);
     let (src, dst) = (*rng.pick(&a.v6[1]), *rng.pick(&a.v6[0]));
     let mut inner = ipv6(src, dst, 17, 3, label, &payload);
     inner.truncate(match rng.below(4) {

@@ -1,4 +1,5 @@
 //! The daemon comes and goes in mid-traffic: no packet is lost, no flow moves, nothing is left behind.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 //! The third oracle: the running kernel. The same frames are forwarded by it, then by raddle, and
 //! by `raddle replay`; all have to leave by the same link with the same bytes.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -44,12 +44,17 @@ pub(crate) struct Request {
 /// The socket's path for this thread's network namespace.
 pub(crate) fn default_path() -> PathBuf {
     let inode = |path: &str| std::fs::metadata(path).map(|m| m.ino()).ok();
-    let ours = inode("/proc/thread-self/ns/net");
-    match ours {
-        Some(ours) if inode("/proc/1/ns/net") != Some(ours) => {
-            Path::new(DIRECTORY).join(format!("net-{ours}.sock"))
-        }
-        _ => Path::new(DIRECTORY).join("raddle.sock"),
+    let main = Path::new(DIRECTORY).join("raddle.sock");
+    let Some(ours) = inode("/proc/thread-self/ns/net") else {
+        return main;
+    };
+    let named = Path::new(DIRECTORY).join(format!("net-{ours}.sock"));
+    match inode("/proc/1/ns/net") {
+        Some(first) if first == ours => main,
+        Some(_) => named,
+        // Ordinary users may not see which namespace is the first; a socket tells as much.
+        None if named.exists() => named,
+        None => main,
     }
 }
 

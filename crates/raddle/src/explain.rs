@@ -48,6 +48,18 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
 
 /// Asks the kernel for its choice and compares.
 fn check(rib: &Rib, words: &FlowWords, iif: Option<u32>, answer: &Answer) -> Result<(), Failure> {
+    let settings = rib.settings();
+    let policy = if words.dst.is_ipv4() {
+        settings.hash_policy4
+    } else {
+        settings.hash_policy6
+    };
+    if policy == 1 && words.proto == 0 {
+        return Err(Failure::usage(
+            "the kernel takes a question without a protocol for UDP, and hash policy 1 looks at it: \
+             add ipproto, sport and dport to check",
+        ));
+    }
     let query = RouteQuery {
         src: Some(words.src),
         iif,

@@ -14,8 +14,6 @@ pub(super) const CHILD: u32 = 1 << 31;
 pub(super) const NARROW_CHILD: u32 = 1 << 15;
 /// In a node word: a pair, which has its values in itself.
 pub(super) const PAIR: u64 = 1 << 63;
-/// The node that answers 0 everywhere: a pair of two zeros.
-pub(super) const NOTHING: u64 = PAIR;
 /// Bits of a value in a pair.
 const PAIR_BITS: u32 = 15;
 /// Leaf cells at the start that are never handed out and stay zero.
@@ -167,7 +165,7 @@ mod tests {
         for word in [0, 0x1234_5678_8000_0001, 0x1234_5678_8000_0000] {
             assert_eq!(NodeWord::parse(word).map(NodeWord::word), Some(word));
         }
-        assert_eq!(NodeWord::parse(NOTHING), None);
+        assert_eq!(NodeWord::parse(PAIR), None);
         assert_eq!(NodeWord::parse(0x8000_0000).map(NodeWord::cells), Some(4));
         assert_eq!(NodeWord::parse(0x8000_0001).map(NodeWord::cells), Some(2));
     }
@@ -181,7 +179,7 @@ mod tests {
         for (i, entry) in entries.iter().enumerate() {
             assert_eq!(pair_value(word, i as u32), *entry);
         }
-        assert_eq!(pair(&[0; 32]), Some(NOTHING));
+        assert_eq!(pair(&[0; 32]), Some(PAIR));
         entries[4] = 8;
         assert_eq!(pair(&entries), None);
         assert_eq!(pair(&[0x8000; 32]), None);

@@ -218,7 +218,9 @@ impl Machine {
         self.bench
             .set_traffic(&traffic(column, v6, settings.routes)?);
         // The floor sends through as many links as the rows above it.
-        let second = (column != Column::One).then(|| index_of("out1")).transpose()?;
+        let second = (column != Column::One)
+            .then(|| index_of("out1"))
+            .transpose()?;
         self.bench.set_bare_ports(index_of("out0")?, second)?;
         let mut rates = [const { Vec::new() }; 4];
         for round in 0..settings.rounds {

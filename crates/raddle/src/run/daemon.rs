@@ -18,7 +18,7 @@ use super::links::{Plan, plan};
 use super::survey::{bypass, survey};
 use super::{report, set_seed};
 use crate::config::{Config, Mode, OnExit};
-use crate::control::{Command, Request};
+use crate::control::{Command, Request, ask};
 use crate::error::Failure;
 use crate::preflight::{Finding, Mend, Report, Severity};
 
@@ -52,7 +52,7 @@ pub(super) struct Daemon {
 pub(super) fn check(config: &Config) -> Result<(), Failure> {
     let mut rib = Rib::detached();
     Mirror::open()?.initial(&mut |event| rib.apply(event))?;
-    let report = survey(&rib, config, Mend::Would, std::iter::empty())?;
+    let report = survey(&rib, config, Mend::Would, own_links(config).into_iter())?;
     let plan = plan(&rib, config, &report).map_err(Failure::usage)?;
     for finding in report.warnings() {
         println!("{finding}");
@@ -63,7 +63,46 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     for (name, why) in &plan.left {
         println!("link {name}: left to the kernel: {why}");
     }
-    refuse(&report, config)
+    refuse(&report, config)?;
+    require_links(&plan)
+}
+
+/// A daemon without a link to forward from would only look as if it worked.
+fn require_links(plan: &Plan) -> Result<(), Failure> {
+    if !plan.attach.is_empty() {
+        return Ok(());
+    }
+    let why: Vec<String> = plan
+        .left
+        .iter()
+        .map(|(name, why)| format!("  {name}: {why}"))
+        .collect();
+    Err(Failure::usage(format!(
+        "there is no link to forward from; turn forwarding on (sysctl -w net.ipv4.ip_forward=1 \
+         net.ipv6.conf.all.forwarding=1) or name links with --link\n{}",
+        why.join("\n")
+    )))
+}
+
+/// Links that have our program already: those of a running daemon, and those that one has left.
+fn own_links(config: &Config) -> Vec<u32> {
+    let mut links = Vec::new();
+    if let Ok(status) = ask(config.socket.as_deref(), Command::Status) {
+        let list = status["links"].as_array().cloned().unwrap_or_default();
+        links.extend(
+            list.iter()
+                .filter_map(|l| u32::try_from(l["ifindex"].as_u64()?).ok()),
+        );
+    }
+    let pins = std::fs::read_dir(pin_folder().join("links"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    links.extend(pins.filter_map(|pin| {
+        let name = pin.file_name();
+        name.to_str()?.split('-').next()?.parse::<u32>().ok()
+    }));
+    links
 }
 
 /// Promise 6: never around the firewall.
@@ -96,19 +135,7 @@ impl Daemon {
         let report = survey(&rib, &config, Mend::Do, attached.into_iter())?;
         refuse(&report, &config)?;
         let plan = plan(&rib, &config, &report).map_err(Failure::usage)?;
-        if plan.attach.is_empty() {
-            let why: Vec<String> = plan
-                .left
-                .iter()
-                .map(|(name, why)| format!("  {name}: {why}"))
-                .collect();
-            return Err(Failure::usage(format!(
-                "there is no link to forward from; turn forwarding on (sysctl -w \
-                 net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1) or name links with \
-                 --link\n{}",
-                why.join("\n")
-            )));
-        }
+        require_links(&plan)?;
         if let Some(seed) = config.seed
             && rib.settings().hash_seed == 0
         {
@@ -176,7 +203,6 @@ impl Daemon {
         stop: &AtomicBool,
         control: &Receiver<Request>,
         metrics: Option<&Receiver<Request>>,
-        stop: &AtomicBool,
     ) -> Result<(), Failure> {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;

@@ -1,4 +1,4 @@
-//! Rendering for people: tables with aligned columns, counts of three digits.
+//! Rendering for people: tables with aligned columns.
 
 /// A table: a line of headings, then lines of cells; columns two spaces apart.
 #[derive(Clone, Debug, Default)]
@@ -61,28 +61,6 @@ impl Table {
     }
 }
 
-/// A number with three significant digits and a decimal suffix: `999`, `1.00k`, `12.3M`.
-pub(crate) fn human(value: f64) -> String {
-    if value.abs() < 999.5 && value.fract() == 0.0 {
-        return format!("{value}");
-    }
-    let mut scaled = value;
-    let mut suffixes = ["k", "M", "G", "T", "P", "E"].into_iter();
-    let mut suffix = "";
-    while scaled.abs() >= 999.5 {
-        let Some(next) = suffixes.next() else { break };
-        suffix = next;
-        scaled /= 1000.0;
-    }
-    // What rounds up to a further digit before the point needs one fewer behind it.
-    let decimals = match scaled.abs() {
-        size if size < 9.995 => 2,
-        size if size < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{scaled:.decimals$}{suffix}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,30 +77,5 @@ mod tests {
                         é                  -  down\n";
         assert_eq!(table.render(), expected);
         assert_eq!(Table::new(["a", "b"]).render(), "a  b\n");
-    }
-
-    #[test]
-    fn numbers_keep_three_digits() {
-        let cases = [
-            (0.0, "0"),
-            (7.0, "7"),
-            (0.5, "0.50"),
-            (999.0, "999"),
-            (999.4, "999"),
-            (999.5, "1.00k"),
-            (1000.0, "1.00k"),
-            (9_994.0, "9.99k"),
-            (9_996.0, "10.0k"),
-            (12_345.0, "12.3k"),
-            (99_960.0, "100k"),
-            (999_499.0, "999k"),
-            (999_500.0, "1.00M"),
-            (1_234_567.0, "1.23M"),
-            (18_446_744_073_709_551_615.0, "18.4E"),
-            (-1_500.0, "-1.50k"),
-        ];
-        for (value, text) in cases {
-            assert_eq!(human(value), text, "{value}");
-        }
     }
 }
