@@ -21,7 +21,7 @@ inline_always __u32 ones(__u32 x)
 /* Value for `address` (host order) in a table; 0 is "no route". At most 4 levels. */
 inline_always __u32 fib4_lookup(__u32 table, __u32 address)
 {
-	__u64 root = WORD(roots4, table, 0);
+	__u64 root = READ(roots4, __u64, MAX_TABLES, table, 0);
 	__u32 top = root & 31;
 	__u32 shift = (27 - top) & 31;
 	__u32 index = (__u32)(root >> 8) + (address >> ((32 - top) & 31));
@@ -29,7 +29,7 @@ inline_always __u32 fib4_lookup(__u32 table, __u32 address)
 	if (!root)
 		return 0;
 	ROLLED for (int level = 0; level < 4; level++) {
-		__u64 node = WORD(nodes4, index, 1ULL << 63);
+		__u64 node = READ(nodes4, __u64, nodes4_len, index, 1ULL << 63);
 		__u32 bitmap = (__u32)node;
 		__u32 base = node >> 32;
 		__u32 bit = (address >> shift) & 31;
@@ -43,8 +43,7 @@ inline_always __u32 fib4_lookup(__u32 table, __u32 address)
 		if (bitmap & 1) {
 			/* Narrow: 16-bit leaves. */
 			__u32 cell = base + ones(bitmap & below) - 1;
-			__u64 word = WORD(leaves4, cell >> 2, 0);
-			__u32 leaf = (__u16)(word >> (16 * (cell & 3)));
+			__u32 leaf = READ(leaves4, __u16, leaves4_len, cell, 0);
 
 			if (!(leaf & 0x8000))
 				return leaf;
@@ -52,8 +51,7 @@ inline_always __u32 fib4_lookup(__u32 table, __u32 address)
 		} else {
 			/* Wide: 32-bit leaves; bit 0 is implied. */
 			__u32 cell = base + 2 * (ones((bitmap | 1) & below) - 1);
-			__u64 word = WORD(leaves4, cell >> 2, 0);
-			__u32 leaf = cell & 2 ? word >> 32 : word;
+			__u32 leaf = READ(leaves4, __u32, leaves4_len / 2, cell / 2, 0);
 
 			if (!(leaf >> 31))
 				return leaf;

@@ -12,14 +12,12 @@
 
 inline_always __u32 half6(__u32 half)
 {
-	__u64 word = WORD(words6, half >> 1, 0);
-
-	return half & 1 ? word >> 32 : word;
+	return READ(words6, __u32, words6_len * 2, half, 0);
 }
 
 inline_always __u32 cell6(__u32 cell)
 {
-	return (__u16)(WORD(words6, cell >> 2, 0) >> (16 * (cell & 3)));
+	return READ(words6, __u16, words6_len * 4, cell, 0);
 }
 
 /* The entry for `key` in the block of intervals at word `at`. */
@@ -27,30 +25,22 @@ inline_always __u32 fib6_block(__u32 at, __u32 key)
 {
 	__u32 first = at * 4 + 1;
 	__u32 ends = cell6(at * 4);
-	__u32 below = 0;
-	__u32 step = ends;
+	__u32 below = 0, rest = ends;
 
-	/* The number of ends below `key`: the largest power of two first, without branches. */
-	step |= step >> 1;
-	step |= step >> 2;
-	step |= step >> 4;
-	step |= step >> 8;
-	step = (step + 1) >> 1;
-	ROLLED for (int i = 0; i < 16; i++) {
-		__u32 probe = below + step;
+	/* How many ends are below `key`, by halves, with no branch that depends on it. */
+	ROLLED for (int i = 0; i < 16 && rest > 1; i++) {
+		__u32 half = rest / 2;
 
-		if (!step)
-			break;
-		if (probe <= ends && cell6(first + probe - 1) < key)
-			below = probe;
-		step >>= 1;
+		below += half & less_mask(cell6(first + below + half - 1), key);
+		rest -= half;
 	}
-	return half6(at * 2 + ((ends + 2) >> 1) + below);
+	below += rest & less_mask(cell6(first + below), key);
+	return half6(at * 2 + (ends + 2) / 2 + below);
 }
 
 inline_always __u32 fib6_group(__u32 at, __u32 key)
 {
-	__u64 node = WORD(words6, at + (key >> 5), 0);
+	__u64 node = READ(words6, __u64, words6_len, at + (key >> 5), 0);
 	__u32 below = 0xffffffff >> (31 - (key & 31));
 	__u32 rank = ones(((__u32)node | 1) & below);
 
@@ -60,7 +50,7 @@ inline_always __u32 fib6_group(__u32 at, __u32 key)
 /* Value for an address (both halves in host order) in a table; 0 is "no route". 8 steps at most. */
 inline_always __u32 fib6_lookup(__u32 table, __u64 high, __u64 low)
 {
-	__u32 entry = (__u32)WORD(roots6, table, 0);
+	__u32 entry = (__u32)READ(roots6, __u64, MAX_TABLES, table, 0);
 
 	ROLLED for (int level = 0; level < 8; level++) {
 		__u32 key = high >> 48;

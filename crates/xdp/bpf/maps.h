@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The maps: the image's memory, mapped into the daemon too (BPF_F_MMAPABLE), the counters, and the
- * devmap. Capacities marked 1 are set by the loader.
+ * The image's memory, the counters and the devmap.
  *
- * All are plain arrays, because the verifier turns their look-ups into a few instructions: on CPUs
- * with return thunks every call, to a helper or to a function of ours, costs about as much as the
- * whole IPv4 look-up.
+ * The memory is data sections, which the loader makes as large as it is told and maps into the
+ * daemon too. Data is reached by address with a bounds check; an array's look-up, though inlined
+ * by the verifier, takes twice the instructions. Helpers are called only where nothing else will
+ * do: on CPUs with return thunks a call costs as much as the whole IPv4 look-up.
  */
 #ifndef RADDLE_MAPS_H
 #define RADDLE_MAPS_H
@@ -20,27 +20,12 @@
 /* Loops stay loops: unrolled they are ten times the code, for the verifier and the cache. */
 #define ROLLED _Pragma("clang loop unroll(disable)")
 
-#define IMAGE_ARRAY(name, element, entries)               \
-	struct {                                         \
-		__uint(type, BPF_MAP_TYPE_ARRAY);        \
-		__uint(map_flags, BPF_F_MMAPABLE);       \
-		__uint(max_entries, entries);            \
-		__type(key, __u32);                      \
-		__type(value, element);                  \
-	} name SEC(".maps")
-
-IMAGE_ARRAY(config, struct config, 1);
-IMAGE_ARRAY(links, struct link_entry, MAX_LINKS);
-IMAGE_ARRAY(own4, __u64, OWN_BITS / 64);
-IMAGE_ARRAY(roots4, __u64, MAX_TABLES);
-IMAGE_ARRAY(nodes4, __u64, 1);
-IMAGE_ARRAY(leaves4, __u64, 1);
-IMAGE_ARRAY(roots6, __u64, MAX_TABLES);
-IMAGE_ARRAY(words6, __u64, 1);
-IMAGE_ARRAY(groups, __u64, 1);
-IMAGE_ARRAY(members, __u64, 1);
-IMAGE_ARRAY(adjacencies, struct adjacency, 1);
-IMAGE_ARRAY(counters, struct counter, 1);
+/*
+ * A section and how many elements it has. The size in this file is not the section's: SECTION_AT
+ * hides the declaration from the compiler, and the verifier knows the map's.
+ */
+#define SECTION(name, element) element name[1] SEC(".bss." #name)
+#define SIZED(name, element) const volatile __u32 name##_len = 1; SECTION(name, element)
 
 /* Whether the deadline has passed, by CPU, asked of the clock once a jiffy. */
 struct clock_entry {
@@ -49,7 +34,20 @@ struct clock_entry {
 	__u64 expired;
 	__u64 rest[5];
 };
-IMAGE_ARRAY(clocks, struct clock_entry, 1);
+
+SECTION(config, struct config);
+SECTION(links, struct link_entry);
+SECTION(own4, __u64);
+SECTION(roots4, __u64);
+SECTION(roots6, __u64);
+SIZED(nodes4, __u64);
+SIZED(leaves4, __u16);
+SIZED(words6, __u64);
+SIZED(groups, __u64);
+SIZED(members, __u64);
+SIZED(adjacencies, struct adjacency);
+SECTION(counters, struct counter);
+SECTION(clocks, struct clock_entry);
 
 /* Where packets may go out, by interface index. An array: one load less than DEVMAP_HASH. */
 struct {
@@ -59,24 +57,48 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } out_links SEC(".maps");
 
-/* Counters of one CPU; set by the loader. */
+/* Counters of one CPU, and CPUs; set by the loader. */
 const volatile __u32 counter_slots = ADJACENCY_COUNTERS;
+const volatile __u32 counters_len = 1;
+const volatile __u32 cpus = 1;
 
 /* Hides from the compiler where a value comes from, lest it turns arithmetic into branches. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
 
-/* Reads one word of an array as it stands now; `missing` outside of it. */
-#define WORD(map, index, missing)                                            \
-	({                                                                   \
-		__u32 word_key = (index);                                    \
-		__u64 *word_at = bpf_map_lookup_elem(&(map), &word_key);     \
-		word_at ? *(volatile __u64 *)word_at : (missing);            \
+/* All ones if a < b, else 0, without a branch: for what no branch predictor can know. */
+inline_always __u64 less_mask(__u32 a, __u32 b)
+{
+	__u64 difference = (__u64)a - (__u64)b;
+
+	OPAQUE(difference);
+	difference = (__s64)difference >> 63;
+	OPAQUE(difference);
+	return difference;
+}
+
+/* The element at `index`, as `type`, of a section with `length` elements of it; NULL outside. */
+#define SECTION_AT(section, type, length, index)            \
+	({                                                  \
+		__u32 at_index = (index);                   \
+		type *at_element = (void *)0;               \
+		if (at_index < (length)) {                  \
+			at_element = (type *)(section);     \
+			OPAQUE(at_element);                 \
+			at_element += at_index;             \
+		}                                           \
+		at_element;                                 \
+	})
+
+/* What is there as it stands now, read whole; `missing` outside. */
+#define READ(section, type, length, index, missing)                                         \
+	({                                                                                  \
+		type *read_at = SECTION_AT(section, type, length, index);                   \
+		read_at ? *(volatile type *)read_at : (missing);                            \
 	})
 
 inline_always void count(__u32 stripe, __u32 slot, __u32 bytes)
 {
-	__u32 key = stripe + slot;
-	struct counter *c = bpf_map_lookup_elem(&counters, &key);
+	struct counter *c = SECTION_AT(counters, struct counter, counters_len, stripe + slot);
 
 	if (c) {
 		c->packets += 1;

@@ -62,7 +62,7 @@ inline_always int expired(const struct config *config, __u32 cpu)
 	if (!deadline)
 		return 0;
 	now = bpf_jiffies64();
-	clock = bpf_map_lookup_elem(&clocks, &cpu);
+	clock = SECTION_AT(clocks, struct clock_entry, cpus, cpu);
 	if (!clock)
 		return 1;
 	if (clock->jiffies != now || clock->deadline != deadline) {
@@ -85,7 +85,7 @@ inline_always int group_reason(__u64 group)
 
 inline_always __u64 group_word(__u32 value)
 {
-	return WORD(groups, value, GROUP_KERNEL | REASON_NO_ROUTE << 8);
+	return READ(groups, __u64, groups_len, value, GROUP_KERNEL | REASON_NO_ROUTE << 8);
 }
 
 /*
@@ -95,7 +95,8 @@ inline_always __u64 group_word(__u32 value)
 inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_len,
 				 const struct adjacency **taken)
 {
-	const struct adjacency *adj = bpf_map_lookup_elem(&adjacencies, &number);
+	const struct adjacency *adj =
+		SECTION_AT(adjacencies, const struct adjacency, adjacencies_len, number);
 	__u64 word0;
 	__u32 out;
 
@@ -143,7 +144,7 @@ inline_always int finish(struct packet *p, __u32 number, __u32 packet_end)
 }
 
 /* Whether the source is one of our own addresses; the filter said that it may be. */
-__noinline int own_source(__u32 table, __u32 src)
+static __noinline int own_source(__u32 table, __u32 src)
 {
 	__u64 group = group_word(fib4_lookup(table, src));
 
@@ -154,7 +155,7 @@ inline_always int maybe_own(__u32 address)
 {
 	__u32 bit = (address * 0x9e3779b1u) >> 16;
 
-	return WORD(own4, bit >> 6, 0) >> (bit & 63) & 1;
+	return READ(own4, __u64, OWN_BITS / 64, bit >> 6, 0) >> (bit & 63) & 1;
 }
 
 inline_always int forward4(struct packet *p)
@@ -298,16 +299,15 @@ inline_always int forward6(struct packet *p)
 /* P1 to P5, and the way to the family. */
 inline_always int decide(struct packet *p, __u32 cpu)
 {
-	const __u32 zero = 0;
 	__u16 *words = p->data;
 	__u64 dst_mac;
 	__u16 proto;
 
-	p->config = bpf_map_lookup_elem(&config, &zero);
-	if (!p->config || p->config->magic != IMAGE_MAGIC ||
+	p->config = config;
+	if (p->config->magic != IMAGE_MAGIC ||
 	    (*(volatile const __u32 *)&p->config->flags & CONFIG_HOLD) || expired(p->config, cpu))
 		return REASON_HELD;
-	p->link = bpf_map_lookup_elem(&links, &p->ingress);
+	p->link = SECTION_AT(links, const struct link_entry, MAX_LINKS, p->ingress);
 	if (!p->link || !(p->link->flags & LINK_ENABLED)) {
 		p->link = NULL;
 		return REASON_NOT_ENABLED;

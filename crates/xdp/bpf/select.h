@@ -15,17 +15,6 @@
 #include "parse.h"
 #include "siphash.h"
 
-/* All ones if a < b, else 0, without a branch: the order of two hosts is not predictable. */
-inline_always __u64 less_mask(__u32 a, __u32 b)
-{
-	__u64 difference = (__u64)a - (__u64)b;
-
-	OPAQUE(difference);
-	difference = (__s64)difference >> 63;
-	OPAQUE(difference);
-	return difference;
-}
-
 /* Ports as loaded, ordered so that both directions of a flow look the same. */
 inline_always __u32 order_ports(__u32 ports)
 {
@@ -170,7 +159,7 @@ inline_always int key6_l3(struct key6 *key, void *data, void *data_end, __u32 en
  * The last protocol and the ports behind extension headers: ports in the low half, protocol in the
  * next 8 bits, or a negative reason. A function of its own, as few packets have such headers.
  */
-__noinline __s64 dissect6(struct xdp_md *ctx, __u32 proto, __u32 end)
+static __noinline __s64 dissect6(struct xdp_md *ctx, __u32 proto, __u32 end)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u32 at = L4_AT6;
@@ -243,7 +232,7 @@ inline_always int key6(struct xdp_md *ctx, struct key6 *key, __u32 policy, void 
 }
 
 /* The SipHash state after the words that hold protocol and flow label; a label is rare. */
-__noinline int absorb_label(struct sip *s, __u32 proto, __u32 label)
+static __noinline int absorb_label(struct sip *s, __u32 proto, __u32 label)
 {
 	if (!s)
 		return 0;
@@ -290,34 +279,35 @@ inline_always __u32 hash6(const struct config *config, const struct key6 *key)
 
 #define MEMBER_MISSING 0xffffffff7fffffffULL
 
+inline_always __u64 member(__u32 place)
+{
+	return READ(members, __u64, members_len, place, MEMBER_MISSING);
+}
+
 /*
  * The adjacency of the first member whose upper bound is not below `hash`.
  *
  * Rule 1: among equal weights it is at hash * count >> 31, give or take one, so that place is
- * looked at first, with no branch that depends on the hash. Rule 2: else binary search.
+ * looked at first. Rule 2: else by halves. No branch depends on the hash but that between the two.
  */
 inline_always __u32 choose(__u32 first, __u32 members_count, __u32 hash)
 {
 	__u32 guess = (__u64)hash * members_count >> 31;
 	__u64 inner = less_mask(0, guess);
-	__u64 at = WORD(members, first + guess, MEMBER_MISSING);
-	__u64 before = WORD(members, first + guess + (__u32)inner, MEMBER_MISSING);
-	__u32 low = 0, high = members_count - 1;
+	__u64 at = member(first + guess);
+	__u64 before = member(first + guess + (__u32)inner);
+	__u32 rest = members_count;
 
-	/* Above its bound, or not above the bound before it, where there is one. */
-	if (less_mask((__u32)at, hash) | (~less_mask((__u32)before, hash) & inner))
-		goto search;
-	return at >> 32;
-search:
-	ROLLED for (int i = 0; i < 16 && low < high; i++) {
-		__u32 middle = (low + high) >> 1;
+	/* Not above its bound, and above the bound before it, where there is one. */
+	if (!(less_mask((__u32)at, hash) | (~less_mask((__u32)before, hash) & inner)))
+		return at >> 32;
+	ROLLED for (int i = 0; i < 16 && rest > 1; i++) {
+		__u32 half = rest / 2;
 
-		if (hash <= (__u32)WORD(members, first + middle, MEMBER_MISSING))
-			high = middle;
-		else
-			low = middle + 1;
+		first += half & less_mask((__u32)member(first + half - 1), hash);
+		rest -= half;
 	}
-	return WORD(members, first + low, MEMBER_MISSING) >> 32;
+	return member(first) >> 32;
 }
 
 #endif

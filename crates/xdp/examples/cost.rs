@@ -2,8 +2,13 @@
 //! those of writing the packet. Needs root. Interleaved rounds, the best of each.
 //!
 //! `cargo run --release -p raddle-xdp --example cost`
+#![allow(
+    clippy::unwrap_used,
+    reason = "a benchmark that fails has nothing to say"
+)]
 
 #[path = "../tests/common/mod.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use std::net::IpAddr;

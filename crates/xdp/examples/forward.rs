@@ -10,8 +10,13 @@
 //! of both ends in it, and ratios are lower than a router alone would show.
 //!
 //! `cargo run --release -p raddle-xdp --example forward [ROUNDS]`
+#![allow(
+    clippy::unwrap_used,
+    reason = "a benchmark that fails has nothing to say"
+)]
 
 #[path = "../tests/common/mod.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use std::net::IpAddr;

@@ -3,26 +3,29 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 
-use aya::maps::{Map, MapError};
-use aya::programs::{ProgramError, Xdp};
-use aya::{EbpfError, EbpfLoader, include_bytes_aligned};
+use aya::include_bytes_aligned;
 use raddle_fib::Region;
-use raddle_rib::image::{Adjacency, Capacity, MAX_LINKS, Memory};
+use raddle_rib::image::{
+    Adjacency, Capacity, Config, LinkEntry, MAX_LINKS, MAX_TABLES, Memory, OWN_BITS,
+};
 
 use crate::attach::Attached;
 use crate::counters::{self, Counters};
 use crate::mapping::{self, CLOCKS, COUNTERS, IMAGE, OUT_LINKS};
-use crate::pin::{Pins, map_path};
-use crate::sys::{self, MapInfo};
+use crate::object::Plan;
+use crate::pin::Pins;
+use crate::sys;
 use crate::{Error, Result};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle.o"));
 const PROGRAM: &str = "raddle";
-/// Lines of the verifier's log that an error shows.
-const LOG_LINES: usize = 20;
+/// `struct counter` and `struct clock_entry`, in bytes.
+const COUNTER: usize = 16;
+const CLOCK: usize = 64;
+/// The verifier follows offsets into a map up to this many bytes.
+const LARGEST: usize = (1 << 29) - 8;
 
 /// How to load the engine.
 #[derive(Clone, Debug, Default)]
@@ -72,45 +75,40 @@ impl Engine {
     /// # Errors
     /// Missing privileges, an old kernel, no memory for the maps.
     pub fn load(options: &LoadOptions) -> Result<Engine> {
-        Engine::load_with(&options.capacity, None)
+        Engine::load_with(&options.capacity, HashMap::new())
     }
 
-    /// Loads the program; over the maps pinned in `pins`, where that is given.
-    pub(crate) fn load_with(capacity: &Capacity, pins: Option<&Path>) -> Result<Engine> {
+    /// Loads the program; over existing maps, where there are any.
+    pub(crate) fn load_with(
+        capacity: &Capacity,
+        existing: HashMap<String, OwnedFd>,
+    ) -> Result<Engine> {
         let cpus = counters::possible_cpus().map_err(|source| Error::System {
             call: "reading the CPUs",
             source,
         })?;
         let counter_slots = counters::slots(capacity.adjacencies);
-        let slots_constant = small(counter_slots)?;
-        let mut loader = EbpfLoader::new();
-        loader.override_global("counter_slots", &slots_constant, true);
-        for (name, entries) in entries(capacity, cpus) {
-            loader.map_max_entries(name, small(entries)?);
-        }
-        if let Some(folder) = pins {
-            let names = IMAGE.into_iter().chain([COUNTERS, CLOCKS, OUT_LINKS]);
-            for name in names {
-                loader.map_pin_path(name, map_path(folder, name));
-            }
-        }
-        let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
-        let program: &mut Xdp = ebpf
-            .program_mut(PROGRAM)
-            .and_then(|program| program.try_into().ok())
-            .ok_or_else(|| Error::Object(format!("it has no XDP program `{PROGRAM}`")))?;
-        program.load().map_err(program_error)?;
-        let program = duplicate(program.fd().map_err(program_error)?.as_fd())?;
-        let mut named = HashMap::new();
-        for (name, map) in ebpf.maps() {
-            if let Map::Array(data) | Map::DevMap(data) = map {
-                named.insert(name, duplicate(data.fd().as_fd())?);
-            }
-        }
+        let plan = Plan {
+            object: OBJECT,
+            program: PROGRAM,
+            sizes: sizes(capacity, cpus)?,
+            constants: vec![
+                ("nodes4_len", small(capacity.nodes4)?),
+                ("leaves4_len", small(capacity.leaves4.next_multiple_of(4))?),
+                ("words6_len", small(capacity.words6)?),
+                ("groups_len", small(capacity.groups)?),
+                ("members_len", small(capacity.members)?),
+                ("adjacencies_len", small(capacity.adjacencies)?),
+                ("counter_slots", small(counter_slots)?),
+                ("counters_len", small(counter_slots * cpus)?),
+                ("cpus", small(cpus)?),
+            ],
+            existing,
+        };
+        let mut loaded = plan.load()?;
         let mut take = |name: &str| {
-            named
-                .remove(name)
-                .ok_or_else(|| Error::Object(format!("it has no map `{name}`")))
+            let map = loaded.maps.remove(name);
+            map.ok_or_else(|| Error::Object(format!("it has no map `{name}`")))
         };
         let mut image = Vec::with_capacity(IMAGE.len());
         for name in IMAGE {
@@ -130,7 +128,7 @@ impl Engine {
             source,
         })?;
         Ok(Engine {
-            program,
+            program: loaded.program,
             maps,
             memory,
             counters,
@@ -207,99 +205,55 @@ impl Engine {
     }
 }
 
-/// Maps whose size depends on the capacity, with their number of elements.
-fn entries(capacity: &Capacity, cpus: usize) -> [(&'static str, usize); 8] {
-    [
-        ("nodes4", capacity.nodes4),
-        ("leaves4", capacity.leaves4.div_ceil(4)),
-        ("words6", capacity.words6),
-        ("groups", capacity.groups),
-        ("members", capacity.members),
-        ("adjacencies", capacity.adjacencies),
-        (COUNTERS, counters::slots(capacity.adjacencies) * cpus),
-        (CLOCKS, cpus),
-    ]
-    .map(|(name, entries)| (name, entries.max(1)))
+/// Bytes of every data section, for a capacity. Each has room for something, at least.
+pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static str, u32>> {
+    let bytes = [
+        ("config", size_of::<Config>()),
+        ("links", MAX_LINKS * size_of::<LinkEntry>()),
+        ("own4", OWN_BITS / 8),
+        ("roots4", MAX_TABLES * 8),
+        ("nodes4", capacity.nodes4 * 8),
+        ("leaves4", capacity.leaves4.next_multiple_of(4) * 2),
+        ("roots6", MAX_TABLES * 8),
+        ("words6", capacity.words6 * 8),
+        ("groups", capacity.groups * 8),
+        ("members", capacity.members * 8),
+        ("adjacencies", capacity.adjacencies * size_of::<Adjacency>()),
+        (
+            COUNTERS,
+            counters::slots(capacity.adjacencies) * COUNTER * cpus,
+        ),
+        (CLOCKS, CLOCK * cpus),
+    ];
+    let mut sizes = HashMap::new();
+    for (name, bytes) in bytes {
+        if bytes == 0 || bytes > LARGEST {
+            return Err(Error::Capacity {
+                name,
+                bytes,
+                limit: LARGEST,
+            });
+        }
+        sizes.insert(name, small(bytes)?);
+    }
+    Ok(sizes)
 }
 
-/// The capacity of existing maps, given how to ask for one by name.
-pub(crate) fn capacity_of(ask: impl Fn(&str) -> Result<MapInfo>) -> Result<Capacity> {
-    let entries = |name: &str| ask(name).map(|info| info.max_entries as usize);
+/// The capacity of existing maps, given how many bytes each has.
+pub(crate) fn capacity_of(bytes: impl Fn(&str) -> Result<usize>) -> Result<Capacity> {
     Ok(Capacity {
-        nodes4: entries("nodes4")?,
-        leaves4: entries("leaves4")? * 4,
-        words6: entries("words6")?,
-        groups: entries("groups")?,
-        members: entries("members")?,
-        adjacencies: entries("adjacencies")?,
+        nodes4: bytes("nodes4")? / 8,
+        leaves4: bytes("leaves4")? / 2,
+        words6: bytes("words6")? / 8,
+        groups: bytes("groups")? / 8,
+        members: bytes("members")? / 8,
+        adjacencies: bytes("adjacencies")? / size_of::<Adjacency>(),
     })
 }
-
-const _: () = assert!(size_of::<Adjacency>() == 64);
 
 pub(crate) fn small(entries: usize) -> Result<u32> {
     u32::try_from(entries).map_err(|_| Error::Map {
         name: format!("with {entries} entries"),
         source: io::Error::from_raw_os_error(libc::E2BIG),
     })
-}
-
-pub(crate) fn duplicate(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
-    fd.try_clone_to_owned().map_err(|source| Error::System {
-        call: "fcntl(F_DUPFD_CLOEXEC)",
-        source,
-    })
-}
-
-pub(crate) fn load_error(error: EbpfError) -> Error {
-    match error {
-        EbpfError::MapError(MapError::CreateError { name, io_error }) => {
-            match io_error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => Error::NotPermitted {
-                    action: "create BPF maps",
-                },
-                _ => Error::Map {
-                    name,
-                    source: io_error,
-                },
-            }
-        }
-        EbpfError::ProgramError(error) => program_error(error),
-        other => Error::Object(chain(&other)),
-    }
-}
-
-pub(crate) fn program_error(error: ProgramError) -> Error {
-    match error {
-        ProgramError::LoadError {
-            io_error,
-            verifier_log,
-        } => match io_error.raw_os_error() {
-            Some(libc::EPERM) => Error::NotPermitted {
-                action: "load the XDP program",
-            },
-            _ => Error::Verifier {
-                source: io_error,
-                log: tail(&verifier_log.to_string()),
-            },
-        },
-        other => Error::Object(chain(&other)),
-    }
-}
-
-/// An error with everything that caused it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}
-
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }

@@ -52,6 +52,18 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The image is to hold nothing of something, or too much.
+    #[error(
+        "the image's `{name}` would have {bytes} bytes; choose a capacity that gives it 1 to {limit}"
+    )]
+    Capacity {
+        /// The part of the image.
+        name: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The largest size.
+        limit: usize,
+    },
     /// The embedded object cannot be loaded.
     #[error("cannot load the embedded BPF object: {0}; this is a bug in raddle's build")]
     Object(String),

@@ -20,6 +20,7 @@ mod error;
 mod features;
 mod grace;
 mod mapping;
+mod object;
 mod pin;
 mod sys;
 mod test_run;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use raddle_fib::Region;
-use raddle_rib::image::{Adjacency, Config, LinkEntry, Memory};
+use raddle_rib::image::Memory;
 
 use crate::sys;
 use crate::{Error, Result};
@@ -100,21 +100,3 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         adjacencies: map(10)?,
     })
 }
-
-/// Element sizes of the image's maps, the counters, the clocks and the out-links, in bytes.
-pub(crate) const VALUE_SIZES: [usize; IMAGE.len() + 3] = [
-    size_of::<Config>(),
-    size_of::<LinkEntry>(),
-    8,
-    8,
-    8,
-    8,
-    8,
-    8,
-    8,
-    8,
-    size_of::<Adjacency>(),
-    16,
-    64,
-    8,
-];

@@ -4,6 +4,7 @@
 //! the program, named by interface index and mode. The program itself is not pinned: the links hold
 //! it, and whoever recovers brings its own and exchanges it.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{FsType, statfs};
+use raddle_rib::image::Capacity;
 
 use crate::attach::{Attached, AttachedMode};
-use crate::engine::{Engine, capacity_of};
+use crate::counters::possible_cpus;
+use crate::engine::{Engine, capacity_of, sizes};
 use crate::mapping::{CLOCKS, COUNTERS, IMAGE, OUT_LINKS};
 use crate::sys;
 use crate::{Error, Result};
@@ -113,13 +116,17 @@ impl Engine {
         if !map_path(folder, IMAGE[0]).exists() {
             return Ok(None);
         }
-        let capacity = capacity_of(|name| {
+        let mut maps = HashMap::new();
+        for name in IMAGE.into_iter().chain([COUNTERS, CLOCKS, OUT_LINKS]) {
             let path = map_path(folder, name);
             let map = sys::obj_get(&path).map_err(pin_error("open the pinned map", &path))?;
-            sys::map_info(map.as_fd()).map_err(pin_error("ask about the pinned map", &path))
-        })?;
-        let mut engine = Engine::load_with(&capacity, Some(folder))?;
-        engine.check_recovered(folder)?;
+            maps.insert(name.to_owned(), map);
+        }
+        let bytes = |name: &str| pinned_bytes(folder, &maps, name);
+        let capacity = capacity_of(bytes)?;
+        check_sizes(folder, &capacity, bytes)?;
+        let mut engine = Engine::load_with(&capacity, maps)?;
+        engine.check_magic(folder)?;
         let pins = Pins {
             folder: folder.to_owned(),
         };
@@ -135,23 +142,7 @@ impl Engine {
         Ok(Some(engine))
     }
 
-    /// Element sizes must be this version's: nothing else tells that layouts differ.
-    fn check_recovered(&self, folder: &Path) -> Result<()> {
-        let fresh = crate::mapping::VALUE_SIZES;
-        for ((name, map), size) in self.maps().named().zip(fresh) {
-            let path = map_path(folder, name);
-            let info =
-                sys::map_info(map.as_fd()).map_err(pin_error("ask about the pinned map", &path))?;
-            if info.value_size as usize != size {
-                return Err(Error::Incompatible {
-                    path: folder.to_owned(),
-                    why: format!(
-                        "{name} has elements of {} bytes, not {size}",
-                        info.value_size
-                    ),
-                });
-            }
-        }
+    fn check_magic(&self, folder: &Path) -> Result<()> {
         let magic = self.memory().config().magic;
         if magic != 0 && magic != raddle_rib::image::MAGIC {
             return Err(Error::Incompatible {
@@ -183,6 +174,42 @@ impl Engine {
         remove_folders(&pins.folder);
         Ok(())
     }
+}
+
+/// Bytes of a pinned map.
+fn pinned_bytes(folder: &Path, maps: &HashMap<String, OwnedFd>, name: &str) -> Result<usize> {
+    let path = map_path(folder, name);
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let map = maps.get(name).ok_or_else(missing);
+    let info = map.and_then(|map| sys::map_info(map.as_fd()));
+    let info = info.map_err(pin_error("ask about the pinned map", &path))?;
+    Ok(info.value_size as usize * info.max_entries as usize)
+}
+
+/// All sizes must be those that this version gives such an image: nothing else tells that layouts
+/// differ, or that the number of CPUs does.
+fn check_sizes(
+    folder: &Path,
+    capacity: &Capacity,
+    bytes: impl Fn(&str) -> Result<usize>,
+) -> Result<()> {
+    let cpus = possible_cpus().map_err(|source| Error::System {
+        call: "reading the CPUs",
+        source,
+    })?;
+    let incompatible = |why: String| Error::Incompatible {
+        path: folder.to_owned(),
+        why,
+    };
+    let expected = sizes(capacity, cpus).map_err(|error| incompatible(error.to_string()))?;
+    for (name, expected) in expected {
+        let found = bytes(name)?;
+        if found != expected as usize {
+            let why = format!("`{name}` has {found} bytes, not {expected}");
+            return Err(incompatible(why));
+        }
+    }
+    Ok(())
 }
 
 /// Opens a pinned link and gives it this version's program.

@@ -3,19 +3,24 @@
 //! Attributes are laid out as in `union bpf_attr` (`include/uapi/linux/bpf.h`); what a command does
 //! not use stays zero, as the kernel demands.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use aya_obj::generated::bpf_insn;
+
+const BPF_MAP_CREATE: i64 = 0;
 const BPF_MAP_UPDATE_ELEM: i64 = 2;
 const BPF_MAP_DELETE_ELEM: i64 = 3;
+const BPF_PROG_LOAD: i64 = 5;
 const BPF_OBJ_PIN: i64 = 6;
 const BPF_OBJ_GET: i64 = 7;
 const BPF_PROG_TEST_RUN: i64 = 10;
 const BPF_PROG_GET_FD_BY_ID: i64 = 13;
 const BPF_OBJ_GET_INFO_BY_FD: i64 = 15;
+const BPF_MAP_FREEZE: i64 = 22;
 const BPF_LINK_CREATE: i64 = 28;
 const BPF_LINK_UPDATE: i64 = 29;
 
@@ -53,6 +58,90 @@ fn pair(low: u32, high: u32) -> u64 {
 
 fn fd_word(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
+}
+
+/// `BPF_F_RDONLY_PROG`: programs only read it.
+pub(crate) const BPF_F_RDONLY_PROG: u32 = 1 << 7;
+/// `BPF_F_MMAPABLE`: processes can map it.
+pub(crate) const BPF_F_MMAPABLE: u32 = 1 << 10;
+/// `BPF_OBJ_NAME_LEN`, with the terminating zero.
+const NAME_LEN: usize = 16;
+
+/// What map to make. Keys are 4 bytes long.
+pub(crate) struct MapSpec<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kind: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) flags: u32,
+}
+
+/// A name as two words: cut to length, with what the kernel refuses left out.
+fn name_words(name: &str) -> [u64; 2] {
+    let mut words = [0; 2];
+    let allowed = name
+        .bytes()
+        .filter(|&byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    for (i, byte) in allowed.take(NAME_LEN - 1).enumerate() {
+        words[i / 8] |= u64::from(byte) << (8 * (i % 8));
+    }
+    words
+}
+
+/// Makes a map.
+///
+/// # Minimum kernel version
+/// 6.0 for arrays with elements above 4 MiB
+pub(crate) fn map_create(spec: &MapSpec<'_>) -> io::Result<OwnedFd> {
+    let [name0, name1] = name_words(spec.name);
+    let mut attr = Attr::default();
+    attr[0] = pair(spec.kind, 4);
+    attr[1] = pair(spec.value_size, spec.max_entries);
+    attr[2] = pair(spec.flags, 0);
+    // inner_map_fd and numa_node come before the name: it starts at byte 28.
+    attr[3] = name0 << 32;
+    attr[4] = name0 >> 32 | name1 << 32;
+    attr[5] = name1 >> 32;
+    bpf_fd(BPF_MAP_CREATE, &mut attr)
+}
+
+/// Lets no process write to a map's elements any more.
+pub(crate) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = Attr::default();
+    attr[0] = u64::from(fd_word(map));
+    bpf(BPF_MAP_FREEZE, &mut attr).map(drop)
+}
+
+/// `BPF_PROG_TYPE_XDP`.
+const BPF_PROG_TYPE_XDP: u32 = 6;
+/// `BPF_F_XDP_HAS_FRAGS`: the program takes frames of several buffers.
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+
+/// Loads an XDP program for frames of several buffers; the verifier's log goes to `log`, where
+/// that is not empty.
+///
+/// # Minimum kernel version
+/// 5.18
+pub(crate) fn xdp_load(
+    name: &str,
+    instructions: &[bpf_insn],
+    license: &CStr,
+    log: &mut [u8],
+) -> io::Result<OwnedFd> {
+    let mut attr = Attr::default();
+    attr[0] = pair(BPF_PROG_TYPE_XDP, instructions.len() as u32);
+    attr[1] = instructions.as_ptr().addr() as u64;
+    attr[2] = license.as_ptr().addr() as u64;
+    if !log.is_empty() {
+        // Level, size and buffer.
+        attr[3] = pair(1, log.len() as u32);
+        attr[4] = log.as_mut_ptr().addr() as u64;
+    }
+    attr[5] = pair(0, BPF_F_XDP_HAS_FRAGS);
+    [attr[6], attr[7]] = name_words(name);
+    // prog_ifindex, expected_attach_type.
+    attr[8] = pair(0, BPF_XDP);
+    bpf_fd(BPF_PROG_LOAD, &mut attr)
 }
 
 /// Writes an element of a map with 4-byte keys.

@@ -1,4 +1,5 @@
 //! `bpf/image.h` against the Rust types that it describes, and the reasons by number.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};

@@ -1,5 +1,7 @@
 //! The program on real links: veths in a namespace, frames through packet sockets.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use std::sync::Arc;
@@ -202,8 +204,8 @@ fn ends_with_the_engine() {
 #[test]
 fn pinned_links_go_on() {
     in_namespace("pinned_links_go_on", || {
-        let folder =
-            std::path::PathBuf::from(format!("/sys/fs/bpf/raddle-test-{}", std::process::id()));
+        private_mounts();
+        let folder = std::path::PathBuf::from("/sys/fs/bpf/raddle-test");
         let mut path = path();
         assert!(Engine::recover(&folder).unwrap().is_none());
         path.engine.attach(index_of("in0"), Mode::Auto).unwrap();

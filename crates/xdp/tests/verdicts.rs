@@ -1,5 +1,7 @@
 //! Every verdict of the program, through test runs on frames made by hand.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use common::frames::{self, IN_MAC, fix_checksum, udp4, udp6};

@@ -13,18 +13,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use aya::EbpfLoader;
-use aya::include_bytes_aligned;
-use aya::maps::Map;
-use aya::programs::Xdp;
+use aya::maps::{Map, MapError};
+use aya::programs::{ProgramError, Xdp};
+use aya::{EbpfError, EbpfLoader, include_bytes_aligned};
 use raddle_fib::Region;
 
 pub use traffic::Traffic;
 
 use crate::attach::{AttachedMode, create_link};
 use crate::counters::possible_cpus;
-use crate::engine::{Engine, duplicate, load_error, program_error, small};
+use crate::engine::{Engine, small};
 use crate::mapping;
+use crate::object::chain;
 use crate::sys;
 use crate::{Error, Result};
 
@@ -291,4 +291,47 @@ fn lookup<'a>(fds: &'a HashMap<String, OwnedFd>, name: &str) -> Result<BorrowedF
 
 fn test_run_error(source: std::io::Error) -> Error {
     Error::system("BPF_PROG_TEST_RUN", "run an XDP program", source)
+}
+
+fn duplicate(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
+    fd.try_clone_to_owned().map_err(|source| Error::System {
+        call: "fcntl(F_DUPFD_CLOEXEC)",
+        source,
+    })
+}
+
+fn load_error(error: EbpfError) -> Error {
+    match error {
+        EbpfError::MapError(MapError::CreateError { name, io_error }) => {
+            match io_error.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => Error::NotPermitted {
+                    action: "create BPF maps",
+                },
+                _ => Error::Map {
+                    name,
+                    source: io_error,
+                },
+            }
+        }
+        EbpfError::ProgramError(error) => program_error(error),
+        other => Error::Object(chain(&other)),
+    }
+}
+
+fn program_error(error: ProgramError) -> Error {
+    match error {
+        ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } => match io_error.raw_os_error() {
+            Some(libc::EPERM) => Error::NotPermitted {
+                action: "load the XDP program",
+            },
+            _ => Error::Verifier {
+                source: io_error,
+                log: verifier_log.to_string(),
+            },
+        },
+        other => Error::Object(chain(&other)),
+    }
 }

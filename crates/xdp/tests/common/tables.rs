@@ -103,6 +103,9 @@ impl<'a> Tables4<'a> {
                 run.push(leaves[slot]);
             }
         }
+        if run.len() <= 2 && run.iter().all(|&leaf| leaf < 0x8000) {
+            return pair(&leaves);
+        }
         let base_cell = self.cell;
         if run.iter().all(|leaf| leaf & 0x7fff_ffff < 0x8000) {
             for leaf in run {
@@ -120,6 +123,16 @@ impl<'a> Tables4<'a> {
         }
         u64::from(bitmap) | (base_cell as u64) << 32
     }
+}
+
+/// A node that holds its values, of which there are at most two: bits say which.
+fn pair(leaves: &[u32]) -> u64 {
+    let (first, last) = (leaves[0], leaves[31]);
+    let mut bitmap = 0u32;
+    for (slot, &leaf) in leaves.iter().enumerate() {
+        bitmap |= u32::from(leaf != first) << slot;
+    }
+    1 << 63 | u64::from(last) << 47 | u64::from(first) << 32 | u64::from(bitmap)
 }
 
 /// Which structure stands for 16 bits of an IPv6 address.
