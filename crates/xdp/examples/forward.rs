@@ -61,9 +61,9 @@ fn set_up_kernel() {
     for (name, mac) in [("gen0", GENERATOR_MAC), ("in0", IN_MAC)] {
         set_mac(name, mac);
     }
-    for n in 0..2 {
-        set_mac(&format!("out{n}"), OUT_MACS[n]);
-        set_mac(&format!("sink{n}"), SINK_MACS[n]);
+    for (n, (out, sink)) in OUT_MACS.into_iter().zip(SINK_MACS).enumerate() {
+        set_mac(&format!("out{n}"), out);
+        set_mac(&format!("sink{n}"), sink);
     }
     for file in [
         "net/ipv4/ip_forward=1",
@@ -81,12 +81,12 @@ fn set_up_kernel() {
     ip("addr add 10.0.0.1/24 dev in0");
     ip("-6 addr add 2001:db8::1/64 dev in0 nodad");
     let mut hops = [String::new(), String::new()];
-    for n in 0..2 {
+    for (n, sink) in SINK_MACS.iter().enumerate() {
         ip(&format!("addr add 10.1.{n}.1/24 dev out{n}"));
         ip(&format!(
             "-6 addr add 2001:db8:1:{n}::1/64 dev out{n} nodad"
         ));
-        let mac = SINK_MACS[n].map(|byte| format!("{byte:02x}")).join(":");
+        let mac = sink.map(|byte| format!("{byte:02x}")).join(":");
         for address in [format!("10.1.{n}.2"), format!("2001:db8:1:{n}::2")] {
             ip(&format!(
                 "neigh replace {address} lladdr {mac} dev out{n} nud permanent"
@@ -105,9 +105,9 @@ fn set_up_kernel() {
 fn fill(memory: &Memory) {
     memory.store_link(index_of("in0"), &link(IN_MAC, 1));
     memory.store_group(0, Group::Kernel(raddle_rib::Reason::NoRoute));
-    for n in 0..2 {
+    for (n, (sink, source)) in (0..).zip(SINK_MACS.into_iter().zip(OUT_MACS)) {
         let out = index_of(&format!("out{n}"));
-        memory.store_adjacency(n as u32, &adjacency(out, SINK_MACS[n], OUT_MACS[n], 1500));
+        memory.store_adjacency(n, &adjacency(out, sink, source, 1500));
     }
     memory.store_group(1, Group::Single(0));
     threshold(memory, 2, 0, &[(0, 1), (1, 1)]);

@@ -288,7 +288,7 @@ fn ipv4_packet(s: u8, d: u8, protocol: u8, ttl: u8, odd: u8, body: &[u8]) -> Vec
 }
 
 fn ipv6_packet(s: u8, d: u8, protocol: u8, hops: u8, odd: u8, body: &[u8]) -> Vec<u8> {
-    let label = if odd % 3 == 0 {
+    let label = if odd.is_multiple_of(3) {
         [0x60, 0, 0, 0]
     } else {
         [0x60, 0x0a, odd, s]

@@ -1,4 +1,5 @@
 //! Network namespaces and veths that vanish with the thread that made them.
+#![allow(unreachable_pub, reason = "helpers of tests")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
