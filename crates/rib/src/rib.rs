@@ -173,6 +173,30 @@ impl Rib {
             || !self.state.v6.changed.is_clean()
     }
 
+    /// Publishes what changed of nexthops and neighbours, but not of routes: it takes effect at once
+    /// however many routes wait to be gathered. [`Rib::commit`] is still to be called.
+    pub fn commit_nexthops(&mut self) -> usize {
+        let dirty = &self.state.dirty;
+        if dirty.links || dirty.settings || self.ports_changed {
+            return 0;
+        }
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let adjacencies = self.groups.adjacencies.of_neighbours(&dirty.neighbours);
+        self.groups.adjacencies.refresh(&adjacencies, &at);
+        let mut groups = self.groups.of_neighbours(&dirty.neighbours);
+        groups.extend(self.groups.of_nexthops(&self.state, &dirty.nexthops));
+        for group in &groups {
+            self.groups.compile(*group, &at);
+        }
+        self.state.dirty.nexthops.clear();
+        groups.len()
+    }
+
     /// Compiles what changed and publishes it to all engines.
     pub fn commit(&mut self) -> Commit {
         let start = Instant::now();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raddle_netlink::Mirror;
+use raddle_rib::event::Event;
 use raddle_rib::image::Capacity;
 use raddle_rib::{Ports, Rib};
 use raddle_xdp::bench::{Attachment, Bench, Program, Traffic};
@@ -203,11 +204,14 @@ impl Machine {
         while Instant::now() < deadline && self.mirror.wait(Some(Duration::from_millis(300)))? {
             let start = Instant::now();
             let rib = &mut self.rib;
-            self.mirror.poll(&mut |event| rib.apply(event))?;
-            let commit = self.rib.commit();
-            if commit.groups > 0 && took.is_zero() {
-                took = start.elapsed();
-            }
+            self.mirror.poll(&mut |event| {
+                let nexthop = matches!(event, Event::Nexthop(_));
+                rib.apply(event);
+                if nexthop && rib.commit_nexthops() > 0 && took.is_zero() {
+                    took = start.elapsed();
+                }
+            })?;
+            rib.commit();
         }
         router::change_group(1)?;
         self.settle()?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use raddle_netlink::{Mirror, Socket};
-use raddle_rib::event::NUD_STALE;
+use raddle_rib::event::{Event, NUD_STALE};
 use raddle_rib::image::ADJ_FORWARD;
 use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions};
@@ -146,7 +146,7 @@ impl Daemon {
                 hash_seed: number,
                 ..*rib.settings()
             };
-            rib.apply(raddle_rib::event::Event::Settings(settings));
+            rib.apply(Event::Settings(settings));
         }
         rib.set_ports(plan.ports());
         let last_commit = rib.commit();
@@ -248,11 +248,15 @@ impl Daemon {
         let batch = self.mirror.poll(&mut |event| {
             *links_changed |= matches!(
                 event,
-                raddle_rib::event::Event::Link(_)
-                    | raddle_rib::event::Event::LinkGone(_)
-                    | raddle_rib::event::Event::Device(..)
+                Event::Link(_) | Event::LinkGone(_) | Event::Device(..)
             );
+            // With a million routes behind a group, the kernel tells of each of them as well; the
+            // group itself need not wait for that.
+            let at_once = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
             rib.apply(event);
+            if at_once {
+                rib.commit_nexthops();
+            }
         })?;
         if !self.rib.is_dirty() {
             return Ok(());
