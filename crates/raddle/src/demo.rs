@@ -117,7 +117,6 @@ fn perform(
     show.step("one long transfer: raddle starts and stops in the middle of it");
     let pause = Duration::from_secs(u64::from(seconds)) / 2;
     let takeover: Takeover = takeover::run(fabric, interrupt, chosen, pause, takes)?;
-    show.progress.end();
     Ok(Report::new(rate, seconds, outcomes, takeover))
 }
 

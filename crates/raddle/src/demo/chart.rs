@@ -44,7 +44,7 @@ fn groups(outcomes: &[Outcome]) -> Vec<Group> {
 fn lines(takeover: &Takeover) -> Vec<Line> {
     let stream = |stream: &super::takeover::Stream| {
         (
-            format!("port {} ({})", stream.port, stream.taken.join("+")),
+            format!("{}: {}", stream.port, stream.taken.join("+")),
             stream.timeline.clone(),
         )
     };
@@ -56,8 +56,8 @@ fn lines(takeover: &Takeover) -> Vec<Line> {
     let top = values.fold(0.0, f64::max);
     for (name, at) in [
         ("raddle starts", takeover.events.start),
-        ("raddle forwards", takeover.events.ready),
-        ("raddle is gone", takeover.events.stopped),
+        ("forwards", takeover.events.ready),
+        ("stopped", takeover.events.stopped),
     ] {
         lines.push((name.to_owned(), vec![(at, 0.0), (at, top)]));
     }
@@ -86,10 +86,10 @@ mod tests {
         let (_, takeover) = sample();
         let lines = lines(&takeover);
         assert_eq!(lines.len(), 6);
-        assert_eq!(lines[1].0, "port 20001 (spine2)");
+        assert_eq!(lines[1].0, "20001: spine2");
         assert_eq!(
             lines[4],
-            ("raddle forwards".to_owned(), vec![(2.4, 0.0), (2.4, 500.0)])
+            ("forwards".to_owned(), vec![(2.4, 0.0), (2.4, 500.0)])
         );
         let directory = tempfile::tempdir().unwrap();
         let (outcomes, takeover) = sample();

@@ -11,7 +11,7 @@ use raddle_lab::{
 
 use crate::error::Failure;
 
-/// The lab's name. Seeds come from it, so that chosen ports and the L3 link repeat from run to run.
+/// The lab's name. The routers' hash seeds come from it, so that they repeat from run to run.
 const NAME: &str = "demo";
 /// Who sends, from behind `LEAF`, and who receives, behind the other leaf.
 const SENDER: &str = "host1";
@@ -72,7 +72,7 @@ impl Fabric {
             }
             result => result,
         };
-        progress.end();
+        drop(progress);
         Fabric::of(lab?.scoped())
     }
 
@@ -175,6 +175,12 @@ impl Progress {
     }
 }
 
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// The text up to its first number: lines that only count are of one kind.
 fn kind(text: &str) -> &str {
     text.split(|c: char| c.is_ascii_digit())
@@ -222,12 +228,18 @@ fn on_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// How the user can call this program: by its name where a shell finds it, else by its file.
+/// How the user can call this program: by its name where a shell finds it, else by its file, from
+/// here.
 pub(super) fn program() -> String {
-    let file = std::env::current_exe().map(|file| file.display().to_string());
     if on_path("raddle") {
-        "raddle".to_owned()
-    } else {
-        file.unwrap_or_else(|_| "raddle".into())
+        return "raddle".to_owned();
     }
+    let name = |file: PathBuf| {
+        let here = std::env::current_dir().unwrap_or_default();
+        file.strip_prefix(here)
+            .unwrap_or(&file)
+            .display()
+            .to_string()
+    };
+    std::env::current_exe().map_or_else(|_| "raddle".to_owned(), name)
 }

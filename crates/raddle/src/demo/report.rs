@@ -104,7 +104,7 @@ fn problems(measurements: &[Outcome], takeover: &Takeover) -> Vec<String> {
             ));
         }
         if stream.stalled() {
-            let (silence, at) = (stream.silence_ms, stream.silence_at);
+            let (silence, at) = (stream.silence.ms, stream.silence.at);
             problems.push(format!(
                 "takeover: the stream from port {port} was silent for {silence:.0} ms, {at:.2} s \
                  into the transfer"
@@ -160,14 +160,18 @@ pub(super) mod tests {
             from,
             until,
             mbits: 1960.0,
+            slowest_mbits: 1940.0,
             retransmits_per_second: 12.0,
+            silence_ms: 9.5,
         };
         let moving = |i: usize| takeover::Stream {
             port: 20_000 + i as u16,
             predicted: Some(link(i)),
             taken: vec![link(i)],
-            silence_ms: 4.0 + i as f64,
-            silence_at: 2.25,
+            silence: takeover::Silence {
+                at: 2.25,
+                ms: 4.0 + i as f64,
+            },
             mbits: 490.0,
             timeline: vec![(0.0, 480.0), (0.1, 500.0)],
         };
@@ -218,7 +222,7 @@ pub(super) mod tests {
                 |_, t| t.streams[0].predicted = Some("x".into()),
                 "another link than predicted",
             ),
-            (|_, t| t.streams[0].silence_ms = 250.0, "silent for 250 ms"),
+            (|_, t| t.streams[0].silence.ms = 250.0, "silent for 250 ms"),
         ];
         for (break_it, said) in breaks {
             let (mut outcomes, mut takeover) = sample();

@@ -32,6 +32,15 @@ pub(super) struct Events {
     pub stopped: f64,
 }
 
+/// A time between two segments of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Silence {
+    /// When it began, in seconds since the first segment of all.
+    pub at: f64,
+    /// How long it was, in milliseconds.
+    pub ms: f64,
+}
+
 /// A stream under all this.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Stream {
@@ -41,10 +50,8 @@ pub(super) struct Stream {
     pub predicted: Option<String>,
     /// The links that it was seen on.
     pub taken: Vec<String>,
-    /// The longest time between two of its segments, in milliseconds, and when it began.
-    pub silence_ms: f64,
-    /// Seconds since the first segment.
-    pub silence_at: f64,
+    /// Its longest silence while raddle came, forwarded and went.
+    pub silence: Silence,
     /// Payload that arrived, in Mbit/s.
     pub mbits: f64,
     /// Mbit/s in each interval: seconds since the begin, value.
@@ -62,8 +69,12 @@ pub(super) struct Phase {
     pub until: f64,
     /// Payload that arrived over all streams, in Mbit/s.
     pub mbits: f64,
+    /// The same in the slowest of iperf3's intervals.
+    pub slowest_mbits: f64,
     /// Segments sent again, for each second.
     pub retransmits_per_second: f64,
+    /// The longest silence of any stream, in milliseconds.
+    pub silence_ms: f64,
 }
 
 /// How the takeover went.
@@ -82,18 +93,17 @@ pub(super) struct Takeover {
 }
 
 impl Takeover {
-    /// The longest silence of any stream.
-    pub(super) fn longest(&self) -> Option<&Stream> {
-        self.streams
-            .iter()
-            .max_by(|a, b| a.silence_ms.total_cmp(&b.silence_ms))
+    /// The longest silence of any stream while raddle came, forwarded and went, in milliseconds.
+    pub(super) fn longest_silence(&self) -> f64 {
+        let all = self.streams.iter().map(|stream| stream.silence.ms);
+        all.fold(0.0, f64::max)
     }
 }
 
 impl Stream {
     /// Whether it was silent for as long as a retransmission timeout.
     pub(super) fn stalled(&self) -> bool {
-        self.silence_ms >= STALL.as_secs_f64() * 1e3
+        self.silence.ms >= STALL.as_secs_f64() * 1e3
     }
 }
 
@@ -167,19 +177,20 @@ fn evaluate(
     };
     let names: Vec<&str> = fabric.links.iter().map(|link| link.name.as_str()).collect();
     let mut streams = Vec::new();
+    let mut all_silences = Vec::new();
     for (report, prediction) in reports.iter().zip(predict(fabric, &ports)?) {
-        let (at, silence) = silence(&seen, report.port);
+        let silences = silences(&seen, report.port, origin);
         streams.push(Stream {
             port: report.port,
             predicted: prediction.explained,
             taken: taken(&seen, report.port, &names),
-            silence_ms: silence.as_secs_f64() * 1e3,
-            silence_at: seconds_since(origin, at),
+            silence: longest(&silences, start, stopped + AFTERMATH),
             mbits: report.mbits,
             timeline: report.received.iter().map(|i| (i.start, i.value)).collect(),
         });
+        all_silences.extend(silences);
     }
-    let phases = phases(&events, reports);
+    let phases = phases(&events, reports, &all_silences);
     Ok(Takeover {
         events,
         streams,
@@ -193,23 +204,28 @@ fn seconds_since(origin: Duration, at: Duration) -> f64 {
     at.as_secs_f64() - origin.as_secs_f64()
 }
 
-/// The longest time between two segments of a port, and when it began.
-fn silence(seen: &[Seen], port: u16) -> (Duration, Duration) {
-    let times: Vec<Duration> = seen
+/// The times between the segments of a port.
+fn silences(seen: &[Seen], port: u16, origin: Duration) -> Vec<Silence> {
+    let own = seen.iter().filter(|sighting| sighting.port == port);
+    let times: Vec<f64> = own.map(|s| seconds_since(origin, s.at)).collect();
+    let silence = |pair: &[f64]| Silence {
+        at: pair[0],
+        ms: (pair[1] - pair[0]) * 1e3,
+    };
+    times.windows(2).map(silence).collect()
+}
+
+/// The longest of the silences that reach into a part of the transfer.
+fn longest(silences: &[Silence], from: f64, until: f64) -> Silence {
+    let inside = silences
         .iter()
-        .filter(|s| s.port == port)
-        .map(|s| s.at)
-        .collect();
-    let gaps = times
-        .windows(2)
-        .map(|pair| (pair[0], pair[1].saturating_sub(pair[0])));
-    let first = times.first().copied().unwrap_or_default();
-    gaps.max_by_key(|(_, gap)| *gap)
-        .unwrap_or((first, Duration::ZERO))
+        .filter(|silence| silence.at < until && silence.at + silence.ms / 1e3 > from);
+    let longest = inside.max_by(|a, b| a.ms.total_cmp(&b.ms));
+    longest.copied().unwrap_or_default()
 }
 
 /// Cuts the transfer at the events.
-fn phases(events: &Events, reports: &[iperf::Stream]) -> Vec<Phase> {
+fn phases(events: &Events, reports: &[iperf::Stream], silences: &[Silence]) -> Vec<Phase> {
     let all = || reports.iter().flat_map(|report| &report.received);
     let end = all().map(|interval| interval.end).fold(0.0, f64::max);
     let cuts = [
@@ -232,19 +248,23 @@ fn phases(events: &Events, reports: &[iperf::Stream]) -> Vec<Phase> {
             .filter(within);
         let resent: f64 = resent.map(|interval| interval.value).sum();
         // Of the first stream: all streams' intervals cover the same time.
-        let own = reports
-            .first()
-            .map_or(&[][..], |report| &report.received)
-            .iter()
-            .filter(within);
-        let seconds: f64 = own.map(|i| i.end - i.start).sum();
+        let first = reports.first().map_or(&[][..], |report| &report.received);
+        let own = first.iter().enumerate().filter(|(_, i)| within(i));
+        let seconds: f64 = own.clone().map(|(_, i)| i.end - i.start).sum();
+        let together = own.map(|(at, _)| {
+            let intervals = reports.iter().filter_map(|report| report.received.get(at));
+            intervals.map(|interval| interval.value).sum()
+        });
+        let slowest: Option<f64> = together.reduce(f64::min);
         let rate = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         Phase {
             name,
             from,
             until,
             mbits: rate(megabits),
+            slowest_mbits: slowest.unwrap_or(0.0),
             retransmits_per_second: rate(resent),
+            silence_ms: longest(silences, from, until).ms,
         }
     };
     cuts.map(cut).into()
@@ -257,7 +277,7 @@ mod tests {
     #[test]
     fn the_longest_silence_is_found() {
         let seen = |ms: u64, port| Seen {
-            at: Duration::from_millis(ms),
+            at: Duration::from_millis(1000 + ms),
             link: 0,
             port,
         };
@@ -267,12 +287,20 @@ mod tests {
             seen(11, 2),
             seen(40, 1),
             seen(45, 1),
-            seen(300, 2),
+            seen(311, 2),
         ];
-        let ms = Duration::from_millis;
-        assert_eq!(silence(&all, 1), (ms(10), ms(30)));
-        assert_eq!(silence(&all, 2), (ms(11), ms(289)));
-        assert_eq!(silence(&all, 3), (ms(0), ms(0)));
+        let silences = |port| silences(&all, port, Duration::from_secs(1));
+        let near = |silence: Silence, at: f64, ms: f64| {
+            (silence.at - at).abs() < 1e-9 && (silence.ms - ms).abs() < 1e-6
+        };
+        let one = silences(1);
+        assert_eq!(one.len(), 3);
+        assert!(near(longest(&one, 0.0, 1.0), 0.010, 30.0));
+        // One that began before the part, and one that is over before it.
+        assert!(near(longest(&one, 0.030, 1.0), 0.010, 30.0));
+        assert!(near(longest(&one, 0.041, 1.0), 0.040, 5.0));
+        assert!(near(longest(&silences(2), 0.0, 1.0), 0.011, 300.0));
+        assert_eq!(longest(&silences(3), 0.0, 1.0), Silence::default());
     }
 
     #[test]
@@ -291,7 +319,11 @@ mod tests {
             port: 1,
             mbits: 0.0,
             retransmits: 0,
-            received: intervals(|i| if i < 20 { 100.0 } else { 200.0 }),
+            received: intervals(|i| match i {
+                0..20 => 100.0,
+                30 => 150.0,
+                _ => 200.0,
+            }),
             // Five segments right after the start of raddle at 2.0 s.
             resent: intervals(|i| if i == 20 { 5.0 } else { 0.0 }),
         };
@@ -301,7 +333,10 @@ mod tests {
             stop: 4.0,
             stopped: 4.2,
         };
-        let phases = phases(&events, &[report.clone(), report]);
+        let silence = Silence { at: 3.0, ms: 7.0 };
+        let phases = phases(&events, &[report.clone(), report], &[silence]);
+        let silences: Vec<f64> = phases.iter().map(|phase| phase.silence_ms).collect();
+        assert_eq!(silences, [0.0, 0.0, 7.0, 0.0, 0.0]);
         let names: Vec<&str> = phases.iter().map(|phase| phase.name).collect();
         assert_eq!(
             names,
@@ -314,7 +349,9 @@ mod tests {
             ]
         );
         assert!((phases[0].mbits - 200.0).abs() < 1e-6);
-        assert!((phases[2].mbits - 400.0).abs() < 1e-6);
+        assert!((phases[2].mbits - 393.333).abs() < 1e-3, "{phases:?}");
+        assert!((phases[0].slowest_mbits - 200.0).abs() < 1e-6);
+        assert!((phases[2].slowest_mbits - 300.0).abs() < 1e-6);
         assert!((phases[1].retransmits_per_second - 20.0).abs() < 1e-6);
         assert!(phases[2].retransmits_per_second.abs() < 1e-6);
     }

@@ -161,13 +161,22 @@ fn chance(outcomes: &[Outcome]) -> String {
 
 fn takeover(report: &Report) -> String {
     let takeover = &report.takeover;
-    let mut table = Table::new(["forwarder", "seconds", "Mbit/s", "sent again, per s"]);
+    let mut table = Table::new([
+        "forwarder",
+        "seconds",
+        "Mbit/s",
+        "slowest 0.1 s",
+        "sent again, per s",
+        "longest silence, ms",
+    ]);
     for phase in &takeover.phases {
         table.row([
             phase.name.to_owned(),
             format!("{:.1}-{:.1}", phase.from, phase.until),
             format!("{:.0}", phase.mbits),
+            format!("{:.0}", phase.slowest_mbits),
             format!("{:.0}", phase.retransmits_per_second),
+            format!("{:.1}", phase.silence_ms),
         ]);
     }
     let mut text = table.render();
@@ -183,11 +192,9 @@ fn takeover(report: &Report) -> String {
     for stream in &takeover.streams {
         let _ = writeln!(
             text,
-            "  from port {}: on {}; longest silence {:.1} ms, {:.2} s into the transfer",
+            "  from port {}: all on {}",
             stream.port,
             stream.taken.join(" and "),
-            stream.silence_ms,
-            stream.silence_at,
         );
     }
     text
@@ -209,11 +216,11 @@ fn verdict(report: &Report) -> String {
                  can predict;\nevery link was the kernel's choice"
             }
         };
-        let silence = report
-            .takeover
-            .longest()
-            .map_or(0.0, |stream| stream.silence_ms);
-        format!("{start}. No stream moved, none stalled (longest silence {silence:.1} ms).\n")
+        let silence = report.takeover.longest_silence();
+        format!(
+            "{start}. No stream moved, none stalled;\nthe \
+             longest silence while raddle came and went was {silence:.1} ms.\n"
+        )
     } else {
         let mut text = String::from("Not as promised:\n");
         for problem in &report.problems {
@@ -275,8 +282,8 @@ mod tests {
             "18 of 18",
             "forwarded 99.9 %",
             "123456 segments where they leave the leaf, none missed",
-            "20002: on spine1; longest silence 6.0 ms, 2.25 s",
-            "Every prediction was right. No stream moved, none stalled (longest silence 6.0 ms).",
+            "20002: all on spine1",
+            "Every prediction was right. No stream moved, none stalled;\nthe longest silence while raddle came and went was 6.0 ms.",
         ] {
             assert!(text.contains(said), "{said}\n{text}");
         }
