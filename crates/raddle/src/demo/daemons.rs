@@ -25,6 +25,35 @@ pub(super) struct Daemons<'a> {
     running: Vec<Daemon>,
 }
 
+/// IPv4 packets that a router has forwarded. The kernel counts those that it merged on receipt as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forwarded {
+    /// By raddle.
+    pub raddle: u64,
+    /// By the kernel.
+    pub kernel: u64,
+}
+
+impl Forwarded {
+    /// raddle's share of what was forwarded since `before`.
+    pub(super) fn share_since(&self, before: &Forwarded) -> f64 {
+        let raddle = self.raddle.saturating_sub(before.raddle);
+        let kernel = self.kernel.saturating_sub(before.kernel);
+        raddle as f64 / (raddle + kernel).max(1) as f64
+    }
+}
+
+/// `ForwDatagrams` of the text of `/proc/net/snmp`: a line of names, then one of numbers.
+fn forwarded_by_kernel(snmp: &str) -> u64 {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let (Some(names), Some(numbers)) = (lines.next(), lines.next()) else {
+        return 0;
+    };
+    let at = names.split(' ').position(|name| name == "ForwDatagrams");
+    at.and_then(|at| numbers.split(' ').nth(at)?.parse().ok())
+        .unwrap_or(0)
+}
+
 struct Daemon {
     node: String,
     child: Child,
@@ -85,8 +114,18 @@ impl<'a> Daemons<'a> {
         })
     }
 
+    /// What the sender's leaf has forwarded so far.
+    pub(super) fn forwarded(&self) -> Result<Forwarded, Failure> {
+        let snmp = || std::fs::read_to_string("/proc/thread-self/net/snmp");
+        let snmp = self.fabric.lab.within(self.fabric.leaf, snmp)??;
+        Ok(Forwarded {
+            raddle: self.sent()?,
+            kernel: forwarded_by_kernel(&snmp),
+        })
+    }
+
     /// How many packets raddle on the sender's leaf has sent to the spines.
-    pub(super) fn forwarded(&self) -> Result<u64, Failure> {
+    fn sent(&self) -> Result<u64, Failure> {
         let program = self.program.to_string_lossy();
         let leaf = self.fabric.leaf;
         let output = self
@@ -193,5 +232,33 @@ impl Daemon {
             "raddle on {node} did not {what}:\n{}",
             last.join("\n")
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_raddle() {
+        let before = Forwarded {
+            raddle: 5,
+            kernel: 100,
+        };
+        let after = Forwarded {
+            raddle: 995,
+            kernel: 110,
+        };
+        assert!((after.share_since(&before) - 0.99).abs() < 1e-9);
+        assert!(before.share_since(&before).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_kernel_is_read() {
+        let snmp = "Ip: Forwarding DefaultTTL ForwDatagrams InUnknownProtos\nIp: 1 64 321 0\n\
+                    Icmp: InMsgs\nIcmp: 7\n";
+        assert_eq!(forwarded_by_kernel(snmp), 321);
+        assert_eq!(forwarded_by_kernel("Ip: Forwarding\n"), 0);
+        assert_eq!(forwarded_by_kernel("Ip: Forwarding\nIp: 1\n"), 0);
     }
 }

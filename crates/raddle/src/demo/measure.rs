@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use raddle_lab::{Counters, Interrupt};
 use serde::Serialize;
 
+use super::daemons::Forwarded;
 use super::fabric::Fabric;
 use super::iperf::{self, PORT};
 use super::plan::{Measurement, STREAMS};
@@ -55,7 +56,7 @@ pub(super) struct Outcome {
     pub streams: Vec<Stream>,
     /// Every link of the sender's leaf to a spine.
     pub links: Vec<Link>,
-    /// The share of the frames on these links that raddle forwarded; none when it did not run.
+    /// The share of what the leaf forwarded that raddle did; none when it did not run.
     pub by_raddle: Option<f64>,
 }
 
@@ -73,14 +74,14 @@ struct Sample {
     links: Vec<Counters>,
 }
 
-/// Measures. `forwarded` tells how many packets raddle on the leaf has sent to the spines so far.
+/// Measures. `forwarded` tells what the leaf has forwarded so far, if raddle runs on it.
 pub(super) fn measure(
     fabric: &Fabric,
     interrupt: &Interrupt,
     measurement: Measurement,
     first_port: Option<u16>,
     seconds: u32,
-    forwarded: &dyn Fn() -> Result<Option<u64>, Failure>,
+    forwarded: &dyn Fn() -> Result<Option<Forwarded>, Failure>,
 ) -> Result<Outcome, Failure> {
     let before = forwarded()?;
     let tap = Tap::start(fabric, SAMPLE)?;
@@ -129,7 +130,7 @@ pub(super) fn measure(
             .collect(),
         by_raddle: before
             .zip(after)
-            .map(|(before, after)| share(after - before, &samples)),
+            .map(|(before, after)| after.share_since(&before)),
     })
 }
 
@@ -182,15 +183,6 @@ fn link_rates(samples: &[Sample], length: Duration) -> Vec<f64> {
     (0..links).map(|link| rate(link) / seconds).collect()
 }
 
-/// The share of the links' frames that so many packets are.
-fn share(packets: u64, samples: &[Sample]) -> f64 {
-    let frames = |sample: &Sample| sample.links.iter().map(|link| link.packets).sum::<u64>();
-    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-        return 0.0;
-    };
-    packets as f64 / (frames(last) - frames(first)).max(1) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,13 +224,6 @@ mod tests {
             [0.0, 0.0]
         );
         assert!(link_rates(&[], Duration::from_secs(4)).is_empty());
-    }
-
-    #[test]
-    fn the_share_of_raddle() {
-        let samples = [sample(0, [1000, 0]), sample(100, [60_000, 41_000])];
-        assert!((share(99, &samples) - 0.99).abs() < 1e-9);
-        assert!(share(0, &[]).abs() < 1e-9);
     }
 
     #[test]

@@ -122,8 +122,8 @@ fn notes(report: &Report) -> String {
     if let Some(least) = shares.reduce(f64::min) {
         let _ = writeln!(
             text,
-            "Where raddle forwards, it forwarded {:.1} % of the packets, the kernel the rest.",
-            (least * 100.0).min(100.0)
+            "Where raddle forwards, it forwarded {:.2} % of the packets, the kernel the rest.",
+            least * 100.0
         );
     }
     text
@@ -280,7 +280,7 @@ mod tests {
         for said in [
             "in\n1 of 4 runs; this time 2 links under kernel, 2 links under raddle",
             "18 of 18",
-            "forwarded 99.9 %",
+            "forwarded 99.91 %",
             "123456 segments where they leave the leaf, none missed",
             "20002: all on spine1",
             "Every prediction was right. No stream moved, none stalled;\nthe longest silence while raddle came and went was 6.0 ms.",
