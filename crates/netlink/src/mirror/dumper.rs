@@ -8,25 +8,29 @@ use std::time::{Duration, Instant};
 
 use super::kind::{Kind, Kinds};
 use super::queue::{Order, Queue, Report};
-use super::sysctl::Sysctls;
+use super::sysctl::{self, Sysctls};
 use crate::codec::Builder;
 use crate::error::Error;
 use crate::socket::{Dump, DumpSink, Socket};
 
-/// How often settings are read, unless reading them takes more than 2 % of that.
-const SETTINGS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the settings of the namespace are read: while those of multipath hashing are out of
+/// step, flows take other links than the kernel's.
+const SETTINGS_INTERVAL: Duration = Duration::from_millis(100);
+/// How often those of devices are read, most of which are announced, too; less often where reading
+/// takes more than 2 % of that.
+const DEVICES_INTERVAL: Duration = Duration::from_secs(1);
 /// A dump that changes under the reader this often is taken as it is, and ordered again.
 const ATTEMPTS: u32 = 4;
 
 /// Runs until the queue is stopped.
 pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
-    let mut sysctls = None;
+    let mut sysctls = Watch::default();
     let mut timer = Instant::now();
     loop {
         match queue.next_order(timer) {
             Order::Stop => return,
-            Order::Settings => timer = read_settings(queue, &mut sysctls, true),
-            Order::Timer => timer = read_settings(queue, &mut sysctls, false),
+            Order::Settings => timer = sysctls.read(queue, true),
+            Order::Timer => timer = sysctls.read(queue, false),
             Order::Dump(kinds) => {
                 let start = Instant::now();
                 if let Err(error) = dump_all(&mut socket, queue, kinds) {
@@ -39,15 +43,39 @@ pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
     }
 }
 
-/// Reads and reports settings; when to do so next.
-fn read_settings(queue: &Queue, last: &mut Option<Sysctls>, always: bool) -> Instant {
-    let start = Instant::now();
-    let now = Sysctls::read();
-    if always || last.as_ref() != Some(&now) {
-        queue.push(Report::Sysctls(now.clone()));
+/// What is known of settings, and when those of devices are looked at again.
+#[derive(Default)]
+struct Watch {
+    last: Option<Sysctls>,
+    devices_due: Option<Instant>,
+}
+
+impl Watch {
+    /// Reads settings, and reports them if they have changed or `always`; when to do so next.
+    fn read(&mut self, queue: &Queue, always: bool) -> Instant {
+        let start = Instant::now();
+        let devices = always || self.devices_due.is_none_or(|due| start >= due);
+        let now = match &self.last {
+            Some(last) if !devices => {
+                let settings = sysctl::settings();
+                if settings == last.settings {
+                    return Instant::now() + SETTINGS_INTERVAL;
+                }
+                let devices = last.devices.clone();
+                Sysctls { settings, devices }
+            }
+            _ => Sysctls::read(),
+        };
+        if devices {
+            let interval = DEVICES_INTERVAL.max(start.elapsed() * 50);
+            self.devices_due = Some(start + interval);
+        }
+        if always || self.last.as_ref() != Some(&now) {
+            queue.push(Report::Sysctls(now.clone()));
+        }
+        self.last = Some(now);
+        Instant::now() + SETTINGS_INTERVAL
     }
-    *last = Some(now);
-    Instant::now() + SETTINGS_INTERVAL.max(start.elapsed() * 50)
 }
 
 fn dump_all(socket: &mut Socket, queue: &Queue, kinds: Kinds) -> Result<(), Error> {
