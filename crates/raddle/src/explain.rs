@@ -69,7 +69,10 @@ fn check(rib: &Rib, words: &FlowWords, iif: Option<u32>, answer: &Answer) -> Res
         flow_label: (words.flow_label != 0).then_some(words.flow_label),
         ..RouteQuery::default()
     };
-    let kernel = Socket::open()?.get_route(words.dst, &query)?;
+    let kernel = match Socket::open()?.get_route(words.dst, &query) {
+        Ok(kernel) => kernel,
+        Err(e) => return nowhere(e, answer),
+    };
     let name = |index: u32| {
         rib.link(index)
             .map_or(format!("if{index}"), |l| l.name.clone())
@@ -89,5 +92,26 @@ fn check(rib: &Rib, words: &FlowWords, iif: Option<u32>, answer: &Answer) -> Res
             eprintln!("the kernel says: {theirs}");
             Ok(())
         }
+    }
+}
+
+/// The kernel forwards the flow nowhere, or could not be asked.
+fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure> {
+    // No route; unreachable, also for want of forwarding; prohibit; blackhole.
+    let none = [
+        libc::ENETUNREACH,
+        libc::EHOSTUNREACH,
+        libc::EACCES,
+        libc::EINVAL,
+    ];
+    match &answer.link {
+        None if error.errno().is_some_and(|errno| none.contains(&errno)) => {
+            eprintln!("the kernel agrees that there is no link: {error}");
+            Ok(())
+        }
+        None => Err(error.into()),
+        Some(link) => Err(Failure::system(format!(
+            "{error}, and raddle says {link}: please report this with a snapshot (raddle snapshot)"
+        ))),
     }
 }
