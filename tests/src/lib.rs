@@ -10,6 +10,7 @@
 mod binary;
 mod daemon;
 pub mod frame;
+mod other_xdp;
 mod packet_socket;
 mod traffic;
 mod world;
@@ -17,10 +18,13 @@ mod world;
 pub use binary::raddle;
 pub use daemon::{Daemon, Outcome};
 pub use frame::Crafted;
+pub use other_xdp::OtherXdp;
 pub use packet_socket::PacketSocket;
 pub use traffic::{Arrival, Stream, StreamReport, StreamState};
 pub use world::World;
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Whether this process may make namespaces; says that `name` is skipped where it may not.
@@ -45,6 +49,22 @@ pub fn within<T>(limit: Duration, mut ask: impl FnMut() -> Result<T, String>) ->
             Err(_) => std::thread::sleep(Duration::from_millis(2)),
         }
     }
+}
+
+/// A copy of the program in `folder` that every user may run: the target directory may be in root's
+/// home.
+pub fn readable_raddle(folder: &Path) -> PathBuf {
+    let copy = folder.join("raddle");
+    // Not by this process: a child that another test forks meanwhile would keep it open for writing.
+    let paths = [raddle(), &copy].map(|path| path.to_str().unwrap().to_owned());
+    let copied = Outcome::of(Command::new("cp").args(paths), Duration::from_secs(10));
+    assert_eq!(copied.code, Some(0), "{}", copied.stderr);
+    let chmod = Outcome::of(
+        Command::new("chmod").arg("755").arg(folder),
+        Duration::from_secs(5),
+    );
+    assert_eq!(chmod.code, Some(0), "{}", chmod.stderr);
+    copy
 }
 
 /// Reproducible random numbers (SplitMix64); nothing but tests depends on their quality.

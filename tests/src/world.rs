@@ -136,6 +136,8 @@ impl World {
             let shown: Value = serde_json::from_str(&shown).unwrap();
             mac(shown[0]["address"].as_str().unwrap())
         });
+        let shown: Value = serde_json::from_str(&self.ip("-j link show direct")).unwrap();
+        self.iif = shown[0]["ifindex"].as_u64().unwrap() as u32;
         self.source = open(&self.lab, "source", "direct").into();
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use raddle_e2e::frame::{self, Flow, identity, ip_end};
-use raddle_e2e::{Arrival, Crafted, Daemon, Outcome, Random, World, raddle, root};
+use raddle_e2e::{Arrival, Crafted, Daemon, Outcome, Random, World, readable_raddle, root};
 use raddle_io::{Reader, Record, Resolution, Writer};
 use raddle_rib::event::{Event, GroupMember, Nexthop, NexthopKind};
 use serde_json::Value;
@@ -326,7 +326,7 @@ fn replay(world: &World, frames: &[Crafted]) -> HashMap<Vec<u8>, Arrival> {
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .arg(readable(folder.path()))
+        .arg(readable_raddle(folder.path()))
         .args(["replay", "-j", "--iif", "source"])
         .args([
             "--snapshot",
@@ -356,16 +356,6 @@ fn replay(world: &World, frames: &[Crafted]) -> HashMap<Vec<u8>, Arrival> {
         }
     }
     forwarded
-}
-
-/// The program where every user may run it: the target directory may be in root's home.
-fn readable(folder: &std::path::Path) -> std::path::PathBuf {
-    let copy = folder.join("raddle");
-    // Not by this process: a child that another test forks meanwhile would keep it open for writing.
-    let paths = [raddle(), &copy].map(|path| path.to_str().unwrap().to_owned());
-    let copied = Outcome::of(Command::new("cp").args(paths), Duration::from_secs(10));
-    assert_eq!(copied.code, Some(0), "{}", copied.stderr);
-    copy
 }
 
 fn same_as_replayed(

@@ -1,0 +1,341 @@
+//! The kernel's state changes under a running daemon: where packets go agrees with the kernel again
+//! at once, whether the kernel announces the change or not.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use raddle_e2e::frame::Flow;
+use raddle_e2e::{Crafted, Daemon, World, root, within};
+
+/// Generous, because machines are busy; how long it took is printed.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A router with a daemon, and flows that are looked at after every change.
+struct Followed<'a> {
+    world: &'a World,
+    daemon: Daemon<'a>,
+    flows: Vec<Flow>,
+    frames: Vec<Crafted>,
+    slowest: Duration,
+}
+
+/// Who forwards, once raddle has caught up.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    Raddle,
+    Kernel,
+}
+
+impl<'a> Followed<'a> {
+    fn new(world: &'a World) -> Followed<'a> {
+        let flows = world.flows(96);
+        let mut followed = Followed {
+            world,
+            daemon: Daemon::start(world, &[]),
+            frames: world.frames(&flows),
+            flows,
+            slowest: Duration::ZERO,
+        };
+        let links = followed.agrees("at the start", Who::Raddle);
+        assert_eq!(links.len(), world.links() as usize, "{links:?}");
+        followed
+    }
+
+    /// Runs `ip` and compares.
+    fn ip(&mut self, arguments: &str) -> BTreeSet<String> {
+        self.world.ip(arguments);
+        self.agrees(arguments, Who::Raddle)
+    }
+
+    /// Sends a packet of each flow until every one goes where the kernel says that it would send it,
+    /// and says which links these are.
+    fn agrees(&mut self, what: &str, who: Who) -> BTreeSet<String> {
+        let start = Instant::now();
+        loop {
+            let shot = start.elapsed();
+            let expected: Vec<_> = self
+                .flows
+                .iter()
+                .map(|f| self.world.kernel_choice(f))
+                .collect();
+            let before = self.world.kernel_forwarded();
+            let arrived = self
+                .world
+                .transmit_for(&self.frames, Duration::from_millis(15));
+            let by_kernel = self.world.kernel_forwarded() - before;
+            let wrong = expected
+                .iter()
+                .zip(&arrived)
+                .position(|(link, arrivals)| arrivals.iter().map(|a| &a.link).ne(link.iter()));
+            let shown = match wrong {
+                Some(i) => format!(
+                    "{:?}: {:?}, not {:?}",
+                    self.flows[i], arrived[i], expected[i]
+                ),
+                None if who == Who::Raddle && by_kernel > 0 => {
+                    format!(
+                        "the kernel forwarded {by_kernel} packets: {}",
+                        self.daemon.counters()
+                    )
+                }
+                None => {
+                    self.slowest = self.slowest.max(shot);
+                    eprintln!("{:>5} ms  {what}", shot.as_millis());
+                    return expected.into_iter().flatten().collect();
+                }
+            };
+            assert!(start.elapsed() < LIMIT, "after {what}: {shown}");
+        }
+    }
+
+    /// `raddle explain` finds that the kernel agrees, for some of the flows.
+    fn explains(&self) {
+        for Flow {
+            src,
+            dst,
+            sport,
+            dport,
+            ..
+        } in &self.flows[..4]
+        {
+            let words = format!(
+                "explain -j --check {dst} from {src} iif source ipproto udp sport {sport} dport {dport}"
+            );
+            self.world
+                .raddle_json(&words.split(' ').collect::<Vec<_>>());
+        }
+    }
+}
+
+fn names(links: &[&str]) -> BTreeSet<String> {
+    links.iter().map(|l| (*l).to_owned()).collect()
+}
+
+#[test]
+fn routes_come_and_go() {
+    if !root("routes_come_and_go") {
+        return;
+    }
+    let world = World::new("routes", 4);
+    let mut f = Followed::new(&world);
+    let two = "nexthop via 10.2.1.2 weight 3 nexthop via 10.2.4.2 weight 200";
+    f.ip(&format!("route replace 10.9.0.0/16 {two}"));
+    f.ip("route add 10.9.0.0/25 via 10.2.3.2");
+    // A second one of the same key is not used before the first is gone.
+    f.ip("route append 10.9.0.0/25 via 10.2.2.2");
+    f.ip("route del 10.9.0.0/25 via 10.2.3.2");
+    f.ip("route add 10.9.0.0/25 via 10.2.3.2 metric 7");
+    f.ip("route del 10.9.0.0/25 via 10.2.2.2");
+    f.ip("route add blackhole 10.9.0.64/26");
+    f.ip("route replace unreachable 10.9.0.64/26");
+    f.ip("route del unreachable 10.9.0.64/26");
+    f.ip("route add 10.9.0.77/32 via inet6 2001:db8:2:2::2 dev sink-2");
+    // IPv6 joins what is appended to one set.
+    f.ip("-6 route add 2001:db8:9::/64 via 2001:db8:2:1::2");
+    f.ip("-6 route append 2001:db8:9::/64 via 2001:db8:2:2::2");
+    f.ip("-6 route append 2001:db8:9::/64 nexthop via 2001:db8:2:3::2 weight 9 nexthop via 2001:db8:2:4::2");
+    f.ip("-6 route del 2001:db8:9::/64 via 2001:db8:2:2::2");
+    f.ip("-6 route replace 2001:db8:9::/64 via 2001:db8:2:4::2 metric 1024");
+    f.ip("-6 route del 2001:db8:9::/64");
+    // Rules by destination are left to the kernel.
+    world.ip("rule add to 10.9.0.0/26 lookup 77 pref 100");
+    f.agrees("a rule", Who::Kernel);
+    world.ip("route add default via 10.2.1.2 table 77");
+    f.agrees("a route in its table", Who::Kernel);
+    f.ip("rule del pref 100");
+    f.explains();
+    let links = f.ip("route flush root 10.9.0.0/16");
+    assert!(!links.is_empty(), "IPv6 is still there");
+    eprintln!("slowest: {:?}", f.slowest);
+}
+
+#[test]
+fn nexthop_objects_and_neighbours_change() {
+    if !root("nexthop_objects_and_neighbours_change") {
+        return;
+    }
+    let world = World::new("nexthops", 4);
+    let mut f = Followed::new(&world);
+    for n in 1..=4 {
+        let (four, six) = world.gateway(n);
+        let dev = world.out(n);
+        world.ip(&format!("nexthop add id {n} via {four} dev {dev}"));
+        world.ip(&format!("nexthop add id {} via {six} dev {dev}", 10 + n));
+    }
+    world.ip("nexthop add id 100 group 1/2,5/3,2");
+    world.ip("nexthop add id 110 group 11/12,5/13,2");
+    f.ip("route replace 10.9.0.0/16 nhid 100");
+    let links = f.ip("route replace 2001:db8:9::/48 nhid 110");
+    assert_eq!(links, names(&["sink", "sink-2", "sink-3"]));
+    f.ip("nexthop replace id 100 group 2/3,200/4,100");
+    f.ip("nexthop replace id 3 via 10.2.1.2 dev sink");
+    f.ip("nexthop replace id 110 group 14");
+    f.ip("nexthop replace id 110 group 11/12/13/14");
+    f.ip("nexthop del id 12");
+
+    // A member whose neighbour is not valid is passed over, though it keeps its share.
+    f.ip("neigh del 10.2.2.2 dev sink-2");
+    f.ip("neigh replace 10.2.2.2 dev sink-2 nud failed extern_learn");
+    f.ip("neigh replace 2001:db8:2:3::2 dev sink-3 nud failed extern_learn");
+    f.explains();
+    world.neighbours(2, "reachable");
+    f.agrees("neighbours on sink-2 reachable", Who::Raddle);
+    world.neighbours(2, "stale");
+    f.agrees("neighbours on sink-2 stale", Who::Raddle);
+    world.neighbours(3, "permanent");
+    f.agrees("neighbours on sink-3 permanent", Who::Raddle);
+
+    // Another machine behind the same address.
+    world.ip("neigh replace 10.2.4.2 lladdr 02:00:5e:00:00:07 dev sink-4 nud permanent");
+    world.ip("neigh replace 2001:db8:2:4::2 lladdr 02:00:5e:00:00:07 dev sink-4 nud permanent");
+    f.agrees("another MAC address", Who::Raddle);
+    let arrived = world.transmit(&f.frames);
+    let there: Vec<_> = arrived
+        .iter()
+        .flatten()
+        .filter(|a| a.link == "sink-4")
+        .collect();
+    assert!(there.len() > 5);
+    for arrival in there {
+        assert_eq!(arrival.frame[..6], [2, 0, 0x5e, 0, 0, 7]);
+        assert_eq!(arrival.frame[6..12], world.mac("router", "sink-4"));
+    }
+    // The group takes its routes along.
+    f.ip("nexthop del id 100");
+    f.ip("nexthop del id 110");
+    eprintln!("slowest: {:?}", f.slowest);
+}
+
+#[test]
+fn links_and_addresses_go() {
+    if !root("links_and_addresses_go") {
+        return;
+    }
+    let world = World::new("links", 4);
+    let mut f = Followed::new(&world);
+    // Nobody announces what this does to IPv4 routes.
+    f.ip("link set sink-2 down");
+    f.ip("link set sink-2 up");
+    world.neighbours(2, "permanent");
+    f.agrees("neighbours on sink-2 back", Who::Raddle);
+    world.ip("-6 route replace 2001:db8:9::/48 nexthop via 2001:db8:2:1::2 nexthop via 2001:db8:2:2::2 nexthop via 2001:db8:2:3::2 nexthop via 2001:db8:2:4::2");
+    f.agrees("the IPv6 route back", Who::Raddle);
+    // Without the sysctl, a link without carrier keeps its share: nothing to compare but IPv4's and
+    // IPv6's choice; with it, the next change of a link counts.
+    for conf in ["ipv4", "ipv6"] {
+        world.sysctl(
+            &format!("net.{conf}.conf.all.ignore_routes_with_linkdown"),
+            "1",
+        );
+    }
+    world.lab().link_down(world.plug(3)).unwrap();
+    let links = f.agrees("no carrier on sink-3", Who::Raddle);
+    assert_eq!(links, names(&["sink", "sink-2", "sink-4"]));
+    world.lab().link_up(world.plug(3)).unwrap();
+    f.agrees("carrier on sink-3", Who::Raddle);
+    world.neighbours(3, "permanent");
+    f.agrees("neighbours on sink-3 back", Who::Raddle);
+    assert_eq!(f.agrees("all links again", Who::Raddle).len(), 4);
+
+    // Nexthop objects go with their link's carrier and do not come back, in silence.
+    for n in 1..=4 {
+        let (four, six) = world.gateway(n);
+        let dev = world.out(n);
+        world.ip(&format!("nexthop add id {n} via {four} dev {dev}"));
+        world.ip(&format!("nexthop add id {} via {six} dev {dev}", 10 + n));
+    }
+    world.ip("nexthop add id 100 group 1/4,3");
+    world.ip("nexthop add id 110 group 11/12/14");
+    f.ip("route replace 10.9.0.0/16 nhid 100");
+    f.ip("-6 route del 2001:db8:9::/48");
+    f.ip("-6 route add 2001:db8:9::/48 nhid 110");
+    world.lab().link_down(world.plug(4)).unwrap();
+    let links = f.agrees("no carrier on sink-4, which groups use", Who::Raddle);
+    assert_eq!(links, names(&["sink", "sink-2"]));
+    world.lab().link_up(world.plug(4)).unwrap();
+    f.agrees("carrier on sink-4", Who::Raddle);
+    world.lab().link_down(world.plug(1)).unwrap();
+    // IPv4 is left without any member.
+    let links = f.agrees("no carrier on sink", Who::Raddle);
+    assert_eq!(links, names(&["sink-2"]));
+    world.lab().link_up(world.plug(1)).unwrap();
+
+    // The routes that were reached through an address go with it, in silence.
+    f.ip("route replace 10.9.0.0/16 via 10.2.3.2");
+    f.ip("addr del 10.2.3.1/24 dev sink-3");
+    f.explains();
+    eprintln!("slowest: {:?}", f.slowest);
+}
+
+#[test]
+fn links_are_plugged_in_and_out() {
+    if !root("links_are_plugged_in_and_out") {
+        return;
+    }
+    let world = World::new("plugged", 2);
+    let mut f = Followed::new(&world);
+    let attached = |want: bool| {
+        within(LIMIT, || {
+            match world.attached().contains(&"late".to_owned()) {
+                is if is == want => Ok(()),
+                is => Err(format!("link late is attached: {is}")),
+            }
+        })
+    };
+    for _ in 0..2 {
+        world.ip("link add late type veth peer name far");
+        world.ip("link set far up");
+        world.ip("link set late up");
+        let (_, took) = attached(true);
+        eprintln!("attached after {took:?}");
+        f.agrees("one more link", Who::Raddle);
+        world.ip("link del late");
+        f.agrees("one link less", Who::Raddle);
+        attached(false);
+    }
+    // What frames are sent to has to be the link's address.
+    world.ip("link set source address 02:00:5e:00:00:09");
+    within(LIMIT, || {
+        match f.daemon.status()["links"].as_array().unwrap().len() {
+            3 => Ok(()),
+            n => Err(format!("{n} links")),
+        }
+    });
+    assert!(
+        world.transmit(&f.frames).iter().all(Vec::is_empty),
+        "sent to the old address"
+    );
+    for frame in &mut f.frames {
+        frame.bytes[..6].copy_from_slice(&[2, 0, 0x5e, 0, 0, 9]);
+    }
+    f.agrees("another MAC address of our own", Who::Raddle);
+}
+
+#[test]
+fn settings_change() {
+    if !root("settings_change") {
+        return;
+    }
+    let world = World::new("settings", 3);
+    let mut f = Followed::new(&world);
+    // The kernel does not announce these: they are looked at now and then.
+    world.policy(0);
+    f.agrees("policy 0", Who::Raddle);
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "77");
+    f.agrees("another seed", Who::Raddle);
+    world.policy(2);
+    f.agrees("a policy that is left to the kernel", Who::Kernel);
+    world.policy(1);
+    f.agrees("policy 1", Who::Raddle);
+    world.sysctl("net.ipv4.conf.source.forwarding", "0");
+    f.agrees("no IPv4 forwarding from the link", Who::Kernel);
+    world.sysctl("net.ipv4.conf.source.forwarding", "1");
+    f.agrees("IPv4 forwarding from the link", Who::Raddle);
+    world.sysctl("net.ipv4.conf.all.rp_filter", "2");
+    f.agrees("loose rp_filter", Who::Kernel);
+    world.sysctl("net.ipv4.conf.all.rp_filter", "0");
+    f.agrees("no rp_filter", Who::Raddle);
+    f.ip("link set sink-2 mtu 1280");
+    f.explains();
+    eprintln!("slowest: {:?}", f.slowest);
+}

@@ -1,0 +1,337 @@
+//! What cannot work is refused with one message that says what to do, an exit code of 1 (the user's
+//! doing) or 2 (the system's), and nothing attached.
+
+use std::process::Command;
+use std::time::Duration;
+
+use raddle_e2e::{Daemon, OtherXdp, Outcome, World, readable_raddle, root, within};
+
+const LIMIT: Duration = Duration::from_secs(4);
+
+/// Runs `raddle run` with these arguments, which has to fail so, and leave no link attached.
+fn refused(world: &World, arguments: &[&str], code: i32, said: &[&str]) -> Outcome {
+    let outcome = world.raddle(&[&["run"], arguments].concat());
+    refusal(&outcome, &format!("{arguments:?}"), code, said);
+    assert_eq!(world.attached(), [""; 0], "{arguments:?}");
+    outcome
+}
+
+fn refusal(outcome: &Outcome, about: &str, code: i32, said: &[&str]) {
+    assert_eq!(outcome.code, Some(code), "{about}: {}", outcome.stderr);
+    for said in said {
+        assert!(
+            outcome.stderr.contains(said),
+            "{about}: '{said}' is not in: {}",
+            outcome.stderr
+        );
+    }
+    assert!(
+        !outcome.stderr.contains("panicked"),
+        "{about}: {}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn arguments_and_configurations_that_make_no_sense() {
+    // As an ordinary user, too: nothing is looked at before the arguments are.
+    let raddle = |arguments: &[&str]| {
+        Outcome::of(
+            Command::new(raddle_e2e::raddle()).args(arguments),
+            Duration::from_secs(20),
+        )
+    };
+    for (arguments, said) in [
+        (&["run", "--mode", "fast"][..], "invalid value 'fast'"),
+        (
+            &["run", "--keep-for", "0"],
+            "keep_for must be at least 1 second",
+        ),
+        (&["run", "--seed", "0"], "'0' is not a seed"),
+        (
+            &["run", "--metrics", "0.0.0.0:80"],
+            "not a loopback address",
+        ),
+        (
+            &["run", "-c", "/does/not/exist.toml"],
+            "/does/not/exist.toml",
+        ),
+        (&["walk"], "unrecognized subcommand 'walk'"),
+        (&["explain", "10.0.0"], "'10.0.0' is not an address"),
+        (
+            &["explain", "10.0.0.1", "sport", "5"],
+            "ports want a protocol",
+        ),
+    ] {
+        refusal(&raddle(arguments), &format!("{arguments:?}"), 1, &[said]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("raddle.toml");
+    for (text, line, said) in [
+        (
+            "links = ['a']\nmodus = 'native'\n",
+            "line 2",
+            "unknown field `modus`",
+        ),
+        ("# a comment\n\nlinks = 'eth0'\n", "line 3", "links"),
+        (
+            "mode = 'native'\nseed = 0\n",
+            "line 2",
+            "a seed of 0 means unknown",
+        ),
+        ("links = [\n", "line", "array"),
+        ("metrics = '10.0.0.1:9000'\n", "", "not a loopback address"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        refusal(&raddle(&["run", "-c", path]), text, 1, &[line, said, path]);
+    }
+}
+
+#[test]
+fn links_and_privileges_that_are_not_there() {
+    if !root("links_and_privileges_that_are_not_there") {
+        return;
+    }
+    let world = World::new("refused", 2);
+    refused(&world, &["--link", "nope"], 1, &["there is no link 'nope'"]);
+    refused(
+        &world,
+        &["--link", "source", "--link", "nope"],
+        1,
+        &["there is no link 'nope'"],
+    );
+    refused(
+        &world,
+        &["--allow-qdisc", "nope"],
+        1,
+        &["there is no link 'nope'"],
+    );
+    refused(
+        &world,
+        &["--link", "lo"],
+        1,
+        &["link lo cannot be used", "loopback"],
+    );
+    world.ip("link add br0 type bridge");
+    refused(
+        &world,
+        &["--link", "br0"],
+        1,
+        &["link br0 cannot be used", "bridge"],
+    );
+    refused(
+        &world,
+        &["--socket", "/proc/raddle.sock"],
+        2,
+        &["/proc/raddle.sock", "--socket"],
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let program = readable_raddle(folder.path());
+    let ordinary = |arguments: &[&str]| {
+        let mut command = world.lab().command("router", "setpriv").unwrap();
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&program)
+            .args(arguments);
+        Outcome::of(&mut command, Duration::from_secs(20))
+    };
+    refusal(
+        &ordinary(&["run"]),
+        "an ordinary user",
+        2,
+        &["root", "CAP_NET_ADMIN"],
+    );
+    let socket = folder.path().join("socket");
+    let socket = socket.to_str().unwrap();
+    std::process::Command::new("chmod")
+        .args(["777", folder.path().to_str().unwrap()])
+        .status()
+        .unwrap();
+    let run = ["run", "--socket", socket];
+    refusal(
+        &ordinary(&run),
+        "an ordinary user with a socket",
+        2,
+        &["root", "CAP_"],
+    );
+    assert_eq!(world.attached(), [""; 0]);
+    // What only reads works.
+    let explained = ordinary(&["explain", "10.9.0.7", "from", "10.1.1.2", "iif", "source"]);
+    assert_eq!(explained.code, Some(0), "{}", explained.stderr);
+    refusal(
+        &ordinary(&["status"]),
+        "status without a daemon",
+        2,
+        &["raddle run"],
+    );
+
+    for family in ["ipv4", "ipv6"] {
+        world.sysctl(&format!("net.{family}.conf.all.forwarding"), "0");
+    }
+    refused(
+        &world,
+        &[],
+        1,
+        &["no link to forward from", "net.ipv4.ip_forward=1"],
+    );
+}
+
+#[test]
+fn others_were_there_first() {
+    if !root("others_were_there_first") {
+        return;
+    }
+    let world = World::new("others", 2);
+    let other = world
+        .lab()
+        .within("router", || OtherXdp::attach("source"))
+        .unwrap()
+        .unwrap();
+    let named = world.raddle(&["run", "--link", "source"]);
+    refusal(
+        &named,
+        "somebody else's program",
+        1,
+        &["link source cannot be used", "XDP program"],
+    );
+    assert_eq!(
+        world.attached(),
+        ["source"],
+        "theirs stays, ours is not there"
+    );
+    let all = Daemon::start(&world, &[]);
+    assert_eq!(all.status()["links"].as_array().unwrap().len(), 2);
+    let why = all.status()["left_to_kernel"]["source"].to_string();
+    assert!(why.contains("attached already"), "{why}");
+    all.terminate();
+    drop(other);
+
+    let first = Daemon::start(&world, &[]);
+    let second = world.raddle(&["run"]);
+    refusal(
+        &second,
+        "a second daemon",
+        2,
+        &["already runs in this network namespace"],
+    );
+    let elsewhere = world.raddle(&["run", "--socket", "/run/raddle/second.sock"]);
+    refusal(
+        &elsewhere,
+        "a second daemon with another socket",
+        1,
+        &["attached already"],
+    );
+    assert_eq!(first.status()["links"].as_array().unwrap().len(), 3);
+    assert_eq!(world.attached().len(), 3);
+    first.terminate();
+}
+
+#[test]
+fn shaped_links_are_the_kernels() {
+    if !root("shaped_links_are_the_kernels") {
+        return;
+    }
+    let world = World::new("shaped", 2);
+    let frames = world.frames(&world.flows(64));
+    // Packets by link and by who forwarded them.
+    let by = |daemon: &Daemon<'_>| {
+        let before = (world.kernel_forwarded(), daemon.forwarded());
+        let arrived = world.transmit(&frames);
+        let links = arrived.iter().flatten().map(|a| a.link.as_str());
+        let shaped = links.clone().filter(|link| *link == "sink-2").count() as u64;
+        assert_eq!(links.count(), frames.len(), "some were lost");
+        let kernel = world.kernel_forwarded() - before.0;
+        (shaped, kernel, daemon.forwarded() - before.1)
+    };
+    let shape = "tc qdisc add dev sink-2 root tbf rate 100mbit burst 100k latency 50ms";
+    world.node("router", shape);
+    let daemon = Daemon::start(&world, &[]);
+    let (shaped, kernel, raddle) = by(&daemon);
+    assert!(shaped > 10 && shaped < 54);
+    assert_eq!((kernel, raddle), (shaped, 64 - shaped));
+    let why = daemon.status()["left_to_kernel"]["sink-2"].to_string();
+    assert!(
+        why.contains("tbf") && why.contains("--allow-qdisc sink-2"),
+        "{why}"
+    );
+    daemon.terminate();
+
+    let daemon = Daemon::start(&world, &["--allow-qdisc", "sink-2"]);
+    assert_eq!(by(&daemon), (shaped, 0, 64));
+    daemon.terminate();
+
+    // It comes and goes while the daemon runs.
+    world.node("router", "tc qdisc del dev sink-2 root");
+    let daemon = Daemon::start(&world, &[]);
+    assert_eq!(by(&daemon), (shaped, 0, 64));
+    world.node("router", shape);
+    within(LIMIT, || match by(&daemon) {
+        (_, kernel, _) if kernel >= shaped => Ok(()),
+        now => Err(format!("{now:?} with a qdisc")),
+    });
+    world.node("router", "tc qdisc del dev sink-2 root");
+    within(LIMIT, || match by(&daemon) {
+        (_, 0, 64) => Ok(()),
+        now => Err(format!("{now:?} without a qdisc")),
+    });
+}
+
+#[test]
+fn never_around_the_firewall() {
+    if !root("never_around_the_firewall") {
+        return;
+    }
+    let world = World::new("firewall", 2);
+    let nft = |words: &str| {
+        let output = world.lab().output("router", &["nft", words]).unwrap();
+        assert!(
+            output.status.success(),
+            "{words}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    nft("add table inet guard");
+    nft("add chain inet guard passing { type filter hook forward priority 0; policy accept; }");
+    nft("add rule inet guard passing udp dport 30000 drop");
+    let said = refused(&world, &[], 2, &["guard", "passing", "--allow-bypass"]);
+    assert!(said.stderr.contains("forward"), "{}", said.stderr);
+
+    let frames = world.frames(&world.flows(32));
+    let arrive = || world.transmit(&frames).iter().flatten().count();
+    assert_eq!(arrive(), 0, "the kernel obeys the rule");
+    let daemon = Daemon::start(&world, &["--allow-bypass"]);
+    assert_eq!(arrive(), 32, "bypassed, as was asked for");
+    daemon.terminate();
+
+    nft("delete table inet guard");
+    let daemon = Daemon::start(&world, &[]);
+    assert_eq!(arrive(), 32);
+    nft("add table ip guard");
+    nft("add chain ip guard passing { type filter hook forward priority 0; policy accept; }");
+    nft("add rule ip guard passing udp dport 30000 drop");
+    let (_, took) = within(LIMIT, || match arrive() {
+        // IPv6 has no rule.
+        16 => Ok(()),
+        n => Err(format!("{n} packets pass the rule")),
+    });
+    let status = daemon.status();
+    assert_eq!(status["state"], "held");
+    assert!(
+        status["held_because"].as_str().unwrap().contains("guard"),
+        "{status}"
+    );
+    nft("delete table ip guard");
+    let forwarded = daemon.forwarded();
+    let (_, back) = within(LIMIT, || {
+        arrive();
+        match daemon.forwarded() {
+            now if now > forwarded => Ok(()),
+            _ => Err("still held".to_owned()),
+        }
+    });
+    assert_eq!(daemon.status()["state"], "forwarding");
+    eprintln!("held after {took:?}, forwarding again after {back:?}");
+    daemon.terminate();
+}
