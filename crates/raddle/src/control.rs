@@ -77,8 +77,14 @@ impl Server {
             )));
         }
         let failed = |e: std::io::Error| {
+            let what = match e.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "run it as root (XDP needs CAP_NET_ADMIN and CAP_BPF anyway), or "
+                }
+                _ => "",
+            };
             Failure::system(format!(
-                "cannot listen on {}: {e}; see --socket",
+                "cannot listen on {}: {e}; {what}name another place with --socket",
                 path.display()
             ))
         };

@@ -238,8 +238,7 @@ pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error>
 }
 
 /// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`
-/// those sent through, by index with their names. A qdisc that shapes one of `outs` is reported
-/// too, as [`Severity::LinkRejected`].
+/// those sent through, by index with their names.
 ///
 /// Well below a millisecond while there is nothing to find: meant for every few seconds.
 ///
@@ -248,15 +247,24 @@ pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error>
 pub(crate) fn bypass(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
-    allow_qdisc: &[String],
 ) -> Result<Vec<Finding>, Error> {
-    let qdiscs = tc::qdiscs()?;
-    let hooks = firewall::gather(ins, outs, &qdiscs)?;
+    let hooks = firewall::gather(ins, outs, &tc::qdiscs()?)?;
     let mut findings = firewall::judge(&hooks, ins, outs, Severity::Refuse);
-    findings.extend(qdisc::judge_named(outs, &qdiscs, allow_qdisc));
     findings.sort();
     findings.dedup();
     Ok(findings)
+}
+
+/// Which of these links have a qdisc just now that shapes what they send, unless it is `allowed`
+/// to be bypassed. Costs one dump of qdiscs.
+///
+/// # Errors
+/// A probe that is refused or whose answer makes no sense.
+pub(crate) fn shaped(
+    links: &BTreeMap<u32, String>,
+    allowed: &[String],
+) -> Result<Vec<Finding>, Error> {
+    Ok(qdisc::judge_named(links, &tc::qdiscs()?, allowed))
 }
 
 /// The links forwarded from and sent through, as far as the findings let them.

@@ -15,12 +15,12 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions};
 
 use super::links::{Plan, plan};
-use super::survey::{bypass, survey};
+use super::survey::{bypass, shaped, survey};
 use super::{report, set_seed};
 use crate::config::{Config, Mode, OnExit};
 use crate::control::{Command, Request, ask};
 use crate::error::Failure;
-use crate::preflight::{Finding, Mend, Report, Severity};
+use crate::preflight::{Finding, Mend, Report};
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
 const GATHER: Duration = Duration::from_millis(10);
@@ -44,6 +44,8 @@ pub(super) struct Daemon {
     requests: Socket,
     /// Packets through each adjacency at the last round.
     sent: HashMap<u32, u64>,
+    /// What was found about the qdiscs of all links.
+    shaped: Vec<Finding>,
     dirty_since: Option<Instant>,
     links_changed: bool,
 }
@@ -132,6 +134,7 @@ impl Daemon {
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         mirror.initial(&mut |event| rib.apply(event))?;
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
+        let shaped = shaped(&rib, &config.allow_qdisc)?;
         let report = survey(&rib, &config, Mend::Do, attached.into_iter())?;
         refuse(&report, &config)?;
         let plan = plan(&rib, &config, &report).map_err(Failure::usage)?;
@@ -167,6 +170,7 @@ impl Daemon {
             last_commit,
             requests: Socket::open()?,
             sent: HashMap::new(),
+            shaped,
             dirty_since: None,
             links_changed: false,
         };
@@ -383,32 +387,28 @@ impl Daemon {
         self.sent = sent;
     }
 
-    /// Promise 6 holds while running, too.
+    /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
+    /// who listens to links and routes.
     fn tend_firewall(&mut self) -> Result<(), Failure> {
-        if self.config.allow_bypass {
-            return Ok(());
-        }
-        let findings = bypass(&self.plan, &self.config.allow_qdisc)?;
-        let refusal = findings
-            .iter()
-            .find(|finding| finding.severity == Severity::Refuse);
-        match (refusal, &self.held) {
-            (Some(finding), None) => {
-                tracing::warn!("everything goes to the kernel from now on: {finding}");
-                self.held = Some(finding.to_string());
-                self.rib.set_hold(true);
+        if !self.config.allow_bypass {
+            let findings = bypass(&self.plan)?;
+            match (findings.first(), &self.held) {
+                (Some(finding), None) => {
+                    tracing::warn!("everything goes to the kernel from now on: {finding}");
+                    self.held = Some(finding.to_string());
+                    self.rib.set_hold(true);
+                }
+                (None, Some(_)) => {
+                    tracing::info!("what would have been bypassed is gone: forwarding again");
+                    self.held = None;
+                    self.rib.set_hold(false);
+                }
+                _ => {}
             }
-            (None, Some(_)) => {
-                tracing::info!("what would have been bypassed is gone: forwarding again");
-                self.held = None;
-                self.rib.set_hold(false);
-            }
-            _ => {}
         }
-        if findings
-            .iter()
-            .any(|finding| finding.severity == Severity::LinkRejected)
-        {
+        let shaped = shaped(&self.rib, &self.config.allow_qdisc)?;
+        if shaped != self.shaped {
+            self.shaped = shaped;
             self.replan()?;
             self.publish();
         }

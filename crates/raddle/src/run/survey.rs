@@ -45,6 +45,12 @@ pub(super) fn survey(
 }
 
 /// What the links of the plan would bypass just now.
-pub(super) fn bypass(plan: &Plan, allow_qdisc: &[String]) -> Result<Vec<Finding>, Failure> {
-    Ok(preflight::bypass(&plan.attach, &plan.out, allow_qdisc)?)
+pub(super) fn bypass(plan: &Plan) -> Result<Vec<Finding>, Failure> {
+    Ok(preflight::bypass(&plan.attach, &plan.out)?)
+}
+
+/// The links whose qdisc shapes what they send just now, but those that are `allowed`.
+pub(super) fn shaped(rib: &Rib, allowed: &[String]) -> Result<Vec<Finding>, Failure> {
+    let links = rib.links().map(|l| (l.index, l.name.clone())).collect();
+    Ok(preflight::shaped(&links, allowed)?)
 }
