@@ -38,7 +38,7 @@ fn sockets_talk_through_it() {
                 stream.write_all(&sum.to_be_bytes()).unwrap();
                 bytes.len()
             });
-            let bytes: Vec<u8> = (0..SIZE).map(|n| (n * n >> 7) as u8).collect();
+            let bytes: Vec<u8> = (0..SIZE).map(|n| ((n * n) >> 7) as u8).collect();
             let sum = bytes
                 .iter()
                 .fold(0u64, |s, b| s.wrapping_mul(31).wrapping_add((*b).into()));
