@@ -29,7 +29,7 @@ struct Walk<'a> {
     seen: Dissected,
 }
 
-/// [`crate::dissect`], for any packet.
+/// [`fn@crate::dissect`], for any packet.
 #[inline(never)]
 pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Dissected {
     let mut walk = Walk {
