@@ -112,10 +112,6 @@ fn a_million_routes() {
                 daemon.resident() >> 20,
                 status["mirror"]
             );
-            assert!(
-                commit < 10_000 || compatible == "1",
-                "the commit took {commit} us"
-            );
         }
     }
     assert!(daemon.resident() >> 20 < 600);
