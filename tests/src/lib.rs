@@ -31,7 +31,9 @@ use std::time::{Duration, Instant};
 pub fn root(name: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("skipped: {name} needs root (network namespaces, XDP)");
+        // In one piece, which other tests' lines cannot come between.
+        let line = format!("skipped: {name} needs root (network namespaces, XDP)\n");
+        eprint!("{line}");
     }
     root
 }

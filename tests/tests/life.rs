@@ -1,10 +1,13 @@
 //! The daemon comes and goes in mid-traffic: no packet is lost, no flow moves, nothing is left behind.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use ipnet::{IpNet, Ipv4Net};
 use raddle_e2e::frame::Flow;
 use raddle_e2e::{Daemon, Stream, StreamReport, StreamState, World, root, within};
+use raddle_rib::event::{Event, Route, RouteKind, RouteTarget};
 
 const FLOWS: u16 = 64;
 const RATE: u32 = 5000;
@@ -169,6 +172,82 @@ fn programs_that_are_kept_forward_for_a_while() {
         takes_over(&world, &daemon);
         daemon.terminate();
         assert_eq!(world.attached(), [""; 0]);
+    });
+    unharmed(&world, &report);
+}
+
+/// Routes come and go by thousands, also those that the traffic uses, always to the same nexthops.
+#[test]
+fn churn_harms_no_packet() {
+    if !root("churn_harms_no_packet") {
+        return;
+    }
+    let world = World::new("churn", 3);
+    let flows = world.flows(FLOWS);
+    let hops4 = "nexthop via 10.2.1.2 nexthop via 10.2.2.2 nexthop via 10.2.3.2";
+    let hops6 =
+        "nexthop via 2001:db8:2:1::2 nexthop via 2001:db8:2:2::2 nexthop via 2001:db8:2:3::2";
+    let route = |n: u32| Route {
+        table: 254,
+        dst: IpNet::V4(Ipv4Net::new_assert(
+            Ipv4Addr::from(0x0a09_0000 + n * 16),
+            28,
+        )),
+        src: None,
+        tos: 0,
+        protocol: 186,
+        scope: 0,
+        kind: RouteKind::Unicast,
+        metric: 0,
+        prefsrc: None,
+        flags: 0,
+        pref: None,
+        metrics: Vec::new(),
+        target: RouteTarget::Object(if n & 1 == 0 { 100 } else { 101 }),
+    };
+    for n in 1..=3 {
+        let (gateway, _) = world.gateway(n);
+        world.ip(&format!(
+            "nexthop add id {n} via {gateway} dev {}",
+            world.out(n)
+        ));
+    }
+    world.ip("nexthop add id 100 group 1/2/3");
+    world.ip("nexthop add id 101 group 1/2/3");
+    let daemon = Daemon::start(&world, &[]);
+    let report = under_traffic(&world, &flows, |_| {
+        takes_over(&world, &daemon);
+        let kernel = world.kernel_forwarded();
+        for _ in 0..8 {
+            // 4096 more specific routes, a dozen of which the traffic takes; and other lengths.
+            world
+                .netlink(|s| s.install_routes((0..4096).map(route)))
+                .unwrap();
+            for (family, prefixes, hops) in [
+                ("-4", ["10.9.0.0/24", "10.9.0.0/25", "10.9.0.128/25"], hops4),
+                (
+                    "-6",
+                    ["2001:db8:9::/64", "2001:db8:9::/96", "2001:db8:9::/119"],
+                    hops6,
+                ),
+            ] {
+                for verb in ["add", "replace", "del"] {
+                    for prefix in prefixes {
+                        world.ip(&format!("{family} route {verb} {prefix} {hops}"));
+                    }
+                }
+            }
+            world.netlink(|s| {
+                for n in 0..4096 {
+                    s.apply(&Event::RouteGone(route(n)), 0).unwrap();
+                }
+            });
+        }
+        assert_eq!(
+            world.kernel_forwarded(),
+            kernel,
+            "the kernel forwarded some"
+        );
     });
     unharmed(&world, &report);
 }
