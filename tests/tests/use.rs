@@ -1,7 +1,7 @@
 //! The rest of what a user does: real connections, neighbours that age, the hash seed, metrics,
 //! captures.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -242,18 +242,22 @@ fn a_capture_is_replayed() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = [0; 1];
-    // It speaks when it listens.
-    capture
-        .stderr
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut said)
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let said = BufReader::new(capture.stderr.take().unwrap());
+    let listens = said
+        .lines()
+        .map(Result::unwrap)
+        .any(|line| line.contains("listening on"));
+    assert!(listens);
     let frames = world.frames(&world.flows(100));
     let kernel = world.transmit(&frames);
-    std::thread::sleep(Duration::from_millis(200));
+    // While it writes, the file may end within a record.
+    within(Duration::from_secs(10), || {
+        let reader = Reader::open(path("in.pcap")).map_err(|e| e.to_string())?;
+        match reader.filter(Result::is_ok).count() {
+            100 => Ok(()),
+            n => Err(format!("{n} packets captured")),
+        }
+    });
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(capture.id() as i32),
         nix::sys::signal::Signal::SIGINT,
