@@ -102,15 +102,37 @@ fn a_million_routes() {
     for (compatible, limit) in [("0", 1), ("1", 10)] {
         world.sysctl("net.ipv4.nexthop_compat_mode", compatible);
         for group in ["2/3,7", "1/3"] {
+            let choices = || {
+                flows
+                    .iter()
+                    .map(|flow| world.kernel_choice(flow))
+                    .collect::<Vec<_>>()
+            };
+            let before = choices();
+            let start = Instant::now();
             world.ip(&format!("nexthop replace id 100 group {group}"));
-            let (_, took) = agree(Duration::from_secs(limit));
-            let status = daemon.status();
-            let commit = status["last_commit_microseconds"].as_u64().unwrap();
+            let told = start.elapsed();
+            let after = choices();
+            // One flow that moves, packet by packet; then all of them.
+            let moves = (0..flows.len()).find(|i| before[*i] != after[*i]).unwrap();
+            within(Duration::from_secs(limit), || {
+                let arrived = world.transmit_for(&frames[moves..=moves], Duration::from_millis(3));
+                match arrived[0].first().map(|a| a.link.clone()) {
+                    link if link == after[moves] => Ok(()),
+                    link => Err(format!("{link:?}, not {:?}", after[moves])),
+                }
+            });
+            let moved = start.elapsed();
+            assert!(
+                moved - told < Duration::from_millis(500),
+                "moved after {moved:?}"
+            );
+            agree(Duration::from_secs(limit));
             eprintln!(
-                "compatibility mode {compatible}: group {group} in effect after {took:.1?}, commit {commit} us, \
-                 {} MiB resident, {}",
+                "compatibility mode {compatible}: group {group} replaced in {told:.1?}, the first flow \
+                 moved after {moved:.1?}, {} MiB resident, {}",
                 daemon.resident() >> 20,
-                status["mirror"]
+                daemon.status()["mirror"]
             );
         }
     }
