@@ -53,8 +53,9 @@
 //! among. Roots end at a bit whose number is 5 short of a byte, so blocks do so too, and a lookup
 //! takes 2, 3 or 4 nodes at most. A node that is zero answers 0 everywhere.
 //!
-//! The width of the root follows the number of routes. Roots are taken from the end of the nodes and blocks from their
-//! start, so that children's numbers fit into narrow leaves.
+//! The width of the root follows the number of routes, but a table can be *wide* from its first
+//! route on. Roots are taken from the end of the nodes and blocks from their start, so that
+//! children's numbers fit into narrow leaves.
 //!
 //! ## IPv6: [`Memory6`]
 //!
@@ -65,7 +66,7 @@
 //! 0 | value                31 bits   the answer
 //! 10 | offset              30 bits   BLOCK at words[offset]: cell 0 is n - 1, then n - 1 ends of
 //!                                    intervals of keys in ascending order (the last one, 0xffff,
-//!                                    is left out), from the next even cell on n entries.
+//!                                    only fills the word), from the next word on n entries.
 //!                                    The key's entry is number (ends below the key).
 //! 110 | offset             29 bits   RANK GROUP at words[offset]: 2048 nodes, chosen by the upper
 //!                                    11 bits of the key, like wide IPv4 nodes, but with a base

@@ -441,3 +441,36 @@ fn bad_requests_are_refused() {
     assert_eq!(lookup4(fib.memory(), 4_000_000, 1), 0);
     assert_eq!(fib.create_table(), Ok(table), "numbers are used again");
 }
+
+#[test]
+fn a_wide_table_is_wide_from_the_first_route_to_the_last() {
+    let mut fib = fib(3 << 19, 1 << 16);
+    let table = fib.create_wide_table().unwrap();
+    let prefix = Prefix4::new(0x0a00_0000, 8).unwrap();
+    let wide = |fib: &Fib4<Heap4>| fib.usage()[0].used >= 1 << 19;
+    assert!(!wide(&fib), "an empty table takes nothing");
+    fib.insert(table, prefix, 7).unwrap();
+    assert!(wide(&fib));
+    assert_eq!(lookup4(fib.memory(), table.index(), 0x0a01_0203), 7);
+    fib.remove(table, prefix).unwrap();
+    fib.reclaim();
+    assert!(!wide(&fib));
+    fib.replace_all(table, [(prefix, 8)].into_iter()).unwrap();
+    assert!(wide(&fib));
+    assert_eq!(lookup4(fib.memory(), table.index(), 0x0a01_0203), 8);
+}
+
+#[test]
+fn a_wide_table_that_finds_no_room_is_like_any_other() {
+    let mut fib = fib(1 << 13, 1 << 16);
+    let table = fib.create_wide_table().unwrap();
+    for i in 0..600 {
+        fib.insert(table, Prefix4::new(i << 16, 16).unwrap(), i + 1)
+            .unwrap();
+    }
+    for i in 0..600 {
+        assert_eq!(lookup4(fib.memory(), table.index(), i << 16 | 9), i + 1);
+    }
+    let [nodes, _] = fib.usage();
+    assert!((1 << 11..1 << 13).contains(&nodes.used), "{nodes:?}");
+}

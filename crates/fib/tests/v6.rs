@@ -379,7 +379,7 @@ fn readers_see_the_old_value_or_the_new_one() {
             std::thread::yield_now();
         }
     });
-    let memory = Arc::new(Heap6::new(1, 4000));
+    let memory = Arc::new(Heap6::new(1, 5000));
     let mut fib = Fib6::new(Arc::clone(&memory), grace);
     let table = fib.create_table().unwrap();
     let ours = Prefix6::new(OURS, 49).unwrap();
@@ -457,4 +457,22 @@ fn bad_requests_are_refused() {
     assert_eq!(lookup6(fib.memory(), 0, 1), 0);
     assert_eq!(lookup6(fib.memory(), 4_000_000, 1), 0);
     assert_eq!(fib.create_table(), Ok(table), "numbers are used again");
+}
+
+#[test]
+fn a_wide_table_has_an_array_from_the_first_route_to_the_last() {
+    let mut fib = fib(1 << 17);
+    let table = fib.create_wide_table().unwrap();
+    let prefix = Prefix6::new(0x2001_0db8 << 96, 32).unwrap();
+    let wide = |fib: &Fib6<Heap6>| fib.usage()[0].used >= 1 << 15;
+    assert!(!wide(&fib), "an empty table takes nothing");
+    fib.insert(table, prefix, 7).unwrap();
+    assert!(wide(&fib));
+    assert_eq!(lookup6(fib.memory(), table.index(), 0x2001_0db8 << 96), 7);
+    fib.remove(table, prefix).unwrap();
+    fib.reclaim();
+    assert!(!wide(&fib));
+    fib.replace_all(table, [(prefix, 8)].into_iter()).unwrap();
+    assert!(wide(&fib));
+    assert_eq!(lookup6(fib.memory(), table.index(), 0x2001_0db8 << 96), 8);
 }

@@ -7,7 +7,8 @@ use crate::prefix::{Addr, Prefix};
 
 /// Longest-prefix match over several tables of one family.
 pub(crate) trait Lpm<A: Addr> {
-    fn create_table(&mut self) -> Result<TableId, FibError>;
+    /// Makes a table; `first` if it is the one that most packets will be looked up in.
+    fn create_table(&mut self, first: bool) -> Result<TableId, FibError>;
     fn drop_table(&mut self, table: TableId);
     fn insert(&mut self, table: TableId, p: Prefix<A>, v: u32) -> Result<Option<u32>, FibError>;
     fn remove(&mut self, table: TableId, p: Prefix<A>) -> Result<Option<u32>, FibError>;
@@ -45,8 +46,12 @@ impl Memory6 for Memory {
 macro_rules! lpm {
     ($fib:ident, $address:ty, $prefix:ident) => {
         impl Lpm<$address> for $fib<Memory> {
-            fn create_table(&mut self) -> Result<TableId, FibError> {
-                $fib::create_table(self)
+            fn create_table(&mut self, first: bool) -> Result<TableId, FibError> {
+                if first {
+                    $fib::create_wide_table(self)
+                } else {
+                    $fib::create_table(self)
+                }
             }
 
             fn drop_table(&mut self, table: TableId) {

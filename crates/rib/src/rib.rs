@@ -429,7 +429,7 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
         if let Some(view) = self.views.iter().find(|view| view.tables == tables) {
             return Some((view.id.index(), 0));
         }
-        let id = self.lpm.create_table().ok()?;
+        let id = self.lpm.create_table(self.views.is_empty()).ok()?;
         let mut view = View::new(tables, id);
         let built = view.rebuild(&mut self.lpm, groups, family, at);
         self.views.push(view);

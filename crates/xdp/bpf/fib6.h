@@ -15,27 +15,52 @@ inline_always __u32 half6(__u32 half)
 	return READ(words6, __u32, words6_len * 2, half, 0);
 }
 
-inline_always __u32 cell6(__u32 cell)
+inline_always __u64 word6(__u32 word)
 {
-	return READ(words6, __u16, words6_len * 4, cell, 0);
+	return READ(words6, __u64, words6_len, word, ~0ULL);
+}
+
+#define EACH_CELL 0x0001000100010001ULL
+#define TOP_BITS 0x8000800080008000ULL
+
+/* In each of the four 16-bit cells of a word: the top bit, if the cell is below `key`. */
+inline_always __u64 cells_below(__u64 word, __u32 key)
+{
+	__u64 keys = key * EACH_CELL;
+	/* The top bits of (word - keys) less their own part: no cell borrows from the next. */
+	__u64 low = (word | TOP_BITS) - (keys & ~TOP_BITS);
+
+	return ((~word & keys) | ~((word ^ keys) | low)) & TOP_BITS;
 }
 
 /* The entry for `key` in the block of intervals at word `at`. */
 inline_always __u32 fib6_block(__u32 at, __u32 key)
 {
-	__u32 first = at * 4 + 1;
-	__u32 ends = cell6(at * 4);
-	__u32 below = 0, rest = ends;
+	__u64 word = word6(at), below;
+	__u32 words = ((word & 0xffff) >> 2) + 1;
+	__u32 entries = at + words;
 
-	/* How many ends are below `key`, by halves, with no branch that depends on it. */
-	ROLLED for (int i = 0; i < 16 && rest > 1; i++) {
-		__u32 half = rest / 2;
+	/* The count in the first cell is not an end. */
+	below = cells_below(word | 0xffff, key);
+	if (words > 1) {
+		__u32 first = at, rest = words;
 
-		below += half & less_mask(cell6(first + below + half - 1), key);
-		rest -= half;
+		/* To the last word that begins below `key`, by halves, without a branch on it. */
+		ROLLED for (int i = 0; i < 14 && rest > 1; i++) {
+			__u32 half = rest / 2;
+
+			first += half & less_mask(word6(first + half) & 0xffff, key);
+			rest -= half;
+		}
+		/* All cells before that word are below, but the count is one of them. */
+		word = word6(first);
+		word |= 0xffff & ~less_mask(at, first);
+		below = cells_below(word, key);
+		first = (first - at) * 4;
+		first -= 1 & less_mask(0, first);
+		return half6(entries * 2 + first + ((below >> 15) * EACH_CELL >> 48));
 	}
-	below += rest & less_mask(cell6(first + below), key);
-	return half6(at * 2 + (ends + 2) / 2 + below);
+	return half6(entries * 2 + ((below >> 15) * EACH_CELL >> 48));
 }
 
 inline_always __u32 fib6_group(__u32 at, __u32 key)

@@ -21,7 +21,7 @@
 #define ROLLED _Pragma("clang loop unroll(disable)")
 
 /*
- * A section and how many elements it has. The size in this file is not the section's: SECTION_AT
+ * A section and how many elements it has. The size in this file is not the section's: ELEMENT
  * hides the declaration from the compiler, and the verifier knows the map's.
  */
 #define SECTION(name, element) element name[1] SEC(".bss." #name)
@@ -76,31 +76,31 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 	return difference;
 }
 
-/* The element at `index`, as `type`, of a section with `length` elements of it; NULL outside. */
-#define SECTION_AT(section, type, length, index)            \
-	({                                                  \
-		__u32 at_index = (index);                   \
-		type *at_element = (void *)0;               \
-		if (at_index < (length)) {                  \
-			at_element = (type *)(section);     \
-			OPAQUE(at_element);                 \
-			at_element += at_index;             \
-		}                                           \
-		at_element;                                 \
+/* The element at `index`, as `type`, of a section; for an index that is known to be inside. */
+#define ELEMENT(section, type, index)           \
+	({                                      \
+		type *element = (void *)(section);  \
+		OPAQUE(element);                \
+		element + (index);              \
 	})
 
-/* What is there as it stands now, read whole; `missing` outside. */
-#define READ(section, type, length, index, missing)                                         \
-	({                                                                                  \
-		type *read_at = SECTION_AT(section, type, length, index);                   \
-		read_at ? *(volatile type *)read_at : (missing);                            \
+/* What is there as it stands now, read whole, of a section with `length` elements; or `missing`. */
+#define READ(section, type, length, index, missing)                                        \
+	({                                                                                 \
+		__u32 read_index = (index);                                                \
+		typeof(+(type)0) read_value = (missing);                                   \
+		if (read_index < (length))                                                 \
+			read_value = *(volatile type *)ELEMENT(section, type, read_index); \
+		read_value;                                                                \
 	})
 
 inline_always void count(__u32 stripe, __u32 slot, __u32 bytes)
 {
-	struct counter *c = SECTION_AT(counters, struct counter, counters_len, stripe + slot);
+	struct counter *c;
 
-	if (c) {
+	slot += stripe;
+	if (slot < counters_len) {
+		c = ELEMENT(counters, struct counter, slot);
 		c->packets += 1;
 		c->bytes += bytes;
 	}

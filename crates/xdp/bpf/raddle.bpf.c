@@ -62,9 +62,9 @@ inline_always int expired(const struct config *config, __u32 cpu)
 	if (!deadline)
 		return 0;
 	now = bpf_jiffies64();
-	clock = SECTION_AT(clocks, struct clock_entry, cpus, cpu);
-	if (!clock)
+	if (cpu >= cpus)
 		return 1;
+	clock = ELEMENT(clocks, struct clock_entry, cpu);
 	if (clock->jiffies != now || clock->deadline != deadline) {
 		clock->jiffies = now;
 		clock->deadline = deadline;
@@ -95,13 +95,13 @@ inline_always __u64 group_word(__u32 value)
 inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_len,
 				 const struct adjacency **taken)
 {
-	const struct adjacency *adj =
-		SECTION_AT(adjacencies, const struct adjacency, adjacencies_len, number);
+	const struct adjacency *adj;
 	__u64 word0;
 	__u32 out;
 
-	if (!adj)
+	if (number >= adjacencies_len)
 		return REASON_UNRESOLVED;
+	adj = ELEMENT(adjacencies, const struct adjacency, number);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
 		__u32 reason = word0 >> 40 & 0xff;
@@ -299,6 +299,7 @@ inline_always int forward6(struct packet *p)
 /* P1 to P5, and the way to the family. */
 inline_always int decide(struct packet *p, __u32 cpu)
 {
+	const struct link_entry *link;
 	__u16 *words = p->data;
 	__u64 dst_mac;
 	__u16 proto;
@@ -307,11 +308,12 @@ inline_always int decide(struct packet *p, __u32 cpu)
 	if (p->config->magic != IMAGE_MAGIC ||
 	    (*(volatile const __u32 *)&p->config->flags & CONFIG_HOLD) || expired(p->config, cpu))
 		return REASON_HELD;
-	p->link = SECTION_AT(links, const struct link_entry, MAX_LINKS, p->ingress);
-	if (!p->link || !(p->link->flags & LINK_ENABLED)) {
-		p->link = NULL;
+	if (p->ingress >= MAX_LINKS)
 		return REASON_NOT_ENABLED;
-	}
+	link = ELEMENT(links, const struct link_entry, p->ingress);
+	if (!(link->flags & LINK_ENABLED))
+		return REASON_NOT_ENABLED;
+	p->link = link;
 	if ((void *)(words + ETH_HLEN / 2) > p->data_end)
 		return REASON_TRUNCATED;
 	proto = words[6];

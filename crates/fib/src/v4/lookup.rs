@@ -11,8 +11,9 @@ const LANES: usize = 64;
 
 /// The value of the longest prefix that covers `addr` (host order), or 0 when there is none.
 ///
-/// A table that does not exist is empty. One memory read in a full table, or two where a /19 has more
-/// than two values, and for each level of prefixes longer than /24 (or in a small table, /8 or /16) two more.
+/// A table that does not exist is empty. One memory read in a wide or full table, or two where a /19
+/// has more than two values, and for each level of prefixes longer than /24 (or in a small table, /8
+/// or /16) two more.
 #[inline]
 pub fn lookup4<M: Memory4 + ?Sized>(memory: &M, table: u32, addr: u32) -> Value {
     Walk::new(memory, table).map_or(0, |walk| walk.lookup(addr))

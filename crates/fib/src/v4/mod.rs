@@ -30,24 +30,38 @@ struct Table {
     routes: usize,
     /// Width of the root, as an index into [`WIDTHS`].
     width: usize,
+    /// Whether the root is to have the full width from the first route on.
+    wide: bool,
     /// Numbers of routes at which another width is not tried: the last time there was no room.
     settled: Range<usize>,
 }
 
 impl Table {
-    fn empty(control: &mut Control) -> Table {
+    fn empty(control: &mut Control, wide: bool) -> Table {
         Table {
             root: control.new_root(WIDTHS[0]),
             routes: 0,
             width: 0,
+            wide,
             settled: 0..0,
         }
     }
-}
 
-/// The width for so many routes, as an index into [`WIDTHS`].
-fn width_for(routes: usize) -> usize {
-    GROW_AT.iter().take_while(|&&at| routes >= at).count()
+    /// The width for so many routes, as an index into [`WIDTHS`].
+    fn width_for(&self, routes: usize) -> usize {
+        if self.wide && routes > 0 {
+            return WIDTHS.len() - 1;
+        }
+        GROW_AT.iter().take_while(|&&at| routes >= at).count()
+    }
+
+    /// The width to change to with the routes that there are now; none if it is right. A table
+    /// shrinks later than it grew.
+    fn other_width(&self) -> Option<usize> {
+        let width = self.width_for(self.routes);
+        let shrink = width < self.width && self.routes < GROW_AT[self.width - 1] / 4;
+        (width > self.width || shrink).then_some(width)
+    }
 }
 
 /// The writer of all IPv4 tables in one memory.
@@ -87,7 +101,20 @@ impl<M: Memory4> Fib4<M> {
     /// # Errors
     /// [`FibError::TooManyTables`] when there is no root left.
     pub fn create_table(&mut self) -> Result<TableId, FibError> {
-        let table = Table::empty(&mut self.control);
+        self.create(false)
+    }
+
+    /// Makes an empty table that is fast from its first route on, and takes 4 MiB from then on if
+    /// they are there: look-ups of prefixes up to /24 take one step, where a small table takes three.
+    ///
+    /// # Errors
+    /// [`FibError::TooManyTables`] when there is no root left.
+    pub fn create_wide_table(&mut self) -> Result<TableId, FibError> {
+        self.create(true)
+    }
+
+    fn create(&mut self, wide: bool) -> Result<TableId, FibError> {
+        let table = Table::empty(&mut self.control, wide);
         let free = self.tables.iter().position(Option::is_none);
         let capacity = self.memory().roots().words().len();
         match free {
@@ -181,12 +208,12 @@ impl<M: Memory4> Fib4<M> {
         table: TableId,
         routes: impl Iterator<Item = (Prefix4, Value)>,
     ) -> Result<(), FibError> {
-        self.table(table)?;
+        let t = self.table(table)?;
         let routes: Vec<(Prefix4, Value)> = routes.collect();
         for &(_, value) in &routes {
             check_value(value)?;
         }
-        let mut width = width_for(routes.len());
+        let mut width = t.width_for(routes.len());
         loop {
             match self.rebuild(table, &routes, width) {
                 // A smaller root may still fit.

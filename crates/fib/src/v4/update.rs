@@ -5,7 +5,7 @@
 
 use super::control::{BlockId, Link, Node, Spot, UNPLACED, covered, covers, ones};
 use super::layout::{CHILD, Entries, UNIT, WIDTHS, root_word};
-use super::{Fib4, GROW_AT, Table};
+use super::{Fib4, Table};
 use crate::{FibError, Memory4, Prefix4, TableId, Value};
 
 /// The slots on the way from the root to a block.
@@ -319,7 +319,8 @@ impl<M: Memory4> Fib4<M> {
         self.retire_tree(root);
         self.control.drop_tree(root);
         self.image.commit();
-        self.tables[table.at()] = Some(Table::empty(&mut self.control));
+        let wide = self.table(table).is_ok_and(|t| t.wide);
+        self.tables[table.at()] = Some(Table::empty(&mut self.control, wide));
     }
 
     /// Builds a table anew with a root of this width and publishes it in place of the old one.
@@ -329,7 +330,9 @@ impl<M: Memory4> Fib4<M> {
         routes: &[(Prefix4, Value)],
         width: usize,
     ) -> Result<(), FibError> {
-        let old = self.table(table)?.root;
+        let &Table {
+            root: old, wide, ..
+        } = self.table(table)?;
         if routes.is_empty() {
             self.clear(table, old);
             return Ok(());
@@ -355,6 +358,7 @@ impl<M: Memory4> Fib4<M> {
             root,
             routes: count,
             width,
+            wide,
             settled: 0..0,
         });
         Ok(())
@@ -379,20 +383,23 @@ impl<M: Memory4> Fib4<M> {
             return;
         };
         t.routes = t.routes.saturating_add_signed(change);
-        let (routes, width) = (t.routes, t.width);
-        let width = if width < GROW_AT.len() && routes >= GROW_AT[width] {
-            width + 1
-        } else if width > 0 && routes < GROW_AT[width - 1] / 4 {
-            width - 1
-        } else {
+        let (routes, old) = (t.routes, t.width);
+        let Some(mut width) = t.other_width() else {
             return;
         };
         if t.settled.contains(&routes) {
             return;
         }
         let all: Vec<(Prefix4, Value)> = self.iter(table).collect();
-        if self.rebuild(table, &all, width).is_err()
-            && let Some(t) = &mut self.tables[table.at()]
+        while self.rebuild(table, &all, width).is_err() {
+            // A root that is not as wide may still fit.
+            if width <= old + 1 {
+                break;
+            }
+            width -= 1;
+        }
+        if let Some(t) = &mut self.tables[table.at()]
+            && t.other_width().is_some()
         {
             t.settled = routes / 2..routes * 2;
         }

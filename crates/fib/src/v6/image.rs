@@ -192,6 +192,10 @@ impl<M: Memory6> Image<M> {
         for (cell, (end, _)) in cells[1..n].iter().zip(cuts) {
             cell.store(*end, Relaxed);
         }
+        // No key is above the cells that fill the last word.
+        for cell in &cells[n..2 * block_entries(n)] {
+            cell.store(u16::MAX, Relaxed);
+        }
         let entries = &self.memory.words().halves()[2 * at + block_entries(n)..];
         for (cell, (_, entry)) in entries.iter().zip(cuts) {
             cell.store(*entry, Relaxed);

@@ -53,14 +53,14 @@ impl Entry {
 
 /// Words that a block of `n` intervals takes.
 pub(super) fn block_words(n: u32) -> u32 {
-    // Cells of two bytes: the count and n - 1 ends, up to an even number, then n entries.
-    (n.next_multiple_of(2) + 2 * n).div_ceil(4)
+    // Cells of two bytes: the count and n - 1 ends, up to a whole word, then n entries.
+    n.div_ceil(4) + n.div_ceil(2)
 }
 
 /// Where the entries of a block of `n` intervals begin, counted in u32 from the block's start.
 #[inline(always)]
 pub(super) fn block_entries(n: usize) -> usize {
-    n.div_ceil(2)
+    2 * n.div_ceil(4)
 }
 
 #[cfg(test)]
@@ -89,6 +89,7 @@ mod tests {
         for n in 2..600 {
             let cells = 2 * block_entries(n) + 2 * n;
             assert!(cells >= n + 2 * n && block_words(n as u32) as usize == cells.div_ceil(4));
+            assert_eq!(block_entries(n) % 2, 0, "entries begin with a word");
         }
     }
 }

@@ -27,17 +27,30 @@ const DIRECT_FROM: usize = 10_000;
 struct Table {
     root: SpanId,
     routes: usize,
+    /// Whether the root is to be an array from the first route on.
+    wide: bool,
     /// Numbers of routes at which another kind of root is not tried: there was no room.
     settled: Range<usize>,
 }
 
 impl Table {
-    fn new(root: SpanId, routes: usize) -> Table {
+    fn new(root: SpanId, routes: usize, wide: bool) -> Table {
         Table {
             root,
             routes,
+            wide,
             settled: 0..0,
         }
+    }
+
+    /// Whether the root is to be an array with so many routes. A table shrinks later than it grew.
+    fn direct_for(&self, routes: usize, is_direct: bool) -> bool {
+        let from = if is_direct {
+            DIRECT_FROM / 4
+        } else {
+            DIRECT_FROM
+        };
+        routes >= from || self.wide && routes > 0
     }
 }
 
@@ -83,13 +96,26 @@ impl<M: Memory6> Fib6<M> {
     /// # Errors
     /// [`FibError::TooManyTables`] when there is no root left.
     pub fn create_table(&mut self) -> Result<TableId, FibError> {
+        self.create(false)
+    }
+
+    /// Makes an empty table that is fast from its first route on, and takes 256 KiB from then on if
+    /// they are there: its root is an array, as that of a large table.
+    ///
+    /// # Errors
+    /// [`FibError::TooManyTables`] when there is no root left.
+    pub fn create_wide_table(&mut self) -> Result<TableId, FibError> {
+        self.create(true)
+    }
+
+    fn create(&mut self, wide: bool) -> Result<TableId, FibError> {
         let capacity = self.memory().roots().words().len();
         let at = self.tables.iter().position(Option::is_none);
         let at = at.unwrap_or(self.tables.len());
         if at >= capacity {
             return Err(FibError::TooManyTables { capacity });
         }
-        let table = Some(Table::new(self.control.new_root(), 0));
+        let table = Some(Table::new(self.control.new_root(), 0, wide));
         match self.tables.get_mut(at) {
             Some(free) => *free = table,
             None => self.tables.push(table),
@@ -162,12 +188,12 @@ impl<M: Memory6> Fib6<M> {
         table: TableId,
         routes: impl Iterator<Item = (Prefix6, Value)>,
     ) -> Result<(), FibError> {
-        self.table(table)?;
+        let t = self.table(table)?;
         let routes: Vec<(Prefix6, Value)> = routes.collect();
         for &(_, value) in &routes {
             check_value(value)?;
         }
-        let direct = routes.len() >= DIRECT_FROM;
+        let direct = t.direct_for(routes.len(), false);
         match self.rebuild(table, &routes, direct) {
             // Without the array it may still fit.
             Err(FibError::Full { .. }) if direct => self.rebuild(table, &routes, false),

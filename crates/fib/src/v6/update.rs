@@ -2,7 +2,7 @@
 
 use super::control::{Place, SpanId, UNBUILT, key};
 use super::layout::Entry;
-use super::{DIRECT_FROM, Fib6, RANK_FROM, Table};
+use super::{Fib6, RANK_FROM, Table};
 use crate::{FibError, Memory6, Prefix6, TableId, Value};
 
 /// Memory for one span's intervals that is used again and again.
@@ -209,8 +209,9 @@ impl<M: Memory6> Fib6<M> {
 
     /// Empties a table.
     pub(super) fn clear(&mut self, table: TableId, root: SpanId) {
+        let wide = self.table(table).is_ok_and(|t| t.wide);
         let empty = self.control.new_root();
-        self.swap_root(table, root, Table::new(empty, 0));
+        self.swap_root(table, root, Table::new(empty, 0, wide));
     }
 
     /// Publishes another root for a table and retires the one that it had.
@@ -232,7 +233,9 @@ impl<M: Memory6> Fib6<M> {
         routes: &[(Prefix6, Value)],
         direct: bool,
     ) -> Result<(), FibError> {
-        let old = self.table(table)?.root;
+        let &Table {
+            root: old, wide, ..
+        } = self.table(table)?;
         let root = self.control.new_root();
         let mut count = 0;
         for &(prefix, value) in routes {
@@ -246,7 +249,7 @@ impl<M: Memory6> Fib6<M> {
             self.control.drop_tree(root, &mut Vec::new());
             return Err(error);
         }
-        self.swap_root(table, old, Table::new(root, count));
+        self.swap_root(table, old, Table::new(root, count, wide));
         Ok(())
     }
 
@@ -259,12 +262,7 @@ impl<M: Memory6> Fib6<M> {
         t.routes = t.routes.saturating_add_signed(change);
         let (routes, root) = (t.routes, t.root);
         let is_direct = self.control.span(root).direct;
-        let direct = routes
-            >= if is_direct {
-                DIRECT_FROM / 4
-            } else {
-                DIRECT_FROM
-            };
+        let direct = t.direct_for(routes, is_direct);
         if direct == is_direct || t.settled.contains(&routes) {
             return;
         }

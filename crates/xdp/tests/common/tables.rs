@@ -217,7 +217,11 @@ impl<'a> Tables6<'a> {
                 for (i, &end) in ends.iter().enumerate() {
                     cells[at * 4 + 1 + i].store(end, Ordering::Relaxed);
                 }
-                let mut half = at * 2 + (ends.len() + 1).div_ceil(2);
+                let words = (ends.len() + 1).div_ceil(4);
+                for filler in &cells[at * 4 + 1 + ends.len()..(at + words) * 4] {
+                    filler.store(u16::MAX, Ordering::Relaxed);
+                }
+                let mut half = (at + words) * 2;
                 for key in ends.iter().copied().chain([0xffff]) {
                     halves[half].store(entries[usize::from(key)], Ordering::Relaxed);
                     half += 1;
