@@ -11,7 +11,7 @@ use std::{
 const PROGRAMS: [&str; 2] = ["wire", "bounce"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo:rerun-if-env-changed=RADDLE_CLANG");
     let clang = clang()?;
     // Debian keeps <asm/types.h> in a directory named after the architecture.
     let multiarch = format!(
@@ -41,10 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The compiler: `$CLANG`, else the newest clang from 14 on that answers.
+/// The compiler: `$RADDLE_CLANG`, else the newest clang from 14 on that answers.
 fn clang() -> Result<String, String> {
     println!("cargo:rerun-if-env-changed=PATH");
-    let named = env::var("CLANG").ok();
+    let named = env::var("RADDLE_CLANG").ok();
     let known = [
         "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14",
     ];
