@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LabError, LinkId, names, netns};
+use crate::{LabError, LinkId, names, netns, qdisc};
 
 /// Frames and bytes, since the lab was built.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +13,8 @@ pub struct Counters {
     pub packets: u64,
     /// Bytes from the destination MAC to the end of the payload.
     pub bytes: u64,
-    /// Frames that found the shaper's queue or the receiving ring full.
+    /// Frames that found the shaper's queue or the receiving ring full. Segments that GRO had merged
+    /// before they came to the queue are one.
     pub dropped: u64,
 }
 
@@ -29,19 +30,21 @@ pub struct LinkCounters {
     pub to: [Counters; 2],
 }
 
-/// Reads the counters of all links: one file, no process.
+/// Reads the counters of all links: one file and one dump of qdiscs, no process.
 pub(crate) fn read(lab: &str, links: usize) -> Result<Vec<LinkCounters>, LabError> {
     // /proc/net would be that of the process's first thread, which is not in the namespace.
-    let text = netns::within(&names::netns(lab, names::WIRE), || {
-        fs::read_to_string("/proc/thread-self/net/dev")
+    let (text, shaped) = netns::within(&names::netns(lab, names::WIRE), || {
+        let text = fs::read_to_string("/proc/thread-self/net/dev")?;
+        Ok((text, qdisc::drops()?))
     })?
     .map_err(LabError::io("cannot read the counters of the wires"))?;
     let devices = parse(&text);
     let to = |link, side| {
-        devices
-            .get(&*names::wire_dev(link, side))
-            .copied()
-            .unwrap_or_default()
+        let device = devices.get(&*names::wire_dev(link, side));
+        let mut counters = device.copied().unwrap_or_default();
+        let shaped = shaped.get(&names::wire_index(link, side));
+        counters.dropped += shaped.copied().unwrap_or_default();
+        counters
     };
     Ok((0..links)
         .map(|link| LinkCounters {
@@ -51,7 +54,7 @@ pub(crate) fn read(lab: &str, links: usize) -> Result<Vec<LinkCounters>, LabErro
         .collect())
 }
 
-/// The sending side of every device in the text of `/proc/net/dev`.
+/// The sending side of every device in the text of `/proc/net/dev`, without what qdiscs dropped.
 fn parse(text: &str) -> HashMap<&str, Counters> {
     text.lines()
         .filter_map(|line| {

@@ -43,6 +43,7 @@ mod names;
 mod netns;
 mod plain;
 mod preflight;
+mod qdisc;
 mod rate;
 mod state;
 mod topology;

@@ -200,6 +200,45 @@ fn bind_udp(socket: std::os::fd::OwnedFd, port: u16) -> UdpSocket {
     socket.into()
 }
 
+/// What does not fit into the shaper's queue is counted, and all else arrives.
+#[test]
+fn a_shaper_counts_what_it_drops() {
+    if !is_root("a_shaper_counts_what_it_drops") {
+        return;
+    }
+    const FRAMES: u64 = 500;
+    let pair = Pair {
+        links: 1,
+        rate: "8mbit".parse().ok(),
+        mtu: 1500,
+        ..Pair::default()
+    };
+    let lab = up("drops", &pair.topology().unwrap());
+    assert!(echo(&lab, "client", "server", IpAddr::V4(SINK)));
+    let counters = || lab.counters().unwrap()[0].to[1];
+    let before = counters();
+    // The queue holds some 80 of them. A socket waits while too much of its own is in the queue, so
+    // there are ten.
+    let sockets = lab.within("client", || {
+        [0; 10].map(|_| UdpSocket::bind("10.2.1.1:0").unwrap())
+    });
+    for client in &sockets.unwrap() {
+        (0..FRAMES / 10).for_each(|_| _ = client.send_to(&[7; 1000], (SINK, 9)).unwrap());
+    }
+    thread::sleep(Duration::from_millis(300));
+    let after = counters();
+    let (carried, dropped) = (
+        after.packets - before.packets,
+        after.dropped - before.dropped,
+    );
+    assert!(dropped > FRAMES / 2, "{dropped} of {FRAMES} were dropped");
+    let all = carried + dropped;
+    assert!(
+        (FRAMES..FRAMES + 10).contains(&all),
+        "{carried} were carried and {dropped} dropped of {FRAMES}"
+    );
+}
+
 /// A sender's large segments and unfinished checksums become finished frames of the MTU on the wire,
 /// and an XDP program that sends out of another device reaches the wire behind it.
 #[test]
