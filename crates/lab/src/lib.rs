@@ -13,6 +13,8 @@
 //!   directly would not do: an XDP redirect goes around the queueing discipline of the device it sends
 //!   through, and a frame of a local socket would carry its L4 hash into the next node, where the
 //!   kernel then chooses paths by it. Behind a wire, rates hold and paths are those of real cables.
+//!   To the kernel, what comes out of a wire has been redirected: XDP in the driver sees it, generic XDP
+//!   does not, so a program that is attached in generic mode to a node's device receives nothing.
 //! - Routers run FRR's zebra and bgpd with unnumbered eBGP, from a directory per node; nothing in
 //!   `/etc/frr` is read or written.
 //!
