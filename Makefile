@@ -3,6 +3,7 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 10
+BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle
 
 .PHONY: help build test check unit e2e fuzz bench demo install uninstall clean
 
@@ -15,7 +16,7 @@ help:
 
 build:
 	@scripts/need.sh build
-	$(CARGO) build --release --locked -p raddle
+	$(BUILD)
 
 test:
 	@scripts/need.sh build test
@@ -27,22 +28,22 @@ fuzz:
 
 demo:
 	@scripts/need.sh build demo
-	$(CARGO) build --release --locked -p raddle
+	$(BUILD)
 	target/release/raddle demo
 
 bench:
 	@scripts/need.sh build bench
-	$(CARGO) build --release --locked -p raddle
+	$(BUILD)
 	target/release/raddle bench forward
 
 install:
 	@scripts/need.sh build
-	$(CARGO) build --release --locked -p raddle
+	$(BUILD)
 	scripts/install.sh target/release/raddle '$(DESTDIR)' '$(PREFIX)'
 
 uninstall:
 	scripts/install.sh --remove '$(DESTDIR)' '$(PREFIX)'
 
 clean:
-	$(CARGO) clean
+	. scripts/path.sh; $(CARGO) clean
 	rm -rf fuzz/target

@@ -4,6 +4,7 @@
 #   FUZZ_SECONDS=600 scripts/fuzz.sh rib
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
+. ../scripts/path.sh
 export FUZZ_SECONDS=${FUZZ_SECONDS:-10}
 
 if ! command -v cargo >/dev/null; then

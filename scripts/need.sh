@@ -2,6 +2,7 @@
 # Sees to it that the tools of the named sets are there, by Debian's packages: says what is missing,
 # then installs it. As an ordinary user it only says so, and fails where building needs it.
 set -euo pipefail
+. "$(dirname "$0")/path.sh"
 
 declare -A package=(
   [clang]=clang [cc]=gcc [ip]=iproute2 [iperf3]=iperf3 [ethtool]=ethtool [nft]=nftables

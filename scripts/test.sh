@@ -3,6 +3,7 @@
 # need root skip and say so; what was skipped is listed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/path.sh
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 step() { printf '\n== %s\n' "$*"; }

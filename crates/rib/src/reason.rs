@@ -217,4 +217,25 @@ mod tests {
         assert!(Reason::ALL.len() <= Reason::SLOTS);
         assert_eq!(Reason::from_number(Reason::ALL.len() as u8), None);
     }
+
+    /// The names in the first column of the table in docs/reasons.md.
+    fn documented() -> Vec<String> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reasons.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.filter_map(|row| row.split(" |").next())
+            .flat_map(|cell| cell.split(", "))
+            .map(|name| name.trim_matches('`').to_owned())
+            .collect()
+    }
+
+    /// A row without a reason, a reason without a row, and one that stands there twice all fail.
+    #[test]
+    fn every_reason_is_documented_and_nothing_else() {
+        let mut documented = documented();
+        let mut names: Vec<&str> = Reason::ALL[1..].iter().map(|r| r.name()).collect();
+        documented.sort();
+        names.sort_unstable();
+        assert_eq!(documented, names);
+    }
 }
