@@ -301,6 +301,7 @@ fn device(u: Bytes<'_, '_>) -> Result<DeviceSettings> {
         ignore_linkdown6: bits & 8 != 0,
         send_redirects: bits & 16 != 0,
         accept_local: bits & 32 != 0,
+        mtu6: [0, 1280, 1500, 9000][usize::from(bits & 3)],
     })
 }
 

@@ -220,8 +220,8 @@ fn others_were_there_first() {
     refusal(
         &elsewhere,
         "a second daemon with another socket",
-        1,
-        &["attached already"],
+        2,
+        &["already runs in this network namespace"],
     );
     assert_eq!(first.status()["links"].as_array().unwrap().len(), 3);
     assert_eq!(world.attached().len(), 3);

@@ -110,7 +110,7 @@ pub(crate) struct Run {
     /// Serve Prometheus metrics at this loopback address, path /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// Control socket [default: /run/raddle/NAMESPACE.sock]
+    /// Control socket [default: /run/raddle/net-INODE.sock]
     #[arg(long)]
     pub socket: Option<PathBuf>,
     /// Check the configuration and this machine, change nothing, and exit

@@ -3,8 +3,9 @@
 //! A request is one line, a JSON object with a `command`; the answer is one line of JSON. One socket
 //! for each network namespace, because one daemon forwards for each.
 
+use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -41,20 +42,49 @@ pub(crate) struct Request {
     pub answer: Sender<Value>,
 }
 
-/// The socket's path for this thread's network namespace.
+/// The socket's path for this thread's network namespace: by the namespace's inode, which everybody
+/// can see of their own. (Who is in the machine's first namespace, ordinary users and confined
+/// daemons cannot see.)
 pub(crate) fn default_path() -> PathBuf {
-    let inode = |path: &str| std::fs::metadata(path).map(|m| m.ino()).ok();
-    let main = Path::new(DIRECTORY).join("raddle.sock");
-    let Some(ours) = inode("/proc/thread-self/ns/net") else {
-        return main;
+    let inode = std::fs::metadata("/proc/thread-self/ns/net").map(|ns| ns.ino());
+    let name = match inode {
+        Ok(inode) => format!("net-{inode}.sock"),
+        // A kernel without namespaces.
+        Err(_) => "raddle.sock".to_owned(),
     };
-    let named = Path::new(DIRECTORY).join(format!("net-{ours}.sock"));
-    match inode("/proc/1/ns/net") {
-        Some(first) if first == ours => main,
-        Some(_) => named,
-        // Ordinary users may not see which namespace is the first; a socket tells as much.
-        None if named.exists() => named,
-        None => main,
+    Path::new(DIRECTORY).join(name)
+}
+
+/// Sees to it that there is one daemon only in a network namespace, wherever its socket is: two
+/// would take each other's pinned programs away, and write to one image. The lock ends with the
+/// file.
+pub(crate) fn lock() -> Result<File, Failure> {
+    lock_at(&default_path().with_extension("lock"))
+}
+
+fn lock_at(path: &Path) -> Result<File, Failure> {
+    let failed = |e: std::io::Error| {
+        Failure::system(format!(
+            "cannot lock {}: {e}; run raddle as root (XDP needs CAP_NET_ADMIN and CAP_BPF anyway)",
+            path.display()
+        ))
+    };
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Failure::system(format!(
+            "a raddle daemon already runs in this network namespace (it holds {}); stop it first",
+            path.display()
+        ))),
+        Err(TryLockError::Error(e)) => Err(failed(e)),
     }
 }
 
@@ -71,8 +101,7 @@ impl Server {
     pub(crate) fn start(path: PathBuf) -> Result<Server, Failure> {
         if UnixStream::connect(&path).is_ok() {
             return Err(Failure::system(format!(
-                "a raddle daemon already runs in this network namespace (it answers on {}); stop \
-                 it first, or name another --socket",
+                "a raddle daemon already answers on {}; stop it first, or name another --socket",
                 path.display()
             )));
         }
@@ -91,8 +120,17 @@ impl Server {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(failed)?;
         }
-        // Nobody answers there, so what is left is a dead daemon's.
-        let _ = std::fs::remove_file(&path);
+        // Nobody answers there, so a socket that is left is a dead daemon's.
+        match std::fs::symlink_metadata(&path) {
+            Ok(left) if !left.file_type().is_socket() => {
+                return Err(Failure::usage(format!(
+                    "{} is there already and is not a socket; name another place with --socket",
+                    path.display()
+                )));
+            }
+            Ok(_) => std::fs::remove_file(&path).map_err(failed)?,
+            Err(_) => {}
+        }
         let listener = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
         let (sender, requests) = channel();
@@ -180,7 +218,7 @@ mod tests {
             .unwrap();
         let (answer, second) = clients.join().unwrap();
         assert_eq!(answer.unwrap()["pid"], 7);
-        assert!(second.unwrap_err().to_string().contains("already runs"));
+        assert!(second.unwrap_err().to_string().contains("already answers"));
         drop(server);
         assert!(!path.exists());
         assert!(
@@ -189,6 +227,32 @@ mod tests {
                 .to_string()
                 .contains("raddle run")
         );
+    }
+
+    #[test]
+    fn one_daemon_holds_the_lock_as_long_as_it_lives() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("raddle").join("test.lock");
+        let held = lock_at(&path).unwrap();
+        let error = lock_at(&path).unwrap_err();
+        assert!(error.to_string().contains("already runs"), "{error}");
+        drop(held);
+        lock_at(&path).unwrap();
+    }
+
+    #[test]
+    fn only_a_socket_makes_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("precious");
+        std::fs::write(&path, "data").unwrap();
+        let error = Server::start(path.clone()).unwrap_err();
+        assert!(error.to_string().contains("not a socket"), "{error}");
+        assert_eq!(error.code, 1);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+        // What a dead daemon has left does.
+        std::fs::remove_file(&path).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        Server::start(path).unwrap();
     }
 
     #[test]

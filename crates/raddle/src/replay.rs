@@ -92,19 +92,30 @@ fn note(
         Verdict::Forward { index, len, .. } => {
             let name = rib
                 .link(index)
-                .map_or_else(|| format!("if{index}"), |l| l.name.clone());
+                .map(|link| link.name.clone())
+                .filter(|name| is_file_name(name))
+                .unwrap_or_else(|| format!("if{index}"));
             record.data.truncate(len);
             record.original_len = record.data.len() as u32;
             files.write(&name, &record)?;
             *report.forwarded.entry(name).or_default() += 1;
         }
         Verdict::Kernel(reason) => {
-            files.write("kernel", &record)?;
+            files.write(KERNEL, &record)?;
             *report.kernel.entry(reason.name()).or_default() += 1;
         }
         Verdict::Drop(reason) => *report.dropped.entry(Reason::name(reason)).or_default() += 1,
     }
     Ok(())
+}
+
+/// The capture of what goes to the kernel.
+const KERNEL: &str = "kernel";
+
+/// Whether a link's name can name its capture. The kernel lets no link be called otherwise than so,
+/// but a snapshot comes from anywhere.
+fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && name != KERNEL && !name.contains(['/', '\0']) && name.len() < 200
 }
 
 /// Output files, opened when the first packet comes.
@@ -126,7 +137,6 @@ impl<'a> Files<'a> {
     fn write(&mut self, name: &str, record: &Record) -> Result<(), Failure> {
         let failed = |e: raddle_io::Error| Failure::system(e.to_string());
         if !self.open.contains_key(name) {
-            // Link names have no slash in them, so this stays inside the directory.
             let path = self.directory.join(format!("{name}.pcap"));
             self.open.insert(
                 name.to_owned(),
@@ -169,5 +179,26 @@ fn print_report(report: &Report, directory: &Path) {
             "{} packets were cut short by the capture; capture whole packets (tcpdump -s 0)",
             report.cut_short
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_link_of_a_snapshot_is_written_elsewhere() {
+        for (name, fits) in [
+            ("eth0", true),
+            ("eth0.5", true),
+            ("..", true),
+            ("../eth0", false),
+            ("/etc/cron.d/x", false),
+            ("a\0b", false),
+            ("", false),
+            ("kernel", false),
+        ] {
+            assert_eq!(is_file_name(name), fits, "{name:?}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 
 use crate::cli;
 use crate::config::{Config, Seed};
-use crate::control::{Request, Server, default_path};
+use crate::control::{Request, Server, default_path, lock};
 use crate::error::Failure;
 use crate::metrics;
 use daemon::Daemon;
@@ -24,6 +24,7 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     }
     // Before the first thread: one that does not block the signals would be ended by them.
     let stop = crate::signals::stop_flag()?;
+    let _lock = lock()?;
     let server = Server::start(config.socket.clone().unwrap_or_else(default_path))?;
     let mut daemon = Daemon::start(config.clone())?;
     let metrics = config.metrics.map(start_metrics).transpose()?;

@@ -196,6 +196,9 @@ pub(crate) struct Publish<'a> {
 ///
 /// 1. Its link must exist, be up, be Ethernet, have a MAC address, and be allowed as an out-link.
 /// 2. Its neighbour must be valid and have a MAC address.
+/// 3. What is longer than the least of these goes to the kernel: the link's MTU, the route's, the
+///    link's for IPv6 (`ip6_dst_mtu_maybe_forward`), and with `ip_forward_use_pmtu` the least path
+///    MTU that the kernel may have learnt. One adjacency serves both families, so both keep to all.
 fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
     let kernel = |reason: Reason| Adjacency {
         reason: reason as u8,
@@ -217,11 +220,11 @@ fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
     let Some(dst_mac) = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) else {
         return kernel(Reason::Unresolved);
     };
-    let mtu = if key.mtu == 0 {
-        link.mtu
-    } else {
-        link.mtu.min(key.mtu)
-    };
+    let mtu6 = state.devices.get(&key.index).map_or(0, |d| d.mtu6);
+    let mtu = [key.mtu, mtu6, least_learnt_mtu(state)]
+        .into_iter()
+        .filter(|mtu| *mtu != 0)
+        .fold(link.mtu, u32::min);
     Adjacency {
         index: key.index,
         state: ADJ_FORWARD,
@@ -229,6 +232,16 @@ fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
         src_mac,
         mtu,
         ..Adjacency::default()
+    }
+}
+
+/// What every path is sure to take where the kernel forwards by path MTUs that it has learnt
+/// (`ip_dst_mtu_maybe_forward`); 0 where it does not. It learns none below `min_pmtu`
+/// (`__ip_rt_update_pmtu`), and none below 68 where that cannot be read.
+fn least_learnt_mtu(state: &State) -> u32 {
+    match state.settings.forward_use_pmtu {
+        true => state.settings.min_pmtu.max(68),
+        false => 0,
     }
 }
 

@@ -336,6 +336,9 @@ pub struct GroupMember {
     pub weight: u16,
 }
 
+/// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
+pub const RULE_OTHER_INVERT: u16 = 0x1001;
+
 /// A routing rule (`RTM_NEWRULE`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
@@ -381,6 +384,10 @@ pub struct DeviceSettings {
     pub send_redirects: bool,
     /// IPv4 `accept_local`.
     pub accept_local: bool,
+    /// `net.ipv6.conf.<dev>.mtu`, which an administrator or a router advertisement may set below
+    /// the link's; 0 where there is none.
+    #[serde(default)]
+    pub mtu6: u32,
 }
 
 /// Settings of the whole network namespace that selection and forwarding depend on.
@@ -398,8 +405,12 @@ pub struct Settings {
     pub hash_seed: u32,
     /// `net.ipv4.fib_multipath_use_neigh`.
     pub use_neigh: bool,
-    /// `net.ipv4.ip_forward_use_pmtu`.
+    /// `net.ipv4.ip_forward_use_pmtu`: forwarded packets, too, keep to the path MTUs that ICMP errors
+    /// have told this machine. The kernel announces none of them.
     pub forward_use_pmtu: bool,
+    /// `net.ipv4.route.min_pmtu`: no path MTU below it is learnt.
+    #[serde(default)]
+    pub min_pmtu: u32,
 }
 
 /// Something that happened to the mirrored state.

@@ -86,10 +86,8 @@ pub enum Reason {
     ImageFull = 37,
     /// The hash needs bytes that are not at hand (headers in a later buffer of the frame).
     DeepHeaders = 38,
-    /// A packet that the driver had already merged or that needs segmentation.
-    Aggregated = 39,
     /// The redirect itself was refused (the out-link's driver or queue).
-    RedirectFailed = 40,
+    RedirectFailed = 39,
 }
 
 impl Reason {
@@ -97,7 +95,7 @@ impl Reason {
     pub const SLOTS: usize = 64;
 
     /// Every reason, in the order of its number.
-    pub const ALL: [Reason; 41] = {
+    pub const ALL: [Reason; 40] = {
         use Reason::*;
         [
             None,
@@ -139,7 +137,6 @@ impl Reason {
             Resilient,
             ImageFull,
             DeepHeaders,
-            Aggregated,
             RedirectFailed,
         ]
     };
@@ -192,7 +189,6 @@ impl Reason {
             Resilient => "resilient",
             ImageFull => "image-full",
             DeepHeaders => "deep-headers",
-            Aggregated => "aggregated",
             RedirectFailed => "redirect-failed",
         }
     }

@@ -10,16 +10,16 @@ use raddle_fib::{Fib4, Fib6};
 use raddle_select::{Seed, keyed, mid_states};
 
 use crate::adjacency::{Ports, Publish};
-use crate::event::{Event, Link};
+use crate::event::{Event, Link, RouteKind};
 use crate::groups::Groups;
 use crate::image::{
     self, Capacity, Config, LINK_COUNTERS, LinkEntry, MAGIC, MAX_LINKS, Memory, config_flags,
     link_flags, own_bit,
 };
 use crate::lpm::Lpm;
-use crate::prefix::Addr;
+use crate::prefix::{Addr, Prefix};
 use crate::reason::Reason;
-use crate::rules::tables_for;
+use crate::rules::{TABLE_LOCAL, tables_for};
 use crate::state::{Changed, Family, State};
 use crate::view::View;
 
@@ -174,11 +174,14 @@ impl Rib {
     }
 
     /// Publishes what changed of nexthops and neighbours, but not of routes: it takes effect at once
-    /// however many routes wait to be gathered. [`Rib::commit`] is still to be called.
-    pub fn commit_nexthops(&mut self) -> usize {
+    /// however many routes wait to be gathered. [`Rib::commit`] is still to be called, if
+    /// [`Rib::is_dirty`] says so. None when there was nothing to publish, or nothing that could be
+    /// published ahead of the rest.
+    pub fn commit_nexthops(&mut self) -> Option<Commit> {
+        let start = Instant::now();
         let dirty = &self.state.dirty;
-        if dirty.links || dirty.settings || self.ports_changed {
-            return 0;
+        if dirty.nexthops.is_empty() || dirty.links || dirty.settings || self.ports_changed {
+            return None;
         }
         let at = Publish {
             state: &self.state,
@@ -194,7 +197,12 @@ impl Rib {
             self.groups.compile(*group, &at);
         }
         self.state.dirty.nexthops.clear();
-        groups.len()
+        Some(Commit {
+            entries: 0,
+            groups: groups.len(),
+            full: self.is_full(),
+            took: start.elapsed(),
+        })
     }
 
     /// Compiles what changed and publishes it to all engines.
@@ -232,11 +240,12 @@ impl Rib {
             groups: groups.len(),
             ..Commit::default()
         };
+        let own_changed = dirty.links || self.state.v4.changed.touches(TABLE_LOCAL);
         commit.entries = self.publish_tables(&dirty.neighbours, dirty.direct);
         if dirty.links || dirty.rules || ports_changed {
             commit.entries += self.publish_links();
         }
-        if dirty.links {
+        if own_changed {
             self.publish_own();
         }
         commit.full = self.is_full();
@@ -344,15 +353,30 @@ impl Rib {
         built
     }
 
-    /// Writes the filter of our own IPv4 addresses. Bits are set before others are cleared.
+    /// Writes the filter of our own IPv4 addresses: those of links, and what local routes claim
+    /// (`fib_validate_source` looks at those too once there is one). It says which sources to look
+    /// up; the table then tells. Bits are set before others are cleared.
     fn publish_own(&self) {
         let words = self.memory.own4.words();
         let mut wanted = vec![0u64; words.len()];
+        let mut own = |ip: u32| {
+            let bit = own_bit(ip);
+            wanted[bit / 64] |= 1 << (bit % 64);
+        };
         for address in &self.state.addresses {
             if let IpAddr::V4(ip) = address.local {
-                let bit = own_bit(ip.to_bits());
-                wanted[bit / 64] |= 1 << (bit % 64);
+                own(ip.to_bits());
             }
+        }
+        let mut all = false;
+        for prefix in self.local_prefixes() {
+            match prefix.len {
+                FEW_ADDRESSES.. => prefix.addresses().for_each(&mut own),
+                _ => all = true,
+            }
+        }
+        if all {
+            wanted.fill(u64::MAX);
         }
         for (word, bits) in words.iter().zip(&wanted) {
             word.fetch_or(*bits, Ordering::Release);
@@ -360,6 +384,21 @@ impl Rib {
         for (word, bits) in words.iter().zip(&wanted) {
             word.store(*bits, Ordering::Release);
         }
+    }
+
+    /// The prefixes of local routes but 127.0.0.0/8, whose addresses are no sources anyway.
+    fn local_prefixes(&self) -> impl Iterator<Item = Prefix<u32>> {
+        let loopback = Prefix::new(127 << 24, 8);
+        let table = self.state.v4.tables.get(&TABLE_LOCAL);
+        table
+            .into_iter()
+            .flat_map(|table| table.iter())
+            .filter(move |(prefix, _)| Prefix::new(prefix.addr, 8) != loopback || prefix.len < 8)
+            .filter(|(_, slot)| {
+                let kind = |id| self.state.attrs.get(id).kind;
+                slot.ids().iter().any(|id| kind(*id) == RouteKind::Local)
+            })
+            .map(|(prefix, _)| prefix)
     }
 
     /// Writes the configuration. While it is not consistent everything goes to the kernel.
@@ -479,6 +518,10 @@ fn link_entry(
         ..LinkEntry::default()
     })
 }
+
+/// Local routes of this length or more have so few addresses that each has its bit in the filter of
+/// our own; with a shorter one all sources are looked up.
+const FEW_ADDRESSES: u8 = 24;
 
 const DEADLINE_WORD: usize = std::mem::offset_of!(Config, deadline) / 8;
 

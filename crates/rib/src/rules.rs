@@ -1,6 +1,6 @@
 //! Which tables a packet is looked up in.
 
-use crate::event::Rule;
+use crate::event::{RULE_OTHER_INVERT, Rule};
 use crate::reason::Reason;
 
 /// `RT_TABLE_LOCAL`.
@@ -17,7 +17,7 @@ const TO_TABLE: u8 = 1;
 ///
 /// 1. Without any rules known, the kernel's own: local, main and, for IPv4, default.
 /// 2. Rules of the family are asked by priority. One for another input link, or for an output
-///    link, never matches a packet that is being forwarded.
+///    link, never matches a packet that is being forwarded; an inverted one (`not iif ...`) may.
 /// 3. A rule that looks into a table, without other selectors, adds its table.
 /// 4. Any other rule decides by what engines do not look at (addresses, marks, ports, ...) or does
 ///    what they do not do: the kernel's business.
@@ -33,7 +33,8 @@ pub fn tables_for(rules: &[Rule], family: u8, link: &str) -> Result<Vec<u32>, Re
     ours.sort_by_key(|rule| rule.priority);
     let mut tables = Vec::new();
     for rule in ours {
-        if rule.oif.is_some() || rule.iif.as_ref().is_some_and(|iif| iif != link) {
+        let elsewhere = rule.oif.is_some() || rule.iif.as_ref().is_some_and(|iif| iif != link);
+        if elsewhere && !rule.other.contains(&RULE_OTHER_INVERT) {
             continue;
         }
         let any = |net: &Option<ipnet::IpNet>| net.is_none_or(|net| net.prefix_len() == 0);
@@ -108,6 +109,26 @@ mod tests {
         ] {
             assert_eq!(
                 tables_for(&[rule(0, 255), odd], 4, "eth0"),
+                Err(Reason::Rules)
+            );
+        }
+        // "not iif eth1" is about every other link, "not oif eth1" about all that is forwarded.
+        for not in [
+            Rule {
+                iif: Some("eth1".into()),
+                ..rule(50, 9)
+            },
+            Rule {
+                oif: Some("eth1".into()),
+                ..rule(50, 9)
+            },
+        ] {
+            let not = Rule {
+                other: vec![RULE_OTHER_INVERT],
+                ..not
+            };
+            assert_eq!(
+                tables_for(&[rule(0, 255), not], 4, "eth0"),
                 Err(Reason::Rules)
             );
         }

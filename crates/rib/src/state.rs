@@ -38,6 +38,7 @@ impl Dirty {
             && !self.settings
             && self.neighbours.is_empty()
             && self.nexthops.is_empty()
+            && !self.direct
     }
 }
 
@@ -252,6 +253,7 @@ impl State {
             Sweep::Links => {
                 let before = self.links.len();
                 self.links.retain(|index, _| seen.numbers.contains(index));
+                self.devices.retain(|index, _| seen.numbers.contains(index));
                 self.dirty.links |= self.links.len() != before;
             }
             Sweep::Addresses => {

@@ -409,7 +409,7 @@ mod tests {
     }
 
     impl Lpm<u32> for Watched {
-        fn create_table(&mut self) -> Result<TableId, FibError> {
+        fn create_table(&mut self, _: bool) -> Result<TableId, FibError> {
             Fib4::new(std::sync::Arc::new(Heap4::new(1, 64, 64)), Box::new(|| ())).create_table()
         }
 
@@ -487,7 +487,7 @@ mod tests {
             let mut state = State::default();
             let mut groups = Groups::new(&capacity);
             let mut lpm = Watched { entries: HashMap::new(), answers: Vec::new() };
-            let mut view: View<u32, Watched> = View::new(vec![254], lpm.create_table().unwrap());
+            let mut view: View<u32, Watched> = View::new(vec![254], lpm.create_table(true).unwrap());
             for route in &before {
                 state.apply(Event::Route(route.clone(), RouteOp::Add));
             }

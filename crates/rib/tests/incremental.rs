@@ -271,6 +271,26 @@ proptest! {
         }
     }
 
+    /// As the daemon does it: nexthops at once, the rest only where something is left to do.
+    #[test]
+    fn the_image_follows_when_nexthops_are_published_first(batches in proptest::collection::vec(
+        proptest::collection::vec(event(), 0..4), 1..24)) {
+        let mut rib = new_rib(&small());
+        for batch in batches {
+            for event in batch {
+                let at_once = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
+                rib.apply(event);
+                if at_once {
+                    rib.commit_nexthops();
+                }
+            }
+            if rib.is_dirty() {
+                rib.commit();
+            }
+            compare(&rib)?;
+        }
+    }
+
     #[test]
     fn a_snapshot_makes_the_same_mirror(events in proptest::collection::vec(event(), 0..60)) {
         let mut rib = new_rib(&small());
@@ -373,6 +393,137 @@ fn a_group_that_loses_its_weights_goes_to_the_kernel() {
         rib.commit();
         compare(&rib).unwrap();
     }
+}
+
+/// The kernel refuses sources that a local route claims, be they on a link or not; the filter has to
+/// let them through to the look-up.
+#[test]
+fn what_local_routes_claim_is_our_own() {
+    let mut rib = new_rib(&small());
+    let local = |dst: &str| Route {
+        table: 255,
+        dst: dst.parse().unwrap(),
+        kind: RouteKind::Local,
+        target: RouteTarget::None,
+        ..object_route(0)
+    };
+    let own = |rib: &Rib, ip: &str| {
+        let ip: Ipv4Addr = ip.parse().unwrap();
+        rib.memory().maybe_own(ip.to_bits())
+    };
+    for (dst, inside) in [
+        ("192.0.2.1/32", "192.0.2.1"),
+        ("203.0.113.0/24", "203.0.113.77"),
+        ("198.18.0.0/15", "198.19.7.7"),
+    ] {
+        rib.apply(Event::Route(local(dst), RouteOp::Add));
+        rib.commit();
+        assert!(own(&rib, inside), "{dst}");
+        rib.apply(Event::RouteGone(local(dst)));
+        rib.commit();
+        assert!(!own(&rib, inside), "{dst}");
+    }
+    rib.apply(Event::Route(local("127.0.0.0/8"), RouteOp::Add));
+    rib.commit();
+    assert!(!own(&rib, "192.0.2.1"), "loopback claims no source");
+}
+
+/// Packets longer than IPv6's own MTU on a link, or than any path MTU that the kernel may have
+/// learnt where it forwards by those, are the kernel's.
+#[test]
+fn smaller_mtus_than_the_links() {
+    let mut rib = new_rib(&small());
+    let gateway = address(false, 1);
+    rib.apply(Event::Neighbour(Neighbour {
+        index: 2,
+        dst: gateway,
+        mac: Some([4, 0, 0, 0, 2, 1]),
+        state: 2,
+        flags: 0,
+        protocol: 0,
+    }));
+    let hop = RouteNexthop {
+        gateway: Some(gateway),
+        index: 2,
+        weight: 1,
+        ..RouteNexthop::default()
+    };
+    rib.apply(Event::Route(
+        Route {
+            target: RouteTarget::Single(hop),
+            ..object_route(0)
+        },
+        RouteOp::Add,
+    ));
+    let device = |mtu6| {
+        let settings = DeviceSettings {
+            mtu6,
+            ..DeviceSettings::default()
+        };
+        Event::Device(2, settings)
+    };
+    let learns = |forward_use_pmtu, min_pmtu| {
+        Event::Settings(Settings {
+            hash_seed: 7,
+            forward_use_pmtu,
+            min_pmtu,
+            ..Settings::default()
+        })
+    };
+    for (event, mtu) in [
+        (device(0), 1500),
+        (device(1500), 1500),
+        (device(1300), 1300),
+        (learns(false, 552), 1300),
+        (learns(true, 552), 552),
+        (learns(true, 0), 68),
+        (learns(false, 552), 1300),
+        (device(9000), 1500),
+    ] {
+        let text = format!("{event:?}");
+        rib.apply(event);
+        rib.commit();
+        let (number, .., adjacency) = rib.adjacencies().next().unwrap();
+        assert_eq!(adjacency.mtu, mtu, "{text}");
+        assert_eq!(rib.memory().adjacency(number).mtu, mtu, "{text}");
+    }
+}
+
+/// A nexthop object that gets a gateway takes the entries of its neighbours away, also when nexthops
+/// are published first: packets to them are the gateway's now.
+#[test]
+fn a_direct_object_that_gets_a_gateway() {
+    let mut rib = new_rib(&small());
+    let to = |gateway| {
+        let (index, encap) = (2, None);
+        let kind = NexthopKind::Single {
+            gateway,
+            index,
+            encap,
+        };
+        nexthop(3, kind)
+    };
+    for n in [1, 9] {
+        rib.apply(Event::Neighbour(Neighbour {
+            index: 2,
+            dst: address(false, n),
+            mac: Some([4, 0, 0, 0, 2, n as u8]),
+            state: 2,
+            flags: 0,
+            protocol: 0,
+        }));
+    }
+    rib.apply(to(None));
+    rib.apply(Event::Route(object_route(3), RouteOp::Add));
+    rib.commit();
+    compare(&rib).unwrap();
+    rib.apply(to(Some(address(false, 9))));
+    let commit = rib.commit_nexthops().unwrap();
+    assert_eq!((commit.groups, commit.full), (1, false));
+    assert_eq!(rib.commit_nexthops(), None);
+    assert!(rib.is_dirty());
+    rib.commit();
+    compare(&rib).unwrap();
 }
 
 /// Neighbours on a direct nexthop object have entries of their own, which a dump that no longer

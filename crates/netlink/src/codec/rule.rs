@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+pub use raddle_rib::event::RULE_OTHER_INVERT;
 use raddle_rib::event::{Event, Rule};
 
 use super::build::{Builder, EncodeError};
@@ -26,8 +27,6 @@ const FIB_RULE_INVERT: u32 = 0x2;
 
 /// Stands in [`Rule::other`] for a TOS to match, which has no attribute of its own.
 pub const RULE_OTHER_TOS: u16 = 0x1000;
-/// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
-pub const RULE_OTHER_INVERT: u16 = 0x1001;
 
 pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
     let (head, attributes) = message.split::<12>("fib_rule_hdr")?;

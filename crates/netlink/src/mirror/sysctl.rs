@@ -44,7 +44,7 @@ impl Sysctls {
     }
 }
 
-/// The settings of the calling thread's network namespace alone. Cost: 7 small files.
+/// The settings of the calling thread's network namespace alone. Cost: 8 small files.
 pub(super) fn settings() -> Settings {
     Settings {
         hash_policy4: number("ipv4/fib_multipath_hash_policy") as u8,
@@ -54,6 +54,7 @@ pub(super) fn settings() -> Settings {
         hash_seed: number("ipv4/fib_multipath_hash_seed"),
         use_neigh: number("ipv4/fib_multipath_use_neigh") != 0,
         forward_use_pmtu: number("ipv4/ip_forward_use_pmtu") != 0,
+        min_pmtu: number("ipv4/route/min_pmtu"),
     }
 }
 
@@ -83,7 +84,8 @@ impl Device4 {
 /// 2. IPv6 forwards as `conf.all` says, or the device's `force_forwarding` (6.17; `ip6_forward`).
 /// 3. `rp_filter`: the larger of `conf.all` and the device's (`IN_DEV_MAXCONF`).
 /// 4. The other IPv4 settings: either of them (`IN_DEV_ORCONF`).
-/// 5. IPv6 `ignore_routes_with_linkdown`: the device's alone (`ip6_ignore_linkdown`).
+/// 5. IPv6 `ignore_routes_with_linkdown` and `mtu`: the device's alone (`ip6_ignore_linkdown`,
+///    `ip6_dst_mtu_maybe_forward`).
 fn device(all: &Device4, forwarding6: bool, name: &str) -> DeviceSettings {
     let own = Device4::read(name);
     let six = |setting: &str| number(&format!("ipv6/conf/{name}/{setting}")) != 0;
@@ -95,6 +97,7 @@ fn device(all: &Device4, forwarding6: bool, name: &str) -> DeviceSettings {
         ignore_linkdown6: six("ignore_routes_with_linkdown"),
         send_redirects: own.send_redirects || all.send_redirects,
         accept_local: own.accept_local || all.accept_local,
+        mtu6: number(&format!("ipv6/conf/{name}/mtu")),
     }
 }
 

@@ -235,6 +235,8 @@ fn follows_settings_of_its_own_namespace() {
                 ("ipv4/fib_multipath_hash_policy", "1"),
                 ("ipv6/fib_multipath_hash_policy", "1"),
                 ("ipv4/fib_multipath_use_neigh", "1"),
+                ("ipv4/ip_forward_use_pmtu", "1"),
+                ("ipv4/route/min_pmtu", "600"),
                 ("ipv4/conf/v0/forwarding", "1"),
                 ("ipv6/conf/all/forwarding", "1"),
                 ("ipv4/conf/all/rp_filter", "2"),
@@ -243,6 +245,7 @@ fn follows_settings_of_its_own_namespace() {
                 ("ipv4/conf/all/send_redirects", "0"),
                 ("ipv4/conf/v0/send_redirects", "0"),
                 ("ipv6/conf/v0/ignore_routes_with_linkdown", "1"),
+                ("ipv6/conf/v0/mtu", "1300"),
             ] {
                 sysctl(path, value);
             }
@@ -260,7 +263,8 @@ fn follows_settings_of_its_own_namespace() {
             hash_fields6: 7,
             hash_seed: 4_000_000_000,
             use_neigh: true,
-            forward_use_pmtu: false,
+            forward_use_pmtu: true,
+            min_pmtu: 600,
         };
         let device = DeviceSettings {
             forwarding4: true,
@@ -270,6 +274,7 @@ fn follows_settings_of_its_own_namespace() {
             ignore_linkdown6: true,
             send_redirects: false,
             accept_local: true,
+            mtu6: 1300,
         };
         follower.until("settings", |s| {
             if s.settings == settings && s.devices.get(&v0) == Some(&device) {

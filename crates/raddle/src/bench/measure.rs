@@ -207,7 +207,8 @@ impl Machine {
             self.mirror.poll(&mut |event| {
                 let nexthop = matches!(event, Event::Nexthop(_));
                 rib.apply(event);
-                if nexthop && rib.commit_nexthops() > 0 && took.is_zero() {
+                if nexthop && rib.commit_nexthops().is_some_and(|c| c.groups > 0) && took.is_zero()
+                {
                     took = start.elapsed();
                 }
             })?;

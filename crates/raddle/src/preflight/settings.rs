@@ -76,6 +76,7 @@ fn has_rps(sys: &Path, link: &Link) -> bool {
 ///    BPF, with policies 1 and up.
 /// 6. LRO: merged packets are too long to forward.
 /// 7. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
+/// 8. Forwarding by learnt path MTUs: only the kernel knows them.
 pub(super) fn judge(
     scene: &Scene,
     options: &Options,
@@ -128,7 +129,7 @@ pub(super) fn judge(
     findings
 }
 
-/// Rules 1, 2 and the dissector of 5.
+/// Rules 1, 2, 8 and the dissector of 5.
 fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut warn = |what: String, why: &str, mend: &str| {
@@ -151,6 +152,17 @@ fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Fi
                 &format!("sysctl -w net.ipv{family}.fib_multipath_hash_policy=1"),
             );
         }
+    }
+    if settings.forward_use_pmtu {
+        let at_least = settings.min_pmtu.max(68);
+        warn(
+            "net.ipv4.ip_forward_use_pmtu is on".into(),
+            &format!(
+                "the path MTUs that the kernel has learnt cannot be known, so packets longer than the \
+                 least that it learns, {at_least} bytes, go to the kernel"
+            ),
+            "sysctl -w net.ipv4.ip_forward_use_pmtu=0",
+        );
     }
     if let Some(id) = dissector
         && settings.hash_policy4.max(settings.hash_policy6) > 0
@@ -212,6 +224,7 @@ mod tests {
         hash_seed: 9,
         use_neigh: false,
         forward_use_pmtu: false,
+        min_pmtu: 552,
     };
 
     fn judged(settings: Settings, device: DeviceSettings, receive: &Receive) -> Vec<String> {
@@ -263,6 +276,13 @@ mod tests {
                     ..GOOD
                 },
                 "IPv6 multipath hash policy 3",
+            ),
+            (
+                Settings {
+                    forward_use_pmtu: true,
+                    ..GOOD
+                },
+                "ip_forward_use_pmtu is on",
             ),
         ] {
             let found = judged(settings, forwards(), &none);

@@ -1,6 +1,6 @@
 //! The daemon's life: start, follow, answer, stop.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use raddle_rib::image::ADJ_FORWARD;
 use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions};
 
-use super::links::{Plan, plan};
+use super::links::{Plan, plan, plan_of_present};
 use super::survey::{bypass, shaped, survey};
 use super::{report, set_seed};
 use crate::config::{Config, Mode, OnExit};
@@ -47,7 +47,19 @@ pub(super) struct Daemon {
     /// What was found about the qdiscs of all links.
     shaped: Vec<Finding>,
     dirty_since: Option<Instant>,
-    links_changed: bool,
+    /// Something changed that the preflight looks at.
+    look_again: bool,
+}
+
+/// What a start comes to, apart from the engine.
+struct Prepared {
+    rib: Rib,
+    mirror: Mirror,
+    plan: Plan,
+    report: Report,
+    last_commit: Commit,
+    shaped: Vec<Finding>,
+    requests: Socket,
 }
 
 /// `raddle run --check`: everything that the start would look at, without changing anything.
@@ -124,21 +136,64 @@ fn refuse(report: &Report, config: &Config) -> Result<(), Failure> {
 }
 
 impl Daemon {
-    /// Mirrors the kernel, compiles the image, attaches. After an error nothing is attached.
+    /// Mirrors the kernel, compiles the image, attaches. After an error nothing is attached, not
+    /// even what an earlier daemon has left.
     pub(super) fn start(config: Config) -> Result<Daemon, Failure> {
         let started = Instant::now();
-        let mut mirror = Mirror::open()?;
+        let mirror = Mirror::open()?;
         let mut engine = load(&config)?;
+        match Daemon::prepare(&config, mirror, &mut engine) {
+            Ok(ready) => Ok(Daemon::ready(config, started, engine, ready)),
+            Err(failure) => {
+                // Dropping the engine detaches what is not pinned.
+                if let Err(e) = engine.unpin() {
+                    tracing::warn!("{e}");
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// All that may fail between loading the engine and serving.
+    fn prepare(
+        config: &Config,
+        mut mirror: Mirror,
+        engine: &mut Engine,
+    ) -> Result<Prepared, Failure> {
         let memory = engine.memory();
         let capacity = config.capacity();
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         mirror.initial(&mut |event| rib.apply(event))?;
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
         let shaped = shaped(&rib, &config.allow_qdisc)?;
-        let report = survey(&rib, &config, Mend::Do, attached.into_iter())?;
-        refuse(&report, &config)?;
-        let plan = plan(&rib, &config, &report).map_err(Failure::usage)?;
+        // Nothing of the system is changed for a start that is refused.
+        let mut report = survey(&rib, config, Mend::Would, attached.iter().copied())?;
+        refuse(&report, config)?;
+        let mut plan = plan(&rib, config, &report).map_err(Failure::usage)?;
         require_links(&plan)?;
+        if config.mend {
+            report = survey(&rib, config, Mend::Do, attached.iter().copied())?;
+            refuse(&report, config)?;
+            plan = super::links::plan(&rib, config, &report).map_err(Failure::usage)?;
+            require_links(&plan)?;
+        }
+        let requests = Socket::open()?;
+        // An earlier daemon's links need not be ours.
+        let others = attached
+            .into_iter()
+            .filter(|i| !plan.attach.contains_key(i));
+        for index in others {
+            engine.detach(index)?;
+        }
+        for index in plan.out.keys() {
+            engine.set_out_link(*index)?;
+        }
+        for (index, name) in &plan.attach {
+            attach(engine, *index, name, config.mode)?;
+        }
+        if config.on_exit == OnExit::Keep && !engine.is_pinned() {
+            engine.pin(&pin_folder())?;
+        }
         if let Some(seed) = config.seed
             && rib.settings().hash_seed == 0
         {
@@ -152,31 +207,43 @@ impl Daemon {
             rib.apply(Event::Settings(settings));
         }
         rib.set_ports(plan.ports());
-        let last_commit = rib.commit();
-        attach(&mut engine, &plan, config.mode)?;
-        if config.on_exit == OnExit::Keep && !engine.is_pinned() {
-            engine.pin(&pin_folder())?;
+        // Before there is anything to forward by: it must not outlive this process for ever.
+        if let Some(deadline) = deadline(config) {
+            rib.set_deadline(deadline);
         }
-        let mut daemon = Daemon {
-            config,
+        let last_commit = rib.commit();
+        Ok(Prepared {
             rib,
-            engine,
             mirror,
             plan,
-            warnings: report.warnings().cloned().collect(),
+            report,
+            last_commit,
+            shaped,
+            requests,
+        })
+    }
+
+    fn ready(config: Config, started: Instant, engine: Engine, ready: Prepared) -> Daemon {
+        let mut daemon = Daemon {
+            config,
+            rib: ready.rib,
+            engine,
+            mirror: ready.mirror,
+            plan: ready.plan,
+            warnings: ready.report.warnings().cloned().collect(),
             held: None,
             started,
             commits: 1,
-            last_commit,
-            requests: Socket::open()?,
+            last_commit: ready.last_commit,
+            requests: ready.requests,
             sent: HashMap::new(),
-            shaped,
+            shaped: ready.shaped,
             dirty_since: None,
-            links_changed: false,
+            look_again: false,
         };
         daemon.tend_deadline();
         daemon.announce();
-        Ok(daemon)
+        daemon
     }
 
     fn announce(&self) {
@@ -224,7 +291,7 @@ impl Daemon {
                 let _ = request.answer.send(value);
             }
             if Instant::now() >= next_round {
-                self.round()?;
+                self.round();
                 next_round = Instant::now() + ROUND;
             }
         }
@@ -248,20 +315,27 @@ impl Daemon {
     /// Applies what the kernel said; publishes when it is quiet or has been long enough.
     fn follow(&mut self) -> Result<(), Failure> {
         let rib = &mut self.rib;
-        let links_changed = &mut self.links_changed;
+        let look_again = &mut self.look_again;
+        let mut ahead = None;
+        let mut count = 0;
         let batch = self.mirror.poll(&mut |event| {
-            *links_changed |= matches!(
+            *look_again |= matches!(
                 event,
-                Event::Link(_) | Event::LinkGone(_) | Event::Device(..)
+                Event::Link(_) | Event::LinkGone(_) | Event::Device(..) | Event::Settings(_)
             );
             // With a million routes behind a group, the kernel tells of each of them as well; the
             // group itself need not wait for that.
             let at_once = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
             rib.apply(event);
-            if at_once {
-                rib.commit_nexthops();
+            if at_once && let Some(commit) = rib.commit_nexthops() {
+                ahead = Some(commit);
+                count += 1;
             }
         })?;
+        if let Some(commit) = ahead {
+            self.commits += count;
+            self.note(commit);
+        }
         if !self.rib.is_dirty() {
             return Ok(());
         }
@@ -269,18 +343,23 @@ impl Daemon {
         if batch.events > 0 && since.elapsed() < GATHER {
             return Ok(());
         }
-        if std::mem::take(&mut self.links_changed) {
-            self.replan()?;
+        if self.look_again {
+            self.replan();
         }
         self.publish();
         Ok(())
     }
 
     fn publish(&mut self) {
-        let was_full = self.last_commit.full;
-        self.last_commit = self.rib.commit();
+        let commit = self.rib.commit();
         self.commits += 1;
         self.dirty_since = None;
+        self.note(commit);
+    }
+
+    /// Remembers the last commit and says what it has to say.
+    fn note(&mut self, commit: Commit) {
+        let was_full = std::mem::replace(&mut self.last_commit, commit).full;
         if self.last_commit.full && !was_full {
             tracing::error!(
                 "the image is full: part of the traffic goes to the kernel; raise routes4 or \
@@ -295,35 +374,28 @@ impl Daemon {
         );
     }
 
-    /// Links came, went or changed: attaches and detaches accordingly.
-    fn replan(&mut self) -> Result<(), Failure> {
+    /// Links or settings changed: attaches and detaches accordingly.
+    fn replan(&mut self) {
         let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
-        let report = survey(&self.rib, &self.config, Mend::Do, attached.into_iter())?;
-        let plan = match plan(&self.rib, &self.config, &report) {
-            Ok(plan) => plan,
-            Err(why) => {
-                // A link that was named is gone or of no use now; the others go on.
-                tracing::warn!("{why}");
-                let present = Config {
-                    links: self
-                        .config
-                        .links
-                        .iter()
-                        .filter(|name| self.plan.attach.values().any(|n| n == *name))
-                        .filter(|name| self.rib.link_named(name).is_some())
-                        .cloned()
-                        .collect(),
-                    allow_qdisc: self.present(&self.config.allow_qdisc),
-                    ..self.config.clone()
-                };
-                match plan(&self.rib, &present, &report) {
-                    Ok(plan) if !present.links.is_empty() => plan,
-                    _ => Plan::default(),
-                }
+        let report = match survey(&self.rib, &self.config, Mend::Do, attached.into_iter()) {
+            Ok(report) => report,
+            Err(e) => {
+                // Things may go while one looks at them. The next round looks again.
+                tracing::warn!("links stay as they are for now: {e}");
+                return;
             }
         };
+        self.look_again = false;
+        self.warnings = report.warnings().cloned().collect();
+        let mut plan = plan_of_present(&self.rib, &self.config, &report);
         if plan == self.plan {
-            return Ok(());
+            return;
+        }
+        // What the new links would bypass is known already: not even a moment around it.
+        if let Some(finding) = report.refusals().next()
+            && !self.config.allow_bypass
+        {
+            self.hold(Some(finding.to_string()));
         }
         let gone: Vec<u32> = self
             .engine
@@ -336,30 +408,43 @@ impl Daemon {
                 tracing::warn!("{e}");
             }
         }
+        self.attach_all(&mut plan);
         self.rib.set_ports(plan.ports());
-        if let Err(e) = attach(&mut self.engine, &plan, self.config.mode) {
-            tracing::warn!("{e}");
-        }
         self.plan = plan;
-        self.warnings = report.warnings().cloned().collect();
-        Ok(())
     }
 
-    fn present(&self, names: &[String]) -> Vec<String> {
-        names
-            .iter()
-            .filter(|name| self.rib.link_named(name).is_some())
-            .cloned()
-            .collect()
+    /// Attaches to the links of the plan. A link that refuses is left to the kernel until the plan
+    /// is made anew, and the plan says so; it does not keep others from being attached.
+    fn attach_all(&mut self, plan: &mut Plan) {
+        let engine = &mut self.engine;
+        let left = &mut plan.left;
+        plan.out
+            .retain(|index, name| match engine.set_out_link(*index) {
+                Ok(()) => true,
+                Err(e) => {
+                    tracing::warn!("link {name}: {e}");
+                    left.insert(name.clone(), e.to_string());
+                    false
+                }
+            });
+        plan.attach.retain(
+            |index, name| match attach(engine, *index, name, self.config.mode) {
+                Ok(()) => true,
+                Err(e) => {
+                    tracing::warn!("{e}");
+                    left.insert(name.clone(), e.to_string());
+                    false
+                }
+            },
+        );
     }
 
     /// What has to be done now and then.
-    fn round(&mut self) -> Result<(), Failure> {
+    fn round(&mut self) {
         self.tend_neighbours();
-        self.tend_firewall()?;
+        self.tend_firewall();
         self.tend_deadline();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
-        Ok(())
     }
 
     /// The kernel does not see what the engine sends, so it would forget neighbours that are in
@@ -392,41 +477,49 @@ impl Daemon {
     }
 
     /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
-    /// who listens to links and routes.
-    fn tend_firewall(&mut self) -> Result<(), Failure> {
+    /// who listens to links and routes. What cannot be seen counts as being there.
+    fn tend_firewall(&mut self) {
         if !self.config.allow_bypass {
-            let findings = bypass(&self.plan)?;
-            match (findings.first(), &self.held) {
-                (Some(finding), None) => {
-                    tracing::warn!("everything goes to the kernel from now on: {finding}");
-                    self.held = Some(finding.to_string());
-                    self.rib.set_hold(true);
-                }
-                (None, Some(_)) => {
-                    tracing::info!("what would have been bypassed is gone: forwarding again");
-                    self.held = None;
-                    self.rib.set_hold(false);
-                }
-                _ => {}
-            }
+            self.hold(match bypass(&self.plan) {
+                Ok(findings) => findings.first().map(ToString::to_string),
+                Err(e) => Some(format!(
+                    "whether anything would be bypassed cannot be seen: {e}"
+                )),
+            });
         }
-        let shaped = shaped(&self.rib, &self.config.allow_qdisc)?;
-        if shaped != self.shaped {
-            self.shaped = shaped;
-            self.replan()?;
+        match shaped(&self.rib, &self.config.allow_qdisc) {
+            Ok(shaped) => {
+                self.look_again |= shaped != self.shaped;
+                self.shaped = shaped;
+            }
+            Err(e) => tracing::warn!("links stay as they are for now: {e}"),
+        }
+        if self.look_again {
+            self.replan();
+        }
+        if self.rib.is_dirty() {
             self.publish();
         }
-        Ok(())
+    }
+
+    /// Hands everything to the kernel from now on, for this reason; none forwards again.
+    fn hold(&mut self, why: Option<String>) {
+        match (&why, &self.held) {
+            (Some(now), Some(before)) if now == before => return,
+            (Some(now), _) => tracing::warn!("everything goes to the kernel from now on: {now}"),
+            (None, Some(_)) => {
+                tracing::info!("what would have been bypassed is gone: forwarding again");
+            }
+            (None, None) => return,
+        }
+        self.rib.set_hold(why.is_some());
+        self.held = why;
     }
 
     /// Programs that outlive the daemon may forward by its last state for so long only.
     fn tend_deadline(&mut self) {
-        if self.config.on_exit == OnExit::Keep {
-            let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-                .map_or(Duration::ZERO, Duration::from);
-            let deadline = now + Duration::from_secs(u64::from(self.config.keep_for));
-            self.rib
-                .set_deadline(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+        if let Some(deadline) = deadline(&self.config) {
+            self.rib.set_deadline(deadline);
         }
     }
 
@@ -449,6 +542,17 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// Until when programs may forward without a daemon, if they outlive it (`CLOCK_MONOTONIC`
+/// nanoseconds).
+fn deadline(config: &Config) -> Option<u64> {
+    (config.on_exit == OnExit::Keep).then(|| {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+            .map_or(Duration::ZERO, Duration::from);
+        let deadline = now + Duration::from_secs(u64::from(config.keep_for));
+        u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 /// Returns when no packet is in the program that was there before the call.
@@ -506,35 +610,15 @@ fn pin_folder() -> PathBuf {
     Path::new("/sys/fs/bpf/raddle").join(name)
 }
 
-/// Makes the engine's links those of the plan; after an error it has those that it had.
-fn attach(engine: &mut Engine, plan: &Plan, mode: Mode) -> Result<(), Failure> {
+/// Attaches the engine to a link, unless it is attached already.
+fn attach(engine: &mut Engine, index: u32, name: &str, mode: Mode) -> Result<(), Failure> {
     let mode = match mode {
         Mode::Auto => raddle_xdp::Mode::Auto,
         Mode::Native => raddle_xdp::Mode::Native,
         Mode::Generic => raddle_xdp::Mode::Generic,
     };
-    let before: BTreeMap<u32, ()> = engine.attached().map(|(index, _)| (index, ())).collect();
-    let attempt = |engine: &mut Engine| -> Result<(), Failure> {
-        for index in plan.out.keys() {
-            engine.set_out_link(*index)?;
-        }
-        for (index, name) in &plan.attach {
-            engine
-                .attach(*index, mode)
-                .map_err(|e| Failure::system(format!("link {name}: {e}")))?;
-        }
-        Ok(())
-    };
-    let result = attempt(engine);
-    if result.is_err() {
-        let new: Vec<u32> = engine
-            .attached()
-            .map(|(index, _)| index)
-            .filter(|index| !before.contains_key(index))
-            .collect();
-        for index in new {
-            let _ = engine.detach(index);
-        }
+    match engine.attach(index, mode) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(Failure::system(format!("link {name}: {e}"))),
     }
-    result
 }

@@ -83,6 +83,37 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
     Ok(plan)
 }
 
+/// As [`plan`] for a daemon that runs: links that were named and have gone, or cannot be used now,
+/// are left alone and the others go on.
+pub(super) fn plan_of_present(rib: &Rib, config: &Config, report: &Report) -> Plan {
+    let not_in = report.rejected(Role::In);
+    let is_there = |name: &&String| rib.link_named(name).is_some();
+    let names =
+        |names: &[String]| -> Vec<String> { names.iter().filter(is_there).cloned().collect() };
+    let present = Config {
+        links: names(&config.links)
+            .into_iter()
+            .filter(|name| !not_in.contains_key(name))
+            .collect(),
+        allow_qdisc: names(&config.allow_qdisc),
+        ..config.clone()
+    };
+    let mut plan = match present.links.is_empty() && !config.links.is_empty() {
+        // No link at all is something else than all links.
+        true => Plan::default(),
+        false => plan(rib, &present, report).unwrap_or_default(),
+    };
+    for name in &config.links {
+        let why = match not_in.get(name) {
+            Some(why) => why.clone(),
+            None if rib.link_named(name).is_none() => "there is no such link now".to_owned(),
+            None => continue,
+        };
+        plan.left.insert(name.clone(), why);
+    }
+    plan
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +188,30 @@ mod tests {
         };
         let error = plan(&rib(), &named, &rejecting("b", Role::Both)).unwrap_err();
         assert!(error.contains("link b cannot be used"));
+    }
+
+    #[test]
+    fn named_links_come_and_go_while_it_runs() {
+        let named = |names: &[&str]| Config {
+            links: names.iter().map(|name| (*name).to_owned()).collect(),
+            allow_qdisc: vec!["nope".into()],
+            ..Config::default()
+        };
+        let attached = |config, report| {
+            let plan = plan_of_present(&rib(), &config, report);
+            (plan.attach.values().cloned().collect::<Vec<_>>(), plan.left)
+        };
+        let (none, rejects) = (Report::default(), rejecting("b", Role::In));
+        let (links, left) = attached(named(&["a", "nope"]), &none);
+        assert_eq!(links, ["a"]);
+        assert!(left["nope"].contains("no such link"));
+        let (links, left) = attached(named(&["a", "b"]), &rejects);
+        assert_eq!(links, ["a"]);
+        assert!(left["b"].contains("not for XDP"));
+        let (links, left) = attached(named(&["nope"]), &none);
+        assert_eq!(links, [""; 0], "not all of them");
+        assert!(left["nope"].contains("no such link"));
+        let (links, _) = attached(named(&[]), &none);
+        assert_eq!(links, ["a", "b"]);
     }
 }
