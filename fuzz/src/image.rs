@@ -71,9 +71,14 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
             return Err(Reason::OutLink as u8);
         };
         let neighbour = hop.gateway.and_then(|g| rib.neighbour(hop.index, g));
-        let mtu = if hop.mtu == 0 { u32::MAX } else { hop.mtu };
+        let learnt = match rib.settings().forward_use_pmtu {
+            true => rib.settings().min_pmtu.max(68),
+            false => 0,
+        };
+        let mtus = [hop.mtu, rib.device(hop.index).mtu6, learnt, out.mtu];
+        let mtu = mtus.into_iter().filter(|mtu| *mtu != 0).min();
         match neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) {
-            Some(mac) => Ok((hop.index, mac, src_mac, mtu.min(out.mtu))),
+            Some(mac) => Ok((hop.index, mac, src_mac, mtu.unwrap_or(0))),
             None => Err(Reason::Unresolved as u8),
         }
     };

@@ -6,6 +6,7 @@
 use super::control::{BlockId, Link, Node, Spot, UNPLACED, covered, covers, ones};
 use super::layout::{CHILD, Entries, UNIT, WIDTHS, root_word};
 use super::{Fib4, Table};
+use crate::error::Part;
 use crate::{FibError, Memory4, Prefix4, TableId, Value};
 
 /// The slots on the way from the root to a block.
@@ -336,6 +337,17 @@ impl<M: Memory4> Fib4<M> {
         if routes.is_empty() {
             self.clear(table, old);
             return Ok(());
+        }
+        let (need, units) = (1 << WIDTHS[width], self.image.units());
+        let capacity = units.units() * UNIT as usize;
+        if need > capacity {
+            // Before 12 MiB are made ready for a root that can never be placed.
+            return Err(FibError::Full {
+                what: Part::Nodes4,
+                need,
+                used: capacity - units.free() * UNIT as usize,
+                capacity,
+            });
         }
         let root = self.control.new_root(WIDTHS[width]);
         let mut count = 0;
