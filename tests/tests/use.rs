@@ -228,8 +228,11 @@ fn a_capture_is_replayed() {
             "source",
             "-U",
             "--immediate-mode",
+            // Whole frames here, in a ring that holds them all.
             "-s",
-            "0",
+            "2048",
+            "-B",
+            "16384",
             "-Z",
             "root",
             "-w",
