@@ -372,7 +372,8 @@ pub struct Rule {
 pub struct DeviceSettings {
     /// `net.ipv4.conf.<dev>.forwarding`.
     pub forwarding4: bool,
-    /// `net.ipv6.conf.<dev>.forwarding`.
+    /// Whether IPv6 from this device is forwarded: `net.ipv6.conf.all.forwarding` or the device's
+    /// `force_forwarding`, on a device that takes IPv6 at all.
     pub forwarding6: bool,
     /// Effective `rp_filter`: the larger of `conf.all` and `conf.<dev>`.
     pub rp_filter: u8,

@@ -81,17 +81,21 @@ impl Device4 {
 /// What is in force on a device, rule by rule:
 ///
 /// 1. IPv4 forwards as the device says (`conf.all` is only a way to set all devices).
-/// 2. IPv6 forwards as `conf.all` says, or the device's `force_forwarding` (6.17; `ip6_forward`).
+/// 2. IPv6 forwards as `conf.all` says, or the device's `force_forwarding` (6.17; `ip6_forward`),
+///    but nothing from a device with `disable_ipv6`, or without IPv6 because its MTU is below 1280:
+///    it has no settings then (`ip6_rcv_core`).
 /// 3. `rp_filter`: the larger of `conf.all` and the device's (`IN_DEV_MAXCONF`).
 /// 4. The other IPv4 settings: either of them (`IN_DEV_ORCONF`).
 /// 5. IPv6 `ignore_routes_with_linkdown` and `mtu`: the device's alone (`ip6_ignore_linkdown`,
 ///    `ip6_dst_mtu_maybe_forward`).
 fn device(all: &Device4, forwarding6: bool, name: &str) -> DeviceSettings {
     let own = Device4::read(name);
-    let six = |setting: &str| number(&format!("ipv6/conf/{name}/{setting}")) != 0;
+    let known_six = |setting: &str| known(&format!("ipv6/conf/{name}/{setting}"));
+    let six = |setting: &str| known_six(setting).is_some_and(|value| value != 0);
+    let takes_six = known_six("disable_ipv6") == Some(0);
     DeviceSettings {
         forwarding4: number(&format!("ipv4/conf/{name}/forwarding")) != 0,
-        forwarding6: forwarding6 || six("force_forwarding"),
+        forwarding6: takes_six && (forwarding6 || six("force_forwarding")),
         rp_filter: own.rp_filter.max(all.rp_filter) as u8,
         ignore_linkdown4: own.ignore_linkdown || all.ignore_linkdown,
         ignore_linkdown6: six("ignore_routes_with_linkdown"),
@@ -101,17 +105,17 @@ fn device(all: &Device4, forwarding6: bool, name: &str) -> DeviceSettings {
     }
 }
 
-/// One setting below `/proc/sys/net`, 0 if there is none. The seed is a full `u32`; nothing here
-/// can be negative.
+/// One setting below `/proc/sys/net`, 0 if there is none.
 fn number(path: &str) -> u32 {
+    known(path).unwrap_or(0)
+}
+
+/// One setting below `/proc/sys/net`. The seed is a full `u32`; nothing here can be negative.
+fn known(path: &str) -> Option<u32> {
     let mut text = [0; 24];
-    let Ok(length) =
-        File::open(format!("/proc/sys/net/{path}")).and_then(|mut f| f.read(&mut text))
-    else {
-        return 0;
-    };
+    let mut file = File::open(format!("/proc/sys/net/{path}")).ok()?;
+    let length = file.read(&mut text).ok()?;
     std::str::from_utf8(&text[..length])
         .ok()
         .and_then(|t| t.trim().parse().ok())
-        .unwrap_or(0)
 }

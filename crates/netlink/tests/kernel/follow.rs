@@ -287,3 +287,32 @@ fn follows_settings_of_its_own_namespace() {
     drop(done);
     thread.join().unwrap();
 }
+
+/// Forwarding is on, but the kernel drops IPv6 from these links (`ip6_rcv_core`).
+#[test]
+fn a_link_that_takes_no_ipv6_forwards_none() {
+    in_namespace("a_link_that_takes_no_ipv6_forwards_none", || {
+        links(2);
+        sysctl("ipv6/conf/all/forwarding", "1");
+        let indices = [index_of("v0"), index_of("v1")];
+        let mut follower = Follower::new();
+        let mut forwards = |what: &str, expected: [bool; 2]| {
+            follower.until(what, |s| {
+                let now = indices.map(|i| s.devices.get(&i).is_some_and(|d| d.forwarding6));
+                if now == expected {
+                    Ok(())
+                } else {
+                    Err(format!("{now:?}"))
+                }
+            });
+        };
+        forwards("forwarding is on", [true, true]);
+        sysctl("ipv6/conf/v0/disable_ipv6", "1");
+        forwards("IPv6 is disabled", [false, true]);
+        ip("link set v1 mtu 1200");
+        forwards("the MTU is too small for IPv6", [false, false]);
+        ip("link set v1 mtu 1500");
+        sysctl("ipv6/conf/v0/disable_ipv6", "0");
+        forwards("both are back", [true, true]);
+    });
+}
