@@ -264,11 +264,12 @@ impl Rib {
             memory: &self.memory,
             grace: &*self.grace,
         };
-        let hosts: Vec<IpAddr> = if direct_changed {
-            self.state.neighbours.keys().map(|(ip, _)| *ip).collect()
-        } else {
-            neighbours.iter().map(|(_, ip)| *ip).collect()
-        };
+        // Those that changed, also where all are looked at: of the ones that went the state knows
+        // nothing any more.
+        let mut hosts: Vec<IpAddr> = neighbours.iter().map(|(_, ip)| *ip).collect();
+        if direct_changed {
+            hosts.extend(self.state.neighbours.keys().map(|(ip, _)| *ip));
+        }
         let mut entries = 0;
         for view in &mut self.v4.views {
             entries += view.update(
@@ -305,7 +306,7 @@ impl Rib {
         let (mut keep4, mut keep6) = (HashSet::new(), HashSet::new());
         let mut built = 0;
         for link in self.state.links.values() {
-            let Some(mut entry) = link_entry(&self.state, &self.ports, &self.links, link) else {
+            let Some(mut entry) = link_entry(&self.state, &self.ports, link) else {
                 continue;
             };
             match self
@@ -332,25 +333,59 @@ impl Rib {
             }
             wanted.insert(link.index, entry);
         }
-        for index in self
+        self.number_links(&mut wanted);
+        let gone = self
             .links
             .keys()
-            .filter(|index| !wanted.contains_key(index))
-        {
-            image::store(&self.memory.links, *index as usize, &LinkEntry::default());
+            .filter(|index| !wanted.contains_key(index));
+        let gone: Vec<(u32, LinkEntry)> = gone.map(|i| (*i, LinkEntry::default())).collect();
+        let changed: Vec<(u32, LinkEntry)> = wanted
+            .iter()
+            .map(|(index, entry)| (*index, *entry))
+            .filter(|(index, entry)| self.links.get(index) != Some(entry))
+            .chain(gone)
+            .collect();
+        for (index, _) in &changed {
+            let word = *index as usize * (size_of::<LinkEntry>() / 8);
+            self.memory.links.words()[word].store(0, Ordering::Release);
         }
-        for (index, entry) in &wanted {
-            if self.links.get(index) != Some(entry) {
-                // Cleared first, so that no packet is judged by half of the new entry.
-                let word = *index as usize * (size_of::<LinkEntry>() / 8);
-                self.memory.links.words()[word].store(0, Ordering::Release);
-                image::store(&self.memory.links, *index as usize, entry);
-            }
+        if changed
+            .iter()
+            .any(|(index, _)| self.links.contains_key(index))
+        {
+            // Whoever saw the old flags has to be done before the rest changes, lest a packet is
+            // looked up in a table that was never its own.
+            (self.grace)();
+        }
+        for (index, entry) in &changed {
+            image::store(&self.memory.links, *index as usize, entry);
         }
         self.links = wanted;
         self.v4.drop_unused(&keep4, &mut self.groups, &at);
         self.v6.drop_unused(&keep6, &mut self.groups, &at);
         built
+    }
+
+    /// Gives each link a counter slot: the one that it had, else the one of its index, else a free
+    /// one. Links share one only where there are more links than slots.
+    fn number_links(&self, wanted: &mut HashMap<u32, LinkEntry>) {
+        let known = |index: &u32| self.links.get(index).map(|entry| entry.slot);
+        let mut used: HashSet<u32> = wanted.keys().filter_map(known).collect();
+        let mut indices: Vec<u32> = wanted.keys().copied().collect();
+        indices.sort_unstable();
+        for index in indices {
+            let slot = known(&index).unwrap_or_else(|| {
+                let own = index % LINK_COUNTERS as u32;
+                std::iter::once(own)
+                    .chain(0..LINK_COUNTERS as u32)
+                    .find(|slot| !used.contains(slot))
+                    .unwrap_or(own)
+            });
+            used.insert(slot);
+            if let Some(entry) = wanted.get_mut(&index) {
+                entry.slot = slot;
+            }
+        }
     }
 
     /// Writes the filter of our own IPv4 addresses: those of links, and what local routes claim
@@ -484,13 +519,8 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
     }
 }
 
-/// The entry of a link that engines forward from; none for others.
-fn link_entry(
-    state: &State,
-    ports: &Ports,
-    known: &HashMap<u32, LinkEntry>,
-    link: &Link,
-) -> Option<LinkEntry> {
+/// The entry of a link that engines forward from, without tables and counter slot; none for others.
+fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
     if !ports.enabled.contains(&link.index) || link.index as usize >= MAX_LINKS {
         return None;
     }
@@ -506,13 +536,9 @@ fn link_entry(
             flags |= flag;
         }
     }
-    let slot = known
-        .get(&link.index)
-        .map_or(link.index % LINK_COUNTERS as u32, |e| e.slot);
     let mac = link.mac?;
     Some(LinkEntry {
         flags,
-        slot,
         mac,
         mtu: link.mtu,
         ..LinkEntry::default()

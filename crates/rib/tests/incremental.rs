@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
     DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route, RouteKind,
-    RouteNexthop, RouteOp, RouteTarget, Settings, Sweep,
+    RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
-use raddle_rib::image::{ADJ_FORWARD, Capacity, Group, Memory};
+use raddle_rib::image::{ADJ_FORWARD, Capacity, Group, LinkEntry, Memory};
 use raddle_rib::{Hop, Ports, Reason, Resolved, Rib};
 
 const LINKS: u32 = 4;
@@ -551,5 +551,104 @@ fn a_dump_without_a_direct_object_takes_its_neighbours_away() {
     rib.apply(Event::SweepBegin(Sweep::Nexthops));
     rib.apply(Event::SweepEnd(Sweep::Nexthops));
     rib.commit();
+    compare(&rib).unwrap();
+}
+
+/// A link's table may change only when nobody is left who saw its flags before: such a packet would
+/// be looked up in a table that was never the link's.
+#[test]
+fn a_link_changes_its_table_while_nobody_looks() {
+    let memory = Arc::new(Memory::heap(&small()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (image, waits) = (Arc::clone(&memory), Arc::clone(&seen));
+    let grace = move || waits.lock().unwrap().push(image.link(1));
+    let mut rib = Rib::new(memory, &small(), grace);
+    rib.apply(link(1, true, true));
+    rib.set_ports(Ports {
+        enabled: [1].into(),
+        out: [1].into(),
+    });
+    rib.commit();
+    let before = rib.memory().link(1);
+    for (priority, table, iif) in [(0, 255, None), (9, 7, Some("l1")), (99, 254, None)] {
+        rib.apply(Event::Rule(Rule {
+            family: 4,
+            priority,
+            table,
+            action: 1,
+            iif: iif.map(str::to_owned),
+            ..Rule::default()
+        }));
+    }
+    seen.lock().unwrap().clear();
+    rib.commit();
+    let after = rib.memory().link(1);
+    assert_ne!(before.table4, after.table4);
+    let waited = seen.lock().unwrap().clone();
+    let hidden = |entry: &LinkEntry| entry.flags == 0 && entry.table4 == before.table4;
+    assert!(waited.iter().any(hidden), "{waited:?}");
+    // When it goes, too.
+    seen.lock().unwrap().clear();
+    rib.set_ports(Ports::default());
+    rib.commit();
+    assert_eq!(rib.memory().link(1), LinkEntry::default());
+    let waited = seen.lock().unwrap().clone();
+    assert!(
+        waited
+            .iter()
+            .any(|e| e.flags == 0 && e.table4 == after.table4)
+    );
+}
+
+#[test]
+fn links_count_in_slots_of_their_own() {
+    let mut rib = new_rib(&small());
+    let far = |n: u32| 1 + n * 1024;
+    for index in (0..4).map(far) {
+        rib.apply(link(index, true, true));
+    }
+    let enable = |rib: &mut Rib, indices: &[u32]| {
+        rib.set_ports(Ports {
+            enabled: indices.iter().copied().collect(),
+            out: [2].into(),
+        });
+        rib.commit();
+        indices
+            .iter()
+            .map(|i| rib.memory().link(*i).slot)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(enable(&mut rib, &[far(1)]), [1]);
+    let slots = enable(&mut rib, &[far(0), far(1), far(2), 2]);
+    assert_eq!((slots[1], slots[3]), (1, 2));
+    let distinct: std::collections::HashSet<_> = slots.iter().collect();
+    assert_eq!(distinct.len(), 4, "{slots:?}");
+    assert_eq!(enable(&mut rib, &[far(2)]), [slots[2]]);
+}
+/// A neighbour that goes while direct nexthops change has no entry any more, either.
+#[test]
+fn a_neighbour_goes_while_a_direct_object_comes() {
+    let mut rib = new_rib(&small());
+    let direct = |index| NexthopKind::Single {
+        gateway: None,
+        index,
+        encap: None,
+    };
+    rib.apply(nexthop(3, direct(2)));
+    rib.apply(Event::Route(object_route(3), RouteOp::Add));
+    rib.apply(Event::Neighbour(Neighbour {
+        index: 2,
+        dst: address(false, 1),
+        mac: Some([4, 0, 0, 0, 2, 1]),
+        state: 2,
+        flags: 0,
+        protocol: 0,
+    }));
+    rib.commit();
+    let entries = rib.usage().entries4;
+    rib.apply(Event::NeighbourGone(2, address(false, 1)));
+    rib.apply(nexthop(4, direct(3)));
+    rib.commit();
+    assert_eq!(rib.usage().entries4, entries - 1);
     compare(&rib).unwrap();
 }
