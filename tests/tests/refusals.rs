@@ -228,6 +228,130 @@ fn others_were_there_first() {
     first.terminate();
 }
 
+/// A start that is refused changes nothing of the system, and takes along what an earlier daemon has
+/// left; one that is not takes along what it does not want.
+#[test]
+fn what_was_kept_goes_with_a_refusal() {
+    if !root("what_was_kept_goes_with_a_refusal") {
+        return;
+    }
+    let world = World::new("unkept", 2);
+    let keep = ["--on-exit", "keep"];
+    Daemon::start(&world, &keep).terminate();
+    assert_eq!(world.attached().len(), 3);
+    Daemon::start(&world, &[&keep[..], &["--link", "source"]].concat()).terminate();
+    assert_eq!(world.attached(), ["source"]);
+
+    world.ip("link add this type veth peer name that");
+    world.ip("link set this up");
+    world.ip("link set that up");
+    let offload = || {
+        world
+            .node("router", "ethtool -k this")
+            .contains("tx-checksumming: on")
+    };
+    assert!(offload());
+    for rule in [
+        "add table ip guard",
+        "add chain ip guard passing { type filter hook forward priority 0; }",
+        "add rule ip guard passing counter drop",
+    ] {
+        assert!(
+            world
+                .lab()
+                .output("router", &["nft", rule])
+                .unwrap()
+                .status
+                .success()
+        );
+    }
+    refused(&world, &keep, 2, &["guard", "--allow-bypass"]);
+    assert!(offload(), "mended for a start that was refused");
+}
+
+/// A link that has a filter already when it comes into use is not forwarded from for a moment.
+#[test]
+fn a_filter_is_there_before_its_link_is_used() {
+    if !root("a_filter_is_there_before_its_link_is_used") {
+        return;
+    }
+    let world = World::new("early", 2);
+    world.ip("link add late type veth peer name etal");
+    for (family, link) in [
+        ("ipv4", "late"),
+        ("ipv6", "late"),
+        ("ipv4", "etal"),
+        ("ipv6", "etal"),
+    ] {
+        world.sysctl(&format!("net.{family}.conf.{link}.forwarding"), "0");
+    }
+    world.sysctl("net.ipv6.conf.all.forwarding", "0");
+    for rule in [
+        "add table netdev guard",
+        "add chain netdev guard entering { type filter hook ingress device late priority 0; }",
+        "add rule netdev guard entering counter drop",
+    ] {
+        assert!(
+            world
+                .lab()
+                .output("router", &["nft", rule])
+                .unwrap()
+                .status
+                .success()
+        );
+    }
+    world.ip("link set late up");
+    world.ip("link set etal up");
+    let daemon = Daemon::start(&world, &[]);
+    assert_eq!(daemon.status()["state"], "forwarding");
+    world.sysctl("net.ipv4.conf.late.forwarding", "1");
+    within(LIMIT, || {
+        let status = daemon.status();
+        let links = status["links"].as_array().unwrap();
+        match links.iter().any(|link| link["dev"] == "late") {
+            true => {
+                assert_eq!(status["state"], "held", "attached, and not held");
+                Ok(())
+            }
+            false => Err("the link is not attached".into()),
+        }
+    });
+    daemon.terminate();
+}
+
+/// Whether our own program is on a link the kernel tells with other news only, and not when it goes:
+/// it must not be taken for somebody else's.
+#[test]
+fn a_link_that_was_ours_is_used_again() {
+    if !root("a_link_that_was_ours_is_used_again") {
+        return;
+    }
+    let world = World::new("again", 2);
+    let daemon = Daemon::start(&world, &[]);
+    let source = |attached: bool| {
+        within(LIMIT, || {
+            let links = world.attached();
+            match links.iter().any(|link| link == "source") == attached {
+                true => Ok(()),
+                false => Err(format!("attached: {links:?}; {}", daemon.status())),
+            }
+        })
+    };
+    world.ip("link set source alias news");
+    for on in [false, true] {
+        for family in ["ipv4", "ipv6"] {
+            // IPv6 goes by all links together.
+            let link = if family == "ipv4" { "source" } else { "all" };
+            world.sysctl(
+                &format!("net.{family}.conf.{link}.forwarding"),
+                if on { "1" } else { "0" },
+            );
+        }
+        source(on);
+    }
+    daemon.terminate();
+}
+
 #[test]
 fn shaped_links_are_the_kernels() {
     if !root("shaped_links_are_the_kernels") {

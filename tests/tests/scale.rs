@@ -109,6 +109,7 @@ fn a_million_routes() {
                     .collect::<Vec<_>>()
             };
             let before = choices();
+            let commits = daemon.status()["commits"].as_u64().unwrap();
             let start = Instant::now();
             world.ip(&format!("nexthop replace id 100 group {group}"));
             let told = start.elapsed();
@@ -127,6 +128,11 @@ fn a_million_routes() {
                 moved - told < Duration::from_millis(500),
                 "moved after {moved:?}"
             );
+            // What the daemon says of itself is about this change, not about an earlier one.
+            let status = daemon.status();
+            assert!(status["commits"].as_u64().unwrap() > commits, "{status}");
+            let took = status["last_commit_microseconds"].as_u64().unwrap();
+            assert!(took < 100_000, "published in {took} us");
             agree(Duration::from_secs(limit));
             eprintln!(
                 "compatibility mode {compatible}: group {group} replaced in {told:.1?}, the first flow \

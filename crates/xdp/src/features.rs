@@ -57,6 +57,7 @@ const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const RTM_GETLINK: u16 = 18;
 const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 
 /// Asks the kernel for a device's XDP features. None where the kernel does not tell.
@@ -118,6 +119,15 @@ fn link_request(index: u32) -> [u8; 16] {
     let mut request = [0; 16];
     request[4..8].copy_from_slice(&index.to_ne_bytes());
     request
+}
+
+/// Whether a link has an XDP program just now, in any mode; none where the kernel does not tell. (It
+/// tells nobody when a program comes or goes by a BPF link, so what was last heard may be wrong.)
+pub fn has_program(index: u32) -> Option<bool> {
+    let request = link_request(index);
+    let reply = ask(SockProtocol::NetlinkRoute, RTM_GETLINK, &request).ok()?;
+    let xdp = attribute(reply.get(16..)?, IFLA_XDP)?;
+    Some(attribute(xdp, IFLA_XDP_ATTACHED)? != [0])
 }
 
 /// Id and name of the XDP program on a link, where there is one and the kernel tells.

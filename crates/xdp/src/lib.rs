@@ -29,6 +29,6 @@ pub use attach::{AttachedMode, Mode};
 pub use counters::{Counter, Counters};
 pub use engine::{Engine, LoadOptions};
 pub use error::{Error, Result};
-pub use features::{Features, features};
+pub use features::{Features, features, has_program};
 pub use grace::grace;
 pub use test_run::{TestOutput, Verdict};

@@ -1,5 +1,7 @@
 //! The preflight as the daemon asks for it: what it knows goes in, what follows comes out.
 
+use std::collections::BTreeSet;
+
 use raddle_rib::Rib;
 
 use super::links::Plan;
@@ -15,7 +17,15 @@ pub(super) fn survey(
     mend: Mend,
     attached: impl Iterator<Item = u32>,
 ) -> Result<Report, Failure> {
-    let links: Vec<_> = rib.links().cloned().collect();
+    let attached: BTreeSet<u32> = attached.collect();
+    let mut links: Vec<_> = rib.links().cloned().collect();
+    // A program that is not ours any more may still be in the mirror.
+    for link in &mut links {
+        let others = link.xdp.is_some() && !attached.contains(&link.index);
+        if others && raddle_xdp::has_program(link.index) == Some(false) {
+            link.xdp = None;
+        }
+    }
     let takes_redirects = links
         .iter()
         .filter_map(|link| {
@@ -30,7 +40,7 @@ pub(super) fn survey(
             .collect(),
         links,
         settings: *rib.settings(),
-        attached: attached.collect(),
+        attached,
         takes_redirects,
     };
     let options = Options {
