@@ -10,8 +10,8 @@ use raddle_forward::{Engine, Verdict};
 use raddle_fuzz::{address, link, neighbour, new_rib, object, route};
 use raddle_packet::{Family, Ipv4, Ipv6};
 use raddle_rib::event::{
-    Address, DeviceSettings, Event, GroupMember, NexthopKind, RouteKind, RouteNexthop, RouteTarget,
-    Settings,
+    Address, DeviceSettings, Event, GroupMember, NexthopKind, Route, RouteKind, RouteNexthop,
+    RouteOp, RouteTarget, Settings,
 };
 use raddle_rib::image::Capacity;
 use raddle_rib::{Resolved, Rib};
@@ -224,11 +224,12 @@ fn routes(v6: bool) -> Vec<Event> {
         (254, 48, net, RouteKind::Prohibit, RouteTarget::None),
         (254, 50, host, unicast, RouteTarget::Single(hop(4, 4, 1))),
     ] {
-        let mut event = route(address(v6, n), len, target);
-        if let Event::Route(route, _) = &mut event {
-            (route.table, route.kind) = (table, kind);
-        }
-        events.push(event);
+        let route = Route {
+            table,
+            kind,
+            ..route(address(v6, n), len, target)
+        };
+        events.push(Event::Route(route, RouteOp::Add));
     }
     events
 }

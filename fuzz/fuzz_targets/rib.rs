@@ -7,7 +7,7 @@ use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use raddle_fuzz::{address, compare, event, link, neighbour, new_rib, object, route};
 use raddle_rib::Rib;
-use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteTarget, Settings};
+use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteOp, RouteTarget, Settings};
 use raddle_rib::image::Capacity;
 
 /// Room for all that a run can make.
@@ -76,8 +76,10 @@ fn start(capacity: &Capacity) -> Rib {
     }
     let members = [1, 2].map(|id| GroupMember { id, weight: 1 });
     rib.apply(object(5, NexthopKind::Group(members.to_vec())));
-    rib.apply(route(address(false, 56), 24, RouteTarget::Object(5)));
-    rib.apply(route(address(true, 56), 64, RouteTarget::Object(5)));
+    for (v6, len) in [(false, 24), (true, 64)] {
+        let route = route(address(v6, 56), len, RouteTarget::Object(5));
+        rib.apply(Event::Route(route, RouteOp::Add));
+    }
     rib
 }
 

@@ -1,7 +1,5 @@
 //! Events of the kernel from bytes: few addresses, links and objects, so that they meet.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use raddle_rib::event::{
@@ -9,94 +7,12 @@ use raddle_rib::event::{
     Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 
+use crate::{address, link};
+
 /// Links are numbered from 1 to this.
 const LINKS: u32 = 4;
 
 type Bytes<'a, 'b> = &'a mut Unstructured<'b>;
-
-/// The link `l<index>`.
-pub fn link(index: u32, up: bool, carrier: bool) -> Link {
-    let flags = u32::from(up) | if up && carrier { 0x1_0040 } else { 0 };
-    Link {
-        index,
-        name: format!("l{index}"),
-        mac: Some([2, 0, 0, 0, 0, index as u8]),
-        mtu: 1500,
-        flags,
-        arp_type: 1,
-        ..Link::default()
-    }
-}
-
-/// One of 64 addresses of a family, in eight subnets.
-pub fn address(v6: bool, n: u8) -> IpAddr {
-    let (net, host) = (n / 8 % 8, n % 8);
-    if v6 {
-        IpAddr::V6(Ipv6Addr::new(
-            0xfd00,
-            0,
-            0,
-            net.into(),
-            0,
-            0,
-            0,
-            host.into(),
-        ))
-    } else {
-        IpAddr::V4(Ipv4Addr::new(10, 0, net, host))
-    }
-}
-
-/// A reachable neighbour.
-pub fn neighbour(index: u32, dst: IpAddr) -> Neighbour {
-    Neighbour {
-        index,
-        dst,
-        mac: Some([4, 0, 0, 0, dst.is_ipv6().into(), index as u8]),
-        state: 2,
-        flags: 0,
-        protocol: 0,
-    }
-}
-
-/// A nexthop object.
-pub fn object(id: u32, kind: NexthopKind) -> Event {
-    Event::Nexthop(Nexthop {
-        id,
-        family: 2,
-        scope: 0,
-        protocol: 0,
-        flags: 0,
-        kind,
-        fdb: false,
-    })
-}
-
-/// A unicast route of the main table to the prefix of `len` bits that `dst` is in.
-///
-/// # Panics
-/// When the family has no such prefix.
-pub fn route(dst: IpAddr, len: u8, target: RouteTarget) -> Event {
-    let Ok(dst) = IpNet::new(dst, len) else {
-        panic!("{dst}/{len}")
-    };
-    let route = Route {
-        table: 254,
-        dst: dst.trunc(),
-        src: None,
-        tos: 0,
-        protocol: 4,
-        scope: 0,
-        kind: RouteKind::Unicast,
-        metric: 0,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        target,
-    };
-    Event::Route(route, RouteOp::Add)
-}
 
 /// An event; the bytes that are used up give zeros.
 pub fn event(u: Bytes<'_, '_>) -> Result<Event> {

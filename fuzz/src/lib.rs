@@ -5,7 +5,11 @@
 //! AddressSanitizer where there is a nightly compiler.
 
 mod events;
-mod image;
+#[path = "../../crates/rib/tests/common/mod.rs"]
+mod state;
 
-pub use events::{address, event, link, neighbour, object, route};
-pub use image::{Seen, compare, new_rib, seen_by_engines, seen_in_mirror};
+pub use events::event;
+pub use state::{
+    Seen, address, compare, link, neighbour, new_rib, object, route, seen_by_engines,
+    seen_in_mirror,
+};

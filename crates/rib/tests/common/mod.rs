@@ -1,8 +1,15 @@
-//! What engines read in the image, and what the mirror says, in one form.
+//! Small states, and what engines read in the image and what the mirror says of them, in one form.
+//!
+//! The fuzz targets use this as well, so everything is public.
+#![allow(unreachable_pub, reason = "the fuzz targets hand it on")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use ipnet::IpNet;
+use raddle_rib::event::{
+    Event, Link, Neighbour, Nexthop, NexthopKind, Route, RouteKind, RouteTarget,
+};
 use raddle_rib::image::{ADJ_FORWARD, Capacity, Group, Memory, link_flags};
 use raddle_rib::{Hop, Ports, Reason, Resolved, Rib};
 
@@ -11,6 +18,89 @@ type Leaves = Result<(u32, [u8; 6], [u8; 6], u32), u8>;
 
 /// The ranges of a destination, each with its upper bound; or the reason why there are none.
 pub type Seen = Result<Vec<(u32, Leaves)>, Reason>;
+
+/// The link `l<index>`.
+pub fn link(index: u32, up: bool, carrier: bool) -> Link {
+    let flags = u32::from(up) | if up && carrier { 0x1_0040 } else { 0 };
+    Link {
+        index,
+        name: format!("l{index}"),
+        mac: Some([2, 0, 0, 0, 0, index as u8]),
+        mtu: 1500,
+        flags,
+        arp_type: 1,
+        ..Link::default()
+    }
+}
+
+/// One of 64 addresses of a family, in eight subnets.
+pub fn address(v6: bool, n: u8) -> IpAddr {
+    let (net, host) = (n / 8 % 8, n % 8);
+    if v6 {
+        IpAddr::V6(Ipv6Addr::new(
+            0xfd00,
+            0,
+            0,
+            net.into(),
+            0,
+            0,
+            0,
+            host.into(),
+        ))
+    } else {
+        IpAddr::V4(Ipv4Addr::new(10, 0, net, host))
+    }
+}
+
+/// A reachable neighbour.
+pub fn neighbour(index: u32, dst: IpAddr) -> Neighbour {
+    Neighbour {
+        index,
+        dst,
+        mac: Some([4, 0, 0, 0, dst.is_ipv6().into(), index as u8]),
+        state: 2,
+        flags: 0,
+        protocol: 0,
+    }
+}
+
+/// A nexthop object.
+pub fn object(id: u32, kind: NexthopKind) -> Event {
+    Event::Nexthop(Nexthop {
+        id,
+        family: 2,
+        scope: 0,
+        protocol: 0,
+        flags: 0,
+        kind,
+        fdb: false,
+    })
+}
+
+/// A unicast route of the main table to the prefix of `len` bits that `dst` is in.
+///
+/// # Panics
+/// When the family has no such prefix.
+pub fn route(dst: IpAddr, len: u8, target: RouteTarget) -> Route {
+    let Ok(dst) = IpNet::new(dst, len) else {
+        panic!("{dst}/{len}")
+    };
+    Route {
+        table: 254,
+        dst: dst.trunc(),
+        src: None,
+        tos: 0,
+        protocol: 4,
+        scope: 0,
+        kind: RouteKind::Unicast,
+        metric: 0,
+        prefsrc: None,
+        flags: 0,
+        pref: None,
+        metrics: Vec::new(),
+        target,
+    }
+}
 
 /// A mirror over a small image of its own, with links 1 to 4 enabled.
 pub fn new_rib(capacity: &Capacity) -> Rib {
