@@ -15,7 +15,7 @@ use raddle_rib::event::{
 };
 use raddle_rib::image::Capacity;
 use raddle_rib::{Resolved, Rib};
-use raddle_select::{Hasher, Policy, Seed, flow_key_of_packet};
+use raddle_select::{HashConfig, Hasher, Policy, Seed, keys_of_packet};
 
 const CAPACITY: Capacity = Capacity {
     nodes4: 1 << 12,
@@ -28,14 +28,14 @@ const CAPACITY: Capacity = Capacity {
 const SEED: u32 = 0x1234_abcd;
 
 thread_local! {
-    /// Under hash policy 0, and under 1.
-    static ROUTERS: RefCell<[Router; 2]> = RefCell::new([router(0), router(1)]);
+    /// Under each hash policy.
+    static ROUTERS: RefCell<[Router; 4]> = RefCell::new([router(0), router(1), router(2), router(3)]);
 }
 
 struct Router {
     rib: Rib,
     engine: Engine,
-    policy: Policy,
+    config: HashConfig,
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -44,10 +44,10 @@ fuzz_target!(|data: &[u8]| {
     };
     let mut frame = frame.to_vec();
     let ingress = u32::from(mode >> 4 & 1) + 1;
-    if mode & 2 != 0 {
+    if mode & 4 != 0 {
         mend(&mut frame, ingress);
     }
-    ROUTERS.with_borrow_mut(|routers| check(&mut routers[usize::from(mode & 1)], frame, ingress));
+    ROUTERS.with_borrow_mut(|routers| check(&mut routers[usize::from(mode & 3)], frame, ingress));
 });
 
 /// What a fuzzer finds hard to come by: our MAC address, and the checksum of the IPv4 header.
@@ -124,11 +124,11 @@ fn by_the_mirror(router: &Router, ingress: u32, family: Family, l3: &[u8], dst: 
     match trace.resolved {
         Resolved::One(hop) => hop.index,
         Resolved::Many { hops, ranges, .. } => {
-            let key = flow_key_of_packet(router.policy, family, l3);
-            let (Ok(key), Some(seed)) = (key, Seed::new(SEED)) else {
+            let keys = keys_of_packet(&router.config, family, l3);
+            let (Ok(keys), Some(seed)) = (keys, Seed::new(SEED)) else {
                 panic!("forwarded without a flow key")
             };
-            let hash = Hasher::new(seed).hash31(&key);
+            let hash = Hasher::new(seed).hash31(&keys);
             match ranges.iter().find(|(upper, _)| hash <= *upper) {
                 Some((_, place)) => hops[*place].index,
                 None => panic!("no range holds {hash}"),
@@ -138,6 +138,9 @@ fn by_the_mirror(router: &Router, ingress: u32, family: Family, l3: &[u8], dst: 
     }
 }
 
+/// Of both headers, for policy 3.
+const FIELDS: u32 = 0xdf7;
+
 /// Two links in and out, two more out; every address of [`address`] under some kind of route.
 fn router(policy: u8) -> Router {
     let mut rib = new_rib(&CAPACITY);
@@ -145,6 +148,8 @@ fn router(policy: u8) -> Router {
     apply(Event::Settings(Settings {
         hash_policy4: policy,
         hash_policy6: policy,
+        hash_fields4: FIELDS,
+        hash_fields6: FIELDS,
         hash_seed: SEED,
         ..Settings::default()
     }));
@@ -175,7 +180,7 @@ fn router(policy: u8) -> Router {
     Router {
         engine: Engine::new(rib.memory().clone()),
         rib,
-        policy: Policy::from_number(policy).unwrap_or(Policy::L3),
+        config: HashConfig::kernel(policy, FIELDS).unwrap_or(Policy::L3.into()),
     }
 }
 

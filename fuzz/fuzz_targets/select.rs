@@ -4,8 +4,8 @@
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use raddle_select::{
-    Family, Hasher, MAX_HASH, Policy, Seed, choose_group, choose_plain, compile_threshold,
-    explain_packet, flow_key_of_packet, search, upper_bounds,
+    Family, HashConfig, Hasher, MAX_HASH, Seed, choose_group, choose_plain, compile_threshold,
+    explain_packet, keys_of_packet, search, upper_bounds,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -26,21 +26,28 @@ fn packet(mode: u8, l3: &[u8]) {
     } else {
         Family::V6
     };
-    let (Some(policy), Some(seed)) = (Policy::from_number(mode & 3), Seed::new(0x1234_abcd)) else {
+    let fields = u32::from(mode & 0x70) << 4 | 0x0d3;
+    let (Some(config), Some(seed)) = (HashConfig::kernel(mode & 3, fields), Seed::new(0x1234_abcd))
+    else {
         return;
     };
-    let key = flow_key_of_packet(policy, family, l3);
-    let explained = explain_packet(policy, seed, family, l3);
-    match (key, explained) {
-        (Ok(key), Ok(explained)) => {
-            assert_eq!(key, explained.key);
-            let hasher = Hasher::new(seed);
-            assert_eq!(hasher.hash31(&key), explained.hash31);
+    let config = HashConfig {
+        icmp_follows_flow: mode & 8 != 0,
+        ..config
+    };
+    let keys = keys_of_packet(&config, family, l3);
+    let explained = explain_packet(&config, seed, family, l3);
+    match (keys, explained) {
+        (Ok(keys), Ok(explained)) => {
+            assert_eq!(Hasher::new(seed).hash31(&keys), explained.hash31);
             // Both directions of a flow hash alike.
-            assert_eq!(hasher.hash32(&key.ordered()), hasher.hash32(&key));
+            for key in explained.keys {
+                let hasher = Hasher::new(seed);
+                assert_eq!(hasher.hash32(&key.key.ordered()), key.hash32);
+            }
         }
         (Err(a), Err(b)) => assert_eq!(a, b),
-        (key, explained) => panic!("{key:?} {explained:?}"),
+        (keys, explained) => panic!("{keys:?} {explained:?}"),
     }
 }
 

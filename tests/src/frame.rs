@@ -41,6 +41,8 @@ pub struct Addresses {
     pub v4: [Vec<Ipv4Addr>; 2],
     /// IPv6 sources and destinations to draw from.
     pub v6: [Vec<Ipv6Addr>; 2],
+    /// How many times as many tunnels as usual, less one.
+    pub tunnels: u8,
 }
 
 /// What stays of a frame while it is forwarded: the IP packet without TTL and header checksum.
@@ -208,8 +210,16 @@ fn transport(rng: &mut Random, proto: u8, sport: u16, dport: u16) -> Vec<u8> {
             body.extend(rng.bytes(20));
         }
         47 => {
-            body = vec![0, 0, 0x08, 0x00];
-            body.extend(rng.bytes(payload));
+            // With any of checksum, key and sequence number, over a plain packet.
+            let flags = *rng.pick(&[0u8, 0, 0x20, 0xb0, 0x80, 0x10]);
+            let inner = [
+                Ipv4Addr::from(rng.bits() as u32),
+                Ipv4Addr::new(10, 9, 9, 9),
+            ];
+            let inner = ip(inner[0].into(), inner[1].into(), 17, 3, &body);
+            body = vec![flags, 0, 0x08, 0x00];
+            body.extend(rng.bytes((flags & 0xb0).count_ones() as usize * 4));
+            body.extend(inner);
         }
         _ => body.extend(rng.bytes(payload)),
     }
@@ -236,7 +246,7 @@ fn random4(rng: &mut Random, a: &Addresses) -> Crafted {
         kind,
         flow: None,
     };
-    match rng.below(24) {
+    match rng.below(24 + 2 * usize::from(a.tunnels)) {
         0 => {
             h.fragment = 0x2000;
             plain("first fragment", h.around(&[], &body))
@@ -253,13 +263,15 @@ fn random4(rng: &mut Random, a: &Addresses) -> Crafted {
             let body = icmp4(rng, a);
             plain("ICMP", h.around(&[], &body))
         }
-        5 => {
+        5 | 24.. => {
             h.proto = *rng.pick(&[4, 41]);
+            let proto = *rng.pick(&[17, proto, 47]);
+            let body = transport(rng, proto, sport, dport);
             let inner = match h.proto {
                 4 => Header4 {
                     src: dst,
                     dst: src,
-                    proto: 17,
+                    proto,
                     ..h
                 }
                 .around(&[], &body),
@@ -396,7 +408,7 @@ fn random6(rng: &mut Random, a: &Addresses) -> Crafted {
     let mut flow = None;
     let mut mac = a.macs[0];
     let mut spoil = None;
-    let kind = match rng.below(24) {
+    let kind = match rng.below(24 + 2 * usize::from(a.tunnels)) {
         0..=2 => {
             next = 58;
             body = icmp6(rng, a);
@@ -434,7 +446,9 @@ fn random6(rng: &mut Random, a: &Addresses) -> Crafted {
             mac = [0x33, 0x33, 0, 0, 0, 1];
             "other MAC"
         }
-        13 => {
+        13 | 24.. => {
+            let inner = *rng.pick(&[17, next, 47]);
+            let body6 = transport(rng, inner, sport, dport);
             next = *rng.pick(&[4, 41]);
             body = match next {
                 4 => ip(
@@ -444,7 +458,7 @@ fn random6(rng: &mut Random, a: &Addresses) -> Crafted {
                     3,
                     &body,
                 ),
-                _ => ipv6(dst, src, 17, 3, label, &body),
+                _ => ipv6(dst, src, inner, 3, rng.bits() as u32 & 0xf_ffff, &body6),
             };
             "tunnel"
         }

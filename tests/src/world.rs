@@ -328,6 +328,7 @@ impl World {
             macs: self.frame_macs(),
             v4: [sources4.collect(), v4],
             v6: [sources6.collect(), v6],
+            tunnels: 0,
         }
     }
 

@@ -3,7 +3,7 @@
 use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{ADJ_FORWARD, Adjacency, Group, config_flags};
-use raddle_select::{Policy, flow_key_of_packet, search_by};
+use raddle_select::{HashConfig, keys_of_packet, search_by};
 
 use crate::engine::Context;
 
@@ -52,11 +52,11 @@ fn hash(context: &Context<'_>, family: Family, l3: &[u8]) -> Result<u32, Reason>
     if context.config.flags & config_flags::SEED_KNOWN == 0 {
         return Err(Reason::SeedUnknown);
     }
-    let number = match family {
-        Family::V4 => context.config.policy4,
-        Family::V6 => context.config.policy6,
+    let (policy, fields) = match family {
+        Family::V4 => (context.config.policy4, context.config.fields4),
+        Family::V6 => (context.config.policy6, context.config.fields6),
     };
-    let policy = Policy::from_number(number).ok_or(Reason::HashPolicy)?;
-    let key = flow_key_of_packet(policy, family, l3).map_err(|_| Reason::HashPolicy)?;
-    Ok(hasher.hash31(&key))
+    let config = HashConfig::kernel(policy, fields.into()).ok_or(Reason::HashPolicy)?;
+    let keys = keys_of_packet(&config, family, l3).map_err(|_| Reason::HashPolicy)?;
+    Ok(hasher.hash31(&keys))
 }

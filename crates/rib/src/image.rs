@@ -40,8 +40,12 @@ pub struct Config {
     pub policy4: u8,
     /// IPv6 hash policy 0..=3.
     pub policy6: u8,
+    /// IPv4 hash fields, for policy 3.
+    pub fields4: u16,
+    /// IPv6 hash fields.
+    pub fields6: u16,
     /// Zero.
-    pub pad: [u8; 6],
+    pub pad: [u8; 2],
     /// `CLOCK_MONOTONIC` nanoseconds after which the image is too old to be used; 0 for never.
     pub deadline: u64,
     /// SipHash state (v0..v3) keyed with the seed, before any message word.
@@ -64,6 +68,10 @@ pub struct ConfigHead {
     pub policy4: u8,
     /// IPv6 hash policy.
     pub policy6: u8,
+    /// IPv4 hash fields.
+    pub fields4: u16,
+    /// IPv6 hash fields.
+    pub fields6: u16,
     /// See [`Config::deadline`].
     pub deadline: u64,
 }
@@ -363,6 +371,8 @@ impl Memory {
             seed: (flags >> 32) as u32,
             policy4: policies as u8,
             policy6: (policies >> 8) as u8,
+            fields4: (policies >> 16) as u16,
+            fields6: (policies >> 32) as u16,
             deadline: word(3),
         }
     }

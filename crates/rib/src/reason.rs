@@ -72,7 +72,7 @@ pub enum Reason {
     Mtu = 30,
     /// The kernel's hash seed is random and cannot be known (`fib_multipath_hash_seed` is 0).
     SeedUnknown = 31,
-    /// A hash policy that engines do not model.
+    /// A packet in a tunnel whose hash is not modelled (policies 2 and 3), or a policy beyond 3.
     HashPolicy = 32,
     /// Routing rules that engines do not model.
     Rules = 33,

@@ -8,7 +8,9 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use crate::jhash::jhash_2words;
 use crate::key::{FlowKey, KeyAddresses};
+use crate::keys::Keys;
 
 /// A known `net.ipv4.fib_multipath_hash_seed`; it holds for both families.
 ///
@@ -180,10 +182,28 @@ impl Hasher {
         hash32(&self.key, &self.mid, flow)
     }
 
-    /// The number that is compared with upper bounds: [`hash32`] without its lowest bit.
+    /// The number that is compared with upper bounds: [`Hasher::hash_keys`] without its lowest bit.
     #[inline]
-    pub fn hash31(&self, flow: &FlowKey) -> u32 {
-        self.hash32(flow) >> 1
+    pub fn hash31(&self, keys: &Keys) -> u32 {
+        self.hash_keys(keys) >> 1
+    }
+
+    /// The kernel's 32-bit hash of what a policy hashes.
+    ///
+    /// 1. One key: [`hash32`].
+    /// 2. Two: [`jhash_2words`] of both hashes, 0 standing for a key that is not there; also where
+    ///    only one is there.
+    /// 3. None: 0.
+    #[inline]
+    pub fn hash_keys(&self, keys: &Keys) -> u32 {
+        match keys {
+            Keys::One(key) => self.hash32(key),
+            Keys::Two { outer, inner } => {
+                let hash = |key: &Option<FlowKey>| key.as_ref().map_or(0, |key| self.hash32(key));
+                jhash_2words(hash(outer), hash(inner), 0)
+            }
+            Keys::Nothing => 0,
+        }
     }
 
     /// [`hash64`].
@@ -249,7 +269,7 @@ mod tests {
             prop_assert_eq!(hasher.hash64(&key), oracle(seed, key.pack().as_ref()));
             let hash32 = (oracle(seed, key.ordered().pack().as_ref()) as u32).max(1);
             prop_assert_eq!(hasher.hash32(&key), hash32);
-            prop_assert_eq!(hasher.hash31(&key), hash32 >> 1);
+            prop_assert_eq!(hasher.hash31(&Keys::One(key)), hash32 >> 1);
         }
 
         #[test]

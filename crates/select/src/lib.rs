@@ -6,12 +6,12 @@
 //! for packets that carry no hash from elsewhere (`skb->l4_hash`).
 //!
 //! ```
-//! use raddle_select::{Flow, Hasher, Policy, Seed, choose_plain, flow_key_of_flow, upper_bounds};
+//! use raddle_select::{Flow, Hasher, Policy, Seed, choose_plain, keys_of_flow, upper_bounds};
 //!
 //! let seed = Seed::new(0x1234_abcd).unwrap();
 //! let flow = Flow::new("10.0.0.1".parse()?, "198.18.0.9".parse()?).unwrap().ports(17, 1000, 53);
-//! let key = flow_key_of_flow(Policy::L4, &flow)?;
-//! let hash = Hasher::new(seed).hash31(&key);
+//! let keys = keys_of_flow(&Policy::L4.into(), &flow);
+//! let hash = Hasher::new(seed).hash31(&keys);
 //! let uppers = upper_bounds(&[Some(1), Some(3)]);
 //! let choice = choose_plain(&uppers, |_| true, hash).unwrap();
 //! assert_eq!(choice.member, 1);
@@ -20,16 +20,22 @@
 
 mod explain;
 mod hash;
+mod header;
+mod jhash;
 mod key;
+mod keys;
 mod policy;
 mod threshold;
 
-pub use explain::{Explanation, explain_flow, explain_packet};
-pub use hash::{Hasher, MidStates, Seed, SipState, hash32, hash64, keyed, mid_states};
-pub use key::{
-    Flow, FlowKey, Input, KeyAddresses, KeyError, Packed, flow_key_of_flow, flow_key_of_packet,
+pub use explain::{
+    Explanation, HashedKey, Part, explain_flow, explain_packet, explain_plain_packet,
 };
-pub use policy::{Field, Policy, Unsupported};
+pub use hash::{Hasher, MidStates, Seed, SipState, hash32, hash64, keyed, mid_states};
+pub use header::Input;
+pub use jhash::jhash_2words;
+pub use key::{Flow, FlowKey, KeyAddresses, Packed};
+pub use keys::{KeyError, Keys, keys_of_flow, keys_of_packet, keys_of_plain_packet};
+pub use policy::{Field, FieldSet, Fields, HashConfig, Policy};
 pub use threshold::{
     Choice, MAX_HASH, choose_group, choose_plain, compile_threshold, search, search_by,
     upper_bounds,

@@ -2,7 +2,6 @@
 
 use raddle_packet::Family;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// What `net.ipv4.fib_multipath_hash_policy` and `net.ipv6.fib_multipath_hash_policy` choose between.
 ///
@@ -31,19 +30,15 @@ impl Policy {
             .copied()
     }
 
-    /// Whether the functions of this crate answer for this policy.
-    pub fn is_supported(self) -> bool {
-        matches!(self, Policy::L3 | Policy::L4)
-    }
-
-    /// What this policy hashes, in the order of the hashed bytes.
-    pub fn fields(self, family: Family) -> Result<&'static [Field], Unsupported> {
+    /// What this policy hashes, in the order of the hashed bytes, of a packet's own header; what
+    /// [`Policy::Custom`] hashes of the innermost packet as well are its [`Fields::inner`].
+    pub fn fields(self, family: Family, custom: Fields) -> Vec<Field> {
         use Field::*;
         match (self, family) {
-            (Policy::L3, Family::V4) => Ok(&[SrcIp, DstIp]),
-            (Policy::L3, Family::V6) => Ok(&[IpProto, FlowLabel, SrcIp, DstIp]),
-            (Policy::L4, _) => Ok(&[IpProto, SrcPort, DstPort, SrcIp, DstIp]),
-            (Policy::Inner | Policy::Custom, _) => Err(Unsupported(self)),
+            (Policy::L3 | Policy::Inner, Family::V4) => vec![SrcIp, DstIp],
+            (Policy::L3 | Policy::Inner, Family::V6) => vec![IpProto, FlowLabel, SrcIp, DstIp],
+            (Policy::L4, _) => vec![IpProto, SrcPort, DstPort, SrcIp, DstIp],
+            (Policy::Custom, _) => custom.outer().named(family),
         }
     }
 }
@@ -77,14 +72,130 @@ pub enum Field {
     DstPort,
 }
 
-/// A hash policy whose choices raddle does not compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error(
-    "hash policy {number} ({0}) is not modelled, only 0 (L3) and 1 (L4) are; see sysctl \
-     net.ipv4.fib_multipath_hash_policy and net.ipv6.fib_multipath_hash_policy",
-    number = *.0 as u8
-)]
-pub struct Unsupported(pub Policy);
+impl Field {
+    /// In the order of the hashed bytes.
+    const ALL: [Field; 6] = {
+        use Field::*;
+        [IpProto, FlowLabel, SrcPort, DstPort, SrcIp, DstIp]
+    };
+
+    /// The bit of `fib_multipath_hash_fields` (`FIB_MULTIPATH_HASH_FIELD_*`) that selects it in a
+    /// packet's own header; the innermost packet's is 6 places higher.
+    const fn bit(self) -> u32 {
+        match self {
+            Field::SrcIp => 1,
+            Field::DstIp => 2,
+            Field::IpProto => 4,
+            Field::FlowLabel => 8,
+            Field::SrcPort => 16,
+            Field::DstPort => 32,
+        }
+    }
+}
+
+/// A set of fields of one header, for [`Policy::Custom`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FieldSet(u32);
+
+impl FieldSet {
+    /// No field at all.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether it holds this field.
+    #[inline]
+    pub fn has(self, field: Field) -> bool {
+        self.0 & field.bit() != 0
+    }
+
+    /// Those that headers of this family have, in the order of the hashed bytes: IPv4 has no flow
+    /// label.
+    pub fn named(self, family: Family) -> Vec<Field> {
+        let exists = |field: &Field| family == Family::V6 || *field != Field::FlowLabel;
+        let selected = |field: &Field| self.has(*field) && exists(field);
+        Field::ALL.into_iter().filter(selected).collect()
+    }
+}
+
+/// `net.ipv4.fib_multipath_hash_fields` or `net.ipv6.fib_multipath_hash_fields`: what
+/// [`Policy::Custom`] hashes. 12 bits, the kernel's default is 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fields(u32);
+
+impl Fields {
+    /// Bits that mean something (`FIB_MULTIPATH_HASH_FIELD_ALL_MASK`).
+    pub const MASK: u32 = 0xfff;
+
+    /// From the sysctl's value; the kernel refuses bits beyond [`Fields::MASK`], they are ignored here.
+    #[inline]
+    pub const fn new(bits: u32) -> Fields {
+        Fields(bits & Fields::MASK)
+    }
+
+    /// The sysctl's value.
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Those of the packet's own header.
+    #[inline]
+    pub fn outer(self) -> FieldSet {
+        FieldSet(self.0 & 0x3f)
+    }
+
+    /// Those of the innermost packet, if the packet carries one.
+    #[inline]
+    pub fn inner(self) -> FieldSet {
+        FieldSet(self.0 >> 6)
+    }
+}
+
+impl Default for Fields {
+    /// `FIB_MULTIPATH_HASH_FIELD_DEFAULT_MASK`: addresses and protocol.
+    fn default() -> Fields {
+        Fields(7)
+    }
+}
+
+/// Everything but the seed that decides what is hashed of a packet of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HashConfig {
+    /// Policy.
+    pub policy: Policy,
+    /// For [`Policy::Custom`].
+    pub fields: Fields,
+    /// Not Linux's: under [`Policy::L4`] ICMP errors are hashed by the packet that they are about, so
+    /// that they take the path of its flow.
+    pub icmp_follows_flow: bool,
+}
+
+impl HashConfig {
+    /// As the kernel has it: the numbers of `fib_multipath_hash_policy` and
+    /// `fib_multipath_hash_fields`. None for a policy that does not exist.
+    #[inline]
+    pub fn kernel(policy: u8, fields: u32) -> Option<HashConfig> {
+        Policy::from_number(policy).map(|policy| HashConfig {
+            fields: Fields::new(fields),
+            ..HashConfig::from(policy)
+        })
+    }
+}
+
+impl From<Policy> for HashConfig {
+    /// With the kernel's defaults.
+    #[inline]
+    fn from(policy: Policy) -> HashConfig {
+        HashConfig {
+            policy,
+            fields: Fields::default(),
+            icmp_follows_flow: false,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -99,21 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_says_what_and_where() {
-        let text = Unsupported(Policy::Inner).to_string();
-        assert!(
-            text.starts_with("hash policy 2 (inner) is not modelled"),
-            "{text}"
-        );
+    fn fields_are_the_sysctls_bits() {
+        let fields = Fields::new(0x1 | 0x8 | 0x20 | 0x40 | 0x200);
+        let outer = fields.outer();
+        assert_eq!(outer.named(Family::V4), [Field::DstPort, Field::SrcIp]);
+        let with_label = [Field::FlowLabel, Field::DstPort, Field::SrcIp];
+        assert_eq!(outer.named(Family::V6), with_label);
+        let inner = fields.inner().named(Family::V6);
+        assert_eq!(inner, [Field::FlowLabel, Field::SrcIp]);
+        assert_eq!(Fields::new(u32::MAX).bits(), 0xfff);
+        assert!(Fields::new(0xfc0).outer().is_empty());
     }
 
     #[test]
-    fn every_policy_has_fields_or_is_unsupported() {
-        for number in 0..4 {
-            let policy = Policy::from_number(number).unwrap();
-            for family in [Family::V4, Family::V6] {
-                assert_eq!(policy.fields(family).is_ok(), policy.is_supported());
-            }
-        }
+    fn what_the_kernel_cannot_have_is_none() {
+        assert!(HashConfig::kernel(3, 7).is_some_and(|c| c.policy == Policy::Custom));
+        assert_eq!(HashConfig::kernel(4, 7), None);
     }
 }

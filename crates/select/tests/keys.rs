@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use raddle_select::{
-    Family, Flow, FlowKey, KeyAddresses, KeyError, Policy, Unsupported, explain_packet,
-    flow_key_of_flow, flow_key_of_packet,
+    Explanation, Family, Flow, FlowKey, HashConfig, Input, KeyAddresses, KeyError, Keys, Policy,
+    Seed, explain_packet, keys_of_flow, keys_of_packet, keys_of_plain_packet,
 };
 
 /// An IPv4 packet from 10.0.0.`src` to 198.18.0.9.
@@ -35,7 +35,14 @@ fn l3(packet: &[u8]) -> FlowKey {
     } else {
         Family::V6
     };
-    flow_key_of_packet(Policy::L3, family, packet).unwrap()
+    one(keys_of_packet(&Policy::L3.into(), family, packet).unwrap())
+}
+
+fn one(keys: Keys) -> FlowKey {
+    match keys {
+        Keys::One(key) => key,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn is_inner(packet: &[u8]) -> bool {
@@ -110,7 +117,7 @@ fn policy_1_hashes_errors_as_themselves() {
         (Family::V4, v4(1, 1, &icmp(3, &v4(2, 17, &[0; 8]))), 1),
         (Family::V6, v6(1, 58, &icmp(1, &v6(2, 17, &[0; 8]))), 58),
     ] {
-        let key = flow_key_of_packet(Policy::L4, family, &packet).unwrap();
+        let key = one(keys_of_packet(&Policy::L4.into(), family, &packet).unwrap());
         assert_eq!(key.addresses, outer_flow(&packet).addresses);
         assert_eq!((key.ip_proto, key.sport, key.dport), (proto, 0, 0));
     }
@@ -126,7 +133,8 @@ fn outer_flow(packet: &[u8]) -> Flow {
     }
 }
 
-/// For plain TCP and UDP a flow's key is its packets' key, under both policies.
+/// For plain TCP and UDP a flow's key is its packets' key under policies 0 and 1; under the others it
+/// is known in what it differs.
 #[test]
 fn flows_and_their_packets_agree() {
     for proto in [6, 17] {
@@ -138,31 +146,115 @@ fn flows_and_their_packets_agree() {
             if flow.family() == Family::V6 {
                 flow.flow_label = 0x12345;
             }
-            for policy in [Policy::L3, Policy::L4] {
-                assert_eq!(
-                    flow_key_of_packet(policy, flow.family(), &packet).unwrap(),
-                    flow_key_of_flow(policy, &flow).unwrap()
-                );
+            for (policy, fields) in (0..4).flat_map(|p| [(p, 7), (p, 0x3f), (p, 0xfc0), (p, 0x38)])
+            {
+                let config = HashConfig::kernel(policy, fields).unwrap();
+                let keys = keys_of_packet(&config, flow.family(), &packet).unwrap();
+                assert_eq!(keys, keys_of_plain_packet(&config, &flow));
+                if policy < 2 {
+                    assert_eq!(keys, keys_of_flow(&config, &flow));
+                }
             }
         }
     }
 }
 
+/// Their way, when it is asked for: ports of the packet that they are about, whatever the direction.
+#[test]
+fn errors_follow_their_flow() {
+    let config = HashConfig {
+        icmp_follows_flow: true,
+        ..Policy::L4.into()
+    };
+    let ports = [1, 2, 3, 4, 0, 0, 0, 0];
+    let (flow4, flow6) = (v4(2, 17, &ports), v6(2, 17, &ports));
+    for (family, flow, error, echo) in [
+        (
+            Family::V4,
+            &flow4,
+            v4(1, 1, &icmp(3, &flow4)),
+            v4(1, 1, &icmp(8, &flow4)),
+        ),
+        (
+            Family::V6,
+            &flow6,
+            v6(1, 58, &icmp(1, &flow6)),
+            v6(1, 58, &icmp(128, &flow6)),
+        ),
+    ] {
+        let keys = |packet: &[u8]| one(keys_of_packet(&config, family, packet).unwrap());
+        assert_eq!(keys(&error), keys(flow));
+        assert_eq!((keys(&error).sport, keys(&error).ip_proto), (0x0102, 17));
+        assert_eq!(keys(&echo).sport, 0, "echo requests are no errors");
+        let cut = &error[..error.len() - 8];
+        assert_eq!(keys(cut).addresses, keys(flow).addresses);
+        assert_eq!(keys(cut).sport, 0, "no ports are quoted");
+        let seed = Seed::new(1).unwrap();
+        let explained = explain_packet(&config, seed, family, &error).unwrap();
+        assert_eq!(explained.input, Input::IcmpInner);
+    }
+}
+
+/// The traps of policies 2 and 3, each seen in the kernel.
+#[test]
+fn inner_packets() {
+    let plain = v6(1, 17, &[1, 2, 3, 4]);
+    let inner = one(keys_of_packet(&Policy::Inner.into(), Family::V6, &plain).unwrap());
+    let outer = one(keys_of_packet(&Policy::L3.into(), Family::V6, &plain).unwrap());
+    assert_eq!(inner.flow_label_word, 0x12345, "host order");
+    assert_eq!(outer.flow_label_word, 0x12345u32.swap_bytes(), "as loaded");
+    let error = v4(1, 1, &icmp(3, &v4(2, 17, &[0; 8])));
+    let key = one(keys_of_packet(&Policy::Inner.into(), Family::V4, &error).unwrap());
+    assert_eq!(
+        key.addresses,
+        outer_flow(&error).addresses,
+        "no look into errors"
+    );
+
+    let tunnel = v4(1, 4, &v4(2, 17, &[1, 2, 3, 4, 0, 0, 0, 0]));
+    let keys = |fields| {
+        let config = HashConfig::kernel(3, fields).unwrap();
+        keys_of_packet(&config, Family::V4, &tunnel).unwrap()
+    };
+    let two = |keys| match keys {
+        Keys::Two { outer, inner } => (outer, inner),
+        other => panic!("{other:?}"),
+    };
+    let (outer, inner) = two(keys(0x37 | 0xc00));
+    let (outer, inner) = (outer.unwrap(), inner.unwrap());
+    assert_eq!(
+        (outer.ip_proto, outer.sport),
+        (4, 0),
+        "the tunnel itself has no ports"
+    );
+    assert_eq!(
+        (inner.sport, inner.dport, inner.ip_proto),
+        (0x0102, 0x0304, 0)
+    );
+    let nowhere = std::net::Ipv4Addr::UNSPECIFIED;
+    let (src, dst) = (nowhere, nowhere);
+    assert_eq!(inner.addresses, KeyAddresses::V4 { src, dst });
+    assert!(matches!(two(keys(0xfc0)), (None, Some(_))));
+    assert!(matches!(two(keys(0)), (None, None)));
+}
+
 #[test]
 fn refusals() {
     let packet = v4(1, 6, &[0; 20]);
-    for policy in [Policy::Inner, Policy::Custom] {
-        let refused = flow_key_of_packet(policy, Family::V4, &packet);
-        assert_eq!(refused, Err(KeyError::Unsupported(Unsupported(policy))));
-    }
-    for policy in [Policy::L3, Policy::L4] {
-        let refused = flow_key_of_packet(policy, Family::V4, &packet[..19]).unwrap_err();
+    for policy in [Policy::L3, Policy::L4, Policy::Inner, Policy::Custom] {
+        let refused = keys_of_packet(&policy.into(), Family::V4, &packet[..19]).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "packet of 19 bytes holds no valid IPv4 header"
         );
-        assert!(flow_key_of_packet(policy, Family::V6, &packet[..39]).is_err());
+        assert!(keys_of_packet(&policy.into(), Family::V6, &packet[..39]).is_err());
     }
+    // GRE that carries TIPC.
+    let tipc = [&[0, 0, 0x88, 0xca], [0; 16].as_slice()].concat();
+    assert_eq!(
+        keys_of_packet(&Policy::Inner.into(), Family::V4, &v4(1, 47, &tipc)),
+        Err(KeyError::NoAddresses)
+    );
     assert_eq!(
         Flow::new("10.0.0.1".parse().unwrap(), "::1".parse().unwrap()),
         None
@@ -171,13 +263,24 @@ fn refusals() {
 
 proptest! {
     #[test]
-    fn survives_anything(l3 in prop::collection::vec(any::<u8>(), 0..200), number in 0u8..4, seed in 1u32..) {
-        let policy = Policy::from_number(number).unwrap();
-        let seed = raddle_select::Seed::new(seed).unwrap();
+    fn survives_anything(
+        l3 in prop::collection::vec(any::<u8>(), 0..200),
+        number in 0u8..4,
+        fields in any::<u32>(),
+        icmp_follows_flow in any::<bool>(),
+        seed in 1u32..,
+    ) {
+        let config = HashConfig {
+            icmp_follows_flow,
+            ..HashConfig::kernel(number, fields).unwrap()
+        };
+        let seed = Seed::new(seed).unwrap();
+        let hasher = raddle_select::Hasher::new(seed);
         for family in [Family::V4, Family::V6] {
-            let key = flow_key_of_packet(policy, family, &l3);
-            let explained = explain_packet(policy, seed, family, &l3);
-            prop_assert_eq!(explained.map(|e| e.key), key);
+            let keys = keys_of_packet(&config, family, &l3);
+            let explained = explain_packet(&config, seed, family, &l3);
+            let hash = |explained: Explanation| explained.hash32;
+            prop_assert_eq!(explained.map(hash), keys.map(|keys| hasher.hash_keys(&keys)));
         }
     }
 }

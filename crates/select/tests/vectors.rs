@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use raddle_select::{
-    Explanation, Family, Flow, FlowKey, Hasher, Input, KeyAddresses, Policy, Seed, choose_plain,
-    compile_threshold, explain_flow, explain_packet, flow_key_of_flow, flow_key_of_packet, search,
-    upper_bounds,
+    Explanation, Family, Flow, FlowKey, HashConfig, Hasher, Input, KeyAddresses, Keys, Part,
+    Policy, Seed, choose_plain, compile_threshold, explain_flow, explain_packet, jhash_2words,
+    keys_of_flow, keys_of_packet, search, upper_bounds,
 };
 use serde::Deserialize;
 use siphasher::sip::SipHasher24;
@@ -15,6 +15,7 @@ use std::hash::Hasher as _;
 #[derive(Deserialize)]
 struct Vectors {
     siphash24: Vec<SipVector>,
+    jhash_2words: Vec<JhashVector>,
     flow_keys: Vec<KeyVector>,
     upper_bounds: Vec<BoundsVector>,
     vectors: Vec<Vector>,
@@ -25,6 +26,14 @@ struct SipVector {
     seed: u32,
     data: String,
     out64: String,
+}
+
+#[derive(Deserialize)]
+struct JhashVector {
+    a: u32,
+    b: u32,
+    initval: u32,
+    out: u32,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +64,8 @@ struct Vector {
     route: String,
     seed: u32,
     policy: u8,
+    #[serde(default)]
+    hash_fields: u32,
     weights: Vec<u32>,
     hash31: u32,
     path: usize,
@@ -117,46 +128,64 @@ fn seed(number: u32) -> Seed {
     Seed::new(number).unwrap()
 }
 
-fn key_and_explanation(v: &Vector) -> (FlowKey, Explanation) {
-    let policy = Policy::from_number(v.policy).unwrap();
+fn keys_and_explanation(v: &Vector) -> (Keys, Explanation) {
+    let config = HashConfig::kernel(v.policy, v.hash_fields).unwrap();
     let family = if v.family == 4 {
         Family::V4
     } else {
         Family::V6
     };
+    let of_packet = |l3: &[u8]| {
+        (
+            keys_of_packet(&config, family, l3).unwrap(),
+            explain_packet(&config, seed(v.seed), family, l3).unwrap(),
+        )
+    };
     match (&v.source, v.source.flow()) {
-        (Source::Packet { l3, .. }, _) => {
-            let l3 = bytes(l3);
-            (
-                flow_key_of_packet(policy, family, &l3).unwrap(),
-                explain_packet(policy, seed(v.seed), family, &l3).unwrap(),
-            )
+        (Source::Packet { l3, .. }, _) => of_packet(&bytes(l3)),
+        // Of an IPv4 question the kernel makes a packet, and only policy 3 can tell.
+        (_, Some(flow)) if family == Family::V4 && config.policy == Policy::Custom => {
+            of_packet(&packet_of(&flow))
         }
         (_, Some(flow)) => {
             assert_eq!(flow.family(), family);
             (
-                flow_key_of_flow(policy, &flow).unwrap(),
-                explain_flow(policy, seed(v.seed), &flow).unwrap(),
+                keys_of_flow(&config, &flow),
+                explain_flow(&config, seed(v.seed), &flow),
             )
         }
         _ => unreachable!("every source is one of the two"),
     }
 }
 
+/// An IPv4 packet of a flow, as far as its hash goes.
+fn packet_of(flow: &Flow) -> Vec<u8> {
+    let KeyAddresses::V4 { src, dst } = flow.addresses else {
+        panic!("not IPv4");
+    };
+    let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, flow.proto, 0, 0];
+    packet.extend(src.octets());
+    packet.extend(dst.octets());
+    packet.extend(flow.sport.to_be_bytes());
+    packet.extend(flow.dport.to_be_bytes());
+    packet.extend([0; 4]);
+    packet
+}
+
 #[test]
 fn every_choice_is_the_kernels() {
     let all = vectors().vectors;
-    assert_eq!(all.len(), 222, "the file lost vectors");
+    assert_eq!(all.len(), 437, "the file lost vectors");
     for (i, v) in all.iter().enumerate() {
-        let (key, explained) = key_and_explanation(v);
-        let hash31 = Hasher::new(seed(v.seed)).hash31(&key);
+        let (keys, explained) = keys_and_explanation(v);
+        let hash31 = Hasher::new(seed(v.seed)).hash31(&keys);
         let what = match &v.source {
             Source::Packet { kind, .. } => kind,
             Source::GetrouteInput { .. } => "getroute",
         };
         assert_eq!(hash31, v.hash31, "vector {i}, {what}, policy {}", v.policy);
         assert_eq!(explained.hash31, v.hash31, "explanation of vector {i}");
-        assert_eq!(explained.key, key, "explanation of vector {i}");
+        assert_eq!(keys_of(&explained), keys, "explanation of vector {i}");
 
         if v.route == "resilient" {
             // Too long a table was not recorded; the hash was.
@@ -182,13 +211,30 @@ fn every_choice_is_the_kernels() {
     }
 }
 
+/// The keys that an explanation names.
+fn keys_of(explained: &Explanation) -> Keys {
+    let of = |part| {
+        let found = explained.keys.iter().find(|key| key.of == part);
+        found.map(|key| key.key)
+    };
+    match (explained.combined, of(Part::Packet)) {
+        (true, outer) => Keys::Two {
+            outer,
+            inner: of(Part::Innermost),
+        },
+        (false, Some(key)) => Keys::One(key),
+        (false, None) => Keys::Nothing,
+    }
+}
+
 #[test]
 fn explanations_say_where_the_key_came_from() {
     for v in vectors().vectors {
-        let (_, explained) = key_and_explanation(&v);
+        let (_, explained) = keys_and_explanation(&v);
         let expected = match &v.source {
+            Source::GetrouteInput { .. } if v.policy == 3 && v.family == 4 => Input::Dissected,
             Source::GetrouteInput { .. } => Input::Flow,
-            Source::Packet { .. } if v.policy == 1 => Input::Dissected,
+            Source::Packet { .. } if v.policy != 0 => Input::Dissected,
             Source::Packet { kind, .. } => match kind.as_str() {
                 "icmperr" | "icmperr_mf" => Input::IcmpInner,
                 _ => Input::Outer,
@@ -215,7 +261,7 @@ fn packed_keys_are_the_kernels() {
         assert_eq!(key.ordered().pack().as_ref(), bytes(&v.bytes));
         let hasher = Hasher::new(seed(v.seed));
         assert_eq!(
-            (hasher.hash32(&key), hasher.hash31(&key)),
+            (hasher.hash32(&key), hasher.hash31(&Keys::One(key))),
             (v.hash32, v.hash31)
         );
     }
@@ -230,6 +276,13 @@ fn the_oracle_is_the_kernels_siphash() {
         hasher.write(&bytes(&v.data));
         let expected = u64::from_str_radix(v.out64.trim_start_matches("0x"), 16).unwrap();
         assert_eq!(hasher.finish(), expected);
+    }
+}
+
+#[test]
+fn jhash_is_the_kernels() {
+    for v in vectors().jhash_2words {
+        assert_eq!(jhash_2words(v.a, v.b, v.initval), v.out);
     }
 }
 

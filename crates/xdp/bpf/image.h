@@ -32,7 +32,9 @@ struct config {
 	__u32 seed;
 	__u8 policy4;
 	__u8 policy6;
-	__u8 pad[6];
+	__u16 fields4;
+	__u16 fields6;
+	__u8 pad[2];
 	__u64 deadline;
 	__u64 sip_key[4];
 	__u64 sip_mid[256][4];

@@ -35,6 +35,26 @@ struct clock_entry {
 	__u64 rest[5];
 };
 
+/*
+ * What the dissector saw; addresses and ports as loaded, IPv4's in the first word.
+ *
+ * It is kept in a map and not on the stack, because the verifier follows every value that it knows,
+ * and there are too many ways through a packet's headers for that.
+ */
+struct seen {
+	__u64 addresses[4];
+	__u32 kind, proto, ports, label;
+	__u32 encapsulated, fragment;
+	__u32 at, ether_type, next;
+	__u32 rest[7];
+};
+
+/* What belongs to one CPU. */
+struct scratch {
+	struct clock_entry clock;
+	struct seen outer, innermost;
+} __attribute__((aligned(64)));
+
 SECTION(config, struct config);
 SECTION(links, struct link_entry);
 SECTION(own4, __u64);
@@ -47,7 +67,7 @@ SIZED(groups, __u64);
 SIZED(members, __u64);
 SIZED(adjacencies, struct adjacency);
 SECTION(counters, struct counter);
-SECTION(clocks, struct clock_entry);
+SECTION(scratch, struct scratch);
 
 /* Where packets may go out, by interface index. An array: one load less than DEVMAP_HASH. */
 struct {

@@ -9,6 +9,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 
+#include "dissect.h"
 #include "fib4.h"
 #include "fib6.h"
 #include "image.h"
@@ -64,13 +65,25 @@ inline_always int expired(const struct config *config, __u32 cpu)
 	now = bpf_jiffies64();
 	if (cpu >= cpus)
 		return 1;
-	clock = ELEMENT(clocks, struct clock_entry, cpu);
+	clock = &ELEMENT(scratch, struct scratch, cpu)->clock;
 	if (clock->jiffies != now || clock->deadline != deadline) {
 		clock->jiffies = now;
 		clock->deadline = deadline;
 		clock->expired = bpf_ktime_get_coarse_ns() > deadline;
 	}
 	return clock->expired;
+}
+
+/* A11 and B8 under policies 2 and 3: the 31-bit hash, or a negative reason. */
+static __noinline __s64 hash_long(struct xdp_md *ctx, __u32 ether_type, __u32 policy, __u32 end)
+{
+	__u32 fields = ether_type == ETH_P_IP ? config->fields4 : config->fields6;
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	if (cpu >= cpus || policy > 3)
+		return -REASON_HASH_POLICY;
+	return hash_dissected(ctx, ELEMENT(scratch, struct scratch, cpu), ether_type, end, policy,
+			      fields);
 }
 
 /* A9 and B7: what a group that is not for forwarding says. */
@@ -165,6 +178,7 @@ inline_always int forward4(struct packet *p)
 	__u32 flags = p->link->flags;
 	const struct adjacency *adj;
 	__u64 group;
+	__s64 hash;
 	int reason;
 
 	/* A1 to A3 */
@@ -215,11 +229,18 @@ inline_always int forward4(struct packet *p)
 
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
-		reason = key4(&key, p->config->policy4, p->data, p->data_end, (__be16)(w1 >> 16),
-			      packet_end);
-		if (reason)
-			return reason;
-		number = choose(number, (__u16)(group >> 16), hash4(p->config, &key));
+		if (p->config->policy4 <= 1) {
+			reason = key4(&key, p->config->policy4, p->data, p->data_end,
+				      (__be16)(w1 >> 16), packet_end);
+			if (reason)
+				return reason;
+			hash = hash4(p->config, &key);
+		} else {
+			hash = hash_long(p->ctx, ETH_P_IP, p->config->policy4, packet_end);
+			if (hash < 0)
+				return -hash;
+		}
+		number = choose(number, (__u16)(group >> 16), hash);
 	}
 
 	/* A12 to A14 */
@@ -240,6 +261,7 @@ inline_always int forward6(struct packet *p)
 	__u32 w1, packet_len, packet_end, number;
 	__u64 sh, sl, dh, dl, group;
 	const struct adjacency *adj;
+	__s64 hash;
 	struct key6 key = {};
 	int reason;
 
@@ -281,10 +303,18 @@ inline_always int forward6(struct packet *p)
 	if ((__u8)group == GROUP_THRESHOLD) {
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
-		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end);
-		if (reason)
-			return reason;
-		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
+		if (p->config->policy6 <= 1) {
+			reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end,
+				      packet_end);
+			if (reason)
+				return reason;
+			hash = hash6(p->config, &key);
+		} else {
+			hash = hash_long(p->ctx, ETH_P_IPV6, p->config->policy6, packet_end);
+			if (hash < 0)
+				return -hash;
+		}
+		number = choose(number, (__u16)(group >> 16), hash);
 	}
 	reason = take_adjacency(p, number, packet_len, &adj);
 	if (reason)

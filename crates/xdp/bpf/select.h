@@ -74,8 +74,6 @@ inline_always int key4(struct key4 *key, __u32 policy, void *data, void *data_en
 		}
 		return 0;
 	}
-	if (policy != 0)
-		return REASON_HASH_POLICY;
 	if (key->proto == IPPROTO_ICMP && !(frag_off & bpf_htons(0x1fff)) && L4_AT4 + 8 <= end) {
 		__u8 *icmp = data + L4_AT4;
 
@@ -211,8 +209,6 @@ inline_always int key6(struct xdp_md *ctx, struct key6 *key, __u32 policy, void 
 {
 	if (policy == 0)
 		return key6_l3(key, data, data_end, end);
-	if (policy != 1)
-		return REASON_HASH_POLICY;
 	key->label = 0;
 	if ((key->proto == IPPROTO_TCP || key->proto == IPPROTO_UDP) && L4_AT6 + 4 <= end) {
 		__u32 *at = data + L4_AT6;

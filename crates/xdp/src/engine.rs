@@ -13,7 +13,7 @@ use raddle_rib::image::{
 
 use crate::attach::Attached;
 use crate::counters::{self, Counters};
-use crate::mapping::{self, CLOCKS, COUNTERS, IMAGE, OUT_LINKS};
+use crate::mapping::{self, COUNTERS, IMAGE, OUT_LINKS, SCRATCH};
 use crate::object::Plan;
 use crate::pin::Pins;
 use crate::sys;
@@ -21,9 +21,9 @@ use crate::{Error, Result};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle.o"));
 const PROGRAM: &str = "raddle";
-/// `struct counter` and `struct clock_entry`, in bytes.
+/// `struct counter` and `struct scratch`, in bytes.
 const COUNTER: usize = 16;
-const CLOCK: usize = 64;
+const SCRATCH_LEN: usize = 64 + 2 * 96;
 /// The verifier follows offsets into a map up to this many bytes.
 const LARGEST: usize = (1 << 29) - 8;
 
@@ -51,7 +51,7 @@ pub struct Engine {
 pub(crate) struct Maps {
     pub(crate) image: [OwnedFd; IMAGE.len()],
     pub(crate) counters: OwnedFd,
-    pub(crate) clocks: OwnedFd,
+    pub(crate) scratch: OwnedFd,
     pub(crate) out_links: OwnedFd,
 }
 
@@ -60,7 +60,7 @@ impl Maps {
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &OwnedFd)> {
         let rest = [
             (COUNTERS, &self.counters),
-            (CLOCKS, &self.clocks),
+            (SCRATCH, &self.scratch),
             (OUT_LINKS, &self.out_links),
         ];
         IMAGE.iter().copied().zip(&self.image).chain(rest)
@@ -119,7 +119,7 @@ impl Engine {
                 .try_into()
                 .map_err(|_| Error::Object("the image's maps are not complete".to_owned()))?,
             counters: take(COUNTERS)?,
-            clocks: take(CLOCKS)?,
+            scratch: take(SCRATCH)?,
             out_links: take(OUT_LINKS)?,
         };
         let memory = Arc::new(mapping::memory(&maps.image)?);
@@ -223,7 +223,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
             COUNTERS,
             counters::slots(capacity.adjacencies) * COUNTER * cpus,
         ),
-        (CLOCKS, CLOCK * cpus),
+        (SCRATCH, SCRATCH_LEN * cpus),
     ];
     let mut sizes = HashMap::new();
     for (name, bytes) in bytes {

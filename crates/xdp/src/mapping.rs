@@ -26,7 +26,7 @@ pub(crate) const IMAGE: [&str; 11] = [
 ];
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
-pub(crate) const CLOCKS: &str = "clocks";
+pub(crate) const SCRATCH: &str = "scratch";
 pub(crate) const OUT_LINKS: &str = "out_links";
 
 /// A mapped file, unmapped when dropped. The mapping keeps the map alive by itself.

@@ -17,7 +17,7 @@ use raddle_rib::image::Capacity;
 use crate::attach::{Attached, AttachedMode};
 use crate::counters::possible_cpus;
 use crate::engine::{Engine, capacity_of, sizes};
-use crate::mapping::{CLOCKS, COUNTERS, IMAGE, OUT_LINKS};
+use crate::mapping::{COUNTERS, IMAGE, OUT_LINKS, SCRATCH};
 use crate::sys;
 use crate::{Error, Result};
 
@@ -117,7 +117,7 @@ impl Engine {
             return Ok(None);
         }
         let mut maps = HashMap::new();
-        for name in IMAGE.into_iter().chain([COUNTERS, CLOCKS, OUT_LINKS]) {
+        for name in IMAGE.into_iter().chain([COUNTERS, SCRATCH, OUT_LINKS]) {
             let path = map_path(folder, name);
             let map = sys::obj_get(&path).map_err(pin_error("open the pinned map", &path))?;
             maps.insert(name.to_owned(), map);
@@ -168,7 +168,7 @@ impl Engine {
         for attached in &self.links {
             pins.unpin_link(attached.index)?;
         }
-        for name in IMAGE.into_iter().chain([COUNTERS, CLOCKS, OUT_LINKS]) {
+        for name in IMAGE.into_iter().chain([COUNTERS, SCRATCH, OUT_LINKS]) {
             remove(&pins.map_path(name))?;
         }
         remove_folders(&pins.folder);

@@ -108,16 +108,20 @@ fn route(v6: bool) -> impl Strategy<Value = Event> {
 }
 
 fn state() -> impl Strategy<Value = Vec<Event>> {
-    let settings =
-        (0..4u8, 0..4u8, 0..6u32, any::<bool>()).prop_map(|(p4, p6, seed, use_neigh)| {
+    let fields = || prop_oneof![any::<u32>(), Just(0), Just(7), Just(0x37), Just(0xfc0)];
+    let settings = (0..4u8, 0..4u8, fields(), fields(), 0..6u32, any::<bool>()).prop_map(
+        |(hash_policy4, hash_policy6, fields4, fields6, seed, use_neigh)| {
             Event::Settings(Settings {
-                hash_policy4: if p4 == 3 { 2 } else { p4 % 2 },
-                hash_policy6: if p6 == 3 { 3 } else { p6 % 2 },
+                hash_policy4,
+                hash_policy6,
+                hash_fields4: fields4 & 0xfff,
+                hash_fields6: fields6 & 0xfff,
                 hash_seed: seed.wrapping_mul(0x9e37_79b1),
                 use_neigh,
                 ..Settings::default()
             })
-        });
+        },
+    );
     let device = (0..16u8).prop_map(|bits| {
         Event::Device(
             1,
@@ -193,10 +197,14 @@ fn state() -> impl Strategy<Value = Vec<Event>> {
 
 /// A frame: mostly a sound packet, then perhaps a few bytes changed and its end cut or padded.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
-    let body = proptest::collection::vec(any::<u8>(), 0..120);
+    let body = prop_oneof![
+        2 => proptest::collection::vec(any::<u8>(), 0..120),
+        1 => tunnel(),
+    ];
     let protocol = prop_oneof![
         8 => proptest::sample::select(&[6u8, 17, 1, 58][..]),
         3 => proptest::sample::select(&[0u8, 4, 41, 43, 44, 47, 50, 51, 60, 132, 136, 137][..]),
+        5 => proptest::sample::select(&[4u8, 41, 47][..]),
         1 => any::<u8>(),
     ];
     let ipv4 = (
@@ -247,6 +255,81 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             frame
         },
     )
+}
+
+/// What tunnels carry: packets, some in GRE and in frames inside of that, and in packets again.
+fn tunnel() -> impl Strategy<Value = Vec<u8>> {
+    let payload = proptest::collection::vec(any::<u8>(), 0..24).boxed();
+    payload.prop_recursive(5, 32, 1, |inner| {
+        let protocol = proptest::sample::select(&[6u8, 17, 4, 41, 47, 60, 44, 51][..]);
+        let packet = (
+            any::<(u8, u8, u8)>(),
+            protocol,
+            inner.clone(),
+            any::<bool>(),
+        );
+        let packet = packet.prop_map(|((s, d, odd), protocol, body, v6)| {
+            if v6 {
+                ipv6_packet(s, d, protocol, 64, odd % 12, &body)
+            } else {
+                ipv4_packet(s, d, protocol, 64, odd % 12, &body)
+            }
+        });
+        let kind = vec![
+            0x0800u16, 0x86dd, 0x6558, 0x880b, 0x8100, 0x88a8, 0x88fb, 0x892f, 0x8864, 0x4305,
+            0x88ca,
+        ];
+        let flags = proptest::sample::select(
+            &[
+                0u16, 0, 0x8000, 0x2000, 0x1000, 0xb000, 0x2001, 0x3081, 0x4000,
+            ][..],
+        );
+        let gre = (flags, proptest::sample::select(kind), 0..4u8, inner);
+        let gre = gre.prop_map(|(flags, kind, inside, body)| {
+            let mut packet = flags.to_be_bytes().to_vec();
+            packet.extend(kind.to_be_bytes());
+            let options = (flags & 0xb000).count_ones() as usize * 4
+                + if flags & 0x81 == 0x81 { 4 } else { 0 };
+            packet.resize(packet.len() + options, 7);
+            let proto = if body.first().is_some_and(|b| b >> 4 == 6) {
+                0x86ddu16
+            } else {
+                0x0800
+            };
+            match kind {
+                0x6558 => {
+                    packet.resize(packet.len() + 12, 3);
+                    packet.extend(if inside == 0 {
+                        [0x81, 0]
+                    } else {
+                        proto.to_be_bytes()
+                    });
+                }
+                0x880b => packet.extend([0xff, 3, 0, if proto == 0x0800 { 0x21 } else { 0x57 }]),
+                0x8100 | 0x88a8 => {
+                    packet.extend([0, 5]);
+                    packet.extend(proto.to_be_bytes());
+                }
+                0x88fb | 0x892f => {
+                    packet.extend([0, 5, 0, 9]);
+                    packet.extend(proto.to_be_bytes());
+                }
+                0x8864 => {
+                    packet.extend([0x11, inside / 3, 0, 1, 0, 9, 0]);
+                    packet.push(if proto == 0x0800 { 0x21 } else { 0x57 });
+                }
+                0x4305 => {
+                    packet.extend([0x40, 15 - inside / 3]);
+                    packet.resize(packet.len() + 20, 1);
+                    packet.extend(proto.to_be_bytes());
+                }
+                _ => {}
+            }
+            packet.extend(body);
+            packet
+        });
+        prop_oneof![3 => packet, 2 => gre]
+    })
 }
 
 fn ipv4_packet(s: u8, d: u8, protocol: u8, ttl: u8, odd: u8, body: &[u8]) -> Vec<u8> {

@@ -51,7 +51,8 @@ macro_rules! same {
 fn structs() {
     let mut c = Vec::new();
     same!(
-        c, Config, "config", magic, flags, seed, policy4, policy6, pad, deadline, sip_key, sip_mid
+        c, Config, "config", magic, flags, seed, policy4, policy6, fields4, fields6, pad, deadline,
+        sip_key, sip_mid
     );
     same!(
         c,

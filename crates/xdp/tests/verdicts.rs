@@ -535,14 +535,16 @@ fn policies() {
             b.kernel(frame, Reason::SeedUnknown);
         }
         b.forward(&b.packet4(), 0);
-        for policy in [2, 3] {
+        for policy in 0..4 {
             b.memory.store_config(&config(SEED, policy, 0));
-            b.kernel(&two_way[0], Reason::HashPolicy);
-            b.run(&two_way[1]);
-            b.memory.store_config(&config(SEED, 0, policy));
-            b.kernel(&two_way[1], Reason::HashPolicy);
             b.run(&two_way[0]);
+            b.memory.store_config(&config(SEED, 0, policy));
+            b.run(&two_way[1]);
         }
+        b.memory.store_config(&config(SEED, 4, 0));
+        b.kernel(&two_way[0], Reason::HashPolicy);
+        b.memory.store_config(&config(SEED, 0, 4));
+        b.kernel(&two_way[1], Reason::HashPolicy);
         // The smaller MTU of one of the two is found after the choice.
         b.memory.store_config(&config(SEED, 1, 1));
         let mut seen = [false; 2];

@@ -1,8 +1,13 @@
 //! The steps from a flow to a link.
 
+use std::net::IpAddr;
+
 use raddle_rib::event::{Route, RouteKind, RouteTarget};
 use raddle_rib::{Hop, Reason, Resolved, Rib, Trace};
-use raddle_select::{Explanation, Policy, Seed, explain_flow};
+use raddle_select::{
+    Explanation, Field, HashConfig, HashedKey, KeyAddresses, Part, Policy, Seed, explain_flow,
+    explain_plain_packet,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -283,19 +288,25 @@ impl Steps<'_> {
     /// Steps 5 to 8.
     fn hash(&mut self, v4: bool) -> Result<u32, Reason> {
         let settings = self.rib.settings();
-        let (number, sysctl) = match v4 {
-            true => (settings.hash_policy4, "net.ipv4.fib_multipath_hash_policy"),
-            false => (settings.hash_policy6, "net.ipv6.fib_multipath_hash_policy"),
+        let (number, fields, family) = match v4 {
+            true => (settings.hash_policy4, settings.hash_fields4, "ipv4"),
+            false => (settings.hash_policy6, settings.hash_fields6, "ipv6"),
         };
         let seed = settings.hash_seed;
-        let supported = Policy::from_number(number).filter(|policy| policy.is_supported());
-        let Some(policy) = supported else {
+        let sysctl = format!("net.{family}.fib_multipath_hash_policy");
+        let Some(config) = HashConfig::kernel(number, fields) else {
             let text = format!("{number} ({sysctl}): not modelled, to the kernel");
             self.add(5, "policy", text, json!({ "policy": number }));
             return Err(Reason::HashPolicy);
         };
-        let text = format!("{number}, {policy} ({sysctl})");
-        self.add(5, "policy", text, json!({ "policy": number }));
+        let policy = config.policy;
+        let mut text = format!("{number}, {policy} ({sysctl})");
+        let mut data = json!({ "policy": number });
+        if policy == Policy::Custom {
+            text += &format!(", fields {fields:#x} (net.{family}.fib_multipath_hash_fields)");
+            data["hash_fields"] = fields.into();
+        }
+        self.add(5, "policy", text, data);
         let Some(seed) = Seed::new(seed) else {
             let text =
                 "unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random \
@@ -305,52 +316,72 @@ impl Steps<'_> {
             return Err(Reason::SeedUnknown);
         };
         let flow = self.words.flow().ok_or(Reason::HashPolicy)?;
-        let hashed = explain_flow(policy, seed, &flow).map_err(|_| Reason::HashPolicy)?;
+        // A flow that comes in is a router's, and policies 2 and 3 tell packets from questions.
+        let hashed = match self.words.iif {
+            Some(_) => explain_plain_packet(&config, seed, &flow),
+            None => explain_flow(&config, seed, &flow),
+        };
         self.fields(&hashed);
         let text = format!("{} (net.ipv4.fib_multipath_hash_seed)", seed.get());
         self.add(7, "seed", text, json!({ "seed": seed.get() }));
-        let text = format!(
-            "SipHash-2-4 {:#018x}, low 32 bits {:#010x}, without the lowest bit {}",
-            hashed.hash64, hashed.hash32, hashed.hash31
-        );
+        self.sum(&hashed);
+        Ok(hashed.hash31)
+    }
+
+    /// Step 8.
+    fn sum(&mut self, hashed: &Explanation) {
+        let of_keys: Vec<String> = hashed
+            .keys
+            .iter()
+            .map(|key| {
+                format!(
+                    "SipHash-2-4 {:#018x}, low 32 bits {:#010x}",
+                    key.hash64, key.hash32
+                )
+            })
+            .collect();
+        let mut text = of_keys.join("; ");
+        if hashed.combined {
+            text += &format!("; hashed again (jhash_2words) {:#010x}", hashed.hash32);
+        } else if hashed.keys.is_empty() {
+            text = "no field is hashed: 0".to_owned();
+        }
+        text += &format!(", without the lowest bit {}", hashed.hash31);
+        let hash64 = |key: &HashedKey| format!("{:#018x}", key.hash64);
         let data = json!({
-            "hash64": format!("{:#018x}", hashed.hash64),
+            "hash64": hashed.keys.first().map(hash64),
+            "combined": hashed.combined,
             "hash32": hashed.hash32,
             "hash31": hashed.hash31,
         });
         self.add(8, "hash", text, data);
-        Ok(hashed.hash31)
     }
 
+    /// Step 6.
     fn fields(&mut self, hashed: &Explanation) {
-        let words = self.words;
-        let mut parts = vec![format!("{} and {}", words.src, words.dst)];
-        if matches!(hashed.policy, Policy::L4) {
-            parts.push(format!("protocol {}", words.proto));
-            parts.push(format!("ports {} and {}", words.sport, words.dport));
-        } else if !words.dst.is_ipv4() {
-            parts.push(format!("next header {}", words.proto));
-            parts.push(format!("flow label {:#x}", words.flow_label));
-        }
-        let swapped = match (hashed.addresses_swapped, hashed.ports_swapped) {
-            (false, false) => "in the order of the packet",
-            (true, false) => "addresses swapped",
-            (false, true) => "ports swapped",
-            (true, true) => "addresses and ports swapped",
+        let texts: Vec<String> = hashed
+            .keys
+            .iter()
+            .map(|key| key_text(key, self.words.flow_label))
+            .collect();
+        let text = match texts.is_empty() {
+            true => "none of this flow".to_owned(),
+            false => texts.join("; and "),
         };
-        let bytes: String = hashed.bytes.iter().map(|b| format!("{b:02x}")).collect();
-        let data = json!({
-            "fields": hashed.fields,
-            "addresses_swapped": hashed.addresses_swapped,
-            "ports_swapped": hashed.ports_swapped,
-            "bytes": bytes,
-        });
-        let text = format!("{}; {swapped}", parts.join(", "));
+        let details = hashed
+            .keys
+            .iter()
+            .map(|key| format!("hashed bytes {}", bytes_text(key)))
+            .collect();
+        let mut data = hashed.keys.first().map_or(json!({}), key_json);
+        if let [_, inner] = hashed.keys.as_slice() {
+            data["inner"] = key_json(inner);
+        }
         self.steps.push(Step {
             step: 6,
             name: "fields",
             text,
-            details: vec![format!("hashed bytes {bytes}")],
+            details,
             data,
         });
     }
@@ -399,6 +430,68 @@ impl Steps<'_> {
         };
         self.add(11, "link", text, json!({ "dev": name }));
     }
+}
+
+/// The fields of a key with their values, and what was swapped. `label` is the flow label as a
+/// number; the key has it in the order that its policy hashes.
+fn key_text(hashed: &HashedKey, label: u32) -> String {
+    let key = &hashed.key;
+    let (src, dst): (IpAddr, IpAddr) = match key.addresses {
+        KeyAddresses::V4 { src, dst } => (src.into(), dst.into()),
+        KeyAddresses::V6 { src, dst } => (src.into(), dst.into()),
+    };
+    let has = |field| hashed.fields.contains(&field);
+    let both = |a, b, values: [String; 2]| match (has(a), has(b)) {
+        (true, true) => Some(values.join(" and ")),
+        (true, false) => Some(values[0].clone()),
+        (false, true) => Some(values[1].clone()),
+        (false, false) => None,
+    };
+    let mut parts = Vec::new();
+    parts.extend(both(
+        Field::SrcIp,
+        Field::DstIp,
+        [src.to_string(), dst.to_string()],
+    ));
+    if has(Field::IpProto) {
+        let name = if src.is_ipv4() || has(Field::SrcPort) {
+            "protocol"
+        } else {
+            "next header"
+        };
+        parts.push(format!("{name} {}", key.ip_proto));
+    }
+    let ports = [key.sport.to_string(), key.dport.to_string()];
+    let plural = has(Field::SrcPort) && has(Field::DstPort);
+    let name = if plural { "ports" } else { "port" };
+    parts.extend(both(Field::SrcPort, Field::DstPort, ports).map(|p| format!("{name} {p}")));
+    if has(Field::FlowLabel) {
+        parts.push(format!("flow label {label:#x}"));
+    }
+    let swapped = match (hashed.addresses_swapped, hashed.ports_swapped) {
+        (false, false) => "in the order of the packet",
+        (true, false) => "addresses swapped",
+        (false, true) => "ports swapped",
+        (true, true) => "addresses and ports swapped",
+    };
+    let of = match hashed.of {
+        Part::Packet => "",
+        Part::Innermost => "of the innermost packet ",
+    };
+    format!("{of}{}; {swapped}", parts.join(", "))
+}
+
+fn bytes_text(hashed: &HashedKey) -> String {
+    hashed.bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn key_json(hashed: &HashedKey) -> Value {
+    json!({
+        "fields": hashed.fields,
+        "addresses_swapped": hashed.addresses_swapped,
+        "ports_swapped": hashed.ports_swapped,
+        "bytes": bytes_text(hashed),
+    })
 }
 
 fn nhid(route: &Route) -> Option<u32> {

@@ -68,15 +68,14 @@ fn has_rps(sys: &Path, link: &Link) -> bool {
 /// Decides what to warn of, for the links forwarded from.
 ///
 /// 1. A hash seed of 0: the kernel's real one cannot be read, so multipath is the kernel's.
-/// 2. Hash policies 2 and 3: multipath of that family is the kernel's.
-/// 3. Forwarding off on all links, or on one.
-/// 4. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
-/// 5. With policy 1, packet steering or a hash from the NIC: the kernel then hashes by
+/// 2. Forwarding off on all links, or on one.
+/// 3. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
+/// 4. With policy 1, packet steering or a hash from the NIC: the kernel then hashes by
 ///    `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
 ///    BPF, with policies 1 and up.
-/// 6. LRO: merged packets are too long to forward.
-/// 7. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
-/// 8. Forwarding by learnt path MTUs: only the kernel knows them.
+/// 5. LRO: merged packets are too long to forward.
+/// 6. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
+/// 7. Forwarding by learnt path MTUs: only the kernel knows them.
 pub(super) fn judge(
     scene: &Scene,
     options: &Options,
@@ -129,7 +128,7 @@ pub(super) fn judge(
     findings
 }
 
-/// Rules 1, 2, 8 and the dissector of 5.
+/// Rules 1 and 7, and the dissector of 4.
 fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut warn = |what: String, why: &str, mend: &str| {
@@ -143,15 +142,6 @@ fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Fi
              flows once",
             "raddle run --seed random (or sysctl -w net.ipv4.fib_multipath_hash_seed=N)",
         );
-    }
-    for (family, policy) in [(4, settings.hash_policy4), (6, settings.hash_policy6)] {
-        if policy > 1 {
-            warn(
-                format!("IPv{family} multipath hash policy {policy}"),
-                "packets of that family with several paths go to the kernel",
-                &format!("sysctl -w net.ipv{family}.fib_multipath_hash_policy=1"),
-            );
-        }
     }
     if settings.forward_use_pmtu {
         let at_least = settings.min_pmtu.max(68);
@@ -177,7 +167,7 @@ fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Fi
     findings
 }
 
-/// Rule 3: one warning for a family that is off everywhere, one for each link that forwards
+/// Rule 2: one warning for a family that is off everywhere, one for each link that forwards
 /// neither.
 fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -262,20 +252,6 @@ mod tests {
                     ..GOOD
                 },
                 "the kernel's random one",
-            ),
-            (
-                Settings {
-                    hash_policy4: 2,
-                    ..GOOD
-                },
-                "IPv4 multipath hash policy 2",
-            ),
-            (
-                Settings {
-                    hash_policy6: 3,
-                    ..GOOD
-                },
-                "IPv6 multipath hash policy 3",
             ),
             (
                 Settings {

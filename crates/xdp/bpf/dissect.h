@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The long way of the flow dissector, and the hashes of policies 2 and 3 that need it: tunnels are
+ * looked into, header by header. Steps and their order are those of crates/packet/src/walk.rs.
+ *
+ * Headers are copied out by a helper, so it does not matter in which buffer they are.
+ */
+#ifndef RADDLE_DISSECT_H
+#define RADDLE_DISSECT_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <bpf/bpf_endian.h>
+
+#include "parse.h"
+#include "select.h"
+#include "siphash.h"
+
+/* Headers that are followed (MAX_FLOW_DISSECT_HDRS). */
+#define MAX_HEADERS 15
+
+#define ETH_P_GRE_PPP 0x880b
+#define PPP_IPV4 0x21
+#define PPP_IPV6 0x57
+#ifndef ETH_P_PRP
+#define ETH_P_PRP 0x88fb
+#endif
+#ifndef ETH_P_HSR
+#define ETH_P_HSR 0x892f
+#endif
+#ifndef ETH_P_BATMAN
+#define ETH_P_BATMAN 0x4305
+#endif
+#ifndef ETH_P_TIPC
+#define ETH_P_TIPC 0x88ca
+#endif
+#ifndef IPPROTO_MPLS
+#define IPPROTO_MPLS 137
+#endif
+
+enum seen_kind { SEEN_NOTHING, SEEN_IPV4, SEEN_IPV6 };
+
+/* What a step leads to. */
+enum next { NEXT_END, NEXT_LINK, NEXT_IP };
+
+/* Copies a header out of the packet; 0 where it is not all there. */
+inline_always int header(struct xdp_md *ctx, __u32 at, __u32 end, void *to, __u32 length)
+{
+	return at + length <= end && !bpf_xdp_load_bytes(ctx, at, to, length);
+}
+
+inline_always __u32 big16(const __u8 *at)
+{
+	return (__u32)at[0] << 8 | at[1];
+}
+
+inline_always enum next seen_inside(struct seen *s, __u32 ether_type)
+{
+	s->ether_type = ether_type;
+	s->encapsulated = 1;
+	return NEXT_LINK;
+}
+
+inline_always enum next seen_ipv4(struct xdp_md *ctx, struct seen *s, __u32 end)
+{
+	__u32 h[5];
+
+	if (!header(ctx, s->at, end, h, sizeof(h)) || (h[0] & 0xf) < 5)
+		return NEXT_END;
+	s->at += (h[0] & 0xf) * 4;
+	s->proto = h[2] >> 8 & 0xff;
+	s->kind = SEEN_IPV4;
+	s->addresses[0] = (__u64)h[4] << 32 | h[3];
+	/* Offset or more fragments. */
+	if (h[1] >> 16 & bpf_htons(0x3fff)) {
+		s->fragment = 1;
+		return NEXT_END;
+	}
+	return NEXT_IP;
+}
+
+inline_always enum next seen_ipv6(struct xdp_md *ctx, struct seen *s, __u32 end)
+{
+	__u64 h[5];
+	__u32 label;
+
+	if (!header(ctx, s->at, end, h, sizeof(h)))
+		return NEXT_END;
+	s->at += 40;
+	s->proto = h[0] >> 48 & 0xff;
+	s->kind = SEEN_IPV6;
+	s->addresses[0] = h[1];
+	s->addresses[1] = h[2];
+	s->addresses[2] = h[3];
+	s->addresses[3] = h[4];
+	label = bpf_ntohl((__u32)h[0]) & 0xfffff;
+	if (label)
+		s->label = label;
+	return NEXT_IP;
+}
+
+/* What a frame inside GRE may hold besides IP. */
+inline_always enum next seen_link(struct xdp_md *ctx, struct seen *s, __u32 end)
+{
+	__u8 h[24];
+
+	switch (s->ether_type) {
+	case ETH_P_8021Q:
+	case ETH_P_8021AD:
+		if (!header(ctx, s->at, end, h, 4))
+			return NEXT_END;
+		s->ether_type = big16(h + 2);
+		s->at += 4;
+		return NEXT_LINK;
+	case ETH_P_PRP:
+	case ETH_P_HSR:
+		if (!header(ctx, s->at, end, h, 6))
+			return NEXT_END;
+		s->ether_type = big16(h + 4);
+		s->at += 6;
+		return NEXT_LINK;
+	case ETH_P_PPP_SES:
+		if (!header(ctx, s->at, end, h, 8) || h[0] != 0x11 || h[1] != 0)
+			return NEXT_END;
+		if (big16(h + 6) == PPP_IPV4)
+			s->ether_type = ETH_P_IP;
+		else if (big16(h + 6) == PPP_IPV6)
+			s->ether_type = ETH_P_IPV6;
+		else
+			return NEXT_END;
+		s->at += 8;
+		return NEXT_LINK;
+	case ETH_P_BATMAN:
+		if (!header(ctx, s->at, end, h, 24) || h[0] != 0x40 || h[1] != 15)
+			return NEXT_END;
+		s->at += 24;
+		return seen_inside(s, big16(h + 22));
+	case ETH_P_TIPC:
+		if (header(ctx, s->at, end, h, 16))
+			s->kind = SEEN_NOTHING;
+		return NEXT_END;
+	default:
+		return NEXT_END;
+	}
+}
+
+/* RFC 2784 and RFC 2890; version 1 is RFC 2637. */
+inline_always enum next seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
+{
+	__u32 at = s->at, kind, ether_type;
+	__u8 h[4], frame[14];
+
+	if (!header(ctx, at, end, h, 4))
+		return NEXT_END;
+	kind = big16(h + 2);
+	ether_type = kind;
+	if ((h[0] & 0x40) || (h[1] & 7) > 1)
+		return NEXT_END;
+	if ((h[1] & 7) == 1 && (kind != ETH_P_GRE_PPP || !(h[0] & 0x20)))
+		return NEXT_END;
+	at += h[0] & 0x80 ? 8 : 4;
+	if (h[0] & 0x20) {
+		if (!header(ctx, s->at, end, frame, 4))
+			return NEXT_END;
+		at += 4;
+	}
+	if (h[0] & 0x10)
+		at += 4;
+	if ((h[1] & 7) == 0) {
+		if (kind == ETH_P_TEB) {
+			if (!header(ctx, at, end, frame, 14))
+				return NEXT_END;
+			ether_type = big16(frame + 12);
+			at += 14;
+		}
+	} else {
+		if (h[1] & 0x80)
+			at += 4;
+		if (!header(ctx, at, end, frame, 4))
+			return NEXT_END;
+		if (big16(frame + 2) == PPP_IPV4)
+			ether_type = ETH_P_IP;
+		else if (big16(frame + 2) == PPP_IPV6)
+			ether_type = ETH_P_IPV6;
+		at += 4;
+	}
+	s->at = at;
+	return seen_inside(s, ether_type);
+}
+
+/* One step by the protocol number. */
+inline_always enum next seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end)
+{
+	__u8 h[8];
+
+	switch (s->proto) {
+	case IPPROTO_HOPOPTS:
+	case IPPROTO_ROUTING:
+	case IPPROTO_DSTOPTS:
+		if (s->ether_type != ETH_P_IPV6 || !header(ctx, s->at, end, h, 2))
+			return NEXT_END;
+		s->proto = h[0];
+		s->at += ((__u32)h[1] + 1) * 8;
+		return NEXT_IP;
+	case IPPROTO_FRAGMENT:
+		if (s->ether_type == ETH_P_IPV6 && header(ctx, s->at, end, h, 8)) {
+			s->fragment = 1;
+			s->proto = h[0];
+		}
+		return NEXT_END;
+	case IPPROTO_IPIP:
+		return seen_inside(s, ETH_P_IP);
+	case IPPROTO_IPV6:
+		return seen_inside(s, ETH_P_IPV6);
+	case IPPROTO_GRE:
+		return seen_gre(ctx, s, end);
+	default:
+		return NEXT_END;
+	}
+}
+
+inline_always void seen_ports(struct xdp_md *ctx, struct seen *s, __u32 end)
+{
+	__s32 offset = ports_offset(s->proto);
+	__u32 ports = 0;
+
+	if (s->fragment)
+		return;
+	if (offset < 0 || !header(ctx, s->at + (__u32)offset, end, &ports, sizeof(ports)))
+		ports = 0;
+	s->ports = ports;
+}
+
+/*
+ * Dissects the packet from its IP header on; `end` is where it ends in the frame. `outer` is what
+ * there is in front of the first packet inside the packet, `s` what there is innermost.
+ *
+ * What the walk goes on with is read back from `s` after each step, so that all ways through a step
+ * look the same to the verifier.
+ */
+static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s,
+			      __u32 ether_type, __u32 end)
+{
+	__builtin_memset(s, 0, sizeof(*s));
+	s->at = IP_AT;
+	s->ether_type = ether_type;
+	s->next = NEXT_LINK;
+	ROLLED for (int i = 0; i <= MAX_HEADERS; i++) {
+		__u32 next = *(volatile __u32 *)&s->next;
+		__u32 before;
+
+		if (next == NEXT_LINK) {
+			if (s->ether_type == ETH_P_IP)
+				s->next = seen_ipv4(ctx, s, end);
+			else if (s->ether_type == ETH_P_IPV6)
+				s->next = seen_ipv6(ctx, s, end);
+			else
+				s->next = seen_link(ctx, s, end);
+			next = *(volatile __u32 *)&s->next;
+			/* From an IP header on to what it carries nothing is counted. */
+			if (next == NEXT_LINK)
+				continue;
+		}
+		if (next == NEXT_END)
+			break;
+		before = *(volatile __u32 *)&s->encapsulated;
+		s->next = seen_ip(ctx, s, end);
+		seen_ports(ctx, s, end);
+		if (!before && *(volatile __u32 *)&s->encapsulated)
+			*outer = *s;
+	}
+	if (!*(volatile __u32 *)&s->encapsulated)
+		*outer = *s;
+	return 0;
+}
+
+/* Bits of fib_multipath_hash_fields; those of the innermost packet are 6 places higher. */
+#define FIELD_SRC_IP 1u
+#define FIELD_DST_IP 2u
+#define FIELD_IP_PROTO 4u
+#define FIELD_FLOW_LABEL 8u
+#define FIELD_SRC_PORT 16u
+#define FIELD_DST_PORT 32u
+#define FIELDS_OUTER 0x3fu
+#define FIELDS_INNER_SHIFT 6
+
+/* The kernel's 32-bit hash of the selected fields of what was seen, never 0. */
+static __noinline __u32 hash_seen(const struct seen *s, __u32 fields)
+{
+	__u32 has_src = fields & FIELD_SRC_IP ? ~0u : 0, has_dst = fields & FIELD_DST_IP ? ~0u : 0;
+	__u64 words[9] = {}, last;
+	__u32 ports = 0, count, hash;
+	struct sip sip;
+
+	if (fields & FIELD_SRC_PORT)
+		ports |= s->ports & 0xffff;
+	if (fields & FIELD_DST_PORT)
+		ports |= s->ports & 0xffff0000;
+	if (fields & FIELD_IP_PROTO)
+		words[0] = (__u64)(s->proto & 0xff) << 16;
+	words[3] = (__u64)order_ports(ports) << 32;
+	if (s->kind == SEEN_IPV4) {
+		__u32 src = (__u32)s->addresses[0] & has_src;
+		__u32 dst = (__u32)(s->addresses[0] >> 32) & has_dst;
+
+		words[4] = (__u64)(dst < src ? dst : src) << 32;
+		words[5] = dst < src ? src : dst;
+		count = 6;
+	} else {
+		__u64 mask = (__s64)(__s32)has_src;
+		__u64 src_high = s->addresses[0] & mask, src_low = s->addresses[1] & mask;
+		__u64 dst_high, dst_low, swap;
+
+		mask = (__s64)(__s32)has_dst;
+		dst_high = s->addresses[2] & mask;
+		dst_low = s->addresses[3] & mask;
+		swap = less_addresses(bpf_be64_to_cpu(dst_high), bpf_be64_to_cpu(dst_low),
+				      bpf_be64_to_cpu(src_high), bpf_be64_to_cpu(src_low));
+		mask = swap & (src_high ^ dst_high);
+		src_high ^= mask;
+		dst_high ^= mask;
+		mask = swap & (src_low ^ dst_low);
+		src_low ^= mask;
+		dst_low ^= mask;
+		if (fields & FIELD_FLOW_LABEL)
+			words[0] |= (__u64)s->label << 32;
+		words[4] = src_high << 32;
+		words[5] = src_high >> 32 | src_low << 32;
+		words[6] = src_low >> 32 | dst_high << 32;
+		words[7] = dst_high >> 32 | dst_low << 32;
+		words[8] = dst_low >> 32;
+		count = 9;
+	}
+	SIP_LOAD(sip, config->sip_key);
+	ROLLED for (__u32 i = 0; i < 9; i++) {
+		if (i >= count)
+			break;
+		SIP_WORD(sip, words[i]);
+	}
+	last = (__u64)(count * 8) << 56;
+	SIP_WORD(sip, last);
+	sip.v2 ^= 0xff;
+	SIP_ROUND(sip);
+	SIP_ROUND(sip);
+	SIP_ROUND(sip);
+	SIP_ROUND(sip);
+	hash = (__u32)(sip.v0 ^ sip.v1 ^ sip.v2 ^ sip.v3);
+	return hash ? hash : 1;
+}
+
+#define ROTL32(x, n) (((x) << (n)) | ((x) >> (32 - (n))))
+
+/* The final mix of lookup3 over two words, with 0 to start from. */
+inline_always __u32 jhash_2words(__u32 a, __u32 b)
+{
+	__u32 c = 0xdeadbeef + (2 << 2);
+
+	a += c;
+	b += c;
+	c = (c ^ b) - ROTL32(b, 14);
+	a = (a ^ c) - ROTL32(c, 11);
+	b = (b ^ a) - ROTL32(a, 25);
+	c = (c ^ b) - ROTL32(b, 16);
+	a = (a ^ c) - ROTL32(c, 4);
+	b = (b ^ a) - ROTL32(a, 14);
+	c = (c ^ b) - ROTL32(b, 24);
+	return c;
+}
+
+/* What policies 2 and 3 make of a packet: the 31-bit hash, or a negative reason. */
+inline_always __s64 hash_dissected(struct xdp_md *ctx, struct scratch *scratch, __u32 ether_type,
+				   __u32 end, __u32 policy, __u32 fields)
+{
+	struct seen *outer = &scratch->outer, *s = &scratch->innermost;
+	__u32 of_outer = 0, of_innermost = 0;
+	int custom = policy == 3;
+
+	dissect(ctx, outer, s, ether_type, end);
+	if (outer->kind == SEEN_NOTHING)
+		return -REASON_HASH_POLICY;
+	if (custom && (fields & FIELDS_OUTER))
+		of_outer = hash_seen(outer, fields & FIELDS_OUTER);
+	fields >>= FIELDS_INNER_SHIFT;
+	if (!custom) {
+		fields = FIELD_SRC_IP | FIELD_DST_IP;
+		if (s->kind == SEEN_IPV6)
+			fields |= FIELD_IP_PROTO | FIELD_FLOW_LABEL;
+	} else if (!s->encapsulated) {
+		fields = 0;
+	}
+	if (fields) {
+		if (s->kind == SEEN_NOTHING)
+			return -REASON_HASH_POLICY;
+		of_innermost = hash_seen(s, fields);
+	}
+	return (custom ? jhash_2words(of_outer, of_innermost) : of_innermost) >> 1;
+}
+
+#endif
