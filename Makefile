@@ -5,11 +5,12 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 10
 BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle
 
-.PHONY: help build test check unit e2e fuzz bench demo install uninstall clean
+.PHONY: help build test counts check unit e2e fuzz bench demo install uninstall clean
 
 help:
 	@echo 'make demo     see it work on a small fabric (root, two minutes)'
-	@echo 'make test     format, lints, docs, licences, all tests, a short fuzz'
+	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
+	@echo 'make counts   instructions of the hot paths, against their limits'
 	@echo 'make bench    measure raddle beside the kernel (root)'
 	@echo 'make install  build and install into $(PREFIX)'
 	@echo 'make fuzz     fuzz every parser for FUZZ_SECONDS=$(FUZZ_SECONDS) each'
@@ -21,6 +22,10 @@ build:
 test:
 	@scripts/need.sh build test
 	scripts/test.sh
+
+counts:
+	@scripts/need.sh counts
+	scripts/counts.sh
 
 fuzz:
 	@scripts/need.sh build

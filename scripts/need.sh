@@ -7,11 +7,12 @@ set -euo pipefail
 declare -A package=(
   [clang]=clang [cc]=gcc [ip]=iproute2 [iperf3]=iperf3 [ethtool]=ethtool [nft]=nftables
   [iptables-legacy]=iptables [tcpdump]=tcpdump [xz]=xz-utils [ping]=iputils-ping [jq]=jq
-  [zebra]=frr [tc]=iproute2 [g++]=g++ [birdc]=bird2
+  [zebra]=frr [tc]=iproute2 [g++]=g++ [birdc]=bird2 [valgrind]=valgrind
 )
 declare -A tools=(
   [build]="clang cc"
-  [test]="g++ ip tc zebra iperf3 ethtool nft iptables-legacy tcpdump xz ping"
+  [test]="g++ ip tc zebra iperf3 ethtool nft iptables-legacy tcpdump xz ping valgrind"
+  [counts]="cc valgrind"
   [demo]="ip tc zebra iperf3 ethtool tcpdump"
   [bench]="ip tc ethtool"
 )

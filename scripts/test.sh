@@ -31,6 +31,9 @@ sum() { grep -E '^test result:' "$log" | sed -E "s/.* ([0-9]+) $1.*/\\1/" | awk 
 passed=$(sum passed)
 broken=$(sum failed)
 
+step counts
+scripts/counts.sh 2>&1 | tee -a "$log"
+
 step fuzz
 FUZZ_SECONDS=${FUZZ_SECONDS:-5} scripts/fuzz.sh
 

@@ -3,6 +3,8 @@
 //! `cargo run --release -p raddle-fib --example fib_speed`. Uses the real tables where
 //! `RADDLE_DATA` (or `shared/data` beside the workspace) has them, and invented ones otherwise.
 
+#[path = "../tests/tables/invented.rs"]
+mod invented;
 #[path = "../tests/tables/mod.rs"]
 mod tables;
 
@@ -10,6 +12,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use invented::{invented4, invented6};
 use raddle_fib::{Fib4, Fib6, FibError, Heap4, Heap6, Prefix4, Prefix6, TableId, Usage};
 use raddle_fib::{lookup4, lookup4_batch, lookup6, lookup6_batch};
 use tables::{Dice, real4, real6, spread};
@@ -25,12 +28,12 @@ fn main() -> Result<(), FibError> {
     let mut dice = Dice(0x5eed);
     let prefixes = real4().unwrap_or_else(|why| {
         println!("IPv4: invented table ({why})");
-        invented4(&mut dice)
+        invented4(&mut dice, 900_000)
     });
     four(&prefixes, &mut dice)?;
     let prefixes = real6().unwrap_or_else(|why| {
         println!("IPv6: invented table ({why})");
-        invented6(&mut dice)
+        invented6(&mut dice, 160_000)
     });
     six(&prefixes, &mut dice)
 }
@@ -237,39 +240,4 @@ fn median(times: &mut [Duration]) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();
     sorted[sorted.len() / 2]
-}
-
-/// 900,000 prefixes with the lengths of the Internet's, more or less.
-fn invented4(dice: &mut Dice) -> Vec<Prefix4> {
-    let mut all = Vec::new();
-    while all.len() < 900_000 {
-        let len = match dice.roll(100) {
-            0..60 => 24,
-            60..85 => 20 + dice.roll(4) as u8,
-            _ => 12 + dice.roll(8) as u8,
-        };
-        let addr = 0x0100_0000 + dice.roll(0xdf00_0000);
-        all.extend(Prefix4::new(addr, len));
-    }
-    all.sort();
-    all.dedup();
-    all
-}
-
-/// 160,000 prefixes with the lengths of the Internet's, more or less.
-fn invented6(dice: &mut Dice) -> Vec<Prefix6> {
-    let mut all = Vec::new();
-    while all.len() < 160_000 {
-        let len = match dice.roll(100) {
-            0..50 => 48,
-            50..75 => 29 + dice.roll(4) as u8,
-            _ => 32 + 4 * dice.roll(4) as u8,
-        };
-        let (a, b) = (0x2a00 + dice.roll(16), dice.roll(1 << 10) << 6);
-        let addr = u128::from(a) << 112 | u128::from(b) << 96 | u128::from(dice.bits()) << 32;
-        all.extend(Prefix6::new(addr, len));
-    }
-    all.sort();
-    all.dedup();
-    all
 }
