@@ -121,18 +121,24 @@ fn check(router: &mut Router, frame: Vec<u8>, ingress: u32) {
 /// The out-link by the numbered rules.
 fn by_the_mirror(router: &Router, ingress: u32, family: Family, l3: &[u8], dst: IpAddr) -> u32 {
     let trace = router.rib.trace(&format!("l{ingress}"), dst);
+    let hash = || {
+        let keys = keys_of_packet(&router.config, family, l3);
+        let (Ok(keys), Some(seed)) = (keys, Seed::new(SEED)) else {
+            panic!("forwarded without a flow key")
+        };
+        Hasher::new(seed).hash31(&keys)
+    };
     match trace.resolved {
         Resolved::One(hop) => hop.index,
         Resolved::Many { hops, ranges, .. } => {
-            let keys = keys_of_packet(&router.config, family, l3);
-            let (Ok(keys), Some(seed)) = (keys, Seed::new(SEED)) else {
-                panic!("forwarded without a flow key")
-            };
-            let hash = Hasher::new(seed).hash31(&keys);
+            let hash = hash();
             match ranges.iter().find(|(upper, _)| hash <= *upper) {
                 Some((_, place)) => hops[*place].index,
                 None => panic!("no range holds {hash}"),
             }
+        }
+        Resolved::Resilient { hops, buckets, .. } => {
+            hops[usize::from(buckets[hash() as usize % buckets.len()])].index
         }
         Resolved::Kernel(reason) => panic!("forwarded {dst} in spite of {reason:?}"),
     }

@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use raddle_rib::event::{
-    Address, DeviceSettings, Encap, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind,
-    Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
+    Address, Bucket, DeviceSettings, Encap, Event, GroupMember, Link, Neighbour, Nexthop,
+    NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 
 use crate::{address, link};
@@ -38,11 +38,13 @@ pub fn event(u: Bytes<'_, '_>) -> Result<Event> {
             false => Event::RuleGone(rule(u, v6)?),
         },
         17 => Event::Settings(settings(u)?),
-        18 => Event::Bucket {
+        18 => Event::Bucket(Bucket {
             group: any_id(u)?,
-            bucket: u.int_in_range(0..=7)?,
+            index: u.int_in_range(0..=7)?,
             nexthop: any_id(u)?,
-        },
+            idle_time: u.arbitrary::<u8>()?.into(),
+            flags: 0,
+        }),
         _ => match u.arbitrary()? {
             true => Event::SweepBegin(sweep(u)?),
             false => Event::SweepEnd(sweep(u)?),
@@ -268,9 +270,10 @@ fn settings(u: Bytes<'_, '_>) -> Result<Settings> {
 }
 
 fn sweep(u: Bytes<'_, '_>) -> Result<Sweep> {
-    use Sweep::{Addresses, Links, Neighbours, Nexthops, Routes4, Routes6, Rules};
+    use Sweep::{Addresses, Buckets, Links, Neighbours, Nexthops, Routes4, Routes6, Rules};
+    let of = Sweep::BucketsOf(any_id(u)?);
     u.choose(&[
-        Links, Addresses, Neighbours, Nexthops, Routes4, Routes6, Rules,
+        Links, Addresses, Neighbours, Nexthops, Buckets, of, Routes4, Routes6, Rules,
     ])
     .copied()
 }

@@ -336,6 +336,23 @@ pub struct GroupMember {
     pub weight: u16,
 }
 
+/// A bucket of a resilient group (`RTM_NEWNEXTHOPBUCKET`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The group's id.
+    pub group: u32,
+    /// Its place in the group's table, from 0.
+    pub index: u16,
+    /// The member that owns it.
+    pub nexthop: u32,
+    /// Since when the kernel has sent nothing by it, in seconds/100 (`clock_t`), as of the message.
+    #[serde(default)]
+    pub idle_time: u64,
+    /// `RTNH_F_*`: 8 offload, 64 trap.
+    #[serde(default)]
+    pub flags: u32,
+}
+
 /// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
 pub const RULE_OTHER_INVERT: u16 = 0x1001;
 
@@ -436,15 +453,8 @@ pub enum Event {
     Nexthop(Nexthop),
     /// A nexthop object is gone.
     NexthopGone(u32),
-    /// A bucket of a resilient group: group, bucket, member.
-    Bucket {
-        /// Group id.
-        group: u32,
-        /// Bucket index.
-        bucket: u16,
-        /// The member that owns it now.
-        nexthop: u32,
-    },
+    /// A bucket of a resilient group has this owner.
+    Bucket(Bucket),
     /// A route is new or has changed.
     Route(Route, RouteOp),
     /// A route, or one nexthop of an IPv6 one, is gone.
@@ -473,6 +483,10 @@ pub enum Sweep {
     Neighbours,
     /// Nexthop objects.
     Nexthops,
+    /// Buckets of all resilient groups.
+    Buckets,
+    /// Buckets of the resilient group with this id.
+    BucketsOf(u32),
     /// IPv4 routes of all tables.
     Routes4,
     /// IPv6 routes of all tables.

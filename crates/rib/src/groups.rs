@@ -175,7 +175,7 @@ impl Groups {
                 .iter()
                 .filter_map(|hop| Some((hop.index, hop.gateway?)))
                 .collect(),
-            Resolved::Kernel(_) | Resolved::One(_) => Vec::new(),
+            Resolved::Kernel(_) | Resolved::One(_) | Resolved::Resilient { .. } => Vec::new(),
         };
         let Some(entry) = self.entries.get_mut(&number) else {
             return;
@@ -226,6 +226,9 @@ impl Groups {
                 Some((Group::Single(adjacency), Vec::new(), vec![adjacency]))
             }
             Resolved::Many { hops, ranges, .. } => self.build_many(number, hops, ranges, at),
+            Resolved::Resilient { .. } => {
+                Some((Group::Kernel(Reason::Resilient), Vec::new(), Vec::new()))
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::adjacency::Key;
 use crate::attrs::AttrsStore;
 use crate::event::{
-    Address, DeviceSettings, Event, Link, Neighbour, Nexthop, Route, RouteOp, Rule, Settings, Sweep,
+    Address, Bucket, DeviceSettings, Event, Link, Neighbour, Nexthop, Route, RouteOp, Rule,
+    Settings, Sweep,
 };
 use crate::image::Adjacency;
 use crate::prefix::{Addr, Prefix};
@@ -37,6 +38,9 @@ pub struct Snapshot {
     pub neighbours: Vec<Neighbour>,
     /// Nexthop objects.
     pub nexthops: Vec<Nexthop>,
+    /// Buckets of resilient groups; without them such groups are left to the kernel.
+    #[serde(default)]
+    pub buckets: Vec<Bucket>,
     /// Rules.
     pub rules: Vec<Rule>,
     /// Routes of both families and all tables, those of one prefix in the kernel's order.
@@ -63,6 +67,7 @@ impl Snapshot {
             .chain(self.addresses.into_iter().map(Event::Address))
             .chain(self.neighbours.into_iter().map(Event::Neighbour))
             .chain(self.nexthops.into_iter().map(Event::Nexthop))
+            .chain(self.buckets.into_iter().map(Event::Bucket))
             .chain(self.rules.into_iter().map(Event::Rule))
             .chain([
                 Event::SweepBegin(Sweep::Routes4),
@@ -140,6 +145,11 @@ impl Rib {
         self.state.nexthops.get(&id)
     }
 
+    /// Buckets of resilient groups that are known, by group and index.
+    pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.state.buckets.iter()
+    }
+
     /// Rules by priority.
     pub fn rules(&self) -> &[Rule] {
         &self.state.rules
@@ -185,6 +195,7 @@ impl Rib {
             addresses: self.state.addresses.clone(),
             neighbours: self.state.neighbours.values().cloned().collect(),
             nexthops: self.state.nexthops.values().cloned().collect(),
+            buckets: self.state.buckets.iter().copied().collect(),
             rules: self.state.rules.clone(),
             routes: self.routes4().chain(self.routes6()).collect(),
         }

@@ -3,12 +3,13 @@
 //! Pure functions of the mirrored state; `explain` shows their result, the image is compiled from
 //! it.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use raddle_select::{compile_threshold, upper_bounds};
 
 use crate::attrs::Attrs;
-use crate::event::{NexthopKind, RouteKind, RouteNexthop, RouteTarget};
+use crate::event::{GroupMember, NexthopKind, RouteKind, RouteNexthop, RouteTarget};
 use crate::reason::Reason;
 use crate::state::State;
 
@@ -152,6 +153,19 @@ pub enum Resolved {
         /// The group object, where it is one.
         group: Option<u32>,
     },
+    /// A resilient group: bucket `hash % buckets.len()` says which hop, whatever the state of its
+    /// neighbour.
+    Resilient {
+        /// The group object.
+        group: u32,
+        /// All members; none has an upper bound.
+        hops: Vec<Hop>,
+        /// Position in `hops` for each bucket, 1..=65535 of them.
+        buckets: Vec<u16>,
+        /// How long a bucket has to be idle until the kernel may give it to another member, in
+        /// seconds/100.
+        idle_timer: u32,
+    },
 }
 
 /// Resolves what routes of this kind come to, now.
@@ -232,7 +246,7 @@ fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolve
 ///    them without saying so.
 /// 4. A member whose neighbour entry exists and is not valid is passed over, always; its hashes go
 ///    to the next. When that is so for all, the first is taken.
-/// 5. Resilient groups are left to the kernel.
+/// 5. A resilient group: [`resolve_resilient`].
 /// 6. None has a share: to the kernel. The kernel's weights are never 0, a snapshot's may be.
 fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
     let Some(nexthop) = state.nexthops.get(&id) else {
@@ -241,7 +255,12 @@ fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
     let members = match &nexthop.kind {
         _ if nexthop.fdb => return Resolved::Kernel(Reason::RouteFeature),
         NexthopKind::Blackhole => return Resolved::Kernel(Reason::Blackhole),
-        NexthopKind::Resilient { .. } => return Resolved::Kernel(Reason::Resilient),
+        NexthopKind::Resilient {
+            members,
+            buckets,
+            idle_timer,
+            ..
+        } => return resolve_resilient(state, (id, members), *buckets, *idle_timer, mtu),
         NexthopKind::Single { .. } => return resolve_single(state, id, mtu),
         NexthopKind::Group(members) => members,
     };
@@ -288,6 +307,54 @@ fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
             ranges,
             group: Some(id),
         },
+    }
+}
+
+/// A resilient group (`nexthop_select_path_res`).
+///
+/// 1. A group of one blackhole drops. A member that engines do not model: to the kernel.
+/// 2. A member is unknown, or its link is down or has no carrier: the kernel is about to move
+///    buckets, or has done so, and has not told yet. To the kernel until it has.
+/// 3. The owner of a bucket is not known, or no member: likewise.
+/// 4. Otherwise the owner of bucket `hash % buckets` is taken, whether its neighbour is valid or
+///    not. That holds for a group of one, too.
+fn resolve_resilient(
+    state: &State,
+    (id, members): (u32, &[GroupMember]),
+    buckets: u16,
+    idle_timer: u32,
+    mtu: u32,
+) -> Resolved {
+    let unknown = Resolved::Kernel(Reason::Resilient);
+    let mut hops = Vec::with_capacity(members.len());
+    let mut places = HashMap::with_capacity(members.len());
+    for member in members {
+        let hop = match resolve_single(state, member.id, mtu) {
+            Resolved::One(hop) => Some(hop),
+            Resolved::Kernel(Reason::Unresolved) => direct_hop(state, member.id),
+            Resolved::Kernel(Reason::OutLink | Reason::NoRoute) => None,
+            other => return other,
+        };
+        let (Some(hop), Ok(place)) = (hop, u16::try_from(hops.len())) else {
+            return unknown;
+        };
+        places.insert(member.id, place);
+        hops.push(Hop {
+            weight: member.weight,
+            mtu,
+            ..hop
+        });
+    }
+    let owners = state.buckets.owners(id, buckets).unwrap_or_default();
+    let owned: Option<Vec<u16>> = owners.iter().map(|id| places.get(id).copied()).collect();
+    match owned {
+        Some(buckets) if !buckets.is_empty() => Resolved::Resilient {
+            group: id,
+            hops,
+            buckets,
+            idle_timer,
+        },
+        _ => unknown,
     }
 }
 

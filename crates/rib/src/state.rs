@@ -1,5 +1,6 @@
 //! The mirrored state: what the kernel has told us, and nothing that we concluded.
 
+mod buckets;
 mod routes;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -7,6 +8,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+pub(crate) use buckets::Buckets;
 pub(crate) use routes::{Changed, Family};
 
 use crate::attrs::AttrsStore;
@@ -50,8 +52,7 @@ pub(crate) struct State {
     pub(crate) addresses: Vec<Address>,
     pub(crate) neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
-    /// Owner of each bucket of each resilient group.
-    pub(crate) buckets: HashMap<u32, BTreeMap<u16, u32>>,
+    pub(crate) buckets: Buckets,
     pub(crate) rules: Vec<Rule>,
     pub(crate) settings: Settings,
     pub(crate) attrs: AttrsStore,
@@ -95,19 +96,9 @@ impl State {
             }
             Event::Nexthop(nexthop) => self.nexthop(nexthop),
             Event::NexthopGone(id) => self.nexthop_gone(id),
-            Event::Bucket {
-                group,
-                bucket,
-                nexthop,
-            } => {
-                if self
-                    .buckets
-                    .entry(group)
-                    .or_default()
-                    .insert(bucket, nexthop)
-                    != Some(nexthop)
-                {
-                    self.dirty.nexthops.insert(group);
+            Event::Bucket(bucket) => {
+                if self.buckets.set(bucket) {
+                    self.dirty.nexthops.insert(bucket.group);
                 }
             }
             Event::Route(route, op) => match route.dst {
@@ -180,11 +171,21 @@ impl State {
         }
     }
 
+    /// A nexthop object is new or has changed. A resilient group may have given buckets to others
+    /// then, which is not announced: until they are told again, nobody knows whose they are.
     fn nexthop(&mut self, nexthop: Nexthop) {
-        if let Some(seen) = self.seen(Sweep::Nexthops) {
-            seen.numbers.insert(nexthop.id);
-        }
         let id = nexthop.id;
+        let announced = match self.seen(Sweep::Nexthops) {
+            Some(seen) => {
+                seen.numbers.insert(id);
+                false
+            }
+            None => true,
+        };
+        let before = self.nexthops.get(&id).map(|known| &known.kind);
+        if (announced || !same_table(before, &nexthop.kind)) && self.buckets.forget(id) {
+            self.dirty.nexthops.insert(id);
+        }
         if self.nexthops.get(&id) != Some(&nexthop) {
             let now = is_direct(&nexthop);
             let before = self
@@ -204,7 +205,7 @@ impl State {
             return;
         };
         self.dirty.direct |= is_direct(&gone);
-        self.buckets.remove(&id);
+        self.buckets.forget(id);
         self.dirty.nexthops.insert(id);
         for (group, nexthop) in &mut self.nexthops {
             let members = match &mut nexthop.kind {
@@ -214,6 +215,7 @@ impl State {
             let before = members.len();
             members.retain(|m| m.id != id);
             if members.len() != before {
+                self.buckets.forget(*group);
                 self.dirty.nexthops.insert(*group);
             }
         }
@@ -234,6 +236,8 @@ impl State {
         match sweep {
             Sweep::Routes4 => self.v4.sweep_begin(&mut self.attrs),
             Sweep::Routes6 => self.v6.sweep_begin(&mut self.attrs),
+            Sweep::Buckets => self.buckets.sweep_begin(None),
+            Sweep::BucketsOf(group) => self.buckets.sweep_begin(Some(group)),
             _ => {
                 self.sweeps.insert(sweep, Seen::default());
             }
@@ -244,6 +248,9 @@ impl State {
         match sweep {
             Sweep::Routes4 => return self.v4.sweep_end(&mut self.attrs),
             Sweep::Routes6 => return self.v6.sweep_end(&mut self.attrs),
+            Sweep::Buckets | Sweep::BucketsOf(_) => {
+                return self.dirty.nexthops.extend(self.buckets.sweep_end());
+            }
             _ => {}
         }
         let Some(seen) = self.sweeps.remove(&sweep) else {
@@ -282,14 +289,14 @@ impl State {
                     }
                     keep
                 });
-                self.buckets.retain(|id, _| seen.numbers.contains(id));
+                self.buckets.retain(|id| seen.numbers.contains(&id));
             }
             Sweep::Rules => {
                 let before = self.rules.len();
                 self.rules.retain(|rule| seen.rules.contains(rule));
                 self.dirty.rules |= self.rules.len() != before;
             }
-            Sweep::Routes4 | Sweep::Routes6 => {}
+            Sweep::Buckets | Sweep::BucketsOf(_) | Sweep::Routes4 | Sweep::Routes6 => {}
         }
     }
 
@@ -306,4 +313,16 @@ fn same_address(a: &Address, b: &Address) -> bool {
 
 fn is_direct(nexthop: &Nexthop) -> bool {
     matches!(nexthop.kind, NexthopKind::Single { gateway: None, .. })
+}
+
+/// Whether a nexthop object that was `before` has the same table of buckets: it is a resilient group
+/// of the same members, weights and number of buckets.
+fn same_table(before: Option<&NexthopKind>, now: &NexthopKind) -> bool {
+    let table = |kind: &NexthopKind| match kind {
+        NexthopKind::Resilient {
+            members, buckets, ..
+        } => Some((members.clone(), *buckets)),
+        _ => None,
+    };
+    before.and_then(table) == table(now)
 }

@@ -130,11 +130,7 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::NeighbourGone(index, dst) => neighbour::encode_gone(b, *index, *dst, flags),
         Event::Nexthop(nexthop) => nexthop::encode(b, nexthop, flags),
         Event::NexthopGone(id) => nexthop::encode_gone(b, *id, flags),
-        Event::Bucket {
-            group,
-            bucket,
-            nexthop,
-        } => nexthop::encode_bucket(b, (*group, *bucket, *nexthop), flags),
+        Event::Bucket(bucket) => nexthop::encode_bucket(b, bucket, flags),
         Event::Route(route, op) => {
             route_encode::encode(b, route, false, flags | route_encode::operation_flags(*op))
         }

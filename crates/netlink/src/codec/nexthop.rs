@@ -1,7 +1,7 @@
 //! Nexthop objects, groups and the buckets of resilient groups (`RTM_NEWNEXTHOP`,
 //! `RTM_DELNEXTHOP`, `RTM_NEWNEXTHOPBUCKET`).
 
-use raddle_rib::event::{Encap, Event, GroupMember, Nexthop, NexthopKind};
+use raddle_rib::event::{Bucket, Encap, Event, GroupMember, Nexthop, NexthopKind};
 
 use super::NESTED;
 use super::build::{Builder, EncodeError};
@@ -31,6 +31,7 @@ const RES_GROUP_IDLE_TIMER: u16 = 2;
 const RES_GROUP_UNBALANCED_TIMER: u16 = 3;
 const RES_GROUP_UNBALANCED_TIME: u16 = 4;
 const RES_BUCKET_INDEX: u16 = 1;
+const RES_BUCKET_IDLE_TIME: u16 = 2;
 const RES_BUCKET_NH_ID: u16 = 3;
 
 #[derive(Default)]
@@ -176,8 +177,8 @@ fn resilient_group(a: &Attribute<'_>) -> Result<Resilient, DecodeError> {
 }
 
 pub(super) fn decode_bucket(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
-    let (_, attributes) = message.split::<8>("nhmsg")?;
-    let (mut group, mut bucket, mut nexthop) = (0, None, 0);
+    let (head, attributes) = message.split::<8>("nhmsg")?;
+    let (mut group, mut index, mut nexthop, mut idle_time) = (0, None, 0, 0);
     for attribute in attributes {
         let a = attribute?;
         match a.kind {
@@ -186,7 +187,8 @@ pub(super) fn decode_bucket(message: &Message<'_>) -> Result<Option<Event>, Deco
                 for nested in a.nested() {
                     let n = nested?;
                     match n.kind {
-                        RES_BUCKET_INDEX => bucket = Some(n.u16("NHA_RES_BUCKET_INDEX")?),
+                        RES_BUCKET_INDEX => index = Some(n.u16("NHA_RES_BUCKET_INDEX")?),
+                        RES_BUCKET_IDLE_TIME => idle_time = n.u64("NHA_RES_BUCKET_IDLE_TIME")?,
                         RES_BUCKET_NH_ID => nexthop = n.u32("NHA_RES_BUCKET_NH_ID")?,
                         _ => {}
                     }
@@ -195,12 +197,14 @@ pub(super) fn decode_bucket(message: &Message<'_>) -> Result<Option<Event>, Deco
             _ => {}
         }
     }
-    match bucket {
-        Some(bucket) if group != 0 => Ok(Some(Event::Bucket {
+    match index {
+        Some(index) if group != 0 && nexthop != 0 => Ok(Some(Event::Bucket(Bucket {
             group,
-            bucket,
+            index,
             nexthop,
-        })),
+            idle_time,
+            flags: read_u32(head, 4),
+        }))),
         _ => Err(DecodeError::Missing {
             what: "NHA_ID or NHA_RES_BUCKET",
         }),
@@ -282,14 +286,17 @@ pub(super) fn encode_gone(b: &mut Builder, id: u32, flags: u16) -> Result<(), En
 
 pub(super) fn encode_bucket(
     b: &mut Builder,
-    (group, bucket, nexthop): (u32, u16, u32),
+    bucket: &Bucket,
     flags: u16,
 ) -> Result<(), EncodeError> {
-    b.begin(RTM_NEWNEXTHOPBUCKET, flags, &[0; 8])
-        .put_u32(NHA_ID, group);
+    let mut head = [0; 8];
+    head[4..].copy_from_slice(&bucket.flags.to_ne_bytes());
+    b.begin(RTM_NEWNEXTHOPBUCKET, flags, &head)
+        .put_u32(NHA_ID, bucket.group);
     let nest = b.open(NHA_RES_BUCKET | NESTED);
-    b.put_u16(RES_BUCKET_INDEX, bucket)
-        .put_u32(RES_BUCKET_NH_ID, nexthop);
+    b.put_u16(RES_BUCKET_INDEX, bucket.index)
+        .put(RES_BUCKET_IDLE_TIME, &bucket.idle_time.to_ne_bytes())
+        .put_u32(RES_BUCKET_NH_ID, bucket.nexthop);
     b.close(nest);
     b.end()
 }

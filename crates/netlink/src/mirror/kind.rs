@@ -48,7 +48,7 @@ impl Kind {
             Event::Neighbour(_) | Event::NeighbourGone(..) => Kind::Neighbours,
             Event::Rule(_) | Event::RuleGone(_) => Kind::Rules,
             Event::Nexthop(_) | Event::NexthopGone(_) => Kind::Nexthops,
-            Event::Bucket { .. } => Kind::Buckets,
+            Event::Bucket(_) => Kind::Buckets,
             Event::Route(route, _) | Event::RouteGone(route) => match route.dst {
                 IpNet::V4(_) => Kind::Routes4,
                 IpNet::V6(_) => Kind::Routes6,
@@ -59,18 +59,17 @@ impl Kind {
         })
     }
 
-    /// The sweep that frames its dump. Buckets have none: a group's number of buckets never
-    /// changes, and they go with the group.
-    pub(super) fn sweep(self) -> Option<Sweep> {
+    /// The sweep that frames its dump.
+    pub(super) fn sweep(self) -> Sweep {
         match self {
-            Kind::Links => Some(Sweep::Links),
-            Kind::Addresses => Some(Sweep::Addresses),
-            Kind::Neighbours => Some(Sweep::Neighbours),
-            Kind::Rules => Some(Sweep::Rules),
-            Kind::Nexthops => Some(Sweep::Nexthops),
-            Kind::Buckets => None,
-            Kind::Routes4 => Some(Sweep::Routes4),
-            Kind::Routes6 => Some(Sweep::Routes6),
+            Kind::Links => Sweep::Links,
+            Kind::Addresses => Sweep::Addresses,
+            Kind::Neighbours => Sweep::Neighbours,
+            Kind::Rules => Sweep::Rules,
+            Kind::Nexthops => Sweep::Nexthops,
+            Kind::Buckets => Sweep::Buckets,
+            Kind::Routes4 => Sweep::Routes4,
+            Kind::Routes6 => Sweep::Routes6,
         }
     }
 

@@ -234,9 +234,7 @@ impl Mirror {
                 }
                 Report::DumpBegin(kind) => {
                     self.sweeping = Some(kind);
-                    if let Some(sweep) = kind.sweep() {
-                        sink(Event::SweepBegin(sweep));
-                    }
+                    sink(Event::SweepBegin(kind.sweep()));
                 }
                 Report::DumpChunk(buffer) => {
                     self.chunk(&buffer, &mut sink);
@@ -304,9 +302,7 @@ impl Mirror {
     }
 
     fn dump_end(&mut self, kind: Kind, quality: Dump, sink: &mut dyn FnMut(Event)) {
-        if let Some(sweep) = kind.sweep() {
-            sink(Event::SweepEnd(sweep));
-        }
+        sink(Event::SweepEnd(kind.sweep()));
         self.sweeping = None;
         for event in std::mem::take(&mut self.held) {
             self.deliver(event, sink);

@@ -278,6 +278,19 @@ pub(super) fn rule() -> impl Strategy<Value = Rule> {
         })
 }
 
+fn bucket() -> impl Strategy<Value = Bucket> {
+    let times = (any::<u64>(), any::<u32>());
+    (index(), any::<u16>(), index(), times).prop_map(
+        |(group, index, nexthop, (idle_time, flags))| Bucket {
+            group,
+            index,
+            nexthop,
+            idle_time,
+            flags,
+        },
+    )
+}
+
 /// Any event that has a message.
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let op = prop_oneof![
@@ -295,13 +308,7 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         (any::<u32>(), any_ip()).prop_map(|(index, dst)| Event::NeighbourGone(index, dst)),
         nexthop().prop_map(Event::Nexthop),
         index().prop_map(Event::NexthopGone),
-        (index(), any::<u16>(), any::<u32>()).prop_map(|(group, bucket, nexthop)| {
-            Event::Bucket {
-                group,
-                bucket,
-                nexthop,
-            }
-        }),
+        bucket().prop_map(Event::Bucket),
         (route(), op).prop_map(|(route, op)| Event::Route(route, op)),
         route().prop_map(Event::RouteGone),
         rule().prop_map(Event::Rule),

@@ -46,13 +46,7 @@ impl State {
             Event::NeighbourGone(index, dst) => drop(self.neighbours.remove(&(index, dst))),
             Event::Nexthop(nexthop) => drop(self.nexthops.insert(nexthop.id, nexthop)),
             Event::NexthopGone(id) => self.nexthop_gone(id),
-            Event::Bucket {
-                group,
-                bucket,
-                nexthop,
-            } => {
-                self.buckets.insert((group, bucket), nexthop);
-            }
+            Event::Bucket(bucket) => self.bucket(bucket),
             Event::Rule(rule) => self.rules.push(rule),
             Event::RuleGone(rule) => {
                 let at = self
@@ -67,9 +61,6 @@ impl State {
             Event::SweepBegin(sweep) => self.begin(sweep),
             Event::SweepEnd(sweep) => {
                 assert_eq!(self.sweep.take(), Some(sweep));
-                let nexthops = &self.nexthops;
-                self.buckets
-                    .retain(|(group, _), _| nexthops.contains_key(group));
             }
         }
     }
@@ -88,10 +79,17 @@ impl State {
             Sweep::Addresses => self.addresses.clear(),
             Sweep::Neighbours => self.neighbours.clear(),
             Sweep::Nexthops => self.nexthops.clear(),
+            Sweep::Buckets => self.buckets.clear(),
+            Sweep::BucketsOf(id) => self.buckets.retain(|&(group, _), _| group != id),
             Sweep::Routes4 => self.routes4.clear(),
             Sweep::Routes6 => self.routes6.clear(),
             Sweep::Rules => self.rules.clear(),
         }
+    }
+
+    fn bucket(&mut self, bucket: Bucket) {
+        self.buckets
+            .insert((bucket.group, bucket.index), bucket.nexthop);
     }
 
     fn nexthop_gone(&mut self, id: u32) {

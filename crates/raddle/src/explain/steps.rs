@@ -62,7 +62,8 @@ struct Steps<'a> {
 /// 5. policy: what is hashed.
 /// 6. fields: what the flow has there, put in order.
 /// 7. seed, 8. hash: SipHash-2-4, its upper 31 of 32 bits.
-/// 9. member: the first whose upper bound is not below the hash.
+/// 9. member: the first whose upper bound is not below the hash; of a resilient group, the owner of
+///    the bucket that is the hash modulo the number of buckets.
 /// 10. neighbour: who is there, and whether the kernel knows its link-layer address.
 /// 11. link.
 ///
@@ -145,6 +146,16 @@ impl Steps<'_> {
                 self.group(hops, *group);
                 let hash31 = self.hash(v4)?;
                 self.member(hops, ranges, hash31)
+            }
+            Resolved::Resilient {
+                group,
+                hops,
+                buckets,
+                ..
+            } => {
+                self.resilient_group(*group, hops, buckets);
+                let hash31 = self.hash(v4)?;
+                self.bucket(hops, buckets, hash31)
             }
         };
         self.neighbour(&hop)?;
@@ -249,7 +260,7 @@ impl Steps<'_> {
         let details = hops
             .iter()
             .enumerate()
-            .map(|(i, hop)| self.member_line(i, hop))
+            .map(|(i, hop)| self.member_line(i, hop, &share(hop)))
             .collect();
         self.steps.push(Step {
             step: 4,
@@ -257,6 +268,30 @@ impl Steps<'_> {
             text,
             details,
             data: json!({ "group": group, "type": "hash-threshold", "members": members }),
+        });
+    }
+
+    fn resilient_group(&mut self, group: u32, hops: &[Hop], buckets: &[u16]) {
+        let text = format!(
+            "nexthop group {group}, resilient, {} buckets over {} nexthops",
+            buckets.len(),
+            hops.len()
+        );
+        let owned = |i: usize| buckets.iter().filter(|b| usize::from(**b) == i).count();
+        let details = hops
+            .iter()
+            .enumerate()
+            .map(|(i, hop)| self.member_line(i, hop, &format!("owns {} buckets", owned(i))))
+            .collect();
+        let members: Vec<Value> = hops.iter().map(|hop| self.member_json(hop)).collect();
+        self.steps.push(Step {
+            step: 4,
+            name: "group",
+            text,
+            details,
+            data: json!({
+                "group": group, "type": "resilient", "buckets": buckets.len(), "members": members,
+            }),
         });
     }
 
@@ -271,16 +306,9 @@ impl Steps<'_> {
         })
     }
 
-    fn member_line(&self, i: usize, hop: &Hop) -> String {
+    fn member_line(&self, i: usize, hop: &Hop, share: &str) -> String {
         let id = hop.object.map_or(String::new(), |id| format!("id {id} "));
         let via = hop.gateway.map_or(String::new(), |g| format!("via {g} "));
-        let share = match (hop.upper, hop.eligible) {
-            (Some(upper), true) => format!("hash <= {upper}"),
-            (Some(upper), false) => {
-                format!("hash <= {upper}, passed over: its neighbour is not valid")
-            }
-            (None, _) => "no share: its link is down".to_owned(),
-        };
         let (dev, weight) = (self.link_name(hop.index), hop.weight);
         format!("{i}: {id}{via}dev {dev} weight {weight}: {share}")
     }
@@ -399,6 +427,17 @@ impl Steps<'_> {
         hop
     }
 
+    fn bucket(&mut self, hops: &[Hop], buckets: &[u16], hash31: u32) -> Hop {
+        let count = buckets.len();
+        let bucket = hash31 as usize % count;
+        let index = usize::from(buckets[bucket]);
+        let hop = hops[index].clone();
+        let text = format!("{index}: owns bucket {bucket} = {hash31} % {count}");
+        let data = json!({ "member": index, "id": hop.object, "bucket": bucket });
+        self.add(9, "member", text, data);
+        hop
+    }
+
     fn neighbour(&mut self, hop: &Hop) -> Result<(), Reason> {
         let Some(gateway) = hop.gateway else {
             let text = "the destination itself; the kernel resolves it".to_owned();
@@ -494,6 +533,17 @@ fn key_json(hashed: &HashedKey) -> Value {
     })
 }
 
+/// The share of the hash that a member of a hash-threshold group has.
+fn share(hop: &Hop) -> String {
+    match (hop.upper, hop.eligible) {
+        (Some(upper), true) => format!("hash <= {upper}"),
+        (Some(upper), false) => {
+            format!("hash <= {upper}, passed over: its neighbour is not valid")
+        }
+        (None, _) => "no share: its link is down".to_owned(),
+    }
+}
+
 fn nhid(route: &Route) -> Option<u32> {
     match route.target {
         RouteTarget::Object(id) => Some(id),
@@ -533,7 +583,7 @@ fn kernel_text(reason: Reason) -> &'static str {
         }
         Reason::OutLink => "every nexthop's link is down: the kernel looks for another route",
         Reason::Encap => "an encapsulation that engines do not model: to the kernel",
-        Reason::Resilient => "a resilient group: its buckets are the kernel's",
+        Reason::Resilient => "a resilient group whose buckets are moving: to the kernel until told",
         _ => "a route that engines do not model: to the kernel",
     }
 }

@@ -179,6 +179,7 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
             .iter()
             .map(|(upper, place)| (*upper, adjacency(&hops[*place])))
             .collect()),
+        Resolved::Resilient { .. } => Err(Reason::Resilient),
     })
 }
 
