@@ -25,6 +25,7 @@ mod jhash;
 mod key;
 mod keys;
 mod policy;
+mod resilient;
 mod threshold;
 
 pub use explain::{
@@ -36,6 +37,9 @@ pub use jhash::jhash_2words;
 pub use key::{Flow, FlowKey, KeyAddresses, Packed};
 pub use keys::{KeyError, Keys, keys_of_flow, keys_of_packet, keys_of_plain_packet};
 pub use policy::{Field, FieldSet, Fields, HashConfig, Policy};
+pub use resilient::{
+    ResilientTable, TableError, Timers, UPKEEP_INTERVAL, bucket_of, wanted_buckets,
+};
 pub use threshold::{
     Choice, MAX_HASH, choose_group, choose_plain, compile_threshold, search, search_by,
     upper_bounds,
