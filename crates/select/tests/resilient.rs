@@ -1,4 +1,5 @@
 //! The model of resilient groups against a slow obvious one, and against tables of the kernel.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::num::NonZeroU16;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kind::{Kind, Kinds};
+use super::kind::{Dumped, Wanted};
 use super::queue::{Order, Queue, Report};
 use super::sysctl::{self, Sysctls};
 use crate::codec::Builder;
@@ -31,9 +31,9 @@ pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
             Order::Stop => return,
             Order::Settings => timer = sysctls.read(queue, true),
             Order::Timer => timer = sysctls.read(queue, false),
-            Order::Dump(kinds) => {
+            Order::Dump(wanted) => {
                 let start = Instant::now();
-                if let Err(error) = dump_all(&mut socket, queue, kinds) {
+                if let Err(error) = dump_all(&mut socket, queue, &wanted) {
                     queue.push(Report::Failed(error));
                     return;
                 }
@@ -78,40 +78,45 @@ impl Watch {
     }
 }
 
-fn dump_all(socket: &mut Socket, queue: &Queue, kinds: Kinds) -> Result<(), Error> {
-    for kind in kinds.iter() {
+fn dump_all(socket: &mut Socket, queue: &Queue, wanted: &Wanted) -> Result<(), Error> {
+    for dumped in wanted.iter() {
         let mut quality = Dump::Interrupted;
         for _ in 0..ATTEMPTS {
-            queue.push(Report::DumpBegin(kind));
-            quality = dump_kind(socket, queue, kind)?;
+            queue.push(Report::DumpBegin(dumped));
+            quality = dump(socket, queue, dumped)?;
             if quality == Dump::Consistent {
                 break;
             }
         }
-        queue.push(Report::DumpEnd(kind, quality));
+        queue.push(Report::DumpEnd(dumped, quality));
     }
     Ok(())
 }
 
-/// Dumps all families of a kind once.
-fn dump_kind(socket: &mut Socket, queue: &Queue, kind: Kind) -> Result<Dump, Error> {
+/// Dumps all families once.
+fn dump(socket: &mut Socket, queue: &Queue, dumped: Dumped) -> Result<Dump, Error> {
     let mut quality = Dump::Consistent;
-    for &family in kind.families() {
+    for &family in dumped.families() {
         let mut request = Builder::new();
-        kind.request(family, &mut request)?;
-        match socket.dump(&mut request, kind.what(), &mut Chunks(queue)) {
+        dumped.request(family, &mut request)?;
+        match socket.dump(&mut request, dumped.what(), &mut Chunks(queue)) {
             Ok(Dump::Consistent) => {}
             Ok(Dump::Interrupted) => quality = Dump::Interrupted,
-            // A kernel without this family, or without nexthop objects, has none of these.
-            Err(error) if not_known(&error) => {}
+            Err(error) if has_none(dumped, &error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(quality)
 }
 
-fn not_known(error: &Error) -> bool {
-    matches!(error.errno(), Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT))
+/// 1. A kernel without this family, or without nexthop objects, has none of these.
+/// 2. A group that is gone, or is not resilient any more, has no buckets.
+fn has_none(dumped: Dumped, error: &Error) -> bool {
+    match error.errno() {
+        Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => true,
+        Some(libc::ENOENT | libc::EINVAL) => matches!(dumped, Dumped::BucketsOf(_)),
+        _ => false,
+    }
 }
 
 /// Passes the buffers of a dump to the queue.

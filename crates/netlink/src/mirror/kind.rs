@@ -1,5 +1,6 @@
 //! The kinds of object that a mirror dumps, in the order in which it dumps them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -9,6 +10,10 @@ use crate::codec::number::rtm;
 use crate::codec::number::{INET, INET6};
 use crate::codec::{Builder, EncodeError, IFLA_EXT_MASK};
 
+/// With more groups than this, the buckets of all are dumped at once.
+const MANY_GROUPS: usize = 64;
+/// `NHA_ID`.
+const NHA_ID: u16 = 1;
 /// Leave the counters out of a link (`RTEXT_FILTER_SKIP_STATS`).
 const SKIP_STATS: u32 = 1 << 3;
 
@@ -59,8 +64,8 @@ impl Kind {
         })
     }
 
-    /// The sweep that frames its dump.
-    pub(super) fn sweep(self) -> Sweep {
+    /// The sweep that frames the dump of all of them.
+    fn sweep(self) -> Sweep {
         match self {
             Kind::Links => Sweep::Links,
             Kind::Addresses => Sweep::Addresses,
@@ -73,7 +78,7 @@ impl Kind {
         }
     }
 
-    pub(super) fn what(self) -> &'static str {
+    fn what(self) -> &'static str {
         match self {
             Kind::Links => "dump links",
             Kind::Addresses => "dump addresses",
@@ -88,7 +93,7 @@ impl Kind {
 
     /// The families that have to be asked for one by one. (Asking for all at once is not possible
     /// everywhere, and brings what we do not want where it is.)
-    pub(super) fn families(self) -> &'static [u8] {
+    fn families(self) -> &'static [u8] {
         match self {
             Kind::Links | Kind::Nexthops | Kind::Buckets => &[0],
             Kind::Addresses | Kind::Neighbours | Kind::Rules => &[INET, INET6],
@@ -97,9 +102,9 @@ impl Kind {
         }
     }
 
-    /// The request for the dump of one family. Headers are all zeroes but for the family, as
+    /// Begins the request for the dump of one family. Headers are all zeroes but for the family, as
     /// strict checking wants them.
-    pub(super) fn request(self, family: u8, b: &mut Builder) -> Result<(), EncodeError> {
+    fn begin(self, family: u8, b: &mut Builder) {
         let (message, header_len) = match self {
             Kind::Links => (rtm::RTM_GETLINK, 16),
             Kind::Addresses => (rtm::RTM_GETADDR, 8),
@@ -115,7 +120,6 @@ impl Kind {
         if self == Kind::Links {
             b.put_u32(IFLA_EXT_MASK, SKIP_STATS);
         }
-        b.end()
     }
 
     /// The routes of an address's family.
@@ -123,6 +127,112 @@ impl Kind {
         match address {
             IpAddr::V4(_) => Kind::Routes4,
             IpAddr::V6(_) => Kind::Routes6,
+        }
+    }
+}
+
+/// What one dump tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dumped {
+    /// All objects of a kind.
+    All(Kind),
+    /// The buckets of one resilient group.
+    BucketsOf(u32),
+}
+
+impl Dumped {
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Dumped::All(kind) => kind,
+            Dumped::BucketsOf(_) => Kind::Buckets,
+        }
+    }
+
+    /// The sweep that frames it.
+    pub(super) fn sweep(self) -> Sweep {
+        match self {
+            Dumped::All(kind) => kind.sweep(),
+            Dumped::BucketsOf(group) => Sweep::BucketsOf(group),
+        }
+    }
+
+    pub(super) fn what(self) -> &'static str {
+        self.kind().what()
+    }
+
+    /// The families that have to be asked for one by one.
+    pub(super) fn families(self) -> &'static [u8] {
+        self.kind().families()
+    }
+
+    /// The request for the dump of one family.
+    pub(super) fn request(self, family: u8, b: &mut Builder) -> Result<(), EncodeError> {
+        self.kind().begin(family, b);
+        if let Dumped::BucketsOf(group) = self {
+            b.put_u32(NHA_ID, group);
+        }
+        b.end()
+    }
+}
+
+/// What is to be dumped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    kinds: Kinds,
+    /// Groups whose buckets are; none when `kinds` has all buckets.
+    groups: BTreeSet<u32>,
+}
+
+impl Wanted {
+    /// The buckets of one resilient group.
+    pub(super) fn buckets_of(group: u32) -> Self {
+        Dumped::BucketsOf(group).into()
+    }
+
+    /// These as well.
+    pub(super) fn add(&mut self, other: Wanted) {
+        self.kinds = self.kinds.union(other.kinds);
+        self.groups.extend(other.groups);
+        if self.groups.len() > MANY_GROUPS {
+            self.kinds = self.kinds.with(Kind::Buckets);
+        }
+        if self.kinds.has(Kind::Buckets) {
+            self.groups.clear();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kinds.is_empty() && self.groups.is_empty()
+    }
+
+    /// In dump order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Dumped> {
+        Kind::ALL.into_iter().flat_map(|kind| {
+            let all = self.kinds.has(kind).then_some(Dumped::All(kind));
+            let groups = self.groups.iter().filter(move |_| kind == Kind::Buckets);
+            all.into_iter()
+                .chain(groups.map(|group| Dumped::BucketsOf(*group)))
+        })
+    }
+}
+
+impl From<Kinds> for Wanted {
+    fn from(kinds: Kinds) -> Self {
+        Wanted {
+            kinds,
+            groups: BTreeSet::new(),
+        }
+    }
+}
+
+impl From<Dumped> for Wanted {
+    fn from(dumped: Dumped) -> Self {
+        match dumped {
+            Dumped::All(kind) => Kinds::NONE.with(kind).into(),
+            Dumped::BucketsOf(group) => Wanted {
+                kinds: Kinds::NONE,
+                groups: BTreeSet::from([group]),
+            },
         }
     }
 }
@@ -150,9 +260,34 @@ impl Kinds {
     pub(super) const fn is_empty(self) -> bool {
         self.0 == 0
     }
+}
 
-    /// In dump order.
-    pub(super) fn iter(self) -> impl Iterator<Item = Kind> {
-        Kind::ALL.into_iter().filter(move |&kind| self.has(kind))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dumps(wanted: &Wanted) -> Vec<Dumped> {
+        wanted.iter().collect()
+    }
+
+    #[test]
+    fn all_buckets_stand_for_those_of_each_group() {
+        let mut wanted = Wanted::default();
+        assert!(wanted.is_empty());
+        for group in [9, 7, 9] {
+            wanted.add(Wanted::buckets_of(group));
+        }
+        wanted.add(Kinds::NONE.with(Kind::Routes4).with(Kind::Nexthops).into());
+        let routes = Dumped::All(Kind::Routes4);
+        let nexthops = Dumped::All(Kind::Nexthops);
+        let of = Dumped::BucketsOf;
+        assert_eq!(dumps(&wanted), [nexthops, of(7), of(9), routes]);
+        wanted.add(Dumped::All(Kind::Buckets).into());
+        wanted.add(Wanted::buckets_of(8));
+        let buckets = Dumped::All(Kind::Buckets);
+        assert_eq!(dumps(&wanted), [nexthops, buckets, routes]);
+        let mut many = Wanted::default();
+        (0..=MANY_GROUPS as u32).for_each(|group| many.add(Wanted::buckets_of(group)));
+        assert_eq!(dumps(&many), [buckets]);
     }
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use raddle_rib::event::{DeviceSettings, Event, Link, Settings};
 
-use self::kind::{Kind, Kinds};
+use self::kind::{Dumped, Kind, Kinds};
 use self::queue::{Queue, Report};
 use self::signs::signs;
 use self::sysctl::Sysctls;
@@ -96,7 +96,7 @@ pub struct Mirror {
     devices: HashMap<String, DeviceSettings>,
     settings: Option<Settings>,
     /// What is being dumped, and what was notified about it meanwhile.
-    sweeping: Option<Kind>,
+    sweeping: Option<Dumped>,
     held: Vec<Event>,
     stats: Stats,
 }
@@ -232,15 +232,15 @@ impl Mirror {
                     self.queue.want_settings();
                     self.queue.want(Kinds::ALL);
                 }
-                Report::DumpBegin(kind) => {
-                    self.sweeping = Some(kind);
-                    sink(Event::SweepBegin(kind.sweep()));
+                Report::DumpBegin(dumped) => {
+                    self.sweeping = Some(dumped);
+                    sink(Event::SweepBegin(dumped.sweep()));
                 }
                 Report::DumpChunk(buffer) => {
                     self.chunk(&buffer, &mut sink);
                     self.queue.give_back(buffer);
                 }
-                Report::DumpEnd(kind, quality) => self.dump_end(kind, quality, &mut sink),
+                Report::DumpEnd(dumped, quality) => self.dump_end(dumped, quality, &mut sink),
                 Report::RunEnd => {
                     self.stats.runs += 1;
                     settled = true;
@@ -268,7 +268,7 @@ impl Mirror {
                     self.queue.want(signs(&event, |index| {
                         self.links.get(&index).map(|l| l.flags)
                     }));
-                    if Kind::of(&event) == self.sweeping {
+                    if Kind::of(&event) == self.sweeping.map(Dumped::kind) {
                         self.held.push(event);
                     } else {
                         self.deliver(event, sink);
@@ -301,15 +301,15 @@ impl Mirror {
         }
     }
 
-    fn dump_end(&mut self, kind: Kind, quality: Dump, sink: &mut dyn FnMut(Event)) {
-        sink(Event::SweepEnd(kind.sweep()));
+    fn dump_end(&mut self, dumped: Dumped, quality: Dump, sink: &mut dyn FnMut(Event)) {
+        sink(Event::SweepEnd(dumped.sweep()));
         self.sweeping = None;
         for event in std::mem::take(&mut self.held) {
             self.deliver(event, sink);
         }
         if quality == Dump::Interrupted {
             self.stats.interrupted += 1;
-            self.queue.want(Kinds::NONE.with(kind));
+            self.queue.want(dumped);
         }
     }
 

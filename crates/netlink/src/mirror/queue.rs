@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::kind::{Kind, Kinds};
+use super::kind::{Dumped, Wanted};
 use super::sysctl::Sysctls;
 use super::wake::Wake;
 use crate::error::Error;
@@ -36,11 +36,11 @@ pub(super) enum Report {
     /// Notifications were lost before this point.
     Lost,
     /// A dump of these begins, or begins anew.
-    DumpBegin(Kind),
+    DumpBegin(Dumped),
     /// Part of it.
     DumpChunk(Vec<u8>),
     /// It is complete.
-    DumpEnd(Kind, Dump),
+    DumpEnd(Dumped, Dump),
     /// All dumps that one order asked for are complete.
     RunEnd,
     /// Settings read from `/proc/sys`.
@@ -51,7 +51,7 @@ pub(super) enum Report {
 
 /// What the thread that dumps shall do next.
 pub(super) enum Order {
-    Dump(Kinds),
+    Dump(Wanted),
     /// Read settings; report them even if they have not changed.
     Settings,
     /// The time for reading settings has come.
@@ -65,7 +65,7 @@ struct State {
     notification_bytes: usize,
     chunks: usize,
     pool: Vec<Vec<u8>>,
-    wanted: Kinds,
+    wanted: Wanted,
     wanted_at: Option<Instant>,
     not_before: Option<Instant>,
     settings_wanted: bool,
@@ -165,12 +165,13 @@ impl Queue {
     }
 
     /// Orders dumps: soon, but not sooner after the last than it took times [`REST`].
-    pub(super) fn want(&self, kinds: Kinds) {
-        if kinds.is_empty() {
+    pub(super) fn want(&self, wanted: impl Into<Wanted>) {
+        let wanted = wanted.into();
+        if wanted.is_empty() {
             return;
         }
         let mut state = self.lock();
-        state.wanted = state.wanted.union(kinds);
+        state.wanted.add(wanted);
         state.wanted_at.get_or_insert_with(Instant::now);
         self.dumper.notify_one();
     }

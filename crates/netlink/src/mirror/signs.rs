@@ -2,7 +2,7 @@
 
 use raddle_rib::event::{Event, NexthopKind, RouteOp};
 
-use super::kind::{Kind, Kinds};
+use super::kind::{Kind, Kinds, Wanted};
 
 /// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`: when one changes, routes and nexthops may have.
 const STATE_FLAGS: u32 = 0x1 | 0x40 | 0x1_0000;
@@ -24,9 +24,9 @@ const FORWARDING: Kinds = Kinds::NONE
 /// 3. A nexthop object is gone: the routes that used it.
 /// 4. A resilient group is new or has changed: its buckets.
 /// 5. A nexthop was appended to an IPv6 route: its place in the order.
-pub(super) fn signs(event: &Event, flags_of: impl Fn(u32) -> Option<u32>) -> Kinds {
+pub(super) fn signs(event: &Event, flags_of: impl Fn(u32) -> Option<u32>) -> Wanted {
     let routes = |kind| Kinds::NONE.with(Kind::Nexthops).with(kind);
-    match event {
+    let kinds = match event {
         Event::Link(link) => match flags_of(link.index) {
             Some(before) if (before ^ link.flags) & STATE_FLAGS != 0 => FORWARDING,
             // One that we see for the first time has nothing to lose yet.
@@ -35,17 +35,18 @@ pub(super) fn signs(event: &Event, flags_of: impl Fn(u32) -> Option<u32>) -> Kin
         Event::LinkGone(_) | Event::NexthopGone(_) => FORWARDING,
         Event::AddressGone(address) => routes(Kind::routes_of(address.local)),
         Event::Nexthop(nexthop) => match nexthop.kind {
-            NexthopKind::Resilient { .. } => Kinds::NONE.with(Kind::Buckets),
+            NexthopKind::Resilient { .. } => return Wanted::buckets_of(nexthop.id),
             _ => Kinds::NONE,
         },
         Event::Route(route, RouteOp::Append) if route.dst.addr().is_ipv6() => routes(Kind::Routes6),
         _ => Kinds::NONE,
-    }
+    };
+    kinds.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use raddle_rib::event::{Address, Link};
+    use raddle_rib::event::{Address, Link, Nexthop};
 
     use super::*;
 
@@ -69,10 +70,10 @@ mod tests {
             (Some(up & !0x40), up, true),
         ] {
             let kinds = signs(&link(now), |index| before.filter(|_| index == 7));
-            assert_eq!(kinds == FORWARDING, sign, "{before:x?} to {now:x}");
+            assert_eq!(kinds == FORWARDING.into(), sign, "{before:x?} to {now:x}");
             assert_eq!(kinds.is_empty(), !sign);
         }
-        assert_eq!(signs(&Event::LinkGone(7), |_| None), FORWARDING);
+        assert_eq!(signs(&Event::LinkGone(7), |_| None), FORWARDING.into());
     }
 
     #[test]
@@ -91,7 +92,33 @@ mod tests {
             signs(&Event::AddressGone(address), |_| None)
         };
         let (four, six) = (gone("10.0.0.1"), gone("2001:db8::1"));
-        assert!(four.has(Kind::Routes4) && !four.has(Kind::Routes6));
-        assert!(!six.has(Kind::Routes4) && six.has(Kind::Routes6));
+        let routes = |kind| Kinds::NONE.with(Kind::Nexthops).with(kind).into();
+        assert_eq!(four, routes(Kind::Routes4));
+        assert_eq!(six, routes(Kind::Routes6));
+    }
+
+    #[test]
+    fn a_resilient_group_may_have_moved_its_buckets() {
+        let nexthop = |kind| {
+            Event::Nexthop(Nexthop {
+                id: 9,
+                family: 0,
+                scope: 0,
+                protocol: 0,
+                flags: 0,
+                kind,
+                fdb: false,
+            })
+        };
+        let resilient = NexthopKind::Resilient {
+            members: Vec::new(),
+            buckets: 8,
+            idle_timer: 0,
+            unbalanced_timer: 0,
+            unbalanced_time: 0,
+        };
+        let wanted = signs(&nexthop(resilient), |_| None);
+        assert_eq!(wanted, Wanted::buckets_of(9));
+        assert!(signs(&nexthop(NexthopKind::Group(Vec::new())), |_| None).is_empty());
     }
 }

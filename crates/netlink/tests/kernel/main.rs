@@ -7,6 +7,7 @@ mod changes;
 mod follow;
 mod record;
 mod requests;
+mod resilient;
 mod shown;
 mod state;
 mod support;
