@@ -203,6 +203,7 @@ fn churn_harms_no_packet() {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target: RouteTarget::Object(if n & 1 == 0 { 100 } else { 101 }),
     };
     for n in 1..=3 {

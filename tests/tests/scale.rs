@@ -27,6 +27,7 @@ fn route(n: u32) -> Route {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target: RouteTarget::Object(100),
     }
 }

@@ -1,11 +1,16 @@
 //! From a table's value to an adjacency.
 
+use std::num::NonZeroU32;
+
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{ADJ_FORWARD, Adjacency, Group, config_flags};
-use raddle_select::{HashConfig, keys_of_packet, search_by};
+use raddle_rib::image::{
+    ADJ_FORWARD, Adjacency, BucketsHead, Group, How, Member, TurnsHead, config_flags,
+};
+use raddle_select::{HashConfig, Policy, keys_of_packet, next_turn, search_by};
 
 use crate::engine::Context;
+use crate::state::State;
 
 /// A chosen adjacency and its number.
 pub(crate) struct Chosen {
@@ -15,23 +20,15 @@ pub(crate) struct Chosen {
 
 /// Steps A11 and A12 (B8 and B9): the group's member for this packet, and whether it can be sent to.
 ///
-/// `l3` is the packet from its IP header to its IP length.
+/// `value` is the group's number, `l3` the packet from its IP header to its IP length.
 pub(crate) fn choose(
     context: &Context<'_>,
-    group: Group,
+    state: &mut State,
+    value: u32,
     family: Family,
     l3: &[u8],
 ) -> Result<Chosen, Reason> {
-    let number = match group {
-        Group::Kernel(reason) => return Err(reason),
-        Group::Single(number) => number,
-        Group::Threshold { first, count } => {
-            let hash31 = hash(context, family, l3)?;
-            let upper = |i: usize| context.memory.member(first + i as u32).upper;
-            let place = search_by(usize::from(count), hash31, upper);
-            context.memory.member(first + place as u32).adjacency
-        }
-    };
+    let number = member(context, state, value, family, l3)?;
     let adjacency = context.memory.adjacency(number);
     if adjacency.state != ADJ_FORWARD {
         return Err(Reason::from_number(adjacency.reason).unwrap_or(Reason::Unresolved));
@@ -45,7 +42,89 @@ pub(crate) fn choose(
     Ok(Chosen { number, adjacency })
 }
 
-fn hash(context: &Context<'_>, family: Family, l3: &[u8]) -> Result<u32, Reason> {
+/// The adjacency that the group gives this packet.
+fn member(
+    context: &Context<'_>,
+    state: &mut State,
+    value: u32,
+    family: Family,
+    l3: &[u8],
+) -> Result<u32, Reason> {
+    let memory = context.memory;
+    let how = How::default();
+    match memory.group(value) {
+        Group::Kernel(reason) => Err(reason),
+        Group::Single(number) => Ok(number),
+        Group::Threshold { first, count, how } => {
+            let hash31 = hash(context, how, family, l3)?;
+            let upper = |i: usize| memory.member(first + i as u32).upper;
+            let place = search_by(usize::from(count), hash31, upper);
+            Ok(memory.member(first + place as u32).adjacency)
+        }
+        Group::Resilient { first, count, how } => {
+            let hash31 = hash(context, how, family, l3)?;
+            let head = BucketsHead::from_word(memory.member_word(first));
+            let place = first + 1 + head.bucket(hash31, count);
+            if state.is_shown(place, head.interval, context.now) {
+                Ok(memory.member(place).adjacency)
+            } else {
+                Err(Reason::BucketActivity)
+            }
+        }
+        Group::PerPacket { first, count } => {
+            let head = turns_head(context, first);
+            Ok(turn(context, state, &head, first, count).1)
+        }
+        Group::Flowlet { first, count } => {
+            let how = How {
+                policy: Some(Policy::L4),
+                ..how
+            };
+            let hash31 = hash(context, how, family, l3)?;
+            let head = turns_head(context, first);
+            if let Some(place) = state.flowlet(value, hash31, head.gap, context.now)
+                && place < u32::from(count)
+            {
+                return Ok(memory.member(first + 2 + place).adjacency);
+            }
+            let (place, adjacency) = turn(context, state, &head, first, count);
+            state.remember(value, hash31, place, context.now);
+            Ok(adjacency)
+        }
+    }
+}
+
+fn turns_head(context: &Context<'_>, first: u32) -> TurnsHead {
+    let word = |i| context.memory.member_word(first + i);
+    TurnsHead::from_words([word(0), word(1)])
+}
+
+/// The member whose turn it is: its place and its adjacency.
+fn turn(
+    context: &Context<'_>,
+    state: &mut State,
+    head: &TurnsHead,
+    first: u32,
+    count: u16,
+) -> (u32, u32) {
+    let total = NonZeroU32::new(head.total).unwrap_or(NonZeroU32::MIN);
+    let turn = state.turn(head.slot);
+    let member = |place: u32| Member::from_word(context.memory.member_word(first + 2 + place));
+    let place = match head.stride {
+        0 => {
+            *turn = next_turn(*turn, total, 1);
+            (*turn).min(u32::from(count).saturating_sub(1))
+        }
+        stride => {
+            *turn = next_turn(*turn, total, stride);
+            let x = *turn;
+            search_by(usize::from(count), x, |i| member(i as u32).upper) as u32
+        }
+    };
+    (place, member(place).adjacency)
+}
+
+fn hash(context: &Context<'_>, how: How, family: Family, l3: &[u8]) -> Result<u32, Reason> {
     let Some(hasher) = context.hasher else {
         return Err(Reason::SeedUnknown);
     };
@@ -56,7 +135,12 @@ fn hash(context: &Context<'_>, family: Family, l3: &[u8]) -> Result<u32, Reason>
         Family::V4 => (context.config.policy4, context.config.fields4),
         Family::V6 => (context.config.policy6, context.config.fields6),
     };
+    let policy = how.policy.map_or(policy, |policy| policy as u8);
     let config = HashConfig::kernel(policy, fields.into()).ok_or(Reason::HashPolicy)?;
+    let config = HashConfig {
+        icmp_follows_flow: how.icmp_follows_flow,
+        ..config
+    };
     let keys = keys_of_packet(&config, family, l3).map_err(|_| Reason::HashPolicy)?;
     Ok(hasher.hash31(&keys))
 }

@@ -11,6 +11,7 @@ use raddle_rib::image::{
 use raddle_select::{Hasher, Seed};
 
 use crate::counters::Counters;
+use crate::state::State;
 use crate::{ipv4, ipv6};
 
 /// What becomes of a packet.
@@ -37,6 +38,7 @@ pub enum Verdict {
 pub struct Engine {
     memory: Arc<Memory>,
     counters: Counters,
+    state: State,
     /// Made anew when the image's seed changes.
     hasher: Option<(u32, Hasher)>,
 }
@@ -48,6 +50,8 @@ pub(crate) struct Context<'a> {
     pub(crate) link: LinkEntry,
     pub(crate) ingress: u32,
     pub(crate) hasher: Option<&'a Hasher>,
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub(crate) now: u64,
 }
 
 impl Engine {
@@ -55,6 +59,7 @@ impl Engine {
     pub fn new(memory: Arc<Memory>) -> Engine {
         let adjacencies = memory.adjacencies.len() / size_of::<Adjacency>();
         Engine {
+            state: State::new(memory.members.len() / 8),
             memory,
             counters: Counters::new(adjacencies),
             hasher: None,
@@ -104,10 +109,11 @@ impl Engine {
             link,
             ingress,
             hasher,
+            now,
         };
         let decided = match family(frame, &link) {
-            Ok(Family::V4) => ipv4::forward(&context, frame),
-            Ok(Family::V6) => ipv6::forward(&context, frame),
+            Ok(Family::V4) => ipv4::forward(&context, &mut self.state, frame),
+            Ok(Family::V6) => ipv6::forward(&context, &mut self.state, frame),
             Err(reason) => return Verdict::Kernel(reason),
         };
         match decided {

@@ -7,6 +7,7 @@ use raddle_rib::image::{Group, link_flags};
 use crate::choose::choose;
 use crate::engine::{Context, Verdict};
 use crate::rewrite::{ETHERNET, sent_len, set_macs};
+use crate::state::State;
 
 /// Decides about an IPv4 frame.
 ///
@@ -20,7 +21,11 @@ use crate::rewrite::{ETHERNET, sent_len, set_macs};
 /// 8. (A10) TTL is above 1.
 /// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation.
 /// 10. (A13) New MAC addresses, TTL less one, checksum mended.
-pub(crate) fn forward(context: &Context<'_>, frame: &mut [u8]) -> Result<Verdict, Reason> {
+pub(crate) fn forward(
+    context: &Context<'_>,
+    state: &mut State,
+    frame: &mut [u8],
+) -> Result<Verdict, Reason> {
     let frame_len = frame.len();
     let packet = &mut frame[ETHERNET..];
     let Some(header) = packet.first_chunk::<20>() else {
@@ -41,14 +46,14 @@ pub(crate) fn forward(context: &Context<'_>, frame: &mut [u8]) -> Result<Verdict
     if check_own && context.memory.maybe_own(src) && group_of(src) == Group::Kernel(Reason::Local) {
         return Err(Reason::OwnSource);
     }
-    let group = group_of(dst);
-    if let Group::Kernel(reason) = group {
+    let value = context.memory.route4(table, dst);
+    if let Group::Kernel(reason) = context.memory.group(value) {
         return Err(reason);
     }
     if header[8] <= 1 {
         return Err(Reason::TtlExceeded);
     }
-    let chosen = choose(context, group, Family::V4, &packet[..total])?;
+    let chosen = choose(context, state, value, Family::V4, &packet[..total])?;
     packet[8] -= 1;
     let check = checksum::decrease_ttl(u16::from_be_bytes([packet[10], packet[11]]));
     packet[10..12].copy_from_slice(&check.to_be_bytes());

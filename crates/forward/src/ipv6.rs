@@ -7,6 +7,7 @@ use raddle_rib::image::{Group, link_flags};
 use crate::choose::choose;
 use crate::engine::{Context, Verdict};
 use crate::rewrite::{ETHERNET, sent_len, set_macs};
+use crate::state::State;
 
 /// Decides about an IPv6 frame.
 ///
@@ -19,7 +20,11 @@ use crate::rewrite::{ETHERNET, sent_len, set_macs};
 /// 6. (B8) The hop limit is above 1.
 /// 7. (B9) The chosen nexthop can be sent to, by another link, within its MTU.
 /// 8. (B10) New MAC addresses, hop limit less one.
-pub(crate) fn forward(context: &Context<'_>, frame: &mut [u8]) -> Result<Verdict, Reason> {
+pub(crate) fn forward(
+    context: &Context<'_>,
+    state: &mut State,
+    frame: &mut [u8],
+) -> Result<Verdict, Reason> {
     let frame_len = frame.len();
     let packet = &mut frame[ETHERNET..];
     let Some(header) = packet.first_chunk::<40>() else {
@@ -44,16 +49,14 @@ pub(crate) fn forward(context: &Context<'_>, frame: &mut [u8]) -> Result<Verdict
     let src = address(header, 8);
     let dst = address(header, 24);
     check_addresses(src, dst)?;
-    let group = context
-        .memory
-        .group(context.memory.route6(context.link.table6, dst));
-    if let Group::Kernel(reason) = group {
+    let value = context.memory.route6(context.link.table6, dst);
+    if let Group::Kernel(reason) = context.memory.group(value) {
         return Err(reason);
     }
     if header[7] <= 1 {
         return Err(Reason::TtlExceeded);
     }
-    let chosen = choose(context, group, Family::V6, &packet[..total])?;
+    let chosen = choose(context, state, value, Family::V6, &packet[..total])?;
     packet[7] -= 1;
     set_macs(frame, &chosen.adjacency);
     Ok(Verdict::Forward {

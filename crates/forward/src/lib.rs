@@ -14,7 +14,8 @@
 //! | B1..B10 | IPv6, see module `ipv6` | |
 //!
 //! A packet that goes to the kernel is left untouched. Nothing is allocated for a packet, nothing
-//! waits, and nothing depends on earlier packets.
+//! waits, and nothing depends on earlier packets, but for groups that take turns because somebody asked
+//! for it, and the packets of resilient groups that are shown to the kernel.
 
 mod choose;
 mod counters;
@@ -22,6 +23,7 @@ mod engine;
 mod ipv4;
 mod ipv6;
 mod rewrite;
+mod state;
 
 pub use counters::{Count, Counters};
 pub use engine::{Engine, Verdict};

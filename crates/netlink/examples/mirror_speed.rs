@@ -73,6 +73,7 @@ fn route(n: u32, index: u32) -> Route {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target: RouteTarget::Single(hop),
     }
 }

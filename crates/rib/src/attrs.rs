@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use crate::algo::MpAlgo;
 use crate::event::{Metrics, Route, RouteKind, RouteTarget};
 
 /// Number of an interned [`Attrs`].
@@ -28,6 +29,7 @@ pub(crate) struct Attrs {
     pub(crate) flags: u32,
     pub(crate) pref: Option<u8>,
     pub(crate) metrics: Metrics,
+    pub(crate) mp_algo: Option<MpAlgo>,
     pub(crate) target: RouteTarget,
 }
 
@@ -49,6 +51,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            mp_algo,
             target,
         } = route;
         let attrs = Attrs {
@@ -62,6 +65,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            mp_algo,
             target,
         };
         (table, dst, attrs)
@@ -79,6 +83,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            mp_algo,
             target,
         } = self.clone();
         Route {
@@ -94,6 +99,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            mp_algo,
             target,
         }
     }

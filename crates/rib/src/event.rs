@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::algo::MpAlgo;
+
 /// A network device (`RTM_NEWLINK`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
@@ -258,6 +260,9 @@ pub struct Route {
     /// Metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// How it spreads its packets (`RTA_MP_ALGO`), where it says so itself. The kernel drops this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mp_algo: Option<MpAlgo>,
     /// Where it leads.
     pub target: RouteTarget,
 }

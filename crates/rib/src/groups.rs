@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering;
 
 use crate::adjacency::{Adjacencies, Key, Publish};
 use crate::event::NexthopKind;
-use crate::image::{Capacity, Group, Member, Memory};
+use raddle_select::{Turns, turns};
+
+use crate::algo::MpAlgo;
+use crate::image::{BucketsHead, Capacity, Group, How, Member, Memory, TURN_SLOTS, TurnsHead};
 use crate::reason::Reason;
 use crate::resolve::{Hop, Resolved, Spec, resolve};
 use crate::slots::{Runs, Slots};
@@ -18,10 +21,60 @@ struct Entry {
     spec: Arc<Spec>,
     refs: u32,
     now: Group,
-    members: Vec<Member>,
+    /// Where its members are.
+    run: Option<Run>,
     adjacencies: Vec<u32>,
+    /// Where cores count its turns.
+    slot: Option<u32>,
     /// Neighbours whose state decides who is chosen.
     watched: Vec<(u32, IpAddr)>,
+}
+
+/// Words of the members' memory.
+#[derive(Debug)]
+struct Run {
+    first: u32,
+    words: Vec<u64>,
+}
+
+/// What a group shall be.
+struct Built {
+    /// The group, with its members at 0.
+    group: Group,
+    /// Its members, and what stands before them; none where it has no members of its own.
+    words: Vec<u64>,
+    adjacencies: Vec<u32>,
+}
+
+impl Built {
+    fn flat(group: Group, adjacencies: Vec<u32>) -> Built {
+        Built {
+            group,
+            words: Vec::new(),
+            adjacencies,
+        }
+    }
+
+    fn kernel(reason: Reason) -> Built {
+        Built::flat(Group::Kernel(reason), Vec::new())
+    }
+
+    fn single(adjacency: u32) -> Built {
+        Built::flat(Group::Single(adjacency), vec![adjacency])
+    }
+}
+
+/// The group with its members there.
+fn moved(group: Group, to: u32) -> Group {
+    let mut group = group;
+    match &mut group {
+        Group::Kernel(_) | Group::Single(_) => {}
+        Group::Threshold { first, .. }
+        | Group::Resilient { first, .. }
+        | Group::PerPacket { first, .. }
+        | Group::Flowlet { first, .. } => *first = to,
+    }
+    group
 }
 
 /// All groups of an image. A group's number is the value that tables give for its routes.
@@ -29,6 +82,7 @@ struct Entry {
 pub(crate) struct Groups {
     numbers: Slots,
     runs: Runs,
+    turn_slots: Slots,
     entries: HashMap<u32, Entry>,
     by_spec: HashMap<Arc<Spec>, u32>,
     pub(crate) adjacencies: Adjacencies,
@@ -43,6 +97,7 @@ impl Groups {
             // Group 0 stands for "no route".
             numbers: Slots::new(1, capacity.groups),
             runs: Runs::new(capacity.members),
+            turn_slots: Slots::new(0, TURN_SLOTS),
             entries: HashMap::new(),
             by_spec: HashMap::new(),
             adjacencies: Adjacencies::new(capacity.adjacencies),
@@ -65,8 +120,9 @@ impl Groups {
             spec: Arc::clone(&spec),
             refs: 1,
             now,
-            members: Vec::new(),
+            run: None,
             adjacencies: Vec::new(),
+            slot: None,
             watched: Vec::new(),
         };
         self.entries.insert(number, entry);
@@ -98,8 +154,9 @@ impl Groups {
         self.full.remove(&number);
         self.unwatch(number, &entry.watched);
         put(memory, number, Group::Kernel(Reason::NoRoute));
-        if let Group::Threshold { first, count } = entry.now {
-            self.runs.give_back(first, count);
+        self.give_back_run(entry.run);
+        if let Some(slot) = entry.slot {
+            self.turn_slots.give_back(slot);
         }
         for adjacency in entry.adjacencies {
             self.adjacencies.give_back(adjacency, memory);
@@ -138,15 +195,17 @@ impl Groups {
         };
         let resolved = resolve(at.state, &entry.spec);
         self.watch(number, &resolved);
-        let built = self.build(number, &resolved, at);
-        let (group, members, adjacencies) = match built {
-            Some(built) => {
+        let placed = self
+            .build(number, &resolved, at)
+            .and_then(|built| self.place(number, built, at));
+        let (group, run, adjacencies) = match placed {
+            Some(placed) => {
                 self.full.remove(&number);
-                built
+                placed
             }
             None => {
                 self.full.insert(number);
-                (Group::Kernel(Reason::ImageFull), Vec::new(), Vec::new())
+                (Group::Kernel(Reason::ImageFull), None, Vec::new())
             }
         };
         let Some(entry) = self.entries.get_mut(&number) else {
@@ -155,17 +214,61 @@ impl Groups {
         if entry.now != group {
             put(at.memory, number, group);
         }
-        let before = std::mem::replace(&mut entry.now, group);
-        entry.members = members;
+        entry.now = group;
         let released = std::mem::replace(&mut entry.adjacencies, adjacencies);
-        if let Group::Threshold { first, count } = before
-            && before != group
-        {
-            self.runs.give_back(first, count);
-        }
+        let before = match run {
+            // It is where it was.
+            Some(None) => None,
+            Some(Some(run)) => entry.run.replace(run),
+            None => entry.run.take(),
+        };
+        self.give_back_run(before);
         for adjacency in released {
             self.adjacencies.give_back(adjacency, at.memory);
         }
+    }
+
+    fn give_back_run(&mut self, run: Option<Run>) {
+        if let Some(run) = run {
+            self.runs.give_back(run.first, run.words.len() as u32);
+        }
+    }
+
+    /// Writes what was built to a run of its own, unless the group has the same already. The run is none
+    /// for a group without members, and a none in it stands for the one that the group has.
+    #[allow(clippy::type_complexity)] // used in one place
+    fn place(
+        &mut self,
+        number: u32,
+        built: Built,
+        at: &Publish<'_>,
+    ) -> Option<(Group, Option<Option<Run>>, Vec<u32>)> {
+        let Built {
+            group,
+            words,
+            adjacencies,
+        } = built;
+        if words.is_empty() {
+            return Some((group, None, adjacencies));
+        }
+        let known = self.entries.get(&number).and_then(|e| e.run.as_ref());
+        if let Some(run) = known.filter(|run| run.words == words) {
+            return Some((moved(group, run.first), Some(None), adjacencies));
+        }
+        let Some(first) = self.runs.take(words.len() as u32, at.grace) else {
+            for adjacency in adjacencies {
+                self.adjacencies.give_back(adjacency, at.memory);
+            }
+            return None;
+        };
+        for (place, word) in (first..).zip(&words) {
+            at.memory.store_member_word(place, *word);
+        }
+        Some((
+            moved(group, first),
+            Some(Some(Run { first, words })),
+            adjacencies,
+        ))
     }
 
     /// Remembers the neighbours of all hops that compete, those that are passed over now as well.
@@ -213,68 +316,203 @@ impl Groups {
 
     /// The group, its members and its adjacencies as the image shall have them. None when there is
     /// no room; nothing is then held.
-    fn build(
-        &mut self,
-        number: u32,
-        resolved: &Resolved,
-        at: &Publish<'_>,
-    ) -> Option<(Group, Vec<Member>, Vec<u32>)> {
+    fn build(&mut self, number: u32, resolved: &Resolved, at: &Publish<'_>) -> Option<Built> {
+        let algo = self
+            .entries
+            .get(&number)
+            .and_then(|entry| entry.spec.algo());
+        let how = match algo {
+            Some(MpAlgo::Hash {
+                policy,
+                icmp_follows_flow,
+            }) => How {
+                policy: Some(policy),
+                icmp_follows_flow,
+            },
+            _ => How::default(),
+        };
         match resolved {
-            Resolved::Kernel(reason) => Some((Group::Kernel(*reason), Vec::new(), Vec::new())),
-            Resolved::One(hop) => {
-                let adjacency = self.adjacencies.take(key_of(hop), at)?;
-                Some((Group::Single(adjacency), Vec::new(), vec![adjacency]))
-            }
-            Resolved::Many { hops, ranges, .. } => self.build_many(number, hops, ranges, at),
-            Resolved::Resilient { .. } => {
-                Some((Group::Kernel(Reason::Resilient), Vec::new(), Vec::new()))
-            }
+            Resolved::Kernel(reason) => Some(Built::kernel(*reason)),
+            Resolved::One(hop) => Some(Built::single(self.adjacencies.take(key_of(hop), at)?)),
+            Resolved::Many { hops, ranges, .. } => match algo {
+                Some(MpAlgo::PerPacket) => self.build_turns(number, (hops, ranges), None, at),
+                Some(MpAlgo::Flowlet { gap }) => {
+                    self.build_turns(number, (hops, ranges), Some(gap), at)
+                }
+                _ => self.build_threshold(hops, ranges, how, at),
+            },
+            // Turns would empty its buckets: who asks for turns gives up resilience.
+            Resolved::Resilient {
+                hops,
+                buckets,
+                idle_timer,
+                ..
+            } => self.build_resilient(hops, buckets, *idle_timer, how, at),
         }
     }
 
-    fn build_many(
+    /// The adjacencies of these hops, one each. None when there is no room for all.
+    fn adjacencies_of<'a>(
         &mut self,
-        number: u32,
-        hops: &[Hop],
-        ranges: &[(u32, usize)],
+        hops: impl Iterator<Item = &'a Hop>,
         at: &Publish<'_>,
-    ) -> Option<(Group, Vec<Member>, Vec<u32>)> {
-        let mut members = Vec::with_capacity(ranges.len());
-        let mut held = Vec::with_capacity(ranges.len());
-        for &(upper, hop) in ranges {
-            let Some(adjacency) = self.adjacencies.take(key_of(&hops[hop]), at) else {
+    ) -> Option<Vec<u32>> {
+        let mut held = Vec::new();
+        for hop in hops {
+            let Some(adjacency) = self.adjacencies.take(key_of(hop), at) else {
                 for adjacency in held {
                     self.adjacencies.give_back(adjacency, at.memory);
                 }
                 return None;
             };
             held.push(adjacency);
-            members.push(Member { upper, adjacency });
         }
-        if let [only] = members.as_slice() {
-            return Some((Group::Single(only.adjacency), Vec::new(), held));
+        Some(held)
+    }
+
+    fn build_threshold(
+        &mut self,
+        hops: &[Hop],
+        ranges: &[(u32, usize)],
+        how: How,
+        at: &Publish<'_>,
+    ) -> Option<Built> {
+        let count = u16::try_from(ranges.len()).ok()?;
+        let held = self.adjacencies_of(ranges.iter().map(|(_, hop)| &hops[*hop]), at)?;
+        if let [only] = held.as_slice() {
+            return Some(Built::single(*only));
         }
-        let unchanged = self
-            .entries
-            .get(&number)
-            .filter(|entry| entry.members == members);
-        if let Some(entry) = unchanged {
-            return Some((entry.now, members, held));
-        }
-        let placed = u16::try_from(members.len())
-            .ok()
-            .and_then(|count| Some((self.runs.take(count, at.grace)?, count)));
-        let Some((first, count)) = placed else {
-            for adjacency in held {
-                self.adjacencies.give_back(adjacency, at.memory);
-            }
-            return None;
+        let member = |((upper, _), adjacency): (&(u32, usize), &u32)| {
+            let (upper, adjacency) = (*upper, *adjacency);
+            Member { upper, adjacency }.to_word()
         };
-        let cells = &at.memory.members.words()[first as usize..];
-        for (member, cell) in members.iter().zip(cells) {
-            cell.store(member.to_word(), Ordering::Release);
+        Some(Built {
+            group: Group::Threshold {
+                first: 0,
+                count,
+                how,
+            },
+            words: ranges.iter().zip(&held).map(member).collect(),
+            adjacencies: held,
+        })
+    }
+
+    /// A resilient group, shown to the kernel often enough; see ARCHITECTURE.md.
+    ///
+    /// 1. A bucket in use is shown eight times in the idle timer.
+    /// 2. A timer too short for that leaves the group to the kernel.
+    fn build_resilient(
+        &mut self,
+        hops: &[Hop],
+        buckets: &[u16],
+        idle_timer: u32,
+        how: How,
+        at: &Publish<'_>,
+    ) -> Option<Built> {
+        /// In 1/100 s: an eighth is some ticks of the clock.
+        const SHORTEST: u32 = 20;
+        if idle_timer < SHORTEST {
+            return Some(Built::kernel(Reason::Resilient));
         }
-        Some((Group::Threshold { first, count }, members, held))
+        let count = u16::try_from(buckets.len()).ok()?;
+        let interval = (u64::from(idle_timer) * 10_000_000 / 8) >> 20;
+        let held = self.adjacencies_of(hops.iter(), at)?;
+        let head = BucketsHead {
+            reciprocal: u32::try_from((1u64 << 32) / buckets.len().max(1) as u64)
+                .unwrap_or(u32::MAX),
+            interval: u32::try_from(interval).unwrap_or(u32::MAX),
+        };
+        let bucket = |hop: &u16| {
+            let adjacency = held.get(usize::from(*hop)).copied().unwrap_or(u32::MAX);
+            Member {
+                upper: 0,
+                adjacency,
+            }
+            .to_word()
+        };
+        let mut words = vec![head.to_word()];
+        words.extend(buckets.iter().map(bucket));
+        Some(Built {
+            group: Group::Resilient {
+                first: 0,
+                count,
+                how,
+            },
+            words,
+            adjacencies: held,
+        })
+    }
+
+    /// Members that take turns; flowlets where there is a gap (microseconds). Who has no share of the
+    /// hashes has no turn.
+    fn build_turns(
+        &mut self,
+        number: u32,
+        (hops, ranges): (&[Hop], &[(u32, usize)]),
+        gap: Option<u32>,
+        at: &Publish<'_>,
+    ) -> Option<Built> {
+        let has_turns = |hop: &&Hop| hop.eligible && hop.upper.is_some();
+        let takers: Vec<&Hop> = hops.iter().filter(has_turns).collect();
+        let weights: Vec<u32> = takers.iter().map(|hop| hop.weight.into()).collect();
+        let (order, takers) = match (turns(&weights), takers.as_slice()) {
+            (Some(order), [_, _, ..]) => (order, takers),
+            // One only, or none that is good: the one that all hashes lead to.
+            _ => {
+                let hop = ranges.first().map(|(_, hop)| &hops[*hop])?;
+                return Some(Built::single(self.adjacencies.take(key_of(hop), at)?));
+            }
+        };
+        let slot = match self.entries.get(&number).and_then(|entry| entry.slot) {
+            Some(slot) => slot,
+            None => {
+                let slot = self.turn_slots.take(at.grace)?;
+                if let Some(entry) = self.entries.get_mut(&number) {
+                    entry.slot = Some(slot);
+                }
+                slot
+            }
+        };
+        let held = self.adjacencies_of(takers.into_iter(), at)?;
+        let adjacency = |member: u16| held.get(usize::from(member)).copied().unwrap_or(u32::MAX);
+        let word = |upper, member| {
+            Member {
+                upper,
+                adjacency: adjacency(member),
+            }
+            .to_word()
+        };
+        let (total, stride, members): (u32, u32, Vec<u64>) = match order {
+            Turns::Table(table) => {
+                let members: Vec<u64> = table.iter().map(|member| word(0, *member)).collect();
+                (members.len() as u32, 0, members)
+            }
+            Turns::Stride {
+                total,
+                stride,
+                bounds,
+            } => {
+                let members = bounds.iter().map(|(bound, member)| word(*bound, *member));
+                (total.get(), stride, members.collect())
+            }
+        };
+        let head = TurnsHead {
+            total,
+            stride,
+            slot,
+            gap: gap.map_or(0, |gap| ((u64::from(gap) * 1000) >> 10).max(1) as u32),
+        };
+        let (first, count) = (0, members.len() as u16);
+        let mut words = head.to_words().to_vec();
+        words.extend(members);
+        Some(Built {
+            group: match gap {
+                None => Group::PerPacket { first, count },
+                Some(_) => Group::Flowlet { first, count },
+            },
+            words,
+            adjacencies: held,
+        })
     }
 
     /// Groups to try again when room may have come.

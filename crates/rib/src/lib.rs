@@ -6,6 +6,7 @@
 //! however many routes use it.
 
 mod adjacency;
+mod algo;
 mod attrs;
 pub mod event;
 mod groups;
@@ -23,6 +24,7 @@ mod table;
 mod view;
 
 pub use adjacency::Ports;
+pub use algo::{AlgoError, AlgoRules, MpAlgo};
 pub use prefix::{Addr, Prefix};
 pub use query::{Snapshot, Trace};
 pub use reason::Reason;

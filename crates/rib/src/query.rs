@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::adjacency::Key;
+use crate::algo::MpAlgo;
 use crate::attrs::AttrsStore;
 use crate::event::{
     Address, Bucket, DeviceSettings, Event, Link, Neighbour, Nexthop, Route, RouteOp, Rule,
@@ -92,6 +93,8 @@ pub struct Trace {
     pub neighbour: Option<u32>,
     /// What the route's nexthops come to.
     pub resolved: Resolved,
+    /// How the route spreads its packets, where that is not by the namespace's hash policy.
+    pub algo: Option<MpAlgo>,
 }
 
 impl Rib {
@@ -219,6 +222,7 @@ impl Rib {
             route: None,
             neighbour: None,
             resolved: Resolved::Kernel(reason),
+            algo: None,
         };
         let list = match &tables {
             Ok(list) => list.clone(),
@@ -234,7 +238,11 @@ impl Rib {
             let first = self.state.attrs.get(slot.ids()[0]);
             let route = Some(first.to_route(table_number, prefix.to_net()));
             let spec = match best::<A>(&self.state.attrs, slot) {
-                Ok(id) => Spec::of(self.state.attrs.get(id), number == 6),
+                Ok(id) => {
+                    let attrs = self.state.attrs.get(id);
+                    let algo = self.state.algo_of(&prefix.to_net(), attrs);
+                    Spec::of(attrs, number == 6, algo)
+                }
                 Err(reason) => {
                     return Trace {
                         route,
@@ -256,6 +264,7 @@ impl Rib {
                     route,
                     neighbour: Some(index),
                     resolved,
+                    algo: None,
                 };
             }
             let resolved = resolve(&self.state, &spec);
@@ -264,6 +273,7 @@ impl Rib {
                 route,
                 neighbour: None,
                 resolved,
+                algo: spec.algo(),
             };
         }
         none(tables, Reason::NoRoute)

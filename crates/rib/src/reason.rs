@@ -80,7 +80,7 @@ pub enum Reason {
     Encap = 34,
     /// Another route feature that engines do not model (TOS, several device routes, ...).
     RouteFeature = 35,
-    /// A resilient group, whose buckets engines do not follow.
+    /// A resilient group whose buckets are not known just now, or whose idle timer is below 0.2 s.
     Resilient = 36,
     /// The image's memory is used up.
     ImageFull = 37,
@@ -88,6 +88,9 @@ pub enum Reason {
     DeepHeaders = 38,
     /// The redirect itself was refused (the out-link's driver or queue).
     RedirectFailed = 39,
+    /// A packet of a resilient group's bucket that the kernel shall see now and then, lest it takes the
+    /// bucket for idle; it forwards the packet by the same bucket.
+    BucketActivity = 40,
 }
 
 impl Reason {
@@ -95,7 +98,7 @@ impl Reason {
     pub const SLOTS: usize = 64;
 
     /// Every reason, in the order of its number.
-    pub const ALL: [Reason; 40] = {
+    pub const ALL: [Reason; 41] = {
         use Reason::*;
         [
             None,
@@ -138,6 +141,7 @@ impl Reason {
             ImageFull,
             DeepHeaders,
             RedirectFailed,
+            BucketActivity,
         ]
     };
 
@@ -190,6 +194,7 @@ impl Reason {
             ImageFull => "image-full",
             DeepHeaders => "deep-headers",
             RedirectFailed => "redirect-failed",
+            BucketActivity => "bucket-activity",
         }
     }
 }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use raddle_select::{compile_threshold, upper_bounds};
 
+use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
 use crate::event::{GroupMember, NexthopKind, RouteKind, RouteNexthop, RouteTarget};
 use crate::reason::Reason;
@@ -23,9 +24,14 @@ pub(crate) enum Spec {
         v6: bool,
         hops: Vec<SpecHop>,
         mtu: u32,
+        algo: Option<MpAlgo>,
     },
     /// A nexthop object.
-    Object { id: u32, mtu: u32 },
+    Object {
+        id: u32,
+        mtu: u32,
+        algo: Option<MpAlgo>,
+    },
     /// A neighbour on a directly connected prefix.
     Neighbour {
         index: u32,
@@ -44,13 +50,14 @@ pub(crate) struct SpecHop {
 }
 
 impl Spec {
-    /// Where routes with these attributes lead.
-    pub(crate) fn of(attrs: &Attrs, v6: bool) -> Spec {
+    /// Where a route with these attributes leads; `algo` is how it spreads its packets, where that is
+    /// not by the namespace's policy.
+    pub(crate) fn of(attrs: &Attrs, v6: bool, algo: Option<MpAlgo>) -> Spec {
         if attrs.tos != 0 || attrs.src.is_some_and(|src| src.prefix_len() != 0) {
             return Spec::Kernel(Reason::RouteFeature);
         }
         let reason = match attrs.kind {
-            RouteKind::Unicast => return Spec::of_target(attrs, v6),
+            RouteKind::Unicast => return Spec::of_target(attrs, v6, algo),
             RouteKind::Local => Reason::Local,
             RouteKind::Broadcast => Reason::Broadcast,
             RouteKind::Anycast => Reason::Anycast,
@@ -64,7 +71,7 @@ impl Spec {
         Spec::Kernel(reason)
     }
 
-    fn of_target(attrs: &Attrs, v6: bool) -> Spec {
+    fn of_target(attrs: &Attrs, v6: bool, algo: Option<MpAlgo>) -> Spec {
         let mtu = attrs.mtu();
         let hop = |nh: &RouteNexthop| SpecHop {
             gateway: nh.gateway,
@@ -74,16 +81,19 @@ impl Spec {
         };
         match &attrs.target {
             RouteTarget::None => Spec::Kernel(Reason::RouteFeature),
-            RouteTarget::Object(id) => Spec::Object { id: *id, mtu },
+            RouteTarget::Object(id) => Spec::Object { id: *id, mtu, algo },
             RouteTarget::Single(nh) => Spec::Plain {
                 v6,
                 hops: vec![hop(nh)],
                 mtu,
+                // Nothing to spread, and one group more than is needed.
+                algo: None,
             },
             RouteTarget::Multipath(nhs) => Spec::Plain {
                 v6,
                 hops: nhs.iter().map(hop).collect(),
                 mtu,
+                algo,
             },
         }
     }
@@ -96,7 +106,7 @@ impl Spec {
                 [hop] if hop.gateway.is_none() && !hop.encap => Some((hop.index, *mtu)),
                 _ => None,
             },
-            Spec::Object { id, mtu } => match &state.nexthops.get(id)?.kind {
+            Spec::Object { id, mtu, .. } => match &state.nexthops.get(id)?.kind {
                 NexthopKind::Single {
                     gateway: None,
                     index,
@@ -105,6 +115,14 @@ impl Spec {
                 _ => None,
             },
             Spec::Kernel(_) | Spec::Neighbour { .. } => None,
+        }
+    }
+
+    /// How its packets are spread, where that is not by the namespace's policy.
+    pub(crate) fn algo(&self) -> Option<MpAlgo> {
+        match self {
+            Spec::Kernel(_) | Spec::Neighbour { .. } => None,
+            Spec::Plain { algo, .. } | Spec::Object { algo, .. } => *algo,
         }
     }
 
@@ -172,7 +190,7 @@ pub enum Resolved {
 pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
     match spec {
         Spec::Kernel(reason) => Resolved::Kernel(*reason),
-        Spec::Plain { v6, hops, mtu } => resolve_plain(state, *v6, hops, *mtu),
+        Spec::Plain { v6, hops, mtu, .. } => resolve_plain(state, *v6, hops, *mtu),
         Spec::Object { id, .. } => resolve_object(state, *id, spec.mtu()),
         Spec::Neighbour {
             index,

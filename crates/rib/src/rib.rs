@@ -10,6 +10,7 @@ use raddle_fib::{Fib4, Fib6};
 use raddle_select::{Seed, keyed, mid_states};
 
 use crate::adjacency::{Ports, Publish};
+use crate::algo::AlgoRules;
 use crate::event::{Event, Link, RouteKind};
 use crate::groups::Groups;
 use crate::image::{
@@ -145,6 +146,17 @@ impl Rib {
             self.ports = ports;
             self.ports_changed = true;
         }
+    }
+
+    /// Says which routes spread their packets otherwise than by the namespace's hash policy, from the
+    /// first route on: to be called before there are any.
+    pub fn set_algos(&mut self, algos: AlgoRules) {
+        self.state.algos = algos;
+    }
+
+    /// Which routes spread their packets otherwise.
+    pub fn algos(&self) -> &AlgoRules {
+        &self.state.algos
     }
 
     /// Which links engines may use.

@@ -69,12 +69,14 @@ impl Runs {
         }
     }
 
-    fn class(count: u16) -> u8 {
-        u32::from(count).next_power_of_two().trailing_zeros() as u8
+    /// Runs are of at most 65,536 numbers.
+    fn class(count: u32) -> Option<u8> {
+        let class = count.checked_next_power_of_two()?.trailing_zeros() as u8;
+        (class < 17).then_some(class)
     }
 
-    pub(crate) fn take(&mut self, count: u16, grace: &dyn Fn()) -> Option<u32> {
-        let class = Runs::class(count);
+    pub(crate) fn take(&mut self, count: u32, grace: &dyn Fn()) -> Option<u32> {
+        let class = Runs::class(count)?;
         if let Some(first) = self.take_free(class) {
             return Some(first);
         }
@@ -103,8 +105,10 @@ impl Runs {
         Some(first)
     }
 
-    pub(crate) fn give_back(&mut self, first: u32, count: u16) {
-        self.limbo.push((first, Runs::class(count)));
+    pub(crate) fn give_back(&mut self, first: u32, count: u32) {
+        if let Some(class) = Runs::class(count) {
+            self.limbo.push((first, class));
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use ipnet::IpNet;
 pub(crate) use buckets::Buckets;
 pub(crate) use routes::{Changed, Family};
 
-use crate::attrs::AttrsStore;
+use crate::algo::{AlgoRules, MpAlgo};
+use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
     Address, DeviceSettings, Event, Link, Neighbour, Nexthop, NexthopKind, Rule, Settings, Sweep,
 };
@@ -56,6 +57,7 @@ pub(crate) struct State {
     pub(crate) rules: Vec<Rule>,
     pub(crate) settings: Settings,
     pub(crate) attrs: AttrsStore,
+    pub(crate) algos: AlgoRules,
     pub(crate) v4: Family<u32>,
     pub(crate) v6: Family<u128>,
     pub(crate) dirty: Dirty,
@@ -72,6 +74,12 @@ struct Seen {
 }
 
 impl State {
+    /// How a route with these attributes spreads its packets, where that is not by the namespace's
+    /// policy.
+    pub(crate) fn algo_of(&self, dst: &IpNet, attrs: &Attrs) -> Option<MpAlgo> {
+        self.algos.of(dst, &attrs.target, attrs.mp_algo)
+    }
+
     pub(crate) fn apply(&mut self, event: Event) {
         match event {
             Event::Link(link) => self.link(link),

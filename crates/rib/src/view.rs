@@ -63,9 +63,16 @@ pub(crate) fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, 
     }
 }
 
-fn best_spec<A: Addr>(store: &AttrsStore, slot: &Slot) -> Spec {
-    match best::<A>(store, slot) {
-        Ok(id) => Spec::of(store.get(id), A::BITS == 128),
+fn best_spec<A: Addr>(state: &State, prefix: Prefix<A>, slot: &Slot) -> Spec {
+    match best::<A>(&state.attrs, slot) {
+        Ok(id) => {
+            let attrs = state.attrs.get(id);
+            Spec::of(
+                attrs,
+                A::BITS == 128,
+                state.algo_of(&prefix.to_net(), attrs),
+            )
+        }
         Err(reason) => Spec::Kernel(reason),
     }
 }
@@ -90,7 +97,7 @@ pub(crate) fn entry<A: Addr>(
         let Some((found, slot)) = table.covering(prefix).next() else {
             continue;
         };
-        let spec = best_spec::<A>(&state.attrs, slot);
+        let spec = best_spec::<A>(state, found, slot);
         if prefix.is_host()
             && let Some((index, mtu)) = spec.direct_link(state)
             && state.neighbour_at(index, prefix.addr.to_ip()).is_some()
@@ -305,6 +312,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
             }
         }
         let tables = existing(family, &self.tables);
+        let plain = at.state.algos.prefixes.is_empty();
         let mut known: HashMap<AttrsId, u32> = HashMap::new();
         let mut more: HashMap<u32, u32> = HashMap::new();
         for (i, table) in tables.iter().enumerate() {
@@ -314,12 +322,13 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                     continue;
                 }
                 let group = match slot {
-                    Slot::One(id) if known.contains_key(id) => {
+                    // Unless the prefix, too, decides where it leads.
+                    Slot::One(id) if plain && known.contains_key(id) => {
                         let group = known[id];
                         *more.entry(group).or_insert(0) += 1;
                         Some(group)
                     }
-                    _ => add(groups, best_spec::<A>(&at.state.attrs, slot)),
+                    _ => add(groups, best_spec::<A>(at.state, prefix, slot)),
                 };
                 match group {
                     Some(group) => routes.push((prefix, group)),
@@ -461,6 +470,7 @@ mod tests {
             flags: 0,
             pref: None,
             metrics: Vec::new(),
+            mp_algo: None,
             target: RouteTarget::None,
         }
     }

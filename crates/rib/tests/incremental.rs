@@ -82,6 +82,7 @@ fn route(v6: bool) -> impl Strategy<Value = Route> {
             flags: 0,
             pref: None,
             metrics: Vec::new(),
+            mp_algo: None,
             target: if kind == RouteKind::Unicast {
                 target
             } else {

@@ -27,6 +27,7 @@ mod keys;
 mod policy;
 mod resilient;
 mod threshold;
+mod turns;
 
 pub use explain::{
     Explanation, HashedKey, Part, explain_flow, explain_packet, explain_plain_packet,
@@ -44,5 +45,6 @@ pub use threshold::{
     Choice, MAX_HASH, choose_group, choose_plain, compile_threshold, search, search_by,
     upper_bounds,
 };
+pub use turns::{MAX_TABLE, Turns, next_turn, turns};
 
 pub use raddle_packet::Family;

@@ -159,14 +159,8 @@ inline_always enum next seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
 		return NEXT_END;
 	if ((h[1] & 7) == 1 && (kind != ETH_P_GRE_PPP || !(h[0] & 0x20)))
 		return NEXT_END;
-	at += h[0] & 0x80 ? 8 : 4;
-	if (h[0] & 0x20) {
-		if (!header(ctx, s->at, end, frame, 4))
-			return NEXT_END;
-		at += 4;
-	}
-	if (h[0] & 0x10)
-		at += 4;
+	/* Checksum, key and sequence number, where their flags are set; without branches. */
+	at += 4 + ((h[0] & 0x80) >> 5) + ((h[0] & 0x20) >> 3) + ((h[0] & 0x10) >> 2);
 	if ((h[1] & 7) == 0) {
 		if (kind == ETH_P_TEB) {
 			if (!header(ctx, at, end, frame, 14))
@@ -175,8 +169,7 @@ inline_always enum next seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
 			at += 14;
 		}
 	} else {
-		if (h[1] & 0x80)
-			at += 4;
+		at += (h[1] & 0x80) >> 5;
 		if (!header(ctx, at, end, frame, 4))
 			return NEXT_END;
 		if (big16(frame + 2) == PPP_IPV4)
@@ -233,18 +226,14 @@ inline_always void seen_ports(struct xdp_md *ctx, struct seen *s, __u32 end)
 }
 
 /*
- * Dissects the packet from its IP header on; `end` is where it ends in the frame. `outer` is what
- * there is in front of the first packet inside the packet, `s` what there is innermost.
+ * Dissects the packet whose IP header is at `s->at`, of the kind `s->ether_type`; `end` is where it
+ * ends in the frame. `outer` is what there is in front of the first packet inside the packet, `s` what there is innermost.
  *
  * What the walk goes on with is read back from `s` after each step, so that all ways through a step
  * look the same to the verifier.
  */
-static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s,
-			      __u32 ether_type, __u32 end)
+static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end)
 {
-	__builtin_memset(s, 0, sizeof(*s));
-	s->at = IP_AT;
-	s->ether_type = ether_type;
 	s->next = NEXT_LINK;
 	ROLLED for (int i = 0; i <= MAX_HEADERS; i++) {
 		__u32 next = *(volatile __u32 *)&s->next;
@@ -368,33 +357,131 @@ inline_always __u32 jhash_2words(__u32 a, __u32 b)
 	return c;
 }
 
-/* What policies 2 and 3 make of a packet: the 31-bit hash, or a negative reason. */
-inline_always __s64 hash_dissected(struct xdp_md *ctx, struct scratch *scratch, __u32 ether_type,
-				   __u32 end, __u32 policy, __u32 fields)
+/* Where the packet that an ICMP error is about begins; 0 for other packets. */
+inline_always __u32 icmp_about(struct xdp_md *ctx, __u32 ether_type, __u32 end)
 {
+	__u32 at = ether_type == ETH_P_IP ? L4_AT4 : L4_AT6;
+	__u32 errors = ether_type == ETH_P_IP ? ICMP4_ERRORS : ICMP6_ERRORS;
+	__u8 ip[20], icmp[8];
+
+	if (!header(ctx, IP_AT, end, ip, sizeof(ip)))
+		return 0;
+	if (ether_type == ETH_P_IP ? ip[9] != IPPROTO_ICMP || (ip[6] & 0x1f) || ip[7]
+				   : ip[6] != IPPROTO_ICMPV6)
+		return 0;
+	if (!header(ctx, at, end, icmp, sizeof(icmp)) || icmp[0] >= 32 ||
+	    !(errors >> icmp[0] & 1))
+		return 0;
+	return at + sizeof(icmp);
+}
+
+/* Policy 0: of the header at `at`; 0 where it is not all there. */
+inline_always __u32 hash_l3(struct xdp_md *ctx, struct seen *s, __u32 ether_type, __u32 at,
+			    __u32 end)
+{
+	if (ether_type == ETH_P_IP) {
+		__u32 h[5];
+
+		if (!header(ctx, at, end, h, sizeof(h)))
+			return 0;
+		s->kind = SEEN_IPV4;
+		s->addresses[0] = (__u64)h[4] << 32 | h[3];
+	} else {
+		__u64 h[5];
+
+		if (!header(ctx, at, end, h, sizeof(h)))
+			return 0;
+		s->kind = SEEN_IPV6;
+		s->proto = h[0] >> 48 & 0xff;
+		/* As loaded, unlike what the dissector keeps. */
+		s->label = (__u32)h[0] & bpf_htonl(0xfffff);
+		s->addresses[0] = h[1];
+		s->addresses[1] = h[2];
+		s->addresses[2] = h[3];
+		s->addresses[3] = h[4];
+	}
+	return 1;
+}
+
+#define FIELDS_L3 (FIELD_SRC_IP | FIELD_DST_IP)
+#define FIELDS_L3_6 (FIELDS_L3 | FIELD_IP_PROTO | FIELD_FLOW_LABEL)
+#define FIELDS_L4 (FIELDS_L3 | FIELD_IP_PROTO | FIELD_SRC_PORT | FIELD_DST_PORT)
+
+/*
+ * Prepares what is dissected and hashed. Policy 0 looks at one header only, and needs no dissector.
+ */
+static __noinline int ask(struct xdp_md *ctx, struct scratch *scratch, __u32 ether_type, __u32 end)
+{
+	struct question *q = &scratch->question;
+	struct seen *s = &scratch->innermost;
+	__u32 about = 0;
+	__u8 whole[40];
+
+	__builtin_memset(s, 0, sizeof(*s));
+	s->at = IP_AT;
+	s->ether_type = ether_type;
+	q->of_outer = 0;
+	q->of_innermost = 0;
+	q->dissect = 1;
+	if (q->policy == 0 || q->follows)
+		about = icmp_about(ctx, ether_type, end);
+	if (q->policy == 0) {
+		q->dissect = 0;
+		q->of_innermost = ether_type == ETH_P_IP ? FIELDS_L3 : FIELDS_L3_6;
+		if (!about || !hash_l3(ctx, s, ether_type, about, end))
+			hash_l3(ctx, s, ether_type, IP_AT, end);
+	} else if (q->policy == 1) {
+		q->of_outer = FIELDS_L4;
+		/* Only if its IP header is there. */
+		if (about && (ether_type == ETH_P_IP ? header(ctx, about, end, whole, 20) &&
+							       (whole[0] & 0xf) >= 5
+						     : header(ctx, about, end, whole, 40)))
+			s->at = about;
+	}
+	return 0;
+}
+
+/* The hash of what was seen, or a negative reason. */
+static __noinline __s64 answer(struct scratch *scratch)
+{
+	struct question *q = &scratch->question;
 	struct seen *outer = &scratch->outer, *s = &scratch->innermost;
 	__u32 of_outer = 0, of_innermost = 0;
-	int custom = policy == 3;
 
-	dissect(ctx, outer, s, ether_type, end);
-	if (outer->kind == SEEN_NOTHING)
+	if (q->dissect && (outer->kind == SEEN_NOTHING || q->policy > 3))
 		return -REASON_HASH_POLICY;
-	if (custom && (fields & FIELDS_OUTER))
-		of_outer = hash_seen(outer, fields & FIELDS_OUTER);
-	fields >>= FIELDS_INNER_SHIFT;
-	if (!custom) {
-		fields = FIELD_SRC_IP | FIELD_DST_IP;
-		if (s->kind == SEEN_IPV6)
-			fields |= FIELD_IP_PROTO | FIELD_FLOW_LABEL;
-	} else if (!s->encapsulated) {
-		fields = 0;
+	if (q->policy == 2)
+		q->of_innermost = s->kind == SEEN_IPV6 ? FIELDS_L3_6 : FIELDS_L3;
+	if (q->policy == 3) {
+		q->of_outer = q->fields & FIELDS_OUTER;
+		if (s->encapsulated)
+			q->of_innermost = q->fields >> FIELDS_INNER_SHIFT;
 	}
-	if (fields) {
+	if (*(volatile __u32 *)&q->of_outer)
+		of_outer = hash_seen(outer, q->of_outer);
+	if (*(volatile __u32 *)&q->of_innermost) {
 		if (s->kind == SEEN_NOTHING)
 			return -REASON_HASH_POLICY;
-		of_innermost = hash_seen(s, fields);
+		of_innermost = hash_seen(s, q->of_innermost);
 	}
-	return (custom ? jhash_2words(of_outer, of_innermost) : of_innermost) >> 1;
+	/* Under the other policies one of them is 0. */
+	return (q->policy == 3 ? jhash_2words(of_outer, of_innermost) : of_outer | of_innermost) >> 1;
+}
+
+/*
+ * The 31-bit hash of any packet under any policy, or a negative reason. With `follows`, policy 1
+ * hashes ICMP errors by what they are about.
+ */
+inline_always __s64 hash_any(struct xdp_md *ctx, struct scratch *scratch, __u32 ether_type,
+			     __u32 end, __u32 policy, __u32 follows)
+{
+	scratch->question.policy = policy;
+	scratch->question.follows = follows;
+	scratch->question.fields = ether_type == ETH_P_IP ? config->fields4 : config->fields6;
+	ask(ctx, scratch, ether_type, end);
+	if (*(volatile __u32 *)&scratch->question.dissect)
+		dissect(ctx, &scratch->outer, &scratch->innermost, end);
+	return answer(scratch);
 }
 
 #endif

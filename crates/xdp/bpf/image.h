@@ -80,6 +80,15 @@ struct adjacency {
 #define GROUP_KERNEL 0
 #define GROUP_SINGLE 1
 #define GROUP_THRESHOLD 2
+#define GROUP_RESILIENT 3
+#define GROUP_PER_PACKET 4
+#define GROUP_FLOWLET 5
+
+/* The second byte of those from GROUP_THRESHOLD on; see image::How. */
+#define HOW_FOLLOWS 0x80
+
+#define TURN_SLOTS 1024
+#define FLOWLETS 4096
 
 /* One counter of one CPU. Counter `slot` of CPU `c` is at c * counter_slots + slot. */
 struct counter {
@@ -128,6 +137,7 @@ enum reason {
 	REASON_IMAGE_FULL = 37,
 	REASON_DEEP_HEADERS = 38,
 	REASON_REDIRECT_FAILED = 39,
+	REASON_BUCKET_ACTIVITY = 40,
 	REASON_COUNT
 };
 

@@ -38,7 +38,7 @@ struct clock_entry {
 /*
  * What the dissector saw; addresses and ports as loaded, IPv4's in the first word.
  *
- * It is kept in a map and not on the stack, because the verifier follows every value that it knows,
+ * It is kept in a map, and not on the stack or in registers, because the verifier follows every value that it knows,
  * and there are too many ways through a packet's headers for that.
  */
 struct seen {
@@ -46,14 +46,30 @@ struct seen {
 	__u32 kind, proto, ports, label;
 	__u32 encapsulated, fragment;
 	__u32 at, ether_type, next;
-	__u32 rest[7];
+	__u32 rest[3];
+};
+
+/* What is hashed of it: fields of what is in front, and of what is innermost. */
+struct question {
+	__u32 policy, follows, fields;
+	__u32 of_outer, of_innermost;
+	__u32 dissect;
+	__u32 rest[2];
 };
 
 /* What belongs to one CPU. */
 struct scratch {
 	struct clock_entry clock;
 	struct seen outer, innermost;
+	struct question question;
 } __attribute__((aligned(64)));
+
+/* A flow's last choice: flow, group in the upper half; time and place as in crates/forward. */
+struct flowlet {
+	__u64 flow;
+	__u32 last;
+	__u32 place;
+};
 
 SECTION(config, struct config);
 SECTION(links, struct link_entry);
@@ -68,6 +84,10 @@ SIZED(members, __u64);
 SIZED(adjacencies, struct adjacency);
 SECTION(counters, struct counter);
 SECTION(scratch, struct scratch);
+/* By CPU: turns of groups, and flows. By place among the members: activity of buckets. */
+SECTION(turns, __u32);
+SECTION(flowlets, struct flowlet);
+SECTION(activity, __u32);
 
 /* Where packets may go out, by interface index. An array: one load less than DEVMAP_HASH. */
 struct {

@@ -9,9 +9,9 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 
-#include "dissect.h"
 #include "fib4.h"
 #include "fib6.h"
+#include "groups.h"
 #include "image.h"
 #include "maps.h"
 #include "parse.h"
@@ -34,7 +34,13 @@ struct packet {
 	__u32 ingress;
 	__u32 stripe;	/* first counter of this CPU */
 	__u32 len;	/* of the whole frame */
+	/* For the long way. */
+	__u64 group;
+	__u32 value, packet_end;
 };
+
+/* Not a verdict: forward_long() goes on. */
+#define THE_LONG_WAY 0x200
 
 /*
  * Length of the frame in all its buffers, given the bytes at hand and how far its IP packet goes.
@@ -74,16 +80,16 @@ inline_always int expired(const struct config *config, __u32 cpu)
 	return clock->expired;
 }
 
-/* A11 and B8 under policies 2 and 3: the 31-bit hash, or a negative reason. */
-static __noinline __s64 hash_long(struct xdp_md *ctx, __u32 ether_type, __u32 policy, __u32 end)
+/* Whether a group is of several members. */
+inline_always int is_many(__u64 group)
 {
-	__u32 fields = ether_type == ETH_P_IP ? config->fields4 : config->fields6;
-	__u32 cpu = bpf_get_smp_processor_id();
+	return (__u8)((__u8)group - GROUP_THRESHOLD) <= GROUP_FLOWLET - GROUP_THRESHOLD;
+}
 
-	if (cpu >= cpus || policy > 3)
-		return -REASON_HASH_POLICY;
-	return hash_dissected(ctx, ELEMENT(scratch, struct scratch, cpu), ether_type, end, policy,
-			      fields);
+/* Whether the short way knows it: hash-threshold by the namespace's policy, and that 0 or 1. */
+inline_always int is_short(__u64 group, __u32 policy)
+{
+	return (__u16)group == GROUP_THRESHOLD && policy <= 1;
 }
 
 /* A9 and B7: what a group that is not for forwarding says. */
@@ -171,14 +177,35 @@ inline_always int maybe_own(__u32 address)
 	return READ(own4, __u64, OWN_BITS / 64, bit >> 6, 0) >> (bit & 63) & 1;
 }
 
+/*
+ * The third word of an IPv4 header with one less TTL: that is 0x0100 more in the checksum, with the
+ * carry that ip_decrease_ttl makes.
+ */
+inline_always __u32 less_ttl(__u32 word)
+{
+	__u32 sum = (word >> 16) + bpf_htons(0x0100);
+
+	sum += sum >= 0xffff;
+	return ((word & 0xffff) - 1) | sum << 16;
+}
+
+/* Keeps what the long way needs to know; see forward_long(). */
+inline_always int go_long(struct packet *p, __u64 group, __u32 value, __u32 packet_end)
+{
+	p->group = group;
+	p->value = value;
+	p->packet_end = packet_end;
+	return THE_LONG_WAY;
+}
+
 inline_always int forward4(struct packet *p)
 {
 	__u32 *ip = p->data + IP_AT;
 	__u32 w0, w1, w2, raw_src, raw_dst, src, dst, packet_len, packet_end, number;
 	__u32 flags = p->link->flags;
 	const struct adjacency *adj;
+	__u32 value;
 	__u64 group;
-	__s64 hash;
 	int reason;
 
 	/* A1 to A3 */
@@ -214,33 +241,29 @@ inline_always int forward4(struct packet *p)
 		return REASON_OWN_SOURCE;
 
 	/* A8 to A11 */
-	group = group_word(fib4_lookup(p->link->table4, dst));
-	if ((__u8)group != GROUP_SINGLE && (__u8)group != GROUP_THRESHOLD)
+	value = fib4_lookup(p->link->table4, dst);
+	group = group_word(value);
+	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return group_reason(group);
 	if ((w2 & 0xff) <= 1)
 		return REASON_TTL_EXCEEDED;
 	number = group >> 32;
-	if ((__u8)group == GROUP_THRESHOLD) {
+	if ((__u8)group != GROUP_SINGLE) {
 		struct key4 key = {
 			.proto = w2 >> 8 & 0xff,
 			.src = raw_src,
 			.dst = raw_dst,
 		};
 
+		if (!is_short(group, p->config->policy4))
+			return go_long(p, group, value, packet_end);
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
-		if (p->config->policy4 <= 1) {
-			reason = key4(&key, p->config->policy4, p->data, p->data_end,
-				      (__be16)(w1 >> 16), packet_end);
-			if (reason)
-				return reason;
-			hash = hash4(p->config, &key);
-		} else {
-			hash = hash_long(p->ctx, ETH_P_IP, p->config->policy4, packet_end);
-			if (hash < 0)
-				return -hash;
-		}
-		number = choose(number, (__u16)(group >> 16), hash);
+		reason = key4(&key, p->config->policy4, p->data, p->data_end, (__be16)(w1 >> 16),
+			      packet_end);
+		if (reason)
+			return reason;
+		number = choose(number, (__u16)(group >> 16), hash4(p->config, &key));
 	}
 
 	/* A12 to A14 */
@@ -248,20 +271,16 @@ inline_always int forward4(struct packet *p)
 	if (reason)
 		return reason;
 	rewrite_macs(p->data, adj);
-	/* One less TTL is 0x0100 more in the checksum, with the carry that ip_decrease_ttl makes. */
-	w1 = (w2 >> 16) + bpf_htons(0x0100);
-	w1 += w1 >= 0xffff;
-	ip[2] = ((w2 & 0xffff) - 1) | w1 << 16;
+	ip[2] = less_ttl(w2);
 	return finish(p, number, packet_end);
 }
 
 inline_always int forward6(struct packet *p)
 {
 	__u32 *ip = p->data + IP_AT;
-	__u32 w1, packet_len, packet_end, number;
+	__u32 w1, packet_len, packet_end, number, value;
 	__u64 sh, sl, dh, dl, group;
 	const struct adjacency *adj;
-	__s64 hash;
 	struct key6 key = {};
 	int reason;
 
@@ -294,27 +313,22 @@ inline_always int forward6(struct packet *p)
 		return reason;
 
 	/* B6 to B9 */
-	group = group_word(fib6_lookup(p->link->table6, dh, dl));
-	if ((__u8)group != GROUP_SINGLE && (__u8)group != GROUP_THRESHOLD)
+	value = fib6_lookup(p->link->table6, dh, dl);
+	group = group_word(value);
+	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return group_reason(group);
 	if (w1 >> 24 <= 1)
 		return REASON_TTL_EXCEEDED;
 	number = group >> 32;
-	if ((__u8)group == GROUP_THRESHOLD) {
+	if ((__u8)group != GROUP_SINGLE) {
+		if (!is_short(group, p->config->policy6))
+			return go_long(p, group, value, packet_end);
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
-		if (p->config->policy6 <= 1) {
-			reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end,
-				      packet_end);
-			if (reason)
-				return reason;
-			hash = hash6(p->config, &key);
-		} else {
-			hash = hash_long(p->ctx, ETH_P_IPV6, p->config->policy6, packet_end);
-			if (hash < 0)
-				return -hash;
-		}
-		number = choose(number, (__u16)(group >> 16), hash);
+		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end);
+		if (reason)
+			return reason;
+		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
 	}
 	reason = take_adjacency(p, number, packet_len, &adj);
 	if (reason)
@@ -324,6 +338,35 @@ inline_always int forward6(struct packet *p)
 	rewrite_macs(p->data, adj);
 	ip[1] = w1 - (1u << 24);
 	return finish(p, number, packet_end);
+}
+
+/*
+ * A11 to A14 and B8 to B10 for what the short way does not know. One function for both families: the
+ * verifier goes through it once.
+ */
+inline_always int forward_long(struct packet *p)
+{
+	__u32 *ip = p->data + IP_AT, ether_type;
+	const struct adjacency *adj;
+	__s64 chosen;
+	int reason;
+
+	if ((void *)(ip + 5) > p->data_end)
+		return REASON_TRUNCATED;
+	/* Read again, so that the verifier does not tell the families apart here. */
+	ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
+	chosen = choose_any(p->ctx, p->group, p->value, ether_type, p->packet_end);
+	if (chosen < 0)
+		return -chosen;
+	reason = take_adjacency(p, chosen, p->packet_end - IP_AT, &adj);
+	if (reason)
+		return reason;
+	if (ether_type == ETH_P_IPV6)
+		ip[1] -= 1u << 24;
+	else
+		ip[2] = less_ttl(ip[2]);
+	rewrite_macs(p->data, adj);
+	return finish(p, chosen, p->packet_end);
 }
 
 /* P1 to P5, and the way to the family. */
@@ -378,6 +421,8 @@ int raddle(struct xdp_md *ctx)
 
 	p.len = p.data_end - p.data;
 	verdict = decide(&p, cpu);
+	if (verdict == THE_LONG_WAY)
+		verdict = forward_long(&p);
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;
 	p.len = bpf_xdp_get_buff_len(ctx);

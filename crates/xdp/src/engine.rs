@@ -8,12 +8,13 @@ use std::sync::Arc;
 use aya::include_bytes_aligned;
 use raddle_fib::Region;
 use raddle_rib::image::{
-    Adjacency, Capacity, Config, LinkEntry, MAX_LINKS, MAX_TABLES, Memory, OWN_BITS,
+    Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, Memory, OWN_BITS,
+    TURN_SLOTS,
 };
 
 use crate::attach::Attached;
 use crate::counters::{self, Counters};
-use crate::mapping::{self, COUNTERS, IMAGE, OUT_LINKS, SCRATCH};
+use crate::mapping::{self, COUNTERS, IMAGE, OUT_LINKS, STATE};
 use crate::object::Plan;
 use crate::pin::Pins;
 use crate::sys;
@@ -21,9 +22,10 @@ use crate::{Error, Result};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle.o"));
 const PROGRAM: &str = "raddle";
-/// `struct counter` and `struct scratch`, in bytes.
+/// `struct counter`, `struct flowlet` and `struct scratch`, in bytes.
 const COUNTER: usize = 16;
-const SCRATCH_LEN: usize = 64 + 2 * 96;
+const FLOWLET: usize = 16;
+const SCRATCH: usize = 64 + 2 * 80 + 32;
 /// The verifier follows offsets into a map up to this many bytes.
 const LARGEST: usize = (1 << 29) - 8;
 
@@ -51,19 +53,21 @@ pub struct Engine {
 pub(crate) struct Maps {
     pub(crate) image: [OwnedFd; IMAGE.len()],
     pub(crate) counters: OwnedFd,
-    pub(crate) scratch: OwnedFd,
+    pub(crate) state: [OwnedFd; STATE.len()],
     pub(crate) out_links: OwnedFd,
 }
 
 impl Maps {
     /// Every map with its name.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &OwnedFd)> {
-        let rest = [
-            (COUNTERS, &self.counters),
-            (SCRATCH, &self.scratch),
-            (OUT_LINKS, &self.out_links),
-        ];
-        IMAGE.iter().copied().zip(&self.image).chain(rest)
+        let rest = [(COUNTERS, &self.counters), (OUT_LINKS, &self.out_links)];
+        let state = STATE.iter().copied().zip(&self.state);
+        IMAGE
+            .iter()
+            .copied()
+            .zip(&self.image)
+            .chain(state)
+            .chain(rest)
     }
 }
 
@@ -119,7 +123,12 @@ impl Engine {
                 .try_into()
                 .map_err(|_| Error::Object("the image's maps are not complete".to_owned()))?,
             counters: take(COUNTERS)?,
-            scratch: take(SCRATCH)?,
+            state: [
+                take(STATE[0])?,
+                take(STATE[1])?,
+                take(STATE[2])?,
+                take(STATE[3])?,
+            ],
             out_links: take(OUT_LINKS)?,
         };
         let memory = Arc::new(mapping::memory(&maps.image)?);
@@ -223,7 +232,10 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
             COUNTERS,
             counters::slots(capacity.adjacencies) * COUNTER * cpus,
         ),
-        (SCRATCH, SCRATCH_LEN * cpus),
+        (STATE[0], SCRATCH * cpus),
+        (STATE[1], TURN_SLOTS * 4 * cpus),
+        (STATE[2], FLOWLETS * FLOWLET * cpus),
+        (STATE[3], capacity.members * 4),
     ];
     let mut sizes = HashMap::new();
     for (name, bytes) in bytes {

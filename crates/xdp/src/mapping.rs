@@ -26,7 +26,8 @@ pub(crate) const IMAGE: [&str; 11] = [
 ];
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
-pub(crate) const SCRATCH: &str = "scratch";
+/// What the program keeps for itself.
+pub(crate) const STATE: [&str; 4] = ["scratch", "turns", "flowlets", "activity"];
 pub(crate) const OUT_LINKS: &str = "out_links";
 
 /// A mapped file, unmapped when dropped. The mapping keeps the map alive by itself.

@@ -17,7 +17,7 @@ use raddle_rib::image::Capacity;
 use crate::attach::{Attached, AttachedMode};
 use crate::counters::possible_cpus;
 use crate::engine::{Engine, capacity_of, sizes};
-use crate::mapping::{COUNTERS, IMAGE, OUT_LINKS, SCRATCH};
+use crate::mapping::{COUNTERS, IMAGE, OUT_LINKS, STATE};
 use crate::sys;
 use crate::{Error, Result};
 
@@ -117,7 +117,7 @@ impl Engine {
             return Ok(None);
         }
         let mut maps = HashMap::new();
-        for name in IMAGE.into_iter().chain([COUNTERS, SCRATCH, OUT_LINKS]) {
+        for name in every_map() {
             let path = map_path(folder, name);
             let map = sys::obj_get(&path).map_err(pin_error("open the pinned map", &path))?;
             maps.insert(name.to_owned(), map);
@@ -168,12 +168,18 @@ impl Engine {
         for attached in &self.links {
             pins.unpin_link(attached.index)?;
         }
-        for name in IMAGE.into_iter().chain([COUNTERS, SCRATCH, OUT_LINKS]) {
+        for name in every_map() {
             remove(&pins.map_path(name))?;
         }
         remove_folders(&pins.folder);
         Ok(())
     }
+}
+
+/// The names of all maps.
+fn every_map() -> impl Iterator<Item = &'static str> {
+    let rest = [COUNTERS, OUT_LINKS];
+    IMAGE.into_iter().chain(STATE).chain(rest)
 }
 
 /// Bytes of a pinned map.

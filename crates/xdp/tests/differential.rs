@@ -17,11 +17,11 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use raddle_forward::Verdict as Userspace;
 use raddle_rib::event::{
-    Address, DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route,
-    RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings,
+    Address, Bucket, DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind,
+    Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings,
 };
 use raddle_rib::image::Capacity;
-use raddle_rib::{Ports, Rib};
+use raddle_rib::{AlgoRules, MpAlgo, Ports, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 
 const FRAMES: usize = 200;
@@ -101,6 +101,7 @@ fn route(v6: bool) -> impl Strategy<Value = Event> {
                 flags: 0,
                 pref: None,
                 metrics,
+                mp_algo: None,
                 target,
             };
             Event::Route(route, RouteOp::Replace)
@@ -147,7 +148,7 @@ fn state() -> impl Strategy<Value = Vec<Event>> {
         }),
         150..400,
     );
-    let nexthop = (1..6u32, any::<bool>(), 0..16u8, 1..=4u32).prop_map(|(id, v6, n, index)| {
+    let nexthop = (1..4u32, any::<bool>(), 0..16u8, 1..=4u32).prop_map(|(id, v6, n, index)| {
         let kind = NexthopKind::Single {
             gateway: Some(address(v6, n)),
             index,
@@ -163,7 +164,7 @@ fn state() -> impl Strategy<Value = Vec<Event>> {
             fdb: false,
         }
     });
-    let members = proptest::collection::vec((1..6u32, 1..=65535u16), 1..6).prop_map(|members| {
+    let members = proptest::collection::vec((1..4u32, 1..=65535u16), 1..6).prop_map(|members| {
         let kind = NexthopKind::Group(
             members
                 .into_iter()
@@ -180,19 +181,112 @@ fn state() -> impl Strategy<Value = Vec<Event>> {
             fdb: false,
         }
     });
+    // A table as the kernel may have it, now and then with an owner who is no member.
+    let resilient = (
+        proptest::collection::vec(1..4u32, 1..4),
+        proptest::collection::vec(0..20usize, 1..70),
+        proptest::sample::select(vec![0u32, 19, 6000, 12000]),
+    );
+    let resilient = resilient.prop_map(|(ids, owners, idle_timer)| {
+        let buckets = owners.len() as u16;
+        let members = ids
+            .iter()
+            .map(|id| GroupMember { id: *id, weight: 1 })
+            .collect();
+        let owners: Vec<u32> = owners
+            .iter()
+            .map(|n| {
+                if owners.len() > 60 && *n == 19 {
+                    99
+                } else {
+                    ids[n % ids.len()]
+                }
+            })
+            .collect();
+        let kind = NexthopKind::Resilient {
+            members,
+            buckets,
+            idle_timer,
+            unbalanced_timer: 0,
+            unbalanced_time: 0,
+        };
+        let group = Nexthop {
+            id: 4,
+            family: 0,
+            scope: 0,
+            protocol: 0,
+            flags: 0,
+            kind,
+            fdb: false,
+        };
+        let bucket = |(index, nexthop): (usize, &u32)| {
+            Event::Bucket(Bucket {
+                group: 4,
+                index: index as u16,
+                nexthop: *nexthop,
+                idle_time: 0,
+                flags: 0,
+            })
+        };
+        let mut events = vec![Event::Nexthop(group)];
+        events.extend(owners.iter().enumerate().map(bucket));
+        events
+    });
     let routes =
         proptest::collection::vec(any::<bool>().prop_flat_map(|v6| route(v6).boxed()), 0..60);
-    let nexthops = proptest::collection::vec(nexthop, 0..8);
-    (settings, device, neighbours, nexthops, members, routes).prop_map(
-        |(settings, device, neighbours, nexthops, group, routes)| {
-            let mut events = vec![settings, device];
-            events.extend(neighbours);
-            events.extend(nexthops.into_iter().map(Event::Nexthop));
-            events.push(Event::Nexthop(group));
-            events.extend(routes);
-            events
-        },
+    let nexthops = proptest::collection::vec(nexthop, 2..8);
+    (
+        settings, device, neighbours, nexthops, members, resilient, routes,
     )
+        .prop_map(
+            |(settings, device, neighbours, nexthops, group, resilient, routes)| {
+                let mut events = vec![settings, device];
+                events.extend(neighbours);
+                events.extend(nexthops.into_iter().map(Event::Nexthop));
+                events.push(Event::Nexthop(group));
+                events.extend(resilient);
+                events.extend(routes);
+                events
+            },
+        )
+}
+
+/// Rules for some prefixes and groups.
+fn algos() -> impl Strategy<Value = AlgoRules> {
+    let algo = proptest::sample::select(vec![
+        "l3",
+        "l4",
+        "l4,icmp-follows-flow",
+        "inner",
+        "custom",
+        "per-packet",
+        "flowlet,gap=4s",
+    ]);
+    let algo = algo.prop_map(|text| text.parse::<MpAlgo>().unwrap());
+    let len = proptest::sample::select(vec![0u8, 8, 24]);
+    let prefix = (any::<bool>(), any::<u8>(), len, algo.clone());
+    let prefix = prefix
+        .prop_map(|(v6, n, len, algo)| (IpNet::new(address(v6, n), len).unwrap().trunc(), algo));
+    let some = (
+        proptest::collection::vec(prefix, 0..4),
+        proptest::collection::hash_map(4..6u32, algo, 0..2),
+    );
+    let some = some.prop_map(|(prefixes, groups)| AlgoRules { prefixes, groups });
+    prop_oneof![Just(AlgoRules::default()), some]
+}
+
+fn now() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}
+
+fn pin_to_one_cpu() {
+    let me = nix::unistd::Pid::from_raw(0);
+    let allowed = nix::sched::sched_getaffinity(me).unwrap();
+    let mut one = nix::sched::CpuSet::new();
+    let cpu = (0..nix::sched::CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap());
+    one.set(cpu.unwrap()).unwrap();
+    nix::sched::sched_setaffinity(me, &one).unwrap();
 }
 
 /// A frame: mostly a sound packet, then perhaps a few bytes changed and its end cut or padded.
@@ -450,6 +544,7 @@ fn base(indices: Indices) -> Vec<Event> {
             flags: 0,
             pref: None,
             metrics: Vec::new(),
+            mp_algo: None,
             target: RouteTarget::None,
         };
         events.push(Event::Route(local, RouteOp::Add));
@@ -506,10 +601,14 @@ fn both_engines_do_the_same() {
         });
         let frames = proptest::collection::vec(frame(), FRAMES);
         let seen = std::cell::RefCell::new(std::collections::BTreeMap::<String, u64>::new());
-        let result = runner.run(&(state(), frames), |(events, frames)| {
+        // What both keep from packet to packet is kept by core.
+        pin_to_one_cpu();
+        let userspace = std::cell::RefCell::new(raddle_forward::Engine::new(engine.memory()));
+        let result = runner.run(&(state(), algos(), frames), |(events, algos, frames)| {
             let memory = engine.memory();
             memory.reset(|| ());
             let mut rib = Rib::new(memory.clone(), &capacity, || ());
+            rib.set_algos(algos);
             base(indices).into_iter().for_each(|event| rib.apply(event));
             for mut event in events {
                 renumber(&mut event, indices);
@@ -521,11 +620,11 @@ fn both_engines_do_the_same() {
                 out,
             });
             rib.commit();
-            let mut userspace = raddle_forward::Engine::new(memory);
+            let mut userspace = userspace.borrow_mut();
             for frame in frames {
                 let theirs = engine.test_run(&frame, ingress).unwrap();
                 let mut bytes = frame.clone();
-                let ours = userspace.forward(&mut bytes, ingress, 0);
+                let ours = userspace.forward(&mut bytes, ingress, now());
                 let (ours, name) = match ours {
                     Userspace::Forward {
                         index,

@@ -107,6 +107,12 @@ fn constants() {
         ("GROUP_KERNEL", group_kind::KERNEL.into()),
         ("GROUP_SINGLE", group_kind::SINGLE.into()),
         ("GROUP_THRESHOLD", group_kind::THRESHOLD.into()),
+        ("GROUP_RESILIENT", group_kind::RESILIENT.into()),
+        ("GROUP_PER_PACKET", group_kind::PER_PACKET.into()),
+        ("GROUP_FLOWLET", group_kind::FLOWLET.into()),
+        ("HOW_FOLLOWS", image::How::FOLLOWS.into()),
+        ("TURN_SLOTS", image::TURN_SLOTS as u64),
+        ("FLOWLETS", image::FLOWLETS as u64),
     ];
     let conditions: Vec<String> = same
         .iter()

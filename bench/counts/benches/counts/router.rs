@@ -56,6 +56,7 @@ pub(crate) fn route(dst: IpNet, target: RouteTarget) -> Route {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target,
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use raddle_rib::MpAlgo;
 use raddle_rib::event::{
     Encap, Event, Metrics, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget,
 };
@@ -20,6 +21,7 @@ pub(super) const RTA_PRIORITY: u16 = 6;
 pub(super) const RTA_PREFSRC: u16 = 7;
 pub(super) const RTA_METRICS: u16 = 8;
 pub(super) const RTA_MULTIPATH: u16 = 9;
+pub(super) const RTA_MP_ALGO: u16 = 14;
 pub(super) const RTA_TABLE: u16 = 15;
 pub(crate) const RTA_MARK: u16 = 16;
 pub(super) const RTA_VIA: u16 = 18;
@@ -55,6 +57,7 @@ pub(crate) struct RouteView<'a> {
     pub pref: Option<u8>,
     pub object: Option<u32>,
     pub metrics: &'a [u8],
+    pub mp_algo: Option<MpAlgo>,
     pub multipath: Option<&'a [u8]>,
     pub hop: HopView<'a>,
 }
@@ -111,6 +114,7 @@ impl<'a> RouteView<'a> {
             pref: None,
             object: None,
             metrics: &[],
+            mp_algo: None,
             multipath: None,
             hop: HopView::default(),
         };
@@ -130,6 +134,7 @@ impl<'a> RouteView<'a> {
             RTA_PREFSRC => self.prefsrc = Some(a.ip("RTA_PREFSRC")?),
             RTA_METRICS => self.metrics = a.payload,
             RTA_MULTIPATH => self.multipath = Some(a.payload),
+            RTA_MP_ALGO => self.mp_algo = Some(mp_algo(a)?),
             RTA_TABLE => self.table = a.u32("RTA_TABLE")?,
             RTA_PREF => self.pref = Some(a.u8("RTA_PREF")?),
             RTA_NH_ID => self.object = Some(a.u32("RTA_NH_ID")?),
@@ -212,6 +217,7 @@ impl<'a> RouteView<'a> {
             flags: self.flags,
             pref: self.pref,
             metrics: self.metrics()?,
+            mp_algo: self.mp_algo,
             target: self.target()?,
         })
     }
@@ -242,6 +248,15 @@ impl<'a> HopView<'a> {
             }),
         }
     }
+}
+
+/// `RTA_MP_ALGO`: how the route's packets are spread; what is reserved is refused.
+fn mp_algo(a: &Attribute<'_>) -> Result<MpAlgo, DecodeError> {
+    let number = a.u32("RTA_MP_ALGO")?;
+    MpAlgo::from_attribute(number).map_err(|_| DecodeError::BadValue {
+        what: "RTA_MP_ALGO (0, 1 and 5 are supported)",
+        value: number.into(),
+    })
 }
 
 /// `RTA_VIA`: a gateway of the other family.

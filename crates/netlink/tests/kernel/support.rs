@@ -170,6 +170,7 @@ pub(crate) fn route(n: u32, round: u8, index: u32) -> Route {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target: RouteTarget::Single(hop),
     }
 }

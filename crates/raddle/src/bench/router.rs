@@ -188,6 +188,7 @@ pub(super) fn install(v6: bool, count: u32) -> Result<(), Failure> {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target: RouteTarget::Object(group),
     });
     Socket::open()?.install_routes(routes)?;

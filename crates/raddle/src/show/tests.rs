@@ -47,6 +47,7 @@ fn route(dst: &str, target: RouteTarget) -> Route {
         flags: 0,
         pref: six.then_some(0),
         metrics: Vec::new(),
+        mp_algo: None,
         target,
     }
 }

@@ -98,6 +98,7 @@ pub fn route(dst: IpAddr, len: u8, target: RouteTarget) -> Route {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target,
     }
 }
@@ -139,7 +140,14 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     Some(match memory.group(number) {
         Group::Kernel(reason) => Err(reason),
         Group::Single(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
-        Group::Threshold { first, count } => Ok((first..first + u32::from(count))
+        Group::PerPacket { .. } | Group::Flowlet { .. } => {
+            panic!("nothing here asks for {:?}", memory.group(number))
+        }
+        // By bucket.
+        Group::Resilient { first, count, .. } => Ok((0..u32::from(count))
+            .map(|i| (i, adjacency(memory.member(first + 1 + i).adjacency)))
+            .collect()),
+        Group::Threshold { first, count, .. } => Ok((first..first + u32::from(count))
             .map(|place| {
                 let member = memory.member(place);
                 (member.upper, adjacency(member.adjacency))
@@ -179,7 +187,12 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
             .iter()
             .map(|(upper, place)| (*upper, adjacency(&hops[*place])))
             .collect()),
-        Resolved::Resilient { .. } => Err(Reason::Resilient),
+        // Too short a timer to show the kernel every bucket often enough.
+        Resolved::Resilient { idle_timer, .. } if idle_timer < 20 => Err(Reason::Resilient),
+        Resolved::Resilient { hops, buckets, .. } => Ok((0..)
+            .zip(&buckets)
+            .map(|(i, place)| (i, adjacency(&hops[usize::from(*place)])))
+            .collect()),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Images by hand, and a plain SipHash-2-4 to fill in the precomputed states.
 
 use raddle_rib::image::{
-    ADJ_FORWARD, Adjacency, Config, Group, LinkEntry, MAGIC, Member, Memory, config_flags,
+    ADJ_FORWARD, Adjacency, Config, Group, How, LinkEntry, MAGIC, Member, Memory, config_flags,
     link_flags,
 };
 
@@ -92,7 +92,14 @@ pub fn threshold(memory: &Memory, number: u32, first: u32, members: &[(u32, u32)
         memory.store_member(place, Member { upper, adjacency });
     }
     let count = members.len() as u16;
-    memory.store_group(number, Group::Threshold { first, count });
+    memory.store_group(
+        number,
+        Group::Threshold {
+            first,
+            count,
+            how: How::default(),
+        },
+    );
 }
 
 /// The 31-bit hash of a flow key's message words after the first three, which are `w0`, 0, 0.

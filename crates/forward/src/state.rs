@@ -1,0 +1,83 @@
+//! What one core keeps for groups whose choice is not a function of the packet alone. All of it is
+//! bounded by the image, none of it by the traffic.
+
+use raddle_rib::image::{FLOWLETS, TURN_SLOTS};
+
+/// A flow's last choice.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flowlet {
+    /// Group in the upper half, hash in the lower; 0 for none, since no group has the number 0.
+    flow: u64,
+    /// When its last packet came, in units of 2^10 ns.
+    last: u32,
+    /// The member's place in the group.
+    place: u32,
+}
+
+/// The state of one core.
+#[derive(Debug)]
+pub(crate) struct State {
+    turns: Vec<u32>,
+    flowlets: Vec<Flowlet>,
+    /// By place in the members' memory: when a packet of this bucket was last shown to the kernel, in
+    /// units of 2^20 ns.
+    shown: Vec<u32>,
+}
+
+impl State {
+    pub(crate) fn new(members: usize) -> State {
+        State {
+            turns: vec![0; TURN_SLOTS],
+            flowlets: vec![Flowlet::default(); FLOWLETS],
+            shown: vec![0; members],
+        }
+    }
+
+    /// The turn counter of a group.
+    pub(crate) fn turn(&mut self, slot: u32) -> &mut u32 {
+        let last = TURN_SLOTS - 1;
+        &mut self.turns[(slot as usize).min(last)]
+    }
+
+    /// Whether the kernel has seen a packet of this bucket lately; when not, this one is to be shown, and
+    /// counts as shown.
+    pub(crate) fn is_shown(&mut self, place: u32, interval: u32, now: u64) -> bool {
+        let now = (now >> 20) as u32;
+        let Some(shown) = self.shown.get_mut(place as usize) else {
+            return true;
+        };
+        if now.wrapping_sub(*shown) < interval {
+            return true;
+        }
+        *shown = now;
+        false
+    }
+
+    /// The place that a flow has, if its last packet came less than `gap` ago.
+    pub(crate) fn flowlet(&mut self, group: u32, hash31: u32, gap: u32, now: u64) -> Option<u32> {
+        let now = (now >> 10) as u32;
+        let entry = &mut self.flowlets[index(group, hash31)];
+        if entry.flow != flow(group, hash31) || now.wrapping_sub(entry.last) >= gap {
+            return None;
+        }
+        entry.last = now;
+        Some(entry.place)
+    }
+
+    /// Remembers a flow's place, instead of whoever was there.
+    pub(crate) fn remember(&mut self, group: u32, hash31: u32, place: u32, now: u64) {
+        self.flowlets[index(group, hash31)] = Flowlet {
+            flow: flow(group, hash31),
+            last: (now >> 10) as u32,
+            place,
+        };
+    }
+}
+
+fn flow(group: u32, hash31: u32) -> u64 {
+    u64::from(group) << 32 | u64::from(hash31)
+}
+
+fn index(group: u32, hash31: u32) -> usize {
+    (hash31 ^ group) as usize % FLOWLETS
+}

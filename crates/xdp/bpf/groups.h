@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Groups that are more than a search for a hash: buckets, turns, flows that take turns. The layout of
+ * their members is image::BucketsHead's and image::TurnsHead's, the steps are those of
+ * crates/forward/src/{choose,state}.rs.
+ */
+#ifndef RADDLE_GROUPS_H
+#define RADDLE_GROUPS_H
+
+#include "dissect.h"
+#include "maps.h"
+#include "select.h"
+
+/* A word of the members' memory; 0 beyond its end. */
+inline_always __u64 member_word(__u32 place)
+{
+	return READ(members, __u64, members_len, place, 0);
+}
+
+/* The adjacency of a bucket, or -REASON_BUCKET_ACTIVITY for a packet that the kernel shall see. */
+static __noinline __s64 choose_bucket(__u32 first, __u32 count, __u32 hash)
+{
+	__u64 head = member_word(first);
+	__u32 reciprocal = head, interval = head >> 32;
+	__u32 rest = hash - (__u32)((__u64)hash * reciprocal >> 32) * count;
+	__u32 place, now, *shown;
+
+	/* The quotient is right or one too small, since the hash is below 2^31. */
+	if (rest >= count)
+		rest -= count;
+	place = first + 1 + rest;
+	if (place >= members_len)
+		return -REASON_RESILIENT;
+	now = bpf_ktime_get_coarse_ns() >> 20;
+	shown = ELEMENT(activity, __u32, place);
+	if (now - *(volatile __u32 *)shown >= interval) {
+		*(volatile __u32 *)shown = now;
+		return -REASON_BUCKET_ACTIVITY;
+	}
+	return member(place) >> 32;
+}
+
+/* The place of the member whose turn it is. */
+inline_always __u32 take_turn(__u32 first, __u32 count, __u32 cpu)
+{
+	__u64 turns_word = member_word(first), state_word = member_word(first + 1), next;
+	__u32 total = turns_word, stride = turns_word >> 32, slot = (__u32)state_word;
+	__u32 *turn, at = 0, rest = count;
+
+	if (slot >= TURN_SLOTS)
+		slot = TURN_SLOTS - 1;
+	if (!total)
+		total = 1;
+	turn = ELEMENT(turns, __u32, cpu * TURN_SLOTS + slot);
+	next = (__u64)*turn + (stride ? stride : 1);
+	if (next >= total)
+		next -= total;
+	if (next >= total)
+		next = 0;
+	*turn = next;
+	if (!stride)
+		return next < count ? next : count - 1;
+	ROLLED for (int i = 0; i < 16 && rest > 1; i++) {
+		__u32 half = rest / 2;
+		__u32 upper = member_word(first + 2 + at + half - 1);
+
+		at += half & less_mask(upper, (__u32)next);
+		rest -= half;
+	}
+	return at;
+}
+
+/* The place that a flow has, or takes now that it has been idle. */
+inline_always __u32 flowlet_place(__u32 value, __u32 first, __u32 count, __u32 hash, __u32 cpu)
+{
+	__u32 gap = member_word(first + 1) >> 32, now = bpf_ktime_get_ns() >> 10;
+	__u32 index = cpu * FLOWLETS + ((hash ^ value) & (FLOWLETS - 1));
+	__u64 flow = (__u64)value << 32 | hash;
+	struct flowlet *entry = ELEMENT(flowlets, struct flowlet, index);
+	__u32 place;
+
+	if (entry->flow == flow && now - entry->last < gap) {
+		entry->last = now;
+		place = entry->place;
+		if (place < count)
+			return place;
+	}
+	place = take_turn(first, count, cpu);
+	entry->flow = flow;
+	entry->last = now;
+	entry->place = place;
+	return place;
+}
+
+/*
+ * The adjacency that any group of several members gives any packet, or a negative reason; for
+ * groups and policies that the short way does not know. `value` is the group's number.
+ */
+static __noinline __s64 choose_any(struct xdp_md *ctx, __u64 group, __u32 value, __u32 ether_type,
+				   __u32 end)
+{
+	__u32 first = group >> 32, count = (__u16)(group >> 16), kind = (__u8)group;
+	__u32 cpu = bpf_get_smp_processor_id(), how = group >> 8 & 0xff, policy;
+	__s64 hash;
+
+	if (cpu >= cpus)
+		return -REASON_HASH_POLICY;
+	if (kind == GROUP_PER_PACKET)
+		return member_word(first + 2 + take_turn(first, count, cpu)) >> 32;
+	if (!(config->flags & CONFIG_SEED_KNOWN))
+		return -REASON_SEED_UNKNOWN;
+	policy = ether_type == ETH_P_IP ? config->policy4 : config->policy6;
+	if (kind == GROUP_FLOWLET)
+		policy = 1;
+	else if (how & ~HOW_FOLLOWS)
+		policy = (how & ~HOW_FOLLOWS) - 1;
+	hash = hash_any(ctx, ELEMENT(scratch, struct scratch, cpu), ether_type, end, policy,
+			how & HOW_FOLLOWS);
+	if (hash < 0)
+		return hash;
+	if (kind == GROUP_RESILIENT)
+		return choose_bucket(first, count, hash);
+	if (kind == GROUP_FLOWLET)
+		return member_word(first + 2 + flowlet_place(value, first, count, hash, cpu)) >> 32;
+	return choose(first, count, hash);
+}
+
+#endif
