@@ -4,6 +4,8 @@
 //! that what is explained is what engines do.
 
 mod flow;
+#[cfg(test)]
+mod resilient_test;
 mod steps;
 mod text;
 

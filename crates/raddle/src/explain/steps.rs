@@ -583,7 +583,9 @@ fn kernel_text(reason: Reason) -> &'static str {
         }
         Reason::OutLink => "every nexthop's link is down: the kernel looks for another route",
         Reason::Encap => "an encapsulation that engines do not model: to the kernel",
-        Reason::Resilient => "a resilient group whose buckets are moving: to the kernel until told",
+        Reason::Resilient => {
+            "a resilient group, and the owners of its buckets are not all known: to the kernel"
+        }
         _ => "a route that engines do not model: to the kernel",
     }
 }

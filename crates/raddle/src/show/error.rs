@@ -44,6 +44,12 @@ pub(crate) enum Error {
     /// No nexthop object has this id.
     #[error("Error: nexthop id {0} does not exist.")]
     NoNexthop(u32),
+    /// A nexthop object that has no buckets.
+    #[error("Error: nexthop id {0} is not a resilient group.")]
+    NotResilient(u32),
+    /// A resilient group that has only so many buckets.
+    #[error("Error: bucket index out of bounds: the group has {0} buckets, from 0.")]
+    NoBucket(u16),
     /// The output cannot be written.
     #[error("Cannot write: {0}")]
     Write(io::Error),
@@ -55,7 +61,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Option(_) | Error::Command { .. } => 255,
-            Error::NoNexthop(_) => 2,
+            Error::NoNexthop(_) | Error::NotResilient(_) | Error::NoBucket(_) => 2,
             _ => 1,
         }
     }

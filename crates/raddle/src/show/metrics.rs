@@ -73,14 +73,44 @@ pub(crate) fn print_metrics(out: &mut Out<'_>, metrics: &[(u8, u32)]) {
     out.end_array();
 }
 
-/// A number of at least 0 and below a million as C's `%g` prints it: six digits, no trailing zeros.
+/// A number of at least 0.0001, or 0, as C's `%g` prints it: six digits, no trailing zeros, and from a
+/// million on an exponent.
 pub(crate) fn general(value: f64) -> String {
-    let whole = (value as u64)
-        .checked_ilog10()
-        .map_or(1, |log| log as usize + 1);
-    let text = format!("{value:.*}", 6_usize.saturating_sub(whole));
-    match text.contains('.') {
+    let trimmed = |text: &str| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+        false => text.to_owned(),
+    };
+    // Rounding may carry into another digit, so it comes first.
+    let scientific = format!("{value:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<usize>() {
+        Ok(exponent @ 6..) => format!("{}e+{exponent:02}", trimmed(digits)),
+        Ok(exponent) => trimmed(&format!("{value:.*}", 5 - exponent)),
+        Err(_) => trimmed(&format!("{value:.5}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `printf %g` prints them.
+    #[test]
+    fn numbers_are_cs() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (0.01, "0.01"),
+            (0.22, "0.22"),
+            (1.0, "1"),
+            (99.99, "99.99"),
+            (12_345.67, "12345.7"),
+            (99_999.99, "100000"),
+            (999_999.0, "999999"),
+            (999_999.99, "1e+06"),
+            (1_036_812.0, "1.03681e+06"),
+            (1e17, "1e+17"),
+        ] {
+            assert_eq!(general(value), expected);
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! 255 for an unknown command.
 
 mod args;
+mod bucket;
 mod encap;
 mod error;
 mod lookup;
@@ -26,7 +27,7 @@ mod tests;
 
 use std::io;
 
-use raddle_rib::event::{Link, Neighbour, Nexthop, Route};
+use raddle_rib::event::{Bucket, Link, Neighbour, Nexthop, Route};
 
 use args::{Args, abbreviates};
 pub(crate) use error::Error;
@@ -42,6 +43,8 @@ pub(crate) struct State<'a> {
     pub(crate) links: &'a [Link],
     /// Nexthop objects, also for the routes that lead to them.
     pub(crate) nexthops: &'a [Nexthop],
+    /// Buckets of resilient groups.
+    pub(crate) buckets: &'a [Bucket],
     /// Neighbours.
     pub(crate) neighbours: &'a [Neighbour],
     /// Routes of all families and tables.
@@ -55,6 +58,16 @@ pub(crate) enum Family {
     Inet,
     /// IPv6.
     Inet6,
+}
+
+impl Family {
+    /// `AF_*`.
+    fn number(self) -> u8 {
+        match self {
+            Family::Inet => 2,
+            Family::Inet6 => 10,
+        }
+    }
 }
 
 /// What is shown.
@@ -116,6 +129,7 @@ enum What {
     Routes(route::Filter),
     Neighbours(neigh::Filter),
     Nexthops(nexthop::Filter),
+    Buckets(bucket::Filter),
     Help(Object),
 }
 
@@ -164,6 +178,14 @@ impl Command {
         if abbreviates(command, "help") {
             return Ok(What::Help(object));
         }
+        let buckets = object == Object::Nexthop && abbreviates(command, "bucket");
+        let command = match buckets {
+            true => args.next().unwrap_or("list"),
+            false => command,
+        };
+        if buckets && abbreviates(command, "help") {
+            return Ok(What::Help(object));
+        }
         let get = object == Object::Nexthop && abbreviates(command, "get");
         if !get
             && !["show", "list", "lst"]
@@ -176,6 +198,7 @@ impl Command {
         Ok(match object {
             Object::Route => What::Routes(route::Filter::parse(args, family, names)?),
             Object::Neigh => What::Neighbours(neigh::Filter::parse(args, family, names)?),
+            Object::Nexthop if buckets => What::Buckets(bucket::Filter::parse(args, get)?),
             Object::Nexthop => What::Nexthops(nexthop::Filter::parse(args, names, get)?),
         })
     }
@@ -188,7 +211,7 @@ impl Command {
     /// Prints what was asked for. Costs a sort of what is selected.
     ///
     /// # Errors
-    /// [`Error::Device`] and [`Error::NoNexthop`] for names and ids that `state` does not have,
+    /// [`Error::Device`], [`Error::NoNexthop`] and the like for what `state` does not have,
     /// [`Error::Write`] when `sink` fails, for instance because the reader of a pipe has left.
     pub(crate) fn print(&self, state: &State<'_>, sink: &mut dyn io::Write) -> Result<(), Error> {
         if let What::Help(object) = self.what {
@@ -207,6 +230,7 @@ impl Command {
             What::Routes(filter) => route::print(&mut out, &context, filter, state.routes),
             What::Neighbours(filter) => neigh::print(&mut out, &context, filter, state.neighbours),
             What::Nexthops(filter) => nexthop::print(&mut out, &context, filter, state.nexthops),
+            What::Buckets(filter) => bucket::print(&mut out, &context, filter, state.buckets),
             What::Help(_) => Ok(()),
         }?;
         out.flush().map_err(Error::Write)
@@ -230,6 +254,7 @@ pub(crate) fn run(object: &str, args: &crate::cli::Words) -> Result<(), crate::e
     let state = State {
         links: &snapshot.links,
         nexthops: &snapshot.nexthops,
+        buckets: &snapshot.buckets,
         neighbours: &snapshot.neighbours,
         routes: &snapshot.routes,
     };

@@ -13,13 +13,13 @@ use super::{Context, Error, Family, encap};
 pub(crate) const USAGE: &str = "\
 Usage: raddle [ OPTIONS ] nexthop [ { show | list } SELECTOR ]
        raddle [ OPTIONS ] nexthop get id ID
+       raddle [ OPTIONS ] nexthop bucket [ { show | list } BUCKET_SELECTOR ]
+       raddle [ OPTIONS ] nexthop bucket get id ID index INDEX
 SELECTOR := [ id ID ] [ dev DEVICE ] [ groups ] [ fdb ] [ proto PROTOCOL ]
+BUCKET_SELECTOR := [ id ID ] [ nhid ID ] [ dev DEVICE ]
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -details ]
            [ -oneline ] [ -Numeric ]
 ";
-
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
 
 /// Which nexthop objects are shown.
 #[derive(Debug, Default)]
@@ -80,10 +80,7 @@ pub(crate) fn print(
         return Err(Error::NoNexthop(id));
     }
     // Groups belong to no family.
-    let family = context.family.map(|family| match family {
-        Family::Inet => AF_INET,
-        Family::Inet6 => AF_INET6,
-    });
+    let family = context.family.map(Family::number);
     let goes_out = |nexthop: &Nexthop, dev: u32| match &nexthop.kind {
         NexthopKind::Single { index, .. } => *index == dev,
         _ => false,

@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use raddle_rib::event::{
-    Encap, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route, RouteKind, RouteNexthop,
-    RouteTarget,
+    Bucket, Encap, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route, RouteKind,
+    RouteNexthop, RouteTarget,
 };
 
 use super::*;
@@ -15,6 +15,7 @@ use super::*;
 struct World {
     links: Vec<Link>,
     nexthops: Vec<Nexthop>,
+    buckets: Vec<Bucket>,
     neighbours: Vec<Neighbour>,
     routes: Vec<Route>,
 }
@@ -180,6 +181,17 @@ fn nexthops() -> Vec<Nexthop> {
         nexthop(11, NexthopKind::Group(vec![member(1, 3), member(2, 1)])),
         nexthop(12, NexthopKind::Group(vec![member(3, 1), member(4, 1)])),
     ]
+}
+
+fn buckets() -> Vec<Bucket> {
+    let bucket = |index| Bucket {
+        group: 13,
+        index,
+        nexthop: if index < 2 { 2 } else { 1 },
+        idle_time: 22,
+        flags: 0,
+    };
+    (0..8).rev().map(bucket).collect()
 }
 
 fn neighbours() -> Vec<Neighbour> {
@@ -407,6 +419,7 @@ impl World {
         World {
             links,
             nexthops: nexthops(),
+            buckets: buckets(),
             neighbours: neighbours(),
             routes,
         }
@@ -429,6 +442,7 @@ impl World {
         let state = State {
             links: &self.links,
             nexthops: &self.nexthops,
+            buckets: &self.buckets,
             neighbours: &self.neighbours,
             routes: &self.routes,
         };
@@ -468,6 +482,8 @@ golden! {
     routes_of_ipv6_in_json: "-6 -j route" == "route6.json",
     nexthop_objects: "nexthop" == "nexthop.txt",
     nexthop_objects_in_json: "-j nexthop" == "nexthop.json",
+    buckets_of_resilient_groups: "nexthop bucket show" == "nexthop_bucket.txt",
+    buckets_in_json: "-j nexthop bucket" == "nexthop_bucket.json",
     nexthop_objects_in_detail: "-d nexthop" == "nexthop_d.txt",
     nexthop_objects_in_detail_in_json: "-d -j nexthop" == "nexthop_d.json",
 }

@@ -591,6 +591,36 @@ fn errors_are_ips() {
             "Command line is not complete. Try option \"help\"",
         ),
         (
+            "nexthop bucket show id 77",
+            2,
+            "Error: nexthop id 77 does not exist.",
+        ),
+        (
+            "nexthop bucket show id 1",
+            2,
+            "Error: nexthop id 1 is not a resilient group.",
+        ),
+        (
+            "nexthop bucket get id 13 index 8",
+            2,
+            "Error: bucket index out of bounds: the group has 8 buckets, from 0.",
+        ),
+        (
+            "nexthop bucket get id 13",
+            1,
+            "Command line is not complete. Try option \"help\"",
+        ),
+        (
+            "nexthop bucket show index 1",
+            1,
+            "Error: argument \"index\" is wrong: expected id, nhid or dev",
+        ),
+        (
+            "nexthop bucket flush",
+            255,
+            "Command \"flush\" is unknown, try \"raddle nexthop help\".",
+        ),
+        (
             "nexthop show foo",
             1,
             "Error: argument \"foo\" is wrong: expected id, dev, groups, proto or fdb",
