@@ -47,6 +47,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "neighbour", after_help = SHOW_HELP)]
     Neigh(Words),
     /// Save the kernel's routing state as JSON, for replay and explain elsewhere
+    #[command(after_help = SNAPSHOT_HELP)]
     Snapshot(Snapshot),
     /// Forward a capture file into one capture for each out-link, without root
     Replay(Replay),
@@ -76,6 +77,17 @@ By default the state is the live kernel's; --from FILE shows a snapshot's.";
 
 const EXPLAIN_HELP: &str = "\
 Example: raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201";
+
+const SNAPSHOT_HELP: &str = "\
+Of a machine without raddle, any user of it can collect what --from-ip DIR wants by these lines:
+
+  mkdir net && cd net
+  ip -d -j link >link.json; ip -j addr >addr.json; ip -j neigh show nud all >neigh.json
+  ip -N -d -j nexthop >nexthop.json; ip -j nexthop bucket >bucket.json; uname -r >kernel.txt
+  for f in 4 6; do
+    ip -$f -N -d -j rule >rule$f.json; ip -$f -N -d -j route show table all >route$f.json
+  done
+  sysctl -a 2>/dev/null | grep -e '^net\\.ipv[46]\\.' >sysctl.txt";
 
 /// `raddle run`.
 #[derive(Debug, Args)]
@@ -175,6 +187,10 @@ pub(crate) struct Explain {
 /// `raddle snapshot`.
 #[derive(Debug, Args)]
 pub(crate) struct Snapshot {
+    /// Make it from the output of ip(8) in this directory, or in these files, instead of the live
+    /// kernel
+    #[arg(long, value_name = "DIR", num_args = 1)]
+    pub from_ip: Vec<PathBuf>,
     /// File to write; standard output without it
     pub file: Option<PathBuf>,
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use raddle_netlink::Mirror;
 use raddle_rib::{Rib, Snapshot};
 
+use crate::cli;
 use crate::error::Failure;
+use crate::from_ip;
 
 /// A mirror of the live kernel, or of the snapshot in `file`, that drives no engine.
 pub(crate) fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
@@ -42,15 +44,29 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
     Ok(snapshot)
 }
 
-/// Runs `raddle snapshot`: writes the live kernel's state to `file`, or to standard output.
-pub(crate) fn save(file: Option<&Path>) -> Result<(), Failure> {
-    let snapshot = mirror(None)?.snapshot();
+/// Runs `raddle snapshot`: writes the state of the live kernel, or of output of `ip`, to a file, or to
+/// standard output.
+pub(crate) fn save(args: &cli::Snapshot) -> Result<(), Failure> {
+    let snapshot = if args.from_ip.is_empty() {
+        Snapshot {
+            kernel: uname(),
+            ..mirror(None)?.snapshot()
+        }
+    } else {
+        from_ip::snapshot(&args.from_ip).map_err(|e| Failure::usage(e.to_string()))?
+    };
     let text = serde_json::to_string(&snapshot).map_err(|e| Failure::system(e.to_string()))?;
-    match file {
+    match &args.file {
         None => println!("{text}"),
         Some(file) => std::fs::write(file, text + "\n").map_err(|e| {
             Failure::system(format!("cannot write the snapshot {}: {e}", file.display()))
         })?,
     }
     Ok(())
+}
+
+/// The running kernel's release, as `uname -r` prints it.
+pub(crate) fn uname() -> Option<String> {
+    let uname = nix::sys::utsname::uname().ok()?;
+    Some(uname.release().to_string_lossy().into_owned())
 }
