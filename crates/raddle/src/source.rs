@@ -16,6 +16,18 @@ pub(crate) fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
     Ok(rib)
 }
 
+/// As [`mirror`], and which kernel the snapshot is of, if it says.
+pub(crate) fn mirror_and_kernel(file: Option<&Path>) -> Result<(Rib, Option<String>), Failure> {
+    let Some(file) = file else {
+        return Ok((mirror(None)?, uname()));
+    };
+    let snapshot = read(file)?;
+    let kernel = snapshot.kernel.clone();
+    let mut rib = Rib::detached();
+    snapshot.into_events().for_each(|event| rib.apply(event));
+    Ok((rib, kernel))
+}
+
 /// Fills a mirror with the live kernel's state, or a snapshot's.
 pub(crate) fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
     match file {
