@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use raddle_select::KernelVersion;
 
 use crate::config::{Mode, OnExit, Seed};
 
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "neighbour", after_help = SHOW_HELP)]
     Neigh(Words),
     /// Save the kernel's routing state as JSON, for replay and explain elsewhere
+    #[command(after_help = SNAPSHOT_HELP)]
     Snapshot(Snapshot),
     /// Forward a capture file into one capture for each out-link, without root
     Replay(Replay),
@@ -75,7 +77,23 @@ Words are those of ip(8): [-4|-6] [-j] [-p] [-d] show [table T] [dev L] [proto P
 By default the state is the live kernel's; --from FILE shows a snapshot's.";
 
 const EXPLAIN_HELP: &str = "\
-Example: raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201";
+With iif the flow is a forwarded one; without it this machine's own.
+
+Examples:
+  raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201
+  raddle explain --both --kernel 6.12.5 10.0.2.1 ipproto udp sport 4000 dport 53
+  raddle explain --pcap capture.pcap --packet 3 iif eth0";
+
+const SNAPSHOT_HELP: &str = "\
+Of a machine without raddle, any user of it can collect what --from-ip DIR wants by these lines:
+
+  mkdir net && cd net
+  ip -d -j link >link.json; ip -j addr >addr.json; ip -j neigh show nud all >neigh.json
+  ip -N -d -j nexthop >nexthop.json; ip -j nexthop bucket >bucket.json; uname -r >kernel.txt
+  for f in 4 6; do
+    ip -$f -N -d -j rule >rule$f.json; ip -$f -N -d -j route show table all >route$f.json
+  done
+  sysctl -a 2>/dev/null | grep -e '^net\\.ipv[46]\\.' >sysctl.txt";
 
 /// `raddle run`.
 #[derive(Debug, Args)]
@@ -165,16 +183,46 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
     /// Ask the kernel for its choice as well, and fail when it differs
-    #[arg(long, conflicts_with = "snapshot")]
+    #[arg(long, conflicts_with_all = ["snapshot", "pcap", "hex"])]
     pub check: bool,
-    /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N]
-    #[arg(required = true, trailing_var_arg = true)]
+    /// Also the other direction, and whether both take one path
+    #[arg(long, conflicts_with_all = ["pcap", "hex"])]
+    pub both: bool,
+    /// By the rules of this version of Linux [default: the running one, or the snapshot's]
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<KernelVersion>,
+    /// Explain a packet of this capture, pcap or pcapng; - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Which packet of the capture, from 1
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub packet: u64,
+    /// Explain this packet, in hexadecimal, with or without Ethernet header; - for standard input
+    #[arg(long, value_name = "BYTES", conflicts_with = "pcap")]
+    pub hex: Option<String>,
+    /// Go on, and print a new answer whenever a step of it changes, until interrupted
+    #[arg(long, conflicts_with_all = ["snapshot", "check"])]
+    pub watch: bool,
+    /// With --watch: end after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", requires = "watch")]
+    pub seconds: Option<u64>,
+    /// With --watch: end after so many answers
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub count: Option<u64>,
+    /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N]; with a
+    /// packet: iif LINK
+    #[arg(required_unless_present_any = ["pcap", "hex"])]
     pub flow: Vec<String>,
 }
 
 /// `raddle snapshot`.
 #[derive(Debug, Args)]
 pub(crate) struct Snapshot {
+    /// Make it from the output of ip(8) in this directory, or in these files, instead of the live
+    /// kernel
+    #[arg(long, value_name = "DIR", num_args = 1)]
+    pub from_ip: Vec<PathBuf>,
     /// File to write; standard output without it
     pub file: Option<PathBuf>,
 }

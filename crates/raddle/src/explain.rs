@@ -1,39 +1,76 @@
 //! `raddle explain`: which link a flow takes, in numbered steps, and why.
 //!
 //! The steps are computed from the mirrored state by the same functions that compile the image, so
-//! that what is explained is what engines do.
+//! that what is explained is what engines do. This machine's own packets, which no engine sees, are
+//! explained by the rules of `raddle_select` for local output.
 
+mod answer;
+mod around;
+mod both;
+mod check;
+mod choice;
+mod confidence;
 mod flow;
+mod hash;
+mod local;
+mod packet;
 #[cfg(test)]
 mod resilient_test;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod text;
+mod watch;
 
-use std::net::IpAddr;
+use std::time::Duration;
 
-use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::Rib;
 
 use crate::cli;
 use crate::error::Failure;
 use crate::show::Names;
 use crate::source;
+pub(crate) use answer::{Answer, answer};
+pub(crate) use around::Surroundings;
 pub(crate) use flow::FlowWords;
-pub(crate) use steps::{Answer, explain};
+use packet::Packet;
+pub(crate) use steps::{Question, View};
 
 /// Runs the command.
 pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
-    let words = FlowWords::parse(&args.flow).map_err(Failure::usage)?;
-    let rib = source::mirror(args.snapshot.as_deref())?;
-    let iif = match &words.iif {
-        None => None,
-        Some(name) => Some(
-            rib.link_named(name)
-                .ok_or_else(|| Failure::usage(format!("there is no link '{name}'")))?
-                .index,
-        ),
+    let packet = match (&args.pcap, &args.hex) {
+        (Some(file), _) => Some(Packet::of_capture(file, args.packet)),
+        (None, Some(hex)) => Some(Packet::of_hex(hex)),
+        (None, None) => None,
     };
-    let answer = explain(&rib, &words, &Names::load());
+    let packet = packet.transpose().map_err(Failure::usage)?;
+    let words = match &packet {
+        Some(packet) => FlowWords::parse_input(&args.flow).map(|iif| packet.words(&iif)),
+        None => FlowWords::parse(&args.flow),
+    };
+    let asked = Asked {
+        words: words.map_err(Failure::usage)?,
+        packet,
+        names: Names::load(),
+        both: args.both,
+    };
+    if args.watch {
+        let around = around(args, Surroundings::live());
+        let limits = watch::Limits {
+            time: args.seconds.map(Duration::from_secs),
+            answers: args.count,
+        };
+        return watch::watch(limits, args.json, |rib| asked.answer(rib, &around));
+    }
+    let (rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
+    let found = match args.snapshot {
+        None => Surroundings::live(),
+        Some(_) => Surroundings {
+            kernel: kernel.and_then(|text| text.parse().ok()),
+            live: false,
+        },
+    };
+    let answer = asked.answer(&rib, &around(args, found))?;
     if args.json {
         println!(
             "{}",
@@ -43,77 +80,48 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         print!("{}", text::render(&answer));
     }
     if args.check {
-        check(&rib, &words, iif, &answer)?;
+        check::check(&rib, &answer)?;
+        if let Some(reverse) = &answer.reverse {
+            check::check(&rib, reverse)?;
+        }
     }
     Ok(())
 }
 
-/// Asks the kernel for its choice and compares.
-fn check(rib: &Rib, words: &FlowWords, iif: Option<u32>, answer: &Answer) -> Result<(), Failure> {
-    let settings = rib.settings();
-    let policy = if words.dst.is_ipv4() {
-        settings.hash_policy4
-    } else {
-        settings.hash_policy6
-    };
-    if policy == 1 && words.proto == 0 {
-        return Err(Failure::usage(
-            "the kernel takes a question without a protocol for UDP, and hash policy 1 looks at it: \
-             add ipproto, sport and dport to check",
-        ));
-    }
-    let query = RouteQuery {
-        src: Some(words.src),
-        iif,
-        ip_proto: (words.proto != 0).then_some(words.proto),
-        sport: (words.sport != 0).then_some(words.sport),
-        dport: (words.dport != 0).then_some(words.dport),
-        flow_label: (words.flow_label != 0).then_some(words.flow_label),
-        ..RouteQuery::default()
-    };
-    let kernel = match Socket::open()?.get_route(words.dst, &query) {
-        Ok(kernel) => kernel,
-        Err(e) => return nowhere(e, answer),
-    };
-    let name = |index: u32| {
-        rib.link(index)
-            .map_or(format!("if{index}"), |l| l.name.clone())
-    };
-    let via = |gateway: Option<IpAddr>| gateway.map_or(String::new(), |g| format!(" via {g}"));
-    let theirs = format!("dev {}{}", name(kernel.index), via(kernel.gateway));
-    match &answer.link {
-        Some(link) if *link == name(kernel.index) => {
-            eprintln!("the kernel agrees: {theirs}");
-            Ok(())
-        }
-        Some(link) => Err(Failure::system(format!(
-            "the kernel chooses {theirs}, not {link}: please report this with a snapshot \
-             (raddle snapshot)"
-        ))),
-        None => {
-            eprintln!("the kernel says: {theirs}");
-            Ok(())
-        }
+fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
+    Surroundings {
+        kernel: args.kernel.or(found.kernel),
+        ..found
     }
 }
 
-/// The kernel forwards the flow nowhere, or could not be asked.
-fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure> {
-    // No route; unreachable, also for want of forwarding; prohibit; blackhole.
-    let none = [
-        libc::ENETUNREACH,
-        libc::EHOSTUNREACH,
-        libc::EACCES,
-        libc::EINVAL,
-    ];
-    match &answer.link {
-        None if error.errno().is_some_and(|errno| none.contains(&errno)) => {
-            eprintln!("the kernel agrees that there is no link: {error}");
-            Ok(())
+/// What the user asked.
+struct Asked {
+    words: FlowWords,
+    packet: Option<Packet>,
+    names: Names,
+    both: bool,
+}
+
+impl Asked {
+    fn answer(&self, rib: &Rib, around: &Surroundings) -> Result<Answer, Failure> {
+        if let Some(name) = &self.words.iif
+            && rib.link_named(name).is_none()
+        {
+            return Err(Failure::usage(format!("there is no link '{name}'")));
         }
-        None => Err(error.into()),
-        Some(link) => Err(Failure::system(format!(
-            "{error}, and raddle says {link}: please report this with a snapshot (raddle snapshot)"
-        ))),
+        let view = View {
+            rib,
+            names: &self.names,
+            around,
+        };
+        let question = Question {
+            words: &self.words,
+            packet: self.packet.as_ref(),
+        };
+        Ok(match self.both {
+            true => both::both(view, question).map_err(Failure::usage)?,
+            false => answer(view, question),
+        })
     }
 }

@@ -8,6 +8,7 @@ mod control;
 mod demo;
 mod error;
 mod explain;
+mod from_ip;
 mod lab;
 mod logging;
 mod man;
@@ -56,7 +57,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Route(args) => show::run("route", args),
         Command::Nexthop(args) => show::run("nexthop", args),
         Command::Neigh(args) => show::run("neigh", args),
-        Command::Snapshot(args) => source::save(args.file.as_deref()),
+        Command::Snapshot(args) => source::save(args),
         Command::Replay(args) => replay::run(args),
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(args),

@@ -5,13 +5,27 @@ use std::path::Path;
 use raddle_netlink::Mirror;
 use raddle_rib::{Rib, Snapshot};
 
+use crate::cli;
 use crate::error::Failure;
+use crate::from_ip;
 
 /// A mirror of the live kernel, or of the snapshot in `file`, that drives no engine.
 pub(crate) fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
     let mut rib = Rib::detached();
     fill(&mut rib, file)?;
     Ok(rib)
+}
+
+/// As [`mirror`], and which kernel the snapshot is of, if it says.
+pub(crate) fn mirror_and_kernel(file: Option<&Path>) -> Result<(Rib, Option<String>), Failure> {
+    let Some(file) = file else {
+        return Ok((mirror(None)?, uname()));
+    };
+    let snapshot = read(file)?;
+    let kernel = snapshot.kernel.clone();
+    let mut rib = Rib::detached();
+    snapshot.into_events().for_each(|event| rib.apply(event));
+    Ok((rib, kernel))
 }
 
 /// Fills a mirror with the live kernel's state, or a snapshot's.
@@ -42,15 +56,29 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
     Ok(snapshot)
 }
 
-/// Runs `raddle snapshot`: writes the live kernel's state to `file`, or to standard output.
-pub(crate) fn save(file: Option<&Path>) -> Result<(), Failure> {
-    let snapshot = mirror(None)?.snapshot();
+/// Runs `raddle snapshot`: writes the state of the live kernel, or of output of `ip`, to a file, or to
+/// standard output.
+pub(crate) fn save(args: &cli::Snapshot) -> Result<(), Failure> {
+    let snapshot = if args.from_ip.is_empty() {
+        Snapshot {
+            kernel: uname(),
+            ..mirror(None)?.snapshot()
+        }
+    } else {
+        from_ip::snapshot(&args.from_ip).map_err(|e| Failure::usage(e.to_string()))?
+    };
     let text = serde_json::to_string(&snapshot).map_err(|e| Failure::system(e.to_string()))?;
-    match file {
+    match &args.file {
         None => println!("{text}"),
         Some(file) => std::fs::write(file, text + "\n").map_err(|e| {
             Failure::system(format!("cannot write the snapshot {}: {e}", file.display()))
         })?,
     }
     Ok(())
+}
+
+/// The running kernel's release, as `uname -r` prints it.
+pub(crate) fn uname() -> Option<String> {
+    let uname = nix::sys::utsname::uname().ok()?;
+    Some(uname.release().to_string_lossy().into_owned())
 }

@@ -19,6 +19,7 @@ mod resolve;
 mod rib;
 mod rules;
 mod slots;
+mod source;
 mod state;
 mod table;
 mod view;

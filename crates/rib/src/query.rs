@@ -27,6 +27,9 @@ use crate::view::best;
 pub struct Snapshot {
     /// [`Snapshot::FORMAT`].
     pub format: String,
+    /// The kernel's version, as `uname -r` tells it; the mirror itself does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// Settings of the namespace.
     pub settings: Settings,
     /// Links.
@@ -192,6 +195,7 @@ impl Rib {
         devices.sort_unstable_by_key(|(index, _)| *index);
         Snapshot {
             format: Snapshot::FORMAT.into(),
+            kernel: None,
             settings: self.state.settings,
             links: self.state.links.values().cloned().collect(),
             devices,

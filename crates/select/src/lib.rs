@@ -22,8 +22,10 @@ mod explain;
 mod hash;
 mod header;
 mod jhash;
+mod kernel;
 mod key;
 mod keys;
+mod local;
 mod policy;
 mod resilient;
 mod threshold;
@@ -35,8 +37,10 @@ pub use explain::{
 pub use hash::{Hasher, MidStates, Seed, SipState, hash32, hash64, keyed, mid_states};
 pub use header::Input;
 pub use jhash::jhash_2words;
+pub use kernel::{KernelVersion, NotAVersion};
 pub use key::{Flow, FlowKey, KeyAddresses, Packed};
 pub use keys::{KeyError, Keys, keys_of_flow, keys_of_packet, keys_of_plain_packet};
+pub use local::{LocalHop, SourcePreference, choose_local4, choose_local6, draws_source_port};
 pub use policy::{Field, FieldSet, Fields, HashConfig, Policy};
 pub use resilient::{
     ResilientTable, TableError, Timers, UPKEEP_INTERVAL, bucket_of, wanted_buckets,

@@ -53,8 +53,8 @@ pub struct Choice {
 /// 3. Else the first with a bound: none is good.
 /// 4. Else none: the route falls through to the next best one.
 ///
-/// Local output with a source address prefers nexthops with that source in kernels from 6.16 on;
-/// that is not this function.
+/// This machine's own packets are treated otherwise: [`crate::choose_local4`],
+/// [`crate::choose_local6`].
 pub fn choose_plain(
     uppers: &[Option<u32>],
     good: impl Fn(usize) -> bool,

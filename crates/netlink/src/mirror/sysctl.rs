@@ -14,38 +14,34 @@ pub(super) struct Sysctls {
 }
 
 impl Sysctls {
-    /// Reads the calling thread's network namespace. What cannot be read counts as 0, which is
-    /// what a kernel does that does not know the setting.
+    /// Reads the calling thread's network namespace.
     ///
     /// Cost: about 10 small files for each device.
     pub(super) fn read() -> Self {
-        let all4 = Device4::read("all");
-        let forwarding6 = number("ipv6/conf/all/forwarding") != 0;
-        let mut devices = HashMap::new();
-        for entry in read_dir("/proc/sys/net/ipv4/conf")
+        let entries = read_dir("/proc/sys/net/ipv4/conf");
+        // Names that are not UTF-8 come replaced from netlink too, but could not be opened.
+        let names = entries
             .into_iter()
             .flatten()
             .flatten()
-        {
-            // Names that are not UTF-8 come replaced from netlink too, but could not be opened.
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
-            };
-            if name == "all" || name == "default" {
-                continue;
-            }
-            let device = device(&all4, forwarding6, &name);
-            devices.insert(name, device);
-        }
+            .filter_map(|entry| entry.file_name().into_string().ok());
         Sysctls {
             settings: settings(),
-            devices,
+            devices: device_settings(&known, names),
         }
     }
 }
 
 /// The settings of the calling thread's network namespace alone. Cost: 8 small files.
 pub(super) fn settings() -> Settings {
+    namespace_settings(&known)
+}
+
+/// The settings of a namespace, by a function that reads one setting below `/proc/sys/net`, such as
+/// `ipv4/fib_multipath_hash_seed`. What cannot be read counts as 0, which is what a kernel does that
+/// does not know the setting.
+pub fn namespace_settings(read: &dyn Fn(&str) -> Option<u32>) -> Settings {
+    let number = |path: &str| read(path).unwrap_or(0);
     Settings {
         hash_policy4: number("ipv4/fib_multipath_hash_policy") as u8,
         hash_policy6: number("ipv6/fib_multipath_hash_policy") as u8,
@@ -58,6 +54,24 @@ pub(super) fn settings() -> Settings {
     }
 }
 
+/// The settings of devices by name, read likewise; `all` and `default` are no devices.
+pub fn device_settings(
+    read: &dyn Fn(&str) -> Option<u32>,
+    names: impl IntoIterator<Item = String>,
+) -> HashMap<String, DeviceSettings> {
+    let number = |path: String| read(&path).unwrap_or(0);
+    let all4 = Device4::read(&number, "all");
+    let forwarding6 = number("ipv6/conf/all/forwarding".into()) != 0;
+    names
+        .into_iter()
+        .filter(|name| name != "all" && name != "default")
+        .map(|name| {
+            let settings = device(read, &all4, forwarding6, &name);
+            (name, settings)
+        })
+        .collect()
+}
+
 /// IPv4 settings that exist for one device and for all.
 struct Device4 {
     rp_filter: u32,
@@ -67,8 +81,8 @@ struct Device4 {
 }
 
 impl Device4 {
-    fn read(name: &str) -> Self {
-        let value = |setting: &str| number(&format!("ipv4/conf/{name}/{setting}"));
+    fn read(number: &dyn Fn(String) -> u32, name: &str) -> Self {
+        let value = |setting: &str| number(format!("ipv4/conf/{name}/{setting}"));
         Device4 {
             rp_filter: value("rp_filter"),
             ignore_linkdown: value("ignore_routes_with_linkdown") != 0,
@@ -88,26 +102,27 @@ impl Device4 {
 /// 4. The other IPv4 settings: either of them (`IN_DEV_ORCONF`).
 /// 5. IPv6 `ignore_routes_with_linkdown` and `mtu`: the device's alone (`ip6_ignore_linkdown`,
 ///    `ip6_dst_mtu_maybe_forward`).
-fn device(all: &Device4, forwarding6: bool, name: &str) -> DeviceSettings {
-    let own = Device4::read(name);
-    let known_six = |setting: &str| known(&format!("ipv6/conf/{name}/{setting}"));
+fn device(
+    read: &dyn Fn(&str) -> Option<u32>,
+    all: &Device4,
+    forwarding6: bool,
+    name: &str,
+) -> DeviceSettings {
+    let number = |path: String| read(&path).unwrap_or(0);
+    let own = Device4::read(&number, name);
+    let known_six = |setting: &str| read(&format!("ipv6/conf/{name}/{setting}"));
     let six = |setting: &str| known_six(setting).is_some_and(|value| value != 0);
     let takes_six = known_six("disable_ipv6") == Some(0);
     DeviceSettings {
-        forwarding4: number(&format!("ipv4/conf/{name}/forwarding")) != 0,
+        forwarding4: number(format!("ipv4/conf/{name}/forwarding")) != 0,
         forwarding6: takes_six && (forwarding6 || six("force_forwarding")),
         rp_filter: own.rp_filter.max(all.rp_filter) as u8,
         ignore_linkdown4: own.ignore_linkdown || all.ignore_linkdown,
         ignore_linkdown6: six("ignore_routes_with_linkdown"),
         send_redirects: own.send_redirects || all.send_redirects,
         accept_local: own.accept_local || all.accept_local,
-        mtu6: number(&format!("ipv6/conf/{name}/mtu")),
+        mtu6: number(format!("ipv6/conf/{name}/mtu")),
     }
-}
-
-/// One setting below `/proc/sys/net`, 0 if there is none.
-fn number(path: &str) -> u32 {
-    known(path).unwrap_or(0)
 }
 
 /// One setting below `/proc/sys/net`. The seed is a full `u32`; nothing here can be negative.

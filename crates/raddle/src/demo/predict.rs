@@ -7,7 +7,7 @@ use raddle_rib::Rib;
 
 use super::fabric::Fabric;
 use crate::error::Failure;
-use crate::explain::{FlowWords, explain};
+use crate::explain::{FlowWords, Question, Surroundings, View, answer};
 use crate::show::Names;
 use crate::source;
 
@@ -72,7 +72,16 @@ impl Oracle {
             dport: self.server_port,
             flow_label: 0,
         };
-        let explained = explain(&self.rib, &flow, &self.names).link;
+        let view = View {
+            rib: &self.rib,
+            names: &self.names,
+            around: &Surroundings::default(),
+        };
+        let question = Question {
+            words: &flow,
+            packet: None,
+        };
+        let explained = answer(view, question).link;
         let query = RouteQuery {
             src: Some(src),
             iif: Some(self.input.1),

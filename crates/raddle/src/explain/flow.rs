@@ -13,7 +13,7 @@ pub(crate) struct FlowWords {
     /// Source; the unspecified address when none was given.
     #[serde(rename = "from")]
     pub src: IpAddr,
-    /// Input link.
+    /// Input link; none for this machine's own packets.
     pub iif: Option<String>,
     /// Protocol; 0 when none was given.
     pub proto: u8,
@@ -88,6 +88,15 @@ impl FlowWords {
         Ok(flow)
     }
 
+    /// Reads what a packet leaves to be said: `iif LINK`.
+    pub(crate) fn parse_input(words: &[String]) -> Result<String, String> {
+        match words {
+            [word, name] if word == "iif" => Ok(name.clone()),
+            [] => Err("name the link that the packet comes in on: iif LINK".into()),
+            _ => Err("a packet says all but its input link: iif LINK, and nothing else".into()),
+        }
+    }
+
     /// What selection hashes.
     pub(crate) fn flow(&self) -> Option<Flow> {
         let flow = Flow::new(self.src, self.dst)?.ports(self.proto, self.sport, self.dport);
@@ -105,10 +114,7 @@ impl std::fmt::Display for FlowWords {
             write!(f, " iif {iif}")?;
         }
         if self.proto != 0 {
-            match PROTOCOLS.iter().find(|(_, n)| *n == self.proto) {
-                Some((name, _)) => write!(f, " ipproto {name}")?,
-                None => write!(f, " ipproto {}", self.proto)?,
-            }
+            write!(f, " ipproto {}", protocol_name(self.proto))?;
         }
         for (name, value) in [("sport", self.sport), ("dport", self.dport)] {
             if value != 0 {
@@ -119,6 +125,14 @@ impl std::fmt::Display for FlowWords {
             write!(f, " flowlabel {:#x}", self.flow_label)?;
         }
         Ok(())
+    }
+}
+
+/// The name of a protocol, or its number.
+pub(super) fn protocol_name(number: u8) -> String {
+    match PROTOCOLS.iter().find(|(_, n)| *n == number) {
+        Some((name, _)) => (*name).to_owned(),
+        None => number.to_string(),
     }
 }
 
@@ -180,5 +194,12 @@ mod tests {
         ] {
             assert!(parse(text).unwrap_err().contains(said), "{text}");
         }
+        let input = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            FlowWords::parse_input(&words)
+        };
+        assert_eq!(input(&["iif", "eth0"]).as_deref(), Ok("eth0"));
+        assert!(input(&[]).unwrap_err().contains("iif LINK"));
+        assert!(input(&["10.0.0.1"]).unwrap_err().contains("nothing else"));
     }
 }

@@ -6,7 +6,7 @@ use raddle_rib::event::{
     RouteKind, RouteOp, RouteTarget, Settings,
 };
 
-use super::{FlowWords, explain, text};
+use super::{Answer, FlowWords, Question, Surroundings, View, answer, text};
 use crate::show::Names;
 
 const FLOW: &str = "10.9.0.7 from 10.1.1.2 iif l1 ipproto udp sport 1000 dport 53";
@@ -89,20 +89,36 @@ fn rib(known: u16) -> Rib {
         flags: 0,
         pref: None,
         metrics: Vec::new(),
+        mp_algo: None,
         target: RouteTarget::Object(13),
     };
     rib.apply(Event::Route(route, RouteOp::Add));
     rib
 }
 
-fn words() -> FlowWords {
+fn answered(known: u16) -> Answer {
     let words: Vec<String> = FLOW.split(' ').map(str::to_owned).collect();
-    FlowWords::parse(&words).unwrap()
+    let words = FlowWords::parse(&words).unwrap();
+    let around = Surroundings {
+        kernel: None,
+        live: false,
+    };
+    let (rib, names) = (rib(known), Names::built_in());
+    let view = View {
+        rib: &rib,
+        names: &names,
+        around: &around,
+    };
+    let question = Question {
+        words: &words,
+        packet: None,
+    };
+    answer(view, question)
 }
 
 #[test]
 fn a_bucket_leads_to_its_owner() {
-    let answer = explain(&rib(8), &words(), &Names::built_in());
+    let answer = answered(8);
     let text = text::render(&answer);
     let step = |number: &str| -> Vec<&str> {
         text.lines()
@@ -115,7 +131,7 @@ fn a_bucket_leads_to_its_owner() {
     assert_eq!(
         step("4. "),
         [
-            "  4. group      nexthop group 13, resilient, 8 buckets over 2 nexthops",
+            "  4. group      nexthop group 13, resilient, 8 buckets over 2 nexthops [nh_res_group_rebalance]",
             "                0: id 2 via 10.0.2.2 dev l2 weight 3: owns 6 buckets",
             "                1: id 3 via 10.0.3.2 dev l3 weight 1: owns 2 buckets",
         ]
@@ -126,7 +142,7 @@ fn a_bucket_leads_to_its_owner() {
     assert_eq!(
         step("9. "),
         [format!(
-            "  9. member     {owner}: owns bucket {bucket} = {hash} % 8"
+            "  9. member     {owner}: owns bucket {bucket} = {hash} % 8 [nexthop_select_path_res]"
         )]
     );
     let member = &answer.steps.iter().find(|s| s.step == 9).unwrap().data;
@@ -139,7 +155,7 @@ fn a_bucket_leads_to_its_owner() {
 
 #[test]
 fn an_unknown_table_is_the_kernels() {
-    let answer = explain(&rib(7), &words(), &Names::built_in());
+    let answer = answered(7);
     assert_eq!((answer.link, answer.reason), (None, Some("resilient")));
     assert_eq!(
         answer.steps.last().unwrap().text,

@@ -1,17 +1,14 @@
-//! The steps from a flow to a link.
+//! The steps from a flow or a packet to a link.
 
-use std::net::IpAddr;
-
-use raddle_rib::event::{Route, RouteKind, RouteTarget};
+use raddle_rib::event::{NexthopKind, Route, RouteKind, RouteTarget};
 use raddle_rib::{Hop, Reason, Resolved, Rib, Trace};
-use raddle_select::{
-    Explanation, Field, HashConfig, HashedKey, KeyAddresses, Part, Policy, Seed, explain_flow,
-    explain_plain_packet,
-};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::around::Surroundings;
+use super::confidence::{Confidence, reason_doubt};
 use super::flow::FlowWords;
+use super::packet::Packet;
 use crate::show::Names;
 
 /// One step of the way.
@@ -28,124 +25,180 @@ pub(crate) struct Step {
     pub details: Vec<String>,
     /// The decision, for programs.
     pub data: Value,
+    /// The kernel's function that decides it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub function: &'static str,
 }
 
-/// The whole answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Answer {
-    /// The flow that was asked about.
-    pub flow: FlowWords,
-    /// How the answer was found.
+/// By what an answer is found.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    /// The mirrored state.
+    pub rib: &'a Rib,
+    /// Names for its numbers.
+    pub names: &'a Names,
+    /// What else it depends on.
+    pub around: &'a Surroundings,
+}
+
+/// What is asked: a flow, or a packet and the flow that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    /// The flow. Without an input link it is this machine's own.
+    pub words: &'a FlowWords,
+    /// The packet, which is hashed in place of the flow.
+    pub packet: Option<&'a Packet>,
+}
+
+/// What a walk through the steps came to.
+#[derive(Clone, Debug)]
+pub(super) struct Walked {
     pub steps: Vec<Step>,
-    /// The link that the flow leaves by; none when the kernel decides, or nobody can know.
-    pub link: Option<String>,
-    /// The neighbour that it is sent to.
-    pub via: Option<String>,
-    /// Why there is no link, in a word.
-    pub reason: Option<&'static str>,
+    pub hop: Result<Hop, Reason>,
+    pub confidence: Confidence,
+    /// The 31-bit hash, where one was needed.
+    pub hash31: Option<u32>,
+    /// The route that was taken.
+    pub route: Option<Route>,
 }
 
 /// Collects steps.
-struct Steps<'a> {
-    rib: &'a Rib,
-    names: &'a Names,
-    words: &'a FlowWords,
-    steps: Vec<Step>,
+pub(super) struct Walk<'a> {
+    pub(super) view: View<'a>,
+    pub(super) words: &'a FlowWords,
+    pub(super) packet: Option<&'a Packet>,
+    pub(super) steps: Vec<Step>,
+    pub(super) confidence: Confidence,
+    pub(super) hash31: Option<u32>,
 }
 
-/// Explains which link a forwarded flow takes.
+/// Walks through the steps.
 ///
-/// 1. input: the link that it comes in on.
+/// 1. input: the link that it comes in on, or none for this machine's own.
 /// 2. rules: the tables that are asked, in order.
 /// 3. route: the longest prefix of the first table with a match, and its best route.
 /// 4. group: what the route leads to: a nexthop, or several with upper bounds.
 /// 5. policy: what is hashed.
-/// 6. fields: what the flow has there, put in order.
+/// 6. fields: what the flow or the packet has there, put in order.
 /// 7. seed, 8. hash: SipHash-2-4, its upper 31 of 32 bits.
-/// 9. member: the first whose upper bound is not below the hash; of a resilient group, the owner of
-///    the bucket that is the hash modulo the number of buckets.
+/// 9. member: the first whose upper bound is not below the hash, for this machine's own packets also
+///    by source address; of a resilient group, the owner of the bucket that is the hash modulo the
+///    number of buckets.
 /// 10. neighbour: who is there, and whether the kernel knows its link-layer address.
 /// 11. link.
+/// 12. source: the address that this machine's own packets get, where none was given.
 ///
 /// Steps that decide nothing (one nexthop needs no hash) are left out; numbers stay.
-pub(crate) fn explain(rib: &Rib, words: &FlowWords, names: &Names) -> Answer {
-    let mut steps = Steps {
-        rib,
-        names,
-        words,
+pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
+    let mut walk = Walk {
+        view,
+        words: question.words,
+        packet: question.packet,
         steps: Vec::new(),
+        confidence: Confidence::default(),
+        hash31: None,
     };
-    let found = steps.walk();
-    let (link, via, reason) = match found {
-        Ok(hop) => {
-            let via = hop.gateway.map(|g| g.to_string());
-            (Some(steps.link_name(hop.index)), via, None)
-        }
-        Err(reason) => (None, None, Some(reason.name())),
-    };
-    Answer {
-        flow: words.clone(),
-        steps: steps.steps,
-        link,
-        via,
-        reason,
+    let (route, hop) = walk.run();
+    if let Err(reason) = hop
+        && let Some(why) = reason_doubt(reason)
+    {
+        walk.confidence.unknown(why);
+    }
+    Walked {
+        steps: walk.steps,
+        hop,
+        confidence: walk.confidence,
+        hash31: walk.hash31,
+        route,
     }
 }
 
-impl Steps<'_> {
-    fn add(&mut self, step: u32, name: &'static str, text: String, data: Value) {
+impl Walk<'_> {
+    pub(super) fn add(
+        &mut self,
+        step: u32,
+        name: &'static str,
+        function: &'static str,
+        text: String,
+        data: Value,
+    ) -> &mut Step {
         self.steps.push(Step {
             step,
             name,
             text,
             details: Vec::new(),
             data,
+            function,
         });
+        let last = self.steps.len() - 1;
+        &mut self.steps[last]
     }
 
-    fn link_name(&self, index: u32) -> String {
-        self.rib
-            .link(index)
-            .map_or_else(|| format!("if{index}"), |link| link.name.clone())
+    /// Whether this machine sends it itself.
+    pub(super) fn is_local(&self) -> bool {
+        self.words.iif.is_none()
     }
 
-    fn walk(&mut self) -> Result<Hop, Reason> {
-        let v4 = self.words.dst.is_ipv4();
-        self.input(v4)?;
-        let iif = self.words.iif.clone().unwrap_or_default();
-        let trace = self.rib.trace(&iif, self.words.dst);
-        self.rules(&trace)?;
-        self.route(&trace)?;
-        let hop = match &trace.resolved {
+    pub(super) fn is_v4(&self) -> bool {
+        self.words.dst.is_ipv4()
+    }
+
+    /// The function of the family.
+    pub(super) fn by_family(&self, v4: &'static str, v6: &'static str) -> &'static str {
+        if self.is_v4() { v4 } else { v6 }
+    }
+
+    pub(super) fn link_name(&self, index: u32) -> String {
+        link_name(self.view.rib, index)
+    }
+
+    fn run(&mut self) -> (Option<Route>, Result<Hop, Reason>) {
+        if let Err(reason) = self.input() {
+            return (None, Err(reason));
+        }
+        // Local output is looked up as if it came in on lo.
+        let iif = self.words.iif.as_deref().unwrap_or("lo");
+        let trace = self.view.rib.trace(iif, self.words.dst);
+        let found = self
+            .rules(&trace)
+            .and_then(|()| self.route(&trace))
+            .and_then(|()| self.choose(&trace));
+        if let Ok(hop) = &found {
+            self.neighbour(hop);
+            self.out_link(hop);
+        }
+        (trace.route, found)
+    }
+
+    fn choose(&mut self, trace: &Trace) -> Result<Hop, Reason> {
+        match &trace.resolved {
+            Resolved::Kernel(Reason::Unresolved) => self.direct(trace),
             Resolved::Kernel(reason) => {
                 let data = json!({ "reason": reason.name() });
-                self.add(4, "group", kernel_text(*reason).to_owned(), data);
-                return Err(*reason);
+                self.add(4, "group", "", kernel_text(*reason).to_owned(), data);
+                Err(*reason)
             }
             Resolved::One(hop) => {
-                let text = match trace.neighbour {
-                    Some(_) => "the destination is a neighbour on a connected prefix".to_owned(),
-                    None => match hop.object {
-                        Some(id) => format!("nexthop object {id}, nothing to choose"),
-                        None => "one nexthop, nothing to choose".to_owned(),
-                    },
+                let text = match (trace.neighbour, hop.object) {
+                    (Some(_), _) => "the destination is a neighbour on a connected prefix".into(),
+                    (None, Some(id)) => format!("nexthop object {id}, nothing to choose"),
+                    (None, None) => "one nexthop, nothing to choose".to_owned(),
                 };
-                self.add(
-                    4,
-                    "group",
-                    text,
-                    json!({ "members": [self.member_json(hop)] }),
-                );
-                hop.clone()
+                let data = json!({ "members": [self.member_json(hop)] });
+                self.add(4, "group", "", text, data);
+                self.default_routes(trace);
+                Ok(hop.clone())
             }
             Resolved::Many {
                 hops,
                 ranges,
                 group,
             } => {
-                self.group(hops, *group);
-                let hash31 = self.hash(v4)?;
-                self.member(hops, ranges, hash31)
+                let scope = trace.route.as_ref().map_or(0, |route| route.scope);
+                self.group(hops, *group, scope);
+                let hash31 = self.hash()?;
+                self.hash31 = Some(hash31);
+                Ok(self.member(hops, ranges, *group, scope, hash31))
             }
             Resolved::Resilient {
                 group,
@@ -154,25 +207,79 @@ impl Steps<'_> {
                 ..
             } => {
                 self.resilient_group(*group, hops, buckets);
-                let hash31 = self.hash(v4)?;
-                self.bucket(hops, buckets, hash31)
+                let hash31 = self.hash()?;
+                self.hash31 = Some(hash31);
+                Ok(self.bucket(hops, buckets, hash31))
             }
+        }
+    }
+
+    /// A connected prefix whose neighbour nobody knows yet: the link is clear.
+    fn direct(&mut self, trace: &Trace) -> Result<Hop, Reason> {
+        let target = trace.route.as_ref().map(|route| &route.target);
+        let index = match target {
+            Some(RouteTarget::Single(nh)) => Some(nh.index),
+            Some(RouteTarget::Object(id)) => match self.view.rib.nexthop(*id).map(|nh| &nh.kind) {
+                Some(NexthopKind::Single { index, .. }) => Some(*index),
+                _ => None,
+            },
+            _ => None,
         };
-        self.neighbour(&hop)?;
-        self.out_link(&hop);
+        let index = index.ok_or(Reason::Unresolved)?;
+        let text = match self.is_local() {
+            true => "connected prefix".to_owned(),
+            false => kernel_text(Reason::Unresolved).to_owned(),
+        };
+        let hop = Hop {
+            object: None,
+            gateway: None,
+            index,
+            weight: 1,
+            upper: None,
+            eligible: true,
+            mtu: 0,
+        };
+        let data = json!({
+            "reason": Reason::Unresolved.name(), "members": [self.member_json(&hop)],
+        });
+        self.add(4, "group", "", text, data);
         Ok(hop)
     }
 
-    fn input(&mut self, v4: bool) -> Result<(), Reason> {
+    /// Of several default routes of one metric the kernel takes the one whose gateway answers
+    /// (`fib_select_default`); which, nobody sees.
+    fn default_routes(&mut self, trace: &Trace) {
+        let Some(route) = &trace.route else { return };
+        if !self.is_local() || !self.is_v4() || route.dst.prefix_len() != 0 {
+            return;
+        }
+        let of_table = |r: &Route| r.table == route.table && r.dst.prefix_len() == 0;
+        let routes = self.view.rib.routes4();
+        let rivals = routes
+            .filter(of_table)
+            .filter(|r| r.metric == route.metric)
+            .count();
+        if rivals > 1 {
+            self.confidence.unknown(format!(
+                "there are {rivals} default routes of metric {}: local output takes the one whose \
+                 gateway it believes to be alive (fib_select_default)",
+                route.metric
+            ));
+        }
+    }
+
+    fn input(&mut self) -> Result<(), Reason> {
         let Some(name) = &self.words.iif else {
-            let text = "no input link given: rules for input links are not asked".to_owned();
-            self.add(1, "input", text, json!({ "iif": null }));
+            let text = "none: this machine's own packet (local output)".to_owned();
+            let function = self.by_family("ip_route_output_key_hash_rcu", "ip6_route_output_flags");
+            self.add(1, "input", function, text, json!({ "iif": null }));
             return Ok(());
         };
-        let Some(link) = self.rib.link_named(name) else {
+        let Some(link) = self.view.rib.link_named(name) else {
             return Err(Reason::NotEnabled);
         };
-        let device = self.rib.device(link.index);
+        let device = self.view.rib.device(link.index);
+        let v4 = self.is_v4();
         let family = if v4 { "IPv4" } else { "IPv6" };
         let on = if v4 {
             device.forwarding4
@@ -185,7 +292,18 @@ impl Steps<'_> {
             link.index
         );
         let data = json!({ "iif": name, "index": link.index, "forwarding": on });
-        self.add(1, "input", text, data);
+        let function = self.by_family("ip_route_input_slow", "ip6_route_input");
+        let details = self.packet.map(|packet| {
+            let tag = packet
+                .vlan
+                .map(|id| format!("the frame has VLAN tag {id}: {name} is to be the VLAN's link"));
+            let last = (packet.ttl() <= 1).then(|| {
+                "its TTL is at its end: the kernel answers with an ICMP error and does not forward"
+                    .to_owned()
+            });
+            [tag, last].into_iter().flatten().collect::<Vec<_>>()
+        });
+        self.add(1, "input", function, text, data).details = details.unwrap_or_default();
         if on {
             Ok(())
         } else {
@@ -194,39 +312,34 @@ impl Steps<'_> {
     }
 
     fn rules(&mut self, trace: &Trace) -> Result<(), Reason> {
+        let function = "fib_rules_lookup";
         match &trace.tables {
             Ok(tables) => {
                 let names: Vec<String> = tables
                     .iter()
-                    .map(|t| self.names.table(*t).into_owned())
+                    .map(|t| self.view.names.table(*t).into_owned())
                     .collect();
                 let text = format!("tables {}, in this order", names.join(", "));
-                self.add(2, "rules", text, json!({ "tables": names }));
+                self.add(2, "rules", function, text, json!({ "tables": names }));
                 Ok(())
             }
             Err(reason) => {
                 let text = "a rule decides by what engines do not look at: to the kernel";
-                self.add(
-                    2,
-                    "rules",
-                    text.to_owned(),
-                    json!({ "reason": reason.name() }),
-                );
+                let data = json!({ "reason": reason.name() });
+                self.add(2, "rules", function, text.to_owned(), data);
                 Err(*reason)
             }
         }
     }
 
     fn route(&mut self, trace: &Trace) -> Result<(), Reason> {
+        let function = self.by_family("fib_table_lookup", "fib6_table_lookup");
         let Some(route) = &trace.route else {
-            self.add(
-                3,
-                "route",
-                "no table has a route".to_owned(),
-                json!({ "route": null }),
-            );
+            let text = "no table has a route".to_owned();
+            self.add(3, "route", function, text, json!({ "route": null }));
             return Err(Reason::NoRoute);
         };
+        let names = self.view.names;
         let text = format!(
             "{}{} in table {}, proto {}, metric {}",
             kind_word(route.kind),
@@ -235,220 +348,37 @@ impl Steps<'_> {
             } else {
                 route.dst.to_string()
             },
-            self.names.table(route.table),
-            self.names.protocol(route.protocol),
+            names.table(route.table),
+            names.protocol(route.protocol),
             route.metric,
         );
         let data = json!({
             "dst": route.dst.to_string(),
-            "table": self.names.table(route.table),
-            "protocol": self.names.protocol(route.protocol),
+            "table": names.table(route.table),
+            "protocol": names.protocol(route.protocol),
             "metric": route.metric,
             "nhid": nhid(route),
         });
-        self.add(3, "route", text, data);
+        self.add(3, "route", function, text, data);
         Ok(())
     }
 
-    fn group(&mut self, hops: &[Hop], group: Option<u32>) {
-        let what = match group {
-            Some(id) => format!("nexthop group {id}"),
-            None => "multipath route".to_owned(),
-        };
-        let text = format!("{what}, hash-threshold over {} nexthops", hops.len());
-        let members: Vec<Value> = hops.iter().map(|hop| self.member_json(hop)).collect();
-        let details = hops
-            .iter()
-            .enumerate()
-            .map(|(i, hop)| self.member_line(i, hop, &share(hop)))
-            .collect();
-        self.steps.push(Step {
-            step: 4,
-            name: "group",
-            text,
-            details,
-            data: json!({ "group": group, "type": "hash-threshold", "members": members }),
-        });
-    }
-
-    fn resilient_group(&mut self, group: u32, hops: &[Hop], buckets: &[u16]) {
-        let text = format!(
-            "nexthop group {group}, resilient, {} buckets over {} nexthops",
-            buckets.len(),
-            hops.len()
-        );
-        let owned = |i: usize| buckets.iter().filter(|b| usize::from(**b) == i).count();
-        let details = hops
-            .iter()
-            .enumerate()
-            .map(|(i, hop)| self.member_line(i, hop, &format!("owns {} buckets", owned(i))))
-            .collect();
-        let members: Vec<Value> = hops.iter().map(|hop| self.member_json(hop)).collect();
-        self.steps.push(Step {
-            step: 4,
-            name: "group",
-            text,
-            details,
-            data: json!({
-                "group": group, "type": "resilient", "buckets": buckets.len(), "members": members,
-            }),
-        });
-    }
-
-    fn member_json(&self, hop: &Hop) -> Value {
-        json!({
-            "id": hop.object,
-            "gateway": hop.gateway.map(|g| g.to_string()),
-            "dev": self.link_name(hop.index),
-            "weight": hop.weight,
-            "upper_bound": hop.upper,
-            "eligible": hop.eligible,
-        })
-    }
-
-    fn member_line(&self, i: usize, hop: &Hop, share: &str) -> String {
-        let id = hop.object.map_or(String::new(), |id| format!("id {id} "));
-        let via = hop.gateway.map_or(String::new(), |g| format!("via {g} "));
-        let (dev, weight) = (self.link_name(hop.index), hop.weight);
-        format!("{i}: {id}{via}dev {dev} weight {weight}: {share}")
-    }
-
-    /// Steps 5 to 8.
-    fn hash(&mut self, v4: bool) -> Result<u32, Reason> {
-        let settings = self.rib.settings();
-        let (number, fields, family) = match v4 {
-            true => (settings.hash_policy4, settings.hash_fields4, "ipv4"),
-            false => (settings.hash_policy6, settings.hash_fields6, "ipv6"),
-        };
-        let seed = settings.hash_seed;
-        let sysctl = format!("net.{family}.fib_multipath_hash_policy");
-        let Some(config) = HashConfig::kernel(number, fields) else {
-            let text = format!("{number} ({sysctl}): not modelled, to the kernel");
-            self.add(5, "policy", text, json!({ "policy": number }));
-            return Err(Reason::HashPolicy);
-        };
-        let policy = config.policy;
-        let mut text = format!("{number}, {policy} ({sysctl})");
-        let mut data = json!({ "policy": number });
-        if policy == Policy::Custom {
-            text += &format!(", fields {fields:#x} (net.{family}.fib_multipath_hash_fields)");
-            data["hash_fields"] = fields.into();
-        }
-        self.add(5, "policy", text, data);
-        let Some(seed) = Seed::new(seed) else {
-            let text =
-                "unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random \
-                        one that nobody can read; set it to predict choices"
-                    .to_owned();
-            self.add(7, "seed", text, json!({ "seed": null }));
-            return Err(Reason::SeedUnknown);
-        };
-        let flow = self.words.flow().ok_or(Reason::HashPolicy)?;
-        // A flow that comes in is a router's, and policies 2 and 3 tell packets from questions.
-        let hashed = match self.words.iif {
-            Some(_) => explain_plain_packet(&config, seed, &flow),
-            None => explain_flow(&config, seed, &flow),
-        };
-        self.fields(&hashed);
-        let text = format!("{} (net.ipv4.fib_multipath_hash_seed)", seed.get());
-        self.add(7, "seed", text, json!({ "seed": seed.get() }));
-        self.sum(&hashed);
-        Ok(hashed.hash31)
-    }
-
-    /// Step 8.
-    fn sum(&mut self, hashed: &Explanation) {
-        let of_keys: Vec<String> = hashed
-            .keys
-            .iter()
-            .map(|key| {
-                format!(
-                    "SipHash-2-4 {:#018x}, low 32 bits {:#010x}",
-                    key.hash64, key.hash32
-                )
-            })
-            .collect();
-        let mut text = of_keys.join("; ");
-        if hashed.combined {
-            text += &format!("; hashed again (jhash_2words) {:#010x}", hashed.hash32);
-        } else if hashed.keys.is_empty() {
-            text = "no field is hashed: 0".to_owned();
-        }
-        text += &format!(", without the lowest bit {}", hashed.hash31);
-        let hash64 = |key: &HashedKey| format!("{:#018x}", key.hash64);
-        let data = json!({
-            "hash64": hashed.keys.first().map(hash64),
-            "combined": hashed.combined,
-            "hash32": hashed.hash32,
-            "hash31": hashed.hash31,
-        });
-        self.add(8, "hash", text, data);
-    }
-
-    /// Step 6.
-    fn fields(&mut self, hashed: &Explanation) {
-        let texts: Vec<String> = hashed
-            .keys
-            .iter()
-            .map(|key| key_text(key, self.words.flow_label))
-            .collect();
-        let text = match texts.is_empty() {
-            true => "none of this flow".to_owned(),
-            false => texts.join("; and "),
-        };
-        let details = hashed
-            .keys
-            .iter()
-            .map(|key| format!("hashed bytes {}", bytes_text(key)))
-            .collect();
-        let mut data = hashed.keys.first().map_or(json!({}), key_json);
-        if let [_, inner] = hashed.keys.as_slice() {
-            data["inner"] = key_json(inner);
-        }
-        self.steps.push(Step {
-            step: 6,
-            name: "fields",
-            text,
-            details,
-            data,
-        });
-    }
-
-    fn member(&mut self, hops: &[Hop], ranges: &[(u32, usize)], hash31: u32) -> Hop {
-        // The last bound is the largest hash, so there is always one.
-        let place = ranges
-            .partition_point(|(upper, _)| *upper < hash31)
-            .min(ranges.len() - 1);
-        let (upper, index) = ranges[place];
-        let hop = hops[index].clone();
-        let text = format!("{index}: {hash31} <= {upper}, the first bound that holds");
-        let data = json!({ "member": index, "id": hop.object, "upper_bound": upper });
-        self.add(9, "member", text, data);
-        hop
-    }
-
-    fn bucket(&mut self, hops: &[Hop], buckets: &[u16], hash31: u32) -> Hop {
-        let count = buckets.len();
-        let bucket = hash31 as usize % count;
-        let index = usize::from(buckets[bucket]);
-        let hop = hops[index].clone();
-        let text = format!("{index}: owns bucket {bucket} = {hash31} % {count}");
-        let data = json!({ "member": index, "id": hop.object, "bucket": bucket });
-        self.add(9, "member", text, data);
-        hop
-    }
-
-    fn neighbour(&mut self, hop: &Hop) -> Result<(), Reason> {
+    fn neighbour(&mut self, hop: &Hop) {
+        let function = self.by_family("ip_neigh_for_gw", "ip6_finish_output2");
         let Some(gateway) = hop.gateway else {
             let text = "the destination itself; the kernel resolves it".to_owned();
-            self.add(10, "neighbour", text, json!({ "neighbour": null }));
-            return Err(Reason::Unresolved);
+            let data = json!({ "neighbour": null });
+            self.add(10, "neighbour", function, text, data);
+            return;
         };
-        let known = self.rib.neighbour(hop.index, gateway);
+        let known = self.view.rib.neighbour(hop.index, gateway);
         let mac = known.filter(|n| n.is_valid()).and_then(|n| n.mac);
         let dev = self.link_name(hop.index);
         let text = match mac {
             Some(mac) => format!("{gateway} dev {dev} lladdr {}", mac_text(mac)),
+            None if self.is_local() => {
+                format!("{gateway} dev {dev} is not resolved: the kernel asks for it first")
+            }
             None => format!("{gateway} dev {dev} is not resolved: the kernel gets the packet"),
         };
         let data = json!({
@@ -456,8 +386,7 @@ impl Steps<'_> {
             "dev": dev,
             "lladdr": mac.map(mac_text),
         });
-        self.add(10, "neighbour", text, data);
-        Ok(())
+        self.add(10, "neighbour", function, text, data);
     }
 
     fn out_link(&mut self, hop: &Hop) {
@@ -467,81 +396,13 @@ impl Steps<'_> {
             true => format!("{name}: back where it came from, the kernel also sends a redirect"),
             false => name.clone(),
         };
-        self.add(11, "link", text, json!({ "dev": name }));
+        self.add(11, "link", "", text, json!({ "dev": name }));
     }
 }
 
-/// The fields of a key with their values, and what was swapped. `label` is the flow label as a
-/// number; the key has it in the order that its policy hashes.
-fn key_text(hashed: &HashedKey, label: u32) -> String {
-    let key = &hashed.key;
-    let (src, dst): (IpAddr, IpAddr) = match key.addresses {
-        KeyAddresses::V4 { src, dst } => (src.into(), dst.into()),
-        KeyAddresses::V6 { src, dst } => (src.into(), dst.into()),
-    };
-    let has = |field| hashed.fields.contains(&field);
-    let both = |a, b, values: [String; 2]| match (has(a), has(b)) {
-        (true, true) => Some(values.join(" and ")),
-        (true, false) => Some(values[0].clone()),
-        (false, true) => Some(values[1].clone()),
-        (false, false) => None,
-    };
-    let mut parts = Vec::new();
-    parts.extend(both(
-        Field::SrcIp,
-        Field::DstIp,
-        [src.to_string(), dst.to_string()],
-    ));
-    if has(Field::IpProto) {
-        let name = if src.is_ipv4() || has(Field::SrcPort) {
-            "protocol"
-        } else {
-            "next header"
-        };
-        parts.push(format!("{name} {}", key.ip_proto));
-    }
-    let ports = [key.sport.to_string(), key.dport.to_string()];
-    let plural = has(Field::SrcPort) && has(Field::DstPort);
-    let name = if plural { "ports" } else { "port" };
-    parts.extend(both(Field::SrcPort, Field::DstPort, ports).map(|p| format!("{name} {p}")));
-    if has(Field::FlowLabel) {
-        parts.push(format!("flow label {label:#x}"));
-    }
-    let swapped = match (hashed.addresses_swapped, hashed.ports_swapped) {
-        (false, false) => "in the order of the packet",
-        (true, false) => "addresses swapped",
-        (false, true) => "ports swapped",
-        (true, true) => "addresses and ports swapped",
-    };
-    let of = match hashed.of {
-        Part::Packet => "",
-        Part::Innermost => "of the innermost packet ",
-    };
-    format!("{of}{}; {swapped}", parts.join(", "))
-}
-
-fn bytes_text(hashed: &HashedKey) -> String {
-    hashed.bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn key_json(hashed: &HashedKey) -> Value {
-    json!({
-        "fields": hashed.fields,
-        "addresses_swapped": hashed.addresses_swapped,
-        "ports_swapped": hashed.ports_swapped,
-        "bytes": bytes_text(hashed),
-    })
-}
-
-/// The share of the hash that a member of a hash-threshold group has.
-fn share(hop: &Hop) -> String {
-    match (hop.upper, hop.eligible) {
-        (Some(upper), true) => format!("hash <= {upper}"),
-        (Some(upper), false) => {
-            format!("hash <= {upper}, passed over: its neighbour is not valid")
-        }
-        (None, _) => "no share: its link is down".to_owned(),
-    }
+pub(super) fn link_name(rib: &Rib, index: u32) -> String {
+    rib.link(index)
+        .map_or_else(|| format!("if{index}"), |link| link.name.clone())
 }
 
 fn nhid(route: &Route) -> Option<u32> {

@@ -32,7 +32,7 @@ use raddle_rib::event::{Bucket, Link, Neighbour, Nexthop, Route};
 use args::{Args, abbreviates};
 pub(crate) use error::Error;
 use lookup::Lookup;
-pub(crate) use names::Names;
+pub(crate) use names::{Names, parse_number};
 use out::{Form, Out};
 
 /// The mirrored objects to choose from. Their order does not matter, except that of routes with

@@ -1,0 +1,118 @@
+//! `--check`: the kernel's choice beside ours.
+
+use std::net::IpAddr;
+
+use raddle_netlink::{RouteQuery, Socket};
+use raddle_rib::Rib;
+
+use super::answer::Answer;
+use super::steps::link_name;
+use crate::error::Failure;
+
+/// Asks the kernel for its choice (`RTM_GETROUTE`) and compares.
+///
+/// 1. IPv4: the kernel makes up a packet, and runs the path of a forwarded one with an input link, and
+///    local output without. A socket has no packet there, which policy 3 hashes otherwise.
+/// 2. IPv6: the kernel has no packet, whatever the path. A forwarded flow has one, which policy 3
+///    hashes otherwise, and policy 2 where there is a flow label.
+/// 3. Without an input link it looks once. So of a TCP flow without a source the second look-up is
+///    checked.
+pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
+    let words = &answer.flow;
+    let settings = rib.settings();
+    let policy = if words.dst.is_ipv4() {
+        settings.hash_policy4
+    } else {
+        settings.hash_policy6
+    };
+    if policy == 1 && words.proto == 0 {
+        return Err(Failure::usage(
+            "the kernel takes a question without a protocol for UDP, and hash policy 1 looks at it: \
+             add ipproto, sport and dport to check",
+        ));
+    }
+    let local = words.iif.is_none();
+    let otherwise = match (words.dst.is_ipv4(), local, policy) {
+        (true, true, 3) | (false, false, 3) => true,
+        (false, false, 2) => words.flow_label != 0,
+        _ => false,
+    };
+    if otherwise {
+        return Err(Failure::usage(format!(
+            "under hash policy {policy} the kernel answers this question by other rules than it {} \
+             by, so there is nothing to check",
+            if local { "sends" } else { "forwards" }
+        )));
+    }
+    if local && !words.src.is_unspecified() && !rib.is_own(words.src) {
+        return Err(Failure::usage(format!(
+            "the kernel answers no question about local packets from {}, which is not its own \
+             address: name the input link (iif), or leave out from",
+            words.src
+        )));
+    }
+    let iif = words.iif.as_deref().and_then(|name| rib.link_named(name));
+    let src = match answer.source {
+        Some(source) if words.proto == 6 => source,
+        _ => words.src,
+    };
+    let query = RouteQuery {
+        src: (!local || !src.is_unspecified()).then_some(src),
+        iif: iif.map(|link| link.index),
+        ip_proto: (words.proto != 0).then_some(words.proto),
+        sport: (words.sport != 0).then_some(words.sport),
+        dport: (words.dport != 0).then_some(words.dport),
+        flow_label: (words.flow_label != 0).then_some(words.flow_label),
+        ..RouteQuery::default()
+    };
+    let kernel = match Socket::open()?.get_route(words.dst, &query) {
+        Ok(kernel) => kernel,
+        Err(e) => return nowhere(e, answer),
+    };
+    let via = |gateway: Option<IpAddr>| gateway.map_or(String::new(), |g| format!(" via {g}"));
+    let dev = link_name(rib, kernel.index);
+    let theirs = format!("dev {dev}{}", via(kernel.gateway));
+    if let (Some(ours), Some(theirs)) = (answer.source, kernel.prefsrc)
+        && ours != theirs
+    {
+        return Err(Failure::system(format!(
+            "the kernel chooses the source {theirs}, not {ours}: please report this with a \
+             snapshot (raddle snapshot)"
+        )));
+    }
+    match &answer.link {
+        Some(link) if *link == dev => {
+            eprintln!("the kernel agrees: {theirs}");
+            Ok(())
+        }
+        Some(link) => Err(Failure::system(format!(
+            "the kernel chooses {theirs}, not {link}: please report this with a snapshot \
+             (raddle snapshot)"
+        ))),
+        None => {
+            eprintln!("the kernel says: {theirs}");
+            Ok(())
+        }
+    }
+}
+
+/// The kernel sends the flow nowhere, or could not be asked.
+fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure> {
+    // No route; unreachable, also for want of forwarding; prohibit; blackhole.
+    let none = [
+        libc::ENETUNREACH,
+        libc::EHOSTUNREACH,
+        libc::EACCES,
+        libc::EINVAL,
+    ];
+    match &answer.link {
+        None if error.errno().is_some_and(|errno| none.contains(&errno)) => {
+            eprintln!("the kernel agrees that there is no link: {error}");
+            Ok(())
+        }
+        None => Err(error.into()),
+        Some(link) => Err(Failure::system(format!(
+            "{error}, and raddle says {link}: please report this with a snapshot (raddle snapshot)"
+        ))),
+    }
+}

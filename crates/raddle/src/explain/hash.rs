@@ -1,0 +1,307 @@
+//! Steps 5 to 8: what is hashed, and the hash.
+
+use std::net::IpAddr;
+
+use raddle_packet::protocol::ports_offset;
+use raddle_packet::{Stop, dissect};
+use raddle_rib::Reason;
+use raddle_select::{
+    Explanation, Field, HashConfig, HashedKey, Input, KeyAddresses, KeyError, Part, Policy, Seed,
+    explain_flow, explain_packet, explain_plain_packet,
+};
+use serde_json::{Value, json};
+
+use super::confidence::l4_hash_doubts;
+use super::packet::Packet;
+use super::steps::Walk;
+
+impl Walk<'_> {
+    /// Steps 5 to 8.
+    pub(super) fn hash(&mut self) -> Result<u32, Reason> {
+        let settings = self.view.rib.settings();
+        let (number, fields) = match self.is_v4() {
+            true => (settings.hash_policy4, settings.hash_fields4),
+            false => (settings.hash_policy6, settings.hash_fields6),
+        };
+        let seed = settings.hash_seed;
+        let family = self.by_family("ipv4", "ipv6");
+        let sysctl = format!("net.{family}.fib_multipath_hash_policy");
+        let function = self.by_family("fib_multipath_hash", "rt6_multipath_hash");
+        let Some(config) = HashConfig::kernel(number, fields) else {
+            let text = format!("{number} ({sysctl}): not modelled, to the kernel");
+            self.add(5, "policy", function, text, json!({ "policy": number }));
+            return Err(Reason::HashPolicy);
+        };
+        let mut text = format!("{number}, {} ({sysctl})", config.policy);
+        let mut data = json!({ "policy": number });
+        if config.policy == Policy::Custom {
+            text += &format!(", fields {fields:#x} (net.{family}.fib_multipath_hash_fields)");
+            data["hash_fields"] = fields.into();
+        }
+        self.add(5, "policy", function, text, data);
+        let function = "fib_multipath_hash_from_keys";
+        let Some(seed) = Seed::new(seed) else {
+            let text =
+                "unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random \
+                        one that nobody can read; set it to predict choices"
+                    .to_owned();
+            self.add(7, "seed", function, text, json!({ "seed": null }));
+            return Err(Reason::SeedUnknown);
+        };
+        let hashed = self.hashed(&config, seed)?;
+        self.fields(&hashed);
+        self.hash_doubts(&hashed);
+        let text = format!("{} (net.ipv4.fib_multipath_hash_seed)", seed.get());
+        self.add(7, "seed", function, text, json!({ "seed": seed.get() }));
+        self.sum(&hashed);
+        Ok(hashed.hash31)
+    }
+
+    /// A flow that comes in is a router's, and policies 2 and 3 tell packets from sockets' questions.
+    fn hashed(&self, config: &HashConfig, seed: Seed) -> Result<Explanation, Reason> {
+        if let Some(packet) = self.packet {
+            let hashed = explain_packet(config, seed, packet.family, &packet.l3);
+            return hashed.map_err(|error| match error {
+                KeyError::NoHeader { .. } => Reason::BadHeader,
+                KeyError::NoAddresses => Reason::HashPolicy,
+            });
+        }
+        let flow = self.words.flow().ok_or(Reason::HashPolicy)?;
+        Ok(match self.is_local() {
+            false => explain_plain_packet(config, seed, &flow),
+            true => explain_flow(config, seed, &flow),
+        })
+    }
+
+    /// Step 6.
+    fn fields(&mut self, hashed: &Explanation) {
+        // Policies 2 and 3 take the label from the dissector, in host order, but for sockets.
+        let dissected = matches!(hashed.policy, Policy::Inner | Policy::Custom);
+        let loaded = self.is_local() || !dissected;
+        let texts: Vec<String> = hashed
+            .keys
+            .iter()
+            .map(|key| key_text(key, loaded))
+            .collect();
+        let text = match texts.is_empty() {
+            true => "none of this flow".to_owned(),
+            false => texts.join("; and "),
+        };
+        let mut data = hashed.keys.first().map_or(json!({}), key_json);
+        if let [_, inner] = hashed.keys.as_slice() {
+            data["inner"] = key_json(inner);
+        }
+        data["input"] = json!(hashed.input);
+        let mut details = Vec::new();
+        if let Some(packet) = self.packet {
+            let rules = key_rules(hashed);
+            data["rule"] = json!(rules.first().map(|(rule, _)| rule));
+            for (rule, name) in rules {
+                let policy = hashed.policy as u8;
+                details.push(format!(
+                    "rule {rule} of keys_of_packet, policy {policy}: {name}"
+                ));
+            }
+            details.extend(why_key(packet, hashed));
+        }
+        let bytes = hashed.keys.iter().map(bytes_text);
+        details.extend(bytes.map(|bytes| format!("hashed bytes {bytes}")));
+        let function = match hashed.input {
+            Input::Dissected => "__skb_flow_dissect",
+            Input::Outer | Input::IcmpInner => {
+                self.by_family("ip_multipath_l3_keys", "ip6_multipath_l3_keys")
+            }
+            Input::Flow => self.by_family("fib_multipath_hash", "rt6_multipath_hash"),
+        };
+        self.add(6, "fields", function, text, data).details = details;
+    }
+
+    /// Step 8.
+    fn sum(&mut self, hashed: &Explanation) {
+        let of_keys: Vec<String> = hashed
+            .keys
+            .iter()
+            .map(|key| {
+                format!(
+                    "SipHash-2-4 {:#018x}, low 32 bits {:#010x}",
+                    key.hash64, key.hash32
+                )
+            })
+            .collect();
+        let mut text = of_keys.join("; ");
+        if hashed.combined {
+            text += &format!("; hashed again (jhash_2words) {:#010x}", hashed.hash32);
+        } else if hashed.keys.is_empty() {
+            text = "no field is hashed: 0".to_owned();
+        }
+        text += &format!(", without the lowest bit {}", hashed.hash31);
+        let hash64 = |key: &HashedKey| format!("{:#018x}", key.hash64);
+        let data = json!({
+            "hash64": hashed.keys.first().map(hash64),
+            "combined": hashed.combined,
+            "hash32": hashed.hash32,
+            "hash31": hashed.hash31,
+        });
+        self.add(8, "hash", "__flow_hash_from_keys", text, data);
+    }
+
+    /// What makes the kernel hash something else.
+    fn hash_doubts(&mut self, hashed: &Explanation) {
+        if self.is_local() {
+            let ports = |key: &HashedKey| key.fields.contains(&Field::SrcPort);
+            let label = |key: &HashedKey| key.fields.contains(&Field::FlowLabel);
+            return self
+                .local_hash_doubts(hashed.keys.iter().any(ports), hashed.keys.iter().any(label));
+        }
+        if let Some(packet) = self.packet.filter(|packet| packet.missing > 0) {
+            self.confidence.unless(format!(
+                "what the capture cut off matters ({} bytes)",
+                packet.missing
+            ));
+        }
+        let proto = hashed.keys.first().map_or(0, |key| key.key.ip_proto);
+        let iif = self.words.iif.as_deref().unwrap_or_default();
+        if matches!(hashed.policy, Policy::L4)
+            && let Some(link) = self.view.rib.link_named(iif)
+        {
+            let marks = self.view.around.marks(link);
+            let ports = ports_offset(proto).is_some();
+            l4_hash_doubts(link, marks, ports, &mut self.confidence);
+        }
+        if matches!(hashed.policy, Policy::L3) {
+            return;
+        }
+        match self.view.around.dissector() {
+            Some(true) => self.confidence.unknown(
+                "a BPF flow dissector is attached to the network namespace: it says what the \
+                 fields are",
+            ),
+            None if self.view.around.live => self.confidence.unless(
+                "a BPF flow dissector is attached to the network namespace (only root may ask)",
+            ),
+            Some(false) | None => {}
+        }
+    }
+}
+
+/// The fields of a key with their values, and what was swapped. The key has the flow label in the byte
+/// order that its policy hashes; `loaded` says that this is the order of the packet.
+fn key_text(hashed: &HashedKey, loaded: bool) -> String {
+    let key = &hashed.key;
+    let (src, dst): (IpAddr, IpAddr) = match key.addresses {
+        KeyAddresses::V4 { src, dst } => (src.into(), dst.into()),
+        KeyAddresses::V6 { src, dst } => (src.into(), dst.into()),
+    };
+    let has = |field| hashed.fields.contains(&field);
+    let both = |a, b, values: [String; 2]| match (has(a), has(b)) {
+        (true, true) => Some(values.join(" and ")),
+        (true, false) => Some(values[0].clone()),
+        (false, true) => Some(values[1].clone()),
+        (false, false) => None,
+    };
+    let mut parts = Vec::new();
+    parts.extend(both(
+        Field::SrcIp,
+        Field::DstIp,
+        [src.to_string(), dst.to_string()],
+    ));
+    if has(Field::IpProto) {
+        let name = if src.is_ipv4() || has(Field::SrcPort) {
+            "protocol"
+        } else {
+            "next header"
+        };
+        parts.push(format!("{name} {}", key.ip_proto));
+    }
+    let ports = [key.sport.to_string(), key.dport.to_string()];
+    let plural = has(Field::SrcPort) && has(Field::DstPort);
+    let name = if plural { "ports" } else { "port" };
+    parts.extend(both(Field::SrcPort, Field::DstPort, ports).map(|p| format!("{name} {p}")));
+    if has(Field::FlowLabel) {
+        let word = key.flow_label_word;
+        let label = if loaded { word.swap_bytes() } else { word };
+        parts.push(format!("flow label {label:#x}"));
+    }
+    let swapped = match (hashed.addresses_swapped, hashed.ports_swapped) {
+        (false, false) => "in the order of the packet",
+        (true, false) => "addresses swapped",
+        (false, true) => "ports swapped",
+        (true, true) => "addresses and ports swapped",
+    };
+    let of = match hashed.of {
+        Part::Packet => "",
+        Part::Innermost => "of the innermost packet ",
+    };
+    format!("{of}{}; {swapped}", parts.join(", "))
+}
+
+fn bytes_text(hashed: &HashedKey) -> String {
+    hashed.bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn key_json(hashed: &HashedKey) -> Value {
+    json!({
+        "fields": hashed.fields,
+        "addresses_swapped": hashed.addresses_swapped,
+        "ports_swapped": hashed.ports_swapped,
+        "bytes": bytes_text(hashed),
+    })
+}
+
+/// The numbers and the names of the rules of `keys_of_packet` that gave the keys.
+fn key_rules(hashed: &Explanation) -> Vec<(u8, &'static str)> {
+    let one = |rule, name| vec![(rule, name)];
+    match (hashed.policy, hashed.input) {
+        (_, Input::IcmpInner) => one(2, "the header of the packet that the ICMP error is about"),
+        (Policy::L4, _) => one(1, "as the flow dissector finds them, up to a packet inside"),
+        (Policy::Inner, _) => one(
+            1,
+            "as the flow dissector finds them in the innermost packet",
+        ),
+        (Policy::Custom, _) => {
+            let rule = |key: &HashedKey| match key.of {
+                Part::Packet => (1, "selected fields of the packet, up to a packet inside"),
+                Part::Innermost => (2, "selected fields of the innermost packet"),
+            };
+            hashed.keys.iter().map(rule).collect()
+        }
+        (Policy::L3, _) => one(1, "the packet's own header"),
+    }
+}
+
+/// Why a packet's key is what it is, where that is not plain.
+fn why_key(packet: &Packet, hashed: &Explanation) -> Option<String> {
+    let policy = hashed.policy as u8;
+    let seen = dissect(&packet.l3, packet.family, Stop::AtEncap);
+    let proto = seen.ip_proto;
+    let why = match (packet.icmp_error(), hashed.input) {
+        (Some(kind), Input::IcmpInner) => format!(
+            "ICMP type {kind} is an error and holds that header whole, so it takes the path of \
+             that packet's flow, whichever way it went"
+        ),
+        (Some(kind), Input::Outer) => format!(
+            "ICMP type {kind} is an error, but it is a later fragment or too short to hold the \
+             header of the packet that it is about"
+        ),
+        (Some(_), _) => format!(
+            "policy {policy} does not look into ICMP errors: protocol and addresses are their \
+             own, and their path need not be that of the flow that they are about (policy 0 keeps \
+             them together)"
+        ),
+        (None, _) if policy == 0 => return None,
+        (None, _) if seen.fragment => {
+            "a fragment: no ports, not even of the first one, so that all take one path".to_owned()
+        }
+        (None, _) if seen.encapsulated && hashed.policy == Policy::L4 => {
+            format!("protocol {proto} carries a packet: policy 1 stops in front of it, ports are 0")
+        }
+        (None, _) if seen.encapsulated && hashed.policy == Policy::Inner => {
+            format!("protocol {proto} carries a packet: that one counts, the outer one does not")
+        }
+        (None, _) if matches!(proto, 50 | 51) && hashed.policy != Policy::Inner => {
+            "the security parameter index stands for the ports".to_owned()
+        }
+        (None, _) => return None,
+    };
+    Some(why)
+}

@@ -1,0 +1,347 @@
+//! A packet as the subject of a question: from a capture, or written in hex.
+
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::Path;
+
+use raddle_io::Reader;
+use raddle_packet::protocol::{self, ethertype};
+use raddle_packet::{Ethernet, Family, Icmp, Ipv4, Ipv6, Stop, Vlan, dissect, icmp};
+use serde::Serialize;
+
+use super::flow::{FlowWords, protocol_name};
+
+/// What the bytes were taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Framing {
+    /// An Ethernet frame.
+    Ethernet,
+    /// A packet without a link-layer header.
+    Ip,
+}
+
+/// A packet that was asked about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Packet {
+    /// Where it is from: `packet 3 of a.pcap`, `hex`.
+    pub from: String,
+    /// What the bytes were taken for.
+    pub framing: Framing,
+    /// The VLAN that the frame is tagged with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// What it is, in words.
+    pub about: String,
+    /// Bytes of it that are missing: the capture cut it short.
+    pub missing: usize,
+    #[serde(skip)]
+    pub family: Family,
+    /// From the IP header on, ended at its IP length.
+    #[serde(skip)]
+    pub l3: Vec<u8>,
+}
+
+impl Packet {
+    /// The `number`th packet of a capture, from 1.
+    pub(crate) fn of_capture(file: &Path, number: u64) -> Result<Packet, String> {
+        let reader = Reader::open(file).map_err(|e| e.to_string())?;
+        let mut seen = 0;
+        for record in reader {
+            let record = record.map_err(|e| e.to_string())?;
+            seen += 1;
+            if seen == number {
+                let from = format!("packet {number} of {}", file.display());
+                return frame(&record.data, from);
+            }
+        }
+        let name = file.display();
+        Err(format!(
+            "{name} has {seen} packets, there is no number {number}"
+        ))
+    }
+
+    /// A packet in hexadecimal digits, among which blanks, colons and `0x` are passed over; `-` reads
+    /// them from standard input.
+    pub(crate) fn of_hex(text: &str) -> Result<Packet, String> {
+        let mut input = String::new();
+        let text = if text == "-" {
+            let limited = std::io::stdin().lock().take(MOST_HEX);
+            let mut limited = limited;
+            limited
+                .read_to_string(&mut input)
+                .map_err(|e| format!("cannot read standard input: {e}"))?;
+            &input
+        } else {
+            text
+        };
+        guess(&bytes(text)?)
+    }
+
+    /// The flow that the packet belongs to, as words: its outer addresses, and the ports that the
+    /// dissector finds.
+    pub(crate) fn words(&self, iif: &str) -> FlowWords {
+        let seen = dissect(&self.l3, self.family, Stop::AtEncap);
+        let (src, dst): (IpAddr, IpAddr) = match self.family {
+            Family::V4 => Ipv4::new_checked(&self.l3[..]).map_or_else(
+                |_| ([0; 4].into(), [0; 4].into()),
+                |ip| (ip.src().into(), ip.dst().into()),
+            ),
+            Family::V6 => Ipv6::new_checked(&self.l3[..]).map_or_else(
+                |_| ([0; 16].into(), [0; 16].into()),
+                |ip| (ip.src().into(), ip.dst().into()),
+            ),
+        };
+        FlowWords {
+            dst,
+            src,
+            iif: Some(iif.to_owned()),
+            proto: seen.ip_proto,
+            sport: seen.sport,
+            dport: seen.dport,
+            flow_label: seen.flow_label,
+        }
+    }
+
+    /// The ICMP or ICMPv6 type, where the packet is such a message itself (not behind extension
+    /// headers, which no policy looks behind for it).
+    fn icmp_type(&self) -> Option<u8> {
+        let (proto, message) = match self.family {
+            Family::V4 => {
+                let ip = Ipv4::new_checked(&self.l3[..]).ok()?;
+                (ip.protocol(), self.l3.get(ip.header_len()..)?)
+            }
+            Family::V6 => {
+                let ip = Ipv6::new_checked(&self.l3[..]).ok()?;
+                (ip.next_header(), self.l3.get(40..)?)
+            }
+        };
+        let kind = Icmp::new_checked(message).ok()?.kind();
+        matches!(proto, protocol::ICMP | protocol::ICMPV6).then_some(kind)
+    }
+
+    /// Whether it is an ICMP error, and its type.
+    pub(super) fn icmp_error(&self) -> Option<u8> {
+        self.icmp_type()
+            .filter(|kind| icmp::is_error(self.family, *kind))
+    }
+
+    /// TTL or hop limit.
+    pub(super) fn ttl(&self) -> u8 {
+        self.l3[match self.family {
+            Family::V4 => 8,
+            Family::V6 => 7,
+        }]
+    }
+}
+
+/// Most digits that are read from standard input: a super-frame with blanks between.
+const MOST_HEX: u64 = 1 << 20;
+
+fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    let mut digits = Vec::new();
+    for word in text.split(|c: char| c.is_whitespace() || c == ':') {
+        for c in word.strip_prefix("0x").unwrap_or(word).chars() {
+            let digit = c.to_digit(16);
+            let digit = digit.ok_or_else(|| format!("'{c}' is not a hexadecimal digit"))?;
+            digits.push(digit as u8);
+        }
+    }
+    if digits.is_empty() || digits.len() % 2 != 0 {
+        return Err(format!(
+            "{} hexadecimal digits are no whole number of bytes",
+            digits.len()
+        ));
+    }
+    Ok(digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect())
+}
+
+/// Takes bytes for what they are.
+///
+/// 1. An IP packet, where they begin with an IPv4 header whose checksum is right and whose length
+///    they have, or an IPv6 header whose length is theirs.
+/// 2. Else an Ethernet frame, where the EtherType behind the addresses says so.
+/// 3. Else an IP packet, where there is an IP header at all.
+fn guess(bytes: &[u8]) -> Result<Packet, String> {
+    let whole = match bytes.first().map(|byte| byte >> 4) {
+        Some(4) => Ipv4::new_checked(bytes)
+            .is_ok_and(|ip| ip.is_checksum_valid() && usize::from(ip.total_len()) == bytes.len()),
+        Some(6) => Ipv6::new_checked(bytes)
+            .is_ok_and(|ip| usize::from(ip.payload_len()) + 40 == bytes.len()),
+        _ => false,
+    };
+    if whole {
+        return packet(bytes, Framing::Ip, None, "hex".into());
+    }
+    match frame(bytes, "hex".into()) {
+        Ok(packet) => Ok(packet),
+        Err(as_frame) => packet(bytes, Framing::Ip, None, "hex".into()).map_err(|as_packet| {
+            format!("neither an Ethernet frame ({as_frame}) nor an IP packet ({as_packet})")
+        }),
+    }
+}
+
+/// An Ethernet frame, with or without VLAN tags.
+fn frame(bytes: &[u8], from: String) -> Result<Packet, String> {
+    let ethernet = Ethernet::new_checked(bytes).map_err(|e| e.to_string())?;
+    let (mut kind, mut rest) = (ethernet.ether_type(), ethernet.payload());
+    let mut vlan = None;
+    while matches!(kind, ethertype::VLAN | ethertype::QINQ) {
+        let tag = Vlan::new_checked(rest).map_err(|e| e.to_string())?;
+        vlan = Some(tag.id());
+        kind = tag.ether_type();
+        rest = &rest[Vlan::<&[u8]>::LEN..];
+    }
+    let version = rest.first().map(|byte| byte >> 4);
+    match (kind, version) {
+        (ethertype::IPV4, Some(4)) | (ethertype::IPV6, Some(6)) => {
+            packet(rest, Framing::Ethernet, vlan, from)
+        }
+        _ => Err(format!(
+            "{from} has EtherType {kind:#06x}, and is no IP packet"
+        )),
+    }
+}
+
+fn packet(
+    bytes: &[u8],
+    framing: Framing,
+    vlan: Option<u16>,
+    from: String,
+) -> Result<Packet, String> {
+    let (family, length) = match bytes.first().map(|byte| byte >> 4) {
+        Some(6) => {
+            let ip = Ipv6::new_checked(bytes).map_err(|e| e.to_string())?;
+            (Family::V6, 40 + usize::from(ip.payload_len()))
+        }
+        _ => {
+            let ip = Ipv4::new_checked(bytes).map_err(|e| e.to_string())?;
+            let length = usize::from(ip.total_len());
+            if length < ip.header_len() {
+                return Err(format!(
+                    "its IP length, {length}, is less than its header's"
+                ));
+            }
+            (Family::V4, length)
+        }
+    };
+    let l3 = bytes[..length.min(bytes.len())].to_vec();
+    let mut packet = Packet {
+        from,
+        framing,
+        vlan,
+        about: String::new(),
+        missing: length - l3.len(),
+        family,
+        l3,
+    };
+    packet.about = about(&packet);
+    Ok(packet)
+}
+
+/// What the packet is, in words.
+fn about(packet: &Packet) -> String {
+    let words = packet.words("");
+    let fragment = dissect(&packet.l3, packet.family, Stop::AtEncap).fragment;
+    let mut text = format!("{} {}", packet.family, protocol_name(words.proto));
+    if let Some(kind) = packet.icmp_type() {
+        let error = packet.icmp_error().map_or("", |_| " (an error)");
+        text += &format!(" type {kind}{error}");
+    }
+    if fragment {
+        text += ", a fragment";
+    }
+    text += &format!(
+        ", {} bytes from {} to {}",
+        packet.l3.len(),
+        words.src,
+        words.dst
+    );
+    if packet.missing > 0 {
+        text += &format!(", {} bytes more are missing", packet.missing);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10.0.0.1:1000 to 198.18.0.9:53, UDP.
+    const UDP: &str = "4500001c0000000040110c9f0a000001c612000903e8003500080000";
+
+    #[test]
+    fn hex_is_taken_for_what_it_is() {
+        let packet = Packet::of_hex(UDP).unwrap();
+        assert_eq!((packet.framing, packet.l3.len()), (Framing::Ip, 28));
+        assert_eq!(
+            packet.about,
+            "IPv4 udp, 28 bytes from 10.0.0.1 to 198.18.0.9"
+        );
+        let framed = format!("02:00:00:00:00:01 020000000002 0x0800 {UDP} 0000");
+        let framed = Packet::of_hex(&framed).unwrap();
+        assert_eq!((framed.framing, framed.l3.len()), (Framing::Ethernet, 28));
+        let tagged = format!("020000000001020000000002 8100 2005 0800 {UDP}");
+        assert_eq!(Packet::of_hex(&tagged).unwrap().vlan, Some(5));
+        let words = packet.words("eth0");
+        assert_eq!((words.proto, words.sport, words.dport), (17, 1000, 53));
+    }
+
+    #[test]
+    fn a_packet_that_is_cut_short_says_so() {
+        let packet = Packet::of_hex(&UDP[..48]).unwrap();
+        assert_eq!((packet.missing, packet.words("a").sport), (4, 1000));
+        assert!(packet.about.ends_with("4 bytes more are missing"));
+    }
+
+    #[test]
+    fn a_capture_is_read_up_to_the_packet() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.pcap");
+        let mut writer = raddle_io::Writer::create(&file, raddle_io::Resolution::Nano).unwrap();
+        for port in ["03e8", "03e9"] {
+            let packet = UDP.replace("03e8", port);
+            let data = bytes(&format!("0200000000010200000000020800{packet}")).unwrap();
+            let original_len = data.len() as u32;
+            let record = raddle_io::Record {
+                ts_ns: 1,
+                original_len,
+                data,
+            };
+            writer.write(&record).unwrap();
+        }
+        writer.finish().unwrap();
+        let second = Packet::of_capture(&file, 2).unwrap();
+        assert!(second.from.starts_with("packet 2 of "), "{}", second.from);
+        assert_eq!(
+            (second.framing, second.words("a").sport),
+            (Framing::Ethernet, 1001)
+        );
+        let error = Packet::of_capture(&file, 3).unwrap_err();
+        assert!(
+            error.ends_with("has 2 packets, there is no number 3"),
+            "{error}"
+        );
+        assert!(Packet::of_capture(&folder.path().join("b.pcap"), 1).is_err());
+    }
+
+    #[test]
+    fn what_is_no_packet_is_refused() {
+        for (text, said) in [
+            ("", "no whole number of bytes"),
+            ("450", "3 hexadecimal digits"),
+            ("4g", "'g' is not a hexadecimal digit"),
+            ("4500", "neither an Ethernet frame"),
+            (
+                "020000000001020000000002080600010800060400010000000000000000",
+                "EtherType 0x0806",
+            ),
+        ] {
+            let error = Packet::of_hex(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

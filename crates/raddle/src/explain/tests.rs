@@ -1,0 +1,293 @@
+//! Golden answers: a machine in the files under `golden/net`, as `ip` would print it, questions about
+//! it, and the answers under `golden`. `RADDLE_UPDATE_GOLDEN=1` writes them anew.
+
+use std::path::{Path, PathBuf};
+
+use raddle_rib::Snapshot;
+
+use super::*;
+use crate::from_ip;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/golden")
+}
+
+/// What is not the machine's usual state.
+#[derive(Default)]
+struct Odd {
+    policy: u8,
+    no_seed: bool,
+    kernel: Option<&'static str>,
+    both: bool,
+    /// `fib_multipath_hash_fields`.
+    fields: u32,
+}
+
+fn answer_to(question: &str, odd: &Odd) -> Answer {
+    let mut snapshot: Snapshot = from_ip::snapshot(&[golden().join("net")]).unwrap();
+    snapshot.settings.hash_policy4 = odd.policy;
+    snapshot.settings.hash_policy6 = odd.policy;
+    snapshot.settings.hash_fields4 = odd.fields;
+    snapshot.settings.hash_fields6 = odd.fields;
+    if odd.no_seed {
+        snapshot.settings.hash_seed = 0;
+    }
+    let kernel = odd.kernel.map(str::to_owned).or(snapshot.kernel.clone());
+    let around = Surroundings {
+        kernel: kernel.and_then(|text| text.parse().ok()),
+        live: false,
+    };
+    let mut rib = Rib::detached();
+    snapshot.into_events().for_each(|event| rib.apply(event));
+    let words: Vec<String> = question.split_whitespace().map(str::to_owned).collect();
+    let (words, packet) = match words.split_first() {
+        Some((first, rest)) if first == "hex" => {
+            let packet = Packet::of_hex(&rest[0]).unwrap();
+            let iif = FlowWords::parse_input(&rest[1..]).unwrap();
+            (packet.words(&iif), Some(packet))
+        }
+        _ => (FlowWords::parse(&words).unwrap(), None),
+    };
+    let asked = Asked {
+        words,
+        packet,
+        names: Names::built_in(),
+        both: odd.both,
+    };
+    asked.answer(&rib, &around).unwrap()
+}
+
+/// Compares the text of an answer with the golden one.
+fn golden_is(name: &str, question: &str, odd: Odd) {
+    let text = text::render(&answer_to(question, &odd));
+    let file = golden().join(format!("{name}.txt"));
+    if std::env::var_os("RADDLE_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(
+        text,
+        golden,
+        "{}; RADDLE_UPDATE_GOLDEN=1 writes it",
+        file.display()
+    );
+}
+
+/// An IPv4 packet without options, its checksum left out.
+fn ipv4(proto: u8, fragment: u16, body: &str) -> String {
+    let length = 20 + body.len() / 2;
+    format!("4500{length:04x}0000{fragment:04x}40{proto:02x}0000c0000201c6120009{body}")
+}
+
+#[test]
+fn forwarded_flows() {
+    let l4 = || Odd {
+        policy: 1,
+        ..Odd::default()
+    };
+    let udp = "from 10.0.0.7 iif in0 ipproto udp sport 1000 dport 53";
+    golden_is("plain-l3", &format!("198.18.0.9 {udp}"), Odd::default());
+    golden_is("plain-l4", &format!("198.18.0.9 {udp}"), l4());
+    golden_is(
+        "group-l4-veth",
+        "198.19.0.9 from 10.0.1.7 iif up1 ipproto tcp sport 1 dport 2",
+        l4(),
+    );
+    let six = "2001:db8:5::9 from fd00:0::7 iif in0 ipproto udp sport 1000 dport 53";
+    golden_is(
+        "ipv6-l3-label",
+        &format!("{six} flowlabel 0x12345"),
+        Odd::default(),
+    );
+    golden_is("ipv6-l4", six, l4());
+    let custom = || Odd {
+        policy: 3,
+        fields: 0x3f,
+        ..Odd::default()
+    };
+    golden_is(
+        "resilient",
+        "198.51.100.9 from 10.0.0.7 iif in0",
+        Odd::default(),
+    );
+    golden_is("ipv6-custom", &format!("{six} flowlabel 0x12345"), custom());
+    golden_is(
+        "no-carrier",
+        "203.0.113.9 from 10.0.0.7 iif in0",
+        Odd::default(),
+    );
+    golden_is(
+        "connected",
+        "10.0.1.77 from 10.0.0.7 iif in0",
+        Odd::default(),
+    );
+    golden_is(
+        "blackhole",
+        "192.0.2.1 from 10.0.0.7 iif in0",
+        Odd::default(),
+    );
+    let no_seed = Odd {
+        no_seed: true,
+        ..Odd::default()
+    };
+    golden_is("no-seed", &format!("198.18.0.9 {udp}"), no_seed);
+    let old = Odd {
+        kernel: Some("6.6.30"),
+        ..Odd::default()
+    };
+    golden_is("old-kernel", &format!("198.18.0.9 {udp}"), old);
+}
+
+#[test]
+fn both_directions() {
+    let both = |policy| Odd {
+        policy,
+        both: true,
+        ..Odd::default()
+    };
+    golden_is(
+        "both",
+        "198.18.0.9 from 10.0.0.2 iif in0 ipproto tcp sport 1000 dport 80",
+        both(1),
+    );
+    golden_is(
+        "both-choose",
+        "198.18.0.9 from 198.19.0.2 iif up1 ipproto udp sport 7 dport 9",
+        both(0),
+    );
+    golden_is(
+        "both-local",
+        "198.18.0.9 ipproto udp sport 7 dport 9",
+        both(1),
+    );
+}
+
+#[test]
+fn local_flows() {
+    let by = |kernel, policy| Odd {
+        kernel: Some(kernel),
+        policy,
+        ..Odd::default()
+    };
+    golden_is("local-source", "198.18.0.9 from 10.0.1.1", by("6.18.44", 0));
+    golden_is("local-lo", "198.18.0.9 from 10.9.9.9", by("6.18.44", 0));
+    golden_is(
+        "local-lo-faulty",
+        "198.18.0.9 from 10.9.9.9",
+        by("6.17.2", 0),
+    );
+    golden_is("local-lo-old", "198.18.0.9 from 10.9.9.9", by("6.12.5", 0));
+    golden_is("local-group", "198.19.0.9 from 10.0.1.1", by("6.17.2", 0));
+    golden_is(
+        "local-udp",
+        "198.19.0.9 ipproto udp sport 4000 dport 53",
+        by("6.18.44", 1),
+    );
+    golden_is(
+        "local-tcp-unbound",
+        "198.18.0.9 ipproto tcp dport 80",
+        by("6.18.44", 1),
+    );
+    golden_is(
+        "local-ipv6",
+        "2001:db8:5::9 ipproto tcp sport 9 dport 80",
+        by("6.18.44", 1),
+    );
+    let custom = Odd {
+        fields: 0x31,
+        ..by("6.18.44", 3)
+    };
+    golden_is(
+        "local-custom",
+        "198.18.0.9 from 10.9.9.9 ipproto udp sport 5 dport 6",
+        custom,
+    );
+    golden_is(
+        "local-foreign",
+        "198.18.0.9 from 10.0.0.99",
+        by("6.18.44", 0),
+    );
+    golden_is("local-here", "10.9.9.9", by("6.18.44", 0));
+}
+
+#[test]
+fn packets() {
+    let l4 = || Odd {
+        policy: 1,
+        ..Odd::default()
+    };
+    let about = "4500001c00000000401100000a000007c612000903e80035";
+    let error = ipv4(1, 0, &format!("030400000000000f{about}"));
+    let ask = |packet: &str| format!("hex {packet} iif in0");
+    golden_is("icmp-error-l3", &ask(&error), Odd::default());
+    golden_is("icmp-error-l4", &ask(&error), l4());
+    let short = ipv4(1, 0, &format!("030400000000000f{}", &about[..38]));
+    golden_is("icmp-short", &ask(&short), Odd::default());
+    let framed = format!(
+        "020000000010020000000020810000050800{}",
+        ipv4(17, 0x2000, "03e8003500100000")
+    );
+    golden_is("fragment-vlan", &ask(&framed), l4());
+    golden_is("tunnel", &ask(&ipv4(4, 0, about)), l4());
+    let inner = || Odd {
+        policy: 2,
+        ..Odd::default()
+    };
+    golden_is("tunnel-inner", &ask(&ipv4(4, 0, about)), inner());
+    let custom = |fields| Odd {
+        policy: 3,
+        fields,
+        ..Odd::default()
+    };
+    golden_is("tunnel-custom", &ask(&ipv4(4, 0, about)), custom(0xfff));
+    golden_is("icmp-error-custom", &ask(&error), custom(7));
+    golden_is("esp", &ask(&ipv4(50, 0, "0000abcd00000001")), l4());
+    golden_is("cut-short", &ask(&ipv4(17, 0, "03e80035")[..46]), l4());
+}
+
+#[test]
+fn json_has_what_it_had_and_more() {
+    let odd = Odd {
+        policy: 1,
+        both: true,
+        ..Odd::default()
+    };
+    let words = "198.18.0.9 from 10.0.0.2 iif in0 ipproto tcp sport 1000 dport 80";
+    let json = serde_json::to_value(answer_to(words, &odd)).unwrap();
+    for key in [
+        "flow",
+        "steps",
+        "link",
+        "via",
+        "reason",
+        "confidence",
+        "kernel",
+        "reverse",
+    ] {
+        assert!(json.get(key).is_some(), "{key}: {json}");
+    }
+    assert_eq!(json["flow"]["from"], "10.0.0.2");
+    assert_eq!(json["confidence"]["level"], "exact-unless");
+    assert_eq!(json["symmetry"]["same_link"], true);
+    assert_eq!(json["reverse"]["link"], "in0");
+    let steps = json["steps"].as_array().unwrap();
+    let step = |name: &str| steps.iter().find(|step| step["name"] == name).unwrap();
+    assert_eq!(step("member")["data"]["rules"], "choose_plain");
+    assert_eq!(step("policy")["function"], "fib_multipath_hash");
+    assert_eq!(step("fields")["data"]["fields"][0], "ip-proto");
+}
+
+#[test]
+fn a_flow_is_symmetric_where_the_kernel_orders_it() {
+    // Between destinations behind choices both hashes are needed, and are one.
+    for policy in [0, 1] {
+        let odd = Odd {
+            policy,
+            both: true,
+            ..Odd::default()
+        };
+        let words = "198.18.0.9 from 198.19.0.2 iif up1 ipproto udp sport 7 dport 9";
+        let symmetry = answer_to(words, &odd).symmetry.unwrap();
+        assert_eq!(symmetry.same_hash, Some(true));
+    }
+}

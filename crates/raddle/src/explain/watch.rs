@@ -1,0 +1,136 @@
+//! `--watch`: a new answer whenever a step of it changes.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use raddle_netlink::Mirror;
+use raddle_rib::Rib;
+use serde::Serialize;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use super::answer::Answer;
+use super::text;
+use crate::error::Failure;
+use crate::signals;
+
+/// How often signals and the time are looked at while nothing happens.
+const TICK: Duration = Duration::from_millis(200);
+
+/// When to end by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    /// After so much time.
+    pub time: Option<Duration>,
+    /// After so many answers, the first included.
+    pub answers: Option<u64>,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: &'a str,
+    changed: &'a [String],
+    answer: &'a Answer,
+}
+
+/// Prints the first answer, and another one after every change of it, until SIGINT, SIGTERM or a
+/// limit.
+pub(super) fn watch(
+    limits: Limits,
+    json: bool,
+    mut ask: impl FnMut(&Rib) -> Result<Answer, Failure>,
+) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    let start = Instant::now();
+    let mut rib = Rib::detached();
+    let mut mirror = Mirror::open()?;
+    mirror.initial(&mut |event| rib.apply(event))?;
+    let mut last = ask(&rib)?;
+    let mut answers = 1;
+    print(&last, &[], json)?;
+    while !stop.load(Ordering::Relaxed) && limits.answers.is_none_or(|most| answers < most) {
+        let left = limits.time.map(|time| time.saturating_sub(start.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            break;
+        }
+        mirror.wait(Some(left.map_or(TICK, |left| left.min(TICK))))?;
+        let batch = mirror.poll(&mut |event| rib.apply(event))?;
+        if batch.events == 0 || batch.sweeping {
+            continue;
+        }
+        let now = ask(&rib)?;
+        let changed = changes(&last, &now);
+        if !changed.is_empty() {
+            print(&now, &changed, json)?;
+            answers += 1;
+            last = now;
+        }
+    }
+    Ok(())
+}
+
+/// The names of the steps that differ, those of the reverse marked so.
+fn changes(before: &Answer, after: &Answer) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut add = |name: &str| {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    };
+    let step = |answer: &Answer, number| {
+        answer
+            .steps
+            .iter()
+            .find(|step| step.step == number)
+            .cloned()
+    };
+    let last = |answer: &Answer| answer.steps.last().map_or(0, |step| step.step);
+    for number in 1..=last(before).max(last(after)) {
+        let (old, new) = (step(before, number), step(after, number));
+        if let Some(step) = new.as_ref().or(old.as_ref())
+            && old != new
+        {
+            add(step.name);
+        }
+    }
+    if before.confidence != after.confidence {
+        add("confidence");
+    }
+    if (&before.link, before.reason) != (&after.link, after.reason) {
+        add("link");
+    }
+    match (&before.reverse, &after.reverse) {
+        (Some(old), Some(new)) => changes(old, new)
+            .iter()
+            .for_each(|name| add(&format!("reverse {name}"))),
+        (None, None) => {}
+        _ => add("reverse"),
+    }
+    names
+}
+
+fn print(answer: &Answer, changed: &[String], json: bool) -> Result<(), Failure> {
+    let mut time = String::new();
+    SystemTime
+        .format_time(&mut Writer::new(&mut time))
+        .map_err(|e| Failure::system(e.to_string()))?;
+    if json {
+        let line = Line {
+            time: &time,
+            changed,
+            answer,
+        };
+        let line = serde_json::to_string(&line).map_err(|e| Failure::system(e.to_string()))?;
+        println!("{line}");
+    } else {
+        match changed {
+            [] => println!("{time}"),
+            _ => println!("\n{time} changed: {}", changed.join(", ")),
+        }
+        print!("{}", text::render(answer));
+    }
+    // Standard output may be a pipe, and the next change an hour away.
+    std::io::Write::flush(&mut std::io::stdout())?;
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Links, addresses and neighbours.
+
+use raddle_rib::event::{Address, Link, Neighbour, XdpAttached};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Error;
+use super::object::{Lookup, Objects, Word, address, bits, mac};
+
+/// `IFF_*`, as `ip` prints them; RUNNING it does not print, but its absence (NO-CARRIER).
+const LINK_FLAGS: [(&str, u32); 17] = [
+    ("UP", 1),
+    ("BROADCAST", 2),
+    ("DEBUG", 4),
+    ("LOOPBACK", 8),
+    ("POINTOPOINT", 0x10),
+    ("NOTRAILERS", 0x20),
+    ("NOARP", 0x80),
+    ("PROMISC", 0x100),
+    ("ALLMULTI", 0x200),
+    ("MASTER", 0x400),
+    ("SLAVE", 0x800),
+    ("MULTICAST", 0x1000),
+    ("PORTSEL", 0x2000),
+    ("AUTOMEDIA", 0x4000),
+    ("DYNAMIC", 0x8000),
+    ("LOWER_UP", 0x1_0000),
+    ("DORMANT", 0x2_0000),
+];
+const RUNNING: u32 = 0x40;
+
+/// `IF_OPER_*` in order.
+const OPERSTATES: [&str; 7] = [
+    "UNKNOWN",
+    "NOTPRESENT",
+    "DOWN",
+    "LOWERLAYERDOWN",
+    "TESTING",
+    "DORMANT",
+    "UP",
+];
+
+/// `ARPHRD_*` of the link types that concern routing.
+const LINK_TYPES: [(&str, u16); 10] = [
+    ("ether", 1),
+    ("infiniband", 32),
+    ("ppp", 512),
+    ("ipip", 768),
+    ("tunnel6", 769),
+    ("loopback", 772),
+    ("sit", 776),
+    ("gre", 778),
+    ("gre6", 823),
+    ("none", 0xfffe),
+];
+/// `ARPHRD_VOID`: what has another name.
+const OTHER_TYPE: u16 = 0xffff;
+
+/// `IFA_F_*`.
+const ADDRESS_FLAGS: [(&str, u32); 12] = [
+    ("secondary", 1),
+    ("temporary", 1),
+    ("nodad", 2),
+    ("optimistic", 4),
+    ("dadfailed", 8),
+    ("home", 0x10),
+    ("deprecated", 0x20),
+    ("tentative", 0x40),
+    ("mngtmpaddr", 0x100),
+    ("noprefixroute", 0x200),
+    ("autojoin", 0x400),
+    ("stable-privacy", 0x800),
+];
+const PERMANENT: u32 = 0x80;
+
+/// `NUD_*`.
+const NEIGHBOUR_STATES: [(&str, u32); 8] = [
+    ("INCOMPLETE", 1),
+    ("REACHABLE", 2),
+    ("STALE", 4),
+    ("DELAY", 8),
+    ("PROBE", 0x10),
+    ("FAILED", 0x20),
+    ("NOARP", 0x40),
+    ("PERMANENT", 0x80),
+];
+
+#[derive(Deserialize)]
+struct LinkObject {
+    ifindex: u32,
+    ifname: String,
+    flags: Vec<String>,
+    mtu: u32,
+    link_type: String,
+    #[serde(default)]
+    qdisc: String,
+    operstate: Option<String>,
+    address: Option<String>,
+    link: Option<String>,
+    link_index: Option<u32>,
+    link_netnsid: Option<i32>,
+    master: Option<String>,
+    linkinfo: Option<LinkInfo>,
+    #[serde(default)]
+    num_tx_queues: u32,
+    xdp: Option<Xdp>,
+}
+
+#[derive(Deserialize)]
+struct LinkInfo {
+    info_kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Xdp {
+    #[serde(default)]
+    mode: u8,
+    prog: Option<XdpProgram>,
+}
+
+#[derive(Deserialize)]
+struct XdpProgram {
+    id: u32,
+}
+
+/// The links of `ip -d -j link`.
+pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Error> {
+    objects.each(|link: LinkObject| {
+        let silent = link.flags.iter().any(|flag| flag == "NO-CARRIER");
+        let mut flags = bits(&link.flags, &LINK_FLAGS);
+        if flags & 1 != 0 && !silent {
+            flags |= RUNNING;
+        }
+        let operstate = link.operstate.as_deref();
+        let operstate = OPERSTATES.iter().position(|name| Some(*name) == operstate);
+        let master = link.master.map(|name| names.link(&name)).transpose()?;
+        // A veth's other end may be in another namespace, under an index of its own.
+        let lower = match (&link.link, link.link_index) {
+            (_, Some(index)) => Some(index),
+            (Some(name), None) => names.link(name).ok(),
+            (None, None) => None,
+        };
+        Ok(Link {
+            index: link.ifindex,
+            name: link.ifname,
+            mac: link.address.as_deref().and_then(mac),
+            mtu: link.mtu,
+            flags,
+            arp_type: link_type(&link.link_type),
+            operstate: operstate.unwrap_or(0) as u8,
+            kind: link.linkinfo.and_then(|info| info.info_kind),
+            master,
+            lower,
+            lower_netns: link.link_netnsid,
+            qdisc: link.qdisc,
+            tx_queues: link.num_tx_queues,
+            xdp: link.xdp.filter(|xdp| xdp.mode != 0).map(|xdp| XdpAttached {
+                mode: xdp.mode,
+                program: xdp.prog.map_or(0, |program| program.id),
+            }),
+        })
+    })
+}
+
+/// A name, or `[772]` where `ip` knows none or prints numbers.
+fn link_type(text: &str) -> u16 {
+    let known = LINK_TYPES.iter().find(|(name, _)| *name == text);
+    let number = || text.trim_matches(['[', ']']).parse().ok();
+    known
+        .map(|(_, number)| *number)
+        .or_else(number)
+        .unwrap_or(OTHER_TYPE)
+}
+
+#[derive(Deserialize)]
+struct AddressList {
+    ifname: String,
+    #[serde(default)]
+    addr_info: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct AddressObject {
+    family: String,
+    local: Option<String>,
+    address: Option<String>,
+    prefixlen: u8,
+    scope: Option<Word>,
+    broadcast: Option<String>,
+    label: Option<String>,
+    #[serde(default)]
+    dynamic: bool,
+    #[serde(flatten)]
+    rest: serde_json::Map<String, Value>,
+}
+
+/// The addresses of `ip -j addr`.
+pub(super) fn addresses(objects: &Objects, names: &Lookup) -> Result<Vec<Address>, Error> {
+    let lists = objects.each(|list: AddressList| {
+        let index = names.link(&list.ifname)?;
+        let full = list
+            .addr_info
+            .iter()
+            .filter(|info| info.as_object().is_none_or(|map| !map.is_empty()));
+        full.map(|info| one_address(info, index, names))
+            .collect::<Result<Vec<_>, String>>()
+    })?;
+    Ok(lists.into_iter().flatten().flatten().collect())
+}
+
+/// None for families other than IPv4 and IPv6.
+fn one_address(info: &Value, index: u32, names: &Lookup) -> Result<Option<Address>, String> {
+    let of = |what: String| format!("addr_info {info}: {what}");
+    let read = AddressObject::deserialize(info).map_err(|e| of(e.to_string()))?;
+    if !matches!(read.family.as_str(), "inet" | "inet6") {
+        return Ok(None);
+    }
+    let [local, peer, broadcast] = [&read.local, &read.address, &read.broadcast]
+        .map(|text| text.as_deref().map(address).transpose());
+    let (local, peer, broadcast) = (local?, peer?, broadcast?);
+    let local = local.ok_or_else(|| of("missing field `local`".into()))?;
+    let limit = if local.is_ipv4() { 32 } else { 128 };
+    if read.prefixlen > limit {
+        return Err(of(format!("prefixlen is above {limit}")));
+    }
+    let flags = ADDRESS_FLAGS
+        .iter()
+        .filter(|(name, _)| read.rest.get(*name) == Some(&Value::Bool(true)))
+        .fold(0, |flags, (_, bit)| flags | bit);
+    Ok(Some(Address {
+        index,
+        local,
+        peer: peer.filter(|peer| *peer != local),
+        prefix_len: read.prefixlen,
+        scope: names.scope(&read.scope)?.unwrap_or(0),
+        flags: flags | if read.dynamic { 0 } else { PERMANENT },
+        broadcast,
+        label: read.label,
+    }))
+}
+
+#[derive(Deserialize)]
+struct NeighbourObject {
+    dst: String,
+    dev: String,
+    lladdr: Option<String>,
+    #[serde(default)]
+    state: Vec<String>,
+    protocol: Option<Word>,
+    #[serde(flatten)]
+    rest: serde_json::Map<String, Value>,
+}
+
+/// The neighbours of `ip -j neigh show nud all`.
+pub(super) fn neighbours(objects: &Objects, names: &Lookup) -> Result<Vec<Neighbour>, Error> {
+    let all = objects.each(|neighbour: NeighbourObject| {
+        if neighbour.rest.contains_key("proxy") {
+            return Ok(None);
+        }
+        let flag = |name: &str, bit| match neighbour.rest.contains_key(name) {
+            true => bit,
+            false => 0u8,
+        };
+        Ok(Some(Neighbour {
+            index: names.link(&neighbour.dev)?,
+            dst: address(&neighbour.dst)?,
+            mac: neighbour.lladdr.as_deref().and_then(mac),
+            state: bits(&neighbour.state, &NEIGHBOUR_STATES) as u16,
+            flags: flag("router", 0x80) | flag("extern_learn", 0x10),
+            protocol: names.protocol(&neighbour.protocol)?.unwrap_or(0),
+        }))
+    })?;
+    Ok(all.into_iter().flatten().collect())
+}

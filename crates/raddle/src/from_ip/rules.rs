@@ -1,0 +1,97 @@
+//! Rules.
+
+use ipnet::IpNet;
+use raddle_rib::event::{RULE_OTHER_INVERT, Rule};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Error;
+use super::object::{Lookup, Objects, Word, address};
+
+/// Fields that select nothing.
+const HARMLESS: [&str; 4] = ["iif_detached", "oif_detached", "unresolved", "offload"];
+/// Stands in [`Rule::other`] for a selector or modifier whose field is not read here.
+const OTHER: u16 = 0xfffe;
+/// `FR_ACT_TO_TBL`, `FR_ACT_GOTO`, `FR_ACT_NOP`.
+const TO_TABLE: u8 = 1;
+const GOTO: u8 = 2;
+const NOP: u8 = 3;
+
+#[derive(Deserialize)]
+struct RuleObject {
+    priority: u32,
+    src: String,
+    srclen: Option<u8>,
+    dst: Option<String>,
+    dstlen: Option<u8>,
+    iif: Option<String>,
+    oif: Option<String>,
+    fwmark: Option<Word>,
+    fwmask: Option<Word>,
+    table: Option<Word>,
+    protocol: Option<Word>,
+    action: Option<Word>,
+    /// `not`, selectors that have no field in [`Rule`], and what newer versions print.
+    #[serde(flatten)]
+    rest: serde_json::Map<String, Value>,
+}
+
+/// The rules of `ip -4 -j rule` or `ip -6 -j rule`.
+pub(super) fn rules(objects: &Objects, names: &Lookup, family: u8) -> Result<Vec<Rule>, Error> {
+    objects.each(|rule: RuleObject| {
+        let mut other = Vec::new();
+        let mut action = match &rule.action {
+            None => TO_TABLE,
+            // The other actions have the numbers of route types.
+            Some(word) => names
+                .kind(&Some(word.clone()))?
+                .map_or(0, |kind| kind as u8),
+        };
+        for name in rule.rest.keys().map(String::as_str) {
+            match name {
+                "not" => other.push(RULE_OTHER_INVERT),
+                "goto" => action = GOTO,
+                "nop" => action = NOP,
+                name if HARMLESS.contains(&name) => {}
+                _ => other.push(OTHER),
+            }
+        }
+        let (mark, mask) = (number(&rule.fwmark)?, number(&rule.fwmask)?);
+        Ok(Rule {
+            family,
+            priority: rule.priority,
+            table: names.table(&rule.table)?.unwrap_or(0),
+            action,
+            from: net(Some(&rule.src), rule.srclen)?,
+            to: net(rule.dst.as_deref(), rule.dstlen)?,
+            iif: rule.iif,
+            oif: rule.oif,
+            fwmark: (mark.is_some() || mask.is_some())
+                .then(|| (mark.unwrap_or(0), mask.unwrap_or(u32::MAX))),
+            other,
+            protocol: names.protocol(&rule.protocol)?.unwrap_or(0),
+        })
+    })
+}
+
+/// A prefix; none for `all`. Without a length it is a host's.
+fn net(text: Option<&str>, length: Option<u8>) -> Result<Option<IpNet>, String> {
+    let Some(text) = text.filter(|text| *text != "all") else {
+        return Ok(None);
+    };
+    let ip = address(text)?;
+    let length = length.unwrap_or(if ip.is_ipv4() { 32 } else { 128 });
+    IpNet::new(ip, length)
+        .map(|net| Some(net.trunc()))
+        .map_err(|_| format!("{text}/{length} is not a prefix"))
+}
+
+/// A mark, in hexadecimal with `0x`, or decimal.
+fn number(word: &Option<Word>) -> Result<Option<u32>, String> {
+    let Some(word) = word else { return Ok(None) };
+    let text = word.text();
+    let number = crate::show::parse_number(&text);
+    number
+        .map(Some)
+        .ok_or_else(|| format!("'{text}' is not a mark"))
+}
