@@ -1,5 +1,7 @@
 //! The command line: one description, from which help, completions and man pages are made.
 
+mod planning;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
 use crate::config::{Mode, OnExit, Seed};
+pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///
@@ -38,6 +41,14 @@ pub(crate) enum Command {
     /// Say step by step which link a flow takes, and why
     #[command(after_help = EXPLAIN_HELP)]
     Explain(Explain),
+    /// Say what a change would move, before it is made
+    #[command(after_help = planning::WHAT_IF_HELP)]
+    WhatIf(WhatIf),
+    /// Source ports with which connections cover all paths
+    #[command(subcommand)]
+    Ports(Ports),
+    /// Show how evenly flows lie on links, or what several tiers of routers leave of that
+    Spread(Spread),
     /// Show routes in iproute2's form
     #[command(visible_alias = "ro", after_help = SHOW_HELP)]
     Route(Words),

@@ -8,18 +8,23 @@ mod control;
 mod demo;
 mod error;
 mod explain;
+mod flows;
 mod from_ip;
 mod lab;
 mod logging;
 mod man;
 mod metrics;
+mod paths;
 mod plot;
+mod ports;
 mod preflight;
 mod replay;
 mod run;
 mod show;
 mod signals;
 mod source;
+mod spread;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -54,6 +59,9 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Status(args) => ask::status(args),
         Command::Counters(args) => ask::counters(args),
         Command::Explain(args) => explain::run(args),
+        Command::WhatIf(args) => whatif::run(args),
+        Command::Ports(command) => ports::run(command),
+        Command::Spread(args) => spread::run(args),
         Command::Route(args) => show::run("route", args),
         Command::Nexthop(args) => show::run("nexthop", args),
         Command::Neigh(args) => show::run("neigh", args),

@@ -1,11 +1,16 @@
-//! Charts as SVG files: what the demo and the benchmarks measured, for people to look at.
+//! Charts as SVG or PNG files, for people to look at.
 //!
-//! Text is left to the viewer's sans-serif font, so no font is needed to write a chart.
+//! The text of an SVG is left to the viewer's sans-serif font, that of a PNG is drawn from glyphs that
+//! the program has, so no font is needed to write a chart.
+
+mod pixels;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pixels::Pixels;
+use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -57,11 +62,16 @@ pub(crate) enum Error {
 pub(crate) type Group = (String, Vec<(String, f64)>);
 /// A line: its name and its points.
 pub(crate) type Line = (String, Vec<(f64, f64)>);
-type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Canvas<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Canvas<B> = DrawingArea<B, Shift>;
 
-/// Draws bars in groups, a colour for each series, to an SVG file. `unit` is written beside the
-/// axis. Values must be finite and not negative.
+/// What can be drawn on any surface.
+trait Draw {
+    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Result<(), String>;
+}
+
+/// Draws bars in groups, a colour for each series, to an SVG file, or to a PNG file where the name ends
+/// in `.png`. `unit` is written beside the axis. Values must be finite and not negative.
 ///
 /// # Errors
 /// [`Error::Write`], and [`Error::Draw`] for values that cannot be drawn.
@@ -75,16 +85,28 @@ pub(crate) fn bars(path: &Path, title: &str, groups: &[Group], unit: &str) -> Re
     let values = groups
         .iter()
         .flat_map(|(_, bars)| bars.iter().map(|(_, value)| *value));
-    let top = ceiling(path, values)?;
-    write(path, |root| {
-        let mut chart = begin(
-            root,
-            title,
-            &series,
-            (0.0, groups.len().max(1) as f64),
-            top,
-            FOOT,
-        )?;
+    let bars = Bars {
+        title,
+        groups,
+        unit,
+        series,
+        top: ceiling(path, values)?,
+    };
+    write(path, &bars)
+}
+
+struct Bars<'a> {
+    title: &'a str,
+    groups: &'a [Group],
+    unit: &'a str,
+    series: Vec<&'a str>,
+    top: f64,
+}
+
+impl Draw for Bars<'_> {
+    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Result<(), String> {
+        let across = (0.0, self.groups.len().max(1) as f64);
+        let mut chart = begin(root, self.title, &self.series, across, self.top, FOOT)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -96,17 +118,17 @@ pub(crate) fn bars(path: &Path, title: &str, groups: &[Group], unit: &str) -> Re
             .axis_desc_style((FONT, 15, &INK))
             .y_labels(6)
             .y_label_formatter(&|value| number(*value))
-            .y_desc(unit)
+            .y_desc(self.unit)
             .draw()
             .map_err(reason)?;
-        for (at, (label, bars)) in groups.iter().enumerate() {
-            draw_group(root, &mut chart, at, label, bars, &series)?;
+        for (at, (label, bars)) in self.groups.iter().enumerate() {
+            draw_group(root, &mut chart, at, label, bars, &self.series)?;
         }
         Ok(())
-    })
+    }
 }
 
-/// Draws lines to an SVG file. Points must be finite, values not negative.
+/// Draws lines to an SVG or PNG file, as [`bars`]. Points must be finite, values not negative.
 ///
 /// # Errors
 /// [`Error::Write`], and [`Error::Draw`] for points that cannot be drawn.
@@ -133,9 +155,28 @@ pub(crate) fn lines(
     } else {
         (0.0, 1.0)
     };
-    let names: Vec<&str> = lines.iter().map(|(name, _)| name.as_str()).collect();
-    write(path, |root| {
-        let mut chart = begin(root, title, &names, range, top, 0)?;
+    let lines = Lines {
+        title,
+        lines,
+        units: (x_unit, y_unit),
+        range,
+        top,
+    };
+    write(path, &lines)
+}
+
+struct Lines<'a> {
+    title: &'a str,
+    lines: &'a [Line],
+    units: (&'a str, &'a str),
+    range: (f64, f64),
+    top: f64,
+}
+
+impl Draw for Lines<'_> {
+    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Result<(), String> {
+        let names: Vec<&str> = self.lines.iter().map(|(name, _)| name.as_str()).collect();
+        let mut chart = begin(root, self.title, &names, self.range, self.top, 0)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -147,18 +188,18 @@ pub(crate) fn lines(
             .y_labels(6)
             .x_label_formatter(&|value| number(*value))
             .y_label_formatter(&|value| number(*value))
-            .x_desc(x_unit)
-            .y_desc(y_unit)
+            .x_desc(self.units.0)
+            .y_desc(self.units.1)
             .draw()
             .map_err(reason)?;
-        for (i, (_, points)) in lines.iter().enumerate() {
+        for (i, (_, points)) in self.lines.iter().enumerate() {
             let style = colour(i).stroke_width(2);
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), style))
                 .map_err(reason)?;
         }
         Ok(())
-    })
+    }
 }
 
 fn colour(series: usize) -> RGBColor {
@@ -195,34 +236,50 @@ fn number(value: f64) -> String {
     }
 }
 
-fn write(path: &Path, draw: impl FnOnce(&Canvas<'_>) -> Result<(), String>) -> Result<(), Error> {
-    let mut svg = String::new();
-    let drawn = {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)
-            .map_err(reason)
-            .and_then(|()| draw(&root))
-            .and_then(|()| root.present().map_err(reason))
-    };
-    drawn.map_err(|reason| Error::Draw {
+/// Draws and writes the file.
+fn write(path: &Path, what: &impl Draw) -> Result<(), Error> {
+    let png = path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("png"));
+    let drawn = if png { draw_png(what) } else { draw_svg(what) };
+    let contents = drawn.map_err(|reason| Error::Draw {
         path: path.to_owned(),
         reason,
     })?;
-    fs::write(path, svg).map_err(|source| Error::Write {
+    fs::write(path, contents).map_err(|source| Error::Write {
         path: path.to_owned(),
         source,
     })
 }
 
+fn draw_svg(what: &impl Draw) -> Result<Vec<u8>, String> {
+    let mut svg = String::new();
+    draw_on(SVGBackend::with_string(&mut svg, SIZE), what)?;
+    Ok(svg.into_bytes())
+}
+
+fn draw_png(what: &impl Draw) -> Result<Vec<u8>, String> {
+    let mut rgb = pixels::white(SIZE);
+    draw_on(Pixels::new(SIZE, &mut rgb), what)?;
+    pixels::encode(SIZE, &rgb).map_err(reason)
+}
+
+fn draw_on<B: DrawingBackend>(surface: B, what: &impl Draw) -> Result<(), String> {
+    let root = surface.into_drawing_area();
+    root.fill(&WHITE).map_err(reason)?;
+    what.draw(&root)?;
+    root.present().map_err(reason)
+}
+
 /// Title, legend and the empty plot; `foot` pixels are left free below it.
-fn begin<'a>(
-    root: &Canvas<'a>,
+fn begin<'a, B: DrawingBackend>(
+    root: &Canvas<B>,
     title: &str,
     series: &[&str],
     x: (f64, f64),
     top: f64,
     foot: u32,
-) -> Result<Chart<'a>, String> {
+) -> Result<Chart<'a, B>, String> {
     let style = (FONT, 22).into_font().color(&INK);
     root.draw(&Text::new(title.to_owned(), (24, 16), style))
         .map_err(reason)?;
@@ -250,9 +307,9 @@ fn begin<'a>(
         .map_err(reason)
 }
 
-fn draw_group(
-    root: &Canvas<'_>,
-    chart: &mut Chart<'_>,
+fn draw_group<B: DrawingBackend>(
+    root: &Canvas<B>,
+    chart: &mut Chart<'_, B>,
     at: usize,
     label: &str,
     bars: &[(String, f64)],

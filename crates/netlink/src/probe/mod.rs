@@ -12,7 +12,8 @@
 //! * [`bpf`]: tcx programs, and a flow dissector in BPF, which changes multipath hashes;
 //! * [`xfrm`]: IPsec policies;
 //! * [`ethtool`]: offloads, and changing them;
-//! * [`namespace`]: other network namespaces, for the far ends of veth pairs.
+//! * [`namespace`]: other network namespaces, for the far ends of veth pairs;
+//! * [`sockets`]: connected sockets, to see how evenly they lie on paths.
 //!
 //! All of it is about the calling thread's network namespace and needs `CAP_NET_ADMIN` in it.
 //! What the kernel was built without is not there, so it answers "none"; what may not be asked is
@@ -30,6 +31,7 @@ pub mod iptables;
 pub mod ipvs;
 pub mod namespace;
 pub mod nft;
+pub mod sockets;
 mod talk;
 pub mod tc;
 pub mod xfrm;

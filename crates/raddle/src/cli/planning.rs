@@ -1,0 +1,186 @@
+//! Commands that compute with paths: what-if, ports, spread.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::flows::FlowArgs;
+use crate::spread::TierArg;
+
+pub(super) const WHAT_IF_HELP: &str = "\
+Changes: link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], weight NEXTHOP W,
+  policy N, seed N, fields MASK, resilient BUCKETS; several happen together.
+  A NEXTHOP is id N, via ADDRESS, dev LINK.
+Examples:
+  raddle what-if 10.0.2.1 link-down eth1
+  raddle what-if 10.0.2.1 iif eth0 nexthop-add via 10.1.5.2 dev eth5 --flows capture.pcap --budget 25%";
+
+/// `raddle what-if`.
+#[derive(Debug, Args)]
+pub(crate) struct WhatIf {
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+    /// Think the change through in this snapshot instead of the live kernel's state
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Flows to predict before and after.
+    #[command(flatten)]
+    pub flows: FlowArgs,
+    /// Exit with 1 when more than this share moves, such as 10% or 0.1
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub budget: Option<f64>,
+    /// List every flow that moves
+    #[arg(short, long)]
+    pub all: bool,
+    /// Draw the shares before and after; .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// DST [iif LINK] CHANGE...
+    #[arg(required = true)]
+    pub words: Vec<String>,
+}
+
+/// `raddle ports`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ports {
+    /// Choose source ports so that connections cover all paths
+    Plan(PortsPlan),
+    /// Check a plan's certificate against the live kernel
+    Verify(PortsVerify),
+    /// Show how evenly this machine's connections lie on the paths
+    Audit(PortsAudit),
+}
+
+/// `raddle ports plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PortsPlan {
+    /// Destination
+    pub dst: IpAddr,
+    /// Connections
+    #[arg(short = 'n', long, value_parser = count)]
+    pub count: usize,
+    /// Protocol: tcp, udp, or a number
+    #[arg(long, default_value = "tcp", value_parser = protocol)]
+    pub proto: u8,
+    /// Destination port
+    #[arg(long)]
+    pub dport: Option<u16>,
+    /// Source address [default: the one that the kernel gives to such connections]
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<IpAddr>,
+    /// Connections of others, which come in by this link and are forwarded
+    #[arg(long, value_name = "LINK")]
+    pub iif: Option<String>,
+    /// Choose IPv6 flow labels in place of ports
+    #[arg(long)]
+    pub flow_labels: bool,
+    /// Source port, where labels are chosen
+    #[arg(long, requires = "flow_labels")]
+    pub sport: Option<u16>,
+    /// First port or label that may be used [default: ip_local_port_range less ip_local_reserved_ports]
+    #[arg(long)]
+    pub first: Option<u32>,
+    /// Last one
+    #[arg(long)]
+    pub last: Option<u32>,
+    /// By the weights of paths, not evenly
+    #[arg(long)]
+    pub by_weight: bool,
+    /// Plan by this snapshot instead of the live kernel
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Write the certificate to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Draw connections by path; .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Print the certificate (JSON) instead of text
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// `raddle ports verify`.
+#[derive(Debug, Args)]
+pub(crate) struct PortsVerify {
+    /// The certificate; - for standard input
+    pub file: PathBuf,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// `raddle ports audit`.
+#[derive(Debug, Args)]
+pub(crate) struct PortsAudit {
+    /// Only connections that share a route with these destinations
+    pub dst: Vec<IpAddr>,
+    /// Draw connections by path; .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// `raddle spread`.
+#[derive(Debug, Args)]
+pub(crate) struct Spread {
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+    /// Routes of this snapshot instead of the live kernel's
+    #[arg(long, value_name = "FILE", conflicts_with = "tiers")]
+    pub snapshot: Option<PathBuf>,
+    /// The link that the flows come in by
+    #[arg(long, value_name = "LINK", conflicts_with = "tiers")]
+    pub iif: Option<String>,
+    /// The flows.
+    #[command(flatten)]
+    pub flows: FlowArgs,
+    /// A tier of routers, first to last, instead of this machine's routes: seed=S,policy=1,width=4
+    #[arg(long = "tier", value_name = "TIER")]
+    pub tiers: Vec<TierArg>,
+    /// Draw the loads, or the links in use by tier; .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Destination of made-up flows
+    pub dst: Option<IpAddr>,
+}
+
+/// `10%`, `0.1`.
+fn share(text: &str) -> Result<f64, String> {
+    let number = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map(|n| n / 100.0),
+        None => text.parse(),
+    };
+    let within = number.ok().filter(|n| (0.0..=1.0).contains(n));
+    within.ok_or_else(|| "a share is 0% to 100%, or 0 to 1".to_owned())
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| (1..=65535).contains(n));
+    number.ok_or_else(|| "a number from 1 to 65535".to_owned())
+}
+
+fn protocol(text: &str) -> Result<u8, String> {
+    let named = raddle_sim::sample::named(text).or_else(|| text.parse().ok());
+    named.ok_or_else(|| "tcp, udp, or a number".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percent_or_parts() {
+        for (text, value) in [("10%", 0.1), ("0.1", 0.1), ("100%", 1.0), ("0", 0.0)] {
+            assert!((share(text).unwrap() - value).abs() < 1e-12, "{text}");
+        }
+        for text in ["10", "-1%", "x", "", "nan"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+}

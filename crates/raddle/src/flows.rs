@@ -1,0 +1,294 @@
+//! Flows that commands compute with: from captures, from lists, or made up.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::IpAddr;
+
+use clap::Args;
+use ipnet::IpNet;
+use raddle_io::Reader;
+use raddle_packet::protocol::ethertype;
+use raddle_packet::{Ethernet, Family, Stop, Vlan, dissect};
+use raddle_select::{Flow, FlowKey, KeyAddresses, Keys, Policy, keys_of_packet};
+use raddle_sim::sample::{self, Sample, flow_of};
+
+use crate::error::Failure;
+
+/// Most bytes of a packet that are kept: what the dissector may look at.
+const HEADERS: usize = 256;
+/// Most flows that are made up.
+const MOST: usize = 10_000_000;
+
+/// Where the flows come from.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FlowArgs {
+    /// Flows: a capture (pcap, pcapng), or a list (SRC DST PROTO SPORT DPORT, conntrack -L, ss -tun);
+    /// - for standard input; a number makes up so many
+    #[arg(long, value_name = "FILE|N")]
+    pub flows: Option<String>,
+    /// Make up so many TCP flows
+    #[arg(long, value_name = "N", conflicts_with = "flows")]
+    pub synthetic: Option<usize>,
+    /// Prefix from which made-up flows have their sources [default: 10.0.0.0/8 or fd00::/8]
+    #[arg(long, value_name = "PREFIX")]
+    pub hosts: Option<IpNet>,
+}
+
+impl FlowArgs {
+    /// The flows, if any were asked for. Made-up ones go to `dst`, or among the hosts without one.
+    pub(crate) fn load(&self, dst: Option<IpAddr>) -> Result<Option<Vec<Sample>>, Failure> {
+        let number = self.flows.as_ref().and_then(|text| text.parse().ok());
+        match (number.or(self.synthetic), &self.flows) {
+            (Some(count), _) if count > MOST => Err(Failure::usage(format!(
+                "{count} flows are too many to make up: {MOST} at most"
+            ))),
+            (Some(count), _) => self.made_up(count, dst).map(Some),
+            (None, Some(file)) => read(file).map(Some),
+            (None, None) if self.hosts.is_some() => Err(Failure::usage(
+                "--hosts is for made-up flows: add --synthetic N",
+            )),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn made_up(&self, count: usize, dst: Option<IpAddr>) -> Result<Vec<Sample>, Failure> {
+        let default = match dst {
+            Some(IpAddr::V6(_)) => IpNet::V6(ipnet::Ipv6Net::new_assert(
+                std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0),
+                8,
+            )),
+            _ => IpNet::V4(ipnet::Ipv4Net::new_assert(
+                std::net::Ipv4Addr::new(10, 0, 0, 0),
+                8,
+            )),
+        };
+        let hosts = self.hosts.unwrap_or(default);
+        let flows = sample::synthetic(hosts, dst, count, 1).ok_or_else(|| {
+            Failure::usage(format!(
+                "hosts {hosts} and the destination are of different families"
+            ))
+        })?;
+        Ok(flows.into_iter().map(Sample::of).collect())
+    }
+}
+
+/// Reads a capture or a list, whichever it is.
+fn read(name: &str) -> Result<Vec<Sample>, Failure> {
+    let failed = |e: io::Error| Failure::usage(format!("cannot read the flows {name}: {e}"));
+    let mut input: Box<dyn Read + Send> = match name {
+        "-" => Box::new(io::stdin()),
+        _ => Box::new(File::open(name).map_err(failed)?),
+    };
+    let mut magic = Vec::new();
+    input
+        .by_ref()
+        .take(4)
+        .read_to_end(&mut magic)
+        .map_err(failed)?;
+    let whole = io::Cursor::new(magic.clone()).chain(input);
+    if is_capture(&magic) {
+        return capture(Reader::new(whole, name).map_err(|e| Failure::usage(e.to_string()))?);
+    }
+    let mut text = String::new();
+    let mut whole = whole;
+    whole.read_to_string(&mut text).map_err(failed)?;
+    let flows = sample::parse(&text).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+    Ok(flows.into_iter().map(Sample::of).collect())
+}
+
+/// The magic numbers of pcap, of both byte orders and units, and of pcapng.
+fn is_capture(magic: &[u8]) -> bool {
+    let known = [0xa1b2_c3d4_u32, 0xa1b2_3c4d, 0x0a0d_0d0a];
+    magic.first_chunk().is_some_and(|four| {
+        known.contains(&u32::from_be_bytes(*four)) || known.contains(&u32::from_le_bytes(*four))
+    })
+}
+
+/// What makes two packets one flow whatever the hash policy: outer flow, L3 key, inner flow.
+type Identity = (Flow, Option<FlowKey>, Option<Flow>);
+
+fn capture(reader: Reader) -> Result<Vec<Sample>, Failure> {
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut known: HashMap<Identity, usize> = HashMap::new();
+    for record in reader {
+        let record = record.map_err(|e| Failure::usage(e.to_string()))?;
+        let Some((family, l3)) = ip_packet(&record.data) else {
+            continue;
+        };
+        let bytes = u64::from(record.original_len);
+        let Some(sample) = Sample::of_packet(family, &l3[..l3.len().min(HEADERS)], bytes) else {
+            continue;
+        };
+        let inner = dissect(l3, family, Stop::Innermost);
+        let inner = flow_of(&inner).filter(|_| inner.encapsulated);
+        let key = match keys_of_packet(&Policy::L3.into(), family, l3) {
+            Ok(Keys::One(key)) => Some(key),
+            _ => None,
+        };
+        let at = *known
+            .entry((sample.flow, key, inner))
+            .or_insert(samples.len());
+        match samples.get_mut(at) {
+            Some(first) => first.load += bytes,
+            None => samples.push(sample),
+        }
+    }
+    Ok(samples)
+}
+
+/// The IP packet in a frame, behind VLAN tags if there are any, ended at its own length.
+fn ip_packet(frame: &[u8]) -> Option<(Family, &[u8])> {
+    let ethernet = Ethernet::new_checked(frame).ok()?;
+    let (mut kind, mut at) = (ethernet.ether_type(), Ethernet::<&[u8]>::LEN);
+    while [ethertype::VLAN, ethertype::QINQ].contains(&kind) {
+        kind = Vlan::new_checked(frame.get(at..)?).ok()?.ether_type();
+        at += Vlan::<&[u8]>::LEN;
+    }
+    let l3 = frame.get(at..)?;
+    let word = |at: usize| {
+        Some(usize::from(u16::from_be_bytes(
+            *l3.get(at..)?.first_chunk()?,
+        )))
+    };
+    let (family, length) = match kind {
+        ethertype::IPV4 => (Family::V4, word(2)?),
+        ethertype::IPV6 => (Family::V6, 40 + word(4)?),
+        _ => return None,
+    };
+    Some((family, &l3[..l3.len().min(length)]))
+}
+
+/// A flow in words: `10.0.0.1:4000 -> 10.0.0.2:443 tcp`.
+pub(crate) fn text(flow: &Flow) -> String {
+    let (src, dst) = ends(flow);
+    let end = |address: IpAddr, port: u16| match (address, port) {
+        (_, 0) => address.to_string(),
+        (IpAddr::V4(_), _) => format!("{address}:{port}"),
+        (IpAddr::V6(_), _) => format!("[{address}]:{port}"),
+    };
+    let proto = match flow.proto {
+        0 => String::new(),
+        6 => " tcp".to_owned(),
+        17 => " udp".to_owned(),
+        other => format!(" proto {other}"),
+    };
+    format!(
+        "{} -> {}{proto}",
+        end(src, flow.sport),
+        end(dst, flow.dport)
+    )
+}
+
+/// Source and destination of a flow.
+pub(crate) fn ends(flow: &Flow) -> (IpAddr, IpAddr) {
+    match flow.addresses {
+        KeyAddresses::V4 { src, dst } => (src.into(), dst.into()),
+        KeyAddresses::V6 { src, dst } => (src.into(), dst.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_io::{Record, Resolution, Writer};
+
+    use super::*;
+
+    /// An Ethernet frame with a UDP packet from 10.0.0.1 to 10.0.0.2, port 53.
+    fn udp(sport: u16, vlan: bool) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        if vlan {
+            frame.extend([0x81, 0, 0, 7]);
+        }
+        frame.extend([
+            8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+        ]);
+        frame.extend(sport.to_be_bytes());
+        frame.extend([0, 53, 0, 8, 0, 0]);
+        // Padding of a short frame.
+        frame.extend([0xff; 18]);
+        frame
+    }
+
+    fn from(file: &std::path::Path) -> Result<Vec<Sample>, Failure> {
+        let args = FlowArgs {
+            flows: Some(file.to_str().unwrap().to_owned()),
+            ..FlowArgs::default()
+        };
+        args.load(None).map(Option::unwrap)
+    }
+
+    #[test]
+    fn packets_of_a_capture_become_flows() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.pcap");
+        let mut writer = Writer::create(&file, Resolution::Nano).unwrap();
+        let arp = [&[0; 12][..], &[8, 6], &[0; 28]].concat();
+        for data in [
+            udp(1000, false),
+            udp(1000, true),
+            udp(2000, false),
+            arp,
+            vec![0; 5],
+        ] {
+            let original_len = data.len() as u32;
+            let ts_ns = 0;
+            writer
+                .write(&Record {
+                    ts_ns,
+                    original_len,
+                    data,
+                })
+                .unwrap();
+        }
+        writer.finish().unwrap();
+        let samples = from(&file).unwrap();
+        let seen: Vec<(String, u64)> = samples.iter().map(|s| (text(&s.flow), s.load)).collect();
+        let flow = |port: u16| format!("10.0.0.1:{port} -> 10.0.0.2:53 udp");
+        assert_eq!(seen, [(flow(1000), 60 + 64), (flow(2000), 60)]);
+        assert!(
+            samples
+                .iter()
+                .all(|s| s.packet.as_ref().is_some_and(|p| p.len() == 28))
+        );
+    }
+
+    #[test]
+    fn lists_and_numbers_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("list");
+        std::fs::write(&file, "10.0.0.1 10.0.0.2 udp 5 6\n").unwrap();
+        assert_eq!(
+            text(&from(&file).unwrap()[0].flow),
+            "10.0.0.1:5 -> 10.0.0.2:6 udp"
+        );
+        std::fs::write(&file, "nonsense\n").unwrap();
+        assert!(
+            from(&file)
+                .unwrap_err()
+                .to_string()
+                .contains("line 1: no flow")
+        );
+        assert!(
+            from(&dir.path().join("none"))
+                .unwrap_err()
+                .to_string()
+                .contains("cannot read")
+        );
+        let args = |flows: Option<&str>, hosts: Option<&str>| FlowArgs {
+            flows: flows.map(str::to_owned),
+            synthetic: None,
+            hosts: hosts.map(|hosts| hosts.parse().unwrap()),
+        };
+        assert_eq!(
+            args(Some("12"), None).load(None).unwrap().unwrap().len(),
+            12
+        );
+        assert_eq!(args(None, None).load(None).unwrap(), None);
+        assert!(args(None, Some("10.0.0.0/8")).load(None).is_err());
+        assert!(args(Some("99999999"), None).load(None).is_err());
+        let v6 = Some("fd00::1".parse().unwrap());
+        assert!(args(Some("1"), Some("10.0.0.0/8")).load(v6).is_err());
+        assert_eq!(args(Some("1"), None).load(v6).unwrap().unwrap().len(), 1);
+    }
+}

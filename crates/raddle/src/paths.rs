@@ -1,0 +1,225 @@
+//! Paths of a destination, for the commands that compute with them: the rib's answer as a layout.
+
+use std::net::IpAddr;
+
+use raddle_rib::event::Route;
+use raddle_rib::{Hop, Reason, Resolved, Rib};
+use raddle_select::{compile_threshold, upper_bounds};
+use raddle_sim::resilient::{Overweight, Weighted, rebalance};
+use raddle_sim::{Asker, Hashing, HashingError, Layout};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Failure;
+
+/// Where packets go: what tells one path from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// Out-link.
+    pub index: u32,
+    /// The neighbour; none for a direct route.
+    pub gateway: Option<IpAddr>,
+}
+
+impl Place {
+    /// That of a nexthop.
+    pub(crate) fn of(hop: &Hop) -> Place {
+        Place {
+            index: hop.index,
+            gateway: hop.gateway,
+        }
+    }
+
+    /// `via G dev L`.
+    pub(crate) fn text(&self, rib: &Rib) -> String {
+        let dev = link_name(rib, self.index);
+        match self.gateway {
+            Some(gateway) => format!("via {gateway} dev {dev}"),
+            None => format!("dev {dev}"),
+        }
+    }
+}
+
+/// A path as the reports print it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Named {
+    /// Out-link.
+    pub dev: String,
+    /// The neighbour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<IpAddr>,
+}
+
+impl Named {
+    /// That of a place.
+    pub(crate) fn of(place: &Place, rib: &Rib) -> Named {
+        Named {
+            dev: link_name(rib, place.index),
+            via: place.gateway,
+        }
+    }
+
+    /// `via G dev L`.
+    pub(crate) fn text(&self) -> String {
+        match self.via {
+            Some(gateway) => format!("via {gateway} dev {}", self.dev),
+            None => format!("dev {}", self.dev),
+        }
+    }
+}
+
+/// The name of a link.
+pub(crate) fn link_name(rib: &Rib, index: u32) -> String {
+    rib.link(index)
+        .map_or_else(|| format!("if{index}"), |link| link.name.clone())
+}
+
+/// How a route chooses among its nexthops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// There is one.
+    One,
+    /// A route's own nexthops, by hash-threshold.
+    Plain,
+    /// A hash-threshold group with this id.
+    Group(u32),
+    /// A resilient group with this id.
+    Resilient(u32),
+}
+
+/// What the hash chooses among for a destination.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    /// The route.
+    pub route: Route,
+    /// How it chooses.
+    pub kind: Kind,
+    /// Its nexthops, those without a share included.
+    pub hops: Vec<Hop>,
+    /// Which of them each hash takes.
+    pub layout: Layout,
+    /// Of a resilient group: which of them owns each bucket.
+    pub owners: Vec<usize>,
+}
+
+impl Choice {
+    /// Whether there is anything to choose.
+    pub(crate) fn is_many(&self) -> bool {
+        self.kind != Kind::One
+    }
+
+    /// Which nexthop each hash takes at once when those that are `gone` fail.
+    pub(crate) fn without(&self, gone: impl Fn(usize) -> bool) -> Layout {
+        if let Kind::Resilient(_) = self.kind {
+            let left = |owner: &usize| (!gone(*owner)).then_some(*owner);
+            let owners: Vec<Option<usize>> = self.owners.iter().map(left).collect();
+            let mut members = weighted(&self.hops);
+            members.retain(|member| !gone(member.path));
+            return Layout::buckets(rebalance(&owners, &members, Overweight::Stay));
+        }
+        let weight = |i: usize| {
+            let stays = !gone(i) && self.hops[i].upper.is_some();
+            stays.then_some(u32::from(self.hops[i].weight))
+        };
+        let uppers = upper_bounds(&(0..self.hops.len()).map(weight).collect::<Vec<_>>());
+        Layout::ranges(compile_threshold(&uppers, |i| self.hops[i].eligible))
+    }
+}
+
+/// Nexthops as members of a resilient group.
+pub(crate) fn weighted(hops: &[Hop]) -> Vec<Weighted> {
+    let member = |(path, hop): (usize, &Hop)| Weighted {
+        path,
+        weight: hop.weight,
+    };
+    hops.iter().enumerate().map(member).collect()
+}
+
+/// Looks a destination up and says among what its route chooses, for packets that come in by `iif`;
+/// an empty name stands for this machine's own.
+///
+/// # Errors
+/// Why there is no nexthop.
+pub(crate) fn choice(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, Reason> {
+    let trace = rib.trace(iif, dst);
+    trace.tables?;
+    let route = trace.route.ok_or(Reason::NoRoute)?;
+    Ok(match trace.resolved {
+        Resolved::Kernel(reason) => return Err(reason),
+        Resolved::One(hop) => Choice {
+            route,
+            kind: Kind::One,
+            hops: vec![hop],
+            layout: Layout::one(0),
+            owners: Vec::new(),
+        },
+        Resolved::Many {
+            hops,
+            ranges,
+            group,
+        } => Choice {
+            route,
+            kind: group.map_or(Kind::Plain, Kind::Group),
+            hops,
+            layout: Layout::ranges(ranges),
+            owners: Vec::new(),
+        },
+        Resolved::Resilient {
+            group,
+            hops,
+            buckets,
+            ..
+        } => {
+            let owners: Vec<usize> = buckets.into_iter().map(usize::from).collect();
+            Choice {
+                route,
+                kind: Kind::Resilient(group),
+                hops,
+                layout: Layout::buckets(owners.clone()),
+                owners,
+            }
+        }
+    })
+}
+
+/// Why there is nothing to compute for a destination, as an error.
+pub(crate) fn no_path(dst: IpAddr, reason: Reason) -> Failure {
+    Failure::usage(format!(
+        "{dst} has no path to compute with: {}; raddle explain {dst} says more",
+        reason.name()
+    ))
+}
+
+/// What turns flows to this destination into hashes, by the settings of this state; without an input
+/// link they are this machine's own.
+pub(crate) fn hashing(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Hashing, HashingError> {
+    let (policy, fields, seed) = hash_settings(rib, dst);
+    let asker = if iif.is_empty() {
+        Asker::Sender
+    } else {
+        Asker::Router
+    };
+    Hashing::new(policy, fields, seed, asker)
+}
+
+/// Hash policy, fields and seed for the destination's family.
+pub(crate) fn hash_settings(rib: &Rib, dst: IpAddr) -> (u8, u32, u32) {
+    let s = rib.settings();
+    match dst {
+        IpAddr::V4(_) => (s.hash_policy4, s.hash_fields4, s.hash_seed),
+        IpAddr::V6(_) => (s.hash_policy6, s.hash_fields6, s.hash_seed),
+    }
+}
+
+/// The link that packets come in by, which has to exist; an empty name without one.
+pub(crate) fn input<'a>(rib: &Rib, iif: Option<&'a str>) -> Result<&'a str, Failure> {
+    match iif {
+        None => Ok(""),
+        Some(name) if rib.link_named(name).is_some() => Ok(name),
+        Some(name) => Err(Failure::usage(format!("there is no link '{name}'"))),
+    }
+}
+
+/// A share as people read it: `33.33 %`.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}

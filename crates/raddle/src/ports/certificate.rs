@@ -1,0 +1,122 @@
+//! The coverage certificate: what a port plan says, and by which settings, so that anyone can check it.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::paths::Named;
+
+/// A port plan and the settings that it holds for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Certificate {
+    /// [`Certificate::FORMAT`].
+    pub format: String,
+    /// What was asked for.
+    pub flow: PlannedFlow,
+    /// What it depends on.
+    pub settings: HashSettings,
+    /// The route.
+    pub route: String,
+    /// The nexthop group, where it is one.
+    pub group: Option<u32>,
+    /// The paths, in the order of selection.
+    pub paths: Vec<PlannedPath>,
+    /// Ports that cover them.
+    pub connections: Vec<PlannedConnection>,
+    /// For each link that may fail, what to open and close then.
+    pub spares: Vec<PlannedSpare>,
+}
+
+impl Certificate {
+    /// The name and version of the format.
+    pub(super) const FORMAT: &str = "raddle-ports-1";
+
+    /// Connections on each path.
+    pub(super) fn loads(&self) -> Vec<usize> {
+        let on = |path: usize| self.connections.iter().filter(|c| c.path == path).count();
+        (0..self.paths.len()).map(on).collect()
+    }
+}
+
+/// What varies between the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Varied {
+    /// The source port.
+    Sport,
+    /// The IPv6 flow label.
+    FlowLabel,
+}
+
+/// What the connections have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlannedFlow {
+    /// Destination.
+    pub dst: IpAddr,
+    /// Source.
+    pub from: IpAddr,
+    /// The link that their packets come in by; none for this machine's own.
+    pub iif: Option<String>,
+    /// Protocol number.
+    pub proto: u8,
+    /// Source port, where labels vary; 0 otherwise.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// What differs.
+    pub vary: Varied,
+}
+
+/// The settings that the hash depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HashSettings {
+    /// `fib_multipath_hash_policy` of the family.
+    pub policy: u8,
+    /// `fib_multipath_hash_fields` of the family; counts with policy 3.
+    pub fields: u32,
+    /// `fib_multipath_hash_seed`.
+    pub seed: u32,
+}
+
+/// A path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PlannedPath {
+    /// Where it leads.
+    #[serde(flatten)]
+    pub path: Named,
+    /// Its weight.
+    pub weight: u16,
+    /// How many of the 2^31 hashes it has.
+    pub hashes: u64,
+}
+
+/// A connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlannedConnection {
+    /// Its source port or flow label.
+    pub value: u32,
+    /// Its 31-bit hash.
+    pub hash: u32,
+    /// The number of its path.
+    pub path: usize,
+}
+
+/// What to do when a link fails.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlannedSpare {
+    /// The link.
+    pub dev: String,
+    /// Connections to open.
+    pub connections: Vec<PlannedConnection>,
+    /// Connections to close, beside those that are lost: their path has more than its number by then.
+    pub close: Vec<u32>,
+    /// Connections whose own link lives, but that another one takes then.
+    pub moved: Vec<u32>,
+    /// Connections on each path when that is done.
+    pub loads: Vec<usize>,
+}

@@ -1,0 +1,178 @@
+use std::net::IpAddr;
+
+use clap::Parser;
+use raddle_netlink::probe::sockets::Connected;
+use raddle_rib::Rib;
+use raddle_rib::event::{Address, Event, Settings};
+
+use super::audit::audit;
+use super::certificate::Certificate;
+use super::plan::{make, render};
+use crate::cli::{Cli, Command, Ports, PortsPlan};
+use crate::whatif::tests::rib;
+
+fn args(words: &str) -> PortsPlan {
+    let words = ["raddle", "ports", "plan", "--snapshot", "x"]
+        .into_iter()
+        .chain(words.split_whitespace());
+    match Cli::try_parse_from(words).unwrap().command {
+        Command::Ports(Ports::Plan(args)) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn plan(rib: &Rib, words: &str) -> Result<Certificate, String> {
+    make(rib, &args(words)).map_err(|failure| {
+        assert_eq!(failure.code, 1);
+        failure.to_string()
+    })
+}
+
+#[test]
+fn a_plan_is_told_in_full() {
+    let plan = plan(&rib(), "203.0.113.7 -n 4 --dport 2049 --from 192.0.2.1").unwrap();
+    assert_eq!(
+        render(&plan),
+        "4 connections from 192.0.2.1 to 203.0.113.7 over 203.0.113.0/24: 4 of 4 paths (random ones: 2.7 on \
+         average)\n\
+         \n\
+         source port        hash  path\n\
+         \x20     32769     3112501  via 10.0.1.1 dev eth1\n\
+         \x20     32773   854384413  via 10.0.2.1 dev eth2\n\
+         \x20     32768  1283881052  via 10.0.3.1 dev eth3\n\
+         \x20     32772  1808539393  via 10.0.4.1 dev eth4\n\
+         \n\
+         path                       share  connections\n\
+         via 10.0.1.1 dev eth1    25.00 %            1\n\
+         via 10.0.2.1 dev eth2    25.00 %            1\n\
+         via 10.0.3.1 dev eth3    25.00 %            1\n\
+         via 10.0.4.1 dev eth4    25.00 %            1\n\
+         \n\
+         if a link fails\n  \
+         eth1: open 32771: 3 paths\n  \
+         eth2: open 32771: 3 paths\n  \
+         eth3: open 32771: 3 paths\n  \
+         eth4: open 32774: 3 paths\n"
+    );
+}
+
+#[test]
+fn certificates_survive_being_written() {
+    for words in [
+        "203.0.113.7 -n 9 --dport 2049 --from 192.0.2.1",
+        "198.51.100.7 -n 4 --proto udp --from 192.0.2.1 --by-weight --first 1000 --last 2000",
+    ] {
+        let plan = plan(&rib(), words).unwrap();
+        let json = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Certificate>(&json).unwrap(), plan);
+        assert!(plan.loads().iter().all(|load| *load > 0), "{words}");
+    }
+}
+
+#[test]
+fn what_cannot_be_planned_is_said() {
+    let mut by_address = rib();
+    by_address.apply(Event::Settings(Settings {
+        hash_policy4: 0,
+        hash_seed: 12345,
+        ..Settings::default()
+    }));
+    let mut unknown = rib();
+    unknown.apply(Event::Settings(Settings::default()));
+    let mut steered = rib();
+    steered.apply(Event::Address(Address {
+        index: 2,
+        local: "10.0.2.9".parse().unwrap(),
+        peer: None,
+        prefix_len: 24,
+        scope: 0,
+        flags: 0,
+        broadcast: None,
+        label: None,
+    }));
+    for (rib, words, said) in [
+        (
+            &by_address,
+            "203.0.113.7 -n 4 --from 192.0.2.1",
+            "ipv4.fib_multipath_hash_policy=1",
+        ),
+        (
+            &unknown,
+            "203.0.113.7 -n 4 --from 192.0.2.1",
+            "the hash seed is unknown",
+        ),
+        (
+            &steered,
+            "198.51.100.7 -n 4 --from 10.0.2.9",
+            "10.0.2.9 is an address of eth2",
+        ),
+        (
+            &steered,
+            "203.0.113.7 -n 4 --from fd00::1",
+            "different families",
+        ),
+        (&steered, "203.0.113.7 -n 4", "add --from ADDRESS"),
+        (
+            &steered,
+            "203.0.113.7 -n 4 --from 192.0.2.1 --iif eth9",
+            "no link 'eth9'",
+        ),
+        (
+            &steered,
+            "203.0.113.7 -n 4 --from 192.0.2.1 --first 9 --last 8",
+            "is no range",
+        ),
+        (
+            &steered,
+            "203.0.113.7 -n 4 --from 192.0.2.1 --first 9 --last 10",
+            "widen --first and --last",
+        ),
+        (
+            &steered,
+            "203.0.113.7 -n 4 --from 192.0.2.1 --flow-labels",
+            "IPv4 has no flow labels",
+        ),
+        (
+            &steered,
+            "fd00::1 -n 4 --from fd00::2",
+            "no path to compute with",
+        ),
+    ] {
+        let error = plan(rib, words).unwrap_err();
+        assert!(error.contains(said), "{words}: {error}");
+    }
+    assert!(
+        plan(&steered, "203.0.113.7 -n 4 --from 10.0.2.9").is_ok(),
+        "groups do not prefer sources"
+    );
+}
+
+#[test]
+fn connections_are_counted_where_they_lie() {
+    let rib = rib();
+    let planned = plan(&rib, "203.0.113.7 -n 8 --dport 2049 --from 192.0.2.1").unwrap();
+    let socket = |sport: u32, remote: &str| Connected {
+        protocol: 6,
+        local: "192.0.2.1".parse().unwrap(),
+        sport: sport as u16,
+        remote: remote.parse().unwrap(),
+        dport: 2049,
+    };
+    let mut sockets: Vec<Connected> = planned
+        .connections
+        .iter()
+        .map(|c| socket(c.value, "203.0.113.7"))
+        .collect();
+    // Over a route with one path, and over another one.
+    sockets.push(socket(5, "8.8.8.8"));
+    sockets.push(socket(6, "198.51.100.1"));
+    let audits = audit(&rib, &sockets, &[]).unwrap();
+    let routes: Vec<&str> = audits.iter().map(|audit| audit.route.as_str()).collect();
+    assert_eq!(routes, ["198.51.100.0/24", "203.0.113.0/24"]);
+    let to: IpAddr = "203.0.113.200".parse().unwrap();
+    let [group] = audit(&rib, &sockets, &[to]).unwrap().try_into().unwrap();
+    let counts: Vec<u64> = group.paths.iter().map(|path| path.connections).collect();
+    assert_eq!(counts, [2; 4]);
+    assert!((group.evenness.imbalance - 1.0).abs() < 1e-9 && group.evenness.used == 4);
+    assert!(audit(&rib, &[], &[]).unwrap().is_empty());
+}

@@ -1,0 +1,319 @@
+//! Makes changes in a copy of the state, by the events that the kernel would send, so that what
+//! follows from them is decided by the rules that follow the kernel's own changes.
+
+use std::net::IpAddr;
+
+use raddle_rib::event::{
+    Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp, RouteTarget,
+};
+use raddle_rib::{Reason, Rib};
+
+use super::words::{Change, Selector};
+use crate::paths::{self, Choice, link_name};
+
+/// A copy of the state that changes can be made in.
+pub(super) struct Scratch {
+    /// The copy.
+    pub rib: Rib,
+    /// The group was made resilient, with so many buckets.
+    pub buckets: Option<u16>,
+    iif: String,
+    dst: IpAddr,
+}
+
+impl Scratch {
+    /// A copy, for packets to `dst` that come in by `iif`. Resilient groups become hash-threshold ones in
+    /// it: their members count, what becomes of their buckets is computed from those of now.
+    pub(super) fn of(rib: &Rib, iif: &str, dst: IpAddr) -> Scratch {
+        let mut copy = Rib::detached();
+        let mut snapshot = rib.snapshot();
+        for nexthop in &mut snapshot.nexthops {
+            if let NexthopKind::Resilient { members, .. } = &mut nexthop.kind {
+                nexthop.kind = NexthopKind::Group(std::mem::take(members));
+            }
+        }
+        snapshot.into_events().for_each(|event| copy.apply(event));
+        Scratch {
+            rib: copy,
+            buckets: None,
+            iif: iif.to_owned(),
+            dst,
+        }
+    }
+
+    /// Among what packets choose now. A route that has no nexthop left is taken out, as the kernel
+    /// takes it out or passes it over, and the next one counts.
+    pub(super) fn choice(&mut self) -> Result<Choice, Reason> {
+        // As many routes as can match one address, and a few alternatives for each.
+        for _ in 0..1024 {
+            match paths::choice(&self.rib, &self.iif, self.dst) {
+                Err(reason @ (Reason::OutLink | Reason::NoRoute)) => {
+                    let route = self.rib.trace(&self.iif, self.dst).route.ok_or(reason)?;
+                    self.rib.apply(Event::RouteGone(route));
+                }
+                other => return other,
+            }
+        }
+        Err(Reason::NoRoute)
+    }
+
+    /// Makes a change; the message says why it cannot be.
+    pub(super) fn make(&mut self, change: &Change) -> Result<(), String> {
+        let mut settings = *self.rib.settings();
+        let v4 = self.dst.is_ipv4();
+        match change {
+            Change::LinkDown(name) => return self.link_down(name),
+            Change::Delete(which) => return self.delete(which),
+            Change::Add(which, weight) => return self.add(which, *weight),
+            Change::Weight(which, weight) => return self.weight(which, *weight),
+            Change::Resilient(buckets) => {
+                self.buckets = Some(*buckets);
+                return Ok(());
+            }
+            Change::Policy(n) if v4 => settings.hash_policy4 = *n,
+            Change::Policy(n) => settings.hash_policy6 = *n,
+            Change::Fields(mask) if v4 => settings.hash_fields4 = *mask,
+            Change::Fields(mask) => settings.hash_fields6 = *mask,
+            Change::Seed(seed) => settings.hash_seed = *seed,
+        }
+        self.rib.apply(Event::Settings(settings));
+        Ok(())
+    }
+
+    fn link_down(&mut self, name: &str) -> Result<(), String> {
+        let link = self
+            .rib
+            .link_named(name)
+            .ok_or_else(|| format!("there is no link '{name}'"))?;
+        /// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`.
+        const UP: u32 = 0x1 | 0x40 | 0x1_0000;
+        let down = Link {
+            flags: link.flags & !UP,
+            ..link.clone()
+        };
+        self.rib.apply(Event::Link(down));
+        Ok(())
+    }
+
+    fn delete(&mut self, which: &Selector) -> Result<(), String> {
+        let (route, target) = self.target()?;
+        match target {
+            Target::Group(..) | Target::Object => {
+                let id = self.member(&route, which)?;
+                self.rib.apply(Event::NexthopGone(id));
+            }
+            Target::Own(mut hops) => {
+                let at = self.own(&hops, which)?;
+                hops.remove(at);
+                self.put(route, hops);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, which: &Selector, weight: u16) -> Result<(), String> {
+        let (route, target) = self.target()?;
+        match target {
+            Target::Object => Err(
+                "the route refers to a single nexthop object: only a group can be \
+                                   added to"
+                    .into(),
+            ),
+            Target::Group(group, mut members) => {
+                let id = match which.id {
+                    Some(id) if self.rib.nexthop(id).is_none() => {
+                        return Err(format!("there is no nexthop object {id}"));
+                    }
+                    Some(id) => id,
+                    None => self.new_object(which)?,
+                };
+                members.push(GroupMember { id, weight });
+                self.put_members(group, members);
+                Ok(())
+            }
+            Target::Own(mut hops) => {
+                if weight > 256 {
+                    return Err(format!("weight {weight} is above 256, the most in a route"));
+                }
+                hops.push(RouteNexthop {
+                    gateway: which.via,
+                    index: self.index(which)?,
+                    weight,
+                    ..RouteNexthop::default()
+                });
+                self.put(route, hops);
+                Ok(())
+            }
+        }
+    }
+
+    fn weight(&mut self, which: &Selector, weight: u16) -> Result<(), String> {
+        let (route, target) = self.target()?;
+        match target {
+            Target::Object => {
+                Err("the route refers to a single nexthop object: it has no weight".into())
+            }
+            Target::Group(group, mut members) => {
+                let id = self.member(&route, which)?;
+                let meant = members.iter_mut().filter(|member| member.id == id);
+                meant.for_each(|member| member.weight = weight);
+                self.put_members(group, members);
+                Ok(())
+            }
+            Target::Own(_) if weight > 256 => {
+                Err(format!("weight {weight} is above 256, the most in a route"))
+            }
+            Target::Own(mut hops) => {
+                let at = self.own(&hops, which)?;
+                hops[at].weight = weight;
+                self.put(route, hops);
+                Ok(())
+            }
+        }
+    }
+
+    /// The route and what it refers to.
+    fn target(&mut self) -> Result<(Route, Target), String> {
+        let choice = self.choice().map_err(|reason| {
+            format!("{} has no path left to change: {}", self.dst, reason.name())
+        })?;
+        let target = match &choice.route.target {
+            RouteTarget::None => return Err("the route has no nexthops".into()),
+            RouteTarget::Single(hop) => Target::Own(vec![hop.clone()]),
+            RouteTarget::Multipath(hops) => Target::Own(hops.clone()),
+            RouteTarget::Object(id) => match self.rib.nexthop(*id).map(|nh| &nh.kind) {
+                Some(NexthopKind::Group(members) | NexthopKind::Resilient { members, .. }) => {
+                    Target::Group(*id, members.clone())
+                }
+                _ => Target::Object,
+            },
+        };
+        Ok((choice.route, target))
+    }
+
+    /// The object of a group's member, or the route's own one.
+    fn member(&self, route: &Route, which: &Selector) -> Result<u32, String> {
+        let RouteTarget::Object(id) = route.target else {
+            return Err("the route has nexthops of its own".into());
+        };
+        let ids: Vec<u32> = match self.rib.nexthop(id).map(|nh| &nh.kind) {
+            Some(NexthopKind::Group(members) | NexthopKind::Resilient { members, .. }) => {
+                members.iter().map(|member| member.id).collect()
+            }
+            _ => vec![id],
+        };
+        let is_meant = |id: &&u32| {
+            let kind = self.rib.nexthop(**id).map(|nh| &nh.kind);
+            let (gateway, index) = match kind {
+                Some(NexthopKind::Single { gateway, index, .. }) => (*gateway, *index),
+                _ => (None, 0),
+            };
+            which.id.is_none_or(|wanted| wanted == **id) && self.fits(which, gateway, index)
+        };
+        self.only(which, ids.iter().filter(is_meant).copied().collect())
+    }
+
+    fn own(&self, hops: &[RouteNexthop], which: &Selector) -> Result<usize, String> {
+        if let Some(id) = which.id {
+            return Err(format!(
+                "the route has nexthops of its own, no object {id}: use via or dev"
+            ));
+        }
+        let fits = |at: &usize| self.fits(which, hops[*at].gateway, hops[*at].index);
+        self.only(which, (0..hops.len()).filter(fits).collect())
+    }
+
+    fn fits(&self, which: &Selector, gateway: Option<IpAddr>, index: u32) -> bool {
+        let dev = |name: &String| link_name(&self.rib, index) == *name;
+        which.via.is_none_or(|via| gateway == Some(via)) && which.dev.as_ref().is_none_or(dev)
+    }
+
+    fn only<T: Copy>(&self, which: &Selector, found: Vec<T>) -> Result<T, String> {
+        match found.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(format!(
+                "the route to {} has no nexthop '{which}'",
+                self.dst
+            )),
+            several => {
+                let count = several.len();
+                Err(format!(
+                    "{count} nexthops are '{which}': say id, via and dev"
+                ))
+            }
+        }
+    }
+
+    fn index(&self, which: &Selector) -> Result<u32, String> {
+        let name = which.dev.as_ref().ok_or("a new nexthop wants 'dev LINK'")?;
+        let link = self
+            .rib
+            .link_named(name)
+            .ok_or_else(|| format!("there is no link '{name}'"))?;
+        Ok(link.index)
+    }
+
+    /// A nexthop object that does not exist yet.
+    fn new_object(&mut self, which: &Selector) -> Result<u32, String> {
+        let index = self.index(which)?;
+        let last = self
+            .rib
+            .nexthops()
+            .map(|nexthop| nexthop.id)
+            .max()
+            .unwrap_or(0);
+        let id = last
+            .checked_add(1)
+            .ok_or("there is no id left for a nexthop object")?;
+        self.rib.apply(Event::Nexthop(Nexthop {
+            id,
+            family: if which.via.unwrap_or(self.dst).is_ipv4() {
+                2
+            } else {
+                10
+            },
+            scope: 0,
+            protocol: 4,
+            flags: 0,
+            kind: NexthopKind::Single {
+                gateway: which.via,
+                index,
+                encap: None,
+            },
+            fdb: false,
+        }));
+        Ok(id)
+    }
+
+    /// The route with other nexthops; without any, it is gone.
+    fn put(&mut self, mut route: Route, hops: Vec<RouteNexthop>) {
+        route.target = match hops.as_slice() {
+            [] => return self.rib.apply(Event::RouteGone(route)),
+            [one] => RouteTarget::Single(one.clone()),
+            _ => RouteTarget::Multipath(hops),
+        };
+        self.rib.apply(Event::Route(route, RouteOp::Replace));
+    }
+
+    fn put_members(&mut self, group: u32, members: Vec<GroupMember>) {
+        let Some(mut nexthop) = self.rib.nexthop(group).cloned() else {
+            return;
+        };
+        if let NexthopKind::Group(own) | NexthopKind::Resilient { members: own, .. } =
+            &mut nexthop.kind
+        {
+            *own = members;
+        }
+        self.rib.apply(Event::Nexthop(nexthop));
+    }
+}
+
+/// What a route refers to.
+enum Target {
+    /// Its own nexthops.
+    Own(Vec<RouteNexthop>),
+    /// A group object and its members.
+    Group(u32, Vec<GroupMember>),
+    /// An object that is no group.
+    Object,
+}

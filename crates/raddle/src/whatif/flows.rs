@@ -1,0 +1,64 @@
+//! Which of the given flows move.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use raddle_rib::Rib;
+use raddle_sim::Predictor;
+use raddle_sim::sample::Sample;
+
+use super::report::{Flows, MovedFlow};
+use super::words::Question;
+use super::{Case, same_route};
+use crate::error::Failure;
+use crate::flows::{ends, text};
+use crate::paths::{self, Choice, Named};
+
+/// Predicts every sample that uses the route, before and after.
+pub(super) fn compare(
+    case: &Case,
+    (rib, rib_then): (&Rib, &Rib),
+    question: &Question,
+    before: &Choice,
+    samples: &[Sample],
+) -> Result<Flows, Failure> {
+    let iif = question.iif.as_deref().unwrap_or_default();
+    let hashing = |rib: &Rib| {
+        paths::hashing(rib, iif, question.dst)
+            .map_err(|e| Failure::usage(format!("cannot say which flows move: {e}")))
+    };
+    let now = Predictor::new(hashing(rib)?, case.before.clone());
+    let then = Predictor::new(hashing(rib_then)?, case.after.clone());
+    let name = |i: usize| Named::of(&case.places[i], rib);
+    let mut known: HashMap<IpAddr, bool> = HashMap::new();
+    let mut flows = Flows {
+        given: samples.len(),
+        ..Flows::default()
+    };
+    for sample in samples {
+        let (_, dst) = ends(&sample.flow);
+        let on_route = *known.entry(dst).or_insert_with(|| {
+            dst.is_ipv4() == question.dst.is_ipv4()
+                && paths::choice(rib, iif, dst).is_ok_and(|choice| same_route(&choice, before))
+        });
+        if !on_route {
+            continue;
+        }
+        let (Ok(from), Ok(to)) = (sample.path(&now), sample.path(&then)) else {
+            // A header that makes no sense: the kernel drops such packets before it hashes them.
+            continue;
+        };
+        flows.on_route += 1;
+        flows.load += sample.load;
+        if from != to {
+            flows.moved += 1;
+            flows.moved_load += sample.load;
+            flows.list.push(MovedFlow {
+                flow: text(&sample.flow),
+                from: from.map(name),
+                to: to.map(name),
+            });
+        }
+    }
+    Ok(flows)
+}

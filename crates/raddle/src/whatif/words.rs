@@ -1,0 +1,234 @@
+//! The words of `raddle what-if`: a destination and changes.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// Which nexthop is meant: by its object's id, or by where it leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selector {
+    /// `id N`, or a bare number.
+    pub id: Option<u32>,
+    /// `via ADDRESS`.
+    pub via: Option<IpAddr>,
+    /// `dev LINK`.
+    pub dev: Option<String>,
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id.map(|id| format!("id {id}"));
+        let via = self.via.map(|via| format!("via {via}"));
+        let dev = self.dev.as_ref().map(|dev| format!("dev {dev}"));
+        let words: Vec<String> = [id, via, dev].into_iter().flatten().collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// A change to think through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// `link-down LINK`.
+    LinkDown(String),
+    /// `nexthop-del NEXTHOP`.
+    Delete(Selector),
+    /// `nexthop-add NEXTHOP [weight W]`.
+    Add(Selector, u16),
+    /// `weight NEXTHOP W`.
+    Weight(Selector, u16),
+    /// `policy N`.
+    Policy(u8),
+    /// `seed N`.
+    Seed(u32),
+    /// `fields MASK`.
+    Fields(u32),
+    /// `resilient BUCKETS`.
+    Resilient(u16),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::LinkDown(link) => write!(f, "link-down {link}"),
+            Change::Delete(which) => write!(f, "nexthop-del {which}"),
+            Change::Add(which, weight) => write!(f, "nexthop-add {which} weight {weight}"),
+            Change::Weight(which, weight) => write!(f, "weight {which} {weight}"),
+            Change::Policy(n) => write!(f, "policy {n}"),
+            Change::Seed(n) => write!(f, "seed {n}"),
+            Change::Fields(mask) => write!(f, "fields {mask:#x}"),
+            Change::Resilient(buckets) => write!(f, "resilient {buckets}"),
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// Destination.
+    pub dst: IpAddr,
+    /// Input link of the packets; without it they are this machine's own.
+    pub iif: Option<String>,
+    /// Changes, one or more, that happen together.
+    pub changes: Vec<Change>,
+}
+
+const CHANGES: &str = "link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], weight NEXTHOP W, \
+                       policy N, seed N, fields MASK, resilient BUCKETS; a NEXTHOP is id N, via ADDRESS, \
+                       dev LINK";
+
+type Words<'a> = std::iter::Peekable<std::slice::Iter<'a, String>>;
+
+impl Question {
+    /// Reads the words; the message says which one is wrong.
+    pub(crate) fn parse(words: &[String]) -> Result<Question, String> {
+        let mut words = words.iter().peekable();
+        let mut first = words.next().ok_or("name a destination")?;
+        if first == "to" {
+            first = words.next().ok_or("'to' wants a destination")?;
+        }
+        let dst = first
+            .parse()
+            .map_err(|_| format!("'{first}' is not an address"))?;
+        let mut iif = None;
+        let mut changes = Vec::new();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "iif" => iif = Some(value(&mut words, "iif")?),
+                word => changes.push(change(word, &mut words)?),
+            }
+        }
+        if changes.is_empty() {
+            return Err(format!("name a change: {CHANGES}"));
+        }
+        Ok(Question { dst, iif, changes })
+    }
+}
+
+fn change(word: &str, words: &mut Words<'_>) -> Result<Change, String> {
+    Ok(match word {
+        "link-down" => Change::LinkDown(value(words, word)?),
+        "nexthop-del" => Change::Delete(selector(words, word)?),
+        "nexthop-add" => {
+            let which = selector(words, word)?;
+            let weight = words.next_if(|next| *next == "weight");
+            let weight = match weight {
+                Some(key) => number(words, key, 1..=65535)? as u16,
+                None => 1,
+            };
+            Change::Add(which, weight)
+        }
+        "weight" => {
+            let which = selector(words, word)?;
+            Change::Weight(which, number(words, word, 1..=65535)? as u16)
+        }
+        "policy" => Change::Policy(number(words, word, 0..=3)? as u8),
+        "seed" => Change::Seed(number(words, word, 1..=u32::MAX)?),
+        "fields" => Change::Fields(number(words, word, 0..=0xfff)?),
+        "resilient" => Change::Resilient(number(words, word, 1..=65535)? as u16),
+        other => return Err(format!("'{other}' is not a change: {CHANGES}")),
+    })
+}
+
+fn value(words: &mut Words<'_>, key: &str) -> Result<String, String> {
+    words
+        .next()
+        .cloned()
+        .ok_or_else(|| format!("'{key}' wants a value"))
+}
+
+fn selector(words: &mut Words<'_>, key: &str) -> Result<Selector, String> {
+    let mut which = Selector::default();
+    if let Some(id) = words.peek().and_then(|word| word.parse().ok()) {
+        words.next();
+        which.id = Some(id);
+        return Ok(which);
+    }
+    while let Some(word) = words.next_if(|word| ["id", "via", "dev"].contains(&word.as_str())) {
+        match word.as_str() {
+            "id" => which.id = Some(number(words, word, 1..=u32::MAX)?),
+            "via" => {
+                let text = value(words, word)?;
+                let via = text
+                    .parse()
+                    .map_err(|_| format!("'{text}' is not an address"))?;
+                which.via = Some(via);
+            }
+            _ => which.dev = Some(value(words, word)?),
+        }
+    }
+    match which == Selector::default() {
+        true => Err(format!(
+            "'{key}' wants a nexthop: id N, via ADDRESS, dev LINK"
+        )),
+        false => Ok(which),
+    }
+}
+
+fn number(
+    words: &mut Words<'_>,
+    key: &str,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<u32, String> {
+    let word = value(words, key)?;
+    let parsed = match word.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    };
+    parsed.filter(|n| range.contains(n)).ok_or_else(|| {
+        let (least, most) = (range.start(), range.end());
+        format!("'{word}' is not a {key}: a number from {least} to {most}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Question, String> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Question::parse(&words)
+    }
+
+    #[test]
+    fn changes_survive_being_printed() {
+        for text in [
+            "link-down eth1",
+            "nexthop-del id 5",
+            "nexthop-del via 10.0.0.1 dev eth1",
+            "nexthop-add via fe80::1 dev eth1 weight 4",
+            "weight dev eth1 3",
+            "policy 1",
+            "seed 4294967295",
+            "fields 0x37",
+            "resilient 128",
+        ] {
+            let question = parse(&format!("10.0.0.9 iif eth0 {text}")).unwrap();
+            assert_eq!(question.changes[0].to_string(), text);
+            assert_eq!(question.iif.as_deref(), Some("eth0"));
+        }
+        let two = parse("to 10.0.0.9 nexthop-add 7 link-down eth1").unwrap();
+        assert_eq!(two.changes.len(), 2);
+        assert_eq!(two.changes[0].to_string(), "nexthop-add id 7 weight 1");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, said) in [
+            ("", "name a destination"),
+            ("there", "'there' is not an address"),
+            ("10.0.0.1", "name a change: link-down LINK"),
+            ("10.0.0.1 link-down", "'link-down' wants a value"),
+            ("10.0.0.1 explode", "'explode' is not a change"),
+            ("10.0.0.1 nexthop-del", "'nexthop-del' wants a nexthop"),
+            ("10.0.0.1 nexthop-del via x", "'x' is not an address"),
+            (
+                "10.0.0.1 policy 4",
+                "'4' is not a policy: a number from 0 to 3",
+            ),
+            ("10.0.0.1 seed 0", "'0' is not a seed"),
+            ("10.0.0.1 weight id 4", "'weight' wants a value"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

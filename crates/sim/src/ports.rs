@@ -1,0 +1,394 @@
+//! Source ports, or flow labels, with which connections cover all paths.
+//!
+//! SipHash cannot be turned round, but there are only 65,536 ports: they are tried. Random ports reach
+//! 5.3 of 8 paths with 8 connections on average; these reach all.
+
+use std::collections::HashSet;
+
+use raddle_select::Flow;
+use thiserror::Error;
+
+use crate::layout::Layout;
+use crate::predict::Hashing;
+
+/// What is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vary {
+    /// The source port, 0..=65535.
+    SourcePort,
+    /// The IPv6 flow label, 20 bits.
+    FlowLabel,
+}
+
+impl Vary {
+    /// The flow with this port or label.
+    pub fn apply(self, flow: &Flow, value: u32) -> Flow {
+        match self {
+            Vary::SourcePort => Flow {
+                sport: value as u16,
+                ..*flow
+            },
+            Vary::FlowLabel => Flow {
+                flow_label: value,
+                ..*flow
+            },
+        }
+    }
+}
+
+/// How connections are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareOut {
+    /// As many to each path; the counts differ by 1 at most.
+    Evenly,
+    /// By the paths' shares of the hash space.
+    ByWeight,
+}
+
+/// One connection of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Port or label.
+    pub value: u32,
+    /// Its hash.
+    pub hash31: u32,
+    /// The path that it takes.
+    pub path: usize,
+}
+
+/// What to do when something fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spare {
+    /// The paths, which fail together.
+    pub failed: Vec<usize>,
+    /// Connections to open, and the paths that they take then.
+    pub connections: Vec<Connection>,
+    /// Connections of the plan to close: those on the failed paths are lost, and these are more than their
+    /// path should have by then.
+    pub close: Vec<u32>,
+    /// Connections of the plan that another path takes then although theirs lives.
+    pub moved: Vec<u32>,
+    /// Connections on each path when that is done.
+    pub loads: Vec<usize>,
+}
+
+/// Ports for connections that cover all paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Any first few of them cover as many paths as they can.
+    pub connections: Vec<Connection>,
+    /// For each failure that was given.
+    pub spares: Vec<Spare>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// No hash leads anywhere.
+    #[error("there is no path")]
+    NoPath,
+    /// Not enough candidates hash to a path.
+    #[error("only {found} of the values that may be used lead to path {path}, {wanted} are wanted")]
+    TooFew {
+        /// The path.
+        path: usize,
+        /// Connections that it should have.
+        wanted: usize,
+        /// Values that lead there.
+        found: usize,
+    },
+    /// All candidates take one path although there are several.
+    #[error("whatever the value, the path is the same: the hash policy does not look at it")]
+    NotHashed,
+}
+
+/// Chooses values for `count` connections like `flow`, out of `candidates`, ascending.
+///
+/// 1. Each candidate's path is what its hash leads to in `layout`.
+/// 2. Each path that has a share gets its number of connections ([`ShareOut`]); paths come in turn, and
+///    each takes its lowest candidates.
+/// 3. For each failure (paths, and the layout without them) each path that is left gets its number of
+///    connections as in rule 2. Where connections that live would be too many on one path, some are to be
+///    closed; what is missing is opened, by the lowest unused candidates.
+///
+/// Exhaustive: one hash a candidate, some 3 ms for all ports.
+///
+/// # Errors
+/// [`PlanError`]: nothing can be hashed apart, or too few candidates.
+pub fn plan(
+    hashing: &Hashing,
+    layout: &Layout,
+    failures: &[(Vec<usize>, Layout)],
+    (flow, vary): (&Flow, Vary),
+    candidates: impl Iterator<Item = u32>,
+    (count, share_out): (usize, ShareOut),
+) -> Result<Plan, PlanError> {
+    let shares = layout.shares();
+    let pool: Vec<(u32, u32)> = candidates
+        .map(|value| (value, hashing.flow(&vary.apply(flow, value))))
+        .collect();
+    if shares.iter().all(|share| *share == 0) {
+        return Err(PlanError::NoPath);
+    }
+    let several = shares.iter().filter(|share| **share > 0).count() > 1;
+    if several && count > 1 && pool.len() > 1 && pool.iter().all(|(_, hash)| *hash == pool[0].1) {
+        return Err(PlanError::NotHashed);
+    }
+    let wanted = numbers(&shares, count, share_out, &[]);
+    let mut by_path: Vec<Vec<Connection>> = vec![Vec::new(); shares.len()];
+    for (value, hash31) in &pool {
+        if let Some(path) = layout.path(*hash31)
+            && by_path[path].len() < wanted[path]
+        {
+            let (value, hash31) = (*value, *hash31);
+            by_path[path].push(Connection {
+                value,
+                hash31,
+                path,
+            });
+        }
+    }
+    for (path, (found, wanted)) in by_path.iter().zip(&wanted).enumerate() {
+        if found.len() < *wanted {
+            return Err(PlanError::TooFew {
+                path,
+                wanted: *wanted,
+                found: found.len(),
+            });
+        }
+    }
+    let rounds = wanted.iter().copied().max().unwrap_or(0);
+    let connections: Vec<Connection> = (0..rounds)
+        .flat_map(|round| {
+            by_path
+                .iter()
+                .filter_map(move |list| list.get(round).copied())
+        })
+        .collect();
+    let spares = failures
+        .iter()
+        .map(|(failed, after)| spare((failed, after), &connections, &pool, share_out))
+        .collect();
+    Ok(Plan {
+        connections,
+        spares,
+    })
+}
+
+/// Rule 2: how many connections each path gets. Of paths that could have one more, those that have the
+/// most already get it.
+fn numbers(shares: &[u64], count: usize, share_out: ShareOut, have: &[usize]) -> Vec<usize> {
+    let weight = |share: &u64| match share_out {
+        ShareOut::Evenly => u64::from(*share > 0),
+        ShareOut::ByWeight => *share,
+    };
+    let weights: Vec<u64> = shares.iter().map(weight).collect();
+    let total: u64 = weights.iter().sum::<u64>().max(1);
+    let exact = |w: &u64| u128::from(*w) * count as u128;
+    let mut numbers: Vec<usize> = weights
+        .iter()
+        .map(|w| (exact(w) / u128::from(total)) as usize)
+        .collect();
+    let mut by_rest: Vec<usize> = (0..weights.len()).collect();
+    by_rest.sort_by_key(|i| {
+        let rest = exact(&weights[*i]) % u128::from(total);
+        std::cmp::Reverse((rest, have.get(*i).copied().unwrap_or(0)))
+    });
+    let left = count - numbers.iter().sum::<usize>();
+    by_rest.into_iter().take(left).for_each(|i| numbers[i] += 1);
+    numbers
+}
+
+/// Rule 3.
+fn spare(
+    (failed, after): (&[usize], &Layout),
+    plan: &[Connection],
+    pool: &[(u32, u32)],
+    share_out: ShareOut,
+) -> Spare {
+    let shares = after.shares();
+    let mut on: Vec<Vec<u32>> = vec![Vec::new(); shares.len()];
+    let mut moved = Vec::new();
+    for connection in plan.iter().filter(|c| !failed.contains(&c.path)) {
+        let now = after.path(connection.hash31);
+        if let Some(path) = now {
+            on[path].push(connection.value);
+        }
+        if now != Some(connection.path) {
+            moved.push(connection.value);
+        }
+    }
+    let mut loads: Vec<usize> = on.iter().map(Vec::len).collect();
+    let any = shares.iter().any(|share| *share > 0);
+    let count = if any { plan.len() } else { 0 };
+    let wanted = numbers(&shares, count, share_out, &loads);
+    let mut close = Vec::new();
+    for (path, live) in on.iter().enumerate() {
+        close.extend(live.iter().skip(wanted[path]));
+        loads[path] = loads[path].min(wanted[path]);
+    }
+    let used: HashSet<u32> = plan.iter().map(|c| c.value).collect();
+    let mut connections = Vec::new();
+    for (value, hash31) in pool.iter().copied() {
+        if let Some(path) = after.path(hash31)
+            && loads[path] < wanted[path]
+            && !used.contains(&value)
+        {
+            loads[path] += 1;
+            connections.push(Connection {
+                value,
+                hash31,
+                path,
+            });
+        }
+    }
+    Spare {
+        failed: failed.to_vec(),
+        connections,
+        close,
+        moved,
+        loads,
+    }
+}
+
+/// How many of `paths` equal paths `count` connections with random ports use on average:
+/// `P * (1 - (1 - 1/P)^N)`.
+pub fn random_paths(paths: usize, count: usize) -> f64 {
+    let p = paths as f64;
+    p * (1.0 - (1.0 - 1.0 / p).powi(count as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use raddle_select::{compile_threshold, upper_bounds};
+
+    use super::*;
+    use crate::predict::Asker;
+
+    fn layout(weights: &[Option<u32>]) -> Layout {
+        Layout::ranges(compile_threshold(&upper_bounds(weights), |_| true))
+    }
+
+    fn flow() -> Flow {
+        let ends = ("10.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap());
+        Flow::new(ends.0, ends.1).unwrap().ports(6, 0, 2049)
+    }
+
+    fn without(weights: &[u32]) -> Vec<(Vec<usize>, Layout)> {
+        let one = |gone: usize| {
+            let left: Vec<_> = (0..weights.len())
+                .map(|i| (i != gone).then_some(weights[i]))
+                .collect();
+            (vec![gone], layout(&left))
+        };
+        (0..weights.len()).map(one).collect()
+    }
+
+    fn all(hashing: &Hashing, weights: &[u32], asked: (usize, ShareOut)) -> Plan {
+        let some: Vec<_> = weights.iter().copied().map(Some).collect();
+        let ports = 32768..=60999;
+        let vary = (&flow(), Vary::SourcePort);
+        plan(
+            hashing,
+            &layout(&some),
+            &without(weights),
+            vary,
+            ports,
+            asked,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn eight_connections_always_have_eight_paths() {
+        for seed in 1..40 {
+            let hashing = Hashing::new(1, 7, seed, Asker::Sender).unwrap();
+            let plan = all(&hashing, &[1; 8], (8, ShareOut::Evenly));
+            let mut paths: Vec<usize> = plan.connections.iter().map(|c| c.path).collect();
+            paths.sort_unstable();
+            assert_eq!(paths, (0..8).collect::<Vec<_>>());
+        }
+        assert!((random_paths(8, 8) - 5.25).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_policy_that_does_not_look_at_ports_is_named() {
+        let hashing = Hashing::new(0, 7, 5, Asker::Sender).unwrap();
+        let some = layout(&[Some(1); 4]);
+        let asked = (4, ShareOut::Evenly);
+        let vary = (&flow(), Vary::SourcePort);
+        let error = plan(&hashing, &some, &[], vary, 1..9, asked).unwrap_err();
+        assert_eq!(error, PlanError::NotHashed);
+        let error = plan(&hashing, &Layout::nowhere(), &[], vary, 1..9, asked).unwrap_err();
+        assert_eq!(error, PlanError::NoPath);
+        let hashing = Hashing::new(1, 7, 5, Asker::Sender).unwrap();
+        let error = plan(&hashing, &some, &[], vary, 1..3, asked).unwrap_err();
+        assert!(matches!(error, PlanError::TooFew { .. }), "{error}");
+    }
+
+    #[test]
+    fn flow_labels_cover_paths_too() {
+        let hashing = Hashing::new(0, 7, 5, Asker::Sender).unwrap();
+        let ends = ("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap());
+        let flow = Flow::new(ends.0, ends.1).unwrap().ports(6, 0, 2049);
+        let some = layout(&[Some(1); 4]);
+        let vary = (&flow, Vary::FlowLabel);
+        let plan = plan(&hashing, &some, &[], vary, 1..1000, (4, ShareOut::Evenly)).unwrap();
+        for connection in &plan.connections {
+            let again = Flow {
+                flow_label: connection.value,
+                ..flow
+            };
+            assert_eq!(some.path(hashing.flow(&again)), Some(connection.path));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn plans_are_even_and_survive_one_failure(
+            weights in proptest::collection::vec(1..9_u32, 2..9), seed in 1..u32::MAX, count in 1..40_usize,
+            by_weight: bool,
+        ) {
+            let hashing = Hashing::new(1, 7, seed, Asker::Sender).unwrap();
+            let share_out = if by_weight { ShareOut::ByWeight } else { ShareOut::Evenly };
+            let plan = all(&hashing, &weights, (count, share_out));
+            prop_assert_eq!(plan.connections.len(), count);
+            let on = |path: usize| plan.connections.iter().filter(|c| c.path == path).count();
+            let total: u32 = weights.iter().sum();
+            let some: Vec<_> = weights.iter().copied().map(Some).collect();
+            for (path, weight) in weights.iter().enumerate() {
+                let exact = match share_out {
+                    ShareOut::Evenly => count as f64 / weights.len() as f64,
+                    ShareOut::ByWeight => count as f64 * f64::from(*weight) / f64::from(total),
+                };
+                prop_assert!((on(path) as f64 - exact).abs() < 1.0001);
+            }
+            for c in &plan.connections {
+                let path = layout(&some).path(hashing.flow(&Vary::SourcePort.apply(&flow(), c.value)));
+                prop_assert_eq!(path, Some(c.path));
+            }
+            let mut values: Vec<u32> = plan.connections.iter().map(|c| c.value).collect();
+            values.sort_unstable();
+            values.dedup();
+            prop_assert_eq!(values.len(), count, "every port once");
+            for spare in &plan.spares {
+                let (opened, closed) = (spare.connections.len(), spare.close.len());
+                prop_assert_eq!(opened, on(spare.failed[0]) + closed);
+                if share_out == ShareOut::Evenly {
+                    let left = (0..weights.len()).filter(|path| *path != spare.failed[0]);
+                    let loads: Vec<usize> =
+                        left.map(|path| spare.loads.get(path).copied().unwrap_or(0)).collect();
+                    prop_assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1);
+                }
+                prop_assert_eq!(spare.loads.iter().sum::<usize>(), count);
+                let after = &without(&weights)[spare.failed[0]].1;
+                for c in &spare.connections {
+                    prop_assert!(c.path != spare.failed[0] && !values.contains(&c.value));
+                    prop_assert_eq!(after.path(c.hash31), Some(c.path));
+                }
+            }
+        }
+    }
+}
