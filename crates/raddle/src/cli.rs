@@ -37,6 +37,9 @@ pub(crate) enum Command {
     /// Say step by step which link a flow takes, and why
     #[command(after_help = EXPLAIN_HELP)]
     Explain(Explain),
+    /// Say what is wrong with this machine's multipath, and how to mend it
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(Doctor),
     /// Show routes in iproute2's form
     #[command(visible_alias = "ro", after_help = SHOW_HELP)]
     Route(Words),
@@ -76,6 +79,9 @@ By default the state is the live kernel's; --from FILE shows a snapshot's.";
 
 const EXPLAIN_HELP: &str = "\
 Example: raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201";
+
+const DOCTOR_HELP: &str = "\
+Changes nothing. The exit code is 1 when a finding is serious. docs/doctor.md explains every check.";
 
 /// `raddle run`.
 #[derive(Debug, Args)]
@@ -170,6 +176,32 @@ pub(crate) struct Explain {
     /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N]
     #[arg(required = true, trailing_var_arg = true)]
     pub flow: Vec<String>,
+}
+
+/// `raddle doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+    /// Look at this snapshot instead of the live kernel, as far as it tells
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Kernel version to judge by, such as that of a snapshot [default: the running kernel's]
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<String>,
+    /// Hash seed of a router one tier away; may be repeated
+    #[arg(long, value_name = "SEED")]
+    pub peers_seed: Vec<u32>,
+    /// Both directions of a flow should take the same way: seeds should be equal, not different
+    #[arg(long)]
+    pub symmetric: bool,
+    /// Only these checks
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    pub only: Vec<String>,
+    /// Name the checks, and do nothing
+    #[arg(long)]
+    pub list: bool,
 }
 
 /// `raddle snapshot`.

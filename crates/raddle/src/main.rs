@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod control;
 mod demo;
+mod doctor;
 mod error;
 mod explain;
 mod lab;
@@ -53,6 +54,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Status(args) => ask::status(args),
         Command::Counters(args) => ask::counters(args),
         Command::Explain(args) => explain::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Route(args) => show::run("route", args),
         Command::Nexthop(args) => show::run("nexthop", args),
         Command::Neigh(args) => show::run("neigh", args),
