@@ -127,30 +127,35 @@ const DOWN: &str = "routes with this link alone go with it, as do its IPv6 addre
                     keep_addr_on_down is set; put them back with the carrier";
 
 /// The kernel was asked about flows over routes of which a link has no carrier and is to be
-/// ignored. It must not be chosen; where it is, the bounds are those from before the setting.
+/// ignored. It must not be chosen; where it is, the bounds are those from before the setting. One
+/// finding for each link.
 fn stale_bounds(facts: &Facts) -> Vec<Found> {
-    let mut findings = Vec::new();
+    let mut links: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for choices in &facts.choices {
         let Some(paths) = facts.paths.get(choices.paths) else {
             continue;
         };
         for (index, chosen) in &choices.by_link {
-            if !lacks_carrier(facts, *index) || !ignored(facts, paths.family, *index) {
-                continue;
+            if lacks_carrier(facts, *index) && ignored(facts, paths.family, *index) {
+                let line = format!("{paths}: {chosen} of {} flows asked about", choices.asked);
+                links.entry(*index).or_default().push(line);
             }
-            let name = facts.name(*index);
-            let found = Found::new(
-                Severity::Serious,
-                format!("the kernel still sends flows to {name}, which has no carrier"),
-                "ignore_routes_with_linkdown was turned on after the carrier was lost: ip route \
-                 shows the nexthop as dead, but its share stays until the next event of the link",
-            );
-            let evidence = format!("{paths}: {chosen} of {} flows asked about", choices.asked);
-            let mend = format!("ip link set dev {name} down && ip link set dev {name} up");
-            findings.push(found.evidence([evidence]).mend(mend).advice(DOWN));
         }
     }
-    findings
+    let found =
+        links.into_iter().map(|(index, lines)| {
+            let name = facts.name(index);
+            Found::new(
+            Severity::Serious,
+            format!("the kernel still sends flows to {name}, which has no carrier"),
+            "ignore_routes_with_linkdown was turned on after the carrier was lost: ip route shows \
+             the nexthop as dead, but its share stays until the next event of the link",
+        )
+        .evidence(lines)
+        .mend(format!("ip link set dev {name} down && ip link set dev {name} up"))
+        .advice(DOWN)
+        });
+    found.collect()
 }
 
 /// A neighbour that is a member's gateway, over a link that works.
@@ -235,10 +240,19 @@ fn failed_neighbour(facts: &Facts) -> Vec<Found> {
                 .evidence(behind.checked);
             findings.push(match (lost, family) {
                 (true, 4) => found.mend("sysctl -w net.ipv4.fib_multipath_use_neigh=1"),
-                _ => found.advice(format!(
-                    "look at the cable and the far end: ip {}neigh show {gateway} dev {name}",
-                    ip_family(family)
-                )),
+                _ => {
+                    let look = format!(
+                        "look at the cable and the far end: ip {}neigh show {gateway} dev {name}",
+                        ip_family(family)
+                    );
+                    found.advice(match lost {
+                        true => {
+                            look + "; neighbour-unchecked has the commands for a nexthop group, \
+                                        which goes around it"
+                        }
+                        false => look,
+                    })
+                }
             });
         }
     }

@@ -152,22 +152,25 @@ fn frr_lost_ecmp(facts: &Facts) -> Vec<Found> {
 /// Groups of one member that are not FRR's and that routes use: a warning.
 fn one_member_group(facts: &Facts) -> Vec<Found> {
     let groups = lonely(facts).filter(|(nexthop, _)| nexthop.protocol != ZEBRA);
-    let found = groups.map(|(nexthop, routes)| {
-        let id = nexthop.id;
-        let member = facts.group(id)[0].id;
-        let text = single(facts, member).map_or(format!("id {member}"), |(text, _)| text);
-        Found::new(
-            Severity::Warning,
-            format!("nexthop group {id} has one member"),
-            "there is nothing to choose; if it had more, a link failed and the kernel took them out \
-             for good",
-        )
-        .evidence([format!("{text}; {}", count(routes, "route"))])
-        .advice(format!(
-            "ip nexthop replace id {id} group {member}/... with the others, once they are there again"
-        ))
-    });
-    found.collect()
+    let lines: Vec<String> = groups
+        .map(|(nexthop, routes)| {
+            let member = facts.group(nexthop.id)[0].id;
+            let member = single(facts, member).map_or(format!("id {member}"), |(text, _)| text);
+            format!("group {}: {member}; {}", nexthop.id, count(routes, "route"))
+        })
+        .collect();
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    let found = Found::new(
+        Severity::Warning,
+        format!("{} of one member only", count(lines.len(), "nexthop group")),
+        "there is nothing to choose; if there were more, their link failed and the kernel took them \
+         out for good",
+    );
+    let advice = "ip nexthop replace id GROUP group MEMBER/MEMBER once the others are there again; \
+                  whoever made the group may do so when it is told";
+    vec![found.evidence(lines).advice(advice)]
 }
 
 /// A note where routes with several paths go over groups.

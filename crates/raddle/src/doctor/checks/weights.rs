@@ -65,55 +65,46 @@ fn has_bounds(facts: &Facts, paths: &Paths) -> bool {
     )
 }
 
-/// 1. A member whose upper bound is not above that of the one before it: it is never chosen. Serious.
-/// 2. A member with less than 1/1000 of the hash space: a warning.
+/// Two findings at most:
+///
+/// 1. Members whose upper bound is not above that of the one before: never chosen. Serious.
+/// 2. Members with less than 1/1000 of the hash space: a warning.
 fn small_share(facts: &Facts) -> Vec<Found> {
-    let mut findings = Vec::new();
+    let all = u64::from(MAX_HASH) + 1;
+    let (mut none, mut little) = (Vec::new(), Vec::new());
     for paths in [4, 6]
         .into_iter()
         .flat_map(|family| facts.multipath(family))
+        .filter(|paths| has_bounds(facts, paths))
     {
-        if !has_bounds(facts, paths) {
-            continue;
-        }
         let members = facts.members(paths);
-        let all = u64::from(MAX_HASH) + 1;
-        let small: Vec<(&Member, u64)> = members
-            .iter()
-            .zip(widths(&members))
-            .filter(|(_, width)| width * 1000 < all)
-            .collect();
-        if small.is_empty() {
-            continue;
+        for (member, width) in members.iter().zip(widths(&members)) {
+            let member = facts.describe(member);
+            if width == 0 {
+                none.push(format!("{paths}: {member}: none of the hash space"));
+            } else if width * 1000 < all {
+                let part = all as f64 / width as f64;
+                little.push(format!("{paths}: {member}: 1/{part:.0} of the hash space"));
+            }
         }
-        let never = small.iter().any(|(_, width)| *width == 0);
-        let found = Found::new(
-            if never {
-                Severity::Serious
-            } else {
-                Severity::Warning
-            },
-            format!(
-                "{} of {paths} with hardly any share",
-                count(small.len(), "member")
-            ),
-            if never {
-                "a member whose upper bound is not above the one before it is never chosen"
-            } else {
-                "most of the time such a path carries nothing, so that a fault of it stays unseen"
-            },
-        );
-        let lines = small.iter().map(|(member, width)| match width {
-            0 => format!("{}: none of the hash space", facts.describe(member)),
-            _ => format!(
-                "{}: 1/{:.0} of the hash space",
-                facts.describe(member),
-                all as f64 / *width as f64
-            ),
-        });
-        findings.push(found.evidence(lines));
     }
-    findings
+    let report = |severity, what: &str, effect: &str, lines: Vec<String>| {
+        let what = format!("{} {what}", count(lines.len(), "member"));
+        (!lines.is_empty()).then(|| Found::new(severity, what, effect).evidence(lines))
+    };
+    let none = report(
+        Severity::Serious,
+        "with no share at all",
+        "a member whose upper bound is not above the one before it is never chosen",
+        none,
+    );
+    let little = report(
+        Severity::Warning,
+        "with less than a thousandth of the hash space",
+        "most of the time such a path carries nothing, so that a fault of it stays unseen",
+        little,
+    );
+    none.into_iter().chain(little).collect()
 }
 
 /// A note where a plain route has unequal weights, the largest of which is 256.
@@ -230,8 +221,8 @@ mod tests {
         };
         assert_clean("small-share", &weighted(&[999, 1]));
         let said = [
-            "1 member of 10.8.0.0/24",
-            "id 12 via 10.0.2.2 dev eth2 weight 1: 1/5001",
+            "1 member with less",
+            "10.8.0.0/24: id 12 via 10.0.2.2 dev eth2 weight 1: 1/5001",
         ];
         assert_found(
             "small-share",
