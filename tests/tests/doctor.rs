@@ -1,5 +1,7 @@
 //! `raddle doctor` on a router with faults, whose own commands mend them, and on one without.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use raddle_e2e::{Outcome, World, readable_raddle, root, within};
@@ -279,6 +281,54 @@ fn shares_of_links_without_carrier() {
     mend_all(&world, "linkdown-weighted");
     let (answer, code) = examined(&world, &only);
     assert_eq!(code, 0, "{answer:#}");
+}
+
+#[test]
+fn connections_that_share_a_path_are_counted() {
+    if !root("connections_that_share_a_path_are_counted") {
+        return;
+    }
+    let world = well_set("doctor-tcp");
+    world.node("sink", "ip addr add 10.9.0.7/32 dev lo");
+    let listener = world
+        .lab()
+        .within("sink", || TcpListener::bind("10.9.0.7:7000"))
+        .unwrap()
+        .unwrap();
+    // With policy 1 newer kernels would draw paths, and with them source addresses, at random.
+    world.policy(0);
+    let connections: Vec<TcpStream> = world
+        .lab()
+        .within("router", || {
+            let connect = |_| TcpStream::connect("10.9.0.7:7000").unwrap();
+            (0..3).map(connect).collect()
+        })
+        .unwrap();
+    let (answer, code) = examined(&world, &["--only", "l3-policy"]);
+    assert_eq!(code, 1, "{answer:#}");
+    let evidence = findings(&answer, "l3-policy")[0]["evidence"].to_string();
+    assert!(
+        evidence.contains("3 TCP connections from 10.2."),
+        "{evidence}"
+    );
+    assert!(evidence.contains("to 10.9.0.7"), "{evidence}");
+    drop((connections, listener));
+
+    // The hash that steering supplies counts with policy 1 alone.
+    let steer = "echo 1 > /sys/class/net/source/queues/rx-0/rps_cpus";
+    let mut shell = world.lab().command("router", "sh").unwrap();
+    let outcome = Outcome::of(shell.args(["-c", steer]), Duration::from_secs(5));
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let only = ["--only", "rps-hash"];
+    assert!(findings(&examined(&world, &only).0, "rps-hash").is_empty());
+    world.policy(1);
+    found(
+        &examined(&world, &only).0,
+        "rps-hash",
+        "warning",
+        "source: rps_cpus",
+    );
+    mend_all(&world, "rps-hash");
 }
 
 #[test]

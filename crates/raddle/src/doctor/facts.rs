@@ -107,6 +107,8 @@ pub(crate) struct Paths {
     pub routes: usize,
     /// How many of them to one address.
     pub hosts: usize,
+    /// The first of these.
+    pub host: Option<IpNet>,
     /// One of them: its table and destination.
     pub table: u32,
     /// The destination of the same.

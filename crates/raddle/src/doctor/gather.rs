@@ -234,7 +234,7 @@ impl<'a> Routes<'a> {
             _ => return,
         };
         let family = if route.dst.addr().is_ipv4() { 4 } else { 6 };
-        let is_host = usize::from(route.dst.prefix_len() == route.dst.max_prefix_len());
+        let is_host = route.dst.prefix_len() == route.dst.max_prefix_len();
         let place = self
             .places
             .entry((family, target.clone()))
@@ -244,13 +244,18 @@ impl<'a> Routes<'a> {
                     target,
                     routes: 0,
                     hosts: 0,
+                    host: None,
                     table: route.table,
                     dst: route.dst,
                 });
                 self.paths.len() - 1
             });
-        self.paths[*place].routes += 1;
-        self.paths[*place].hosts += is_host;
+        let paths = &mut self.paths[*place];
+        paths.routes += 1;
+        if is_host {
+            paths.hosts += 1;
+            paths.host.get_or_insert(route.dst);
+        }
     }
 
     fn end_run(&mut self) {

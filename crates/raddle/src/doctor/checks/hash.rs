@@ -44,9 +44,9 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// 1. Only with policy 0 and routes with several paths, family by family.
-/// 2. Serious where this machine has connections whose choice it is: two or more between the same
-///    two addresses all take one path.
-/// 3. A warning where routes with several paths lead to single hosts: what goes there between two
+/// 2. Serious where this machine has three connections or more between the same two addresses over
+///    such routes: all of them take one path.
+/// 3. A warning with two, and where routes with several paths lead to single hosts: what goes there between two
 ///    hosts is all that the hash can spread.
 /// 4. A note otherwise: many hosts on both sides are spread well.
 fn l3_policy(facts: &Facts) -> Vec<Found> {
@@ -56,23 +56,20 @@ fn l3_policy(facts: &Facts) -> Vec<Found> {
         if facts.policy(family) != 0 || routes == 0 {
             continue;
         }
-        let same = facts
+        let ours = facts
             .connections
             .iter()
             .filter(|c| c.local.is_ipv4() == (family == 4));
-        let same: Vec<String> = same
-            .map(|c| {
-                format!(
-                    "{} TCP connections from {} to {}",
-                    c.count, c.local, c.remote
-                )
-            })
-            .collect();
+        let most = ours.clone().map(|c| c.count).max().unwrap_or(0);
+        let same = ours.map(|c| {
+            let (n, local, remote) = (c.count, c.local, c.remote);
+            format!("{n} TCP connections from {local} to {remote}")
+        });
         let hosts: usize = facts.multipath(family).map(|paths| paths.hosts).sum();
-        let severity = match (same.is_empty(), hosts) {
-            (false, _) => Severity::Serious,
-            (true, 1..) => Severity::Warning,
-            (true, 0) => Severity::Note,
+        let severity = match (most, hosts) {
+            (3.., _) => Severity::Serious,
+            (2, _) | (_, 1..) => Severity::Warning,
+            (_, 0) => Severity::Note,
         };
         let mut evidence = vec![format!(
             "{}.fib_multipath_hash_policy = 0, {} with several paths, {hosts} of them to one address",
@@ -192,7 +189,7 @@ fn icmp_outer(facts: &Facts) -> Vec<Found> {
         let evidence = format!(
             "{}.fib_multipath_hash_policy = 1; for example {}",
             net(family),
-            first.dst
+            first.host.unwrap_or(first.dst)
         );
         // Policy 0 looks into ICMP errors, but spreads by hosts only: no mend for all.
         findings.push(found.evidence([evidence]));
@@ -251,6 +248,8 @@ mod tests {
             Severity::Serious,
             &["4 TCP connections from 10.0.1.1 to 10.9.0.7"],
         );
+        facts.connections[0].count = 2;
+        assert_found("l3-policy", &facts, Severity::Warning, &[]);
         // Connections of the other family are none of its business.
         facts.connections[0].local = "2001:db8::1".parse().unwrap();
         assert_found("l3-policy", &facts, Severity::Note, &[]);

@@ -4,7 +4,7 @@ use super::super::facts::{Facts, Need, Target};
 use super::super::finding::{Found, Severity, count};
 use super::super::kernel::{DST_HINT, RANDOM_CONNECT, SIGNED_ORDER, SOURCE_TO_LAST, Span, Version};
 use super::Check;
-use super::members::as_group;
+use super::neighbours::as_group;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

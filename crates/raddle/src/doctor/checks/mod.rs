@@ -7,8 +7,10 @@
 mod hash;
 mod kernel;
 mod members;
+mod neighbours;
 mod objects;
 mod receive;
+mod resilient;
 mod routes;
 mod seeds;
 mod source;
@@ -42,7 +44,9 @@ const ALL: &[&[Check]] = &[
     hash::CHECKS,
     seeds::CHECKS,
     members::CHECKS,
+    neighbours::CHECKS,
     objects::CHECKS,
+    resilient::CHECKS,
     weights::CHECKS,
     routes::CHECKS,
     receive::CHECKS,
