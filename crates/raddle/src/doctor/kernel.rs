@@ -92,8 +92,8 @@ pub(crate) const SEED: Version = Version(6, 11, 0);
 /// Weights of nexthop groups have 16 bits.
 pub(crate) const WIDE_WEIGHTS: Version = Version(6, 12, 0);
 
-/// The route of the packet before it in a batch is taken for packets to the same destination, as
-/// long as only one path may follow from it. IPv4 since 5.5, IPv6 since 5.6.
+/// The route of the packet before it in a batch is taken for packets to the same destination, and with
+/// it the path that was chosen for that one.
 pub(crate) const DST_HINT: Span = Span {
     from: Version(5, 5, 0),
     until: Some(Version(6, 6, 0)),
