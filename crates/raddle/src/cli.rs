@@ -49,6 +49,9 @@ pub(crate) enum Command {
     Ports(Ports),
     /// Show how evenly flows lie on links, or what several tiers of routers leave of that
     Spread(Spread),
+    /// Say what is wrong with this machine's multipath, and how to mend it
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(Doctor),
     /// Show routes in iproute2's form
     #[command(visible_alias = "ro", after_help = SHOW_HELP)]
     Route(Words),
@@ -105,6 +108,9 @@ Of a machine without raddle, any user of it can collect what --from-ip DIR wants
     ip -$f -N -d -j rule >rule$f.json; ip -$f -N -d -j route show table all >route$f.json
   done
   sysctl -a 2>/dev/null | grep -e '^net\\.ipv[46]\\.' >sysctl.txt";
+
+const DOCTOR_HELP: &str = "\
+Changes nothing. The exit code is 1 when a finding is serious. docs/doctor.md explains every check.";
 
 /// `raddle run`.
 #[derive(Debug, Args)]
@@ -225,6 +231,32 @@ pub(crate) struct Explain {
     /// packet: iif LINK
     #[arg(required_unless_present_any = ["pcap", "hex"])]
     pub flow: Vec<String>,
+}
+
+/// `raddle doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+    /// Look at this snapshot instead of the live kernel, as far as it tells
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Kernel version to judge by, such as that of a snapshot [default: the running kernel's]
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<String>,
+    /// Hash seed of a router one tier away; may be repeated
+    #[arg(long, value_name = "SEED")]
+    pub peers_seed: Vec<u32>,
+    /// Both directions of a flow should take the same way: seeds should be equal, not different
+    #[arg(long)]
+    pub symmetric: bool,
+    /// Only these checks
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    pub only: Vec<String>,
+    /// Name the checks, and do nothing
+    #[arg(long)]
+    pub list: bool,
 }
 
 /// `raddle snapshot`.

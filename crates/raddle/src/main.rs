@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod control;
 mod demo;
+mod doctor;
 mod error;
 mod explain;
 mod flows;
@@ -62,6 +63,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::WhatIf(args) => whatif::run(args),
         Command::Ports(command) => ports::run(command),
         Command::Spread(args) => spread::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Route(args) => show::run("route", args),
         Command::Nexthop(args) => show::run("nexthop", args),
         Command::Neigh(args) => show::run("neigh", args),

@@ -18,11 +18,14 @@ mod qdisc;
 mod settings;
 mod veth;
 
+pub(crate) use settings::steering;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::{Error, tc};
+use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Link, Settings};
 use serde::Serialize;
 
@@ -48,6 +51,21 @@ pub(crate) enum Role {
     Out,
     /// Either.
     Both,
+}
+
+/// What a finding is about: the module that decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topic {
+    /// Netfilter, tc filters, xfrm: [`firewall`].
+    Firewall,
+    /// A qdisc that shapes: [`qdisc`].
+    Qdisc,
+    /// A link that XDP cannot be used on: [`link`].
+    Link,
+    /// A link that loses what XDP redirects, or checksums: [`veth`].
+    Loss,
+    /// Settings: [`settings`].
+    Settings,
 }
 
 /// Something that the user should know.
@@ -153,6 +171,28 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
+    /// What a mirror knows, where `attached` are the links on which the XDP program is ours.
+    pub(crate) fn of(rib: &Rib, attached: BTreeSet<u32>) -> Scene {
+        let links: Vec<Link> = rib.links().cloned().collect();
+        let takes_redirects = links
+            .iter()
+            .filter_map(|link| {
+                let features = raddle_xdp::features(link.index).ok().flatten()?;
+                Some((link.index, features.can_receive_redirects()))
+            })
+            .collect();
+        Scene {
+            devices: links
+                .iter()
+                .map(|link| (link.index, rib.device(link.index)))
+                .collect(),
+            links,
+            settings: *rib.settings(),
+            attached,
+            takes_redirects,
+        }
+    }
+
     fn device(&self, index: u32) -> DeviceSettings {
         self.devices.get(&index).copied().unwrap_or_default()
     }
@@ -210,17 +250,41 @@ fn concerns(finding: &Finding, role: Role) -> bool {
 /// # Errors
 /// A probe that is refused or whose answer makes no sense.
 pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error> {
+    let by_topic = inspect_by_topic(scene, options)?;
+    let mut findings: Vec<Finding> = by_topic.into_iter().map(|(_, finding)| finding).collect();
+    findings.sort();
+    findings.dedup();
+    Ok(Report { findings })
+}
+
+/// As [`inspect`], each finding with what it is about, in no particular order.
+///
+/// # Errors
+/// As [`inspect`].
+pub(crate) fn inspect_by_topic(
+    scene: &Scene,
+    options: &Options,
+) -> Result<Vec<(Topic, Finding)>, Error> {
     let qdiscs = tc::qdiscs()?;
     let namespaces = Namespace::all()?;
     let mut surroundings = veth::Surroundings::new(&scene.links, &namespaces);
     let stacked = surroundings.stacked();
-    let mut findings = link::judge(scene, &stacked);
-    findings.extend(qdisc::judge(&scene.links, &qdiscs, &options.allow_qdisc));
-    let (ins, outs) = in_use(scene, options, &findings);
-    findings.extend(veth::judge(scene, options, &ins, &outs, &mut surroundings));
+    let mut findings = Vec::new();
+    let mut add = |topic, found: Vec<Finding>| {
+        findings.extend(found.into_iter().map(|finding| (topic, finding)));
+    };
+    let links = link::judge(scene, &stacked);
+    let shaped = qdisc::judge(&scene.links, &qdiscs, &options.allow_qdisc);
+    let mut known: Vec<Finding> = links.iter().chain(&shaped).cloned().collect();
+    add(Topic::Link, links);
+    add(Topic::Qdisc, shaped);
+    let (ins, outs) = in_use(scene, options, &known);
+    let lossy = veth::judge(scene, options, &ins, &outs, &mut surroundings);
+    known.extend(lossy.iter().cloned());
+    add(Topic::Loss, lossy);
     // A link that fell out now need not be looked at any more. The probes are asked even when none
     // is left, so that missing privilege is said first.
-    let (ins, outs) = in_use(scene, options, &findings);
+    let (ins, outs) = in_use(scene, options, &known);
     let hooks = firewall::gather(&ins, &outs, &qdiscs)?;
     if !ins.is_empty() {
         let severity = if options.allow_bypass {
@@ -228,13 +292,17 @@ pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error>
         } else {
             Severity::Refuse
         };
-        findings.extend(firewall::judge(&hooks, &ins, &outs, severity));
+        add(
+            Topic::Firewall,
+            firewall::judge(&hooks, &ins, &outs, severity),
+        );
         let receive = settings::gather(&scene.links, &ins)?;
-        findings.extend(settings::judge(scene, options, &ins, &receive));
+        add(
+            Topic::Settings,
+            settings::judge(scene, options, &ins, &receive),
+        );
     }
-    findings.sort();
-    findings.dedup();
-    Ok(Report { findings })
+    Ok(findings)
 }
 
 /// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`

@@ -38,7 +38,7 @@ pub(super) fn gather(links: &[Link], ins: &Links) -> Result<Receive, Error> {
             Err(e) if e.errno() == Some(libc::ENODEV) => continue,
             Err(e) => return Err(e),
         }
-        if has_rps(Path::new("/sys/class/net"), link) {
+        if steering(Path::new("/sys/class/net"), link) == Some(true) {
             receive.rps.push(link.index);
         }
         if link.kind.is_none() {
@@ -48,21 +48,18 @@ pub(super) fn gather(links: &[Link], ins: &Links) -> Result<Receive, Error> {
     Ok(receive)
 }
 
-/// Whether any queue of a link has `rps_cpus` set. `false` when it cannot be seen: /sys shows the
+/// Whether any queue of a link has `rps_cpus` set. None when it cannot be seen: /sys shows the
 /// network namespace that it was mounted in, which the index tells.
-fn has_rps(sys: &Path, link: &Link) -> bool {
+pub(crate) fn steering(sys: &Path, link: &Link) -> Option<bool> {
     let folder = sys.join(&link.name);
-    let index = std::fs::read_to_string(folder.join("ifindex")).unwrap_or_default();
+    let index = std::fs::read_to_string(folder.join("ifindex")).ok()?;
     if index.trim().parse() != Ok(link.index) {
-        return false;
+        return None;
     }
-    let queues = std::fs::read_dir(folder.join("queues"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    queues
-        .filter_map(|queue| std::fs::read_to_string(queue.path().join("rps_cpus")).ok())
-        .any(|mask| mask.trim().bytes().any(|b| !matches!(b, b'0' | b',')))
+    let queues = std::fs::read_dir(folder.join("queues")).ok()?.flatten();
+    let mut masks =
+        queues.filter_map(|queue| std::fs::read_to_string(queue.path().join("rps_cpus")).ok());
+    Some(masks.any(|mask| mask.trim().bytes().any(|b| !matches!(b, b'0' | b','))))
 }
 
 /// Decides what to warn of, for the links forwarded from.
@@ -333,8 +330,8 @@ mod tests {
             ("00000000,00000002\n", true),
         ] {
             std::fs::write(queue.join("rps_cpus"), mask).unwrap();
-            assert_eq!(has_rps(sys.path(), &link(2)), on);
+            assert_eq!(steering(sys.path(), &link(2)), Some(on));
         }
-        assert!(!has_rps(sys.path(), &link(3)));
+        assert_eq!(steering(sys.path(), &link(3)), None);
     }
 }

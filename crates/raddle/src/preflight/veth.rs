@@ -9,6 +9,7 @@
 //!
 //! Both are mended on the peer, which is often in another network namespace.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use raddle_netlink::probe::Error;
@@ -127,7 +128,8 @@ impl Peer<'_> {
     /// The command that sets an offload.
     fn command(&self, offload: Offload, on: bool) -> String {
         let on = if on { "on" } else { "off" };
-        let command = format!("ethtool -K {} {} {on}", self.link.name, offload.name());
+        let name = quoted(&self.link.name);
+        let command = format!("ethtool -K {name} {} {on}", offload.name());
         self.namespace.place.command(&command)
     }
 
@@ -303,6 +305,16 @@ fn describe(peer: Option<&Peer<'_>>) -> String {
     }
 }
 
+/// A link's name as a word of a shell. Whoever rules the peer's namespace may have called it anything,
+/// and the command is there to be copied by root.
+fn quoted(name: &str) -> Cow<'_, str> {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "-_.@+".contains(c);
+    if name.chars().all(harmless) {
+        return name.into();
+    }
+    format!("'{}'", name.replace('\'', r"'\''")).into()
+}
+
 /// What to run at the peer. When it cannot be found, where it is has to be left to the reader: its
 /// index there is all that is known.
 fn command(link: &Link, peer: Option<&Peer<'_>>, offload: Offload, on: bool) -> String {
@@ -322,6 +334,18 @@ fn command(link: &Link, peer: Option<&Peer<'_>>, offload: Offload, on: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_may_not_name_commands() {
+        for (name, expected) in [
+            ("eth0", "eth0"),
+            ("p-1.5@x", "p-1.5@x"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("a';b", r"'a'\'';b'"),
+        ] {
+            assert_eq!(quoted(name), expected);
+        }
+    }
 
     #[test]
     fn each_state_has_its_consequence() {

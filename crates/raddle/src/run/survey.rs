@@ -1,7 +1,5 @@
 //! The preflight as the daemon asks for it: what it knows goes in, what follows comes out.
 
-use std::collections::BTreeSet;
-
 use raddle_rib::Rib;
 
 use super::links::Plan;
@@ -17,32 +15,14 @@ pub(super) fn survey(
     mend: Mend,
     attached: impl Iterator<Item = u32>,
 ) -> Result<Report, Failure> {
-    let attached: BTreeSet<u32> = attached.collect();
-    let mut links: Vec<_> = rib.links().cloned().collect();
+    let mut scene = Scene::of(rib, attached.collect());
     // A program that is not ours any more may still be in the mirror.
-    for link in &mut links {
-        let others = link.xdp.is_some() && !attached.contains(&link.index);
+    for link in &mut scene.links {
+        let others = link.xdp.is_some() && !scene.attached.contains(&link.index);
         if others && raddle_xdp::has_program(link.index) == Some(false) {
             link.xdp = None;
         }
     }
-    let takes_redirects = links
-        .iter()
-        .filter_map(|link| {
-            let features = raddle_xdp::features(link.index).ok().flatten()?;
-            Some((link.index, features.can_receive_redirects()))
-        })
-        .collect();
-    let scene = Scene {
-        devices: links
-            .iter()
-            .map(|link| (link.index, rib.device(link.index)))
-            .collect(),
-        links,
-        settings: *rib.settings(),
-        attached,
-        takes_redirects,
-    };
     let options = Options {
         links: config.links.clone(),
         allow_bypass: config.allow_bypass,

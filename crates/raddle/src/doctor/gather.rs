@@ -1,0 +1,336 @@
+//! Gathering facts: from the mirror, and for the live kernel from small probes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use raddle_rib::Rib;
+use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
+
+use super::facts::{Asked, Facts, Need, Paths, Target};
+use super::kernel::Version;
+use super::probe;
+use crate::preflight::{self, Mend, Options, Scene};
+
+/// `RT_TABLE_LOCAL`: what is in there is not forwarded.
+const LOCAL: u32 = raddle_rib::TABLE_LOCAL;
+/// Prefixes with several routes that are kept.
+const MOST_RIVALS: usize = 1_000;
+
+/// What is seen besides the routing state.
+pub(super) enum Scope {
+    /// The running kernel and this namespace.
+    Live,
+    /// Nothing: the state is a snapshot's.
+    Snapshot,
+}
+
+/// All facts. `kernel` is a version to take in place of the running one's.
+///
+/// Cost: one pass over the routes, and some milliseconds of probes; a few more for each namespace of
+/// this machine.
+pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Version>) -> Facts {
+    let nexthops: BTreeMap<u32, Nexthop> = rib.nexthops().map(|nh| (nh.id, nh.clone())).collect();
+    let mut routes = Routes::new(&nexthops);
+    rib.routes4()
+        .chain(rib.routes6())
+        .for_each(|route| routes.add(route));
+    let (paths, rivals) = routes.into_parts();
+    let mut facts = Facts {
+        asked,
+        kernel,
+        settings: *rib.settings(),
+        links: rib.links().map(|link| (link.index, link.clone())).collect(),
+        devices: rib
+            .links()
+            .map(|link| (link.index, rib.device(link.index)))
+            .collect(),
+        addresses: rib.addresses().to_vec(),
+        neighbours: rib
+            .neighbours()
+            .map(|n| ((n.index, n.dst), n.clone()))
+            .collect(),
+        nexthops,
+        paths,
+        rivals,
+        ..Facts::default()
+    };
+    match scope {
+        Scope::Live => live(&mut facts, rib),
+        Scope::Snapshot => {
+            let why = "a snapshot does not have it";
+            for need in [
+                Need::Settings,
+                Need::Steering,
+                Need::Offloads,
+                Need::Dissector,
+                Need::Connections,
+                Need::Namespaces,
+                Need::Choices,
+                Need::Xdp,
+            ] {
+                facts.not_seen.insert(need, why.to_owned());
+            }
+            if kernel.is_none() {
+                let why = format!("{why}; --kernel VERSION tells it");
+                facts.not_seen.insert(Need::Kernel, why);
+            }
+        }
+    }
+    facts
+}
+
+fn live(facts: &mut Facts, rib: &Rib) {
+    let mut not_seen = BTreeMap::new();
+    let mut missing = |need, why: String| _ = not_seen.insert(need, why);
+    if facts.kernel.is_none() {
+        match probe::kernel() {
+            Ok(version) => facts.kernel = Some(version),
+            Err(why) => missing(Need::Kernel, why),
+        }
+    }
+    facts.tuning = probe::tuning();
+    // A kernel without nexthop objects has no such setting, but none can be without all of them.
+    if facts.tuning == Default::default() {
+        missing(Need::Settings, "/proc/sys/net cannot be read".to_owned());
+    }
+    let links: Vec<_> = facts.in_links().cloned().collect();
+    match probe::steering(&links) {
+        Ok(steered) => facts.receive.steered = steered,
+        Err(why) => missing(Need::Steering, why),
+    }
+    if let Err(why) = probe::offloads(&links, &mut facts.receive) {
+        missing(Need::Offloads, why);
+    }
+    match raddle_netlink::probe::bpf::flow_dissector() {
+        Ok(program) => facts.receive.dissector = program,
+        Err(e) => missing(Need::Dissector, e.to_string()),
+    }
+    match probe::connections() {
+        Ok(all) => facts.connections = over_several_paths(rib, all),
+        Err(why) => missing(Need::Connections, why),
+    }
+    match probe::other_namespaces() {
+        Ok(others) => facts.others = others,
+        Err(why) => missing(Need::Namespaces, why),
+    }
+    match probe::choices(facts) {
+        Ok(choices) => facts.choices = choices,
+        Err(why) => missing(Need::Choices, why),
+    }
+    match traps(rib) {
+        Ok(traps) => facts.traps = traps,
+        Err(e) => missing(Need::Xdp, e.to_string()),
+    }
+    facts.not_seen = not_seen;
+}
+
+/// What `raddle run` would find, mending nothing. Whosever XDP programs are attached, they count as
+/// what is used.
+fn traps(
+    rib: &Rib,
+) -> Result<Vec<(preflight::Topic, preflight::Finding)>, raddle_netlink::probe::Error> {
+    let attached = rib
+        .links()
+        .filter(|link| link.xdp.is_some())
+        .map(|link| link.index)
+        .collect();
+    let options = Options {
+        links: Vec::new(),
+        allow_bypass: false,
+        allow_qdisc: Vec::new(),
+        generic: false,
+        mend: Mend::Would,
+        sets_seed: false,
+    };
+    let mut findings = preflight::inspect_by_topic(&Scene::of(rib, attached), &options)?;
+    findings.sort_by(|a, b| a.1.cmp(&b.1));
+    findings.dedup();
+    Ok(findings)
+}
+
+/// Those that have company between the same two addresses, and several paths; the most first.
+fn over_several_paths(
+    rib: &Rib,
+    all: Vec<super::facts::Connections>,
+) -> Vec<super::facts::Connections> {
+    let several = |connections: &super::facts::Connections| {
+        let route = rib.trace("lo", connections.remote).route;
+        match route.map(|route| route.target) {
+            Some(RouteTarget::Multipath(_)) => true,
+            Some(RouteTarget::Object(id)) => rib.nexthop(id).is_some_and(|nh| is_group(nh, 2)),
+            _ => false,
+        }
+    };
+    let mut kept: Vec<_> = all
+        .into_iter()
+        .filter(|c| c.count > 1)
+        .filter(several)
+        .collect();
+    kept.sort_by_key(|c| (std::cmp::Reverse(c.count), c.local, c.remote));
+    kept
+}
+
+/// A group for routes with at least so many members.
+fn is_group(nexthop: &Nexthop, least: usize) -> bool {
+    match &nexthop.kind {
+        NexthopKind::Group(members) | NexthopKind::Resilient { members, .. } => {
+            !nexthop.fdb && members.len() >= least
+        }
+        NexthopKind::Blackhole | NexthopKind::Single { .. } => false,
+    }
+}
+
+/// Routes one by one, in the order of the mirror, become paths and rivals.
+pub(super) struct Routes<'a> {
+    nexthops: &'a BTreeMap<u32, Nexthop>,
+    paths: Vec<Paths>,
+    places: HashMap<(u8, Target), usize>,
+    rivals: Vec<Vec<Route>>,
+    /// The routes of the last prefix.
+    run: Vec<Route>,
+}
+
+impl<'a> Routes<'a> {
+    /// Of a state with these nexthop objects.
+    pub(super) fn new(nexthops: &'a BTreeMap<u32, Nexthop>) -> Self {
+        Routes {
+            nexthops,
+            paths: Vec::new(),
+            places: HashMap::new(),
+            rivals: Vec::new(),
+            run: Vec::new(),
+        }
+    }
+
+    /// The next route; those of one prefix follow each other.
+    pub(super) fn add(&mut self, route: Route) {
+        if route.kind != RouteKind::Unicast || route.table == LOCAL {
+            return;
+        }
+        self.count(&route);
+        let same = self
+            .run
+            .first()
+            .is_some_and(|r| (r.table, r.dst) == (route.table, route.dst));
+        if !same {
+            self.end_run();
+        }
+        self.run.push(route);
+    }
+
+    /// Adds the route to the paths that it has, if it has several or could have.
+    fn count(&mut self, route: &Route) {
+        let target = match &route.target {
+            RouteTarget::Multipath(hops) => {
+                // Flags change with the state of links, which is looked at by itself.
+                let plain = hops.iter().map(|hop| raddle_rib::event::RouteNexthop {
+                    flags: 0,
+                    ..hop.clone()
+                });
+                Target::Plain(plain.collect())
+            }
+            RouteTarget::Object(id) if self.nexthops.get(id).is_some_and(|nh| is_group(nh, 1)) => {
+                Target::Group(*id)
+            }
+            _ => return,
+        };
+        let family = if route.dst.addr().is_ipv4() { 4 } else { 6 };
+        let is_host = route.dst.prefix_len() == route.dst.max_prefix_len();
+        let place = self
+            .places
+            .entry((family, target.clone()))
+            .or_insert_with(|| {
+                self.paths.push(Paths {
+                    family,
+                    target,
+                    routes: 0,
+                    hosts: 0,
+                    host: None,
+                    table: route.table,
+                    dst: route.dst,
+                });
+                self.paths.len() - 1
+            });
+        let paths = &mut self.paths[*place];
+        paths.routes += 1;
+        if is_host {
+            paths.hosts += 1;
+            paths.host.get_or_insert(route.dst);
+        }
+    }
+
+    fn end_run(&mut self) {
+        let run = std::mem::take(&mut self.run);
+        if run.len() > 1 && self.rivals.len() < MOST_RIVALS {
+            self.rivals.push(run);
+        }
+    }
+
+    /// The paths, in the order of their first routes, and prefixes with several routes.
+    pub(super) fn into_parts(mut self) -> (Vec<Paths>, Vec<Vec<Route>>) {
+        self.end_run();
+        (self.paths, self.rivals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checks::made_up::*;
+    use super::*;
+
+    #[test]
+    fn routes_with_the_same_paths_are_counted_together() {
+        let mut facts = healthy();
+        group(&mut facts, &[1, 1]);
+        let mut dead = plain("10.9.2.0/24", &[(1, 1), (2, 1)]);
+        if let RouteTarget::Multipath(hops) = &mut dead.target {
+            hops[0].flags = 17;
+        }
+        let local = Route {
+            table: LOCAL,
+            ..plain("10.9.4.0/24", &[(1, 1), (2, 1)])
+        };
+        let facts = with(
+            facts,
+            &[
+                plain("10.9.0.0/24", &[(1, 1), (2, 1)]),
+                grouped("10.9.1.0/24", 100),
+                dead,
+                plain("10.9.3.0/32", &[(1, 1), (2, 1)]),
+                local,
+                grouped("10.9.5.0/24", 11),
+                plain("10.9.6.0/24", &[(1, 2), (2, 1)]),
+            ],
+        );
+        let seen: Vec<_> = facts
+            .paths
+            .iter()
+            .map(|p| (p.to_string(), p.routes, p.hosts))
+            .collect();
+        let expected = [
+            ("10.9.0.0/24 and 2 more", 3, 1),
+            ("10.9.1.0/24", 1, 0),
+            ("10.9.6.0/24", 1, 0),
+        ];
+        assert_eq!(seen, expected.map(|(text, r, h)| (text.to_owned(), r, h)));
+    }
+
+    #[test]
+    fn rivals_are_of_one_prefix_and_table() {
+        let single = |dst: &str, table, metric| Route {
+            table,
+            metric,
+            ..route(dst, RouteTarget::Single(hop(4, 1, 1)))
+        };
+        let facts = with(
+            healthy(),
+            &[
+                single("10.1.0.0/16", 254, 1),
+                single("10.1.0.0/16", 254, 2),
+                single("10.1.0.0/16", 100, 3),
+                single("10.2.0.0/16", 254, 1),
+            ],
+        );
+        assert_eq!(facts.rivals.len(), 1);
+        assert_eq!(facts.rivals[0].len(), 2);
+    }
+}
