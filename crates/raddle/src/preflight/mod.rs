@@ -8,6 +8,7 @@
 //! * [`qdisc`]: links whose qdisc shapes what they send;
 //! * [`link`]: links that XDP cannot be used on;
 //! * [`veth`]: veth pairs that lose packets, and mending them;
+//! * [`rules`]: routing rules that send a family's packets to the kernel;
 //! * [`settings`]: what sends traffic to the kernel, or makes the kernel choose differently.
 //!
 //! Decisions are pure functions over facts. A probe that may not look is an error, not a pass.
@@ -15,6 +16,7 @@
 mod firewall;
 mod link;
 mod qdisc;
+mod rules;
 mod settings;
 mod veth;
 
@@ -23,7 +25,7 @@ use std::fmt;
 
 use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::{Error, tc};
-use raddle_rib::event::{DeviceSettings, Link, Settings};
+use raddle_rib::event::{DeviceSettings, Link, Rule, Settings};
 use serde::Serialize;
 
 /// How bad a finding is.
@@ -145,6 +147,8 @@ pub(crate) struct Scene {
     pub devices: BTreeMap<u32, DeviceSettings>,
     /// Settings of the namespace.
     pub settings: Settings,
+    /// Its routing rules.
+    pub rules: Vec<Rule>,
     /// Links on which the XDP program is ours.
     pub attached: BTreeSet<u32>,
     /// Whether XDP can redirect to a link just now (`NETDEV_XDP_ACT_NDO_XMIT`), where the kernel
@@ -231,6 +235,7 @@ pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error>
         findings.extend(firewall::judge(&hooks, &ins, &outs, severity));
         let receive = settings::gather(&scene.links, &ins)?;
         findings.extend(settings::judge(scene, options, &ins, &receive));
+        findings.extend(rules::judge(scene, &ins));
     }
     findings.sort();
     findings.dedup();

@@ -321,7 +321,12 @@ impl Daemon {
         let batch = self.mirror.poll(&mut |event| {
             *look_again |= matches!(
                 event,
-                Event::Link(_) | Event::LinkGone(_) | Event::Device(..) | Event::Settings(_)
+                Event::Link(_)
+                    | Event::LinkGone(_)
+                    | Event::Device(..)
+                    | Event::Settings(_)
+                    | Event::Rule(_)
+                    | Event::RuleGone(_)
             );
             // With a million routes behind a group, the kernel tells of each of them as well; the
             // group itself need not wait for that.
@@ -386,7 +391,7 @@ impl Daemon {
             }
         };
         self.look_again = false;
-        self.warnings = report.warnings().cloned().collect();
+        self.warn(report.warnings().cloned().collect());
         let mut plan = plan_of_present(&self.rib, &self.config, &report);
         if plan == self.plan {
             return;
@@ -411,6 +416,19 @@ impl Daemon {
         self.attach_all(&mut plan);
         self.rib.set_ports(plan.ports());
         self.plan = plan;
+    }
+
+    /// Says what was not warned of before, and what no longer has to be.
+    fn warn(&mut self, warnings: Vec<Finding>) {
+        for finding in warnings.iter().filter(|f| !self.warnings.contains(f)) {
+            tracing::warn!("{finding}");
+        }
+        let gone = self.warnings.iter().filter(|f| !warnings.contains(f));
+        // What has been mended is not found again.
+        for finding in gone.filter(|f| !f.mended) {
+            tracing::info!("no longer: {finding}");
+        }
+        self.warnings = warnings;
     }
 
     /// Attaches to the links of the plan. A link that refuses is left to the kernel until the plan

@@ -40,6 +40,7 @@ pub(super) fn survey(
             .collect(),
         links,
         settings: *rib.settings(),
+        rules: rib.rules().to_vec(),
         attached,
         takes_redirects,
     };
