@@ -269,6 +269,38 @@ fn what_was_kept_goes_with_a_refusal() {
     assert!(offload(), "mended for a start that was refused");
 }
 
+/// `ip netns exec` makes a mount namespace for the command: a bpffs that is mounted there goes with it.
+#[test]
+fn programs_that_would_not_be_kept() {
+    if !root("programs_that_would_not_be_kept") {
+        return;
+    }
+    let world = World::new("mounts", 2);
+    let namespace = world.lab().netns("router").unwrap();
+    let run = |enter: &[&str], arguments: &[&str]| {
+        let mut command = Command::new(enter[0]);
+        command.args(&enter[1..]).arg(raddle_e2e::raddle());
+        command.args(["run", "--check"]).args(arguments);
+        Outcome::of(&mut command, Duration::from_secs(30))
+    };
+    let exec = ["ip", "netns", "exec", &namespace];
+    let net = format!("--net=/run/netns/{namespace}");
+    let refused = run(&exec, &["--on-exit", "keep"]);
+    refusal(&refused, "keep", 2, &["cannot be kept", "nsenter --net="]);
+    for (enter, arguments) in [
+        (&exec[..], &[][..]),
+        (&["nsenter", &net], &["--on-exit", "keep"]),
+    ] {
+        let fine = run(enter, arguments);
+        assert_eq!(
+            fine.code,
+            Some(0),
+            "{enter:?} {arguments:?}: {}",
+            fine.stderr
+        );
+    }
+}
+
 /// A link that has a filter already when it comes into use is not forwarded from for a moment.
 #[test]
 fn a_filter_is_there_before_its_link_is_used() {

@@ -89,7 +89,8 @@ pub(crate) struct Run {
     /// How to attach
     #[arg(short, long)]
     pub mode: Option<Mode>,
-    /// What becomes of the programs when the daemon goes
+    /// What becomes of the programs when the daemon goes; keep does not work under ip netns exec, but
+    /// with nsenter --net=/run/netns/NAME
     #[arg(long)]
     pub on_exit: Option<OnExit>,
     /// With --on-exit keep: seconds that programs forward without a daemon

@@ -8,6 +8,7 @@ mod control;
 mod demo;
 mod error;
 mod explain;
+mod kept;
 mod lab;
 mod logging;
 mod man;

@@ -1,7 +1,6 @@
 //! The daemon's life: start, follow, answer, stop.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -20,6 +19,7 @@ use super::{report, set_seed};
 use crate::config::{Config, Mode, OnExit};
 use crate::control::{Command, Request, ask};
 use crate::error::Failure;
+use crate::kept;
 use crate::preflight::{Finding, Mend, Report};
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
@@ -78,7 +78,16 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
         println!("link {name}: left to the kernel: {why}");
     }
     refuse(&report, config)?;
-    require_links(&plan)
+    require_links(&plan)?;
+    can_keep(config)
+}
+
+/// Programs are kept only where they would last.
+fn can_keep(config: &Config) -> Result<(), Failure> {
+    match config.on_exit {
+        OnExit::Keep => kept::possible(),
+        OnExit::Detach => Ok(()),
+    }
 }
 
 /// A daemon without a link to forward from would only look as if it worked.
@@ -108,14 +117,7 @@ fn own_links(config: &Config) -> Vec<u32> {
                 .filter_map(|l| u32::try_from(l["ifindex"].as_u64()?).ok()),
         );
     }
-    let pins = std::fs::read_dir(pin_folder().join("links"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    links.extend(pins.filter_map(|pin| {
-        let name = pin.file_name();
-        name.to_str()?.split('-').next()?.parse::<u32>().ok()
-    }));
+    links.extend(kept::links());
     links
 }
 
@@ -140,6 +142,7 @@ impl Daemon {
     /// even what an earlier daemon has left.
     pub(super) fn start(config: Config) -> Result<Daemon, Failure> {
         let started = Instant::now();
+        can_keep(&config)?;
         let mirror = Mirror::open()?;
         let mut engine = load(&config)?;
         match Daemon::prepare(&config, mirror, &mut engine) {
@@ -192,7 +195,7 @@ impl Daemon {
             attach(engine, *index, name, config.mode)?;
         }
         if config.on_exit == OnExit::Keep && !engine.is_pinned() {
-            engine.pin(&pin_folder())?;
+            engine.pin(&kept::folder())?;
         }
         if let Some(seed) = config.seed
             && rib.settings().hash_seed == 0
@@ -587,8 +590,7 @@ fn load(config: &Config) -> Result<Engine, Failure> {
     let options = LoadOptions {
         capacity: config.capacity(),
     };
-    let folder = pin_folder();
-    match Engine::recover(&folder) {
+    match Engine::recover(&kept::folder()) {
         Ok(Some(engine))
             if config.on_exit == OnExit::Keep && engine.memory().capacity() == options.capacity =>
         {
@@ -603,29 +605,10 @@ fn load(config: &Config) -> Result<Engine, Failure> {
         Ok(None) => {}
         Err(e) => {
             tracing::warn!("pins of an earlier daemon cannot be taken over: {e}");
-            remove_pins(&folder)?;
+            kept::remove()?;
         }
     }
     Ok(Engine::load(&options)?)
-}
-
-fn remove_pins(folder: &Path) -> Result<(), Failure> {
-    match std::fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Failure::system(format!(
-            "cannot remove {}: {e}; remove it by hand",
-            folder.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Pins of this network namespace.
-fn pin_folder() -> PathBuf {
-    let socket = crate::control::default_path();
-    let name = socket
-        .file_stem()
-        .map_or_else(|| "raddle".into(), ToOwned::to_owned);
-    Path::new("/sys/fs/bpf/raddle").join(name)
 }
 
 /// Attaches the engine to a link, unless it is attached already.

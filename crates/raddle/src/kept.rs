@@ -1,0 +1,137 @@
+//! Programs that outlive the daemon (`on_exit = "keep"`): pins on a bpffs, a folder for each network
+//! namespace.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use crate::error::Failure;
+
+/// Where distributions mount the bpffs; the engine mounts one there if there is none.
+const BPF_FS: &str = "/sys/fs/bpf";
+
+/// Where the pins of this network namespace are.
+pub(crate) fn folder() -> PathBuf {
+    let socket = crate::control::default_path();
+    let name = socket
+        .file_stem()
+        .map_or_else(|| "raddle".into(), ToOwned::to_owned);
+    Path::new(BPF_FS).join("raddle").join(name)
+}
+
+/// The links that have a pinned program, by index.
+pub(crate) fn links() -> Vec<u32> {
+    let pins = std::fs::read_dir(folder().join("links"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let index = |name: &str| name.split('-').next()?.parse().ok();
+    pins.filter_map(|pin| index(pin.file_name().to_str()?))
+        .collect()
+}
+
+/// Removes the pins. Links that no process holds are detached with them.
+pub(crate) fn remove() -> Result<(), Failure> {
+    let folder = folder();
+    match std::fs::remove_dir_all(&folder) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Failure::system(format!(
+            "cannot remove {}: {e}; remove it by hand",
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What is known about the place where programs would be pinned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Place {
+    /// The device number of the bpffs, where one is mounted.
+    bpffs: Option<(u32, u32)>,
+    /// `/proc/self/mountinfo`.
+    ours: String,
+    /// `/proc/1/mountinfo`; none where it cannot be read.
+    first: Option<String>,
+}
+
+/// Whether pins will be there after this process.
+///
+/// 1. Where the mounts of process 1 cannot be seen: taken for granted.
+/// 2. Where process 1 has the same bpffs mounted (also when we are a unit with `ProtectSystem=`): yes.
+/// 3. Where none is mounted yet, and we mount it for process 1 as well: yes. No two mount namespaces
+///    have mounts of the same number.
+/// 4. Otherwise the bpffs belongs to a mount namespace of its own, such as `ip netns exec` makes for
+///    the command that it runs, and goes with it: no.
+fn lasts(place: &Place) -> bool {
+    let Some(first) = &place.first else {
+        return true;
+    };
+    let column = |line: &str, n| line.split(' ').nth(n).map(str::to_owned);
+    let of_first = |n, wanted: Option<String>| {
+        let mut lines = first.lines();
+        wanted.is_some() && lines.any(|line| column(line, n) == wanted)
+    };
+    match place.bpffs {
+        Some((major, minor)) => of_first(2, Some(format!("{major}:{minor}"))),
+        None => {
+            let number = place.ours.lines().next().and_then(|line| column(line, 0));
+            of_first(0, number)
+        }
+    }
+}
+
+/// Makes sure that programs can be kept, before a user relies on it.
+///
+/// # Errors
+/// They would go with this process's mount namespace.
+pub(crate) fn possible() -> Result<(), Failure> {
+    let is_bpffs = statfs(BPF_FS).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC);
+    let bpffs = std::fs::metadata(BPF_FS).ok().filter(|_| is_bpffs);
+    let place = Place {
+        bpffs: bpffs.map(|folder| (libc::major(folder.dev()), libc::minor(folder.dev()))),
+        ours: std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
+        first: std::fs::read_to_string("/proc/1/mountinfo").ok(),
+    };
+    if lasts(&place) {
+        return Ok(());
+    }
+    Err(Failure::system(format!(
+        "programs cannot be kept: what is pinned under {BPF_FS} goes with this process, because it \
+         has mounts of its own, as under ip netns exec; enter the namespace with nsenter \
+         --net=/run/netns/NAME instead, or use --on-exit detach"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_last_where_others_see_the_bpffs() {
+        let first = "22 1 0:20 / /sys rw - sysfs sysfs rw\n\
+                     31 22 0:29 / /sys/fs/bpf rw shared:9 - bpf bpf rw,mode=700\n";
+        let copy = "122 101 0:20 / /sys rw - sysfs sysfs rw\n";
+        let place = |bpffs, ours: &str| Place {
+            bpffs,
+            ours: ours.to_owned(),
+            first: Some(first.to_owned()),
+        };
+        for (place, expected) in [
+            (place(Some((0, 29)), first), true),
+            (place(Some((0, 29)), copy), true),
+            (place(Some((0, 2)), copy), false),
+            (place(None, first), true),
+            (place(None, copy), false),
+            (
+                Place {
+                    first: None,
+                    ..place(None, copy)
+                },
+                true,
+            ),
+        ] {
+            assert_eq!(lasts(&place), expected, "{place:?}");
+        }
+    }
+}
