@@ -207,7 +207,31 @@ fn it_can_be_asked() {
         .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
         .sum();
     assert_eq!(sum, 64.0, "{metrics}");
+    // Links that nothing passes are told as such.
+    let out_of = |state: &str, out: bool| {
+        within(Duration::from_secs(4), || {
+            let status = daemon.status();
+            let links = status["links"].as_array().unwrap();
+            let link = links.iter().find(|l| l["dev"] == "sink-2").unwrap();
+            match link["state"] == state && link["out"] == out {
+                true => Ok(()),
+                false => Err(link.to_string()),
+            }
+        })
+    };
+    out_of("up", true);
+    world.lab().link_down(world.plug(2)).unwrap();
+    out_of("no carrier", true);
+    world.ip("link set sink-2 down");
+    out_of("down", false);
+    let status = text(&["status"]);
+    assert!(status.contains("link sink-2 (down): native"), "{status}");
     daemon.terminate();
+    let checked = world.raddle(&["run", "--check"]).stdout;
+    assert!(
+        checked.contains("link sink-2 (down): would be attached"),
+        "{checked}"
+    );
     let gone = world.raddle(&["status"]);
     assert_eq!(gone.code, Some(2));
     assert!(gone.stderr.contains("raddle run"), "{}", gone.stderr);

@@ -52,20 +52,7 @@ fn status_text(status: &Value) -> String {
     if let Some(why) = status["held_because"].as_str() {
         let _ = writeln!(out, "  everything goes to the kernel because: {why}");
     }
-    for link in list(&status["links"]) {
-        let out_link = if link["out"] == true {
-            "in and out"
-        } else {
-            "in"
-        };
-        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
-        let _ = writeln!(out, "  link {dev}: {mode}, {out_link}");
-    }
-    if let Some(left) = status["left_to_kernel"].as_object() {
-        for (name, why) in left {
-            let _ = writeln!(out, "  link {name}: {}", text(why));
-        }
-    }
+    status_links(&mut out, status);
     let image = &status["image"];
     let _ = writeln!(
         out,
@@ -93,6 +80,42 @@ fn status_text(status: &Value) -> String {
         let _ = writeln!(out, "  warning: {}", text(&warning["text"]));
     }
     out
+}
+
+/// A line for each link: what it is used for, or why it is not.
+fn status_links(out: &mut String, status: &Value) {
+    let left = &status["left_to_kernel"];
+    // What nothing passes says so first.
+    let state = |link: &Value| match text(&link["state"]) {
+        "up" | "-" => String::new(),
+        state => format!(" ({state})"),
+    };
+    let mut told = Vec::new();
+    for link in list(&status["links"]) {
+        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
+        let _ = write!(out, "  link {dev}{}: {mode}, in", state(link));
+        match (link["out"] == true, left[dev].as_str()) {
+            (true, _) => out.push_str(" and out\n"),
+            (false, Some(why)) => _ = writeln!(out, ", not out: {why}"),
+            (false, None) => out.push('\n'),
+        }
+        told.push(dev);
+    }
+    for link in list(&status["out_only"]) {
+        let dev = text(&link["dev"]);
+        let _ = writeln!(
+            out,
+            "  link {dev}{}: out only: {}",
+            state(link),
+            text(&left[dev])
+        );
+        told.push(dev);
+    }
+    for (dev, why) in left.as_object().into_iter().flatten() {
+        if !told.contains(&dev.as_str()) {
+            let _ = writeln!(out, "  link {dev}: left to the kernel: {}", text(why));
+        }
+    }
 }
 
 fn counters_text(counters: &Value, all: bool) -> String {
@@ -132,6 +155,28 @@ fn counters_text(counters: &Value, all: bool) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn each_link_has_one_line_and_says_that_it_is_down() {
+        let status = json!({
+            "links": [
+                { "dev": "a", "mode": "native", "state": "up", "out": true },
+                { "dev": "b", "mode": "native", "state": "up", "out": false },
+                { "dev": "c", "mode": "generic", "state": "down", "out": false },
+                { "dev": "d", "mode": "native", "state": "no carrier", "out": true },
+            ],
+            "out_only": [{ "dev": "e", "state": "up", "out": true }],
+            "left_to_kernel": { "b": "qdisc tbf", "e": "not named", "lo": "loopback" },
+        });
+        let mut out = String::new();
+        status_links(&mut out, &status);
+        assert_eq!(
+            out,
+            "  link a: native, in and out\n  link b: native, in, not out: qdisc tbf\n  \
+             link c (down): generic, in\n  link d (no carrier): native, in and out\n  \
+             link e: out only: not named\n  link lo: left to the kernel: loopback\n"
+        );
+    }
 
     #[test]
     fn counters_are_aligned_and_zeros_left_out() {

@@ -71,11 +71,8 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     for finding in report.warnings() {
         println!("{finding}");
     }
-    for name in plan.attach.values() {
-        println!("link {name}: would be attached");
-    }
-    for (name, why) in &plan.left {
-        println!("link {name}: left to the kernel: {why}");
+    for line in super::links::would(&plan, &rib) {
+        println!("{line}");
     }
     refuse(&report, config)?;
     require_links(&plan)?;
