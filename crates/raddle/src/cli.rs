@@ -185,9 +185,13 @@ pub(crate) struct Snapshot {
 pub(crate) struct Replay {
     /// The capture, pcap or pcapng; - for standard input
     pub capture: PathBuf,
-    /// Directory for one capture for each out-link, and one for what goes to the kernel
+    /// Directory for one capture for each out-link, and one for what goes to the kernel; it must not
+    /// hold captures yet
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Replace the captures of an earlier run that are in the directory
+    #[arg(short, long)]
+    pub force: bool,
     /// Routing state from this snapshot instead of the live kernel
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
