@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Mode, OnExit, Seed};
+use crate::show;
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///
@@ -13,12 +14,7 @@ use crate::config::{Mode, OnExit, Seed};
 /// among equal-cost paths exactly as the kernel does, and says why a flow takes the link that it
 /// takes. Arguments follow iproute2's grammar where the noun is iproute2's.
 #[derive(Debug, Parser)]
-#[command(
-    name = "raddle",
-    version,
-    max_term_width = 100,
-    disable_help_subcommand = true
-)]
+#[command(name = "raddle", version, max_term_width = 100)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -38,13 +34,13 @@ pub(crate) enum Command {
     #[command(after_help = EXPLAIN_HELP)]
     Explain(Explain),
     /// Show routes in iproute2's form
-    #[command(visible_alias = "ro", after_help = SHOW_HELP)]
+    #[command(visible_alias = "ro", after_help = show::Object::Route.usage())]
     Route(Words),
     /// Show nexthop objects in iproute2's form
-    #[command(visible_alias = "nh", after_help = SHOW_HELP)]
+    #[command(visible_alias = "nh", after_help = show::Object::Nexthop.usage())]
     Nexthop(Words),
     /// Show neighbours in iproute2's form
-    #[command(visible_alias = "neighbour", after_help = SHOW_HELP)]
+    #[command(visible_alias = "neighbour", after_help = show::Object::Neigh.usage())]
     Neigh(Words),
     /// Save the kernel's routing state as JSON, for replay and explain elsewhere
     Snapshot(Snapshot),
@@ -69,10 +65,6 @@ pub(crate) enum Command {
         directory: PathBuf,
     },
 }
-
-const SHOW_HELP: &str = "\
-Words are those of ip(8): [-4|-6] [-j] [-p] [-d] show [table T] [dev L] [proto P] [PREFIX].
-By default the state is the live kernel's; --from FILE shows a snapshot's.";
 
 const EXPLAIN_HELP: &str = "\
 Example: raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201";
@@ -148,10 +140,7 @@ pub(crate) struct Counters {
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Words {
-    /// Show the state in this snapshot instead of the live kernel's
-    #[arg(long, value_name = "FILE")]
-    pub from: Option<PathBuf>,
-    /// As for ip(8)
+    /// Options and words as for ip(8), see below
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }
@@ -169,7 +158,7 @@ pub(crate) struct Explain {
     #[arg(long, conflicts_with = "snapshot")]
     pub check: bool,
     /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N]
-    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(required = true)]
     pub flow: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ Usage: raddle [ OPTIONS ] nexthop [ { show | list } SELECTOR ]
        raddle [ OPTIONS ] nexthop get id ID
 SELECTOR := [ id ID ] [ dev DEVICE ] [ groups ] [ fdb ] [ proto PROTOCOL ]
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -details ]
-           [ -oneline ] [ -Numeric ]
+           [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
 ";
 
 const AF_INET: u8 = 2;
