@@ -1,6 +1,6 @@
 //! `raddle lab`: fabrics in network namespaces.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 
 use raddle_lab::{Clos, Lab, Progress, Topology, UpOptions};
@@ -20,16 +20,30 @@ pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
             command,
         } => {
             let lab = Lab::load(&chosen(name.as_deref())?)?;
-            let Some((program, arguments)) = command.split_first() else {
-                return Err(Failure::usage("name a command to run"));
-            };
-            let error = lab.command(node, program)?.args(arguments).exec();
-            Err(Failure::usage(format!(
-                "cannot run {program} on {node}: {error}"
-            )))
+            exec(&lab, node, command)
         }
         cli::Lab::List { json } => list(*json),
     }
+}
+
+/// Becomes the command; returns only when it cannot, with a shell's exit codes: 127 for one that was
+/// not found, 126 for one that is not a program.
+fn exec(lab: &Lab, node: &str, command: &[String]) -> Result<(), Failure> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Failure::usage("name a command to run"));
+    };
+    let mut command = lab.command(node, program)?;
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::needs_root("lab exec"));
+    }
+    let error = command.args(arguments).exec();
+    let code = match error.kind() {
+        ErrorKind::NotFound => 127,
+        ErrorKind::PermissionDenied => 126,
+        _ => 2,
+    };
+    let message = format!("cannot run {program} on {node}: {error}");
+    Err(Failure::new(code, message))
 }
 
 fn up(args: &cli::LabClos) -> Result<(), Failure> {

@@ -67,7 +67,7 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     let mut rib = Rib::detached();
     Mirror::open()?.initial(&mut |event| rib.apply(event))?;
     let report = survey(&rib, config, Mend::Would, own_links(config).into_iter())?;
-    let plan = plan(&rib, config, &report).map_err(Failure::usage)?;
+    let plan = plan(&rib, config, &report).map_err(Failure::system)?;
     for finding in report.warnings() {
         println!("{finding}");
     }
@@ -97,7 +97,7 @@ fn require_links(plan: &Plan) -> Result<(), Failure> {
         .iter()
         .map(|(name, why)| format!("  {name}: {why}"))
         .collect();
-    Err(Failure::usage(format!(
+    Err(Failure::system(format!(
         "there is no link to forward from; turn forwarding on (sysctl -w net.ipv4.ip_forward=1 \
          net.ipv6.conf.all.forwarding=1) or name links with --link\n{}",
         why.join("\n")
@@ -169,12 +169,12 @@ impl Daemon {
         // Nothing of the system is changed for a start that is refused.
         let mut report = survey(&rib, config, Mend::Would, attached.iter().copied())?;
         refuse(&report, config)?;
-        let mut plan = plan(&rib, config, &report).map_err(Failure::usage)?;
+        let mut plan = plan(&rib, config, &report).map_err(Failure::system)?;
         require_links(&plan)?;
         if config.mend {
             report = survey(&rib, config, Mend::Do, attached.iter().copied())?;
             refuse(&report, config)?;
-            plan = super::links::plan(&rib, config, &report).map_err(Failure::usage)?;
+            plan = super::links::plan(&rib, config, &report).map_err(Failure::system)?;
             require_links(&plan)?;
         }
         let requests = Socket::open()?;
