@@ -161,6 +161,15 @@ fn it_can_be_asked() {
     assert_eq!(world.attached(), [""; 0]);
 
     let daemon = Daemon::start(&world, &["--metrics", "127.0.0.1:9409"]);
+    // What would keep a second one from starting is found, after what there is to say.
+    let checked = world.raddle(&["run", "--check"]);
+    assert_eq!(checked.code, Some(2), "{}", checked.stdout);
+    assert!(checked.stdout.contains("link source: would be attached"));
+    assert!(
+        checked.stderr.contains("already runs"),
+        "{}",
+        checked.stderr
+    );
     let frames = world.frames(&world.flows(64));
     world.transmit(&frames);
     let text = |arguments: &[&str]| {

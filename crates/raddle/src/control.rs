@@ -80,12 +80,62 @@ fn lock_at(path: &Path) -> Result<File, Failure> {
         .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failure::system(format!(
-            "a raddle daemon already runs in this network namespace (it holds {}); stop it first",
-            path.display()
-        ))),
+        Err(TryLockError::WouldBlock) => Err(runs_already(path)),
         Err(TryLockError::Error(e)) => Err(failed(e)),
     }
+}
+
+fn runs_already(lock: &Path) -> Failure {
+    Failure::system(format!(
+        "a raddle daemon already runs in this network namespace (it holds {}); stop it first",
+        lock.display()
+    ))
+}
+
+/// Whether a daemon could take the lock and listen now, without doing either.
+pub(crate) fn check(socket: Option<&Path>) -> Result<(), Failure> {
+    check_lock(&default_path().with_extension("lock"))?;
+    check_socket(&socket.map_or_else(default_path, Path::to_owned))
+}
+
+fn check_lock(path: &Path) -> Result<(), Failure> {
+    // Who may not open it may not attach either, which has been said by then.
+    let held = File::open(path)
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    if held {
+        Err(runs_already(path))
+    } else {
+        Ok(())
+    }
+}
+
+fn check_socket(path: &Path) -> Result<(), Failure> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(Failure::system(format!(
+            "a raddle daemon already answers on {}; stop it first, or name another --socket",
+            path.display()
+        )));
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|left| !left.file_type().is_socket()) {
+        return Err(Failure::usage(format!(
+            "{} is there already and is not a socket; name another place with --socket",
+            path.display()
+        )));
+    }
+    // Our own directory is made; one that was named may be misspelt.
+    let directory = path.parent().filter(|d| *d != Path::new(DIRECTORY));
+    if let Some(directory) = directory
+        && !directory.as_os_str().is_empty()
+        && !directory.is_dir()
+    {
+        return Err(Failure::system(format!(
+            "cannot listen on {}: there is no directory {}; make it, or name another place with \
+             --socket",
+            path.display(),
+            directory.display()
+        )));
+    }
+    Ok(())
 }
 
 /// The listening socket of a daemon; removed when dropped.
@@ -99,12 +149,7 @@ pub(crate) struct Server {
 impl Server {
     /// Listens, unless another daemon already does.
     pub(crate) fn start(path: PathBuf) -> Result<Server, Failure> {
-        if UnixStream::connect(&path).is_ok() {
-            return Err(Failure::system(format!(
-                "a raddle daemon already answers on {}; stop it first, or name another --socket",
-                path.display()
-            )));
-        }
+        check_socket(&path)?;
         let failed = |e: std::io::Error| {
             let what = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => {
@@ -117,19 +162,12 @@ impl Server {
                 path.display()
             ))
         };
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(failed)?;
+        if path.parent() == Some(Path::new(DIRECTORY)) {
+            std::fs::create_dir_all(DIRECTORY).map_err(failed)?;
         }
         // Nobody answers there, so a socket that is left is a dead daemon's.
-        match std::fs::symlink_metadata(&path) {
-            Ok(left) if !left.file_type().is_socket() => {
-                return Err(Failure::usage(format!(
-                    "{} is there already and is not a socket; name another place with --socket",
-                    path.display()
-                )));
-            }
-            Ok(_) => std::fs::remove_file(&path).map_err(failed)?,
-            Err(_) => {}
+        if std::fs::symlink_metadata(&path).is_ok() {
+            std::fs::remove_file(&path).map_err(failed)?;
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
@@ -238,6 +276,33 @@ mod tests {
         assert!(error.to_string().contains("already runs"), "{error}");
         drop(held);
         lock_at(&path).unwrap();
+    }
+
+    #[test]
+    fn a_check_finds_who_is_there_and_makes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = directory.path().join("test.lock");
+        check_lock(&lock).unwrap();
+        assert!(!lock.exists());
+        let held = lock_at(&lock).unwrap();
+        let error = check_lock(&lock).unwrap_err();
+        assert_eq!(error.code, 2);
+        assert!(error.to_string().contains("already runs"), "{error}");
+        drop(held);
+        check_lock(&lock).unwrap();
+
+        let path = directory.path().join("no").join("test.sock");
+        for error in [
+            check_socket(&path).unwrap_err(),
+            Server::start(path.clone()).unwrap_err(),
+        ] {
+            assert_eq!(error.code, 2);
+            assert!(
+                error.to_string().contains("there is no directory"),
+                "{error}"
+            );
+        }
+        assert!(!path.parent().unwrap().exists());
     }
 
     #[test]

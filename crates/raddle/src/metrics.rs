@@ -34,20 +34,31 @@ const CONNECTIONS: usize = 8;
 /// How long a connection may last, idle or not; the next scrape makes another.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
-pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| {
+fn failed(address: SocketAddr) -> impl Fn(io::Error) -> Failure {
+    move |e| {
         Failure::system(format!(
             "cannot serve metrics at {address}: {e}; choose another address"
         ))
-    };
-    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    }
+}
+
+/// Whether metrics could be served at this address now.
+pub(crate) fn check(address: SocketAddr) -> Result<(), Failure> {
+    std::net::TcpListener::bind(address)
+        .map(drop)
+        .map_err(failed(address))
+}
+
+/// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
+pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
+    let failed = failed(address);
+    let listener = std::net::TcpListener::bind(address).map_err(&failed)?;
+    listener.set_nonblocking(true).map_err(&failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
-        .map_err(failed)?;
+        .map_err(&failed)?;
     std::thread::Builder::new()
         .name("metrics".into())
         .spawn(move || {

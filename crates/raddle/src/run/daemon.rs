@@ -76,7 +76,9 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     }
     refuse(&report, config)?;
     require_links(&plan)?;
-    can_keep(config)
+    can_keep(config)?;
+    crate::control::check(config.socket.as_deref())?;
+    config.metrics.map_or(Ok(()), crate::metrics::check)
 }
 
 /// Programs are kept only where they would last.
