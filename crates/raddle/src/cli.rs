@@ -211,7 +211,7 @@ pub(crate) enum Lab {
     },
     /// Run a command on a node
     Exec {
-        /// The lab [default: the only one there is]
+        /// The lab [default: the only one there is, or the only one with that node]
         #[arg(short, long)]
         name: Option<String>,
         /// The node, such as leaf1
