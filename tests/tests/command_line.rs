@@ -2,6 +2,7 @@
 //! exit codes.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -97,4 +98,88 @@ fn a_wrong_word_is_one_exit_code() {
         assert_eq!(outcome.code, Some(1), "raddle {line}: {}", outcome.stderr);
         assert!(!outcome.stderr.is_empty(), "raddle {line}");
     }
+}
+
+/// Runs `scripts/install.sh` and returns what it says.
+fn install(words: [&str; 3]) -> String {
+    let mut command = Command::new("bash");
+    command.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../scripts/install.sh"
+    ));
+    let outcome = Outcome::of(command.args(words), Duration::from_secs(60));
+    assert_eq!(outcome.code, Some(0), "{words:?}: {}", outcome.stderr);
+    outcome.stdout
+}
+
+/// The files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_installed_is_named_and_goes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("own");
+    let own = at.to_str().unwrap();
+    let staged = folder.path().join("staged");
+    let stage = staged.to_str().unwrap();
+    let binary = raddle_e2e::raddle().to_str().unwrap();
+    // Everything is in a prefix of one's own, and below DESTDIR otherwise.
+    for (words, root, unit, run, config, zsh) in [
+        (
+            [binary, "", own],
+            &at,
+            "lib/systemd/system/raddle.service",
+            format!("ExecStart={own}/sbin/raddle run --config {own}/etc/raddle/raddle.toml\n"),
+            "etc/raddle/raddle.toml",
+            "share/zsh/site-functions/_raddle",
+        ),
+        (
+            [binary, stage, "/usr/local"],
+            &staged,
+            "lib/systemd/system/raddle.service",
+            "ExecStart=/usr/local/sbin/raddle run\n".into(),
+            "etc/raddle/raddle.toml",
+            "usr/local/share/zsh/site-functions/_raddle",
+        ),
+    ] {
+        let said = install(words);
+        let installed = files(root);
+        assert!(installed.len() > 15, "{installed:?}");
+        for file in &installed {
+            let line = format!("installed {}\n", file.display());
+            assert!(said.contains(&line), "{line} is not in:\n{said}");
+        }
+        let unit = std::fs::read_to_string(root.join(unit)).unwrap();
+        assert!(unit.contains(&run), "{unit}");
+        assert!(root.join(zsh).exists());
+
+        let config = root.join(config);
+        let said = install(["--remove", words[1], words[2]]);
+        for file in installed.iter().filter(|file| **file != config) {
+            let line = format!("removed {}\n", file.display());
+            assert!(said.contains(&line), "{line} is not in:\n{said}");
+        }
+        assert!(
+            said.contains(&format!("left {}: ", config.display())),
+            "{said}"
+        );
+        assert_eq!(files(root), [config]);
+    }
+    // The empty directories of a prefix of one's own went as well.
+    assert!(!at.join("share").exists());
+    // Who comes again finds the configuration as it was.
+    std::fs::write(at.join("etc/raddle/raddle.toml"), "# mine\n").unwrap();
+    assert!(install([binary, "", own]).contains("raddle.toml as it is"));
+    let config = std::fs::read_to_string(at.join("etc/raddle/raddle.toml"));
+    assert_eq!(config.unwrap(), "# mine\n");
 }
