@@ -500,6 +500,10 @@ fn never_around_the_firewall() {
     nft("add rule inet guard passing udp dport 30000 drop");
     let said = refused(&world, &[], 2, &["guard", "passing", "--allow-bypass"]);
     assert!(said.stderr.contains("forward"), "{}", said.stderr);
+    let allowed = world.raddle(&["run", "--check", "--allow-bypass"]);
+    assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);
+    let overridden = "would no longer pass it, which --allow-bypass allows";
+    assert!(allowed.stdout.contains(overridden), "{}", allowed.stdout);
 
     let frames = world.frames(&world.flows(32));
     let arrive = || world.transmit(&frames).iter().flatten().count();

@@ -232,7 +232,13 @@ pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error>
         } else {
             Severity::Refuse
         };
-        findings.extend(firewall::judge(&hooks, &ins, &outs, severity));
+        let mut bypassed = firewall::judge(&hooks, &ins, &outs, severity);
+        if options.allow_bypass {
+            for finding in &mut bypassed {
+                finding.why.push_str(", which --allow-bypass allows");
+            }
+        }
+        findings.extend(bypassed);
         let receive = settings::gather(&scene.links, &ins)?;
         findings.extend(settings::judge(scene, options, &ins, &receive));
         findings.extend(rules::judge(scene, &ins));
