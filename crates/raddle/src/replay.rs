@@ -76,6 +76,9 @@ pub(crate) fn run(args: &cli::Replay) -> Result<(), Failure> {
     } else {
         print_report(&report, &args.out);
     }
+    if let Some(hint) = hint(&report, args, mac) {
+        eprintln!("{hint}");
+    }
     Ok(())
 }
 
@@ -141,6 +144,21 @@ fn file_name(path: &Path) -> String {
 fn is_written(path: &Path, rib: &Rib) -> bool {
     let stem = path.file_stem().and_then(OsStr::to_str);
     stem.is_some_and(|stem| stem == KERNEL || rib.links().any(|link| capture_name(link) == stem))
+}
+
+/// What to try when no packet of the capture was sent to the link.
+fn hint(report: &Report, args: &cli::Replay, mac: [u8; 6]) -> Option<String> {
+    let others = report.kernel.get(Reason::OtherMac.name()).copied();
+    if args.any_mac || report.packets == 0 || others != Some(report.packets) {
+        return None;
+    }
+    let mac: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!(
+        "no packet is sent to the MAC address of {}, {}; if the capture is of another link or \
+         machine: --any-mac",
+        args.iif,
+        mac.join(":")
+    ))
 }
 
 fn note(
@@ -255,6 +273,38 @@ mod tests {
     use super::*;
     use raddle_rib::event::Event;
 
+    fn args(capture: &Path, out: &Path) -> cli::Replay {
+        cli::Replay {
+            capture: capture.to_owned(),
+            out: out.to_owned(),
+            force: false,
+            snapshot: None,
+            iif: "eth0".into(),
+            any_mac: false,
+            json: false,
+        }
+    }
+
+    #[test]
+    fn a_capture_of_another_link_is_recognised() {
+        let report = |others, packets| Report {
+            packets,
+            kernel: [("other-mac", others)].into(),
+            ..Report::default()
+        };
+        let args = args(Path::new("in.pcap"), Path::new("out"));
+        let said = hint(&report(5, 5), &args, [2, 0, 0, 0, 0, 0xa1]).unwrap();
+        assert!(said.contains("eth0, 02:00:00:00:00:a1"), "{said}");
+        assert!(said.contains("--any-mac"), "{said}");
+        assert_eq!(hint(&report(4, 5), &args, [0; 6]), None);
+        assert_eq!(hint(&Report::default(), &args, [0; 6]), None);
+        let any_mac = cli::Replay {
+            any_mac: true,
+            ..args
+        };
+        assert_eq!(hint(&report(5, 5), &any_mac, [0; 6]), None);
+    }
+
     #[test]
     fn captures_of_an_earlier_run_are_not_left_among_those_of_this_one() {
         let mut rib = Rib::detached();
@@ -269,13 +319,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let args = |capture: &str, force| cli::Replay {
-            capture: path(capture),
-            out: folder.path().to_owned(),
             force,
-            snapshot: None,
-            iif: "eth0".into(),
-            any_mac: false,
-            json: false,
+            ..args(&path(capture), folder.path())
         };
         let write = |names: &[&str]| {
             for name in names {
