@@ -47,6 +47,10 @@ fn arguments_and_configurations_that_make_no_sense() {
             &["run", "--keep-for", "0"],
             "keep_for must be at least 1 second",
         ),
+        (
+            &["run", "--keep-for", "5"],
+            "keep_for does nothing without on_exit",
+        ),
         (&["run", "--seed", "0"], "'0' is not a seed"),
         (
             &["run", "--metrics", "0.0.0.0:80"],

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 
 use crate::cli;
-use crate::config::{Config, Seed};
+use crate::config::{Config, OnExit, Seed};
 use crate::control::{Request, Server, default_path, lock};
 use crate::error::Failure;
 use crate::metrics;
@@ -38,7 +38,11 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     }
     config.mode = args.mode.unwrap_or(config.mode);
     config.on_exit = args.on_exit.unwrap_or(config.on_exit);
-    config.keep_for = args.keep_for.unwrap_or(config.keep_for);
+    if args.on_exit == Some(OnExit::Detach) {
+        // What the file says about keeping does not matter then.
+        config.keep_for = None;
+    }
+    config.keep_for = args.keep_for.or(config.keep_for);
     config.allow_bypass |= args.allow_bypass;
     config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
     config.mend &= !args.no_mend;

@@ -555,7 +555,7 @@ impl Daemon {
                 tracing::info!(
                     "stopping; programs forward for {} s without a daemon, then hand everything \
                      to the kernel",
-                    self.config.keep_for
+                    self.config.keep_for()
                 );
             }
             OnExit::Detach => tracing::info!("stopping; the kernel forwards"),
@@ -570,7 +570,7 @@ fn deadline(config: &Config) -> Option<u64> {
     (config.on_exit == OnExit::Keep).then(|| {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_or(Duration::ZERO, Duration::from);
-        let deadline = now + Duration::from_secs(u64::from(config.keep_for));
+        let deadline = now + Duration::from_secs(u64::from(config.keep_for()));
         u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX)
     })
 }
