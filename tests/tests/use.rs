@@ -247,6 +247,53 @@ fn it_can_be_asked() {
 }
 
 #[test]
+fn kept_programs_are_seen_and_removed() {
+    if !root("kept_programs_are_seen_and_removed") {
+        return;
+    }
+    let world = World::new("kept", 2);
+    let keep = ["--on-exit", "keep", "--keep-for", "20"];
+    let daemon = Daemon::start(&world, &keep);
+    // A daemon's programs are its own.
+    let refused = world.raddle(&["detach"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("already runs"),
+        "{}",
+        refused.stderr
+    );
+    daemon.terminate();
+    let status = world.raddle(&["status", "-j"]);
+    assert_eq!(status.code, Some(2), "no daemon");
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["state"], "kept");
+    let left = status["forwards_for_seconds"].as_u64().unwrap();
+    assert!((1..=20).contains(&left), "{status}");
+    assert_eq!(status["links"].as_array().unwrap().len(), 3, "{status}");
+    let said = world.raddle(&["status"]).stdout;
+    assert!(
+        said.contains("link source: native") && said.contains("raddle detach"),
+        "{said}"
+    );
+
+    let detached = world.raddle(&["detach"]);
+    assert_eq!(detached.code, Some(0), "{}", detached.stderr);
+    assert!(
+        detached.stdout.contains("link source: detached"),
+        "{}",
+        detached.stdout
+    );
+    assert_eq!(world.attached(), [""; 0]);
+    let nothing = world.raddle(&["detach"]);
+    assert!(
+        nothing.stdout.contains("no programs are kept"),
+        "{}",
+        nothing.stdout
+    );
+    assert_eq!(world.raddle(&["status"]).stdout, "");
+}
+
+#[test]
 fn a_capture_is_replayed() {
     if !root("a_capture_is_replayed") || !tcpdump() {
         return;

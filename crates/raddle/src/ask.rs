@@ -11,7 +11,18 @@ use crate::show::table::Table;
 
 /// Runs `raddle status`.
 pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
-    let value = ask(args.socket.as_deref(), Command::Status)?;
+    let value = match ask(args.socket.as_deref(), Command::Status) {
+        Ok(value) => value,
+        Err(failure) => {
+            // No daemon, but what one has left may forward.
+            match crate::kept::status() {
+                Some(kept) if args.json => println!("{kept}"),
+                Some(kept) => print!("{}", kept_text(&kept)),
+                None => {}
+            }
+            return Err(failure);
+        }
+    };
     if args.json {
         println!("{value}");
     } else {
@@ -78,6 +89,20 @@ fn status_text(status: &Value) -> String {
     );
     for warning in list(&status["warnings"]) {
         let _ = writeln!(out, "  warning: {}", text(&warning["text"]));
+    }
+    out
+}
+
+fn kept_text(kept: &Value) -> String {
+    let mut out = match kept["forwards_for_seconds"].as_u64() {
+        Some(0) => "programs of an earlier daemon hand everything to the kernel".to_owned(),
+        Some(left) => format!("programs of an earlier daemon forward for {left} s more"),
+        None => "programs of an earlier daemon are attached".to_owned(),
+    };
+    out.push_str("; raddle detach removes them\n");
+    for link in list(&kept["links"]) {
+        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
+        let _ = writeln!(out, "  link {dev}: {mode}");
     }
     out
 }
@@ -155,6 +180,21 @@ fn counters_text(counters: &Value, all: bool) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn kept_programs_are_told_with_their_time() {
+        let kept = |left: Option<u64>| {
+            let links = [json!({ "ifindex": 2, "dev": "a", "mode": "native" })];
+            kept_text(&json!({ "links": links, "forwards_for_seconds": left }))
+        };
+        assert_eq!(
+            kept(Some(9)),
+            "programs of an earlier daemon forward for 9 s more; raddle detach removes them\n  \
+             link a: native\n"
+        );
+        assert!(kept(Some(0)).contains("hand everything to the kernel"));
+        assert!(kept(None).contains("are attached"));
+    }
 
     #[test]
     fn each_link_has_one_line_and_says_that_it_is_down() {

@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Say what the running daemon does: links, routes, warnings
     Status(Ask),
+    /// Remove the programs that a daemon has left forwarding (--on-exit keep)
+    Detach,
     /// Print packets and bytes by reason, link and nexthop
     Counters(Counters),
     /// Say step by step which link a flow takes, and why

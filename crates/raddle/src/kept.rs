@@ -1,11 +1,16 @@
 //! Programs that outlive the daemon (`on_exit = "keep"`): pins on a bpffs, a folder for each network
 //! namespace.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::mem::offset_of;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use aya::maps::{Array, Map, MapData};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use raddle_rib::image::Config;
+use serde_json::{Value, json};
 
 use crate::error::Failure;
 
@@ -21,15 +26,66 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(BPF_FS).join("raddle").join(name)
 }
 
-/// The links that have a pinned program, by index.
-pub(crate) fn links() -> Vec<u32> {
+/// The links that have a pinned program, by index, with the mode that it runs in.
+pub(crate) fn links() -> BTreeMap<u32, String> {
     let pins = std::fs::read_dir(folder().join("links"))
         .into_iter()
         .flatten()
         .flatten();
-    let index = |name: &str| name.split('-').next()?.parse().ok();
-    pins.filter_map(|pin| index(pin.file_name().to_str()?))
-        .collect()
+    pins.filter_map(|pin| {
+        let name = pin.file_name();
+        let (index, mode) = name.to_str()?.split_once('-')?;
+        Some((index.parse().ok()?, mode.to_owned()))
+    })
+    .collect()
+}
+
+/// For how many seconds more the pinned programs forward without a daemon; 0 when they hand everything
+/// to the kernel already. None where that cannot be read, or no time is set.
+fn seconds_left() -> Option<u64> {
+    let map = MapData::from_pin(folder().join("maps/config")).ok()?;
+    let map = Array::<_, [u8; size_of::<Config>()]>::try_from(Map::Array(map)).ok()?;
+    let config = map.get(&0, 0).ok()?;
+    let at = offset_of!(Config, deadline);
+    let deadline = u64::from_ne_bytes(config[at..at + 8].try_into().ok()?);
+    let left = deadline.saturating_sub(crate::run::now());
+    (deadline != 0).then(|| left.div_ceil(1_000_000_000))
+}
+
+/// What `raddle status` tells where no daemon answers, but programs have been kept. None where
+/// nothing is pinned, or the caller may not see it.
+pub(crate) fn status() -> Option<Value> {
+    let links: Vec<Value> = links()
+        .iter()
+        .map(|(index, mode)| json!({ "ifindex": index, "dev": name(*index), "mode": mode }))
+        .collect();
+    if links.is_empty() {
+        return None;
+    }
+    Some(json!({ "state": "kept", "links": links, "forwards_for_seconds": seconds_left() }))
+}
+
+/// Runs `raddle detach`.
+///
+/// # Errors
+/// A daemon runs, whose programs they are; no privilege.
+pub(crate) fn detach() -> Result<(), Failure> {
+    let _lock = crate::control::lock()?;
+    let links = links();
+    remove()?;
+    for index in links.keys() {
+        println!("link {}: detached, the kernel forwards", name(*index));
+    }
+    if links.is_empty() {
+        println!("no programs are kept in this network namespace");
+    }
+    Ok(())
+}
+
+fn name(index: u32) -> String {
+    let name = nix::net::if_::if_indextoname(index).ok();
+    name.and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| format!("if{index}"))
 }
 
 /// Removes the pins. Links that no process holds are detached with them.

@@ -58,6 +58,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Status(args) => ask::status(args),
+        Command::Detach => kept::detach(),
         Command::Counters(args) => ask::counters(args),
         Command::Explain(args) => explain::run(args),
         Command::Route(args) => show::run(show::Object::Route, &args.words),

@@ -116,7 +116,7 @@ fn own_links(config: &Config) -> Vec<u32> {
                 .filter_map(|l| u32::try_from(l["ifindex"].as_u64()?).ok()),
         );
     }
-    links.extend(kept::links());
+    links.extend(kept::links().into_keys());
     links
 }
 
@@ -554,7 +554,7 @@ impl Daemon {
                 self.tend_deadline();
                 tracing::info!(
                     "stopping; programs forward for {} s without a daemon, then hand everything \
-                     to the kernel",
+                     to the kernel; raddle detach removes them",
                     self.config.keep_for()
                 );
             }
@@ -567,12 +567,8 @@ impl Daemon {
 /// Until when programs may forward without a daemon, if they outlive it (`CLOCK_MONOTONIC`
 /// nanoseconds).
 fn deadline(config: &Config) -> Option<u64> {
-    (config.on_exit == OnExit::Keep).then(|| {
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-            .map_or(Duration::ZERO, Duration::from);
-        let deadline = now + Duration::from_secs(u64::from(config.keep_for()));
-        u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX)
-    })
+    (config.on_exit == OnExit::Keep)
+        .then(|| super::now().saturating_add(u64::from(config.keep_for()) * 1_000_000_000))
 }
 
 /// Returns when no packet is in the program that was there before the call.
