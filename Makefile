@@ -11,7 +11,7 @@ help:
 	@echo 'make demo     see it work on a small fabric (root; two minutes, after a build of three)'
 	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
 	@echo 'make counts   instructions of the hot paths, against their limits'
-	@echo 'make bench    measure raddle beside the kernel (root; six minutes)'
+	@echo 'make bench    measure raddle beside the kernel (root; about five minutes)'
 	@echo 'make install  build and install into $(PREFIX)'
 	@echo 'make fuzz     fuzz every parser for FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 

@@ -96,7 +96,8 @@ pub(crate) struct Run {
     /// Send through this link although it has a shaping qdisc; may be repeated
     #[arg(long, value_name = "LINK")]
     pub allow_qdisc: Vec<String>,
-    /// Do not mend what loses packets silently on veth peers; only warn
+    /// Do not mend what loses packets silently on veth peers, but leave such links to the kernel;
+    /// what is mended stays so when the daemon stops
     #[arg(long)]
     pub no_mend: bool,
     /// Set the kernel's multipath hash seed if it is unset: a number, or random
