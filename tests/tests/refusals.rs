@@ -318,6 +318,37 @@ fn what_was_kept_goes_with_a_refusal() {
     }
     refused(&world, &keep, 2, &["guard", "--allow-bypass"]);
     assert!(offload(), "mended for a start that was refused");
+
+    // What is mended stays so, and in the status.
+    let delete = ["nft", "delete table ip guard"];
+    assert!(
+        world
+            .lab()
+            .output("router", &delete)
+            .unwrap()
+            .status
+            .success()
+    );
+    let daemon = Daemon::start(&world, &[]);
+    let mended = |daemon: &Daemon<'_>| {
+        let warnings = daemon.status()["warnings"].to_string();
+        assert!(
+            warnings.contains("(mended: ethtool -K this tx off)"),
+            "{warnings}"
+        );
+    };
+    mended(&daemon);
+    world.ip("link add late type veth peer name etal");
+    world.ip("link set late up");
+    within(LIMIT, || {
+        match daemon.status()["links"].to_string().contains("\"late\"") {
+            true => Ok(()),
+            false => Err("the new link is not attached".into()),
+        }
+    });
+    mended(&daemon);
+    daemon.terminate();
+    assert!(!offload(), "put back at the stop");
 }
 
 /// `ip netns exec` makes a mount namespace for the command: a bpffs that is mounted there goes with it.

@@ -421,13 +421,19 @@ impl Daemon {
     }
 
     /// Says what was not warned of before, and what no longer has to be.
-    fn warn(&mut self, warnings: Vec<Finding>) {
+    fn warn(&mut self, mut warnings: Vec<Finding>) {
+        // What has been mended is not found again, but stays so.
+        let is_there = |f: &&Finding| {
+            let link = f.link.as_deref().and_then(|name| self.rib.link_named(name));
+            f.mended && link.is_some() && !warnings.contains(f)
+        };
+        let mended: Vec<Finding> = self.warnings.iter().filter(is_there).cloned().collect();
+        warnings.extend(mended);
         for finding in warnings.iter().filter(|f| !self.warnings.contains(f)) {
             tracing::warn!("{finding}");
         }
         let gone = self.warnings.iter().filter(|f| !warnings.contains(f));
-        // What has been mended is not found again.
-        for finding in gone.filter(|f| !f.mended) {
+        for finding in gone {
             tracing::info!("no longer: {finding}");
         }
         self.warnings = warnings;
