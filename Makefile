@@ -8,10 +8,10 @@ BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle
 .PHONY: help build test counts check unit e2e fuzz bench demo install uninstall clean
 
 help:
-	@echo 'make demo     see it work on a small fabric (root, two minutes)'
+	@echo 'make demo     see it work on a small fabric (root; two minutes, after a build of three)'
 	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
 	@echo 'make counts   instructions of the hot paths, against their limits'
-	@echo 'make bench    measure raddle beside the kernel (root)'
+	@echo 'make bench    measure raddle beside the kernel (root; about five minutes)'
 	@echo 'make install  build and install into $(PREFIX)'
 	@echo 'make fuzz     fuzz every parser for FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 
@@ -34,7 +34,7 @@ fuzz:
 demo:
 	@scripts/need.sh build demo
 	$(BUILD)
-	target/release/raddle demo
+	target/release/raddle demo --out target/demo
 
 bench:
 	@scripts/need.sh build bench

@@ -47,6 +47,10 @@ fn arguments_and_configurations_that_make_no_sense() {
             &["run", "--keep-for", "0"],
             "keep_for must be at least 1 second",
         ),
+        (
+            &["run", "--keep-for", "5"],
+            "keep_for does nothing without on_exit",
+        ),
         (&["run", "--seed", "0"], "'0' is not a seed"),
         (
             &["run", "--metrics", "0.0.0.0:80"],
@@ -94,30 +98,31 @@ fn links_and_privileges_that_are_not_there() {
         return;
     }
     let world = World::new("refused", 2);
-    refused(&world, &["--link", "nope"], 1, &["there is no link 'nope'"]);
+    // A link may come later: systemd starts the daemon again after these.
+    refused(&world, &["--link", "nope"], 2, &["there is no link 'nope'"]);
     refused(
         &world,
         &["--link", "source", "--link", "nope"],
-        1,
+        2,
         &["there is no link 'nope'"],
     );
     refused(
         &world,
         &["--allow-qdisc", "nope"],
-        1,
+        2,
         &["there is no link 'nope'"],
     );
     refused(
         &world,
         &["--link", "lo"],
-        1,
+        2,
         &["link lo cannot be used", "loopback"],
     );
     world.ip("link add br0 type bridge");
     refused(
         &world,
         &["--link", "br0"],
-        1,
+        2,
         &["link br0 cannot be used", "bridge"],
     );
     refused(
@@ -166,6 +171,52 @@ fn links_and_privileges_that_are_not_there() {
         2,
         &["raddle run"],
     );
+    let (lab, node) = (world.lab().name(), "router");
+    // From outside of the node, where labs are seen.
+    let ordinary = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&program)
+            .args(arguments);
+        Outcome::of(&mut command, Duration::from_secs(20))
+    };
+    for needs_root in [
+        &["demo"][..],
+        &["bench", "forward"],
+        &["lab", "exec", "-n", lab, node, "--", "true"],
+        &["lab", "up", "clos", "-n", "other"],
+        &["lab", "down", lab],
+    ] {
+        refusal(
+            &ordinary(needs_root),
+            &format!("{needs_root:?}"),
+            2,
+            &["needs root", "sudo"],
+        );
+    }
+    let exec = |words: &[&str]| {
+        let mut command = Command::new(raddle_e2e::raddle());
+        command.args(["lab", "exec"]).args(words);
+        Outcome::of(&mut command, Duration::from_secs(20))
+    };
+    for (words, code, said) in [
+        (
+            &["-n", lab, node, "--", "no-such-program"][..],
+            127,
+            "no-such-program",
+        ),
+        (&["-n", lab, node, "--", "/proc"], 126, "/proc"),
+        (&["-n", lab, node, "--", "sh", "-c", "exit 7"], 7, ""),
+        (&["-n", lab, "leaf9", "--", "true"], 1, "no node `leaf9`"),
+        (
+            &["-n", "no-such-lab", node, "--", "true"],
+            1,
+            "no lab named",
+        ),
+    ] {
+        refusal(&exec(words), &format!("{words:?}"), code, &[said]);
+    }
 
     for family in ["ipv4", "ipv6"] {
         world.sysctl(&format!("net.{family}.conf.all.forwarding"), "0");
@@ -173,7 +224,7 @@ fn links_and_privileges_that_are_not_there() {
     refused(
         &world,
         &[],
-        1,
+        2,
         &["no link to forward from", "net.ipv4.ip_forward=1"],
     );
 }
@@ -193,7 +244,7 @@ fn others_were_there_first() {
     refusal(
         &named,
         "somebody else's program",
-        1,
+        2,
         &["link source cannot be used", "XDP program"],
     );
     assert_eq!(
@@ -267,6 +318,69 @@ fn what_was_kept_goes_with_a_refusal() {
     }
     refused(&world, &keep, 2, &["guard", "--allow-bypass"]);
     assert!(offload(), "mended for a start that was refused");
+
+    // What is mended stays so, and in the status.
+    let delete = ["nft", "delete table ip guard"];
+    assert!(
+        world
+            .lab()
+            .output("router", &delete)
+            .unwrap()
+            .status
+            .success()
+    );
+    let daemon = Daemon::start(&world, &[]);
+    let mended = |daemon: &Daemon<'_>| {
+        let warnings = daemon.status()["warnings"].to_string();
+        assert!(
+            warnings.contains("(mended: ethtool -K this tx off)"),
+            "{warnings}"
+        );
+    };
+    mended(&daemon);
+    world.ip("link add late type veth peer name etal");
+    world.ip("link set late up");
+    within(LIMIT, || {
+        match daemon.status()["links"].to_string().contains("\"late\"") {
+            true => Ok(()),
+            false => Err("the new link is not attached".into()),
+        }
+    });
+    mended(&daemon);
+    daemon.terminate();
+    assert!(!offload(), "put back at the stop");
+}
+
+/// `ip netns exec` makes a mount namespace for the command: a bpffs that is mounted there goes with it.
+#[test]
+fn programs_that_would_not_be_kept() {
+    if !root("programs_that_would_not_be_kept") {
+        return;
+    }
+    let world = World::new("mounts", 2);
+    let namespace = world.lab().netns("router").unwrap();
+    let run = |enter: &[&str], arguments: &[&str]| {
+        let mut command = Command::new(enter[0]);
+        command.args(&enter[1..]).arg(raddle_e2e::raddle());
+        command.args(["run", "--check"]).args(arguments);
+        Outcome::of(&mut command, Duration::from_secs(30))
+    };
+    let exec = ["ip", "netns", "exec", &namespace];
+    let net = format!("--net=/run/netns/{namespace}");
+    let refused = run(&exec, &["--on-exit", "keep"]);
+    refusal(&refused, "keep", 2, &["cannot be kept", "nsenter --net="]);
+    for (enter, arguments) in [
+        (&exec[..], &[][..]),
+        (&["nsenter", &net], &["--on-exit", "keep"]),
+    ] {
+        let fine = run(enter, arguments);
+        assert_eq!(
+            fine.code,
+            Some(0),
+            "{enter:?} {arguments:?}: {}",
+            fine.stderr
+        );
+    }
 }
 
 /// A link that has a filter already when it comes into use is not forwarded from for a moment.
@@ -421,6 +535,10 @@ fn never_around_the_firewall() {
     nft("add rule inet guard passing udp dport 30000 drop");
     let said = refused(&world, &[], 2, &["guard", "passing", "--allow-bypass"]);
     assert!(said.stderr.contains("forward"), "{}", said.stderr);
+    let allowed = world.raddle(&["run", "--check", "--allow-bypass"]);
+    assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);
+    let overridden = "would no longer pass it, which --allow-bypass allows";
+    assert!(allowed.stdout.contains(overridden), "{}", allowed.stdout);
 
     let frames = world.frames(&world.flows(32));
     let arrive = || world.transmit(&frames).iter().flatten().count();

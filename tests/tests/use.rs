@@ -161,6 +161,15 @@ fn it_can_be_asked() {
     assert_eq!(world.attached(), [""; 0]);
 
     let daemon = Daemon::start(&world, &["--metrics", "127.0.0.1:9409"]);
+    // What would keep a second one from starting is found, after what there is to say.
+    let checked = world.raddle(&["run", "--check"]);
+    assert_eq!(checked.code, Some(2), "{}", checked.stdout);
+    assert!(checked.stdout.contains("link source: would be attached"));
+    assert!(
+        checked.stderr.contains("already runs"),
+        "{}",
+        checked.stderr
+    );
     let frames = world.frames(&world.flows(64));
     world.transmit(&frames);
     let text = |arguments: &[&str]| {
@@ -207,10 +216,81 @@ fn it_can_be_asked() {
         .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
         .sum();
     assert_eq!(sum, 64.0, "{metrics}");
+    // Links that nothing passes are told as such.
+    let out_of = |state: &str, out: bool| {
+        within(Duration::from_secs(4), || {
+            let status = daemon.status();
+            let links = status["links"].as_array().unwrap();
+            let link = links.iter().find(|l| l["dev"] == "sink-2").unwrap();
+            match link["state"] == state && link["out"] == out {
+                true => Ok(()),
+                false => Err(link.to_string()),
+            }
+        })
+    };
+    out_of("up", true);
+    world.lab().link_down(world.plug(2)).unwrap();
+    out_of("no carrier", true);
+    world.ip("link set sink-2 down");
+    out_of("down", false);
+    let status = text(&["status"]);
+    assert!(status.contains("link sink-2 (down): native"), "{status}");
     daemon.terminate();
+    let checked = world.raddle(&["run", "--check"]).stdout;
+    assert!(
+        checked.contains("link sink-2 (down): would be attached"),
+        "{checked}"
+    );
     let gone = world.raddle(&["status"]);
     assert_eq!(gone.code, Some(2));
     assert!(gone.stderr.contains("raddle run"), "{}", gone.stderr);
+}
+
+#[test]
+fn kept_programs_are_seen_and_removed() {
+    if !root("kept_programs_are_seen_and_removed") {
+        return;
+    }
+    let world = World::new("kept", 2);
+    let keep = ["--on-exit", "keep", "--keep-for", "20"];
+    let daemon = Daemon::start(&world, &keep);
+    // A daemon's programs are its own.
+    let refused = world.raddle(&["detach"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("already runs"),
+        "{}",
+        refused.stderr
+    );
+    daemon.terminate();
+    let status = world.raddle(&["status", "-j"]);
+    assert_eq!(status.code, Some(2), "no daemon");
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["state"], "kept");
+    let left = status["forwards_for_seconds"].as_u64().unwrap();
+    assert!((1..=20).contains(&left), "{status}");
+    assert_eq!(status["links"].as_array().unwrap().len(), 3, "{status}");
+    let said = world.raddle(&["status"]).stdout;
+    assert!(
+        said.contains("link source: native") && said.contains("raddle detach"),
+        "{said}"
+    );
+
+    let detached = world.raddle(&["detach"]);
+    assert_eq!(detached.code, Some(0), "{}", detached.stderr);
+    assert!(
+        detached.stdout.contains("link source: detached"),
+        "{}",
+        detached.stdout
+    );
+    assert_eq!(world.attached(), [""; 0]);
+    let nothing = world.raddle(&["detach"]);
+    assert!(
+        nothing.stdout.contains("no programs are kept"),
+        "{}",
+        nothing.stdout
+    );
+    assert_eq!(world.raddle(&["status"]).stdout, "");
 }
 
 #[test]

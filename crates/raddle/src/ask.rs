@@ -11,7 +11,18 @@ use crate::show::table::Table;
 
 /// Runs `raddle status`.
 pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
-    let value = ask(args.socket.as_deref(), Command::Status)?;
+    let value = match ask(args.socket.as_deref(), Command::Status) {
+        Ok(value) => value,
+        Err(failure) => {
+            // No daemon, but what one has left may forward.
+            match crate::kept::status() {
+                Some(kept) if args.json => println!("{kept}"),
+                Some(kept) => print!("{}", kept_text(&kept)),
+                None => {}
+            }
+            return Err(failure);
+        }
+    };
     if args.json {
         println!("{value}");
     } else {
@@ -52,20 +63,7 @@ fn status_text(status: &Value) -> String {
     if let Some(why) = status["held_because"].as_str() {
         let _ = writeln!(out, "  everything goes to the kernel because: {why}");
     }
-    for link in list(&status["links"]) {
-        let out_link = if link["out"] == true {
-            "in and out"
-        } else {
-            "in"
-        };
-        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
-        let _ = writeln!(out, "  link {dev}: {mode}, {out_link}");
-    }
-    if let Some(left) = status["left_to_kernel"].as_object() {
-        for (name, why) in left {
-            let _ = writeln!(out, "  link {name}: {}", text(why));
-        }
-    }
+    status_links(&mut out, status);
     let image = &status["image"];
     let _ = writeln!(
         out,
@@ -93,6 +91,56 @@ fn status_text(status: &Value) -> String {
         let _ = writeln!(out, "  warning: {}", text(&warning["text"]));
     }
     out
+}
+
+fn kept_text(kept: &Value) -> String {
+    let mut out = match kept["forwards_for_seconds"].as_u64() {
+        Some(0) => "programs of an earlier daemon hand everything to the kernel".to_owned(),
+        Some(left) => format!("programs of an earlier daemon forward for {left} s more"),
+        None => "programs of an earlier daemon are attached".to_owned(),
+    };
+    out.push_str("; raddle detach removes them\n");
+    for link in list(&kept["links"]) {
+        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
+        let _ = writeln!(out, "  link {dev}: {mode}");
+    }
+    out
+}
+
+/// A line for each link: what it is used for, or why it is not.
+fn status_links(out: &mut String, status: &Value) {
+    let left = &status["left_to_kernel"];
+    // What nothing passes says so first.
+    let state = |link: &Value| match text(&link["state"]) {
+        "up" | "-" => String::new(),
+        state => format!(" ({state})"),
+    };
+    let mut told = Vec::new();
+    for link in list(&status["links"]) {
+        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
+        let _ = write!(out, "  link {dev}{}: {mode}, in", state(link));
+        match (link["out"] == true, left[dev].as_str()) {
+            (true, _) => out.push_str(" and out\n"),
+            (false, Some(why)) => _ = writeln!(out, ", not out: {why}"),
+            (false, None) => out.push('\n'),
+        }
+        told.push(dev);
+    }
+    for link in list(&status["out_only"]) {
+        let dev = text(&link["dev"]);
+        let _ = writeln!(
+            out,
+            "  link {dev}{}: out only: {}",
+            state(link),
+            text(&left[dev])
+        );
+        told.push(dev);
+    }
+    for (dev, why) in left.as_object().into_iter().flatten() {
+        if !told.contains(&dev.as_str()) {
+            let _ = writeln!(out, "  link {dev}: left to the kernel: {}", text(why));
+        }
+    }
 }
 
 fn counters_text(counters: &Value, all: bool) -> String {
@@ -132,6 +180,43 @@ fn counters_text(counters: &Value, all: bool) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn kept_programs_are_told_with_their_time() {
+        let kept = |left: Option<u64>| {
+            let links = [json!({ "ifindex": 2, "dev": "a", "mode": "native" })];
+            kept_text(&json!({ "links": links, "forwards_for_seconds": left }))
+        };
+        assert_eq!(
+            kept(Some(9)),
+            "programs of an earlier daemon forward for 9 s more; raddle detach removes them\n  \
+             link a: native\n"
+        );
+        assert!(kept(Some(0)).contains("hand everything to the kernel"));
+        assert!(kept(None).contains("are attached"));
+    }
+
+    #[test]
+    fn each_link_has_one_line_and_says_that_it_is_down() {
+        let status = json!({
+            "links": [
+                { "dev": "a", "mode": "native", "state": "up", "out": true },
+                { "dev": "b", "mode": "native", "state": "up", "out": false },
+                { "dev": "c", "mode": "generic", "state": "down", "out": false },
+                { "dev": "d", "mode": "native", "state": "no carrier", "out": true },
+            ],
+            "out_only": [{ "dev": "e", "state": "up", "out": true }],
+            "left_to_kernel": { "b": "qdisc tbf", "e": "not named", "lo": "loopback" },
+        });
+        let mut out = String::new();
+        status_links(&mut out, &status);
+        assert_eq!(
+            out,
+            "  link a: native, in and out\n  link b: native, in, not out: qdisc tbf\n  \
+             link c (down): generic, in\n  link d (no carrier): native, in and out\n  \
+             link e: out only: not named\n  link lo: left to the kernel: loopback\n"
+        );
+    }
 
     #[test]
     fn counters_are_aligned_and_zeros_left_out() {

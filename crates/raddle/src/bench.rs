@@ -13,8 +13,8 @@ use measure::Column;
 /// Runs `raddle bench forward`.
 pub(crate) fn forward(args: &cli::BenchForward) -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(Failure::system(
-            "bench forward needs root: it makes a network namespace and attaches XDP programs",
+        return Err(Failure::needs_root(
+            "bench forward makes a network namespace, attaches XDP programs and",
         ));
     }
     let columns = columns(&args.only)?;

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
 use crate::config::{Mode, OnExit, Seed};
+use crate::show;
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
@@ -17,12 +18,7 @@ pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, Wha
 /// among equal-cost paths exactly as the kernel does, and says why a flow takes the link that it
 /// takes. Arguments follow iproute2's grammar where the noun is iproute2's.
 #[derive(Debug, Parser)]
-#[command(
-    name = "raddle",
-    version,
-    max_term_width = 100,
-    disable_help_subcommand = true
-)]
+#[command(name = "raddle", version, max_term_width = 100)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -36,6 +32,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Say what the running daemon does: links, routes, warnings
     Status(Ask),
+    /// Remove the programs that a daemon has left forwarding (--on-exit keep)
+    Detach,
     /// Print packets and bytes by reason, link and nexthop
     Counters(Counters),
     /// Say step by step which link a flow takes, and why
@@ -53,13 +51,13 @@ pub(crate) enum Command {
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Doctor),
     /// Show routes in iproute2's form
-    #[command(visible_alias = "ro", after_help = SHOW_HELP)]
+    #[command(visible_alias = "ro", after_help = show::Object::Route.usage())]
     Route(Words),
     /// Show nexthop objects in iproute2's form
-    #[command(visible_alias = "nh", after_help = SHOW_HELP)]
+    #[command(visible_alias = "nh", after_help = show::Object::Nexthop.usage())]
     Nexthop(Words),
     /// Show neighbours in iproute2's form
-    #[command(visible_alias = "neighbour", after_help = SHOW_HELP)]
+    #[command(visible_alias = "neighbour", after_help = show::Object::Neigh.usage())]
     Neigh(Words),
     /// Save the kernel's routing state as JSON, for replay and explain elsewhere
     #[command(after_help = SNAPSHOT_HELP)]
@@ -85,10 +83,6 @@ pub(crate) enum Command {
         directory: PathBuf,
     },
 }
-
-const SHOW_HELP: &str = "\
-Words are those of ip(8): [-4|-6] [-j] [-p] [-d] show [table T] [dev L] [proto P] [PREFIX].
-By default the state is the live kernel's; --from FILE shows a snapshot's.";
 
 const EXPLAIN_HELP: &str = "\
 With iif the flow is a forwarded one; without it this machine's own.
@@ -124,7 +118,8 @@ pub(crate) struct Run {
     /// How to attach
     #[arg(short, long)]
     pub mode: Option<Mode>,
-    /// What becomes of the programs when the daemon goes
+    /// What becomes of the programs when the daemon goes; keep does not work under ip netns exec, but
+    /// with nsenter --net=/run/netns/NAME
     #[arg(long)]
     pub on_exit: Option<OnExit>,
     /// With --on-exit keep: seconds that programs forward without a daemon
@@ -136,7 +131,8 @@ pub(crate) struct Run {
     /// Send through this link although it has a shaping qdisc; may be repeated
     #[arg(long, value_name = "LINK")]
     pub allow_qdisc: Vec<String>,
-    /// Do not mend what loses packets silently on veth peers; only warn
+    /// Do not mend what loses packets silently on veth peers, but leave such links to the kernel;
+    /// what is mended stays so when the daemon stops
     #[arg(long)]
     pub no_mend: bool,
     /// Set the kernel's multipath hash seed if it is unset: a number, or random
@@ -182,10 +178,7 @@ pub(crate) struct Counters {
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Words {
-    /// Show the state in this snapshot instead of the live kernel's
-    #[arg(long, value_name = "FILE")]
-    pub from: Option<PathBuf>,
-    /// As for ip(8)
+    /// Options and words as for ip(8), see below
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }
@@ -275,9 +268,13 @@ pub(crate) struct Snapshot {
 pub(crate) struct Replay {
     /// The capture, pcap or pcapng; - for standard input
     pub capture: PathBuf,
-    /// Directory for one capture for each out-link, and one for what goes to the kernel
+    /// Directory for one capture for each out-link, and one for what goes to the kernel; it must not
+    /// hold captures yet
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Replace the captures of an earlier run that are in the directory
+    #[arg(short, long)]
+    pub force: bool,
     /// Routing state from this snapshot instead of the live kernel
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
@@ -308,7 +305,7 @@ pub(crate) enum Lab {
     },
     /// Run a command on a node
     Exec {
-        /// The lab [default: the only one there is]
+        /// The lab [default: the only one there is, or the only one with that node]
         #[arg(short, long)]
         name: Option<String>,
         /// The node, such as leaf1

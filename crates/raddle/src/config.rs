@@ -1,5 +1,6 @@
 //! The daemon's configuration: a TOML file, then what the command line adds.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -80,21 +81,57 @@ impl<'de> Deserialize<'de> for Seed {
     }
 }
 
+/// A list of names, with an example for who writes something else.
+fn links<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
+    struct Names;
+    impl<'de> serde::de::Visitor<'de> for Names {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of links, such as [\"eth0\", \"eth1\"]")
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(
+            self,
+            mut list: A,
+        ) -> Result<Self::Value, A::Error> {
+            let mut names = Vec::new();
+            while let Some(name) = list.next_element()? {
+                names.push(name);
+            }
+            Ok(names)
+        }
+    }
+    d.deserialize_seq(Names)
+}
+
+/// As [`links`], but not empty: whether that meant all or none would be a guess.
+fn some_links<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
+    let names = links(d)?;
+    if names.is_empty() {
+        let why = "it names no link; leave it out to forward from all suitable links";
+        return Err(serde::de::Error::custom(why));
+    }
+    Ok(names)
+}
+
 /// Everything that can be configured. The file's keys are these names.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// Links to forward from; all suitable links when empty.
+    /// Links to forward from; all suitable links when empty, which the file says by leaving it out.
+    #[serde(deserialize_with = "some_links")]
     pub links: Vec<String>,
     /// How programs are attached.
     pub mode: Mode,
     /// What becomes of the programs when the daemon goes.
     pub on_exit: OnExit,
     /// With `on_exit = "keep"`: how long programs forward without a daemon, in seconds.
-    pub keep_for: u32,
+    pub keep_for: Option<u32>,
     /// Attach although netfilter, tc or xfrm would have seen the packets.
     pub allow_bypass: bool,
     /// Send through these links although they have a shaping qdisc, which XDP bypasses.
+    #[serde(deserialize_with = "links")]
     pub allow_qdisc: Vec<String>,
     /// Mend what would lose packets silently (GRO and checksum offload on veth peers).
     pub mend: bool,
@@ -116,7 +153,7 @@ impl Default for Config {
             links: Vec::new(),
             mode: Mode::Auto,
             on_exit: OnExit::Detach,
-            keep_for: 60,
+            keep_for: None,
             allow_bypass: false,
             allow_qdisc: Vec::new(),
             mend: true,
@@ -166,15 +203,28 @@ impl Config {
                  control, so put a proxy before 127.0.0.1 or ::1"
             ));
         }
-        if self.keep_for == 0 {
+        if self.keep_for == Some(0) {
             return Err(
                 "keep_for must be at least 1 second; to detach use on_exit = \"detach\"".into(),
+            );
+        }
+        if self.keep_for.is_some() && self.on_exit != OnExit::Keep {
+            return Err("keep_for does nothing without on_exit = \"keep\" (--on-exit keep)".into());
+        }
+        if self.routes4 == 0 || self.routes6 == 0 {
+            return Err(
+                "routes4 and routes6 are at least 1; leave them out for the default".into(),
             );
         }
         if self.routes4 > 64_000_000 || self.routes6 > 16_000_000 {
             return Err("routes4 is at most 64000000, routes6 at most 16000000".into());
         }
         Ok(())
+    }
+
+    /// How long programs forward without a daemon when they are kept, in seconds.
+    pub(crate) fn keep_for(&self) -> u32 {
+        self.keep_for.unwrap_or(60)
     }
 
     /// The image that these numbers of routes want.
@@ -202,13 +252,19 @@ mod tests {
                 .unwrap();
         assert_eq!(
             (good.mode, good.seed, good.keep_for),
-            (Mode::Generic, Some(Seed::Random), 5)
+            (Mode::Generic, Some(Seed::Random), Some(5))
         );
         for (text, said) in [
             ("link = ['eth0']", "unknown field `link`"),
             ("mode = 'fast'", "unknown variant `fast`"),
             ("seed = 0", "a seed of 0 means unknown"),
             ("seed = 'x'", "is not a seed"),
+            (
+                "links = 'eth0'",
+                "expected a list of links, such as [\"eth0\", \"eth1\"]",
+            ),
+            ("allow_qdisc = 'eth0'", "expected a list of links"),
+            ("links = []", "it names no link"),
         ] {
             let error = toml::from_str::<Config>(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
@@ -218,5 +274,16 @@ mod tests {
             ..Config::default()
         };
         assert!(open.check().unwrap_err().contains("loopback"));
+        for (text, said) in [
+            ("routes4 = 0", "at least 1"),
+            ("routes6 = 0", "at least 1"),
+            ("keep_for = 5", "does nothing without on_exit"),
+            ("keep_for = 0", "at least 1 second"),
+        ] {
+            let config: Config = toml::from_str(text).unwrap();
+            assert!(config.check().unwrap_err().contains(said), "{text}");
+        }
+        let kept: Config = toml::from_str("on_exit = 'keep'\nkeep_for = 5").unwrap();
+        assert_eq!((kept.check(), kept.keep_for()), (Ok(()), 5));
     }
 }

@@ -55,14 +55,71 @@ pub(crate) fn default_path() -> PathBuf {
     Path::new(DIRECTORY).join(name)
 }
 
-/// Sees to it that there is one daemon only in a network namespace, wherever its socket is: two
-/// would take each other's pinned programs away, and write to one image. The lock ends with the
-/// file.
-pub(crate) fn lock() -> Result<File, Failure> {
-    lock_at(&default_path().with_extension("lock"))
+/// The right to be the daemon of a network namespace. The kernel takes it back when the process dies;
+/// the file goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    /// Open as long as the lock is held.
+    _file: File,
+    path: PathBuf,
 }
 
-fn lock_at(path: &Path) -> Result<File, Failure> {
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It is still locked: who has opened it meanwhile finds that it is not current.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Sees to it that there is one daemon only in a network namespace, wherever its socket is: two
+/// would take each other's pinned programs away, and write to one image.
+pub(crate) fn lock() -> Result<Lock, Failure> {
+    let lock = lock_at(&default_path().with_extension("lock"))?;
+    sweep(&lock);
+    Ok(lock)
+}
+
+/// Removes what daemons that were killed have left, in this and in other namespaces.
+fn sweep(ours: &Lock) {
+    let folder = ours.path.parent().and_then(|d| std::fs::read_dir(d).ok());
+    for path in folder.into_iter().flatten().flatten().map(|e| e.path()) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is_lock = name.is_some_and(|n| n.starts_with("net-") && n.ends_with(".lock"));
+        if !is_lock || path == ours.path {
+            continue;
+        }
+        if let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+            && is_current(&file, &path)
+        {
+            let _ = std::fs::remove_file(path.with_extension("sock"));
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// How often a lock is tried: another daemon that starts looks for a moment whether it is held.
+const TRIES: u32 = 5;
+
+fn lock_at(path: &Path) -> Result<Lock, Failure> {
+    for _ in 1..TRIES {
+        match try_lock_at(path) {
+            Ok(Some(lock)) => return Ok(lock),
+            Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+            Err(failure) => return Err(failure),
+        }
+    }
+    try_lock_at(path)?.ok_or_else(|| runs_already(path))
+}
+
+/// Whether a file is still the one that others find under this name.
+fn is_current(file: &File, path: &Path) -> bool {
+    let ours = file.metadata().map(|ours| ours.ino()).ok();
+    ours.is_some() && ours == std::fs::metadata(path).map(|found| found.ino()).ok()
+}
+
+/// None where somebody else holds it, or removed it meanwhile.
+fn try_lock_at(path: &Path) -> Result<Option<Lock>, Failure> {
     let failed = |e: std::io::Error| {
         Failure::system(format!(
             "cannot lock {}: {e}; run raddle as root (XDP needs CAP_NET_ADMIN and CAP_BPF anyway)",
@@ -79,13 +136,67 @@ fn lock_at(path: &Path) -> Result<File, Failure> {
         .open(path)
         .map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failure::system(format!(
-            "a raddle daemon already runs in this network namespace (it holds {}); stop it first",
-            path.display()
-        ))),
+        Ok(()) if !is_current(&file, path) => Ok(None),
+        Ok(()) => Ok(Some(Lock {
+            _file: file,
+            path: path.to_owned(),
+        })),
+        Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(e)) => Err(failed(e)),
     }
+}
+
+fn runs_already(lock: &Path) -> Failure {
+    Failure::system(format!(
+        "a raddle daemon already runs in this network namespace (it holds {}); stop it first",
+        lock.display()
+    ))
+}
+
+/// Whether a daemon could take the lock and listen now, without doing either.
+pub(crate) fn check(socket: Option<&Path>) -> Result<(), Failure> {
+    check_lock(&default_path().with_extension("lock"))?;
+    check_socket(&socket.map_or_else(default_path, Path::to_owned))
+}
+
+fn check_lock(path: &Path) -> Result<(), Failure> {
+    // Who may not open it may not attach either, which has been said by then.
+    let held = File::open(path)
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    if held {
+        Err(runs_already(path))
+    } else {
+        Ok(())
+    }
+}
+
+fn check_socket(path: &Path) -> Result<(), Failure> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(Failure::system(format!(
+            "a raddle daemon already answers on {}; stop it first, or name another --socket",
+            path.display()
+        )));
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|left| !left.file_type().is_socket()) {
+        return Err(Failure::usage(format!(
+            "{} is there already and is not a socket; name another place with --socket",
+            path.display()
+        )));
+    }
+    // Our own directory is made; one that was named may be misspelt.
+    let directory = path.parent().filter(|d| *d != Path::new(DIRECTORY));
+    if let Some(directory) = directory
+        && !directory.as_os_str().is_empty()
+        && !directory.is_dir()
+    {
+        return Err(Failure::system(format!(
+            "cannot listen on {}: there is no directory {}; make it, or name another place with \
+             --socket",
+            path.display(),
+            directory.display()
+        )));
+    }
+    Ok(())
 }
 
 /// The listening socket of a daemon; removed when dropped.
@@ -99,12 +210,7 @@ pub(crate) struct Server {
 impl Server {
     /// Listens, unless another daemon already does.
     pub(crate) fn start(path: PathBuf) -> Result<Server, Failure> {
-        if UnixStream::connect(&path).is_ok() {
-            return Err(Failure::system(format!(
-                "a raddle daemon already answers on {}; stop it first, or name another --socket",
-                path.display()
-            )));
-        }
+        check_socket(&path)?;
         let failed = |e: std::io::Error| {
             let what = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => {
@@ -117,19 +223,12 @@ impl Server {
                 path.display()
             ))
         };
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(failed)?;
+        if path.parent() == Some(Path::new(DIRECTORY)) {
+            std::fs::create_dir_all(DIRECTORY).map_err(failed)?;
         }
         // Nobody answers there, so a socket that is left is a dead daemon's.
-        match std::fs::symlink_metadata(&path) {
-            Ok(left) if !left.file_type().is_socket() => {
-                return Err(Failure::usage(format!(
-                    "{} is there already and is not a socket; name another place with --socket",
-                    path.display()
-                )));
-            }
-            Ok(_) => std::fs::remove_file(&path).map_err(failed)?,
-            Err(_) => {}
+        if std::fs::symlink_metadata(&path).is_ok() {
+            std::fs::remove_file(&path).map_err(failed)?;
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
@@ -237,7 +336,57 @@ mod tests {
         let error = lock_at(&path).unwrap_err();
         assert!(error.to_string().contains("already runs"), "{error}");
         drop(held);
+        assert!(!path.exists());
         lock_at(&path).unwrap();
+    }
+
+    #[test]
+    fn what_dead_daemons_have_left_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let alive = lock_at(&path("net-1.lock")).unwrap();
+        for name in ["net-1.sock", "net-2.lock", "net-2.sock", "other.lock", "x"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        let ours = lock_at(&path("net-3.lock")).unwrap();
+        sweep(&ours);
+        let mut left: Vec<_> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(
+            left,
+            ["net-1.lock", "net-1.sock", "net-3.lock", "other.lock", "x"]
+        );
+        drop(alive);
+    }
+
+    #[test]
+    fn a_check_finds_who_is_there_and_makes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = directory.path().join("test.lock");
+        check_lock(&lock).unwrap();
+        assert!(!lock.exists());
+        let held = lock_at(&lock).unwrap();
+        let error = check_lock(&lock).unwrap_err();
+        assert_eq!(error.code, 2);
+        assert!(error.to_string().contains("already runs"), "{error}");
+        drop(held);
+        check_lock(&lock).unwrap();
+
+        let path = directory.path().join("no").join("test.sock");
+        for error in [
+            check_socket(&path).unwrap_err(),
+            Server::start(path.clone()).unwrap_err(),
+        ] {
+            assert_eq!(error.code, 2);
+            assert!(
+                error.to_string().contains("there is no directory"),
+                "{error}"
+            );
+        }
+        assert!(!path.parent().unwrap().exists());
     }
 
     #[test]

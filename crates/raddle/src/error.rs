@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use raddle_lab::LabError;
+
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -11,6 +13,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// The caller is not root and has to be: exit code 2. `what` as in "`what` needs root".
+    pub(crate) fn needs_root(what: &str) -> Failure {
+        Failure::system(format!("{what} needs root; run it with sudo"))
+    }
+
     /// With an exit code of its own.
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
         Failure {
@@ -58,6 +65,21 @@ system_failure!(
     std::io::Error,
     raddle_netlink::Error,
     raddle_netlink::probe::Error,
-    raddle_xdp::Error,
-    raddle_lab::LabError
+    raddle_xdp::Error
 );
+
+/// A lab or node that was named wrongly is the user's doing; the rest is the system's.
+impl From<LabError> for Failure {
+    fn from(e: LabError) -> Failure {
+        let code = match e {
+            LabError::BadName(_)
+            | LabError::NameInUse(_)
+            | LabError::NoSuchLab(_)
+            | LabError::NoSuchNode { .. }
+            | LabError::NoSuchLink { .. }
+            | LabError::Topology(_) => 1,
+            _ => 2,
+        };
+        Failure::new(code, e.to_string())
+    }
+}

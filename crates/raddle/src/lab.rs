@@ -1,9 +1,9 @@
 //! `raddle lab`: fabrics in network namespaces.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 
-use raddle_lab::{Clos, Lab, Progress, Topology, UpOptions};
+use raddle_lab::{Clos, Lab, LabSummary, Progress, Stage, Topology, UpOptions};
 
 use crate::cli;
 use crate::error::Failure;
@@ -13,23 +13,41 @@ pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
     match command {
         cli::Lab::Up(cli::LabUp::Clos(args)) => up(args),
         cli::Lab::Down { all: true, .. } => down_all(),
-        cli::Lab::Down { name, .. } => Ok(Lab::down(&chosen(name.as_deref())?)?),
+        cli::Lab::Down { name, .. } => Ok(Lab::down(&to_take_down(name.as_deref())?)?),
         cli::Lab::Exec {
             name,
             node,
             command,
         } => {
-            let lab = Lab::load(&chosen(name.as_deref())?)?;
-            let Some((program, arguments)) = command.split_first() else {
-                return Err(Failure::usage("name a command to run"));
+            let lab = match name {
+                Some(name) => name.clone(),
+                None => with_node(&standing(), node).map_err(Failure::usage)?,
             };
-            let error = lab.command(node, program)?.args(arguments).exec();
-            Err(Failure::usage(format!(
-                "cannot run {program} on {node}: {error}"
-            )))
+            let lab = Lab::load(&lab)?;
+            exec(&lab, node, command)
         }
         cli::Lab::List { json } => list(*json),
     }
+}
+
+/// Becomes the command; returns only when it cannot, with a shell's exit codes: 127 for one that was
+/// not found, 126 for one that is not a program.
+fn exec(lab: &Lab, node: &str, command: &[String]) -> Result<(), Failure> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Failure::usage("name a command to run"));
+    };
+    let mut command = lab.command(node, program)?;
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::needs_root("lab exec"));
+    }
+    let error = command.args(arguments).exec();
+    let code = match error.kind() {
+        ErrorKind::NotFound => 127,
+        ErrorKind::PermissionDenied => 126,
+        _ => 2,
+    };
+    let message = format!("cannot run {program} on {node}: {error}");
+    Err(Failure::new(code, message))
 }
 
 fn up(args: &cli::LabClos) -> Result<(), Failure> {
@@ -69,10 +87,9 @@ fn up(args: &cli::LabClos) -> Result<(), Failure> {
         .map(|node| node.name.as_str())
         .collect();
     println!("lab {} is up: {}", lab.name(), nodes.join(" "));
-    let option = if lab.name() == "clos" {
-        String::new()
-    } else {
-        format!(" -n {}", lab.name())
+    let option = match Lab::list().len() {
+        0 | 1 => String::new(),
+        _ => format!(" -n {}", lab.name()),
     };
     let first = nodes.first().copied().unwrap_or("leaf1");
     println!("try: raddle lab exec{option} {first} -- ip route");
@@ -95,52 +112,131 @@ fn down_all() -> Result<(), Failure> {
 }
 
 /// The lab that was named, or the only one there is.
-fn chosen(name: Option<&str>) -> Result<String, Failure> {
+fn to_take_down(name: Option<&str>) -> Result<String, Failure> {
     if let Some(name) = name {
         return Ok(name.to_owned());
     }
-    let labs = Lab::list();
-    match labs.as_slice() {
+    match Lab::list().as_slice() {
         [lab] => Ok(lab.name.clone()),
-        [] => Err(Failure::usage(
-            "there is no lab; build one with raddle lab up clos",
-        )),
+        [] => Err(Failure::usage(NO_LAB)),
         labs => {
             let names: Vec<&str> = labs.iter().map(|lab| lab.name.as_str()).collect();
             Err(Failure::usage(format!(
-                "there are several labs, name one: {}",
-                names.join(", ")
+                "there are several labs ({}); name one: raddle lab down {}",
+                names.join(", "),
+                names[0]
             )))
         }
     }
 }
 
-fn list(json: bool) -> Result<(), Failure> {
-    let labs = Lab::list();
-    if json {
-        let labs: Vec<serde_json::Value> = labs
-            .iter()
-            .map(|lab| match Lab::load(&lab.name) {
-                Ok(lab) => lab.to_json(),
-                Err(_) => serde_json::json!({ "name": lab.name, "nodes": [] }),
-            })
-            .collect();
-        println!("{}", serde_json::Value::Array(labs));
-        return Ok(());
+const NO_LAB: &str = "there is no lab; build one with raddle lab up clos";
+
+/// All labs with the names of their nodes; none for one that does not stand.
+fn standing() -> Vec<(String, Vec<String>)> {
+    let nodes = |name: &str| {
+        let lab = Lab::load(name).ok();
+        let nodes = lab.iter().flat_map(|lab| lab.topology().nodes());
+        nodes.map(|node| node.name.clone()).collect()
+    };
+    Lab::list()
+        .into_iter()
+        .map(|lab| (lab.name.clone(), nodes(&lab.name)))
+        .collect()
+}
+
+/// Which lab a node is meant to be of, when none is named.
+///
+/// 1. The only lab there is.
+/// 2. The only one that has a node of that name.
+///
+/// # Errors
+/// What to say to the user.
+fn with_node(labs: &[(String, Vec<String>)], node: &str) -> Result<String, String> {
+    let has = |(_, nodes): &&(String, Vec<String>)| nodes.iter().any(|name| name == node);
+    let with: Vec<&str> = labs
+        .iter()
+        .filter(has)
+        .map(|(lab, _)| lab.as_str())
+        .collect();
+    let all: Vec<&str> = labs.iter().map(|(lab, _)| lab.as_str()).collect();
+    match (all.as_slice(), with.as_slice()) {
+        ([], _) => Err(NO_LAB.into()),
+        ([lab], _) | (_, [lab]) => Ok((*lab).to_owned()),
+        (_, []) => Err(format!("no lab has a node `{node}`; see: raddle lab list")),
+        (_, with) => Err(format!(
+            "several labs have a node `{node}` ({}); name one: raddle lab exec -n {} {node} -- ...",
+            with.join(", "),
+            with[0]
+        )),
     }
-    for summary in labs {
-        match Lab::load(&summary.name) {
-            Ok(lab) => {
-                let nodes: Vec<&str> = lab
-                    .topology()
-                    .nodes()
-                    .iter()
-                    .map(|node| node.name.as_str())
-                    .collect();
-                println!("{}: {}", summary.name, nodes.join(" "));
-            }
-            Err(_) => println!("{}: not finished; raddle lab down {0}", summary.name),
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let mut shown = Vec::new();
+    for summary in Lab::list() {
+        let LabSummary { name, stage, .. } = &summary;
+        let lab = Lab::load(name).ok();
+        if json {
+            let mut value = match &lab {
+                Some(lab) => lab.to_json(),
+                None => serde_json::json!({ "name": name, "nodes": [] }),
+            };
+            value["stage"] = serde_json::json!(stage);
+            shown.push(value);
+            continue;
         }
+        let nodes = lab.iter().flat_map(|lab| lab.topology().nodes());
+        let nodes: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
+        println!("{}", line(name, *stage, &nodes));
+    }
+    if json {
+        println!("{}", serde_json::Value::Array(shown));
     }
     Ok(())
+}
+
+fn line(lab: &str, stage: Stage, nodes: &[&str]) -> String {
+    match stage {
+        Stage::Ready => format!("{lab}: {}", nodes.join(" ")),
+        Stage::Building => format!("{lab}: being built or taken down"),
+        Stage::Broken => format!("{lab}: not finished; raddle lab down {lab}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_tells_its_lab() {
+        let lab = |name: &str, nodes: &[&str]| {
+            let nodes = nodes.iter().map(|node| (*node).to_owned());
+            (name.to_owned(), nodes.collect::<Vec<_>>())
+        };
+        let labs = [lab("clos", &["leaf1", "host1"]), lab("x", &["leaf1", "r1"])];
+        assert_eq!(with_node(&labs, "r1"), Ok("x".into()));
+        assert_eq!(with_node(&labs[..1], "leaf1"), Ok("clos".into()));
+        // Its own error names the nodes that there are.
+        assert_eq!(with_node(&labs[..1], "leaf9"), Ok("clos".into()));
+        for (labs, node, said) in [
+            (&labs[..], "leaf1", "raddle lab exec -n clos leaf1 --"),
+            (&labs, "leaf9", "no lab has a node `leaf9`"),
+            (&[], "leaf1", "raddle lab up"),
+        ] {
+            let error = with_node(labs, node).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lab_that_is_being_built_is_not_broken() {
+        let nodes = ["leaf1", "spine1"];
+        assert_eq!(line("a", Stage::Ready, &nodes), "a: leaf1 spine1");
+        assert_eq!(
+            line("a", Stage::Building, &[]),
+            "a: being built or taken down"
+        );
+        assert!(line("a", Stage::Broken, &[]).contains("raddle lab down a"));
+    }
 }

@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod flows;
 mod from_ip;
+mod kept;
 mod lab;
 mod logging;
 mod man;
@@ -38,14 +39,20 @@ fn main() -> ExitCode {
     // Rust ignores SIGPIPE, and `raddle route show | head` would end with an error.
     // SAFETY: no other thread runs yet, and the default action needs no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(u8::from(e.use_stderr()));
-        }
+    // Words that are no text are the parser's to complain about.
+    let words = std::env::args_os().skip(1).map(|word| word.into_string());
+    let words: Result<Vec<String>, _> = words.collect();
+    let done = match words.ok().as_deref().and_then(show::options_first) {
+        Some((object, words)) => show::run(object, &words),
+        None => match Cli::try_parse() {
+            Ok(cli) => dispatch(&cli.command),
+            Err(e) => {
+                let _ = e.print();
+                return ExitCode::from(u8::from(e.use_stderr()));
+            }
+        },
     };
-    match dispatch(&cli.command) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("raddle: {failure}");
@@ -58,15 +65,16 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Status(args) => ask::status(args),
+        Command::Detach => kept::detach(),
         Command::Counters(args) => ask::counters(args),
         Command::Explain(args) => explain::run(args),
         Command::WhatIf(args) => whatif::run(args),
         Command::Ports(command) => ports::run(command),
         Command::Spread(args) => spread::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Route(args) => show::run("route", args),
-        Command::Nexthop(args) => show::run("nexthop", args),
-        Command::Neigh(args) => show::run("neigh", args),
+        Command::Route(args) => show::run(show::Object::Route, &args.words),
+        Command::Nexthop(args) => show::run(show::Object::Nexthop, &args.words),
+        Command::Neigh(args) => show::run(show::Object::Neigh, &args.words),
         Command::Snapshot(args) => source::save(args),
         Command::Replay(args) => replay::run(args),
         Command::Lab(command) => lab::run(command),

@@ -34,20 +34,31 @@ const CONNECTIONS: usize = 8;
 /// How long a connection may last, idle or not; the next scrape makes another.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
-pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| {
+fn failed(address: SocketAddr) -> impl Fn(io::Error) -> Failure {
+    move |e| {
         Failure::system(format!(
             "cannot serve metrics at {address}: {e}; choose another address"
         ))
-    };
-    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    }
+}
+
+/// Whether metrics could be served at this address now.
+pub(crate) fn check(address: SocketAddr) -> Result<(), Failure> {
+    std::net::TcpListener::bind(address)
+        .map(drop)
+        .map_err(failed(address))
+}
+
+/// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
+pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
+    let failed = failed(address);
+    let listener = std::net::TcpListener::bind(address).map_err(&failed)?;
+    listener.set_nonblocking(true).map_err(&failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
-        .map_err(failed)?;
+        .map_err(&failed)?;
     std::thread::Builder::new()
         .name("metrics".into())
         .spawn(move || {
@@ -232,6 +243,7 @@ pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
         ),
     ];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    sets.extend(of_status(status));
     for (name, bytes, help) in [
         (
             "handed_over_packets",
@@ -323,6 +335,71 @@ pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
     Some(out)
 }
 
+/// Gauges of links, warnings and the image.
+fn of_status(status: &Value) -> Vec<Rows> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let label = |name: &str, value: &Value| {
+        let value = value.as_str().unwrap_or_default();
+        (name.to_owned(), value.to_owned())
+    };
+    let gauge = |name, help, rows| Rows {
+        name,
+        help,
+        counter: false,
+        rows,
+    };
+    let (attached, out_only) = (list(&status["links"]), list(&status["out_only"]));
+    let by_link = |link: &Value, value: bool| (vec![label("device", &link["dev"])], value.into());
+    let mode = |link: &Value| {
+        let labels = vec![label("device", &link["dev"]), label("mode", &link["mode"])];
+        (labels, 1)
+    };
+    let all = || attached.iter().chain(&out_only);
+    let image = &status["image"];
+    let alone = |value: u64| vec![(Vec::new(), value)];
+    let entries = ["inet", "inet6"].map(|family| {
+        let entries = image[format!("{family}_entries")].as_u64();
+        (vec![label("family", &family.into())], entries.unwrap_or(0))
+    });
+    vec![
+        gauge(
+            "link_attached",
+            "1 for each link that is forwarded from, by mode",
+            attached.iter().map(mode).collect(),
+        ),
+        gauge(
+            "link_out",
+            "1 for each link that is sent through, 0 for one that is not now",
+            all().map(|l| by_link(l, l["out"] == true)).collect(),
+        ),
+        gauge(
+            "link_up",
+            "1 for each link that is up and has carrier",
+            all().map(|l| by_link(l, l["state"] == "up")).collect(),
+        ),
+        gauge(
+            "warnings",
+            "How many warnings raddle status shows",
+            alone(list(&status["warnings"]).len() as u64),
+        ),
+        gauge(
+            "image_entries",
+            "Entries in the tables that packets are looked up in",
+            entries.to_vec(),
+        ),
+        gauge(
+            "image_groups",
+            "Nexthop groups in the image",
+            alone(image["groups"].as_u64().unwrap_or(0)),
+        ),
+        gauge(
+            "image_adjacencies",
+            "Adjacencies in the image",
+            alone(image["adjacencies"].as_u64().unwrap_or(0)),
+        ),
+    ]
+}
+
 /// One metric with its labelled values.
 #[derive(Debug)]
 struct Rows {
@@ -405,7 +482,12 @@ mod tests {
     fn every_counter_has_its_series() {
         let status = json!({
             "version": "9.9", "state": "forwarding", "routes": { "inet": 5, "inet6": 6 },
-            "image": { "full": false }, "mirror": { "overruns": 1 }, "commits": 2,
+            "links": [{ "dev": "eth0", "mode": "native", "state": "up", "out": false }],
+            "out_only": [{ "dev": "eth1", "state": "no carrier", "out": true }],
+            "warnings": [{ "text": "x" }, { "text": "y" }],
+            "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,
+                       "adjacencies": 14 },
+            "mirror": { "overruns": 1 }, "commits": 2,
         });
         let counters = json!({
             "reasons": [
@@ -418,6 +500,15 @@ mod tests {
         let text = render(&status, &counters).unwrap();
         for line in [
             "raddle_build_info{version=\"9.9\"} 1",
+            "raddle_link_attached{device=\"eth0\",mode=\"native\"} 1",
+            "raddle_link_out{device=\"eth0\"} 0",
+            "raddle_link_out{device=\"eth1\"} 1",
+            "raddle_link_up{device=\"eth0\"} 1",
+            "raddle_link_up{device=\"eth1\"} 0",
+            "raddle_warnings 2",
+            "raddle_image_entries{family=\"inet6\"} 12",
+            "raddle_image_groups 13",
+            "raddle_image_adjacencies 14",
             "raddle_routes{family=\"inet6\"} 6",
             "raddle_handed_over_packets_total{reason=\"mtu\"} 3",
             "raddle_drops_total{reason=\"blackhole\"} 4",

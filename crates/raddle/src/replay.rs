@@ -1,11 +1,14 @@
 //! `raddle replay`: a capture through the userspace engine, into one capture for each out-link.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use raddle_forward::{Engine, Verdict};
 use raddle_io::{Reader, Record, Resolution, Writer};
+use raddle_rib::event::Link;
 use raddle_rib::image::{Capacity, Memory};
 use raddle_rib::{Ports, Reason, Rib};
 use serde::Serialize;
@@ -51,12 +54,7 @@ pub(crate) fn run(args: &cli::Replay) -> Result<(), Failure> {
     rib.commit();
     let mut engine = Engine::new(Arc::clone(rib.memory()));
     let reader = Reader::open(&args.capture).map_err(|e| Failure::usage(e.to_string()))?;
-    std::fs::create_dir_all(&args.out).map_err(|e| {
-        Failure::system(format!(
-            "cannot make the directory {}: {e}",
-            args.out.display()
-        ))
-    })?;
+    make_room(args, &rib)?;
     let mut files = Files::new(&args.out, reader.resolution());
     let mut report = Report::default();
     for record in reader {
@@ -78,7 +76,89 @@ pub(crate) fn run(args: &cli::Replay) -> Result<(), Failure> {
     } else {
         print_report(&report, &args.out);
     }
+    if let Some(hint) = hint(&report, args, mac) {
+        eprintln!("{hint}");
+    }
     Ok(())
+}
+
+/// Makes the directory, in which no captures may be but those of this run: whoever looks at them
+/// later could not tell them apart.
+fn make_room(args: &cli::Replay, rib: &Rib) -> Result<(), Failure> {
+    let directory = args.out.display();
+    std::fs::create_dir_all(&args.out)
+        .map_err(|e| Failure::system(format!("cannot make the directory {directory}: {e}")))?;
+    let failed = |e| Failure::system(format!("cannot read the directory {directory}: {e}"));
+    let captures = captures(&args.out).map_err(failed)?;
+    let (inputs, earlier): (Vec<_>, Vec<_>) = captures
+        .into_iter()
+        .partition(|path| is_same_file(path, &args.capture));
+    if inputs.iter().any(|path| is_written(path, rib)) {
+        return Err(Failure::usage(format!(
+            "{} may be written while it is read; name another directory than {directory}",
+            args.capture.display()
+        )));
+    }
+    if !earlier.is_empty() && !args.force {
+        let names: Vec<String> = earlier.iter().map(|path| file_name(path)).collect();
+        return Err(Failure::usage(format!(
+            "{directory} holds captures already ({}); name another directory, or replace them with \
+             --force",
+            names.join(", ")
+        )));
+    }
+    for path in earlier {
+        if is_written(&path, rib) {
+            std::fs::remove_file(&path)
+                .map_err(|e| Failure::system(format!("cannot remove {}: {e}", path.display())))?;
+        } else {
+            eprintln!("{} stays: no link here has that name", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn captures(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension() == Some(OsStr::new("pcap")) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    number(one).is_some_and(|n| Some(n) == number(other))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Whether a run by this state may write a file of that name: see [`capture_name`].
+fn is_written(path: &Path, rib: &Rib) -> bool {
+    let stem = path.file_stem().and_then(OsStr::to_str);
+    stem.is_some_and(|stem| stem == KERNEL || rib.links().any(|link| capture_name(link) == stem))
+}
+
+/// What to try when no packet of the capture was sent to the link.
+fn hint(report: &Report, args: &cli::Replay, mac: [u8; 6]) -> Option<String> {
+    let others = report.kernel.get(Reason::OtherMac.name()).copied();
+    if args.any_mac || report.packets == 0 || others != Some(report.packets) {
+        return None;
+    }
+    let mac: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!(
+        "no packet is sent to the MAC address of {}, {}; if the capture is of another link or \
+         machine: --any-mac",
+        args.iif,
+        mac.join(":")
+    ))
 }
 
 fn note(
@@ -92,9 +172,7 @@ fn note(
         Verdict::Forward { index, len, .. } => {
             let name = rib
                 .link(index)
-                .map(|link| link.name.clone())
-                .filter(|name| is_file_name(name))
-                .unwrap_or_else(|| format!("if{index}"));
+                .map_or_else(|| format!("if{index}"), capture_name);
             record.data.truncate(len);
             record.original_len = record.data.len() as u32;
             files.write(&name, &record)?;
@@ -111,6 +189,14 @@ fn note(
 
 /// The capture of what goes to the kernel.
 const KERNEL: &str = "kernel";
+
+/// What the capture of an out-link is called.
+fn capture_name(link: &Link) -> String {
+    match is_file_name(&link.name) {
+        true => link.name.clone(),
+        false => format!("if{}", link.index),
+    }
+}
 
 /// Whether a link's name can name its capture. The kernel lets no link be called otherwise than so,
 /// but a snapshot comes from anywhere.
@@ -185,6 +271,82 @@ fn print_report(report: &Report, directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use raddle_rib::event::Event;
+
+    fn args(capture: &Path, out: &Path) -> cli::Replay {
+        cli::Replay {
+            capture: capture.to_owned(),
+            out: out.to_owned(),
+            force: false,
+            snapshot: None,
+            iif: "eth0".into(),
+            any_mac: false,
+            json: false,
+        }
+    }
+
+    #[test]
+    fn a_capture_of_another_link_is_recognised() {
+        let report = |others, packets| Report {
+            packets,
+            kernel: [("other-mac", others)].into(),
+            ..Report::default()
+        };
+        let args = args(Path::new("in.pcap"), Path::new("out"));
+        let said = hint(&report(5, 5), &args, [2, 0, 0, 0, 0, 0xa1]).unwrap();
+        assert!(said.contains("eth0, 02:00:00:00:00:a1"), "{said}");
+        assert!(said.contains("--any-mac"), "{said}");
+        assert_eq!(hint(&report(4, 5), &args, [0; 6]), None);
+        assert_eq!(hint(&Report::default(), &args, [0; 6]), None);
+        let any_mac = cli::Replay {
+            any_mac: true,
+            ..args
+        };
+        assert_eq!(hint(&report(5, 5), &any_mac, [0; 6]), None);
+    }
+
+    #[test]
+    fn captures_of_an_earlier_run_are_not_left_among_those_of_this_one() {
+        let mut rib = Rib::detached();
+        let names = ["eth0", "../odd"];
+        for (index, name) in (2..).zip(names) {
+            rib.apply(Event::Link(Link {
+                index,
+                name: name.into(),
+                ..Link::default()
+            }));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let args = |capture: &str, force| cli::Replay {
+            force,
+            ..args(&path(capture), folder.path())
+        };
+        let write = |names: &[&str]| {
+            for name in names {
+                std::fs::write(path(name), "").unwrap();
+            }
+        };
+        // The capture itself and other files are not in the way.
+        write(&["in.pcap", "notes.txt"]);
+        make_room(&args("in.pcap", false), &rib).unwrap();
+        write(&["eth0.pcap", "if3.pcap", "kernel.pcap", "other.pcap"]);
+        let error = make_room(&args("in.pcap", false), &rib).unwrap_err();
+        assert_eq!(error.code, 1);
+        let said = error.to_string();
+        assert!(
+            said.contains("(eth0.pcap, if3.pcap, kernel.pcap, other.pcap)"),
+            "{said}"
+        );
+        assert!(said.contains("--force"), "{said}");
+        // What is read is never written.
+        let error = make_room(&args("eth0.pcap", true), &rib).unwrap_err();
+        assert!(error.to_string().contains("while it is read"), "{error}");
+        assert!(path("kernel.pcap").exists());
+        make_room(&args("in.pcap", true), &rib).unwrap();
+        let left = captures(folder.path()).unwrap();
+        assert_eq!(left, [path("in.pcap"), path("other.pcap")]);
+    }
 
     #[test]
     fn no_link_of_a_snapshot_is_written_elsewhere() {

@@ -7,9 +7,10 @@ mod survey;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use crate::cli;
-use crate::config::{Config, Seed};
+use crate::config::{Config, OnExit, Seed};
 use crate::control::{Request, Server, default_path, lock};
 use crate::error::Failure;
 use crate::metrics;
@@ -38,7 +39,11 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     }
     config.mode = args.mode.unwrap_or(config.mode);
     config.on_exit = args.on_exit.unwrap_or(config.on_exit);
-    config.keep_for = args.keep_for.unwrap_or(config.keep_for);
+    if args.on_exit == Some(OnExit::Detach) {
+        // What the file says about keeping does not matter then.
+        config.keep_for = None;
+    }
+    config.keep_for = args.keep_for.or(config.keep_for);
     config.allow_bypass |= args.allow_bypass;
     config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
     config.mend &= !args.no_mend;
@@ -54,6 +59,13 @@ fn start_metrics(address: SocketAddr) -> Result<std::sync::mpsc::Receiver<Reques
     let (sender, receiver): (Sender<Request>, _) = std::sync::mpsc::channel();
     metrics::serve(address, sender)?;
     Ok(receiver)
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds, which programs that are kept go by.
+pub(crate) fn now() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    let now = now.map_or(Duration::ZERO, Duration::from);
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Sets the kernel's hash seed where it is unset. Flows over several paths move once when it is set,

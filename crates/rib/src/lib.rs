@@ -31,4 +31,4 @@ pub use query::{Snapshot, Trace};
 pub use reason::Reason;
 pub use resolve::{Hop, Resolved};
 pub use rib::{Commit, Rib, Usage};
-pub use rules::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, tables_for};
+pub use rules::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, rule_beyond_engines, tables_for};

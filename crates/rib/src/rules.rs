@@ -20,32 +20,18 @@ const TO_TABLE: u8 = 1;
 ///    link, never matches a packet that is being forwarded; an inverted one (`not iif ...`) may.
 /// 3. A rule that looks into a table, without other selectors, adds its table.
 /// 4. Any other rule decides by what engines do not look at (addresses, marks, ports, ...) or does
-///    what they do not do: the kernel's business.
+///    what they do not do: the kernel's business. [`rule_beyond_engines`] tells which one it is.
 ///
 /// # Errors
 /// [`Reason::Rules`] by rule 4.
 pub fn tables_for(rules: &[Rule], family: u8, link: &str) -> Result<Vec<u32>, Reason> {
-    let mut ours: Vec<&Rule> = rules.iter().filter(|rule| rule.family == family).collect();
-    if ours.is_empty() {
+    if !rules.iter().any(|rule| rule.family == family) {
         let all = [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
         return Ok(all[..if family == 4 { 3 } else { 2 }].to_vec());
     }
-    ours.sort_by_key(|rule| rule.priority);
     let mut tables = Vec::new();
-    for rule in ours {
-        let elsewhere = rule.oif.is_some() || rule.iif.as_ref().is_some_and(|iif| iif != link);
-        if elsewhere && !rule.other.contains(&RULE_OTHER_INVERT) {
-            continue;
-        }
-        let any = |net: &Option<ipnet::IpNet>| net.is_none_or(|net| net.prefix_len() == 0);
-        let plain = rule.action == TO_TABLE
-            && any(&rule.from)
-            && any(&rule.to)
-            && rule
-                .fwmark
-                .is_none_or(|(mark, mask)| (mark, mask) == (0, 0))
-            && rule.other.is_empty();
-        if !plain {
+    for rule in asked(rules, family, link) {
+        if !is_plain(rule) {
             return Err(Reason::Rules);
         }
         if !tables.contains(&rule.table) {
@@ -53,6 +39,39 @@ pub fn tables_for(rules: &[Rule], family: u8, link: &str) -> Result<Vec<u32>, Re
         }
     }
     Ok(tables)
+}
+
+/// The rule because of which the kernel forwards all packets of a family that come in on link
+/// `link`: the first by rule 4 of [`tables_for`]. None where engines can follow all of them.
+pub fn rule_beyond_engines<'a>(rules: &'a [Rule], family: u8, link: &str) -> Option<&'a Rule> {
+    asked(rules, family, link)
+        .into_iter()
+        .find(|rule| !is_plain(rule))
+}
+
+/// The rules that packets from a link may match, by priority.
+fn asked<'a>(rules: &'a [Rule], family: u8, link: &str) -> Vec<&'a Rule> {
+    let elsewhere =
+        |rule: &Rule| rule.oif.is_some() || rule.iif.as_ref().is_some_and(|iif| iif != link);
+    let mut asked: Vec<&Rule> = rules
+        .iter()
+        .filter(|rule| rule.family == family)
+        .filter(|rule| !elsewhere(rule) || rule.other.contains(&RULE_OTHER_INVERT))
+        .collect();
+    asked.sort_by_key(|rule| rule.priority);
+    asked
+}
+
+/// Whether a rule does nothing but look into a table, for every packet from its link.
+fn is_plain(rule: &Rule) -> bool {
+    let any = |net: &Option<ipnet::IpNet>| net.is_none_or(|net| net.prefix_len() == 0);
+    rule.action == TO_TABLE
+        && any(&rule.from)
+        && any(&rule.to)
+        && rule
+            .fwmark
+            .is_none_or(|(mark, mask)| (mark, mask) == (0, 0))
+        && rule.other.is_empty()
 }
 
 #[cfg(test)]
@@ -85,6 +104,19 @@ mod tests {
         let rules = [rule(0, 255), iif, rule(32766, 254)];
         assert_eq!(tables_for(&rules, 4, "eth0"), Ok(vec![255, 254]));
         assert_eq!(tables_for(&rules, 4, "eth1"), Ok(vec![255, 9, 254]));
+    }
+
+    #[test]
+    fn the_rule_that_stops_the_engines_is_named() {
+        let from = |priority| Rule {
+            from: Some("10.0.0.0/8".parse().unwrap()),
+            ..rule(priority, 9)
+        };
+        let rules = [rule(32766, 254), from(60), from(50), rule(0, 255)];
+        let found = rule_beyond_engines(&rules, 4, "eth0").unwrap();
+        assert_eq!(found.priority, 50);
+        assert_eq!(rule_beyond_engines(&rules, 6, "eth0"), None);
+        assert_eq!(rule_beyond_engines(&rules[..1], 4, "eth0"), None);
     }
 
     #[test]

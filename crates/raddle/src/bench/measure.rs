@@ -1,5 +1,6 @@
 //! The measurement: rows in turn, round after round, column after column.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use raddle_netlink::Mirror;
 use raddle_rib::event::Event;
 use raddle_rib::image::Capacity;
-use raddle_rib::{Ports, Rib};
+use raddle_rib::{Ports, Reason, Rib};
 use raddle_xdp::bench::{Attachment, Bench, Program, Traffic};
 use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
 
@@ -83,6 +84,8 @@ pub(super) struct Cell {
     pub(super) column: Column,
     pub(super) v6: bool,
     pub(super) rates: [Vec<f64>; 4],
+    /// Packets of raddle's row that the kernel got, by reason: none, or the row is not raddle's.
+    pub(super) handed_over: BTreeMap<&'static str, u64>,
 }
 
 /// Everything that was measured.
@@ -228,6 +231,7 @@ impl Machine {
             .transpose()?;
         self.bench.set_bare_ports(index_of("out0")?, second)?;
         let mut rates = [const { Vec::new() }; 4];
+        let before = self.handed_over();
         for round in 0..settings.rounds {
             for (row, rates) in Row::ALL.into_iter().zip(&mut rates) {
                 let family = if v6 { "IPv6" } else { "IPv4" };
@@ -241,7 +245,24 @@ impl Machine {
                 rates.push(self.rate(row, settings.packets)?);
             }
         }
-        Ok(Cell { column, v6, rates })
+        let mut handed_over = self.handed_over();
+        for (reason, packets) in &mut handed_over {
+            *packets -= before.get(reason).copied().unwrap_or(0);
+        }
+        handed_over.retain(|_, packets| *packets > 0);
+        Ok(Cell {
+            column,
+            v6,
+            rates,
+            handed_over,
+        })
+    }
+
+    /// Packets that raddle has left to the kernel or dropped so far, by reason.
+    fn handed_over(&self) -> BTreeMap<&'static str, u64> {
+        let counters = self.engine.counters();
+        let packets = |reason: &Reason| (reason.name(), counters.reason(*reason).packets);
+        Reason::ALL[1..].iter().map(packets).collect()
     }
 
     /// Million packets a second that reach the sinks when this row forwards.

@@ -194,9 +194,9 @@ fn kind(text: &str) -> &str {
 /// One message with everything that is missing, and the command that installs it.
 pub(super) fn preflight() -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(Failure::usage(
-            "the demo needs root, to build a fabric of network namespaces (nothing outside of \
-             them is touched); run: sudo raddle demo",
+        return Err(Failure::needs_root(
+            "the demo builds a fabric of network namespaces (nothing outside of them is touched) \
+             and",
         ));
     }
     let frr = ["/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin"];
@@ -216,7 +216,7 @@ pub(super) fn preflight() -> Result<(), Failure> {
     let programs: Vec<&str> = missing.iter().map(|(program, ..)| *program).collect();
     let mut packages: Vec<&str> = missing.iter().map(|(_, package, _)| *package).collect();
     packages.dedup();
-    Err(Failure::usage(format!(
+    Err(Failure::system(format!(
         "the demo runs {}, not found here; install: apt-get install {}",
         programs.join(", "),
         packages.join(" ")

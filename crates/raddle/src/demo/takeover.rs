@@ -14,7 +14,7 @@ use super::tap::{Seen, Sightings, Tap};
 use crate::error::Failure;
 
 /// A silence of this length is a stall: TCP's shortest retransmission timeout in Linux.
-const STALL: Duration = Duration::from_millis(200);
+pub(super) const STALL: Duration = Duration::from_millis(200);
 /// What comes after a start or stop is counted to it for so long, in seconds.
 const AFTERMATH: f64 = 0.3;
 const ROUND: Duration = Duration::from_millis(20);

@@ -217,8 +217,9 @@ fn verdict(report: &Report) -> String {
             }
         };
         let silence = report.takeover.longest_silence();
+        let stall = super::takeover::STALL.as_millis();
         format!(
-            "{start}. No stream moved, none stalled;\nthe \
+            "{start}. No stream moved, none stalled (was silent for {stall} ms or more);\nthe \
              longest silence while raddle came and went was {silence:.1} ms.\n"
         )
     } else {
@@ -283,7 +284,7 @@ mod tests {
             "forwarded 99.91 %",
             "123456 segments where they leave the leaf, none missed",
             "20002: all on spine1",
-            "Every prediction was right. No stream moved, none stalled;\nthe longest silence while raddle came and went was 6.0 ms.",
+            "Every prediction was right. No stream moved, none stalled (was silent for 200 ms or more);\nthe longest silence while raddle came and went was 6.0 ms.",
         ] {
             assert!(text.contains(said), "{said}\n{text}");
         }

@@ -190,7 +190,17 @@ fn judge_tc(hooks: &Hooks, severity: Severity) -> Vec<Finding> {
         Direction::Egress => Role::Out,
     };
     let mut findings = Vec::new();
-    for (link, direction, filter) in &hooks.filters {
+    // The kernel lists a filter by itself and then with each handle, which has the program.
+    let told_better = |this: &(String, Direction, Filter)| {
+        let same = |other: &&(String, Direction, Filter)| {
+            let place = |it: &(String, Direction, Filter)| (it.0.clone(), it.1, it.2.priority);
+            place(this) == place(other) && this.2.kind == other.2.kind
+        };
+        let mut others = hooks.filters.iter().filter(same);
+        this.2.program.is_none() && others.any(|other| other.2.program.is_some())
+    };
+    let filters = hooks.filters.iter().filter(|this| !told_better(this));
+    for (link, direction, filter) in filters {
         let program = match &filter.program {
             Some((name, id)) => format!(" (program {name}, id {id})"),
             None => String::new(),
@@ -299,6 +309,36 @@ mod tests {
             };
             assert_eq!(!judged(&hooks).is_empty(), refused, "{text}");
         }
+    }
+
+    #[test]
+    fn a_filter_is_told_once() {
+        let filter = |kind: &str, priority, program: Option<(&str, u32)>| {
+            let program = program.map(|(name, id)| (name.to_owned(), id));
+            let kind = kind.to_owned();
+            let filter = Filter {
+                kind,
+                priority,
+                program,
+            };
+            ("in0".to_owned(), Direction::Ingress, filter)
+        };
+        let hooks = Hooks {
+            filters: vec![
+                filter("bpf", 1, None),
+                filter("bpf", 1, Some(("police", 7))),
+                filter("u32", 2, None),
+                filter("u32", 2, None),
+            ],
+            ..Hooks::default()
+        };
+        let found = judged(&hooks);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].contains("bpf (program police, id 7) pref 1"),
+            "{found:?}"
+        );
+        assert!(found[1].contains("u32 pref 2"), "{found:?}");
     }
 
     #[test]

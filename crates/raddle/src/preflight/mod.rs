@@ -8,6 +8,7 @@
 //! * [`qdisc`]: links whose qdisc shapes what they send;
 //! * [`link`]: links that XDP cannot be used on;
 //! * [`veth`]: veth pairs that lose packets, and mending them;
+//! * [`rules`]: routing rules that send a family's packets to the kernel;
 //! * [`settings`]: what sends traffic to the kernel, or makes the kernel choose differently.
 //!
 //! Decisions are pure functions over facts. A probe that may not look is an error, not a pass.
@@ -15,6 +16,7 @@
 mod firewall;
 mod link;
 mod qdisc;
+mod rules;
 mod settings;
 mod veth;
 
@@ -26,7 +28,7 @@ use std::fmt;
 use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::{Error, tc};
 use raddle_rib::Rib;
-use raddle_rib::event::{DeviceSettings, Link, Settings};
+use raddle_rib::event::{DeviceSettings, Link, Rule, Settings};
 use serde::Serialize;
 
 /// How bad a finding is.
@@ -163,6 +165,8 @@ pub(crate) struct Scene {
     pub devices: BTreeMap<u32, DeviceSettings>,
     /// Settings of the namespace.
     pub settings: Settings,
+    /// Its routing rules.
+    pub rules: Vec<Rule>,
     /// Links on which the XDP program is ours.
     pub attached: BTreeSet<u32>,
     /// Whether XDP can redirect to a link just now (`NETDEV_XDP_ACT_NDO_XMIT`), where the kernel
@@ -188,6 +192,7 @@ impl Scene {
                 .collect(),
             links,
             settings: *rib.settings(),
+            rules: rib.rules().to_vec(),
             attached,
             takes_redirects,
         }
@@ -292,15 +297,19 @@ pub(crate) fn inspect_by_topic(
         } else {
             Severity::Refuse
         };
-        add(
-            Topic::Firewall,
-            firewall::judge(&hooks, &ins, &outs, severity),
-        );
+        let mut bypassed = firewall::judge(&hooks, &ins, &outs, severity);
+        if options.allow_bypass {
+            for finding in &mut bypassed {
+                finding.why.push_str(", which --allow-bypass allows");
+            }
+        }
+        add(Topic::Firewall, bypassed);
         let receive = settings::gather(&scene.links, &ins)?;
         add(
             Topic::Settings,
             settings::judge(scene, options, &ins, &receive),
         );
+        add(Topic::Settings, rules::judge(scene, &ins));
     }
     Ok(findings)
 }

@@ -1,7 +1,6 @@
 //! The daemon's life: start, follow, answer, stop.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -20,6 +19,7 @@ use super::{report, set_seed};
 use crate::config::{Config, Mode, OnExit};
 use crate::control::{Command, Request, ask};
 use crate::error::Failure;
+use crate::kept;
 use crate::preflight::{Finding, Mend, Report};
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
@@ -67,18 +67,26 @@ pub(super) fn check(config: &Config) -> Result<(), Failure> {
     let mut rib = Rib::detached();
     Mirror::open()?.initial(&mut |event| rib.apply(event))?;
     let report = survey(&rib, config, Mend::Would, own_links(config).into_iter())?;
-    let plan = plan(&rib, config, &report).map_err(Failure::usage)?;
+    let plan = plan(&rib, config, &report).map_err(Failure::system)?;
     for finding in report.warnings() {
         println!("{finding}");
     }
-    for name in plan.attach.values() {
-        println!("link {name}: would be attached");
-    }
-    for (name, why) in &plan.left {
-        println!("link {name}: left to the kernel: {why}");
+    for line in super::links::would(&plan, &rib) {
+        println!("{line}");
     }
     refuse(&report, config)?;
-    require_links(&plan)
+    require_links(&plan)?;
+    can_keep(config)?;
+    crate::control::check(config.socket.as_deref())?;
+    config.metrics.map_or(Ok(()), crate::metrics::check)
+}
+
+/// Programs are kept only where they would last.
+fn can_keep(config: &Config) -> Result<(), Failure> {
+    match config.on_exit {
+        OnExit::Keep => kept::possible(),
+        OnExit::Detach => Ok(()),
+    }
 }
 
 /// A daemon without a link to forward from would only look as if it worked.
@@ -91,7 +99,7 @@ fn require_links(plan: &Plan) -> Result<(), Failure> {
         .iter()
         .map(|(name, why)| format!("  {name}: {why}"))
         .collect();
-    Err(Failure::usage(format!(
+    Err(Failure::system(format!(
         "there is no link to forward from; turn forwarding on (sysctl -w net.ipv4.ip_forward=1 \
          net.ipv6.conf.all.forwarding=1) or name links with --link\n{}",
         why.join("\n")
@@ -108,14 +116,7 @@ fn own_links(config: &Config) -> Vec<u32> {
                 .filter_map(|l| u32::try_from(l["ifindex"].as_u64()?).ok()),
         );
     }
-    let pins = std::fs::read_dir(pin_folder().join("links"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    links.extend(pins.filter_map(|pin| {
-        let name = pin.file_name();
-        name.to_str()?.split('-').next()?.parse::<u32>().ok()
-    }));
+    links.extend(kept::links().into_keys());
     links
 }
 
@@ -140,6 +141,7 @@ impl Daemon {
     /// even what an earlier daemon has left.
     pub(super) fn start(config: Config) -> Result<Daemon, Failure> {
         let started = Instant::now();
+        can_keep(&config)?;
         let mirror = Mirror::open()?;
         let mut engine = load(&config)?;
         match Daemon::prepare(&config, mirror, &mut engine) {
@@ -169,12 +171,12 @@ impl Daemon {
         // Nothing of the system is changed for a start that is refused.
         let mut report = survey(&rib, config, Mend::Would, attached.iter().copied())?;
         refuse(&report, config)?;
-        let mut plan = plan(&rib, config, &report).map_err(Failure::usage)?;
+        let mut plan = plan(&rib, config, &report).map_err(Failure::system)?;
         require_links(&plan)?;
         if config.mend {
             report = survey(&rib, config, Mend::Do, attached.iter().copied())?;
             refuse(&report, config)?;
-            plan = super::links::plan(&rib, config, &report).map_err(Failure::usage)?;
+            plan = super::links::plan(&rib, config, &report).map_err(Failure::system)?;
             require_links(&plan)?;
         }
         let requests = Socket::open()?;
@@ -192,7 +194,7 @@ impl Daemon {
             attach(engine, *index, name, config.mode)?;
         }
         if config.on_exit == OnExit::Keep && !engine.is_pinned() {
-            engine.pin(&pin_folder())?;
+            engine.pin(&kept::folder())?;
         }
         if let Some(seed) = config.seed
             && rib.settings().hash_seed == 0
@@ -321,7 +323,12 @@ impl Daemon {
         let batch = self.mirror.poll(&mut |event| {
             *look_again |= matches!(
                 event,
-                Event::Link(_) | Event::LinkGone(_) | Event::Device(..) | Event::Settings(_)
+                Event::Link(_)
+                    | Event::LinkGone(_)
+                    | Event::Device(..)
+                    | Event::Settings(_)
+                    | Event::Rule(_)
+                    | Event::RuleGone(_)
             );
             // With a million routes behind a group, the kernel tells of each of them as well; the
             // group itself need not wait for that.
@@ -386,7 +393,7 @@ impl Daemon {
             }
         };
         self.look_again = false;
-        self.warnings = report.warnings().cloned().collect();
+        self.warn(report.warnings().cloned().collect());
         let mut plan = plan_of_present(&self.rib, &self.config, &report);
         if plan == self.plan {
             return;
@@ -411,6 +418,25 @@ impl Daemon {
         self.attach_all(&mut plan);
         self.rib.set_ports(plan.ports());
         self.plan = plan;
+    }
+
+    /// Says what was not warned of before, and what no longer has to be.
+    fn warn(&mut self, mut warnings: Vec<Finding>) {
+        // What has been mended is not found again, but stays so.
+        let is_there = |f: &&Finding| {
+            let link = f.link.as_deref().and_then(|name| self.rib.link_named(name));
+            f.mended && link.is_some() && !warnings.contains(f)
+        };
+        let mended: Vec<Finding> = self.warnings.iter().filter(is_there).cloned().collect();
+        warnings.extend(mended);
+        for finding in warnings.iter().filter(|f| !self.warnings.contains(f)) {
+            tracing::warn!("{finding}");
+        }
+        let gone = self.warnings.iter().filter(|f| !warnings.contains(f));
+        for finding in gone {
+            tracing::info!("no longer: {finding}");
+        }
+        self.warnings = warnings;
     }
 
     /// Attaches to the links of the plan. A link that refuses is left to the kernel until the plan
@@ -534,8 +560,8 @@ impl Daemon {
                 self.tend_deadline();
                 tracing::info!(
                     "stopping; programs forward for {} s without a daemon, then hand everything \
-                     to the kernel",
-                    self.config.keep_for
+                     to the kernel; raddle detach removes them",
+                    self.config.keep_for()
                 );
             }
             OnExit::Detach => tracing::info!("stopping; the kernel forwards"),
@@ -547,12 +573,8 @@ impl Daemon {
 /// Until when programs may forward without a daemon, if they outlive it (`CLOCK_MONOTONIC`
 /// nanoseconds).
 fn deadline(config: &Config) -> Option<u64> {
-    (config.on_exit == OnExit::Keep).then(|| {
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-            .map_or(Duration::ZERO, Duration::from);
-        let deadline = now + Duration::from_secs(u64::from(config.keep_for));
-        u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX)
-    })
+    (config.on_exit == OnExit::Keep)
+        .then(|| super::now().saturating_add(u64::from(config.keep_for()) * 1_000_000_000))
 }
 
 /// Returns when no packet is in the program that was there before the call.
@@ -569,8 +591,7 @@ fn load(config: &Config) -> Result<Engine, Failure> {
     let options = LoadOptions {
         capacity: config.capacity(),
     };
-    let folder = pin_folder();
-    match Engine::recover(&folder) {
+    match Engine::recover(&kept::folder()) {
         Ok(Some(engine))
             if config.on_exit == OnExit::Keep && engine.memory().capacity() == options.capacity =>
         {
@@ -585,29 +606,10 @@ fn load(config: &Config) -> Result<Engine, Failure> {
         Ok(None) => {}
         Err(e) => {
             tracing::warn!("pins of an earlier daemon cannot be taken over: {e}");
-            remove_pins(&folder)?;
+            kept::remove()?;
         }
     }
     Ok(Engine::load(&options)?)
-}
-
-fn remove_pins(folder: &Path) -> Result<(), Failure> {
-    match std::fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Failure::system(format!(
-            "cannot remove {}: {e}; remove it by hand",
-            folder.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Pins of this network namespace.
-fn pin_folder() -> PathBuf {
-    let socket = crate::control::default_path();
-    let name = socket
-        .file_stem()
-        .map_or_else(|| "raddle".into(), ToOwned::to_owned);
-    Path::new("/sys/fs/bpf/raddle").join(name)
 }
 
 /// Attaches the engine to a link, unless it is attached already.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use raddle_rib::event::Link;
 use raddle_rib::{Ports, Rib};
 
 use crate::config::Config;
@@ -26,6 +27,44 @@ impl Plan {
             out: self.out.keys().copied().collect(),
         }
     }
+}
+
+/// Whether packets can pass a link, in the words of `ip(8)`: nothing does while it is `down` or has
+/// `no carrier`.
+pub(super) fn state(link: &Link) -> &'static str {
+    match (link.is_up(), link.has_carrier()) {
+        (false, _) => "down",
+        (true, false) => "no carrier",
+        (true, true) => "up",
+    }
+}
+
+/// What `raddle run --check` says of each link of the plan.
+pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
+    let mut links: Vec<&Link> = rib.links().collect();
+    links.sort_by_key(|link| link.index);
+    links
+        .into_iter()
+        .map(|link| {
+            let Link { name, index, .. } = link;
+            let state = match state(link) {
+                "up" => String::new(),
+                state => format!(" ({state})"),
+            };
+            let why = plan.left.get(name).map_or("", String::as_str);
+            match (
+                plan.attach.contains_key(index),
+                plan.out.contains_key(index),
+            ) {
+                (true, true) => format!("link {name}{state}: would be attached"),
+                (true, false) => {
+                    format!("link {name}{state}: would be attached, but not sent through: {why}")
+                }
+                (false, true) => format!("link {name}{state}: would be sent through only: {why}"),
+                (false, false) => format!("link {name}{state}: left to the kernel: {why}"),
+            }
+        })
+        .collect()
 }
 
 /// Decides about every link.
@@ -152,6 +191,30 @@ mod tests {
                 mended: false,
             }],
         }
+    }
+
+    #[test]
+    fn each_link_is_told_once_with_its_state() {
+        let mut rib = rib();
+        let (up, carrier) = (1, 0x1_0040);
+        for (index, name, flags) in [(2, "a", up | carrier), (3, "b", up), (4, "c", carrier)] {
+            rib.apply(Event::Link(Link {
+                index,
+                name: name.into(),
+                flags,
+                ..Link::default()
+            }));
+        }
+        let plan = plan(&rib, &Config::default(), &rejecting("b", Role::Out)).unwrap();
+        assert_eq!(
+            would(&plan, &rib),
+            [
+                "link a: would be attached",
+                "link b (no carrier): would be attached, but not sent through: odd: not for XDP",
+                "link c (down): would be sent through only: forwarding is off: packets from it \
+                 are the kernel's",
+            ]
+        );
     }
 
     #[test]

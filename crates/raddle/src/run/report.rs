@@ -1,11 +1,12 @@
 //! What the daemon tells about itself.
 
-use raddle_rib::event::NUD_STALE;
+use raddle_rib::event::{Link, NUD_STALE};
 use raddle_rib::{Reason, Rib};
 use raddle_xdp::Counters;
 use serde_json::{Value, json};
 
 use super::daemon::Daemon;
+use super::links::state;
 
 /// The answer to `status`.
 pub(super) fn status(daemon: &Daemon) -> Value {
@@ -15,11 +16,29 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         .engine
         .attached()
         .map(|(index, mode)| {
+            let link = daemon.rib.link(index);
+            let up = link.is_some_and(Link::is_up);
             json!({
                 "ifindex": index,
                 "dev": name(&daemon.rib, index),
+                "state": link.map(state),
                 "mode": mode.to_string(),
-                "out": daemon.rib.ports().out.contains(&index),
+                "out": up && daemon.rib.ports().out.contains(&index),
+            })
+        })
+        .collect();
+    let out_only: Vec<Value> = daemon
+        .plan
+        .out
+        .keys()
+        .filter(|index| !daemon.plan.attach.contains_key(index))
+        .filter_map(|index| daemon.rib.link(*index))
+        .map(|link| {
+            json!({
+                "ifindex": link.index,
+                "dev": link.name,
+                "state": state(link),
+                "out": link.is_up(),
             })
         })
         .collect();
@@ -36,6 +55,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "held_because": daemon.held,
         "on_exit": format!("{:?}", daemon.config.on_exit).to_lowercase(),
         "links": links,
+        "out_only": out_only,
         "left_to_kernel": daemon.plan.left,
         "warnings": warnings,
         "settings": daemon.rib.settings(),

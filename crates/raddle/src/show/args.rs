@@ -1,6 +1,8 @@
 //! The words of a command line, as `ip` takes them: options with one dash, keywords that may be
 //! abbreviated to any prefix and are tried in a fixed order.
 
+use std::path::PathBuf;
+
 use super::out::Form;
 use super::{Error, Family};
 
@@ -41,6 +43,10 @@ pub(crate) struct Options {
     pub(crate) family: Option<Family>,
     pub(crate) details: bool,
     pub(crate) numeric: bool,
+    /// The usage is asked for, as `--help`.
+    pub(crate) help: bool,
+    /// Where the state comes from, if not from the live kernel.
+    pub(crate) snapshot: Option<PathBuf>,
     one_line: bool,
     json: bool,
     pretty: bool,
@@ -62,6 +68,20 @@ impl Options {
     }
 }
 
+/// The option that takes the state from a file; not `ip`'s, and so not abbreviated.
+const SNAPSHOT: &str = "--snapshot";
+
+/// Where the word after the leading options stands.
+pub(crate) fn first_word(words: &[String]) -> Option<usize> {
+    let mut at = 0;
+    while words.get(at)?.starts_with('-') {
+        let name = words[at].trim_start_matches('-');
+        let takes_value = words[at] == SNAPSHOT || abbreviates(name, "family");
+        at += if takes_value { 2 } else { 1 };
+    }
+    Some(at)
+}
+
 /// Separates options from words. Unlike `ip` we take options anywhere.
 pub(crate) fn split<'a>(
     words: impl Iterator<Item = &'a str>,
@@ -70,6 +90,15 @@ pub(crate) fn split<'a>(
     let mut rest = Vec::new();
     let mut words = words;
     while let Some(word) = words.next() {
+        if let Some(file) = word.strip_prefix(SNAPSHOT) {
+            let file = match file.strip_prefix('=') {
+                None if file.is_empty() => words.next().ok_or(Error::Incomplete)?,
+                None => return Err(Error::Option(word.to_owned())),
+                Some(file) => file,
+            };
+            options.snapshot = Some(file.into());
+            continue;
+        }
         let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
             rest.push(word);
             continue;
@@ -77,6 +106,7 @@ pub(crate) fn split<'a>(
         match name {
             "4" => options.family = Some(Family::Inet),
             "6" => options.family = Some(Family::Inet6),
+            "h" | "help" => options.help = true,
             _ if abbreviates(name, "family") => {
                 let family = words.next().ok_or(Error::Incomplete)?;
                 options.family = Some(parse_family(family)?);
@@ -110,6 +140,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn help_and_snapshots_are_options_like_others() {
+        for help in ["-h", "--help", "-help"] {
+            assert!(split(["route", help].into_iter()).unwrap().0.help);
+        }
+        for line in [&["--snapshot", "f", "show"][..], &["show", "--snapshot=f"]] {
+            let (options, mut args) = split(line.iter().copied()).unwrap();
+            assert_eq!(options.snapshot, Some("f".into()));
+            assert_eq!([args.next(), args.next()], [Some("show"), None]);
+        }
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (line, at) in [
+            ("route -6", Some(0)),
+            ("-6 -j route", Some(2)),
+            ("-f inet --snapshot x route", Some(4)),
+            ("-6", None),
+            ("-f inet", None),
+        ] {
+            assert_eq!(first_word(&words(line)), at, "{line}");
+        }
+    }
+
+    #[test]
     fn options_stand_anywhere() {
         let line = [
             "-6", "route", "-js", "--pretty", "show", "-f", "inet", "-d", "x", "-N",
@@ -117,7 +169,7 @@ mod tests {
         let (options, mut args) = split(line.into_iter()).unwrap();
         assert_eq!(options.family, Some(Family::Inet));
         assert_eq!(options.form(), Form::Pretty);
-        assert!(options.details && options.numeric);
+        assert!(options.details && options.numeric && !options.help);
         assert_eq!(
             [args.next(), args.next(), args.next(), args.next()],
             [Some("route"), Some("show"), Some("x"), None]
@@ -130,6 +182,9 @@ mod tests {
             &["-f"],
             &["-f", "bridge"],
             &["-jsonx"],
+            &["--snapshot"],
+            &["--snapshots", "x"],
+            &["-snapshot", "x"],
         ] {
             assert!(split(wrong.iter().copied()).is_err(), "{wrong:?}");
         }

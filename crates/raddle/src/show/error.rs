@@ -56,11 +56,10 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The code to exit with: 255 for an unknown command or option, 2 for what the kernel would
-    /// have refused, 1 otherwise. (`ip` exits with 255 for some wrong arguments too.)
+    /// The code to exit with: 2 for what the kernel would have refused, 1 for a wrong command line.
+    /// (`ip` exits with 255 for some of these.)
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Error::Option(_) | Error::Command { .. } => 255,
             Error::NoNexthop(_) | Error::NotResilient(_) | Error::NoBucket(_) => 2,
             _ => 1,
         }

@@ -5,8 +5,8 @@
 //! realms, expiry times, the name of a congestion control, statistics. Of encapsulations, seg6 and
 //! seg6local are printed in full, others by name only.
 //!
-//! Exit codes ([`Error::exit_code`]) are `ip`'s: 1 for a wrong argument, 2 for what does not exist,
-//! 255 for an unknown command.
+//! Exit codes ([`Error::exit_code`]) are raddle's: 1 for a wrong command line, 2 for what does not
+//! exist.
 
 mod args;
 mod bucket;
@@ -26,6 +26,7 @@ pub(crate) mod table;
 mod tests;
 
 use std::io;
+use std::path::PathBuf;
 
 use raddle_rib::event::{Bucket, Link, Neighbour, Nexthop, Route};
 
@@ -105,7 +106,8 @@ impl Object {
         }
     }
 
-    fn usage(self) -> &'static str {
+    /// What `help` prints.
+    pub(crate) fn usage(self) -> &'static str {
         match self {
             Object::Route => route::USAGE,
             Object::Neigh => neigh::USAGE,
@@ -121,6 +123,7 @@ pub(crate) struct Command {
     details: bool,
     family: Option<Family>,
     names: Names,
+    snapshot: Option<PathBuf>,
     what: What,
 }
 
@@ -146,7 +149,7 @@ impl Command {
     /// selector, or `help`. Words may be abbreviated as in `ip`: `r s`, `-j ro`, `nei l dev eth0`.
     ///
     /// # Errors
-    /// Every variant of [`Error`] with exit code 1 or 255.
+    /// Every variant of [`Error`] with exit code 1.
     pub(crate) fn parse<S: AsRef<str>>(words: &[S], names: Names) -> Result<Command, Error> {
         let (options, mut args) = args::split(words.iter().map(S::as_ref))?;
         let word = args.next().unwrap_or("help");
@@ -158,9 +161,13 @@ impl Command {
         } else {
             names
         };
-        let what = Command::parse_object(object, &mut args, family, &names)?;
+        let what = match options.help {
+            true => What::Help(object),
+            false => Command::parse_object(object, &mut args, family, &names)?,
+        };
         Ok(Command {
             form: options.form(),
+            snapshot: options.snapshot,
             details,
             family,
             names,
@@ -237,12 +244,26 @@ impl Command {
     }
 }
 
+/// `raddle OPTIONS route ...` as `raddle route OPTIONS ...`, and the same for the other nouns: `ip`
+/// takes its options before the noun. None for any other command line.
+///
+/// `words` are those after the program's name.
+pub(crate) fn options_first(words: &[String]) -> Option<(Object, Vec<String>)> {
+    let at = args::first_word(words).filter(|at| *at > 0)?;
+    let object = match words[at].as_str() {
+        "route" | "ro" => Object::Route,
+        "nexthop" | "nh" => Object::Nexthop,
+        "neigh" | "neighbour" => Object::Neigh,
+        _ => return None,
+    };
+    Some((object, [&words[..at], &words[at + 1..]].concat()))
+}
+
 /// Runs `raddle route`, `raddle nexthop` or `raddle neigh` over the live kernel's state or a
-/// snapshot's.
-pub(crate) fn run(object: &str, args: &crate::cli::Words) -> Result<(), crate::error::Failure> {
+/// snapshot's; `words` are all but the noun.
+pub(crate) fn run(object: Object, words: &[String]) -> Result<(), crate::error::Failure> {
     let failed = |e: Error| crate::error::Failure::new(e.exit_code(), e.to_string());
-    let mut words = vec![object.to_owned()];
-    words.extend(args.words.iter().cloned());
+    let words = [&[object.name().to_owned()], words].concat();
     let command = Command::parse(&words, Names::load()).map_err(failed)?;
     let mut stdout = io::stdout().lock();
     if command.is_help() {
@@ -250,7 +271,7 @@ pub(crate) fn run(object: &str, args: &crate::cli::Words) -> Result<(), crate::e
             .print(&State::default(), &mut stdout)
             .map_err(failed);
     }
-    let snapshot = crate::source::mirror(args.from.as_deref())?.snapshot();
+    let snapshot = crate::source::mirror(command.snapshot.as_deref())?.snapshot();
     let state = State {
         links: &snapshot.links,
         nexthops: &snapshot.nexthops,

@@ -15,6 +15,7 @@ SELECTOR := [ proxy ] [ [ to ] PREFIX ] [ dev DEVICE ] [ nud STATE ] [ proto PRO
 STATE := { all | permanent | noarp | stale | reachable | none | incomplete | delay | probe |
            failed }
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -Numeric ]
+           [ --snapshot FILE ]
 ";
 
 /// `NUD_*` states in the order in which `ip` prints them.

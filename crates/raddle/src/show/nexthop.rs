@@ -18,7 +18,7 @@ Usage: raddle [ OPTIONS ] nexthop [ { show | list } SELECTOR ]
 SELECTOR := [ id ID ] [ dev DEVICE ] [ groups ] [ fdb ] [ proto PROTOCOL ]
 BUCKET_SELECTOR := [ id ID ] [ nhid ID ] [ dev DEVICE ]
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -details ]
-           [ -oneline ] [ -Numeric ]
+           [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
 ";
 
 /// Which nexthop objects are shown.

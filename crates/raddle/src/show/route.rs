@@ -22,7 +22,7 @@ SELECTOR := [ [ to ] { root | match | exact } PREFIX ] [ from { root | match | e
 TYPE := { unicast | local | broadcast | anycast | multicast | blackhole | unreachable |
           prohibit | throw }
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -details ]
-           [ -oneline ] [ -Numeric ]
+           [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
 ";
 
 const MAIN: u32 = 254;

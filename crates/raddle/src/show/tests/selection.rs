@@ -495,17 +495,17 @@ fn errors_are_ips() {
         ),
         (
             "route frob",
-            255,
+            1,
             "Command \"frob\" is unknown, try \"raddle route help\".",
         ),
         (
             "nex frob",
-            255,
+            1,
             "Command \"frob\" is unknown, try \"raddle nexthop help\".",
         ),
         (
             "-x route",
-            255,
+            1,
             "Option \"-x\" is unknown, try \"raddle route help\".",
         ),
         (
@@ -617,7 +617,7 @@ fn errors_are_ips() {
         ),
         (
             "nexthop bucket flush",
-            255,
+            1,
             "Command \"flush\" is unknown, try \"raddle nexthop help\".",
         ),
         (

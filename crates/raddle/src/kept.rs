@@ -1,0 +1,193 @@
+//! Programs that outlive the daemon (`on_exit = "keep"`): pins on a bpffs, a folder for each network
+//! namespace.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::offset_of;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use aya::maps::{Array, Map, MapData};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use raddle_rib::image::Config;
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+
+/// Where distributions mount the bpffs; the engine mounts one there if there is none.
+const BPF_FS: &str = "/sys/fs/bpf";
+
+/// Where the pins of this network namespace are.
+pub(crate) fn folder() -> PathBuf {
+    let socket = crate::control::default_path();
+    let name = socket
+        .file_stem()
+        .map_or_else(|| "raddle".into(), ToOwned::to_owned);
+    Path::new(BPF_FS).join("raddle").join(name)
+}
+
+/// The links that have a pinned program, by index, with the mode that it runs in.
+pub(crate) fn links() -> BTreeMap<u32, String> {
+    let pins = std::fs::read_dir(folder().join("links"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    pins.filter_map(|pin| {
+        let name = pin.file_name();
+        let (index, mode) = name.to_str()?.split_once('-')?;
+        Some((index.parse().ok()?, mode.to_owned()))
+    })
+    .collect()
+}
+
+/// For how many seconds more the pinned programs forward without a daemon; 0 when they hand everything
+/// to the kernel already. None where that cannot be read, or no time is set.
+fn seconds_left() -> Option<u64> {
+    let map = MapData::from_pin(folder().join("maps/config")).ok()?;
+    let map = Array::<_, [u8; size_of::<Config>()]>::try_from(Map::Array(map)).ok()?;
+    let config = map.get(&0, 0).ok()?;
+    let at = offset_of!(Config, deadline);
+    let deadline = u64::from_ne_bytes(config[at..at + 8].try_into().ok()?);
+    let left = deadline.saturating_sub(crate::run::now());
+    (deadline != 0).then(|| left.div_ceil(1_000_000_000))
+}
+
+/// What `raddle status` tells where no daemon answers, but programs have been kept. None where
+/// nothing is pinned, or the caller may not see it.
+pub(crate) fn status() -> Option<Value> {
+    let links: Vec<Value> = links()
+        .iter()
+        .map(|(index, mode)| json!({ "ifindex": index, "dev": name(*index), "mode": mode }))
+        .collect();
+    if links.is_empty() {
+        return None;
+    }
+    Some(json!({ "state": "kept", "links": links, "forwards_for_seconds": seconds_left() }))
+}
+
+/// Runs `raddle detach`.
+///
+/// # Errors
+/// A daemon runs, whose programs they are; no privilege.
+pub(crate) fn detach() -> Result<(), Failure> {
+    let _lock = crate::control::lock()?;
+    let links = links();
+    remove()?;
+    for index in links.keys() {
+        println!("link {}: detached, the kernel forwards", name(*index));
+    }
+    if links.is_empty() {
+        println!("no programs are kept in this network namespace");
+    }
+    Ok(())
+}
+
+fn name(index: u32) -> String {
+    let name = nix::net::if_::if_indextoname(index).ok();
+    name.and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| format!("if{index}"))
+}
+
+/// Removes the pins. Links that no process holds are detached with them.
+pub(crate) fn remove() -> Result<(), Failure> {
+    let folder = folder();
+    match std::fs::remove_dir_all(&folder) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Failure::system(format!(
+            "cannot remove {}: {e}; remove it by hand",
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What is known about the place where programs would be pinned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Place {
+    /// The device number of the bpffs, where one is mounted.
+    bpffs: Option<(u32, u32)>,
+    /// `/proc/self/mountinfo`.
+    ours: String,
+    /// `/proc/1/mountinfo`; none where it cannot be read.
+    first: Option<String>,
+}
+
+/// Whether pins will be there after this process.
+///
+/// 1. Where the mounts of process 1 cannot be seen: taken for granted.
+/// 2. Where process 1 has the same bpffs mounted (also when we are a unit with `ProtectSystem=`): yes.
+/// 3. Where none is mounted yet, and we mount it for process 1 as well: yes. No two mount namespaces
+///    have mounts of the same number.
+/// 4. Otherwise the bpffs belongs to a mount namespace of its own, such as `ip netns exec` makes for
+///    the command that it runs, and goes with it: no.
+fn lasts(place: &Place) -> bool {
+    let Some(first) = &place.first else {
+        return true;
+    };
+    let column = |line: &str, n| line.split(' ').nth(n).map(str::to_owned);
+    let of_first = |n, wanted: Option<String>| {
+        let mut lines = first.lines();
+        wanted.is_some() && lines.any(|line| column(line, n) == wanted)
+    };
+    match place.bpffs {
+        Some((major, minor)) => of_first(2, Some(format!("{major}:{minor}"))),
+        None => {
+            let number = place.ours.lines().next().and_then(|line| column(line, 0));
+            of_first(0, number)
+        }
+    }
+}
+
+/// Makes sure that programs can be kept, before a user relies on it.
+///
+/// # Errors
+/// They would go with this process's mount namespace.
+pub(crate) fn possible() -> Result<(), Failure> {
+    let is_bpffs = statfs(BPF_FS).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC);
+    let bpffs = std::fs::metadata(BPF_FS).ok().filter(|_| is_bpffs);
+    let place = Place {
+        bpffs: bpffs.map(|folder| (libc::major(folder.dev()), libc::minor(folder.dev()))),
+        ours: std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
+        first: std::fs::read_to_string("/proc/1/mountinfo").ok(),
+    };
+    if lasts(&place) {
+        return Ok(());
+    }
+    Err(Failure::system(format!(
+        "programs cannot be kept: what is pinned under {BPF_FS} goes with this process, because it \
+         has mounts of its own, as under ip netns exec; enter the namespace with nsenter \
+         --net=/run/netns/NAME instead, or use --on-exit detach"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_last_where_others_see_the_bpffs() {
+        let first = "22 1 0:20 / /sys rw - sysfs sysfs rw\n\
+                     31 22 0:29 / /sys/fs/bpf rw shared:9 - bpf bpf rw,mode=700\n";
+        let copy = "122 101 0:20 / /sys rw - sysfs sysfs rw\n";
+        let place = |bpffs, ours: &str| Place {
+            bpffs,
+            ours: ours.to_owned(),
+            first: Some(first.to_owned()),
+        };
+        for (place, expected) in [
+            (place(Some((0, 29)), first), true),
+            (place(Some((0, 29)), copy), true),
+            (place(Some((0, 2)), copy), false),
+            (place(None, first), true),
+            (place(None, copy), false),
+            (
+                Place {
+                    first: None,
+                    ..place(None, copy)
+                },
+                true,
+            ),
+        ] {
+            assert_eq!(lasts(&place), expected, "{place:?}");
+        }
+    }
+}

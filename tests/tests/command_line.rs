@@ -1,0 +1,185 @@
+//! The command line as an ordinary user meets it: help everywhere, options where `ip(8)` takes them,
+//! exit codes.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use raddle_e2e::Outcome;
+
+fn raddle(line: &str) -> Outcome {
+    let mut command = Command::new(raddle_e2e::raddle());
+    command.args(line.split_whitespace());
+    Outcome::of(&mut command, Duration::from_secs(20))
+}
+
+fn fine(line: &str) -> String {
+    let outcome = raddle(line);
+    assert_eq!(outcome.code, Some(0), "raddle {line}: {}", outcome.stderr);
+    outcome.stdout
+}
+
+#[test]
+fn help_is_everywhere() {
+    for (line, said) in [
+        ("help", "Usage: raddle"),
+        ("help run", "--on-exit"),
+        ("help lab up", "clos"),
+        ("run --help", "--on-exit"),
+        ("help route", "[ table { TABLE | all } ]"),
+        ("help neigh", "[ nud STATE ]"),
+        ("route help", "[ table { TABLE | all } ]"),
+        ("route --help", "[ table { TABLE | all } ]"),
+        ("-6 route -h", "[ table { TABLE | all } ]"),
+        ("nexthop show --help", "[ groups ]"),
+        ("neigh --help", "[ nud STATE ]"),
+    ] {
+        let help = fine(line);
+        assert!(help.contains(said), "raddle {line}: {help}");
+    }
+    let neigh = fine("help neigh");
+    assert!(!neigh.contains("table"), "{neigh}");
+}
+
+#[test]
+fn man_pages_are_about_their_noun() {
+    let folder = tempfile::tempdir().unwrap();
+    fine(&format!("man {}", folder.path().display()));
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page("raddle-neigh.8").contains("nud STATE"));
+    assert!(!page("raddle-neigh.8").contains("TABLE"));
+    assert!(page("raddle-nexthop.8").contains("groups"));
+    assert!(!folder.path().join("raddle-help.8").exists());
+    assert!(!folder.path().join("raddle-lab-help.8").exists());
+}
+
+#[test]
+fn options_and_snapshots_stand_before_and_after_the_noun() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.json");
+    let file = file.to_str().unwrap();
+    fine(&format!("snapshot {file}"));
+    for noun in ["route", "ro", "nexthop", "nh", "neigh", "neighbour"] {
+        let expected = fine(&format!("{noun} show -6 -j --snapshot {file}"));
+        for line in [
+            format!("-6 -j --snapshot {file} {noun} show"),
+            format!("-6 {noun} --snapshot={file} -j show"),
+            format!("-f inet6 --json {noun} show --snapshot {file}"),
+        ] {
+            assert_eq!(fine(&line), expected, "raddle {line}");
+        }
+    }
+    // An option of one noun only is still said to be unknown elsewhere.
+    assert_eq!(raddle("-6 status").code, Some(1));
+    let flow = "127.0.0.1 from 10.0.0.1 iif lo";
+    let before = raddle(&format!("explain --snapshot {file} {flow}"));
+    let after = raddle(&format!("explain {flow} --snapshot {file}"));
+    assert_eq!(
+        (before.code, &before.stdout),
+        (after.code, &after.stdout),
+        "{}",
+        after.stderr
+    );
+}
+
+#[test]
+fn a_wrong_word_is_one_exit_code() {
+    for line in [
+        "route get 10.0.0.1",
+        "route add 10.0.0.0/8",
+        "route --colour",
+        "neigh show dev",
+        "nexthop show id x",
+        "-x route",
+        "walk",
+    ] {
+        let outcome = raddle(line);
+        assert_eq!(outcome.code, Some(1), "raddle {line}: {}", outcome.stderr);
+        assert!(!outcome.stderr.is_empty(), "raddle {line}");
+    }
+}
+
+/// Runs `scripts/install.sh` and returns what it says.
+fn install(words: [&str; 3]) -> String {
+    let mut command = Command::new("bash");
+    command.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../scripts/install.sh"
+    ));
+    let outcome = Outcome::of(command.args(words), Duration::from_secs(60));
+    assert_eq!(outcome.code, Some(0), "{words:?}: {}", outcome.stderr);
+    outcome.stdout
+}
+
+/// The files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_installed_is_named_and_goes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("own");
+    let own = at.to_str().unwrap();
+    let staged = folder.path().join("staged");
+    let stage = staged.to_str().unwrap();
+    let binary = raddle_e2e::raddle().to_str().unwrap();
+    // Everything is in a prefix of one's own, and below DESTDIR otherwise.
+    for (words, root, unit, run, config, zsh) in [
+        (
+            [binary, "", own],
+            &at,
+            "lib/systemd/system/raddle.service",
+            format!("ExecStart={own}/sbin/raddle run --config {own}/etc/raddle/raddle.toml\n"),
+            "etc/raddle/raddle.toml",
+            "share/zsh/site-functions/_raddle",
+        ),
+        (
+            [binary, stage, "/usr/local"],
+            &staged,
+            "lib/systemd/system/raddle.service",
+            "ExecStart=/usr/local/sbin/raddle run\n".into(),
+            "etc/raddle/raddle.toml",
+            "usr/local/share/zsh/site-functions/_raddle",
+        ),
+    ] {
+        let said = install(words);
+        let installed = files(root);
+        assert!(installed.len() > 15, "{installed:?}");
+        for file in &installed {
+            let line = format!("installed {}\n", file.display());
+            assert!(said.contains(&line), "{line} is not in:\n{said}");
+        }
+        let unit = std::fs::read_to_string(root.join(unit)).unwrap();
+        assert!(unit.contains(&run), "{unit}");
+        assert!(root.join(zsh).exists());
+
+        let config = root.join(config);
+        let said = install(["--remove", words[1], words[2]]);
+        for file in installed.iter().filter(|file| **file != config) {
+            let line = format!("removed {}\n", file.display());
+            assert!(said.contains(&line), "{line} is not in:\n{said}");
+        }
+        assert!(
+            said.contains(&format!("left {}: ", config.display())),
+            "{said}"
+        );
+        assert_eq!(files(root), [config]);
+    }
+    // The empty directories of a prefix of one's own went as well.
+    assert!(!at.join("share").exists());
+    // Who comes again finds the configuration as it was.
+    std::fs::write(at.join("etc/raddle/raddle.toml"), "# mine\n").unwrap();
+    assert!(install([binary, "", own]).contains("raddle.toml as it is"));
+    let config = std::fs::read_to_string(at.join("etc/raddle/raddle.toml"));
+    assert_eq!(config.unwrap(), "# mine\n");
+}
