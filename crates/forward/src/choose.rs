@@ -7,7 +7,7 @@ use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJ_FORWARD, Adjacency, BucketsHead, Group, How, Member, TurnsHead, config_flags,
 };
-use raddle_select::{HashConfig, Policy, keys_of_packet, next_turn, search_by};
+use raddle_select::{HashConfig, Policy, next_turn, search_by};
 
 use crate::engine::Context;
 use crate::state::State;
@@ -21,14 +21,25 @@ pub(crate) struct Chosen {
 /// Steps A11 and A12 (B8 and B9): the group's member for this packet, and whether it can be sent to.
 ///
 /// `value` is the group's number, `l3` the packet from its IP header to its IP length.
+#[inline]
 pub(crate) fn choose(
     context: &Context<'_>,
     state: &mut State,
-    value: u32,
+    (value, group): (u32, Group),
     family: Family,
     l3: &[u8],
 ) -> Result<Chosen, Reason> {
-    let number = member(context, state, value, family, l3)?;
+    let number = match group {
+        Group::Kernel(reason) => return Err(reason),
+        Group::Single(number) => number,
+        Group::Threshold { first, count, how } => {
+            let hash31 = hash(context, how, family, l3)?;
+            let upper = |i: usize| context.memory.member(first + i as u32).upper;
+            let place = search_by(usize::from(count), hash31, upper);
+            context.memory.member(first + place as u32).adjacency
+        }
+        _ => stateful(context, state, (value, group), family, l3)?,
+    };
     let adjacency = context.memory.adjacency(number);
     if adjacency.state != ADJ_FORWARD {
         return Err(Reason::from_number(adjacency.reason).unwrap_or(Reason::Unresolved));
@@ -42,25 +53,18 @@ pub(crate) fn choose(
     Ok(Chosen { number, adjacency })
 }
 
-/// The adjacency that the group gives this packet.
-fn member(
+/// The adjacency that a group gives this packet which takes more than the packet to choose.
+#[inline(never)]
+fn stateful(
     context: &Context<'_>,
     state: &mut State,
-    value: u32,
+    (value, group): (u32, Group),
     family: Family,
     l3: &[u8],
 ) -> Result<u32, Reason> {
     let memory = context.memory;
-    let how = How::default();
-    match memory.group(value) {
-        Group::Kernel(reason) => Err(reason),
-        Group::Single(number) => Ok(number),
-        Group::Threshold { first, count, how } => {
-            let hash31 = hash(context, how, family, l3)?;
-            let upper = |i: usize| memory.member(first + i as u32).upper;
-            let place = search_by(usize::from(count), hash31, upper);
-            Ok(memory.member(first + place as u32).adjacency)
-        }
+    match group {
+        Group::Kernel(_) | Group::Single(_) | Group::Threshold { .. } => Err(Reason::NoRoute),
         Group::Resilient { first, count, how } => {
             let hash31 = hash(context, how, family, l3)?;
             let head = BucketsHead::from_word(memory.member_word(first));
@@ -76,10 +80,7 @@ fn member(
             Ok(turn(context, state, &head, first, count).1)
         }
         Group::Flowlet { first, count } => {
-            let how = How {
-                policy: Some(Policy::L4),
-                ..how
-            };
+            let how = How::by(Policy::L4, false);
             let hash31 = hash(context, how, family, l3)?;
             let head = turns_head(context, first);
             if let Some(place) = state.flowlet(value, hash31, head.gap, context.now)
@@ -124,6 +125,7 @@ fn turn(
     (place, member(place).adjacency)
 }
 
+#[inline]
 fn hash(context: &Context<'_>, how: How, family: Family, l3: &[u8]) -> Result<u32, Reason> {
     let Some(hasher) = context.hasher else {
         return Err(Reason::SeedUnknown);
@@ -135,12 +137,12 @@ fn hash(context: &Context<'_>, how: How, family: Family, l3: &[u8]) -> Result<u3
         Family::V4 => (context.config.policy4, context.config.fields4),
         Family::V6 => (context.config.policy6, context.config.fields6),
     };
-    let policy = how.policy.map_or(policy, |policy| policy as u8);
+    let policy = how.policy().unwrap_or(policy);
     let config = HashConfig::kernel(policy, fields.into()).ok_or(Reason::HashPolicy)?;
     let config = HashConfig {
-        icmp_follows_flow: how.icmp_follows_flow,
+        icmp_follows_flow: how.follows(),
         ..config
     };
-    let keys = keys_of_packet(&config, family, l3).map_err(|_| Reason::HashPolicy)?;
-    Ok(hasher.hash31(&keys))
+    let hash31 = hasher.hash31_of_packet(&config, family, l3);
+    hash31.map_err(|_| Reason::HashPolicy)
 }

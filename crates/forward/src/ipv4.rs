@@ -47,13 +47,14 @@ pub(crate) fn forward(
         return Err(Reason::OwnSource);
     }
     let value = context.memory.route4(table, dst);
-    if let Group::Kernel(reason) = context.memory.group(value) {
+    let group = context.memory.group(value);
+    if let Group::Kernel(reason) = group {
         return Err(reason);
     }
     if header[8] <= 1 {
         return Err(Reason::TtlExceeded);
     }
-    let chosen = choose(context, state, value, Family::V4, &packet[..total])?;
+    let chosen = choose(context, state, (value, group), Family::V4, &packet[..total])?;
     packet[8] -= 1;
     let check = checksum::decrease_ttl(u16::from_be_bytes([packet[10], packet[11]]));
     packet[10..12].copy_from_slice(&check.to_be_bytes());

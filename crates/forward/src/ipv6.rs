@@ -50,13 +50,14 @@ pub(crate) fn forward(
     let dst = address(header, 24);
     check_addresses(src, dst)?;
     let value = context.memory.route6(context.link.table6, dst);
-    if let Group::Kernel(reason) = context.memory.group(value) {
+    let group = context.memory.group(value);
+    if let Group::Kernel(reason) = group {
         return Err(reason);
     }
     if header[7] <= 1 {
         return Err(Reason::TtlExceeded);
     }
-    let chosen = choose(context, state, value, Family::V6, &packet[..total])?;
+    let chosen = choose(context, state, (value, group), Family::V6, &packet[..total])?;
     packet[7] -= 1;
     set_macs(frame, &chosen.adjacency);
     Ok(Verdict::Forward {

@@ -325,10 +325,7 @@ impl Groups {
             Some(MpAlgo::Hash {
                 policy,
                 icmp_follows_flow,
-            }) => How {
-                policy: Some(policy),
-                icmp_follows_flow,
-            },
+            }) => How::by(policy, icmp_follows_flow),
             _ => How::default(),
         };
         match resolved {

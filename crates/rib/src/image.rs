@@ -204,38 +204,31 @@ pub enum Group {
     },
 }
 
-/// What the packets of a group are hashed by.
+/// What the packets of a group are hashed by: 0 for the namespace's policy, otherwise one more than
+/// the policy, and [`How::FOLLOWS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct How {
-    /// The hash policy; none for the namespace's.
-    pub policy: Option<Policy>,
-    /// Under policy 1: ICMP errors are hashed by the packet that they are about.
-    pub icmp_follows_flow: bool,
-}
+pub struct How(u8);
 
 impl How {
-    /// [`How::icmp_follows_flow`] in the byte.
+    /// Under policy 1: ICMP errors are hashed by the packet that they are about.
     pub const FOLLOWS: u8 = 0x80;
 
-    /// The byte in a group word: 0 for the namespace's policy, otherwise one more than the policy.
-    pub fn to_byte(self) -> u8 {
-        let policy = self.policy.map_or(0, |policy| policy as u8 + 1);
-        policy
-            | if self.icmp_follows_flow {
-                How::FOLLOWS
-            } else {
-                0
-            }
+    /// By this policy.
+    pub fn by(policy: Policy, icmp_follows_flow: bool) -> How {
+        let follows = if icmp_follows_flow { How::FOLLOWS } else { 0 };
+        How((policy as u8 + 1) | follows)
     }
 
-    /// Reads the byte; one that no writer makes means the namespace's policy.
+    /// The number of the policy, where it is not the namespace's.
     #[inline]
-    pub fn from_byte(byte: u8) -> How {
-        let policy = (byte & !How::FOLLOWS).checked_sub(1);
-        How {
-            policy: policy.and_then(Policy::from_number),
-            icmp_follows_flow: byte & How::FOLLOWS != 0,
-        }
+    pub fn policy(self) -> Option<u8> {
+        (self.0 & !How::FOLLOWS).checked_sub(1)
+    }
+
+    /// Whether ICMP errors follow their flow.
+    #[inline]
+    pub fn follows(self) -> bool {
+        self.0 & How::FOLLOWS != 0
     }
 }
 
@@ -261,7 +254,7 @@ impl Group {
     pub fn to_word(self) -> u64 {
         let many = |kind: u8, how: How, count: u16, first: u32| {
             u64::from(kind)
-                | u64::from(how.to_byte()) << 8
+                | u64::from(how.0) << 8
                 | u64::from(count) << 16
                 | u64::from(first) << 32
         };
@@ -288,7 +281,7 @@ impl Group {
     pub fn from_word(word: u64) -> Group {
         let first = (word >> 32) as u32;
         let count = (word >> 16) as u16;
-        let how = How::from_byte((word >> 8) as u8);
+        let how = How((word >> 8) as u8);
         match word as u8 {
             group_kind::SINGLE => Group::Single(first),
             group_kind::THRESHOLD => Group::Threshold { first, count, how },
@@ -709,10 +702,7 @@ mod tests {
             Group::Resilient {
                 first: 7,
                 count: 9,
-                how: How {
-                    policy: Some(Policy::L4),
-                    icmp_follows_flow: true,
-                },
+                how: How::by(Policy::L4, true),
             },
             Group::PerPacket { first: 1, count: 2 },
             Group::Flowlet { first: 1, count: 2 },

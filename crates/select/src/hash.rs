@@ -6,11 +6,13 @@
 
 use std::num::NonZeroU32;
 
+use raddle_packet::Family;
 use serde::{Deserialize, Serialize};
 
 use crate::jhash::jhash_2words;
 use crate::key::{FlowKey, KeyAddresses};
-use crate::keys::Keys;
+use crate::keys::{KeyError, Keys, keys_of_packet, one_key};
+use crate::policy::HashConfig;
 
 /// A known `net.ipv4.fib_multipath_hash_seed`; it holds for both families.
 ///
@@ -186,6 +188,24 @@ impl Hasher {
     #[inline]
     pub fn hash31(&self, keys: &Keys) -> u32 {
         self.hash_keys(keys) >> 1
+    }
+
+    /// [`Hasher::hash31`] of a packet's keys ([`crate::keys_of_packet`]), without a detour for the
+    /// policies that have one key only: engines use this.
+    ///
+    /// # Errors
+    /// As [`crate::keys_of_packet`].
+    #[inline]
+    pub fn hash31_of_packet(
+        &self,
+        config: &HashConfig,
+        family: Family,
+        l3: &[u8],
+    ) -> Result<u32, KeyError> {
+        match one_key(config, family, l3) {
+            Some(key) => Ok(self.hash32(&key) >> 1),
+            None => keys_of_packet(config, family, l3).map(|keys| self.hash31(&keys)),
+        }
     }
 
     /// The kernel's 32-bit hash of what a policy hashes.

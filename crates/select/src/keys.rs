@@ -101,6 +101,18 @@ pub(crate) fn keys_and_input(
     found.ok_or(no_header(family, l3))
 }
 
+/// The only key of a packet under policies 0 and 1; none where these have none, and under others.
+#[inline]
+pub(crate) fn one_key(config: &HashConfig, family: Family, l3: &[u8]) -> Option<FlowKey> {
+    let found = match (config.policy, family) {
+        (Policy::L3, Family::V4) => l3_ipv4(l3),
+        (Policy::L3, Family::V6) => l3_ipv6(l3),
+        (Policy::L4, _) => l4(config.icmp_follows_flow, family, l3),
+        (Policy::Inner | Policy::Custom, _) => None,
+    };
+    found.map(|(key, _)| key)
+}
+
 fn no_header(family: Family, l3: &[u8]) -> KeyError {
     KeyError::NoHeader {
         family,

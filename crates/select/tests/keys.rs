@@ -279,6 +279,8 @@ proptest! {
         for family in [Family::V4, Family::V6] {
             let keys = keys_of_packet(&config, family, &l3);
             let explained = explain_packet(&config, seed, family, &l3);
+            let hash31 = hasher.hash31_of_packet(&config, family, &l3);
+            prop_assert_eq!(hash31, keys.as_ref().map(|keys| hasher.hash31(keys)).map_err(|e| *e));
             let hash = |explained: Explanation| explained.hash32;
             prop_assert_eq!(explained.map(hash), keys.map(|keys| hasher.hash_keys(&keys)));
         }
