@@ -120,6 +120,14 @@ fn ethernet(macs: [[u8; 6]; 2], packet: &[u8]) -> Vec<u8> {
     [&macs[0], &macs[1], &kind[..], packet].concat()
 }
 
+/// A frame with an IP packet of any protocol, TTL 64.
+///
+/// # Panics
+/// When the addresses are of different families.
+pub fn packet(macs: [[u8; 6]; 2], src: IpAddr, dst: IpAddr, proto: u8, body: &[u8]) -> Vec<u8> {
+    ethernet(macs, &ip(src, dst, proto, 64, body))
+}
+
 fn ip(src: IpAddr, dst: IpAddr, proto: u8, ttl: u8, body: &[u8]) -> Vec<u8> {
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {

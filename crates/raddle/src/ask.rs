@@ -87,6 +87,9 @@ fn status_text(status: &Value) -> String {
             Some(seed) => seed.to_string(),
         },
     );
+    for rule in list(&status["mp_algos"]) {
+        let _ = writeln!(out, "  mp-algo: {}", text(rule));
+    }
     for warning in list(&status["warnings"]) {
         let _ = writeln!(out, "  warning: {}", text(&warning["text"]));
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
-use crate::config::{Mode, OnExit, Seed};
+use crate::config::{AlgoRule, Mode, OnExit, Seed};
 use crate::show;
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 
@@ -138,6 +138,11 @@ pub(crate) struct Run {
     /// Set the kernel's multipath hash seed if it is unset: a number, or random
     #[arg(long)]
     pub seed: Option<Seed>,
+    /// Spread the routes to a prefix, or by a nexthop group, otherwise than by the hash policy:
+    /// PREFIX=ALGO or nhid:ID=ALGO; may be repeated. ALGO is l3, l4[,icmp-follows-flow], inner,
+    /// custom, per-packet or flowlet[,gap=TIME]
+    #[arg(long, value_name = "WHAT=ALGO")]
+    pub mp_algo: Vec<AlgoRule>,
     /// Serve Prometheus metrics at this loopback address, path /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -201,6 +206,9 @@ pub(crate) struct Explain {
     /// By the rules of this version of Linux [default: the running one, or the snapshot's]
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<KernelVersion>,
+    /// With routes spread as by run --mp-algo [default: as the daemon here does]
+    #[arg(long, value_name = "WHAT=ALGO", conflicts_with = "check")]
+    pub mp_algo: Vec<AlgoRule>,
     /// Explain a packet of this capture, pcap or pcapng; - for standard input
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,

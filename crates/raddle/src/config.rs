@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
+use raddle_rib::{AlgoError, AlgoRules, MpAlgo};
 use serde::Deserialize;
 
 use crate::error::Failure;
@@ -115,6 +117,92 @@ fn some_links<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, D::
     Ok(names)
 }
 
+/// How some routes are spread: those to destinations inside of a prefix, or by a nexthop group.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "RawAlgoRule")]
+pub(crate) struct AlgoRule {
+    /// Which routes.
+    pub what: What,
+    /// How.
+    pub algo: MpAlgo,
+}
+
+/// Which routes an [`AlgoRule`] is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Those to destinations inside of this prefix.
+    Prefix(IpNet),
+    /// Those by this nexthop group.
+    Group(u32),
+}
+
+/// An [`AlgoRule`] as it stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAlgoRule {
+    prefix: Option<String>,
+    group: Option<u32>,
+    algo: MpAlgo,
+}
+
+impl TryFrom<RawAlgoRule> for AlgoRule {
+    type Error = String;
+
+    fn try_from(raw: RawAlgoRule) -> Result<AlgoRule, String> {
+        let what = match (raw.prefix, raw.group) {
+            (Some(prefix), None) => What::Prefix(prefix_of(&prefix)?),
+            (None, Some(group)) => What::Group(group),
+            _ => return Err("an mp-algo wants either a prefix or a group".into()),
+        };
+        Ok(AlgoRule {
+            what,
+            algo: raw.algo,
+        })
+    }
+}
+
+fn prefix_of(text: &str) -> Result<IpNet, String> {
+    let prefix: IpNet = text
+        .parse()
+        .map_err(|_| format!("'{text}' is not a prefix such as 10.9.0.0/16"))?;
+    if prefix.trunc() != prefix {
+        return Err(format!(
+            "'{text}' has bits beyond its length: use {}",
+            prefix.trunc()
+        ));
+    }
+    Ok(prefix)
+}
+
+impl std::str::FromStr for AlgoRule {
+    type Err = String;
+
+    /// `PREFIX=ALGO` or `nhid:ID=ALGO`.
+    fn from_str(text: &str) -> Result<AlgoRule, String> {
+        let (what, algo) = text
+            .split_once('=')
+            .ok_or_else(|| format!("'{text}' is not PREFIX=ALGO or nhid:ID=ALGO"))?;
+        let what = match what.strip_prefix("nhid:") {
+            Some(id) => What::Group(
+                id.parse()
+                    .map_err(|_| format!("'{id}' is not the id of a nexthop group"))?,
+            ),
+            None => What::Prefix(prefix_of(what)?),
+        };
+        let algo = algo.parse().map_err(|e: AlgoError| e.to_string())?;
+        Ok(AlgoRule { what, algo })
+    }
+}
+
+impl std::fmt::Display for AlgoRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.what {
+            What::Prefix(prefix) => write!(f, "{prefix}={}", self.algo),
+            What::Group(id) => write!(f, "nhid:{id}={}", self.algo),
+        }
+    }
+}
+
 /// Everything that can be configured. The file's keys are these names.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -139,6 +227,9 @@ pub(crate) struct Config {
     pub seed: Option<Seed>,
     /// Serve Prometheus metrics here (a loopback address).
     pub metrics: Option<SocketAddr>,
+    /// Routes that are spread otherwise than by the namespace's hash policy: `[[mp-algo]]`.
+    #[serde(rename = "mp-algo")]
+    pub mp_algos: Vec<AlgoRule>,
     /// The control socket; by default one for each network namespace under /run/raddle.
     pub socket: Option<PathBuf>,
     /// IPv4 routes to make room for.
@@ -159,6 +250,7 @@ impl Default for Config {
             mend: true,
             seed: None,
             metrics: None,
+            mp_algos: Vec::new(),
             socket: None,
             routes4: 1_500_000,
             routes6: 400_000,
@@ -241,6 +333,20 @@ impl Config {
     }
 }
 
+/// The rules as the mirror wants them; of two for one group the last counts.
+pub(crate) fn algo_rules(list: &[AlgoRule]) -> AlgoRules {
+    let mut rules = AlgoRules::default();
+    for rule in list {
+        match &rule.what {
+            What::Prefix(prefix) => rules.prefixes.push((*prefix, rule.algo)),
+            What::Group(id) => {
+                rules.groups.insert(*id, rule.algo);
+            }
+        }
+    }
+    rules
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +374,43 @@ mod tests {
         ] {
             let error = toml::from_str::<Config>(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
+        }
+        let spread: Config = toml::from_str(
+            "[[mp-algo]]\nprefix = '10.9.0.0/16'\nalgo = 'l4,icmp-follows-flow'\n\
+             [[mp-algo]]\ngroup = 7\nalgo = 'per-packet'",
+        )
+        .unwrap();
+        let words: Vec<String> = spread.mp_algos.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            words,
+            ["10.9.0.0/16=l4,icmp-follows-flow", "nhid:7=per-packet"]
+        );
+        let parsed: Vec<AlgoRule> = words.iter().map(|word| word.parse().unwrap()).collect();
+        assert_eq!(parsed, spread.mp_algos);
+        assert_eq!(algo_rules(&parsed).groups.len(), 1);
+        for (text, said) in [
+            ("[[mp-algo]]\nalgo = 'l4'", "either a prefix or a group"),
+            (
+                "[[mp-algo]]\ngroup = 1\nprefix = '::/0'\nalgo = 'l4'",
+                "either a prefix or a group",
+            ),
+            (
+                "[[mp-algo]]\ngroup = 1\nalgo = 'drr'",
+                "'drr' is not a multipath algorithm",
+            ),
+            (
+                "[[mp-algo]]\nprefix = '10.0.0.1/8'\nalgo = 'l4'",
+                "use 10.0.0.0/8",
+            ),
+        ] {
+            let error = toml::from_str::<Config>(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        for (word, said) in [
+            ("10.0.0.0/8", "PREFIX=ALGO"),
+            ("nhid:x=l4", "'x' is not the id"),
+        ] {
+            assert!(word.parse::<AlgoRule>().unwrap_err().contains(said));
         }
         let open = Config {
             metrics: Some("0.0.0.0:1".parse().unwrap()),

@@ -27,6 +27,8 @@ use std::time::Duration;
 use raddle_rib::Rib;
 
 use crate::cli;
+use crate::config::{self, AlgoRule};
+use crate::control;
 use crate::error::Failure;
 use crate::show::Names;
 use crate::source;
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         None => Surroundings::live(),
         Some(_) => Surroundings {
             kernel: kernel.and_then(|text| text.parse().ok()),
-            live: false,
+            ..Surroundings::default()
         },
     };
     let answer = asked.answer(&rib, &around(args, found))?;
@@ -88,11 +90,30 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the command line says goes before what was found. Without rules of its own, those of a daemon
+/// that runs here count.
 fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
+    let rules = match args.mp_algo.as_slice() {
+        // The kernel, which is to be asked, has no such rules.
+        [] if found.live && !args.check => algos_of_daemon(),
+        rules => rules.to_vec(),
+    };
     Surroundings {
         kernel: args.kernel.or(found.kernel),
+        algos: config::algo_rules(&rules),
         ..found
     }
+}
+
+/// None where no daemon answers.
+fn algos_of_daemon() -> Vec<AlgoRule> {
+    let Ok(status) = control::ask(None, control::Command::Status) else {
+        return Vec::new();
+    };
+    let rules = status["mp_algos"].as_array().into_iter().flatten();
+    rules
+        .filter_map(|rule| rule.as_str()?.parse().ok())
+        .collect()
 }
 
 /// What the user asked.

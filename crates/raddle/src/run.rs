@@ -46,6 +46,7 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.keep_for = args.keep_for.or(config.keep_for);
     config.allow_bypass |= args.allow_bypass;
     config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
+    config.mp_algos.extend(args.mp_algo.iter().cloned());
     config.mend &= !args.no_mend;
     config.seed = args.seed.or(config.seed);
     config.metrics = args.metrics.or(config.metrics);

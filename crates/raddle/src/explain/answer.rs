@@ -63,6 +63,7 @@ pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
             let reason = unknown.then(|| Reason::Unresolved.name());
             (Some(link_name(view.rib, hop.index)), via, reason)
         }
+        Err(Reason::None) => (None, None, Some("takes-turns")),
         Err(reason) => (None, None, Some(reason.name())),
     };
     Answer {

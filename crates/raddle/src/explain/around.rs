@@ -4,18 +4,21 @@
 use std::fs;
 
 use raddle_netlink::probe::{bpf, ethtool};
+use raddle_rib::AlgoRules;
 use raddle_rib::event::Link;
 use raddle_select::KernelVersion;
 
 use crate::source::uname;
 
 /// The surroundings of the state that is explained.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// The kernel that chooses; none where nobody says.
     pub kernel: Option<KernelVersion>,
     /// The state is that of this machine, now: the kernel can be asked.
     pub live: bool,
+    /// Routes that are spread otherwise than by the namespace's hash policy.
+    pub algos: AlgoRules,
 }
 
 /// What may mark packets that come in on a link with an L4 hash (`skb->l4_hash`); none where nobody
@@ -34,6 +37,7 @@ impl Surroundings {
         Surroundings {
             kernel: uname().and_then(|text| text.parse().ok()),
             live: true,
+            algos: AlgoRules::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use raddle_packet::protocol::ports_offset;
 use raddle_packet::{Stop, dissect};
-use raddle_rib::Reason;
+use raddle_rib::{MpAlgo, Reason};
 use raddle_select::{
     Explanation, Field, HashConfig, HashedKey, Input, KeyAddresses, KeyError, Part, Policy, Seed,
     explain_flow, explain_packet, explain_plain_packet,
@@ -34,6 +34,22 @@ impl Walk<'_> {
         };
         let mut text = format!("{number}, {} ({sysctl})", config.policy);
         let mut data = json!({ "policy": number });
+        let mut config = config;
+        if let Some(
+            algo @ MpAlgo::Hash {
+                policy,
+                icmp_follows_flow,
+            },
+        ) = self.algo
+        {
+            config.policy = policy;
+            config.icmp_follows_flow = icmp_follows_flow;
+            text = format!(
+                "{}, {policy} (mp-algo {algo}, in place of {sysctl}): not the kernel's choice",
+                policy as u8
+            );
+            data = json!({ "policy": policy as u8, "mp_algo": algo.to_string() });
+        }
         if config.policy == Policy::Custom {
             text += &format!(", fields {fields:#x} (net.{family}.fib_multipath_hash_fields)");
             data["hash_fields"] = fields.into();

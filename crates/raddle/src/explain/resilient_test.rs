@@ -102,6 +102,7 @@ fn answered(known: u16) -> Answer {
     let around = Surroundings {
         kernel: None,
         live: false,
+        ..Surroundings::default()
     };
     let (rib, names) = (rib(known), Names::built_in());
     let view = View {

@@ -1,7 +1,7 @@
 //! The steps from a flow or a packet to a link.
 
 use raddle_rib::event::{NexthopKind, Route, RouteKind, RouteTarget};
-use raddle_rib::{Hop, Reason, Resolved, Rib, Trace};
+use raddle_rib::{Hop, MpAlgo, Reason, Resolved, Rib, Trace};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -70,6 +70,8 @@ pub(super) struct Walk<'a> {
     pub(super) steps: Vec<Step>,
     pub(super) confidence: Confidence,
     pub(super) hash31: Option<u32>,
+    /// How the route is spread, where that is not by the namespace's hash policy.
+    pub(super) algo: Option<MpAlgo>,
 }
 
 /// Walks through the steps.
@@ -97,6 +99,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         steps: Vec::new(),
         confidence: Confidence::default(),
         hash31: None,
+        algo: None,
     };
     let (route, hop) = walk.run();
     if let Err(reason) = hop
@@ -170,7 +173,25 @@ impl Walk<'_> {
         (trace.route, found)
     }
 
+    /// No flow has one link where packets or flowlets take turns.
+    fn turns(&mut self, algo: MpAlgo) -> Reason {
+        let turns = match algo {
+            MpAlgo::PerPacket => "each packet takes the next turn, by weight, on each core",
+            _ => "a flow takes the next turn, by weight, whenever it has been idle so long",
+        };
+        let data = json!({ "mp_algo": algo.to_string() });
+        self.add(5, "policy", "", format!("{algo} (mp-algo): {turns}"), data);
+        self.confidence
+            .unknown("the packets of a flow take turns: it has no link of its own");
+        Reason::None
+    }
+
     fn choose(&mut self, trace: &Trace) -> Result<Hop, Reason> {
+        // The kernel, which sends this machine's own packets, knows of no such rules.
+        if let Some(route) = trace.route.as_ref().filter(|_| !self.is_local()) {
+            let rules = &self.view.around.algos;
+            self.algo = rules.of(&route.dst, &route.target, route.mp_algo);
+        }
         match &trace.resolved {
             Resolved::Kernel(Reason::Unresolved) => self.direct(trace),
             Resolved::Kernel(reason) => {
@@ -196,6 +217,9 @@ impl Walk<'_> {
             } => {
                 let scope = trace.route.as_ref().map_or(0, |route| route.scope);
                 self.group(hops, *group, scope);
+                if let Some(algo @ (MpAlgo::PerPacket | MpAlgo::Flowlet { .. })) = self.algo {
+                    return Err(self.turns(algo));
+                }
                 let hash31 = self.hash()?;
                 self.hash31 = Some(hash31);
                 Ok(self.member(hops, ranges, *group, scope, hash31))

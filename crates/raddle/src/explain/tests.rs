@@ -36,6 +36,7 @@ fn answer_to(question: &str, odd: &Odd) -> Answer {
     let around = Surroundings {
         kernel: kernel.and_then(|text| text.parse().ok()),
         live: false,
+        ..Surroundings::default()
     };
     let mut rib = Rib::detached();
     snapshot.into_events().for_each(|event| rib.apply(event));

@@ -16,7 +16,7 @@ use raddle_xdp::{Engine, LoadOptions};
 use super::links::{Plan, plan, plan_of_present};
 use super::survey::{bypass, shaped, survey};
 use super::{report, set_seed};
-use crate::config::{Config, Mode, OnExit};
+use crate::config::{Config, Mode, OnExit, algo_rules};
 use crate::control::{Command, Request, ask};
 use crate::error::Failure;
 use crate::kept;
@@ -165,6 +165,7 @@ impl Daemon {
         let memory = engine.memory();
         let capacity = config.capacity();
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
+        rib.set_algos(algo_rules(&config.mp_algos));
         mirror.initial(&mut |event| rib.apply(event))?;
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
         let shaped = shaped(&rib, &config.allow_qdisc)?;

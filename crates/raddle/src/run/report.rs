@@ -59,6 +59,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "left_to_kernel": daemon.plan.left,
         "warnings": warnings,
         "settings": daemon.rib.settings(),
+        "mp_algos": daemon.config.mp_algos.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "routes": { "inet": usage.routes4, "inet6": usage.routes6 },
         "image": {
             "inet_entries": usage.entries4,

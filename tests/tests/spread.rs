@@ -1,0 +1,184 @@
+//! Routes that are spread otherwise than by the kernel's hash policy, because somebody asked for it.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use raddle_e2e::frame::{self, Flow};
+use raddle_e2e::{Arrival, Crafted, Daemon, World, root};
+
+const LINKS: u32 = 3;
+
+/// A route of each family over all links, weights 3, 2 and 1, as nexthop objects (IPv4) and plain
+/// (IPv6).
+fn world(name: &str) -> World {
+    let world = World::new(name, LINKS);
+    world.policy(1);
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "77");
+    let mut hops6 = String::new();
+    for n in 1..=LINKS {
+        let (via4, via6) = world.gateway(n);
+        let dev = world.out(n);
+        world.ip(&format!("nexthop replace id 80{n} via {via4} dev {dev}"));
+        hops6 += &format!(" nexthop via {via6} dev {dev} weight {}", 4 - n);
+    }
+    world.ip("nexthop replace id 800 group 801,3/802,2/803,1");
+    world.ip("route replace 203.0.113.0/24 nhid 800");
+    world.ip(&format!("-6 route replace 2001:db8:77::/48{hops6}"));
+    world
+}
+
+/// Frames of one flow.
+fn one_flow(world: &World, dst: &str, count: u64) -> Vec<Crafted> {
+    let dst: IpAddr = dst.parse().unwrap();
+    let src = match dst {
+        IpAddr::V4(_) => "10.1.1.9",
+        IpAddr::V6(_) => "2001:db8:1:1:9::9",
+    };
+    let flow = Flow {
+        src: src.parse().unwrap(),
+        dst,
+        proto: 17,
+        sport: 1000,
+        dport: 53,
+    };
+    (0..count)
+        .map(|tag| Crafted {
+            bytes: frame::udp(world.frame_macs(), &flow, tag, 40),
+            kind: "UDP",
+            flow: Some(flow),
+        })
+        .collect()
+}
+
+fn by_link(arrivals: &[Vec<Arrival>]) -> BTreeMap<String, usize> {
+    let mut links = BTreeMap::new();
+    for arrival in arrivals.iter().flatten() {
+        *links.entry(arrival.link.clone()).or_default() += 1;
+    }
+    links
+}
+
+#[test]
+fn packets_take_turns() {
+    if !root("packets_take_turns") {
+        return;
+    }
+    let world = world("turns");
+    let rules = [
+        "--mp-algo",
+        "nhid:800=per-packet",
+        "--mp-algo",
+        "2001:db8:77::/48=per-packet",
+    ];
+    let daemon = Daemon::start(&world, &rules);
+    for dst in ["203.0.113.7", "2001:db8:77::7"] {
+        // Ten times the sum of the weights, by one core: exact shares. Frames are sent by one socket, and
+        // veth hands them to the router on the sender's core.
+        let links = by_link(&world.transmit(&one_flow(&world, dst, 60)));
+        let total: usize = links.values().sum();
+        assert_eq!(total, 60, "{links:?}");
+        for (n, share) in [(1, 30), (2, 20), (3, 10)] {
+            let got = links.get(&world.out(n)).copied().unwrap_or(0);
+            // The sender may change cores in between, where turns go on from elsewhere.
+            assert!(got.abs_diff(share) <= 3, "{dst}: {links:?}");
+        }
+        let flow = format!("explain -j {dst} iif source ipproto udp sport 1000 dport 53 from");
+        let src = if dst.contains(':') {
+            "2001:db8:1:1:9::9"
+        } else {
+            "10.1.1.9"
+        };
+        let words: Vec<&str> = flow.split(' ').chain([src]).collect();
+        let answer = world.raddle_json(&words);
+        assert_eq!(
+            (&answer["link"], &answer["reason"]),
+            (&serde_json::Value::Null, &"takes-turns".into()),
+            "{answer}"
+        );
+    }
+    let status = daemon.status();
+    assert_eq!(status["mp_algos"][0], "nhid:800=per-packet", "{status}");
+    daemon.terminate();
+}
+
+#[test]
+fn flowlets_take_turns_and_keep_them() {
+    if !root("flowlets_take_turns_and_keep_them") {
+        return;
+    }
+    let world = world("flowlets");
+    let daemon = Daemon::start(&world, &["--mp-algo", "203.0.113.0/24=flowlet,gap=300ms"]);
+    let mut chosen = BTreeMap::new();
+    for _ in 0..12 {
+        let links = by_link(&world.transmit(&one_flow(&world, "203.0.113.7", 20)));
+        // A pause in the sending, as on a busy machine, is a gap too.
+        let (most, count) = links.iter().max_by_key(|(_, count)| **count).unwrap();
+        assert!(*count >= 15, "{links:?}");
+        *chosen.entry(most.clone()).or_insert(0) += 1;
+        std::thread::sleep(std::time::Duration::from_millis(400));
+    }
+    assert!(
+        chosen.len() > 1,
+        "one flow kept one link through all gaps: {chosen:?}"
+    );
+    daemon.terminate();
+}
+
+/// An ICMP error about a flow takes the flow's link, whoever sent it; the kernel hashes its own
+/// addresses.
+#[test]
+fn icmp_errors_follow_their_flow() {
+    if !root("icmp_errors_follow_their_flow") {
+        return;
+    }
+    let world = world("follow");
+    let daemon = Daemon::start(
+        &world,
+        &["--mp-algo", "203.0.113.0/24=l4,icmp-follows-flow"],
+    );
+    let flows: Vec<Flow> = (0..40u16)
+        .map(|n| Flow {
+            src: "10.1.1.9".parse().unwrap(),
+            dst: "203.0.113.7".parse().unwrap(),
+            proto: 17,
+            sport: 1000 + n,
+            dport: 53,
+        })
+        .collect();
+    let sent = world.frames(&flows);
+    let there = world.transmit(&sent);
+    let errors: Vec<Crafted> = sent
+        .iter()
+        .map(|frame| {
+            // About the packet in the other direction: from 203.0.113.7 port 53.
+            let packet = &frame.bytes[14..14 + 28];
+            let mut about = packet.to_vec();
+            about[12..16].copy_from_slice(&packet[16..20]);
+            about[16..20].copy_from_slice(&packet[12..16]);
+            about[20..22].copy_from_slice(&packet[22..24]);
+            about[22..24].copy_from_slice(&packet[20..22]);
+            let mut body = vec![3, 4, 0, 0, 0, 0, 5, 0];
+            body.extend(about);
+            let bytes = frame::packet(
+                world.frame_macs(),
+                "10.1.1.33".parse().unwrap(),
+                "203.0.113.7".parse().unwrap(),
+                1,
+                &body,
+            );
+            Crafted {
+                bytes,
+                kind: "ICMP error",
+                flow: None,
+            }
+        })
+        .collect();
+    let back = world.transmit(&errors);
+    for (flow, error) in there.iter().zip(&back) {
+        assert_eq!(error.len(), 1);
+        assert_eq!(flow[0].link, error[0].link);
+    }
+    assert!(by_link(&back).len() == 3, "{:?}", by_link(&back));
+    daemon.terminate();
+}
