@@ -94,7 +94,7 @@ fn check_link(flags: u32) -> Result<(), Reason> {
 }
 
 /// Steps A5 and A6. Class E and 0/8 but for 0.0.0.0 are unicast to Linux.
-fn check_addresses(src: u32, dst: u32) -> Result<(), Reason> {
+pub(crate) fn check_addresses(src: u32, dst: u32) -> Result<(), Reason> {
     if src == 0 || src == u32::MAX || src >> 24 == 127 || src >> 28 == 0xe {
         return Err(Reason::MartianSource);
     }

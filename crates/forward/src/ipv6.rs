@@ -74,7 +74,7 @@ fn address(header: &[u8; 40], at: usize) -> u128 {
 }
 
 /// Steps B4 and B5. Addresses with an embedded IPv4 address may not be sources.
-fn check_addresses(src: u128, dst: u128) -> Result<(), Reason> {
+pub(crate) fn check_addresses(src: u128, dst: u128) -> Result<(), Reason> {
     let multicast = |a: u128| a >> 120 == 0xff;
     let link_local = |a: u128| a >> 118 == 0xfe80 >> 6;
     if multicast(src) || src <= 1 || src >> 32 == 0xffff {

@@ -27,3 +27,20 @@ mod state;
 
 pub use counters::{Count, Counters};
 pub use engine::{Engine, Verdict};
+
+/// Steps A5 and A6, or B4 and B5: whether packets with these addresses are forwarded at all, by their
+/// addresses alone.
+///
+/// # Errors
+/// Why not. Addresses of different families are [`raddle_rib::Reason::BadHeader`].
+pub fn check_addresses(
+    src: std::net::IpAddr,
+    dst: std::net::IpAddr,
+) -> Result<(), raddle_rib::Reason> {
+    use std::net::IpAddr::{V4, V6};
+    match (src, dst) {
+        (V4(src), V4(dst)) => ipv4::check_addresses(src.to_bits(), dst.to_bits()),
+        (V6(src), V6(dst)) => ipv6::check_addresses(src.to_bits(), dst.to_bits()),
+        _ => Err(raddle_rib::Reason::BadHeader),
+    }
+}

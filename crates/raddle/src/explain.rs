@@ -14,6 +14,7 @@ mod flow;
 mod hash;
 mod local;
 mod packet;
+mod refused;
 #[cfg(test)]
 mod resilient_test;
 mod steps;

@@ -64,6 +64,7 @@ impl Walk<'_> {
             self.add(7, "seed", function, text, json!({ "seed": null }));
             return Err(Reason::SeedUnknown);
         };
+        self.unnamed(&config);
         let hashed = self.hashed(&config, seed)?;
         self.fields(&hashed);
         self.hash_doubts(&hashed);
@@ -71,6 +72,28 @@ impl Walk<'_> {
         self.add(7, "seed", function, text, json!({ "seed": seed.get() }));
         self.sum(&hashed);
         Ok(hashed.hash31)
+    }
+
+    /// What a packet of the flow would have and nobody has named, and is hashed as 0.
+    fn unnamed(&mut self, config: &HashConfig) {
+        if self.is_local() || self.packet.is_some() {
+            return;
+        }
+        if self.words.src.is_unspecified() {
+            self.confidence
+                .unknown("no source address was named (from), and it is hashed");
+        }
+        if config.policy == Policy::L4 && self.words.proto == 0 {
+            self.confidence.unknown(
+                "no protocol and ports were named (ipproto, sport, dport), and they are hashed",
+            );
+        } else if config.policy == Policy::L4
+            && matches!(self.words.proto, 6 | 17)
+            && (self.words.sport == 0 || self.words.dport == 0)
+        {
+            self.confidence
+                .unknown("not both ports were named (sport, dport), and they are hashed");
+        }
     }
 
     /// A flow that comes in is a router's, and policies 2 and 3 tell packets from sockets' questions.

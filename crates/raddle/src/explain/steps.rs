@@ -1,6 +1,7 @@
 //! The steps from a flow or a packet to a link.
 
 use raddle_rib::event::{NexthopKind, Route, RouteKind, RouteTarget};
+use raddle_rib::rule_beyond_engines;
 use raddle_rib::{Hop, MpAlgo, Reason, Resolved, Rib, Trace};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use super::around::Surroundings;
 use super::confidence::{Confidence, reason_doubt};
 use super::flow::FlowWords;
 use super::packet::Packet;
+use crate::preflight::describe_rule;
 use crate::show::Names;
 
 /// One step of the way.
@@ -156,7 +158,7 @@ impl Walk<'_> {
     }
 
     fn run(&mut self) -> (Option<Route>, Result<Hop, Reason>) {
-        if let Err(reason) = self.input() {
+        if let Err(reason) = self.input().and_then(|()| self.addresses()) {
             return (None, Err(reason));
         }
         // Local output is looked up as if it came in on lo.
@@ -348,9 +350,13 @@ impl Walk<'_> {
                 Ok(())
             }
             Err(reason) => {
-                let text = "a rule decides by what engines do not look at: to the kernel";
-                let data = json!({ "reason": reason.name() });
-                self.add(2, "rules", function, text.to_owned(), data);
+                let iif = self.words.iif.as_deref().unwrap_or("lo");
+                let family = if self.is_v4() { 4 } else { 6 };
+                let rule = rule_beyond_engines(self.view.rib.rules(), family, iif);
+                let rule = rule.map_or_else(|| "a rule".to_owned(), describe_rule);
+                let text = format!("{rule} decides by what engines do not look at: to the kernel");
+                let data = json!({ "reason": reason.name(), "rule": rule });
+                self.add(2, "rules", function, text, data);
                 Err(*reason)
             }
         }

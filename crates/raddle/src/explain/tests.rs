@@ -139,6 +139,54 @@ fn forwarded_flows() {
     golden_is("old-kernel", &format!("198.18.0.9 {udp}"), old);
 }
 
+/// What the kernel does not forward has no link, whatever its destination's route says.
+#[test]
+fn refused_addresses() {
+    let udp = "iif in0 ipproto udp sport 1 dport 2";
+    for (words, reason) in [
+        ("198.18.0.9 from 127.0.0.1", "martian-source"),
+        ("198.18.0.9 from 255.255.255.255", "martian-source"),
+        ("198.18.0.9 from 10.0.1.1", "own-source"),
+        ("255.255.255.255 from 10.0.0.7", "broadcast"),
+        ("224.0.0.5 from 10.0.0.7", "multicast"),
+        ("ff02::1 from 2001:db8::7", "multicast"),
+        ("2001:db8:9::1 from fe80::1", "link-local"),
+    ] {
+        let answer = answer_to(&format!("{words} {udp}"), &Odd::default());
+        assert_eq!(
+            (answer.link, answer.reason),
+            (None, Some(reason)),
+            "{words}"
+        );
+    }
+}
+
+/// An answer that depends on what nobody has named does not look sure.
+#[test]
+fn unnamed_fields_are_doubts() {
+    let l4 = |words: &str| {
+        let odd = Odd {
+            policy: 1,
+            ..Odd::default()
+        };
+        let json = serde_json::to_value(answer_to(words, &odd)).unwrap();
+        json["confidence"]["level"].clone()
+    };
+    assert_eq!(
+        l4("198.18.0.9 iif in0 ipproto udp sport 1 dport 2"),
+        "unknown"
+    );
+    assert_eq!(l4("198.18.0.9 from 10.0.0.7 iif in0"), "unknown");
+    assert_eq!(
+        l4("198.18.0.9 from 10.0.0.7 iif in0 ipproto tcp dport 2"),
+        "unknown"
+    );
+    assert_ne!(
+        l4("198.18.0.9 from 10.0.0.7 iif in0 ipproto tcp sport 1 dport 2"),
+        "unknown"
+    );
+}
+
 #[test]
 fn both_directions() {
     let both = |policy| Odd {

@@ -31,6 +31,8 @@ use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Link, Rule, Settings};
 use serde::Serialize;
 
+pub(crate) use self::rules::describe as describe_rule;
+
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
