@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use raddle_rib::MpAlgo;
 use raddle_rib::event::{
     Address, Bucket, DeviceSettings, Encap, Event, GroupMember, Link, Neighbour, Nexthop,
     NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
@@ -132,6 +133,11 @@ fn any_route(u: Bytes<'_, '_>, v6: bool) -> Result<Route> {
         prefsrc: None,
         flags: 0,
         pref: None,
+        mp_algo: match odd {
+            // The members are the same then.
+            80 => MpAlgo::from_attribute(0).ok(),
+            _ => None,
+        },
         metrics: match odd {
             79 => vec![(2, u.arbitrary()?)],
             _ => Vec::new(),

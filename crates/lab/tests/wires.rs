@@ -125,7 +125,15 @@ fn a_pair_has_every_path() {
             .unwrap(),
     )
     .unwrap();
-    let links = output(&lab, "server", &["ip", "-br", "link"]);
+    // The kernel takes its time to tell the other end.
+    let mut links = String::new();
+    for _ in 0..50 {
+        links = output(&lab, "server", &["ip", "-br", "link"]);
+        if links.contains("NO-CARRIER") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
     assert_eq!(links.matches("NO-CARRIER").count(), 1, "{links}");
 }
 

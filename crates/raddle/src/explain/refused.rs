@@ -29,7 +29,9 @@ impl Walk<'_> {
         let (src, dst) = (self.words.src, self.words.dst);
         let unnamed = src.is_unspecified() && self.packet.is_none();
         let judged = if unnamed { stand_in(dst) } else { src };
-        if let Err(reason) = raddle_forward::check_addresses(judged, dst) {
+        // Engines leave sources of this kind to the kernel, which forwards them.
+        let mapped = matches!(src, IpAddr::V6(src) if src.to_ipv4_mapped().is_some());
+        if !mapped && let Err(reason) = raddle_forward::check_addresses(judged, dst) {
             return Err(self.refuse(reason, why(reason, src, dst)));
         }
         if self.is_v4() && !unnamed && !device.accept_local && self.is_own(src) {
