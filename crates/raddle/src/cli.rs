@@ -393,7 +393,7 @@ pub(crate) enum Bench {
 #[derive(Debug, Args)]
 pub(crate) struct BenchSelect {
     /// Interleaved rounds; medians are printed
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 51)]
     pub rounds: u32,
     /// JSON instead of text
     #[arg(short, long)]

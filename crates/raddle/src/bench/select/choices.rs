@@ -15,8 +15,9 @@ pub(super) const WIDTHS: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 const PACKETS: usize = 4096;
 /// Packets of a batch.
 const BATCH: usize = 64;
-/// Times that the packets are gone through in a round.
-const TIMES: usize = 8;
+/// Times that the packets are gone through in a round: few, so that rounds end within a time slice where
+/// others use the CPU as well.
+const TIMES: usize = 2;
 
 /// How the member of a packet is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

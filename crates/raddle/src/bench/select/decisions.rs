@@ -30,7 +30,7 @@ const PACKETS: usize = 4096;
 /// Packets of a batch.
 const BATCH: usize = 64;
 /// Times that the packets are gone through in a round.
-const TIMES: usize = 16;
+const TIMES: usize = 4;
 const SEED: u32 = 12345;
 const INGRESS: u32 = 1;
 const OUT: [u32; 2] = [2, 3];

@@ -6,7 +6,7 @@ use super::super::router;
 use crate::error::Failure;
 
 /// Packets of a test run.
-const REPEAT: u32 = 200_000;
+const REPEAT: u32 = 20_000;
 
 /// The test runs of one family.
 #[derive(Clone, Debug)]
