@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 minutes=${SOAK_MINUTES:-10} seed=${SOAK_SEED:-$(date +%s)}
 for number in "$minutes" "$seed"; do
   case $number in
-    '' | *[!0-9]*) echo "SOAK_MINUTES and SOAK_SEED are whole numbers, not '$number'" >&2; exit 1 ;;
+    '' | 0* | *[!0-9]*) echo "SOAK_MINUTES and SOAK_SEED are whole numbers from 1, not '$number'" >&2; exit 1 ;;
   esac
 done
 if [ "$(id -u)" -ne 0 ]; then
@@ -17,7 +17,7 @@ if [ "$(id -u)" -ne 0 ]; then
   exit 1
 fi
 
-# Seeds of a round: states of 200 frames for the engines, 4 policies with 2 x 700 frames for the kernel.
+# For each seed: states of 200 frames for the engines, 4 policies with 2 x 700 frames for the kernel.
 states=100
 per_state=200
 per_oracle=5600
