@@ -3,9 +3,10 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 10
+SOAK_MINUTES ?= 10
 BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle
 
-.PHONY: help build test counts check unit e2e fuzz bench demo install uninstall clean
+.PHONY: help build test counts check unit e2e fuzz soak bench demo install uninstall clean
 
 help:
 	@echo 'make demo     see it work on a small fabric (root; two minutes, after a build of three)'
@@ -14,6 +15,7 @@ help:
 	@echo 'make bench    measure raddle beside the kernel (root; about five minutes)'
 	@echo 'make install  build and install into $(PREFIX)'
 	@echo 'make fuzz     fuzz every parser for FUZZ_SECONDS=$(FUZZ_SECONDS) each'
+	@echo 'make soak     compare engines and kernel on drawn states for SOAK_MINUTES=$(SOAK_MINUTES) (root)'
 
 build:
 	@scripts/need.sh build
@@ -30,6 +32,10 @@ counts:
 fuzz:
 	@scripts/need.sh build
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh
+
+soak:
+	@scripts/need.sh build soak
+	SOAK_MINUTES=$(SOAK_MINUTES) scripts/soak.sh
 
 demo:
 	@scripts/need.sh build demo

@@ -13,6 +13,7 @@ declare -A tools=(
   [build]="clang cc"
   [test]="g++ ip tc zebra iperf3 ethtool nft iptables-legacy tcpdump xz ping valgrind"
   [counts]="cc valgrind"
+  [soak]="ip tc ethtool"
   [demo]="ip tc zebra iperf3 ethtool tcpdump"
   [bench]="ip tc ethtool"
 )

@@ -3,12 +3,14 @@
 mod measure;
 mod report;
 mod router;
+mod select;
 
 use std::thread;
 
 use crate::cli;
 use crate::error::Failure;
 use measure::Column;
+pub(crate) use select::select;
 
 /// Runs `raddle bench forward`.
 pub(crate) fn forward(args: &cli::BenchForward) -> Result<(), Failure> {

@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Lab(Lab),
     /// Show it all on a small fabric: TCP streams, hash policies, predictions (needs root)
     Demo(Demo),
-    /// Measure raddle beside the kernel on this machine (needs root)
+    /// Measure raddle beside the kernel on this machine
     #[command(subcommand)]
     Bench(Bench),
     /// Print completions for a shell
@@ -385,6 +385,19 @@ pub(crate) struct Demo {
 pub(crate) enum Bench {
     /// Forwarding rate: kernel, bpf_fib_lookup, raddle, bare redirect, interleaved in one run
     Forward(BenchForward),
+    /// Cost of a choice: by policy and width, beside a linear scan; in the XDP program (with root)
+    Select(BenchSelect),
+}
+
+/// `raddle bench select`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSelect {
+    /// Interleaved rounds; medians are printed
+    #[arg(long, default_value_t = 51)]
+    pub rounds: u32,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
 }
 
 /// `raddle bench forward`.

@@ -80,6 +80,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(args),
         Command::Bench(cli::Bench::Forward(args)) => bench::forward(args),
+        Command::Bench(cli::Bench::Select(args)) => bench::select(args),
         Command::Completions { shell } => {
             clap_complete::generate(
                 *shell,

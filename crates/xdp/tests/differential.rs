@@ -2,7 +2,7 @@
 //! same bytes.
 //!
 //! State comes from events through the real compiler, so tables, groups and adjacencies are what a
-//! daemon would publish. `RADDLE_CASES` sets how many states are drawn (default 150, of 200 frames
+//! daemon would publish. `RADDLE_CASES` sets how many states are drawn (default 500, of 200 frames
 //! each).
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
@@ -594,7 +594,7 @@ fn both_engines_do_the_same() {
         let cases = std::env::var("RADDLE_CASES")
             .ok()
             .and_then(|n| n.parse().ok())
-            .unwrap_or(150);
+            .unwrap_or(500);
         let mut runner = TestRunner::new(Config {
             cases,
             ..Config::default()

@@ -101,7 +101,8 @@ pub(super) struct Results {
     pub(super) changed: Option<Duration>,
 }
 
-struct Machine {
+/// The router, its engine and the benchmark's programs.
+pub(super) struct Machine {
     engine: Engine,
     bench: Bench,
     rib: Rib,
@@ -150,7 +151,8 @@ pub(super) fn run(settings: &Settings) -> Result<Results, Failure> {
 }
 
 impl Machine {
-    fn start(settings: &Settings) -> Result<Machine, Failure> {
+    /// Loads everything in this thread's namespace, which [`router::build`] has made.
+    pub(super) fn start(settings: &Settings) -> Result<Machine, Failure> {
         let capacity = capacity(settings);
         let engine = Engine::load(&LoadOptions { capacity })?;
         let bench = Bench::load(settings.routes as usize)?;
@@ -259,7 +261,7 @@ impl Machine {
     }
 
     /// Packets that raddle has left to the kernel or dropped so far, by reason.
-    fn handed_over(&self) -> BTreeMap<&'static str, u64> {
+    pub(super) fn handed_over(&self) -> BTreeMap<&'static str, u64> {
         let counters = self.engine.counters();
         let packets = |reason: &Reason| (reason.name(), counters.reason(*reason).packets);
         Reason::ALL[1..].iter().map(packets).collect()
@@ -300,6 +302,21 @@ impl Machine {
             Row::FibLookup | Row::Redirect => {}
         }
         Ok(arrived as f64 / took.as_secs_f64() / 1e6)
+    }
+
+    /// Nanoseconds that raddle's program takes for a packet of this column in test runs, with those of
+    /// writing the packet; with no column, those of writing it and a program that only passes it on.
+    pub(super) fn test_run(
+        &self,
+        column: Option<Column>,
+        v6: bool,
+        repeat: u32,
+    ) -> Result<f64, Failure> {
+        let packets = traffic(column.unwrap_or(Column::One), v6, 0)?;
+        self.bench.set_traffic(&packets);
+        self.bench.rewind();
+        let engine = column.map(|_| &self.engine);
+        Ok(self.bench.time(engine, self.input, repeat)?.into())
     }
 
     fn sunk(&self) -> u64 {
@@ -364,7 +381,7 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
 }
 
 /// Says on a terminal what is being done.
-fn progress(what: &str) {
+pub(super) fn progress(what: &str) {
     use std::io::{IsTerminal, Write};
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what}");

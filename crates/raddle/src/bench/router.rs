@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
 use ipnet::IpNet;
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
 use raddle_netlink::Socket;
 use raddle_rib::event::{Route, RouteKind, RouteTarget};
 
@@ -255,11 +255,13 @@ fn batch(lines: &[String]) -> Result<(), Failure> {
     )))
 }
 
-/// Keeps this thread, and with it the generator, on the last CPU.
-fn pin_to_cpu() -> Result<(), Failure> {
+/// Keeps this thread, and with it the generator, on the last CPU that it may use.
+pub(super) fn pin_to_cpu() -> Result<(), Failure> {
     let failed = |e| Failure::system(format!("cannot pin the measurement to a CPU: {e}"));
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let this = nix::unistd::Pid::from_raw(0);
+    let allowed = sched_getaffinity(this).map_err(failed)?;
+    let last = (0..CpuSet::count()).rfind(|cpu| allowed.is_set(*cpu) == Ok(true));
     let mut set = CpuSet::new();
-    set.set(cpus - 1).map_err(failed)?;
-    sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).map_err(failed)
+    set.set(last.unwrap_or(0)).map_err(failed)?;
+    sched_setaffinity(this, &set).map_err(failed)
 }
