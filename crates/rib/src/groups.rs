@@ -1,6 +1,7 @@
 //! What routes point to: groups of the image, each kept once, recompiled when its nexthops change.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ struct Entry {
     watched: Vec<(u32, IpAddr)>,
 }
 
-/// Words of the members' memory.
+/// Words of the members' memory, without the stamps of buckets.
 #[derive(Debug)]
 struct Run {
     first: u32,
@@ -89,6 +90,8 @@ pub(crate) struct Groups {
     watchers: HashMap<(u32, IpAddr), BTreeSet<u32>>,
     /// Groups that could not be compiled for want of room.
     full: HashSet<u32>,
+    /// What the buckets of the last resilient group that was written are stamped with.
+    stamp: u32,
 }
 
 impl Groups {
@@ -103,6 +106,8 @@ impl Groups {
             adjacencies: Adjacencies::new(capacity.adjacencies),
             watchers: HashMap::new(),
             full: HashSet::new(),
+            // Anywhere: engines may remember what an earlier daemon has written.
+            stamp: RandomState::new().build_hasher().finish() as u32,
         }
     }
 
@@ -261,14 +266,27 @@ impl Groups {
             }
             return None;
         };
-        for (place, word) in (first..).zip(&words) {
-            at.memory.store_member_word(place, *word);
+        let stamp = match group {
+            Group::Resilient { .. } => self.next_stamp(),
+            _ => 0,
+        };
+        for (offset, word) in (0..).zip(&words) {
+            // The head has none.
+            let stamp = if offset == 0 { 0 } else { stamp };
+            let word = word | u64::from(stamp);
+            at.memory.store_member_word(first + offset, word);
         }
         Some((
             moved(group, first),
             Some(Some(Run { first, words })),
             adjacencies,
         ))
+    }
+
+    /// A stamp that was not used lately, and is not 0.
+    fn next_stamp(&mut self) -> u32 {
+        self.stamp = self.stamp.wrapping_add(1).max(1);
+        self.stamp
     }
 
     /// Remembers the neighbours of all hops that compete, those that are passed over now as well.
@@ -396,7 +414,8 @@ impl Groups {
 
     /// A resilient group, shown to the kernel often enough; see ARCHITECTURE.md.
     ///
-    /// 1. A bucket in use is shown eight times in the idle timer.
+    /// 1. A bucket in use is shown eight times in the idle timer, and with the first packet after it
+    ///    may have moved: the kernel takes one for idle that it has not used since.
     /// 2. A timer too short for that leaves the group to the kernel.
     fn build_resilient(
         &mut self,
@@ -417,15 +436,14 @@ impl Groups {
         let head = BucketsHead {
             reciprocal: u32::try_from((1u64 << 32) / buckets.len().max(1) as u64)
                 .unwrap_or(u32::MAX),
-            interval: u32::try_from(interval).unwrap_or(u32::MAX),
+            interval: u32::try_from(interval)
+                .map_or(BucketsHead::LONGEST, |i| i.min(BucketsHead::LONGEST)),
         };
         let bucket = |hop: &u16| {
             let adjacency = held.get(usize::from(*hop)).copied().unwrap_or(u32::MAX);
-            Member {
-                upper: 0,
-                adjacency,
-            }
-            .to_word()
+            // The stamp comes when it is written.
+            let upper = 0;
+            Member { upper, adjacency }.to_word()
         };
         let mut words = vec![head.to_word()];
         words.extend(buckets.iter().map(bucket));
