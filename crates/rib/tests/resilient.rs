@@ -145,12 +145,22 @@ fn neighbours_do_not_matter() {
 fn what_moves_buckets_silently_makes_the_table_unknown() {
     let owners = [1, 1, 2, 2];
     let members = [(1, 1), (2, 1)];
-    let lost: [&[Event]; 6] = [
+    let lost: [&[Event]; 9] = [
         &[group(&members)],
         &[group(&[(1, 1), (2, 2)])],
         &[Event::NexthopGone(2)],
         &[Event::Link(link(2, false, true))],
         &[Event::Link(link(2, true, false))],
+        // The kernel has taken the nexthops behind it out of groups, for good.
+        &[
+            Event::Link(link(2, false, true)),
+            Event::Link(link(2, true, true)),
+        ],
+        &[
+            Event::Link(link(2, true, false)),
+            Event::Link(link(2, true, true)),
+        ],
+        &[Event::LinkGone(2), Event::Link(link(2, true, true))],
         // A dump says that the group has lost a member.
         &[
             Event::SweepBegin(Sweep::Nexthops),
@@ -177,6 +187,11 @@ fn what_moves_buckets_silently_makes_the_table_unknown() {
             Event::SweepEnd(Sweep::Nexthops),
         ][..],
         &[single(1)],
+        &[
+            Event::Link(link(3, false, true)),
+            Event::Link(link(3, true, true)),
+            Event::Link(link(2, true, true)),
+        ],
     ] {
         let mut rib = new_rib(&members);
         fill(&mut rib, owners);
