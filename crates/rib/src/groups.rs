@@ -356,13 +356,13 @@ impl Groups {
                 }
                 _ => self.build_threshold(hops, ranges, how, at),
             },
-            // Turns would empty its buckets: who asks for turns gives up resilience.
+            // By the namespace's policy whatever the rules say, see AlgoRules.
             Resolved::Resilient {
                 hops,
                 buckets,
                 idle_timer,
                 ..
-            } => self.build_resilient(hops, buckets, *idle_timer, how, at),
+            } => self.build_resilient(hops, buckets, *idle_timer, at),
         }
     }
 
@@ -422,7 +422,6 @@ impl Groups {
         hops: &[Hop],
         buckets: &[u16],
         idle_timer: u32,
-        how: How,
         at: &Publish<'_>,
     ) -> Option<Built> {
         /// In 1/100 s: an eighth is some ticks of the clock.
@@ -451,7 +450,7 @@ impl Groups {
             group: Group::Resilient {
                 first: 0,
                 count,
-                how,
+                how: How::default(),
             },
             words,
             adjacencies: held,

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use raddle_rib::event::{
     Bucket, Event, GroupMember, Neighbour, NexthopKind, RouteOp, RouteTarget, Settings, Sweep,
 };
-use raddle_rib::image::Capacity;
-use raddle_rib::{Reason, Resolved, Rib};
+use raddle_rib::image::{Capacity, Group, How};
+use raddle_rib::{AlgoRules, MpAlgo, Reason, Resolved, Rib};
 
 const GROUP: u32 = 10;
 const BUCKETS: u16 = 4;
@@ -226,6 +226,33 @@ fn a_group_of_one_blackhole_drops() {
     rib.apply(object(1, NexthopKind::Blackhole));
     fill(&mut rib, [1; 4]);
     assert_eq!(resolved(&rib), Resolved::Kernel(Reason::Blackhole));
+}
+
+/// The packets that are shown to the kernel are hashed by its own policy there: by another one they
+/// would leave by another member, and keep another bucket alive.
+#[test]
+fn no_rule_hashes_otherwise_than_the_kernel() {
+    for algo in ["l4", "inner", "per-packet", "flowlet"] {
+        let mut rib = new_rib(&[(1, 1), (2, 1)]);
+        let algo: MpAlgo = algo.parse().unwrap();
+        rib.set_algos(AlgoRules {
+            prefixes: vec![("10.0.0.0/8".parse().unwrap(), algo)],
+            groups: [(GROUP, algo)].into(),
+        });
+        fill(&mut rib, [1, 1, 2, 2]);
+        rib.commit();
+        let IpAddr::V4(dst) = address(false, 60) else {
+            panic!("IPv4");
+        };
+        let memory = rib.memory();
+        let table = memory.link(1).table4;
+        let group = memory.group(memory.route4(table, dst.to_bits()));
+        assert!(
+            matches!(group, Group::Resilient { count: BUCKETS, how, .. } if how == How::default()),
+            "{algo}: {group:?}"
+        );
+        assert_eq!(rib.trace("l1", dst.into()).algo, None);
+    }
 }
 
 fn event() -> impl Strategy<Value = Vec<Event>> {
