@@ -47,6 +47,10 @@ struct Built {
     adjacencies: Vec<u32>,
 }
 
+/// What a group is now, and its adjacencies. The run is none for a group without members, and a none in
+/// it stands for the one that the group has.
+type Placed = (Group, Option<Option<Run>>, Vec<u32>);
+
 impl Built {
     fn flat(group: Group, adjacencies: Vec<u32>) -> Built {
         Built {
@@ -200,9 +204,12 @@ impl Groups {
         };
         let resolved = resolve(at.state, &entry.spec);
         self.watch(number, &resolved);
-        let placed = self
-            .build(number, &resolved, at)
-            .and_then(|built| self.place(number, built, at));
+        let mut placed = self.build_and_place(number, &resolved, at);
+        if placed.is_none() && self.empty(number, at) {
+            // What is new comes before what was goes, which takes the most room. With all packets at
+            // the kernel meanwhile, it may fit.
+            placed = self.build_and_place(number, &resolved, at);
+        }
         let (group, run, adjacencies) = match placed {
             Some(placed) => {
                 self.full.remove(&number);
@@ -233,21 +240,43 @@ impl Groups {
         }
     }
 
+    fn build_and_place(
+        &mut self,
+        number: u32,
+        resolved: &Resolved,
+        at: &Publish<'_>,
+    ) -> Option<Placed> {
+        let built = self.build(number, resolved, at)?;
+        self.place(number, built, at)
+    }
+
+    /// Hands a group to the kernel, and gives back what it had; says whether that was anything.
+    fn empty(&mut self, number: u32, at: &Publish<'_>) -> bool {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return false;
+        };
+        if entry.adjacencies.is_empty() {
+            return false;
+        }
+        entry.now = Group::Kernel(Reason::ImageFull);
+        put(at.memory, number, entry.now);
+        let run = entry.run.take();
+        let adjacencies = std::mem::take(&mut entry.adjacencies);
+        self.give_back_run(run);
+        for adjacency in adjacencies {
+            self.adjacencies.give_back(adjacency, at.memory);
+        }
+        true
+    }
+
     fn give_back_run(&mut self, run: Option<Run>) {
         if let Some(run) = run {
             self.runs.give_back(run.first, run.words.len() as u32);
         }
     }
 
-    /// Writes what was built to a run of its own, unless the group has the same already. The run is none
-    /// for a group without members, and a none in it stands for the one that the group has.
-    #[allow(clippy::type_complexity)] // used in one place
-    fn place(
-        &mut self,
-        number: u32,
-        built: Built,
-        at: &Publish<'_>,
-    ) -> Option<(Group, Option<Option<Run>>, Vec<u32>)> {
+    /// Writes what was built to a run of its own, unless the group has the same already.
+    fn place(&mut self, number: u32, built: Built, at: &Publish<'_>) -> Option<Placed> {
         let Built {
             group,
             words,

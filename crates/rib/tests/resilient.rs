@@ -65,12 +65,17 @@ fn table(rib: &Rib) -> Option<Vec<u16>> {
 
 /// Four links, a nexthop on each, the group, and a route to it.
 fn new_rib(members: &[(u32, u16)]) -> Rib {
+    new_rib_with(256, members)
+}
+
+/// The same in an image with room for so many words of members.
+fn new_rib_with(room: usize, members: &[(u32, u16)]) -> Rib {
     let mut rib = common::new_rib(&Capacity {
         nodes4: 1 << 12,
         leaves4: 1 << 12,
         words6: 1 << 12,
         groups: 64,
-        members: 256,
+        members: room,
         adjacencies: 64,
     });
     rib.apply(Event::Settings(Settings {
@@ -228,6 +233,31 @@ fn a_group_of_one_blackhole_drops() {
     assert_eq!(resolved(&rib), Resolved::Kernel(Reason::Blackhole));
 }
 
+/// What engines read for the group.
+fn published(rib: &Rib) -> Group {
+    let IpAddr::V4(dst) = address(false, 60) else {
+        panic!("IPv4");
+    };
+    let memory = rib.memory();
+    let table = memory.link(1).table4;
+    memory.group(memory.route4(table, dst.to_bits()))
+}
+
+/// A new table comes before the old one goes. Where there is no room for both, the group is not left
+/// to the kernel until something else happens.
+#[test]
+fn a_table_that_moves_needs_no_more_room_than_it_has() {
+    let mut rib = new_rib_with(8, &[(1, 1), (2, 1)]);
+    for owners in [[1, 1, 2, 2], [1, 2, 2, 2], [1, 1, 1, 2], [2; 4]] {
+        fill(&mut rib, owners);
+        rib.commit();
+        assert!(!rib.is_dirty() && !rib.usage().full, "{owners:?}");
+        let is_there = matches!(published(&rib), Group::Resilient { .. });
+        assert!(is_there, "{owners:?}: {:?}", published(&rib));
+        compare(&rib, [address(false, 60)]);
+    }
+}
+
 /// The packets that are shown to the kernel are hashed by its own policy there: by another one they
 /// would leave by another member, and keep another bucket alive.
 #[test]
@@ -241,17 +271,12 @@ fn no_rule_hashes_otherwise_than_the_kernel() {
         });
         fill(&mut rib, [1, 1, 2, 2]);
         rib.commit();
-        let IpAddr::V4(dst) = address(false, 60) else {
-            panic!("IPv4");
-        };
-        let memory = rib.memory();
-        let table = memory.link(1).table4;
-        let group = memory.group(memory.route4(table, dst.to_bits()));
+        let group = published(&rib);
         assert!(
             matches!(group, Group::Resilient { count: BUCKETS, how, .. } if how == How::default()),
             "{algo}: {group:?}"
         );
-        assert_eq!(rib.trace("l1", dst.into()).algo, None);
+        assert_eq!(rib.trace("l1", address(false, 60)).algo, None);
     }
 }
 
