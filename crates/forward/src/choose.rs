@@ -69,8 +69,9 @@ fn stateful(
             let hash31 = hash(context, how, family, l3)?;
             let head = BucketsHead::from_word(memory.member_word(first));
             let place = first + 1 + head.bucket(hash31, count);
-            if state.is_shown(place, head.interval, context.now) {
-                Ok(memory.member(place).adjacency)
+            let bucket = memory.member(place);
+            if state.is_shown(place, bucket.upper, head.interval, context.now) {
+                Ok(bucket.adjacency)
             } else {
                 Err(Reason::BucketActivity)
             }

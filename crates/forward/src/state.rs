@@ -19,9 +19,9 @@ struct Flowlet {
 pub(crate) struct State {
     turns: Vec<u32>,
     flowlets: Vec<Flowlet>,
-    /// By place in the members' memory: when a packet of this bucket was last shown to the kernel, in
-    /// units of 2^20 ns.
-    shown: Vec<u32>,
+    /// By place in the members' memory: the stamp of the bucket of which a packet was last shown to the
+    /// kernel, and when, in units of 2^20 ns.
+    shown: Vec<(u32, u32)>,
 }
 
 impl State {
@@ -29,7 +29,7 @@ impl State {
         State {
             turns: vec![0; TURN_SLOTS],
             flowlets: vec![Flowlet::default(); FLOWLETS],
-            shown: vec![0; members],
+            shown: vec![(0, 0); members],
         }
     }
 
@@ -39,17 +39,17 @@ impl State {
         &mut self.turns[(slot as usize).min(last)]
     }
 
-    /// Whether the kernel has seen a packet of this bucket lately; when not, this one is to be shown, and
-    /// counts as shown.
-    pub(crate) fn is_shown(&mut self, place: u32, interval: u32, now: u64) -> bool {
+    /// Whether the kernel has seen a packet of this bucket under this stamp lately; when not, this one
+    /// is to be shown, and counts as shown.
+    pub(crate) fn is_shown(&mut self, place: u32, stamp: u32, interval: u32, now: u64) -> bool {
         let now = (now >> 20) as u32;
         let Some(shown) = self.shown.get_mut(place as usize) else {
             return true;
         };
-        if now.wrapping_sub(*shown) < interval {
+        if shown.0 == stamp && now.wrapping_sub(shown.1) < interval {
             return true;
         }
-        *shown = now;
+        *shown = (stamp, now);
         false
     }
 

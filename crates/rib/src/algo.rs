@@ -213,6 +213,10 @@ impl TryFrom<String> for MpAlgo {
 }
 
 /// Which routes are spread otherwise than by the namespace's policy.
+///
+/// Not those to resilient groups: their buckets are kept alive by packets that the kernel forwards, and
+/// the kernel hashes by its own policy. By another one these packets would leave by another member,
+/// and the buckets in use would look idle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlgoRules {
     /// For routes to destinations inside of these prefixes.

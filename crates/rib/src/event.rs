@@ -56,6 +56,11 @@ impl Link {
         self.flags & (0x40 | 0x1_0000) != 0
     }
 
+    /// Nexthop objects go when their link goes down or loses carrier (`nh_netdev_event`).
+    pub(crate) fn keeps_nexthops(&self) -> bool {
+        self.is_up() && self.has_carrier()
+    }
+
     /// An Ethernet device (`ARPHRD_ETHER`).
     pub fn is_ethernet(&self) -> bool {
         self.arp_type == 1

@@ -1,6 +1,7 @@
 //! What routes point to: groups of the image, each kept once, recompiled when its nexthops change.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ struct Entry {
     watched: Vec<(u32, IpAddr)>,
 }
 
-/// Words of the members' memory.
+/// Words of the members' memory, without the stamps of buckets.
 #[derive(Debug)]
 struct Run {
     first: u32,
@@ -45,6 +46,10 @@ struct Built {
     words: Vec<u64>,
     adjacencies: Vec<u32>,
 }
+
+/// What a group is now, and its adjacencies. The run is none for a group without members, and a none in
+/// it stands for the one that the group has.
+type Placed = (Group, Option<Option<Run>>, Vec<u32>);
 
 impl Built {
     fn flat(group: Group, adjacencies: Vec<u32>) -> Built {
@@ -89,6 +94,8 @@ pub(crate) struct Groups {
     watchers: HashMap<(u32, IpAddr), BTreeSet<u32>>,
     /// Groups that could not be compiled for want of room.
     full: HashSet<u32>,
+    /// What the buckets of the last resilient group that was written are stamped with.
+    stamp: u32,
 }
 
 impl Groups {
@@ -103,6 +110,8 @@ impl Groups {
             adjacencies: Adjacencies::new(capacity.adjacencies),
             watchers: HashMap::new(),
             full: HashSet::new(),
+            // Anywhere: engines may remember what an earlier daemon has written.
+            stamp: RandomState::new().build_hasher().finish() as u32,
         }
     }
 
@@ -195,9 +204,12 @@ impl Groups {
         };
         let resolved = resolve(at.state, &entry.spec);
         self.watch(number, &resolved);
-        let placed = self
-            .build(number, &resolved, at)
-            .and_then(|built| self.place(number, built, at));
+        let mut placed = self.build_and_place(number, &resolved, at);
+        if placed.is_none() && self.empty(number, at) {
+            // What is new comes before what was goes, which takes the most room. With all packets at
+            // the kernel meanwhile, it may fit.
+            placed = self.build_and_place(number, &resolved, at);
+        }
         let (group, run, adjacencies) = match placed {
             Some(placed) => {
                 self.full.remove(&number);
@@ -228,21 +240,43 @@ impl Groups {
         }
     }
 
+    fn build_and_place(
+        &mut self,
+        number: u32,
+        resolved: &Resolved,
+        at: &Publish<'_>,
+    ) -> Option<Placed> {
+        let built = self.build(number, resolved, at)?;
+        self.place(number, built, at)
+    }
+
+    /// Hands a group to the kernel, and gives back what it had; says whether that was anything.
+    fn empty(&mut self, number: u32, at: &Publish<'_>) -> bool {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return false;
+        };
+        if entry.adjacencies.is_empty() {
+            return false;
+        }
+        entry.now = Group::Kernel(Reason::ImageFull);
+        put(at.memory, number, entry.now);
+        let run = entry.run.take();
+        let adjacencies = std::mem::take(&mut entry.adjacencies);
+        self.give_back_run(run);
+        for adjacency in adjacencies {
+            self.adjacencies.give_back(adjacency, at.memory);
+        }
+        true
+    }
+
     fn give_back_run(&mut self, run: Option<Run>) {
         if let Some(run) = run {
             self.runs.give_back(run.first, run.words.len() as u32);
         }
     }
 
-    /// Writes what was built to a run of its own, unless the group has the same already. The run is none
-    /// for a group without members, and a none in it stands for the one that the group has.
-    #[allow(clippy::type_complexity)] // used in one place
-    fn place(
-        &mut self,
-        number: u32,
-        built: Built,
-        at: &Publish<'_>,
-    ) -> Option<(Group, Option<Option<Run>>, Vec<u32>)> {
+    /// Writes what was built to a run of its own, unless the group has the same already.
+    fn place(&mut self, number: u32, built: Built, at: &Publish<'_>) -> Option<Placed> {
         let Built {
             group,
             words,
@@ -261,14 +295,27 @@ impl Groups {
             }
             return None;
         };
-        for (place, word) in (first..).zip(&words) {
-            at.memory.store_member_word(place, *word);
+        let stamp = match group {
+            Group::Resilient { .. } => self.next_stamp(),
+            _ => 0,
+        };
+        for (offset, word) in (0..).zip(&words) {
+            // The head has none.
+            let stamp = if offset == 0 { 0 } else { stamp };
+            let word = word | u64::from(stamp);
+            at.memory.store_member_word(first + offset, word);
         }
         Some((
             moved(group, first),
             Some(Some(Run { first, words })),
             adjacencies,
         ))
+    }
+
+    /// A stamp that was not used lately, and is not 0.
+    fn next_stamp(&mut self) -> u32 {
+        self.stamp = self.stamp.wrapping_add(1).max(1);
+        self.stamp
     }
 
     /// Remembers the neighbours of all hops that compete, those that are passed over now as well.
@@ -338,13 +385,13 @@ impl Groups {
                 }
                 _ => self.build_threshold(hops, ranges, how, at),
             },
-            // Turns would empty its buckets: who asks for turns gives up resilience.
+            // By the namespace's policy whatever the rules say, see AlgoRules.
             Resolved::Resilient {
                 hops,
                 buckets,
                 idle_timer,
                 ..
-            } => self.build_resilient(hops, buckets, *idle_timer, how, at),
+            } => self.build_resilient(hops, buckets, *idle_timer, at),
         }
     }
 
@@ -396,14 +443,14 @@ impl Groups {
 
     /// A resilient group, shown to the kernel often enough; see ARCHITECTURE.md.
     ///
-    /// 1. A bucket in use is shown eight times in the idle timer.
+    /// 1. A bucket in use is shown eight times in the idle timer, and with the first packet after it
+    ///    may have moved: the kernel takes one for idle that it has not used since.
     /// 2. A timer too short for that leaves the group to the kernel.
     fn build_resilient(
         &mut self,
         hops: &[Hop],
         buckets: &[u16],
         idle_timer: u32,
-        how: How,
         at: &Publish<'_>,
     ) -> Option<Built> {
         /// In 1/100 s: an eighth is some ticks of the clock.
@@ -417,15 +464,14 @@ impl Groups {
         let head = BucketsHead {
             reciprocal: u32::try_from((1u64 << 32) / buckets.len().max(1) as u64)
                 .unwrap_or(u32::MAX),
-            interval: u32::try_from(interval).unwrap_or(u32::MAX),
+            interval: u32::try_from(interval)
+                .map_or(BucketsHead::LONGEST, |i| i.min(BucketsHead::LONGEST)),
         };
         let bucket = |hop: &u16| {
             let adjacency = held.get(usize::from(*hop)).copied().unwrap_or(u32::MAX);
-            Member {
-                upper: 0,
-                adjacency,
-            }
-            .to_word()
+            // The stamp comes when it is written.
+            let upper = 0;
+            Member { upper, adjacency }.to_word()
         };
         let mut words = vec![head.to_word()];
         words.extend(buckets.iter().map(bucket));
@@ -433,7 +479,7 @@ impl Groups {
             group: Group::Resilient {
                 first: 0,
                 count,
-                how,
+                how: How::default(),
             },
             words,
             adjacencies: held,

@@ -272,12 +272,16 @@ impl Rib {
                 };
             }
             let resolved = resolve(&self.state, &spec);
+            let algo = match resolved {
+                Resolved::Resilient { .. } => None,
+                _ => spec.algo(),
+            };
             return Trace {
                 tables,
                 route,
                 neighbour: None,
                 resolved,
-                algo: spec.algo(),
+                algo,
             };
         }
         none(tables, Reason::NoRoute)

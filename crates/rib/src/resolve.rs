@@ -11,7 +11,7 @@ use raddle_select::{compile_threshold, upper_bounds};
 
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
-use crate::event::{NexthopKind, RouteKind, RouteNexthop, RouteTarget};
+use crate::event::{Link, NexthopKind, RouteKind, RouteNexthop, RouteTarget};
 use crate::reason::Reason;
 use crate::state::State;
 use resilient::resolve_resilient;
@@ -373,12 +373,8 @@ fn direct_hop(state: &State, id: u32) -> Option<Hop> {
     }
 }
 
-/// Nexthop objects go when their link goes down or loses carrier (`nh_netdev_event`).
 fn object_link_lives(state: &State, index: u32) -> bool {
-    state
-        .links
-        .get(&index)
-        .is_some_and(|link| link.is_up() && link.has_carrier())
+    state.links.get(&index).is_some_and(Link::keeps_nexthops)
 }
 
 /// A plain nexthop has a share unless it is dead, or linkdown where that is to be honoured

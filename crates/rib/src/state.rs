@@ -85,7 +85,10 @@ impl State {
             Event::Link(link) => self.link(link),
             Event::LinkGone(index) => {
                 self.devices.remove(&index);
-                self.dirty.links |= self.links.remove(&index).is_some();
+                if self.links.remove(&index).is_some() {
+                    self.dirty.links = true;
+                    self.forget_buckets_behind(index);
+                }
             }
             Event::Device(index, settings) => {
                 self.dirty.links |= self.devices.insert(index, settings) != Some(settings);
@@ -142,9 +145,32 @@ impl State {
             seen.numbers.insert(link.index);
         }
         let index = link.index;
-        if self.links.get(&index) != Some(&link) {
+        let before = self.links.get(&index);
+        if before != Some(&link) {
+            let lost = before.is_some_and(Link::keeps_nexthops) && !link.keeps_nexthops();
             self.links.insert(index, link);
             self.dirty.links = true;
+            if lost {
+                self.forget_buckets_behind(index);
+            }
+        }
+    }
+
+    /// A link has gone down, or lost its carrier. The kernel has taken the nexthop objects on it out of
+    /// their groups without a word (`nh_netdev_event`), and they stay away when the link comes back,
+    /// however soon.
+    fn forget_buckets_behind(&mut self, index: u32) {
+        let is_on = |id: &u32| match self.nexthops.get(id).map(|nexthop| &nexthop.kind) {
+            Some(NexthopKind::Single { index: on, .. }) => *on == index,
+            _ => false,
+        };
+        for (group, nexthop) in &self.nexthops {
+            if let NexthopKind::Resilient { members, .. } = &nexthop.kind
+                && members.iter().any(|member| is_on(&member.id))
+                && self.buckets.forget(*group)
+            {
+                self.dirty.nexthops.insert(*group);
+            }
         }
     }
 

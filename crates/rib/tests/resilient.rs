@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use raddle_rib::event::{
     Bucket, Event, GroupMember, Neighbour, NexthopKind, RouteOp, RouteTarget, Settings, Sweep,
 };
-use raddle_rib::image::Capacity;
-use raddle_rib::{Reason, Resolved, Rib};
+use raddle_rib::image::{Capacity, Group, How};
+use raddle_rib::{AlgoRules, MpAlgo, Reason, Resolved, Rib};
 
 const GROUP: u32 = 10;
 const BUCKETS: u16 = 4;
@@ -65,12 +65,17 @@ fn table(rib: &Rib) -> Option<Vec<u16>> {
 
 /// Four links, a nexthop on each, the group, and a route to it.
 fn new_rib(members: &[(u32, u16)]) -> Rib {
+    new_rib_with(256, members)
+}
+
+/// The same in an image with room for so many words of members.
+fn new_rib_with(room: usize, members: &[(u32, u16)]) -> Rib {
     let mut rib = common::new_rib(&Capacity {
         nodes4: 1 << 12,
         leaves4: 1 << 12,
         words6: 1 << 12,
         groups: 64,
-        members: 256,
+        members: room,
         adjacencies: 64,
     });
     rib.apply(Event::Settings(Settings {
@@ -145,12 +150,22 @@ fn neighbours_do_not_matter() {
 fn what_moves_buckets_silently_makes_the_table_unknown() {
     let owners = [1, 1, 2, 2];
     let members = [(1, 1), (2, 1)];
-    let lost: [&[Event]; 6] = [
+    let lost: [&[Event]; 9] = [
         &[group(&members)],
         &[group(&[(1, 1), (2, 2)])],
         &[Event::NexthopGone(2)],
         &[Event::Link(link(2, false, true))],
         &[Event::Link(link(2, true, false))],
+        // The kernel has taken the nexthops behind it out of groups, for good.
+        &[
+            Event::Link(link(2, false, true)),
+            Event::Link(link(2, true, true)),
+        ],
+        &[
+            Event::Link(link(2, true, false)),
+            Event::Link(link(2, true, true)),
+        ],
+        &[Event::LinkGone(2), Event::Link(link(2, true, true))],
         // A dump says that the group has lost a member.
         &[
             Event::SweepBegin(Sweep::Nexthops),
@@ -177,6 +192,11 @@ fn what_moves_buckets_silently_makes_the_table_unknown() {
             Event::SweepEnd(Sweep::Nexthops),
         ][..],
         &[single(1)],
+        &[
+            Event::Link(link(3, false, true)),
+            Event::Link(link(3, true, true)),
+            Event::Link(link(2, true, true)),
+        ],
     ] {
         let mut rib = new_rib(&members);
         fill(&mut rib, owners);
@@ -211,6 +231,53 @@ fn a_group_of_one_blackhole_drops() {
     rib.apply(object(1, NexthopKind::Blackhole));
     fill(&mut rib, [1; 4]);
     assert_eq!(resolved(&rib), Resolved::Kernel(Reason::Blackhole));
+}
+
+/// What engines read for the group.
+fn published(rib: &Rib) -> Group {
+    let IpAddr::V4(dst) = address(false, 60) else {
+        panic!("IPv4");
+    };
+    let memory = rib.memory();
+    let table = memory.link(1).table4;
+    memory.group(memory.route4(table, dst.to_bits()))
+}
+
+/// A new table comes before the old one goes. Where there is no room for both, the group is not left
+/// to the kernel until something else happens.
+#[test]
+fn a_table_that_moves_needs_no_more_room_than_it_has() {
+    let mut rib = new_rib_with(8, &[(1, 1), (2, 1)]);
+    for owners in [[1, 1, 2, 2], [1, 2, 2, 2], [1, 1, 1, 2], [2; 4]] {
+        fill(&mut rib, owners);
+        rib.commit();
+        assert!(!rib.is_dirty() && !rib.usage().full, "{owners:?}");
+        let is_there = matches!(published(&rib), Group::Resilient { .. });
+        assert!(is_there, "{owners:?}: {:?}", published(&rib));
+        compare(&rib, [address(false, 60)]);
+    }
+}
+
+/// The packets that are shown to the kernel are hashed by its own policy there: by another one they
+/// would leave by another member, and keep another bucket alive.
+#[test]
+fn no_rule_hashes_otherwise_than_the_kernel() {
+    for algo in ["l4", "inner", "per-packet", "flowlet"] {
+        let mut rib = new_rib(&[(1, 1), (2, 1)]);
+        let algo: MpAlgo = algo.parse().unwrap();
+        rib.set_algos(AlgoRules {
+            prefixes: vec![("10.0.0.0/8".parse().unwrap(), algo)],
+            groups: [(GROUP, algo)].into(),
+        });
+        fill(&mut rib, [1, 1, 2, 2]);
+        rib.commit();
+        let group = published(&rib);
+        assert!(
+            matches!(group, Group::Resilient { count: BUCKETS, how, .. } if how == How::default()),
+            "{algo}: {group:?}"
+        );
+        assert_eq!(rib.trace("l1", address(false, 60)).algo, None);
+    }
 }
 
 fn event() -> impl Strategy<Value = Vec<Event>> {

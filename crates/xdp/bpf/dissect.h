@@ -159,6 +159,9 @@ inline_always enum next seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
 		return NEXT_END;
 	if ((h[1] & 7) == 1 && (kind != ETH_P_GRE_PPP || !(h[0] & 0x20)))
 		return NEXT_END;
+	/* The key must be there, also where nothing follows that is looked at. */
+	if ((h[0] & 0x20) && at + 8 + ((h[0] & 0x80) >> 5) > end)
+		return NEXT_END;
 	/* Checksum, key and sequence number, where their flags are set; without branches. */
 	at += 4 + ((h[0] & 0x80) >> 5) + ((h[0] & 0x20) >> 3) + ((h[0] & 0x10) >> 2);
 	if ((h[1] & 7) == 0) {

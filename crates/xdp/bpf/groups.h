@@ -23,7 +23,8 @@ static __noinline __s64 choose_bucket(__u32 first, __u32 count, __u32 hash)
 	__u64 head = member_word(first);
 	__u32 reciprocal = head, interval = head >> 32;
 	__u32 rest = hash - (__u32)((__u64)hash * reciprocal >> 32) * count;
-	__u32 place, now, *shown;
+	__u64 bucket, *activity_at, last;
+	__u32 place, now;
 
 	/* The quotient is right or one too small, since the hash is below 2^31. */
 	if (rest >= count)
@@ -31,13 +32,16 @@ static __noinline __s64 choose_bucket(__u32 first, __u32 count, __u32 hash)
 	place = first + 1 + rest;
 	if (place >= members_len)
 		return -REASON_RESILIENT;
+	bucket = member(place);
 	now = bpf_ktime_get_coarse_ns() >> 20;
-	shown = ELEMENT(activity, __u32, place);
-	if (now - *(volatile __u32 *)shown >= interval) {
-		*(volatile __u32 *)shown = now;
+	activity_at = ELEMENT(activity, __u64, place);
+	last = *(volatile __u64 *)activity_at;
+	/* Never under this stamp, or not lately. */
+	if ((last ^ bucket << 32) >> 32 || now - (__u32)last >= interval) {
+		*(volatile __u64 *)activity_at = bucket << 32 | now;
 		return -REASON_BUCKET_ACTIVITY;
 	}
-	return member(place) >> 32;
+	return bucket >> 32;
 }
 
 /* The place of the member whose turn it is. */

@@ -84,10 +84,13 @@ SIZED(members, __u64);
 SIZED(adjacencies, struct adjacency);
 SECTION(counters, struct counter);
 SECTION(scratch, struct scratch);
-/* By CPU: turns of groups, and flows. By place among the members: activity of buckets. */
+/*
+ * By CPU: turns of groups, and flows. By place among the members: the stamp of the bucket of which a
+ * packet was last shown to the kernel in the upper half, and when, in units of 2^20 ns.
+ */
 SECTION(turns, __u32);
 SECTION(flowlets, struct flowlet);
-SECTION(activity, __u32);
+SECTION(activity, __u64);
 
 /* Where packets may go out, by interface index. An array: one load less than DEVMAP_HASH. */
 struct {

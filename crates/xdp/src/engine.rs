@@ -235,7 +235,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
         (STATE[0], SCRATCH * cpus),
         (STATE[1], TURN_SLOTS * 4 * cpus),
         (STATE[2], FLOWLETS * FLOWLET * cpus),
-        (STATE[3], capacity.members * 4),
+        (STATE[3], capacity.members * 8),
     ];
     let mut sizes = HashMap::new();
     for (name, bytes) in bytes {

@@ -378,8 +378,10 @@ fn tunnel() -> impl Strategy<Value = Vec<u8>> {
                 0u16, 0, 0x8000, 0x2000, 0x1000, 0xb000, 0x2001, 0x3081, 0x4000,
             ][..],
         );
-        let gre = (flags, proptest::sample::select(kind), 0..4u8, inner);
-        let gre = gre.prop_map(|(flags, kind, inside, body)| {
+        // Some end in the middle of a header.
+        let end = prop_oneof![3 => Just(usize::MAX), 1 => 0..40usize];
+        let gre = (flags, proptest::sample::select(kind), 0..4u8, inner, end);
+        let gre = gre.prop_map(|(flags, kind, inside, body, end)| {
             let mut packet = flags.to_be_bytes().to_vec();
             packet.extend(kind.to_be_bytes());
             let options = (flags & 0xb000).count_ones() as usize * 4
@@ -420,6 +422,7 @@ fn tunnel() -> impl Strategy<Value = Vec<u8>> {
                 _ => {}
             }
             packet.extend(body);
+            packet.truncate(end);
             packet
         });
         prop_oneof![3 => packet, 2 => gre]
@@ -654,5 +657,118 @@ fn both_engines_do_the_same() {
             seen["forwarded"] * 20 > total,
             "too few frames were forwarded: {seen:?}"
         );
+    });
+}
+
+/// The dissector looks for all that a GRE header's flags promise, before it calls a packet a tunnel.
+#[test]
+fn gre_headers_that_end_early() {
+    net::in_namespace("gre_headers_that_end_early", || {
+        let indices: Indices = std::array::from_fn(|n| {
+            net::veth(&format!("l{n}"), &format!("p{n}"), 1500);
+            net::index_of(&format!("l{n}"))
+        });
+        let capacity = Capacity {
+            nodes4: 1 << 12,
+            leaves4: 1 << 12,
+            words6: 1 << 12,
+            groups: 64,
+            members: 64,
+            adjacencies: 64,
+        };
+        let engine = Engine::load(&LoadOptions { capacity }).unwrap();
+        indices
+            .iter()
+            .for_each(|index| engine.set_out_link(*index).unwrap());
+        let mut userspace = raddle_forward::Engine::new(engine.memory());
+        let mut rib = Rib::new(engine.memory(), &capacity, || ());
+        let hops = (2..=4u8).map(|n| RouteNexthop {
+            gateway: Some(address(false, n)),
+            index: indices[usize::from(n) - 1],
+            weight: 1,
+            ..RouteNexthop::default()
+        });
+        let neighbours = (2..=4u8).map(|n| {
+            Event::Neighbour(Neighbour {
+                index: indices[usize::from(n) - 1],
+                dst: address(false, n),
+                mac: Some([4, 0, 0, 0, 0, n]),
+                state: 2,
+                flags: 0,
+                protocol: 0,
+            })
+        });
+        let route = Route {
+            table: 254,
+            dst: "10.0.7.0/24".parse().unwrap(),
+            src: None,
+            tos: 0,
+            protocol: 4,
+            scope: 0,
+            kind: RouteKind::Unicast,
+            metric: 0,
+            prefsrc: None,
+            flags: 0,
+            pref: None,
+            metrics: Vec::new(),
+            mp_algo: None,
+            target: RouteTarget::Multipath(hops.collect()),
+        };
+        let device = DeviceSettings {
+            forwarding4: true,
+            ..DeviceSettings::default()
+        };
+        let settings = Settings {
+            hash_policy4: 3,
+            hash_fields4: 0xfff,
+            hash_seed: 7,
+            ..Settings::default()
+        };
+        base(indices)
+            .into_iter()
+            .chain(neighbours)
+            .chain([
+                Event::Settings(settings),
+                Event::Device(indices[0], device),
+                Event::Route(route, RouteOp::Add),
+            ])
+            .for_each(|event| rib.apply(event));
+        rib.set_ports(Ports {
+            enabled: [indices[0]].into(),
+            out: indices.into(),
+        });
+        rib.commit();
+        let mut forwarded = 0;
+        for flags in [
+            [0, 0],
+            [0x80, 0],
+            [0x20, 0],
+            [0x10, 0],
+            [0xb0, 0],
+            [0x30, 0x81],
+        ] {
+            for kind in [[8, 0], [0x86, 0xdd], [0x65, 0x58], [0x88, 0x0b]] {
+                for len in 0..40 {
+                    let mut body = [flags, kind].concat();
+                    body.extend([0x45; 40]);
+                    let packet = ipv4_packet(len, 0xe1, 47, 64, 0, &body[..usize::from(len)]);
+                    let mut frame = [&MAC[..], &[6, 0, 0, 0, 0, 9, 8, 0], &packet[..]].concat();
+                    let theirs = engine.test_run(&frame, indices[0]).unwrap().verdict;
+                    let ours = match userspace.forward(&mut frame, indices[0], now()) {
+                        Userspace::Forward {
+                            index, adjacency, ..
+                        } => Verdict::Forward { adjacency, index },
+                        Userspace::Kernel(reason) => Verdict::Kernel(reason),
+                        Userspace::Drop(reason) => Verdict::Drop(reason),
+                    };
+                    assert_eq!(
+                        theirs, ours,
+                        "flags {flags:x?}, kind {kind:x?}, {len} bytes"
+                    );
+                    forwarded += u32::from(matches!(ours, Verdict::Forward { .. }));
+                }
+            }
+        }
+        assert!(forwarded > 800, "{forwarded}");
     });
 }

@@ -232,6 +232,8 @@ impl Walk<'_> {
                 buckets,
                 ..
             } => {
+                // Hashed as the kernel does, whatever the rules say.
+                self.algo = None;
                 self.resilient_group(*group, hops, buckets);
                 let hash31 = self.hash()?;
                 self.hash31 = Some(hash31);

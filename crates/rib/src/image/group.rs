@@ -19,8 +19,9 @@ pub enum Group {
         /// What is hashed.
         how: How,
     },
-    /// A resilient group: a [`BucketsHead`] at `first`, behind it a [`Member`] for each bucket, whose
-    /// bound means nothing.
+    /// A resilient group: a [`BucketsHead`] at `first`, behind it a [`Member`] for each bucket. In the
+    /// place of its bound is a stamp, never 0, that no table had at this place before: a bucket of
+    /// which no packet was shown to the kernel under this stamp is to be shown.
     Resilient {
         /// Index of the head.
         first: u32,
@@ -143,11 +144,16 @@ pub struct BucketsHead {
     /// 2^32 divided by the number of buckets, rounded down, at most 2^32 - 1: a hash is divided by
     /// multiplying with it.
     pub reciprocal: u32,
-    /// A bucket that packets use is shown to the kernel this often, in units of 2^20 ns.
+    /// A bucket that packets use is shown to the kernel this often, in units of 2^20 ns; at most
+    /// [`BucketsHead::LONGEST`].
     pub interval: u32,
 }
 
 impl BucketsHead {
+    /// A quarter of what the clock of engines counts (13 days): an interval must be over before the
+    /// clock is back where it was.
+    pub const LONGEST: u32 = 1 << 30;
+
     /// The word in the image.
     pub fn to_word(self) -> u64 {
         u64::from(self.reciprocal) | u64::from(self.interval) << 32

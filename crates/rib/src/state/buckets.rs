@@ -5,7 +5,7 @@
 //! 1. A bucket that is told outside of a dump has this owner from then on.
 //! 2. A dump takes the place of what was known of the groups that it is about, when it is complete.
 //! 3. What makes the kernel move buckets without telling (a group that is new or has changed, a member
-//!    that is gone) makes a group's table unknown, and what a running dump says about it worthless:
+//!    that is gone, a member's link that is lost) makes a group's table unknown, and what a running dump says about it worthless:
 //!    it may have been read before. The next dump knows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
