@@ -64,7 +64,11 @@ pub(crate) fn run(args: &cli::Replay) -> Result<(), Failure> {
         if args.any_mac && record.data.len() >= 6 {
             record.data[..6].copy_from_slice(&mac);
         }
-        let verdict = engine.forward(&mut record.data, ingress.index, 0);
+        let mut verdict = engine.forward(&mut record.data, ingress.index, 0);
+        if verdict == Verdict::Kernel(Reason::BucketActivity) {
+            // The kernel would forward it by the same bucket, and here is no kernel to be shown it.
+            verdict = engine.forward(&mut record.data, ingress.index, 0);
+        }
         note(&rib, &mut report, &mut files, verdict, record)?;
     }
     files.finish()?;
