@@ -97,6 +97,21 @@ fn packets_take_turns() {
             "{answer}"
         );
     }
+    // What plans by hashes does not know of turns, and says so.
+    let planned = world.raddle(&[
+        "what-if",
+        "203.0.113.7",
+        "iif",
+        "source",
+        "link-down",
+        &world.out(1),
+    ]);
+    assert_eq!(planned.code, Some(0), "{}", planned.stderr);
+    assert!(
+        planned.stderr.contains("nhid:800=per-packet"),
+        "{}",
+        planned.stderr
+    );
     let status = daemon.status();
     assert_eq!(status["mp_algos"][0], "nhid:800=per-packet", "{status}");
     daemon.terminate();

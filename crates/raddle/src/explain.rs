@@ -28,8 +28,7 @@ use std::time::Duration;
 use raddle_rib::Rib;
 
 use crate::cli;
-use crate::config::{self, AlgoRule};
-use crate::control;
+use crate::config;
 use crate::error::Failure;
 use crate::show::Names;
 use crate::source;
@@ -96,7 +95,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
 fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
     let rules = match args.mp_algo.as_slice() {
         // The kernel, which is to be asked, has no such rules.
-        [] if found.live && !args.check => algos_of_daemon(),
+        [] if found.live && !args.check => source::algos_of_daemon(),
         rules => rules.to_vec(),
     };
     Surroundings {
@@ -104,17 +103,6 @@ fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
         algos: config::algo_rules(&rules),
         ..found
     }
-}
-
-/// None where no daemon answers.
-fn algos_of_daemon() -> Vec<AlgoRule> {
-    let Ok(status) = control::ask(None, control::Command::Status) else {
-        return Vec::new();
-    };
-    let rules = status["mp_algos"].as_array().into_iter().flatten();
-    rules
-        .filter_map(|rule| rule.as_str()?.parse().ok())
-        .collect()
 }
 
 /// What the user asked.

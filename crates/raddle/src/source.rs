@@ -6,6 +6,8 @@ use raddle_netlink::Mirror;
 use raddle_rib::{Rib, Snapshot};
 
 use crate::cli;
+use crate::config::AlgoRule;
+use crate::control;
 use crate::error::Failure;
 use crate::from_ip;
 
@@ -35,6 +37,34 @@ pub(crate) fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
         Some(file) => read(file)?.into_events().for_each(|event| rib.apply(event)),
     }
     Ok(())
+}
+
+/// The rules by which the daemon of this network namespace spreads routes otherwise than the kernel; none
+/// where no daemon answers.
+pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
+    let Ok(status) = control::ask(None, control::Command::Status) else {
+        return Vec::new();
+    };
+    let rules = status["mp_algos"].as_array().into_iter().flatten();
+    rules
+        .filter_map(|rule| rule.as_str()?.parse().ok())
+        .collect()
+}
+
+/// Says so where a daemon forwards by rules of its own and the caller goes by the kernel's policy: of the
+/// live state (no snapshot in `file`) and packets that come in (`iif`).
+pub(crate) fn note_algos(file: Option<&Path>, iif: Option<&str>) {
+    if file.is_some() || iif.is_none() {
+        return;
+    }
+    let rules: Vec<String> = algos_of_daemon().iter().map(ToString::to_string).collect();
+    if !rules.is_empty() {
+        eprintln!(
+            "raddle: the daemon here spreads some routes otherwise (mp-algo {}); this goes by the \
+             kernel's hash policy all the same",
+            rules.join(" ")
+        );
+    }
 }
 
 fn read(file: &Path) -> Result<Snapshot, Failure> {

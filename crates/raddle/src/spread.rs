@@ -177,6 +177,7 @@ fn links(args: &cli::Spread) -> Result<Report, Failure> {
     }
     let rib = source::mirror(args.snapshot.as_deref())?;
     let iif = paths::input(&rib, args.iif.as_deref())?;
+    source::note_algos(args.snapshot.as_deref(), args.iif.as_deref());
     let samples = samples(args)?;
     Ok(Report {
         flows: samples.len(),

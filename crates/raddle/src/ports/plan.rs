@@ -29,6 +29,7 @@ const PROBES: u16 = 32;
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsPlan) -> Result<(), Failure> {
     let rib = source::mirror(args.snapshot.as_deref())?;
+    source::note_algos(args.snapshot.as_deref(), args.iif.as_deref());
     let certificate = make(&rib, args)?;
     let json =
         || serde_json::to_string_pretty(&certificate).map_err(|e| Failure::system(e.to_string()));

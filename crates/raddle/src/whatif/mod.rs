@@ -31,6 +31,7 @@ pub(crate) fn run(args: &cli::WhatIf) -> Result<(), Failure> {
     let question = Question::parse(&args.words).map_err(Failure::usage)?;
     let rib = source::mirror(args.snapshot.as_deref())?;
     paths::input(&rib, question.iif.as_deref())?;
+    source::note_algos(args.snapshot.as_deref(), question.iif.as_deref());
     let samples = args.flows.load(Some(question.dst))?;
     let report = answer(&rib, &question, samples.as_deref(), args.budget)?;
     if args.json {
