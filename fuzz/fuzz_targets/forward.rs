@@ -24,6 +24,8 @@ const CAPACITY: Capacity = Capacity {
     groups: 256,
     members: 1024,
     adjacencies: 256,
+    segments: 64,
+    templates: 1 << 10,
 };
 const SEED: u32 = 0x1234_abcd;
 

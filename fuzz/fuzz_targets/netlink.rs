@@ -18,6 +18,8 @@ const CAPACITY: Capacity = Capacity {
     groups: 256,
     members: 1024,
     adjacencies: 256,
+    segments: 64,
+    templates: 1 << 10,
 };
 
 fuzz_target!(|data: &[u8]| {

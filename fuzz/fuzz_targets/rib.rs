@@ -18,6 +18,8 @@ const ROOMY: Capacity = Capacity {
     groups: 1024,
     members: 4096,
     adjacencies: 512,
+    segments: 64,
+    templates: 1 << 10,
 };
 /// Soon full.
 const TIGHT: Capacity = Capacity {
@@ -27,6 +29,8 @@ const TIGHT: Capacity = Capacity {
     groups: 24,
     members: 16,
     adjacencies: 8,
+    segments: 64,
+    templates: 1 << 10,
 };
 
 fuzz_target!(|data: &[u8]| {

@@ -14,6 +14,8 @@ const CAPACITY: Capacity = Capacity {
     groups: 1024,
     members: 4096,
     adjacencies: 512,
+    segments: 64,
+    templates: 1 << 10,
 };
 
 fuzz_target!(|data: &[u8]| {

@@ -31,7 +31,8 @@ pub(crate) fn choose(
 ) -> Result<Chosen, Reason> {
     let number = match group {
         Group::Kernel(reason) => return Err(reason),
-        Group::Single(number) => number,
+        Group::Single(number) | Group::Neighbour(number) => number,
+        Group::Segment(_) => return Err(Reason::Encap),
         Group::Threshold { first, count, how } => {
             let hash31 = hash(context, how, family, l3)?;
             let upper = |i: usize| context.memory.member(first + i as u32).upper;
@@ -64,7 +65,11 @@ fn stateful(
 ) -> Result<u32, Reason> {
     let memory = context.memory;
     match group {
-        Group::Kernel(_) | Group::Single(_) | Group::Threshold { .. } => Err(Reason::NoRoute),
+        Group::Kernel(_)
+        | Group::Single(_)
+        | Group::Neighbour(_)
+        | Group::Segment(_)
+        | Group::Threshold { .. } => Err(Reason::NoRoute),
         Group::Resilient { first, count, how } => {
             let hash31 = hash(context, how, family, l3)?;
             let head = BucketsHead::from_word(memory.member_word(first));

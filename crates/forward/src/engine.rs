@@ -118,7 +118,7 @@ impl Engine {
         };
         match decided {
             Ok(verdict) => verdict,
-            Err(Reason::Blackhole) => Verdict::Drop(Reason::Blackhole),
+            Err(reason) if reason.is_drop() => Verdict::Drop(reason),
             Err(reason) => Verdict::Kernel(reason),
         }
     }

@@ -31,6 +31,7 @@ pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod protocol;
+pub mod srh;
 pub mod transport;
 mod walk;
 
@@ -41,6 +42,7 @@ pub use ethernet::{Ethernet, Vlan};
 pub use icmp::Icmp;
 pub use ipv4::Ipv4;
 pub use ipv6::{Extension, Extensions, Fragment, Ipv6};
+pub use srh::{Srh, SrhError};
 pub use transport::{Tcp, Udp};
 
 /// An address family that raddle forwards.

@@ -73,7 +73,7 @@ impl Built {
 fn moved(group: Group, to: u32) -> Group {
     let mut group = group;
     match &mut group {
-        Group::Kernel(_) | Group::Single(_) => {}
+        Group::Kernel(_) | Group::Single(_) | Group::Neighbour(_) | Group::Segment(_) => {}
         Group::Threshold { first, .. }
         | Group::Resilient { first, .. }
         | Group::PerPacket { first, .. }
@@ -377,7 +377,16 @@ impl Groups {
         };
         match resolved {
             Resolved::Kernel(reason) => Some(Built::kernel(*reason)),
-            Resolved::One(hop) => Some(Built::single(self.adjacencies.take(key_of(hop), at)?)),
+            Resolved::One(hop) => {
+                let adjacency = self.adjacencies.take(key_of(hop), at)?;
+                let spec = self.entries.get(&number).map(|entry| &*entry.spec);
+                Some(match spec {
+                    Some(Spec::Neighbour { .. }) => {
+                        Built::flat(Group::Neighbour(adjacency), vec![adjacency])
+                    }
+                    _ => Built::single(adjacency),
+                })
+            }
             Resolved::Many { hops, ranges, .. } => match algo {
                 Some(MpAlgo::PerPacket) => self.build_turns(number, (hops, ranges), None, at),
                 Some(MpAlgo::Flowlet { gap }) => {

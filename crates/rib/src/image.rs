@@ -12,11 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use raddle_fib::Region;
 
 mod group;
+mod segment;
 
 pub use group::{BucketsHead, FLOWLETS, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind};
+pub use segment::{
+    LINK_TABLE, SEGMENT_COUNTERS, Segment, VlanEntry, flavours, segment_counter, segment_flags,
+    segment_kind,
+};
 
-/// First word of the configuration: "raddleI1".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI1");
+/// First word of the configuration: "raddleI2".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI2");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.
@@ -135,9 +140,9 @@ pub mod link_flags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Adjacency {
-    /// Out-link.
+    /// Out-link; the segment where the state is [`ADJ_SEGMENT`].
     pub index: u32,
-    /// [`ADJ_KERNEL`] or [`ADJ_FORWARD`].
+    /// [`ADJ_KERNEL`], [`ADJ_FORWARD`] or [`ADJ_SEGMENT`].
     pub state: u8,
     /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
     pub reason: u8,
@@ -157,6 +162,8 @@ pub struct Adjacency {
 pub const ADJ_KERNEL: u8 = 0;
 /// Adjacency state: forward.
 pub const ADJ_FORWARD: u8 = 1;
+/// Adjacency state: [`Segment`] `index` says what becomes of the packet.
+pub const ADJ_SEGMENT: u8 = 2;
 
 const _: () = assert!(size_of::<Config>() == 64 + 256 * 32);
 const _: () = assert!(offset_of!(Config, sip_key) == 32 && offset_of!(Config, sip_mid) == 64);
@@ -179,6 +186,10 @@ pub struct Capacity {
     pub members: usize,
     /// Adjacencies.
     pub adjacencies: usize,
+    /// SRv6 behaviours and encapsulations.
+    pub segments: usize,
+    /// 8-byte words of the headers that encapsulations put in front of packets.
+    pub templates: usize,
 }
 
 impl Default for Capacity {
@@ -191,6 +202,8 @@ impl Default for Capacity {
             groups: 1 << 17,
             members: 1 << 18,
             adjacencies: 1 << 14,
+            segments: 1 << 12,
+            templates: 1 << 16,
         }
     }
 }
@@ -220,6 +233,10 @@ pub struct Memory {
     pub members: Region,
     /// [`Adjacency`] entries.
     pub adjacencies: Region,
+    /// [`Segment`] entries.
+    pub segments: Region,
+    /// Headers that segments put in front of packets, in the order of the wire.
+    pub templates: Region,
 }
 
 impl Memory {
@@ -237,6 +254,8 @@ impl Memory {
             groups: Region::heap(capacity.groups * 8),
             members: Region::heap(capacity.members * 8),
             adjacencies: Region::heap(capacity.adjacencies * size_of::<Adjacency>()),
+            segments: Region::heap(capacity.segments * size_of::<Segment>()),
+            templates: Region::heap(capacity.templates * 8),
         }
     }
 
@@ -249,6 +268,8 @@ impl Memory {
             groups: self.groups.len() / 8,
             members: self.members.len() / 8,
             adjacencies: self.adjacencies.len() / size_of::<Adjacency>(),
+            segments: self.segments.len() / size_of::<Segment>(),
+            templates: self.templates.len() / 8,
         }
     }
 
@@ -271,6 +292,8 @@ impl Memory {
             &self.groups,
             &self.members,
             &self.adjacencies,
+            &self.segments,
+            &self.templates,
         ];
         for word in regions.into_iter().flat_map(Region::words) {
             word.store(0, Ordering::Relaxed);
@@ -361,6 +384,26 @@ impl Memory {
         }
     }
 
+    /// The segment with this number; one that is the kernel's when there is none.
+    #[inline]
+    pub fn segment(&self, number: u32) -> Segment {
+        if (number as usize) < self.segments.len() / size_of::<Segment>() {
+            load(&self.segments, number as usize)
+        } else {
+            Segment {
+                reason: crate::Reason::Encap as u8,
+                ..Segment::default()
+            }
+        }
+    }
+
+    /// A word of the templates, its bytes in the order of the wire; zero beyond their end.
+    #[inline]
+    pub fn template_word(&self, place: u32) -> u64 {
+        let word = self.templates.words().get(place as usize);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
     /// Whether `address` (host order) may be one of our own; a yes can be wrong, a no cannot.
     #[inline]
     pub fn maybe_own(&self, address: u32) -> bool {
@@ -384,6 +427,16 @@ impl Memory {
     /// Writes an adjacency, which must be inside the capacity.
     pub fn store_adjacency(&self, number: u32, adjacency: &Adjacency) {
         store(&self.adjacencies, number as usize, adjacency);
+    }
+
+    /// Writes a segment, its first word last; it must be inside the capacity.
+    pub fn store_segment(&self, number: u32, segment: &Segment) {
+        store(&self.segments, number as usize, segment);
+    }
+
+    /// Writes a word of the templates, which must be inside the capacity.
+    pub fn store_template_word(&self, place: u32, word: u64) {
+        self.templates.words()[place as usize].store(word, Ordering::Release);
     }
 
     /// Writes a group, which must be inside the capacity.
@@ -419,6 +472,8 @@ unsafe impl Record for Config {}
 unsafe impl Record for LinkEntry {}
 // SAFETY: as above.
 unsafe impl Record for Adjacency {}
+// SAFETY: as above.
+unsafe impl Record for Segment {}
 
 #[inline]
 fn load<T: Record>(region: &Region, i: usize) -> T {

@@ -91,6 +91,25 @@ pub enum Reason {
     /// A packet of a resilient group's bucket that the kernel shall see now and then, lest it takes the
     /// bucket for idle; it forwards the packet by the same bucket.
     BucketActivity = 40,
+    /// For an SRv6 SID that wants an SRH, and there is none, or none with segments left.
+    NoSrh = 41,
+    /// For an SRv6 SID that ends the path, and there are segments left.
+    SegmentsLeft = 42,
+    /// An SRH that is cut short, lies about its lengths, or has a TLV that runs out.
+    BadSrh = 43,
+    /// An SRH whose HMAC is wrong, or is missing where `seg6_require_hmac` wants one.
+    Hmac = 44,
+    /// What is encapsulated is not what the SRv6 behaviour takes out.
+    Payload = 45,
+    /// The out-link of an SRv6 SID that sends frames (End.DX2): gone, down, no Ethernet, or the frame is
+    /// larger than its MTU.
+    SegmentLink = 46,
+    /// An SRH with an HMAC, which the XDP engine does not check.
+    HmacCheck = 47,
+    /// More SRv6 behaviours one after the other on this machine than engines carry out on one packet.
+    SidChain = 48,
+    /// No room in front of the frame, or in the engine, for the headers of an encapsulation.
+    Headroom = 49,
 }
 
 impl Reason {
@@ -98,7 +117,7 @@ impl Reason {
     pub const SLOTS: usize = 64;
 
     /// Every reason, in the order of its number.
-    pub const ALL: [Reason; 41] = {
+    pub const ALL: [Reason; 50] = {
         use Reason::*;
         [
             None,
@@ -142,8 +161,28 @@ impl Reason {
             DeepHeaders,
             RedirectFailed,
             BucketActivity,
+            NoSrh,
+            SegmentsLeft,
+            BadSrh,
+            Hmac,
+            Payload,
+            SegmentLink,
+            HmacCheck,
+            SidChain,
+            Headroom,
         ]
     };
+
+    /// Whether a packet is dropped for this reason, as the kernel drops it silently, and not handed
+    /// over.
+    #[inline]
+    pub fn is_drop(self) -> bool {
+        use Reason::*;
+        matches!(
+            self,
+            Blackhole | NoSrh | SegmentsLeft | BadSrh | Hmac | Payload | SegmentLink
+        )
+    }
 
     /// The reason with this number, if there is one.
     pub fn from_number(n: u8) -> Option<Reason> {
@@ -195,6 +234,15 @@ impl Reason {
             DeepHeaders => "deep-headers",
             RedirectFailed => "redirect-failed",
             BucketActivity => "bucket-activity",
+            NoSrh => "no-srh",
+            SegmentsLeft => "segments-left",
+            BadSrh => "bad-srh",
+            Hmac => "hmac",
+            Payload => "payload",
+            SegmentLink => "segment-link",
+            HmacCheck => "hmac-check",
+            SidChain => "sid-chain",
+            Headroom => "headroom",
         }
     }
 }

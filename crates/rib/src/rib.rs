@@ -126,6 +126,8 @@ impl Rib {
             groups: 16,
             members: 16,
             adjacencies: 16,
+            segments: 64,
+            templates: 1 << 10,
         };
         Rib::new(Arc::new(Memory::heap(&capacity)), &capacity, || ())
     }

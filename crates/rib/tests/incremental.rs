@@ -165,6 +165,8 @@ fn small() -> Capacity {
         groups: 4096,
         members: 4096,
         adjacencies: 1024,
+        segments: 64,
+        templates: 1 << 10,
     }
 }
 
@@ -247,6 +249,8 @@ proptest! {
         proptest::collection::vec(event(), 0..20), 1..8)) {
         let capacity = Capacity {
             nodes4: 128, leaves4: 128, words6: 128, groups: 24, members: 16, adjacencies: 8,
+ segments: 64,
+ templates: 1 << 10,
         };
         let mut rib = new_rib(&capacity);
         for batch in batches {

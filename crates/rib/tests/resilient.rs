@@ -77,6 +77,8 @@ fn new_rib_with(room: usize, members: &[(u32, u16)]) -> Rib {
         groups: 64,
         members: room,
         adjacencies: 64,
+        segments: 64,
+        templates: 1 << 10,
     });
     rib.apply(Event::Settings(Settings {
         hash_seed: 7,

@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3149656c64646172ULL /* "raddleI1" */
+#define IMAGE_MAGIC 0x3249656c64646172ULL /* "raddleI2" */
 
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
@@ -63,6 +63,7 @@ struct link_entry {
 
 #define ADJ_KERNEL 0
 #define ADJ_FORWARD 1
+#define ADJ_SEGMENT 2
 
 /* A nexthop resolved to bytes. The first word is published last, so it is read first, at once. */
 struct adjacency {
@@ -83,9 +84,77 @@ struct adjacency {
 #define GROUP_RESILIENT 3
 #define GROUP_PER_PACKET 4
 #define GROUP_FLOWLET 5
+#define GROUP_SEGMENT 6
+
+/* The second byte of GROUP_SINGLE: a neighbour on a connected prefix. */
+#define SINGLE_NEIGHBOUR 1
 
 /* The second byte of those from GROUP_THRESHOLD on; see image::How. */
 #define HOW_FOLLOWS 0x80
+
+/* struct segment, kinds; see image::segment_kind */
+#define SEGMENT_KERNEL 0
+#define SEGMENT_END 1
+#define SEGMENT_END_X 2
+#define SEGMENT_END_T 3
+#define SEGMENT_END_DX2 4
+#define SEGMENT_END_DX6 5
+#define SEGMENT_END_DX4 6
+#define SEGMENT_END_DT6 7
+#define SEGMENT_END_DT4 8
+#define SEGMENT_END_B6 9
+#define SEGMENT_END_B6_ENCAPS 10
+#define SEGMENT_END_DT46 16
+#define SEGMENT_END_DX2V 24
+#define SEGMENT_INSERT 32
+#define SEGMENT_ENCAPS 33
+#define SEGMENT_ENCAPS_L2 34
+
+/* struct segment, flavours */
+#define FLAVOUR_PSP 0x02
+#define FLAVOUR_USP 0x04
+#define FLAVOUR_USD 0x08
+#define FLAVOUR_NEXT_CSID 0x10
+#define FLAVOUR_REPLACE_CSID 0x20
+
+/* struct segment, flags */
+#define SEGMENT_HAS_COUNTERS 1
+#define SEGMENT_OWN 2
+#define SEGMENT_REDUCED 4
+#define SEGMENT_HAS_SRH 8
+#define SEGMENT_DIRECT_NH4 16
+#define SEGMENT_LABEL_FROM_FLOW 32
+#define SEGMENT_LABEL_FROM_INNER 64
+
+#define LINK_TABLE 0xffffffffu
+
+/* An SRv6 behaviour or encapsulation. The first word is published last, so it is read first. */
+struct segment {
+	__u8 kind;
+	__u8 reason;
+	__u8 flavours;
+	__u8 flags;
+	__u8 block;
+	__u8 csid;
+	__u16 size;
+	__u32 template;
+	__u32 out;
+	__u32 table4;
+	__u32 table6;
+	__u32 mtu;
+	__u32 salt;
+	__u8 target[16];
+	__u32 rest[4];
+} __attribute__((aligned(64)));
+
+/* What one CPU counts of one segment; see image::segment_counter. */
+#define SEGMENT_COUNTERS 16
+#define SEGMENT_PACKETS 0
+#define SEGMENT_BYTES 1
+#define SEGMENT_FAILED 2
+struct segment_counters {
+	__u64 values[SEGMENT_COUNTERS];
+} __attribute__((aligned(64)));
 
 #define TURN_SLOTS 1024
 #define FLOWLETS 4096
@@ -138,6 +207,15 @@ enum reason {
 	REASON_DEEP_HEADERS = 38,
 	REASON_REDIRECT_FAILED = 39,
 	REASON_BUCKET_ACTIVITY = 40,
+	REASON_NO_SRH = 41,
+	REASON_SEGMENTS_LEFT = 42,
+	REASON_BAD_SRH = 43,
+	REASON_HMAC = 44,
+	REASON_PAYLOAD = 45,
+	REASON_SEGMENT_LINK = 46,
+	REASON_HMAC_CHECK = 47,
+	REASON_SID_CHAIN = 48,
+	REASON_HEADROOM = 49,
 	REASON_COUNT
 };
 

@@ -82,6 +82,8 @@ SIZED(words6, __u64);
 SIZED(groups, __u64);
 SIZED(members, __u64);
 SIZED(adjacencies, struct adjacency);
+SIZED(segments, struct segment);
+SIZED(templates, __u64);
 SECTION(counters, struct counter);
 SECTION(scratch, struct scratch);
 /*

@@ -97,6 +97,8 @@ inline_always int group_reason(__u64 group)
 {
 	__u32 reason = group >> 8 & 0xff;
 
+	if ((__u8)group == GROUP_SEGMENT)
+		return REASON_ENCAP;
 	if (reason >= REASON_COUNT)
 		reason = REASON_NO_ROUTE;
 	return reason == REASON_BLACKHOLE ? DROP | REASON_BLACKHOLE : reason;

@@ -9,7 +9,7 @@ use aya::include_bytes_aligned;
 use raddle_fib::Region;
 use raddle_rib::image::{
     Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, Memory, OWN_BITS,
-    TURN_SLOTS,
+    Segment, TURN_SLOTS,
 };
 
 use crate::attach::Attached;
@@ -103,6 +103,8 @@ impl Engine {
                 ("groups_len", small(capacity.groups)?),
                 ("members_len", small(capacity.members)?),
                 ("adjacencies_len", small(capacity.adjacencies)?),
+                ("segments_len", small(capacity.segments)?),
+                ("templates_len", small(capacity.templates)?),
                 ("counter_slots", small(counter_slots)?),
                 ("counters_len", small(counter_slots * cpus)?),
                 ("cpus", small(cpus)?),
@@ -228,6 +230,8 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
         ("groups", capacity.groups * 8),
         ("members", capacity.members * 8),
         ("adjacencies", capacity.adjacencies * size_of::<Adjacency>()),
+        ("segments", capacity.segments * size_of::<Segment>()),
+        ("templates", capacity.templates * 8),
         (
             COUNTERS,
             counters::slots(capacity.adjacencies) * COUNTER * cpus,
@@ -260,6 +264,8 @@ pub(crate) fn capacity_of(bytes: impl Fn(&str) -> Result<usize>) -> Result<Capac
         groups: bytes("groups")? / 8,
         members: bytes("members")? / 8,
         adjacencies: bytes("adjacencies")? / size_of::<Adjacency>(),
+        segments: bytes("segments")? / size_of::<Segment>(),
+        templates: bytes("templates")? / 8,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 /// The image's maps, in the order of [`Memory`]'s members.
-pub(crate) const IMAGE: [&str; 11] = [
+pub(crate) const IMAGE: [&str; 13] = [
     "config",
     "links",
     "own4",
@@ -23,6 +23,8 @@ pub(crate) const IMAGE: [&str; 11] = [
     "groups",
     "members",
     "adjacencies",
+    "segments",
+    "templates",
 ];
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
@@ -99,5 +101,7 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         groups: map(8)?,
         members: map(9)?,
         adjacencies: map(10)?,
+        segments: map(11)?,
+        templates: map(12)?,
     })
 }

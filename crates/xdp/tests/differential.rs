@@ -589,6 +589,8 @@ fn both_engines_do_the_same() {
             groups: 1024,
             members: 4096,
             adjacencies: 512,
+            segments: 64,
+            templates: 1 << 10,
         };
         let engine = Engine::load(&LoadOptions { capacity }).unwrap();
         for index in indices {
@@ -675,6 +677,8 @@ fn gre_headers_that_end_early() {
             groups: 64,
             members: 64,
             adjacencies: 64,
+            segments: 64,
+            templates: 1 << 10,
         };
         let engine = Engine::load(&LoadOptions { capacity }).unwrap();
         indices

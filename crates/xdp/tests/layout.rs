@@ -6,7 +6,10 @@ use std::mem::{offset_of, size_of};
 use std::process::Command;
 
 use raddle_rib::Reason;
-use raddle_rib::image::{self, Adjacency, Config, LinkEntry, config_flags, group_kind, link_flags};
+use raddle_rib::image::{
+    self, Adjacency, Config, LinkEntry, Segment, config_flags, flavours, group_kind, link_flags,
+    segment_counter, segment_flags, segment_kind,
+};
 
 /// Compiles a C file that includes the header and holds these conditions.
 fn compile(conditions: &[String]) -> Result<(), String> {
@@ -80,6 +83,14 @@ fn structs() {
         mtu,
         rest
     );
+    same!(
+        c, Segment, "segment", kind, reason, flavours, flags, block, csid, size, template, out,
+        table4, table6, mtu, salt, target, rest
+    );
+    c.push(format!(
+        "sizeof(struct segment_counters) == {}",
+        8 * image::SEGMENT_COUNTERS
+    ));
     compile(&c).unwrap();
 }
 
@@ -110,6 +121,46 @@ fn constants() {
         ("GROUP_RESILIENT", group_kind::RESILIENT.into()),
         ("GROUP_PER_PACKET", group_kind::PER_PACKET.into()),
         ("GROUP_FLOWLET", group_kind::FLOWLET.into()),
+        ("GROUP_SEGMENT", group_kind::SEGMENT.into()),
+        ("ADJ_SEGMENT", image::ADJ_SEGMENT.into()),
+        ("SEGMENT_KERNEL", segment_kind::KERNEL.into()),
+        ("SEGMENT_END", segment_kind::END.into()),
+        ("SEGMENT_END_X", segment_kind::END_X.into()),
+        ("SEGMENT_END_T", segment_kind::END_T.into()),
+        ("SEGMENT_END_DX2", segment_kind::END_DX2.into()),
+        ("SEGMENT_END_DX6", segment_kind::END_DX6.into()),
+        ("SEGMENT_END_DX4", segment_kind::END_DX4.into()),
+        ("SEGMENT_END_DT6", segment_kind::END_DT6.into()),
+        ("SEGMENT_END_DT4", segment_kind::END_DT4.into()),
+        ("SEGMENT_END_B6", segment_kind::END_B6.into()),
+        ("SEGMENT_END_B6_ENCAPS", segment_kind::END_B6_ENCAPS.into()),
+        ("SEGMENT_END_DT46", segment_kind::END_DT46.into()),
+        ("SEGMENT_END_DX2V", segment_kind::END_DX2V.into()),
+        ("SEGMENT_INSERT", segment_kind::INSERT.into()),
+        ("SEGMENT_ENCAPS", segment_kind::ENCAPS.into()),
+        ("SEGMENT_ENCAPS_L2", segment_kind::ENCAPS_L2.into()),
+        ("FLAVOUR_PSP", flavours::PSP.into()),
+        ("FLAVOUR_USP", flavours::USP.into()),
+        ("FLAVOUR_USD", flavours::USD.into()),
+        ("FLAVOUR_NEXT_CSID", flavours::NEXT_CSID.into()),
+        ("FLAVOUR_REPLACE_CSID", flavours::REPLACE_CSID.into()),
+        ("SEGMENT_HAS_COUNTERS", segment_flags::COUNTERS.into()),
+        ("SEGMENT_OWN", segment_flags::OWN.into()),
+        ("SEGMENT_REDUCED", segment_flags::REDUCED.into()),
+        ("SEGMENT_HAS_SRH", segment_flags::HAS_SRH.into()),
+        ("SEGMENT_DIRECT_NH4", segment_flags::DIRECT_NH4.into()),
+        (
+            "SEGMENT_LABEL_FROM_FLOW",
+            segment_flags::LABEL_FROM_FLOW.into(),
+        ),
+        (
+            "SEGMENT_LABEL_FROM_INNER",
+            segment_flags::LABEL_FROM_INNER.into(),
+        ),
+        ("LINK_TABLE", image::LINK_TABLE.into()),
+        ("SEGMENT_PACKETS", segment_counter::PACKETS as u64),
+        ("SEGMENT_BYTES", segment_counter::BYTES as u64),
+        ("SEGMENT_FAILED", segment_counter::FAILED as u64),
         ("HOW_FOLLOWS", image::How::FOLLOWS.into()),
         ("TURN_SLOTS", image::TURN_SLOTS as u64),
         ("FLOWLETS", image::FLOWLETS as u64),

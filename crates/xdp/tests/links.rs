@@ -28,6 +28,8 @@ fn load() -> Engine {
         groups: 64,
         members: 64,
         adjacencies: 64,
+        segments: 64,
+        templates: 1 << 10,
     };
     Engine::load(&LoadOptions { capacity }).unwrap()
 }

@@ -156,6 +156,8 @@ fn a_bucket_that_has_moved_is_shown() {
             groups: 64,
             members: 16,
             adjacencies: 16,
+            segments: 64,
+            templates: 1 << 10,
         };
         let engine = Engine::load(&LoadOptions { capacity }).unwrap();
         links

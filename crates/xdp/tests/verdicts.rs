@@ -59,6 +59,8 @@ fn small() -> Capacity {
         groups: 64,
         members: 2048,
         adjacencies: 2048,
+        segments: 64,
+        templates: 1 << 10,
     }
 }
 

@@ -70,6 +70,8 @@ pub(crate) fn router() -> Rib {
         groups: 1 << 10,
         members: 1 << 10,
         adjacencies: 1 << 6,
+        segments: 64,
+        templates: 1 << 10,
     };
     let mut rib = Rib::new(Arc::new(Memory::heap(&capacity)), &capacity, || ());
     rib.set_ports(Ports {

@@ -9,6 +9,11 @@ pub enum Group {
     Kernel(crate::Reason),
     /// One adjacency.
     Single(u32),
+    /// As [`Group::Single`], of a neighbour on a connected prefix, and not of a gateway: `nh4` of
+    /// End.DX4 may not be one.
+    Neighbour(u32),
+    /// One [`super::Segment`].
+    Segment(u32),
     /// Hash-threshold over members `first .. first + count`, ordered by upper bound; the last
     /// bound is `0x7fff_ffff`.
     Threshold {
@@ -78,7 +83,8 @@ impl How {
 pub mod group_kind {
     /// [`super::Group::Kernel`]; the reason is in the second byte.
     pub const KERNEL: u8 = 0;
-    /// [`super::Group::Single`]; the adjacency is in the upper half.
+    /// [`super::Group::Single`]; the adjacency is in the upper half. [`super::Group::Neighbour`] has a 1
+    /// in the second byte.
     pub const SINGLE: u8 = 1;
     /// [`super::Group::Threshold`]; [`super::How`] in the second byte, count in bits 16..32, first
     /// member in the upper half.
@@ -89,6 +95,8 @@ pub mod group_kind {
     pub const PER_PACKET: u8 = 4;
     /// [`super::Group::Flowlet`]; likewise.
     pub const FLOWLET: u8 = 5;
+    /// [`super::Group::Segment`]; its number is in the upper half.
+    pub const SEGMENT: u8 = 6;
 }
 
 impl Group {
@@ -103,6 +111,8 @@ impl Group {
         match self {
             Group::Kernel(reason) => u64::from(group_kind::KERNEL) | u64::from(reason as u8) << 8,
             Group::Single(adj) => u64::from(group_kind::SINGLE) | u64::from(adj) << 32,
+            Group::Neighbour(adj) => u64::from(group_kind::SINGLE) | 1 << 8 | u64::from(adj) << 32,
+            Group::Segment(number) => u64::from(group_kind::SEGMENT) | u64::from(number) << 32,
             Group::Threshold { first, count, how } => {
                 many(group_kind::THRESHOLD, how, count, first)
             }
@@ -125,7 +135,9 @@ impl Group {
         let count = (word >> 16) as u16;
         let how = How((word >> 8) as u8);
         match word as u8 {
+            group_kind::SINGLE if how.0 == 1 => Group::Neighbour(first),
             group_kind::SINGLE => Group::Single(first),
+            group_kind::SEGMENT => Group::Segment(first),
             group_kind::THRESHOLD => Group::Threshold { first, count, how },
             group_kind::RESILIENT => Group::Resilient { first, count, how },
             group_kind::PER_PACKET => Group::PerPacket { first, count },
@@ -257,6 +269,8 @@ mod tests {
         for group in [
             Group::Kernel(Reason::Unresolved),
             Group::Single(7),
+            Group::Neighbour(7),
+            Group::Segment(9),
             Group::Threshold {
                 first: 0x1234_5678,
                 count: 0xfffe,

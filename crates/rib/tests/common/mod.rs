@@ -139,7 +139,8 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     };
     Some(match memory.group(number) {
         Group::Kernel(reason) => Err(reason),
-        Group::Single(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
+        Group::Segment(_) => Err(Reason::Encap),
+        Group::Single(n) | Group::Neighbour(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
         Group::PerPacket { .. } | Group::Flowlet { .. } => {
             panic!("nothing here asks for {:?}", memory.group(number))
         }

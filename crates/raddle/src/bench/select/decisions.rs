@@ -236,6 +236,8 @@ fn rib(selection: Selection) -> Rib {
         groups: 1 << 10,
         members: 1 << 14,
         adjacencies: 1 << 8,
+        segments: 64,
+        templates: 1 << 10,
     };
     let mut rib = Rib::new(Arc::new(Memory::heap(&capacity)), &capacity, || ());
     rib.set_ports(Ports {

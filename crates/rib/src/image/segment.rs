@@ -1,0 +1,227 @@
+//! What SRv6 does with a packet: behaviours of SIDs, and encapsulations.
+
+use std::mem::{offset_of, size_of};
+
+/// An SRv6 behaviour or encapsulation, ready to be carried out. 64 bytes, one cache line.
+///
+/// As with an adjacency the first word is written last, and cleared first: while `kind` is
+/// [`segment_kind::KERNEL`] the rest is not read. A segment's number is also that of its counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Segment {
+    /// [`segment_kind`].
+    pub kind: u8,
+    /// Why, when the kind is [`segment_kind::KERNEL`] (a [`crate::Reason`]).
+    pub reason: u8,
+    /// [`flavours`].
+    pub flavours: u8,
+    /// [`segment_flags`].
+    pub flags: u8,
+    /// Compressed SIDs: length of the locator block in bytes, 1..=15.
+    pub block: u8,
+    /// Compressed SIDs: length of one compressed SID (node and function) in bytes, 1..=15.
+    pub csid: u8,
+    /// Bytes of the template, a multiple of 8; 0 where there is none.
+    pub size: u16,
+    /// First word of the template in [`super::Memory::templates`].
+    pub template: u32,
+    /// End.DX2: out-link, as interface index. End.DX2V: number of VLAN entries, which are the template.
+    pub out: u32,
+    /// Table for IPv4 look-ups of what comes out, or [`LINK_TABLE`].
+    pub table4: u32,
+    /// The same for IPv6.
+    pub table6: u32,
+    /// End.DX2: the out-link's MTU, without the Ethernet header.
+    pub mtu: u32,
+    /// Seed of the hash by which encapsulated packets choose their link, see `crates/srv6`.
+    pub salt: u32,
+    /// Address that is looked up in the place of the destination: `nh6`, or `nh4` in the first four
+    /// bytes, in the order of the wire; zeros for none.
+    pub target: [u8; 16],
+    /// Zero.
+    pub rest: [u32; 4],
+}
+
+/// Stands for the table of the link that the packet came in on.
+pub const LINK_TABLE: u32 = u32::MAX;
+
+/// Kinds of [`Segment`]. Those below 32 are the numbers of the kernel's actions
+/// (`SEG6_LOCAL_ACTION_*`), where it has them.
+pub mod segment_kind {
+    /// To the kernel.
+    pub const KERNEL: u8 = 0;
+    /// `End`.
+    pub const END: u8 = 1;
+    /// `End.X`; `target`.
+    pub const END_X: u8 = 2;
+    /// `End.T`; `table6`.
+    pub const END_T: u8 = 3;
+    /// `End.DX2`; `out`, `mtu`.
+    pub const END_DX2: u8 = 4;
+    /// `End.DX6`; `target`, or none for the inner destination.
+    pub const END_DX6: u8 = 5;
+    /// `End.DX4`; `target`, or none for the inner destination.
+    pub const END_DX4: u8 = 6;
+    /// `End.DT6`; `table6`.
+    pub const END_DT6: u8 = 7;
+    /// `End.DT4`; `table4`.
+    pub const END_DT4: u8 = 8;
+    /// `End.B6.Insert`: the template is an SRH.
+    pub const END_B6: u8 = 9;
+    /// `End.B6.Encaps`, or with [`super::segment_flags::REDUCED`] `End.B6.Encaps.Red`: the template is
+    /// an IPv6 header and what follows it.
+    pub const END_B6_ENCAPS: u8 = 10;
+    /// `End.DT46`; both tables.
+    pub const END_DT46: u8 = 16;
+    /// `End.DX2V`: the template is a [`super::VlanEntry`] for each VLAN.
+    pub const END_DX2V: u8 = 24;
+    /// `H.Insert`: the template is an SRH.
+    pub const INSERT: u8 = 32;
+    /// `H.Encaps`, `H.Encaps.Red`: the template is an IPv6 header and what follows it.
+    pub const ENCAPS: u8 = 33;
+    /// `H.Encaps.L2`, `H.Encaps.L2.Red`: likewise.
+    pub const ENCAPS_L2: u8 = 34;
+}
+
+/// Flavours of endpoint behaviours, as the bits of `SEG6_LOCAL_FLV_OPERATION`.
+pub mod flavours {
+    /// Penultimate segment pop of the SRH (RFC 8986, 4.16.1).
+    pub const PSP: u8 = 1 << 1;
+    /// Ultimate segment pop of the SRH (RFC 8986, 4.16.2).
+    pub const USP: u8 = 1 << 2;
+    /// Ultimate segment decapsulation (RFC 8986, 4.16.3).
+    pub const USD: u8 = 1 << 3;
+    /// NEXT-C-SID (RFC 9800, 4.1).
+    pub const NEXT_CSID: u8 = 1 << 4;
+    /// REPLACE-C-SID (RFC 9800, 4.2); the kernel has no number for it.
+    pub const REPLACE_CSID: u8 = 1 << 5;
+}
+
+/// Flags of [`Segment`].
+pub mod segment_flags {
+    /// Packets, bytes and errors are counted.
+    pub const COUNTERS: u8 = 1;
+    /// The kernel does not have it: what engines cannot do is dropped, not handed over.
+    pub const OWN: u8 = 2;
+    /// The template leaves out the segment that is visited first, which is in the IPv6 header.
+    pub const REDUCED: u8 = 4;
+    /// The template has an SRH; without one the payload follows the IPv6 header.
+    pub const HAS_SRH: u8 = 8;
+    /// The kernel's trap with `nh4` on a connected prefix is not matched: the neighbour is `nh4`.
+    pub const DIRECT_NH4: u8 = 16;
+    /// `net.ipv6.seg6_flowlabel` is 1: the outer flow label is made of the flow's hash.
+    pub const LABEL_FROM_FLOW: u8 = 32;
+    /// `net.ipv6.seg6_flowlabel` is 0: the outer flow label is the inner packet's.
+    pub const LABEL_FROM_INNER: u8 = 64;
+}
+
+/// Where End.DX2V sends the frames of a VLAN. 8 bytes; ascending by VLAN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct VlanEntry {
+    /// VLAN identifier, 0..=4094.
+    pub vlan: u16,
+    /// The out-link's MTU, without the Ethernet header; at most 65535.
+    pub mtu: u16,
+    /// Out-link, as interface index.
+    pub out: u32,
+}
+
+impl VlanEntry {
+    /// The word in the image.
+    pub fn to_word(self) -> u64 {
+        u64::from(self.vlan) | u64::from(self.mtu) << 16 | u64::from(self.out) << 32
+    }
+
+    /// Reads a word of the image.
+    #[inline]
+    pub fn from_word(word: u64) -> VlanEntry {
+        VlanEntry {
+            vlan: word as u16,
+            mtu: (word >> 16) as u16,
+            out: (word >> 32) as u32,
+        }
+    }
+}
+
+/// What one core counts of one segment: 16 numbers, [`segment_counter`].
+pub const SEGMENT_COUNTERS: usize = 16;
+
+/// Places in the counters of a segment.
+pub mod segment_counter {
+    use crate::Reason;
+
+    /// Packets that the behaviour was carried out on.
+    pub const PACKETS: usize = 0;
+    /// Their bytes: IPv6 header and payload length as they came in, as the kernel counts them
+    /// (`skb->len`). Of encapsulations: the packet before it was encapsulated.
+    pub const BYTES: usize = 1;
+    /// First of the places for packets that it was not carried out on, by [`of`].
+    pub const FAILED: usize = 2;
+    /// Those that are told apart, in the order of their places; all others come last.
+    pub const REASONS: [Reason; 12] = [
+        Reason::NoSrh,
+        Reason::SegmentsLeft,
+        Reason::BadSrh,
+        Reason::Hmac,
+        Reason::Payload,
+        Reason::SegmentLink,
+        Reason::TtlExceeded,
+        Reason::Mtu,
+        Reason::NoRoute,
+        Reason::Unresolved,
+        Reason::HmacCheck,
+        Reason::SidChain,
+    ];
+
+    /// The place of the packets that were dropped or handed over for this reason.
+    #[inline]
+    pub fn of(reason: Reason) -> usize {
+        FAILED
+            + match reason {
+                Reason::NoSrh => 0,
+                Reason::SegmentsLeft => 1,
+                Reason::BadSrh => 2,
+                Reason::Hmac => 3,
+                Reason::Payload => 4,
+                Reason::SegmentLink => 5,
+                Reason::TtlExceeded => 6,
+                Reason::Mtu => 7,
+                Reason::NoRoute => 8,
+                Reason::Unresolved => 9,
+                Reason::HmacCheck => 10,
+                Reason::SidChain => 11,
+                _ => 12,
+            }
+    }
+}
+
+const _: () = assert!(size_of::<Segment>() == 64 && offset_of!(Segment, target) == 32);
+const _: () = assert!(offset_of!(Segment, template) == 8 && offset_of!(Segment, table4) == 16);
+const _: () = assert!(size_of::<VlanEntry>() == 8);
+const _: () = {
+    assert!(segment_counter::FAILED + segment_counter::REASONS.len() < SEGMENT_COUNTERS);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_their_places() {
+        for (place, reason) in (segment_counter::FAILED..).zip(segment_counter::REASONS) {
+            assert_eq!(segment_counter::of(reason), place, "{reason}");
+        }
+        assert_eq!(segment_counter::of(crate::Reason::Rules), 14);
+    }
+
+    #[test]
+    fn vlans_survive_their_word() {
+        let entry = VlanEntry {
+            vlan: 4094,
+            mtu: 1500,
+            out: 7,
+        };
+        assert_eq!(VlanEntry::from_word(entry.to_word()), entry);
+    }
+}
