@@ -192,13 +192,8 @@ fn any_nexthop(u: Bytes<'_, '_>, v6: bool) -> Result<Nexthop> {
         }
     };
     Ok(Nexthop {
-        id: any_id(u)?,
-        family: 2,
-        scope: 0,
-        protocol: 0,
-        flags: 0,
-        kind,
         fdb: odd == 255,
+        ..Nexthop::new(any_id(u)?, 2, kind)
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ipnet::{IpNet, Ipv4Net};
 use raddle_e2e::frame::Flow;
 use raddle_e2e::{Daemon, Stream, StreamReport, StreamState, World, root, within};
-use raddle_rib::event::{Event, Route, RouteKind, RouteTarget};
+use raddle_rib::event::{Event, Route, RouteTarget};
 
 const FLOWS: u16 = 64;
 const RATE: u32 = 5000;
@@ -188,23 +188,13 @@ fn churn_harms_no_packet() {
     let hops6 =
         "nexthop via 2001:db8:2:1::2 nexthop via 2001:db8:2:2::2 nexthop via 2001:db8:2:3::2";
     let route = |n: u32| Route {
-        table: 254,
         dst: IpNet::V4(Ipv4Net::new_assert(
             Ipv4Addr::from(0x0a09_0000 + n * 16),
             28,
         )),
-        src: None,
-        tos: 0,
         protocol: 186,
-        scope: 0,
-        kind: RouteKind::Unicast,
-        metric: 0,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Object(if n & 1 == 0 { 100 } else { 101 }),
+        ..Route::default()
     };
     for n in 1..=3 {
         let (gateway, _) = world.gateway(n);

@@ -220,13 +220,8 @@ fn group(world: &World, rng: &mut Random, id: u32, six: bool) {
     let at = rng.below(members.len());
     members.rotate_left(at);
     let nexthop = Nexthop {
-        id,
-        family: 0,
-        scope: 0,
         protocol: 4,
-        flags: 0,
-        kind: NexthopKind::Group(members),
-        fdb: false,
+        ..Nexthop::new(id, 0, NexthopKind::Group(members))
     };
     // iproute2 of Debian 12 takes weights up to 256 only.
     let flags = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;

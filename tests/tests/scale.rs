@@ -8,27 +8,18 @@ use std::time::{Duration, Instant};
 use ipnet::{IpNet, Ipv4Net};
 use raddle_e2e::frame::Flow;
 use raddle_e2e::{Daemon, World, root, within};
-use raddle_rib::event::{Route, RouteKind, RouteTarget};
+use raddle_rib::event::{Route, RouteTarget};
 
 const ROUTES: u32 = 1_000_000;
 
 /// The `n`th route: a /24 of its own, through nexthop group 100.
 fn route(n: u32) -> Route {
     Route {
-        table: 254,
         dst: IpNet::V4(Ipv4Net::new_assert(network(n), 24)),
-        src: None,
-        tos: 0,
         protocol: 186,
-        scope: 0,
-        kind: RouteKind::Unicast,
         metric: 20,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Object(100),
+        ..Route::default()
     }
 }
 

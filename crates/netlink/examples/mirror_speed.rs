@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
 use raddle_netlink::{Mirror, Socket};
-use raddle_rib::event::{Event, Route, RouteKind, RouteNexthop, RouteTarget};
+use raddle_rib::event::{Event, Route, RouteNexthop, RouteTarget};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let count = std::env::args()
@@ -61,20 +61,11 @@ fn route(n: u32, index: u32) -> Route {
         ..RouteNexthop::default()
     };
     Route {
-        table: 254,
         dst: IpNet::V4(dst),
-        src: None,
-        tos: 0,
         protocol: 186,
-        scope: 0,
-        kind: RouteKind::Unicast,
         metric: 20,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Single(hop),
+        ..Route::default()
     }
 }
 

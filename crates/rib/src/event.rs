@@ -137,7 +137,7 @@ pub struct Encap {
 }
 
 /// One nexthop of a route.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteNexthop {
     /// Gateway; an IPv4 route may have an IPv6 one (`RTA_VIA`).
     pub gateway: Option<IpAddr>,
@@ -149,6 +149,20 @@ pub struct RouteNexthop {
     pub flags: u8,
     /// Encapsulation.
     pub encap: Option<Encap>,
+}
+
+impl Default for RouteNexthop {
+    /// Of weight 1, without gateway, link or encapsulation: what a route message that names none of
+    /// them tells.
+    fn default() -> RouteNexthop {
+        RouteNexthop {
+            gateway: None,
+            index: 0,
+            weight: 1,
+            flags: 0,
+            encap: None,
+        }
+    }
 }
 
 /// `RTNH_F_DEAD`.
@@ -272,6 +286,29 @@ pub struct Route {
     pub target: RouteTarget,
 }
 
+impl Default for Route {
+    /// A unicast route of the main table to 0.0.0.0/0, of universe scope and metric 0, that leads
+    /// nowhere yet.
+    fn default() -> Route {
+        Route {
+            table: 254,
+            dst: IpNet::default(),
+            src: None,
+            tos: 0,
+            protocol: 0,
+            scope: 0,
+            kind: RouteKind::Unicast,
+            metric: 0,
+            prefsrc: None,
+            flags: 0,
+            pref: None,
+            metrics: Metrics::new(),
+            mp_algo: None,
+            target: RouteTarget::None,
+        }
+    }
+}
+
 /// What a route message does to the routes that have the same key (spec: replace/append).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteOp {
@@ -303,6 +340,22 @@ pub struct Nexthop {
     /// For a forwarding database, not for routes (`NHA_FDB`).
     #[serde(default)]
     pub fdb: bool,
+}
+
+impl Nexthop {
+    /// An object for routes, of universe scope and no protocol. There is no default one, as an id is
+    /// never 0.
+    pub fn new(id: u32, family: u8, kind: NexthopKind) -> Nexthop {
+        Nexthop {
+            id,
+            family,
+            scope: 0,
+            protocol: 0,
+            flags: 0,
+            kind,
+            fdb: false,
+        }
+    }
 }
 
 /// The kinds of nexthop object.

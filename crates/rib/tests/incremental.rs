@@ -72,22 +72,16 @@ fn route(v6: bool) -> impl Strategy<Value = Route> {
         move |(table, n, len, kind, metric, target, tos)| Route {
             table,
             dst: prefix(v6, n, len),
-            src: None,
             tos: if tos == 0 && !v6 { 4 } else { 0 },
             protocol: 4,
-            scope: 0,
             kind,
             metric,
-            prefsrc: None,
-            flags: 0,
-            pref: None,
-            metrics: Vec::new(),
-            mp_algo: None,
             target: if kind == RouteKind::Unicast {
                 target
             } else {
                 RouteTarget::None
             },
+            ..Route::default()
         },
     )
 }

@@ -89,20 +89,12 @@ fn route(v6: bool) -> impl Strategy<Value = Event> {
             };
             let metrics = if mtu == 0 { vec![(2, 576)] } else { Vec::new() };
             let route = Route {
-                table: 254,
                 dst,
-                src: None,
-                tos: 0,
                 protocol: 4,
-                scope: 0,
                 kind,
-                metric: 0,
-                prefsrc: None,
-                flags: 0,
-                pref: None,
                 metrics,
-                mp_algo: None,
                 target,
+                ..Route::default()
             };
             Event::Route(route, RouteOp::Replace)
         })
@@ -154,15 +146,7 @@ fn state() -> impl Strategy<Value = Vec<Event>> {
             index,
             encap: None,
         };
-        Nexthop {
-            id,
-            family: 2,
-            scope: 0,
-            protocol: 0,
-            flags: 0,
-            kind,
-            fdb: false,
-        }
+        Nexthop::new(id, 2, kind)
     });
     let members = proptest::collection::vec((1..4u32, 1..=65535u16), 1..6).prop_map(|members| {
         let kind = NexthopKind::Group(
@@ -171,15 +155,7 @@ fn state() -> impl Strategy<Value = Vec<Event>> {
                 .map(|(id, weight)| GroupMember { id, weight })
                 .collect(),
         );
-        Nexthop {
-            id: 5,
-            family: 0,
-            scope: 0,
-            protocol: 0,
-            flags: 0,
-            kind,
-            fdb: false,
-        }
+        Nexthop::new(5, 0, kind)
     });
     // A table as the kernel may have it, now and then with an owner who is no member.
     let resilient = (
@@ -210,15 +186,7 @@ fn state() -> impl Strategy<Value = Vec<Event>> {
             unbalanced_timer: 0,
             unbalanced_time: 0,
         };
-        let group = Nexthop {
-            id: 4,
-            family: 0,
-            scope: 0,
-            protocol: 0,
-            flags: 0,
-            kind,
-            fdb: false,
-        };
+        let group = Nexthop::new(4, 0, kind);
         let bucket = |(index, nexthop): (usize, &u32)| {
             Event::Bucket(Bucket {
                 group: 4,
@@ -537,18 +505,10 @@ fn base(indices: Indices) -> Vec<Event> {
         let local = Route {
             table: 255,
             dst,
-            src: None,
-            tos: 0,
             protocol: 2,
             scope: 254,
             kind: RouteKind::Local,
-            metric: 0,
-            prefsrc: None,
-            flags: 0,
-            pref: None,
-            metrics: Vec::new(),
-            mp_algo: None,
-            target: RouteTarget::None,
+            ..Route::default()
         };
         events.push(Event::Route(local, RouteOp::Add));
     }
@@ -703,20 +663,10 @@ fn gre_headers_that_end_early() {
             })
         });
         let route = Route {
-            table: 254,
             dst: "10.0.7.0/24".parse().unwrap(),
-            src: None,
-            tos: 0,
             protocol: 4,
-            scope: 0,
-            kind: RouteKind::Unicast,
-            metric: 0,
-            prefsrc: None,
-            flags: 0,
-            pref: None,
-            metrics: Vec::new(),
-            mp_algo: None,
             target: RouteTarget::Multipath(hops.collect()),
+            ..Route::default()
         };
         let device = DeviceSettings {
             forwarding4: true,

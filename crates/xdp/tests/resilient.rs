@@ -8,7 +8,7 @@ mod net;
 use raddle_forward::Verdict as Userspace;
 use raddle_rib::event::{
     Bucket, DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route,
-    RouteKind, RouteOp, RouteTarget, Settings,
+    RouteOp, RouteTarget, Settings,
 };
 use raddle_rib::image::Capacity;
 use raddle_rib::{Ports, Reason, Rib};
@@ -23,15 +23,7 @@ fn now() -> u64 {
 }
 
 fn object(id: u32, kind: NexthopKind) -> Event {
-    Event::Nexthop(Nexthop {
-        id,
-        family: 2,
-        scope: 0,
-        protocol: 0,
-        flags: 0,
-        kind,
-        fdb: false,
-    })
+    Event::Nexthop(Nexthop::new(id, 2, kind))
 }
 
 /// Link 0 of these is where packets come in, behind 1 and 2 are the members of the group.
@@ -89,20 +81,10 @@ fn state(links: [u32; 3], idle_timer: u32) -> Vec<Event> {
         },
     ));
     let route = Route {
-        table: 254,
         dst: "10.9.0.0/16".parse().unwrap(),
-        src: None,
-        tos: 0,
         protocol: 4,
-        scope: 0,
-        kind: RouteKind::Unicast,
-        metric: 0,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Object(GROUP),
+        ..Route::default()
     };
     events.push(Event::Route(route, RouteOp::Add));
     events

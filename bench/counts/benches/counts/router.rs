@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use raddle_rib::event::{
-    DeviceSettings, Event, Link, Neighbour, Route, RouteKind, RouteNexthop, RouteTarget, Settings,
+    DeviceSettings, Event, Link, Neighbour, Route, RouteNexthop, RouteTarget, Settings,
 };
 use raddle_rib::image::{Capacity, Memory};
 use raddle_rib::{Ports, Rib};
@@ -44,20 +44,11 @@ pub(crate) fn hops(v6: bool, links: &[u32]) -> RouteTarget {
 /// A route of the main table.
 pub(crate) fn route(dst: IpNet, target: RouteTarget) -> Route {
     Route {
-        table: 254,
         dst,
-        src: None,
-        tos: 0,
         protocol: 186,
-        scope: 0,
-        kind: RouteKind::Unicast,
         metric: 20,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target,
+        ..Route::default()
     }
 }
 

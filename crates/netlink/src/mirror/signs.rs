@@ -99,17 +99,7 @@ mod tests {
 
     #[test]
     fn a_resilient_group_may_have_moved_its_buckets() {
-        let nexthop = |kind| {
-            Event::Nexthop(Nexthop {
-                id: 9,
-                family: 0,
-                scope: 0,
-                protocol: 0,
-                flags: 0,
-                kind,
-                fdb: false,
-            })
-        };
+        let nexthop = |kind| Event::Nexthop(Nexthop::new(9, 0, kind));
         let resilient = NexthopKind::Resilient {
             members: Vec::new(),
             buckets: 8,

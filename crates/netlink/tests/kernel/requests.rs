@@ -105,13 +105,8 @@ fn the_kernel_takes_what_we_write() {
         };
         let nexthop = |id, family, kind| {
             Event::Nexthop(Nexthop {
-                id,
-                family,
-                scope: 0,
                 protocol: 186,
-                flags: 0,
-                kind,
-                fdb: false,
+                ..Nexthop::new(id, family, kind)
             })
         };
         let single = |gateway: &str, index| NexthopKind::Single {

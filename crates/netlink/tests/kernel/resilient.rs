@@ -150,20 +150,16 @@ fn groups_are_followed_under_load() {
         nexthops();
         let group = |id: u32, weight: u16| {
             let members = [(1, 7), (2, weight)].map(|(id, weight)| GroupMember { id, weight });
+            let kind = NexthopKind::Resilient {
+                members: members.to_vec(),
+                buckets: 64,
+                idle_timer: 0,
+                unbalanced_timer: 0,
+                unbalanced_time: 0,
+            };
             Event::Nexthop(Nexthop {
-                id,
-                family: 0,
-                scope: 0,
                 protocol: 186,
-                flags: 0,
-                kind: NexthopKind::Resilient {
-                    members: members.to_vec(),
-                    buckets: 64,
-                    idle_timer: 0,
-                    unbalanced_timer: 0,
-                    unbalanced_time: 0,
-                },
-                fdb: false,
+                ..Nexthop::new(id, 0, kind)
             })
         };
         let mut follower = Follower::new();

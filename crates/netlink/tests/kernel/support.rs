@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use raddle_netlink::Mirror;
-use raddle_rib::event::{Route, RouteKind, RouteNexthop, RouteTarget};
+use raddle_rib::event::{Route, RouteNexthop, RouteTarget};
 
 use crate::shown;
 use crate::state::State;
@@ -158,20 +158,11 @@ pub(crate) fn route(n: u32, round: u8, index: u32) -> Route {
         ..RouteNexthop::default()
     };
     Route {
-        table: 254,
         dst,
-        src: None,
-        tos: 0,
         protocol: 186,
-        scope: 0,
-        kind: RouteKind::Unicast,
         metric: 20,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Single(hop),
+        ..Route::default()
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::Command;
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
 use raddle_netlink::Socket;
-use raddle_rib::event::{Route, RouteKind, RouteTarget};
+use raddle_rib::event::{Route, RouteTarget};
 
 use crate::error::Failure;
 
@@ -176,20 +176,11 @@ fn prefixes(v6: bool, count: u32) -> impl Iterator<Item = IpNet> {
 pub(super) fn install(v6: bool, count: u32) -> Result<(), Failure> {
     let group = if v6 { GROUP6 } else { GROUP4 };
     let routes = prefixes(v6, count).map(|dst| Route {
-        table: 254,
         dst,
-        src: None,
-        tos: 0,
         protocol: 186,
-        scope: 0,
-        kind: RouteKind::Unicast,
         metric: 20,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Object(group),
+        ..Route::default()
     });
     Socket::open()?.install_routes(routes)?;
     Ok(())

@@ -3,7 +3,7 @@
 use raddle_rib::Rib;
 use raddle_rib::event::{
     Bucket, DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route,
-    RouteKind, RouteOp, RouteTarget, Settings,
+    RouteOp, RouteTarget, Settings,
 };
 
 use super::{Answer, FlowWords, Question, Surroundings, View, answer, text};
@@ -19,17 +19,7 @@ fn rib(known: u16) -> Rib {
         hash_seed: 7,
         ..Settings::default()
     }));
-    let nexthop = |id, kind| {
-        Event::Nexthop(Nexthop {
-            id,
-            family: 2,
-            scope: 0,
-            protocol: 0,
-            flags: 0,
-            kind,
-            fdb: false,
-        })
-    };
+    let nexthop = |id, kind| Event::Nexthop(Nexthop::new(id, 2, kind));
     for index in 1..=3 {
         rib.apply(Event::Link(Link {
             index,
@@ -77,20 +67,10 @@ fn rib(known: u16) -> Rib {
         }));
     }
     let route = Route {
-        table: 254,
         dst: "10.9.0.0/16".parse().unwrap(),
-        src: None,
-        tos: 0,
         protocol: 4,
-        scope: 0,
-        kind: RouteKind::Unicast,
-        metric: 0,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Object(13),
+        ..Route::default()
     };
     rib.apply(Event::Route(route, RouteOp::Add));
     rib

@@ -36,20 +36,12 @@ fn route(dst: &str, target: RouteTarget) -> Route {
     let dst: ipnet::IpNet = dst.parse().unwrap();
     let six = dst.addr().is_ipv6();
     Route {
-        table: 254,
         dst,
-        src: None,
-        tos: 0,
         protocol: 3,
-        scope: 0,
-        kind: RouteKind::Unicast,
         metric: if six { 1024 } else { 0 },
-        prefsrc: None,
-        flags: 0,
         pref: six.then_some(0),
-        metrics: Vec::new(),
-        mp_algo: None,
         target,
+        ..Route::default()
     }
 }
 
@@ -129,13 +121,8 @@ fn nexthop(id: u32, kind: NexthopKind) -> Nexthop {
         _ => (0, 0),
     };
     Nexthop {
-        id,
-        family,
         scope,
-        protocol: 0,
-        flags: 0,
-        kind,
-        fdb: false,
+        ..Nexthop::new(id, family, kind)
     }
 }
 

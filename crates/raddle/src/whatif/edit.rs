@@ -265,22 +265,18 @@ impl Scratch {
         let id = last
             .checked_add(1)
             .ok_or("there is no id left for a nexthop object")?;
+        let family = match which.via.unwrap_or(self.dst) {
+            IpAddr::V4(_) => 2,
+            IpAddr::V6(_) => 10,
+        };
+        let kind = NexthopKind::Single {
+            gateway: which.via,
+            index,
+            encap: None,
+        };
         self.rib.apply(Event::Nexthop(Nexthop {
-            id,
-            family: if which.via.unwrap_or(self.dst).is_ipv4() {
-                2
-            } else {
-                10
-            },
-            scope: 0,
             protocol: 4,
-            flags: 0,
-            kind: NexthopKind::Single {
-                gateway: which.via,
-                index,
-                encap: None,
-            },
-            fdb: false,
+            ..Nexthop::new(id, family, kind)
         }));
         Ok(id)
     }

@@ -1,8 +1,8 @@
 use std::net::IpAddr;
 
 use raddle_rib::event::{
-    Bucket, Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteKind, RouteNexthop,
-    RouteOp, RouteTarget, Rule, Settings,
+    Bucket, Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp,
+    RouteTarget, Rule, Settings,
 };
 use raddle_sim::sample::{self, Sample};
 
@@ -33,28 +33,20 @@ pub(crate) fn rib() -> Rib {
             flags: 0x1_0041,
             ..Link::default()
         }));
+        let kind = NexthopKind::Single {
+            gateway: Some(gateway(index)),
+            index,
+            encap: None,
+        };
         rib.apply(Event::Nexthop(Nexthop {
-            id: index,
-            family: 2,
-            scope: 0,
             protocol: 4,
-            flags: 0,
-            kind: NexthopKind::Single {
-                gateway: Some(gateway(index)),
-                index,
-                encap: None,
-            },
-            fdb: false,
+            ..Nexthop::new(index, 2, kind)
         }));
     }
+    let members = (1..=4).map(|id| GroupMember { id, weight: 1 });
     rib.apply(Event::Nexthop(Nexthop {
-        id: 100,
-        family: 0,
-        scope: 0,
         protocol: 4,
-        flags: 0,
-        kind: NexthopKind::Group((1..=4).map(|id| GroupMember { id, weight: 1 }).collect()),
-        fdb: false,
+        ..Nexthop::new(100, 0, NexthopKind::Group(members.collect()))
     }));
     let own = |index| RouteNexthop {
         gateway: Some(gateway(index)),
@@ -71,20 +63,10 @@ pub(crate) fn rib() -> Rib {
         ("0.0.0.0/0", RouteTarget::Single(own(1))),
     ] {
         let route = Route {
-            table: 254,
             dst: dst.parse().unwrap(),
-            src: None,
-            tos: 0,
             protocol: 4,
-            scope: 0,
-            kind: RouteKind::Unicast,
-            metric: 0,
-            prefsrc: None,
-            flags: 0,
-            pref: None,
-            metrics: Vec::new(),
-            mp_algo: None,
             target,
+            ..Route::default()
         };
         rib.apply(Event::Route(route, RouteOp::Add));
     }

@@ -7,9 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use raddle_rib::event::{
-    Event, Link, Neighbour, Nexthop, NexthopKind, Route, RouteKind, RouteTarget,
-};
+use raddle_rib::event::{Event, Link, Neighbour, Nexthop, NexthopKind, Route, RouteTarget};
 use raddle_rib::image::{ADJ_FORWARD, Capacity, Group, Memory, link_flags};
 use raddle_rib::{Hop, Ports, Reason, Resolved, Rib};
 
@@ -66,15 +64,7 @@ pub fn neighbour(index: u32, dst: IpAddr) -> Neighbour {
 
 /// A nexthop object.
 pub fn object(id: u32, kind: NexthopKind) -> Event {
-    Event::Nexthop(Nexthop {
-        id,
-        family: 2,
-        scope: 0,
-        protocol: 0,
-        flags: 0,
-        kind,
-        fdb: false,
-    })
+    Event::Nexthop(Nexthop::new(id, 2, kind))
 }
 
 /// A unicast route of the main table to the prefix of `len` bits that `dst` is in.
@@ -86,20 +76,10 @@ pub fn route(dst: IpAddr, len: u8, target: RouteTarget) -> Route {
         panic!("{dst}/{len}")
     };
     Route {
-        table: 254,
         dst: dst.trunc(),
-        src: None,
-        tos: 0,
         protocol: 4,
-        scope: 0,
-        kind: RouteKind::Unicast,
-        metric: 0,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target,
+        ..Route::default()
     }
 }
 

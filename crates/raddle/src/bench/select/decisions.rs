@@ -10,8 +10,7 @@ use ipnet::{IpNet, Ipv4Net};
 use raddle_fib::lookup4_batch;
 use raddle_packet::Family;
 use raddle_rib::event::{
-    DeviceSettings, Event, Link, Neighbour, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget,
-    Settings,
+    DeviceSettings, Event, Link, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Settings,
 };
 use raddle_rib::image::{Capacity, Group, Memory, TURN_SLOTS, TurnsHead};
 use raddle_rib::{AlgoRules, MpAlgo, Ports, Rib};
@@ -299,20 +298,11 @@ fn route(width: usize, n: u32) -> Route {
         }
     };
     Route {
-        table: 254,
         dst: prefix(width, n).into(),
-        src: None,
-        tos: 0,
         protocol: 186,
-        scope: 0,
-        kind: RouteKind::Unicast,
         metric: 20,
-        prefsrc: None,
-        flags: 0,
-        pref: None,
-        metrics: Vec::new(),
-        mp_algo: None,
         target: RouteTarget::Multipath((0..width).map(hop).collect()),
+        ..Route::default()
     }
 }
 

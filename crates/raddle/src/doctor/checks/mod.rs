@@ -61,8 +61,8 @@ pub(crate) mod made_up {
     use std::net::IpAddr;
 
     use raddle_rib::event::{
-        DeviceSettings, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route, RouteKind,
-        RouteNexthop, RouteTarget, Settings,
+        DeviceSettings, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route, RouteNexthop,
+        RouteTarget, Settings,
     };
 
     use super::*;
@@ -139,20 +139,10 @@ pub(crate) mod made_up {
     /// A route to `dst`.
     pub(crate) fn route(dst: &str, target: RouteTarget) -> Route {
         Route {
-            table: 254,
             dst: dst.parse().unwrap(),
-            src: None,
-            tos: 0,
             protocol: 4,
-            scope: 0,
-            kind: RouteKind::Unicast,
-            metric: 0,
-            prefsrc: None,
-            flags: 0,
-            pref: None,
-            metrics: Vec::new(),
-            mp_algo: None,
             target,
+            ..Route::default()
         }
     }
 
@@ -183,13 +173,8 @@ pub(crate) mod made_up {
     /// Adds an object.
     pub(crate) fn object(facts: &mut Facts, id: u32, kind: NexthopKind) {
         let nexthop = Nexthop {
-            id,
-            family: 2,
-            scope: 0,
             protocol: 4,
-            flags: 0,
-            kind,
-            fdb: false,
+            ..Nexthop::new(id, 2, kind)
         };
         facts.nexthops.insert(id, nexthop);
     }
