@@ -1,5 +1,7 @@
 //! Packets that bring a hash: with policy 1 the kernel chooses by it, and so does raddle where it reads it.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
 use std::collections::HashMap;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};

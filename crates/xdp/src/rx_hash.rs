@@ -64,7 +64,7 @@ fn function() -> Result<i32, String> {
 impl Engine {
     /// Has the program of an attached link read the hash that the driver gives, from the next
     /// packet on, or no longer. Nothing happens where it is so already. Reading takes loading another
-    /// program, some 0.1 s.
+    /// program, as long as [`Engine::load`] takes.
     ///
     /// [`crate::offers_rx_hash`] says whether the driver gives one; of one that does not, the program
     /// learns for each packet that there is none.
