@@ -3,7 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const PROGRAMS: [&str; 2] = ["raddle", "bench"];
+/// Objects, the source of each, and what is defined for it.
+const PROGRAMS: [(&str, &str, &[&str]); 3] = [
+    ("raddle", "raddle", &[]),
+    ("raddle_rx_hash", "raddle", &["-DRX_HASH"]),
+    ("bench", "bench", &[]),
+];
 /// Compilers to try, best known first. `RADDLE_CLANG` goes before all of them.
 const COMPILERS: [&str; 7] = [
     "clang-14", "clang", "clang-15", "clang-16", "clang-17", "clang-18", "clang-19",
@@ -22,8 +27,9 @@ fn main() {
 fn build() -> Result<(), String> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let compiler = compiler()?;
-    for program in PROGRAMS {
-        compile(&compiler, program, &out)?;
+    for (object, source, defines) in PROGRAMS {
+        let object = out.join(format!("{object}.o"));
+        compile(&compiler, source, defines, &object)?;
     }
     println!("cargo::rustc-env=RADDLE_BPF_CLANG={compiler}");
     Ok(())
@@ -53,7 +59,7 @@ fn can_compile(compiler: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-fn compile(compiler: &str, program: &str, out: &Path) -> Result<(), String> {
+fn compile(compiler: &str, program: &str, defines: &[&str], out: &Path) -> Result<(), String> {
     let source = format!("bpf/{program}.bpf.c");
     let mut command = Command::new(compiler);
     command.args(["-O2", "-g", "-target", "bpf", "-mcpu=v3"]);
@@ -61,8 +67,8 @@ fn compile(compiler: &str, program: &str, out: &Path) -> Result<(), String> {
     // <asm/types.h> lives in the multiarch folder, which the BPF target does not look into.
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     command.arg(format!("-I/usr/include/{arch}-linux-gnu"));
-    command.arg("-c").arg(&source).arg("-o");
-    command.arg(out.join(format!("{program}.o")));
+    command.args(defines);
+    command.arg("-c").arg(&source).arg("-o").arg(out);
     let output = command
         .output()
         .map_err(|error| format!("cannot run {compiler}: {error}; {INSTALL}"))?;

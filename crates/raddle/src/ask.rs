@@ -127,6 +127,12 @@ fn status_links(out: &mut String, status: &Value) {
             (false, Some(why)) => _ = writeln!(out, ", not out: {why}"),
             (false, None) => out.push('\n'),
         }
+        let hash = &link["rx_hash"];
+        if hash["read"] == true {
+            out.push_str("    chooses by the receive hash of packets that bring one (policy 1)\n");
+        } else if hash["lacking"] == true {
+            let _ = writeln!(out, "    receive hash not read: {}", text(&hash["why"]));
+        }
         told.push(dev);
     }
     for link in list(&status["out_only"]) {
@@ -203,8 +209,10 @@ mod tests {
     fn each_link_has_one_line_and_says_that_it_is_down() {
         let status = json!({
             "links": [
-                { "dev": "a", "mode": "native", "state": "up", "out": true },
-                { "dev": "b", "mode": "native", "state": "up", "out": false },
+                { "dev": "a", "mode": "native", "state": "up", "out": true,
+                  "rx_hash": { "read": true, "lacking": false, "why": null } },
+                { "dev": "b", "mode": "native", "state": "up", "out": false,
+                  "rx_hash": { "read": false, "lacking": true, "why": "no BTF" } },
                 { "dev": "c", "mode": "generic", "state": "down", "out": false },
                 { "dev": "d", "mode": "native", "state": "no carrier", "out": true },
             ],
@@ -215,7 +223,9 @@ mod tests {
         status_links(&mut out, &status);
         assert_eq!(
             out,
-            "  link a: native, in and out\n  link b: native, in, not out: qdisc tbf\n  \
+            "  link a: native, in and out\n    \
+             chooses by the receive hash of packets that bring one (policy 1)\n  \
+             link b: native, in, not out: qdisc tbf\n    receive hash not read: no BTF\n  \
              link c (down): generic, in\n  link d (no carrier): native, in and out\n  \
              link e: out only: not named\n  link lo: left to the kernel: loopback\n"
         );

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
-use crate::config::{AlgoRule, Mode, OnExit, Seed};
+use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::show;
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 
@@ -138,6 +138,10 @@ pub(crate) struct Run {
     /// Set the kernel's multipath hash seed if it is unset: a number, or random
     #[arg(long)]
     pub seed: Option<Seed>,
+    /// With hash policy 1, take the L4 hash that the driver gives with a packet, as the kernel does:
+    /// auto (on NICs that give the kernel one), on (on software too), off [default: auto]
+    #[arg(long, value_name = "WHERE", hide_possible_values = true)]
+    pub rx_hash: Option<RxHash>,
     /// Spread the routes to a prefix, or by a nexthop group, otherwise than by the hash policy:
     /// PREFIX=ALGO or nhid:ID=ALGO; may be repeated. ALGO is l3, l4[,icmp-follows-flow], inner,
     /// custom, per-packet or flowlet[,gap=TIME]

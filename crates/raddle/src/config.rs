@@ -38,6 +38,19 @@ pub(crate) enum OnExit {
     Keep,
 }
 
+/// Whether policy 1 takes the hash that comes with a packet from the driver, as the kernel does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RxHash {
+    /// On NICs that give the kernel one.
+    #[default]
+    Auto,
+    /// On all links whose driver offers it, software included.
+    On,
+    /// Nowhere: by seed and fields always.
+    Off,
+}
+
 /// The hash seed to set at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seed {
@@ -225,6 +238,9 @@ pub(crate) struct Config {
     pub mend: bool,
     /// Set `net.ipv4.fib_multipath_hash_seed` at start, unless it is set already.
     pub seed: Option<Seed>,
+    /// Take the hash that the driver gives with a packet: `rx-hash`.
+    #[serde(rename = "rx-hash")]
+    pub rx_hash: RxHash,
     /// Serve Prometheus metrics here (a loopback address).
     pub metrics: Option<SocketAddr>,
     /// Routes that are spread otherwise than by the namespace's hash policy: `[[mp-algo]]`.
@@ -249,6 +265,7 @@ impl Default for Config {
             allow_qdisc: Vec::new(),
             mend: true,
             seed: None,
+            rx_hash: RxHash::Auto,
             metrics: None,
             mp_algos: Vec::new(),
             socket: None,
@@ -356,6 +373,9 @@ mod tests {
         let good: Config =
             toml::from_str("links = ['eth0']\nmode = 'generic'\nseed = 'random'\nkeep_for = 5")
                 .unwrap();
+        let hashes = |text| toml::from_str::<Config>(text).unwrap().rx_hash;
+        assert_eq!(hashes(""), RxHash::Auto);
+        assert_eq!(hashes("rx-hash = 'on'"), RxHash::On);
         assert_eq!(
             (good.mode, good.seed, good.keep_for),
             (Mode::Generic, Some(Seed::Random), Some(5))

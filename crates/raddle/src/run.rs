@@ -3,6 +3,7 @@
 mod daemon;
 mod links;
 mod report;
+mod rx_hash;
 mod survey;
 
 use std::net::SocketAddr;
@@ -49,6 +50,7 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.mp_algos.extend(args.mp_algo.iter().cloned());
     config.mend &= !args.no_mend;
     config.seed = args.seed.or(config.seed);
+    config.rx_hash = args.rx_hash.unwrap_or(config.rx_hash);
     config.metrics = args.metrics.or(config.metrics);
     config.socket = args.socket.clone().or(config.socket);
     config.check().map_err(Failure::usage)?;

@@ -9,6 +9,7 @@
 
 #include "dissect.h"
 #include "maps.h"
+#include "rx_hash.h"
 #include "select.h"
 
 /* A word of the members' memory; 0 beyond its end. */
@@ -96,6 +97,11 @@ inline_always __u32 flowlet_place(__u32 value, __u32 first, __u32 count, __u32 h
 	return place;
 }
 
+inline_always __u32 namespace_policy(__u32 ether_type)
+{
+	return ether_type == ETH_P_IP ? config->policy4 : config->policy6;
+}
+
 /*
  * The adjacency that any group of several members gives any packet, or a negative reason; for
  * groups and policies that the short way does not know. `value` is the group's number.
@@ -104,16 +110,19 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, __u64 group, __u32 value,
 				   __u32 end)
 {
 	__u32 first = group >> 32, count = (__u16)(group >> 16), kind = (__u8)group;
-	__u32 cpu = bpf_get_smp_processor_id(), how = group >> 8 & 0xff, policy;
+	__u32 cpu = bpf_get_smp_processor_id(), how = group >> 8 & 0xff, policy, brought;
 	__s64 hash;
 
 	if (cpu >= cpus)
 		return -REASON_HASH_POLICY;
 	if (kind == GROUP_PER_PACKET)
 		return member_word(first + 2 + take_turn(first, count, cpu)) >> 32;
+	/* Other groups that come here and that policy 1 is for are hashed by rules of their own. */
+	if (kind == GROUP_RESILIENT && !how && brings_hash(ctx, namespace_policy(ether_type), &brought))
+		return choose_bucket(first, count, brought);
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
-	policy = ether_type == ETH_P_IP ? config->policy4 : config->policy6;
+	policy = namespace_policy(ether_type);
 	if (kind == GROUP_FLOWLET)
 		policy = 1;
 	else if (how & ~HOW_FOLLOWS)

@@ -15,6 +15,7 @@
 #include "image.h"
 #include "maps.h"
 #include "parse.h"
+#include "rx_hash.h"
 #include "select.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -256,9 +257,14 @@ inline_always int forward4(struct packet *p)
 			.src = raw_src,
 			.dst = raw_dst,
 		};
+		__u32 hash;
 
 		if (!is_short(group, p->config->policy4))
 			return go_long(p, group, value, packet_end);
+		if (brings_hash(p->ctx, p->config->policy4, &hash)) {
+			number = choose(number, (__u16)(group >> 16), hash);
+			goto chosen;
+		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
 		reason = key4(&key, p->config->policy4, p->data, p->data_end, (__be16)(w1 >> 16),
@@ -268,6 +274,7 @@ inline_always int forward4(struct packet *p)
 		number = choose(number, (__u16)(group >> 16), hash4(p->config, &key));
 	}
 
+chosen:
 	/* A12 to A14 */
 	reason = take_adjacency(p, number, packet_len, &adj);
 	if (reason)
@@ -323,8 +330,14 @@ inline_always int forward6(struct packet *p)
 		return REASON_TTL_EXCEEDED;
 	number = group >> 32;
 	if ((__u8)group != GROUP_SINGLE) {
+		__u32 hash;
+
 		if (!is_short(group, p->config->policy6))
 			return go_long(p, group, value, packet_end);
+		if (brings_hash(p->ctx, p->config->policy6, &hash)) {
+			number = choose(number, (__u16)(group >> 16), hash);
+			goto chosen;
+		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
 		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end);
@@ -332,6 +345,7 @@ inline_always int forward6(struct packet *p)
 			return reason;
 		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
 	}
+chosen:
 	reason = take_adjacency(p, number, packet_len, &adj);
 	if (reason)
 		return reason;

@@ -45,6 +45,8 @@ pub(crate) struct Attached {
     pub(crate) index: u32,
     pub(crate) mode: AttachedMode,
     pub(crate) link: OwnedFd,
+    /// The program is the variant that reads the hash of the driver, see [`crate::rx_hash`].
+    pub(crate) rx_hash: bool,
 }
 
 impl Engine {
@@ -85,7 +87,12 @@ impl Engine {
         if let Some(pins) = &self.pins {
             pins.pin_link(index, mode, &link)?;
         }
-        self.links.push(Attached { index, mode, link });
+        self.links.push(Attached {
+            index,
+            mode,
+            link,
+            rx_hash: false,
+        });
         Ok(mode)
     }
 

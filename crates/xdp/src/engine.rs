@@ -20,7 +20,7 @@ use crate::pin::Pins;
 use crate::sys;
 use crate::{Error, Result};
 
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle.o"));
+pub(crate) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle.o"));
 const PROGRAM: &str = "raddle";
 /// `struct counter`, `struct flowlet` and `struct scratch`, in bytes.
 const COUNTER: usize = 16;
@@ -87,31 +87,7 @@ impl Engine {
         capacity: &Capacity,
         existing: HashMap<String, OwnedFd>,
     ) -> Result<Engine> {
-        let cpus = counters::possible_cpus().map_err(|source| Error::System {
-            call: "reading the CPUs",
-            source,
-        })?;
-        let counter_slots = counters::slots(capacity.adjacencies);
-        let plan = Plan {
-            object: OBJECT,
-            program: PROGRAM,
-            sizes: sizes(capacity, cpus)?,
-            constants: vec![
-                ("nodes4_len", small(capacity.nodes4)?),
-                ("leaves4_len", small(capacity.leaves4.next_multiple_of(4))?),
-                ("words6_len", small(capacity.words6)?),
-                ("groups_len", small(capacity.groups)?),
-                ("members_len", small(capacity.members)?),
-                ("adjacencies_len", small(capacity.adjacencies)?),
-                ("segments_len", small(capacity.segments)?),
-                ("templates_len", small(capacity.templates)?),
-                ("counter_slots", small(counter_slots)?),
-                ("counters_len", small(counter_slots * cpus)?),
-                ("cpus", small(cpus)?),
-            ],
-            existing,
-        };
-        let mut loaded = plan.load()?;
+        let mut loaded = plan(OBJECT, capacity, existing)?.load()?;
         let mut take = |name: &str| {
             let map = loaded.maps.remove(name);
             map.ok_or_else(|| Error::Object(format!("it has no map `{name}`")))
@@ -143,7 +119,7 @@ impl Engine {
             maps,
             memory,
             counters,
-            counter_slots,
+            counter_slots: counters::slots(capacity.adjacencies),
             links: Vec::new(),
             pins: None,
         })
@@ -214,6 +190,39 @@ impl Engine {
     pub(crate) fn counter_slots(&self) -> usize {
         self.counter_slots
     }
+}
+
+/// How to load a variant of the program for a capacity; over existing maps, where there are any.
+pub(crate) fn plan(
+    object: &'static [u8],
+    capacity: &Capacity,
+    existing: HashMap<String, OwnedFd>,
+) -> Result<Plan<'static>> {
+    let cpus = counters::possible_cpus().map_err(|source| Error::System {
+        call: "reading the CPUs",
+        source,
+    })?;
+    let counter_slots = counters::slots(capacity.adjacencies);
+    Ok(Plan {
+        object,
+        program: PROGRAM,
+        sizes: sizes(capacity, cpus)?,
+        constants: vec![
+            ("nodes4_len", small(capacity.nodes4)?),
+            ("leaves4_len", small(capacity.leaves4.next_multiple_of(4))?),
+            ("words6_len", small(capacity.words6)?),
+            ("groups_len", small(capacity.groups)?),
+            ("members_len", small(capacity.members)?),
+            ("adjacencies_len", small(capacity.adjacencies)?),
+            ("segments_len", small(capacity.segments)?),
+            ("templates_len", small(capacity.templates)?),
+            ("counter_slots", small(counter_slots)?),
+            ("counters_len", small(counter_slots * cpus)?),
+            ("cpus", small(cpus)?),
+        ],
+        existing,
+        bound: None,
+    })
 }
 
 /// Bytes of every data section, for a capacity. Each has room for something, at least.

@@ -111,6 +111,14 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The program cannot read the hash of the driver.
+    #[error("the receive hash of link {index} cannot be read: {why}")]
+    RxHash {
+        /// Interface index.
+        index: u32,
+        /// Why not.
+        why: String,
+    },
     /// Nothing is attached there.
     #[error("link {index} does not have raddle's XDP program")]
     NotAttached {

@@ -55,6 +55,9 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
+/// `NETDEV_XDP_RX_METADATA_HASH`.
+const RX_METADATA_HASH: u64 = 2;
 const RTM_GETLINK: u16 = 18;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -68,8 +71,26 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 /// # Minimum kernel version
 /// 6.3 (netlink family `netdev`); older ones are answered with None.
 pub fn features(index: u32) -> Result<Option<Features>> {
-    match ask_features(index) {
-        Ok(features) => Ok(features),
+    Ok(device_bits(index, NETDEV_A_DEV_XDP_FEATURES)?.map(Features))
+}
+
+/// Whether a device's driver lets programs read the hash that it gives with a packet. That says nothing
+/// of where the driver has it from: veth computes one.
+///
+/// # Errors
+/// As [`features`].
+///
+/// # Minimum kernel version
+/// 6.8; older ones do not tell, which counts as no.
+pub fn offers_rx_hash(index: u32) -> Result<bool> {
+    let bits = device_bits(index, NETDEV_A_DEV_XDP_RX_METADATA_FEATURES)?;
+    Ok(bits.is_some_and(|bits| bits & RX_METADATA_HASH != 0))
+}
+
+/// A 64-bit attribute of a device, of those that the kernel's `netdev` family knows.
+fn device_bits(index: u32, kind: u16) -> Result<Option<u64>> {
+    match ask_device(index, kind) {
+        Ok(bits) => Ok(bits),
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
             Err(Error::NoSuchLink { index })
         }
@@ -80,7 +101,7 @@ pub fn features(index: u32) -> Result<Option<Features>> {
     }
 }
 
-fn ask_features(index: u32) -> io::Result<Option<Features>> {
+fn ask_device(index: u32, kind: u16) -> io::Result<Option<u64>> {
     let mut request = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
     push_attribute(&mut request, CTRL_ATTR_FAMILY_NAME, b"netdev\0");
     let reply = match ask(SockProtocol::NetlinkGeneric, GENL_ID_CTRL, &request) {
@@ -95,13 +116,10 @@ fn ask_features(index: u32) -> io::Result<Option<Features>> {
     let mut request = vec![NETDEV_CMD_DEV_GET, 1, 0, 0];
     push_attribute(&mut request, NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
     let reply = ask(SockProtocol::NetlinkGeneric, family, &request)?;
-    let bits = attribute(
-        reply.get(4..).unwrap_or_default(),
-        NETDEV_A_DEV_XDP_FEATURES,
-    );
+    let bits = attribute(reply.get(4..).unwrap_or_default(), kind);
     Ok(bits
         .and_then(|bits| bits.try_into().ok())
-        .map(|bits| Features(u64::from_ne_bytes(bits))))
+        .map(u64::from_ne_bytes))
 }
 
 /// Whether this network namespace has a link with this index; yes when that cannot be told.

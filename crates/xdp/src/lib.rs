@@ -22,6 +22,7 @@ mod grace;
 mod mapping;
 mod object;
 mod pin;
+mod rx_hash;
 mod sys;
 mod test_run;
 
@@ -29,6 +30,6 @@ pub use attach::{AttachedMode, Mode};
 pub use counters::{Counter, Counters};
 pub use engine::{Engine, LoadOptions};
 pub use error::{Error, Result};
-pub use features::{Features, features, has_program};
+pub use features::{Features, features, has_program, offers_rx_hash};
 pub use grace::grace;
 pub use test_run::{TestOutput, Verdict};

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya_obj::{EbpfSectionKind, Map, Object};
 
+use crate::rx_hash::DeviceBound;
 use crate::sys::{self, BPF_F_MMAPABLE, BPF_F_RDONLY_PROG, MapSpec};
 use crate::{Error, Result};
 
@@ -35,6 +36,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) constants: Vec<(&'static str, u32)>,
     /// Maps to use instead of new ones.
     pub(crate) existing: HashMap<String, OwnedFd>,
+    /// The device that the program is bound to, if it is.
+    pub(crate) bound: Option<DeviceBound>,
 }
 
 impl Plan<'_> {
@@ -68,7 +71,13 @@ impl Plan<'_> {
             .map(|(name, _, fd, map)| (name.as_str(), fd.as_raw_fd(), map));
         object.relocate_maps(by_name, &text).map_err(object_error)?;
         object.relocate_calls(&text).map_err(object_error)?;
-        let program = load_program(&object, self.program)?;
+        if let Some(bound) = self.bound {
+            for function in object.functions.values_mut() {
+                bound.call_kernel(&mut function.instructions);
+            }
+        }
+        let device = self.bound.map(|bound| bound.index);
+        let program = load_program(&object, self.program, device)?;
         let maps = maps
             .into_iter()
             .map(|(_, short, fd, _)| (short, fd))
@@ -117,14 +126,15 @@ fn create(name: &str, map: &Map, sizes: &HashMap<&'static str, u32>) -> Result<O
     Ok(fd)
 }
 
-fn load_program(object: &Object, name: &str) -> Result<OwnedFd> {
+fn load_program(object: &Object, name: &str, device: Option<u32>) -> Result<OwnedFd> {
     let missing = || Error::Object(format!("it has no XDP program `{name}`"));
     let program = object.programs.get(name).ok_or_else(missing)?;
     let function = object
         .functions
         .get(&program.function_key())
         .ok_or_else(missing)?;
-    let load = |log: &mut [u8]| sys::xdp_load(name, &function.instructions, &program.license, log);
+    let (instructions, license) = (&function.instructions, &program.license);
+    let load = |log: &mut [u8]| sys::xdp_load(name, instructions, license, device, log);
     let source = match load(&mut []) {
         Ok(fd) => return Ok(fd),
         Err(source) => source,

@@ -236,7 +236,12 @@ fn recover_link(engine: &Engine, path: &Path) -> Result<Option<Attached>> {
     }
     sys::link_update(link.as_fd(), engine.program().as_fd())
         .map_err(pin_error("exchange the program of the XDP link", path))?;
-    Ok(Some(Attached { index, mode, link }))
+    Ok(Some(Attached {
+        index,
+        mode,
+        link,
+        rx_hash: false,
+    }))
 }
 
 /// Makes the folder, on a bpffs.

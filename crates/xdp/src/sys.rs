@@ -116,16 +116,20 @@ pub(crate) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 const BPF_PROG_TYPE_XDP: u32 = 6;
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes frames of several buffers.
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+/// `BPF_F_XDP_DEV_BOUND_ONLY`: the program runs on one device only, and may ask its driver.
+const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 
 /// Loads an XDP program for frames of several buffers; the verifier's log goes to `log`, where
-/// that is not empty.
+/// that is not empty. With a `device`, an interface index of this network namespace, the program is
+/// bound to it.
 ///
 /// # Minimum kernel version
-/// 5.18
+/// 5.18; 6.3 with a device
 pub(crate) fn xdp_load(
     name: &str,
     instructions: &[bpf_insn],
     license: &CStr,
+    device: Option<u32>,
     log: &mut [u8],
 ) -> io::Result<OwnedFd> {
     let mut attr = Attr::default();
@@ -137,10 +141,11 @@ pub(crate) fn xdp_load(
         attr[3] = pair(1, log.len() as u32);
         attr[4] = log.as_mut_ptr().addr() as u64;
     }
-    attr[5] = pair(0, BPF_F_XDP_HAS_FRAGS);
+    let bound = device.map_or(0, |_| BPF_F_XDP_DEV_BOUND_ONLY);
+    attr[5] = pair(0, BPF_F_XDP_HAS_FRAGS | bound);
     [attr[6], attr[7]] = name_words(name);
     // prog_ifindex, expected_attach_type.
-    attr[8] = pair(0, BPF_XDP);
+    attr[8] = pair(device.unwrap_or(0), BPF_XDP);
     bpf_fd(BPF_PROG_LOAD, &mut attr)
 }
 

@@ -1,6 +1,6 @@
 //! Gathering facts: from the mirror, and for the live kernel from small probes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
@@ -140,6 +140,7 @@ fn traps(
         generic: false,
         mend: Mend::Would,
         sets_seed: false,
+        reads_hash: BTreeSet::new(),
     };
     let mut findings = preflight::inspect_by_topic(&Scene::of(rib, attached), &options)?;
     findings.sort_by(|a, b| a.1.cmp(&b.1));

@@ -156,6 +156,8 @@ pub(crate) struct Options {
     pub mend: Mend,
     /// The daemon itself will set the hash seed if it is 0.
     pub sets_seed: bool,
+    /// Links of which the program reads the NIC's receive hash, as the kernel does.
+    pub reads_hash: BTreeSet<u32>,
 }
 
 /// What the daemon knows already.

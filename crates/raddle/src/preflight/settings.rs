@@ -67,8 +67,8 @@ pub(crate) fn steering(sys: &Path, link: &Link) -> Option<bool> {
 /// 1. A hash seed of 0: the kernel's real one cannot be read, so multipath is the kernel's.
 /// 2. Forwarding off on all links, or on one.
 /// 3. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
-/// 4. With policy 1, packet steering or a hash from the NIC: the kernel then hashes by
-///    `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
+/// 4. With policy 1, packet steering, or a hash from the NIC that the program does not read: the
+///    kernel then hashes by `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
 ///    BPF, with policies 1 and up.
 /// 5. LRO: merged packets are too long to forward.
 /// 6. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
@@ -103,7 +103,7 @@ pub(super) fn judge(
                 );
                 warn("receive packet steering (RPS) is on", why, mend);
             }
-            if flags.rx_hash {
+            if flags.rx_hash && !options.reads_hash.contains(index) {
                 warn(
                     "the NIC's receive hash is on",
                     why,

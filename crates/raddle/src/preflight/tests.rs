@@ -1,5 +1,6 @@
 //! The whole of it, in network namespaces of its own.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
@@ -15,6 +16,7 @@ pub(super) fn options() -> Options {
         generic: false,
         mend: Mend::Never,
         sets_seed: false,
+        reads_hash: BTreeSet::new(),
     }
 }
 

@@ -14,6 +14,7 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions};
 
 use super::links::{Plan, plan, plan_of_present};
+use super::rx_hash::Decisions;
 use super::survey::{bypass, shaped, survey};
 use super::{report, set_seed};
 use crate::config::{Config, Mode, OnExit, algo_rules};
@@ -37,6 +38,7 @@ pub(super) struct Daemon {
     pub(super) mirror: Mirror,
     pub(super) plan: Plan,
     pub(super) warnings: Vec<Finding>,
+    pub(super) rx_hash: Decisions,
     pub(super) held: Option<String>,
     pub(super) started: Instant,
     pub(super) commits: u64,
@@ -57,6 +59,7 @@ struct Prepared {
     mirror: Mirror,
     plan: Plan,
     report: Report,
+    rx_hash: Decisions,
     last_commit: Commit,
     shaped: Vec<Finding>,
     requests: Socket,
@@ -194,6 +197,9 @@ impl Daemon {
         for (index, name) in &plan.attach {
             attach(engine, *index, name, config.mode)?;
         }
+        // Before the first packet is forwarded: flows must not move when it is read from then on.
+        let mut rx_hash = Decisions::default();
+        rx_hash.renew(engine, &rib, config.rx_hash);
         if config.on_exit == OnExit::Keep && !engine.is_pinned() {
             engine.pin(&kept::folder())?;
         }
@@ -220,6 +226,7 @@ impl Daemon {
             mirror,
             plan,
             report,
+            rx_hash,
             last_commit,
             shaped,
             requests,
@@ -234,6 +241,7 @@ impl Daemon {
             mirror: ready.mirror,
             plan: ready.plan,
             warnings: ready.report.warnings().cloned().collect(),
+            rx_hash: ready.rx_hash,
             held: None,
             started,
             commits: 1,
@@ -395,10 +403,17 @@ impl Daemon {
         };
         self.look_again = false;
         self.warn(report.warnings().cloned().collect());
-        let mut plan = plan_of_present(&self.rib, &self.config, &report);
-        if plan == self.plan {
-            return;
+        let plan = plan_of_present(&self.rib, &self.config, &report);
+        if plan != self.plan {
+            self.take_plan(plan, &report);
         }
+        // Before policies, and links that are new, are published.
+        self.rx_hash
+            .renew(&mut self.engine, &self.rib, self.config.rx_hash);
+    }
+
+    /// Attaches and detaches as a plan says that is not the last one.
+    fn take_plan(&mut self, mut plan: Plan, report: &Report) {
         // What the new links would bypass is known already: not even a moment around it.
         if let Some(finding) = report.refusals().next()
             && !self.config.allow_bypass

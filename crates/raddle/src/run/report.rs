@@ -23,6 +23,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
                 "dev": name(&daemon.rib, index),
                 "state": link.map(state),
                 "mode": mode.to_string(),
+                "rx_hash": daemon.rx_hash.json(index),
                 "out": up && daemon.rib.ports().out.contains(&index),
             })
         })

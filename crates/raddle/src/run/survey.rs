@@ -3,6 +3,7 @@
 use raddle_rib::Rib;
 
 use super::links::Plan;
+use super::rx_hash::would_read;
 use crate::config::{Config, Mode};
 use crate::error::Failure;
 use crate::preflight::{self, Finding, Mend, Options, Report, Scene};
@@ -30,6 +31,11 @@ pub(super) fn survey(
         generic: config.mode == Mode::Generic,
         mend: if config.mend { mend } else { Mend::Never },
         sets_seed: config.seed.is_some(),
+        reads_hash: rib
+            .links()
+            .filter(|link| would_read(rib, config.rx_hash, link, config.mode != Mode::Generic))
+            .map(|link| link.index)
+            .collect(),
     };
     Ok(preflight::inspect(&scene, &options)?)
 }
