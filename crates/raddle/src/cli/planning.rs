@@ -67,7 +67,7 @@ pub(crate) struct PortsPlan {
     /// Destination port
     #[arg(long)]
     pub dport: Option<u16>,
-    /// Source address [default: the one that the kernel gives to such connections]
+    /// Source address [default: the one that the kernel gives to connected sockets, or each its path's]
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,
     /// Connections of others, which come in by this link and are forwarded
