@@ -38,6 +38,8 @@ fn new_rib() -> Rib {
         groups: 64,
         members: 256,
         adjacencies: 64,
+        segments: 64,
+        templates: 1 << 10,
     });
     for id in 1..=3 {
         rib.apply(Event::Link(link(id, true, true)));

@@ -86,7 +86,7 @@ pub(super) fn audit(
         let Some(flow) = Flow::new(socket.local, socket.remote) else {
             continue;
         };
-        let hashing = paths::hashing(rib, "", socket.remote)
+        let hashing = paths::hashing(rib, "", socket.remote, None)
             .map_err(|e| Failure::usage(format!("cannot tell paths apart: {e}")))?;
         let sockets = Sockets::new(rib, &choice, kernel);
         let predictor = Predictor::new(hashing, sockets.layout(socket.local, |_| false));

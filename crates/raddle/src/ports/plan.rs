@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_netlink::{RouteQuery, Socket};
-use raddle_rib::{Hop, Rib};
+use raddle_rib::{Hop, MpAlgo, Rib};
 use raddle_select::{Flow, KernelVersion};
 use raddle_sim::Layout;
 use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, ShareOut, Spare, Vary};
@@ -29,8 +29,9 @@ const PROBES: u16 = 32;
 
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsPlan) -> Result<(), Failure> {
-    let (rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
-    source::note_algos(args.snapshot.as_deref(), args.iif.as_deref());
+    let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
+    let file = args.snapshot.as_deref();
+    source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
     let kernel = kernel.and_then(|text| text.parse().ok());
     let certificate = make(&rib, kernel, args)?;
     let json =
@@ -72,7 +73,8 @@ pub(super) fn make(
     let flow = Flow::new(from, args.dst).ok_or_else(mismatch)?;
     let flow = flow.ports(args.proto, args.sport.unwrap_or(0), args.dport.unwrap_or(0));
     let (vary, candidates) = candidates(args)?;
-    let hashing = paths::hashing(rib, iif, args.dst)
+    let algo = paths::algo(rib, iif, args.dst);
+    let hashing = paths::hashing(rib, iif, args.dst, algo)
         .map_err(|e| Failure::usage(format!("cannot plan ports for {}: {e}", args.dst)))?;
     let share_out = if args.by_weight {
         ShareOut::ByWeight
@@ -83,6 +85,7 @@ pub(super) fn make(
         rib,
         args,
         choice: &choice,
+        algo,
         from,
         flow,
         vary,
@@ -118,6 +121,7 @@ struct Asked<'a> {
     rib: &'a Rib,
     args: &'a cli::PortsPlan,
     choice: &'a Choice,
+    algo: Option<MpAlgo>,
     from: IpAddr,
     flow: Flow,
     vary: Vary,
@@ -139,7 +143,7 @@ impl Asked<'_> {
         let asked = (args.count, self.share_out);
         let plan = ports::plan(places, failures, &self.candidates, asked)
             .map_err(|e| explain(&e, rib, args, choice))?;
-        let (policy, fields, seed) = paths::hash_settings(rib, args.dst);
+        let (policy, fields, seed) = paths::hash_settings(rib, args.dst, self.algo);
         let hashes = places.shares(None);
         let used = |shares: &[u64]| shares.iter().filter(|share| **share > 0).count();
         let connection = |connection: &Connection| PlannedConnection {

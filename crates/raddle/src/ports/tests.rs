@@ -9,6 +9,7 @@ use super::audit::audit;
 use super::certificate::Certificate;
 use super::plan::{make, render};
 use crate::cli::{Cli, Command, Ports, PortsPlan};
+use crate::source::set_algos;
 use crate::whatif::tests::rib;
 
 fn args(words: &str) -> PortsPlan {
@@ -120,6 +121,45 @@ fn connections_without_a_source_get_that_of_their_path() {
             assert_eq!(spare.loads.iter().filter(|load| **load > 0).count(), 3);
         }
         assert!(render(&plan).contains("4 connections from their paths' addresses to"));
+    }
+}
+
+/// Rules of the daemon hold for packets that come in by a link, and decide what is hashed.
+#[test]
+fn plans_go_by_the_daemons_rules() {
+    let ruled = |words: &str, rules: &str| {
+        let args = args(&format!("{words} --mp-algo {rules}"));
+        let mut rib = rib();
+        rib.apply(Event::Settings(Settings {
+            hash_policy4: 0,
+            hash_seed: 12345,
+            ..Settings::default()
+        }));
+        set_algos(&mut rib, &args.algos, None, args.iif.as_deref())
+            .and_then(|()| make(&rib, None, &args))
+            .map_err(|failure| failure.to_string())
+    };
+    let words = "203.0.113.7 -n 4 --from 192.0.2.1 --iif eth1";
+    for rule in ["203.0.113.0/24=l4", "nhid:100=l4"] {
+        let plan = ruled(words, rule).unwrap();
+        assert_eq!((plan.loads(), plan.settings.policy), (vec![1; 4], 1));
+    }
+    for (words, rule, said) in [
+        (words, "10.0.0.0/8=l4", "ipv4.fib_multipath_hash_policy=1"),
+        (
+            words,
+            "nhid:100=per-packet",
+            "no flow has a path of its own",
+        ),
+        (words, "nhid:100=flowlet", "mp-algo flowlet,gap=500us"),
+        (
+            "203.0.113.7 -n 4 --from 192.0.2.1",
+            "nhid:100=l4",
+            "packets that come in by a link",
+        ),
+    ] {
+        let error = ruled(words, rule).unwrap_err();
+        assert!(error.contains(said), "{rule}: {error}");
     }
 }
 

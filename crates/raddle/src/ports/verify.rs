@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use raddle_netlink::{RouteQuery, Socket};
-use raddle_rib::Rib;
+use raddle_rib::{MpAlgo, Rib};
 use raddle_select::Flow;
 use raddle_sim::ports::Vary;
 use raddle_sim::{Asker, Hashing};
@@ -49,7 +49,8 @@ pub(super) struct Difference {
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsVerify) -> Result<(), Failure> {
     let certificate = read(&args.file)?;
-    let rib = source::mirror(None)?;
+    let mut rib = source::mirror(None)?;
+    source::set_algos(&mut rib, &args.algos, None, certificate.flow.iif.as_deref())?;
     let report = check(&certificate, &rib, &mut Socket::open()?)?;
     if args.json {
         let json = serde_json::to_string(&report).map_err(|e| Failure::system(e.to_string()))?;
@@ -99,7 +100,8 @@ fn read(file: &std::path::Path) -> Result<Certificate, Failure> {
 /// 2. The kernel has to agree (`RTM_GETROUTE`); about connections that are bound to no address it is asked
 ///    twice, as by a socket: the second time with the source that the first answer names. It takes a question about IPv4 for a packet, and one about
 ///    IPv6 for a sender's flow; where the hash policy tells the two apart (2 and 3), it is asked, and has
-///    to agree, about the one that it can be asked about.
+///    to agree, about the one that it can be asked about. Of rules of the daemon (mp-algo) it knows nothing:
+///    it has to agree about the same flow under its own policy.
 pub(super) fn check(
     certificate: &Certificate,
     rib: &Rib,
@@ -110,9 +112,13 @@ pub(super) fn check(
     let index = rib.link_named(iif).map(|link| link.index);
     let choice =
         paths::choice(rib, iif, planned.dst).map_err(|e| paths::no_path(planned.dst, e))?;
-    let hashing = paths::hashing(rib, iif, planned.dst)
-        .map_err(|e| Failure::usage(format!("cannot check the certificate: {e}")))?;
-    let asked = hashing.asked_by(match planned.dst {
+    let algo = paths::algo(rib, iif, planned.dst);
+    let hashing = |algo| {
+        paths::hashing(rib, iif, planned.dst, algo)
+            .map_err(|e| Failure::usage(format!("cannot check the certificate: {e}")))
+    };
+    let (hashing, by_kernel) = (hashing(algo)?, hashing(None)?);
+    let asked = by_kernel.asked_by(match planned.dst {
         IpAddr::V4(_) => Asker::Router,
         IpAddr::V6(_) => Asker::Sender,
     });
@@ -173,7 +179,7 @@ pub(super) fn check(
         of: certificate.connections.len(),
         paths: used.len(),
         differ,
-        changed: changed(certificate, rib),
+        changed: changed(certificate, rib, algo),
     })
 }
 
@@ -222,8 +228,8 @@ fn query(
 }
 
 /// Why connections may take other paths.
-fn changed(certificate: &Certificate, rib: &Rib) -> Vec<String> {
-    let (policy_now, fields_now, seed_now) = paths::hash_settings(rib, certificate.flow.dst);
+fn changed(certificate: &Certificate, rib: &Rib, algo: Option<MpAlgo>) -> Vec<String> {
+    let (policy_now, fields_now, seed_now) = paths::hash_settings(rib, certificate.flow.dst, algo);
     let HashSettings {
         policy,
         fields,
