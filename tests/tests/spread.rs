@@ -97,7 +97,7 @@ fn packets_take_turns() {
             "{answer}"
         );
     }
-    // What plans by hashes does not know of turns, and says so.
+    // What plans by hashes cannot plan these, and says so.
     let planned = world.raddle(&[
         "what-if",
         "203.0.113.7",
@@ -106,9 +106,12 @@ fn packets_take_turns() {
         "link-down",
         &world.out(1),
     ]);
-    assert_eq!(planned.code, Some(0), "{}", planned.stderr);
+    assert_eq!(planned.code, Some(1), "{}", planned.stdout);
     assert!(
-        planned.stderr.contains("nhid:800=per-packet"),
+        planned.stderr.contains("nhid:800=per-packet")
+            && planned
+                .stderr
+                .contains("no flow has a path of its own that could be predicted"),
         "{}",
         planned.stderr
     );
@@ -195,5 +198,114 @@ fn icmp_errors_follow_their_flow() {
         assert_eq!(flow[0].link, error[0].link);
     }
     assert!(by_link(&back).len() == 3, "{:?}", by_link(&back));
+    daemon.terminate();
+}
+
+/// What is planned and predicted goes by the daemon's rules, and packets do so too.
+#[test]
+fn plans_follow_the_rules() {
+    if !root("plans_follow_the_rules") {
+        return;
+    }
+    let world = world("planned");
+    world.policy(0);
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("raddle.toml");
+    std::fs::write(
+        &config,
+        "[[mp-algo]]\nprefix = '203.0.113.0/24'\nalgo = 'l4'\n",
+    )
+    .unwrap();
+    let config = config.to_str().unwrap();
+    let certificate = folder.path().join("plan.json");
+    let certificate = certificate.to_str().unwrap();
+    let asked = [
+        "ports",
+        "plan",
+        "203.0.113.7",
+        "-n",
+        "12",
+        "--proto",
+        "udp",
+        "--dport",
+        "53",
+        "--from",
+        "10.1.1.9",
+        "--iif",
+        "source",
+        "--out",
+        certificate,
+        "-j",
+    ];
+    // The kernel's policy knows no ports; the file that the daemon would be started with does.
+    let refused = world.raddle(&asked);
+    assert!(
+        refused.stderr.contains("does not look at ports"),
+        "{}",
+        refused.stderr
+    );
+    let said = world.raddle_json(&[&asked[..], &["--config", config]].concat());
+    let daemon = Daemon::start(&world, &["--config", config]);
+    let plan = world.raddle_json(&asked);
+    assert_eq!(plan, said, "as the daemon here does");
+    let planned: Vec<Flow> = plan["connections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|connection| Flow {
+            src: "10.1.1.9".parse().unwrap(),
+            dst: "203.0.113.7".parse().unwrap(),
+            proto: 17,
+            sport: connection["value"].as_u64().unwrap() as u16,
+            dport: 53,
+        })
+        .collect();
+    let arrivals = world.transmit(&world.frames(&planned));
+    for (connection, arrival) in plan["connections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(&arrivals)
+    {
+        let path = connection["path"].as_u64().unwrap() as usize;
+        let links: Vec<&str> = arrival.iter().map(|a| a.link.as_str()).collect();
+        assert_eq!(links, [plan["paths"][path]["dev"].as_str().unwrap()]);
+    }
+    assert_eq!(daemon.forwarded(), 12);
+    let check = world.raddle_json(&["ports", "verify", "-j", certificate]);
+    assert_eq!((&check["agree"], &check["paths"]), (&12.into(), &3.into()));
+    // Where packets take turns, a load is expected of each link and no flow has one.
+    let spread = |more: &[&str]| {
+        let words = [
+            "spread",
+            "-j",
+            "203.0.113.7",
+            "--iif",
+            "source",
+            "--flows",
+            "900",
+        ];
+        world.raddle_json(&[&words[..], more].concat())
+    };
+    assert!(
+        spread(&[])["links"]["elsewhere"]
+            .as_object()
+            .unwrap()
+            .is_empty()
+    );
+    let turns = spread(&["--mp-algo", "nhid:800=per-packet"]);
+    assert_eq!(turns["links"]["elsewhere"]["takes-turns"], 900, "{turns}");
+    let text = world.raddle(&[
+        "what-if",
+        "203.0.113.7",
+        "iif",
+        "source",
+        "link-down",
+        "sink",
+        "--mp-algo",
+        "nhid:800=flowlet",
+    ]);
+    assert_eq!(text.code, Some(1));
+    assert!(text.stderr.contains("take turns"), "{}", text.stderr);
     daemon.terminate();
 }

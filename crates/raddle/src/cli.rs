@@ -10,7 +10,7 @@ use raddle_select::KernelVersion;
 
 use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::show;
-pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
+pub(crate) use planning::{AlgoArgs, Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///

@@ -24,6 +24,7 @@ mod replay;
 mod run;
 mod show;
 mod signals;
+mod sockets;
 mod source;
 mod spread;
 mod whatif;

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use raddle_rib::event::Route;
-use raddle_rib::{Hop, Reason, Resolved, Rib};
+use raddle_rib::{Hop, MpAlgo, Reason, Resolved, Rib};
 use raddle_select::{compile_threshold, upper_bounds};
 use raddle_sim::resilient::{Overweight, Weighted, rebalance};
 use raddle_sim::{Asker, Hashing, HashingError, Layout};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::error::Failure;
 
@@ -189,25 +190,68 @@ pub(crate) fn no_path(dst: IpAddr, reason: Reason) -> Failure {
     ))
 }
 
-/// What turns flows to this destination into hashes, by the settings of this state; without an input
-/// link they are this machine's own.
-pub(crate) fn hashing(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Hashing, HashingError> {
-    let (policy, fields, seed) = hash_settings(rib, dst);
+/// How the daemon spreads packets to this destination, by the rules of this state, where that is not by the
+/// namespace's hash policy. Without an input link they are this machine's own, which the kernel sends.
+pub(crate) fn algo(rib: &Rib, iif: &str, dst: IpAddr) -> Option<MpAlgo> {
+    match iif {
+        "" => None,
+        _ => rib.trace(iif, dst).algo,
+    }
+}
+
+/// Why flows have no hash.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum NoHash {
+    /// The settings.
+    #[error(transparent)]
+    Settings(#[from] HashingError),
+    /// Packets, or flowlets, take turns.
+    #[error(
+        "its packets take turns (mp-algo {0}), by weight and on each core: no flow has a path of its own \
+         that could be predicted"
+    )]
+    Turns(MpAlgo),
+}
+
+/// What turns flows to this destination into hashes, by the settings of this state and the route's own way
+/// ([`algo`]); without an input link they are this machine's own.
+pub(crate) fn hashing(
+    rib: &Rib,
+    iif: &str,
+    dst: IpAddr,
+    algo: Option<MpAlgo>,
+) -> Result<Hashing, NoHash> {
+    let (policy, fields, seed) = hash_settings(rib, dst, algo);
     let asker = if iif.is_empty() {
         Asker::Sender
     } else {
         Asker::Router
     };
-    Hashing::new(policy, fields, seed, asker)
+    let hashing = || Hashing::new(policy, fields, seed, asker);
+    Ok(match algo {
+        Some(turns @ (MpAlgo::PerPacket | MpAlgo::Flowlet { .. })) => {
+            return Err(NoHash::Turns(turns));
+        }
+        Some(MpAlgo::Hash {
+            icmp_follows_flow: true,
+            ..
+        }) => hashing()?.with_icmp_following(),
+        Some(MpAlgo::Hash { .. }) | None => hashing()?,
+    })
 }
 
-/// Hash policy, fields and seed for the destination's family.
-pub(crate) fn hash_settings(rib: &Rib, dst: IpAddr) -> (u8, u32, u32) {
+/// Hash policy, fields and seed for the destination's family, where the route is spread so.
+pub(crate) fn hash_settings(rib: &Rib, dst: IpAddr, algo: Option<MpAlgo>) -> (u8, u32, u32) {
     let s = rib.settings();
-    match dst {
-        IpAddr::V4(_) => (s.hash_policy4, s.hash_fields4, s.hash_seed),
-        IpAddr::V6(_) => (s.hash_policy6, s.hash_fields6, s.hash_seed),
-    }
+    let (policy, fields) = match dst {
+        IpAddr::V4(_) => (s.hash_policy4, s.hash_fields4),
+        IpAddr::V6(_) => (s.hash_policy6, s.hash_fields6),
+    };
+    let policy = match algo {
+        Some(MpAlgo::Hash { policy, .. }) => policy as u8,
+        _ => policy,
+    };
+    (policy, fields, s.hash_seed)
 }
 
 /// The link that packets come in by, which has to exist; an empty name without one.

@@ -6,7 +6,7 @@ use raddle_netlink::Mirror;
 use raddle_rib::{Rib, Snapshot};
 
 use crate::cli;
-use crate::config::AlgoRule;
+use crate::config::{AlgoRule, algo_rules};
 use crate::control;
 use crate::error::Failure;
 use crate::from_ip;
@@ -51,20 +51,42 @@ pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
         .collect()
 }
 
-/// Says so where a daemon forwards by rules of its own and the caller goes by the kernel's policy: of the
-/// live state (no snapshot in `file`) and packets that come in (`iif`).
-pub(crate) fn note_algos(file: Option<&Path>, iif: Option<&str>) {
-    if file.is_some() || iif.is_none() {
-        return;
+/// Has a state's routes spread as the command line says, else, for the live state, as the daemon here does.
+/// Such rules are about packets that come in by a link (`iif`); the kernel, which sends this machine's own,
+/// has none.
+pub(crate) fn set_algos(
+    rib: &mut Rib,
+    args: &cli::AlgoArgs,
+    file: Option<&Path>,
+    iif: Option<&str>,
+) -> Result<(), Failure> {
+    let given = args.given();
+    if iif.is_none() {
+        return match given {
+            true => Err(Failure::usage(
+                "rules (--mp-algo, --config) are about packets that come in by a link, which is to be named: \
+                 iif LINK, or --iif LINK",
+            )),
+            false => Ok(()),
+        };
     }
-    let rules: Vec<String> = algos_of_daemon().iter().map(ToString::to_string).collect();
-    if !rules.is_empty() {
-        eprintln!(
-            "raddle: the daemon here spreads some routes otherwise (mp-algo {}); this goes by the \
-             kernel's hash policy all the same",
-            rules.join(" ")
-        );
-    }
+    let rules = match (given, file) {
+        (true, _) => args.rules()?,
+        (false, Some(_)) => Vec::new(),
+        (false, None) => {
+            let rules = algos_of_daemon();
+            if !rules.is_empty() {
+                let list: Vec<String> = rules.iter().map(ToString::to_string).collect();
+                eprintln!(
+                    "raddle: by the rules of the daemon here (mp-algo {})",
+                    list.join(" ")
+                );
+            }
+            rules
+        }
+    };
+    rib.set_algos(algo_rules(&rules));
+    Ok(())
 }
 
 fn read(file: &Path) -> Result<Snapshot, Failure> {

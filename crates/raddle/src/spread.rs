@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::cli;
 use crate::error::Failure;
 use crate::flows::ends;
-use crate::paths;
+use crate::paths::{self, NoHash};
 use crate::source;
 
 /// Flows that are made up when none are given.
@@ -146,6 +146,11 @@ fn samples(args: &cli::Spread) -> Result<Vec<Sample>, Failure> {
 }
 
 fn tiers(args: &cli::Spread) -> Result<Report, Failure> {
+    if args.algos.given() {
+        return Err(Failure::usage(
+            "--mp-algo and --config are about this machine's routes: a tier says its policy itself",
+        ));
+    }
     let samples = samples(args)?;
     let tiers: Vec<Tier> = args.tiers.iter().map(|tier| tier.0).collect();
     let counted = spread::of_flows(&tiers, &samples)
@@ -175,9 +180,10 @@ fn links(args: &cli::Spread) -> Result<Report, Failure> {
             "made-up flows want a destination, or tiers: raddle spread DST, or --tier seed=S,policy=1,width=4",
         ));
     }
-    let rib = source::mirror(args.snapshot.as_deref())?;
+    let mut rib = source::mirror(args.snapshot.as_deref())?;
     let iif = paths::input(&rib, args.iif.as_deref())?;
-    source::note_algos(args.snapshot.as_deref(), args.iif.as_deref());
+    let file = args.snapshot.as_deref();
+    source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
     let samples = samples(args)?;
     Ok(Report {
         flows: samples.len(),
@@ -186,10 +192,23 @@ fn links(args: &cli::Spread) -> Result<Report, Failure> {
     })
 }
 
+/// Why a flow has no path of its own.
+const TURNS: &str = "takes-turns";
+
+/// How one destination's flows are predicted.
+enum How {
+    /// There is one path.
+    One,
+    /// By hash.
+    Hashed(Predictor),
+    /// Not at all: packets take turns, by weight, and shares are what the load comes to.
+    Turns,
+}
+
 /// Where one destination's flows go: how they are predicted, the link of each path, and the shares of
 /// paths.
 struct Known {
-    predictor: Option<Predictor>,
+    how: How,
     links: Vec<u32>,
     shares: Vec<f64>,
 }
@@ -200,16 +219,19 @@ fn known(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Result<Known, Reason>, Fai
         Err(reason) => return Ok(Err(reason)),
     };
     let shares = choice.layout.shares();
-    let predictor = match choice.is_many() {
-        false => None,
-        true => {
-            let hashing = paths::hashing(rib, iif, dst)
-                .map_err(|e| Failure::usage(format!("cannot predict flows to {dst}: {e}")))?;
-            Some(Predictor::new(hashing, choice.layout))
-        }
+    let how = match choice.is_many() {
+        false => How::One,
+        true => match paths::hashing(rib, iif, dst, paths::algo(rib, iif, dst)) {
+            Ok(hashing) => How::Hashed(Predictor::new(hashing, choice.layout)),
+            Err(NoHash::Turns(_)) => How::Turns,
+            Err(e @ NoHash::Settings(_)) => {
+                let text = format!("cannot predict flows to {dst}: {e}");
+                return Err(Failure::usage(text));
+            }
+        },
     };
     Ok(Ok(Known {
-        predictor,
+        how,
         links: choice.hops.iter().map(|hop| hop.index).collect(),
         shares: shares
             .iter()
@@ -235,9 +257,13 @@ fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Failure> {
                 continue;
             }
         };
-        let path = match &known.predictor {
-            None => Some(0),
-            Some(predictor) => match sample.path(predictor) {
+        let path = match &known.how {
+            How::One => Some(0),
+            How::Turns => {
+                *elsewhere.entry(TURNS).or_default() += 1;
+                None
+            }
+            How::Hashed(predictor) => match sample.path(predictor) {
                 Ok(path) => path,
                 Err(_) => {
                     *elsewhere.entry(Reason::BadHeader.name()).or_default() += 1;
@@ -307,6 +333,7 @@ mod tests {
                 ..Default::default()
             },
             tiers: tiers.iter().map(|text| text.parse().unwrap()).collect(),
+            algos: cli::AlgoArgs::default(),
             plot: None,
             dst: None,
         };

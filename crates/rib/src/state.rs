@@ -87,7 +87,7 @@ impl State {
                 self.devices.remove(&index);
                 if self.links.remove(&index).is_some() {
                     self.dirty.links = true;
-                    self.forget_buckets_behind(index);
+                    self.nexthops_gone_with(index);
                 }
             }
             Event::Device(index, settings) => {
@@ -151,27 +151,22 @@ impl State {
             self.links.insert(index, link);
             self.dirty.links = true;
             if lost {
-                self.forget_buckets_behind(index);
+                self.nexthops_gone_with(index);
             }
         }
     }
 
-    /// A link has gone down, or lost its carrier. The kernel has taken the nexthop objects on it out of
-    /// their groups without a word (`nh_netdev_event`), and they stay away when the link comes back,
-    /// however soon.
-    fn forget_buckets_behind(&mut self, index: u32) {
-        let is_on = |id: &u32| match self.nexthops.get(id).map(|nexthop| &nexthop.kind) {
-            Some(NexthopKind::Single { index: on, .. }) => *on == index,
+    /// A link has gone, gone down, or lost its carrier. The kernel takes the nexthop objects on it away
+    /// without a word, and out of their groups (`nh_netdev_event`), and they stay away when the link comes
+    /// back, however soon: until somebody adds them again, which is announced.
+    fn nexthops_gone_with(&mut self, index: u32) {
+        let is_on = |nexthop: &Nexthop| match nexthop.kind {
+            NexthopKind::Single { index: on, .. } => on == index,
             _ => false,
         };
-        for (group, nexthop) in &self.nexthops {
-            if let NexthopKind::Resilient { members, .. } = &nexthop.kind
-                && members.iter().any(|member| is_on(&member.id))
-                && self.buckets.forget(*group)
-            {
-                self.dirty.nexthops.insert(*group);
-            }
-        }
+        let on = self.nexthops.iter().filter(|(_, nexthop)| is_on(nexthop));
+        let gone: Vec<u32> = on.map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.nexthop_gone(id));
     }
 
     fn address(&mut self, address: Address) {

@@ -40,7 +40,9 @@ pub use jhash::jhash_2words;
 pub use kernel::{KernelVersion, NotAVersion};
 pub use key::{Flow, FlowKey, KeyAddresses, Packed};
 pub use keys::{KeyError, Keys, keys_of_flow, keys_of_packet, keys_of_plain_packet};
-pub use local::{LocalHop, SourcePreference, choose_local4, choose_local6, draws_source_port};
+pub use local::{
+    LocalHop, SourcePreference, choose_local4, choose_local6, compile_local4, draws_source_port,
+};
 pub use policy::{Field, FieldSet, Fields, HashConfig, Policy};
 pub use resilient::{
     ResilientTable, TableError, Timers, UPKEEP_INTERVAL, bucket_of, wanted_buckets,

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use crate::kernel::KernelVersion;
-use crate::threshold::Choice;
+use crate::threshold::{Choice, MAX_HASH};
 
 /// How `fib_select_multipath` treats the source address of this machine's own packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -123,6 +123,32 @@ pub fn choose_local4(
         .or_else(|| rule(3, first(&|hop| hop.upper.is_some())))
 }
 
+/// The decisions of [`choose_local4`] as a list of (upper bound, index of the hop), strictly ascending, as
+/// [`crate::compile_threshold`] makes it of [`crate::choose_plain`]'s. Empty only where no hop has a bound.
+///
+/// Decisions change at bounds of hops only, so one look at each tells them all. O(n^2).
+pub fn compile_local4(
+    preference: SourcePreference,
+    hops: &[LocalHop],
+    sourced: bool,
+) -> Vec<(u32, usize)> {
+    let mut bounds: Vec<u32> = hops.iter().filter_map(|hop| hop.upper).collect();
+    bounds.push(MAX_HASH);
+    bounds.sort_unstable();
+    bounds.dedup();
+    let mut list: Vec<(u32, usize)> = Vec::with_capacity(bounds.len());
+    for bound in bounds {
+        let Some(choice) = choose_local4(preference, hops, sourced, bound) else {
+            continue;
+        };
+        match list.last_mut() {
+            Some((upper, member)) if *member == choice.member => *upper = bound,
+            _ => list.push((bound, choice.member)),
+        }
+    }
+    list
+}
+
 /// Which nexthop of an IPv6 route the packets of a machine that does not forward take
 /// (`fib6_select_path` under `RT6_LOOKUP_F_REACHABLE`). One that forwards
 /// (`net.ipv6.conf.all.forwarding`) chooses by [`crate::choose_plain`], where all nexthops are good.
@@ -231,6 +257,24 @@ mod tests {
             );
             prop_assert_eq!(choose(SourcePreference::Scored), scored(&hops, sourced, hash31));
             prop_assert_eq!(choose(SourcePreference::Faulty), faulty(&hops, sourced, hash31));
+        }
+
+        #[test]
+        fn compiled_decisions_are_the_same(
+            hops in hops(), sourced in any::<bool>(), hash31 in 0u32..=0x7fff_ffff,
+        ) {
+            for preference in [
+                SourcePreference::None, SourcePreference::Faulty, SourcePreference::Scored,
+            ] {
+                let list = compile_local4(preference, &hops, sourced);
+                let bounds = hops.iter().filter_map(|hop| hop.upper);
+                let near = bounds.flat_map(|b| [b.saturating_sub(1), b, (b + 1).min(MAX_HASH)]);
+                for hash31 in near.chain([0, MAX_HASH, hash31]) {
+                    let choice = choose_local4(preference, &hops, sourced, hash31);
+                    let held = list.iter().find(|(upper, _)| hash31 <= *upper);
+                    prop_assert_eq!(held.map(|(_, i)| *i), choice.map(|choice| choice.member));
+                }
+            }
         }
 
         #[test]

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use raddle_select::Flow;
 use thiserror::Error;
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Path};
 use crate::predict::Hashing;
 
 /// What is chosen.
@@ -102,50 +102,92 @@ pub enum PlanError {
     NotHashed,
 }
 
-/// Chooses values for `count` connections like `flow`, out of `candidates`, ascending.
+/// Where connections lead, as things are and with each of some failures (by number, from 0).
+pub trait Places {
+    /// How many of the 2^31 hashes lead to each path, by number; those that have none may be missing at
+    /// the end.
+    fn shares(&self, failure: Option<usize>) -> Vec<u64>;
+
+    /// Hash and path of a connection that is opened with this port or label.
+    fn opened(&self, failure: Option<usize>, value: u32) -> (u32, Path);
+
+    /// The path that a connection which was opened before takes with a failure.
+    fn kept(&self, failure: usize, connection: &Connection) -> Path;
+}
+
+/// Connections that are alike but for their port or label.
+#[derive(Clone, Debug)]
+pub struct Alike<'a> {
+    /// How they are hashed.
+    pub hashing: &'a Hashing,
+    /// One of them.
+    pub flow: &'a Flow,
+    /// What differs.
+    pub vary: Vary,
+    /// Which path each hash takes.
+    pub layout: &'a Layout,
+    /// The same with each failure.
+    pub without: &'a [Layout],
+}
+
+impl Alike<'_> {
+    fn layout(&self, failure: Option<usize>) -> &Layout {
+        failure.map_or(self.layout, |failure| &self.without[failure])
+    }
+}
+
+impl Places for Alike<'_> {
+    fn shares(&self, failure: Option<usize>) -> Vec<u64> {
+        self.layout(failure).shares()
+    }
+
+    fn opened(&self, failure: Option<usize>, value: u32) -> (u32, Path) {
+        let hash31 = self.hashing.flow(&self.vary.apply(self.flow, value));
+        (hash31, self.layout(failure).path(hash31))
+    }
+
+    fn kept(&self, failure: usize, connection: &Connection) -> Path {
+        self.without[failure].path(connection.hash31)
+    }
+}
+
+/// Chooses values for `count` connections out of `candidates`, ascending. `failures` are the paths that
+/// fail together.
 ///
-/// 1. Each candidate's path is what its hash leads to in `layout`.
+/// 1. Each candidate's path is what `places` says.
 /// 2. Each path that has a share gets its number of connections ([`ShareOut`]); paths come in turn, and
 ///    each takes its lowest candidates.
-/// 3. For each failure (paths, and the layout without them) each path that is left gets its number of
-///    connections as in rule 2. Where connections that live would be too many on one path, some are to be
-///    closed; what is missing is opened, by the lowest unused candidates.
+/// 3. For each failure each path that is left gets its number of connections as in rule 2. Where
+///    connections that live would be too many on one path, some are to be closed; what is missing is
+///    opened, by the lowest unused candidates.
 ///
-/// Exhaustive: one hash a candidate, some 3 ms for all ports.
+/// Exhaustive: one hash a candidate, some 3 ms for all ports; and as many for a failure that leaves too few
+/// candidates.
 ///
 /// # Errors
 /// [`PlanError`]: nothing can be hashed apart, or too few candidates.
 pub fn plan(
-    hashing: &Hashing,
-    layout: &Layout,
-    failures: &[(Vec<usize>, Layout)],
-    (flow, vary): (&Flow, Vary),
-    candidates: impl Iterator<Item = u32>,
+    places: &impl Places,
+    failures: &[Vec<usize>],
+    candidates: &[u32],
     (count, share_out): (usize, ShareOut),
 ) -> Result<Plan, PlanError> {
-    let shares = layout.shares();
-    let pool: Vec<(u32, u32)> = candidates
-        .map(|value| (value, hashing.flow(&vary.apply(flow, value))))
-        .collect();
+    let shares = places.shares(None);
+    let pool: Vec<Connection> = opened(places, None, candidates).collect();
     if shares.iter().all(|share| *share == 0) {
         return Err(PlanError::NoPath);
     }
     let several = shares.iter().filter(|share| **share > 0).count() > 1;
-    if several && count > 1 && pool.len() > 1 && pool.iter().all(|(_, hash)| *hash == pool[0].1) {
+    let same_hash = || pool.windows(2).all(|two| two[0].hash31 == two[1].hash31);
+    if several && count > 1 && pool.len() > 1 && same_hash() {
         return Err(PlanError::NotHashed);
     }
     let wanted = numbers(&shares, count, share_out, &[]);
     let mut by_path: Vec<Vec<Connection>> = vec![Vec::new(); shares.len()];
-    for (value, hash31) in &pool {
-        if let Some(path) = layout.path(*hash31)
-            && by_path[path].len() < wanted[path]
-        {
-            let (value, hash31) = (*value, *hash31);
-            by_path[path].push(Connection {
-                value,
-                hash31,
-                path,
-            });
+    for connection in pool {
+        let path = connection.path;
+        if by_path.get(path).is_some_and(|on| on.len() < wanted[path]) {
+            by_path[path].push(connection);
         }
     }
     for (path, (found, wanted)) in by_path.iter().zip(&wanted).enumerate() {
@@ -167,11 +209,28 @@ pub fn plan(
         .collect();
     let spares = failures
         .iter()
-        .map(|(failed, after)| spare((failed, after), &connections, &pool, share_out))
+        .enumerate()
+        .map(|(n, failed)| spare(places, (n, failed), &connections, candidates, share_out))
         .collect();
     Ok(Plan {
         connections,
         spares,
+    })
+}
+
+/// Connections with these values, less those that lead nowhere.
+fn opened(
+    places: &impl Places,
+    failure: Option<usize>,
+    candidates: &[u32],
+) -> impl Iterator<Item = Connection> {
+    candidates.iter().filter_map(move |value| {
+        let (hash31, path) = places.opened(failure, *value);
+        path.map(|path| Connection {
+            value: *value,
+            hash31,
+            path,
+        })
     })
 }
 
@@ -201,18 +260,19 @@ fn numbers(shares: &[u64], count: usize, share_out: ShareOut, have: &[usize]) ->
 
 /// Rule 3.
 fn spare(
-    (failed, after): (&[usize], &Layout),
+    places: &impl Places,
+    (failure, failed): (usize, &[usize]),
     plan: &[Connection],
-    pool: &[(u32, u32)],
+    candidates: &[u32],
     share_out: ShareOut,
 ) -> Spare {
-    let shares = after.shares();
+    let shares = places.shares(Some(failure));
     let mut on: Vec<Vec<u32>> = vec![Vec::new(); shares.len()];
     let mut moved = Vec::new();
     for connection in plan.iter().filter(|c| !failed.contains(&c.path)) {
-        let now = after.path(connection.hash31);
-        if let Some(path) = now {
-            on[path].push(connection.value);
+        let now = places.kept(failure, connection);
+        if let Some(on) = now.and_then(|path| on.get_mut(path)) {
+            on.push(connection.value);
         }
         if now != Some(connection.path) {
             moved.push(connection.value);
@@ -229,17 +289,16 @@ fn spare(
     }
     let used: HashSet<u32> = plan.iter().map(|c| c.value).collect();
     let mut connections = Vec::new();
-    for (value, hash31) in pool.iter().copied() {
-        if let Some(path) = after.path(hash31)
-            && loads[path] < wanted[path]
-            && !used.contains(&value)
+    for connection in opened(places, Some(failure), candidates) {
+        if loads == wanted {
+            break;
+        }
+        let path = connection.path;
+        if loads.get(path).is_some_and(|load| *load < wanted[path])
+            && !used.contains(&connection.value)
         {
             loads[path] += 1;
-            connections.push(Connection {
-                value,
-                hash31,
-                path,
-            });
+            connections.push(connection);
         }
     }
     Spare {
@@ -287,17 +346,34 @@ mod tests {
 
     fn all(hashing: &Hashing, weights: &[u32], asked: (usize, ShareOut)) -> Plan {
         let some: Vec<_> = weights.iter().copied().map(Some).collect();
-        let ports = 32768..=60999;
-        let vary = (&flow(), Vary::SourcePort);
-        plan(
+        let ports: Vec<u32> = (32768..=60999).collect();
+        let (failures, without): (Vec<_>, Vec<_>) = without(weights).into_iter().unzip();
+        let alike = Alike {
             hashing,
-            &layout(&some),
-            &without(weights),
+            flow: &flow(),
+            vary: Vary::SourcePort,
+            layout: &layout(&some),
+            without: &without,
+        };
+        plan(&alike, &failures, &ports, asked).unwrap()
+    }
+
+    /// A plan for four connections that counts with no failure.
+    fn four(
+        hashing: &Hashing,
+        layout: &Layout,
+        (flow, vary): (&Flow, Vary),
+        candidates: std::ops::Range<u32>,
+    ) -> Result<Plan, PlanError> {
+        let alike = Alike {
+            hashing,
+            flow,
             vary,
-            ports,
-            asked,
-        )
-        .unwrap()
+            layout,
+            without: &[],
+        };
+        let candidates: Vec<u32> = candidates.collect();
+        plan(&alike, &[], &candidates, (4, ShareOut::Evenly))
     }
 
     #[test]
@@ -316,14 +392,13 @@ mod tests {
     fn a_policy_that_does_not_look_at_ports_is_named() {
         let hashing = Hashing::new(0, 7, 5, Asker::Sender).unwrap();
         let some = layout(&[Some(1); 4]);
-        let asked = (4, ShareOut::Evenly);
         let vary = (&flow(), Vary::SourcePort);
-        let error = plan(&hashing, &some, &[], vary, 1..9, asked).unwrap_err();
+        let error = four(&hashing, &some, vary, 1..9).unwrap_err();
         assert_eq!(error, PlanError::NotHashed);
-        let error = plan(&hashing, &Layout::nowhere(), &[], vary, 1..9, asked).unwrap_err();
+        let error = four(&hashing, &Layout::nowhere(), vary, 1..9).unwrap_err();
         assert_eq!(error, PlanError::NoPath);
         let hashing = Hashing::new(1, 7, 5, Asker::Sender).unwrap();
-        let error = plan(&hashing, &some, &[], vary, 1..3, asked).unwrap_err();
+        let error = four(&hashing, &some, vary, 1..3).unwrap_err();
         assert!(matches!(error, PlanError::TooFew { .. }), "{error}");
     }
 
@@ -334,7 +409,7 @@ mod tests {
         let flow = Flow::new(ends.0, ends.1).unwrap().ports(6, 0, 2049);
         let some = layout(&[Some(1); 4]);
         let vary = (&flow, Vary::FlowLabel);
-        let plan = plan(&hashing, &some, &[], vary, 1..1000, (4, ShareOut::Evenly)).unwrap();
+        let plan = four(&hashing, &some, vary, 1..1000).unwrap();
         for connection in &plan.connections {
             let again = Flow {
                 flow_label: connection.value,

@@ -55,6 +55,13 @@ impl Hashing {
         })
     }
 
+    /// The same, with ICMP errors hashed by the packet that they are about
+    /// ([`HashConfig::icmp_follows_flow`]), which Linux does not do.
+    pub fn with_icmp_following(mut self) -> Hashing {
+        self.config.icmp_follows_flow = true;
+        self
+    }
+
     /// Who asks.
     pub fn asker(&self) -> Asker {
         self.asker

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::config::{AlgoRule, Config};
+use crate::error::Failure;
 use crate::flows::FlowArgs;
 use crate::spread::TierArg;
 
@@ -15,6 +17,37 @@ Changes: link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], we
 Examples:
   raddle what-if 10.0.2.1 link-down eth1
   raddle what-if 10.0.2.1 iif eth0 nexthop-add via 10.1.5.2 dev eth5 --flows capture.pcap --budget 25%";
+
+/// Rules of the daemon that a command goes by.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AlgoArgs {
+    /// With routes spread as by run --mp-algo, for packets that come in by a link [default: as the daemon here does]
+    #[arg(long, value_name = "WHAT=ALGO")]
+    pub mp_algo: Vec<AlgoRule>,
+    /// With routes spread as by this configuration of the daemon
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl AlgoArgs {
+    /// Whether the command line names any.
+    pub(crate) fn given(&self) -> bool {
+        self.config.is_some() || !self.mp_algo.is_empty()
+    }
+
+    /// Those of the configuration, and those of the command line behind them, as for the daemon.
+    ///
+    /// # Errors
+    /// The configuration cannot be read.
+    pub(crate) fn rules(&self) -> Result<Vec<AlgoRule>, Failure> {
+        let mut rules = match &self.config {
+            Some(file) => Config::load(Some(file))?.mp_algos,
+            None => Vec::new(),
+        };
+        rules.extend(self.mp_algo.iter().cloned());
+        Ok(rules)
+    }
+}
 
 /// `raddle what-if`.
 #[derive(Debug, Args)]
@@ -28,6 +61,9 @@ pub(crate) struct WhatIf {
     /// Flows to predict before and after.
     #[command(flatten)]
     pub flows: FlowArgs,
+    /// How routes are spread.
+    #[command(flatten)]
+    pub algos: AlgoArgs,
     /// Exit with 1 when more than this share moves, such as 10% or 0.1
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub budget: Option<f64>,
@@ -67,7 +103,7 @@ pub(crate) struct PortsPlan {
     /// Destination port
     #[arg(long)]
     pub dport: Option<u16>,
-    /// Source address [default: the one that the kernel gives to such connections]
+    /// Source address [default: the one that the kernel gives to connected sockets, or each its path's]
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,
     /// Connections of others, which come in by this link and are forwarded
@@ -91,6 +127,9 @@ pub(crate) struct PortsPlan {
     /// Plan by this snapshot instead of the live kernel
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
+    /// How routes are spread.
+    #[command(flatten)]
+    pub algos: AlgoArgs,
     /// Write the certificate to this file
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -107,6 +146,9 @@ pub(crate) struct PortsPlan {
 pub(crate) struct PortsVerify {
     /// The certificate; - for standard input
     pub file: PathBuf,
+    /// How routes are spread.
+    #[command(flatten)]
+    pub algos: AlgoArgs,
     /// JSON instead of text
     #[arg(short, long)]
     pub json: bool,
@@ -140,6 +182,9 @@ pub(crate) struct Spread {
     /// The flows.
     #[command(flatten)]
     pub flows: FlowArgs,
+    /// How routes are spread.
+    #[command(flatten)]
+    pub algos: AlgoArgs,
     /// A tier of routers, first to last, instead of this machine's routes: seed=S,policy=1,width=4
     #[arg(long = "tier", value_name = "TIER")]
     pub tiers: Vec<TierArg>,

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_rib::Hop;
-use raddle_rib::event::Route;
 use raddle_select::{
     Choice, KernelVersion, LocalHop, SourcePreference, choose_local4, choose_local6,
     draws_source_port,
@@ -12,6 +11,7 @@ use serde_json::json;
 
 use super::flow::FlowWords;
 use super::steps::{Question, View, Walk, Walked, walk};
+use crate::sockets::{hop_source, source_of};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -50,7 +50,7 @@ pub(super) fn walk_local(view: View<'_>, words: &FlowWords) -> (Walked, Option<I
 /// Rules 2 and 3.
 fn look_again(view: View<'_>, words: &FlowWords, mut first: Walked) -> (Walked, Option<IpAddr>) {
     let source = match (&first.hop, &first.route) {
-        (Ok(hop), Some(route)) => source_of(view, hop, route),
+        (Ok(hop), Some(route)) => source_of(view.rib, hop, route),
         _ => None,
     };
     let Some(source) = source else {
@@ -97,31 +97,6 @@ fn look_again(view: View<'_>, words: &FlowWords, mut first: Walked) -> (Walked, 
     (first, Some(source.into()))
 }
 
-/// The source address that a path gives (`fib_result_prefsrc`).
-fn source_of(view: View<'_>, hop: &Hop, route: &Route) -> Option<Ipv4Addr> {
-    if let Some(IpAddr::V4(prefsrc)) = route.prefsrc {
-        return Some(prefsrc);
-    }
-    let gateway = v4(hop.gateway).filter(|_| is_gateway(route, hop));
-    view.rib.preferred_source(hop.index, gateway, route.scope)
-}
-
-/// Whether the hop's address is a gateway of the route, and not the destination as a neighbour.
-fn is_gateway(route: &Route, hop: &Hop) -> bool {
-    use raddle_rib::event::RouteTarget;
-    match &route.target {
-        RouteTarget::Single(nh) => nh.gateway == hop.gateway,
-        _ => true,
-    }
-}
-
-fn v4(address: Option<IpAddr>) -> Option<Ipv4Addr> {
-    match address {
-        Some(IpAddr::V4(ip)) => Some(ip),
-        _ => None,
-    }
-}
-
 impl Walk<'_> {
     /// The version by which local output is explained: without one, the newest of the model.
     fn kernel(&self) -> KernelVersion {
@@ -143,11 +118,9 @@ impl Walk<'_> {
         if !compared {
             return Vec::new();
         }
-        let source = |hop: &Hop| {
-            let gateway = v4(hop.gateway);
-            self.view.rib.preferred_source(hop.index, gateway, scope)
-        };
-        hops.iter().map(source).collect()
+        hops.iter()
+            .map(|hop| hop_source(self.view.rib, hop, scope))
+            .collect()
     }
 
     /// Step 9 for a route's own nexthops.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use raddle_netlink::probe::sockets::{self, Connected};
 use raddle_rib::Rib;
-use raddle_select::Flow;
+use raddle_select::{Flow, KernelVersion};
 use raddle_sim::Predictor;
 use raddle_sim::ports::random_paths;
 use raddle_sim::spread::Evenness;
@@ -16,6 +16,7 @@ use crate::cli;
 use crate::error::Failure;
 use crate::paths::{self, Choice, Named, Place, percent};
 use crate::plot;
+use crate::sockets::Sockets;
 use crate::source;
 
 /// The connections of one route with several paths.
@@ -46,7 +47,8 @@ pub(super) struct Load {
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsAudit) -> Result<(), Failure> {
     let rib = source::mirror(None)?;
-    let audits = audit(&rib, &sockets::connected()?, &args.dst)?;
+    let kernel = source::uname().and_then(|text| text.parse().ok());
+    let audits = audit(&rib, kernel, &sockets::connected()?, &args.dst)?;
     if args.json {
         let json = serde_json::to_string(&audits).map_err(|e| Failure::system(e.to_string()))?;
         println!("{json}");
@@ -63,6 +65,7 @@ pub(super) fn run(args: &cli::PortsAudit) -> Result<(), Failure> {
 /// given. Routes with one path are left out.
 pub(super) fn audit(
     rib: &Rib,
+    kernel: Option<KernelVersion>,
     sockets: &[Connected],
     to: &[IpAddr],
 ) -> Result<Vec<Audit>, Failure> {
@@ -83,9 +86,10 @@ pub(super) fn audit(
         let Some(flow) = Flow::new(socket.local, socket.remote) else {
             continue;
         };
-        let hashing = paths::hashing(rib, "", socket.remote)
+        let hashing = paths::hashing(rib, "", socket.remote, None)
             .map_err(|e| Failure::usage(format!("cannot tell paths apart: {e}")))?;
-        let predictor = Predictor::new(hashing, choice.layout.clone());
+        let sockets = Sockets::new(rib, &choice, kernel);
+        let predictor = Predictor::new(hashing, sockets.layout(socket.local, |_| false));
         let path = predictor.flow(&flow.ports(socket.protocol, socket.sport, socket.dport));
         let empty = || (choice.clone(), vec![0; choice.hops.len()]);
         let (_, loads) = routes.entry(name).or_insert_with(empty);

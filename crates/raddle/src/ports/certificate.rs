@@ -1,6 +1,6 @@
 //! The coverage certificate: what a port plan says, and by which settings, so that anyone can check it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,9 @@ pub(super) struct Certificate {
     pub route: String,
     /// The nexthop group, where it is one.
     pub group: Option<u32>,
+    /// Nexthops are preferred by the source (Linux 6.16 and later), so that others have no share.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preferred: bool,
     /// The paths, in the order of selection.
     pub paths: Vec<PlannedPath>,
     /// Ports that cover them.
@@ -31,6 +34,11 @@ pub(super) struct Certificate {
 impl Certificate {
     /// The name and version of the format.
     pub(super) const FORMAT: &str = "raddle-ports-1";
+
+    /// Whether connections are bound to a port and to no address, and get their path's.
+    pub(super) fn is_unbound(&self) -> bool {
+        self.flow.iif.is_none() && self.flow.from == Ipv4Addr::UNSPECIFIED
+    }
 
     /// Connections on each path.
     pub(super) fn loads(&self) -> Vec<usize> {
@@ -55,7 +63,7 @@ pub(super) enum Varied {
 pub(super) struct PlannedFlow {
     /// Destination.
     pub dst: IpAddr,
-    /// Source.
+    /// Source; 0.0.0.0 where each connection gets that of its path.
     pub from: IpAddr,
     /// The link that their packets come in by; none for this machine's own.
     pub iif: Option<String>,
@@ -103,6 +111,9 @@ pub(super) struct PlannedConnection {
     pub hash: u32,
     /// The number of its path.
     pub path: usize,
+    /// The source address that it gets, where none is bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Ipv4Addr>,
 }
 
 /// What to do when a link fails.

@@ -1,14 +1,14 @@
 //! `raddle ports plan`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_netlink::{RouteQuery, Socket};
-use raddle_rib::Rib;
-use raddle_select::Flow;
+use raddle_rib::{Hop, MpAlgo, Rib};
+use raddle_select::{Flow, KernelVersion};
 use raddle_sim::Layout;
-use raddle_sim::ports::{self, Connection, PlanError, ShareOut, Vary};
+use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, ShareOut, Spare, Vary};
 use raddle_sim::spread::Evenness;
 
 use super::certificate::{
@@ -19,6 +19,7 @@ use crate::cli;
 use crate::error::Failure;
 use crate::paths::{self, Choice, Kind, Named, Place, link_name, percent};
 use crate::plot;
+use crate::sockets::{Sockets, Unbound};
 use crate::source;
 
 /// Flow labels that are tried: as many as are plenty.
@@ -28,9 +29,11 @@ const PROBES: u16 = 32;
 
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsPlan) -> Result<(), Failure> {
-    let rib = source::mirror(args.snapshot.as_deref())?;
-    source::note_algos(args.snapshot.as_deref(), args.iif.as_deref());
-    let certificate = make(&rib, args)?;
+    let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
+    let file = args.snapshot.as_deref();
+    source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
+    let kernel = kernel.and_then(|text| text.parse().ok());
+    let certificate = make(&rib, kernel, args)?;
     let json =
         || serde_json::to_string_pretty(&certificate).map_err(|e| Failure::system(e.to_string()));
     if let Some(path) = &args.out {
@@ -52,108 +55,192 @@ pub(super) fn run(args: &cli::PortsPlan) -> Result<(), Failure> {
 }
 
 /// The plan that was asked for.
-pub(super) fn make(rib: &Rib, args: &cli::PortsPlan) -> Result<Certificate, Failure> {
+///
+/// 1. Packets that come in by a link are hashed, and paths are shares of the hash space.
+/// 2. Connections of this machine's own with a source: the same, but for IPv4 routes' own nexthops, of
+///    which those with that source are preferred ([`raddle_select::choose_local4`]).
+/// 3. IPv4 ones without a source, where it depends on the path: two look-ups ([`Unbound`]).
+pub(super) fn make(
+    rib: &Rib,
+    kernel: Option<KernelVersion>,
+    args: &cli::PortsPlan,
+) -> Result<Certificate, Failure> {
     let iif = paths::input(rib, args.iif.as_deref())?;
     let choice = paths::choice(rib, iif, args.dst).map_err(|e| paths::no_path(args.dst, e))?;
-    let from = from(args)?;
+    let sockets = Sockets::new(rib, &choice, kernel);
+    let from = from(sockets, args)?;
     let mismatch = || Failure::usage(format!("{from} and {} are of different families", args.dst));
     let flow = Flow::new(from, args.dst).ok_or_else(mismatch)?;
     let flow = flow.ports(args.proto, args.sport.unwrap_or(0), args.dport.unwrap_or(0));
-    if iif.is_empty() {
-        steered(rib, &choice, from)?;
-    }
     let (vary, candidates) = candidates(args)?;
-    let hashing = paths::hashing(rib, iif, args.dst)
+    let algo = paths::algo(rib, iif, args.dst);
+    let hashing = paths::hashing(rib, iif, args.dst, algo)
         .map_err(|e| Failure::usage(format!("cannot plan ports for {}: {e}", args.dst)))?;
-    let failures = failures(&choice);
-    let without: Vec<(Vec<usize>, Layout)> = failures
-        .iter()
-        .map(|(_, gone, layout)| (gone.clone(), layout.clone()))
-        .collect();
     let share_out = if args.by_weight {
         ShareOut::ByWeight
     } else {
         ShareOut::Evenly
     };
-    let asked = (args.count, share_out);
-    let plan = ports::plan(
-        &hashing,
-        &choice.layout,
-        &without,
-        (&flow, vary),
-        candidates.into_iter(),
-        asked,
-    )
-    .map_err(|e| explain(&e, rib, args, &choice))?;
-    let (policy, fields, seed) = paths::hash_settings(rib, args.dst);
-    let hashes = choice.layout.shares();
-    Ok(Certificate {
-        format: Certificate::FORMAT.into(),
-        flow: PlannedFlow {
-            dst: args.dst,
-            from,
-            iif: args.iif.clone(),
-            proto: args.proto,
-            sport: flow.sport,
-            dport: flow.dport,
-            vary: match vary {
-                Vary::SourcePort => Varied::Sport,
-                Vary::FlowLabel => Varied::FlowLabel,
-            },
-        },
-        settings: HashSettings {
-            policy,
-            fields,
-            seed,
-        },
-        route: choice.route.dst.to_string(),
-        group: match choice.kind {
-            Kind::Group(id) | Kind::Resilient(id) => Some(id),
-            Kind::One | Kind::Plain => None,
-        },
-        paths: choice
-            .hops
-            .iter()
-            .enumerate()
-            .map(|(i, hop)| PlannedPath {
-                path: Named::of(&Place::of(hop), rib),
-                weight: hop.weight,
-                hashes: hashes.get(i).copied().unwrap_or(0),
-            })
-            .collect(),
-        connections: plan.connections.iter().map(connection).collect(),
-        spares: failures
-            .iter()
-            .zip(plan.spares)
-            .map(|((index, _, _), mut spare)| {
-                spare.loads.resize(choice.hops.len(), 0);
-                PlannedSpare {
-                    dev: link_name(rib, *index),
-                    connections: spare.connections.iter().map(connection).collect(),
-                    close: spare.close,
-                    moved: spare.moved,
-                    loads: spare.loads,
-                }
-            })
-            .collect(),
-    })
+    let asked = Asked {
+        rib,
+        args,
+        choice: &choice,
+        algo,
+        from,
+        flow,
+        vary,
+        candidates,
+        share_out,
+    };
+    if iif.is_empty() && from == Ipv4Addr::UNSPECIFIED {
+        let (links, failures) = failures(&choice, &choice.layout);
+        let places = Unbound::new(sockets, &hashing, (args.dst, &flow), &failures);
+        return asked.certificate(&places, &links, &failures, |port| {
+            places.connect(None, port).map(|(source, _, _)| source)
+        });
+    }
+    let layout = |gone: &[usize]| match iif.is_empty() {
+        true => sockets.layout(from, |i| gone.contains(&i)),
+        false if gone.is_empty() => choice.layout.clone(),
+        false => choice.without(|i| gone.contains(&i)),
+    };
+    let now = layout(&[]);
+    let (links, failures) = failures(&choice, &now);
+    let places = Alike {
+        hashing: &hashing,
+        flow: &flow,
+        vary,
+        layout: &now,
+        without: &failures.iter().map(|gone| layout(gone)).collect::<Vec<_>>(),
+    };
+    asked.certificate(&places, &links, &failures, |_| None)
 }
 
-fn connection(connection: &Connection) -> PlannedConnection {
-    PlannedConnection {
-        value: connection.value,
-        hash: connection.hash31,
-        path: connection.path,
+/// What is wanted of a plan.
+struct Asked<'a> {
+    rib: &'a Rib,
+    args: &'a cli::PortsPlan,
+    choice: &'a Choice,
+    algo: Option<MpAlgo>,
+    from: IpAddr,
+    flow: Flow,
+    vary: Vary,
+    candidates: Vec<u32>,
+    share_out: ShareOut,
+}
+
+impl Asked<'_> {
+    /// The plan, for connections that these places are of: with failures of these links, and nexthops by
+    /// number. `source` says which address a connection gets where that depends on its port.
+    fn certificate(
+        &self,
+        places: &impl Places,
+        links: &[u32],
+        failures: &[Vec<usize>],
+        source: impl Fn(u32) -> Option<Ipv4Addr>,
+    ) -> Result<Certificate, Failure> {
+        let (rib, args, choice) = (self.rib, self.args, self.choice);
+        let asked = (args.count, self.share_out);
+        let plan = ports::plan(places, failures, &self.candidates, asked)
+            .map_err(|e| explain(&e, rib, args, choice))?;
+        let (policy, fields, seed) = paths::hash_settings(rib, args.dst, self.algo);
+        let hashes = places.shares(None);
+        let used = |shares: &[u64]| shares.iter().filter(|share| **share > 0).count();
+        let connection = |connection: &Connection| PlannedConnection {
+            value: connection.value,
+            hash: connection.hash31,
+            path: connection.path,
+            from: source(connection.value),
+        };
+        let path = |(i, hop): (usize, &Hop)| PlannedPath {
+            path: Named::of(&Place::of(hop), rib),
+            weight: hop.weight,
+            hashes: hashes.get(i).copied().unwrap_or(0),
+        };
+        let spare = |(index, mut spare): (&u32, Spare)| {
+            spare.loads.resize(choice.hops.len(), 0);
+            PlannedSpare {
+                dev: link_name(rib, *index),
+                connections: spare.connections.iter().map(connection).collect(),
+                close: spare.close,
+                moved: spare.moved,
+                loads: spare.loads,
+            }
+        };
+        Ok(Certificate {
+            format: Certificate::FORMAT.into(),
+            flow: PlannedFlow {
+                dst: args.dst,
+                from: self.from,
+                iif: args.iif.clone(),
+                proto: args.proto,
+                sport: self.flow.sport,
+                dport: self.flow.dport,
+                vary: match self.vary {
+                    Vary::SourcePort => Varied::Sport,
+                    Vary::FlowLabel => Varied::FlowLabel,
+                },
+            },
+            settings: HashSettings {
+                policy,
+                fields,
+                seed,
+            },
+            route: choice.route.dst.to_string(),
+            group: match choice.kind {
+                Kind::Group(id) | Kind::Resilient(id) => Some(id),
+                Kind::One | Kind::Plain => None,
+            },
+            preferred: used(&hashes) < used(&choice.layout.shares()),
+            paths: choice.hops.iter().enumerate().map(path).collect(),
+            connections: plan.connections.iter().map(connection).collect(),
+            spares: links.iter().zip(plan.spares).map(spare).collect(),
+        })
     }
 }
 
 /// The source address: the one that was given, or the one that the kernel gives to such sockets, if that
-/// is always the same.
-fn from(args: &cli::PortsPlan) -> Result<IpAddr, Failure> {
+/// is always the same. 0.0.0.0 where it depends on the path, which a socket over IPv4 follows.
+fn from(sockets: Sockets<'_>, args: &cli::PortsPlan) -> Result<IpAddr, Failure> {
     if let Some(from) = args.from {
         return Ok(from);
     }
-    if args.iif.is_some() || args.snapshot.is_some() {
+    if args.iif.is_some() {
+        return Err(Failure::usage("say whose connections: add --from ADDRESS"));
+    }
+    let sources: BTreeSet<IpAddr> = match args.dst {
+        IpAddr::V4(_) => sockets
+            .sources()
+            .into_iter()
+            .map(|source| {
+                let none = || Failure::usage("a path has no source address: add --from ADDRESS");
+                source.map(IpAddr::V4).ok_or_else(none)
+            })
+            .collect::<Result<_, _>>()?,
+        IpAddr::V6(_) => asked_of_the_kernel(args)?,
+    };
+    let mut list = sources.iter();
+    match (list.next(), list.next(), args.dst) {
+        (Some(source), None, _) => Ok(*source),
+        (Some(_), Some(_), IpAddr::V4(_)) => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        (Some(_), Some(_), IpAddr::V6(_)) => Err(Failure::usage(format!(
+            "the source address depends on the path ({}): bind the connections to one, and add --from \
+             ADDRESS",
+            sources
+                .iter()
+                .map(IpAddr::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ))),
+        (None, ..) => Err(Failure::usage(
+            "the kernel names no source address: add --from ADDRESS",
+        )),
+    }
+}
+
+/// The sources that the live kernel names for some ports.
+fn asked_of_the_kernel(args: &cli::PortsPlan) -> Result<BTreeSet<IpAddr>, Failure> {
+    if args.snapshot.is_some() {
         return Err(Failure::usage("say whose connections: add --from ADDRESS"));
     }
     let mut socket = Socket::open()?;
@@ -167,39 +254,7 @@ fn from(args: &cli::PortsPlan) -> Result<IpAddr, Failure> {
         };
         sources.extend(socket.get_route(args.dst, &query)?.prefsrc);
     }
-    let list: Vec<String> = sources.iter().map(IpAddr::to_string).collect();
-    match sources.first() {
-        Some(source) if sources.len() == 1 => Ok(*source),
-        Some(_) => Err(Failure::usage(format!(
-            "the source address depends on the path ({}): bind the connections to one, and add --from \
-             ADDRESS",
-            list.join(", ")
-        ))),
-        None => Err(Failure::usage(
-            "the kernel names no source address: add --from ADDRESS",
-        )),
-    }
-}
-
-/// IPv4 routes with nexthops of their own prefer, for this machine's own packets, nexthops whose source
-/// address fits, whatever the hash (`fib_select_multipath` from Linux 6.16 on).
-fn steered(rib: &Rib, choice: &Choice, from: IpAddr) -> Result<(), Failure> {
-    if choice.kind != Kind::Plain || !from.is_ipv4() {
-        return Ok(());
-    }
-    let own = |index: u32| {
-        rib.addresses()
-            .iter()
-            .any(|a| a.index == index && a.local == from)
-    };
-    match choice.hops.iter().find(|hop| own(hop.index)) {
-        Some(hop) => Err(Failure::usage(format!(
-            "{from} is an address of {}: from 6.16 on, Linux sends what has it by that link, whatever the \
-             port; use an address of no link of the route (such as a loopback's), or a nexthop group",
-            link_name(rib, hop.index)
-        ))),
-        None => Ok(()),
-    }
+    Ok(sources)
 }
 
 /// What varies, and the values that may be used.
@@ -229,24 +284,16 @@ fn candidates(args: &cli::PortsPlan) -> Result<(Vary, Vec<u32>), Failure> {
     Ok((vary, (first.max(1)..=last).collect()))
 }
 
-/// For each link that paths with a share use: its index, its paths, and the layout without them.
-fn failures(choice: &Choice) -> Vec<(u32, Vec<usize>, Layout)> {
-    let shares = choice.layout.shares();
-    let used = |i: usize| shares.get(i).is_some_and(|share| *share > 0);
-    let links: BTreeSet<u32> = choice
-        .hops
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| used(*i))
-        .map(|(_, hop)| hop.index)
-        .collect();
-    let without = |index: u32| {
-        let hops = &choice.hops;
-        let is_gone = |i: usize| hops[i].index == index;
-        let gone: Vec<usize> = (0..hops.len()).filter(|i| is_gone(*i)).collect();
-        (index, gone, choice.without(is_gone))
-    };
-    links.into_iter().map(without).collect()
+/// The links that paths with a share use, and the nexthops over each, by number.
+fn failures(choice: &Choice, layout: &Layout) -> (Vec<u32>, Vec<Vec<usize>>) {
+    let shares = layout.shares();
+    let mut links: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (i, hop) in choice.hops.iter().enumerate() {
+        links.entry(hop.index).or_default().push(i);
+    }
+    let used = |i: &usize| shares.get(*i).is_some_and(|share| *share > 0);
+    links.retain(|_, over| over.iter().any(used));
+    links.into_iter().unzip()
 }
 
 fn explain(error: &PlanError, rib: &Rib, args: &cli::PortsPlan, choice: &Choice) -> Failure {
@@ -296,16 +343,31 @@ pub(super) fn render(plan: &Certificate) -> String {
     let _ = writeln!(
         out,
         "{count} connections from {} to {} over {}: {used} of {paths} paths (random ones: {:.1} on average)",
-        flow.from,
+        match plan.is_unbound() {
+            true => "their paths' addresses".to_owned(),
+            false => flow.from.to_string(),
+        },
         flow.dst,
         plan.route,
         ports::random_paths(paths, count)
     );
+    if plan.preferred {
+        let _ = writeln!(
+            out,
+            "Linux (6.16 and later) prefers nexthops whose source is {}: leave --from out to cover the \
+             others",
+            flow.from
+        );
+    }
     let names: Vec<String> = plan.paths.iter().map(|path| path.path.text()).collect();
     let wide = names.iter().map(String::len).max().unwrap_or(0).max(4);
     let _ = writeln!(out, "\n{what:>11}  {:>10}  path", "hash");
     for c in &plan.connections {
-        let _ = writeln!(out, "{:>11}  {:>10}  {}", c.value, c.hash, names[c.path]);
+        let from = c
+            .from
+            .map_or_else(String::new, |from| format!(" src {from}"));
+        let name = &names[c.path];
+        let _ = writeln!(out, "{:>11}  {:>10}  {name}{from}", c.value, c.hash);
     }
     let _ = writeln!(out, "\n{:wide$}  {:>9}  connections", "path", "share");
     for ((name, path), load) in names.iter().zip(&plan.paths).zip(&loads) {

@@ -9,6 +9,7 @@ use super::audit::audit;
 use super::certificate::Certificate;
 use super::plan::{make, render};
 use crate::cli::{Cli, Command, Ports, PortsPlan};
+use crate::source::set_algos;
 use crate::whatif::tests::rib;
 
 fn args(words: &str) -> PortsPlan {
@@ -22,7 +23,7 @@ fn args(words: &str) -> PortsPlan {
 }
 
 fn plan(rib: &Rib, words: &str) -> Result<Certificate, String> {
-    make(rib, &args(words)).map_err(|failure| {
+    make(rib, None, &args(words)).map_err(|failure| {
         assert_eq!(failure.code, 1);
         failure.to_string()
     })
@@ -69,6 +70,99 @@ fn certificates_survive_being_written() {
     }
 }
 
+/// As [`rib`], with an address on each of the links.
+fn addressed() -> Rib {
+    let mut rib = rib();
+    for index in 1..=4 {
+        rib.apply(Event::Address(Address {
+            index,
+            local: IpAddr::from([10, 0, index as u8, 9]),
+            peer: None,
+            prefix_len: 24,
+            scope: 0,
+            flags: 0,
+            broadcast: None,
+            label: None,
+        }));
+    }
+    rib
+}
+
+/// Linux from 6.16 on prefers nexthops by the source.
+#[test]
+fn a_source_of_one_link_leads_there_alone() {
+    let of = |kernel: &str, dst| {
+        let args = args(&format!("{dst} -n 4 --from 10.0.2.9"));
+        let plan = make(&addressed(), Some(kernel.parse().unwrap()), &args).unwrap();
+        plan.loads()
+    };
+    assert_eq!(of("6.18.44", "198.51.100.7"), [0, 4, 0, 0]);
+    assert_eq!(of("6.12.1", "198.51.100.7"), [1; 4]);
+    assert_eq!(of("6.18.44", "203.0.113.7"), [1; 4], "groups prefer none");
+}
+
+#[test]
+fn connections_without_a_source_get_that_of_their_path() {
+    let rib = addressed();
+    for dst in ["198.51.100.7", "203.0.113.7"] {
+        let plan = plan(&rib, &format!("{dst} -n 4 --dport 2049")).unwrap();
+        assert_eq!(plan.loads(), [1; 4], "{dst}");
+        assert_eq!(plan.flow.from.to_string(), "0.0.0.0");
+        for connection in &plan.connections {
+            let from = connection.from.unwrap().octets();
+            assert_eq!((from[0], from[3]), (10, 9));
+            // A route's own nexthop is chosen by the source that it gave.
+            if plan.group.is_none() {
+                assert_eq!(usize::from(from[2]), connection.path + 1);
+            }
+        }
+        for spare in &plan.spares {
+            assert_eq!(spare.loads.iter().sum::<usize>(), 4, "{dst} {spare:?}");
+            assert_eq!(spare.loads.iter().filter(|load| **load > 0).count(), 3);
+        }
+        assert!(render(&plan).contains("4 connections from their paths' addresses to"));
+    }
+}
+
+/// Rules of the daemon hold for packets that come in by a link, and decide what is hashed.
+#[test]
+fn plans_go_by_the_daemons_rules() {
+    let ruled = |words: &str, rules: &str| {
+        let args = args(&format!("{words} --mp-algo {rules}"));
+        let mut rib = rib();
+        rib.apply(Event::Settings(Settings {
+            hash_policy4: 0,
+            hash_seed: 12345,
+            ..Settings::default()
+        }));
+        set_algos(&mut rib, &args.algos, None, args.iif.as_deref())
+            .and_then(|()| make(&rib, None, &args))
+            .map_err(|failure| failure.to_string())
+    };
+    let words = "203.0.113.7 -n 4 --from 192.0.2.1 --iif eth1";
+    for rule in ["203.0.113.0/24=l4", "nhid:100=l4"] {
+        let plan = ruled(words, rule).unwrap();
+        assert_eq!((plan.loads(), plan.settings.policy), (vec![1; 4], 1));
+    }
+    for (words, rule, said) in [
+        (words, "10.0.0.0/8=l4", "ipv4.fib_multipath_hash_policy=1"),
+        (
+            words,
+            "nhid:100=per-packet",
+            "no flow has a path of its own",
+        ),
+        (words, "nhid:100=flowlet", "mp-algo flowlet,gap=500us"),
+        (
+            "203.0.113.7 -n 4 --from 192.0.2.1",
+            "nhid:100=l4",
+            "packets that come in by a link",
+        ),
+    ] {
+        let error = ruled(words, rule).unwrap_err();
+        assert!(error.contains(said), "{rule}: {error}");
+    }
+}
+
 #[test]
 fn what_cannot_be_planned_is_said() {
     let mut by_address = rib();
@@ -79,17 +173,7 @@ fn what_cannot_be_planned_is_said() {
     }));
     let mut unknown = rib();
     unknown.apply(Event::Settings(Settings::default()));
-    let mut steered = rib();
-    steered.apply(Event::Address(Address {
-        index: 2,
-        local: "10.0.2.9".parse().unwrap(),
-        peer: None,
-        prefix_len: 24,
-        scope: 0,
-        flags: 0,
-        broadcast: None,
-        label: None,
-    }));
+    let steered = addressed();
     for (rib, words, said) in [
         (
             &by_address,
@@ -103,15 +187,15 @@ fn what_cannot_be_planned_is_said() {
         ),
         (
             &steered,
-            "198.51.100.7 -n 4 --from 10.0.2.9",
-            "10.0.2.9 is an address of eth2",
-        ),
-        (
-            &steered,
             "203.0.113.7 -n 4 --from fd00::1",
             "different families",
         ),
-        (&steered, "203.0.113.7 -n 4", "add --from ADDRESS"),
+        (
+            &steered,
+            "203.0.113.7 -n 4 --iif eth1",
+            "add --from ADDRESS",
+        ),
+        (&unknown, "198.51.100.7 -n 4", "has no source address"),
         (
             &steered,
             "203.0.113.7 -n 4 --from 192.0.2.1 --iif eth9",
@@ -143,7 +227,7 @@ fn what_cannot_be_planned_is_said() {
     }
     assert!(
         plan(&steered, "203.0.113.7 -n 4 --from 10.0.2.9").is_ok(),
-        "groups do not prefer sources"
+        "groups prefer no sources"
     );
 }
 
@@ -166,13 +250,16 @@ fn connections_are_counted_where_they_lie() {
     // Over a route with one path, and over another one.
     sockets.push(socket(5, "8.8.8.8"));
     sockets.push(socket(6, "198.51.100.1"));
-    let audits = audit(&rib, &sockets, &[]).unwrap();
+    let audits = audit(&rib, None, &sockets, &[]).unwrap();
     let routes: Vec<&str> = audits.iter().map(|audit| audit.route.as_str()).collect();
     assert_eq!(routes, ["198.51.100.0/24", "203.0.113.0/24"]);
     let to: IpAddr = "203.0.113.200".parse().unwrap();
-    let [group] = audit(&rib, &sockets, &[to]).unwrap().try_into().unwrap();
+    let [group] = audit(&rib, None, &sockets, &[to])
+        .unwrap()
+        .try_into()
+        .unwrap();
     let counts: Vec<u64> = group.paths.iter().map(|path| path.connections).collect();
     assert_eq!(counts, [2; 4]);
     assert!((group.evenness.imbalance - 1.0).abs() < 1e-9 && group.evenness.used == 4);
-    assert!(audit(&rib, &[], &[]).unwrap().is_empty());
+    assert!(audit(&rib, None, &[], &[]).unwrap().is_empty());
 }

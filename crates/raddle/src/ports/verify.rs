@@ -5,16 +5,17 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use raddle_netlink::{RouteQuery, Socket};
-use raddle_rib::Rib;
+use raddle_rib::{MpAlgo, Rib};
 use raddle_select::Flow;
-use raddle_sim::Asker;
 use raddle_sim::ports::Vary;
+use raddle_sim::{Asker, Hashing};
 use serde::Serialize;
 
 use super::certificate::{Certificate, HashSettings, PlannedConnection, Varied};
 use crate::cli;
 use crate::error::Failure;
 use crate::paths::{self, Named, Place};
+use crate::sockets::{Sockets, Unbound};
 use crate::source;
 
 /// What the kernel says to a certificate.
@@ -48,7 +49,8 @@ pub(super) struct Difference {
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsVerify) -> Result<(), Failure> {
     let certificate = read(&args.file)?;
-    let rib = source::mirror(None)?;
+    let mut rib = source::mirror(None)?;
+    source::set_algos(&mut rib, &args.algos, None, certificate.flow.iif.as_deref())?;
     let report = check(&certificate, &rib, &mut Socket::open()?)?;
     if args.json {
         let json = serde_json::to_string(&report).map_err(|e| Failure::system(e.to_string()))?;
@@ -95,9 +97,11 @@ fn read(file: &std::path::Path) -> Result<Certificate, Failure> {
 /// Checks each connection.
 ///
 /// 1. By the state of now, it has to take the path that the certificate says.
-/// 2. The kernel has to agree (`RTM_GETROUTE`). It takes a question about IPv4 for a packet, and one about
+/// 2. The kernel has to agree (`RTM_GETROUTE`); about connections that are bound to no address it is asked
+///    twice, as by a socket: the second time with the source that the first answer names. It takes a question about IPv4 for a packet, and one about
 ///    IPv6 for a sender's flow; where the hash policy tells the two apart (2 and 3), it is asked, and has
-///    to agree, about the one that it can be asked about.
+///    to agree, about the one that it can be asked about. Of rules of the daemon (mp-algo) it knows nothing:
+///    it has to agree about the same flow under its own policy.
 pub(super) fn check(
     certificate: &Certificate,
     rib: &Rib,
@@ -108,9 +112,13 @@ pub(super) fn check(
     let index = rib.link_named(iif).map(|link| link.index);
     let choice =
         paths::choice(rib, iif, planned.dst).map_err(|e| paths::no_path(planned.dst, e))?;
-    let hashing = paths::hashing(rib, iif, planned.dst)
-        .map_err(|e| Failure::usage(format!("cannot check the certificate: {e}")))?;
-    let asked = hashing.asked_by(match planned.dst {
+    let algo = paths::algo(rib, iif, planned.dst);
+    let hashing = |algo| {
+        paths::hashing(rib, iif, planned.dst, algo)
+            .map_err(|e| Failure::usage(format!("cannot check the certificate: {e}")))
+    };
+    let (hashing, by_kernel) = (hashing(algo)?, hashing(None)?);
+    let asked = by_kernel.asked_by(match planned.dst {
         IpAddr::V4(_) => Asker::Router,
         IpAddr::V6(_) => Asker::Sender,
     });
@@ -121,8 +129,22 @@ pub(super) fn check(
         Varied::Sport => Vary::SourcePort,
         Varied::FlowLabel => Vary::FlowLabel,
     };
-    let place = |hash31: u32| {
-        let path = choice.layout.path(hash31);
+    let sockets = Sockets::new(
+        rib,
+        &choice,
+        source::uname().and_then(|text| text.parse().ok()),
+    );
+    let layout = match iif.is_empty() {
+        true => sockets.layout(planned.from, |_| false),
+        false => choice.layout.clone(),
+    };
+    let unbound = |hashing| Unbound::new(sockets, hashing, (planned.dst, &flow), &[]);
+    let (unbound_now, unbound_asked) = (unbound(&hashing), unbound(&asked));
+    let place = |hashing: &Hashing, unbound: &Unbound<'_>, value: u32| {
+        let path = match certificate.is_unbound() {
+            true => unbound.connect(None, value).map(|(_, _, path)| path),
+            false => layout.path(hashing.flow(&vary.apply(&flow, value))),
+        };
         path.and_then(|path| choice.hops.get(path)).map(Place::of)
     };
     let mut used = BTreeSet::new();
@@ -134,13 +156,13 @@ pub(super) fn check(
             .map(|path| path.path.clone());
         let path = path
             .ok_or_else(|| Failure::usage("the certificate names a path that it does not have"))?;
-        let flow = vary.apply(&flow, connection.value);
-        let now = place(hashing.flow(&flow));
-        let said = ask(socket, planned.dst, &query(certificate, connection, index))?;
+        let now = place(&hashing, &unbound_now, connection.value);
+        let query = query(certificate, connection, index);
+        let said = ask(socket, planned.dst, query, certificate.is_unbound())?;
         let same = now.is_some_and(|now| Named::of(&now, rib) == path);
         let agrees = said
             .as_ref()
-            .is_ok_and(|said| place(asked.flow(&flow)) == Some(*said));
+            .is_ok_and(|said| place(&asked, &unbound_asked, connection.value) == Some(*said));
         if same && agrees {
             used.extend(now.map(|now| (now.index, now.gateway)));
             continue;
@@ -157,17 +179,23 @@ pub(super) fn check(
         of: certificate.connections.len(),
         paths: used.len(),
         differ,
-        changed: changed(certificate, rib),
+        changed: changed(certificate, rib, algo),
     })
 }
 
-/// The kernel's choice, or its refusal in words.
+/// The kernel's choice, or its refusal in words. `twice`: by the source that a first answer names.
 fn ask(
     socket: &mut Socket,
     dst: IpAddr,
-    query: &RouteQuery,
+    mut query: RouteQuery,
+    twice: bool,
 ) -> Result<Result<Place, String>, Failure> {
-    match socket.get_route(dst, query) {
+    let mut said = socket.get_route(dst, &query);
+    if twice && let Ok(first) = &said {
+        query.src = first.prefsrc;
+        said = socket.get_route(dst, &query);
+    }
+    match said {
         Ok(answer) => Ok(Ok(Place {
             index: answer.index,
             gateway: answer.gateway,
@@ -200,8 +228,8 @@ fn query(
 }
 
 /// Why connections may take other paths.
-fn changed(certificate: &Certificate, rib: &Rib) -> Vec<String> {
-    let (policy_now, fields_now, seed_now) = paths::hash_settings(rib, certificate.flow.dst);
+fn changed(certificate: &Certificate, rib: &Rib, algo: Option<MpAlgo>) -> Vec<String> {
+    let (policy_now, fields_now, seed_now) = paths::hash_settings(rib, certificate.flow.dst, algo);
     let HashSettings {
         policy,
         fields,

@@ -26,6 +26,7 @@ impl Scratch {
     /// it: their members count, what becomes of their buckets is computed from those of now.
     pub(super) fn of(rib: &Rib, iif: &str, dst: IpAddr) -> Scratch {
         let mut copy = Rib::detached();
+        copy.set_algos(rib.algos().clone());
         let mut snapshot = rib.snapshot();
         for nexthop in &mut snapshot.nexthops {
             if let NexthopKind::Resilient { members, .. } = &mut nexthop.kind {

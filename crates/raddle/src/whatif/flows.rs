@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use raddle_rib::Rib;
+use raddle_rib::{MpAlgo, Rib};
 use raddle_sim::Predictor;
 use raddle_sim::sample::Sample;
 
@@ -14,21 +14,24 @@ use crate::error::Failure;
 use crate::flows::{ends, text};
 use crate::paths::{self, Choice, Named};
 
+/// A state, and how it spreads packets of the route.
+type Side<'a> = (&'a Rib, Option<MpAlgo>);
+
 /// Predicts every sample that uses the route, before and after.
 pub(super) fn compare(
     case: &Case,
-    (rib, rib_then): (&Rib, &Rib),
+    ((rib, algo), (rib_then, algo_then)): (Side<'_>, Side<'_>),
     question: &Question,
     before: &Choice,
     samples: &[Sample],
 ) -> Result<Flows, Failure> {
     let iif = question.iif.as_deref().unwrap_or_default();
-    let hashing = |rib: &Rib| {
-        paths::hashing(rib, iif, question.dst)
+    let hashing = |rib: &Rib, algo| {
+        paths::hashing(rib, iif, question.dst, algo)
             .map_err(|e| Failure::usage(format!("cannot say which flows move: {e}")))
     };
-    let now = Predictor::new(hashing(rib)?, case.before.clone());
-    let then = Predictor::new(hashing(rib_then)?, case.after.clone());
+    let now = Predictor::new(hashing(rib, algo)?, case.before.clone());
+    let then = Predictor::new(hashing(rib_then, algo_then)?, case.after.clone());
     let name = |i: usize| Named::of(&case.places[i], rib);
     let mut known: HashMap<IpAddr, bool> = HashMap::new();
     let mut flows = Flows {

@@ -12,14 +12,14 @@ mod text;
 mod words;
 
 use raddle_rib::event::NexthopKind;
-use raddle_rib::{Hop, Rib};
+use raddle_rib::{Hop, MpAlgo, Rib};
 use raddle_sim::order::{self, Planned};
 use raddle_sim::resilient::{self, Overweight};
 use raddle_sim::{Layout, SPACE, moves, rehashed_share};
 
 use crate::cli;
 use crate::error::Failure;
-use crate::paths::{self, Choice, Kind, Named, Place, percent};
+use crate::paths::{self, Choice, Kind, Named, NoHash, Place, percent};
 use crate::plot;
 use crate::source;
 use edit::Scratch;
@@ -29,9 +29,10 @@ use words::{Change, Question};
 /// Runs the command.
 pub(crate) fn run(args: &cli::WhatIf) -> Result<(), Failure> {
     let question = Question::parse(&args.words).map_err(Failure::usage)?;
-    let rib = source::mirror(args.snapshot.as_deref())?;
+    let mut rib = source::mirror(args.snapshot.as_deref())?;
     paths::input(&rib, question.iif.as_deref())?;
-    source::note_algos(args.snapshot.as_deref(), question.iif.as_deref());
+    let (file, iif) = (args.snapshot.as_deref(), question.iif.as_deref());
+    source::set_algos(&mut rib, &args.algos, file, iif)?;
     let samples = args.flows.load(Some(question.dst))?;
     let report = answer(&rib, &question, samples.as_deref(), args.budget)?;
     if args.json {
@@ -74,8 +75,25 @@ fn answer(
     }
     let after = scratch.choice();
     let case = Case::new(&before, after.as_ref().ok(), scratch.buckets);
-    let (policy, fields, seed) = paths::hash_settings(rib, question.dst);
-    let (policy_then, fields_then, seed_then) = paths::hash_settings(&scratch.rib, question.dst);
+    let algo = paths::algo(rib, iif, question.dst);
+    // The kernel's policy counts for resilient groups, which the scratch copy has none of.
+    let resilient = |after: &Choice| still_resilient(&before, after) || scratch.buckets.is_some();
+    let algo_then = match &after {
+        Ok(after) if resilient(after) => None,
+        _ => paths::algo(&scratch.rib, iif, question.dst),
+    };
+    for algo in [algo, algo_then].into_iter().flatten() {
+        if let MpAlgo::PerPacket | MpAlgo::Flowlet { .. } = algo {
+            let why = NoHash::Turns(algo);
+            return Err(Failure::usage(format!(
+                "cannot say what moves to {}: {why}",
+                question.dst
+            )));
+        }
+    }
+    let (policy, fields, seed) = paths::hash_settings(rib, question.dst, algo);
+    let (policy_then, fields_then, seed_then) =
+        paths::hash_settings(&scratch.rib, question.dst, algo_then);
     // The fields count with policy 3 only.
     let same_fields = fields == fields_then || (policy, policy_then) != (3, 3);
     let rehashed = !(policy == policy_then && seed == seed_then && same_fields);
@@ -94,7 +112,8 @@ fn answer(
         report.forced = matches!(kind, Some(NexthopKind::Resilient { unbalanced_timer, .. }) if *unbalanced_timer != 0);
     }
     if let Some(samples) = samples {
-        let flows = flows::compare(&case, (rib, &scratch.rib), question, &before, samples)?;
+        let sides = ((rib, algo), (&scratch.rib, algo_then));
+        let flows = flows::compare(&case, sides, question, &before, samples)?;
         report.flows = Some(flows);
     }
     report.budget = budget;

@@ -186,6 +186,34 @@ fn nexthops_come_and_weights_change() {
     }
 }
 
+/// Where the daemon spreads a route by a rule, the namespace's policy does not matter to it.
+#[test]
+fn rules_decide_what_is_hashed() {
+    let asked = |rule: &str, words: &str| {
+        let mut rib = rib();
+        let rules: crate::config::AlgoRule = rule.parse().unwrap();
+        rib.set_algos(crate::config::algo_rules(&[rules]));
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let question = Question::parse(&words).unwrap();
+        answer(&rib, &question, Some(&flows()), None)
+    };
+    let (by_rule, own) = ("203.0.113.7 iif eth1 policy 0", "203.0.113.7 policy 0");
+    let kept = asked("nhid:100=l4", by_rule).unwrap();
+    assert_eq!((kept.moved, kept.flows.unwrap().moved), (0.0, 0));
+    // The kernel sends this machine's own, and other routes are not concerned.
+    for (rule, words) in [("nhid:100=l4", own), ("nhid:7=l4", by_rule)] {
+        let moved = asked(rule, words).unwrap();
+        assert!(moved.moved > 0.7 && moved.flows.unwrap().moved > 0);
+    }
+    // A resilient group is hashed by the kernel's policy, whatever the rule says.
+    let resilient = asked("nhid:100=l3", "203.0.113.7 iif eth1 resilient 8").unwrap();
+    assert!(resilient.moved > 0.7, "{}", resilient.moved);
+    for turns in ["per-packet", "flowlet"] {
+        let error = asked(&format!("nhid:100={turns}"), by_rule).unwrap_err();
+        assert!(error.to_string().contains("take turns (mp-algo"), "{error}");
+    }
+}
+
 #[test]
 fn another_hash_moves_what_chance_says() {
     for words in ["seed 9", "policy 0", "policy 0 seed 9"] {

@@ -1,0 +1,144 @@
+//! Links that flap: what the kernel takes away with them without a word stays away, before any dump
+//! says so.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+mod common;
+
+use common::{address, compare, link, neighbour, object, route};
+use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteOp, RouteTarget, Sweep};
+use raddle_rib::image::Capacity;
+use raddle_rib::{Reason, Resolved, Rib};
+
+const GROUP: u32 = 10;
+
+fn single(id: u32) -> Event {
+    let kind = NexthopKind::Single {
+        gateway: Some(address(false, id as u8)),
+        index: id,
+        encap: None,
+    };
+    object(id, kind)
+}
+
+fn group(members: &[u32]) -> Event {
+    let member = |id: &u32| GroupMember { id: *id, weight: 1 };
+    object(
+        GROUP,
+        NexthopKind::Group(members.iter().map(member).collect()),
+    )
+}
+
+/// Nexthops 1 to 3 on links of these numbers, a group of the first two, and routes to the group and to
+/// nexthop 2.
+fn new_rib() -> Rib {
+    let mut rib = common::new_rib(&Capacity {
+        nodes4: 1 << 12,
+        leaves4: 1 << 12,
+        words6: 1 << 12,
+        groups: 64,
+        members: 256,
+        adjacencies: 64,
+        segments: 64,
+        templates: 1 << 10,
+    });
+    for id in 1..=3 {
+        rib.apply(Event::Link(link(id, true, true)));
+        rib.apply(Event::Neighbour(neighbour(id, address(false, id as u8))));
+        rib.apply(single(id));
+    }
+    rib.apply(group(&[1, 2]));
+    for (n, id) in [(8, GROUP), (16, 2)] {
+        let route = route(address(false, n), 29, RouteTarget::Object(id));
+        rib.apply(Event::Route(route, RouteOp::Add));
+    }
+    rib
+}
+
+/// The nexthop objects that packets to the group and to nexthop 2 may take.
+fn used(rib: &Rib) -> [Result<Vec<u32>, Reason>; 2] {
+    [8, 16].map(|n| match rib.trace("l1", address(false, n)).resolved {
+        Resolved::One(hop) => Ok(vec![hop.object.unwrap()]),
+        Resolved::Many { hops, .. } => {
+            let eligible = hops.iter().filter(|hop| hop.eligible);
+            Ok(eligible.map(|hop| hop.object.unwrap()).collect())
+        }
+        Resolved::Kernel(reason) => Err(reason),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn objects_on_a_link_that_flaps_stay_away() {
+    let down = |index| Event::Link(link(index, false, true));
+    let no_carrier = |index| Event::Link(link(index, true, false));
+    let up = |index| Event::Link(link(index, true, true));
+    for flap in [
+        [down(2), up(2)],
+        [no_carrier(2), up(2)],
+        [Event::LinkGone(2), up(2)],
+    ] {
+        let mut rib = new_rib();
+        assert_eq!(used(&rib), [Ok(vec![1, 2]), Ok(vec![2])]);
+        rib.commit();
+        for event in flap.clone() {
+            rib.apply(event);
+            let [group, alone] = used(&rib);
+            assert_eq!(group, Ok(vec![1]), "{flap:?}");
+            assert!(alone.is_err(), "{flap:?}: {alone:?}");
+            rib.commit();
+            compare(&rib, [8, 16].map(|n| address(false, n)));
+        }
+        // The dump says the same.
+        for event in [
+            Event::SweepBegin(Sweep::Nexthops),
+            single(1),
+            single(3),
+            group(&[1]),
+            Event::SweepEnd(Sweep::Nexthops),
+        ] {
+            rib.apply(event);
+        }
+        assert_eq!(used(&rib)[0], Ok(vec![1]));
+        // Whoever made them makes them again.
+        rib.apply(single(2));
+        assert_eq!(used(&rib), [Ok(vec![1]), Ok(vec![2])]);
+        rib.apply(group(&[1, 2]));
+        assert_eq!(used(&rib), [Ok(vec![1, 2]), Ok(vec![2])]);
+        rib.commit();
+        compare(&rib, [8, 16].map(|n| address(false, n)));
+    }
+}
+
+/// Other links' objects, and news of a link that change nothing, take nothing away.
+#[test]
+fn objects_elsewhere_stay() {
+    for events in [
+        [
+            Event::Link(link(3, false, true)),
+            Event::Link(link(3, true, true)),
+        ],
+        [
+            Event::Link(link(2, true, true)),
+            Event::Link(link(1, true, true)),
+        ],
+    ] {
+        let mut rib = new_rib();
+        events.into_iter().for_each(|event| rib.apply(event));
+        assert_eq!(used(&rib), [Ok(vec![1, 2]), Ok(vec![2])]);
+    }
+}
+
+/// A group without members left is gone, and so is its route: what else leads there is the kernel's to
+/// say.
+#[test]
+fn a_group_that_loses_all_is_the_kernels() {
+    let mut rib = new_rib();
+    for index in [1, 2] {
+        rib.apply(Event::Link(link(index, false, true)));
+        rib.apply(Event::Link(link(index, true, true)));
+    }
+    let [group, _] = used(&rib);
+    assert!(group.is_err(), "{group:?}");
+    rib.commit();
+    compare(&rib, [8, 16].map(|n| address(false, n)));
+}
