@@ -17,6 +17,7 @@ mod packet;
 mod refused;
 #[cfg(test)]
 mod resilient_test;
+mod route;
 mod steps;
 #[cfg(test)]
 mod tests;

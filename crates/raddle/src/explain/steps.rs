@@ -1,7 +1,6 @@
 //! The steps from a flow or a packet to a link.
 
-use raddle_rib::event::{NexthopKind, Route, RouteKind, RouteTarget};
-use raddle_rib::rule_beyond_engines;
+use raddle_rib::event::{NexthopKind, Route, RouteTarget};
 use raddle_rib::{Hop, MpAlgo, Reason, Resolved, Rib, Trace};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -10,7 +9,6 @@ use super::around::Surroundings;
 use super::confidence::{Confidence, reason_doubt};
 use super::flow::FlowWords;
 use super::packet::Packet;
-use crate::preflight::describe_rule;
 use crate::show::Names;
 
 /// One step of the way.
@@ -295,169 +293,11 @@ impl Walk<'_> {
             ));
         }
     }
-
-    fn input(&mut self) -> Result<(), Reason> {
-        let Some(name) = &self.words.iif else {
-            let text = "none: this machine's own packet (local output)".to_owned();
-            let function = self.by_family("ip_route_output_key_hash_rcu", "ip6_route_output_flags");
-            self.add(1, "input", function, text, json!({ "iif": null }));
-            return Ok(());
-        };
-        let Some(link) = self.view.rib.link_named(name) else {
-            return Err(Reason::NotEnabled);
-        };
-        let device = self.view.rib.device(link.index);
-        let v4 = self.is_v4();
-        let family = if v4 { "IPv4" } else { "IPv6" };
-        let on = if v4 {
-            device.forwarding4
-        } else {
-            device.forwarding6
-        };
-        let state = if on { "on" } else { "off" };
-        let text = format!(
-            "link {name} (index {}), {family} forwarding is {state}",
-            link.index
-        );
-        let data = json!({ "iif": name, "index": link.index, "forwarding": on });
-        let function = self.by_family("ip_route_input_slow", "ip6_route_input");
-        let details = self.packet.map(|packet| {
-            let tag = packet
-                .vlan
-                .map(|id| format!("the frame has VLAN tag {id}: {name} is to be the VLAN's link"));
-            let last = (packet.ttl() <= 1).then(|| {
-                "its TTL is at its end: the kernel answers with an ICMP error and does not forward"
-                    .to_owned()
-            });
-            [tag, last].into_iter().flatten().collect::<Vec<_>>()
-        });
-        self.add(1, "input", function, text, data).details = details.unwrap_or_default();
-        if on {
-            Ok(())
-        } else {
-            Err(Reason::ForwardingOff)
-        }
-    }
-
-    fn rules(&mut self, trace: &Trace) -> Result<(), Reason> {
-        let function = "fib_rules_lookup";
-        match &trace.tables {
-            Ok(tables) => {
-                let names: Vec<String> = tables
-                    .iter()
-                    .map(|t| self.view.names.table(*t).into_owned())
-                    .collect();
-                let text = format!("tables {}, in this order", names.join(", "));
-                self.add(2, "rules", function, text, json!({ "tables": names }));
-                Ok(())
-            }
-            Err(reason) => {
-                let iif = self.words.iif.as_deref().unwrap_or("lo");
-                let family = if self.is_v4() { 4 } else { 6 };
-                let rule = rule_beyond_engines(self.view.rib.rules(), family, iif);
-                let rule = rule.map_or_else(|| "a rule".to_owned(), describe_rule);
-                let text = format!("{rule} decides by what engines do not look at: to the kernel");
-                let data = json!({ "reason": reason.name(), "rule": rule });
-                self.add(2, "rules", function, text, data);
-                Err(*reason)
-            }
-        }
-    }
-
-    fn route(&mut self, trace: &Trace) -> Result<(), Reason> {
-        let function = self.by_family("fib_table_lookup", "fib6_table_lookup");
-        let Some(route) = &trace.route else {
-            let text = "no table has a route".to_owned();
-            self.add(3, "route", function, text, json!({ "route": null }));
-            return Err(Reason::NoRoute);
-        };
-        let names = self.view.names;
-        let text = format!(
-            "{}{} in table {}, proto {}, metric {}",
-            kind_word(route.kind),
-            if route.dst.prefix_len() == 0 {
-                "default".to_owned()
-            } else {
-                route.dst.to_string()
-            },
-            names.table(route.table),
-            names.protocol(route.protocol),
-            route.metric,
-        );
-        let data = json!({
-            "dst": route.dst.to_string(),
-            "table": names.table(route.table),
-            "protocol": names.protocol(route.protocol),
-            "metric": route.metric,
-            "nhid": nhid(route),
-        });
-        self.add(3, "route", function, text, data);
-        Ok(())
-    }
-
-    fn neighbour(&mut self, hop: &Hop) {
-        let function = self.by_family("ip_neigh_for_gw", "ip6_finish_output2");
-        let Some(gateway) = hop.gateway else {
-            let text = "the destination itself; the kernel resolves it".to_owned();
-            let data = json!({ "neighbour": null });
-            self.add(10, "neighbour", function, text, data);
-            return;
-        };
-        let known = self.view.rib.neighbour(hop.index, gateway);
-        let mac = known.filter(|n| n.is_valid()).and_then(|n| n.mac);
-        let dev = self.link_name(hop.index);
-        let text = match mac {
-            Some(mac) => format!("{gateway} dev {dev} lladdr {}", mac_text(mac)),
-            None if self.is_local() => {
-                format!("{gateway} dev {dev} is not resolved: the kernel asks for it first")
-            }
-            None => format!("{gateway} dev {dev} is not resolved: the kernel gets the packet"),
-        };
-        let data = json!({
-            "neighbour": gateway.to_string(),
-            "dev": dev,
-            "lladdr": mac.map(mac_text),
-        });
-        self.add(10, "neighbour", function, text, data);
-    }
-
-    fn out_link(&mut self, hop: &Hop) {
-        let name = self.link_name(hop.index);
-        let same = self.words.iif.as_ref() == Some(&name);
-        let text = match same {
-            true => format!("{name}: back where it came from, the kernel also sends a redirect"),
-            false => name.clone(),
-        };
-        self.add(11, "link", "", text, json!({ "dev": name }));
-    }
 }
 
 pub(super) fn link_name(rib: &Rib, index: u32) -> String {
     rib.link(index)
         .map_or_else(|| format!("if{index}"), |link| link.name.clone())
-}
-
-fn nhid(route: &Route) -> Option<u32> {
-    match route.target {
-        RouteTarget::Object(id) => Some(id),
-        _ => None,
-    }
-}
-
-fn kind_word(kind: RouteKind) -> &'static str {
-    match kind {
-        RouteKind::Unspec | RouteKind::Unicast => "",
-        RouteKind::Local => "local ",
-        RouteKind::Broadcast => "broadcast ",
-        RouteKind::Anycast => "anycast ",
-        RouteKind::Multicast => "multicast ",
-        RouteKind::Blackhole => "blackhole ",
-        RouteKind::Unreachable => "unreachable ",
-        RouteKind::Prohibit => "prohibit ",
-        RouteKind::Throw => "throw ",
-        RouteKind::Nat => "nat ",
-        RouteKind::Xresolve => "xresolve ",
-    }
 }
 
 /// What happens to packets that are not forwarded by an engine.
@@ -481,9 +321,4 @@ fn kernel_text(reason: Reason) -> &'static str {
         }
         _ => "a route that engines do not model: to the kernel",
     }
-}
-
-fn mac_text(mac: [u8; 6]) -> String {
-    let [a, b, c, d, e, f] = mac;
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }

@@ -1,0 +1,307 @@
+//! What the metrics say: the daemon's answers as OpenMetrics text.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+
+/// The exposition text for these answers of the daemon.
+pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
+    let mut registry = Registry::with_prefix("raddle");
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = ("version".to_owned(), text(&status["version"]));
+    registry.register_collector(Box::new(Rows {
+        name: "build_info",
+        help: "The version that runs",
+        counter: false,
+        rows: vec![(vec![version], 1)],
+    }));
+    let gauge = |name, help, rows| Rows {
+        name,
+        help,
+        counter: false,
+        rows,
+    };
+    let counter = |name, help, rows| Rows {
+        name,
+        help,
+        counter: true,
+        rows,
+    };
+    let label = |name: &str, value: String| (name.to_owned(), value);
+    let routes = ["inet", "inet6"]
+        .map(|f| {
+            (
+                vec![label("family", f.to_owned())],
+                number(&status["routes"][f]),
+            )
+        })
+        .to_vec();
+    let held = u64::from(status["state"] == "held");
+    let mut sets = vec![
+        gauge("routes", "Routes in the mirror of the kernel", routes),
+        gauge(
+            "held",
+            "1 while everything is handed to the kernel",
+            vec![(Vec::new(), held)],
+        ),
+        gauge(
+            "image_full",
+            "1 while part of the traffic goes to the kernel for want of room in the image",
+            vec![(Vec::new(), u64::from(status["image"]["full"] == true))],
+        ),
+        counter(
+            "netlink_overruns",
+            "Times that the kernel's notifications were lost and everything was read anew",
+            vec![(Vec::new(), number(&status["mirror"]["overruns"]))],
+        ),
+        counter(
+            "commits",
+            "Times that changes were published to the engine",
+            vec![(Vec::new(), number(&status["commits"]))],
+        ),
+    ];
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    sets.extend(of_status(status));
+    for (name, bytes, help) in [
+        (
+            "handed_over_packets",
+            "packets",
+            "Packets that the kernel got, by reason",
+        ),
+        (
+            "handed_over_bytes",
+            "bytes",
+            "Bytes that the kernel got, by reason",
+        ),
+    ] {
+        let rows = list(&counters["reasons"])
+            .iter()
+            .filter(|row| row["verdict"] == "kernel")
+            .map(|row| {
+                (
+                    vec![label("reason", text(&row["reason"]))],
+                    number(&row[bytes]),
+                )
+            })
+            .collect();
+        sets.push(counter(name, help, rows));
+    }
+    let drops = list(&counters["reasons"])
+        .iter()
+        .filter(|row| row["verdict"] == "drop")
+        .map(|row| {
+            (
+                vec![label("reason", text(&row["reason"]))],
+                number(&row["packets"]),
+            )
+        })
+        .collect();
+    sets.push(counter(
+        "drops",
+        "Packets that were dropped, by reason",
+        drops,
+    ));
+    for (name, what, help) in [
+        (
+            "received_packets",
+            "packets",
+            "Packets that came in on a link",
+        ),
+        ("received_bytes", "bytes", "Bytes that came in on a link"),
+    ] {
+        let rows = list(&counters["links"])
+            .iter()
+            .map(|row| {
+                (
+                    vec![label("device", text(&row["dev"]))],
+                    number(&row["received"][what]),
+                )
+            })
+            .collect();
+        sets.push(counter(name, help, rows));
+    }
+    for (name, what, help) in [
+        (
+            "nexthop_packets",
+            "packets",
+            "Packets that were forwarded to a neighbour",
+        ),
+        (
+            "nexthop_bytes",
+            "bytes",
+            "Bytes that were forwarded to a neighbour",
+        ),
+    ] {
+        let rows = list(&counters["nexthops"])
+            .iter()
+            .map(|row| {
+                let labels = vec![
+                    label("device", text(&row["dev"])),
+                    label("via", text(&row["via"])),
+                    label("mtu", number(&row["mtu"]).to_string()),
+                ];
+                (labels, number(&row[what]))
+            })
+            .collect();
+        sets.push(counter(name, help, rows));
+    }
+    for set in sets {
+        registry.register_collector(Box::new(set));
+    }
+    let mut out = String::new();
+    encode(&mut out, &registry).ok()?;
+    Some(out)
+}
+
+/// Gauges of links, warnings and the image.
+fn of_status(status: &Value) -> Vec<Rows> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let label = |name: &str, value: &Value| {
+        let value = value.as_str().unwrap_or_default();
+        (name.to_owned(), value.to_owned())
+    };
+    let gauge = |name, help, rows| Rows {
+        name,
+        help,
+        counter: false,
+        rows,
+    };
+    let (attached, out_only) = (list(&status["links"]), list(&status["out_only"]));
+    let by_link = |link: &Value, value: bool| (vec![label("device", &link["dev"])], value.into());
+    let mode = |link: &Value| {
+        let labels = vec![label("device", &link["dev"]), label("mode", &link["mode"])];
+        (labels, 1)
+    };
+    let all = || attached.iter().chain(&out_only);
+    let image = &status["image"];
+    let alone = |value: u64| vec![(Vec::new(), value)];
+    let entries = ["inet", "inet6"].map(|family| {
+        let entries = image[format!("{family}_entries")].as_u64();
+        (vec![label("family", &family.into())], entries.unwrap_or(0))
+    });
+    vec![
+        gauge(
+            "link_attached",
+            "1 for each link that is forwarded from, by mode",
+            attached.iter().map(mode).collect(),
+        ),
+        gauge(
+            "link_out",
+            "1 for each link that is sent through, 0 for one that is not now",
+            all().map(|l| by_link(l, l["out"] == true)).collect(),
+        ),
+        gauge(
+            "link_up",
+            "1 for each link that is up and has carrier",
+            all().map(|l| by_link(l, l["state"] == "up")).collect(),
+        ),
+        gauge(
+            "warnings",
+            "How many warnings raddle status shows",
+            alone(list(&status["warnings"]).len() as u64),
+        ),
+        gauge(
+            "image_entries",
+            "Entries in the tables that packets are looked up in",
+            entries.to_vec(),
+        ),
+        gauge(
+            "image_groups",
+            "Nexthop groups in the image",
+            alone(image["groups"].as_u64().unwrap_or(0)),
+        ),
+        gauge(
+            "image_adjacencies",
+            "Adjacencies in the image",
+            alone(image["adjacencies"].as_u64().unwrap_or(0)),
+        ),
+    ]
+}
+
+/// One metric with its labelled values.
+#[derive(Debug)]
+struct Rows {
+    name: &'static str,
+    help: &'static str,
+    counter: bool,
+    rows: Vec<(Vec<(String, String)>, u64)>,
+}
+
+impl prometheus_client::collector::Collector for Rows {
+    fn encode(
+        &self,
+        mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+        use prometheus_client::metrics::MetricType;
+        let kind = if self.counter {
+            MetricType::Counter
+        } else {
+            MetricType::Gauge
+        };
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        let put = |value: u64, metric: MetricEncoder<'_>| match self.counter {
+            true => ConstCounter::new(value).encode(metric),
+            false => ConstGauge::new(value as i64).encode(metric),
+        };
+        for (labels, value) in &self.rows {
+            if labels.is_empty() {
+                // Without labels there is one value, and no empty pair of braces.
+                return put(*value, family);
+            }
+            put(*value, family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_counter_has_its_series() {
+        let status = json!({
+            "version": "9.9", "state": "forwarding", "routes": { "inet": 5, "inet6": 6 },
+            "links": [{ "dev": "eth0", "mode": "native", "state": "up", "out": false }],
+            "out_only": [{ "dev": "eth1", "state": "no carrier", "out": true }],
+            "warnings": [{ "text": "x" }, { "text": "y" }],
+            "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,
+                       "adjacencies": 14 },
+            "mirror": { "overruns": 1 }, "commits": 2,
+        });
+        let counters = json!({
+            "reasons": [
+                { "reason": "mtu", "verdict": "kernel", "packets": 3, "bytes": 30 },
+                { "reason": "blackhole", "verdict": "drop", "packets": 4, "bytes": 40 },
+            ],
+            "links": [{ "dev": "eth0", "received": { "packets": 7, "bytes": 70 } }],
+            "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "mtu": 1500, "packets": 8, "bytes": 80 }],
+        });
+        let text = render(&status, &counters).unwrap();
+        for line in [
+            "raddle_build_info{version=\"9.9\"} 1",
+            "raddle_link_attached{device=\"eth0\",mode=\"native\"} 1",
+            "raddle_link_out{device=\"eth0\"} 0",
+            "raddle_link_out{device=\"eth1\"} 1",
+            "raddle_link_up{device=\"eth0\"} 1",
+            "raddle_link_up{device=\"eth1\"} 0",
+            "raddle_warnings 2",
+            "raddle_image_entries{family=\"inet6\"} 12",
+            "raddle_image_groups 13",
+            "raddle_image_adjacencies 14",
+            "raddle_routes{family=\"inet6\"} 6",
+            "raddle_handed_over_packets_total{reason=\"mtu\"} 3",
+            "raddle_drops_total{reason=\"blackhole\"} 4",
+            "raddle_received_bytes_total{device=\"eth0\"} 70",
+            "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
+            "raddle_netlink_overruns_total 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The daemon's start: everything is looked at first, then the image is compiled, then programs are
+//! attached.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use raddle_netlink::{Mirror, Socket};
+use raddle_rib::event::Event;
+use raddle_rib::{Commit, Rib};
+use raddle_xdp::{Engine, LoadOptions};
+
+use super::Daemon;
+use super::tend::{attach, deadline};
+use crate::config::{Config, OnExit, algo_rules};
+use crate::control::{Command, ask};
+use crate::error::Failure;
+use crate::kept;
+use crate::preflight::{Finding, Mend, Report};
+use crate::run::links::{self, Plan, plan};
+use crate::run::rx_hash::Decisions;
+use crate::run::survey::{shaped, survey};
+use crate::run::{report, set_seed};
+
+/// What a start comes to, apart from the engine.
+struct Prepared {
+    rib: Rib,
+    mirror: Mirror,
+    plan: Plan,
+    report: Report,
+    rx_hash: Decisions,
+    last_commit: Commit,
+    shaped: Vec<Finding>,
+    requests: Socket,
+}
+
+/// `raddle run --check`: everything that the start would look at, without changing anything.
+pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
+    let mut rib = Rib::detached();
+    Mirror::open()?.initial(&mut |event| rib.apply(event))?;
+    let report = survey(&rib, config, Mend::Would, own_links(config).into_iter())?;
+    let plan = plan(&rib, config, &report).map_err(Failure::system)?;
+    for finding in report.warnings() {
+        println!("{finding}");
+    }
+    for line in links::would(&plan, &rib) {
+        println!("{line}");
+    }
+    refuse(&report, config)?;
+    require_links(&plan)?;
+    can_keep(config)?;
+    crate::control::check(config.socket.as_deref())?;
+    config.metrics.map_or(Ok(()), crate::metrics::check)
+}
+
+/// Programs are kept only where they would last.
+fn can_keep(config: &Config) -> Result<(), Failure> {
+    match config.on_exit {
+        OnExit::Keep => kept::possible(),
+        OnExit::Detach => Ok(()),
+    }
+}
+
+/// A daemon without a link to forward from would only look as if it worked.
+fn require_links(plan: &Plan) -> Result<(), Failure> {
+    if !plan.attach.is_empty() {
+        return Ok(());
+    }
+    let why: Vec<String> = plan
+        .left
+        .iter()
+        .map(|(name, why)| format!("  {name}: {why}"))
+        .collect();
+    Err(Failure::system(format!(
+        "there is no link to forward from; turn forwarding on (sysctl -w net.ipv4.ip_forward=1 \
+         net.ipv6.conf.all.forwarding=1) or name links with --link\n{}",
+        why.join("\n")
+    )))
+}
+
+/// Links that have our program already: those of a running daemon, and those that one has left.
+fn own_links(config: &Config) -> Vec<u32> {
+    let mut links = Vec::new();
+    if let Ok(status) = ask(config.socket.as_deref(), Command::Status) {
+        let list = status["links"].as_array().cloned().unwrap_or_default();
+        links.extend(
+            list.iter()
+                .filter_map(|l| u32::try_from(l["ifindex"].as_u64()?).ok()),
+        );
+    }
+    links.extend(kept::links().into_keys());
+    links
+}
+
+/// Promise 6: never around the firewall.
+fn refuse(report: &Report, config: &Config) -> Result<(), Failure> {
+    let list: Vec<String> = report
+        .refusals()
+        .map(|finding| format!("  {finding}"))
+        .collect();
+    if list.is_empty() || config.allow_bypass {
+        return Ok(());
+    }
+    Err(Failure::system(format!(
+        "not attached, because forwarded packets would bypass:\n{}\nTo forward around them all \
+         the same: --allow-bypass",
+        list.join("\n")
+    )))
+}
+
+impl Daemon {
+    /// Mirrors the kernel, compiles the image, attaches. After an error nothing is attached, not
+    /// even what an earlier daemon has left.
+    pub(in crate::run) fn start(config: Config) -> Result<Daemon, Failure> {
+        let started = Instant::now();
+        can_keep(&config)?;
+        let mirror = Mirror::open()?;
+        let mut engine = load(&config)?;
+        match Daemon::prepare(&config, mirror, &mut engine) {
+            Ok(ready) => Ok(Daemon::ready(config, started, engine, ready)),
+            Err(failure) => {
+                // Dropping the engine detaches what is not pinned.
+                if let Err(e) = engine.unpin() {
+                    tracing::warn!("{e}");
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// All that may fail between loading the engine and serving.
+    fn prepare(
+        config: &Config,
+        mut mirror: Mirror,
+        engine: &mut Engine,
+    ) -> Result<Prepared, Failure> {
+        let memory = engine.memory();
+        let capacity = config.capacity();
+        let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
+        rib.set_algos(algo_rules(&config.mp_algos));
+        mirror.initial(&mut |event| rib.apply(event))?;
+        let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
+        let shaped = shaped(&rib, &config.allow_qdisc)?;
+        // Nothing of the system is changed for a start that is refused.
+        let mut report = survey(&rib, config, Mend::Would, attached.iter().copied())?;
+        refuse(&report, config)?;
+        let mut plan = plan(&rib, config, &report).map_err(Failure::system)?;
+        require_links(&plan)?;
+        if config.mend {
+            report = survey(&rib, config, Mend::Do, attached.iter().copied())?;
+            refuse(&report, config)?;
+            plan = links::plan(&rib, config, &report).map_err(Failure::system)?;
+            require_links(&plan)?;
+        }
+        let requests = Socket::open()?;
+        // An earlier daemon's links need not be ours.
+        let others = attached
+            .into_iter()
+            .filter(|i| !plan.attach.contains_key(i));
+        for index in others {
+            engine.detach(index)?;
+        }
+        for index in plan.out.keys() {
+            engine.set_out_link(*index)?;
+        }
+        for (index, name) in &plan.attach {
+            attach(engine, *index, name, config.mode)?;
+        }
+        // Before the first packet is forwarded: flows must not move when it is read from then on.
+        let mut rx_hash = Decisions::default();
+        rx_hash.renew(engine, &rib, config.rx_hash);
+        if config.on_exit == OnExit::Keep && !engine.is_pinned() {
+            engine.pin(&kept::folder())?;
+        }
+        if let Some(seed) = config.seed
+            && rib.settings().hash_seed == 0
+        {
+            let number = set_seed(seed)?;
+            tracing::info!("hash seed set to {number}; flows over several paths have moved once");
+            mirror.poll(&mut |event| rib.apply(event))?;
+            let settings = raddle_rib::event::Settings {
+                hash_seed: number,
+                ..*rib.settings()
+            };
+            rib.apply(Event::Settings(settings));
+        }
+        rib.set_ports(plan.ports());
+        // Before there is anything to forward by: it must not outlive this process for ever.
+        if let Some(deadline) = deadline(config) {
+            rib.set_deadline(deadline);
+        }
+        let last_commit = rib.commit();
+        Ok(Prepared {
+            rib,
+            mirror,
+            plan,
+            report,
+            rx_hash,
+            last_commit,
+            shaped,
+            requests,
+        })
+    }
+
+    fn ready(config: Config, started: Instant, engine: Engine, ready: Prepared) -> Daemon {
+        let mut daemon = Daemon {
+            config,
+            rib: ready.rib,
+            engine,
+            mirror: ready.mirror,
+            plan: ready.plan,
+            warnings: ready.report.warnings().cloned().collect(),
+            rx_hash: ready.rx_hash,
+            held: None,
+            started,
+            commits: 1,
+            last_commit: ready.last_commit,
+            requests: ready.requests,
+            sent: HashMap::new(),
+            shaped: ready.shaped,
+            dirty_since: None,
+            look_again: false,
+        };
+        daemon.tend_deadline();
+        daemon.announce();
+        daemon
+    }
+
+    fn announce(&self) {
+        for finding in &self.warnings {
+            tracing::warn!("{finding}");
+        }
+        for (name, why) in &self.plan.left {
+            tracing::info!("link {name} is left to the kernel: {why}");
+        }
+        let usage = self.rib.usage();
+        let modes: Vec<String> = self
+            .engine
+            .attached()
+            .map(|(index, mode)| format!("{} ({mode})", report::name(&self.rib, index)))
+            .collect();
+        tracing::info!(
+            "forwarding from {}: {} IPv4 and {} IPv6 routes, ready after {:?}",
+            modes.join(", "),
+            usage.routes4,
+            usage.routes6,
+            self.started.elapsed()
+        );
+    }
+}
+
+/// Returns when no packet is in the program that was there before the call.
+fn wait_for_readers() {
+    if let Err(e) = raddle_xdp::grace() {
+        tracing::error!("cannot wait for the engine's readers: {e}");
+        // Longer than any packet stays in the program.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A fresh engine, or the one that an earlier daemon left forwarding.
+fn load(config: &Config) -> Result<Engine, Failure> {
+    let options = LoadOptions {
+        capacity: config.capacity(),
+    };
+    match Engine::recover(&kept::folder()) {
+        Ok(Some(engine))
+            if config.on_exit == OnExit::Keep && engine.memory().capacity() == options.capacity =>
+        {
+            tracing::info!("taking over programs that are attached already");
+            engine.memory().reset(wait_for_readers);
+            return Ok(engine);
+        }
+        Ok(Some(mut engine)) => {
+            tracing::info!("replacing programs of an earlier daemon");
+            engine.unpin()?;
+        }
+        Ok(None) => {}
+        Err(e) => {
+            tracing::warn!("pins of an earlier daemon cannot be taken over: {e}");
+            kept::remove()?;
+        }
+    }
+    Ok(Engine::load(&options)?)
+}

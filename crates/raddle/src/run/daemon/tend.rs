@@ -1,0 +1,218 @@
+//! What the daemon looks after while it runs: links that come and go, firewalls, neighbours in use, and the
+//! deadline of programs that may outlive it.
+
+use std::collections::HashMap;
+
+use raddle_rib::event::NUD_STALE;
+use raddle_rib::image::ADJ_FORWARD;
+use raddle_xdp::Engine;
+
+use super::Daemon;
+use crate::config::{Config, Mode, OnExit};
+use crate::error::Failure;
+use crate::preflight::{Finding, Mend};
+use crate::run::links::{Plan, plan_of_present};
+use crate::run::now;
+use crate::run::survey::{bypass, shaped, survey};
+
+impl Daemon {
+    /// Links or settings changed: attaches and detaches accordingly.
+    pub(super) fn replan(&mut self) {
+        let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
+        let report = match survey(&self.rib, &self.config, Mend::Do, attached.into_iter()) {
+            Ok(report) => report,
+            Err(e) => {
+                // Things may go while one looks at them. The next round looks again.
+                tracing::warn!("links stay as they are for now: {e}");
+                return;
+            }
+        };
+        self.look_again = false;
+        self.warn(report.warnings().cloned().collect());
+        let plan = plan_of_present(&self.rib, &self.config, &report);
+        if plan != self.plan {
+            self.take_plan(plan, &report);
+        }
+        // Before policies, and links that are new, are published.
+        self.rx_hash
+            .renew(&mut self.engine, &self.rib, self.config.rx_hash);
+    }
+
+    /// Attaches and detaches as a plan says that is not the last one.
+    fn take_plan(&mut self, mut plan: Plan, report: &Report) {
+        // What the new links would bypass is known already: not even a moment around it.
+        if let Some(finding) = report.refusals().next()
+            && !self.config.allow_bypass
+        {
+            self.hold(Some(finding.to_string()));
+        }
+        let gone: Vec<u32> = self
+            .engine
+            .attached()
+            .map(|(index, _)| index)
+            .filter(|index| !plan.attach.contains_key(index))
+            .collect();
+        for index in gone {
+            if let Err(e) = self.engine.detach(index) {
+                tracing::warn!("{e}");
+            }
+        }
+        self.attach_all(&mut plan);
+        self.rib.set_ports(plan.ports());
+        self.plan = plan;
+    }
+
+    /// Says what was not warned of before, and what no longer has to be.
+    fn warn(&mut self, mut warnings: Vec<Finding>) {
+        // What has been mended is not found again, but stays so.
+        let is_there = |f: &&Finding| {
+            let link = f.link.as_deref().and_then(|name| self.rib.link_named(name));
+            f.mended && link.is_some() && !warnings.contains(f)
+        };
+        let mended: Vec<Finding> = self.warnings.iter().filter(is_there).cloned().collect();
+        warnings.extend(mended);
+        for finding in warnings.iter().filter(|f| !self.warnings.contains(f)) {
+            tracing::warn!("{finding}");
+        }
+        let gone = self.warnings.iter().filter(|f| !warnings.contains(f));
+        for finding in gone {
+            tracing::info!("no longer: {finding}");
+        }
+        self.warnings = warnings;
+    }
+
+    /// Attaches to the links of the plan. A link that refuses is left to the kernel until the plan
+    /// is made anew, and the plan says so; it does not keep others from being attached.
+    fn attach_all(&mut self, plan: &mut Plan) {
+        let engine = &mut self.engine;
+        let left = &mut plan.left;
+        plan.out
+            .retain(|index, name| match engine.set_out_link(*index) {
+                Ok(()) => true,
+                Err(e) => {
+                    tracing::warn!("link {name}: {e}");
+                    left.insert(name.clone(), e.to_string());
+                    false
+                }
+            });
+        plan.attach.retain(
+            |index, name| match attach(engine, *index, name, self.config.mode) {
+                Ok(()) => true,
+                Err(e) => {
+                    tracing::warn!("{e}");
+                    left.insert(name.clone(), e.to_string());
+                    false
+                }
+            },
+        );
+    }
+
+    /// What has to be done now and then.
+    pub(super) fn round(&mut self) {
+        self.tend_neighbours();
+        self.tend_firewall();
+        self.tend_deadline();
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+    }
+
+    /// The kernel does not see what the engine sends, so it would forget neighbours that are in
+    /// use: those that are stale are named to it, and it asks them.
+    fn tend_neighbours(&mut self) {
+        let counters = self.counters();
+        let mut sent = HashMap::new();
+        for (number, index, neighbour, adjacency) in self.rib.adjacencies() {
+            let packets = counters.adjacency(number).packets;
+            sent.insert(number, packets);
+            let used = self
+                .sent
+                .get(&number)
+                .is_none_or(|before| *before != packets);
+            let Some(ip) = neighbour.filter(|_| used && packets > 0) else {
+                continue;
+            };
+            let stale = self
+                .rib
+                .neighbour(index, ip)
+                .is_some_and(|n| n.state & NUD_STALE != 0);
+            if stale
+                && adjacency.state == ADJ_FORWARD
+                && let Err(e) = self.requests.use_neighbour(index, ip)
+            {
+                tracing::debug!("cannot have neighbour {ip} confirmed: {e}");
+            }
+        }
+        self.sent = sent;
+    }
+
+    /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
+    /// who listens to links and routes. What cannot be seen counts as being there.
+    fn tend_firewall(&mut self) {
+        if !self.config.allow_bypass {
+            self.hold(match bypass(&self.plan) {
+                Ok(findings) => findings.first().map(ToString::to_string),
+                Err(e) => Some(format!(
+                    "whether anything would be bypassed cannot be seen: {e}"
+                )),
+            });
+        }
+        match shaped(&self.rib, &self.config.allow_qdisc) {
+            Ok(shaped) => {
+                self.look_again |= shaped != self.shaped;
+                self.shaped = shaped;
+            }
+            Err(e) => tracing::warn!("links stay as they are for now: {e}"),
+        }
+        if self.look_again {
+            self.replan();
+        }
+        if self.rib.is_dirty() {
+            self.publish();
+        }
+    }
+
+    /// Hands everything to the kernel from now on, for this reason; none forwards again.
+    fn hold(&mut self, why: Option<String>) {
+        match (&why, &self.held) {
+            (Some(now), Some(before)) if now == before => return,
+            (Some(now), _) => tracing::warn!("everything goes to the kernel from now on: {now}"),
+            (None, Some(_)) => {
+                tracing::info!("what would have been bypassed is gone: forwarding again");
+            }
+            (None, None) => return,
+        }
+        self.rib.set_hold(why.is_some());
+        self.held = why;
+    }
+
+    /// Programs that outlive the daemon may forward by its last state for so long only.
+    pub(super) fn tend_deadline(&mut self) {
+        if let Some(deadline) = deadline(&self.config) {
+            self.rib.set_deadline(deadline);
+        }
+    }
+}
+
+/// Until when programs may forward without a daemon, if they outlive it (`CLOCK_MONOTONIC`
+/// nanoseconds).
+pub(super) fn deadline(config: &Config) -> Option<u64> {
+    (config.on_exit == OnExit::Keep)
+        .then(|| now().saturating_add(u64::from(config.keep_for()) * 1_000_000_000))
+}
+
+/// Attaches the engine to a link, unless it is attached already.
+pub(super) fn attach(
+    engine: &mut Engine,
+    index: u32,
+    name: &str,
+    mode: Mode,
+) -> Result<(), Failure> {
+    let mode = match mode {
+        Mode::Auto => raddle_xdp::Mode::Auto,
+        Mode::Native => raddle_xdp::Mode::Native,
+        Mode::Generic => raddle_xdp::Mode::Generic,
+    };
+    match engine.attach(index, mode) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(Failure::system(format!("link {name}: {e}"))),
+    }
+}
