@@ -10,9 +10,10 @@ use crate::hash::{
     Hasher, SipState, absorb, absorb_first, finish, first_word, shorten, words_of_ipv4,
     words_of_ipv6,
 };
+use crate::header::{l3_ipv4, l3_ipv6};
 use crate::key::{FlowKey, KeyAddresses};
-use crate::keys::{KeyError, Keys, keys_of_packet, one_key};
-use crate::policy::HashConfig;
+use crate::keys::{KeyError, Keys, keys_of_packet, l4_plain};
+use crate::policy::{HashConfig, Policy};
 
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -125,6 +126,15 @@ impl KeyBatch {
             }
         }
     }
+
+    /// [`KeyBatch::push`], if there is a key.
+    #[inline(always)]
+    fn add(&mut self, key: Option<FlowKey>, at: u8) -> bool {
+        if let Some(key) = &key {
+            self.push(key, at);
+        }
+        key.is_some()
+    }
 }
 
 /// Where keys start.
@@ -196,10 +206,29 @@ impl Hasher {
         l3: &[u8],
         at: u8,
     ) -> Result<Option<u32>, KeyError> {
-        if let Some(key) = one_key(config, family, l3) {
-            batch.push(&key, at);
+        // Each of these adds its key by itself, so that it never leaves the registers.
+        let added = match (config.policy, family) {
+            (Policy::L3, Family::V4) => batch.add(l3_ipv4(l3).map(|(key, _)| key), at),
+            (Policy::L3, Family::V6) => batch.add(l3_ipv6(l3).map(|(key, _)| key), at),
+            (Policy::L4, Family::V4) => batch.add(l4_plain(Family::V4, l3), at),
+            (Policy::L4, Family::V6) => batch.add(l4_plain(Family::V6, l3), at),
+            (Policy::Inner | Policy::Custom, _) => false,
+        };
+        if added {
             return Ok(None);
         }
+        self.collect_rare(batch, config, family, l3, at)
+    }
+
+    #[inline(never)]
+    fn collect_rare(
+        &self,
+        batch: &mut KeyBatch,
+        config: &HashConfig,
+        family: Family,
+        l3: &[u8],
+        at: u8,
+    ) -> Result<Option<u32>, KeyError> {
         match keys_of_packet(config, family, l3)? {
             Keys::One(key) => {
                 batch.push(&key, at);
@@ -235,7 +264,6 @@ mod tests {
     use super::*;
     use crate::hash::Seed;
     use crate::hash::tests::keys;
-    use crate::policy::Policy;
 
     /// Every width that this processor has.
     fn widths() -> Vec<Width> {
