@@ -146,6 +146,7 @@ impl Engine {
     }
 
     /// Steps P1 and P2.
+    #[inline]
     fn arrive(&mut self, ingress: u32, now: u64) -> Result<(ConfigHead, LinkEntry), Reason> {
         let config = self.memory.config_head();
         let late = config.deadline != 0 && now > config.deadline;
@@ -161,6 +162,7 @@ impl Engine {
     }
 
     /// What the further steps read, and what they write.
+    #[inline]
     fn parts(
         &mut self,
         config: ConfigHead,
@@ -179,12 +181,14 @@ impl Engine {
         (context, &mut self.state, &mut self.keys)
     }
 
+    #[inline]
     fn received(&mut self, link: &LinkEntry, len: usize) {
         let slot = REASON_COUNTERS + link.slot as usize;
         self.counters.add(slot, len);
     }
 
     /// The verdict, counted; `len` is that of the frame as it came.
+    #[inline]
     fn count(&mut self, decided: Result<Verdict, Reason>, len: usize) -> Verdict {
         let verdict = match decided {
             Ok(verdict) => verdict,
