@@ -18,7 +18,9 @@ case $release. in
   "$(setting rustc)".*) ;;
   *) skip "the limits are for Rust $(setting rustc), this is $release" ;;
 esac
-grep -qwm1 bmi2 /proc/cpuinfo || skip "batches are counted with BMI2, which this processor lacks"
+for feature in bmi2 avx2; do
+  grep -qwm1 "$feature" /proc/cpuinfo || skip "batches are counted with ${feature^^}, which this processor lacks"
+done
 command -v valgrind >/dev/null || skip "valgrind is missing (as root: apt-get install valgrind)"
 GUNGRAUN_RUNNER=$(scripts/runner.sh) || skip "gungraun-runner could not be installed, see above"
 

@@ -7,9 +7,10 @@ use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJ_FORWARD, Adjacency, BucketsHead, Group, How, Member, TurnsHead, config_flags,
 };
-use raddle_select::{HashConfig, Policy, next_turn, search_by};
+use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
 
-use crate::engine::Context;
+use crate::engine::{Context, Verdict};
+use crate::rewrite::sent_len;
 use crate::state::State;
 
 /// A chosen adjacency and its number.
@@ -18,28 +19,54 @@ pub(crate) struct Chosen {
     pub(crate) adjacency: Adjacency,
 }
 
+impl Chosen {
+    /// What becomes of a frame of so many bytes that holds an IP packet of `len`.
+    #[inline]
+    pub(crate) fn verdict(&self, frame_len: usize, len: usize) -> Verdict {
+        Verdict::Forward {
+            index: self.adjacency.index,
+            adjacency: self.number,
+            len: sent_len(frame_len, len),
+        }
+    }
+}
+
+/// What the packets of this group are hashed by; none where no hash chooses.
+#[inline]
+pub(crate) fn hashed_by(group: Group) -> Option<How> {
+    match group {
+        Group::Threshold { how, .. } | Group::Resilient { how, .. } => Some(how),
+        Group::Flowlet { .. } => Some(How::by(Policy::L4, false)),
+        Group::Kernel(_)
+        | Group::Single(_)
+        | Group::Neighbour(_)
+        | Group::Segment(_)
+        | Group::PerPacket { .. } => None,
+    }
+}
+
 /// Steps A11 and A12 (B8 and B9): the group's member for this packet, and whether it can be sent to.
 ///
-/// `value` is the group's number, `l3` the packet from its IP header to its IP length.
+/// `value` is the group's number, `hash31` the packet's hash by [`hashed_by`] (any number where that is
+/// none), `len` the length of the packet from its IP header to its IP length.
 #[inline]
 pub(crate) fn choose(
     context: &Context<'_>,
     state: &mut State,
     (value, group): (u32, Group),
-    family: Family,
-    l3: &[u8],
+    hash31: u32,
+    len: usize,
 ) -> Result<Chosen, Reason> {
     let number = match group {
         Group::Kernel(reason) => return Err(reason),
         Group::Single(number) | Group::Neighbour(number) => number,
         Group::Segment(_) => return Err(Reason::Encap),
-        Group::Threshold { first, count, how } => {
-            let hash31 = hash(context, how, family, l3)?;
+        Group::Threshold { first, count, .. } => {
             let upper = |i: usize| context.memory.member(first + i as u32).upper;
             let place = search_by(usize::from(count), hash31, upper);
             context.memory.member(first + place as u32).adjacency
         }
-        _ => stateful(context, state, (value, group), family, l3)?,
+        _ => stateful(context, state, (value, group), hash31)?,
     };
     let adjacency = context.memory.adjacency(number);
     if adjacency.state != ADJ_FORWARD {
@@ -48,7 +75,7 @@ pub(crate) fn choose(
     if adjacency.index == context.ingress {
         return Err(Reason::SameLink);
     }
-    if l3.len() > adjacency.mtu as usize {
+    if len > adjacency.mtu as usize {
         return Err(Reason::Mtu);
     }
     Ok(Chosen { number, adjacency })
@@ -60,8 +87,7 @@ fn stateful(
     context: &Context<'_>,
     state: &mut State,
     (value, group): (u32, Group),
-    family: Family,
-    l3: &[u8],
+    hash31: u32,
 ) -> Result<u32, Reason> {
     let memory = context.memory;
     match group {
@@ -70,8 +96,7 @@ fn stateful(
         | Group::Neighbour(_)
         | Group::Segment(_)
         | Group::Threshold { .. } => Err(Reason::NoRoute),
-        Group::Resilient { first, count, how } => {
-            let hash31 = hash(context, how, family, l3)?;
+        Group::Resilient { first, count, .. } => {
             let head = BucketsHead::from_word(memory.member_word(first));
             let place = first + 1 + head.bucket(hash31, count);
             let bucket = memory.member(place);
@@ -86,8 +111,6 @@ fn stateful(
             Ok(turn(context, state, &head, first, count).1)
         }
         Group::Flowlet { first, count } => {
-            let how = How::by(Policy::L4, false);
-            let hash31 = hash(context, how, family, l3)?;
             let head = turns_head(context, first);
             if let Some(place) = state.flowlet(value, hash31, head.gap, context.now)
                 && place < u32::from(count)
@@ -131,8 +154,29 @@ fn turn(
     (place, member(place).adjacency)
 }
 
+/// The hash by which `group` chooses for this packet; 0 where none does.
 #[inline]
-fn hash(context: &Context<'_>, how: How, family: Family, l3: &[u8]) -> Result<u32, Reason> {
+pub(crate) fn hash(
+    context: &Context<'_>,
+    group: Group,
+    family: Family,
+    l3: &[u8],
+) -> Result<u32, Reason> {
+    let Some(how) = hashed_by(group) else {
+        return Ok(0);
+    };
+    let (hasher, config) = hashing(context, how, family)?;
+    let hash31 = hasher.hash31_of_packet(&config, family, l3);
+    hash31.map_err(|_| Reason::HashPolicy)
+}
+
+/// What hashes, and what of a packet.
+#[inline]
+pub(crate) fn hashing<'a>(
+    context: &Context<'a>,
+    how: How,
+    family: Family,
+) -> Result<(&'a Hasher, HashConfig), Reason> {
     let Some(hasher) = context.hasher else {
         return Err(Reason::SeedUnknown);
     };
@@ -149,6 +193,5 @@ fn hash(context: &Context<'_>, how: How, family: Family, l3: &[u8]) -> Result<u3
         icmp_follows_flow: how.follows(),
         ..config
     };
-    let hash31 = hasher.hash31_of_packet(&config, family, l3);
-    hash31.map_err(|_| Reason::HashPolicy)
+    Ok((hasher, config))
 }

@@ -8,10 +8,11 @@ use raddle_rib::image::{
     ADJACENCY_COUNTERS, Adjacency, ConfigHead, LinkEntry, MAGIC, Memory, REASON_COUNTERS,
     config_flags, link_flags,
 };
-use raddle_select::{Hasher, Seed};
+use raddle_select::{Hasher, KeyBatch, Seed};
 
 use crate::counters::Counters;
 use crate::state::State;
+use crate::vector::{VECTOR, Vector};
 use crate::{ipv4, ipv6};
 
 /// What becomes of a packet.
@@ -41,6 +42,8 @@ pub struct Engine {
     state: State,
     /// Made anew when the image's seed changes.
     hasher: Option<(u32, Hasher)>,
+    /// Empty between vectors.
+    keys: KeyBatch,
 }
 
 /// What the steps of one packet need.
@@ -54,6 +57,13 @@ pub(crate) struct Context<'a> {
     pub(crate) now: u64,
 }
 
+/// A packet that may be routed: its address, and its length from the IP header on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed<A> {
+    pub(crate) len: usize,
+    pub(crate) dst: A,
+}
+
 impl Engine {
     /// An engine over this image.
     pub fn new(memory: Arc<Memory>) -> Engine {
@@ -63,6 +73,7 @@ impl Engine {
             memory,
             counters: Counters::new(adjacencies),
             hasher: None,
+            keys: KeyBatch::new(),
         }
     }
 
@@ -76,51 +87,124 @@ impl Engine {
     /// `frame` starts at the destination MAC address and has no frame check sequence; `now` is
     /// `CLOCK_MONOTONIC` in nanoseconds, compared with the image's deadline.
     pub fn forward(&mut self, frame: &mut [u8], ingress: u32, now: u64) -> Verdict {
-        let verdict = self.decide(frame, ingress, now);
+        let decided = match self.arrive(ingress, now) {
+            Ok((config, link)) => {
+                self.received(&link, frame.len());
+                let (context, state, _) = self.parts(config, link, ingress, now);
+                match family(frame, &link) {
+                    Ok(Family::V4) => ipv4::forward(&context, state, frame),
+                    Ok(Family::V6) => ipv6::forward(&context, state, frame),
+                    Err(reason) => Err(reason),
+                }
+            }
+            Err(reason) => Err(reason),
+        };
+        self.count(decided, frame.len())
+    }
+
+    /// [`Engine::forward`] of several frames that came in on one link, with the same verdicts as one
+    /// after the other: frame `i` gets `verdicts[i]`. Where there are fewer verdicts than frames, or the
+    /// other way round, the rest is left alone.
+    ///
+    /// Cheaper, since what does not wait for each other is done side by side: all look-ups, all hashes.
+    /// Steps P1 and P2 are taken once for every [`VECTOR`] frames.
+    pub fn forward_all<F: AsMut<[u8]>>(
+        &mut self,
+        frames: &mut [F],
+        ingress: u32,
+        now: u64,
+        verdicts: &mut [Verdict],
+    ) {
+        for (frames, verdicts) in frames.chunks_mut(VECTOR).zip(verdicts.chunks_mut(VECTOR)) {
+            let count = frames.len().min(verdicts.len());
+            let mut decided = [Err(Reason::Held); VECTOR];
+            match self.arrive(ingress, now) {
+                Ok((config, link)) => {
+                    for frame in &mut frames[..count] {
+                        self.received(&link, frame.as_mut().len());
+                    }
+                    let (context, state, keys) = self.parts(config, link, ingress, now);
+                    let mut vector = Vector::new(&context);
+                    for (at, frame) in frames[..count].iter_mut().enumerate() {
+                        vector.check(at, frame.as_mut());
+                    }
+                    vector.look_up();
+                    for (at, frame) in frames[..count].iter_mut().enumerate() {
+                        vector.collect(keys, at, frame.as_mut());
+                    }
+                    vector.hash(keys);
+                    for (at, frame) in frames[..count].iter_mut().enumerate() {
+                        decided[at] = vector.send(state, at, frame.as_mut());
+                    }
+                }
+                Err(reason) => decided = [Err(reason); VECTOR],
+            }
+            for ((frame, verdict), decided) in frames.iter_mut().zip(verdicts).zip(decided) {
+                *verdict = self.count(decided, frame.as_mut().len());
+            }
+        }
+    }
+
+    /// Steps P1 and P2.
+    #[inline]
+    fn arrive(&mut self, ingress: u32, now: u64) -> Result<(ConfigHead, LinkEntry), Reason> {
+        let config = self.memory.config_head();
+        let late = config.deadline != 0 && now > config.deadline;
+        if config.magic != MAGIC || config.flags & config_flags::HOLD != 0 || late {
+            return Err(Reason::Held);
+        }
+        let link = self.memory.link(ingress);
+        if link.flags & link_flags::ENABLED == 0 {
+            return Err(Reason::NotEnabled);
+        }
+        self.follow_seed(&config);
+        Ok((config, link))
+    }
+
+    /// What the further steps read, and what they write.
+    #[inline]
+    fn parts(
+        &mut self,
+        config: ConfigHead,
+        link: LinkEntry,
+        ingress: u32,
+        now: u64,
+    ) -> (Context<'_>, &mut State, &mut KeyBatch) {
+        let context = Context {
+            memory: &self.memory,
+            config,
+            link,
+            ingress,
+            hasher: self.hasher.as_ref().map(|(_, hasher)| hasher),
+            now,
+        };
+        (context, &mut self.state, &mut self.keys)
+    }
+
+    #[inline]
+    fn received(&mut self, link: &LinkEntry, len: usize) {
+        let slot = REASON_COUNTERS + link.slot as usize;
+        self.counters.add(slot, len);
+    }
+
+    /// The verdict, counted; `len` is that of the frame as it came.
+    #[inline]
+    fn count(&mut self, decided: Result<Verdict, Reason>, len: usize) -> Verdict {
+        let verdict = match decided {
+            Ok(verdict) => verdict,
+            Err(reason) if reason.is_drop() => Verdict::Drop(reason),
+            Err(reason) => Verdict::Kernel(reason),
+        };
         match verdict {
             Verdict::Forward { adjacency, len, .. } => {
                 self.counters
                     .add(ADJACENCY_COUNTERS + adjacency as usize, len);
             }
             Verdict::Kernel(reason) | Verdict::Drop(reason) => {
-                self.counters.add(reason as usize, frame.len());
+                self.counters.add(reason as usize, len);
             }
         }
         verdict
-    }
-
-    fn decide(&mut self, frame: &mut [u8], ingress: u32, now: u64) -> Verdict {
-        let config = self.memory.config_head();
-        let late = config.deadline != 0 && now > config.deadline;
-        if config.magic != MAGIC || config.flags & config_flags::HOLD != 0 || late {
-            return Verdict::Kernel(Reason::Held);
-        }
-        let link = self.memory.link(ingress);
-        if link.flags & link_flags::ENABLED == 0 {
-            return Verdict::Kernel(Reason::NotEnabled);
-        }
-        self.counters
-            .add(REASON_COUNTERS + link.slot as usize, frame.len());
-        self.follow_seed(&config);
-        let hasher = self.hasher.as_ref().map(|(_, hasher)| hasher);
-        let context = Context {
-            memory: &self.memory,
-            config,
-            link,
-            ingress,
-            hasher,
-            now,
-        };
-        let decided = match family(frame, &link) {
-            Ok(Family::V4) => ipv4::forward(&context, &mut self.state, frame),
-            Ok(Family::V6) => ipv6::forward(&context, &mut self.state, frame),
-            Err(reason) => return Verdict::Kernel(reason),
-        };
-        match decided {
-            Ok(verdict) => verdict,
-            Err(reason) if reason.is_drop() => Verdict::Drop(reason),
-            Err(reason) => Verdict::Kernel(reason),
-        }
     }
 
     fn follow_seed(&mut self, config: &ConfigHead) {
@@ -132,7 +216,8 @@ impl Engine {
 }
 
 /// Steps P3 to P5.
-fn family(frame: &[u8], link: &LinkEntry) -> Result<Family, Reason> {
+#[inline]
+pub(crate) fn family(frame: &[u8], link: &LinkEntry) -> Result<Family, Reason> {
     let Some(header) = frame.first_chunk::<14>() else {
         return Err(Reason::Truncated);
     };

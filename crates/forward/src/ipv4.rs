@@ -4,9 +4,9 @@ use raddle_packet::{Family, checksum};
 use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags};
 
-use crate::choose::choose;
-use crate::engine::{Context, Verdict};
-use crate::rewrite::{ETHERNET, sent_len, set_macs};
+use crate::choose::{Chosen, choose, hash};
+use crate::engine::{Context, Passed, Verdict};
+use crate::rewrite::{ETHERNET, set_macs};
 use crate::state::State;
 
 /// Decides about an IPv4 frame.
@@ -26,14 +26,26 @@ pub(crate) fn forward(
     state: &mut State,
     frame: &mut [u8],
 ) -> Result<Verdict, Reason> {
-    let frame_len = frame.len();
-    let packet = &mut frame[ETHERNET..];
+    let Passed { len, dst } = check(context, frame)?;
+    let value = context.memory.route4(context.link.table4, dst);
+    let group = context.memory.group(value);
+    check_group(frame, group)?;
+    let l3 = &frame[ETHERNET..ETHERNET + len];
+    let hash31 = hash(context, group, Family::V4, l3)?;
+    let chosen = choose(context, state, (value, group), hash31, len)?;
+    Ok(send(frame, len, &chosen))
+}
+
+/// Rules 1 to 6 of [`forward`].
+#[inline]
+pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, Reason> {
+    let packet = &frame[ETHERNET..];
     let Some(header) = packet.first_chunk::<20>() else {
         return Err(Reason::Truncated);
     };
     check_header(header)?;
-    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    if total < 20 || total > packet.len() {
+    let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if len < 20 || len > packet.len() {
         return Err(Reason::BadLength);
     }
     check_link(context.link.flags)?;
@@ -46,24 +58,30 @@ pub(crate) fn forward(
     if check_own && context.memory.maybe_own(src) && group_of(src) == Group::Kernel(Reason::Local) {
         return Err(Reason::OwnSource);
     }
-    let value = context.memory.route4(table, dst);
-    let group = context.memory.group(value);
+    Ok(Passed { len, dst })
+}
+
+/// Rules 7 and 8 of [`forward`], of a frame that has passed [`check`] and is routed to this group.
+#[inline]
+pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Reason> {
     if let Group::Kernel(reason) = group {
         return Err(reason);
     }
-    if header[8] <= 1 {
+    if frame[ETHERNET + 8] <= 1 {
         return Err(Reason::TtlExceeded);
     }
-    let chosen = choose(context, state, (value, group), Family::V4, &packet[..total])?;
+    Ok(())
+}
+
+/// Rule 10 of [`forward`].
+#[inline]
+pub(crate) fn send(frame: &mut [u8], len: usize, chosen: &Chosen) -> Verdict {
+    let packet = &mut frame[ETHERNET..];
     packet[8] -= 1;
     let check = checksum::decrease_ttl(u16::from_be_bytes([packet[10], packet[11]]));
     packet[10..12].copy_from_slice(&check.to_be_bytes());
     set_macs(frame, &chosen.adjacency);
-    Ok(Verdict::Forward {
-        index: chosen.adjacency.index,
-        adjacency: chosen.number,
-        len: sent_len(frame_len, total),
-    })
+    chosen.verdict(frame.len(), len)
 }
 
 /// Steps A1 and A2.

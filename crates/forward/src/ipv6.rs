@@ -4,9 +4,9 @@ use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags};
 
-use crate::choose::choose;
-use crate::engine::{Context, Verdict};
-use crate::rewrite::{ETHERNET, sent_len, set_macs};
+use crate::choose::{Chosen, choose, hash};
+use crate::engine::{Context, Passed, Verdict};
+use crate::rewrite::{ETHERNET, set_macs};
 use crate::state::State;
 
 /// Decides about an IPv6 frame.
@@ -25,19 +25,31 @@ pub(crate) fn forward(
     state: &mut State,
     frame: &mut [u8],
 ) -> Result<Verdict, Reason> {
-    let frame_len = frame.len();
-    let packet = &mut frame[ETHERNET..];
+    let Passed { len, dst } = check(context, frame)?;
+    let value = context.memory.route6(context.link.table6, dst);
+    let group = context.memory.group(value);
+    check_group(frame, group)?;
+    let l3 = &frame[ETHERNET..ETHERNET + len];
+    let hash31 = hash(context, group, Family::V6, l3)?;
+    let chosen = choose(context, state, (value, group), hash31, len)?;
+    Ok(send(frame, len, &chosen))
+}
+
+/// Rules 1 to 4 of [`forward`].
+#[inline]
+pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>, Reason> {
+    let packet = &frame[ETHERNET..];
     let Some(header) = packet.first_chunk::<40>() else {
         return Err(Reason::Truncated);
     };
     if header[0] >> 4 != 6 {
         return Err(Reason::BadHeader);
     }
-    let total = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let len = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
     if header[6] == 0 {
         return Err(Reason::Options);
     }
-    if total > packet.len() {
+    if len > packet.len() {
         return Err(Reason::BadLength);
     }
     if context.link.flags & link_flags::FORWARD6 == 0 {
@@ -49,22 +61,27 @@ pub(crate) fn forward(
     let src = address(header, 8);
     let dst = address(header, 24);
     check_addresses(src, dst)?;
-    let value = context.memory.route6(context.link.table6, dst);
-    let group = context.memory.group(value);
+    Ok(Passed { len, dst })
+}
+
+/// Rules 5 and 6 of [`forward`], of a frame that has passed [`check`] and is routed to this group.
+#[inline]
+pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Reason> {
     if let Group::Kernel(reason) = group {
         return Err(reason);
     }
-    if header[7] <= 1 {
+    if frame[ETHERNET + 7] <= 1 {
         return Err(Reason::TtlExceeded);
     }
-    let chosen = choose(context, state, (value, group), Family::V6, &packet[..total])?;
-    packet[7] -= 1;
+    Ok(())
+}
+
+/// Rule 8 of [`forward`].
+#[inline]
+pub(crate) fn send(frame: &mut [u8], len: usize, chosen: &Chosen) -> Verdict {
+    frame[ETHERNET + 7] -= 1;
     set_macs(frame, &chosen.adjacency);
-    Ok(Verdict::Forward {
-        index: chosen.adjacency.index,
-        adjacency: chosen.number,
-        len: sent_len(frame_len, total),
-    })
+    chosen.verdict(frame.len(), len)
 }
 
 fn address(header: &[u8; 40], at: usize) -> u128 {

@@ -24,9 +24,11 @@ mod ipv4;
 mod ipv6;
 mod rewrite;
 mod state;
+mod vector;
 
 pub use counters::{Count, Counters};
 pub use engine::{Engine, Verdict};
+pub use vector::VECTOR;
 
 /// Steps A5 and A6, or B4 and B5: whether packets with these addresses are forwarded at all, by their
 /// addresses alone.

@@ -8,6 +8,7 @@ pub(crate) const ETHERNET: usize = 14;
 const SHORTEST: usize = 60;
 
 /// Writes the adjacency's MAC addresses.
+#[inline]
 pub(crate) fn set_macs(frame: &mut [u8], adjacency: &Adjacency) {
     frame[..6].copy_from_slice(&adjacency.dst_mac);
     frame[6..12].copy_from_slice(&adjacency.src_mac);
@@ -15,6 +16,7 @@ pub(crate) fn set_macs(frame: &mut [u8], adjacency: &Adjacency) {
 
 /// Length of the frame as sent: what follows the IP packet is trimmed, but not below Ethernet's
 /// minimum, which a wire needs.
+#[inline]
 pub(crate) fn sent_len(frame_len: usize, l3_len: usize) -> usize {
     frame_len.min((ETHERNET + l3_len).max(SHORTEST))
 }

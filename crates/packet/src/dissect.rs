@@ -85,14 +85,19 @@ pub struct Dissected {
 /// attached to the namespace would replace all of it. Cost: a few nanoseconds for TCP and UDP.
 #[inline]
 pub fn dissect(l3: &[u8], family: Family, stop: Stop) -> Dissected {
-    // What nearly every packet is, without the walk's state.
-    let plain = match family {
-        Family::V4 => plain_ipv4(l3),
-        Family::V6 => plain_ipv6(l3),
-    };
-    match plain {
+    match dissect_plain(l3, family) {
         Some(seen) => seen,
         None => walk(l3, family, stop),
+    }
+}
+
+/// What [`dissect`] sees, wherever it is to stop, in what nearly every packet is: TCP or UDP, neither
+/// fragmented nor behind extension headers. None for everything else.
+#[inline]
+pub fn dissect_plain(l3: &[u8], family: Family) -> Option<Dissected> {
+    match family {
+        Family::V4 => plain_ipv4(l3),
+        Family::V6 => plain_ipv6(l3),
     }
 }
 

@@ -9,7 +9,7 @@
 //! that it ends (Ethernet padding cut off).
 //!
 //! ```
-//! use raddle_packet::{Family, Stop, dissect};
+//! use raddle_packet::{Family, Stop, dissect, dissect_plain};
 //!
 //! // A UDP datagram from 10.0.0.1:1000 to 198.18.0.9:53, without data.
 //! let l3 = [
@@ -36,7 +36,7 @@ pub mod transport;
 mod walk;
 
 pub use arp::Arp;
-pub use dissect::{Addresses, Dissected, MAX_HEADERS, Stop, dissect};
+pub use dissect::{Addresses, Dissected, MAX_HEADERS, Stop, dissect, dissect_plain};
 pub use error::{Error, Header};
 pub use ethernet::{Ethernet, Vlan};
 pub use icmp::Icmp;

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use raddle_forward::{Engine, Verdict};
+use raddle_forward::{Engine, VECTOR, Verdict};
 use raddle_io::{Reader, Record, Resolution, Writer};
 use raddle_rib::event::Link;
 use raddle_rib::image::{Capacity, Memory};
@@ -57,19 +57,24 @@ pub(crate) fn run(args: &cli::Replay) -> Result<(), Failure> {
     make_room(args, &rib)?;
     let mut files = Files::new(&args.out, reader.resolution());
     let mut report = Report::default();
-    for record in reader {
+    let mut records = reader.map(|record| {
         let mut record = record.map_err(|e| Failure::usage(e.to_string()))?;
-        report.packets += 1;
-        report.cut_short += u64::from(record.is_truncated());
         if args.any_mac && record.data.len() >= 6 {
             record.data[..6].copy_from_slice(&mac);
         }
-        let mut verdict = engine.forward(&mut record.data, ingress.index, 0);
-        if verdict == Verdict::Kernel(Reason::BucketActivity) {
-            // The kernel would forward it by the same bucket, and here is no kernel to be shown it.
-            verdict = engine.forward(&mut record.data, ingress.index, 0);
+        Ok::<Record, Failure>(record)
+    });
+    loop {
+        let mut vector: Vec<Record> = records.by_ref().take(VECTOR).collect::<Result<_, _>>()?;
+        if vector.is_empty() {
+            break;
         }
-        note(&rib, &mut report, &mut files, verdict, record)?;
+        let verdicts = verdicts(&mut engine, ingress.index, &mut vector);
+        for (record, verdict) in vector.into_iter().zip(verdicts) {
+            report.packets += 1;
+            report.cut_short += u64::from(record.is_truncated());
+            note(&rib, &mut report, &mut files, verdict, record)?;
+        }
     }
     files.finish()?;
     if args.json {
@@ -84,6 +89,20 @@ pub(crate) fn run(args: &cli::Replay) -> Result<(), Failure> {
         eprintln!("{hint}");
     }
     Ok(())
+}
+
+/// What becomes of packets that came in on a link; those that are forwarded are as they leave.
+fn verdicts(engine: &mut Engine, ingress: u32, records: &mut [Record]) -> Vec<Verdict> {
+    let mut verdicts = vec![Verdict::Kernel(Reason::None); records.len()];
+    let mut frames: Vec<_> = records.iter_mut().map(|record| &mut record.data).collect();
+    engine.forward_all(&mut frames, ingress, 0, &mut verdicts);
+    for (frame, verdict) in frames.iter_mut().zip(&mut verdicts) {
+        if *verdict == Verdict::Kernel(Reason::BucketActivity) {
+            // The kernel would forward it by the same bucket, and here is no kernel to be shown it.
+            *verdict = engine.forward(frame, ingress, 0);
+        }
+    }
+    verdicts
 }
 
 /// Makes the directory, in which no captures may be but those of this run: whoever looks at them

@@ -4,11 +4,13 @@
 //! nothing but the protocol and the flow label. So the state behind them is precomputed for every
 //! protocol ([`mid_states`]), which leaves three words for IPv4 and six for IPv6.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use raddle_packet::Family;
 use serde::{Deserialize, Serialize};
 
+use crate::batch::Width;
 use crate::jhash::jhash_2words;
 use crate::key::{FlowKey, KeyAddresses};
 use crate::keys::{KeyError, Keys, keys_of_packet, one_key};
@@ -67,11 +69,22 @@ pub fn mid_states(seed: Seed) -> MidStates {
 /// (VLAN tags).
 #[inline]
 fn mid_state(mut state: SipState, ip_proto: u8, flow_label_word: u32) -> SipState {
-    let first = u64::from(ip_proto) << 16 | u64::from(flow_label_word) << 32;
-    for word in [first, 0, 0] {
-        absorb(&mut state, word);
-    }
+    absorb_first(&mut state, first_word(ip_proto, flow_label_word));
     state
+}
+
+/// The first word of a flow key.
+#[inline(always)]
+pub(crate) fn first_word(ip_proto: u8, flow_label_word: u32) -> u64 {
+    u64::from(ip_proto) << 16 | u64::from(flow_label_word) << 32
+}
+
+/// Absorbs the first word and the two behind it, which are zero.
+#[inline]
+pub(crate) fn absorb_first(state: &mut SipState, first: u64) {
+    for word in [first, 0, 0] {
+        absorb(state, word);
+    }
 }
 
 #[inline(always)]
@@ -89,7 +102,7 @@ fn round(v: &mut SipState) {
 }
 
 #[inline(always)]
-fn absorb(v: &mut SipState, word: u64) {
+pub(crate) fn absorb(v: &mut SipState, word: u64) {
     v[3] ^= word;
     round(v);
     round(v);
@@ -99,7 +112,7 @@ fn absorb(v: &mut SipState, word: u64) {
 /// Absorbs the last word, which holds the length and no further bytes: the widths are multiples
 /// of 8.
 #[inline(always)]
-fn finish(mut v: SipState, length: u64) -> u64 {
+pub(crate) fn finish(mut v: SipState, length: u64) -> u64 {
     absorb(&mut v, length << 56);
     v[2] ^= 0xff;
     for _ in 0..4 {
@@ -121,27 +134,41 @@ pub fn hash64(key: &SipState, mid: &MidStates, flow: &FlowKey) -> u64 {
     absorb(&mut state, u64::from(flow.ports_word()) << 32);
     match &flow.addresses {
         KeyAddresses::V4 { src, dst } => {
-            absorb(
-                &mut state,
-                u64::from(u32::from_le_bytes(src.octets())) << 32,
-            );
-            absorb(&mut state, u64::from(u32::from_le_bytes(dst.octets())));
+            for word in words_of_ipv4(*src, *dst) {
+                absorb(&mut state, word);
+            }
             finish(state, FlowKey::LEN4 as u64)
         }
         KeyAddresses::V6 { src, dst } => {
-            // The addresses start in the middle of a word.
-            let (s, d) = (
-                u128::from_le_bytes(src.octets()),
-                u128::from_le_bytes(dst.octets()),
-            );
-            absorb(&mut state, (s as u64) << 32);
-            absorb(&mut state, (s >> 32) as u64);
-            absorb(&mut state, (s >> 96) as u64 | (d as u64) << 32);
-            absorb(&mut state, (d >> 32) as u64);
-            absorb(&mut state, (d >> 96) as u64);
+            for word in words_of_ipv6(*src, *dst) {
+                absorb(&mut state, word);
+            }
             finish(state, FlowKey::LEN6 as u64)
         }
     }
+}
+
+/// The last words of a flow key: its addresses, which start in the middle of a word.
+#[inline(always)]
+pub(crate) fn words_of_ipv4(src: Ipv4Addr, dst: Ipv4Addr) -> [u64; 2] {
+    let loaded = |address: Ipv4Addr| u64::from(u32::from_le_bytes(address.octets()));
+    [loaded(src) << 32, loaded(dst)]
+}
+
+/// [`words_of_ipv4`] for IPv6.
+#[inline(always)]
+pub(crate) fn words_of_ipv6(src: Ipv6Addr, dst: Ipv6Addr) -> [u64; 5] {
+    let (s, d) = (
+        u128::from_le_bytes(src.octets()),
+        u128::from_le_bytes(dst.octets()),
+    );
+    [
+        (s as u64) << 32,
+        (s >> 32) as u64,
+        (s >> 96) as u64 | (d as u64) << 32,
+        (d >> 32) as u64,
+        (d >> 96) as u64,
+    ]
 }
 
 /// The kernel's 32-bit hash of a flow key, never 0 (`flow_hash_from_keys_seed`).
@@ -156,7 +183,7 @@ pub fn hash32(key: &SipState, mid: &MidStates, flow: &FlowKey) -> u32 {
 
 /// Rule 3 of [`hash32`].
 #[inline]
-fn shorten(hash64: u64) -> u32 {
+pub(crate) fn shorten(hash64: u64) -> u32 {
     (hash64 as u32).max(1)
 }
 
@@ -165,8 +192,10 @@ fn shorten(hash64: u64) -> u32 {
 /// 8 KiB: made once, then shared or borrowed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hasher {
-    key: SipState,
-    mid: Box<MidStates>,
+    pub(crate) key: SipState,
+    pub(crate) mid: Box<MidStates>,
+    /// For batches.
+    pub(crate) width: Width,
 }
 
 impl Hasher {
@@ -175,6 +204,7 @@ impl Hasher {
         Hasher {
             key: keyed(seed),
             mid: Box::new(mid_states(seed)),
+            width: Width::detect(),
         }
     }
 
@@ -240,9 +270,8 @@ impl std::fmt::Debug for Hasher {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::hash::Hasher as _;
-    use std::net::{Ipv4Addr, Ipv6Addr};
 
     use proptest::prelude::*;
     use siphasher::sip::SipHasher24;
@@ -269,7 +298,7 @@ mod tests {
         ]
     }
 
-    fn keys() -> impl Strategy<Value = FlowKey> {
+    pub(crate) fn keys() -> impl Strategy<Value = FlowKey> {
         let label = prop_oneof![Just(0), any::<u32>()];
         (addresses(), any::<(u16, u16, u8)>(), label).prop_map(
             |(addresses, (sport, dport, ip_proto), flow_label_word)| FlowKey {

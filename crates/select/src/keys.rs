@@ -1,6 +1,6 @@
 //! What a policy hashes: which flow keys come of a packet or a flow.
 
-use raddle_packet::{Addresses, Dissected, Family, Stop, dissect, protocol};
+use raddle_packet::{Addresses, Dissected, Family, Stop, dissect, dissect_plain, protocol};
 use thiserror::Error;
 
 use crate::header::{Input, about_ipv4, about_ipv6, l3_ipv4, l3_ipv6};
@@ -123,23 +123,31 @@ fn no_header(family: Family, l3: &[u8]) -> KeyError {
 #[inline]
 fn l4(icmp_follows_flow: bool, family: Family, l3: &[u8]) -> Option<(FlowKey, Input)> {
     let seen = dissect(l3, family, Stop::AtEncap);
-    let of = |seen: &Dissected| {
-        Some(FlowKey {
-            sport: seen.sport,
-            dport: seen.dport,
-            ip_proto: seen.ip_proto,
-            ..FlowKey::of_addresses(addresses(seen)?)
-        })
-    };
     let is_icmp = matches!(seen.ip_proto, protocol::ICMP | protocol::ICMPV6);
     if icmp_follows_flow
         && is_icmp
         && let Some(about) = about(family, l3)
-        && let Some(key) = of(&dissect(about, family, Stop::AtEncap))
+        && let Some(key) = l4_of(&dissect(about, family, Stop::AtEncap))
     {
         return Some((key, Input::IcmpInner));
     }
-    of(&seen).map(|key| (key, Input::Dissected))
+    l4_of(&seen).map(|key| (key, Input::Dissected))
+}
+
+/// The key under policy 1 of what [`dissect_plain`] sees; none for other packets.
+#[inline(always)]
+pub(crate) fn l4_plain(family: Family, l3: &[u8]) -> Option<FlowKey> {
+    dissect_plain(l3, family).and_then(|seen| l4_of(&seen))
+}
+
+#[inline]
+fn l4_of(seen: &Dissected) -> Option<FlowKey> {
+    Some(FlowKey {
+        sport: seen.sport,
+        dport: seen.dport,
+        ip_proto: seen.ip_proto,
+        ..FlowKey::of_addresses(addresses(seen)?)
+    })
 }
 
 /// What an ICMP error is about.

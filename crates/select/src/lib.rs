@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod batch;
 mod explain;
 mod hash;
 mod header;
@@ -31,6 +32,7 @@ mod resilient;
 mod threshold;
 mod turns;
 
+pub use batch::KeyBatch;
 pub use explain::{
     Explanation, HashedKey, Part, explain_flow, explain_packet, explain_plain_packet,
 };

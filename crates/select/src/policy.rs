@@ -24,10 +24,15 @@ pub enum Policy {
 
 impl Policy {
     /// The policy with this number, if there is one.
+    #[inline]
     pub fn from_number(number: u8) -> Option<Policy> {
-        [Policy::L3, Policy::L4, Policy::Inner, Policy::Custom]
-            .get(usize::from(number))
-            .copied()
+        match number {
+            0 => Some(Policy::L3),
+            1 => Some(Policy::L4),
+            2 => Some(Policy::Inner),
+            3 => Some(Policy::Custom),
+            _ => None,
+        }
     }
 
     /// What this policy hashes, in the order of the hashed bytes, of a packet's own header; what
@@ -156,6 +161,7 @@ impl Fields {
 
 impl Default for Fields {
     /// `FIB_MULTIPATH_HASH_FIELD_DEFAULT_MASK`: addresses and protocol.
+    #[inline]
     fn default() -> Fields {
         Fields(7)
     }

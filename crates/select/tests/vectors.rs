@@ -1,12 +1,13 @@
 //! Every recorded decision of a running kernel, reproduced.
 #![allow(clippy::unwrap_used)] // a test may fail
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use raddle_select::{
-    Explanation, Family, Flow, FlowKey, HashConfig, Hasher, Input, KeyAddresses, Keys, Part,
-    Policy, Seed, choose_plain, compile_threshold, explain_flow, explain_packet, jhash_2words,
-    keys_of_flow, keys_of_packet, search, upper_bounds,
+    Explanation, Family, Flow, FlowKey, HashConfig, Hasher, Input, KeyAddresses, KeyBatch, Keys,
+    Part, Policy, Seed, choose_plain, compile_threshold, explain_flow, explain_packet,
+    jhash_2words, keys_of_flow, keys_of_packet, search, upper_bounds,
 };
 use serde::Deserialize;
 use siphasher::sip::SipHasher24;
@@ -209,6 +210,42 @@ fn every_choice_is_the_kernels() {
             compile_threshold(&uppers, |_| true).into_iter().unzip();
         assert_eq!(members[search(&bounds, hash31)], v.path, "vector {i}");
     }
+}
+
+/// The same hashes from batches, each of the vectors of one seed. Those of policy 3 have two keys, of
+/// which each is held against its hash alone.
+#[test]
+fn every_hash_of_a_batch_is_the_kernels() {
+    let all = vectors().vectors;
+    let mut by_seed: BTreeMap<u32, Vec<(FlowKey, u32)>> = BTreeMap::new();
+    let mut compared = 0;
+    for v in &all {
+        let hasher = Hasher::new(seed(v.seed));
+        let of = by_seed.entry(v.seed).or_default();
+        match keys_and_explanation(v).0 {
+            Keys::One(key) => of.push((key, v.hash31)),
+            Keys::Two { outer, inner } => {
+                let keys = [outer, inner].into_iter().flatten();
+                of.extend(keys.map(|key| (key, hasher.hash32(&key) >> 1)));
+            }
+            Keys::Nothing => assert_eq!(v.hash31, 0),
+        }
+    }
+    let mut batch = KeyBatch::new();
+    for (number, keys) in by_seed {
+        for keys in keys.chunks(KeyBatch::ROOM) {
+            let mut hashes = [0; KeyBatch::ROOM];
+            for (at, (key, _)) in keys.iter().enumerate() {
+                batch.push(key, at as u8);
+            }
+            Hasher::new(seed(number)).hash31_all(&mut batch, &mut hashes);
+            for ((key, expected), hash31) in keys.iter().zip(hashes) {
+                assert_eq!(hash31, *expected, "{key:?}");
+            }
+            compared += keys.len();
+        }
+    }
+    assert!(compared >= 400, "only {compared} were compared");
 }
 
 /// The keys that an explanation names.

@@ -21,7 +21,7 @@ use raddle_rib::event::{
     Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings,
 };
 use raddle_rib::image::Capacity;
-use raddle_rib::{AlgoRules, MpAlgo, Ports, Rib};
+use raddle_rib::{AlgoRules, MpAlgo, Ports, Reason, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 
 const FRAMES: usize = 200;
@@ -534,6 +534,30 @@ fn renumber(event: &mut Event, indices: Indices) {
     }
 }
 
+/// Two userspace engines that see the same frames.
+struct Vectors {
+    alone: raddle_forward::Engine,
+    together: raddle_forward::Engine,
+}
+
+impl Vectors {
+    /// One frame after the other, and all of them at once.
+    fn compare(&mut self, frames: &[Vec<u8>], ingress: u32) -> Result<(), TestCaseError> {
+        let now = now();
+        let (mut ours, mut theirs) = (frames.to_vec(), frames.to_vec());
+        let mut verdicts = vec![Userspace::Kernel(Reason::None); frames.len()];
+        self.together
+            .forward_all(&mut theirs, ingress, now, &mut verdicts);
+        for (at, frame) in ours.iter_mut().enumerate() {
+            let verdict = self.alone.forward(frame, ingress, now);
+            prop_assert_eq!(verdict, verdicts[at], "frame {:02x?}", frames[at]);
+            prop_assert_eq!(&*frame, &theirs[at], "frame {:02x?}", frames[at]);
+        }
+        prop_assert_eq!(self.alone.counters(), self.together.counters());
+        Ok(())
+    }
+}
+
 #[test]
 fn both_engines_do_the_same() {
     net::in_namespace("both_engines_do_the_same", || {
@@ -569,6 +593,10 @@ fn both_engines_do_the_same() {
         // What both keep from packet to packet is kept by core.
         pin_to_one_cpu();
         let userspace = std::cell::RefCell::new(raddle_forward::Engine::new(engine.memory()));
+        let vectors = std::cell::RefCell::new(Vectors {
+            alone: raddle_forward::Engine::new(engine.memory()),
+            together: raddle_forward::Engine::new(engine.memory()),
+        });
         let result = runner.run(&(state(), algos(), frames), |(events, algos, frames)| {
             let memory = engine.memory();
             memory.reset(|| ());
@@ -586,6 +614,7 @@ fn both_engines_do_the_same() {
             });
             rib.commit();
             let mut userspace = userspace.borrow_mut();
+            vectors.borrow_mut().compare(&frames, ingress)?;
             for frame in frames {
                 let theirs = engine.test_run(&frame, ingress).unwrap();
                 let mut bytes = frame.clone();

@@ -1,11 +1,14 @@
-//! The userspace engine: 256 frames of as many flows over a default route of two nexthops, policy 1.
+//! The userspace engine: 256 frames of as many flows over a default route of two nexthops, policy 1, one
+//! by one or in vectors.
 
+use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use gungraun::{library_benchmark, library_benchmark_group};
 use ipnet::IpNet;
 use raddle_forward::{Engine, Verdict};
+use raddle_rib::Reason;
 use raddle_rib::event::{Event, RouteOp};
 
 use crate::router::{INGRESS, OUT, hops, mac, route, router};
@@ -83,4 +86,14 @@ fn frames((mut engine, mut frames): (Engine, Vec<Vec<u8>>)) -> (Engine, Vec<Vec<
     (engine, frames)
 }
 
-library_benchmark_group!(name = engine, benchmarks = frames);
+#[library_benchmark(setup = warm)]
+#[bench::ipv4(false)]
+#[bench::ipv6(true)]
+fn vectors((mut engine, mut frames): (Engine, Vec<Vec<u8>>)) -> (Engine, Vec<Vec<u8>>) {
+    let mut verdicts = [Verdict::Kernel(Reason::None); FLOWS as usize + 1];
+    engine.forward_all(&mut frames, INGRESS, 0, &mut verdicts);
+    black_box(verdicts);
+    (engine, frames)
+}
+
+library_benchmark_group!(name = engine, benchmarks = [frames, vectors]);

@@ -1,11 +1,13 @@
-//! Selection: 256 flows are hashed under policy 1 (L4), or 256 hashes choose among members.
+//! Selection: 256 flows are hashed under policy 1 (L4), one by one or together (with AVX2, which is what
+//! valgrind knows), or 256 hashes choose among members.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use gungraun::{library_benchmark, library_benchmark_group};
 use raddle_select::{
-    Flow, FlowKey, Hasher, Keys, MAX_HASH, Policy, Seed, keys_of_flow, search, upper_bounds,
+    Flow, FlowKey, Hasher, KeyBatch, Keys, MAX_HASH, Policy, Seed, keys_of_flow, search,
+    upper_bounds,
 };
 
 use crate::tables::Dice;
@@ -46,6 +48,21 @@ fn hash((hasher, keys): (Hasher, Vec<FlowKey>)) -> (Hasher, Vec<FlowKey>) {
     (hasher, keys)
 }
 
+#[library_benchmark(setup = flows)]
+#[bench::ipv4(false)]
+#[bench::ipv6(true)]
+fn hash_together((hasher, keys): (Hasher, Vec<FlowKey>)) -> (Hasher, Vec<FlowKey>) {
+    let mut batch = KeyBatch::new();
+    let mut hashes = [0; KeyBatch::ROOM];
+    for keys in keys.chunks(KeyBatch::ROOM) {
+        for (at, key) in keys.iter().enumerate() {
+            batch.push(black_box(key), at as u8);
+        }
+        hasher.hash31_all(&mut batch, black_box(&mut hashes));
+    }
+    (hasher, keys)
+}
+
 #[library_benchmark(setup = members)]
 #[bench::of_2(2)]
 #[bench::of_64(64)]
@@ -56,4 +73,4 @@ fn choose((uppers, hashes): (Vec<u32>, Vec<u32>)) -> (Vec<u32>, Vec<u32>) {
     (uppers, hashes)
 }
 
-library_benchmark_group!(name = selection, benchmarks = [hash, choose]);
+library_benchmark_group!(name = selection, benchmarks = [hash, hash_together, choose]);

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use raddle_packet::Family;
-use raddle_select::{Fields, HashConfig, Hasher, Policy, Seed, search, upper_bounds};
+use raddle_select::{Fields, HashConfig, Hasher, KeyBatch, Policy, Seed, search, upper_bounds};
 
 use super::packets::{self, Dice, ETHERNET, Frame};
 use super::{nanoseconds, progress};
@@ -14,7 +14,7 @@ pub(super) const WIDTHS: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 /// Packets, each of a flow of its own.
 const PACKETS: usize = 4096;
 /// Packets of a batch.
-const BATCH: usize = 64;
+const BATCH: usize = KeyBatch::ROOM;
 /// Times that the packets are gone through in a round: few, so that rounds end within a time slice where
 /// others use the CPU as well.
 const TIMES: usize = 2;
@@ -24,7 +24,7 @@ const TIMES: usize = 2;
 pub(super) enum How {
     /// raddle, a packet after the other.
     Single,
-    /// raddle, all hashes of a batch before all searches.
+    /// raddle, all hashes of a batch at once before all searches.
     Batch,
     /// The kernel's way behind the same hash: bound after bound.
     Scan,
@@ -129,11 +129,17 @@ impl Choice {
                 }
             }
             How::Batch => {
+                let mut keys = KeyBatch::new();
                 for (members, packets) in members.chunks_mut(BATCH).zip(packets.chunks(BATCH)) {
                     let mut hashes = [0; BATCH];
-                    for (hash, packet) in hashes.iter_mut().zip(packets) {
-                        *hash = self.hash(packet);
+                    for (at, packet) in packets.iter().enumerate() {
+                        let l3 = &packet[ETHERNET..];
+                        let hash =
+                            self.hasher
+                                .collect(&mut keys, &self.config, self.family, l3, at as u8);
+                        hashes[at] = hash.ok().flatten().unwrap_or(0);
                     }
+                    self.hasher.hash31_all(&mut keys, &mut hashes);
                     for (member, hash) in members.iter_mut().zip(hashes) {
                         *member = search(&self.uppers, hash) as u32;
                     }

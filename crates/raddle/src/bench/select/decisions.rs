@@ -14,7 +14,7 @@ use raddle_rib::event::{
 };
 use raddle_rib::image::{Capacity, Group, Memory, TURN_SLOTS, TurnsHead};
 use raddle_rib::{AlgoRules, MpAlgo, Ports, Rib};
-use raddle_select::{HashConfig, Hasher, Policy, Seed, next_turn, search_by};
+use raddle_select::{HashConfig, Hasher, KeyBatch, Policy, Seed, next_turn, search_by};
 
 use super::packets::{self, Dice, ETHERNET, Frame};
 use super::{nanoseconds, progress};
@@ -27,7 +27,7 @@ pub(super) const ROUTES: u32 = 2048;
 /// Packets, each of a flow of its own, to routes without order.
 const PACKETS: usize = 4096;
 /// Packets of a batch.
-const BATCH: usize = 64;
+const BATCH: usize = KeyBatch::ROOM;
 /// Times that the packets are gone through in a round.
 const TIMES: usize = 4;
 const SEED: u32 = 12345;
@@ -133,6 +133,7 @@ fn time_stamp() -> Option<u64> {
 struct Decider {
     memory: Arc<Memory>,
     hasher: Hasher,
+    keys: KeyBatch,
     table: u32,
     /// Numbers of turns, as each core has them.
     turns: Vec<u32>,
@@ -146,6 +147,7 @@ impl Decider {
         Ok(Decider {
             table: memory.link(INGRESS).table4,
             hasher: Hasher::new(seed),
+            keys: KeyBatch::new(),
             turns: vec![0; TURN_SLOTS],
             memory,
         })
@@ -166,12 +168,15 @@ impl Decider {
         }
         let n = frames.len().min(BATCH);
         lookup4_batch(&*self.memory, self.table, &addresses[..n], &mut values);
-        // First all hashes, which do not wait for each other, then all members.
-        let mut picks = [(0, 0, 0); BATCH];
-        for ((pick, frame), value) in picks.iter_mut().zip(frames).zip(values) {
-            *pick = self.pick(self.memory.group(value), frame);
+        // First everything that is hashed, then all hashes at once, then all members.
+        let (mut picks, mut numbers) = ([(0, 0); BATCH], [0; BATCH]);
+        for (at, frame) in frames.iter().enumerate() {
+            let group = self.memory.group(values[at]);
+            (picks[at], numbers[at]) = self.pick(group, frame, at as u8);
         }
-        for (adjacency, (first, count, number)) in adjacencies.iter_mut().zip(picks) {
+        self.hasher.hash31_all(&mut self.keys, &mut numbers);
+        for ((adjacency, (first, count)), number) in adjacencies.iter_mut().zip(picks).zip(numbers)
+        {
             let upper = |i: usize| self.memory.member(first + i as u32).upper;
             let place = first + search_by(count, number, upper) as u32;
             *adjacency = self.memory.member(place).adjacency;
@@ -179,16 +184,21 @@ impl Decider {
     }
 
     /// Where the group's members are, how many come into question, and the number that is searched
-    /// among their bounds.
+    /// among their bounds, unless it is the hash of a key that waits with the others.
     #[inline]
-    fn pick(&mut self, group: Group, frame: &Frame) -> (u32, usize, u32) {
+    fn pick(&mut self, group: Group, frame: &Frame, at: u8) -> ((u32, usize), u32) {
         match group {
             Group::Threshold { first, count, how } => {
                 let policy = how.policy().and_then(Policy::from_number);
                 let config = HashConfig::from(policy.unwrap_or(Policy::L4));
                 let l3 = &frame[ETHERNET..];
-                let hash = self.hasher.hash31_of_packet(&config, Family::V4, l3);
-                (first, usize::from(count), hash.unwrap_or(0))
+                let hash = self
+                    .hasher
+                    .collect(&mut self.keys, &config, Family::V4, l3, at);
+                (
+                    (first, usize::from(count)),
+                    hash.ok().flatten().unwrap_or(0),
+                )
             }
             Group::PerPacket { first, count } => {
                 let word = |i| self.memory.member_word(first + i);
@@ -200,12 +210,15 @@ impl Decider {
                 let first = first + 2;
                 match head.stride {
                     // A table with a member for each turn: there is nothing to search.
-                    0 => (first + turn.min(u32::from(count).saturating_sub(1)), 1, 0),
-                    _ => (first, usize::from(count), turn),
+                    0 => {
+                        let turn = turn.min(u32::from(count).saturating_sub(1));
+                        ((first + turn, 1), 0)
+                    }
+                    _ => ((first, usize::from(count)), turn),
                 }
             }
             // No measurement leads here; no member has this place.
-            _ => (u32::MAX, 1, 0),
+            _ => ((u32::MAX, 1), 0),
         }
     }
 }

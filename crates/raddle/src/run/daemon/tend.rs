@@ -10,7 +10,7 @@ use raddle_xdp::Engine;
 use super::Daemon;
 use crate::config::{Config, Mode, OnExit};
 use crate::error::Failure;
-use crate::preflight::{Finding, Mend};
+use crate::preflight::{Finding, Mend, Report};
 use crate::run::links::{Plan, plan_of_present};
 use crate::run::now;
 use crate::run::survey::{bypass, shaped, survey};
