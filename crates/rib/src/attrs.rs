@@ -106,6 +106,11 @@ impl Attrs {
         }
     }
 
+    /// Whether it leads to what is a route's own: the behaviour of a SID.
+    pub(crate) fn has_sid(&self) -> bool {
+        self.target.has_sid()
+    }
+
     /// The route's own MTU; 0 for none.
     pub(crate) fn mtu(&self) -> u32 {
         self.metrics
