@@ -144,6 +144,9 @@ pub(crate) fn choice(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, Reason
     let trace = rib.trace(iif, dst);
     trace.tables?;
     let route = trace.route.ok_or(Reason::NoRoute)?;
+    if trace.resolved.has_segments() {
+        return Err(Reason::Encap);
+    }
     Ok(match trace.resolved {
         Resolved::Kernel(reason) => return Err(reason),
         Resolved::One(hop) => Choice {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use crate::image::{self, ADJ_FORWARD, ADJ_KERNEL, Adjacency, Memory};
+use crate::image::{self, ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory};
 use crate::reason::Reason;
 use crate::slots::Slots;
 use crate::state::State;
@@ -16,6 +16,8 @@ pub(crate) struct Key {
     pub(crate) neighbour: Option<IpAddr>,
     /// The route's MTU; 0 when only the link's counts.
     pub(crate) mtu: u32,
+    /// Not a neighbour: `index` is the number of a segment, of which this holds one use.
+    pub(crate) segment: bool,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,11 @@ impl Adjacencies {
         }
     }
 
+    /// The number of the adjacency for `key`, if it is in use.
+    pub(crate) fn known(&self, key: &Key) -> Option<u32> {
+        self.by_key.get(key).copied()
+    }
+
     /// The number of the adjacency for `key`, with one use more. None when there is no room.
     pub(crate) fn take(&mut self, key: Key, at: &Publish<'_>) -> Option<u32> {
         if let Some(&number) = self.by_key.get(&key) {
@@ -77,14 +84,13 @@ impl Adjacencies {
         Some(number)
     }
 
-    /// One use less.
-    pub(crate) fn give_back(&mut self, number: u32, memory: &Memory) {
-        let Some(entry) = self.entries.get_mut(&number) else {
-            return;
-        };
+    /// One use less. The segment that it held one use of, if it led to one and that was the last.
+    #[must_use = "the segment is to be given back, too"]
+    pub(crate) fn give_back(&mut self, number: u32, memory: &Memory) -> Option<u32> {
+        let entry = self.entries.get_mut(&number)?;
         entry.refs -= 1;
         if entry.refs > 0 {
-            return;
+            return None;
         }
         let key = entry.key;
         self.entries.remove(&number);
@@ -104,6 +110,7 @@ impl Adjacencies {
         };
         put_first_word(memory, number, &gone);
         self.slots.give_back(number);
+        key.segment.then_some(key.index)
     }
 
     /// The adjacencies of these neighbours.
@@ -194,6 +201,7 @@ pub(crate) struct Publish<'a> {
 
 /// Resolves a nexthop to bytes.
 ///
+/// 0. A behaviour or an encapsulation: its segment says what becomes of the packet.
 /// 1. Its link must exist, be up, be Ethernet, have a MAC address, and be allowed as an out-link.
 /// 2. Its neighbour must be valid and have a MAC address.
 /// 3. What is longer than the least of these goes to the kernel: the link's MTU, the route's, the
@@ -204,6 +212,13 @@ fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
         reason: reason as u8,
         ..Adjacency::default()
     };
+    if key.segment {
+        return Adjacency {
+            index: key.index,
+            state: ADJ_SEGMENT,
+            ..Adjacency::default()
+        };
+    }
     let link = state
         .links
         .get(&key.index)

@@ -4,7 +4,7 @@
 //! applies them. Names and numbers are rtnetlink's; addresses are in no particular byte order
 //! because they are `IpAddr`s.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -227,6 +227,10 @@ impl RouteKind {
     }
 }
 
+/// Bit of [`Route::flags`] of routes that raddle itself has and the kernel does not: dumps do not sweep
+/// them, and they come before the kernel's of the same prefix. The kernel uses other bits.
+pub const ROUTE_OWN: u32 = 1 << 24;
+
 /// Where a route leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -240,6 +244,21 @@ pub enum RouteTarget {
     Multipath(Vec<RouteNexthop>),
     /// `RTA_NH_ID`: a nexthop object; the kernel's expansion of it is not kept.
     Object(u32),
+}
+
+impl RouteTarget {
+    /// Whether it is, or one of its nexthops is, a SID of this machine.
+    pub fn has_sid(&self) -> bool {
+        let is_sid = |hop: &RouteNexthop| {
+            let encap = hop.encap.as_ref();
+            encap.is_some_and(|encap| encap.kind == crate::seg6::ENCAP_SEG6_LOCAL)
+        };
+        match self {
+            RouteTarget::Single(hop) => is_sid(hop),
+            RouteTarget::Multipath(hops) => hops.iter().any(is_sid),
+            RouteTarget::None | RouteTarget::Object(_) => false,
+        }
+    }
 }
 
 /// Route metrics that matter to forwarding and display (`RTA_METRICS`), as pairs of `RTAX_*` and
@@ -469,6 +488,10 @@ pub struct DeviceSettings {
     /// the link's; 0 where there is none.
     #[serde(default)]
     pub mtu6: u32,
+    /// `net.ipv6.conf.<dev>.seg6_require_hmac`: -1 to ignore HMACs of SRHs, 0 to check those that there
+    /// are, 1 to want one. The device's alone (`seg6_hmac_validate_skb`).
+    #[serde(default)]
+    pub seg6_require_hmac: i8,
 }
 
 /// Settings of the whole network namespace that selection and forwarding depend on.
@@ -492,6 +515,13 @@ pub struct Settings {
     /// `net.ipv4.route.min_pmtu`: no path MTU below it is learnt.
     #[serde(default)]
     pub min_pmtu: u32,
+    /// `net.ipv6.seg6_flowlabel`: -1 for an outer flow label of 0, 0 for the inner packet's, 1 for one
+    /// made of the flow's hash.
+    #[serde(default)]
+    pub seg6_flowlabel: i8,
+    /// `ip sr tunsrc`: source of outer headers; none for one chosen by the destination.
+    #[serde(default)]
+    pub tunsrc: Option<Ipv6Addr>,
 }
 
 /// Something that happened to the mirrored state.

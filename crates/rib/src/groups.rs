@@ -14,6 +14,7 @@ use crate::algo::MpAlgo;
 use crate::image::{BucketsHead, Capacity, Group, How, Member, Memory, TURN_SLOTS, TurnsHead};
 use crate::reason::Reason;
 use crate::resolve::{Hop, Resolved, Spec, resolve};
+use crate::segments::Segments;
 use crate::slots::{Runs, Slots};
 use crate::state::State;
 
@@ -91,6 +92,7 @@ pub(crate) struct Groups {
     entries: HashMap<u32, Entry>,
     by_spec: HashMap<Arc<Spec>, u32>,
     pub(crate) adjacencies: Adjacencies,
+    pub(crate) segments: Segments,
     watchers: HashMap<(u32, IpAddr), BTreeSet<u32>>,
     /// Groups that could not be compiled for want of room.
     full: HashSet<u32>,
@@ -108,6 +110,7 @@ impl Groups {
             entries: HashMap::new(),
             by_spec: HashMap::new(),
             adjacencies: Adjacencies::new(capacity.adjacencies),
+            segments: Segments::new(capacity),
             watchers: HashMap::new(),
             full: HashSet::new(),
             // Anywhere: engines may remember what an earlier daemon has written.
@@ -147,6 +150,39 @@ impl Groups {
         }
     }
 
+    /// Gives back what a group led to.
+    fn let_go(&mut self, group: Group, adjacencies: Vec<u32>, memory: &Memory) {
+        if let Group::Segment(segment) = group {
+            self.segments.give_back(segment, memory);
+        }
+        for adjacency in adjacencies {
+            if let Some(segment) = self.adjacencies.give_back(adjacency, memory) {
+                self.segments.give_back(segment, memory);
+            }
+        }
+    }
+
+    /// The adjacency of a nexthop, or that of its segment.
+    fn take_hop(&mut self, hop: &Hop, at: &Publish<'_>) -> Option<u32> {
+        let Some(what) = &hop.segment else {
+            return self.adjacencies.take(key_of(hop), at);
+        };
+        let segment = self.segments.take(what, at)?;
+        let key = Key {
+            index: segment,
+            neighbour: None,
+            mtu: 0,
+            segment: true,
+        };
+        // The adjacency holds one use of its segment, however many use the adjacency.
+        let held = self.adjacencies.known(&key).is_some();
+        let adjacency = self.adjacencies.take(key, at);
+        if held || adjacency.is_none() {
+            self.segments.give_back(segment, at.memory);
+        }
+        adjacency
+    }
+
     /// One use less.
     pub(crate) fn give_back(&mut self, number: u32, memory: &Memory) {
         let Some(entry) = self.entries.get_mut(&number) else {
@@ -167,9 +203,7 @@ impl Groups {
         if let Some(slot) = entry.slot {
             self.turn_slots.give_back(slot);
         }
-        for adjacency in entry.adjacencies {
-            self.adjacencies.give_back(adjacency, memory);
-        }
+        self.let_go(entry.now, entry.adjacencies, memory);
         self.numbers.give_back(number);
     }
 
@@ -226,7 +260,7 @@ impl Groups {
         if entry.now != group {
             put(at.memory, number, group);
         }
-        entry.now = group;
+        let led_to = std::mem::replace(&mut entry.now, group);
         let released = std::mem::replace(&mut entry.adjacencies, adjacencies);
         let before = match run {
             // It is where it was.
@@ -235,9 +269,7 @@ impl Groups {
             None => entry.run.take(),
         };
         self.give_back_run(before);
-        for adjacency in released {
-            self.adjacencies.give_back(adjacency, at.memory);
-        }
+        self.let_go(led_to, released, at.memory);
     }
 
     fn build_and_place(
@@ -255,17 +287,15 @@ impl Groups {
         let Some(entry) = self.entries.get_mut(&number) else {
             return false;
         };
-        if entry.adjacencies.is_empty() {
+        if entry.adjacencies.is_empty() && !matches!(entry.now, Group::Segment(_)) {
             return false;
         }
-        entry.now = Group::Kernel(Reason::ImageFull);
+        let led_to = std::mem::replace(&mut entry.now, Group::Kernel(Reason::ImageFull));
         put(at.memory, number, entry.now);
         let run = entry.run.take();
         let adjacencies = std::mem::take(&mut entry.adjacencies);
         self.give_back_run(run);
-        for adjacency in adjacencies {
-            self.adjacencies.give_back(adjacency, at.memory);
-        }
+        self.let_go(led_to, adjacencies, at.memory);
         true
     }
 
@@ -290,9 +320,7 @@ impl Groups {
             return Some((moved(group, run.first), Some(None), adjacencies));
         }
         let Some(first) = self.runs.take(words.len() as u32, at.grace) else {
-            for adjacency in adjacencies {
-                self.adjacencies.give_back(adjacency, at.memory);
-            }
+            self.let_go(group, adjacencies, at.memory);
             return None;
         };
         let stamp = match group {
@@ -378,7 +406,11 @@ impl Groups {
         match resolved {
             Resolved::Kernel(reason) => Some(Built::kernel(*reason)),
             Resolved::One(hop) => {
-                let adjacency = self.adjacencies.take(key_of(hop), at)?;
+                if let Some(what) = &hop.segment {
+                    let segment = self.segments.take(what, at)?;
+                    return Some(Built::flat(Group::Segment(segment), Vec::new()));
+                }
+                let adjacency = self.take_hop(hop, at)?;
                 let spec = self.entries.get(&number).map(|entry| &*entry.spec);
                 Some(match spec {
                     Some(Spec::Neighbour { .. }) => {
@@ -412,10 +444,8 @@ impl Groups {
     ) -> Option<Vec<u32>> {
         let mut held = Vec::new();
         for hop in hops {
-            let Some(adjacency) = self.adjacencies.take(key_of(hop), at) else {
-                for adjacency in held {
-                    self.adjacencies.give_back(adjacency, at.memory);
-                }
+            let Some(adjacency) = self.take_hop(hop, at) else {
+                self.let_go(Group::Kernel(Reason::ImageFull), held, at.memory);
                 return None;
             };
             held.push(adjacency);
@@ -512,7 +542,7 @@ impl Groups {
             // One only, or none that is good: the one that all hashes lead to.
             _ => {
                 let hop = ranges.first().map(|(_, hop)| &hops[*hop])?;
-                return Some(Built::single(self.adjacencies.take(key_of(hop), at)?));
+                return Some(Built::single(self.take_hop(hop, at)?));
             }
         };
         let slot = match self.entries.get(&number).and_then(|entry| entry.slot) {
@@ -582,6 +612,7 @@ fn key_of(hop: &Hop) -> Key {
         index: hop.index,
         neighbour: hop.gateway,
         mtu: hop.mtu,
+        segment: false,
     }
 }
 

@@ -12,12 +12,13 @@ use crate::event::{
     Address, Bucket, DeviceSettings, Event, Link, Neighbour, Nexthop, Route, RouteOp, Rule,
     Settings, Sweep,
 };
-use crate::image::Adjacency;
+use crate::image::{Adjacency, Segment};
 use crate::prefix::{Addr, Prefix};
 use crate::reason::Reason;
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
 use crate::rules::tables_for;
+use crate::segments::SegmentUse;
 use crate::state::Family;
 use crate::view::best;
 
@@ -176,9 +177,26 @@ impl Rib {
         self.state.attrs.len()
     }
 
-    /// The adjacencies in the image: number, link, neighbour, and what engines see.
+    /// The segments in the image: number, what it stands for, and what engines see. Their counters have
+    /// the same numbers.
+    pub fn segments(&self) -> impl Iterator<Item = (u32, &SegmentUse, &Segment)> {
+        self.groups.segments.iter()
+    }
+
+    /// The segment with this number.
+    pub fn segment(&self, number: u32) -> Option<(&SegmentUse, &Segment)> {
+        self.groups.segments.get(number)
+    }
+
+    /// The number of the segment that stands for this, if the image has it.
+    pub fn segment_number(&self, what: &SegmentUse) -> Option<u32> {
+        self.groups.segments.number(what)
+    }
+
+    /// The neighbours in the image: number, link, neighbour, and what engines see.
     pub fn adjacencies(&self) -> impl Iterator<Item = (u32, u32, Option<IpAddr>, &Adjacency)> {
-        self.groups.adjacencies.iter().map(
+        let adjacencies = self.groups.adjacencies.iter();
+        adjacencies.filter(|(_, key, _)| !key.segment).map(
             |(
                 n,
                 Key {
@@ -214,13 +232,32 @@ impl Rib {
     /// functions.
     pub fn trace(&self, iif: &str, dst: IpAddr) -> Trace {
         match dst {
-            IpAddr::V4(ip) => self.trace_in(&self.state.v4, 4, iif, ip.to_bits()),
-            IpAddr::V6(ip) => self.trace_in(&self.state.v6, 6, iif, ip.to_bits()),
+            IpAddr::V4(ip) => {
+                let tables = tables_for(&self.state.rules, 4, iif);
+                self.trace_in(&self.state.v4, tables, ip.to_bits())
+            }
+            IpAddr::V6(ip) => {
+                let tables = tables_for(&self.state.rules, 6, iif);
+                self.trace_in(&self.state.v6, tables, ip.to_bits())
+            }
         }
     }
 
-    fn trace_in<A: Addr>(&self, family: &Family<A>, number: u8, iif: &str, dst: A) -> Trace {
-        let tables = tables_for(&self.state.rules, number, iif);
+    /// How `dst` is looked up in one table, as SIDs do that name one.
+    pub fn trace_table(&self, table: u32, dst: IpAddr) -> Trace {
+        let tables = Ok(vec![table]);
+        match dst {
+            IpAddr::V4(ip) => self.trace_in(&self.state.v4, tables, ip.to_bits()),
+            IpAddr::V6(ip) => self.trace_in(&self.state.v6, tables, ip.to_bits()),
+        }
+    }
+
+    fn trace_in<A: Addr>(
+        &self,
+        family: &Family<A>,
+        tables: Result<Vec<u32>, Reason>,
+        dst: A,
+    ) -> Trace {
         let none = |tables, reason| Trace {
             tables,
             route: None,
@@ -244,8 +281,9 @@ impl Rib {
             let spec = match best::<A>(&self.state.attrs, slot) {
                 Ok(id) => {
                     let attrs = self.state.attrs.get(id);
-                    let algo = self.state.algo_of(&prefix.to_net(), attrs);
-                    Spec::of(attrs, number == 6, algo)
+                    let dst = prefix.to_net();
+                    let algo = self.state.algo_of(&dst, attrs);
+                    Spec::of(attrs, self.state.route_id(table_number, dst), algo)
                 }
                 Err(reason) => {
                     return Trace {

@@ -6,13 +6,17 @@
 mod resilient;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use ipnet::IpNet;
 use raddle_select::{compile_threshold, upper_bounds};
 
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
-use crate::event::{Link, NexthopKind, RouteKind, RouteNexthop, RouteTarget};
+use crate::event::{Encap, Link, NexthopKind, ROUTE_OWN, RouteKind, RouteNexthop, RouteTarget};
 use crate::reason::Reason;
+use crate::seg6::Seg6;
+use crate::segments::{Owner, SegmentUse, kernel_only};
 use crate::state::State;
 use resilient::resolve_resilient;
 
@@ -48,18 +52,65 @@ pub(crate) struct SpecHop {
     pub(crate) gateway: Option<IpAddr>,
     pub(crate) index: u32,
     pub(crate) weight: u16,
-    pub(crate) encap: bool,
+    pub(crate) encap: SpecEncap,
+}
+
+/// The encapsulation of a nexthop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SpecEncap {
+    None,
+    /// One that engines do not model.
+    Kernel,
+    Segment(Arc<SegmentUse>),
+}
+
+/// Which route it is, for what is a route's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouteId {
+    pub(crate) table: u32,
+    pub(crate) dst: IpNet,
+    /// See [`Owner::Route`].
+    pub(crate) generation: u32,
+}
+
+impl SpecEncap {
+    /// What a nexthop's encapsulation comes to; `owner` is whose it is if it is a SID.
+    fn of(encap: Option<&Encap>, owner: impl FnOnce() -> Owner, index: u32, own: bool) -> Self {
+        let Some(encap) = encap else {
+            return SpecEncap::None;
+        };
+        let (what, owner, index) = match Seg6::parse(encap) {
+            Err(_) => return SpecEncap::Kernel,
+            Ok(Seg6::Sid(sid)) if kernel_only(&sid) => return SpecEncap::Kernel,
+            // Only what encapsulates has a source to choose.
+            Ok(Seg6::Sid(sid)) => (Seg6::Sid(sid), owner(), index),
+            Ok(encaps) => (encaps, Owner::Shared, index),
+        };
+        SpecEncap::Segment(Arc::new(SegmentUse {
+            what,
+            owner,
+            index,
+            own,
+        }))
+    }
+
+    fn segment(&self) -> Option<Arc<SegmentUse>> {
+        match self {
+            SpecEncap::Segment(what) => Some(Arc::clone(what)),
+            SpecEncap::None | SpecEncap::Kernel => None,
+        }
+    }
 }
 
 impl Spec {
     /// Where a route with these attributes leads; `algo` is how it spreads its packets, where that is
     /// not by the namespace's policy.
-    pub(crate) fn of(attrs: &Attrs, v6: bool, algo: Option<MpAlgo>) -> Spec {
+    pub(crate) fn of(attrs: &Attrs, id: RouteId, algo: Option<MpAlgo>) -> Spec {
         if attrs.tos != 0 || attrs.src.is_some_and(|src| src.prefix_len() != 0) {
             return Spec::Kernel(Reason::RouteFeature);
         }
         let reason = match attrs.kind {
-            RouteKind::Unicast => return Spec::of_target(attrs, v6, algo),
+            RouteKind::Unicast => return Spec::of_target(attrs, id, algo),
             RouteKind::Local => Reason::Local,
             RouteKind::Broadcast => Reason::Broadcast,
             RouteKind::Anycast => Reason::Anycast,
@@ -73,13 +124,22 @@ impl Spec {
         Spec::Kernel(reason)
     }
 
-    fn of_target(attrs: &Attrs, v6: bool, algo: Option<MpAlgo>) -> Spec {
+    fn of_target(attrs: &Attrs, id: RouteId, algo: Option<MpAlgo>) -> Spec {
+        let v6 = matches!(id.dst, IpNet::V6(_));
         let mtu = attrs.mtu();
+        let owner = |nh: &RouteNexthop| Owner::Route {
+            table: id.table,
+            dst: id.dst,
+            metric: attrs.metric,
+            gateway: nh.gateway,
+            generation: id.generation,
+        };
+        let own = attrs.flags & ROUTE_OWN != 0;
         let hop = |nh: &RouteNexthop| SpecHop {
             gateway: nh.gateway,
             index: nh.index,
             weight: nh.weight,
-            encap: nh.encap.is_some(),
+            encap: SpecEncap::of(nh.encap.as_ref(), || owner(nh), nh.index, own),
         };
         match &attrs.target {
             RouteTarget::None => Spec::Kernel(Reason::RouteFeature),
@@ -105,7 +165,9 @@ impl Spec {
     pub(crate) fn direct_link(&self, state: &State) -> Option<(u32, u32)> {
         match self {
             Spec::Plain { hops, mtu, .. } => match hops.as_slice() {
-                [hop] if hop.gateway.is_none() && !hop.encap => Some((hop.index, *mtu)),
+                [hop] if hop.gateway.is_none() && hop.encap == SpecEncap::None => {
+                    Some((hop.index, *mtu))
+                }
                 _ => None,
             },
             Spec::Object { id, mtu, .. } => match &state.nexthops.get(id)?.kind {
@@ -155,6 +217,17 @@ pub struct Hop {
     pub eligible: bool,
     /// The route's MTU; 0 when only the link's counts.
     pub mtu: u32,
+    /// What becomes of its packets instead of being sent to the neighbour: a SID's behaviour, or an
+    /// encapsulation.
+    pub segment: Option<Arc<SegmentUse>>,
+}
+
+impl Hop {
+    /// Where there is nothing else to choose, whether that is enough to send a packet: the destination
+    /// itself would be the neighbour otherwise.
+    fn leads_somewhere(&self) -> bool {
+        self.gateway.is_some() || self.segment.is_some()
+    }
 }
 
 /// What a route's nexthops come to.
@@ -206,7 +279,21 @@ pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
             upper: None,
             eligible: true,
             mtu: *mtu,
+            segment: None,
         }),
+    }
+}
+
+impl Resolved {
+    /// Whether packets may come to a SID's behaviour or an encapsulation.
+    pub fn has_segments(&self) -> bool {
+        match self {
+            Resolved::Kernel(_) => false,
+            Resolved::One(hop) => hop.segment.is_some(),
+            Resolved::Many { hops, .. } | Resolved::Resilient { hops, .. } => {
+                hops.iter().any(|hop| hop.segment.is_some())
+            }
+        }
     }
 }
 
@@ -214,14 +301,15 @@ pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
 ///
 /// 1. An encapsulation that engines do not model: to the kernel.
 /// 2. One nexthop: it is taken if its link is up; without a gateway the packet's destination is
-///    the neighbour, and destinations that are known have routes of their own.
+///    the neighbour, and destinations that are known have routes of their own. With a behaviour or an
+///    encapsulation neither counts. Raddle's own need no link.
 /// 3. Several: one whose link is down, or has no carrier where `ignore_routes_with_linkdown` is
 ///    set, has no share.
 /// 4. IPv4 with `fib_multipath_use_neigh`: one whose neighbour entry exists and is not valid is
 ///    passed over; its hashes go to the next. When that is so for all, the first is taken.
 /// 5. None has a share: to the kernel, which goes on to other routes.
 fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolved {
-    if hops.iter().any(|hop| hop.encap) {
+    if hops.iter().any(|hop| hop.encap == SpecEncap::Kernel) {
         return Resolved::Kernel(Reason::Encap);
     }
     let mut out: Vec<Hop> = hops
@@ -232,15 +320,16 @@ fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolve
             index: hop.index,
             weight: hop.weight,
             upper: None,
-            eligible: has_share(state, hop.index, v6),
+            eligible: needs_no_link(hop) || has_share(state, hop.index, v6),
             mtu,
+            segment: hop.encap.segment(),
         })
         .collect();
     if let [hop] = out.as_slice() {
-        return match (hop.eligible, hop.gateway) {
+        return match (hop.eligible, hop.leads_somewhere()) {
             (false, _) => Resolved::Kernel(Reason::OutLink),
-            (true, None) => Resolved::Kernel(Reason::Unresolved),
-            (true, Some(_)) => Resolved::One(hop.clone()),
+            (true, false) => Resolved::Kernel(Reason::Unresolved),
+            (true, true) => Resolved::One(hop.clone()),
         };
     }
     let check_neighbours = state.settings.use_neigh && !v6;
@@ -309,9 +398,9 @@ fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
         0 => return Resolved::Kernel(Reason::OutLink),
         1 => {
             let hop = hops.remove(0);
-            return match hop.gateway {
-                Some(_) => Resolved::One(hop),
-                None => Resolved::Kernel(Reason::Unresolved),
+            return match hop.leads_somewhere() {
+                true => Resolved::One(hop),
+                false => Resolved::Kernel(Reason::Unresolved),
             };
         }
         _ => {}
@@ -337,21 +426,38 @@ fn resolve_single(state: &State, id: u32, mtu: u32) -> Resolved {
         Some(NexthopKind::Group(_) | NexthopKind::Resilient { .. }) => {
             Resolved::Kernel(Reason::RouteFeature)
         }
-        Some(NexthopKind::Single { encap: Some(_), .. }) => Resolved::Kernel(Reason::Encap),
         Some(NexthopKind::Single { index, .. }) if !object_link_lives(state, *index) => {
             Resolved::Kernel(Reason::OutLink)
         }
-        Some(NexthopKind::Single { gateway: None, .. }) => Resolved::Kernel(Reason::Unresolved),
-        Some(NexthopKind::Single { gateway, index, .. }) => Resolved::One(Hop {
-            object: Some(id),
-            gateway: *gateway,
-            index: *index,
-            weight: 1,
-            upper: None,
-            eligible: true,
-            mtu,
-        }),
+        Some(NexthopKind::Single {
+            gateway,
+            index,
+            encap,
+        }) => {
+            let owner = || Owner::Object { id };
+            let hop = |segment| Hop {
+                object: Some(id),
+                gateway: *gateway,
+                index: *index,
+                weight: 1,
+                upper: None,
+                eligible: true,
+                mtu,
+                segment,
+            };
+            match SpecEncap::of(encap.as_ref(), owner, *index, false) {
+                SpecEncap::Kernel => Resolved::Kernel(Reason::Encap),
+                SpecEncap::Segment(what) => Resolved::One(hop(Some(what))),
+                SpecEncap::None if gateway.is_some() => Resolved::One(hop(None)),
+                SpecEncap::None => Resolved::Kernel(Reason::Unresolved),
+            }
+        }
     }
+}
+
+/// A nexthop of raddle's own SIDs and encapsulations may name no link.
+fn needs_no_link(hop: &SpecHop) -> bool {
+    matches!(&hop.encap, SpecEncap::Segment(what) if what.own && what.index == 0)
 }
 
 fn direct_hop(state: &State, id: u32) -> Option<Hop> {
@@ -368,6 +474,7 @@ fn direct_hop(state: &State, id: u32) -> Option<Hop> {
             upper: None,
             eligible: true,
             mtu: 0,
+            segment: None,
         }),
         _ => None,
     }

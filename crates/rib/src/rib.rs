@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use raddle_fib::{Fib4, Fib6};
 use raddle_select::{Seed, keyed, mid_states};
 
@@ -73,6 +74,8 @@ pub struct Usage {
     pub groups: usize,
     /// Adjacencies in use.
     pub adjacencies: usize,
+    /// SRv6 behaviours and encapsulations in use.
+    pub segments: usize,
     /// A table or a group found no room.
     pub full: bool,
 }
@@ -161,6 +164,12 @@ impl Rib {
         &self.state.algos
     }
 
+    /// Has `forget` called with the number of each segment before it stands for something new: what it
+    /// has counted is to be set to 0. No engine counts under this number then.
+    pub fn on_new_segment(&mut self, forget: impl Fn(u32) + Send + Sync + 'static) {
+        self.groups.segments.on_new = Box::new(forget);
+    }
+
     /// Which links engines may use.
     pub fn ports(&self) -> &Ports {
         &self.ports
@@ -211,8 +220,9 @@ impl Rib {
             self.groups.compile(*group, &at);
         }
         self.state.dirty.nexthops.clear();
+        let entries = self.make_segment_tables();
         Some(Commit {
-            entries: 0,
+            entries,
             groups: groups.len(),
             full: self.is_full(),
             took: start.elapsed(),
@@ -239,6 +249,11 @@ impl Rib {
             false => self.groups.adjacencies.of_neighbours(&dirty.neighbours),
         };
         self.groups.adjacencies.refresh(&adjacencies, &at);
+        let segments = match everything {
+            true => self.groups.segments.all(),
+            false => self.groups.segments.full(),
+        };
+        self.groups.segments.refresh(&segments, &at);
         let groups = if everything {
             self.groups.all()
         } else {
@@ -256,9 +271,18 @@ impl Rib {
         };
         let own_changed = dirty.links || self.state.v4.changed.touches(TABLE_LOCAL);
         commit.entries = self.publish_tables(&dirty.neighbours, dirty.direct);
+        commit.entries += self.make_segment_tables();
         if dirty.links || dirty.rules || ports_changed {
             commit.entries += self.publish_links();
+            // New views of links may have led to new SIDs.
+            commit.entries += self.make_segment_tables();
         }
+        self.drop_unused_tables();
+        let (v4, v6) = (&self.state.v4, &self.state.v6);
+        self.state.generations.prune(|table, dst| match dst {
+            IpNet::V4(_) => Prefix::from_net(dst).is_some_and(|p| v4.has(table, p)),
+            IpNet::V6(_) => Prefix::from_net(dst).is_some_and(|p| v6.has(table, p)),
+        });
         if own_changed {
             self.publish_own();
         }
@@ -317,7 +341,6 @@ impl Rib {
             grace: &*self.grace,
         };
         let mut wanted = HashMap::new();
-        let (mut keep4, mut keep6) = (HashSet::new(), HashSet::new());
         let mut built = 0;
         for link in self.state.links.values() {
             let Some(mut entry) = link_entry(&self.state, &self.ports, link) else {
@@ -330,7 +353,6 @@ impl Rib {
                 Some((table, count)) => {
                     built += count;
                     entry.table4 = table;
-                    keep4.insert(table);
                 }
                 None => entry.flags |= link_flags::RULES4,
             }
@@ -341,7 +363,6 @@ impl Rib {
                 Some((table, count)) => {
                     built += count;
                     entry.table6 = table;
-                    keep6.insert(table);
                 }
                 None => entry.flags |= link_flags::RULES6,
             }
@@ -375,9 +396,79 @@ impl Rib {
             image::store(&self.memory.links, *index as usize, entry);
         }
         self.links = wanted;
-        self.v4.drop_unused(&keep4, &mut self.groups, &at);
-        self.v6.drop_unused(&keep6, &mut self.groups, &at);
         built
+    }
+
+    /// Makes the views of single tables that SIDs look in, until none leads to a SID that wants another.
+    /// Returns how many entries that took.
+    fn make_segment_tables(&mut self) -> usize {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        self.groups.segments.tables.v4.tidy();
+        self.groups.segments.tables.v6.tidy();
+        let mut entries = 0;
+        loop {
+            let tables = &self.groups.segments.tables;
+            let (missing4, missing6) = (tables.v4.missing(), tables.v6.missing());
+            if missing4.is_empty() && missing6.is_empty() {
+                break;
+            }
+            for table in missing4 {
+                let family = &self.state.v4;
+                let made = self.v4.view_of(vec![table], family, &mut self.groups, &at);
+                entries += made.map_or(0, |(_, count)| count);
+                let tables = &mut self.groups.segments.tables.v4;
+                tables.set(table, made.map(|(id, _)| id));
+            }
+            for table in missing6 {
+                let family = &self.state.v6;
+                let made = self.v6.view_of(vec![table], family, &mut self.groups, &at);
+                entries += made.map_or(0, |(_, count)| count);
+                let tables = &mut self.groups.segments.tables.v6;
+                tables.set(table, made.map(|(id, _)| id));
+            }
+            let segments = self.groups.segments.with_tables();
+            self.groups.segments.refresh(&segments, &at);
+        }
+        entries
+    }
+
+    /// Drops the views that neither a link nor a SID looks in any more. One that goes may have held
+    /// the last SID that looked in another.
+    fn drop_unused_tables(&mut self) {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let of_links = |rules: u32, table: fn(&LinkEntry) -> u32| -> HashSet<u32> {
+            let entries = self.links.values();
+            let looks = entries.filter(|entry| entry.flags & rules == 0);
+            looks.map(table).collect()
+        };
+        let of_links4 = of_links(link_flags::RULES4, |entry| entry.table4);
+        let of_links6 = of_links(link_flags::RULES6, |entry| entry.table6);
+        loop {
+            let tables = &mut self.groups.segments.tables;
+            tables.v4.tidy();
+            tables.v6.tidy();
+            let mut keep4 = of_links4.clone();
+            keep4.extend(tables.v4.views());
+            let mut keep6 = of_links6.clone();
+            keep6.extend(tables.v6.views());
+            if self.v4.all_in(&keep4) && self.v6.all_in(&keep6) {
+                return;
+            }
+            // Whoever has seen a SID that is gone may still be on the way to its table.
+            (at.grace)();
+            self.v4.drop_unused(&keep4, &mut self.groups, &at);
+            self.v6.drop_unused(&keep6, &mut self.groups, &at);
+        }
     }
 
     /// Gives each link a counter slot: the one that it had, else the one of its index, else a free
@@ -487,6 +578,7 @@ impl Rib {
         self.v4.views.iter().any(|view| view.full)
             || self.v6.views.iter().any(|view| view.full)
             || !self.groups.full().is_empty()
+            || !self.groups.segments.full().is_empty()
     }
 
     /// How much of the image is used.
@@ -498,6 +590,7 @@ impl Rib {
             entries6: self.v6.views.iter().map(View::routes).sum(),
             groups: self.groups.used(),
             adjacencies: self.groups.adjacencies.used(),
+            segments: self.groups.segments.used(),
             full: self.is_full(),
         }
     }
@@ -516,6 +609,18 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
         at: &Publish<'_>,
     ) -> Option<(u32, usize)> {
         let tables = tables_for(&state.rules, family_number, &link.name).ok()?;
+        self.view_of(tables, family, groups, at)
+    }
+
+    /// The view of these tables, made if need be, and how many entries that took. None when there is no
+    /// table left.
+    fn view_of(
+        &mut self,
+        tables: Vec<u32>,
+        family: &Family<A>,
+        groups: &mut Groups,
+        at: &Publish<'_>,
+    ) -> Option<(u32, usize)> {
         if let Some(view) = self.views.iter().find(|view| view.tables == tables) {
             return Some((view.id.index(), 0));
         }
@@ -524,6 +629,12 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
         let built = view.rebuild(&mut self.lpm, groups, family, at);
         self.views.push(view);
         Some((id.index(), built))
+    }
+
+    fn all_in(&self, keep: &HashSet<u32>) -> bool {
+        self.views
+            .iter()
+            .all(|view| keep.contains(&view.id.index()))
     }
 
     fn drop_unused(&mut self, keep: &HashSet<u32>, groups: &mut Groups, at: &Publish<'_>) {

@@ -1,6 +1,7 @@
 //! The mirrored state: what the kernel has told us, and nothing that we concluded.
 
 mod buckets;
+mod generations;
 mod routes;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,6 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 pub(crate) use buckets::Buckets;
+pub(crate) use generations::Generations;
 pub(crate) use routes::{Changed, Family};
 
 use crate::algo::{AlgoRules, MpAlgo};
@@ -16,6 +18,9 @@ use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
     Address, DeviceSettings, Event, Link, Neighbour, Nexthop, NexthopKind, Rule, Settings, Sweep,
 };
+use crate::resolve::RouteId;
+use crate::seg6;
+use crate::source6::comes_before;
 
 /// What changed since the image was last brought up to date.
 #[derive(Debug, Default)]
@@ -61,6 +66,8 @@ pub(crate) struct State {
     pub(crate) v4: Family<u32>,
     pub(crate) v6: Family<u128>,
     pub(crate) dirty: Dirty,
+    /// How often SIDs were replaced: they count anew then.
+    pub(crate) generations: Generations,
     sweeps: HashMap<Sweep, Seen>,
 }
 
@@ -80,7 +87,17 @@ impl State {
         self.algos.of(dst, &attrs.target, attrs.mp_algo)
     }
 
+    /// A route's identity.
+    pub(crate) fn route_id(&self, table: u32, dst: IpNet) -> RouteId {
+        RouteId {
+            table,
+            dst,
+            generation: self.generations.of(table, dst),
+        }
+    }
+
     pub(crate) fn apply(&mut self, event: Event) {
+        self.generations.see(&event);
         match event {
             Event::Link(link) => self.link(link),
             Event::LinkGone(index) => {
@@ -170,6 +187,7 @@ impl State {
     }
 
     fn address(&mut self, address: Address) {
+        let sweeping = self.sweeps.contains_key(&Sweep::Addresses);
         if let Some(seen) = self.seen(Sweep::Addresses) {
             seen.addresses.push(address.clone());
         }
@@ -178,12 +196,33 @@ impl State {
             .iter_mut()
             .find(|a| same_address(a, &address))
         {
-            Some(known) => *known = address,
+            Some(known) => {
+                // Flags decide which is a source of encapsulated packets.
+                self.dirty.links |= known.flags != address.flags;
+                *known = address;
+            }
             None => {
-                self.addresses.push(address);
+                let at = match sweeping {
+                    // A dump tells them in order.
+                    true => self.addresses.len(),
+                    false => self.place_of(&address),
+                };
+                self.addresses.insert(at, address);
                 self.dirty.links = true;
             }
         }
+    }
+
+    /// Where a new address goes: a link's IPv6 addresses stand in the kernel's order.
+    fn place_of(&self, new: &Address) -> usize {
+        let goes_before = |known: &Address| match (new.local, known.local) {
+            (IpAddr::V6(new_ip), IpAddr::V6(ip)) => {
+                new.index == known.index && comes_before(new_ip, ip)
+            }
+            _ => false,
+        };
+        let place = self.addresses.iter().position(goes_before);
+        place.unwrap_or(self.addresses.len())
     }
 
     fn neighbour(&mut self, neighbour: Neighbour) {
@@ -202,8 +241,14 @@ impl State {
 
     /// A nexthop object is new or has changed. A resilient group may have given buckets to others
     /// then, which is not announced: until they are told again, nobody knows whose they are.
-    fn nexthop(&mut self, nexthop: Nexthop) {
+    fn nexthop(&mut self, mut nexthop: Nexthop) {
         let id = nexthop.id;
+        if let NexthopKind::Single {
+            encap: Some(encap), ..
+        } = &mut nexthop.kind
+        {
+            seg6::forget_counters(encap);
+        }
         let announced = match self.seen(Sweep::Nexthops) {
             Some(seen) => {
                 seen.numbers.insert(id);
@@ -297,6 +342,11 @@ impl State {
                 self.addresses
                     .retain(|a| seen.addresses.iter().any(|b| same_address(a, b)));
                 self.dirty.links |= self.addresses.len() != before;
+                let place = |a: &Address| seen.addresses.iter().position(|b| same_address(a, b));
+                if !self.addresses.is_sorted_by_key(place) {
+                    self.addresses.sort_by_cached_key(place);
+                    self.dirty.links = true;
+                }
             }
             Sweep::Neighbours => {
                 let dirty = &mut self.dirty.neighbours;

@@ -11,6 +11,7 @@
 //! 3. The best route of an IPv4 prefix is the first by metric; a route with a TOS makes the prefix
 //!    the kernel's. The best of an IPv6 prefix is the one with the least metric; several that are
 //!    not one multipath route, or a source prefix, make it the kernel's.
+//! 4. One of raddle's own comes before all others of its prefix.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use raddle_fib::TableId;
 
 use crate::adjacency::Publish;
 use crate::attrs::{AttrsId, AttrsStore};
+use crate::event::ROUTE_OWN;
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::{Addr, Prefix};
@@ -45,6 +47,9 @@ pub(crate) struct View<A, L> {
 pub(crate) fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, Reason> {
     let ids = slot.ids();
     let first = store.get(ids[0]);
+    if first.flags & ROUTE_OWN != 0 {
+        return Ok(ids[0]);
+    }
     if A::BITS == 32 {
         return if first.tos != 0 {
             Err(Reason::RouteFeature)
@@ -63,26 +68,27 @@ pub(crate) fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, 
     }
 }
 
-fn best_spec<A: Addr>(state: &State, prefix: Prefix<A>, slot: &Slot) -> Spec {
+fn best_spec<A: Addr>(state: &State, table: u32, prefix: Prefix<A>, slot: &Slot) -> Spec {
     match best::<A>(&state.attrs, slot) {
         Ok(id) => {
             let attrs = state.attrs.get(id);
+            let dst = prefix.to_net();
             Spec::of(
                 attrs,
-                A::BITS == 128,
-                state.algo_of(&prefix.to_net(), attrs),
+                state.route_id(table, dst),
+                state.algo_of(&dst, attrs),
             )
         }
         Err(reason) => Spec::Kernel(reason),
     }
 }
 
-/// The tables of a view that exist, in order.
-fn existing<'a, A: Addr>(family: &'a Family<A>, numbers: &[u32]) -> Vec<&'a Table<A>> {
+/// The tables of a view that exist, in order, with their numbers.
+fn existing<'a, A: Addr>(family: &'a Family<A>, numbers: &[u32]) -> Vec<(u32, &'a Table<A>)> {
     numbers
         .iter()
-        .filter_map(|n| family.tables.get(n))
-        .filter(|t| !t.is_empty())
+        .filter_map(|n| Some((*n, family.tables.get(n)?)))
+        .filter(|(_, t)| !t.is_empty())
         .collect()
 }
 
@@ -93,11 +99,11 @@ pub(crate) fn entry<A: Addr>(
     tables: &[u32],
     prefix: Prefix<A>,
 ) -> Option<Spec> {
-    for table in existing(family, tables) {
+    for (number, table) in existing(family, tables) {
         let Some((found, slot)) = table.covering(prefix).next() else {
             continue;
         };
-        let spec = best_spec::<A>(state, found, slot);
+        let spec = best_spec::<A>(state, number, found, slot);
         if prefix.is_host()
             && let Some((index, mtu)) = spec.direct_link(state)
             && state.neighbour_at(index, prefix.addr.to_ip()).is_some()
@@ -153,7 +159,10 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         };
         if self.full {
             // Try again only when it is likely to fit: a rebuild of a large table is not cheap.
-            let now: usize = existing(family, &self.tables).iter().map(|t| t.len()).sum();
+            let now: usize = existing(family, &self.tables)
+                .iter()
+                .map(|(_, t)| t.len())
+                .sum();
             let smaller = now < self.full_at - self.full_at / 8;
             return if smaller {
                 self.rebuild(lpm, groups, family, at)
@@ -175,7 +184,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                 continue;
             }
             points.extend(neighbours_inside(at.state, prefix));
-            for below in existing(family, &self.tables[place + 1..]) {
+            for (_, below) in existing(family, &self.tables[place + 1..]) {
                 points.extend(below.inside(prefix).map(|(p, _)| p));
             }
         }
@@ -315,26 +324,29 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         let plain = at.state.algos.prefixes.is_empty();
         let mut known: HashMap<AttrsId, u32> = HashMap::new();
         let mut more: HashMap<u32, u32> = HashMap::new();
-        for (i, table) in tables.iter().enumerate() {
-            let shadowed = |p| tables[..i].iter().any(|t| t.covering(p).next().is_some());
+        for (i, (number, table)) in tables.iter().enumerate() {
+            let covers = |t: &(u32, &Table<A>), p| t.1.covering(p).next().is_some();
+            let shadowed = |p| tables[..i].iter().any(|t| covers(t, p));
             for (prefix, slot) in table.iter() {
                 if hosts.contains(&prefix) || (i > 0 && shadowed(prefix)) {
                     continue;
                 }
                 let group = match slot {
-                    // Unless the prefix, too, decides where it leads.
+                    // Unless the prefix, too, decides where it leads, or it is a SID.
                     Slot::One(id) if plain && known.contains_key(id) => {
                         let group = known[id];
                         *more.entry(group).or_insert(0) += 1;
                         Some(group)
                     }
-                    _ => add(groups, best_spec::<A>(at.state, prefix, slot)),
+                    _ => add(groups, best_spec::<A>(at.state, *number, prefix, slot)),
                 };
                 match group {
                     Some(group) => routes.push((prefix, group)),
                     None => fits = false,
                 }
-                if let (Slot::One(id), Some(group)) = (slot, group) {
+                if let (Slot::One(id), Some(group)) = (slot, group)
+                    && !at.state.attrs.get(*id).has_sid()
+                {
                     known.insert(*id, group);
                 }
             }
@@ -354,7 +366,10 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
     /// There is no room: one route for everything, to the kernel.
     fn give_up(&mut self, lpm: &mut L, groups: &mut Groups, family: &Family<A>, at: &Publish<'_>) {
         self.full = true;
-        self.full_at = existing(family, &self.tables).iter().map(|t| t.len()).sum();
+        self.full_at = existing(family, &self.tables)
+            .iter()
+            .map(|(_, t)| t.len())
+            .sum();
         let old = std::mem::take(&mut self.uses);
         // Releasing first makes room for the one group that is needed.
         let _ = lpm.replace_all(self.id, Vec::new());

@@ -3,17 +3,18 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
 use common::object as nexthop;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
-    DeviceSettings, Event, GroupMember, Neighbour, NexthopKind, Route, RouteKind, RouteNexthop,
-    RouteOp, RouteTarget, Rule, Settings, Sweep,
+    DeviceSettings, Encap, Event, GroupMember, Neighbour, NexthopKind, Route, RouteKind,
+    RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 use raddle_rib::image::{Capacity, LinkEntry, Memory};
+use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Ports, Rib};
 
 const LINKS: u32 = 4;
@@ -43,13 +44,43 @@ fn hop(v6: bool) -> impl Strategy<Value = RouteNexthop> {
         proptest::option::weighted(0.8, 0..64u32),
         1..=LINKS,
         1..5u16,
+        proptest::option::weighted(0.2, encap()),
     )
-        .prop_map(move |(gateway, index, weight)| RouteNexthop {
+        .prop_map(move |(gateway, index, weight, encap)| RouteNexthop {
             gateway: gateway.map(|n| address(v6, n)),
             index,
             weight,
+            encap,
             ..RouteNexthop::default()
         })
+}
+
+/// SIDs and encapsulations, and what is none.
+fn encap() -> impl Strategy<Value = Encap> {
+    let sids = prop_oneof![
+        Just(Behaviour::End),
+        (250..256u32).prop_map(|table| Behaviour::T { table }),
+        (252..256u32).prop_map(|table| Behaviour::Dt46 {
+            table: TableRef::Table(table)
+        }),
+        (1..=LINKS + 1).prop_map(|oif| Behaviour::Dx2 { oif }),
+        Just(Behaviour::Other(15)),
+    ];
+    let segments = proptest::collection::vec((0..4u16).prop_map(sid_address), 1..3);
+    prop_oneof![
+        sids.prop_map(|behaviour| Seg6::Sid(Sid::new(behaviour)).encode()),
+        (segments, 0..5usize).prop_map(|(segments, mode)| {
+            Seg6::Encaps(Encaps::new(Mode::ALL[mode], &segments).unwrap()).encode()
+        }),
+        Just(Encap {
+            kind: 6,
+            data: Vec::new()
+        }),
+    ]
+}
+
+fn sid_address(n: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfc00, n, 0, 0, 0, 0, 0, 0)
 }
 
 fn target(v6: bool) -> impl Strategy<Value = RouteTarget> {
@@ -101,6 +132,7 @@ fn event() -> impl Strategy<Value = Event> {
         1..=LINKS,
     )
         .prop_map(|(id, v6, gateway, index)| (id, gateway.map(|n| address(v6, n)), index));
+    let single = (single, proptest::option::weighted(0.2, encap()));
     prop_oneof![
         10 => (any_route, op).prop_map(|(route, op)| Event::Route(route, op)),
         4 => any::<bool>().prop_flat_map(route).prop_map(Event::RouteGone),
@@ -115,8 +147,8 @@ fn event() -> impl Strategy<Value = Event> {
             })),
         2 => (1..=LINKS, any::<bool>(), 0..64u32)
             .prop_map(|(index, v6, n)| Event::NeighbourGone(index, address(v6, n))),
-        3 => single.prop_map(|(id, gateway, index)| nexthop(
-            id, NexthopKind::Single { gateway, index, encap: None })),
+        3 => single.prop_map(|((id, gateway, index), encap)| nexthop(
+            id, NexthopKind::Single { gateway, index, encap })),
         3 => (1..9u32, proptest::collection::vec((1..9u32, 1..4u16), 1..4)).prop_map(
             |(id, members)| nexthop(id, NexthopKind::Group(
                 members.into_iter().map(|(id, weight)| GroupMember { id, weight }).collect()))),

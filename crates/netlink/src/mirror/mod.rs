@@ -30,7 +30,7 @@ use self::kind::{Dumped, Kind, Kinds};
 use self::queue::{Queue, Report};
 use self::signs::signs;
 use self::sysctl::Sysctls;
-pub use self::sysctl::{device_settings, namespace_settings};
+pub use self::sysctl::{device_settings, namespace_settings, number};
 use self::wake::{Wake, wait};
 use crate::codec::number::group;
 use crate::codec::{Decoded, Messages, decode_message};

@@ -38,8 +38,8 @@ pub(super) fn settings() -> Settings {
 }
 
 /// The settings of a namespace, by a function that reads one setting below `/proc/sys/net`, such as
-/// `ipv4/fib_multipath_hash_seed`. What cannot be read counts as 0, which is what a kernel does that
-/// does not know the setting.
+/// `ipv4/fib_multipath_hash_seed`; negative numbers come as their bits. What cannot be read counts as 0,
+/// which is what a kernel does that does not know the setting. `ip sr tunsrc` is no such setting.
 pub fn namespace_settings(read: &dyn Fn(&str) -> Option<u32>) -> Settings {
     let number = |path: &str| read(path).unwrap_or(0);
     Settings {
@@ -51,7 +51,14 @@ pub fn namespace_settings(read: &dyn Fn(&str) -> Option<u32>) -> Settings {
         use_neigh: number("ipv4/fib_multipath_use_neigh") != 0,
         forward_use_pmtu: number("ipv4/ip_forward_use_pmtu") != 0,
         min_pmtu: number("ipv4/route/min_pmtu"),
+        seg6_flowlabel: signed(read("ipv6/seg6_flowlabel")),
+        tunsrc: None,
     }
+}
+
+/// A setting that may be negative, from the bits that it was read as; 0 where there is none.
+fn signed(bits: Option<u32>) -> i8 {
+    bits.map_or(0, |bits| (bits as i32).clamp(-1, 1) as i8)
 }
 
 /// The settings of devices by name, read likewise; `all` and `default` are no devices.
@@ -122,15 +129,22 @@ fn device(
         send_redirects: own.send_redirects || all.send_redirects,
         accept_local: own.accept_local || all.accept_local,
         mtu6: number(format!("ipv6/conf/{name}/mtu")),
+        seg6_require_hmac: signed(known_six("seg6_require_hmac")),
     }
 }
 
-/// One setting below `/proc/sys/net`. The seed is a full `u32`; nothing here can be negative.
+/// One setting below `/proc/sys/net`. The seed is a full `u32`; a negative number comes as its bits.
 fn known(path: &str) -> Option<u32> {
     let mut text = [0; 24];
     let mut file = File::open(format!("/proc/sys/net/{path}")).ok()?;
     let length = file.read(&mut text).ok()?;
     std::str::from_utf8(&text[..length])
         .ok()
-        .and_then(|t| t.trim().parse().ok())
+        .and_then(|t| number(t.trim()))
+}
+
+/// A number of `/proc/sys` that fits 32 bits; a negative one comes as its bits.
+pub fn number(text: &str) -> Option<u32> {
+    let signed = || text.parse::<i32>().ok().map(|number| number as u32);
+    text.parse().ok().or_else(signed)
 }

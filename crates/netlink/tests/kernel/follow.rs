@@ -246,6 +246,8 @@ fn follows_settings_of_its_own_namespace() {
                 ("ipv4/conf/v0/send_redirects", "0"),
                 ("ipv6/conf/v0/ignore_routes_with_linkdown", "1"),
                 ("ipv6/conf/v0/mtu", "1300"),
+                ("ipv6/seg6_flowlabel", "-1"),
+                ("ipv6/conf/v0/seg6_require_hmac", "-1"),
             ] {
                 sysctl(path, value);
             }
@@ -265,6 +267,8 @@ fn follows_settings_of_its_own_namespace() {
             use_neigh: true,
             forward_use_pmtu: true,
             min_pmtu: 600,
+            seg6_flowlabel: -1,
+            tunsrc: None,
         };
         let device = DeviceSettings {
             forwarding4: true,
@@ -275,6 +279,7 @@ fn follows_settings_of_its_own_namespace() {
             send_redirects: false,
             accept_local: true,
             mtu6: 1300,
+            seg6_require_hmac: -1,
         };
         follower.until("settings", |s| {
             if s.settings == settings && s.devices.get(&v0) == Some(&device) {

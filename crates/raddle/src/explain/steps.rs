@@ -199,6 +199,12 @@ impl Walk<'_> {
                 self.add(4, "group", "", kernel_text(*reason).to_owned(), data);
                 Err(*reason)
             }
+            resolved if resolved.has_segments() => {
+                let reason = Reason::Encap;
+                let data = json!({ "reason": reason.name() });
+                self.add(4, "group", "", kernel_text(reason).to_owned(), data);
+                Err(reason)
+            }
             Resolved::One(hop) => {
                 let text = match (trace.neighbour, hop.object) {
                     (Some(_), _) => "the destination is a neighbour on a connected prefix".into(),
@@ -264,6 +270,7 @@ impl Walk<'_> {
             upper: None,
             eligible: true,
             mtu: 0,
+            segment: None,
         };
         let data = json!({
             "reason": Reason::Unresolved.name(), "members": [self.member_json(&hop)],

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use raddle_netlink::mirror::{device_settings, namespace_settings};
+use raddle_netlink::mirror::{device_settings, namespace_settings, number};
 use raddle_rib::event::{DeviceSettings, Settings};
 
 use super::Error;
@@ -25,7 +25,7 @@ impl Sysctls {
                 '/' => '.',
                 c => c,
             });
-            Some((swapped.collect(), value.trim().parse().ok()?))
+            Some((swapped.collect(), number(value.trim())?))
         };
         Sysctls {
             file: file.to_owned(),

@@ -212,6 +212,8 @@ mod tests {
         use_neigh: false,
         forward_use_pmtu: false,
         min_pmtu: 552,
+        seg6_flowlabel: 0,
+        tunsrc: None,
     };
 
     fn judged(settings: Settings, device: DeviceSettings, receive: &Receive) -> Vec<String> {

@@ -9,12 +9,14 @@
 //!    notification tells the whole set; device routes are told apart by their device as well.
 //! 3. An IPv6 `Append` or `Prepend` that adds one nexthop may list the new one first although it is
 //!    chosen last.
-//! 4. An IPv6 deletion names the nexthops that go; the others keep their order.
+//! 4. Raddle's own routes are one for each table and prefix; they stand before the kernel's, which take
+//!    no notice of them, and dumps do not sweep them.
+//! 5. An IPv6 deletion names the nexthops that go; the others keep their order.
 
 use std::collections::HashMap;
 
 use crate::attrs::{Attrs, AttrsId, AttrsStore};
-use crate::event::{Route, RouteNexthop, RouteOp, RouteTarget};
+use crate::event::{ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
 use crate::prefix::{Addr, Prefix};
 use crate::table::{Slot, Table};
 
@@ -67,6 +69,8 @@ pub(crate) struct Family<A> {
     pub(crate) changed: Changed<A>,
     /// Filled by a running dump; takes the place of `tables` when the dump is complete.
     incoming: Option<Tables<A>>,
+    /// Raddle's own, each with a use of its attributes.
+    own: HashMap<(u32, Prefix<A>), AttrsId>,
 }
 
 impl<A> Default for Family<A> {
@@ -75,6 +79,7 @@ impl<A> Default for Family<A> {
             tables: Tables::new(),
             changed: Changed::default(),
             incoming: None,
+            own: HashMap::new(),
         }
     }
 }
@@ -86,6 +91,11 @@ impl<A: Addr> Family<A> {
             return;
         };
         let (number, _, attrs) = Attrs::of(route);
+        if attrs.flags & ROUTE_OWN != 0 {
+            let id = store.take(attrs);
+            return self.set_own(store, number, prefix, Some(id));
+        }
+        let counts_anew = op == RouteOp::Replace && attrs.has_sid();
         let sweeping = self.incoming.is_some();
         let tables = self.incoming.as_mut().unwrap_or(&mut self.tables);
         let table = tables.entry(number).or_default();
@@ -95,18 +105,20 @@ impl<A: Addr> Family<A> {
                 self.changed.add(number, prefix)
             };
         };
-        let mut ids = slot.ids().to_vec();
-        let before = ids.clone();
+        let before = slot.ids().to_vec();
+        let (own, mut ids) = split_own(store, &before);
         if A::BITS == 32 {
             place4(store, &mut ids, attrs, op);
         } else {
             place6(store, &mut ids, attrs, op);
         }
-        if ids != before {
+        ids.splice(..0, own);
+        let changes = ids != before;
+        if changes {
             table.set(prefix, Slot::from_ids(ids));
-            if !sweeping {
-                self.changed.add(number, prefix);
-            }
+        }
+        if counts_anew || (changes && !sweeping) {
+            self.changed.add(number, prefix);
         }
     }
 
@@ -116,6 +128,13 @@ impl<A: Addr> Family<A> {
             return;
         };
         let (number, _, attrs) = Attrs::of(route);
+        if attrs.flags & ROUTE_OWN != 0 {
+            return self.set_own(store, number, prefix, None);
+        }
+        if attrs.has_sid() {
+            // Whatever is left, or comes back, counts anew.
+            self.changed.add(number, prefix);
+        }
         let tables = self.incoming.as_mut().unwrap_or(&mut self.tables);
         let Some(table) = tables.get_mut(&number) else {
             return;
@@ -123,14 +142,50 @@ impl<A: Addr> Family<A> {
         let Some(slot) = table.get(prefix) else {
             return;
         };
-        let mut ids = slot.ids().to_vec();
+        let (own, mut ids) = split_own(store, slot.ids());
         if !take_out::<A>(store, &mut ids, &attrs) {
             return;
         }
+        ids.splice(..0, own);
         table.set(prefix, Slot::from_ids(ids));
         if self.incoming.is_none() {
             self.changed.add(number, prefix);
         }
+    }
+
+    /// Rule 4: puts one of raddle's own routes in its place, or takes it away.
+    fn set_own(
+        &mut self,
+        store: &mut AttrsStore,
+        number: u32,
+        prefix: Prefix<A>,
+        id: Option<AttrsId>,
+    ) {
+        let before = match id {
+            Some(id) => {
+                store.keep(id);
+                self.own.insert((number, prefix), id)
+            }
+            None => self.own.remove(&(number, prefix)),
+        };
+        if let Some(before) = before {
+            store.drop_ref(before);
+        }
+        let table = self.tables.entry(number).or_default();
+        let ids = table.get(prefix).map_or(&[][..], Slot::ids);
+        let (gone, mut ids) = split_own(store, ids);
+        ids.splice(..0, id);
+        table.set(prefix, Slot::from_ids(ids));
+        if let Some(gone) = gone {
+            store.drop_ref(gone);
+        }
+        self.changed.add(number, prefix);
+    }
+
+    /// Whether the table has a route of this prefix.
+    pub(crate) fn has(&self, number: u32, prefix: Prefix<A>) -> bool {
+        let table = self.tables.get(&number);
+        table.is_some_and(|table| table.get(prefix).is_some())
     }
 
     pub(crate) fn sweep_begin(&mut self, store: &mut AttrsStore) {
@@ -141,9 +196,16 @@ impl<A: Addr> Family<A> {
 
     /// Puts the dumped tables in place of the old and notes where they differ.
     pub(crate) fn sweep_end(&mut self, store: &mut AttrsStore) {
-        let Some(new) = self.incoming.take() else {
+        let Some(mut new) = self.incoming.take() else {
             return;
         };
+        for ((number, prefix), id) in &self.own {
+            store.keep(*id);
+            let table = new.entry(*number).or_default();
+            let mut ids = table.get(*prefix).map_or(&[][..], Slot::ids).to_vec();
+            ids.insert(0, *id);
+            table.set(*prefix, Slot::from_ids(ids));
+        }
         let old = std::mem::replace(&mut self.tables, new);
         if old.values().all(Table::is_empty) {
             self.changed = Changed::All;
@@ -159,6 +221,14 @@ impl<A: Addr> Family<A> {
             compare(before, after, |prefix| self.changed.add(number, prefix));
         }
         release(store, old);
+    }
+}
+
+/// Raddle's own route among those of a prefix, and the kernel's.
+fn split_own(store: &AttrsStore, ids: &[AttrsId]) -> (Option<AttrsId>, Vec<AttrsId>) {
+    match ids {
+        [own, rest @ ..] if store.get(*own).flags & ROUTE_OWN != 0 => (Some(*own), rest.to_vec()),
+        _ => (None, ids.to_vec()),
     }
 }
 
@@ -340,7 +410,7 @@ fn holds_hops<A: Addr>(a: &Attrs, gone: &Attrs, same_key: impl Fn(&Attrs) -> boo
         && leaving.iter().all(|g| hops.iter().any(|h| same_hop(h, g)))
 }
 
-/// Rule 4: what is left of a route; none when it goes altogether.
+/// Rule 5: what is left of a route; none when it goes altogether.
 fn rest_after<A: Addr>(route: &Attrs, gone: &Attrs) -> Option<Attrs> {
     if A::BITS == 32 {
         return None;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use raddle_rib::event::{Event, Link, Neighbour, Nexthop, NexthopKind, Route, RouteTarget};
-use raddle_rib::image::{ADJ_FORWARD, Capacity, Group, Memory, link_flags};
+use raddle_rib::image::{ADJ_FORWARD, ADJ_SEGMENT, Capacity, Group, Memory, link_flags};
 use raddle_rib::{Hop, Ports, Reason, Resolved, Rib};
 
 /// Out-link, destination and source MAC address, MTU; or the reason why the kernel gets it.
@@ -94,6 +94,12 @@ pub fn new_rib(capacity: &Capacity) -> Rib {
     rib
 }
 
+/// A segment in the form of a neighbour: its number, marks, and its kind.
+fn segment_leaves(memory: &Memory, number: u32) -> (u32, [u8; 6], [u8; 6], u32) {
+    let segment = memory.segment(number);
+    (number, [0xff; 6], [segment.flags; 6], segment.kind.into())
+}
+
 /// What engines read for packets to `dst` that come in by link `iif`; none when they hand them to
 /// the kernel without a look at the tables.
 pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
@@ -114,12 +120,13 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
         let a = memory.adjacency(n);
         match a.state {
             ADJ_FORWARD => Ok((a.index, a.dst_mac, a.src_mac, a.mtu)),
+            ADJ_SEGMENT => Ok(segment_leaves(memory, a.index)),
             _ => Err(a.reason),
         }
     };
     Some(match memory.group(number) {
         Group::Kernel(reason) => Err(reason),
-        Group::Segment(_) => Err(Reason::Encap),
+        Group::Segment(n) => Ok(vec![(0x7fff_ffff, Ok(segment_leaves(memory, n)))]),
         Group::Single(n) | Group::Neighbour(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
         Group::PerPacket { .. } | Group::Flowlet { .. } => {
             panic!("nothing here asks for {:?}", memory.group(number))
@@ -143,6 +150,13 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     let trace = rib.trace(&link.name, dst);
     trace.tables.as_ref().ok()?;
     let adjacency = |hop: &Hop| {
+        if let Some(what) = &hop.segment {
+            let number = rib.segment_number(what);
+            return match number.and_then(|n| Some((n, rib.segment(n)?.1))) {
+                Some((n, s)) => Ok((n, [0xff; 6], [s.flags; 6], s.kind.into())),
+                None => Err(Reason::ImageFull as u8),
+            };
+        }
         let out = rib
             .link(hop.index)
             .filter(|out| out.is_up() && out.is_ethernet() && rib.ports().out.contains(&out.index));

@@ -83,6 +83,8 @@ pub(crate) mod made_up {
                 use_neigh: true,
                 forward_use_pmtu: false,
                 min_pmtu: 552,
+                seg6_flowlabel: 0,
+                tunsrc: None,
             },
             ..Facts::default()
         };

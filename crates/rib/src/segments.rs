@@ -1,0 +1,422 @@
+//! Behaviours of SIDs and encapsulations in the image, each kept once.
+//!
+//! A SID's segment is its route's, so that it counts for itself. Encapsulations that are equal share
+//! one, which counts for the segment list.
+
+mod build;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ipnet::IpNet;
+
+use crate::adjacency::Publish;
+use crate::image::{self, Capacity, Memory, Segment, segment_flags, segment_kind};
+use crate::reason::Reason;
+use crate::seg6::{Behaviour, Seg6};
+use crate::slots::{Runs, Slots};
+pub(crate) use build::kernel_only;
+use build::{Around, Built, build};
+
+/// Whose a segment is. Two of different owners are never one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A route's: that of a SID.
+    Route {
+        /// Table.
+        table: u32,
+        /// The SID, or the prefix of SIDs.
+        dst: IpNet,
+        /// Metric.
+        metric: u32,
+        /// Gateway of the nexthop, of which there may be several.
+        gateway: Option<IpAddr>,
+        /// Another one after each replacement of the route: what it counted is gone then, as in the
+        /// kernel.
+        generation: u32,
+    },
+    /// A nexthop object's, whatever routes lead there.
+    Object {
+        /// Its id.
+        id: u32,
+    },
+    /// Of all routes that encapsulate in the same way.
+    Shared,
+}
+
+/// What a segment of the image stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentUse {
+    /// The behaviour or encapsulation.
+    pub what: Seg6,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The nexthop's link, by which the outer source is chosen; 0 for none.
+    pub index: u32,
+    /// Raddle's own: the kernel does not have it.
+    pub own: bool,
+}
+
+impl SegmentUse {
+    /// The tables, one for each family, that what comes out is looked up in, where they are not the
+    /// link's.
+    fn tables(&self) -> (Option<u32>, Option<u32>) {
+        let Seg6::Sid(sid) = &self.what else {
+            return (None, None);
+        };
+        match &sid.behaviour {
+            Behaviour::T { table } => (None, Some(*table)),
+            Behaviour::Dt6 { table } => (None, Some(table.number())),
+            Behaviour::Dt4 { table } => (Some(table.number()), None),
+            Behaviour::Dt46 { table } => (Some(table.number()), Some(table.number())),
+            _ => (None, None),
+        }
+    }
+}
+
+/// Views of single tables that segments look in: how many want them, and their number in the image once
+/// there is one.
+#[derive(Debug, Default)]
+pub(crate) struct TableUses {
+    wanted: BTreeMap<u32, u32>,
+    /// None where there is no room for another.
+    known: HashMap<u32, Option<u32>>,
+}
+
+impl TableUses {
+    fn of(&self, number: u32) -> Result<u32, Reason> {
+        let id = self.known.get(&number).copied().flatten();
+        id.ok_or(Reason::ImageFull)
+    }
+
+    fn want(&mut self, number: Option<u32>) {
+        if let Some(number) = number {
+            *self.wanted.entry(number).or_default() += 1;
+        }
+    }
+
+    fn want_no_more(&mut self, number: Option<u32>) {
+        if let Some(number) = number
+            && let Some(uses) = self.wanted.get_mut(&number)
+        {
+            *uses -= 1;
+            if *uses == 0 {
+                self.wanted.remove(&number);
+            }
+        }
+    }
+
+    /// The tables of which a view is wanted, and was not asked for yet.
+    pub(crate) fn missing(&self) -> Vec<u32> {
+        let unknown = |number: &&u32| !self.known.contains_key(number);
+        self.wanted.keys().filter(unknown).copied().collect()
+    }
+
+    /// The view of a table; none when there is no room for it.
+    pub(crate) fn set(&mut self, number: u32, id: Option<u32>) {
+        self.known.insert(number, id);
+    }
+
+    /// Asks again for views that there was no room for, and forgets those that nobody wants.
+    pub(crate) fn tidy(&mut self) {
+        let wanted = &self.wanted;
+        self.known
+            .retain(|number, id| id.is_some() && wanted.contains_key(number));
+    }
+
+    /// The views in use.
+    pub(crate) fn views(&self) -> impl Iterator<Item = u32> {
+        self.known.values().copied().flatten()
+    }
+}
+
+/// Views of single tables, of both families.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) v4: TableUses,
+    pub(crate) v6: TableUses,
+}
+
+impl Tables {
+    fn of4(&self, number: u32) -> Result<u32, Reason> {
+        self.v4.of(number)
+    }
+
+    fn of6(&self, number: u32) -> Result<u32, Reason> {
+        self.v6.of(number)
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    what: Arc<SegmentUse>,
+    refs: u32,
+    /// What the image holds.
+    now: Segment,
+    /// The template, and where it is.
+    run: Option<Run>,
+}
+
+/// First word and words of a template.
+type Run = (u32, Vec<u64>);
+
+/// Called with the number of a segment before it is used for something new.
+type OnNew = Box<dyn Fn(u32) + Send + Sync>;
+
+/// All segments of an image.
+pub(crate) struct Segments {
+    slots: Slots,
+    runs: Runs,
+    entries: HashMap<u32, Entry>,
+    by_use: HashMap<Arc<SegmentUse>, u32>,
+    pub(crate) tables: Tables,
+    /// Those whose template found no room.
+    full: HashSet<u32>,
+    pub(crate) on_new: OnNew,
+}
+
+impl std::fmt::Debug for Segments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Segments")
+            .field("entries", &self.entries)
+            .field("tables", &self.tables)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Segments {
+    pub(crate) fn new(capacity: &Capacity) -> Segments {
+        Segments {
+            slots: Slots::new(0, capacity.segments),
+            runs: Runs::new(capacity.templates),
+            entries: HashMap::new(),
+            by_use: HashMap::new(),
+            tables: Tables::default(),
+            full: HashSet::new(),
+            on_new: Box::new(|_| ()),
+        }
+    }
+
+    /// The number of the segment for `what`, with one use more. None when there is no room.
+    pub(crate) fn take(&mut self, what: &Arc<SegmentUse>, at: &Publish<'_>) -> Option<u32> {
+        if let Some(&number) = self.by_use.get(what) {
+            if let Some(entry) = self.entries.get_mut(&number) {
+                entry.refs += 1;
+            }
+            return Some(number);
+        }
+        let number = self.slots.take(at.grace)?;
+        (self.on_new)(number);
+        let (table4, table6) = what.tables();
+        self.tables.v4.want(table4);
+        self.tables.v6.want(table6);
+        let entry = Entry {
+            what: Arc::clone(what),
+            refs: 1,
+            now: Segment::default(),
+            run: None,
+        };
+        self.entries.insert(number, entry);
+        self.by_use.insert(Arc::clone(what), number);
+        let (wanted, _) = self.wanted(number, at);
+        image::store(&at.memory.segments, number as usize, &wanted);
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.now = wanted;
+        }
+        Some(number)
+    }
+
+    /// One use less.
+    pub(crate) fn give_back(&mut self, number: u32, memory: &Memory) {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        entry.refs -= 1;
+        if entry.refs > 0 {
+            return;
+        }
+        let Some(entry) = self.entries.remove(&number) else {
+            return;
+        };
+        self.by_use.remove(&entry.what);
+        self.full.remove(&number);
+        let (table4, table6) = entry.what.tables();
+        self.tables.v4.want_no_more(table4);
+        self.tables.v6.want_no_more(table6);
+        // A reader may still come here by a group that it read before: the kernel takes over.
+        let gone = Segment {
+            kind: segment_kind::KERNEL,
+            reason: Reason::NoRoute as u8,
+            ..Segment::default()
+        };
+        put_first_word(memory, number, &gone);
+        self.give_back_run(entry.run);
+        self.slots.give_back(number);
+    }
+
+    fn give_back_run(&mut self, run: Option<Run>) {
+        if let Some((first, words)) = run {
+            self.runs.give_back(first, words.len() as u32);
+        }
+    }
+
+    /// What a segment shall be, its template in its place already: a new one is written where nobody
+    /// reads yet. The template that it had, to be given back when the image does not name it any more.
+    fn wanted(&mut self, number: u32, at: &Publish<'_>) -> (Segment, Option<Run>) {
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return (Segment::default(), None);
+        };
+        let around = Around {
+            state: at.state,
+            ports: at.ports,
+            tables: &self.tables,
+        };
+        let Built { segment, words } = build(&around, &entry.what);
+        let before = entry.run.take();
+        if words.is_empty() {
+            self.full.remove(&number);
+            return (segment, before);
+        }
+        let (run, before) = match before {
+            Some(run) if run.1 == words => (Some(run), None),
+            before => {
+                let first = self.runs.take(words.len() as u32, at.grace);
+                (first.map(|first| (first, words)), before)
+            }
+        };
+        let Some((first, words)) = run else {
+            self.full.insert(number);
+            let full = Segment {
+                reason: Reason::ImageFull as u8,
+                flags: segment.flags & (segment_flags::COUNTERS | segment_flags::OWN),
+                ..Segment::default()
+            };
+            return (full, before);
+        };
+        self.full.remove(&number);
+        for (place, word) in (first..).zip(&words) {
+            at.memory.store_template_word(place, *word);
+        }
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.run = Some((first, words));
+        }
+        let segment = Segment {
+            template: first,
+            ..segment
+        };
+        (segment, before)
+    }
+
+    /// All segments.
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// Those that look in a table of their own.
+    pub(crate) fn with_tables(&self) -> Vec<u32> {
+        let looks = |entry: &Entry| entry.what.tables() != (None, None);
+        let mine = self.entries.iter().filter(|(_, entry)| looks(entry));
+        mine.map(|(number, _)| *number).collect()
+    }
+
+    /// Those to try again when room may have come.
+    pub(crate) fn full(&self) -> Vec<u32> {
+        self.full.iter().copied().collect()
+    }
+
+    /// Brings these segments up to date in the image.
+    pub(crate) fn refresh(&mut self, numbers: &[u32], at: &Publish<'_>) {
+        let mut rewrites = Vec::new();
+        for &number in numbers {
+            let Some(now) = self.entries.get(&number).map(|entry| entry.now) else {
+                continue;
+            };
+            let (wanted, before) = self.wanted(number, at);
+            if wanted == now {
+                continue;
+            }
+            let same_rest = with_first_word(&now, &wanted) == wanted;
+            let next = if wanted.kind == segment_kind::KERNEL || same_rest {
+                put_first_word(at.memory, number, &wanted);
+                // The rest of the image stays as it was until it is written anew.
+                with_first_word(&now, &wanted)
+            } else {
+                let held = Segment {
+                    kind: segment_kind::KERNEL,
+                    reason: Reason::Held as u8,
+                    ..wanted
+                };
+                put_first_word(at.memory, number, &held);
+                rewrites.push(number);
+                wanted
+            };
+            self.give_back_run(before);
+            if let Some(entry) = self.entries.get_mut(&number) {
+                entry.now = next;
+            }
+        }
+        if rewrites.is_empty() {
+            return;
+        }
+        // Until the rest is changed no reader may be between its look at the kind and its look at the
+        // rest; the kernel forwards meanwhile.
+        (at.grace)();
+        for number in rewrites {
+            if let Some(entry) = self.entries.get(&number) {
+                image::store(&at.memory.segments, number as usize, &entry.now);
+            }
+        }
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Number, meaning and form of all segments.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &SegmentUse, &Segment)> {
+        let entries = self.entries.iter();
+        entries.map(|(number, entry)| (*number, &*entry.what, &entry.now))
+    }
+
+    pub(crate) fn number(&self, what: &SegmentUse) -> Option<u32> {
+        self.by_use.get(what).copied()
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<(&SegmentUse, &Segment)> {
+        let entry = self.entries.get(&number)?;
+        Some((&entry.what, &entry.now))
+    }
+}
+
+/// `rest` with the first word of `first`.
+fn with_first_word(rest: &Segment, first: &Segment) -> Segment {
+    Segment {
+        kind: first.kind,
+        reason: first.reason,
+        flavours: first.flavours,
+        flags: first.flags,
+        block: first.block,
+        csid: first.csid,
+        size: first.size,
+        ..*rest
+    }
+}
+
+/// Stores only the first word.
+fn put_first_word(memory: &Memory, number: u32, segment: &Segment) {
+    let [low, high] = segment.size.to_ne_bytes();
+    let word = u64::from_ne_bytes([
+        segment.kind,
+        segment.reason,
+        segment.flavours,
+        segment.flags,
+        segment.block,
+        segment.csid,
+        low,
+        high,
+    ]);
+    let at = number as usize * (size_of::<Segment>() / 8);
+    memory.segments.words()[at].store(word, Ordering::Release);
+}
