@@ -361,13 +361,13 @@ inline_always __u32 jhash_2words(__u32 a, __u32 b)
 }
 
 /* Where the packet that an ICMP error is about begins; 0 for other packets. */
-inline_always __u32 icmp_about(struct xdp_md *ctx, __u32 ether_type, __u32 end)
+inline_always __u32 icmp_about(struct xdp_md *ctx, __u32 ether_type, __u32 ip_at, __u32 end)
 {
-	__u32 at = ether_type == ETH_P_IP ? L4_AT4 : L4_AT6;
+	__u32 at = ip_at + (ether_type == ETH_P_IP ? 20 : 40);
 	__u32 errors = ether_type == ETH_P_IP ? ICMP4_ERRORS : ICMP6_ERRORS;
 	__u8 ip[20], icmp[8];
 
-	if (!header(ctx, IP_AT, end, ip, sizeof(ip)))
+	if (!header(ctx, ip_at, end, ip, sizeof(ip)))
 		return 0;
 	if (ether_type == ETH_P_IP ? ip[9] != IPPROTO_ICMP || (ip[6] & 0x1f) || ip[7]
 				   : ip[6] != IPPROTO_ICMPV6)
@@ -413,26 +413,26 @@ inline_always __u32 hash_l3(struct xdp_md *ctx, struct seen *s, __u32 ether_type
 /*
  * Prepares what is dissected and hashed. Policy 0 looks at one header only, and needs no dissector.
  */
-static __noinline int ask(struct xdp_md *ctx, struct scratch *scratch, __u32 ether_type, __u32 end)
+static __noinline int ask(struct xdp_md *ctx, struct scratch *scratch)
 {
 	struct question *q = &scratch->question;
 	struct seen *s = &scratch->innermost;
-	__u32 about = 0;
+	__u32 about = 0, ether_type = q->ether_type, at = q->at, end = q->end;
 	__u8 whole[40];
 
 	__builtin_memset(s, 0, sizeof(*s));
-	s->at = IP_AT;
+	s->at = at;
 	s->ether_type = ether_type;
 	q->of_outer = 0;
 	q->of_innermost = 0;
 	q->dissect = 1;
 	if (q->policy == 0 || q->follows)
-		about = icmp_about(ctx, ether_type, end);
+		about = icmp_about(ctx, ether_type, at, end);
 	if (q->policy == 0) {
 		q->dissect = 0;
 		q->of_innermost = ether_type == ETH_P_IP ? FIELDS_L3 : FIELDS_L3_6;
 		if (!about || !hash_l3(ctx, s, ether_type, about, end))
-			hash_l3(ctx, s, ether_type, IP_AT, end);
+			hash_l3(ctx, s, ether_type, at, end);
 	} else if (q->policy == 1) {
 		q->of_outer = FIELDS_L4;
 		/* Only if its IP header is there. */
@@ -472,18 +472,20 @@ static __noinline __s64 answer(struct scratch *scratch)
 }
 
 /*
- * The 31-bit hash of any packet under any policy, or a negative reason. With `follows`, policy 1
- * hashes ICMP errors by what they are about.
+ * The 31-bit hash of the packet of the question under any policy, or a negative reason. With
+ * `follows`, policy 1 hashes ICMP errors by what they are about.
  */
-inline_always __s64 hash_any(struct xdp_md *ctx, struct scratch *scratch, __u32 ether_type,
-			     __u32 end, __u32 policy, __u32 follows)
+inline_always __s64 hash_any(struct xdp_md *ctx, struct scratch *scratch, __u32 policy,
+			     __u32 follows)
 {
-	scratch->question.policy = policy;
-	scratch->question.follows = follows;
-	scratch->question.fields = ether_type == ETH_P_IP ? config->fields4 : config->fields6;
-	ask(ctx, scratch, ether_type, end);
-	if (*(volatile __u32 *)&scratch->question.dissect)
-		dissect(ctx, &scratch->outer, &scratch->innermost, end);
+	struct question *q = &scratch->question;
+
+	q->policy = policy;
+	q->follows = follows;
+	q->fields = q->ether_type == ETH_P_IP ? config->fields4 : config->fields6;
+	ask(ctx, scratch);
+	if (*(volatile __u32 *)&q->dissect)
+		dissect(ctx, &scratch->outer, &scratch->innermost, q->end);
 	return answer(scratch);
 }
 

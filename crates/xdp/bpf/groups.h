@@ -12,6 +12,20 @@
 #include "rx_hash.h"
 #include "select.h"
 
+/*
+ * MurmurHash3's finaliser, over the hash of a flow: packets that are put around a flow's choose their
+ * link by that (rule S9).
+ */
+inline_always __u32 spread(__u32 hash, __u32 salt)
+{
+	hash ^= salt;
+	hash ^= hash >> 16;
+	hash *= 0x85ebca6b;
+	hash ^= hash >> 13;
+	hash *= 0xc2b2ae35;
+	return hash ^ hash >> 16;
+}
+
 /* A word of the members' memory; 0 beyond its end. */
 inline_always __u64 member_word(__u32 place)
 {
@@ -103,14 +117,15 @@ inline_always __u32 namespace_policy(__u32 ether_type)
 }
 
 /*
- * The adjacency that any group of several members gives any packet, or a negative reason; for
- * groups and policies that the short way does not know. `value` is the group's number.
+ * The adjacency that any group of several members gives the packet of the question, or a negative
+ * reason; for groups and policies that the short way does not know.
  */
-static __noinline __s64 choose_any(struct xdp_md *ctx, __u64 group, __u32 value, __u32 ether_type,
-				   __u32 end)
+static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 {
+	__u64 group = NOW(here->question.group);
 	__u32 first = group >> 32, count = (__u16)(group >> 16), kind = (__u8)group;
 	__u32 cpu = bpf_get_smp_processor_id(), how = group >> 8 & 0xff, policy, brought;
+	__u32 ether_type = here->question.ether_type;
 	__s64 hash;
 
 	if (cpu >= cpus)
@@ -123,18 +138,22 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, __u64 group, __u32 value,
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
 	policy = namespace_policy(ether_type);
-	if (kind == GROUP_FLOWLET)
+	/* Whatever its own way of hashing is, see rule S9. */
+	if (*(volatile __u32 *)&here->question.around)
+		how = 0;
+	else if (kind == GROUP_FLOWLET)
 		policy = 1;
 	else if (how & ~HOW_FOLLOWS)
 		policy = (how & ~HOW_FOLLOWS) - 1;
-	hash = hash_any(ctx, ELEMENT(scratch, struct scratch, cpu), ether_type, end, policy,
-			how & HOW_FOLLOWS);
+	hash = hash_any(ctx, here, policy, how & HOW_FOLLOWS);
 	if (hash < 0)
 		return hash;
+	if (*(volatile __u32 *)&here->question.around)
+		hash = spread(hash, here->question.salt) >> 1;
 	if (kind == GROUP_RESILIENT)
 		return choose_bucket(first, count, hash);
 	if (kind == GROUP_FLOWLET)
-		return member_word(first + 2 + flowlet_place(value, first, count, hash, cpu)) >> 32;
+		return member_word(first + 2 + flowlet_place(here->question.value, first, count, hash, cpu)) >> 32;
 	return choose(first, count, hash);
 }
 

@@ -49,20 +49,90 @@ struct seen {
 	__u32 rest[3];
 };
 
-/* What is hashed of it: fields of what is in front, and of what is innermost. */
+/*
+ * Which packet is to be hashed: where its IP header is and where it ends in the frame; and what is
+ * hashed of it: fields of what is in front, and of what is innermost. With `around` the hash is for a packet
+ * that was put around this one.
+ */
 struct question {
 	__u32 policy, follows, fields;
 	__u32 of_outer, of_innermost;
 	__u32 dissect;
-	__u32 rest[2];
+	__u32 at, end, ether_type;
+	__u32 around, salt;
+	/* The group that is to be chosen from, and its number. */
+	__u32 value;
+	__u64 group;
+	__u32 hash;
+	__u32 rest;
 };
+
+/*
+ * A change of the frame that can be undone: `length` bytes at `at` were others, the byte at
+ * `segments_left` was one more, and then the frame grew by `grown` bytes in front. Up to 16 bytes are kept
+ * here, more in the place `large`.
+ */
+struct change {
+	__u32 at;
+	__u16 length, large;
+	__u32 segments_left, grown;
+	__u64 bytes[2];
+};
+
+/* Segments on a packet's way, changes that they make, and the largest of those in bytes. */
+#define MAX_SEGMENTS 4
+#define MAX_CHANGES 32
+#define MAX_LARGE 8
+#define LARGE_CHANGE 256
+
+/* A packet on its way through segments. Offsets are in the frame as it stands. */
+struct way {
+	/* The next one, and how many there were. */
+	__u32 segment, done;
+	/* Where the packet's IP header is, and where the packet ends. */
+	__u32 at, end;
+	__u32 ether_type;
+	/* Length of the frame as it came, and as it stands. */
+	__u32 received, length;
+	/* Whether one of the segments is not the kernel's. */
+	__u32 own;
+	/* Segments that count, or NO_COUNTERS, and bytes of the packet that each got. */
+	__u32 numbers[MAX_SEGMENTS], bytes[MAX_SEGMENTS];
+	/* What the walk over headers goes on with: a header, its kind, and where that stands. */
+	__u32 cursor, next, named;
+	/* The routing header. */
+	__u32 srh, srh_length, srh_named, left;
+	/* What is looked up next: an address, or zeros, and in which table; and the segment's flags. */
+	__u32 table, flags;
+	__u32 target_type;
+	__u64 target_high, target_low;
+	/* The packet that others were put around: kind, or 0, place, end; and the salt of the last. */
+	__u32 flow_type, flow_at, flow_end, salt;
+	__u32 changes, larges;
+	/* What is decided, and whether the segment is carried out already. */
+	__u32 verdict, onward;
+	/* What was sent without a neighbour: how often, and where to last. For test runs. */
+	__u32 sent, sent_to;
+	/* The Ethernet header as it came. */
+	__u64 ethernet[2];
+	struct change list[MAX_CHANGES];
+	__u8 large[MAX_LARGE][LARGE_CHANGE];
+	__u8 moved[LARGE_CHANGE];
+};
+
+#define NO_COUNTERS 0xffffffffu
 
 /* What belongs to one CPU. */
 struct scratch {
 	struct clock_entry clock;
 	struct seen outer, innermost;
 	struct question question;
+	struct way way;
 } __attribute__((aligned(64)));
+
+/* As in src/engine.rs and src/test_run.rs. */
+_Static_assert(sizeof(struct scratch) == 3840, "");
+_Static_assert(__builtin_offsetof(struct scratch, way.sent) == 440, "");
 
 /* A flow's last choice: flow, group in the upper half; time and place as in crates/forward. */
 struct flowlet {
@@ -85,6 +155,7 @@ SIZED(adjacencies, struct adjacency);
 SIZED(segments, struct segment);
 SIZED(templates, __u64);
 SECTION(counters, struct counter);
+SIZED(segment_counters, struct segment_counters);
 SECTION(scratch, struct scratch);
 /*
  * By CPU: turns of groups, and flows. By place among the members: the stamp of the bucket of which a
@@ -101,6 +172,18 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bpf_devmap_val);
 } out_links SEC(".maps");
+
+/* The programs that the main one goes on with; set by the loader. */
+#define PROGRAM_SEGMENT 0
+#define PROGRAM_AROUND 1
+#define PROGRAM_FLAVOURS 2
+#define PROGRAM_CHOICE 3
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 4);
+	__type(key, __u32);
+	__type(value, __u32);
+} programs SEC(".maps");
 
 /* Counters of one CPU, and CPUs; set by the loader. */
 const volatile __u32 counter_slots = ADJACENCY_COUNTERS;
@@ -138,6 +221,9 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 			read_value = *(volatile type *)ELEMENT(section, type, read_index); \
 		read_value;                                                                \
 	})
+
+/* Reads what is there now. Of what comes out of a map the verifier does not know the value. */
+#define NOW(x) (*(volatile typeof(x) *)&(x))
 
 inline_always void count(__u32 stripe, __u32 slot, __u32 bytes)
 {

@@ -14,191 +14,21 @@
 #include "groups.h"
 #include "image.h"
 #include "maps.h"
+#include "packet.h"
 #include "parse.h"
 #include "rx_hash.h"
+#include "segment.h"
 #include "select.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Added to a reason when the packet is dropped instead of handed over. */
-#define DROP 0x100
-
-/* Up to this length a frame is taken to be in one buffer, see frame_len(). */
-#define ONE_BUFFER 1024
-
-/* One packet on its way. */
-struct packet {
-	struct xdp_md *ctx;
-	void *data, *data_end;
-	const struct config *config;
-	const struct link_entry *link;
-	__u32 ingress;
-	__u32 stripe;	/* first counter of this CPU */
-	__u32 len;	/* of the whole frame */
-	/* For the long way. */
-	__u64 group;
-	__u32 value, packet_end;
-};
-
-/* Not a verdict: forward_long() goes on. */
-#define THE_LONG_WAY 0x200
-
-/*
- * Length of the frame in all its buffers, given the bytes at hand and how far its IP packet goes.
- *
- * Asking the kernel costs a call, so short frames whose packet is all at hand are not asked for:
- * no driver fills a first buffer that little and goes on in a second one, unless it splits headers
- * from data, and then what follows could only be padding.
- */
-inline_always __u32 frame_len(struct xdp_md *ctx, __u32 linear, __u32 packet_end)
+/* A9 and B7 */
+inline_always int not_for_forwarding(struct packet *p, __u64 group)
 {
-	if (linear > ONE_BUFFER || packet_end > linear)
-		return bpf_xdp_get_buff_len(ctx);
-	return linear;
-}
-
-/*
- * Whether the image is too old. The clock is asked once a jiffy (and whenever the deadline
- * moves), because a call costs as much as the rest of this check's surroundings together.
- */
-inline_always int expired(const struct config *config, __u32 cpu)
-{
-	__u64 deadline = *(volatile const __u64 *)&config->deadline;
-	struct clock_entry *clock;
-	__u64 now;
-
-	if (!deadline)
-		return 0;
-	now = bpf_jiffies64();
-	if (cpu >= cpus)
-		return 1;
-	clock = &ELEMENT(scratch, struct scratch, cpu)->clock;
-	if (clock->jiffies != now || clock->deadline != deadline) {
-		clock->jiffies = now;
-		clock->deadline = deadline;
-		clock->expired = bpf_ktime_get_coarse_ns() > deadline;
-	}
-	return clock->expired;
-}
-
-/* Whether a group is of several members. */
-inline_always int is_many(__u64 group)
-{
-	return (__u8)((__u8)group - GROUP_THRESHOLD) <= GROUP_FLOWLET - GROUP_THRESHOLD;
-}
-
-/* Whether the short way knows it: hash-threshold by the namespace's policy, and that 0 or 1. */
-inline_always int is_short(__u64 group, __u32 policy)
-{
-	return (__u16)group == GROUP_THRESHOLD && policy <= 1;
-}
-
-/* A9 and B7: what a group that is not for forwarding says. */
-inline_always int group_reason(__u64 group)
-{
-	__u32 reason = group >> 8 & 0xff;
-
-	if ((__u8)group == GROUP_SEGMENT)
-		return REASON_ENCAP;
-	if (reason >= REASON_COUNT)
-		reason = REASON_NO_ROUTE;
-	return reason == REASON_BLACKHOLE ? DROP | REASON_BLACKHOLE : reason;
-}
-
-inline_always __u64 group_word(__u32 value)
-{
-	return READ(groups, __u64, groups_len, value, GROUP_KERNEL | REASON_NO_ROUTE << 8);
-}
-
-/*
- * A12: 0 and the adjacency, or why the packet may not go there. Ends by claiming the redirect:
- * that can still fail while the packet is as it came, and changes nothing if it does.
- */
-inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_len,
-				 const struct adjacency **taken)
-{
-	const struct adjacency *adj;
-	__u64 word0;
-	__u32 out;
-
-	if (number >= adjacencies_len)
-		return REASON_UNRESOLVED;
-	adj = ELEMENT(adjacencies, const struct adjacency, number);
-	word0 = *(volatile const __u64 *)adj;
-	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
-		__u32 reason = word0 >> 40 & 0xff;
-
-		return reason < REASON_COUNT ? reason : REASON_UNRESOLVED;
-	}
-	out = (__u32)word0;
-	if (out == p->ingress)
-		return REASON_SAME_LINK;
-	if (packet_len > adj->mtu)
-		return REASON_MTU;
-	if (bpf_redirect_map(&out_links, out, XDP_PASS) != XDP_REDIRECT)
-		return REASON_REDIRECT_FAILED;
-	*taken = adj;
-	return 0;
-}
-
-/* Writes both MAC addresses, which lie side by side in the adjacency too. */
-inline_always void rewrite_macs(void *data, const struct adjacency *adj)
-{
-	*(__u64 *)data = *(const __u64 *)adj->dst_mac;
-	*(__u32 *)(data + 8) = *(const __u32 *)(adj->dst_mac + 8);
-}
-
-/* Cuts padding off behind the IP packet, then counts. */
-inline_always int finish(struct packet *p, __u32 number, __u32 packet_end)
-{
-	__u32 keep = packet_end > FRAME_MIN ? packet_end : FRAME_MIN;
-	__u32 received = p->len;
-
-	if (p->len > keep) {
-		/* Shrinking to 60 bytes or more cannot fail. */
-		if (bpf_xdp_adjust_tail(p->ctx, (int)(keep - p->len)))
-			return DROP | REASON_REDIRECT_FAILED;
-		p->len = keep;
-	}
-	count(p->stripe, REASON_COUNTERS + p->link->slot, received);
-	count(p->stripe, ADJACENCY_COUNTERS + number, p->len);
-	return REASON_FORWARDED;
-}
-
-/* Whether the source is one of our own addresses; the filter said that it may be. */
-static __noinline int own_source(__u32 table, __u32 src)
-{
-	__u64 group = group_word(fib4_lookup(table, src));
-
-	return (group & 0xffff) == (GROUP_KERNEL | REASON_LOCAL << 8);
-}
-
-inline_always int maybe_own(__u32 address)
-{
-	__u32 bit = (address * 0x9e3779b1u) >> 16;
-
-	return READ(own4, __u64, OWN_BITS / 64, bit >> 6, 0) >> (bit & 63) & 1;
-}
-
-/*
- * The third word of an IPv4 header with one less TTL: that is 0x0100 more in the checksum, with the
- * carry that ip_decrease_ttl makes.
- */
-inline_always __u32 less_ttl(__u32 word)
-{
-	__u32 sum = (word >> 16) + bpf_htons(0x0100);
-
-	sum += sum >= 0xffff;
-	return ((word & 0xffff) - 1) | sum << 16;
-}
-
-/* Keeps what the long way needs to know; see forward_long(). */
-inline_always int go_long(struct packet *p, __u64 group, __u32 value, __u32 packet_end)
-{
-	p->group = group;
-	p->value = value;
-	p->packet_end = packet_end;
-	return THE_LONG_WAY;
+	if ((__u8)group != GROUP_SEGMENT)
+		return group_reason(group);
+	p->segment = group >> 32;
+	return THE_SEGMENTS_WAY;
 }
 
 inline_always int forward4(struct packet *p)
@@ -247,9 +77,9 @@ inline_always int forward4(struct packet *p)
 	value = fib4_lookup(p->link->table4, dst);
 	group = group_word(value);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
-		return group_reason(group);
+		return not_for_forwarding(p, group);
 	if ((w2 & 0xff) <= 1)
-		return REASON_TTL_EXCEEDED;
+		return go_long(p, group, value, packet_end);
 	number = group >> 32;
 	if ((__u8)group != GROUP_SINGLE) {
 		struct key4 key = {
@@ -325,9 +155,9 @@ inline_always int forward6(struct packet *p)
 	value = fib6_lookup(p->link->table6, dh, dl);
 	group = group_word(value);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
-		return group_reason(group);
+		return not_for_forwarding(p, group);
 	if (w1 >> 24 <= 1)
-		return REASON_TTL_EXCEEDED;
+		return go_long(p, group, value, packet_end);
 	number = group >> 32;
 	if ((__u8)group != GROUP_SINGLE) {
 		__u32 hash;
@@ -340,7 +170,7 @@ inline_always int forward6(struct packet *p)
 		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN;
-		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end);
+		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end, 0);
 		if (reason)
 			return reason;
 		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
@@ -357,24 +187,45 @@ chosen:
 }
 
 /*
- * A11 to A14 and B8 to B10 for what the short way does not know. One function for both families: the
- * verifier goes through it once.
+ * A10 to A14 and B8 to B10 for what the short way does not know: groups and policies, and packets at
+ * the end of their TTL, which only segments take. One function for both families: the verifier goes
+ * through it once.
  */
-inline_always int forward_long(struct packet *p)
+inline_always int forward_long(struct packet *p, __u32 cpu)
 {
-	__u32 *ip = p->data + IP_AT, ether_type;
+	__u32 *ip = p->data + IP_AT, ether_type, ttl;
 	const struct adjacency *adj;
+	struct scratch *here;
+	struct question *q;
 	__s64 chosen;
+	__u64 group;
 	int reason;
 
 	if ((void *)(ip + 5) > p->data_end)
 		return REASON_TRUNCATED;
-	/* Read again, so that the verifier does not tell the families apart here. */
+	if (cpu >= cpus)
+		return REASON_HASH_POLICY;
+	here = ELEMENT(scratch, struct scratch, cpu);
+	q = &here->question;
+	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
+	q->group = p->group;
+	q->value = p->value;
+	q->end = p->packet_end;
+	q->at = IP_AT;
+	q->around = 0;
+	group = NOW(q->group);
 	ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
-	chosen = choose_any(p->ctx, p->group, p->value, ether_type, p->packet_end);
+	q->ether_type = ether_type;
+	ttl = ether_type == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
+	/* Not even a turn is taken for such a packet. */
+	if (ttl <= 1 && (__u8)group > GROUP_THRESHOLD)
+		return REASON_TTL_EXCEEDED;
+	chosen = (__u8)group == GROUP_SINGLE ? group >> 32 : choose_any(p->ctx, here);
+	if (ttl <= 1 && (chosen < 0 || (adjacency_word(chosen) >> 32 & 0xff) != ADJ_SEGMENT))
+		return REASON_TTL_EXCEEDED;
 	if (chosen < 0)
 		return -chosen;
-	reason = take_adjacency(p, chosen, p->packet_end - IP_AT, &adj);
+	reason = take_adjacency(p, chosen, NOW(q->end) - IP_AT, &adj);
 	if (reason)
 		return reason;
 	if (ether_type == ETH_P_IPV6)
@@ -382,7 +233,7 @@ inline_always int forward_long(struct packet *p)
 	else
 		ip[2] = less_ttl(ip[2]);
 	rewrite_macs(p->data, adj);
-	return finish(p, chosen, p->packet_end);
+	return finish(p, chosen, NOW(q->end));
 }
 
 /* P1 to P5, and the way to the family. */
@@ -438,12 +289,18 @@ int raddle(struct xdp_md *ctx)
 	p.len = p.data_end - p.data;
 	verdict = decide(&p, cpu);
 	if (verdict == THE_LONG_WAY)
-		verdict = forward_long(&p);
+		verdict = forward_long(&p, cpu);
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;
+	if (verdict == THE_SEGMENTS_WAY)
+		go_to_segment(ctx, cpu, p.segment);
 	p.len = bpf_xdp_get_buff_len(ctx);
 	if (p.link)
 		count(p.stripe, REASON_COUNTERS + p.link->slot, p.len);
 	count(p.stripe, verdict & 0xff, p.len);
 	return verdict & DROP ? XDP_DROP : XDP_PASS;
 }
+
+#ifdef SEGMENTS
+#include "srv6.h"
+#endif

@@ -155,12 +155,13 @@ inline_always int key6_l3(struct key6 *key, void *data, void *data_end, __u32 en
 
 /*
  * The last protocol and the ports behind extension headers: ports in the low half, protocol in the
- * next 8 bits, or a negative reason. A function of its own, as few packets have such headers.
+ * next 8 bits, or a negative reason, of the packet whose MAC header is at `begin`. A function of its
+ * own, as few packets have such headers.
  */
-static __noinline __s64 dissect6(struct xdp_md *ctx, __u32 proto, __u32 end)
+static __noinline __s64 dissect6(struct xdp_md *ctx, __u32 proto, __u32 end, __u32 begin)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	__u32 at = L4_AT6;
+	__u32 at = begin + L4_AT6;
 	__u64 ports = 0;
 	int offset;
 
@@ -202,10 +203,10 @@ done:
 
 /*
  * The flow key of an IPv6 packet, or a reason why not; the label comes as the header's first word.
- * Policy 1 takes protocol, ports and addresses.
+ * Policy 1 takes protocol, ports and addresses. `data` is `begin` bytes into the frame.
  */
 inline_always int key6(struct xdp_md *ctx, struct key6 *key, __u32 policy, void *data,
-		       void *data_end, __u32 end)
+		       void *data_end, __u32 end, __u32 begin)
 {
 	if (policy == 0)
 		return key6_l3(key, data, data_end, end);
@@ -217,7 +218,7 @@ inline_always int key6(struct xdp_md *ctx, struct key6 *key, __u32 policy, void 
 			return REASON_DEEP_HEADERS;
 		key->ports = *at;
 	} else {
-		__s64 found = dissect6(ctx, key->proto, end);
+		__s64 found = dissect6(ctx, key->proto, begin + end, begin);
 
 		if (found < 0)
 			return -found;

@@ -1,10 +1,10 @@
 //! The program's counters: one stripe per CPU, mapped into this process.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use raddle_fib::Region;
 use raddle_rib::Reason;
-use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS};
+use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS, segment_counter};
 
 /// Packets and bytes. Bytes count whole frames, from the destination MAC on, without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,78 @@ impl Counters {
     }
 }
 
+/// What was counted of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// By [`segment_counter`].
+    pub values: [u64; SEGMENT_COUNTERS],
+}
+
+impl SegmentCounts {
+    /// Packets that the behaviour was carried out on.
+    pub fn packets(&self) -> u64 {
+        self.values[segment_counter::PACKETS]
+    }
+
+    /// Their bytes, see [`segment_counter::BYTES`].
+    pub fn bytes(&self) -> u64 {
+        self.values[segment_counter::BYTES]
+    }
+
+    /// Packets that it was not carried out on, for whatever reason.
+    pub fn errors(&self) -> u64 {
+        let failed = &self.values[segment_counter::FAILED..];
+        failed.iter().fold(0, |sum, value| sum.wrapping_add(*value))
+    }
+
+    /// One for each CPU; none where there is no such segment.
+    pub(crate) fn read(
+        region: &Region,
+        segments: usize,
+        number: u32,
+    ) -> impl Iterator<Item = SegmentCounts> + '_ {
+        cells(region, segments, number).map(|cells| {
+            let mut counts = SegmentCounts::default();
+            for (value, cell) in counts.values.iter_mut().zip(cells) {
+                *value = cell.load(Ordering::Relaxed);
+            }
+            counts
+        })
+    }
+
+    pub(crate) fn clear(region: &Region, segments: usize, number: u32) {
+        for cell in cells(region, segments, number).flatten() {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::ops::AddAssign for SegmentCounts {
+    fn add_assign(&mut self, other: SegmentCounts) {
+        for (value, other) in self.values.iter_mut().zip(other.values) {
+            *value = value.wrapping_add(other);
+        }
+    }
+}
+
+impl std::iter::Sum for SegmentCounts {
+    fn sum<I: Iterator<Item = SegmentCounts>>(counts: I) -> SegmentCounts {
+        let mut sum = SegmentCounts::default();
+        for each in counts {
+            sum += each;
+        }
+        sum
+    }
+}
+
+/// The cells of a segment, by CPU.
+fn cells(region: &Region, segments: usize, number: u32) -> impl Iterator<Item = &[AtomicU64]> {
+    let number = number as usize;
+    let stripe = (segments * SEGMENT_COUNTERS).max(1);
+    let cpus = region.words().chunks_exact(stripe);
+    cpus.filter_map(move |cpu| cpu.chunks_exact(SEGMENT_COUNTERS).nth(number))
+}
+
 /// Counters of one CPU for this many adjacencies: a multiple of a cache line's four, so that no
 /// two CPUs write to one line.
 pub(crate) fn slots(adjacencies: usize) -> usize {
@@ -123,6 +195,23 @@ mod tests {
         assert_eq!(parse_cpus("0-1\n"), Some(2));
         assert_eq!(parse_cpus("0-3,8-11\n"), Some(12));
         assert_eq!(parse_cpus(""), None);
+    }
+
+    #[test]
+    fn segments_have_their_cells() {
+        let region = Region::heap(2 * 3 * SEGMENT_COUNTERS * 8);
+        region.words()[SEGMENT_COUNTERS].store(5, Ordering::Relaxed);
+        region.words()[4 * SEGMENT_COUNTERS].store(7, Ordering::Relaxed);
+        region.words()[4 * SEGMENT_COUNTERS + 15].store(9, Ordering::Relaxed);
+        region.words()[5 * SEGMENT_COUNTERS].store(1, Ordering::Relaxed);
+        let read = |number| SegmentCounts::read(&region, 3, number);
+        assert_eq!(read(1).count(), 2);
+        let sum: SegmentCounts = read(1).sum();
+        assert_eq!((sum.packets(), sum.errors()), (12, 9));
+        assert_eq!(read(3).count(), 0);
+        SegmentCounts::clear(&region, 3, 1);
+        assert_eq!(read(1).sum::<SegmentCounts>(), SegmentCounts::default());
+        assert_eq!(read(2).sum::<SegmentCounts>().packets(), 1);
     }
 
     #[test]

@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use aya::include_bytes_aligned;
 use raddle_fib::Region;
 use raddle_rib::image::{
-    Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, Memory, OWN_BITS,
-    Segment, TURN_SLOTS,
+    self, Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, Memory,
+    OWN_BITS, Segment, TURN_SLOTS,
 };
 
 use crate::attach::Attached;
-use crate::counters::{self, Counters};
-use crate::mapping::{self, COUNTERS, IMAGE, OUT_LINKS, STATE};
+use crate::counters::{self, Counters, SegmentCounts};
+use crate::mapping::{self, COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, STATE};
 use crate::object::Plan;
 use crate::pin::Pins;
 use crate::sys;
@@ -22,10 +22,12 @@ use crate::{Error, Result};
 
 pub(crate) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle.o"));
 const PROGRAM: &str = "raddle";
+/// Programs that it calls, by their places in [`PROGRAMS`].
+const CALLED: [&str; 4] = ["segment", "around", "flavours", "choice"];
 /// `struct counter`, `struct flowlet` and `struct scratch`, in bytes.
 const COUNTER: usize = 16;
 const FLOWLET: usize = 16;
-const SCRATCH: usize = 64 + 2 * 80 + 32;
+pub(crate) const SCRATCH: usize = 3840;
 /// The verifier follows offsets into a map up to this many bytes.
 const LARGEST: usize = (1 << 29) - 8;
 
@@ -44,6 +46,9 @@ pub struct Engine {
     memory: Arc<Memory>,
     counters: Region,
     counter_slots: usize,
+    segment_counters: Region,
+    segments: usize,
+    called: Vec<OwnedFd>,
     pub(crate) links: Vec<Attached>,
     pub(crate) pins: Option<Pins>,
 }
@@ -53,14 +58,21 @@ pub struct Engine {
 pub(crate) struct Maps {
     pub(crate) image: [OwnedFd; IMAGE.len()],
     pub(crate) counters: OwnedFd,
+    pub(crate) segment_counters: OwnedFd,
     pub(crate) state: [OwnedFd; STATE.len()],
     pub(crate) out_links: OwnedFd,
+    pub(crate) programs: OwnedFd,
 }
 
 impl Maps {
     /// Every map with its name.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &OwnedFd)> {
-        let rest = [(COUNTERS, &self.counters), (OUT_LINKS, &self.out_links)];
+        let rest = [
+            (COUNTERS, &self.counters),
+            (SEGMENT_COUNTERS, &self.segment_counters),
+            (OUT_LINKS, &self.out_links),
+            (PROGRAMS, &self.programs),
+        ];
         let state = STATE.iter().copied().zip(&self.state);
         IMAGE
             .iter()
@@ -79,10 +91,13 @@ impl Engine {
     /// # Errors
     /// Missing privileges, an old kernel, no memory for the maps.
     pub fn load(options: &LoadOptions) -> Result<Engine> {
-        Engine::load_with(&options.capacity, HashMap::new())
+        let engine = Engine::load_with(&options.capacity, HashMap::new())?;
+        engine.install_called()?;
+        Ok(engine)
     }
 
-    /// Loads the program; over existing maps, where there are any.
+    /// Loads the programs; over existing maps, where there are any. Those that are called are called
+    /// from [`Engine::install_called`] on.
     pub(crate) fn load_with(
         capacity: &Capacity,
         existing: HashMap<String, OwnedFd>,
@@ -101,6 +116,7 @@ impl Engine {
                 .try_into()
                 .map_err(|_| Error::Object("the image's maps are not complete".to_owned()))?,
             counters: take(COUNTERS)?,
+            segment_counters: take(SEGMENT_COUNTERS)?,
             state: [
                 take(STATE[0])?,
                 take(STATE[1])?,
@@ -108,21 +124,41 @@ impl Engine {
                 take(STATE[3])?,
             ],
             out_links: take(OUT_LINKS)?,
+            programs: take(PROGRAMS)?,
         };
         let memory = Arc::new(mapping::memory(&maps.image)?);
-        let counters = mapping::region(maps.counters.as_fd()).map_err(|source| Error::Map {
-            name: COUNTERS.to_owned(),
-            source,
-        })?;
+        let region = |name: &str, map: &OwnedFd| {
+            mapping::region(map.as_fd()).map_err(|source| Error::Map {
+                name: name.to_owned(),
+                source,
+            })
+        };
+        let counters = region(COUNTERS, &maps.counters)?;
+        let segment_counters = region(SEGMENT_COUNTERS, &maps.segment_counters)?;
         Ok(Engine {
             program: loaded.program,
             maps,
             memory,
             counters,
             counter_slots: counters::slots(capacity.adjacencies),
+            segment_counters,
+            segments: capacity.segments,
+            called: loaded.called,
             links: Vec::new(),
             pins: None,
         })
+    }
+
+    /// Puts the programs that the main one calls where it finds them, in the place of those of an
+    /// earlier version.
+    pub(crate) fn install_called(&self) -> Result<()> {
+        for (place, program) in (0..).zip(&self.called) {
+            let value = program.as_raw_fd().to_ne_bytes();
+            sys::map_update(self.maps.programs.as_fd(), place, &value).map_err(|source| {
+                Error::system("BPF_MAP_UPDATE_ELEM", "install an XDP program", source)
+            })?;
+        }
+        Ok(())
     }
 
     /// The image's memory: what is stored here, the program reads.
@@ -175,6 +211,19 @@ impl Engine {
         Counters::read(&self.counters, self.counter_slots)
     }
 
+    /// What each CPU has counted of the segment with this number; nothing where there is none. Costs a
+    /// cache line or two for each CPU; stops nobody.
+    pub fn segment_counts(&self, number: u32) -> impl Iterator<Item = SegmentCounts> + '_ {
+        SegmentCounts::read(&self.segment_counters, self.segments, number)
+    }
+
+    /// Forgets what was counted of the segment with this number. For a number that is given to
+    /// something else: packets that are under way may still count what it was before, so a [`crate::grace`]
+    /// must be over since the image has shown it last.
+    pub fn clear_segment_counters(&self, number: u32) {
+        SegmentCounts::clear(&self.segment_counters, self.segments, number);
+    }
+
     pub(crate) fn program(&self) -> &OwnedFd {
         &self.program
     }
@@ -206,6 +255,7 @@ pub(crate) fn plan(
     Ok(Plan {
         object,
         program: PROGRAM,
+        called: &CALLED,
         sizes: sizes(capacity, cpus)?,
         constants: vec![
             ("nodes4_len", small(capacity.nodes4)?),
@@ -216,6 +266,7 @@ pub(crate) fn plan(
             ("adjacencies_len", small(capacity.adjacencies)?),
             ("segments_len", small(capacity.segments)?),
             ("templates_len", small(capacity.templates)?),
+            ("segment_counters_len", small(capacity.segments * cpus)?),
             ("counter_slots", small(counter_slots)?),
             ("counters_len", small(counter_slots * cpus)?),
             ("cpus", small(cpus)?),
@@ -244,6 +295,10 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
         (
             COUNTERS,
             counters::slots(capacity.adjacencies) * COUNTER * cpus,
+        ),
+        (
+            SEGMENT_COUNTERS,
+            capacity.segments * image::SEGMENT_COUNTERS * 8 * cpus,
         ),
         (STATE[0], SCRATCH * cpus),
         (STATE[1], TURN_SLOTS * 4 * cpus),

@@ -27,9 +27,9 @@ mod sys;
 mod test_run;
 
 pub use attach::{AttachedMode, Mode};
-pub use counters::{Counter, Counters};
+pub use counters::{Counter, Counters, SegmentCounts};
 pub use engine::{Engine, LoadOptions};
 pub use error::{Error, Result};
 pub use features::{Features, features, has_program, offers_rx_hash};
 pub use grace::grace;
-pub use test_run::{TestOutput, Verdict};
+pub use test_run::{NO_ADJACENCY, TestOutput, Verdict};

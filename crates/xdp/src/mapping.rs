@@ -28,9 +28,12 @@ pub(crate) const IMAGE: [&str; 13] = [
 ];
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
+pub(crate) const SEGMENT_COUNTERS: &str = "segment_counters";
 /// What the program keeps for itself.
 pub(crate) const STATE: [&str; 4] = ["scratch", "turns", "flowlets", "activity"];
 pub(crate) const OUT_LINKS: &str = "out_links";
+/// Programs that the main one calls: an array that is emptied when nobody holds or pins it any more.
+pub(crate) const PROGRAMS: &str = "programs";
 
 /// A mapped file, unmapped when dropped. The mapping keeps the map alive by itself.
 struct Mapping {

@@ -20,9 +20,10 @@ const SECTION: &str = ".bss.";
 const LOG_LINES: usize = 20;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 
-/// A loaded program with its maps, by their names.
+/// A loaded program with those that it calls, and its maps, by their names.
 pub(crate) struct Loaded {
     pub(crate) program: OwnedFd,
+    pub(crate) called: Vec<OwnedFd>,
     pub(crate) maps: HashMap<String, OwnedFd>,
 }
 
@@ -30,6 +31,8 @@ pub(crate) struct Loaded {
 pub(crate) struct Plan<'a> {
     pub(crate) object: &'a [u8],
     pub(crate) program: &'a str,
+    /// Programs of the same object that it goes on with (tail calls).
+    pub(crate) called: &'a [&'a str],
     /// Bytes of each data section, by its name without `.bss.`.
     pub(crate) sizes: HashMap<&'static str, u32>,
     /// Values of the program's constants.
@@ -41,7 +44,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Makes the maps and loads the program.
+    /// Makes the maps and loads the programs over them.
     pub(crate) fn load(self) -> Result<Loaded> {
         let mut object = Object::parse(self.object).map_err(object_error)?;
         let constants: Vec<(&str, [u8; 4])> = self
@@ -78,11 +81,18 @@ impl Plan<'_> {
         }
         let device = self.bound.map(|bound| bound.index);
         let program = load_program(&object, self.program, device)?;
+        let called = self.called.iter();
+        let called = called.map(|name| load_program(&object, name, device));
+        let called = called.collect::<Result<_>>()?;
         let maps = maps
             .into_iter()
             .map(|(_, short, fd, _)| (short, fd))
             .collect();
-        Ok(Loaded { program, maps })
+        Ok(Loaded {
+            program,
+            called,
+            maps,
+        })
     }
 }
 

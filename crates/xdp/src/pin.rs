@@ -17,7 +17,7 @@ use raddle_rib::image::Capacity;
 use crate::attach::{Attached, AttachedMode};
 use crate::counters::possible_cpus;
 use crate::engine::{Engine, capacity_of, sizes};
-use crate::mapping::{COUNTERS, IMAGE, OUT_LINKS, STATE};
+use crate::mapping::{COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, STATE};
 use crate::sys;
 use crate::{Error, Result};
 
@@ -127,6 +127,7 @@ impl Engine {
         check_sizes(folder, &capacity, bytes)?;
         let mut engine = Engine::load_with(&capacity, maps)?;
         engine.check_magic(folder)?;
+        engine.install_called()?;
         let pins = Pins {
             folder: folder.to_owned(),
         };
@@ -178,7 +179,7 @@ impl Engine {
 
 /// The names of all maps.
 fn every_map() -> impl Iterator<Item = &'static str> {
-    let rest = [COUNTERS, OUT_LINKS];
+    let rest = [COUNTERS, SEGMENT_COUNTERS, OUT_LINKS, PROGRAMS];
     IMAGE.into_iter().chain(STATE).chain(rest)
 }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use raddle_rib::Reason;
 use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, SCRATCH};
+use crate::mapping::{STATE, region};
 use crate::sys;
 use crate::{Error, Result};
 
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 pub enum Verdict {
     /// Sent out.
     Forward {
-        /// The adjacency that was chosen.
+        /// The adjacency that was chosen; [`NO_ADJACENCY`] for a frame that End.DX2 took out.
         adjacency: u32,
         /// Its out-link.
         index: u32,
@@ -26,6 +27,9 @@ pub enum Verdict {
     Drop(Reason),
 }
 
+/// Stands for an adjacency where a frame is sent as it is, without a neighbour.
+pub const NO_ADJACENCY: u32 = u32::MAX;
+
 /// What came out of [`Engine::test_run`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestOutput {
@@ -35,6 +39,10 @@ pub struct TestOutput {
     pub frame: Vec<u8>,
 }
 
+/// Frames grow by less: that much room there is in front of them.
+const GROWTH: usize = 256;
+/// Where `sent` and `sent_to` are in `struct scratch`, in bytes.
+const SENT: usize = 440;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
@@ -56,7 +64,8 @@ impl Engine {
         let reasons = 0..REASON_COUNTERS;
         let adjacencies = ADJACENCY_COUNTERS..self.counter_slots();
         let before = self.packets(0..self.counter_slots());
-        let mut out = vec![0; frame.len()];
+        let sent = self.sent()?;
+        let mut out = vec![0; frame.len() + GROWTH];
         let result = sys::test_run(&mut sys::TestRun {
             program: self.program().as_fd(),
             frame,
@@ -76,11 +85,21 @@ impl Engine {
         };
         let reason = || moved(reasons.clone()).and_then(|n| Reason::from_number(n as u8));
         let verdict = match result.action {
-            XDP_REDIRECT => moved(adjacencies.clone()).map(|slot| {
-                let adjacency = (slot - ADJACENCY_COUNTERS) as u32;
-                let index = self.memory().adjacency(adjacency).index;
-                Verdict::Forward { adjacency, index }
-            }),
+            XDP_REDIRECT => match moved(adjacencies.clone()) {
+                Some(slot) => {
+                    let adjacency = (slot - ADJACENCY_COUNTERS) as u32;
+                    let index = self.memory().adjacency(adjacency).index;
+                    Some(Verdict::Forward { adjacency, index })
+                }
+                None => sent
+                    .iter()
+                    .zip(self.sent()?)
+                    .find(|(before, after)| *before != after)
+                    .map(|(_, after)| Verdict::Forward {
+                        adjacency: NO_ADJACENCY,
+                        index: (after >> 32) as u32,
+                    }),
+            },
             XDP_PASS => reason().map(Verdict::Kernel),
             XDP_DROP => reason().map(Verdict::Drop),
             _ => None,
@@ -117,6 +136,18 @@ impl Engine {
         });
         run.map(|result| result.duration)
             .map_err(|source| Error::system("BPF_PROG_TEST_RUN", "run the XDP program", source))
+    }
+
+    /// How often each CPU has sent a frame without a neighbour, and in the upper half where to last.
+    fn sent(&self) -> Result<Vec<u64>> {
+        let scratch = region(self.maps().state[0].as_fd()).map_err(|source| Error::Map {
+            name: STATE[0].to_owned(),
+            source,
+        })?;
+        let each = scratch.words().chunks_exact(SCRATCH / 8);
+        Ok(each
+            .map(|words| words[SENT / 8].load(Ordering::Relaxed))
+            .collect())
     }
 
     /// Packets counted in these slots, summed over the CPUs.

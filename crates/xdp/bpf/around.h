@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Encapsulations and insertions: rule S9. Templates are the image's, word by word as on the wire.
+ */
+#ifndef RADDLE_AROUND_H
+#define RADDLE_AROUND_H
+
+#include "change.h"
+#include "groups.h"
+#include "srh.h"
+
+/* Hop limit around anything but IPv6. */
+#define HOP_LIMIT 64
+#define FLOW_LABEL 0xfffff
+
+inline_always __u64 template_word(__u32 place)
+{
+	return READ(templates, __u64, templates_len, place, 0);
+}
+
+/* Writes words of the template from `first` on to `at`; 0 where they are not there. */
+inline_always int write_template(struct xdp_md *ctx, __u32 at, __u32 place, __u32 first, __u32 words)
+{
+	ROLLED for (__u32 i = first; i < LARGE_CHANGE / 8; i++) {
+		__u64 *to;
+
+		if (i >= words)
+			return 1;
+		to = bytes_at(ctx, at + i * 8, 8);
+		if (!to)
+			return 0;
+		*to = template_word(place + i);
+	}
+	return 1;
+}
+
+/* The flow label by the flow's hash, or a negative reason. */
+static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u32 salt)
+{
+	struct way *w = &here->way;
+	struct question *q = &here->question;
+	__s64 hash;
+
+	if (!(config->flags & CONFIG_SEED_KNOWN))
+		return -REASON_SEED_UNKNOWN;
+	if (NOW(w->flow_type)) {
+		q->ether_type = w->flow_type;
+		q->at = w->flow_at;
+		q->end = w->flow_end;
+	} else {
+		q->ether_type = w->ether_type;
+		q->at = w->at;
+		q->end = w->end;
+	}
+	hash = hash_any(ctx, here, NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6, 0);
+	return hash < 0 ? hash : spread(hash, salt) & FLOW_LABEL;
+}
+
+/* S9.2: puts the template around the packet, or around the frame that it came in. */
+static __noinline int encapsulate(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
+{
+	struct way *w = &here->way;
+	__u64 word = *(volatile const __u64 *)s, head;
+	__u32 kind = word & 0xff, flags = word >> 24 & 0xff, size = word >> 48, place = s->template;
+	__u32 at = NOW(w->at), inner = NOW(w->end) - at, type = NOW(w->ether_type), around = size;
+	__u32 first = 0, hop_limit = HOP_LIMIT, number = IPPROTO_IPIP, payload;
+	__u64 *to, top;
+	int reason;
+	__u8 *ip;
+
+	if (size < (flags & SEGMENT_HAS_SRH ? 48 : 40) || size & 7)
+		return REASON_ENCAP;
+	if (flags & SEGMENT_HAS_SRH && template_word(place + 5) >> 40 & SRH_FLAG_HMAC)
+		return REASON_HMAC_CHECK;
+	ip = bytes_at(ctx, at, 8);
+	if (!ip)
+		return inner < 8 ? REASON_TRUNCATED : REASON_DEEP_HEADERS;
+	if (type == ETH_P_IPV6) {
+		head = *(__u64 *)ip;
+		first = bpf_ntohl((__u32)head) & 0x0fffffff;
+		hop_limit = head >> 56;
+		number = IPPROTO_IPV6;
+	}
+	if (kind == SEGMENT_ENCAPS_L2) {
+		number = IPPROTO_ETHERNET_IN_IP;
+		around += ETH_HLEN;
+	}
+	if (!(flags & SEGMENT_LABEL_FROM_INNER))
+		first &= ~FLOW_LABEL;
+	if (flags & SEGMENT_LABEL_FROM_FLOW) {
+		__s64 label = flow_label(ctx, here, s->salt);
+
+		if (label < 0)
+			return -label;
+		first = (first & ~FLOW_LABEL) | label;
+	}
+	payload = around - 40 + inner;
+	if (payload > 0xffff)
+		return REASON_MTU;
+	reason = grow(ctx, w, around, 0);
+	if (reason)
+		return reason;
+	/* The Ethernet header is where it has to be, unless something was changed in front of it. */
+	if (kind == SEGMENT_ENCAPS_L2 && NOW(w->changes) != 1 &&
+	    bpf_xdp_store_bytes(ctx, NOW(w->at) + (size & 0x7ff), w->ethernet, ETH_HLEN))
+		return REASON_DEEP_HEADERS;
+	at = NOW(w->at);
+	top = bpf_htonl(first | 6u << 28) | (__u64)bpf_htons(payload) << 32 | (__u64)hop_limit << 56;
+	if (flags & SEGMENT_HAS_SRH) {
+		top |= (__u64)IPPROTO_ROUTING << 48;
+		to = bytes_at(ctx, at + 40, 8);
+		if (!to)
+			return REASON_DEEP_HEADERS;
+		*to = (template_word(place + 5) & ~0xffULL) | number;
+		if (!write_template(ctx, at, place, 6, size / 8))
+			return REASON_DEEP_HEADERS;
+	} else {
+		top |= (__u64)number << 48;
+		if (!write_template(ctx, at, place, 5, size / 8))
+			return REASON_DEEP_HEADERS;
+	}
+	to = bytes_at(ctx, at, 40);
+	if (!to)
+		return REASON_DEEP_HEADERS;
+	to[0] = top;
+	to[1] = template_word(place + 1);
+	to[2] = template_word(place + 2);
+	to[3] = template_word(place + 3);
+	to[4] = template_word(place + 4);
+	w->ether_type = ETH_P_IPV6;
+	/* S9.6 */
+	if (kind != SEGMENT_END_B6_ENCAPS || flags & SEGMENT_OWN) {
+		w->salt = s->salt;
+		if (!NOW(w->flow_type)) {
+			w->flow_type = type;
+			w->flow_end = NOW(w->end);
+			w->flow_at = NOW(w->end) - inner;
+		}
+	}
+	return 0;
+}
+
+/* S9.4: puts the template, an SRH, behind the IPv6 header. */
+static __noinline int insert(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
+{
+	struct way *w = &here->way;
+	__u32 size = *(volatile const __u64 *)s >> 48, place = s->template, at = NOW(w->at);
+	__u32 payload = NOW(w->end) - at - 40 + size, last;
+	__u64 *to, head, src[2], dst[2], fixed = template_word(place);
+	int reason;
+
+	if (NOW(w->ether_type) != ETH_P_IPV6 || size < 24 || size & 7)
+		return REASON_ENCAP;
+	last = 8 + 16 * (__u32)(fixed >> 32 & 0xff);
+	if (last + 16 > size)
+		return REASON_ENCAP;
+	to = bytes_at(ctx, at, 40);
+	if (!to)
+		return NOW(w->end) - at < 40 ? REASON_TRUNCATED : REASON_DEEP_HEADERS;
+	if (payload > 0xffff)
+		return REASON_MTU;
+	if (fixed >> 40 & SRH_FLAG_HMAC)
+		return REASON_HMAC_CHECK;
+	head = to[0];
+	src[0] = to[1];
+	src[1] = to[2];
+	dst[0] = to[3];
+	dst[1] = to[4];
+	reason = grow(ctx, w, size, 40);
+	if (reason)
+		return reason;
+	at = NOW(w->at);
+	if (!write_template(ctx, at + 40, place, 1, size / 8))
+		return REASON_DEEP_HEADERS;
+	to = bytes_at(ctx, at, 64);
+	if (!to)
+		return REASON_DEEP_HEADERS;
+	to[0] = (head & 0xff000000ffffffffULL) | (__u64)bpf_htons(payload) << 32 |
+		(__u64)IPPROTO_ROUTING << 48;
+	to[1] = src[0];
+	to[2] = src[1];
+	to[5] = (fixed & ~0xffULL) | (head >> 48 & 0xff);
+	to[6] = dst[0];
+	to[7] = dst[1];
+	if (last == 8) {
+		to[3] = dst[0];
+		to[4] = dst[1];
+	} else {
+		to[3] = template_word(place + last / 8);
+		to[4] = template_word(place + last / 8 + 1);
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Rule S7: the look-up of the packet that a segment leads to, the checks that any packet of its family
+ * passes, and its way out.
+ */
+#ifndef RADDLE_ONWARD_H
+#define RADDLE_ONWARD_H
+
+#include "fib4.h"
+#include "fib6.h"
+#include "packet.h"
+#include "select.h"
+#include "srh.h"
+
+/* Not verdicts: the next segment's turn; the dissector's. Without it the kernel's. */
+#define THE_NEXT_SEGMENT (0x800 | REASON_ENCAP)
+#define TO_CHOICE (0x20000 | REASON_ENCAP)
+/* What a target is, where there is one; the flag says that it is End.DX4's. */
+#define TARGET_V6 1
+#define TARGET_V4 2
+
+/* Counts the packet at all the segments on its way: `slot` is 0, or why it failed. */
+inline_always void count_segments(struct way *w, __u32 cpu, __u32 slot)
+{
+	__u32 stripe = cpu * segments_len, done = NOW(w->done);
+
+	ROLLED for (__u32 i = 0; i < MAX_SEGMENTS; i++) {
+		__u32 number;
+		struct segment_counters *c;
+
+		if (i >= done)
+			break;
+		number = NOW(w->numbers[i]);
+		if (number >= segments_len)
+			continue;
+		number += stripe;
+		if (number >= segment_counters_len)
+			continue;
+		c = ELEMENT(segment_counters, struct segment_counters, number);
+		if (!slot) {
+			c->values[SEGMENT_PACKETS] += 1;
+			c->values[SEGMENT_BYTES] += w->bytes[i];
+		} else {
+			c->values[slot & (SEGMENT_COUNTERS - 1)] += 1;
+		}
+	}
+}
+
+/*
+ * Of a frame that begins `cut` bytes later now: cuts off what is behind `end`, and counts. The redirect is
+ * claimed, so nothing may fail from here on.
+ */
+inline_always int trim(struct xdp_md *ctx, struct way *w, __u32 cut, __u32 end, __u32 number)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), stripe = cpu * counter_slots;
+	__u32 length = NOW(w->length) - cut, keep = end - cut;
+	const struct link_entry *link = link_of(ctx);
+
+	if (keep < FRAME_MIN)
+		keep = FRAME_MIN;
+	if (length > keep) {
+		if (bpf_xdp_adjust_tail(ctx, (int)(keep - length)))
+			return DROP | REASON_REDIRECT_FAILED;
+		length = keep;
+	}
+	if (link)
+		count(stripe, REASON_COUNTERS + link->slot, w->received);
+	if (number != NO_COUNTERS)
+		count(stripe, ADJACENCY_COUNTERS + number, length);
+	count_segments(w, cpu, 0);
+	return REASON_FORWARDED;
+}
+
+/* A12 to A14, B9 and B10, for the packet at `at`. */
+inline_always int leave(struct xdp_md *ctx, struct way *w, __u32 *ip, __u32 at, __u32 number,
+			__u32 ttl, __u32 family)
+{
+	__u32 end = NOW(w->end), cut = at - IP_AT;
+	const struct adjacency *adj;
+	__u16 *frame;
+	__u64 word0;
+
+	if (number >= adjacencies_len)
+		return ttl <= 1 ? REASON_TTL_EXCEEDED : REASON_UNRESOLVED;
+	adj = ELEMENT(adjacencies, const struct adjacency, number);
+	word0 = *(volatile const __u64 *)adj;
+	if ((word0 >> 32 & 0xff) == ADJ_SEGMENT) {
+		w->segment = (__u32)word0;
+		return THE_NEXT_SEGMENT;
+	}
+	if (ttl <= 1)
+		return REASON_TTL_EXCEEDED;
+	if ((word0 >> 32 & 0xff) != ADJ_FORWARD)
+		return adjacency_reason(word0) & 0xff;
+	if ((__u32)word0 == ctx->ingress_ifindex)
+		return REASON_SAME_LINK;
+	if (end - at > adj->mtu)
+		return REASON_MTU;
+	if (bpf_redirect_map(&out_links, (__u32)word0, XDP_PASS) != XDP_REDIRECT)
+		return REASON_REDIRECT_FAILED;
+	if (family == ETH_P_IPV6)
+		ip[1] -= 1u << 24;
+	else
+		ip[2] = less_ttl(ip[2]);
+	if (cut && bpf_xdp_adjust_head(ctx, (int)cut))
+		return DROP | REASON_REDIRECT_FAILED;
+	frame = bytes_at(ctx, 0, ETH_HLEN);
+	if (!frame)
+		return DROP | REASON_REDIRECT_FAILED;
+	rewrite_macs(frame, adj);
+	frame[6] = bpf_htons(family);
+	return trim(ctx, w, cut, end, number);
+}
+
+/* What a group leads to when it is not one to choose from, with this TTL; 0 when it is. */
+inline_always int lead(struct way *w, __u64 group, __u32 ttl)
+{
+	if ((__u8)group == GROUP_SINGLE || is_many(group))
+		return ttl <= 1 && (__u8)group > GROUP_THRESHOLD ? REASON_TTL_EXCEEDED : 0;
+	if ((__u8)group != GROUP_SEGMENT)
+		return group_reason(group);
+	w->segment = group >> 32;
+	return THE_NEXT_SEGMENT;
+}
+
+/* Goes on in the program that chooses. */
+inline_always int to_choice(struct scratch *here, __u64 group, __u32 value)
+{
+	here->question.group = group;
+	here->question.value = value;
+	return TO_CHOICE;
+}
+
+/* B1 to B9, of the packet at `at`. */
+static __noinline int onward6(struct xdp_md *ctx, struct scratch *here)
+{
+	struct way *w = &here->way;
+	__u32 at = NOW(w->at), end = NOW(w->end), w1, value, table = w->table, flags;
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
+	const struct link_entry *link = link_of(ctx);
+	__u64 sh, sl, dh, dl, group;
+	struct addresses a;
+	__u32 *ip;
+	int reason;
+
+	if (at + 40 > end)
+		return REASON_TRUNCATED;
+	if (!link || at < IP_AT || at > FARTHEST)
+		return REASON_DEEP_HEADERS;
+	base = data + (at - IP_AT);
+	ip = base + IP_AT;
+	if ((void *)(ip + 10) > data_end)
+		return REASON_DEEP_HEADERS;
+	w1 = ip[1];
+	if ((ip[0] & 0xf0) != 0x60)
+		return REASON_BAD_HEADER;
+	if ((w1 >> 16 & 0xff) == IPPROTO_HOPOPTS)
+		return REASON_OPTIONS;
+	if (at + 40 + bpf_ntohs((__u16)w1) > end)
+		return REASON_BAD_LENGTH;
+	flags = link->flags;
+	if (!(flags & LINK_FORWARD6))
+		return REASON_FORWARDING_OFF;
+	if (flags & LINK_RULES6 && table == LINK_TABLE)
+		return REASON_RULES;
+	load_addresses(&a, ip + 2);
+	sh = bpf_be64_to_cpu(a.src_high);
+	sl = bpf_be64_to_cpu(a.src_low);
+	dh = bpf_be64_to_cpu(a.dst_high);
+	dl = bpf_be64_to_cpu(a.dst_low);
+	reason = check_addresses6(sh, sl, dh, dl);
+	if (reason)
+		return reason;
+	if (w->target_type) {
+		dh = bpf_be64_to_cpu(w->target_high);
+		dl = bpf_be64_to_cpu(w->target_low);
+	}
+	value = fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl);
+	group = group_word(value);
+	reason = lead(w, group, w1 >> 24);
+	if (reason)
+		return reason;
+	if ((__u8)group != GROUP_SINGLE)
+		return to_choice(here, group, value);
+	return leave(ctx, w, ip, at, group >> 32, w1 >> 24, ETH_P_IPV6);
+}
+
+/* A1 to A12, of the packet at `at`. */
+static __noinline int onward4(struct xdp_md *ctx, struct scratch *here)
+{
+	struct way *w = &here->way;
+	__u32 at = NOW(w->at), end = NOW(w->end), w0, w1, w2, packet_len, value;
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
+	const struct link_entry *link = link_of(ctx);
+	__u32 *ip, raw_src, raw_dst, src, dst, flags, table = w->table;
+	__u64 group;
+	int reason;
+
+	if (at + 20 > end)
+		return REASON_TRUNCATED;
+	if (!link || at < IP_AT || at > FARTHEST)
+		return REASON_DEEP_HEADERS;
+	base = data + (at - IP_AT);
+	ip = base + IP_AT;
+	if ((void *)(ip + 5) > data_end)
+		return REASON_DEEP_HEADERS;
+	flags = link->flags;
+	w0 = ip[0];
+	w1 = ip[1];
+	w2 = ip[2];
+	raw_src = ip[3];
+	raw_dst = ip[4];
+	if ((w0 & 0xff) != 0x45)
+		return (w0 & 0xf0) != 0x40 || (w0 & 0xf) < 5 ? REASON_BAD_HEADER : REASON_OPTIONS;
+	if (!header_sum_good((__u64)w0 + w1 + w2 + raw_src + raw_dst))
+		return REASON_BAD_CHECKSUM;
+	packet_len = bpf_ntohs((__u16)(w0 >> 16));
+	if (packet_len < 20 || at + packet_len > end)
+		return REASON_BAD_LENGTH;
+	if (table != LINK_TABLE)
+		flags &= ~LINK_RULES4;
+	if (w->own)
+		flags &= ~LINK_RP_FILTER;
+	if ((flags & (LINK_FORWARD4 | LINK_RULES4 | LINK_RP_FILTER)) != LINK_FORWARD4) {
+		if (!(flags & LINK_FORWARD4))
+			return REASON_FORWARDING_OFF;
+		return flags & LINK_RULES4 ? REASON_RULES : REASON_RP_FILTER;
+	}
+	src = bpf_ntohl(raw_src);
+	dst = bpf_ntohl(raw_dst);
+	reason = check_addresses4(src, dst);
+	if (reason)
+		return reason;
+	if (!(flags & LINK_ACCEPT_LOCAL) && maybe_own(src) && own_source(link->table4, src))
+		return REASON_OWN_SOURCE;
+	if (w->target_type == TARGET_V6) {
+		value = fib6_lookup(table == LINK_TABLE ? link->table6 : table,
+				    bpf_be64_to_cpu(w->target_high), bpf_be64_to_cpu(w->target_low));
+	} else {
+		if (w->target_type == TARGET_V4)
+			dst = bpf_ntohl((__u32)w->target_high);
+		value = fib4_lookup(table == LINK_TABLE ? link->table4 : table, dst);
+	}
+	group = group_word(value);
+	reason = lead(w, group, w2 & 0xff);
+	if (reason)
+		return reason;
+	/* The kernel would ask for the inner destination there, and not for the nexthop. */
+	if ((__u16)group == (GROUP_SINGLE | SINGLE_NEIGHBOUR << 8) &&
+	    w->target_type == TARGET_V4 && !(w->flags & SEGMENT_DIRECT_NH4))
+		return REASON_ENCAP;
+	if ((__u8)group != GROUP_SINGLE)
+		return to_choice(here, group, value);
+	return leave(ctx, w, ip, at, group >> 32, w2 & 0xff, ETH_P_IP);
+}
+
+/* The hash of a packet by the short way, or a negative reason. `base` is its Ethernet header, or would be. */
+inline_always __s64 hash_short(struct xdp_md *ctx, void *base, void *data_end, __u32 type, __u32 begin,
+			       __u32 end)
+{
+	__u32 *ip = base + IP_AT;
+	int reason;
+
+	if (type == ETH_P_IPV6) {
+		struct key6 key = {};
+
+		if ((void *)(ip + 10) > data_end)
+			return -REASON_DEEP_HEADERS;
+		key.label = ip[0];
+		key.proto = ip[1] >> 16 & 0xff;
+		load_addresses(&key.a, ip + 2);
+		reason = key6(ctx, &key, config->policy6, base, data_end, end - begin, begin);
+		return reason ? -reason : hash6(config, &key);
+	} else {
+		struct key4 key = {};
+
+		if ((void *)(ip + 5) > data_end)
+			return -REASON_DEEP_HEADERS;
+		key.proto = ip[2] >> 8 & 0xff;
+		key.src = ip[3];
+		key.dst = ip[4];
+		reason = key4(&key, config->policy4, base, data_end, (__be16)(ip[1] >> 16), end - begin);
+		return reason ? -reason : hash4(config, &key);
+	}
+}
+
+/* The member of a group for a packet by the short way, or a negative reason. */
+static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	struct question *q = &here->question;
+	__u32 at = NOW(q->at);
+	__u64 group = NOW(q->group);
+	__s64 hash;
+
+	if (!(config->flags & CONFIG_SEED_KNOWN))
+		return -REASON_SEED_UNKNOWN;
+	if (at < IP_AT || at > FARTHEST)
+		return -REASON_DEEP_HEADERS;
+	hash = hash_short(ctx, data + (at - IP_AT), data_end, NOW(q->ether_type), at - IP_AT, NOW(q->end));
+	if (hash < 0)
+		return hash;
+	if (NOW(q->around))
+		hash = spread(hash, q->salt) >> 1;
+	/* As above. */
+	q->hash = hash;
+	return choose(group >> 32, (__u16)(group >> 16), NOW(q->hash));
+}
+
+/* B9 or A11 of a packet that onward4() or onward6() has checked, and on. */
+static __noinline int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
+{
+	struct way *w = &here->way;
+	struct question *q = &here->question;
+	__u32 at = NOW(w->at), type = NOW(w->ether_type), ttl, policy;
+	__u32 *ip = bytes_at(ctx, at, 20);
+	__u64 group = NOW(q->group);
+	__s64 chosen;
+
+	if (!ip || at < IP_AT)
+		return REASON_DEEP_HEADERS;
+	ttl = type == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
+	if (NOW(w->flow_type) && ttl > 1) {
+		q->at = w->flow_at;
+		q->end = w->flow_end;
+		q->ether_type = w->flow_type;
+		q->around = 1;
+		q->salt = w->salt;
+	} else {
+		q->at = at;
+		q->end = w->end;
+		q->ether_type = type;
+		q->around = 0;
+	}
+	policy = NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
+	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (NOW(q->around) || !(group & 0xff00)))
+		chosen = choose_short(ctx, here);
+	else
+		chosen = choose_any(ctx, here);
+	w->verdict = chosen;
+	if (chosen < 0)
+		return ttl <= 1 ? REASON_TTL_EXCEEDED : -chosen;
+	ip = bytes_at(ctx, at, 20);
+	if (!ip)
+		return REASON_DEEP_HEADERS;
+	return leave(ctx, w, ip, at, NOW(w->verdict), ttl, type);
+}
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Headers of a packet on its way through segments: finding them, and checking an SRH as
+ * crates/packet/src/srh.rs does. Rules S2 to S6.
+ *
+ * What a walk goes on with is kept in the way and read back at every step, so that all ways through a
+ * step look the same to the verifier.
+ */
+#ifndef RADDLE_SRH_H
+#define RADDLE_SRH_H
+
+#include <linux/in.h>
+#include <linux/in6.h>
+
+#include "maps.h"
+#include "parse.h"
+
+/* Headers and TLVs that are walked over; the kernel gets packets with more. */
+#define WALK_HEADERS 8
+#define WALK_TLVS 16
+
+/* Headers further in than this are not looked for. */
+#define FARTHEST 0x3fff
+
+#define SRH_FIXED 8
+#define SRH_TYPE 4
+#define SRH_FLAG_HMAC 0x08
+
+#define IPPROTO_ETHERNET_IN_IP 143
+
+/* `length` bytes at `at`, or NULL where they are not at hand. */
+inline_always void *bytes_at(struct xdp_md *ctx, __u32 at, __u32 length)
+{
+	/* Loaded anew each time: what the compiler keeps of them is no pointer to the verifier. */
+	void *data = (void *)(long)NOW(ctx->data), *data_end = (void *)(long)NOW(ctx->data_end);
+
+	if (at > FARTHEST)
+		return NULL;
+	data += at;
+	if (data + length > data_end)
+		return NULL;
+	return data;
+}
+
+/* The link that the packet came in on. */
+inline_always const struct link_entry *link_of(struct xdp_md *ctx)
+{
+	__u32 ingress = ctx->ingress_ifindex;
+
+	if (ingress >= MAX_LINKS)
+		return NULL;
+	return ELEMENT(links, const struct link_entry, ingress);
+}
+
+/* What find_header() takes for found. */
+#define FIND_ROUTING 0x100	/* a routing header with segments left */
+#define FIND_FIRST_ROUTING 0x200
+#define FIND_LAST 0x300		/* the first that is no extension header */
+
+inline_always int is_extension(__u32 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT ||
+	       next == IPPROTO_AH || next == IPPROTO_NONE || next == IPPROTO_DSTOPTS;
+}
+
+/*
+ * Finds a header of the IPv6 packet as ipv6_find_hdr() does: `wanted` is a protocol, or one of the above. Then
+ * 0, and `cursor`, `next` and `named` tell of it; else REASON_NO_SRH, whatever it was that is not there.
+ */
+static __noinline int find_header(struct xdp_md *ctx, struct way *w, __u32 wanted)
+{
+	__u32 end = NOW(w->end), at = NOW(w->at);
+	__u8 *ip = bytes_at(ctx, at, 40);
+
+	if (!ip)
+		return REASON_DEEP_HEADERS;
+	w->cursor = at + 40;
+	w->next = ip[6];
+	w->named = at + 6;
+	ROLLED for (int i = 0; i < WALK_HEADERS; i++) {
+		__u32 next = NOW(w->next), length;
+		__u8 *h;
+
+		at = NOW(w->cursor);
+		if (!is_extension(next) || next == IPPROTO_NONE)
+			return next == wanted || wanted == FIND_LAST ? 0 : REASON_NO_SRH;
+		if (at + 4 > end)
+			return REASON_NO_SRH;
+		h = bytes_at(ctx, at, 4);
+		if (!h)
+			return REASON_DEEP_HEADERS;
+		length = (h[1] + 1) * 8;
+		if (next == IPPROTO_ROUTING) {
+			if (wanted == FIND_FIRST_ROUTING || (wanted == FIND_ROUTING && h[3]))
+				return 0;
+		} else if (next == IPPROTO_FRAGMENT) {
+			/* What is behind the first fragment has no headers. */
+			if (h[2] || h[3] & 0xf8)
+				return REASON_NO_SRH;
+			length = 8;
+		} else if (next == IPPROTO_AH) {
+			length = (h[1] + 2) * 4;
+		}
+		w->next = h[0];
+		w->named = at;
+		w->cursor = at + length;
+	}
+	return REASON_DEEP_HEADERS;
+}
+
+/* Whether what follows the segments is TLVs that end where the SRH does. */
+static __noinline int check_tlvs(struct xdp_md *ctx, struct way *w)
+{
+	__u32 srh_end = NOW(w->srh) + NOW(w->srh_length);
+
+	ROLLED for (int i = 0; i <= WALK_TLVS; i++) {
+		__u32 at = NOW(w->cursor);
+		__u8 *tlv;
+
+		if (at == srh_end)
+			return 0;
+		if (at + 2 > srh_end)
+			return REASON_BAD_SRH;
+		tlv = bytes_at(ctx, at, 2);
+		if (!tlv)
+			return REASON_DEEP_HEADERS;
+		w->cursor = at + 2 + tlv[1];
+	}
+	return REASON_DEEP_HEADERS;
+}
+
+/* S3.4: whether an HMAC would have to be looked at, which is left to the kernel. */
+inline_always int wants_hmac(struct xdp_md *ctx, struct way *w, __u32 srh_flags)
+{
+	const struct link_entry *link = link_of(ctx);
+	__u32 at = NOW(w->at);
+	__u8 *flags;
+
+	if (!link || link->flags & LINK_HMAC_IGNORED)
+		return 0;
+	if (link->flags & LINK_HMAC_REQUIRED || srh_flags & SRH_FLAG_HMAC)
+		return 1;
+	if (NOW(w->srh) == at + 40)
+		return 0;
+	/* The kernel takes what is there for an SRH. */
+	flags = bytes_at(ctx, at + 45, 1);
+	return flags && *flags & SRH_FLAG_HMAC;
+}
+
+/* S3.3: takes the routing header that was found for an SRH, if it is one (seg6_validate_srh). */
+inline_always int take_srh(struct xdp_md *ctx, struct way *w)
+{
+	__u32 at = NOW(w->cursor), end = NOW(w->end), length, list_end, flags;
+	int reason;
+	__u8 *h;
+
+	if (at + SRH_FIXED > end)
+		return REASON_BAD_SRH;
+	h = bytes_at(ctx, at, SRH_FIXED);
+	if (!h)
+		return REASON_DEEP_HEADERS;
+	length = (h[1] + 1) * 8;
+	list_end = SRH_FIXED + 16 * (h[4] + 1);
+	if (at + length > end || h[2] != SRH_TYPE || list_end > length || h[3] > h[4] + 1)
+		return REASON_BAD_SRH;
+	w->srh = at;
+	w->srh_length = length;
+	w->srh_named = w->named;
+	w->left = h[3];
+	flags = h[5];
+	if (list_end != length) {
+		w->cursor = at + list_end;
+		reason = check_tlvs(ctx, w);
+		if (reason)
+			return reason;
+	}
+	return wants_hmac(ctx, w, flags) ? REASON_HMAC_CHECK : 0;
+}
+
+/* S3: finds the SRH that a SID acts on. */
+static __noinline int want_srh(struct xdp_md *ctx, struct way *w, __u32 wanted)
+{
+	int reason = find_header(ctx, w, wanted);
+
+	return reason ? reason : take_srh(ctx, w);
+}
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The program for SRv6 behaviours and encapsulations: the S-rules, in the order of the userspace engine.
+ * It is called by the main program, and by itself for the next segment of the same packet.
+ *
+ * What it changes before it knows that the packet is forwarded is put back for the kernel.
+ */
+#ifndef RADDLE_SRV6_H
+#define RADDLE_SRV6_H
+
+#include "around.h"
+#include "onward.h"
+#include "packet.h"
+#include "step.h"
+
+/* Not verdicts: a frame was sent; added to the reason of a record that is the kernel's, which may be 0. */
+#define SENT 0x1000
+#define THE_KERNELS 0x2000
+/* Nor these: another program goes on. Without it the kernel does. */
+#define TO_ONWARD (0x4000 | REASON_ENCAP)
+#define TO_AROUND (0x8000 | REASON_ENCAP)
+#define TO_FLAVOURS (0x10000 | REASON_ENCAP)
+
+inline_always __u32 failed_slot(__u32 reason)
+{
+	switch (reason) {
+	case REASON_NO_SRH:
+		return SEGMENT_FAILED;
+	case REASON_SEGMENTS_LEFT:
+		return SEGMENT_FAILED + 1;
+	case REASON_BAD_SRH:
+		return SEGMENT_FAILED + 2;
+	case REASON_HMAC:
+		return SEGMENT_FAILED + 3;
+	case REASON_PAYLOAD:
+		return SEGMENT_FAILED + 4;
+	case REASON_SEGMENT_LINK:
+		return SEGMENT_FAILED + 5;
+	case REASON_TTL_EXCEEDED:
+		return SEGMENT_FAILED + 6;
+	case REASON_MTU:
+		return SEGMENT_FAILED + 7;
+	case REASON_NO_ROUTE:
+		return SEGMENT_FAILED + 8;
+	case REASON_UNRESOLVED:
+		return SEGMENT_FAILED + 9;
+	case REASON_HMAC_CHECK:
+		return SEGMENT_FAILED + 10;
+	case REASON_SID_CHAIN:
+		return SEGMENT_FAILED + 11;
+	default:
+		return SEGMENT_FAILED + 12;
+	}
+}
+
+/* Reason::is_drop */
+inline_always int is_drop(__u32 reason)
+{
+	return reason == REASON_BLACKHOLE || (reason >= REASON_NO_SRH && reason <= REASON_SEGMENT_LINK);
+}
+
+/* Where the packet that the main program has checked ends. */
+inline_always int set_out(struct xdp_md *ctx, struct way *w)
+{
+	__u32 linear = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
+	__u8 *frame = bytes_at(ctx, 0, IP_AT + 20);
+	__u64 *words = (__u64 *)frame;
+
+	if (!frame)
+		return REASON_TRUNCATED;
+	w->at = IP_AT;
+	w->changes = 0;
+	w->larges = 0;
+	w->flow_type = 0;
+	w->own = 0;
+	w->ethernet[0] = words[0];
+	w->ethernet[1] = words[1];
+	if (frame[12] == ETH_P_IP >> 8 && frame[13] == 0) {
+		w->ether_type = ETH_P_IP;
+		w->end = IP_AT + big16(frame + IP_AT + 2);
+	} else {
+		w->ether_type = ETH_P_IPV6;
+		w->end = IP_AT + 40 + big16(frame + IP_AT + 4);
+	}
+	w->received = frame_len(ctx, linear, w->end);
+	w->length = w->received;
+	return 0;
+}
+
+/* S8: the frame inside, out of a link. */
+inline_always int send_frame(struct xdp_md *ctx, struct way *w, __u32 out, __u32 mtu)
+{
+	__u32 at = NOW(w->at), end = NOW(w->end);
+	__u8 *frame;
+	int reason;
+
+	frame = bytes_at(ctx, at, ETH_HLEN);
+	if (!frame)
+		return REASON_DEEP_HEADERS;
+	if (big16(frame + 12) < 0x600)
+		return REASON_PAYLOAD;
+	if (!out || end - at - ETH_HLEN > mtu)
+		return REASON_SEGMENT_LINK;
+	if (bpf_redirect_map(&out_links, out, XDP_PASS) != XDP_REDIRECT)
+		return REASON_REDIRECT_FAILED;
+	if (bpf_xdp_adjust_head(ctx, (int)at))
+		return DROP | REASON_REDIRECT_FAILED;
+	w->sent += 1;
+	w->sent_to = out;
+	reason = trim(ctx, w, at, end, NO_COUNTERS);
+	return reason ? reason : SENT;
+}
+
+/* S8.2: the out-link by the VLAN of the frame that was taken out. */
+static __noinline int send_by_vlan(struct xdp_md *ctx, struct way *w, const struct segment *s)
+{
+	__u32 from = 0, to = s->out, place = s->template, at = NOW(w->at), vlan;
+	__u8 *frame = bytes_at(ctx, at, ETH_HLEN);
+
+	if (!frame)
+		return REASON_DEEP_HEADERS;
+	/* As S8.1 has it, first. */
+	if (big16(frame + 12) < 0x600)
+		return REASON_PAYLOAD;
+	if (at + 16 > NOW(w->end) || big16(frame + 12) != ETH_P_8021Q)
+		return REASON_PAYLOAD;
+	frame = bytes_at(ctx, at, 16);
+	if (!frame)
+		return REASON_DEEP_HEADERS;
+	vlan = big16(frame + 14) & 0xfff;
+	ROLLED for (int i = 0; i < 13 && from < to; i++) {
+		__u32 middle = from + (to - from) / 2;
+		__u64 entry = template_word(place + middle);
+
+		if ((__u16)entry == vlan)
+			return send_frame(ctx, w, entry >> 32, entry >> 16 & 0xffff);
+		if ((__u16)entry < vlan)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	return REASON_PAYLOAD;
+}
+
+inline_always __u32 inner_protocol(__u32 kind)
+{
+	switch (kind) {
+	case SEGMENT_END_DX4:
+	case SEGMENT_END_DT4:
+		return IPPROTO_IPIP;
+	case SEGMENT_END_DX6:
+	case SEGMENT_END_DT6:
+		return IPPROTO_IPV6;
+	case SEGMENT_END_DT46:
+		return FIND_LAST;
+	default:
+		return IPPROTO_ETHERNET_IN_IP;
+	}
+}
+
+inline_always void aim(struct way *w, const struct segment *s, __u32 type)
+{
+	__u64 high = *(const __u64 *)s->target, low = *(const __u64 *)(s->target + 8);
+
+	w->target_high = high;
+	w->target_low = low;
+	if (type == TARGET_V6 ? high | low : (__u32)high)
+		w->target_type = type;
+}
+
+/* S7.2: in which table the packet is looked up. */
+inline_always void set_table(struct way *w, const struct segment *s)
+{
+	int is4 = NOW(w->ether_type) == ETH_P_IP && w->target_type != TARGET_V6;
+
+	w->table = is4 ? s->table4 : s->table6;
+	w->onward = 1;
+}
+
+/* Carries out the segment: 0 when the packet is to go on by its family. */
+inline_always int carry_out(struct xdp_md *ctx, struct way *w)
+{
+	__u32 number = NOW(w->segment), done = NOW(w->done), kind, flavours;
+	const struct segment *s;
+	__u64 word;
+	int reason;
+
+	/* S1 and S2 */
+	if (number >= segments_len)
+		return REASON_ENCAP;
+	s = ELEMENT(segments, const struct segment, number);
+	word = *(volatile const __u64 *)s;
+	kind = word & 0xff;
+	flavours = word >> 16 & 0xff;
+	if (kind == SEGMENT_KERNEL) {
+		__u32 why = word >> 8 & 0xff;
+
+		return why < REASON_COUNT ? why | THE_KERNELS : REASON_ENCAP;
+	}
+	if (done >= MAX_SEGMENTS)
+		return REASON_SID_CHAIN;
+	w->numbers[done] = word >> 24 & SEGMENT_HAS_COUNTERS ? number : NO_COUNTERS;
+	w->bytes[done] = NOW(w->end) - NOW(w->at);
+	w->done = done + 1;
+	w->own |= word >> 24 & SEGMENT_OWN;
+	w->flags = word >> 24 & 0xff;
+	w->target_type = 0;
+	if (kind >= SEGMENT_INSERT)
+		return TO_AROUND;
+	if (NOW(w->ether_type) != ETH_P_IPV6)
+		return REASON_ENCAP;
+
+	if (kind == SEGMENT_END_X || kind == SEGMENT_END_DX6)
+		aim(w, s, TARGET_V6);
+	else if (kind == SEGMENT_END_DX4)
+		aim(w, s, TARGET_V4);
+	switch (kind) {
+	case SEGMENT_END:
+	case SEGMENT_END_X:
+	case SEGMENT_END_T:
+		if (flavours & FLAVOUR_NEXT_CSID) {
+			reason = shift_argument(ctx, w, word >> 32 & 0xff, word >> 40 & 0xff);
+			if (reason < 0)
+				return -reason;
+			if (reason)
+				break;
+		}
+		if (flavours)
+			return TO_FLAVOURS;
+		reason = want_srh(ctx, w, FIND_ROUTING);
+		if (reason)
+			return reason;
+		reason = advance(ctx, w);
+		if (reason)
+			return reason;
+		break;
+	case SEGMENT_END_DX6:
+	case SEGMENT_END_DT6:
+	case SEGMENT_END_DX4:
+	case SEGMENT_END_DT4:
+	case SEGMENT_END_DT46:
+	case SEGMENT_END_DX2:
+	case SEGMENT_END_DX2V:
+		reason = decapsulate(ctx, w, inner_protocol(kind));
+		if (reason)
+			return reason;
+		if (kind == SEGMENT_END_DX2)
+			return send_frame(ctx, w, s->out, s->mtu);
+		if (kind == SEGMENT_END_DX2V)
+			return send_by_vlan(ctx, w, s);
+		break;
+	case SEGMENT_END_B6:
+		reason = want_srh(ctx, w, FIND_ROUTING);
+		return reason ? reason : TO_AROUND;
+	case SEGMENT_END_B6_ENCAPS:
+		return TO_FLAVOURS;
+	default:
+		return REASON_ENCAP;
+	}
+	set_table(w, s);
+	return 0;
+}
+
+/* Rule S10, and the programs that go on. */
+inline_always int settle(struct xdp_md *ctx, struct way *w, int verdict)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), stripe = cpu * counter_slots, length, reason;
+	const struct link_entry *link;
+
+	if (verdict == REASON_FORWARDED || verdict == SENT)
+		return XDP_REDIRECT;
+	/* By way of the memory, so that the verifier does not tell the reasons apart. */
+	w->verdict = verdict;
+	verdict = NOW(w->verdict);
+	switch (verdict) {
+	case THE_NEXT_SEGMENT:
+		w->onward = 0;
+		/* fallthrough */
+	case TO_ONWARD:
+		bpf_tail_call(ctx, &programs, PROGRAM_SEGMENT);
+		break;
+	case TO_AROUND:
+		bpf_tail_call(ctx, &programs, PROGRAM_AROUND);
+		break;
+	case TO_FLAVOURS:
+		bpf_tail_call(ctx, &programs, PROGRAM_FLAVOURS);
+		break;
+	case TO_CHOICE:
+		bpf_tail_call(ctx, &programs, PROGRAM_CHOICE);
+		break;
+	}
+	reason = verdict & 0xff;
+	if (!(verdict & DROP)) {
+		undo(ctx, w);
+		if (is_drop(reason) || w->own)
+			verdict |= DROP;
+	}
+	length = NOW(w->received);
+	link = link_of(ctx);
+	if (link)
+		count(stripe, REASON_COUNTERS + link->slot, length);
+	count(stripe, reason, length);
+	count_segments(w, cpu, reason == REASON_BLACKHOLE ? 0 : failed_slot(reason));
+	return verdict & DROP ? XDP_DROP : XDP_PASS;
+}
+
+inline_always struct scratch *scratch_here(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return cpu < cpus ? ELEMENT(scratch, struct scratch, cpu) : NULL;
+}
+
+/* The segment again, in a program that goes on with it. */
+inline_always const struct segment *segment_of(struct way *w)
+{
+	__u32 number = NOW(w->segment);
+
+	return number < segments_len ? ELEMENT(segments, const struct segment, number) : NULL;
+}
+
+/* What most packets need, and what comes behind a segment. */
+SEC("xdp.frags")
+int segment(struct xdp_md *ctx)
+{
+	struct scratch *here = scratch_here();
+	struct way *w;
+	int verdict;
+
+	if (!here)
+		return XDP_PASS;
+	w = &here->way;
+	if (NOW(w->onward)) {
+		verdict = 0;
+	} else {
+		verdict = NOW(w->done) ? 0 : set_out(ctx, w);
+		if (!verdict)
+			verdict = carry_out(ctx, w);
+	}
+	if (!verdict)
+		verdict = NOW(w->ether_type) == ETH_P_IP ? onward4(ctx, here) : onward6(ctx, here);
+	return settle(ctx, w, verdict);
+}
+
+/* Encapsulations and insertions. */
+SEC("xdp.frags")
+int around(struct xdp_md *ctx)
+{
+	struct scratch *here = scratch_here();
+	const struct segment *s;
+	int verdict = REASON_ENCAP;
+	__u32 kind;
+
+	if (!here)
+		return XDP_PASS;
+	s = segment_of(&here->way);
+	if (s) {
+		kind = *(volatile const __u8 *)s;
+		if (kind == SEGMENT_INSERT || kind == SEGMENT_END_B6)
+			verdict = insert(ctx, here, s);
+		else if (kind == SEGMENT_ENCAPS || kind == SEGMENT_ENCAPS_L2 ||
+			 kind == SEGMENT_END_B6_ENCAPS)
+			verdict = encapsulate(ctx, here, s);
+		if (!verdict) {
+			set_table(&here->way, s);
+			verdict = onward6(ctx, here);
+		}
+	}
+	return settle(ctx, &here->way, verdict);
+}
+
+/* Steps with flavours. */
+SEC("xdp.frags")
+int flavours(struct xdp_md *ctx)
+{
+	struct scratch *here = scratch_here();
+	const struct segment *s;
+	int verdict = REASON_ENCAP;
+	__u64 word;
+
+	if (!here)
+		return XDP_PASS;
+	s = segment_of(&here->way);
+	if (s) {
+		word = *(volatile const __u64 *)s;
+		if ((word & 0xff) == SEGMENT_END_B6_ENCAPS) {
+			__u64 others = (__u8)~(FLAVOUR_NEXT_CSID | FLAVOUR_REPLACE_CSID);
+
+			verdict = flavoured_step(ctx, &here->way, word & ~(others << 16));
+			verdict = verdict ? verdict : TO_AROUND;
+		} else {
+			verdict = flavoured_step(ctx, &here->way, word);
+			set_table(&here->way, s);
+			verdict = verdict ? verdict : TO_ONWARD;
+		}
+	}
+	return settle(ctx, &here->way, verdict);
+}
+
+/* Groups of several members. */
+SEC("xdp.frags")
+int choice(struct xdp_md *ctx)
+{
+	struct scratch *here = scratch_here();
+
+	if (!here)
+		return XDP_PASS;
+	return settle(ctx, &here->way, choose_and_leave(ctx, here));
+}
+
+#endif

@@ -1,0 +1,268 @@
+//! SRv6 in the program: every behaviour on packets made by hand, through test runs.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod common;
+
+#[path = "srv6/bench.rs"]
+mod bench;
+#[path = "srv6/packets.rs"]
+mod packets;
+
+use bench::{Bench, DST_MAC, SRC_MAC, segment, set_up};
+use common::frames::udp4;
+use common::net::in_namespace;
+use packets::{Srh, addr, inner4, inner6, ipv6, outer};
+use raddle_rib::Reason;
+use raddle_rib::image::{Group, Segment, segment_kind};
+use raddle_xdp::{NO_ADJACENCY, Verdict};
+
+/// A frame whose destination is the SID, with this SRH and payload.
+fn to_sid(srh: &Srh, payload: &[u8]) -> Vec<u8> {
+    outer("2001:db8:ff::1", bench::SID, srh, payload)
+}
+
+fn forwarded(bench: &Bench) -> Verdict {
+    Verdict::Forward {
+        adjacency: 0,
+        index: bench.out,
+    }
+}
+
+#[test]
+fn end_goes_to_the_next_segment() {
+    in_namespace("end", || {
+        let bench = set_up();
+        bench.sid(&segment(segment_kind::END));
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let frame = to_sid(&srh, &[0xa5; 20]);
+        let (verdict, out) = bench.run(&frame);
+        assert_eq!(verdict, forwarded(&bench));
+        let mut expected = frame.clone();
+        expected[..6].copy_from_slice(&DST_MAC);
+        expected[6..12].copy_from_slice(&SRC_MAC);
+        expected[21] -= 1;
+        expected[38..54].copy_from_slice(&addr("2001:db8:1::7"));
+        expected[57] = 0;
+        assert_eq!(out, expected);
+        let counts = bench.counts();
+        assert_eq!(counts.packets(), 1);
+        assert_eq!(counts.bytes(), frame.len() as u64 - 14);
+        assert_eq!(counts.errors(), 0);
+        let totals = bench.engine.counters();
+        assert_eq!(totals.adjacency(0).packets, 1);
+        assert_eq!(totals.link(5).packets, 1);
+    });
+}
+
+#[test]
+fn end_drops_what_has_no_next_segment() {
+    in_namespace("end-drops", || {
+        let bench = set_up();
+        bench.sid(&segment(segment_kind::END));
+        let plain = ipv6("2001:db8:ff::1", bench::SID, 17, &[0; 20]);
+        bench.drops(&plain, Reason::NoSrh);
+        let srh = Srh::new(17, 0, &["2001:db8:1::7", bench::SID]);
+        bench.drops(&to_sid(&srh, &[0; 20]), Reason::NoSrh);
+        let srh = Srh::new(17, 3, &["2001:db8:1::7", bench::SID]);
+        bench.drops(&to_sid(&srh, &[0; 20]), Reason::BadSrh);
+        let mut srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        srh.tlvs = vec![4, 7, 0, 0, 0, 0, 0, 0];
+        bench.drops(&to_sid(&srh, &[0; 20]), Reason::BadSrh);
+        srh.tlvs = vec![4, 6, 0, 0, 0, 0, 0, 0];
+        let (verdict, _) = bench.run(&to_sid(&srh, &[0; 20]));
+        assert_eq!(verdict, forwarded(&bench));
+        let counts = bench.counts();
+        assert_eq!((counts.packets(), counts.errors()), (1, 4));
+    });
+}
+
+#[test]
+fn what_the_kernel_gets_is_as_it_came() {
+    in_namespace("end-kernel", || {
+        let bench = set_up();
+        bench.sid(&segment(segment_kind::END));
+        let nowhere = Srh::new(17, 1, &["2001:db8:f::7", bench::SID]);
+        bench.kernel(&to_sid(&nowhere, &[0; 20]), Reason::NoRoute);
+        let local = Srh::new(17, 1, &["2001:db8::9", bench::SID]);
+        bench.kernel(&to_sid(&local, &[0; 20]), Reason::Local);
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let mut frame = to_sid(&srh, &[0; 20]);
+        frame[21] = 1;
+        bench.kernel(&frame, Reason::TtlExceeded);
+        let mut hmac = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        hmac.flags = 8;
+        bench.kernel(&to_sid(&hmac, &[0; 20]), Reason::HmacCheck);
+        let (large, _) = bench.run(&to_sid(&srh, &[0; 1500]));
+        assert_eq!(large, Verdict::Kernel(Reason::Mtu));
+        assert_eq!(bench.counts().errors(), 5);
+        assert_eq!(bench.counts().packets(), 0);
+        let discard = Srh::new(17, 1, &["2001:db8:4::7", bench::SID]);
+        bench.drops(&to_sid(&discard, &[0; 20]), Reason::Blackhole);
+        assert_eq!(bench.counts().packets(), 1);
+        let own = Segment {
+            flags: raddle_rib::image::segment_flags::OWN,
+            ..segment(segment_kind::END)
+        };
+        bench.sid(&own);
+        bench.drops(&to_sid(&nowhere, &[0; 20]), Reason::NoRoute);
+        // Without counters nothing is counted.
+        assert_eq!(bench.counts().errors(), 5);
+    });
+}
+
+#[test]
+fn end_x_goes_to_its_nexthop() {
+    in_namespace("end-x", || {
+        let bench = set_up();
+        bench.sid(&Segment {
+            target: addr("2001:db8:1::1"),
+            ..segment(segment_kind::END_X)
+        });
+        // The next segment itself leads nowhere.
+        let srh = Srh::new(17, 1, &["2001:db8:f::7", bench::SID]);
+        let (verdict, out) = bench.run(&to_sid(&srh, &[0; 20]));
+        assert_eq!(verdict, forwarded(&bench));
+        assert_eq!(out[38..54], addr("2001:db8:f::7"));
+        bench.sid(&Segment {
+            table6: 1,
+            ..segment(segment_kind::END_T)
+        });
+        let (verdict, _) = bench.run(&to_sid(&srh, &[0; 20]));
+        assert_eq!(verdict, forwarded(&bench));
+    });
+}
+
+#[test]
+fn inner_packets_come_out() {
+    in_namespace("decap", || {
+        let bench = set_up();
+        let srh = |next| Srh::new(next, 0, &[bench::SID]);
+        let four = inner4([10, 0, 0, 1], [192, 0, 2, 7], 64, &[1; 30]);
+        let six = inner6("2001:db8:aa::1", "2001:db8:1::7", 64, &[2; 30]);
+        for (kind, next, inner) in [
+            (segment_kind::END_DX4, 4, &four),
+            (segment_kind::END_DT4, 4, &four),
+            (segment_kind::END_DT46, 4, &four),
+            (segment_kind::END_DX6, 41, &six),
+            (segment_kind::END_DT6, 41, &six),
+            (segment_kind::END_DT46, 41, &six),
+        ] {
+            bench.sid(&segment(kind));
+            let with = to_sid(&srh(next), inner);
+            let without = ipv6("2001:db8:ff::1", bench::SID, next, inner);
+            let mut padded = without.clone();
+            padded.extend([0; 9]);
+            for frame in [&with, &without, &padded] {
+                let (verdict, out) = bench.run(frame);
+                assert_eq!(verdict, forwarded(&bench), "{kind} {next}");
+                assert_eq!(out[..12], [DST_MAC, SRC_MAC].concat());
+                let ether_type = if next == 4 { [8, 0] } else { [0x86, 0xdd] };
+                assert_eq!(out[12..14], ether_type);
+                assert_eq!(out.len(), 14 + inner.len());
+                let ttl = if next == 4 { 8 } else { 7 };
+                assert_eq!(out[14 + ttl], 63);
+                assert_eq!(out[14 + 20..], inner[20..]);
+            }
+            let left = Srh::new(next, 1, &[bench::SID, "2001:db8:1::7"]);
+            bench.drops(&to_sid(&left, inner), Reason::SegmentsLeft);
+            let other = ipv6("2001:db8:ff::1", bench::SID, 17, inner);
+            bench.drops(&other, Reason::Payload);
+            let mut late = without.clone();
+            late[54 + if next == 4 { 8 } else { 7 }] = 1;
+            if next == 4 {
+                late[54 + 11] = late[54 + 11].wrapping_add(0);
+                let sum = common::frames::checksum(&late[54..74]);
+                late[64..66].copy_from_slice(&sum.to_be_bytes());
+            }
+            bench.kernel(&late, Reason::TtlExceeded);
+        }
+    });
+}
+
+#[test]
+fn nexthops_of_decapsulated_packets() {
+    in_namespace("decap-nexthop", || {
+        let bench = set_up();
+        let mut target = [0; 16];
+        target[..4].copy_from_slice(&[192, 0, 2, 1]);
+        let dx4 = Segment {
+            target,
+            ..segment(segment_kind::END_DX4)
+        };
+        bench.sid(&dx4);
+        let inner = inner4([10, 0, 0, 1], [172, 16, 0, 1], 64, &[1; 30]);
+        let frame = ipv6("2001:db8:ff::1", bench::SID, 4, &inner);
+        assert_eq!(bench.run(&frame).0, forwarded(&bench));
+        bench.memory.store_group(bench::SINGLE, Group::Neighbour(0));
+        bench.kernel(&frame, Reason::Encap);
+        bench.sid(&Segment {
+            flags: dx4.flags | raddle_rib::image::segment_flags::DIRECT_NH4,
+            ..dx4
+        });
+        assert_eq!(bench.run(&frame).0, forwarded(&bench));
+        let mut spoilt = frame.clone();
+        spoilt[54 + 10] ^= 1;
+        bench.kernel(&spoilt, Reason::BadChecksum);
+        bench.sid(&Segment {
+            target: addr("2001:db8:1::1"),
+            ..segment(segment_kind::END_DX6)
+        });
+        let inner = inner6("2001:db8:aa::1", "2001:db8:f::7", 64, &[2; 30]);
+        let frame = ipv6("2001:db8:ff::1", bench::SID, 41, &inner);
+        assert_eq!(bench.run(&frame).0, forwarded(&bench));
+    });
+}
+
+#[test]
+fn frames_come_out() {
+    in_namespace("dx2", || {
+        let bench = set_up();
+        bench.sid(&Segment {
+            out: bench.out,
+            mtu: 100,
+            ..segment(segment_kind::END_DX2)
+        });
+        let inner = udp4([10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 40);
+        let frame = to_sid(&Srh::new(143, 0, &[bench::SID]), &inner);
+        let (verdict, out) = bench.run(&frame);
+        let sent = Verdict::Forward {
+            adjacency: NO_ADJACENCY,
+            index: bench.out,
+        };
+        assert_eq!(verdict, sent);
+        assert_eq!(out, inner);
+        assert_eq!(bench.counts().bytes(), frame.len() as u64 - 14);
+        let without = |inner: &[u8]| ipv6("2001:db8:ff::1", bench::SID, 143, inner);
+        let mut padded = without(&inner);
+        padded.extend([0; 5]);
+        assert_eq!(bench.run(&padded), (sent, inner.clone()));
+        let long = udp4([10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 73);
+        bench.drops(&without(&long), Reason::SegmentLink);
+        bench.drops(&without(&inner[..13]), Reason::Payload);
+        let mut old = inner.clone();
+        old[12..14].copy_from_slice(&[5, 0xff]);
+        bench.drops(&without(&old), Reason::Payload);
+        bench.sid(&Segment {
+            out: 9999,
+            mtu: 100,
+            ..segment(segment_kind::END_DX2)
+        });
+        bench.kernel(&without(&inner), Reason::RedirectFailed);
+    });
+}
+
+#[test]
+fn counters_are_cleared() {
+    in_namespace("clear", || {
+        let bench = set_up();
+        bench.sid(&segment(segment_kind::END));
+        bench.drops(
+            &ipv6("2001:db8:ff::1", bench::SID, 17, &[0; 20]),
+            Reason::NoSrh,
+        );
+        assert_eq!(bench.counts().errors(), 1);
+        bench.engine.clear_segment_counters(bench::SID_NUMBER);
+        assert_eq!(bench.counts().errors(), 0);
+    });
+}
