@@ -85,11 +85,7 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
         .iter()
         .map(|reason| {
             let count = counters.reason(*reason);
-            let verdict = if reason.is_drop() {
-                "drop"
-            } else {
-                "kernel"
-            };
+            let verdict = if reason.is_drop() { "drop" } else { "kernel" };
             json!({
                 "reason": reason.name(),
                 "verdict": verdict,
@@ -119,6 +115,7 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
             .and_then(|ip| rib.neighbour(index, ip))
             .map_or(0, |n| n.state);
         nexthops.push(json!({
+            "ifindex": index,
             "dev": name(rib, index),
             "via": neighbour.map(|ip| ip.to_string()),
             "mtu": adjacency.mtu,
@@ -129,6 +126,11 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
         }));
     }
     json!({ "reasons": reasons, "links": links, "nexthops": nexthops })
+}
+
+/// The answer to `segments`.
+pub(super) fn segments(_daemon: &Daemon) -> Value {
+    json!({ "segments": [], "own_routes": [] })
 }
 
 pub(super) fn name(rib: &Rib, index: u32) -> String {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use raddle_netlink::EncapOf;
 use raddle_rib::event::{Encap, Nexthop, NexthopKind, Route, RouteKind, RouteNexthop, RouteTarget};
 
 use super::{Error, State};
@@ -27,6 +28,8 @@ pub(crate) struct Path<'a> {
     /// `RTNH_F_*`.
     pub(crate) flags: u32,
     pub(crate) encap: Option<&'a Encap>,
+    /// The nexthop object that it is, if it is one.
+    pub(crate) object: Option<u32>,
 }
 
 /// Where a route leads, in the form in which the kernel tells it.
@@ -142,6 +145,7 @@ fn single(nexthop: &Nexthop) -> Option<(Path<'_>, bool)> {
                     weight: 1,
                     flags: nexthop.flags,
                     encap,
+                    object: Some(nexthop.id),
                 },
                 false,
             ))
@@ -158,6 +162,31 @@ impl<'a> Path<'a> {
             weight: own.weight,
             flags: u32::from(own.flags),
             encap: own.encap.as_ref(),
+            object: None,
+        }
+    }
+
+    /// What carries its encapsulation: the route's nexthop with this place, or the object.
+    pub(crate) fn place(&self, route: &Route, member: usize) -> EncapOf {
+        match self.object {
+            Some(id) => EncapOf::Nexthop(id),
+            None => EncapOf::Route {
+                table: route.table,
+                dst: route.dst,
+                metric: route.metric,
+                member,
+            },
+        }
+    }
+
+    /// The same as a route's own nexthop.
+    pub(crate) fn to_nexthop(&self) -> RouteNexthop {
+        RouteNexthop {
+            gateway: self.gateway,
+            index: self.index,
+            weight: self.weight,
+            flags: self.flags as u8,
+            encap: self.encap.cloned(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use raddle_netlink::EncapOf;
 use raddle_rib::event::{Route, RouteKind, RouteTarget};
 
 use super::args::{Args, abbreviates};
@@ -22,7 +23,7 @@ SELECTOR := [ [ to ] { root | match | exact } PREFIX ] [ from { root | match | e
 TYPE := { unicast | local | broadcast | anycast | multicast | blackhole | unreachable |
           prohibit | throw }
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -details ]
-           [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
+           [ -statistics ] [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
 ";
 
 const MAIN: u32 = 254;
@@ -177,6 +178,23 @@ fn parse_via(args: &mut Args<'_>) -> Result<Prefix, Error> {
     }
 }
 
+impl Filter {
+    /// The routes that it selects, as they come.
+    pub(crate) fn select<'a>(
+        &self,
+        context: &Context<'_>,
+        routes: &'a [Route],
+    ) -> Result<Vec<&'a Route>, Error> {
+        let name = self.device.as_deref();
+        let dev = name.map(|name| context.lookup.index(name)).transpose()?;
+        let selects = |route: &&Route| {
+            let (kind, paths) = context.lookup.expand(route);
+            self.selects(route, kind, &paths, dev)
+        };
+        Ok(routes.iter().filter(selects).collect())
+    }
+}
+
 /// Prints the routes that `filter` selects.
 pub(crate) fn print(
     out: &mut Out<'_>,
@@ -184,18 +202,7 @@ pub(crate) fn print(
     filter: &Filter,
     routes: &[Route],
 ) -> Result<(), Error> {
-    let dev = filter
-        .device
-        .as_deref()
-        .map(|name| context.lookup.index(name))
-        .transpose()?;
-    let mut selected: Vec<&Route> = routes
-        .iter()
-        .filter(|route| {
-            let (kind, paths) = context.lookup.expand(route);
-            filter.selects(route, kind, &paths, dev)
-        })
-        .collect();
+    let mut selected = filter.select(context, routes)?;
     selected.sort_by(|a, b| order::compare(a, b));
     out.begin_array("");
     for route in selected {
@@ -209,7 +216,12 @@ pub(crate) fn print(
     Ok(())
 }
 
-fn print_route(out: &mut Out<'_>, context: &Context<'_>, filter: &Filter, route: &Route) {
+pub(crate) fn print_route(
+    out: &mut Out<'_>,
+    context: &Context<'_>,
+    filter: &Filter,
+    route: &Route,
+) {
     let Context {
         lookup,
         names,
@@ -232,7 +244,7 @@ fn print_route(out: &mut Out<'_>, context: &Context<'_>, filter: &Filter, route:
         out.number("nhid", "nhid", u64::from(id));
     }
     if let Some(encap) = one.encap {
-        encap::print(out, context, encap);
+        encap::print(out, context, encap, &one.place(route, 0));
     }
     if route.tos != 0 && filter.tos.is_none() {
         out.string("tos", "tos", names.tos(route.tos));
@@ -244,6 +256,9 @@ fn print_route(out: &mut Out<'_>, context: &Context<'_>, filter: &Filter, route:
     }
     if one.index != 0 && filter.device.is_none() {
         out.string("dev", "dev", lookup.link(one.index));
+    }
+    if let Some(figures) = context.figures {
+        figures.print_sent(out, one.index, one.gateway);
     }
     if filter.table.is_none() && (route.table != MAIN || *details) {
         out.string("table", "table", names.table(route.table));
@@ -279,20 +294,26 @@ fn print_route(out: &mut Out<'_>, context: &Context<'_>, filter: &Filter, route:
     }
     if let Paths::Many(paths) = &paths {
         out.begin_array("nexthops");
-        for path in paths {
-            print_path(out, context, route, path);
+        for (member, path) in paths.iter().enumerate() {
+            print_path(out, context, route, path, &path.place(route, member));
         }
         out.end_array();
     }
 }
 
 /// A line of a multipath route.
-fn print_path(out: &mut Out<'_>, context: &Context<'_>, route: &Route, path: &Path<'_>) {
+fn print_path(
+    out: &mut Out<'_>,
+    context: &Context<'_>,
+    route: &Route,
+    path: &Path<'_>,
+    place: &EncapOf,
+) {
     out.line_below();
     out.text("nexthop ");
     out.begin_object("");
     if let Some(encap) = path.encap {
-        encap::print(out, context, encap);
+        encap::print(out, context, encap, place);
     }
     if let Some(gateway) = path.gateway {
         print_gateway(out, route, gateway);
@@ -301,6 +322,12 @@ fn print_path(out: &mut Out<'_>, context: &Context<'_>, route: &Route, path: &Pa
         out.string("dev", "dev", context.lookup.link(path.index));
     }
     out.number("weight", "weight", u64::from(path.weight));
+    if let Some(figures) = context.figures {
+        figures.print_sent(out, path.index, path.gateway);
+        if context.apart && path.encap.is_some() {
+            figures.print_apart(out, place, context.details);
+        }
+    }
     print_flags(out, path.flags);
     out.end_object();
 }
