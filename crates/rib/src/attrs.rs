@@ -11,6 +11,7 @@ use ipnet::IpNet;
 
 use crate::algo::MpAlgo;
 use crate::event::{Metrics, Route, RouteKind, RouteTarget};
+use crate::seg6;
 
 /// Number of an interned [`Attrs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,8 +53,9 @@ impl Attrs {
             pref,
             metrics,
             mp_algo,
-            target,
+            mut target,
         } = route;
+        forget_counters(&mut target);
         let attrs = Attrs {
             src,
             tos,
@@ -110,6 +112,18 @@ impl Attrs {
             .iter()
             .find(|(kind, _)| *kind == RTAX_MTU)
             .map_or(0, |(_, mtu)| *mtu)
+    }
+}
+
+/// What SIDs have counted is told with their routes, and differs every time.
+fn forget_counters(target: &mut RouteTarget) {
+    let hops = match target {
+        RouteTarget::Single(hop) => std::slice::from_mut(hop),
+        RouteTarget::Multipath(hops) => hops,
+        RouteTarget::None | RouteTarget::Object(_) => return,
+    };
+    for encap in hops.iter_mut().filter_map(|hop| hop.encap.as_mut()) {
+        seg6::forget_counters(encap);
     }
 }
 

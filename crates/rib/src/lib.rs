@@ -18,6 +18,7 @@ mod reason;
 mod resolve;
 mod rib;
 mod rules;
+pub mod seg6;
 mod slots;
 mod source;
 mod state;

@@ -16,6 +16,7 @@ use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
     Address, DeviceSettings, Event, Link, Neighbour, Nexthop, NexthopKind, Rule, Settings, Sweep,
 };
+use crate::seg6;
 
 /// What changed since the image was last brought up to date.
 #[derive(Debug, Default)]
@@ -207,8 +208,14 @@ impl State {
 
     /// A nexthop object is new or has changed. A resilient group may have given buckets to others
     /// then, which is not announced: until they are told again, nobody knows whose they are.
-    fn nexthop(&mut self, nexthop: Nexthop) {
+    fn nexthop(&mut self, mut nexthop: Nexthop) {
         let id = nexthop.id;
+        if let NexthopKind::Single {
+            encap: Some(encap), ..
+        } = &mut nexthop.kind
+        {
+            seg6::forget_counters(encap);
+        }
         let announced = match self.seen(Sweep::Nexthops) {
             Some(seen) => {
                 seen.numbers.insert(id);
