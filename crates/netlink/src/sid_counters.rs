@@ -1,6 +1,7 @@
 //! What the kernel has counted of SIDs, read when it is asked for: nothing announces it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -28,8 +29,10 @@ pub enum EncapOf {
         dst: IpNet,
         /// Its metric.
         metric: u32,
-        /// Which of its nexthops, from 0.
-        member: usize,
+        /// The nexthop's gateway.
+        gateway: Option<IpAddr>,
+        /// The nexthop's link.
+        index: u32,
     },
     /// A nexthop object.
     Nexthop(u32),
@@ -107,13 +110,14 @@ impl Sink {
         if view.object.is_some() {
             return Ok(());
         }
-        for (member, kind, data) in view.encaps()? {
+        for (hop, kind, data) in view.encaps()? {
             if let Some(counters) = counters(kind, data)? {
                 let place = EncapOf::Route {
                     table: view.table,
                     dst: view.destination()?,
                     metric: view.metric,
-                    member,
+                    gateway: hop.gateway,
+                    index: hop.index,
                 };
                 self.found.insert(place, counters);
             }

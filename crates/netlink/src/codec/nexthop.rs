@@ -259,7 +259,7 @@ pub(super) fn encode(b: &mut Builder, nexthop: &Nexthop, flags: u16) -> Result<(
                 b.put_ip(NHA_GATEWAY, *gateway);
             }
             if let Some(encap) = encap {
-                encapsulation(b, encap, NHA_ENCAP_TYPE, NHA_ENCAP);
+                encapsulation(b, encap, NHA_ENCAP_TYPE, NHA_ENCAP | NESTED);
             }
         }
         NexthopKind::Group(members) => put_members(b, members, 0),

@@ -148,20 +148,14 @@ impl<'a> RouteView<'a> {
         self.net(self.dst, self.dst_len)
     }
 
-    /// The encapsulations of its nexthops: which nexthop, `LWTUNNEL_ENCAP_*`, attributes.
-    pub(crate) fn encaps(&self) -> Result<Vec<(usize, u16, &'a [u8])>, DecodeError> {
-        let own = |hop: &HopView<'a>| hop.encap.map(|data| (hop.encap_kind, data));
+    /// The nexthops that have an encapsulation, with `LWTUNNEL_ENCAP_*` and its attributes.
+    pub(crate) fn encaps(&self) -> Result<Vec<(HopView<'a>, u16, &'a [u8])>, DecodeError> {
+        let own = |hop: HopView<'a>| hop.encap.map(|data| (hop, hop.encap_kind, data));
         let Some(hops) = self.multipath else {
-            return Ok(own(&self.hop)
-                .map(|(kind, data)| (0, kind, data))
-                .into_iter()
-                .collect());
+            return Ok(own(self.hop).into_iter().collect());
         };
-        let (mut found, mut member) = (Vec::new(), 0);
-        each_hop(hops, |_, _, view| {
-            found.extend(own(&view).map(|(kind, data)| (member, kind, data)));
-            member += 1;
-        })?;
+        let mut found = Vec::new();
+        each_hop(hops, |_, _, hop| found.extend(own(hop)))?;
         Ok(found)
     }
 

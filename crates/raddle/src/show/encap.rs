@@ -2,13 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use raddle_rib::event::Encap;
-
-use raddle_netlink::EncapOf;
 use raddle_netlink::codec::SidCounters;
 
 use super::Context;
 use super::figures::{print_list, print_sid};
+use super::lookup::Carried;
 use super::out::Out;
 
 /// `LWTUNNEL_ENCAP_*` by number.
@@ -67,7 +65,8 @@ const REDUCED: u16 = 0x1002;
 
 /// Prints what a route or nexthop wraps its packets in, and with `-statistics` what has been counted
 /// of it. The space before it is `ip`'s.
-pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, encap: &Encap, place: &EncapOf) {
+pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, carried: &Carried<'_>) {
+    let encap = carried.encap;
     out.text(' ');
     out.string(
         "encap",
@@ -77,14 +76,12 @@ pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, encap: &Encap, pla
     match encap.kind {
         SEG6 => {
             print_seg6(out, &encap.data);
-            let engine = context
-                .figures
-                .and_then(|figures| figures.engine.get(place));
+            let engine = context.figures.and_then(|figures| figures.engine(carried));
             if let Some(counts) = engine {
                 print_list(out, counts.total());
             }
         }
-        SEG6LOCAL => print_seg6local(out, context, &encap.data, place),
+        SEG6LOCAL => print_seg6local(out, context, carried),
         _ => {}
     }
 }
@@ -122,7 +119,8 @@ fn print_segments(out: &mut Out<'_>, srh: &[u8]) {
 
 /// `SEG6_LOCAL_*` attributes, in `ip`'s order. Counters only come with `-statistics`, and only where the
 /// SID counts.
-fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, data: &[u8], place: &EncapOf) {
+fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, carried: &Carried<'_>) {
+    let data = carried.encap.data.as_slice();
     let find = |wanted| {
         attributes(data)
             .find(|(number, _)| *number == wanted)
@@ -164,7 +162,7 @@ fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, data: &[u8], place:
     if let Some(figures) = context.figures
         && let Ok(Some(own)) = SidCounters::find(data)
     {
-        print_sid(out, figures.total(place).unwrap_or(own));
+        print_sid(out, figures.total(carried).unwrap_or(own));
     }
     if let Some(flavours) = find(11) {
         print_flavours(out, flavours);

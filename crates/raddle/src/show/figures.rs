@@ -6,12 +6,14 @@ use std::net::IpAddr;
 use raddle_netlink::codec::SidCounters;
 use raddle_netlink::{EncapOf, Socket};
 use raddle_rib::Reason;
-use raddle_rib::event::Route;
+use raddle_rib::event::{Encap, Route};
 use raddle_rib::image::SEGMENT_COUNTERS;
 use raddle_rib::image::segment_counter::{BYTES, FAILED, PACKETS, REASONS};
+use raddle_rib::seg6::{Encaps, Seg6};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::lookup::Carried;
 use super::out::Out;
 use crate::control::{Command, ask};
 use crate::error::Failure;
@@ -25,15 +27,24 @@ pub(crate) struct EngineCounts {
     pub forwards: bool,
     /// Why not, where it hands everything over.
     pub reason: Option<String>,
-    /// What each CPU has counted; all zero where nothing is counted.
-    pub cpus: Vec<[u64; SEGMENT_COUNTERS]>,
+    /// What each CPU has counted; those that have counted nothing are left out.
+    pub cpus: Vec<CpuCounts>,
+}
+
+/// What one CPU has counted of one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct CpuCounts {
+    /// The CPU's number.
+    pub cpu: u32,
+    /// By `segment_counter`.
+    pub values: [u64; SEGMENT_COUNTERS],
 }
 
 impl EngineCounts {
     fn sum(&self, place: usize) -> u64 {
         self.cpus
             .iter()
-            .fold(0, |sum, cpu| sum.wrapping_add(cpu[place]))
+            .fold(0, |sum, cpu| sum.wrapping_add(cpu.values[place]))
     }
 
     /// Packets, bytes and errors over all CPUs.
@@ -76,10 +87,12 @@ pub(crate) struct Sent {
 pub(crate) struct Figures {
     /// What the kernel has counted of SIDs.
     pub kernel: BTreeMap<EncapOf, SidCounters>,
-    /// What the engine has counted of SIDs and encapsulations.
-    pub engine: BTreeMap<EncapOf, EngineCounts>,
+    /// What the engine has counted of SIDs.
+    sids: BTreeMap<EncapOf, EngineCounts>,
+    /// What it has counted of encapsulations: equal ones by the same link count together.
+    lists: HashMap<(Encaps, u32), EngineCounts>,
     /// What the engine has sent, by link and neighbour. None where no daemon answers.
-    pub sent: Option<HashMap<(u32, IpAddr), Sent>>,
+    sent: Option<HashMap<(u32, IpAddr), Sent>>,
     /// Routes that the daemon has by its own configuration, and not from the kernel.
     pub own: Vec<Route>,
 }
@@ -87,15 +100,17 @@ pub(crate) struct Figures {
 /// A segment as the daemon tells of it.
 #[derive(Deserialize)]
 struct Told {
-    places: Vec<Place>,
+    encap: Encap,
+    index: u32,
+    owner: Option<Owner>,
     #[serde(flatten)]
     counts: EngineCounts,
 }
 
-/// What carries a segment, as the daemon tells of it.
+/// Whose a SID is, as the daemon tells of it.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Place {
+enum Owner {
     Nexthop {
         nexthop: u32,
     },
@@ -103,21 +118,32 @@ enum Place {
         table: u32,
         dst: ipnet::IpNet,
         metric: u32,
-        member: usize,
+        gateway: Option<IpAddr>,
     },
 }
 
+/// The answer to [`Command::Segments`].
+#[derive(Deserialize)]
+struct Segments {
+    segments: Vec<Told>,
+    own_routes: Vec<Route>,
+}
+
 impl Figures {
+    /// What the kernel alone has counted.
+    pub(crate) fn of_kernel(kernel: BTreeMap<EncapOf, SidCounters>) -> Figures {
+        Figures {
+            kernel,
+            ..Figures::default()
+        }
+    }
+
     /// What the live kernel and the daemon of this network namespace, if there is one, have counted.
     ///
     /// # Errors
     /// When the kernel does not tell, or the daemon's answer makes no sense.
     pub(crate) fn live() -> Result<Figures, Failure> {
-        let kernel = Socket::open()?.sid_counters()?;
-        let mut figures = Figures {
-            kernel,
-            ..Figures::default()
-        };
+        let mut figures = Figures::of_kernel(Socket::open()?.sid_counters()?);
         if let (Ok(segments), Ok(counters)) =
             (ask(None, Command::Segments), ask(None, Command::Counters))
         {
@@ -129,32 +155,48 @@ impl Figures {
 
     /// Takes the daemon's answer to [`Command::Segments`].
     pub(crate) fn read_segments(&mut self, answer: &Value) -> Result<(), Failure> {
-        let nonsense = |e: serde_json::Error| {
-            Failure::system(format!("the daemon's answer makes no sense: {e}"))
-        };
-        let told: Vec<Told> =
-            serde_json::from_value(answer["segments"].clone()).map_err(nonsense)?;
-        for Told { places, counts } in told {
-            for place in places {
-                let place = match place {
-                    Place::Nexthop { nexthop } => EncapOf::Nexthop(nexthop),
-                    Place::Route {
-                        table,
-                        dst,
-                        metric,
-                        member,
-                    } => EncapOf::Route {
-                        table,
-                        dst,
-                        metric,
-                        member,
-                    },
-                };
-                self.engine.insert(place, counts.clone());
-            }
+        let answer: Segments = serde_json::from_value(answer.clone())
+            .map_err(|e| Failure::system(format!("the daemon's answer makes no sense: {e}")))?;
+        for Told {
+            encap,
+            index,
+            owner,
+            counts,
+        } in answer.segments
+        {
+            let place = match owner {
+                Some(Owner::Nexthop { nexthop }) => EncapOf::Nexthop(nexthop),
+                Some(Owner::Route {
+                    table,
+                    dst,
+                    metric,
+                    gateway,
+                }) => EncapOf::Route {
+                    table,
+                    dst,
+                    metric,
+                    gateway,
+                    index,
+                },
+                None => {
+                    if let Ok(Seg6::Encaps(encaps)) = Seg6::parse(&encap) {
+                        self.lists.insert((encaps, index), counts);
+                    }
+                    continue;
+                }
+            };
+            self.sids.insert(place, counts);
         }
-        self.own = serde_json::from_value(answer["own_routes"].clone()).map_err(nonsense)?;
+        self.own = answer.own_routes;
         Ok(())
+    }
+
+    /// What the engine has counted of this.
+    pub(crate) fn engine(&self, carried: &Carried<'_>) -> Option<&EngineCounts> {
+        match Seg6::parse(carried.encap) {
+            Ok(Seg6::Encaps(encaps)) => self.lists.get(&(encaps, carried.index)),
+            _ => self.sids.get(&carried.place),
+        }
     }
 
     /// Takes the daemon's answer to [`Command::Counters`]. Neighbours with several MTUs are added up.
@@ -175,9 +217,9 @@ impl Figures {
     }
 
     /// Kernel and engine together; `None` where nobody counts.
-    pub(crate) fn total(&self, place: &EncapOf) -> Option<SidCounters> {
-        let engine = self.engine.get(place).map(EngineCounts::total);
-        match (self.kernel.get(place), engine) {
+    pub(crate) fn total(&self, carried: &Carried<'_>) -> Option<SidCounters> {
+        let engine = self.engine(carried).map(EngineCounts::total);
+        match (self.kernel.get(&carried.place), engine) {
             (Some(kernel), Some(engine)) => Some(*kernel + engine),
             (kernel, engine) => kernel.copied().or(engine),
         }
@@ -197,8 +239,8 @@ impl Figures {
 
     /// Prints who has counted what: in JSON kernel and engine apart, errors by reason and by CPU; in text,
     /// with `details`, a line of its own.
-    pub(crate) fn print_apart(&self, out: &mut Out<'_>, place: &EncapOf, details: bool) {
-        let (kernel, engine) = (self.kernel.get(place), self.engine.get(place));
+    pub(crate) fn print_apart(&self, out: &mut Out<'_>, carried: &Carried<'_>, details: bool) {
+        let (kernel, engine) = (self.kernel.get(&carried.place), self.engine(carried));
         if out.is_json() {
             out.begin_object("counters");
             if let Some(kernel) = kernel {
@@ -271,13 +313,14 @@ fn print_engine(out: &mut Out<'_>, engine: &EngineCounts) {
     }
     out.end_object();
     out.begin_array("cpus");
-    for (cpu, values) in engine.cpus.iter().enumerate() {
+    for one in &engine.cpus {
+        let cpu = one.cpu;
         let one = EngineCounts {
-            cpus: vec![*values],
+            cpus: vec![*one],
             ..EngineCounts::default()
         };
         out.begin_object("");
-        out.json_number("cpu", cpu as u64);
+        out.json_number("cpu", u64::from(cpu));
         numbers(out, one.total());
         out.begin_object("reasons");
         for (reason, count) in one.errors_by_reason() {

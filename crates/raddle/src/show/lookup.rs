@@ -32,6 +32,15 @@ pub(crate) struct Path<'a> {
     pub(crate) object: Option<u32>,
 }
 
+/// An encapsulation, and what carries it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried<'a> {
+    pub(crate) encap: &'a Encap,
+    pub(crate) place: EncapOf,
+    /// Out-link of the nexthop; 0 for none.
+    pub(crate) index: u32,
+}
+
 /// Where a route leads, in the form in which the kernel tells it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Paths<'a> {
@@ -166,17 +175,23 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// What carries its encapsulation: the route's nexthop with this place, or the object.
-    pub(crate) fn place(&self, route: &Route, member: usize) -> EncapOf {
-        match self.object {
+    /// Its encapsulation, and what carries it: the route's nexthop, or the object.
+    pub(crate) fn carried(&self, route: &Route) -> Option<Carried<'a>> {
+        let place = match self.object {
             Some(id) => EncapOf::Nexthop(id),
             None => EncapOf::Route {
                 table: route.table,
                 dst: route.dst,
                 metric: route.metric,
-                member,
+                gateway: self.gateway,
+                index: self.index,
             },
-        }
+        };
+        Some(Carried {
+            encap: self.encap?,
+            place,
+            index: self.index,
+        })
     }
 
     /// The same as a route's own nexthop.

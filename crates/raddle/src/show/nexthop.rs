@@ -4,7 +4,7 @@ use raddle_netlink::EncapOf;
 use raddle_rib::event::{GroupMember, Nexthop, NexthopKind};
 
 use super::args::{Args, abbreviates};
-use super::lookup::is_group;
+use super::lookup::{Carried, is_group};
 use super::metrics::general;
 use super::names::{Names, parse_number};
 use super::out::Out;
@@ -147,7 +147,12 @@ pub(crate) fn print_one(out: &mut Out<'_>, context: &Context<'_>, nexthop: &Next
             encap,
         } => {
             if let Some(encap) = encap {
-                encap::print(out, context, encap, &EncapOf::Nexthop(nexthop.id));
+                let carried = Carried {
+                    encap,
+                    place: EncapOf::Nexthop(nexthop.id),
+                    index: *index,
+                };
+                encap::print(out, context, &carried);
             }
             if let Some(gateway) = gateway {
                 out.string("gateway", "via", gateway);

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use raddle_netlink::EncapOf;
 use raddle_rib::event::{Route, RouteKind, RouteTarget};
 
 use super::args::{Args, abbreviates};
@@ -243,8 +242,8 @@ pub(crate) fn print_route(
     if let RouteTarget::Object(id) = route.target {
         out.number("nhid", "nhid", u64::from(id));
     }
-    if let Some(encap) = one.encap {
-        encap::print(out, context, encap, &one.place(route, 0));
+    if let Some(carried) = one.carried(route) {
+        encap::print(out, context, &carried);
     }
     if route.tos != 0 && filter.tos.is_none() {
         out.string("tos", "tos", names.tos(route.tos));
@@ -294,26 +293,21 @@ pub(crate) fn print_route(
     }
     if let Paths::Many(paths) = &paths {
         out.begin_array("nexthops");
-        for (member, path) in paths.iter().enumerate() {
-            print_path(out, context, route, path, &path.place(route, member));
+        for path in paths {
+            print_path(out, context, route, path);
         }
         out.end_array();
     }
 }
 
 /// A line of a multipath route.
-fn print_path(
-    out: &mut Out<'_>,
-    context: &Context<'_>,
-    route: &Route,
-    path: &Path<'_>,
-    place: &EncapOf,
-) {
+fn print_path(out: &mut Out<'_>, context: &Context<'_>, route: &Route, path: &Path<'_>) {
     out.line_below();
     out.text("nexthop ");
     out.begin_object("");
-    if let Some(encap) = path.encap {
-        encap::print(out, context, encap, place);
+    let carried = path.carried(route);
+    if let Some(carried) = &carried {
+        encap::print(out, context, carried);
     }
     if let Some(gateway) = path.gateway {
         print_gateway(out, route, gateway);
@@ -324,8 +318,8 @@ fn print_path(
     out.number("weight", "weight", u64::from(path.weight));
     if let Some(figures) = context.figures {
         figures.print_sent(out, path.index, path.gateway);
-        if context.apart && path.encap.is_some() {
-            figures.print_apart(out, place, context.details);
+        if let Some(carried) = carried.filter(|_| context.apart) {
+            figures.print_apart(out, &carried, context.details);
         }
     }
     print_flags(out, path.flags);

@@ -2,9 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use raddle_netlink::EncapOf;
-use raddle_netlink::codec::{Builder, SidCounters, encode};
-use raddle_rib::event::{Encap, Event, Route, RouteOp, RouteTarget};
+use raddle_netlink::codec::{Builder, DecodeError, SidCounters, encode};
+use raddle_rib::event::{Encap, Event, Route, RouteNexthop, RouteOp, RouteTarget};
 
 use super::args::Args;
 use super::encap::{SEG6, SEG6LOCAL};
@@ -121,8 +120,9 @@ fn print_apart(out: &mut Out<'_>, context: &Context<'_>, figures: &Figures, rout
     let (_, paths) = context.lookup.expand(route);
     if let Paths::One(path) = &paths
         && is_segment(path.encap)
+        && let Some(carried) = path.carried(route)
     {
-        figures.print_apart(out, &path.place(route, 0), context.details);
+        figures.print_apart(out, &carried, context.details);
     }
 }
 
@@ -160,54 +160,29 @@ pub(crate) fn binary_stdout() -> Result<impl Write, Error> {
 /// The route with what has been counted in the attributes of its SIDs; one that leads to a nexthop object
 /// has the object's encapsulation in itself, as the kernel dumps it.
 fn counted(context: &Context<'_>, route: &Route) -> Result<Route, Error> {
-    let mut route = route.clone();
-    if let RouteTarget::Object(_) = route.target {
-        let (_, paths) = context.lookup.expand(&route);
-        let places: Vec<EncapOf> = match &paths {
-            Paths::One(path) => vec![path.place(&route, 0)],
-            Paths::Many(paths) => paths.iter().map(|path| path.place(&route, 0)).collect(),
-        };
-        let mut hops = match paths {
-            Paths::One(path) => vec![path.to_nexthop()],
-            Paths::Many(paths) => paths.iter().map(Path::to_nexthop).collect(),
-        };
-        for (hop, place) in hops.iter_mut().zip(places) {
-            put(context, &place, hop.encap.as_mut())?;
-        }
-        route.target = match <[_; 1]>::try_from(hops) {
-            Ok([hop]) => RouteTarget::Single(hop),
-            Err(hops) => RouteTarget::Multipath(hops),
-        };
-        return Ok(route);
-    }
-    let place = |member| EncapOf::Route {
-        table: route.table,
-        dst: route.dst,
-        metric: route.metric,
-        member,
-    };
-    match &mut route.target {
-        RouteTarget::Single(hop) => put(context, &place(0), hop.encap.as_mut())?,
-        RouteTarget::Multipath(hops) => {
-            for (member, hop) in hops.iter_mut().enumerate() {
-                put(context, &place(member), hop.encap.as_mut())?;
+    let (_, paths) = context.lookup.expand(route);
+    let hop = |path: &Path<'_>| -> Result<RouteNexthop, Error> {
+        let mut hop = path.to_nexthop();
+        if let Some(carried) = path.carried(route).filter(|c| c.encap.kind == SEG6LOCAL)
+            && let Some(encap) = &mut hop.encap
+        {
+            let dump = |e: DecodeError| Error::Dump(e.to_string());
+            // One that does not count stays so.
+            if let Some(before) = SidCounters::find(&encap.data).map_err(dump)? {
+                let total = context.figures.and_then(|figures| figures.total(&carried));
+                encap.data = total.unwrap_or(before).put(&encap.data).map_err(dump)?;
             }
         }
-        RouteTarget::None | RouteTarget::Object(_) => {}
-    }
-    Ok(route)
-}
-
-/// Puts the sums into a SID's attributes, where it counts.
-fn put(context: &Context<'_>, place: &EncapOf, encap: Option<&mut Encap>) -> Result<(), Error> {
-    let Some(encap) = encap.filter(|encap| encap.kind == SEG6LOCAL) else {
-        return Ok(());
+        Ok(hop)
     };
-    let dump = |e: raddle_netlink::codec::DecodeError| Error::Dump(e.to_string());
-    let Some(before) = SidCounters::find(&encap.data).map_err(dump)? else {
-        return Ok(());
+    let target = match &paths {
+        Paths::One(path) => RouteTarget::Single(hop(path)?),
+        Paths::Many(paths) => {
+            RouteTarget::Multipath(paths.iter().map(hop).collect::<Result<_, _>>()?)
+        }
     };
-    let total = context.figures.and_then(|figures| figures.total(place));
-    encap.data = total.unwrap_or(before).put(&encap.data).map_err(dump)?;
-    Ok(())
+    Ok(Route {
+        target,
+        ..route.clone()
+    })
 }
