@@ -1,5 +1,7 @@
 //! Prometheus metrics at `/metrics`, on a loopback address, when asked for.
 
+mod segments;
+
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -164,10 +166,11 @@ async fn scrape(State(requests): State<Sender<Request>>) -> Response {
         Some((
             question(&requests, Command::Status)?,
             question(&requests, Command::Counters)?,
+            question(&requests, Command::Segments)?,
         ))
     });
     let text = match asked.await {
-        Ok(Some((status, counters))) => render(&status, &counters),
+        Ok(Some((status, counters, segments))) => render(&status, &counters, &segments),
         _ => None,
     };
     match text {
@@ -186,7 +189,7 @@ fn question(requests: &Sender<Request>, command: Command) -> Option<Value> {
 }
 
 /// The exposition text for these answers of the daemon.
-pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
+pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Option<String> {
     let mut registry = Registry::with_prefix("raddle");
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -327,6 +330,7 @@ pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
             .collect();
         sets.push(counter(name, help, rows));
     }
+    sets.extend(segments::of(segments));
     for set in sets {
         registry.register_collector(Box::new(set));
     }
@@ -497,7 +501,26 @@ mod tests {
             "links": [{ "dev": "eth0", "received": { "packets": 7, "bytes": 70 } }],
             "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "mtu": 1500, "packets": 8, "bytes": 80 }],
         });
-        let text = render(&status, &counters).unwrap();
+        let cpus = |first: u64, last: u64| {
+            let mut values = [0u64; 16];
+            (values[0], values[1], values[2], values[14]) = (first, 100 * first, last, 9);
+            json!({ "cpu": 0, "values": values })
+        };
+        let segments = json!({
+            "segments": [
+                { "counters": true, "name": "End.X", "segs": [], "dev": "eth0", "cpus": [cpus(1, 2), cpus(3, 4)],
+                  "owner": { "table": 254, "dst": "fc00::1/128", "metric": 1024, "gateway": null } },
+                { "counters": true, "name": "End", "segs": [], "dev": "eth0", "cpus": [],
+                  "owner": { "nexthop": 9 } },
+                { "counters": false, "name": "End", "segs": [], "dev": "eth0", "cpus": [],
+                  "owner": { "table": 254, "dst": "fc00::2/128", "metric": 1024, "gateway": null } },
+                { "counters": true, "name": "encap.red", "segs": ["fc00::7", "fc00::8"], "dev": "eth1",
+                  "cpus": [cpus(5, 0)], "owner": null },
+            ],
+            "own_routes": [],
+        });
+        let text = render(&status, &counters, &segments).unwrap();
+        assert!(!text.contains("fc00::2"), "{text}");
         for line in [
             "raddle_build_info{version=\"9.9\"} 1",
             "raddle_link_attached{device=\"eth0\",mode=\"native\"} 1",
@@ -515,6 +538,13 @@ mod tests {
             "raddle_received_bytes_total{device=\"eth0\"} 70",
             "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
             "raddle_netlink_overruns_total 1",
+            "raddle_sid_packets_total{sid=\"fc00::1/128\",table=\"254\",behaviour=\"End.X\"} 4",
+            "raddle_sid_bytes_total{sid=\"fc00::1/128\",table=\"254\",behaviour=\"End.X\"} 400",
+            "behaviour=\"End.X\",reason=\"no-srh\"} 6",
+            "behaviour=\"End.X\",reason=\"other\"} 18",
+            "raddle_sid_packets_total{sid=\"nhid:9\",table=\"\",behaviour=\"End\"} 0",
+            "raddle_segment_list_packets_total{segments=\"fc00::7,fc00::8\",mode=\"encap.red\",device=\"eth1\"} 5",
+            "raddle_segment_list_errors_total{segments=\"fc00::7,fc00::8\",mode=\"encap.red\",device=\"eth1\",reason=\"other\"} 9",
         ] {
             assert!(text.contains(line), "{line} is not in:\n{text}");
         }
