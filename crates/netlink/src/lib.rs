@@ -9,9 +9,11 @@ mod error;
 pub mod mirror;
 pub mod probe;
 mod request;
+mod sid_counters;
 mod socket;
 
 pub use error::Error;
 pub use mirror::Mirror;
 pub use request::{RouteAnswer, RouteQuery};
+pub use sid_counters::EncapOf;
 pub use socket::{Dump, RECEIVE_BUFFER, Socket};

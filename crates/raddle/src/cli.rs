@@ -59,6 +59,9 @@ pub(crate) enum Command {
     /// Show neighbours in iproute2's form
     #[command(visible_alias = "neighbour", after_help = show::Object::Neigh.usage())]
     Neigh(Words),
+    /// Show SRv6 SIDs and segment lists with their counters, or save them as a netlink dump
+    #[command(after_help = show::Object::Sr.usage())]
+    Sr(Words),
     /// Save the kernel's routing state as JSON, for replay and explain elsewhere
     #[command(after_help = SNAPSHOT_HELP)]
     Snapshot(Snapshot),

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Status,
     /// Packets and bytes.
     Counters,
+    /// SIDs and encapsulations as the engine has them, with their counters.
+    Segments,
 }
 
 /// A question and where its answer goes.

@@ -76,6 +76,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Route(args) => show::run(show::Object::Route, &args.words),
         Command::Nexthop(args) => show::run(show::Object::Nexthop, &args.words),
         Command::Neigh(args) => show::run(show::Object::Neigh, &args.words),
+        Command::Sr(args) => show::run(show::Object::Sr, &args.words),
         Command::Snapshot(args) => source::save(args),
         Command::Replay(args) => replay::run(args),
         Command::Lab(command) => lab::run(command),

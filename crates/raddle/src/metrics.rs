@@ -1,5 +1,6 @@
 //! Prometheus metrics at `/metrics`, on a loopback address, when asked for.
 
+mod segments;
 mod text;
 
 use std::io;
@@ -163,10 +164,11 @@ async fn scrape(State(requests): State<Sender<Request>>) -> Response {
         Some((
             question(&requests, Command::Status)?,
             question(&requests, Command::Counters)?,
+            question(&requests, Command::Segments)?,
         ))
     });
     let text = match asked.await {
-        Ok(Some((status, counters))) => render(&status, &counters),
+        Ok(Some((status, counters, segments))) => render(&status, &counters, &segments),
         _ => None,
     };
     match text {

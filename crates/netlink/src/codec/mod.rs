@@ -16,6 +16,7 @@ pub mod number;
 mod route;
 mod route_encode;
 mod rule;
+mod sid_counters;
 mod wire;
 
 use std::net::IpAddr;
@@ -26,10 +27,12 @@ pub use build::{Builder, EncodeError, Nest};
 pub use control::{KernelError, Outcome};
 pub use netconf::Netconf;
 pub use rule::{RULE_OTHER_INVERT, RULE_OTHER_TOS};
+pub use sid_counters::SidCounters;
 pub use wire::{Attribute, Attributes, DecodeError, Message, Messages};
 
 pub(crate) use link::IFLA_EXT_MASK;
 pub(crate) use neighbour::NTF_USE;
+pub(crate) use nexthop::encap as nexthop_encap;
 pub(crate) use route::{
     RTA_DPORT, RTA_DST, RTA_FLOWLABEL, RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF, RTA_SPORT,
     RTA_SRC, RouteView,

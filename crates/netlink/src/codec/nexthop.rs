@@ -126,6 +126,24 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
     })))
 }
 
+/// The id of a nexthop object with an encapsulation, `LWTUNNEL_ENCAP_*`, and its attributes.
+pub(crate) fn encap<'a>(
+    message: &Message<'a>,
+) -> Result<Option<(u32, u16, &'a [u8])>, DecodeError> {
+    let (_, attributes) = message.split::<8>("nhmsg")?;
+    let (mut id, mut kind, mut data) = (0, 0, None);
+    for attribute in attributes {
+        let a = attribute?;
+        match a.kind {
+            NHA_ID => id = a.u32("NHA_ID")?,
+            NHA_ENCAP_TYPE => kind = a.u16("NHA_ENCAP_TYPE")?,
+            NHA_ENCAP => data = Some(a.payload),
+            _ => {}
+        }
+    }
+    Ok(data.map(|data| (id, kind, data)))
+}
+
 /// `struct nexthop_grp`: id, weight - 1 in two bytes (low, high), two reserved bytes.
 fn members(bytes: &[u8], high: bool) -> Result<Vec<GroupMember>, DecodeError> {
     let (entries, rest) = bytes.as_chunks::<8>();
@@ -241,7 +259,7 @@ pub(super) fn encode(b: &mut Builder, nexthop: &Nexthop, flags: u16) -> Result<(
                 b.put_ip(NHA_GATEWAY, *gateway);
             }
             if let Some(encap) = encap {
-                encapsulation(b, encap, NHA_ENCAP_TYPE, NHA_ENCAP);
+                encapsulation(b, encap, NHA_ENCAP_TYPE, NHA_ENCAP | NESTED);
             }
         }
         NexthopKind::Group(members) => put_members(b, members, 0),

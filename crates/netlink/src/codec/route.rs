@@ -143,6 +143,22 @@ impl<'a> RouteView<'a> {
         Ok(())
     }
 
+    /// The prefix that it leads to.
+    pub(crate) fn destination(&self) -> Result<IpNet, DecodeError> {
+        self.net(self.dst, self.dst_len)
+    }
+
+    /// The nexthops that have an encapsulation, with `LWTUNNEL_ENCAP_*` and its attributes.
+    pub(crate) fn encaps(&self) -> Result<Vec<(HopView<'a>, u16, &'a [u8])>, DecodeError> {
+        let own = |hop: HopView<'a>| hop.encap.map(|data| (hop, hop.encap_kind, data));
+        let Some(hops) = self.multipath else {
+            return Ok(own(self.hop).into_iter().collect());
+        };
+        let mut found = Vec::new();
+        each_hop(hops, |_, _, hop| found.extend(own(hop)))?;
+        Ok(found)
+    }
+
     fn net(&self, address: Option<IpAddr>, length: u8) -> Result<IpNet, DecodeError> {
         let bad = || DecodeError::BadValue {
             what: "prefix length",
@@ -273,9 +289,20 @@ fn via(a: &Attribute<'_>) -> Result<IpAddr, DecodeError> {
     }
 }
 
-fn multipath(mut bytes: &[u8]) -> Result<Vec<RouteNexthop>, DecodeError> {
+fn multipath(bytes: &[u8]) -> Result<Vec<RouteNexthop>, DecodeError> {
     // 16 bytes is the usual size of one: header and an IPv4 gateway.
     let mut hops = Vec::with_capacity(bytes.len().div_ceil(16));
+    each_hop(bytes, |weight, flags, view| {
+        hops.push(view.nexthop(weight, flags))
+    })?;
+    Ok(hops)
+}
+
+/// Hands on weight, flags and attributes of each `rtnexthop`.
+fn each_hop<'a>(
+    mut bytes: &'a [u8],
+    mut take: impl FnMut(u16, u8, HopView<'a>),
+) -> Result<(), DecodeError> {
     while let Some(head) = bytes.first_chunk::<8>() {
         let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
         if length < 8 || length > bytes.len() {
@@ -293,11 +320,11 @@ fn multipath(mut bytes: &[u8]) -> Result<Vec<RouteNexthop>, DecodeError> {
         for attribute in super::wire::Attributes::new(&bytes[8..length]) {
             view.take(&attribute?)?;
         }
-        hops.push(view.nexthop(u16::from(head[3]) + 1, head[2]));
+        take(u16::from(head[3]) + 1, head[2], view);
         bytes = bytes.get(align4(length)..).unwrap_or_default();
     }
     if bytes.is_empty() {
-        Ok(hops)
+        Ok(())
     } else {
         Err(DecodeError::Truncated {
             what: "rtnexthop",

@@ -132,8 +132,10 @@ fn hop_attributes(b: &mut Builder, hop: &RouteNexthop, dst: IpNet) {
     }
 }
 
-/// Type and payload, under the numbers that routes (`RTA_*`) or nexthop objects (`NHA_*`) use.
+/// Type and payload, under the numbers that routes (`RTA_*`) or nexthop objects (`NHA_*`) use. The kernel
+/// wants the latter to be said to be nested, and says so of neither itself; `ip route showdump` does not
+/// know a route's that is.
 pub(super) fn encapsulation(b: &mut Builder, encap: &Encap, type_kind: u16, kind: u16) {
     b.put_u16(type_kind, encap.kind);
-    b.put(kind | NESTED, &encap.data);
+    b.put(kind, &encap.data);
 }

@@ -11,6 +11,7 @@ use raddle_rib::event::{
 };
 
 use super::kernel::Version;
+use super::srv6::Srv6;
 use crate::preflight;
 
 /// What the user told that no machine can.
@@ -43,6 +44,8 @@ pub(crate) enum Need {
     Choices,
     /// What native XDP would lose or bypass.
     Xdp,
+    /// HMAC keys and the source of outer headers.
+    Segments,
 }
 
 impl fmt::Display for Need {
@@ -57,6 +60,7 @@ impl fmt::Display for Need {
             Need::Namespaces => "other network namespaces",
             Need::Choices => "the kernel's own choices",
             Need::Xdp => "what XDP would lose or bypass",
+            Need::Segments => "HMAC keys and tunsrc of SRv6",
         })
     }
 }
@@ -209,6 +213,8 @@ pub(crate) struct Facts {
     pub choices: Vec<Choices>,
     /// What XDP would lose or bypass.
     pub traps: Vec<(preflight::Topic, preflight::Finding)>,
+    /// SIDs, segment lists, and their settings.
+    pub srv6: Srv6,
     /// What could not be seen, and why.
     pub not_seen: BTreeMap<Need, String>,
 }
@@ -308,6 +314,15 @@ impl Facts {
             self.name(member.index),
             member.weight
         )
+    }
+
+    /// The link on whose prefix an address lies.
+    pub(crate) fn link_towards(&self, address: IpAddr) -> Option<u32> {
+        let on = self.addresses.iter().filter(|own| {
+            let net = IpNet::new(own.local, own.prefix_len);
+            net.is_ok_and(|net| net.contains(&address))
+        });
+        on.max_by_key(|own| own.prefix_len).map(|own| own.index)
     }
 
     /// Links that packets are forwarded from, loopback aside.

@@ -8,6 +8,7 @@ use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 use super::facts::{Asked, Facts, Need, Paths, Target};
 use super::kernel::Version;
 use super::probe;
+use super::srv6::Srv6;
 use crate::preflight::{self, Mend, Options, Scene};
 
 /// `RT_TABLE_LOCAL`: what is in there is not forwarded.
@@ -51,6 +52,7 @@ pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Vers
         nexthops,
         paths,
         rivals,
+        srv6: Srv6::of(rib),
         ..Facts::default()
     };
     match scope {
@@ -66,6 +68,7 @@ pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Vers
                 Need::Namespaces,
                 Need::Choices,
                 Need::Xdp,
+                Need::Segments,
             ] {
                 facts.not_seen.insert(need, why.to_owned());
             }
@@ -88,6 +91,7 @@ fn live(facts: &mut Facts, rib: &Rib) {
         }
     }
     facts.tuning = probe::tuning();
+    probe::seg6(facts.links.values(), &mut facts.srv6);
     // A kernel without nexthop objects has no such setting, but none can be without all of them.
     if facts.tuning == Default::default() {
         missing(Need::Settings, "/proc/sys/net cannot be read".to_owned());

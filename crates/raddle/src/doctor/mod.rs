@@ -10,6 +10,7 @@ mod finding;
 mod gather;
 mod kernel;
 mod probe;
+mod srv6;
 mod text;
 
 use serde::Serialize;

@@ -13,6 +13,7 @@ use raddle_rib::event::Link;
 
 use super::facts::{Choices, Connections, Facts, Other, Receive, Target, Tuning};
 use super::kernel::Version;
+use super::srv6::Srv6;
 use crate::preflight;
 
 /// The running kernel's version.
@@ -40,6 +41,18 @@ pub(super) fn tuning() -> Tuning {
         compat_mode: switch("ipv4/nexthop_compat_mode"),
         txrehash: switch("core/txrehash"),
         plb: switch("ipv4/tcp_plb_enabled"),
+    }
+}
+
+/// Settings of SRv6 that the mirror does not have.
+pub(super) fn seg6<'a>(links: impl Iterator<Item = &'a Link>, srv6: &mut Srv6) {
+    srv6.enabled_all = sysctl("ipv6/conf/all/seg6_enabled").map(|value| value != 0);
+    for link in links {
+        // A link without IPv6 has none.
+        let name = &link.name;
+        if let Some(value) = sysctl(&format!("ipv6/conf/{name}/seg6_enabled")) {
+            srv6.enabled.insert(link.index, value != 0);
+        }
     }
 }
 

@@ -6,8 +6,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
+use super::segments::of as of_segments;
+
 /// The exposition text for these answers of the daemon.
-pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
+pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Option<String> {
     let mut registry = Registry::with_prefix("raddle");
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -148,6 +150,7 @@ pub(crate) fn render(status: &Value, counters: &Value) -> Option<String> {
             .collect();
         sets.push(counter(name, help, rows));
     }
+    sets.extend(of_segments(segments));
     for set in sets {
         registry.register_collector(Box::new(set));
     }
@@ -223,7 +226,7 @@ fn of_status(status: &Value) -> Vec<Rows> {
 
 /// One metric with its labelled values.
 #[derive(Debug)]
-struct Rows {
+pub(super) struct Rows {
     name: &'static str,
     help: &'static str,
     counter: bool,
@@ -282,7 +285,26 @@ mod tests {
             "links": [{ "dev": "eth0", "received": { "packets": 7, "bytes": 70 } }],
             "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "mtu": 1500, "packets": 8, "bytes": 80 }],
         });
-        let text = render(&status, &counters).unwrap();
+        let cpus = |first: u64, last: u64| {
+            let mut values = [0u64; 16];
+            (values[0], values[1], values[2], values[14]) = (first, 100 * first, last, 9);
+            json!({ "cpu": 0, "values": values })
+        };
+        let segments = json!({
+            "segments": [
+                { "counters": true, "name": "End.X", "segs": [], "dev": "eth0", "cpus": [cpus(1, 2), cpus(3, 4)],
+                  "owner": { "table": 254, "dst": "fc00::1/128", "metric": 1024, "gateway": null } },
+                { "counters": true, "name": "End", "segs": [], "dev": "eth0", "cpus": [],
+                  "owner": { "nexthop": 9 } },
+                { "counters": false, "name": "End", "segs": [], "dev": "eth0", "cpus": [],
+                  "owner": { "table": 254, "dst": "fc00::2/128", "metric": 1024, "gateway": null } },
+                { "counters": true, "name": "encap.red", "segs": ["fc00::7", "fc00::8"], "dev": "eth1",
+                  "cpus": [cpus(5, 0)], "owner": null },
+            ],
+            "own_routes": [],
+        });
+        let text = render(&status, &counters, &segments).unwrap();
+        assert!(!text.contains("fc00::2"), "{text}");
         for line in [
             "raddle_build_info{version=\"9.9\"} 1",
             "raddle_link_attached{device=\"eth0\",mode=\"native\"} 1",
@@ -300,6 +322,13 @@ mod tests {
             "raddle_received_bytes_total{device=\"eth0\"} 70",
             "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
             "raddle_netlink_overruns_total 1",
+            "raddle_sid_packets_total{sid=\"fc00::1/128\",table=\"254\",behaviour=\"End.X\"} 4",
+            "raddle_sid_bytes_total{sid=\"fc00::1/128\",table=\"254\",behaviour=\"End.X\"} 400",
+            "behaviour=\"End.X\",reason=\"no-srh\"} 6",
+            "behaviour=\"End.X\",reason=\"other\"} 18",
+            "raddle_sid_packets_total{sid=\"nhid:9\",table=\"\",behaviour=\"End\"} 0",
+            "raddle_segment_list_packets_total{segments=\"fc00::7,fc00::8\",mode=\"encap.red\",device=\"eth1\"} 5",
+            "raddle_segment_list_errors_total{segments=\"fc00::7,fc00::8\",mode=\"encap.red\",device=\"eth1\",reason=\"other\"} 9",
         ] {
             assert!(text.contains(line), "{line} is not in:\n{text}");
         }

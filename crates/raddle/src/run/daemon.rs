@@ -74,6 +74,7 @@ impl Daemon {
                 let value = match request.command {
                     Command::Status => report::status(self),
                     Command::Counters => report::counters(&self.rib, &self.counters()),
+                    Command::Segments => report::segments(self),
                 };
                 let _ = request.answer.send(value);
             }

@@ -116,6 +116,7 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
             .and_then(|ip| rib.neighbour(index, ip))
             .map_or(0, |n| n.state);
         nexthops.push(json!({
+            "ifindex": index,
             "dev": name(rib, index),
             "via": neighbour.map(|ip| ip.to_string()),
             "mtu": adjacency.mtu,
@@ -126,6 +127,11 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
         }));
     }
     json!({ "reasons": reasons, "links": links, "nexthops": nexthops })
+}
+
+/// The answer to `segments`.
+pub(super) fn segments(_daemon: &Daemon) -> Value {
+    json!({ "segments": [], "own_routes": [] })
 }
 
 pub(super) fn name(rib: &Rib, index: u32) -> String {

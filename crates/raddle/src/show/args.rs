@@ -17,6 +17,13 @@ pub(crate) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// These words.
+    pub(crate) fn of(words: Vec<&'a str>) -> Args<'a> {
+        Args {
+            words: words.into_iter(),
+        }
+    }
+
     pub(crate) fn next(&mut self) -> Option<&'a str> {
         self.words.next()
     }
@@ -47,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) help: bool,
     /// Where the state comes from, if not from the live kernel.
     pub(crate) snapshot: Option<PathBuf>,
+    /// What has been counted is printed, too.
+    pub(crate) statistics: bool,
     one_line: bool,
     json: bool,
     pretty: bool,
@@ -116,15 +125,13 @@ pub(crate) fn split<'a>(
             _ if abbreviates(name, "json") => options.json = true,
             _ if abbreviates(name, "pretty") => options.pretty = true,
             _ if abbreviates(name, "Numeric") => options.numeric = true,
+            _ if abbreviates(name, "statistics") || abbreviates(name, "stats") => {
+                options.statistics = true;
+            }
             _ => return Err(Error::Option(word.to_owned())),
         }
     }
-    Ok((
-        options,
-        Args {
-            words: rest.into_iter(),
-        },
-    ))
+    Ok((options, Args::of(rest)))
 }
 
 fn parse_family(family: &str) -> Result<Family, Error> {

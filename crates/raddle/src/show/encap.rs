@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use raddle_rib::event::Encap;
+use raddle_netlink::codec::SidCounters;
 
 use super::Context;
+use super::figures::{print_list, print_sid};
+use super::lookup::Carried;
 use super::out::Out;
 
 /// `LWTUNNEL_ENCAP_*` by number.
@@ -21,13 +23,13 @@ const KINDS: [&str; 11] = [
     "ioam6",
     "xfrm",
 ];
-const SEG6: u16 = 5;
-const SEG6LOCAL: u16 = 7;
+pub(crate) const SEG6: u16 = 5;
+pub(crate) const SEG6LOCAL: u16 = 7;
 
 /// `SEG6_IPTUN_MODE_*` by number.
 const MODES: [&str; 5] = ["inline", "encap", "l2encap", "encap.red", "l2encap.red"];
 /// `SEG6_LOCAL_ACTION_*` by number.
-const ACTIONS: [&str; 17] = [
+const ACTIONS: [&str; 25] = [
     "unspec",
     "End",
     "End.X",
@@ -45,12 +47,26 @@ const ACTIONS: [&str; 17] = [
     "End.AM",
     "End.BPF",
     "End.DT46",
+    "unknown",
+    "unknown",
+    "unknown",
+    "unknown",
+    "unknown",
+    "unknown",
+    "unknown",
+    // Ours, by the numbers of `segment_kind`: the kernel has none.
+    "End.DX2V",
 ];
-/// `SEG6_LOCAL_FLV_OP_*`, from bit 1 on.
-const FLAVOURS: [&str; 4] = ["psp", "usp", "usd", "next-csid"];
+/// `SEG6_LOCAL_FLV_OP_*`, from bit 1 on; the last is ours.
+const FLAVOURS: [&str; 5] = ["psp", "usp", "usd", "next-csid", "replace-csid"];
+/// Attributes of ours: VLAN entries of End.DX2V, and that End.B6.Encaps is reduced.
+const VLANS: u16 = 0x1001;
+const REDUCED: u16 = 0x1002;
 
-/// Prints what a route or nexthop wraps its packets in. The space before it is `ip`'s.
-pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, encap: &Encap) {
+/// Prints what a route or nexthop wraps its packets in, and with `-statistics` what has been counted
+/// of it. The space before it is `ip`'s.
+pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, carried: &Carried<'_>) {
+    let encap = carried.encap;
     out.text(' ');
     out.string(
         "encap",
@@ -58,8 +74,14 @@ pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, encap: &Encap) {
         KINDS.get(usize::from(encap.kind)).unwrap_or(&"unknown"),
     );
     match encap.kind {
-        SEG6 => print_seg6(out, &encap.data),
-        SEG6LOCAL => print_seg6local(out, context, &encap.data),
+        SEG6 => {
+            print_seg6(out, &encap.data);
+            let engine = context.figures.and_then(|figures| figures.engine(carried));
+            if let Some(counts) = engine {
+                print_list(out, counts.total());
+            }
+        }
+        SEG6LOCAL => print_seg6local(out, context, carried),
         _ => {}
     }
 }
@@ -95,8 +117,10 @@ fn print_segments(out: &mut Out<'_>, srh: &[u8]) {
     out.text("] ");
 }
 
-/// `SEG6_LOCAL_*` attributes, in `ip`'s order. Counters only come with `-statistics`.
-fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, data: &[u8]) {
+/// `SEG6_LOCAL_*` attributes, in `ip`'s order. Counters only come with `-statistics`, and only where the
+/// SID counts.
+fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, carried: &Carried<'_>) {
+    let data = carried.encap.data.as_slice();
     let find = |wanted| {
         attributes(data)
             .find(|(number, _)| *number == wanted)
@@ -108,11 +132,9 @@ fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, data: &[u8]) {
             .map(u32::from_ne_bytes)
     };
     let Some(action) = word(1) else { return };
-    out.string(
-        "action",
-        "action",
-        ACTIONS.get(action as usize).unwrap_or(&"unknown"),
-    );
+    let red = if find(REDUCED).is_some() { ".Red" } else { "" };
+    let name = ACTIONS.get(action as usize).unwrap_or(&"unknown");
+    out.string("action", "action", format_args!("{name}{red}"));
     if let Some(srh) = find(2) {
         out.begin_object("srh");
         print_segments(out, srh);
@@ -134,9 +156,32 @@ fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, data: &[u8]) {
             out.string(name, name, context.lookup.link(index));
         }
     }
+    if let Some(vlans) = find(VLANS) {
+        print_vlans(out, context, vlans);
+    }
+    if let Some(figures) = context.figures
+        && let Ok(Some(own)) = SidCounters::find(data)
+    {
+        print_sid(out, figures.total(carried).unwrap_or(own));
+    }
     if let Some(flavours) = find(11) {
         print_flavours(out, flavours);
     }
+}
+
+/// VLAN, two bytes of nothing, out-link: `vlans [ 5 eth1 6 eth2 ]`.
+fn print_vlans(out: &mut Out<'_>, context: &Context<'_>, data: &[u8]) {
+    out.text("vlans [ ");
+    out.begin_array("vlans");
+    for &[a, b, _, _, c, d, e, f] in data.as_chunks::<8>().0 {
+        out.begin_object("");
+        out.number("vlan", "vlan", u64::from(u16::from_ne_bytes([a, b])));
+        let link = context.lookup.link(u32::from_ne_bytes([c, d, e, f]));
+        out.string("oif", "oif", link);
+        out.end_object();
+    }
+    out.end_array();
+    out.text("] ");
 }
 
 /// `SEG6_LOCAL_FLV_*`: a set of operations, and the lengths of next-csid in bits.

@@ -50,6 +50,12 @@ pub(crate) enum Error {
     /// A resilient group that has only so many buckets.
     #[error("Error: bucket index out of bounds: the group has {0} buckets, from 0.")]
     NoBucket(u16),
+    /// Binary output to a terminal.
+    #[error("Not sending a binary stream to a terminal: redirect it to a file")]
+    Terminal,
+    /// A route that has no message.
+    #[error("Error: a route cannot be written as a netlink message: {0}")]
+    Dump(String),
     /// The output cannot be written.
     #[error("Cannot write: {0}")]
     Write(io::Error),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use raddle_netlink::EncapOf;
 use raddle_rib::event::{Encap, Nexthop, NexthopKind, Route, RouteKind, RouteNexthop, RouteTarget};
 
 use super::{Error, State};
@@ -27,6 +28,17 @@ pub(crate) struct Path<'a> {
     /// `RTNH_F_*`.
     pub(crate) flags: u32,
     pub(crate) encap: Option<&'a Encap>,
+    /// The nexthop object that it is, if it is one.
+    pub(crate) object: Option<u32>,
+}
+
+/// An encapsulation, and what carries it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried<'a> {
+    pub(crate) encap: &'a Encap,
+    pub(crate) place: EncapOf,
+    /// Out-link of the nexthop; 0 for none.
+    pub(crate) index: u32,
 }
 
 /// Where a route leads, in the form in which the kernel tells it.
@@ -142,6 +154,7 @@ fn single(nexthop: &Nexthop) -> Option<(Path<'_>, bool)> {
                     weight: 1,
                     flags: nexthop.flags,
                     encap,
+                    object: Some(nexthop.id),
                 },
                 false,
             ))
@@ -158,6 +171,37 @@ impl<'a> Path<'a> {
             weight: own.weight,
             flags: u32::from(own.flags),
             encap: own.encap.as_ref(),
+            object: None,
+        }
+    }
+
+    /// Its encapsulation, and what carries it: the route's nexthop, or the object.
+    pub(crate) fn carried(&self, route: &Route) -> Option<Carried<'a>> {
+        let place = match self.object {
+            Some(id) => EncapOf::Nexthop(id),
+            None => EncapOf::Route {
+                table: route.table,
+                dst: route.dst,
+                metric: route.metric,
+                gateway: self.gateway,
+                index: self.index,
+            },
+        };
+        Some(Carried {
+            encap: self.encap?,
+            place,
+            index: self.index,
+        })
+    }
+
+    /// The same as a route's own nexthop.
+    pub(crate) fn to_nexthop(&self) -> RouteNexthop {
+        RouteNexthop {
+            gateway: self.gateway,
+            index: self.index,
+            weight: self.weight,
+            flags: self.flags as u8,
+            encap: self.encap.cloned(),
         }
     }
 

@@ -1,9 +1,12 @@
-//! `raddle route show`, `nexthop show` and `neigh show`: the mirrored state, as iproute2 prints it.
+//! `raddle route show`, `nexthop show`, `neigh show` and `sr show`: the mirrored state, as iproute2
+//! prints it.
 //!
 //! The output is that of `ip` 6.1 byte for byte, in text and in JSON, in the kernel's order, so
 //! that eyes and scripts that know `ip` know this. What raddle does not mirror is not printed:
-//! realms, expiry times, the name of a congestion control, statistics. Of encapsulations, seg6 and
-//! seg6local are printed in full, others by name only.
+//! realms, expiry times, the name of a congestion control. Of encapsulations, seg6 and seg6local are
+//! printed in full, others by name only. With `-statistics` the counters of SIDs are printed as `ip`
+//! does, with what the daemon's engine has counted added; and where a daemon answers, what it has sent
+//! to each nexthop, which `ip` does not know.
 //!
 //! Exit codes ([`Error::exit_code`]) are raddle's: 1 for a wrong command line, 2 for what does not
 //! exist.
@@ -12,6 +15,7 @@ mod args;
 mod bucket;
 mod encap;
 mod error;
+pub(crate) mod figures;
 mod lookup;
 mod metrics;
 mod names;
@@ -21,6 +25,7 @@ mod order;
 mod out;
 mod prefix;
 mod route;
+mod sr;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -32,6 +37,7 @@ use raddle_rib::event::{Bucket, Link, Neighbour, Nexthop, Route};
 
 use args::{Args, abbreviates};
 pub(crate) use error::Error;
+use figures::Figures;
 use lookup::Lookup;
 pub(crate) use names::{Names, parse_number};
 use out::{Form, Out};
@@ -50,6 +56,8 @@ pub(crate) struct State<'a> {
     pub(crate) neighbours: &'a [Neighbour],
     /// Routes of all families and tables.
     pub(crate) routes: &'a [Route],
+    /// What has been counted; none where nobody was asked.
+    pub(crate) figures: Option<&'a Figures>,
 }
 
 /// An address family, as `-4`, `-6` and `-family` choose it.
@@ -80,6 +88,8 @@ pub(crate) enum Object {
     Neigh,
     /// Nexthop objects.
     Nexthop,
+    /// SIDs and segment lists.
+    Sr,
 }
 
 impl Object {
@@ -91,6 +101,7 @@ impl Object {
             ("neighbor", Object::Neigh),
             ("neighbour", Object::Neigh),
             ("nexthop", Object::Nexthop),
+            ("sr", Object::Sr),
         ];
         known
             .into_iter()
@@ -103,6 +114,7 @@ impl Object {
             Object::Route => "route",
             Object::Neigh => "neigh",
             Object::Nexthop => "nexthop",
+            Object::Sr => "sr",
         }
     }
 
@@ -112,6 +124,7 @@ impl Object {
             Object::Route => route::USAGE,
             Object::Neigh => neigh::USAGE,
             Object::Nexthop => nexthop::USAGE,
+            Object::Sr => sr::USAGE,
         }
     }
 }
@@ -121,6 +134,7 @@ impl Object {
 pub(crate) struct Command {
     form: Form,
     details: bool,
+    statistics: bool,
     family: Option<Family>,
     names: Names,
     snapshot: Option<PathBuf>,
@@ -133,6 +147,8 @@ enum What {
     Neighbours(neigh::Filter),
     Nexthops(nexthop::Filter),
     Buckets(bucket::Filter),
+    Segments(sr::Filter),
+    SaveSegments(sr::Filter),
     Help(Object),
 }
 
@@ -142,6 +158,10 @@ struct Context<'a> {
     names: &'a Names,
     details: bool,
     family: Option<Family>,
+    /// Printed with `-statistics`.
+    figures: Option<&'a Figures>,
+    /// Kernel and engine are told apart.
+    apart: bool,
 }
 
 impl Command {
@@ -169,6 +189,7 @@ impl Command {
             form: options.form(),
             snapshot: options.snapshot,
             details,
+            statistics: options.statistics,
             family,
             names,
             what,
@@ -193,8 +214,10 @@ impl Command {
         if buckets && abbreviates(command, "help") {
             return Ok(What::Help(object));
         }
+        let save = object == Object::Sr && command == "save";
         let get = object == Object::Nexthop && abbreviates(command, "get");
         if !get
+            && !save
             && !["show", "list", "lst"]
                 .iter()
                 .any(|name| abbreviates(command, name))
@@ -207,12 +230,19 @@ impl Command {
             Object::Neigh => What::Neighbours(neigh::Filter::parse(args, family, names)?),
             Object::Nexthop if buckets => What::Buckets(bucket::Filter::parse(args, get)?),
             Object::Nexthop => What::Nexthops(nexthop::Filter::parse(args, names, get)?),
+            Object::Sr if save => What::SaveSegments(sr::Filter::parse(args, family, names)?),
+            Object::Sr => What::Segments(sr::Filter::parse(args, family, names)?),
         })
     }
 
     /// Whether [`Command::print`] needs no state: `help`.
     pub(crate) fn is_help(&self) -> bool {
         matches!(self.what, What::Help(_))
+    }
+
+    /// Whether [`State::figures`] are wanted.
+    fn wants_figures(&self) -> bool {
+        self.statistics || matches!(self.what, What::SaveSegments(_))
     }
 
     /// Prints what was asked for. Costs a sort of what is selected.
@@ -231,14 +261,20 @@ impl Command {
             names: &self.names,
             details: self.details,
             family: self.family,
+            figures: state.figures.filter(|_| self.wants_figures()),
+            apart: matches!(self.what, What::Segments(_)),
         };
+        if let What::SaveSegments(filter) = &self.what {
+            return sr::save(sink, &context, filter, state.routes);
+        }
         let mut out = Out::new(sink, self.form);
         match &self.what {
             What::Routes(filter) => route::print(&mut out, &context, filter, state.routes),
             What::Neighbours(filter) => neigh::print(&mut out, &context, filter, state.neighbours),
             What::Nexthops(filter) => nexthop::print(&mut out, &context, filter, state.nexthops),
             What::Buckets(filter) => bucket::print(&mut out, &context, filter, state.buckets),
-            What::Help(_) => Ok(()),
+            What::Segments(filter) => sr::print(&mut out, &context, filter, state.routes),
+            What::SaveSegments(_) | What::Help(_) => Ok(()),
         }?;
         out.flush().map_err(Error::Write)
     }
@@ -254,30 +290,47 @@ pub(crate) fn options_first(words: &[String]) -> Option<(Object, Vec<String>)> {
         "route" | "ro" => Object::Route,
         "nexthop" | "nh" => Object::Nexthop,
         "neigh" | "neighbour" => Object::Neigh,
+        "sr" => Object::Sr,
         _ => return None,
     };
     Some((object, [&words[..at], &words[at + 1..]].concat()))
 }
 
-/// Runs `raddle route`, `raddle nexthop` or `raddle neigh` over the live kernel's state or a
+/// Runs `raddle route`, `raddle nexthop`, `raddle neigh` or `raddle sr` over the live kernel's state or a
 /// snapshot's; `words` are all but the noun.
 pub(crate) fn run(object: Object, words: &[String]) -> Result<(), crate::error::Failure> {
     let failed = |e: Error| crate::error::Failure::new(e.exit_code(), e.to_string());
     let words = [&[object.name().to_owned()], words].concat();
     let command = Command::parse(&words, Names::load()).map_err(failed)?;
-    let mut stdout = io::stdout().lock();
     if command.is_help() {
         return command
-            .print(&State::default(), &mut stdout)
+            .print(&State::default(), &mut io::stdout().lock())
             .map_err(failed);
     }
-    let snapshot = crate::source::mirror(command.snapshot.as_deref())?.snapshot();
+    let mut snapshot = crate::source::mirror(command.snapshot.as_deref())?.snapshot();
+    let live = command.snapshot.is_none();
+    let figures = match live && (command.wants_figures() || object == Object::Sr) {
+        true => Some(Figures::live()?),
+        false => None,
+    };
+    if let Some(figures) = figures.as_ref().filter(|_| object == Object::Sr) {
+        snapshot.routes.extend(figures.own.iter().cloned());
+    }
     let state = State {
         links: &snapshot.links,
         nexthops: &snapshot.nexthops,
         buckets: &snapshot.buckets,
         neighbours: &snapshot.neighbours,
         routes: &snapshot.routes,
+        figures: figures.as_ref(),
     };
-    command.print(&state, &mut stdout).map_err(failed)
+    match command.what {
+        What::SaveSegments(_) => {
+            let mut stdout = sr::binary_stdout().map_err(failed)?;
+            command.print(&state, &mut stdout).map_err(failed)
+        }
+        _ => command
+            .print(&state, &mut io::stdout().lock())
+            .map_err(failed),
+    }
 }

@@ -1,9 +1,10 @@
 //! `raddle nexthop show`.
 
+use raddle_netlink::EncapOf;
 use raddle_rib::event::{GroupMember, Nexthop, NexthopKind};
 
 use super::args::{Args, abbreviates};
-use super::lookup::is_group;
+use super::lookup::{Carried, is_group};
 use super::metrics::general;
 use super::names::{Names, parse_number};
 use super::out::Out;
@@ -18,7 +19,7 @@ Usage: raddle [ OPTIONS ] nexthop [ { show | list } SELECTOR ]
 SELECTOR := [ id ID ] [ dev DEVICE ] [ groups ] [ fdb ] [ proto PROTOCOL ]
 BUCKET_SELECTOR := [ id ID ] [ nhid ID ] [ dev DEVICE ]
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -details ]
-           [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
+           [ -statistics ] [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
 ";
 
 /// Which nexthop objects are shown.
@@ -146,13 +147,21 @@ pub(crate) fn print_one(out: &mut Out<'_>, context: &Context<'_>, nexthop: &Next
             encap,
         } => {
             if let Some(encap) = encap {
-                encap::print(out, context, encap);
+                let carried = Carried {
+                    encap,
+                    place: EncapOf::Nexthop(nexthop.id),
+                    index: *index,
+                };
+                encap::print(out, context, &carried);
             }
             if let Some(gateway) = gateway {
                 out.string("gateway", "via", gateway);
             }
             if *index != 0 {
                 out.string("dev", "dev", lookup.link(*index));
+            }
+            if let Some(figures) = context.figures {
+                figures.print_sent(out, *index, *gateway);
             }
         }
         NexthopKind::Blackhole => {}

@@ -22,7 +22,7 @@ SELECTOR := [ [ to ] { root | match | exact } PREFIX ] [ from { root | match | e
 TYPE := { unicast | local | broadcast | anycast | multicast | blackhole | unreachable |
           prohibit | throw }
 OPTIONS := [ -4 | -6 | -family { inet | inet6 } ] [ -json [ -pretty ] ] [ -details ]
-           [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
+           [ -statistics ] [ -oneline ] [ -Numeric ] [ --snapshot FILE ]
 ";
 
 const MAIN: u32 = 254;
@@ -177,6 +177,23 @@ fn parse_via(args: &mut Args<'_>) -> Result<Prefix, Error> {
     }
 }
 
+impl Filter {
+    /// The routes that it selects, as they come.
+    pub(crate) fn select<'a>(
+        &self,
+        context: &Context<'_>,
+        routes: &'a [Route],
+    ) -> Result<Vec<&'a Route>, Error> {
+        let name = self.device.as_deref();
+        let dev = name.map(|name| context.lookup.index(name)).transpose()?;
+        let selects = |route: &&Route| {
+            let (kind, paths) = context.lookup.expand(route);
+            self.selects(route, kind, &paths, dev)
+        };
+        Ok(routes.iter().filter(selects).collect())
+    }
+}
+
 /// Prints the routes that `filter` selects.
 pub(crate) fn print(
     out: &mut Out<'_>,
@@ -184,18 +201,7 @@ pub(crate) fn print(
     filter: &Filter,
     routes: &[Route],
 ) -> Result<(), Error> {
-    let dev = filter
-        .device
-        .as_deref()
-        .map(|name| context.lookup.index(name))
-        .transpose()?;
-    let mut selected: Vec<&Route> = routes
-        .iter()
-        .filter(|route| {
-            let (kind, paths) = context.lookup.expand(route);
-            filter.selects(route, kind, &paths, dev)
-        })
-        .collect();
+    let mut selected = filter.select(context, routes)?;
     selected.sort_by(|a, b| order::compare(a, b));
     out.begin_array("");
     for route in selected {
@@ -209,7 +215,12 @@ pub(crate) fn print(
     Ok(())
 }
 
-fn print_route(out: &mut Out<'_>, context: &Context<'_>, filter: &Filter, route: &Route) {
+pub(crate) fn print_route(
+    out: &mut Out<'_>,
+    context: &Context<'_>,
+    filter: &Filter,
+    route: &Route,
+) {
     let Context {
         lookup,
         names,
@@ -231,8 +242,8 @@ fn print_route(out: &mut Out<'_>, context: &Context<'_>, filter: &Filter, route:
     if let RouteTarget::Object(id) = route.target {
         out.number("nhid", "nhid", u64::from(id));
     }
-    if let Some(encap) = one.encap {
-        encap::print(out, context, encap);
+    if let Some(carried) = one.carried(route) {
+        encap::print(out, context, &carried);
     }
     if route.tos != 0 && filter.tos.is_none() {
         out.string("tos", "tos", names.tos(route.tos));
@@ -244,6 +255,9 @@ fn print_route(out: &mut Out<'_>, context: &Context<'_>, filter: &Filter, route:
     }
     if one.index != 0 && filter.device.is_none() {
         out.string("dev", "dev", lookup.link(one.index));
+    }
+    if let Some(figures) = context.figures {
+        figures.print_sent(out, one.index, one.gateway);
     }
     if filter.table.is_none() && (route.table != MAIN || *details) {
         out.string("table", "table", names.table(route.table));
@@ -291,8 +305,9 @@ fn print_path(out: &mut Out<'_>, context: &Context<'_>, route: &Route, path: &Pa
     out.line_below();
     out.text("nexthop ");
     out.begin_object("");
-    if let Some(encap) = path.encap {
-        encap::print(out, context, encap);
+    let carried = path.carried(route);
+    if let Some(carried) = &carried {
+        encap::print(out, context, carried);
     }
     if let Some(gateway) = path.gateway {
         print_gateway(out, route, gateway);
@@ -301,6 +316,12 @@ fn print_path(out: &mut Out<'_>, context: &Context<'_>, route: &Route, path: &Pa
         out.string("dev", "dev", context.lookup.link(path.index));
     }
     out.number("weight", "weight", u64::from(path.weight));
+    if let Some(figures) = context.figures {
+        figures.print_sent(out, path.index, path.gateway);
+        if let Some(carried) = carried.filter(|_| context.apart) {
+            figures.print_apart(out, &carried, context.details);
+        }
+    }
     print_flags(out, path.flags);
     out.end_object();
 }

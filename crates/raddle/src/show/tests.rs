@@ -18,6 +18,7 @@ struct World {
     buckets: Vec<Bucket>,
     neighbours: Vec<Neighbour>,
     routes: Vec<Route>,
+    figures: Option<Figures>,
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -409,6 +410,7 @@ impl World {
             buckets: buckets(),
             neighbours: neighbours(),
             routes,
+            figures: None,
         }
     }
 
@@ -432,6 +434,7 @@ impl World {
             buckets: &self.buckets,
             neighbours: &self.neighbours,
             routes: &self.routes,
+            figures: self.figures.as_ref(),
         };
         let mut bytes = Vec::new();
         command.print(&state, &mut bytes)?;
@@ -510,5 +513,6 @@ fn neighbours_as_in_ip() {
     );
 }
 
+mod counted;
 mod live;
 mod selection;

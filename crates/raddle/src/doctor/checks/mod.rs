@@ -14,6 +14,7 @@ mod resilient;
 mod routes;
 mod seeds;
 mod source;
+mod srv6;
 mod weights;
 mod xdp;
 
@@ -51,6 +52,7 @@ const ALL: &[&[Check]] = &[
     routes::CHECKS,
     receive::CHECKS,
     source::CHECKS,
+    srv6::CHECKS,
     kernel::CHECKS,
     xdp::CHECKS,
 ];

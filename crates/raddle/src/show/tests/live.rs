@@ -154,11 +154,11 @@ const COMMANDS: [&str; 49] = [
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A network namespace that goes when the test does.
-struct Namespace(String);
+pub(super) struct Namespace(pub(super) String);
 
 impl Namespace {
-    fn new() -> Namespace {
-        let name = format!("raddle-show-{}", std::process::id());
+    pub(super) fn new(kind: &str) -> Namespace {
+        let name = format!("raddle-{kind}-{}", std::process::id());
         let status = Process::new("ip")
             .args(["netns", "add", &name])
             .status()
@@ -167,7 +167,7 @@ impl Namespace {
         Namespace(name)
     }
 
-    fn ip(&self, line: &str) -> String {
+    pub(super) fn ip(&self, line: &str) -> String {
         let mut command = Process::new("ip");
         command.args(["-n", &self.0]).args(line.split_whitespace());
         let output = command.output().unwrap();
@@ -177,7 +177,7 @@ impl Namespace {
     }
 
     /// Everything that a mirror of the namespace tells.
-    fn world(&self) -> World {
+    pub(super) fn world(&self) -> World {
         let namespace = File::open(format!("/run/netns/{}", self.0)).unwrap();
         let read = move || {
             setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
@@ -187,6 +187,7 @@ impl Namespace {
                 buckets: Vec::new(),
                 neighbours: Vec::new(),
                 routes: Vec::new(),
+                figures: None,
             };
             let mut take = |event| match event {
                 Event::Link(link) => world.links.push(link),
@@ -211,7 +212,7 @@ impl Drop for Namespace {
 }
 
 /// Why the test cannot run here.
-fn missing() -> Option<String> {
+pub(super) fn missing() -> Option<String> {
     if !geteuid().is_root() {
         return Some("root (network namespaces)".to_owned());
     }
@@ -234,7 +235,7 @@ fn we_print_what_ip_prints() {
         eprintln!("skipped: we_print_what_ip_prints needs {missing}");
         return;
     }
-    let namespace = Namespace::new();
+    let namespace = Namespace::new("show");
     OBJECTS
         .lines()
         .filter(|line| !line.is_empty())
