@@ -85,11 +85,7 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
         .iter()
         .map(|reason| {
             let count = counters.reason(*reason);
-            let verdict = if reason.is_drop() {
-                "drop"
-            } else {
-                "kernel"
-            };
+            let verdict = if reason.is_drop() { "drop" } else { "kernel" };
             json!({
                 "reason": reason.name(),
                 "verdict": verdict,
