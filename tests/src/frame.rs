@@ -128,7 +128,11 @@ pub fn packet(macs: [[u8; 6]; 2], src: IpAddr, dst: IpAddr, proto: u8, body: &[u
     ethernet(macs, &ip(src, dst, proto, 64, body))
 }
 
-fn ip(src: IpAddr, dst: IpAddr, proto: u8, ttl: u8, body: &[u8]) -> Vec<u8> {
+/// An IP packet of any protocol.
+///
+/// # Panics
+/// When the addresses are of different families.
+pub fn ip(src: IpAddr, dst: IpAddr, proto: u8, ttl: u8, body: &[u8]) -> Vec<u8> {
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let header = Header4 {
@@ -175,13 +179,14 @@ impl Header4 {
 }
 
 /// Fills in an IPv4 header's checksum.
-fn seal(header: &mut [u8]) {
+pub fn seal(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = checksum::checksum(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn ipv6(src: Ipv6Addr, dst: Ipv6Addr, next: u8, hops: u8, label: u32, body: &[u8]) -> Vec<u8> {
+/// An IPv6 packet; `label` is the first word without the version: traffic class and flow label.
+pub fn ipv6(src: Ipv6Addr, dst: Ipv6Addr, next: u8, hops: u8, label: u32, body: &[u8]) -> Vec<u8> {
     let mut packet = (0x6000_0000 | label).to_be_bytes().to_vec();
     packet.extend((body.len() as u16).to_be_bytes());
     packet.extend([next, hops]);

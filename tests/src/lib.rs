@@ -7,11 +7,13 @@
 
 #![allow(clippy::unwrap_used)] // a test helper's way to fail
 
+pub mod agreement;
 mod binary;
 mod daemon;
 pub mod frame;
 mod other_xdp;
 mod packet_socket;
+pub mod srv6;
 mod traffic;
 mod world;
 

@@ -380,6 +380,50 @@ impl World {
         arrived
     }
 
+    /// Sends these frames and returns all that comes out of the router meanwhile, by whichever link,
+    /// also back to the source, until nothing has come for `quiet`. The link of what came back is
+    /// `source`.
+    pub fn exchange(&self, frames: &[Crafted], quiet: Duration) -> Vec<Arrival> {
+        let mut source = lock(&self.source);
+        let mut sinks = lock(&self.sinks);
+        let mut arrived = Vec::new();
+        let mut take = |source: &mut PacketSocket, keep: bool| {
+            let before = arrived.len();
+            let back = [("source".to_owned(), source)].into_iter();
+            let out = (1..).map(|n| self.out(n)).zip(sinks.iter_mut());
+            for (link, socket) in back.chain(out) {
+                while let Some(frame) = socket.receive().unwrap() {
+                    let (link, frame) = (link.clone(), frame.to_vec());
+                    arrived.push(Arrival { link, frame });
+                }
+            }
+            let came = arrived.len() > before;
+            if !keep {
+                arrived.clear();
+            }
+            came
+        };
+        take(&mut source, false);
+        for burst in frames.chunks(32) {
+            for frame in burst {
+                source
+                    .send(&frame.bytes)
+                    .unwrap_or_else(|e| panic!("{}: {e}", frame.kind));
+            }
+            // A veth's ring holds 256 frames, and others use the processors, too.
+            std::thread::sleep(Duration::from_millis(1));
+            take(&mut source, true);
+        }
+        let mut last = Instant::now();
+        while last.elapsed() < quiet {
+            if take(&mut source, true) {
+                last = Instant::now();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        arrived
+    }
+
     pub(crate) fn sockets(
         &self,
     ) -> (

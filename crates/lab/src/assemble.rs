@@ -120,20 +120,28 @@ impl Lab {
     /// Addresses and offloads of a node's devices, and brings them up.
     fn address(&self, node: &Node) -> Result<(), LabError> {
         let netns = names::netns(&self.name, &node.name);
-        let devices: Vec<_> = self.topology.devices(&node.name).collect();
-        netns::within(&netns, || wire::node_offloads(&devices))??;
+        let ends = || self.topology.links().iter().flat_map(|l| &l.ends);
+        let ends = || ends().filter(|end| end.node == node.name);
+        netns::within(&netns, || wire::node_offloads(ends()))??;
         let mut batch = Batch::new("ip", Some(netns));
         batch.add("link set lo up");
         for address in &node.addresses {
             batch.add(format_args!("address add {address} dev lo"));
         }
-        for end in self.topology.links().iter().flat_map(|l| &l.ends) {
-            if end.node == node.name {
-                for address in &end.addresses {
-                    batch.add(format_args!("address add {address} dev {}", end.dev));
-                }
-                batch.add(format_args!("link set {} up", end.dev));
+        for end in ends() {
+            for address in &end.addresses {
+                batch.add(format_args!("address add {address} dev {}", end.dev));
             }
+            batch.add(format_args!("link set {} up", end.dev));
+        }
+        for neighbour in &node.neighbours {
+            let (link, side) = neighbour.end;
+            batch.add(format_args!(
+                "neighbour add {} lladdr {} dev {} nud permanent",
+                neighbour.address,
+                names::mac(&self.name, link.0, side),
+                neighbour.dev
+            ));
         }
         batch.run(&format!("setting up {}", node.name))
     }
@@ -147,6 +155,15 @@ impl Lab {
                 several => several.iter().map(|v| format!("nexthop via {v}")).collect(),
             };
             batch.add(format_args!("route add {} {}", route.prefix, via.join(" ")));
+        }
+        if let Some(source) = node.segments.source {
+            batch.add(format_args!("sr tunsrc set {source}"));
+        }
+        for route in &node.segments.routes {
+            batch.add(format_args!(
+                "route add {} {} dev {}",
+                route.prefix, route.action, route.dev
+            ));
         }
         batch.run(&format!("adding the routes of {}", node.name))
     }

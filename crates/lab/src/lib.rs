@@ -47,8 +47,10 @@ mod plain;
 mod preflight;
 mod qdisc;
 mod rate;
+mod segments;
 mod state;
 mod topology;
+mod vpn;
 mod wire;
 
 pub use clos::Clos;
@@ -59,8 +61,10 @@ pub use interrupt::Interrupt;
 pub use lab::{Lab, Progress, ScopedLab, UpOptions};
 pub use plain::{Chain, Pair};
 pub use rate::{ParseRateError, Rate};
+pub use segments::{SegmentAction, SegmentRoute, SegmentRouting};
 pub use state::{LabSummary, Stage};
 pub use topology::{
-    Bgp, End, Expectation, HashPolicy, Link, LinkId, Node, Role, StaticRoute, Topology,
+    Bgp, End, Expectation, HashPolicy, Link, LinkId, Neighbour, Node, Role, StaticRoute, Topology,
     TopologyBuilder, TopologyError,
 };
+pub use vpn::Srv6Vpn;

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Rate, names};
+use crate::{Rate, SegmentRouting, names};
 
 /// What a node is for; decides whether it forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +81,17 @@ pub struct StaticRoute {
     pub via: Vec<IpAddr>,
 }
 
+/// A neighbour that a node knows for good, without asking for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// Its address.
+    pub address: IpAddr,
+    /// The device that it is behind.
+    pub dev: String,
+    /// The link, and the end of it (0 or 1), whose MAC address it has.
+    pub end: (LinkId, usize),
+}
+
 /// A network namespace of the lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -96,6 +107,12 @@ pub struct Node {
     pub routes: Vec<StaticRoute>,
     /// BGP, if the node speaks it.
     pub bgp: Option<Bgp>,
+    /// SRv6.
+    #[serde(default)]
+    pub segments: SegmentRouting,
+    /// Neighbours that are not asked for.
+    #[serde(default)]
+    pub neighbours: Vec<Neighbour>,
 }
 
 /// One end of a link.
@@ -107,6 +124,12 @@ pub struct End {
     pub dev: String,
     /// Its addresses; link-local IPv6 is always there besides.
     pub addresses: Vec<IpNet>,
+    /// The link, and the end of it (0 or 1), whose MAC address the device has in place of its own.
+    #[serde(default)]
+    pub poses_as: Option<(LinkId, usize)>,
+    /// Whether the device receives without GRO: frames stay as they were on the cable.
+    #[serde(default)]
+    pub gro_off: bool,
 }
 
 /// A cable between two nodes.
@@ -118,6 +141,9 @@ pub struct Link {
     pub rate: Option<Rate>,
     /// Whether the ends' routers hold an unnumbered BGP session over it.
     pub bgp: bool,
+    /// The MTU in bytes, 1280 to 65535, where it is not that of the other links.
+    #[serde(default)]
+    pub mtu: Option<u32>,
 }
 
 /// The number of a link: its position in [`Topology::links`].
@@ -204,6 +230,14 @@ pub enum TopologyError {
         /// The device.
         dev: String,
     },
+    /// A neighbour or a route names a device that its node does not have.
+    #[error("node `{node}` has no device `{dev}`, but a neighbour or a route of it names it")]
+    UnknownDevice {
+        /// The node.
+        node: String,
+        /// The device.
+        dev: String,
+    },
     /// A link wants BGP, but a node at its end speaks none.
     #[error("a link of `{0}` is to carry BGP, but the node speaks none; give it an AS number")]
     NotBgp(String),
@@ -235,6 +269,8 @@ impl TopologyBuilder {
             addresses: Vec::new(),
             routes: Vec::new(),
             bgp: None,
+            segments: SegmentRouting::default(),
+            neighbours: Vec::new(),
         };
         self.nodes.push(node);
         let last = self.nodes.len() - 1;
@@ -253,11 +289,14 @@ impl TopologyBuilder {
                 format!("{far}-{}", same + 1)
             },
             addresses: Vec::new(),
+            poses_as: None,
+            gro_off: false,
         };
         self.links.push(Link {
             ends: [end(a, b), end(b, a)],
             rate: None,
             bgp: false,
+            mtu: None,
         });
         let last = self.links.len() - 1;
         &mut self.links[last]
@@ -298,6 +337,12 @@ impl TopologyBuilder {
                 let (node, dev) = (end.node.clone(), end.dev.clone());
                 return Err(TopologyError::DuplicateDevice { node, dev });
             }
+            if let Some(mtu) = link.mtu {
+                in_range("the MTU of a link", mtu.into(), 1280, 65535)?;
+            }
+            if let Some(posed) = end.poses_as {
+                self.check_end(posed)?;
+            }
             if link.bgp && !speakers.contains(&*end.node) {
                 return Err(TopologyError::NotBgp(end.node.clone()));
             }
@@ -309,7 +354,26 @@ impl TopologyBuilder {
         {
             return Err(TopologyError::UnknownNode(e.node.clone()));
         }
+        for node in &self.nodes {
+            for neighbour in &node.neighbours {
+                self.check_end(neighbour.end)?;
+            }
+            let known = &devices[&*node.name];
+            let used = node.neighbours.iter().map(|n| &n.dev);
+            for dev in used.chain(node.segments.routes.iter().map(|r| &r.dev)) {
+                if !known.contains(&**dev) {
+                    let (node, dev) = (node.name.clone(), dev.clone());
+                    return Err(TopologyError::UnknownDevice { node, dev });
+                }
+            }
+        }
         Ok(Topology(self))
+    }
+
+    fn check_end(&self, (link, end): (LinkId, usize)) -> Result<(), TopologyError> {
+        in_range("an end of a link", end as u64, 0, 1)?;
+        let last = self.links.len().saturating_sub(1) as u64;
+        in_range("the number of a link", link.0 as u64, 0, last)
     }
 }
 

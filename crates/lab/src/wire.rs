@@ -16,17 +16,19 @@ const HEADER: u64 = 14;
 /// Makes the veths of all links, each between a node's namespace and the wire namespace.
 pub(crate) fn create(lab: &str, topology: &Topology) -> Result<(), LabError> {
     let wire = names::netns(lab, names::WIRE);
-    let mtu = topology.mtu();
     let mut batch = Batch::new("ip", None);
     for (number, link) in topology.links().iter().enumerate() {
-        for (side, End { node, dev, .. }) in link.ends.iter().enumerate() {
+        let mtu = link.mtu.unwrap_or(topology.mtu());
+        for (side, end) in link.ends.iter().enumerate() {
+            let End { node, dev, .. } = end;
+            let (of, of_side) = end.poses_as.unwrap_or((LinkId(number), side));
             batch.add(format_args!(
                 "link add {near} netns {wire} index {index} mtu {mtu} type veth \
                  peer name {dev} netns {netns} address {mac} mtu {mtu}",
                 near = names::wire_dev(number, side),
                 index = names::wire_index(number, side),
                 netns = names::netns(lab, node),
-                mac = names::mac(lab, number, side),
+                mac = names::mac(lab, of.0, of_side),
             ));
         }
     }
@@ -49,8 +51,13 @@ pub(crate) fn connect(lab: &str, topology: &Topology) -> Result<(), LabError> {
 }
 
 /// Sets the offloads of a node's own devices. Call it in the node's namespace.
-pub(crate) fn node_offloads(devices: &[&str]) -> Result<(), LabError> {
-    offloads(devices, node_side)
+pub(crate) fn node_offloads<'a>(ends: impl Iterator<Item = &'a End>) -> Result<(), LabError> {
+    let (without, with): (Vec<&End>, Vec<&End>) = ends.partition(|end| end.gro_off);
+    let names = |ends: Vec<&'a End>| ends.into_iter().map(|end| &*end.dev).collect::<Vec<_>>();
+    offloads(&names(with), node_side)?;
+    offloads(&names(without), |feature| {
+        (feature == "rx-gro").then_some(false)
+    })
 }
 
 fn offloads(devices: &[impl AsRef<str>], want: fn(&str) -> Option<bool>) -> Result<(), LabError> {

@@ -342,6 +342,24 @@ pub(crate) enum Lab {
 pub(crate) enum LabUp {
     /// A two-tier Clos fabric: leaves, spines, hosts
     Clos(LabClos),
+    /// Two sites in two subnets, joined by SRv6 over a core with two equal paths
+    Srv6L3vpn(LabSrv6),
+    /// Two sites in one Ethernet, joined likewise
+    Srv6L2vpn(LabSrv6),
+}
+
+/// `raddle lab up srv6-l3vpn` and `srv6-l2vpn`.
+#[derive(Debug, Args)]
+pub(crate) struct LabSrv6 {
+    /// Rate of each link of the core, such as 1gbit [default: not limited]
+    #[arg(long)]
+    pub rate: Option<raddle_lab::Rate>,
+    /// MTU of the core's links; those of the sites carry 200 less
+    #[arg(long)]
+    pub mtu: Option<u32>,
+    /// Name of the lab [default: that of the topology]
+    #[arg(short, long)]
+    pub name: Option<String>,
 }
 
 /// `raddle lab up clos`.

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 
-use raddle_lab::{Clos, Lab, LabSummary, Progress, Stage, Topology, UpOptions};
+use raddle_lab::{Clos, Lab, LabSummary, Progress, Srv6Vpn, Stage, Topology, UpOptions};
 
 use crate::cli;
 use crate::error::Failure;
@@ -11,7 +11,9 @@ use crate::error::Failure;
 /// Runs the command.
 pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
     match command {
-        cli::Lab::Up(cli::LabUp::Clos(args)) => up(args),
+        cli::Lab::Up(cli::LabUp::Clos(args)) => up_clos(args),
+        cli::Lab::Up(cli::LabUp::Srv6L3vpn(args)) => up_vpn(args, false),
+        cli::Lab::Up(cli::LabUp::Srv6L2vpn(args)) => up_vpn(args, true),
         cli::Lab::Down { all: true, .. } => down_all(),
         cli::Lab::Down { name, .. } => Ok(Lab::down(&to_take_down(name.as_deref())?)?),
         cli::Lab::Exec {
@@ -50,7 +52,7 @@ fn exec(lab: &Lab, node: &str, command: &[String]) -> Result<(), Failure> {
     Err(Failure::new(code, message))
 }
 
-fn up(args: &cli::LabClos) -> Result<(), Failure> {
+fn up_clos(args: &cli::LabClos) -> Result<(), Failure> {
     let clos = Clos {
         leaves: args.leaves,
         spines: args.spines,
@@ -62,6 +64,33 @@ fn up(args: &cli::LabClos) -> Result<(), Failure> {
         ..Clos::default()
     };
     let topology = clos.topology().map_err(|e| Failure::usage(e.to_string()))?;
+    let lab = up(&args.name, &topology)?;
+    let first = lab.topology().nodes().first();
+    let first = first.map_or("leaf1", |node| &node.name);
+    try_this(&lab, first, "ip route");
+    Ok(())
+}
+
+fn up_vpn(args: &cli::LabSrv6, layer2: bool) -> Result<(), Failure> {
+    let vpn = Srv6Vpn {
+        layer2,
+        rate: args.rate,
+        mtu: args.mtu.unwrap_or(Topology::DEFAULT_MTU),
+        ..Srv6Vpn::default()
+    };
+    let topology = vpn.topology().map_err(|e| Failure::usage(e.to_string()))?;
+    let (name, far) = match layer2 {
+        false => ("srv6-l3vpn", "10.2.0.2"),
+        true => ("srv6-l2vpn", "10.0.0.2"),
+    };
+    let lab = up(args.name.as_deref().unwrap_or(name), &topology)?;
+    try_this(&lab, "ce1", &format!("ping -c 3 {far}"));
+    try_this(&lab, "pe2", "ip -6 -s route show root 5f00::/16");
+    Ok(())
+}
+
+/// Builds a lab and says what is in it.
+fn up(name: &str, topology: &Topology) -> Result<Lab, Failure> {
     let terminal = std::io::stderr().is_terminal();
     let mut progress = |step: Progress| {
         if terminal {
@@ -75,7 +104,7 @@ fn up(args: &cli::LabClos) -> Result<(), Failure> {
         progress: Some(&mut progress),
         ..UpOptions::default()
     };
-    let result = Lab::up(&args.name, &topology, options);
+    let result = Lab::up(name, topology, options);
     if terminal {
         eprint!("\r\x1b[K");
     }
@@ -87,13 +116,16 @@ fn up(args: &cli::LabClos) -> Result<(), Failure> {
         .map(|node| node.name.as_str())
         .collect();
     println!("lab {} is up: {}", lab.name(), nodes.join(" "));
+    Ok(lab)
+}
+
+/// Names a command to begin with.
+fn try_this(lab: &Lab, node: &str, command: &str) {
     let option = match Lab::list().len() {
         0 | 1 => String::new(),
         _ => format!(" -n {}", lab.name()),
     };
-    let first = nodes.first().copied().unwrap_or("leaf1");
-    println!("try: raddle lab exec{option} {first} -- ip route");
-    Ok(())
+    println!("try: raddle lab exec{option} {node} -- {command}");
 }
 
 fn down_all() -> Result<(), Failure> {

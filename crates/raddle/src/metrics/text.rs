@@ -227,10 +227,10 @@ fn of_status(status: &Value) -> Vec<Rows> {
 /// One metric with its labelled values.
 #[derive(Debug)]
 pub(super) struct Rows {
-    name: &'static str,
-    help: &'static str,
-    counter: bool,
-    rows: Vec<(Vec<(String, String)>, u64)>,
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) counter: bool,
+    pub(super) rows: Vec<(Vec<(String, String)>, u64)>,
 }
 
 impl prometheus_client::collector::Collector for Rows {
