@@ -20,6 +20,7 @@ use crate::config::{Config, Mode, OnExit, algo_rules};
 use crate::control::{Command, Request, ask};
 use crate::error::Failure;
 use crate::kept;
+use crate::own::Own;
 use crate::preflight::{Finding, Mend, Report};
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
@@ -42,6 +43,8 @@ pub(super) struct Daemon {
     pub(super) commits: u64,
     pub(super) last_commit: Commit,
     requests: Socket,
+    /// What is raddle's own.
+    own: Own,
     /// Packets through each adjacency at the last round.
     sent: HashMap<u32, u64>,
     /// What was found about the qdiscs of all links.
@@ -60,6 +63,7 @@ struct Prepared {
     last_commit: Commit,
     shaped: Vec<Finding>,
     requests: Socket,
+    own: Own,
 }
 
 /// `raddle run --check`: everything that the start would look at, without changing anything.
@@ -167,6 +171,9 @@ impl Daemon {
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         rib.set_algos(algo_rules(&config.mp_algos));
         mirror.initial(&mut |event| rib.apply(event))?;
+        let mut own = Own::default();
+        let events = own.follow(config, &rib);
+        events.into_iter().for_each(|event| rib.apply(event));
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
         let shaped = shaped(&rib, &config.allow_qdisc)?;
         // Nothing of the system is changed for a start that is refused.
@@ -223,6 +230,7 @@ impl Daemon {
             last_commit,
             shaped,
             requests,
+            own,
         })
     }
 
@@ -239,6 +247,7 @@ impl Daemon {
             commits: 1,
             last_commit: ready.last_commit,
             requests: ready.requests,
+            own: ready.own,
             sent: HashMap::new(),
             shaped: ready.shaped,
             dirty_since: None,
@@ -340,6 +349,10 @@ impl Daemon {
                 count += 1;
             }
         })?;
+        if self.look_again {
+            let events = self.own.follow(&self.config, &self.rib);
+            events.into_iter().for_each(|event| self.rib.apply(event));
+        }
         if let Some(commit) = ahead {
             self.commits += count;
             self.note(commit);
@@ -370,8 +383,8 @@ impl Daemon {
         let was_full = std::mem::replace(&mut self.last_commit, commit).full;
         if self.last_commit.full && !was_full {
             tracing::error!(
-                "the image is full: part of the traffic goes to the kernel; raise routes4 or \
-                 routes6 in the configuration and restart"
+                "the image is full: part of the traffic goes to the kernel; raise routes4, routes6 or \
+                 sids in the configuration and restart"
             );
         }
         tracing::debug!(
@@ -469,6 +482,7 @@ impl Daemon {
     /// What has to be done now and then.
     fn round(&mut self) {
         self.tend_neighbours();
+        self.tend_own_neighbours();
         self.tend_firewall();
         self.tend_deadline();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
@@ -501,6 +515,18 @@ impl Daemon {
             }
         }
         self.sent = sent;
+    }
+
+    /// The kernel resolves neighbours for packets that it forwards, and of raddle's own SIDs it has none.
+    fn tend_own_neighbours(&mut self) {
+        let Some(iif) = self.plan.attach.values().next() else {
+            return;
+        };
+        for (index, ip) in self.own.unresolved(&self.rib, iif) {
+            if let Err(e) = self.requests.use_neighbour(index, ip) {
+                tracing::debug!("cannot have neighbour {ip} resolved: {e}");
+            }
+        }
     }
 
     /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
