@@ -189,6 +189,8 @@ pub fn counters(world: &World) -> BTreeMap<String, Counted> {
 
 /// All that the router's kernel says of its state.
 pub fn state(world: &World) -> Vec<Event> {
-    let snapshot = world.lab().within("router", raddle_netlink::mirror::snapshot);
+    let snapshot = world
+        .lab()
+        .within("router", raddle_netlink::mirror::snapshot);
     snapshot.unwrap_or_else(|e| panic!("{e}")).unwrap()
 }

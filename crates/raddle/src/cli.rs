@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
 use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
+use crate::own::{OwnEncap, OwnSid};
 use crate::show;
 pub(crate) use planning::{AlgoArgs, Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 
@@ -150,6 +151,15 @@ pub(crate) struct Run {
     /// custom, per-packet or flowlet[,gap=TIME]
     #[arg(long, value_name = "WHAT=ALGO")]
     pub mp_algo: Vec<AlgoRule>,
+    /// Have a SID that this kernel lacks, as for ip -6 route add: "PREFIX encap seg6local action ACTION
+    /// ..."; may be repeated. Beyond ip's words: flavors usp,usd,replace-csid, End.DT4 and End.DT46 table
+    /// TABLE, End.DX2V vlan VLAN dev LINK ..., End.B6.Encaps.Red
+    #[arg(long, value_name = "SID")]
+    pub sid: Vec<OwnSid>,
+    /// Encapsulate by one segment list or spread flows over several: "PREFIX encap seg6 mode MODE segs
+    /// A,B [weight N] [segs C,D [weight N]]... [dev LINK]"; may be repeated
+    #[arg(long, value_name = "ENCAP")]
+    pub encap: Vec<OwnEncap>,
     /// Serve Prometheus metrics at this loopback address, path /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,

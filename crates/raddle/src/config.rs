@@ -9,6 +9,7 @@ use raddle_rib::{AlgoError, AlgoRules, MpAlgo};
 use serde::Deserialize;
 
 use crate::error::Failure;
+use crate::own::{self, OwnEncap, OwnSid};
 
 /// Where the configuration is looked for when no `--config` is given; it need not exist.
 pub(crate) const DEFAULT_PATH: &str = "/etc/raddle/raddle.toml";
@@ -246,12 +247,18 @@ pub(crate) struct Config {
     /// Routes that are spread otherwise than by the namespace's hash policy: `[[mp-algo]]`.
     #[serde(rename = "mp-algo")]
     pub mp_algos: Vec<AlgoRule>,
+    /// SIDs of raddle's own, for what this kernel lacks: `[[sid]]`.
+    pub sid: Vec<OwnSid>,
+    /// Encapsulations of raddle's own, by several segment lists: `[[encap]]`.
+    pub encap: Vec<OwnEncap>,
     /// The control socket; by default one for each network namespace under /run/raddle.
     pub socket: Option<PathBuf>,
     /// IPv4 routes to make room for.
     pub routes4: usize,
     /// IPv6 routes to make room for.
     pub routes6: usize,
+    /// SIDs and encapsulations to make room for.
+    pub sids: usize,
 }
 
 impl Default for Config {
@@ -268,9 +275,12 @@ impl Default for Config {
             rx_hash: RxHash::Auto,
             metrics: None,
             mp_algos: Vec::new(),
+            sid: Vec::new(),
+            encap: Vec::new(),
             socket: None,
             routes4: 1_500_000,
             routes6: 400_000,
+            sids: raddle_rib::image::Capacity::default().segments,
         }
     }
 }
@@ -328,6 +338,10 @@ impl Config {
         if self.routes4 > 64_000_000 || self.routes6 > 16_000_000 {
             return Err("routes4 is at most 64000000, routes6 at most 16000000".into());
         }
+        if self.sids == 0 || self.sids > 1_000_000 {
+            return Err("sids is at least 1 and at most 1000000".into());
+        }
+        own::check(&self.sid, &self.encap).map_err(|e| e.to_string())?;
         Ok(())
     }
 
@@ -345,6 +359,10 @@ impl Config {
             nodes4: (2 << 19) + 2 * self.routes4.max(1 << 17),
             leaves4: (4 * self.routes4).max(1 << 20),
             words6: (16 * self.routes6).max(1 << 20),
+            // Each SID leads there by a group of its own, and up to three segments take 16 words.
+            groups: default.groups.max(self.sids + (1 << 16)),
+            segments: self.sids,
+            templates: default.templates.max(16 * self.sids),
             ..default
         }
     }

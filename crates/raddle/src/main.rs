@@ -16,6 +16,7 @@ mod lab;
 mod logging;
 mod man;
 mod metrics;
+mod own;
 mod paths;
 mod plot;
 mod ports;

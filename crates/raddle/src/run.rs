@@ -48,6 +48,8 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.allow_bypass |= args.allow_bypass;
     config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
     config.mp_algos.extend(args.mp_algo.iter().cloned());
+    config.sid.extend(args.sid.iter().cloned());
+    config.encap.extend(args.encap.iter().cloned());
     config.mend &= !args.no_mend;
     config.seed = args.seed.or(config.seed);
     config.rx_hash = args.rx_hash.unwrap_or(config.rx_hash);

@@ -524,6 +524,36 @@ pub struct Settings {
     pub tunsrc: Option<Ipv6Addr>,
 }
 
+/// Algorithms of HMACs in SRHs (`SEG6_HMAC_ALGO_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HmacAlgorithm {
+    /// HMAC-SHA1.
+    Sha1 = 1,
+    /// HMAC-SHA256.
+    Sha256 = 2,
+}
+
+/// A key for HMACs in SRHs (`ip sr hmac`). Shown without its secret, and part of no snapshot.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HmacKey {
+    /// Its number, never 0.
+    pub id: u32,
+    /// Algorithm.
+    pub algorithm: HmacAlgorithm,
+    /// Secret, at most 64 bytes.
+    pub secret: Vec<u8>,
+}
+
+impl std::fmt::Debug for HmacKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HmacKey")
+            .field("id", &self.id)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Something that happened to the mirrored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // events are moved once, and routes are nearly all of them
@@ -558,6 +588,8 @@ pub enum Event {
     RuleGone(Rule),
     /// Settings of the namespace.
     Settings(Settings),
+    /// All keys for HMACs in SRHs.
+    HmacKeys(Vec<HmacKey>),
     /// A dump of these kinds of object begins: what it does not mention by [`Event::SweepEnd`] is
     /// gone.
     SweepBegin(Sweep),

@@ -10,6 +10,7 @@ mod algo;
 mod attrs;
 pub mod event;
 mod groups;
+mod hmac;
 pub mod image;
 mod lpm;
 mod prefix;

@@ -1,5 +1,6 @@
 //! Questions about the mirrored state.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -9,8 +10,8 @@ use crate::adjacency::Key;
 use crate::algo::MpAlgo;
 use crate::attrs::AttrsStore;
 use crate::event::{
-    Address, Bucket, DeviceSettings, Event, Link, Neighbour, Nexthop, Route, RouteOp, Rule,
-    Settings, Sweep,
+    Address, Bucket, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, Route, RouteOp,
+    Rule, Settings, Sweep,
 };
 use crate::image::{Adjacency, Segment};
 use crate::prefix::{Addr, Prefix};
@@ -125,6 +126,11 @@ impl Rib {
     /// Settings of the namespace.
     pub fn settings(&self) -> &Settings {
         &self.state.settings
+    }
+
+    /// Keys for HMACs in SRHs, by number. Not part of [`Rib::snapshot`].
+    pub fn hmac_keys(&self) -> &BTreeMap<u32, HmacKey> {
+        &self.state.hmac_keys
     }
 
     /// Addresses of this machine.

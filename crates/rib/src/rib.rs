@@ -658,6 +658,8 @@ fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
         (settings.forwarding6, link_flags::FORWARD6),
         (settings.rp_filter != 0, link_flags::RP_FILTER),
         (settings.accept_local, link_flags::ACCEPT_LOCAL),
+        (settings.seg6_require_hmac > 0, link_flags::HMAC_REQUIRED),
+        (settings.seg6_require_hmac < 0, link_flags::HMAC_IGNORED),
     ] {
         if on {
             flags |= flag;

@@ -10,6 +10,7 @@ mod attributes;
 mod encaps;
 mod sid;
 
+pub(crate) use encaps::hmac_key;
 pub use encaps::{Encaps, Mode};
 pub use sid::{Behaviour, Sid, TableRef};
 

@@ -16,7 +16,8 @@ pub(crate) use routes::{Changed, Family};
 use crate::algo::{AlgoRules, MpAlgo};
 use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
-    Address, DeviceSettings, Event, Link, Neighbour, Nexthop, NexthopKind, Rule, Settings, Sweep,
+    Address, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, NexthopKind, Rule, Settings,
+    Sweep,
 };
 use crate::resolve::RouteId;
 use crate::seg6;
@@ -65,6 +66,7 @@ pub(crate) struct State {
     pub(crate) algos: AlgoRules,
     pub(crate) v4: Family<u32>,
     pub(crate) v6: Family<u128>,
+    pub(crate) hmac_keys: BTreeMap<u32, HmacKey>,
     pub(crate) dirty: Dirty,
     /// How often SIDs were replaced: they count anew then.
     pub(crate) generations: Generations,
@@ -147,6 +149,11 @@ impl State {
             Event::Settings(settings) => {
                 self.dirty.settings |= self.settings != settings;
                 self.settings = settings;
+            }
+            Event::HmacKeys(keys) => {
+                let keys = keys.into_iter().map(|key| (key.id, key)).collect();
+                self.dirty.settings |= self.hmac_keys != keys;
+                self.hmac_keys = keys;
             }
             Event::SweepBegin(sweep) => self.sweep_begin(sweep),
             Event::SweepEnd(sweep) => self.sweep_end(sweep),

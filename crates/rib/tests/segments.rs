@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use common::{link, neighbour, object};
 use raddle_rib::event::{
-    Address, Event, GroupMember, NexthopKind, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget,
-    Settings,
+    Address, DeviceSettings, Event, GroupMember, HmacAlgorithm, HmacKey, NexthopKind, ROUTE_OWN,
+    Route, RouteNexthop, RouteOp, RouteTarget, Settings,
 };
 use raddle_rib::image::{
-    ADJ_SEGMENT, Capacity, Group, LINK_TABLE, Segment, VlanEntry, flavours, segment_flags,
-    segment_kind,
+    ADJ_SEGMENT, Capacity, Group, LINK_TABLE, Segment, VlanEntry, flavours, link_flags,
+    segment_flags, segment_kind,
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Ports, Reason, Rib};
@@ -613,4 +613,66 @@ fn own_routes_come_first_and_stay() {
     rib.commit();
     assert_eq!(group(&rib, "fc00::1"), Group::Kernel(Reason::NoRoute));
     assert_eq!(rib.routes6().count(), 0);
+}
+
+#[test]
+fn hmacs_are_in_the_template_when_the_key_is_known() {
+    let mut rib = start(&CAPACITY);
+    let mut srh = Encaps::new(Mode::Encap, &[ip("fc00:1::"), ip("fc00:2::")])
+        .unwrap()
+        .srh()
+        .to_vec();
+    (srh[1], srh[5]) = (srh[1] + 5, 8);
+    srh.extend([5, 38, 0, 0, 0, 0, 0, 42]);
+    srh.extend([0; 32]);
+    let what = |mode| Seg6::Encaps(Encaps::with_srh(mode, srh.clone()).unwrap());
+    add(&mut rib, single("fd99::/64", what(Mode::Encap)));
+    add(&mut rib, single("fd98::/64", what(Mode::EncapRed)));
+    add(&mut rib, single("fd97::/64", what(Mode::Inline)));
+    let kind = |rib: &Rib, dst| segment(rib, dst).kind;
+    assert_eq!(kind(&rib, "fd99::1"), segment_kind::KERNEL);
+    let key = |id, secret: &[u8]| HmacKey {
+        id,
+        algorithm: HmacAlgorithm::Sha256,
+        secret: secret.to_vec(),
+    };
+    rib.apply(Event::HmacKeys(vec![key(41, b"a"), key(42, b"b")]));
+    rib.commit();
+    let field = |rib: &Rib, dst| {
+        let segment = segment(rib, dst);
+        assert_eq!(segment.kind, segment_kind::ENCAPS);
+        let bytes = template(rib, &segment);
+        bytes[bytes.len() - 32..].to_vec()
+    };
+    let first = field(&rib, "fd99::1");
+    assert_ne!(first, [0; 32]);
+    // Another list, another HMAC.
+    assert_ne!(field(&rib, "fd98::1"), first);
+    // INSERT covers what is not known yet.
+    assert_eq!(kind(&rib, "fd97::1"), segment_kind::KERNEL);
+    rib.apply(Event::HmacKeys(vec![key(42, b"c")]));
+    rib.commit();
+    assert_ne!(field(&rib, "fd99::1"), first);
+    assert_eq!(rib.hmac_keys().len(), 1);
+    assert!(!format!("{:?}", rib.hmac_keys()).contains("99"));
+    rib.apply(Event::HmacKeys(Vec::new()));
+    rib.commit();
+    assert_eq!(kind(&rib, "fd99::1"), segment_kind::KERNEL);
+}
+
+#[test]
+fn links_say_how_hmacs_are_taken() {
+    let mut rib = start(&CAPACITY);
+    let mut flags = |seg6_require_hmac| {
+        let settings = DeviceSettings {
+            seg6_require_hmac,
+            ..DeviceSettings::default()
+        };
+        rib.apply(Event::Device(1, settings));
+        rib.commit();
+        rib.memory().link(1).flags & (link_flags::HMAC_REQUIRED | link_flags::HMAC_IGNORED)
+    };
+    assert_eq!(flags(1), link_flags::HMAC_REQUIRED);
+    assert_eq!(flags(-1), link_flags::HMAC_IGNORED);
+    assert_eq!(flags(0), 0);
 }

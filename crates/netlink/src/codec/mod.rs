@@ -142,6 +142,7 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::RuleGone(rule) => rule::encode(b, rule, true, flags),
         Event::Device(..) => Err(EncodeError::NoMessage("device settings")),
         Event::Settings(_) => Err(EncodeError::NoMessage("settings")),
+        Event::HmacKeys(_) => Err(EncodeError::NoMessage("HMAC keys")),
         Event::SweepBegin(_) | Event::SweepEnd(_) => Err(EncodeError::NoMessage("sweep")),
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::kind::{Dumped, Wanted};
 use super::queue::{Order, Queue, Report};
-use super::sysctl::{self, Sysctls};
+use super::sysctl::{self, Seg6Settings, Sysctls};
 use crate::codec::Builder;
 use crate::error::Error;
 use crate::socket::{Dump, DumpSink, Socket};
@@ -24,7 +24,11 @@ const ATTEMPTS: u32 = 4;
 
 /// Runs until the queue is stopped.
 pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
-    let mut sysctls = Watch::default();
+    let mut sysctls = Watch {
+        last: None,
+        devices_due: None,
+        seg6: Seg6Settings::open(),
+    };
     let mut timer = Instant::now();
     loop {
         match queue.next_order(timer) {
@@ -44,10 +48,10 @@ pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
 }
 
 /// What is known of settings, and when those of devices are looked at again.
-#[derive(Default)]
 struct Watch {
     last: Option<Sysctls>,
     devices_due: Option<Instant>,
+    seg6: Seg6Settings,
 }
 
 impl Watch {
@@ -57,14 +61,16 @@ impl Watch {
         let devices = always || self.devices_due.is_none_or(|due| start >= due);
         let now = match &self.last {
             Some(last) if !devices => {
-                let settings = sysctl::settings();
+                let settings = sysctl::settings(&mut self.seg6);
                 if settings == last.settings {
                     return Instant::now() + SETTINGS_INTERVAL;
                 }
-                let devices = last.devices.clone();
-                Sysctls { settings, devices }
+                Sysctls {
+                    settings,
+                    ..last.clone()
+                }
             }
-            _ => Sysctls::read(),
+            _ => Sysctls::read(&mut self.seg6),
         };
         if devices {
             let interval = DEVICES_INTERVAL.max(start.elapsed() * 50);

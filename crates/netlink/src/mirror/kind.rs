@@ -58,7 +58,11 @@ impl Kind {
                 IpNet::V4(_) => Kind::Routes4,
                 IpNet::V6(_) => Kind::Routes6,
             },
-            Event::Device(..) | Event::Settings(_) | Event::SweepBegin(_) | Event::SweepEnd(_) => {
+            Event::Device(..)
+            | Event::Settings(_)
+            | Event::HmacKeys(_)
+            | Event::SweepBegin(_)
+            | Event::SweepEnd(_) => {
                 return None;
             }
         })

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
 use std::time::Duration;
 
-use raddle_rib::event::{DeviceSettings, Event, Link, Settings};
+use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, Settings};
 
 use self::kind::{Dumped, Kind, Kinds};
 use self::queue::{Queue, Report};
@@ -96,6 +96,7 @@ pub struct Mirror {
     links: HashMap<u32, LinkState>,
     devices: HashMap<String, DeviceSettings>,
     settings: Option<Settings>,
+    keys: Vec<HmacKey>,
     /// What is being dumped, and what was notified about it meanwhile.
     sweeping: Option<Dumped>,
     held: Vec<Event>,
@@ -147,6 +148,7 @@ impl Mirror {
             links: HashMap::new(),
             devices: HashMap::new(),
             settings: None,
+            keys: Vec::new(),
             sweeping: None,
             held: Vec::new(),
             stats: Stats::default(),
@@ -369,6 +371,10 @@ impl Mirror {
         if self.settings != Some(sysctls.settings) {
             self.settings = Some(sysctls.settings);
             sink(Event::Settings(sysctls.settings));
+        }
+        if self.keys != sysctls.keys {
+            self.keys.clone_from(&sysctls.keys);
+            sink(Event::HmacKeys(sysctls.keys));
         }
         self.devices = sysctls.devices;
         for (&index, link) in &mut self.links {

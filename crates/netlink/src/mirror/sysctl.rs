@@ -3,21 +3,27 @@
 use std::collections::HashMap;
 use std::fs::{File, read_dir};
 use std::io::Read;
+use std::net::Ipv6Addr;
 
-use raddle_rib::event::{DeviceSettings, Settings};
+use raddle_rib::event::{DeviceSettings, HmacKey, Settings};
+
+use crate::probe::Error;
+use crate::probe::seg6::Seg6;
 
 /// The settings of a namespace and of its devices, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sysctls {
     pub settings: Settings,
     pub devices: HashMap<String, DeviceSettings>,
+    /// Keys of SRv6 HMACs, by number.
+    pub keys: Vec<HmacKey>,
 }
 
 impl Sysctls {
     /// Reads the calling thread's network namespace.
     ///
-    /// Cost: about 10 small files for each device.
-    pub(super) fn read() -> Self {
+    /// Cost: about 12 small files for each device.
+    pub(super) fn read(seg6: &mut Seg6Settings) -> Self {
         let entries = read_dir("/proc/sys/net/ipv4/conf");
         // Names that are not UTF-8 come replaced from netlink too, but could not be opened.
         let names = entries
@@ -26,15 +32,49 @@ impl Sysctls {
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok());
         Sysctls {
-            settings: settings(),
+            settings: settings(seg6),
             devices: device_settings(&known, names),
+            keys: seg6.keys(),
         }
     }
 }
 
-/// The settings of the calling thread's network namespace alone. Cost: 8 small files.
-pub(super) fn settings() -> Settings {
-    namespace_settings(&known)
+/// The settings of the calling thread's network namespace alone. Cost: 9 small files and a question.
+pub(super) fn settings(seg6: &mut Seg6Settings) -> Settings {
+    Settings {
+        tunsrc: seg6.source(),
+        ..namespace_settings(&known)
+    }
+}
+
+/// What generic netlink tells of SRv6. Nothing, where the kernel has none of it or may not be asked:
+/// without `CAP_NET_ADMIN` nothing is forwarded either.
+#[derive(Debug)]
+pub(super) struct Seg6Settings(Option<Seg6>);
+
+impl Seg6Settings {
+    pub(super) fn open() -> Seg6Settings {
+        Seg6Settings(told(Seg6::open()).flatten())
+    }
+
+    fn source(&mut self) -> Option<Ipv6Addr> {
+        told(self.0.as_mut()?.source()).flatten()
+    }
+
+    fn keys(&mut self) -> Vec<HmacKey> {
+        let keys = self.0.as_mut().and_then(|seg6| told(seg6.keys()));
+        keys.unwrap_or_default()
+    }
+}
+
+fn told<T>(answer: Result<T, Error>) -> Option<T> {
+    match answer {
+        Ok(told) => Some(told),
+        Err(error) => {
+            tracing::debug!(%error, "SRv6 settings count as unset");
+            None
+        }
+    }
 }
 
 /// The settings of a namespace, by a function that reads one setting below `/proc/sys/net`, such as

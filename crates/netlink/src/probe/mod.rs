@@ -13,6 +13,7 @@
 //! * [`xfrm`]: IPsec policies;
 //! * [`ethtool`]: offloads, and changing them;
 //! * [`namespace`]: other network namespaces, for the far ends of veth pairs;
+//! * [`seg6`]: settings of SRv6 that are neither routes nor in `/proc/sys`;
 //! * [`sockets`]: connected sockets, to see how evenly they lie on paths.
 //!
 //! All of it is about the calling thread's network namespace and needs `CAP_NET_ADMIN` in it.
@@ -31,6 +32,7 @@ pub mod iptables;
 pub mod ipvs;
 pub mod namespace;
 pub mod nft;
+pub mod seg6;
 pub mod sockets;
 mod talk;
 pub mod tc;
@@ -128,6 +130,9 @@ pub fn decode_any(bytes: &[u8]) -> usize {
         facts += usize::from(matches!(tc::decode_filter(&message), Ok(Some(_))));
         facts += usize::from(matches!(xfrm::decode_policy(&message), Ok(Some(_))));
         facts += usize::from(matches!(namespace::decode_id(&message), Ok(Some(_))));
+        facts += usize::from(matches!(seg6::decode_family(&message), Ok(Some(_))));
+        facts += usize::from(matches!(seg6::decode_source(&message), Ok(Some(_))));
+        facts += usize::from(matches!(seg6::decode_key(&message), Ok(Some(_))));
     }
     for family in [iptables::Family::Ipv4, iptables::Family::Ipv6] {
         facts += iptables::decode(family, "filter", bytes).map_or(0, |chains| chains.len());

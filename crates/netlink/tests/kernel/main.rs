@@ -8,6 +8,7 @@ mod follow;
 mod record;
 mod requests;
 mod resilient;
+mod seg6;
 mod shown;
 mod state;
 mod support;

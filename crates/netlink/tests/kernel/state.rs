@@ -14,6 +14,7 @@ pub(crate) struct State {
     pub(crate) links: BTreeMap<u32, Link>,
     pub(crate) devices: BTreeMap<u32, DeviceSettings>,
     pub(crate) settings: Settings,
+    pub(crate) keys: Vec<HmacKey>,
     pub(crate) addresses: Vec<Address>,
     pub(crate) neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
@@ -33,6 +34,7 @@ impl State {
             Event::LinkGone(index) => drop(self.links.remove(&index)),
             Event::Device(index, settings) => drop(self.devices.insert(index, settings)),
             Event::Settings(settings) => self.settings = settings,
+            Event::HmacKeys(keys) => self.keys = keys,
             Event::Address(a) => {
                 self.addresses
                     .retain(|b| (b.index, b.local) != (a.index, a.local));
@@ -187,6 +189,10 @@ impl State {
         let gateway = hop.gateway.map_or("-".to_owned(), |g| g.to_string());
         let name = self.links.get(&hop.index).map_or("?", |l| l.name.as_str());
         format!("{gateway} dev {name} weight {}", hop.weight.max(1))
+    }
+
+    pub(crate) fn routes6(&self) -> impl Iterator<Item = &Route> {
+        self.routes6.values().flatten()
     }
 
     pub(crate) fn routes_text(&self) -> Vec<String> {

@@ -20,6 +20,7 @@ use super::rx_hash::Decisions;
 use crate::config::{Config, OnExit};
 use crate::control::{Command, Request};
 use crate::error::Failure;
+use crate::own::Own;
 use crate::preflight::Finding;
 
 pub(super) use start::check;
@@ -45,6 +46,8 @@ pub(super) struct Daemon {
     pub(super) commits: u64,
     pub(super) last_commit: Commit,
     requests: Socket,
+    /// What is raddle's own.
+    own: Own,
     /// Packets through each adjacency at the last round.
     sent: HashMap<u32, u64>,
     /// What was found about the qdiscs of all links.
@@ -125,6 +128,10 @@ impl Daemon {
                 count += 1;
             }
         })?;
+        if self.look_again {
+            let events = self.own.follow(&self.config, &self.rib);
+            events.into_iter().for_each(|event| self.rib.apply(event));
+        }
         if let Some(commit) = ahead {
             self.commits += count;
             self.note(commit);
@@ -155,8 +162,8 @@ impl Daemon {
         let was_full = std::mem::replace(&mut self.last_commit, commit).full;
         if self.last_commit.full && !was_full {
             tracing::error!(
-                "the image is full: part of the traffic goes to the kernel; raise routes4 or \
-                 routes6 in the configuration and restart"
+                "the image is full: part of the traffic goes to the kernel; raise routes4, routes6 or \
+                 sids in the configuration and restart"
             );
         }
         tracing::debug!(

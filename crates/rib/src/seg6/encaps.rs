@@ -192,7 +192,8 @@ pub(super) fn segments_of(srh: &[u8]) -> Vec<Ipv6Addr> {
     }
 }
 
-pub(super) fn hmac_key(srh: &[u8]) -> Option<u32> {
+/// The number of the HMAC key of an SRH, where it has an HMAC.
+pub(crate) fn hmac_key(srh: &[u8]) -> Option<u32> {
     let tlv = Srh::new_checked(srh, false).ok()?.hmac()?;
     let &[_, _, _, _, a, b, c, d] = tlv.first_chunk::<FIXED>()?;
     Some(u32::from_be_bytes([a, b, c, d]))

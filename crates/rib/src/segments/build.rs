@@ -7,11 +7,12 @@ use raddle_packet::srh::{FIXED, FLAG_HMAC};
 use super::{Owner, SegmentUse, Tables};
 use crate::adjacency::Ports;
 use crate::event::Link;
+use crate::hmac::sign;
 use crate::image::{
     LINK_TABLE, Segment, VlanEntry, flavours, segment_flags as flag, segment_kind as kind,
 };
 use crate::reason::Reason;
-use crate::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
+use crate::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef, hmac_key};
 use crate::source6::source_for;
 use crate::state::State;
 
@@ -222,6 +223,8 @@ struct Outer {
 ///    the payload. The destination is the segment that is visited first.
 /// 2. Reduced, with one segment and without HMAC: no SRH. With more segments: without the one that is
 ///    visited first. With one segment and an HMAC: the kernel's.
+/// 3. An HMAC is computed here, as nothing of a packet is part of it. Without its key, or with more
+///    than the 14 segments that it can cover: the kernel's, which drops.
 fn outer(
     around: &Around<'_>,
     index: u32,
@@ -229,9 +232,6 @@ fn outer(
     srh: &[u8],
     reduced: bool,
 ) -> Result<Outer, Reason> {
-    if has_hmac(srh) {
-        return Err(Reason::Encap);
-    }
     let last = usize::from(srh[4]);
     let first_visited = FIXED + last * ADDRESS;
     let mut segment = [0; ADDRESS];
@@ -247,8 +247,12 @@ fn outer(
     bytes[8..24].copy_from_slice(&source.octets());
     bytes[24..40].copy_from_slice(&target.octets());
     let mut flags = if reduced { flag::REDUCED } else { 0 };
+    let key = hmac_key(srh);
     if reduced && last == 0 {
-        return Ok(Outer { bytes, flags });
+        return match has_hmac(srh) {
+            true => Err(Reason::Encap),
+            false => Ok(Outer { bytes, flags }),
+        };
     }
     flags |= flag::HAS_SRH;
     bytes[6] = ROUTING;
@@ -259,6 +263,11 @@ fn outer(
         bytes.drain(begin + first_visited..begin + first_visited + ADDRESS);
         bytes[begin + 1] -= (ADDRESS / 8) as u8;
         bytes[begin + 4] -= 1;
+    }
+    if has_hmac(srh) {
+        let key = key.and_then(|id| around.state.hmac_keys.get(&id));
+        let signed = key.and_then(|key| sign(&mut bytes[begin..], source.octets(), key));
+        signed.ok_or(Reason::Encap)?;
     }
     Ok(Outer { bytes, flags })
 }

@@ -16,6 +16,7 @@ use crate::config::{Config, OnExit, algo_rules};
 use crate::control::{Command, ask};
 use crate::error::Failure;
 use crate::kept;
+use crate::own::Own;
 use crate::preflight::{Finding, Mend, Report};
 use crate::run::links::{self, Plan, plan};
 use crate::run::rx_hash::Decisions;
@@ -32,6 +33,7 @@ struct Prepared {
     last_commit: Commit,
     shaped: Vec<Finding>,
     requests: Socket,
+    own: Own,
 }
 
 /// `raddle run --check`: everything that the start would look at, without changing anything.
@@ -139,6 +141,9 @@ impl Daemon {
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         rib.set_algos(algo_rules(&config.mp_algos));
         mirror.initial(&mut |event| rib.apply(event))?;
+        let mut own = Own::default();
+        let events = own.follow(config, &rib);
+        events.into_iter().for_each(|event| rib.apply(event));
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
         let shaped = shaped(&rib, &config.allow_qdisc)?;
         // Nothing of the system is changed for a start that is refused.
@@ -199,6 +204,7 @@ impl Daemon {
             last_commit,
             shaped,
             requests,
+            own,
         })
     }
 
@@ -216,6 +222,7 @@ impl Daemon {
             commits: 1,
             last_commit: ready.last_commit,
             requests: ready.requests,
+            own: ready.own,
             sent: HashMap::new(),
             shaped: ready.shaped,
             dirty_since: None,

@@ -110,6 +110,7 @@ impl Daemon {
     /// What has to be done now and then.
     pub(super) fn round(&mut self) {
         self.tend_neighbours();
+        self.tend_own_neighbours();
         self.tend_firewall();
         self.tend_deadline();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
@@ -142,6 +143,18 @@ impl Daemon {
             }
         }
         self.sent = sent;
+    }
+
+    /// The kernel resolves neighbours for packets that it forwards, and of raddle's own SIDs it has none.
+    fn tend_own_neighbours(&mut self) {
+        let Some(iif) = self.plan.attach.values().next() else {
+            return;
+        };
+        for (index, ip) in self.own.unresolved(&self.rib, iif) {
+            if let Err(e) = self.requests.use_neighbour(index, ip) {
+                tracing::debug!("cannot have neighbour {ip} resolved: {e}");
+            }
+        }
     }
 
     /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody

@@ -1,0 +1,133 @@
+//! SIDs and encapsulations that raddle has of its own, for what this kernel lacks: `[[sid]]` and
+//! `[[encap]]` in the configuration, `--sid` and `--encap` on the command line.
+//!
+//! They become routes of the mirror that no dump sweeps ([`ROUTE_OWN`]).
+
+mod encap;
+mod error;
+mod sid;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub(crate) use encap::OwnEncap;
+pub(crate) use error::OwnError;
+pub(crate) use sid::OwnSid;
+
+use std::net::Ipv6Addr;
+
+use ipnet::IpNet;
+use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp};
+use raddle_rib::{Resolved, Rib};
+
+use crate::config::Config;
+
+/// `RT_TABLE_MAIN`.
+const MAIN: u32 = 254;
+
+/// What is raddle's own, as the mirror knows it.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    routes: Vec<Route>,
+}
+
+impl Own {
+    /// The events that bring a mirror in step with the configuration. Links are found by name, so this
+    /// is to be asked again when links come, go or change their names: there are none then if nothing
+    /// has changed.
+    pub(crate) fn follow(&mut self, config: &Config, rib: &Rib) -> Vec<Event> {
+        // A link that does not exist has an index that none has.
+        let index = |name: &str| rib.link_named(name).map_or(u32::MAX, |link| link.index);
+        let sids = config.sid.iter().map(|sid| sid.route(&index));
+        let encaps = config.encap.iter().map(|encap| encap.route(&index));
+        let wanted: Vec<Route> = sids.chain(encaps).collect();
+        if wanted == self.routes {
+            return Vec::new();
+        }
+        let changed = wanted.iter().filter(|route| !self.routes.contains(route));
+        let events = changed
+            .map(|route| Event::Route(route.clone(), RouteOp::Add))
+            .collect();
+        // The configuration is read once, so none goes.
+        self.routes = wanted;
+        events
+    }
+
+    /// The neighbours that packets are sent to by raddle's own SIDs and encapsulations, and that are not
+    /// resolved. The kernel does not know of these SIDs, so nothing else would have it resolve them.
+    /// `iif` is a link that packets come in on.
+    pub(crate) fn unresolved(&self, rib: &Rib, iif: &str) -> Vec<(u32, std::net::IpAddr)> {
+        let mut list = Vec::new();
+        let own = rib.segments().filter(|(_, what, _)| what.own);
+        for target in own.filter_map(|(_, what, _)| what.target()) {
+            let trace = rib.trace(iif, target);
+            if let Some(index) = trace.neighbour {
+                list.push((index, target));
+                continue;
+            }
+            match trace.resolved {
+                Resolved::One(hop) => list.push((hop.index, hop.gateway.unwrap_or(target))),
+                Resolved::Many { hops, .. } | Resolved::Resilient { hops, .. } => {
+                    let next = |hop: &raddle_rib::Hop| (hop.index, hop.gateway.unwrap_or(target));
+                    list.extend(hops.iter().filter(|hop| hop.segment.is_none()).map(next));
+                }
+                Resolved::Kernel(raddle_rib::Reason::Unresolved) => {
+                    use raddle_rib::event::RouteTarget;
+                    if let Some(RouteTarget::Single(hop)) = trace.route.map(|route| route.target) {
+                        list.push((hop.index, target));
+                    }
+                }
+                Resolved::Kernel(_) => {}
+            }
+        }
+        list.sort_unstable();
+        list.dedup();
+        list.retain(|(index, ip)| !rib.neighbour(*index, *ip).is_some_and(|n| n.is_valid()));
+        list
+    }
+}
+
+/// A route of raddle's own.
+fn own_route(dst: IpNet, table: u32, target: raddle_rib::event::RouteTarget) -> Route {
+    Route {
+        table,
+        dst,
+        flags: ROUTE_OWN,
+        target,
+        ..Route::default()
+    }
+}
+
+/// The prefix that `text` is, without bits behind its length.
+fn prefix(text: &str) -> Result<IpNet, OwnError> {
+    let prefix: IpNet = match text.parse() {
+        Ok(prefix) => prefix,
+        Err(_) => {
+            let host = text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
+            host.ok_or_else(|| OwnError::Prefix(text.into()))?
+        }
+    };
+    match prefix == prefix.trunc() {
+        true => Ok(prefix),
+        false => Err(OwnError::HostBits(prefix)),
+    }
+}
+
+/// A list of segments as iproute2 writes it.
+fn segments(text: &str) -> Result<Vec<Ipv6Addr>, OwnError> {
+    let segment = |word: &str| word.parse().map_err(|_| OwnError::Segment(word.into()));
+    text.split(',').map(segment).collect()
+}
+
+/// None of two that say what becomes of the same packets.
+pub(crate) fn check(sids: &[OwnSid], encaps: &[OwnEncap]) -> Result<(), OwnError> {
+    let sids = sids.iter().map(|sid| (sid.table(), sid.prefix()));
+    let encaps = encaps.iter().map(|encap| (encap.table(), encap.prefix()));
+    let mut seen = std::collections::HashSet::new();
+    for (table, prefix) in sids.chain(encaps) {
+        if !seen.insert((table, prefix)) {
+            return Err(OwnError::Twice { prefix, table });
+        }
+    }
+    Ok(())
+}

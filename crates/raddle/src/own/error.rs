@@ -1,0 +1,56 @@
+//! Why a SID or an encapsulation of the configuration makes no sense.
+
+use ipnet::IpNet;
+use raddle_rib::seg6::Seg6Error;
+
+/// What is wrong, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum OwnError {
+    #[error("'{0}' is not a prefix such as fc00:0:1:100::/64")]
+    Prefix(String),
+    #[error("{0} has bits beyond its length: use {trunc}", trunc = .0.trunc())]
+    HostBits(IpNet),
+    #[error("{0} is not IPv6, and only IPv6 has SIDs")]
+    NotIpv6(IpNet),
+    #[error("{prefix} in table {table} is there twice; keep one")]
+    Twice { prefix: IpNet, table: u32 },
+    #[error(
+        "'{0}' is no behaviour: End, End.X, End.T, End.DX2, End.DX2V, End.DX4, End.DX6, End.DT4, End.DT6, \
+         End.DT46, End.B6, End.B6.Encaps, End.B6.Encaps.Red"
+    )]
+    Action(String),
+    #[error("{action} needs {what}")]
+    Needs { action: String, what: &'static str },
+    #[error("{action} has no use for {what}; leave it out")]
+    Useless { action: String, what: &'static str },
+    #[error("'{0}' is no flavour: psp, usp, usd, next-csid, replace-csid")]
+    Flavour(String),
+    #[error("next-csid and replace-csid exclude each other; give one")]
+    TwoCompressions,
+    #[error("lblen and nflen are lengths of compressed SIDs; add next-csid or replace-csid")]
+    Lengths,
+    #[error("'{0}' is not a segment: an IPv6 address")]
+    Segment(String),
+    #[error("VLAN {0}: give one from 0 to 4094, and each once")]
+    Vlan(u16),
+    #[error("'{0}' is no mode: inline, encap, encap.red, l2encap, l2encap.red")]
+    Mode(String),
+    #[error("an encapsulation wants segs, or lists with segs and weight each, not both")]
+    Lists,
+    #[error("a weight is 1 to 65535")]
+    Weight,
+    #[error("the same segment list is there twice; give it once, with a larger weight")]
+    SameList,
+    #[error("mode inline is for IPv6, and {0} is not")]
+    Inline(IpNet),
+    #[error("'{0}' is not a number")]
+    Number(String),
+    #[error("'{0}' is not an address")]
+    Address(String),
+    #[error("'{0}' wants a value behind it")]
+    Value(String),
+    #[error("'{word}' is not understood here; {want}")]
+    Word { word: String, want: &'static str },
+    #[error("{0}")]
+    Seg6(#[from] Seg6Error),
+}

@@ -1,0 +1,208 @@
+use raddle_rib::event::{Link, RouteTarget};
+use raddle_rib::image::{segment_flags, segment_kind};
+use raddle_rib::seg6::Seg6;
+
+use super::*;
+
+fn config(text: &str) -> Result<Config, String> {
+    let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
+    config.check()?;
+    Ok(config)
+}
+
+/// What a file and an option of the same meaning come to.
+fn same_sid(toml: &str, words: &str) -> OwnSid {
+    let config = config(&format!("[[sid]]\n{toml}")).unwrap();
+    let option: OwnSid = words.parse().unwrap();
+    assert_eq!(config.sid, [option.clone()], "{words}");
+    option
+}
+
+#[test]
+fn file_and_option_say_the_same() {
+    same_sid(
+        "prefix = 'fc00::/64'\naction = 'End.DT46'\ntable = 100\ncounters = true",
+        "fc00::/64 encap seg6local action End.DT46 table 100 count",
+    );
+    same_sid(
+        "prefix = 'fc00::1/128'\naction = 'End'\nflavors = ['usp', 'replace-csid']\nlblen = 48\nnflen = 32",
+        "fc00::1 encap seg6local action End flavors usp,replace-csid lblen 48 nflen 32",
+    );
+    same_sid(
+        "prefix = 'fc00::1/128'\naction = 'End.DX2V'\n\
+         vlans = [{ vlan = 20, dev = 'b' }, { vlan = 10, dev = 'a' }]",
+        "fc00::1/128 encap seg6local action End.DX2V vlan 10 dev a vlan 20 dev b",
+    );
+    same_sid(
+        "prefix = 'fc00::1/128'\nroute_table = 7\naction = 'End.B6.Encaps.Red'\nsegs = ['fc00:1::', 'fc00:2::']\n\
+         dev = 'a'",
+        "fc00::1/128 table 7 encap seg6local action End.B6.Encaps.Red srh segs fc00:1::,fc00:2:: dev a",
+    );
+    let file = config(
+        "[[encap]]\nprefix = '10.9.0.0/16'\nmode = 'encap.red'\n\
+         lists = [{ segs = ['fc00:1::'], weight = 3 }, { segs = ['fc00:2::', 'fc00:1::'] }]",
+    );
+    let option: OwnEncap =
+        "10.9.0.0/16 encap seg6 mode encap.red segs fc00:1:: weight 3 segs fc00:2::,fc00:1::"
+            .parse()
+            .unwrap();
+    assert_eq!(file.unwrap().encap, [option]);
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (words, said) in [
+        ("fc00::1/64 encap seg6local action End", "use fc00::/64"),
+        ("10.0.0.1 encap seg6local action End", "only IPv6 has SIDs"),
+        ("x encap seg6local action End", "not a prefix"),
+        ("fc00::1 encap seg6 action End", "encap seg6local"),
+        ("fc00::1 encap seg6local action End.Y", "no behaviour"),
+        ("fc00::1 encap seg6local action End.DT4", "needs table"),
+        (
+            "fc00::1 encap seg6local action End.X nh4 10.0.0.1",
+            "needs nh6",
+        ),
+        (
+            "fc00::1 encap seg6local action End.T table 9 oif a",
+            "no use for oif",
+        ),
+        (
+            "fc00::1 encap seg6local action End.DT6 table 9 flavors usd",
+            "no use for flavors",
+        ),
+        (
+            "fc00::1 encap seg6local action End flavors foo",
+            "no flavour",
+        ),
+        (
+            "fc00::1 encap seg6local action End flavors next-csid,replace-csid",
+            "exclude each other",
+        ),
+        (
+            "fc00::1 encap seg6local action End lblen 32",
+            "add next-csid",
+        ),
+        (
+            "fc00::1 encap seg6local action End flavors next-csid lblen 33",
+            "multiple of 8",
+        ),
+        (
+            "fc00::1 encap seg6local action End.DX2V vlan 4095 dev a",
+            "VLAN 4095",
+        ),
+        (
+            "fc00::1 encap seg6local action End.DX2V vlan 9 dev a vlan 9 dev b",
+            "each once",
+        ),
+        ("fc00::1 encap seg6local action End.DX2V", "needs vlans"),
+        (
+            "fc00::1 encap seg6local action End.T table x",
+            "not a number",
+        ),
+        (
+            "fc00::1 encap seg6local action End.T table",
+            "wants a value",
+        ),
+        (
+            "fc00::1 encap seg6local action End via x",
+            "'via' is not understood",
+        ),
+        (
+            "fc00::1 encap seg6local action End.B6 srh segs x",
+            "not a segment",
+        ),
+    ] {
+        let error = words.parse::<OwnSid>().unwrap_err().to_string();
+        assert!(error.contains(said), "{words}: {error}");
+    }
+    for (words, said) in [
+        (
+            "10.0.0.0/8 encap seg6 mode inline segs fc00::1",
+            "is for IPv6",
+        ),
+        ("10.0.0.0/8 encap seg6 mode x segs fc00::1", "no mode"),
+        ("10.0.0.0/8 encap seg6 mode encap", "wants segs"),
+        ("10.0.0.0/8 encap seg6 segs fc00::1 weight 0", "1 to 65535"),
+        ("10.0.0.0/8 encap seg6 segs fc00::1 segs fc00::1", "twice"),
+    ] {
+        let error = words.parse::<OwnEncap>().unwrap_err().to_string();
+        assert!(error.contains(said), "{words}: {error}");
+    }
+    for (text, said) in [
+        (
+            "[[sid]]\nprefix = 'fc00::1/128'\naction = 'End'\nnh = 1",
+            "unknown field",
+        ),
+        (
+            "[[sid]]\nprefix = 'fc00::/64'\naction = 'End'\n[[encap]]\nprefix = 'fc00::/64'\nsegs = ['fc00:1::']",
+            "is there twice",
+        ),
+        ("sids = 0", "at least 1"),
+    ] {
+        let error = config(text).unwrap_err();
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}
+
+#[test]
+fn they_become_routes_and_follow_their_links() {
+    let config = config(
+        "[[sid]]\nprefix = 'fc00::1/128'\naction = 'End.DX2'\noif = 'a'\n\
+         [[encap]]\nprefix = 'fd99::/64'\nlists = [{ segs = ['fc00:1::'] }, { segs = ['fc00:2::'] }]",
+    )
+    .unwrap();
+    let mut rib = Rib::detached();
+    let mut own = Own::default();
+    let events = own.follow(&config, &rib);
+    assert_eq!(events.len(), 2);
+    events.into_iter().for_each(|event| rib.apply(event));
+    assert!(own.follow(&config, &rib).is_empty());
+    rib.apply(raddle_rib::event::Event::Link(Link {
+        index: 7,
+        name: "a".into(),
+        ..Link::default()
+    }));
+    let events = own.follow(&config, &rib);
+    assert_eq!(events.len(), 1);
+    events.into_iter().for_each(|event| rib.apply(event));
+    let routes: Vec<Route> = rib.routes6().collect();
+    assert_eq!(routes.len(), 2);
+    let RouteTarget::Single(hop) = &routes[0].target else {
+        panic!("{:?}", routes[0])
+    };
+    let Seg6::Sid(sid) = Seg6::parse(hop.encap.as_ref().unwrap()).unwrap() else {
+        panic!("{hop:?}")
+    };
+    assert_eq!(sid.behaviour, raddle_rib::seg6::Behaviour::Dx2 { oif: 7 });
+    let resolved = rib.trace("a", "fd99::5".parse().unwrap()).resolved;
+    let Resolved::Many { hops, .. } = resolved else {
+        panic!("{resolved:?}")
+    };
+    assert!(hops.iter().all(|hop| hop.segment.as_ref().unwrap().own));
+}
+
+#[test]
+fn engines_get_them_as_own() {
+    let config = config("[[sid]]\nprefix = 'fc00::/64'\naction = 'End.DT46'\ntable = 100").unwrap();
+    let mut rib = Rib::detached();
+    rib.set_ports(raddle_rib::Ports {
+        enabled: [7].into(),
+        out: [7].into(),
+    });
+    rib.apply(raddle_rib::event::Event::Link(Link {
+        index: 7,
+        name: "a".into(),
+        mac: Some([2; 6]),
+        flags: 0x1_0041,
+        arp_type: 1,
+        ..Link::default()
+    }));
+    for event in Own::default().follow(&config, &rib) {
+        rib.apply(event);
+    }
+    rib.commit();
+    let (_, what, segment) = rib.segments().next().unwrap();
+    assert!(what.own);
+    assert_eq!(segment.kind, segment_kind::END_DT46);
+    assert_eq!(segment.flags, segment_flags::OWN);
+}
