@@ -52,7 +52,9 @@ static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u
 		q->at = w->at;
 		q->end = w->end;
 	}
-	hash = hash_any(ctx, here, NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6, 0);
+	q->policy = NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
+	q->follows = 0;
+	hash = hash_any(ctx, here);
 	return hash < 0 ? hash : spread(hash, salt) & FLOW_LABEL;
 }
 
@@ -101,7 +103,7 @@ static __noinline int encapsulate(struct xdp_md *ctx, struct scratch *here, cons
 	if (reason)
 		return reason;
 	/* The Ethernet header is where it has to be, unless something was changed in front of it. */
-	if (kind == SEGMENT_ENCAPS_L2 && NOW(w->changes) != 1 &&
+	if (kind == SEGMENT_ENCAPS_L2 && (at != ETH_HLEN || NOW(w->changes) != 1) &&
 	    bpf_xdp_store_bytes(ctx, NOW(w->at) + (size & 0x7ff), w->ethernet, ETH_HLEN))
 		return REASON_DEEP_HEADERS;
 	at = NOW(w->at);

@@ -472,20 +472,17 @@ static __noinline __s64 answer(struct scratch *scratch)
 }
 
 /*
- * The 31-bit hash of the packet of the question under any policy, or a negative reason. With
+ * The 31-bit hash of the packet of the question under its policy, or a negative reason. With
  * `follows`, policy 1 hashes ICMP errors by what they are about.
  */
-inline_always __s64 hash_any(struct xdp_md *ctx, struct scratch *scratch, __u32 policy,
-			     __u32 follows)
+inline_always __s64 hash_any(struct xdp_md *ctx, struct scratch *scratch)
 {
 	struct question *q = &scratch->question;
 
-	q->policy = policy;
-	q->follows = follows;
-	q->fields = q->ether_type == ETH_P_IP ? config->fields4 : config->fields6;
+	q->fields = NOW(q->ether_type) == ETH_P_IP ? config->fields4 : config->fields6;
 	ask(ctx, scratch);
-	if (*(volatile __u32 *)&q->dissect)
-		dissect(ctx, &scratch->outer, &scratch->innermost, q->end);
+	if (NOW(q->dissect))
+		dissect(ctx, &scratch->outer, &scratch->innermost, NOW(q->end));
 	return answer(scratch);
 }
 

@@ -122,39 +122,52 @@ inline_always __u32 namespace_policy(__u32 ether_type)
  */
 static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 {
-	__u64 group = NOW(here->question.group);
-	__u32 first = group >> 32, count = (__u16)(group >> 16), kind = (__u8)group;
-	__u32 cpu = bpf_get_smp_processor_id(), how = group >> 8 & 0xff, policy, brought;
-	__u32 ether_type = here->question.ether_type;
+	struct question *q = &here->question;
+	__u64 group = NOW(q->group);
+	__u32 cpu = bpf_get_smp_processor_id(), how = group >> 8 & 0xff, brought;
 	__s64 hash;
 
 	if (cpu >= cpus)
 		return -REASON_HASH_POLICY;
-	if (kind == GROUP_PER_PACKET)
-		return member_word(first + 2 + take_turn(first, count, cpu)) >> 32;
+	if ((__u8)group == GROUP_PER_PACKET) {
+		__u32 turn = take_turn(group >> 32, (__u16)(group >> 16), cpu);
+
+		return member_word((__u32)(group >> 32) + 2 + turn) >> 32;
+	}
 	/* Other groups that come here and that policy 1 is for are hashed by rules of their own. */
-	if (kind == GROUP_RESILIENT && !how && brings_hash(ctx, namespace_policy(ether_type), &brought))
-		return choose_bucket(first, count, brought);
+	if ((__u8)group == GROUP_RESILIENT && !how &&
+	    brings_hash(ctx, namespace_policy(q->ether_type), &brought))
+		return choose_bucket(group >> 32, (__u16)(group >> 16), brought);
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
-	policy = namespace_policy(ether_type);
-	/* Whatever its own way of hashing is, see rule S9. */
-	if (*(volatile __u32 *)&here->question.around)
-		how = 0;
-	else if (kind == GROUP_FLOWLET)
-		policy = 1;
-	else if (how & ~HOW_FOLLOWS)
-		policy = (how & ~HOW_FOLLOWS) - 1;
-	hash = hash_any(ctx, here, policy, how & HOW_FOLLOWS);
+	q->policy = namespace_policy(NOW(q->ether_type));
+	q->follows = 0;
+	/* Packets around others are hashed by the policy of the namespace, see rule S9. */
+	if (!NOW(q->around)) {
+		if ((__u8)group == GROUP_FLOWLET)
+			q->policy = 1;
+		else if (how & ~HOW_FOLLOWS)
+			q->policy = (how & ~HOW_FOLLOWS) - 1;
+		if ((__u8)group != GROUP_FLOWLET)
+			q->follows = how & HOW_FOLLOWS;
+	}
+	hash = hash_any(ctx, here);
 	if (hash < 0)
 		return hash;
-	if (*(volatile __u32 *)&here->question.around)
-		hash = spread(hash, here->question.salt) >> 1;
-	if (kind == GROUP_RESILIENT)
-		return choose_bucket(first, count, hash);
-	if (kind == GROUP_FLOWLET)
-		return member_word(first + 2 + flowlet_place(here->question.value, first, count, hash, cpu)) >> 32;
-	return choose(first, count, hash);
+	q->hash = hash;
+	if (NOW(q->around))
+		q->hash = spread(hash, q->salt) >> 1;
+	/* Read again, so that the verifier does not tell the ways apart that lead here. */
+	group = NOW(q->group);
+	if ((__u8)group == GROUP_RESILIENT)
+		return choose_bucket(group >> 32, (__u16)(group >> 16), NOW(q->hash));
+	if ((__u8)group == GROUP_FLOWLET) {
+		__u32 place = flowlet_place(q->value, group >> 32, (__u16)(group >> 16),
+					    NOW(q->hash), cpu);
+
+		return member_word((__u32)(group >> 32) + 2 + place) >> 32;
+	}
+	return choose(group >> 32, (__u16)(group >> 16), NOW(q->hash));
 }
 
 #endif

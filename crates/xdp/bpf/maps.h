@@ -64,7 +64,7 @@ struct question {
 	__u32 value;
 	__u64 group;
 	__u32 hash;
-	__u32 rest;
+	__u32 ttl;
 };
 
 /*

@@ -312,15 +312,15 @@ static __noinline int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 {
 	struct way *w = &here->way;
 	struct question *q = &here->question;
-	__u32 at = NOW(w->at), type = NOW(w->ether_type), ttl, policy;
+	__u32 at = NOW(w->at), policy;
 	__u32 *ip = bytes_at(ctx, at, 20);
-	__u64 group = NOW(q->group);
+	__u64 group;
 	__s64 chosen;
 
 	if (!ip || at < IP_AT)
 		return REASON_DEEP_HEADERS;
-	ttl = type == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
-	if (NOW(w->flow_type) && ttl > 1) {
+	q->ttl = NOW(w->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
+	if (NOW(w->flow_type) && NOW(q->ttl) > 1) {
 		q->at = w->flow_at;
 		q->end = w->flow_end;
 		q->ether_type = w->flow_type;
@@ -329,21 +329,23 @@ static __noinline int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	} else {
 		q->at = at;
 		q->end = w->end;
-		q->ether_type = type;
+		q->ether_type = w->ether_type;
 		q->around = 0;
 	}
 	policy = NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
+	group = NOW(q->group);
 	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (NOW(q->around) || !(group & 0xff00)))
 		chosen = choose_short(ctx, here);
 	else
 		chosen = choose_any(ctx, here);
 	w->verdict = chosen;
 	if (chosen < 0)
-		return ttl <= 1 ? REASON_TTL_EXCEEDED : -chosen;
+		return NOW(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen;
+	at = NOW(w->at);
 	ip = bytes_at(ctx, at, 20);
-	if (!ip)
+	if (!ip || at < IP_AT)
 		return REASON_DEEP_HEADERS;
-	return leave(ctx, w, ip, at, NOW(w->verdict), ttl, type);
+	return leave(ctx, w, ip, at, NOW(w->verdict), NOW(q->ttl), NOW(w->ether_type));
 }
 
 #endif

@@ -193,7 +193,7 @@ chosen:
  */
 inline_always int forward_long(struct packet *p, __u32 cpu)
 {
-	__u32 *ip = p->data + IP_AT, ether_type, ttl;
+	__u32 *ip = p->data + IP_AT;
 	const struct adjacency *adj;
 	struct scratch *here;
 	struct question *q;
@@ -213,22 +213,21 @@ inline_always int forward_long(struct packet *p, __u32 cpu)
 	q->end = p->packet_end;
 	q->at = IP_AT;
 	q->around = 0;
+	q->ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
+	q->ttl = NOW(q->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
 	group = NOW(q->group);
-	ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
-	q->ether_type = ether_type;
-	ttl = ether_type == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
 	/* Not even a turn is taken for such a packet. */
-	if (ttl <= 1 && (__u8)group > GROUP_THRESHOLD)
+	if (NOW(q->ttl) <= 1 && (__u8)group > GROUP_THRESHOLD)
 		return REASON_TTL_EXCEEDED;
 	chosen = (__u8)group == GROUP_SINGLE ? group >> 32 : choose_any(p->ctx, here);
-	if (ttl <= 1 && (chosen < 0 || (adjacency_word(chosen) >> 32 & 0xff) != ADJ_SEGMENT))
+	if (NOW(q->ttl) <= 1 && (chosen < 0 || (adjacency_word(chosen) >> 32 & 0xff) != ADJ_SEGMENT))
 		return REASON_TTL_EXCEEDED;
 	if (chosen < 0)
 		return -chosen;
 	reason = take_adjacency(p, chosen, NOW(q->end) - IP_AT, &adj);
 	if (reason)
 		return reason;
-	if (ether_type == ETH_P_IPV6)
+	if (NOW(q->ether_type) == ETH_P_IPV6)
 		ip[1] -= 1u << 24;
 	else
 		ip[2] = less_ttl(ip[2]);

@@ -102,7 +102,9 @@ impl Engine {
         capacity: &Capacity,
         existing: HashMap<String, OwnedFd>,
     ) -> Result<Engine> {
-        let mut loaded = plan(OBJECT, capacity, existing)?.load()?;
+        let mut plan = plan(OBJECT, capacity, existing)?;
+        plan.called = &CALLED;
+        let mut loaded = plan.load()?;
         let mut take = |name: &str| {
             let map = loaded.maps.remove(name);
             map.ok_or_else(|| Error::Object(format!("it has no map `{name}`")))
@@ -255,7 +257,7 @@ pub(crate) fn plan(
     Ok(Plan {
         object,
         program: PROGRAM,
-        called: &CALLED,
+        called: &[],
         sizes: sizes(capacity, cpus)?,
         constants: vec![
             ("nodes4_len", small(capacity.nodes4)?),

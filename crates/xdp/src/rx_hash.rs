@@ -112,8 +112,6 @@ impl Engine {
         let capacity = self.memory().capacity();
         let load = || {
             let mut plan = plan(OBJECT, &capacity, maps)?;
-            // It may not call others: the kernel gets what they would have done.
-            plan.called = &[];
             plan.bound = Some(DeviceBound { index, function });
             plan.load()
         };
