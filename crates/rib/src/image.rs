@@ -131,6 +131,10 @@ pub mod link_flags {
     pub const RULES6: u32 = 32;
     /// `accept_local`: our own addresses may be sources.
     pub const ACCEPT_LOCAL: u32 = 64;
+    /// `seg6_require_hmac` is 1: SRHs must have an HMAC.
+    pub const HMAC_REQUIRED: u32 = 128;
+    /// `seg6_require_hmac` is -1: HMACs of SRHs are not looked at.
+    pub const HMAC_IGNORED: u32 = 256;
 }
 
 /// A nexthop resolved to bytes. 64 bytes, one cache line.

@@ -48,6 +48,8 @@ struct config {
 #define LINK_RULES4 16u
 #define LINK_RULES6 32u
 #define LINK_ACCEPT_LOCAL 64u
+#define LINK_HMAC_REQUIRED 128u
+#define LINK_HMAC_IGNORED 256u
 
 /* A network device, by interface index. */
 struct link_entry {

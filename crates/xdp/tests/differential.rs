@@ -623,9 +623,11 @@ fn both_engines_do_the_same() {
                     Userspace::Forward {
                         index,
                         adjacency,
+                        start,
                         len,
                     } => {
-                        bytes.truncate(len);
+                        bytes.truncate(start + len);
+                        bytes.drain(..start);
                         (Verdict::Forward { adjacency, index }, "forwarded")
                     }
                     Userspace::Kernel(reason) => (Verdict::Kernel(reason), reason.name()),

@@ -113,6 +113,8 @@ fn constants() {
         ("LINK_RULES4", link_flags::RULES4.into()),
         ("LINK_RULES6", link_flags::RULES6.into()),
         ("LINK_ACCEPT_LOCAL", link_flags::ACCEPT_LOCAL.into()),
+        ("LINK_HMAC_REQUIRED", link_flags::HMAC_REQUIRED.into()),
+        ("LINK_HMAC_IGNORED", link_flags::HMAC_IGNORED.into()),
         ("ADJ_KERNEL", image::ADJ_KERNEL.into()),
         ("ADJ_FORWARD", image::ADJ_FORWARD.into()),
         ("GROUP_KERNEL", group_kind::KERNEL.into()),
