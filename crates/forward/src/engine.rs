@@ -166,8 +166,11 @@ impl Engine {
         now: u64,
     ) -> Verdict {
         let (start, len) = (range.start, range.len());
-        let decided = match (self.arrive(ingress, now), buffer.get_mut(range.clone())) {
-            (Ok((config, link)), Some(frame)) => {
+        let Some(frame) = buffer.get_mut(range.clone()) else {
+            return self.count(Err(Reason::Truncated), 0);
+        };
+        let decided = match self.arrive(ingress, now) {
+            Ok((config, link)) => {
                 self.received(&link, len);
                 let (context, parts) = self.parts(config, link, ingress, now);
                 let decided = match family(frame, &link) {
@@ -180,8 +183,7 @@ impl Engine {
                     Err(stop) => stopped(&context, parts, buffer, range, stop),
                 }
             }
-            (Ok(_), None) => Err(Reason::Truncated),
-            (Err(reason), _) => Err(reason),
+            Err(reason) => Err(reason),
         };
         self.count(decided, len)
     }

@@ -6,4 +6,6 @@ mod endpoints;
 mod headends;
 mod hmacs;
 mod packets;
+mod random;
+mod reference;
 mod router;
