@@ -51,7 +51,7 @@ pub(crate) fn hashed_by(group: Group) -> Option<How> {
 ///
 /// `value` is the group's number, `hash31` the packet's hash by [`hashed_by`] (any number where that is
 /// none), `len` the length of the packet from its IP header to its IP length.
-#[inline]
+#[inline(always)] // the families' and the vectors' own, which a segment's call must not take from them
 pub(crate) fn choose(
     context: &Context<'_>,
     state: &mut State,

@@ -110,15 +110,19 @@ pub(crate) fn check_link(flags: u32) -> Result<(), Reason> {
 }
 
 /// Step A7.
-#[inline]
+#[inline(always)]
 pub(crate) fn check_own(context: &Context<'_>, src: u32) -> Result<(), Reason> {
-    let memory = context.memory;
-    let group = || memory.group(memory.route4(context.link.table4, src));
     let looks = context.link.flags & link_flags::ACCEPT_LOCAL == 0;
-    if looks && memory.maybe_own(src) && group() == Group::Kernel(Reason::Local) {
+    if looks && context.memory.maybe_own(src) && is_own(context, src) {
         return Err(Reason::OwnSource);
     }
     Ok(())
+}
+
+#[cold]
+fn is_own(context: &Context<'_>, src: u32) -> bool {
+    let value = context.memory.route4(context.link.table4, src);
+    context.memory.group(value) == Group::Kernel(Reason::Local)
 }
 
 /// Steps A5 and A6. Class E and 0/8 but for 0.0.0.0 are unicast to Linux.

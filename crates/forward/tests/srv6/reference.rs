@@ -87,8 +87,31 @@ struct Srh {
     left: usize,
 }
 
-/// Rule S3 without HMACs, which these packets do not have.
+/// Rule S3.
 fn srh(packet: &[u8], skip: bool) -> Result<Srh, Reason> {
+    let srh = shape(packet, skip)?;
+    hmac(packet, &srh)?;
+    Ok(srh)
+}
+
+/// Rule S3.4 where no key is known and none is demanded.
+fn hmac(packet: &[u8], srh: &Srh) -> Result<(), Reason> {
+    let flagged = srh.bytes[5] & 8 != 0;
+    if !flagged && packet[45] & 8 == 0 {
+        return Ok(());
+    }
+    if srh.at != 40 {
+        return Err(Reason::HmacCheck);
+    }
+    let tlvs = &srh.bytes[8 + 16 * srh.list.len()..];
+    let found = tlvs.len() >= 40 && tlvs[tlvs.len() - 40..][..2] == [5, 38];
+    match flagged && found {
+        true => Err(Reason::Hmac),
+        false => Ok(()),
+    }
+}
+
+fn shape(packet: &[u8], skip: bool) -> Result<Srh, Reason> {
     let wanted = |h: &&Header| h.kind == 43 && !(skip && packet[h.at + 3] == 0);
     let all = headers(packet);
     let header = all.iter().find(wanted).ok_or(Reason::NoSrh)?;
@@ -250,10 +273,11 @@ fn step(segment: &Segment, packet: &mut Vec<u8>, flavours: u8) -> Result<bool, R
 }
 
 fn decap(packet: &mut Vec<u8>, kinds: &[u8]) -> Result<bool, Reason> {
-    if let Ok(srh) = srh(packet, false)
-        && srh.left > 0
-    {
-        return Err(Reason::SegmentsLeft);
+    if let Ok(srh) = shape(packet, false) {
+        if srh.left > 0 {
+            return Err(Reason::SegmentsLeft);
+        }
+        hmac(packet, &srh)?;
     }
     inner(packet, kinds)
 }
