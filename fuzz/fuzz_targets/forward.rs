@@ -81,6 +81,7 @@ fn check(router: &mut Router, frame: Vec<u8>, ingress: u32) {
     let Verdict::Forward {
         index,
         adjacency,
+        start: 0,
         len,
     } = verdict
     else {

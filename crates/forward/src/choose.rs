@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    ADJ_FORWARD, Adjacency, BucketsHead, Group, How, Member, TurnsHead, config_flags,
+    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, BucketsHead, Group, How, Member, TurnsHead, config_flags,
 };
 use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
 
 use crate::engine::{Context, Verdict};
 use crate::rewrite::sent_len;
+use crate::srv6::Stop;
 use crate::state::State;
 
 /// A chosen adjacency and its number.
@@ -26,6 +27,7 @@ impl Chosen {
         Verdict::Forward {
             index: self.adjacency.index,
             adjacency: self.number,
+            start: 0,
             len: sent_len(frame_len, len),
         }
     }
@@ -49,18 +51,18 @@ pub(crate) fn hashed_by(group: Group) -> Option<How> {
 ///
 /// `value` is the group's number, `hash31` the packet's hash by [`hashed_by`] (any number where that is
 /// none), `len` the length of the packet from its IP header to its IP length.
-#[inline]
+#[inline(always)] // the families' and the vectors' own, which a segment's call must not take from them
 pub(crate) fn choose(
     context: &Context<'_>,
     state: &mut State,
     (value, group): (u32, Group),
     hash31: u32,
     len: usize,
-) -> Result<Chosen, Reason> {
+) -> Result<Chosen, Stop> {
     let number = match group {
-        Group::Kernel(reason) => return Err(reason),
+        Group::Kernel(reason) => return Err(reason.into()),
         Group::Single(number) | Group::Neighbour(number) => number,
-        Group::Segment(_) => return Err(Reason::Encap),
+        Group::Segment(number) => return Err(Stop::Segment(number)),
         Group::Threshold { first, count, .. } => {
             let upper = |i: usize| context.memory.member(first + i as u32).upper;
             let place = search_by(usize::from(count), hash31, upper);
@@ -70,13 +72,17 @@ pub(crate) fn choose(
     };
     let adjacency = context.memory.adjacency(number);
     if adjacency.state != ADJ_FORWARD {
-        return Err(Reason::from_number(adjacency.reason).unwrap_or(Reason::Unresolved));
+        if adjacency.state == ADJ_SEGMENT {
+            return Err(Stop::Segment(adjacency.index));
+        }
+        let reason = Reason::from_number(adjacency.reason);
+        return Err(reason.unwrap_or(Reason::Unresolved).into());
     }
     if adjacency.index == context.ingress {
-        return Err(Reason::SameLink);
+        return Err(Reason::SameLink.into());
     }
     if len > adjacency.mtu as usize {
-        return Err(Reason::Mtu);
+        return Err(Reason::Mtu.into());
     }
     Ok(Chosen { number, adjacency })
 }

@@ -1,7 +1,7 @@
 //! Packets and bytes by reason, link and adjacency, in the numbering of the image.
 
 use raddle_rib::Reason;
-use raddle_rib::image::{ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS};
+use raddle_rib::image::{ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS};
 
 /// One counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,19 +17,39 @@ pub struct Count {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     slots: Vec<Count>,
+    segments: Vec<[u64; SEGMENT_COUNTERS]>,
 }
 
 impl Counters {
-    /// Counters for an image with room for this many adjacencies.
-    pub fn new(adjacencies: usize) -> Counters {
+    /// Counters for an image with room for this many adjacencies and segments.
+    pub fn new(adjacencies: usize, segments: usize) -> Counters {
         Counters {
             slots: vec![Count::default(); ADJACENCY_COUNTERS + adjacencies],
+            // One more for numbers that are none, so that nobody has to ask.
+            segments: vec![[0; SEGMENT_COUNTERS]; segments + 1],
         }
     }
 
-    /// Counters read from somewhere else, in the order of the image: reasons, links, adjacencies.
+    /// Counters read from somewhere else, in the order of the image: reasons, links, adjacencies; none
+    /// of segments.
     pub fn from_slots(slots: Vec<Count>) -> Counters {
-        Counters { slots }
+        Counters {
+            slots,
+            segments: Vec::new(),
+        }
+    }
+
+    /// Those of a segment, to be counted up.
+    #[inline]
+    pub(crate) fn of_segment(&mut self, number: u32) -> &mut [u64; SEGMENT_COUNTERS] {
+        let last = self.segments.len() - 1;
+        &mut self.segments[(number as usize).min(last)]
+    }
+
+    /// What was counted of a segment, by [`raddle_rib::image::segment_counter`].
+    pub fn segment(&self, number: u32) -> [u64; SEGMENT_COUNTERS] {
+        let counted = self.segments.get(number as usize).copied();
+        counted.unwrap_or_default()
     }
 
     #[inline]

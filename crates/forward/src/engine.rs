@@ -1,16 +1,18 @@
 //! The steps that do not depend on the address family.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    ADJACENCY_COUNTERS, Adjacency, ConfigHead, LinkEntry, MAGIC, Memory, REASON_COUNTERS,
+    ADJACENCY_COUNTERS, Adjacency, ConfigHead, LinkEntry, MAGIC, Memory, REASON_COUNTERS, Segment,
     config_flags, link_flags,
 };
 use raddle_select::{Hasher, KeyBatch, Seed};
 
 use crate::counters::Counters;
+use crate::srv6::{Work, stopped};
 use crate::state::State;
 use crate::vector::{VECTOR, Vector};
 use crate::{ipv4, ipv6};
@@ -18,12 +20,15 @@ use crate::{ipv4, ipv6};
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It leaves by this link. The frame's first `len` bytes are what is sent.
+    /// It leaves by this link: `len` bytes of the buffer, from `start` on.
     Forward {
         /// Interface index of the out-link.
         index: u32,
-        /// The adjacency that was chosen.
+        /// The adjacency that was chosen, or [`NO_ADJACENCY`].
         adjacency: u32,
+        /// Where the frame starts as sent: where it came in, unless something was taken off it or put
+        /// around it.
+        start: usize,
         /// Length of the frame as sent: what an Ethernet minimum or a sloppy sender had added is
         /// trimmed, as Linux does.
         len: usize,
@@ -33,6 +38,12 @@ pub enum Verdict {
     /// It is dropped, as the kernel would drop it.
     Drop(Reason),
 }
+
+/// In the place of an adjacency's number: a frame that left as it was (End.DX2).
+pub const NO_ADJACENCY: u32 = u32::MAX;
+
+/// Room in front of a frame that is enough for everything that segments can put around it.
+pub const HEADROOM: usize = raddle_srv6::MAX_CHAIN * raddle_srv6::MAX_TEMPLATE;
 
 /// The userspace engine: one on each core.
 #[derive(Debug)]
@@ -44,6 +55,15 @@ pub struct Engine {
     hasher: Option<(u32, Hasher)>,
     /// Empty between vectors.
     keys: KeyBatch,
+    work: Work,
+}
+
+/// What the steps of packets write to.
+pub(crate) struct Parts<'a> {
+    pub(crate) state: &'a mut State,
+    pub(crate) keys: &'a mut KeyBatch,
+    pub(crate) work: &'a mut Work,
+    pub(crate) counters: &'a mut Counters,
 }
 
 /// What the steps of one packet need.
@@ -64,14 +84,50 @@ pub(crate) struct Passed<A> {
     pub(crate) dst: A,
 }
 
+impl Parts<'_> {
+    /// The same, for a shorter time.
+    #[inline]
+    fn again(&mut self) -> Parts<'_> {
+        Parts {
+            state: self.state,
+            keys: self.keys,
+            work: self.work,
+            counters: self.counters,
+        }
+    }
+}
+
+impl Verdict {
+    /// Of a frame that starts there.
+    #[inline]
+    fn from(self, at: usize) -> Verdict {
+        match self {
+            Verdict::Forward {
+                index,
+                adjacency,
+                len,
+                ..
+            } => Verdict::Forward {
+                index,
+                adjacency,
+                start: at,
+                len,
+            },
+            other => other,
+        }
+    }
+}
+
 impl Engine {
     /// An engine over this image.
     pub fn new(memory: Arc<Memory>) -> Engine {
         let adjacencies = memory.adjacencies.len() / size_of::<Adjacency>();
+        let segments = memory.segments.len() / size_of::<Segment>();
         Engine {
             state: State::new(memory.members.len() / 8),
             memory,
-            counters: Counters::new(adjacencies),
+            counters: Counters::new(adjacencies, segments),
+            work: Work::default(),
             hasher: None,
             keys: KeyBatch::new(),
         }
@@ -82,29 +138,61 @@ impl Engine {
         &self.counters
     }
 
+    /// The keys by which HMACs of SRHs are verified and made; none to begin with.
+    pub fn set_hmac_keys(&mut self, keys: raddle_srv6::Keys) {
+        self.work.keys = keys;
+    }
+
+    /// As [`Engine::forward_in`], for a frame without room around it: where something has to be put
+    /// around it, the reason is [`Reason::Headroom`].
+    #[inline]
+    pub fn forward(&mut self, frame: &mut [u8], ingress: u32, now: u64) -> Verdict {
+        let range = 0..frame.len();
+        self.forward_in(frame, range, ingress, now)
+    }
+
     /// Decides about a frame that came in on link `ingress`, and rewrites it when it is forwarded.
     ///
-    /// `frame` starts at the destination MAC address and has no frame check sequence; `now` is
+    /// The frame is the `range` of `buffer`, from its destination MAC address on, without a frame check
+    /// sequence; what stands in front of it in the buffer may be overwritten at any verdict. `now` is
     /// `CLOCK_MONOTONIC` in nanoseconds, compared with the image's deadline.
-    pub fn forward(&mut self, frame: &mut [u8], ingress: u32, now: u64) -> Verdict {
+    ///
+    /// A range that the buffer does not hold is [`Reason::Truncated`].
+    pub fn forward_in(
+        &mut self,
+        buffer: &mut [u8],
+        range: Range<usize>,
+        ingress: u32,
+        now: u64,
+    ) -> Verdict {
+        let (start, len) = (range.start, range.len());
+        let Some(frame) = buffer.get_mut(range.clone()) else {
+            return self.count(Err(Reason::Truncated), 0);
+        };
         let decided = match self.arrive(ingress, now) {
             Ok((config, link)) => {
-                self.received(&link, frame.len());
-                let (context, state, _) = self.parts(config, link, ingress, now);
-                match family(frame, &link) {
-                    Ok(Family::V4) => ipv4::forward(&context, state, frame),
-                    Ok(Family::V6) => ipv6::forward(&context, state, frame),
-                    Err(reason) => Err(reason),
+                self.received(&link, len);
+                let (context, parts) = self.parts(config, link, ingress, now);
+                let decided = match family(frame, &link) {
+                    Ok(Family::V4) => ipv4::forward(&context, parts.state, frame),
+                    Ok(Family::V6) => ipv6::forward(&context, parts.state, frame),
+                    Err(reason) => Err(reason.into()),
+                };
+                match decided {
+                    Ok(verdict) => Ok(verdict.from(start)),
+                    Err(stop) => stopped(&context, parts, buffer, range, stop),
                 }
             }
             Err(reason) => Err(reason),
         };
-        self.count(decided, frame.len())
+        self.count(decided, len)
     }
 
     /// [`Engine::forward`] of several frames that came in on one link, with the same verdicts as one
     /// after the other: frame `i` gets `verdicts[i]`. Where there are fewer verdicts than frames, or the
     /// other way round, the rest is left alone.
+    ///
+    /// There is no room around these frames, as in [`Engine::forward`].
     ///
     /// Cheaper, since what does not wait for each other is done side by side: all look-ups, all hashes.
     /// Steps P1 and P2 are taken once for every [`VECTOR`] frames.
@@ -123,18 +211,25 @@ impl Engine {
                     for frame in &mut frames[..count] {
                         self.received(&link, frame.as_mut().len());
                     }
-                    let (context, state, keys) = self.parts(config, link, ingress, now);
+                    let (context, mut parts) = self.parts(config, link, ingress, now);
                     let mut vector = Vector::new(&context);
                     for (at, frame) in frames[..count].iter_mut().enumerate() {
                         vector.check(at, frame.as_mut());
                     }
                     vector.look_up();
                     for (at, frame) in frames[..count].iter_mut().enumerate() {
-                        vector.collect(keys, at, frame.as_mut());
+                        vector.collect(parts.keys, at, frame.as_mut());
                     }
-                    vector.hash(keys);
+                    vector.hash(parts.keys);
                     for (at, frame) in frames[..count].iter_mut().enumerate() {
-                        decided[at] = vector.send(state, at, frame.as_mut());
+                        let frame = frame.as_mut();
+                        decided[at] = match vector.send(parts.state, at, frame) {
+                            Ok(verdict) => Ok(verdict),
+                            Err(stop) => {
+                                let range = 0..frame.len();
+                                stopped(&context, parts.again(), frame, range, stop)
+                            }
+                        };
                     }
                 }
                 Err(reason) => decided = [Err(reason); VECTOR],
@@ -169,7 +264,7 @@ impl Engine {
         link: LinkEntry,
         ingress: u32,
         now: u64,
-    ) -> (Context<'_>, &mut State, &mut KeyBatch) {
+    ) -> (Context<'_>, Parts<'_>) {
         let context = Context {
             memory: &self.memory,
             config,
@@ -178,7 +273,13 @@ impl Engine {
             hasher: self.hasher.as_ref().map(|(_, hasher)| hasher),
             now,
         };
-        (context, &mut self.state, &mut self.keys)
+        let parts = Parts {
+            state: &mut self.state,
+            keys: &mut self.keys,
+            work: &mut self.work,
+            counters: &mut self.counters,
+        };
+        (context, parts)
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use raddle_rib::image::{Group, link_flags};
 use crate::choose::{Chosen, choose, hash};
 use crate::engine::{Context, Passed, Verdict};
 use crate::rewrite::{ETHERNET, set_macs};
+use crate::srv6::Stop;
 use crate::state::State;
 
 /// Decides about an IPv4 frame.
@@ -18,14 +19,14 @@ use crate::state::State;
 /// 5. (A5, A6) Source and destination may appear on the wire and are unicast.
 /// 6. (A7) The source is not one of our own addresses.
 /// 7. (A8, A9) There is a route, and it leads to nexthops.
-/// 8. (A10) TTL is above 1.
+/// 8. (A10) TTL is above 1, unless the route leads to a segment.
 /// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation.
 /// 10. (A13) New MAC addresses, TTL less one, checksum mended.
 pub(crate) fn forward(
     context: &Context<'_>,
     state: &mut State,
     frame: &mut [u8],
-) -> Result<Verdict, Reason> {
+) -> Result<Verdict, Stop> {
     let Passed { len, dst } = check(context, frame)?;
     let value = context.memory.route4(context.link.table4, dst);
     let group = context.memory.group(value);
@@ -52,23 +53,20 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, 
     let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
     let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     check_addresses(src, dst)?;
-    let table = context.link.table4;
-    let group_of = |address| context.memory.group(context.memory.route4(table, address));
-    let check_own = context.link.flags & link_flags::ACCEPT_LOCAL == 0;
-    if check_own && context.memory.maybe_own(src) && group_of(src) == Group::Kernel(Reason::Local) {
-        return Err(Reason::OwnSource);
-    }
+    check_own(context, src)?;
     Ok(Passed { len, dst })
 }
 
 /// Rules 7 and 8 of [`forward`], of a frame that has passed [`check`] and is routed to this group.
 #[inline]
-pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Reason> {
-    if let Group::Kernel(reason) = group {
-        return Err(reason);
+pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Stop> {
+    match group {
+        Group::Kernel(reason) => return Err(reason.into()),
+        Group::Segment(number) => return Err(Stop::Segment(number)),
+        _ => {}
     }
     if frame[ETHERNET + 8] <= 1 {
-        return Err(Reason::TtlExceeded);
+        return Err(Reason::TtlExceeded.into());
     }
     Ok(())
 }
@@ -85,7 +83,7 @@ pub(crate) fn send(frame: &mut [u8], len: usize, chosen: &Chosen) -> Verdict {
 }
 
 /// Steps A1 and A2.
-fn check_header(header: &[u8; 20]) -> Result<(), Reason> {
+pub(crate) fn check_header(header: &[u8; 20]) -> Result<(), Reason> {
     match header[0] {
         0x45 => {}
         0x46..=0x4f => return Err(Reason::Options),
@@ -98,7 +96,7 @@ fn check_header(header: &[u8; 20]) -> Result<(), Reason> {
 }
 
 /// Step A4.
-fn check_link(flags: u32) -> Result<(), Reason> {
+pub(crate) fn check_link(flags: u32) -> Result<(), Reason> {
     if flags & link_flags::FORWARD4 == 0 {
         return Err(Reason::ForwardingOff);
     }
@@ -109,6 +107,22 @@ fn check_link(flags: u32) -> Result<(), Reason> {
         return Err(Reason::RpFilter);
     }
     Ok(())
+}
+
+/// Step A7.
+#[inline(always)]
+pub(crate) fn check_own(context: &Context<'_>, src: u32) -> Result<(), Reason> {
+    let looks = context.link.flags & link_flags::ACCEPT_LOCAL == 0;
+    if looks && context.memory.maybe_own(src) && is_own(context, src) {
+        return Err(Reason::OwnSource);
+    }
+    Ok(())
+}
+
+#[cold]
+fn is_own(context: &Context<'_>, src: u32) -> bool {
+    let value = context.memory.route4(context.link.table4, src);
+    context.memory.group(value) == Group::Kernel(Reason::Local)
 }
 
 /// Steps A5 and A6. Class E and 0/8 but for 0.0.0.0 are unicast to Linux.

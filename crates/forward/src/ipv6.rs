@@ -7,6 +7,7 @@ use raddle_rib::image::{Group, link_flags};
 use crate::choose::{Chosen, choose, hash};
 use crate::engine::{Context, Passed, Verdict};
 use crate::rewrite::{ETHERNET, set_macs};
+use crate::srv6::Stop;
 use crate::state::State;
 
 /// Decides about an IPv6 frame.
@@ -17,14 +18,14 @@ use crate::state::State;
 /// 4. (B4, B5) Source and destination may appear on the wire, and are neither multicast nor
 ///    link-local.
 /// 5. (B6, B7) There is a route, and it leads to nexthops.
-/// 6. (B8) The hop limit is above 1.
+/// 6. (B8) The hop limit is above 1, unless the route leads to a segment.
 /// 7. (B9) The chosen nexthop can be sent to, by another link, within its MTU.
 /// 8. (B10) New MAC addresses, hop limit less one.
 pub(crate) fn forward(
     context: &Context<'_>,
     state: &mut State,
     frame: &mut [u8],
-) -> Result<Verdict, Reason> {
+) -> Result<Verdict, Stop> {
     let Passed { len, dst } = check(context, frame)?;
     let value = context.memory.route6(context.link.table6, dst);
     let group = context.memory.group(value);
@@ -42,22 +43,11 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>,
     let Some(header) = packet.first_chunk::<40>() else {
         return Err(Reason::Truncated);
     };
-    if header[0] >> 4 != 6 {
-        return Err(Reason::BadHeader);
-    }
-    let len = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    if header[6] == 0 {
-        return Err(Reason::Options);
-    }
+    let len = check_header(header)?;
     if len > packet.len() {
         return Err(Reason::BadLength);
     }
-    if context.link.flags & link_flags::FORWARD6 == 0 {
-        return Err(Reason::ForwardingOff);
-    }
-    if context.link.flags & link_flags::RULES6 != 0 {
-        return Err(Reason::Rules);
-    }
+    check_link(context.link.flags)?;
     let src = address(header, 8);
     let dst = address(header, 24);
     check_addresses(src, dst)?;
@@ -66,12 +56,14 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>,
 
 /// Rules 5 and 6 of [`forward`], of a frame that has passed [`check`] and is routed to this group.
 #[inline]
-pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Reason> {
-    if let Group::Kernel(reason) = group {
-        return Err(reason);
+pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Stop> {
+    match group {
+        Group::Kernel(reason) => return Err(reason.into()),
+        Group::Segment(number) => return Err(Stop::Segment(number)),
+        _ => {}
     }
     if frame[ETHERNET + 7] <= 1 {
-        return Err(Reason::TtlExceeded);
+        return Err(Reason::TtlExceeded.into());
     }
     Ok(())
 }
@@ -84,7 +76,32 @@ pub(crate) fn send(frame: &mut [u8], len: usize, chosen: &Chosen) -> Verdict {
     chosen.verdict(frame.len(), len)
 }
 
-fn address(header: &[u8; 40], at: usize) -> u128 {
+/// Step B1 but for the bytes, and what of B2 does not depend on the frame: the packet's length.
+#[inline]
+pub(crate) fn check_header(header: &[u8; 40]) -> Result<usize, Reason> {
+    if header[0] >> 4 != 6 {
+        return Err(Reason::BadHeader);
+    }
+    if header[6] == 0 {
+        return Err(Reason::Options);
+    }
+    Ok(40 + usize::from(u16::from_be_bytes([header[4], header[5]])))
+}
+
+/// Step B3.
+#[inline]
+pub(crate) fn check_link(flags: u32) -> Result<(), Reason> {
+    if flags & link_flags::FORWARD6 == 0 {
+        return Err(Reason::ForwardingOff);
+    }
+    if flags & link_flags::RULES6 != 0 {
+        return Err(Reason::Rules);
+    }
+    Ok(())
+}
+
+#[inline]
+pub(crate) fn address(header: &[u8; 40], at: usize) -> u128 {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&header[at..at + 16]);
     u128::from_be_bytes(bytes)

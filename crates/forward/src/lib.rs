@@ -13,6 +13,9 @@
 //! | A1..A14 | IPv4, see [`Engine::forward`]'s module `ipv4` | |
 //! | B1..B10 | IPv6, see module `ipv6` | |
 //!
+//! A route may lead to a segment (SRv6); rules S1..S10 of [`raddle_srv6`] then say what becomes of the
+//! packet.
+//!
 //! A packet that goes to the kernel is left untouched. Nothing is allocated for a packet, nothing
 //! waits, and nothing depends on earlier packets, but for groups that take turns because somebody asked
 //! for it, and the packets of resilient groups that are shown to the kernel.
@@ -23,11 +26,12 @@ mod engine;
 mod ipv4;
 mod ipv6;
 mod rewrite;
+mod srv6;
 mod state;
 mod vector;
 
 pub use counters::{Count, Counters};
-pub use engine::{Engine, Verdict};
+pub use engine::{Engine, HEADROOM, NO_ADJACENCY, Verdict};
 pub use vector::VECTOR;
 
 /// Steps A5 and A6, or B4 and B5: whether packets with these addresses are forwarded at all, by their

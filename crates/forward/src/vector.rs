@@ -13,6 +13,7 @@ use raddle_select::KeyBatch;
 use crate::choose::{choose, hashed_by, hashing};
 use crate::engine::{Context, Passed, Verdict, family};
 use crate::rewrite::ETHERNET;
+use crate::srv6::Stop;
 use crate::state::State;
 use crate::{ipv4, ipv6};
 
@@ -57,7 +58,7 @@ impl<A: Copy> Lookups<A> {
 /// here, each for all frames.
 pub(crate) struct Vector<'a> {
     context: &'a Context<'a>,
-    ways: [Result<Way, Reason>; VECTOR],
+    ways: [Result<Way, Stop>; VECTOR],
     lookups4: Lookups<u32>,
     lookups6: Lookups<u128>,
     hashes: [u32; VECTOR],
@@ -67,7 +68,7 @@ impl<'a> Vector<'a> {
     pub(crate) fn new(context: &'a Context<'a>) -> Vector<'a> {
         Vector {
             context,
-            ways: [Err(Reason::Held); VECTOR],
+            ways: [Err(Stop::Reason(Reason::Held)); VECTOR],
             lookups4: Lookups::new(0),
             lookups6: Lookups::new(0),
             hashes: [0; VECTOR],
@@ -76,7 +77,7 @@ impl<'a> Vector<'a> {
 
     /// Steps P3 to P5, A1 to A7, B1 to B5: everything up to the route.
     pub(crate) fn check(&mut self, at: usize, frame: &[u8]) {
-        self.ways[at] = self.checked(at, frame);
+        self.ways[at] = self.checked(at, frame).map_err(Stop::Reason);
     }
 
     fn checked(&mut self, at: usize, frame: &[u8]) -> Result<Way, Reason> {
@@ -135,9 +136,9 @@ impl<'a> Vector<'a> {
     /// Steps A9 and A10 (B7 and B8), and what is to be hashed for A11 (B9).
     pub(crate) fn collect(&mut self, keys: &mut KeyBatch, at: usize, frame: &[u8]) {
         if let Ok(way) = self.ways[at]
-            && let Err(reason) = self.collected(keys, at, frame, way)
+            && let Err(stop) = self.collected(keys, at, frame, way)
         {
-            self.ways[at] = Err(reason);
+            self.ways[at] = Err(stop);
         }
     }
 
@@ -147,7 +148,7 @@ impl<'a> Vector<'a> {
         at: usize,
         frame: &[u8],
         way: Way,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Stop> {
         match way.family {
             Family::V4 => ipv4::check_group(frame, way.group)?,
             Family::V6 => ipv6::check_group(frame, way.group)?,
@@ -177,7 +178,7 @@ impl<'a> Vector<'a> {
         state: &mut State,
         at: usize,
         frame: &mut [u8],
-    ) -> Result<Verdict, Reason> {
+    ) -> Result<Verdict, Stop> {
         let way = self.ways[at]?;
         let to = (way.value, way.group);
         let chosen = choose(self.context, state, to, self.hashes[at], way.len)?;

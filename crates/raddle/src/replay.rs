@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use raddle_forward::{Engine, VECTOR, Verdict};
+use raddle_forward::{Engine, HEADROOM, VECTOR, Verdict};
 use raddle_io::{Reader, Record, Resolution, Writer};
 use raddle_rib::event::Link;
 use raddle_rib::image::{Capacity, Memory};
@@ -101,6 +101,14 @@ fn verdicts(engine: &mut Engine, ingress: u32, records: &mut [Record]) -> Vec<Ve
             // The kernel would forward it by the same bucket, and here is no kernel to be shown it.
             *verdict = engine.forward(frame, ingress, 0);
         }
+        if let Verdict::Kernel(Reason::Headroom) | Verdict::Drop(Reason::Headroom) = verdict {
+            let range = HEADROOM..HEADROOM + frame.len();
+            frame.splice(..0, [0; HEADROOM]);
+            *verdict = engine.forward_in(frame, range, ingress, 0);
+            if !matches!(verdict, Verdict::Forward { .. }) {
+                frame.drain(..HEADROOM);
+            }
+        }
     }
     verdicts
 }
@@ -192,11 +200,14 @@ fn note(
     mut record: Record,
 ) -> Result<(), Failure> {
     match verdict {
-        Verdict::Forward { index, len, .. } => {
+        Verdict::Forward {
+            index, start, len, ..
+        } => {
             let name = rib
                 .link(index)
                 .map_or_else(|| format!("if{index}"), capture_name);
-            record.data.truncate(len);
+            record.data.truncate(start + len);
+            record.data.drain(..start);
             record.original_len = record.data.len() as u32;
             files.write(&name, &record)?;
             *report.forwarded.entry(name).or_default() += 1;

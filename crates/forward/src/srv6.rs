@@ -1,0 +1,415 @@
+//! Segments: rules S1, S2, S7 and S10 of [`raddle_srv6`], around what it does.
+
+use std::ops::Range;
+
+use raddle_packet::{Family, checksum};
+use raddle_rib::Reason;
+use raddle_rib::image::{
+    Adjacency, Group, How, LINK_TABLE, LinkEntry, Memory, Segment, link_flags, segment_counter,
+    segment_flags, segment_kind,
+};
+use raddle_srv6::{
+    Demand, ETHERNET, Frame, Keys, MAX_CHAIN, Next, Packet, Route, Settings, Target, Undo,
+    carry_out, spread,
+};
+
+use crate::choose::{Chosen, choose, hash, hashed_by, hashing};
+use crate::counters::Counters;
+use crate::engine::{Context, NO_ADJACENCY, Parts, Verdict};
+use crate::rewrite::{sent_len, set_macs};
+use crate::state::State;
+use crate::{ipv4, ipv6};
+
+/// Why the pipeline of a family stops before the packet is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It is not forwarded.
+    Reason(Reason),
+    /// This segment says what becomes of it.
+    Segment(u32),
+}
+
+impl From<Reason> for Stop {
+    #[inline]
+    fn from(reason: Reason) -> Stop {
+        Stop::Reason(reason)
+    }
+}
+
+/// What segments keep from packet to packet.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) keys: Keys,
+    undo: Undo,
+}
+
+/// The segments that a packet has met.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    met: [(u32, u32); MAX_CHAIN],
+    len: usize,
+    /// Flags of any of them.
+    flags: u8,
+    /// Which of them count, a bit each.
+    counting: u8,
+}
+
+impl Way {
+    /// Rule S1.1.
+    #[inline]
+    fn meet(&mut self, number: u32, segment: &Segment, bytes: usize) -> Result<(), Reason> {
+        let place = self.met.get_mut(self.len).ok_or(Reason::SidChain)?;
+        *place = (number, bytes as u32);
+        self.counting |= (segment.flags & segment_flags::COUNTERS) << self.len;
+        self.flags |= segment.flags;
+        self.len += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn is_own(&self) -> bool {
+        self.flags & segment_flags::OWN != 0
+    }
+
+    /// Rule S10; nothing where all segments have been carried out.
+    #[inline]
+    fn count(&self, counters: &mut Counters, failed: Option<Reason>) {
+        for (i, (number, bytes)) in self.met[..self.len].iter().enumerate() {
+            if self.counting >> i & 1 == 0 {
+                continue;
+            }
+            let values = counters.of_segment(*number);
+            match failed {
+                Some(reason) => values[segment_counter::of(reason)] += 1,
+                None => {
+                    values[segment_counter::PACKETS] += 1;
+                    values[segment_counter::BYTES] += u64::from(*bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Where a packet leaves.
+enum Exit {
+    Nexthop(Chosen),
+    Frame(Frame),
+}
+
+/// What becomes of the packet in `frame` after all: there may be a segment that says so.
+///
+/// # Errors
+/// Why it is not forwarded, where no segment has anything to do with that.
+#[inline(never)]
+pub(crate) fn stopped(
+    context: &Context<'_>,
+    parts: Parts<'_>,
+    buffer: &mut [u8],
+    frame: Range<usize>,
+    stop: Stop,
+) -> Result<Verdict, Reason> {
+    let number = match stop {
+        Stop::Segment(number) => number,
+        Stop::Reason(Reason::TtlExceeded) => {
+            let member = expired(context, parts.state, &buffer[frame.clone()]);
+            member.ok_or(Reason::TtlExceeded)?
+        }
+        Stop::Reason(reason) => return Err(reason),
+    };
+    let packet = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
+    let undo = &mut parts.work.undo;
+    let packet = Packet::new(buffer, frame, packet, undo).ok_or(Reason::BadLength)?;
+    let keys = &parts.work.keys;
+    Ok(forward(
+        context,
+        keys,
+        parts.state,
+        parts.counters,
+        packet,
+        number,
+    ))
+}
+
+/// Carries out segment `number` on a packet that has passed A1 to A9 or B1 to B7, and whatever comes
+/// behind it.
+fn forward(
+    context: &Context<'_>,
+    keys: &Keys,
+    state: &mut State,
+    counters: &mut Counters,
+    mut packet: Packet<'_>,
+    number: u32,
+) -> Verdict {
+    let mut way = Way::default();
+    let reason = match pass(context, keys, state, &mut packet, &mut way, number) {
+        Ok(exit) => {
+            way.count(counters, None);
+            return leave(packet, &exit);
+        }
+        Err(reason) => reason,
+    };
+    packet.restore();
+    let failed = (reason != Reason::Blackhole).then_some(reason);
+    way.count(counters, failed);
+    if reason.is_drop() || way.is_own() {
+        Verdict::Drop(reason)
+    } else {
+        Verdict::Kernel(reason)
+    }
+}
+
+/// The segment that a packet whose TTL has run out comes to as the member of a group.
+#[cold]
+fn expired(context: &Context<'_>, state: &mut State, frame: &[u8]) -> Option<u32> {
+    let (family, len) = arrived(frame)?;
+    let l3 = frame.get(ETHERNET..ETHERNET + len)?;
+    let value = match family {
+        Family::V4 => {
+            let dst = u32::from_be_bytes(*l3.get(16..)?.first_chunk()?);
+            context.memory.route4(context.link.table4, dst)
+        }
+        Family::V6 => {
+            let dst = u128::from_be_bytes(*l3.get(24..)?.first_chunk()?);
+            context.memory.route6(context.link.table6, dst)
+        }
+    };
+    let group = context.memory.group(value);
+    match member_segment(context, state, (value, group), family, l3) {
+        Stop::Segment(number) => Some(number),
+        Stop::Reason(_) => None,
+    }
+}
+
+/// Family and length of a packet whose lengths have been checked.
+#[inline]
+fn arrived(frame: &[u8]) -> Option<(Family, usize)> {
+    let header = frame.get(ETHERNET..)?.first_chunk::<8>()?;
+    Some(if header[0] >> 4 == 4 {
+        (
+            Family::V4,
+            u16::from_be_bytes([header[2], header[3]]).into(),
+        )
+    } else {
+        let payload = u16::from_be_bytes([header[4], header[5]]);
+        (Family::V6, 40 + usize::from(payload))
+    })
+}
+
+/// Rules S1 to S9.
+#[inline]
+fn pass(
+    context: &Context<'_>,
+    keys: &Keys,
+    state: &mut State,
+    packet: &mut Packet<'_>,
+    way: &mut Way,
+    mut number: u32,
+) -> Result<Exit, Reason> {
+    let hash31 = |family, l3: &[u8]| plain_hash(context, family, l3);
+    let settings = Settings {
+        memory: context.memory,
+        keys,
+        demand: demand(&context.link),
+        hash31: &hash31,
+    };
+    loop {
+        let segment = context.memory.segment(number);
+        if segment.kind == segment_kind::KERNEL {
+            return Err(Reason::from_number(segment.reason).unwrap_or(Reason::Encap));
+        }
+        way.meet(number, &segment, packet.len())?;
+        let route = match carry_out(&settings, &segment, packet)? {
+            Next::Frame(frame) => return Ok(Exit::Frame(frame)),
+            Next::Route(route) => route,
+        };
+        match routed(context, state, packet, &route, way.is_own()) {
+            Ok(chosen) => return Ok(Exit::Nexthop(chosen)),
+            Err(Stop::Segment(next)) => number = next,
+            Err(Stop::Reason(reason)) => return Err(reason),
+        }
+    }
+}
+
+fn demand(link: &LinkEntry) -> Demand {
+    if link.flags & link_flags::HMAC_IGNORED != 0 {
+        Demand::Ignored
+    } else if link.flags & link_flags::HMAC_REQUIRED != 0 {
+        Demand::Required
+    } else {
+        Demand::IfPresent
+    }
+}
+
+/// Rule S7.
+#[inline]
+fn routed(
+    context: &Context<'_>,
+    state: &mut State,
+    packet: &Packet<'_>,
+    route: &Route,
+    own: bool,
+) -> Result<Chosen, Stop> {
+    let l3 = packet.l3();
+    let family = packet.family();
+    let (dst, lives) = match family {
+        Family::V4 => check4(context, l3, route.table, own)?,
+        Family::V6 => check6(context, l3, route.table)?,
+    };
+    let value = look_up(context.memory, &context.link, route, dst);
+    let group = context.memory.group(value);
+    match group {
+        Group::Kernel(reason) => return Err(reason.into()),
+        Group::Segment(number) => return Err(Stop::Segment(number)),
+        Group::Neighbour(_) if route.gateway_only => return Err(Reason::Encap.into()),
+        _ => {}
+    }
+    if lives <= 1 {
+        return Err(member_segment(context, state, (value, group), family, l3));
+    }
+    let hash31 = match packet.flow() {
+        None => hash(context, group, family, l3)?,
+        Some(flow) if hashed_by(group).is_some() => {
+            let of = packet.bytes(flow.range.clone());
+            spread(plain_hash(context, flow.family, of)?, flow.salt) >> 1
+        }
+        Some(_) => 0,
+    };
+    choose(context, state, (value, group), hash31, l3.len())
+}
+
+/// The hash by the namespace's policy.
+fn plain_hash(context: &Context<'_>, family: Family, l3: &[u8]) -> Result<u32, Reason> {
+    let (hasher, config) = hashing(context, How::default(), family)?;
+    let hash31 = hasher.hash31_of_packet(&config, family, l3);
+    hash31.map_err(|_| Reason::HashPolicy)
+}
+
+/// What stops a packet whose TTL has run out: the segment that it would have come to, or that.
+#[cold]
+fn member_segment(
+    context: &Context<'_>,
+    state: &mut State,
+    group: (u32, Group),
+    family: Family,
+    l3: &[u8],
+) -> Stop {
+    let stateless = matches!(
+        group.1,
+        Group::Single(_) | Group::Neighbour(_) | Group::Threshold { .. }
+    );
+    if stateless
+        && let Ok(hash31) = hash(context, group.1, family, l3)
+        && let Err(stop @ Stop::Segment(_)) = choose(context, state, group, hash31, l3.len())
+    {
+        return stop;
+    }
+    Reason::TtlExceeded.into()
+}
+
+/// Rule S7.2.
+#[inline]
+fn look_up(memory: &Memory, link: &LinkEntry, route: &Route, dst: Target) -> u32 {
+    let target = match route.target {
+        Target::Destination => dst,
+        target => target,
+    };
+    let table = |of_link| match route.table {
+        LINK_TABLE => of_link,
+        table => table,
+    };
+    match target {
+        Target::V4(address) => memory.route4(table(link.table4), address),
+        Target::V6(address) => memory.route6(table(link.table6), address),
+        Target::Destination => 0,
+    }
+}
+
+/// Rule S7.1 for IPv4: the destination and the TTL.
+#[inline]
+fn check4(context: &Context<'_>, l3: &[u8], table: u32, own: bool) -> Result<(Target, u8), Reason> {
+    let header = l3.first_chunk::<20>().ok_or(Reason::Truncated)?;
+    ipv4::check_header(header)?;
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if total < 20 || total > l3.len() {
+        return Err(Reason::BadLength);
+    }
+    let mut flags = context.link.flags;
+    if table != LINK_TABLE {
+        flags &= !link_flags::RULES4;
+    }
+    if own {
+        flags &= !link_flags::RP_FILTER;
+    }
+    ipv4::check_link(flags)?;
+    let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
+    let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
+    ipv4::check_addresses(src, dst)?;
+    ipv4::check_own(context, src)?;
+    Ok((Target::V4(dst), header[8]))
+}
+
+/// The same for IPv6.
+#[inline]
+fn check6(context: &Context<'_>, l3: &[u8], table: u32) -> Result<(Target, u8), Reason> {
+    let header = l3.first_chunk::<40>().ok_or(Reason::Truncated)?;
+    if ipv6::check_header(header)? > l3.len() {
+        return Err(Reason::BadLength);
+    }
+    let mut flags = context.link.flags;
+    if table != LINK_TABLE {
+        flags &= !link_flags::RULES6;
+    }
+    ipv6::check_link(flags)?;
+    let (src, dst) = (ipv6::address(header, 8), ipv6::address(header, 24));
+    ipv6::check_addresses(src, dst)?;
+    Ok((Target::V6(dst), header[7]))
+}
+
+/// Rules S7.7 and S8.4.
+#[inline]
+fn leave(packet: Packet<'_>, exit: &Exit) -> Verdict {
+    match exit {
+        Exit::Frame(sent) => {
+            let len = sent.len;
+            let have = packet.have_from(sent.start);
+            Verdict::Forward {
+                index: sent.out,
+                adjacency: NO_ADJACENCY,
+                start: sent.start,
+                len: sent_len(have, len - ETHERNET),
+            }
+        }
+        Exit::Nexthop(Chosen { number, adjacency }) => {
+            let family = packet.family();
+            let l3_len = packet.len();
+            let (frame, start, have) = packet.into_frame();
+            write_header(frame, family, adjacency);
+            Verdict::Forward {
+                index: adjacency.index,
+                adjacency: *number,
+                start,
+                len: sent_len(have, l3_len),
+            }
+        }
+    }
+}
+
+/// A13 or B10, and the EtherType.
+#[inline]
+fn write_header(frame: &mut [u8], family: Family, adjacency: &Adjacency) {
+    set_macs(frame, adjacency);
+    let packet = &mut frame[ETHERNET - 2..];
+    match family {
+        Family::V4 => {
+            packet[..2].copy_from_slice(&[0x08, 0x00]);
+            packet[2 + 8] -= 1;
+            let check =
+                checksum::decrease_ttl(u16::from_be_bytes([packet[2 + 10], packet[2 + 11]]));
+            packet[2 + 10..2 + 12].copy_from_slice(&check.to_be_bytes());
+        }
+        Family::V6 => {
+            packet[..2].copy_from_slice(&[0x86, 0xdd]);
+            packet[2 + 7] -= 1;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Encapsulations and insertions (rule S9; `seg6_do_srh_encap`, `seg6_do_srh_inline`).
+
+use raddle_packet::srh::FLAG_HMAC;
+use raddle_packet::{Family, Srh, protocol};
+use raddle_rib::Reason;
+use raddle_rib::image::{Segment, segment_flags, segment_kind};
+
+use crate::decap::ETHERNET_IN_IP;
+use crate::hmac::{self, FIELD};
+use crate::packet::{ETHERNET, IPV6, Packet};
+use crate::{Settings, spread};
+
+/// Hop limit around anything but IPv6 (`ip6_dst_hoplimit`, `net.ipv6.conf.*.hop_limit`).
+const HOP_LIMIT: u8 = 64;
+/// Flow labels.
+const LABEL: u32 = 0xf_ffff;
+
+/// Puts the segment's template around the packet, or around the frame it came in.
+#[inline]
+pub(crate) fn encapsulate(
+    settings: &Settings<'_>,
+    segment: &Segment,
+    packet: &mut Packet<'_>,
+) -> Result<(), Reason> {
+    let size = usize::from(segment.size);
+    let has_srh = segment.flags & segment_flags::HAS_SRH != 0;
+    if size < IPV6 + if has_srh { 8 } else { 0 } || size % 8 != 0 {
+        return Err(Reason::Encap);
+    }
+    let l2 = segment.kind == segment_kind::ENCAPS_L2;
+    let inner = packet.len();
+    let head = packet.l3().first_chunk::<8>().ok_or(Reason::Truncated)?;
+    let (mut first, hop_limit, number) = match packet.family() {
+        Family::V6 => {
+            let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+            (word & 0x0fff_ffff, head[7], protocol::IPV6)
+        }
+        Family::V4 => (0, HOP_LIMIT, protocol::IPIP),
+    };
+    let number = if l2 { ETHERNET_IN_IP } else { number };
+    if segment.flags & segment_flags::LABEL_FROM_INNER == 0 {
+        first &= !LABEL;
+    }
+    if segment.flags & segment_flags::LABEL_FROM_FLOW != 0 {
+        first = first & !LABEL | label(settings, segment, packet)?;
+    }
+    let payload = size - IPV6 + inner + if l2 { ETHERNET } else { 0 };
+    let Ok(payload) = u16::try_from(payload) else {
+        return Err(Reason::Mtu);
+    };
+    let ethernet = packet.ethernet();
+    packet.grow(size + if l2 { ETHERNET } else { 0 }, 0)?;
+    if l2 {
+        packet
+            .fresh(size..size + ETHERNET)
+            .copy_from_slice(&ethernet);
+    }
+    let written = packet.fresh(0..size);
+    copy_template(settings, segment, written);
+    written[..4].copy_from_slice(&(first | 6 << 28).to_be_bytes());
+    written[4..6].copy_from_slice(&payload.to_be_bytes());
+    written[7] = hop_limit;
+    if has_srh {
+        written[6] = protocol::ROUTING;
+        written[IPV6] = number;
+        let (header, srh) = written.split_at_mut(IPV6);
+        sign(settings, header, srh)?;
+    } else {
+        written[6] = number;
+    }
+    // The kernel hashes what End.B6.Encaps has made, and so its SIDs do here.
+    let own = segment.flags & segment_flags::OWN != 0;
+    let by_flow = segment.kind != segment_kind::END_B6_ENCAPS || own;
+    packet.encapsulated(inner, by_flow.then_some(segment.salt));
+    Ok(())
+}
+
+/// The flow label by the flow's hash.
+#[cold]
+fn label(settings: &Settings<'_>, segment: &Segment, packet: &Packet<'_>) -> Result<u32, Reason> {
+    let hash31 = match packet.flow() {
+        Some(flow) => (settings.hash31)(flow.family, packet.bytes(flow.range.clone()))?,
+        None => (settings.hash31)(packet.family(), packet.l3())?,
+    };
+    Ok(spread(hash31, segment.salt) & LABEL)
+}
+
+/// Puts the segment's template, an SRH, behind the IPv6 header; its last segment is the destination
+/// that the packet had.
+#[inline]
+pub(crate) fn insert(
+    settings: &Settings<'_>,
+    segment: &Segment,
+    packet: &mut Packet<'_>,
+) -> Result<(), Reason> {
+    let size = usize::from(segment.size);
+    if packet.family() != Family::V6 || size < 24 || size % 8 != 0 {
+        return Err(Reason::Encap);
+    }
+    let mut header = *packet.l3().first_chunk::<IPV6>().ok_or(Reason::Truncated)?;
+    let Ok(payload) = u16::try_from(size + packet.len() - IPV6) else {
+        return Err(Reason::Mtu);
+    };
+    packet.grow(size, IPV6)?;
+    let written = packet.fresh(0..IPV6 + size);
+    let (front, srh) = written.split_at_mut(IPV6);
+    copy_template(settings, segment, srh);
+    srh[0] = header[6];
+    srh[8..24].copy_from_slice(&header[24..]);
+    let first = 8 + 16 * usize::from(srh[4]);
+    let Some(dst) = srh.get(first..).and_then(<[u8]>::first_chunk::<16>) else {
+        return Err(Reason::Encap);
+    };
+    header[4..6].copy_from_slice(&payload.to_be_bytes());
+    header[6] = protocol::ROUTING;
+    header[24..].copy_from_slice(dst);
+    front.copy_from_slice(&header);
+    sign(settings, front, srh)
+}
+
+#[inline]
+fn copy_template(settings: &Settings<'_>, segment: &Segment, to: &mut [u8]) {
+    for (i, word) in to.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let place = segment.template.wrapping_add(i as u32);
+        *word = settings.memory.template_word(place).to_le_bytes();
+    }
+}
+
+/// Fills in the HMAC, where there is a place for one.
+#[inline]
+fn sign(settings: &Settings<'_>, header: &[u8], srh: &mut [u8]) -> Result<(), Reason> {
+    if srh[5] & FLAG_HMAC == 0 {
+        return Ok(());
+    }
+    let Some(src) = header.get(8..24).and_then(<[u8]>::first_chunk) else {
+        return Err(Reason::Hmac);
+    };
+    // A reduced list has one segment less than are left.
+    let checked = Srh::new_checked(srh, true).map_err(|_| Reason::Encap)?;
+    if let Some(field) = hmac::made(settings.keys, src, &checked)? {
+        let at = srh.len() - FIELD;
+        srh[at..].copy_from_slice(&field);
+    }
+    Ok(())
+}
