@@ -14,7 +14,7 @@ fn config(text: &str) -> Result<Config, String> {
 fn same_sid(toml: &str, words: &str) -> OwnSid {
     let config = config(&format!("[[sid]]\n{toml}")).unwrap();
     let option: OwnSid = words.parse().unwrap();
-    assert_eq!(config.sid, [option.clone()], "{words}");
+    assert_eq!(config.sid, std::slice::from_ref(&option), "{words}");
     option
 }
 
