@@ -172,6 +172,33 @@ int generate_and_call(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
+SHARED_ARRAY(original, struct original, 1);
+
+/*
+ * Repeated test runs: puts the frame back, where the last run took something off its front or put
+ * something there, and hands it to another program.
+ */
+SEC("xdp.frags")
+int restore_and_call(struct xdp_md *ctx)
+{
+	const __u32 zero = 0;
+	struct original *o = bpf_map_lookup_elem(&original, &zero);
+	__u32 length = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
+	__u64 *data;
+
+	if (!o)
+		return XDP_ABORTED;
+	if (length != o->length && bpf_xdp_adjust_head(ctx, (int)(length - o->length)))
+		return XDP_ABORTED;
+	data = (void *)(long)ctx->data;
+	if ((void *)(data + 18) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	for (int i = 0; i < 18; i++)
+		data[i] = o->words[i];
+	bpf_tail_call(ctx, &target, 0);
+	return XDP_ABORTED;
+}
+
 inline_always int send_to(struct ethhdr *eth, struct bpf_fib_lookup *fib)
 {
 	/* As xdp-forward: only to ports that the user gave. */

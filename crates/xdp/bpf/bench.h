@@ -29,6 +29,14 @@ struct traffic {
 	__u64 unused[7];
 } __attribute__((aligned(64)));
 
+/* A frame that is put back before each run: its length, and its first bytes. */
+#define ORIGINAL 256
+struct original {
+	__u32 length;
+	__u32 rest[15];
+	__u64 words[ORIGINAL / 8];
+};
+
 /* An address as it is on the wire; an IPv4 one in the low half of `high`. */
 struct destination {
 	__u64 high, low;

@@ -255,14 +255,56 @@ impl Bench {
         self.time_program(self.program(program.name())?, ingress, repeat)
     }
 
+    /// As [`Bench::time`], for a frame of at least 144 bytes of which the program may change the first
+    /// 144, take off what it likes or put headers in front: it is put back before each run. The bytes
+    /// behind its packet, if any, must not be more than Ethernet's minimum asks for.
+    ///
+    /// # Errors
+    /// As [`Engine::test_run`].
+    pub fn time_frame(
+        &self,
+        engine: Option<&Engine>,
+        frame: &[u8],
+        ingress: u32,
+        repeat: u32,
+    ) -> Result<u32> {
+        let original = mapping::region(lookup(&self.maps, "original")?);
+        let original = original.map_err(|source| Error::Map {
+            name: "original".to_owned(),
+            source,
+        })?;
+        original.words()[0].store(frame.len() as u64, Ordering::Relaxed);
+        let words = frame.as_chunks::<8>().0;
+        for (cell, word) in original.words()[8..].iter().zip(words) {
+            cell.store(u64::from_le_bytes(*word), Ordering::Relaxed);
+        }
+        let program = match engine {
+            Some(engine) => engine.program().as_fd(),
+            None => self.program("pass")?,
+        };
+        self.time_after("restore_and_call", program, frame, ingress, repeat)
+    }
+
     fn time_program(&self, program: BorrowedFd<'_>, ingress: u32, repeat: u32) -> Result<u32> {
+        let frame = [0; traffic::LEN];
+        self.time_after("generate_and_call", program, &frame, ingress, repeat)
+    }
+
+    fn time_after(
+        &self,
+        first: &str,
+        program: BorrowedFd<'_>,
+        frame: &[u8],
+        ingress: u32,
+        repeat: u32,
+    ) -> Result<u32> {
         use std::os::fd::AsRawFd;
         let fd = program.as_raw_fd().to_ne_bytes();
         sys::map_update(lookup(&self.maps, "target")?, 0, &fd)
             .map_err(|source| Error::system("BPF_MAP_UPDATE_ELEM", "chain programs", source))?;
         let run = sys::test_run(&mut sys::TestRun {
-            program: self.program("generate_and_call")?,
-            frame: &[0; traffic::LEN],
+            program: self.program(first)?,
+            frame,
             out: &mut [],
             ingress,
             repeat,
