@@ -59,7 +59,7 @@ static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u
 }
 
 /* S9.2: puts the template around the packet, or around the frame that it came in. */
-static __noinline int encapsulate(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
+inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
 {
 	struct way *w = &here->way;
 	__u64 word = *(volatile const __u64 *)s, head;
@@ -143,7 +143,7 @@ static __noinline int encapsulate(struct xdp_md *ctx, struct scratch *here, cons
 }
 
 /* S9.4: puts the template, an SRH, behind the IPv6 header. */
-static __noinline int insert(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
+inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
 {
 	struct way *w = &here->way;
 	__u32 size = *(volatile const __u64 *)s >> 48, place = s->template, at = NOW(w->at);

@@ -132,7 +132,7 @@ inline_always int to_choice(struct scratch *here, __u64 group, __u32 value)
 }
 
 /* B1 to B9, of the packet at `at`. */
-static __noinline int onward6(struct xdp_md *ctx, struct scratch *here)
+inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 {
 	struct way *w = &here->way;
 	__u32 at = NOW(w->at), end = NOW(w->end), w1, value, table = w->table, flags;
@@ -186,7 +186,7 @@ static __noinline int onward6(struct xdp_md *ctx, struct scratch *here)
 }
 
 /* A1 to A12, of the packet at `at`. */
-static __noinline int onward4(struct xdp_md *ctx, struct scratch *here)
+inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 {
 	struct way *w = &here->way;
 	__u32 at = NOW(w->at), end = NOW(w->end), w0, w1, w2, packet_len, value;
@@ -308,7 +308,7 @@ static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
 }
 
 /* B9 or A11 of a packet that onward4() or onward6() has checked, and on. */
-static __noinline int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
+inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 {
 	struct way *w = &here->way;
 	struct question *q = &here->question;

@@ -178,11 +178,35 @@ inline_always int take_srh(struct xdp_md *ctx, struct way *w)
 }
 
 /* S3: finds the SRH that a SID acts on. */
-static __noinline int want_srh(struct xdp_md *ctx, struct way *w, __u32 wanted)
+static __noinline int want_any_srh(struct xdp_md *ctx, struct way *w, __u32 wanted)
 {
 	int reason = find_header(ctx, w, wanted);
 
 	return reason ? reason : take_srh(ctx, w);
+}
+
+/*
+ * The same, without a call where the SRH stands right behind the IPv6 header, has segments left and
+ * neither flags nor TLVs. A call costs as much as all of this.
+ */
+inline_always int want_srh(struct xdp_md *ctx, struct way *w, __u32 wanted)
+{
+	__u32 at = NOW(w->at), length;
+	__u8 *ip = bytes_at(ctx, at, 48);
+	const struct link_entry *link = link_of(ctx);
+
+	if (!ip || ip[6] != IPPROTO_ROUTING || ip[42] != SRH_TYPE || !ip[43] || ip[45] || !link ||
+	    link->flags & LINK_HMAC_REQUIRED)
+		return want_any_srh(ctx, w, wanted);
+	length = (ip[41] + 1) * 8;
+	if (length != SRH_FIXED + 16 * ((__u32)ip[44] + 1) || ip[43] > ip[44] + 1 ||
+	    at + 40 + length > NOW(w->end))
+		return want_any_srh(ctx, w, wanted);
+	w->srh = at + 40;
+	w->srh_length = length;
+	w->srh_named = at + 6;
+	w->left = ip[43];
+	return 0;
 }
 
 #endif

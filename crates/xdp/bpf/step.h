@@ -122,9 +122,9 @@ static __noinline int take_out(struct xdp_md *ctx, struct way *w, __u32 wanted)
 }
 
 /* S6 */
-static __noinline int decapsulate(struct xdp_md *ctx, struct way *w, __u32 wanted)
+static __noinline int decapsulate_any(struct xdp_md *ctx, struct way *w, __u32 wanted)
 {
-	int reason = want_srh(ctx, w, FIND_FIRST_ROUTING);
+	int reason = want_any_srh(ctx, w, FIND_FIRST_ROUTING);
 
 	if (!reason || reason == REASON_HMAC_CHECK) {
 		if (NOW(w->left))
@@ -135,6 +135,35 @@ static __noinline int decapsulate(struct xdp_md *ctx, struct way *w, __u32 wante
 		return reason;
 	}
 	return take_out(ctx, w, wanted);
+}
+
+/*
+ * The same, without a call for what is inside of an IPv6 header alone, or of that and an SRH without
+ * segments left, flags or TLVs.
+ */
+inline_always int decapsulate(struct xdp_md *ctx, struct way *w, __u32 wanted)
+{
+	__u32 at = NOW(w->at), inner = at + 40, next, last;
+	__u8 *ip = bytes_at(ctx, at, 48);
+	const struct link_entry *link = link_of(ctx);
+
+	if (!ip || !link || link->flags & LINK_HMAC_REQUIRED)
+		return decapsulate_any(ctx, w, wanted);
+	next = ip[6];
+	if (next == IPPROTO_ROUTING) {
+		last = ip[44];
+		if (ip[42] != SRH_TYPE || ip[43] || ip[45] || ip[41] != 2 * (last + 1))
+			return decapsulate_any(ctx, w, wanted);
+		inner += SRH_FIXED + 16 * (last + 1);
+		next = ip[40];
+	}
+	/* Any of them is at most 40 bytes long. */
+	if (next != wanted || inner + 40 > NOW(w->end))
+		return decapsulate_any(ctx, w, wanted);
+	w->at = inner;
+	w->ether_type = wanted == IPPROTO_IPIP ? ETH_P_IP : ETH_P_IPV6;
+	w->flow_type = 0;
+	return 0;
 }
 
 /* S5.4: what follows the last extension header has been reached. */
@@ -148,7 +177,7 @@ inline_always int upper_layer(struct xdp_md *ctx, struct way *w, __u32 flavours,
 /* S5.3: the step with USP or USD. */
 static __noinline int ultimate(struct xdp_md *ctx, struct way *w, __u32 flavours)
 {
-	int reason = want_srh(ctx, w, FIND_FIRST_ROUTING), had_srh = !reason;
+	int reason = want_any_srh(ctx, w, FIND_FIRST_ROUTING), had_srh = !reason;
 	__u32 left;
 
 	if (reason && reason != REASON_NO_SRH)
@@ -158,7 +187,7 @@ static __noinline int ultimate(struct xdp_md *ctx, struct way *w, __u32 flavours
 		if (reason)
 			return reason;
 	}
-	reason = want_srh(ctx, w, FIND_ROUTING);
+	reason = want_any_srh(ctx, w, FIND_ROUTING);
 	if (reason == REASON_NO_SRH)
 		return upper_layer(ctx, w, flavours, had_srh);
 	if (reason)
@@ -195,7 +224,7 @@ static __noinline int replace(struct xdp_md *ctx, struct way *w, __u32 flavours,
 
 	if (csid == 0 || block + csid > 15)
 		return REASON_ENCAP;
-	reason = want_srh(ctx, w, FIND_FIRST_ROUTING);
+	reason = want_any_srh(ctx, w, FIND_FIRST_ROUTING);
 	if (reason == REASON_NO_SRH)
 		return upper_layer(ctx, w, flavours, 0);
 	if (reason)
@@ -294,7 +323,7 @@ static __noinline int flavoured_step(struct xdp_md *ctx, struct way *w, __u64 wo
 		return replace(ctx, w, flavours, sizes);
 	if (flavours & (FLAVOUR_USP | FLAVOUR_USD))
 		return ultimate(ctx, w, flavours);
-	reason = want_srh(ctx, w, psp && !own ? FIND_FIRST_ROUTING : FIND_ROUTING);
+	reason = want_any_srh(ctx, w, psp && !own ? FIND_FIRST_ROUTING : FIND_ROUTING);
 	if (!reason)
 		reason = advance(ctx, w);
 	if (!reason && psp && NOW(w->left) == 1)
