@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Forgets what was counted of the segment with this number. For a number that is given to
-    /// something else: packets that are under way may still count what it was before, so a [`crate::grace`]
+    /// something else: packets that are under way may still count what it was before, so a [`crate::grace()`]
     /// must be over since the image has shown it last.
     pub fn clear_segment_counters(&self, number: u32) {
         SegmentCounts::clear(&self.segment_counters, self.segments, number);
