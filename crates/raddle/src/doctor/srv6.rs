@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
-use raddle_rib::event::{NexthopKind, Route, RouteNexthop, RouteTarget};
+use raddle_rib::event::{Link, NexthopKind, Route, RouteNexthop, RouteTarget};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 use raddle_rib::{Resolved, Rib, Trace};
 
@@ -108,9 +108,15 @@ impl Srv6 {
         rib.routes4()
             .chain(rib.routes6())
             .for_each(|route| all.add(&route));
+        let require = |link: &Link| {
+            let device = rib.device(link.index);
+            (link.index, i32::from(device.seg6_require_hmac))
+        };
         Srv6 {
             sids: all.sids,
             lists: all.lists,
+            require_hmac: rib.links().map(require).collect(),
+            tunsrc: rib.settings().tunsrc,
             ..Srv6::default()
         }
     }
