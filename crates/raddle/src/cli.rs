@@ -94,7 +94,8 @@ With iif the flow is a forwarded one; without it this machine's own.
 Examples:
   raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201
   raddle explain --both --kernel 6.12.5 10.0.2.1 ipproto udp sport 4000 dport 53
-  raddle explain --pcap capture.pcap --packet 3 iif eth0";
+  raddle explain --pcap capture.pcap --packet 3 iif eth0
+  raddle explain --srh fc00:1::1,fc00:2::6 --inner '10.0.9.1 from 10.0.8.1' fc00:1::1 iif eth0";
 
 const SNAPSHOT_HELP: &str = "\
 Of a machine without raddle, any user of it can collect what --from-ip DIR wants by these lines:
@@ -236,6 +237,13 @@ pub(crate) struct Explain {
     /// Explain this packet, in hexadecimal, with or without Ethernet header; - for standard input
     #[arg(long, value_name = "BYTES", conflicts_with = "pcap")]
     pub hex: Option<String>,
+    /// The packet has an SRH with these segments, in the order of travel, and is on its way to the
+    /// first
+    #[arg(long, value_name = "A,B,...", conflicts_with_all = ["pcap", "hex", "both"])]
+    pub srh: Option<String>,
+    /// The packet has this one inside: "DST [from SRC] [ipproto PROTO] ..."
+    #[arg(long, value_name = "FLOW", conflicts_with_all = ["pcap", "hex", "both"])]
+    pub inner: Option<String>,
     /// Go on, and print a new answer whenever a step of it changes, until interrupted
     #[arg(long, conflicts_with_all = ["snapshot", "check"])]
     pub watch: bool,

@@ -13,11 +13,16 @@ mod confidence;
 mod flow;
 mod hash;
 mod local;
+mod made;
 mod packet;
 mod refused;
 #[cfg(test)]
 mod resilient_test;
 mod route;
+mod seen;
+mod segments;
+#[cfg(test)]
+mod segments_test;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -47,12 +52,19 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         (None, None) => None,
     };
     let packet = packet.transpose().map_err(Failure::usage)?;
+    let carried = made::Carried::parse(args.srh.as_deref(), args.inner.as_deref());
+    let carried = carried.map_err(Failure::usage)?;
     let words = match &packet {
         Some(packet) => FlowWords::parse_input(&args.flow).map(|iif| packet.words(&iif)),
         None => FlowWords::parse(&args.flow),
     };
+    let words = words.map_err(Failure::usage)?;
+    let packet = match packet {
+        None if !carried.is_empty() => Some(carried.packet(&words).map_err(Failure::usage)?),
+        packet => packet,
+    };
     let asked = Asked {
-        words: words.map_err(Failure::usage)?,
+        words,
         packet,
         names: Names::load(),
         both: args.both,

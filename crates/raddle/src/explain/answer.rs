@@ -10,6 +10,7 @@ use super::confidence::Confidence;
 use super::flow::FlowWords;
 use super::local::walk_local;
 use super::packet::Packet;
+use super::segments::Outcome;
 use super::steps::{Question, Step, View, link_name, walk};
 
 /// The whole answer.
@@ -39,6 +40,9 @@ pub(crate) struct Answer {
     /// The 31-bit hash, where one was needed.
     #[serde(skip)]
     pub hash31: Option<u32>,
+    /// What came out of SIDs and encapsulations.
+    #[serde(skip)]
+    pub outcome: Option<Outcome>,
     /// The other direction, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverse: Option<Box<Answer>>,
@@ -77,6 +81,7 @@ pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         kernel: view.around.kernel.map(|kernel| kernel.to_string()),
         source,
         hash31: walked.hash31,
+        outcome: walked.outcome,
         reverse: None,
         symmetry: None,
     }

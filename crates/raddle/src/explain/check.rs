@@ -6,6 +6,7 @@ use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::Rib;
 
 use super::answer::Answer;
+use super::segments::Outcome;
 use super::steps::link_name;
 use crate::error::Failure;
 
@@ -15,10 +16,14 @@ use crate::error::Failure;
 ///    local output without. A socket has no packet there, which policy 3 hashes otherwise.
 /// 2. IPv6: the kernel has no packet, whatever the path. A forwarded flow has one, which policy 3
 ///    hashes otherwise, and policy 2 where there is a flow label.
-/// 3. Without an input link it looks once. So of a TCP flow without a source the second look-up is
+/// 3. Of a packet that comes out of SIDs, what comes out is asked about.
+/// 4. Without an input link it looks once. So of a TCP flow without a source the second look-up is
 ///    checked.
 pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
-    let words = &answer.flow;
+    let words = match &answer.outcome {
+        None => &answer.flow,
+        Some(outcome) => &checkable(outcome)?.words,
+    };
     let settings = rib.settings();
     let policy = if words.dst.is_ipv4() {
         settings.hash_policy4
@@ -29,6 +34,13 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
         return Err(Failure::usage(
             "the kernel takes a question without a protocol for UDP, and hash policy 1 looks at it: \
              add ipproto, sport and dport to check",
+        ));
+    }
+    let asked_about = [6, 17, 1, 58].contains(&words.proto) || words.proto == 0;
+    if policy == 1 && !asked_about {
+        return Err(Failure::usage(
+            "the kernel takes no question about this protocol, and hash policy 1 looks at it: there is \
+             nothing to check",
         ));
     }
     let local = words.iif.is_none();
@@ -94,6 +106,23 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// What came out of SIDs and encapsulations, if the kernel can be asked where it would send it.
+fn checkable(outcome: &Outcome) -> Result<&Outcome, Failure> {
+    if let Some(table) = outcome.table {
+        return Err(Failure::usage(format!(
+            "the SID looks in table {table}, and the kernel is asked by the rules only: there is nothing \
+             to check"
+        )));
+    }
+    if outcome.by_flow {
+        return Err(Failure::usage(
+            "the kernel keeps one path for all that one core encapsulates, whatever the flow: there is \
+             nothing to check",
+        ));
+    }
+    Ok(outcome)
 }
 
 /// The kernel sends the flow nowhere, or could not be asked.

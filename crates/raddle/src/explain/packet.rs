@@ -78,6 +78,27 @@ impl Packet {
         guess(&bytes(text)?)
     }
 
+    /// An IP packet without a link-layer header, made or changed here.
+    ///
+    /// # Errors
+    /// It has no IP header.
+    pub(super) fn of_ip(bytes: &[u8], from: String) -> Result<Packet, String> {
+        packet(bytes, Framing::Ip, None, from)
+    }
+
+    /// These bytes as a packet, all of them, whatever its header says of its length.
+    pub(super) fn raw(l3: &[u8], family: Family) -> Packet {
+        Packet {
+            from: String::new(),
+            framing: Framing::Ip,
+            vlan: None,
+            about: String::new(),
+            missing: 0,
+            family,
+            l3: l3.to_vec(),
+        }
+    }
+
     /// The flow that the packet belongs to, as words: its outer addresses, and the ports that the
     /// dissector finds.
     pub(crate) fn words(&self, iif: &str) -> FlowWords {

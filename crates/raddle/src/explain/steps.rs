@@ -9,6 +9,7 @@ use super::around::Surroundings;
 use super::confidence::{Confidence, reason_doubt};
 use super::flow::FlowWords;
 use super::packet::Packet;
+use super::segments::{Inner, Outcome};
 use crate::show::Names;
 
 /// One step of the way.
@@ -60,6 +61,8 @@ pub(super) struct Walked {
     pub hash31: Option<u32>,
     /// The route that was taken.
     pub route: Option<Route>,
+    /// What came out of segments.
+    pub outcome: Option<Outcome>,
 }
 
 /// Collects steps.
@@ -72,6 +75,10 @@ pub(super) struct Walk<'a> {
     pub(super) hash31: Option<u32>,
     /// How the route is spread, where that is not by the namespace's hash policy.
     pub(super) algo: Option<MpAlgo>,
+    /// The packet inside an encapsulated one, whose flow chooses.
+    pub(super) inner: Option<Inner>,
+    /// What has come out of segments so far.
+    pub(super) outcome: Option<Outcome>,
 }
 
 /// Walks through the steps.
@@ -90,6 +97,9 @@ pub(super) struct Walk<'a> {
 /// 11. link.
 /// 12. source: the address that this machine's own packets get, where none was given.
 ///
+/// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 11 come
+///     once more for each look-up behind one.
+///
 /// Steps that decide nothing (one nexthop needs no hash) are left out; numbers stay.
 pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
     let mut walk = Walk {
@@ -100,6 +110,8 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         confidence: Confidence::default(),
         hash31: None,
         algo: None,
+        inner: None,
+        outcome: None,
     };
     let (route, hop) = walk.run();
     if let Err(reason) = hop
@@ -113,6 +125,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         confidence: walk.confidence,
         hash31: walk.hash31,
         route,
+        outcome: walk.outcome,
     }
 }
 
@@ -166,10 +179,15 @@ impl Walk<'_> {
             .rules(&trace)
             .and_then(|()| self.route(&trace))
             .and_then(|()| self.choose(&trace));
-        if let Ok(hop) = &found {
-            self.neighbour(hop);
-            self.out_link(hop);
-        }
+        let found = match found {
+            Ok(hop) if hop.segment.is_some() => self.follow(hop),
+            Ok(hop) => {
+                self.neighbour(&hop);
+                self.out_link(&hop);
+                Ok(hop)
+            }
+            Err(reason) => Err(reason),
+        };
         (trace.route, found)
     }
 
@@ -186,7 +204,7 @@ impl Walk<'_> {
         Reason::None
     }
 
-    fn choose(&mut self, trace: &Trace) -> Result<Hop, Reason> {
+    pub(super) fn choose(&mut self, trace: &Trace) -> Result<Hop, Reason> {
         // The kernel, which sends this machine's own packets, knows of no such rules.
         if let Some(route) = trace.route.as_ref().filter(|_| !self.is_local()) {
             let rules = &self.view.around.algos;
@@ -199,7 +217,8 @@ impl Walk<'_> {
                 self.add(4, "group", "", kernel_text(*reason).to_owned(), data);
                 Err(*reason)
             }
-            resolved if resolved.has_segments() => {
+            // What this machine sends itself, the kernel encapsulates.
+            resolved if resolved.has_segments() && self.is_local() => {
                 let reason = Reason::Encap;
                 let data = json!({ "reason": reason.name() });
                 self.add(4, "group", "", kernel_text(reason).to_owned(), data);
@@ -226,7 +245,7 @@ impl Walk<'_> {
                 if let Some(algo @ (MpAlgo::PerPacket | MpAlgo::Flowlet { .. })) = self.algo {
                     return Err(self.turns(algo));
                 }
-                let hash31 = self.hash()?;
+                let hash31 = self.hash_now()?;
                 self.hash31 = Some(hash31);
                 Ok(self.member(hops, ranges, *group, scope, hash31))
             }
@@ -239,7 +258,7 @@ impl Walk<'_> {
                 // Hashed as the kernel does, whatever the rules say.
                 self.algo = None;
                 self.resilient_group(*group, hops, buckets);
-                let hash31 = self.hash()?;
+                let hash31 = self.hash_now()?;
                 self.hash31 = Some(hash31);
                 Ok(self.bucket(hops, buckets, hash31))
             }

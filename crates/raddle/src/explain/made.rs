@@ -1,0 +1,193 @@
+//! Packets made of words: what a question is about when no packet is given.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use raddle_packet::checksum::checksum;
+
+use super::flow::FlowWords;
+use super::packet::Packet;
+
+/// TTL and hop limit of such packets.
+const TTL: u8 = 64;
+
+/// What a question says besides the flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Segments, in the order of travel; the packet is on the way to the first.
+    pub srh: Vec<Ipv6Addr>,
+    /// The packet inside.
+    pub inner: Option<FlowWords>,
+}
+
+impl Carried {
+    /// Of `--srh A,B,C` and `--inner "DST from SRC ..."`.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn parse(srh: Option<&str>, inner: Option<&str>) -> Result<Carried, String> {
+        let segment = |word: &str| {
+            let word = word.trim();
+            word.parse::<Ipv6Addr>().map_err(|_| {
+                format!("'{word}' is not a segment: --srh takes IPv6 addresses, A,B,C")
+            })
+        };
+        let srh = srh.map_or(Ok(Vec::new()), |list| {
+            list.split(',').map(segment).collect::<Result<_, _>>()
+        })?;
+        // Entries are numbered with 8 bits, and the length of the header has 8 bits for two to an entry.
+        if srh.len() > 127 {
+            return Err(format!(
+                "an SRH has room for 127 segments, not {}",
+                srh.len()
+            ));
+        }
+        let words = |text: &str| {
+            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            FlowWords::parse(&words)
+        };
+        Ok(Carried {
+            srh,
+            inner: inner.map(words).transpose()?,
+        })
+    }
+
+    /// Whether nothing is said.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Carried::default()
+    }
+
+    /// The packet of a flow that carries this.
+    ///
+    /// # Errors
+    /// An SRH in IPv4, or a destination that is not the first segment.
+    pub(crate) fn packet(&self, words: &FlowWords) -> Result<Packet, String> {
+        let (proto, payload) = match &self.inner {
+            Some(inner) => {
+                let proto = if inner.dst.is_ipv4() { 4 } else { 41 };
+                (proto, plain(inner, Vec::new()))
+            }
+            None => (words.proto, transport(words)),
+        };
+        let bytes = match self.srh.as_slice() {
+            [] => wrapped(words, proto, payload),
+            [first, ..] => {
+                if words.dst != IpAddr::V6(*first) {
+                    return Err(format!(
+                        "{} is not where the packet is on its way to: name the first segment, {first}",
+                        words.dst
+                    ));
+                }
+                let header = srh(&self.srh, proto);
+                wrapped(words, 43, [header, payload].concat())
+            }
+        };
+        Packet::of_ip(&bytes, "the flow".to_owned())
+    }
+}
+
+/// An SRH with all segments left but the first (RFC 8754, section 2).
+fn srh(segments: &[Ipv6Addr], next: u8) -> Vec<u8> {
+    let last = segments.len() as u8 - 1;
+    let mut bytes = vec![next, 2 * (last + 1), 4, last, last, 0, 0, 0];
+    bytes.extend(segments.iter().rev().flat_map(Ipv6Addr::octets));
+    bytes
+}
+
+/// A packet of a flow, of which `payload` is the upper layer, or a header with its ports.
+fn plain(words: &FlowWords, payload: Vec<u8>) -> Vec<u8> {
+    let payload = if payload.is_empty() {
+        transport(words)
+    } else {
+        payload
+    };
+    wrapped(words, words.proto, payload)
+}
+
+/// A transport header with the flow's ports and nothing behind it.
+fn transport(words: &FlowWords) -> Vec<u8> {
+    let ports = [words.sport.to_be_bytes(), words.dport.to_be_bytes()].concat();
+    match words.proto {
+        6 => [ports, vec![0; 8], vec![0x50, 0, 0, 0, 0, 0, 0, 0]].concat(),
+        17 => [ports, vec![0, 8, 0, 0]].concat(),
+        _ => [ports, vec![0; 4]].concat(),
+    }
+}
+
+fn wrapped(words: &FlowWords, proto: u8, payload: Vec<u8>) -> Vec<u8> {
+    let mut bytes = match (words.src, words.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let length = (20 + payload.len()) as u16;
+            let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, TTL, proto, 0, 0];
+            header[2..4].copy_from_slice(&length.to_be_bytes());
+            header.extend(src.octets());
+            header.extend(dst.octets());
+            let sum = checksum(&header).to_be_bytes();
+            header[10..12].copy_from_slice(&sum);
+            header
+        }
+        (src, dst) => {
+            let six = |ip: IpAddr| match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            let mut header = (0x6000_0000 | words.flow_label).to_be_bytes().to_vec();
+            header.extend((payload.len() as u16).to_be_bytes());
+            header.extend([proto, TTL]);
+            header.extend(six(src).octets());
+            header.extend(six(dst).octets());
+            header
+        }
+    };
+    bytes.extend(payload);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_packet::Family;
+
+    use super::super::seen::headers;
+    use super::*;
+
+    fn words(text: &str) -> FlowWords {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        FlowWords::parse(&words).unwrap()
+    }
+
+    #[test]
+    fn packets_have_what_was_said() {
+        let carried = Carried::parse(
+            Some("fc00::1,fc00::2"),
+            Some("10.0.9.1 from 10.0.0.7 ipproto udp sport 1 dport 53"),
+        );
+        let flow = words("fc00::1 from fd00::7 iif in0 flowlabel 0x12345");
+        let packet = carried.unwrap().packet(&flow).unwrap();
+        assert_eq!(
+            headers(&packet.l3, Family::V6),
+            [
+                "IPv6 fd00::7 to fc00::1, hop limit 64, flow label 0x12345",
+                "SRH segs 2 [ fc00::1 fc00::2 ], 1 left",
+                "IPv4 10.0.0.7 to 10.0.9.1, TTL 64",
+                "udp 1 to 53, 8 bytes",
+            ]
+        );
+        let tcp = words("10.0.9.1 from 10.0.0.7 ipproto tcp sport 1 dport 53");
+        let packet = Carried::default().packet(&tcp).unwrap();
+        assert_eq!(
+            headers(&packet.l3, Family::V4),
+            ["IPv4 10.0.0.7 to 10.0.9.1, TTL 64", "tcp 1 to 53, 20 bytes"]
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let error = Carried::parse(Some("fc00::1,10.0.0.1"), None).unwrap_err();
+        assert!(error.contains("'10.0.0.1' is not a segment"), "{error}");
+        let error = Carried::parse(None, Some("fc00::1 sport 5")).unwrap_err();
+        assert!(error.contains("ports want a protocol"), "{error}");
+        let carried = Carried::parse(Some("fc00::1"), None).unwrap();
+        let error = carried.packet(&words("fc00::2")).unwrap_err();
+        assert!(error.contains("name the first segment, fc00::1"), "{error}");
+        assert!(Carried::parse(Some(&["fc00::1"; 128].join(",")), None).is_err());
+    }
+}

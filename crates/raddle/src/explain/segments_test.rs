@@ -1,0 +1,212 @@
+//! The way of packets through SIDs and encapsulations, to the letter, from a snapshot.
+
+use std::net::IpAddr;
+
+use raddle_rib::event::{
+    DeviceSettings, Encap, Event, Link, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget,
+    Settings,
+};
+use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
+use raddle_rib::{Rib, TABLE_MAIN};
+
+use super::made::Carried;
+use super::{Answer, FlowWords, Question, Surroundings, View, answer, text};
+use crate::show::Names;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn hop(gateway: &str, index: u32, encap: Option<Encap>) -> RouteNexthop {
+    RouteNexthop {
+        gateway: (!gateway.is_empty()).then(|| ip(gateway)),
+        index,
+        encap,
+        ..RouteNexthop::default()
+    }
+}
+
+fn route(dst: &str, table: u32, hops: Vec<RouteNexthop>) -> Event {
+    let target = match <[RouteNexthop; 1]>::try_from(hops) {
+        Ok([hop]) => RouteTarget::Single(hop),
+        Err(hops) => RouteTarget::Multipath(hops),
+    };
+    let route = Route {
+        dst: dst.parse().unwrap(),
+        table,
+        protocol: 4,
+        metric: 1024,
+        target,
+        ..Route::default()
+    };
+    Event::Route(route, RouteOp::Add)
+}
+
+fn sid(behaviour: Behaviour) -> Option<Encap> {
+    Some(Seg6::Sid(Sid::new(behaviour)).encode())
+}
+
+/// Links in0, up1 and up2 with a neighbour each; SIDs fc00:1::/32, and fc00:2::/32 behind up1 and up2.
+fn rib() -> Rib {
+    let mut rib = Rib::detached();
+    rib.apply(Event::Settings(Settings {
+        hash_policy4: 1,
+        hash_policy6: 1,
+        hash_seed: 7,
+        tunsrc: Some("fd00::1".parse().unwrap()),
+        ..Settings::default()
+    }));
+    for (index, name) in [(1, "in0"), (2, "up1"), (3, "up2")] {
+        rib.apply(Event::Link(Link {
+            index,
+            name: name.to_owned(),
+            mac: Some([2, 0, 0, 0, 1, index as u8]),
+            flags: 0x1_0041,
+            mtu: 1500,
+            arp_type: 1,
+            ..Link::default()
+        }));
+        let device = DeviceSettings {
+            forwarding4: true,
+            forwarding6: true,
+            ..DeviceSettings::default()
+        };
+        rib.apply(Event::Device(index, device));
+        for dst in [format!("fd00:{index}::2"), format!("10.0.{index}.2")] {
+            rib.apply(Event::Neighbour(Neighbour {
+                index,
+                dst: dst.parse().unwrap(),
+                mac: Some([2, 0, 0, 0, 0, index as u8]),
+                state: 2,
+                flags: 0,
+                protocol: 0,
+            }));
+        }
+    }
+    let both = || vec![hop("fd00:2::2", 2, None), hop("fd00:3::2", 3, None)];
+    let segments: Vec<_> = ["fc00:2::1", "fc00:2::6"]
+        .map(|s| s.parse().unwrap())
+        .to_vec();
+    let encaps = Encaps::new(Mode::Encap, &segments).unwrap();
+    let one = |dst, table, gateway, encap| route(dst, table, vec![hop(gateway, 2, encap)]);
+    for event in [
+        route("fc00:2::/32", TABLE_MAIN, both()),
+        one("fc00:1::1/128", TABLE_MAIN, "", sid(Behaviour::End)),
+        one(
+            "fc00:1::6/128",
+            TABLE_MAIN,
+            "",
+            sid(Behaviour::Dt6 {
+                table: TableRef::Table(100),
+            }),
+        ),
+        one(
+            "fc00:1::4/128",
+            TABLE_MAIN,
+            "",
+            sid(Behaviour::Dx4 {
+                nh4: "10.0.2.2".parse().unwrap(),
+            }),
+        ),
+        one("2001:db8:9::/48", 100, "fd00:2::2", None),
+        one("10.0.2.0/24", TABLE_MAIN, "", None),
+        one(
+            "10.9.0.0/16",
+            TABLE_MAIN,
+            "",
+            Some(Seg6::Encaps(encaps).encode()),
+        ),
+    ] {
+        rib.apply(event);
+    }
+    rib
+}
+
+fn answered(flow: &str, srh: Option<&str>, inner: Option<&str>) -> Answer {
+    let words: Vec<String> = flow.split(' ').map(str::to_owned).collect();
+    let words = FlowWords::parse(&words).unwrap();
+    let carried = Carried::parse(srh, inner).unwrap();
+    let packet = (!carried.is_empty()).then(|| carried.packet(&words).unwrap());
+    let around = Surroundings {
+        kernel: "6.18.3".parse().ok(),
+        ..Surroundings::default()
+    };
+    let rib = rib();
+    let view = View {
+        rib: &rib,
+        names: &Names::built_in(),
+        around: &around,
+    };
+    let question = Question {
+        words: &words,
+        packet: packet.as_ref(),
+    };
+    answer(view, question)
+}
+
+/// Compares the text of an answer with the golden one.
+fn golden_is(name: &str, answer: &Answer) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/golden");
+    let file = folder.join(format!("{name}.txt"));
+    let text = text::render(answer);
+    if std::env::var_os("RADDLE_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(
+        text,
+        golden,
+        "{}; RADDLE_UPDATE_GOLDEN=1 writes it",
+        file.display()
+    );
+}
+
+const UDP6: &str = "2001:db8:9::1 from 2001:db8:8::1 ipproto udp sport 1000 dport 53";
+
+#[test]
+fn end_goes_on_by_the_next_segment() {
+    let flow = "fc00:1::1 from fd00:9::9 iif in0";
+    let answer = answered(flow, Some("fc00:1::1,fc00:2::6"), Some(UDP6));
+    golden_is("srv6-end", &answer);
+    assert!(answer.link.is_some());
+    let rules: Vec<_> = answer
+        .steps
+        .iter()
+        .filter_map(|s| s.data["rule"].as_str())
+        .collect();
+    assert_eq!(rules, ["S1", "S7.2", "S10.1"]);
+}
+
+#[test]
+fn two_sids_of_one_machine_follow_each_other() {
+    let flow = "fc00:1::1 from fd00:9::9 iif in0";
+    let answer = answered(flow, Some("fc00:1::1,fc00:1::6"), Some(UDP6));
+    golden_is("srv6-end-dt6", &answer);
+    assert_eq!(answer.link.as_deref(), Some("up1"));
+}
+
+#[test]
+fn an_encapsulated_packet_chooses_by_its_flow() {
+    let flow = |port| format!("10.9.0.7 from 10.0.8.1 iif in0 ipproto udp sport {port} dport 53");
+    golden_is("srv6-encap", &answered(&flow(1000), None, None));
+    let links: std::collections::BTreeSet<_> = (1000..1032)
+        .map(|port| answered(&flow(port), None, None).link)
+        .collect();
+    assert_eq!(links.len(), 2, "{links:?}");
+}
+
+#[test]
+fn what_fails_says_by_which_rule() {
+    let sid =
+        |sid: &str, srh, inner| answered(&format!("{sid} from fd00:9::9 iif in0"), srh, inner);
+    let answer = sid("fc00:1::1", None, Some(UDP6));
+    golden_is("srv6-no-srh", &answer);
+    assert_eq!((answer.link, answer.reason), (None, Some("no-srh")));
+    let answer = sid("fc00:1::6", Some("fc00:1::6,fc00:2::1"), Some(UDP6));
+    assert_eq!(answer.reason, Some("segments-left"));
+    let answer = sid("fc00:1::6", None, Some("10.9.0.1 from 10.0.8.1"));
+    assert_eq!(answer.reason, Some("payload"));
+    let answer = sid("fc00:1::4", None, Some("10.9.0.1 from 10.0.8.1"));
+    golden_is("srv6-dx4-connected", &answer);
+    assert_eq!(answer.reason, Some("encap"));
+}
