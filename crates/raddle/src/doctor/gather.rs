@@ -120,6 +120,11 @@ fn live(facts: &mut Facts, rib: &Rib) {
         Ok(choices) => facts.choices = choices,
         Err(why) => missing(Need::Choices, why),
     }
+    if facts.srv6.is_used()
+        && let Err(why) = probe::seg6_keys(&mut facts.srv6)
+    {
+        missing(Need::Segments, why);
+    }
     match traps(rib) {
         Ok(traps) => facts.traps = traps,
         Err(e) => missing(Need::Xdp, e.to_string()),

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use raddle_netlink::probe::ethtool;
 use raddle_netlink::probe::namespace::Namespace;
+use raddle_netlink::probe::seg6::Seg6;
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::event::Link;
 
@@ -54,6 +55,18 @@ pub(super) fn seg6<'a>(links: impl Iterator<Item = &'a Link>, srv6: &mut Srv6) {
             srv6.enabled.insert(link.index, value != 0);
         }
     }
+}
+
+/// The source of outer headers and the keys of HMACs.
+pub(super) fn seg6_keys(srv6: &mut Srv6) -> Result<(), String> {
+    let Some(mut seg6) = Seg6::open().map_err(|e| e.to_string())? else {
+        return Ok(());
+    };
+    let source = seg6.source().map_err(|e| e.to_string())?;
+    srv6.tunsrc = Some(source.unwrap_or(Ipv6Addr::UNSPECIFIED));
+    let keys = seg6.keys().map_err(|e| e.to_string())?;
+    srv6.hmac_keys = Some(keys.iter().map(|key| key.id).collect());
+    Ok(())
 }
 
 /// Which of the links have receive packet steering.

@@ -36,10 +36,11 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
              add ipproto, sport and dport to check",
         ));
     }
-    let asked_about = [6, 17, 1, 58].contains(&words.proto) || words.proto == 0;
-    if policy == 1 && !asked_about {
+    // Policy 0 hashes addresses alone, whatever the protocol.
+    let can_be_told = [0, 1, 6, 17, 58].contains(&words.proto);
+    if policy != 0 && !can_be_told {
         return Err(Failure::usage(
-            "the kernel takes no question about this protocol, and hash policy 1 looks at it: there is \
+            "the kernel takes no question about this protocol, and the hash policy looks at it: there is \
              nothing to check",
         ));
     }
@@ -71,7 +72,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
     let query = RouteQuery {
         src: (!local || !src.is_unspecified()).then_some(src),
         iif: iif.map(|link| link.index),
-        ip_proto: (words.proto != 0).then_some(words.proto),
+        ip_proto: (words.proto != 0 && can_be_told).then_some(words.proto),
         sport: (words.sport != 0).then_some(words.sport),
         dport: (words.dport != 0).then_some(words.dport),
         flow_label: (words.flow_label != 0).then_some(words.flow_label),

@@ -7,13 +7,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use raddle_packet::Family;
+use raddle_rib::event::HmacKey;
 use raddle_rib::image::{Capacity, LINK_TABLE, Memory, Segment, segment_flags, segment_kind};
 use raddle_rib::seg6::{Behaviour, Seg6};
 use raddle_rib::{Hop, Owner, Ports, Reason, Resolved, Rib, SegmentUse, Trace};
 use raddle_select::{HashConfig, Seed, explain_packet};
 use raddle_srv6::{
-    Demand, ETHERNET, Flow, Keys, MAX_CHAIN, MAX_TEMPLATE, Next, Packet as Changing, Route,
-    Settings, Target, Undo, carry_out, spread,
+    Algorithm, Demand, ETHERNET, Flow, Key, Keys, MAX_CHAIN, MAX_TEMPLATE, Next,
+    Packet as Changing, Route, Settings, Target, Undo, carry_out, spread,
 };
 use serde_json::json;
 
@@ -110,7 +111,7 @@ impl<'a> Walk<'a> {
         let shape = (packet.family, packet.l3.len());
         let changing = Changing::new(&mut buffer, frame, shape, &mut undo);
         let mut now = changing.ok_or(Reason::Truncated)?;
-        let keys = Keys::default();
+        let keys = keys_of(self.view.rib);
         let view = self.view;
         let hash31 = |family, l3: &[u8]| view.hash31(family, l3);
         let memory = Arc::clone(image.0.memory());
@@ -213,9 +214,9 @@ impl<'a> Walk<'a> {
                 let text = format!("{}: {fate}, {reason} ({rule})", why(reason));
                 let data = json!({ "rules": [rule], "reason": reason.name() });
                 self.add(14, "behaviour", "", text, data).details = before.to_vec();
-                if reason == Reason::Hmac {
+                if reason == Reason::Hmac && !self.view.around.live {
                     self.confidence
-                        .unless("the kernel has the key of the HMAC: keys are not read here");
+                        .unless("the kernel has the key of the HMAC, which no snapshot holds");
                 }
                 return Err(reason);
             }
@@ -492,6 +493,15 @@ impl super::steps::View<'_> {
             _ => Demand::Required,
         }
     }
+}
+
+/// The keys of HMACs that the kernel has.
+fn keys_of(rib: &Rib) -> Keys {
+    let key = |key: &HmacKey| {
+        let algorithm = Algorithm::from_number(key.algorithm as u8)?;
+        Some((key.id, Key::new(algorithm, &key.secret)?))
+    };
+    rib.hmac_keys().values().filter_map(key).collect()
 }
 
 /// The table that a SID names.

@@ -138,8 +138,8 @@ fn dx4_connected(facts: &Facts) -> Vec<Found> {
             "{} of End.DX4 whose nh4 is on a connected prefix",
             count(lines.len(), "SID")
         ),
-        "the kernel asks the link for the inner destination (ARP), and not for nh4: the packets go \
-         nowhere, while the counters say that they were forwarded",
+        "the kernel asks the link for the inner destination (ARP), and not for nh4: unless that answers \
+         there itself, the packets go nowhere, while the counters say that they were forwarded",
     )
     .evidence(lines);
     let advice = "a route to nh4 that has a gateway makes the kernel ask for that";
