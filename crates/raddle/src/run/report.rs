@@ -1,7 +1,9 @@
 //! What the daemon tells about itself.
 
-use raddle_rib::event::{Link, NUD_STALE};
-use raddle_rib::{Reason, Rib};
+use raddle_rib::event::{Link, NUD_STALE, ROUTE_OWN, Route};
+use raddle_rib::image::{segment_flags, segment_kind};
+use raddle_rib::seg6::Seg6;
+use raddle_rib::{Owner, Reason, Rib};
 use raddle_xdp::Counters;
 use serde_json::{Value, json};
 
@@ -129,9 +131,76 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
     json!({ "reasons": reasons, "links": links, "nexthops": nexthops })
 }
 
-/// The answer to `segments`.
-pub(super) fn segments(_daemon: &Daemon) -> Value {
-    json!({ "segments": [], "own_routes": [] })
+/// The answer to `segments`: what the image has, with what each CPU has counted (those that have counted
+/// nothing are left out), and the routes that raddle has of its own.
+pub(super) fn segments(daemon: &Daemon) -> Value {
+    let rib = &daemon.rib;
+    let mut all: Vec<_> = rib.segments().collect();
+    all.sort_unstable_by_key(|(number, ..)| *number);
+    let segments: Vec<Value> = all
+        .into_iter()
+        .map(|(number, what, segment)| {
+            let cpus: Vec<Value> = (0u32..)
+                .zip(daemon.engine.segment_counts(number))
+                .filter(|(_, counts)| counts.values.iter().any(|value| *value != 0))
+                .map(|(cpu, counts)| json!({ "cpu": cpu, "values": counts.values }))
+                .collect();
+            let forwards = segment.kind != segment_kind::KERNEL;
+            let reason = Reason::from_number(segment.reason).filter(|_| !forwards);
+            json!({
+                "segment": number,
+                "forwards": forwards,
+                "reason": reason.map(Reason::name),
+                "own": what.own,
+                "counters": segment.flags & segment_flags::COUNTERS != 0,
+                "name": segment_name(&what.what),
+                "segs": segments_of(&what.what),
+                "encap": what.what.encode(),
+                "index": what.index,
+                "dev": (what.index != 0).then(|| name(rib, what.index)),
+                "owner": owner(&what.owner),
+                "cpus": cpus,
+            })
+        })
+        .collect();
+    let own = rib.routes4().chain(rib.routes6());
+    let own: Vec<Route> = own.filter(|route| route.flags & ROUTE_OWN != 0).collect();
+    json!({ "segments": segments, "own_routes": own })
+}
+
+/// The behaviour, or how a list is put on.
+fn segment_name(what: &Seg6) -> String {
+    match what {
+        Seg6::Sid(sid) => match sid.behaviour.name() {
+            Some(name) => name.to_owned(),
+            None => sid.behaviour.number().to_string(),
+        },
+        Seg6::Encaps(encaps) => encaps.mode.name().to_owned(),
+    }
+}
+
+/// The segments that are put on, in the order of travel.
+fn segments_of(what: &Seg6) -> Vec<String> {
+    let segments = match what {
+        Seg6::Sid(sid) => sid.behaviour.segments(),
+        Seg6::Encaps(encaps) => encaps.segments(),
+    };
+    segments.iter().map(ToString::to_string).collect()
+}
+
+/// Whose a segment is; nothing for an encapsulation, which all share that have it.
+fn owner(owner: &Owner) -> Value {
+    match owner {
+        Owner::Route {
+            table,
+            dst,
+            metric,
+            gateway,
+            ..
+        } => json!({ "table": table, "dst": dst, "metric": metric, "gateway": gateway }),
+        Owner::Object { id, .. } => json!({ "nexthop": id }),
+        Owner::Shared => Value::Null,
+    }
 }
 
 pub(super) fn name(rib: &Rib, index: u32) -> String {
