@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use crate::codec::number::INET6;
 use crate::codec::number::rtm::{RTM_GETNEXTHOP, RTM_GETROUTE, RTM_NEWNEXTHOP, RTM_NEWROUTE};
 use crate::codec::{
-    Builder, DecodeError, Message, Messages, RouteView, SidCounters, nexthop_encap,
+    Builder, DecodeError, EncapView, Message, Messages, RouteView, SidCounters, nexthop_encap,
 };
 use crate::error::Error;
 use crate::socket::{Dump, DumpSink, Socket};
@@ -110,8 +110,8 @@ impl Sink {
         if view.object.is_some() {
             return Ok(());
         }
-        for (hop, kind, data) in view.encaps()? {
-            if let Some(counters) = counters(kind, data)? {
+        for (hop, encap) in view.encaps()? {
+            if let Some(counters) = counters(encap)? {
                 let place = EncapOf::Route {
                     table: view.table,
                     dst: view.destination()?,
@@ -126,8 +126,8 @@ impl Sink {
     }
 
     fn nexthop(&mut self, message: &Message<'_>) -> Result<(), DecodeError> {
-        if let Some((id, kind, data)) = nexthop_encap(message)?
-            && let Some(counters) = counters(kind, data)?
+        if let Some((id, encap)) = nexthop_encap(message)?
+            && let Some(counters) = counters(encap)?
         {
             self.found.insert(EncapOf::Nexthop(id), counters);
         }
@@ -135,9 +135,9 @@ impl Sink {
     }
 }
 
-fn counters(kind: u16, data: &[u8]) -> Result<Option<SidCounters>, DecodeError> {
-    match kind {
-        SEG6_LOCAL => SidCounters::find(data),
+fn counters(encap: EncapView<'_>) -> Result<Option<SidCounters>, DecodeError> {
+    match encap.kind {
+        SEG6_LOCAL => SidCounters::find(encap.data),
         _ => Ok(None),
     }
 }

@@ -12,6 +12,7 @@ mod choice;
 mod confidence;
 mod flow;
 mod hash;
+mod image;
 mod local;
 mod made;
 mod packet;
@@ -28,6 +29,7 @@ mod steps;
 mod tests;
 mod text;
 mod watch;
+mod words;
 
 use std::time::Duration;
 

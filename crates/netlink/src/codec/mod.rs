@@ -34,8 +34,8 @@ pub(crate) use link::IFLA_EXT_MASK;
 pub(crate) use neighbour::NTF_USE;
 pub(crate) use nexthop::encap as nexthop_encap;
 pub(crate) use route::{
-    RTA_DPORT, RTA_DST, RTA_FLOWLABEL, RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF, RTA_SPORT,
-    RTA_SRC, RouteView,
+    EncapView, RTA_DPORT, RTA_DST, RTA_FLOWLABEL, RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF,
+    RTA_SPORT, RTA_SRC, RouteView,
 };
 
 use number::rtm;

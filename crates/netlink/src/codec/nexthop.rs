@@ -7,6 +7,7 @@ use super::NESTED;
 use super::build::{Builder, EncodeError};
 use super::number::nlm;
 use super::number::rtm::{RTM_DELNEXTHOP, RTM_NEWNEXTHOP, RTM_NEWNEXTHOPBUCKET};
+use super::route::EncapView;
 use super::route_encode::encapsulation;
 use super::wire::{Attribute, DecodeError, Message, read_u32};
 
@@ -126,10 +127,10 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
     })))
 }
 
-/// The id of a nexthop object with an encapsulation, `LWTUNNEL_ENCAP_*`, and its attributes.
+/// The id of a nexthop object with an encapsulation, and that.
 pub(crate) fn encap<'a>(
     message: &Message<'a>,
-) -> Result<Option<(u32, u16, &'a [u8])>, DecodeError> {
+) -> Result<Option<(u32, EncapView<'a>)>, DecodeError> {
     let (_, attributes) = message.split::<8>("nhmsg")?;
     let (mut id, mut kind, mut data) = (0, 0, None);
     for attribute in attributes {
@@ -141,7 +142,7 @@ pub(crate) fn encap<'a>(
             _ => {}
         }
     }
-    Ok(data.map(|data| (id, kind, data)))
+    Ok(data.map(|data| (id, EncapView { kind, data })))
 }
 
 /// `struct nexthop_grp`: id, weight - 1 in two bytes (low, high), two reserved bytes.

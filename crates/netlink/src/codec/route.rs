@@ -62,6 +62,13 @@ pub(crate) struct RouteView<'a> {
     pub hop: HopView<'a>,
 }
 
+/// An encapsulation as it came: `LWTUNNEL_ENCAP_*` and its attributes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EncapView<'a> {
+    pub kind: u16,
+    pub data: &'a [u8],
+}
+
 /// The attributes that a route of one nexthop and each `rtnexthop` of a multipath route share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HopView<'a> {
@@ -148,9 +155,12 @@ impl<'a> RouteView<'a> {
         self.net(self.dst, self.dst_len)
     }
 
-    /// The nexthops that have an encapsulation, with `LWTUNNEL_ENCAP_*` and its attributes.
-    pub(crate) fn encaps(&self) -> Result<Vec<(HopView<'a>, u16, &'a [u8])>, DecodeError> {
-        let own = |hop: HopView<'a>| hop.encap.map(|data| (hop, hop.encap_kind, data));
+    /// The nexthops that have an encapsulation.
+    pub(crate) fn encaps(&self) -> Result<Vec<(HopView<'a>, EncapView<'a>)>, DecodeError> {
+        let own = |hop: HopView<'a>| {
+            let kind = hop.encap_kind;
+            hop.encap.map(|data| (hop, EncapView { kind, data }))
+        };
         let Some(hops) = self.multipath else {
             return Ok(own(self.hop).into_iter().collect());
         };

@@ -1,6 +1,6 @@
 //! What a packet looks like: a line for each of its headers.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use raddle_packet::{Family, Ipv4, Ipv6, Srh};
 
@@ -45,12 +45,7 @@ fn header(protocol: u8, in_ipv6: bool, bytes: &[u8]) -> Option<(String, u8, &[u8
     match protocol {
         4 => {
             let ip = Ipv4::new_checked(bytes).ok()?;
-            let line = format!(
-                "IPv4 {} to {}, TTL {}",
-                Ipv4Addr::from(ip.src()),
-                Ipv4Addr::from(ip.dst()),
-                ip.ttl()
-            );
+            let line = format!("IPv4 {} to {}, TTL {}", ip.src(), ip.dst(), ip.ttl());
             Some((line, ip.protocol(), bytes.get(ip.header_len()..)?))
         }
         41 => {
@@ -61,8 +56,8 @@ fn header(protocol: u8, in_ipv6: bool, bytes: &[u8]) -> Option<(String, u8, &[u8
             };
             let line = format!(
                 "IPv6 {} to {}, hop limit {}{label}",
-                Ipv6Addr::from(ip.src()),
-                Ipv6Addr::from(ip.dst()),
+                ip.src(),
+                ip.dst(),
                 ip.hop_limit()
             );
             Some((line, ip.next_header(), bytes.get(40..)?))

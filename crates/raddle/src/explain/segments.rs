@@ -4,13 +4,12 @@
 //! userspace engine does; its rules are the numbers here (S1 to S10).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use raddle_packet::Family;
 use raddle_rib::event::HmacKey;
-use raddle_rib::image::{Capacity, LINK_TABLE, Memory, Segment, segment_flags, segment_kind};
+use raddle_rib::image::{LINK_TABLE, Segment, segment_flags};
 use raddle_rib::seg6::{Behaviour, Seg6};
-use raddle_rib::{Hop, Owner, Ports, Reason, Resolved, Rib, SegmentUse, Trace};
+use raddle_rib::{Hop, Owner, Reason, Resolved, Rib, SegmentUse, Trace};
 use raddle_select::{HashConfig, Seed, explain_packet};
 use raddle_srv6::{
     Algorithm, Demand, ETHERNET, Flow, Key, Keys, MAX_CHAIN, MAX_TEMPLATE, Next,
@@ -19,43 +18,11 @@ use raddle_srv6::{
 use serde_json::json;
 
 use super::flow::FlowWords;
+use super::image::Image;
 use super::packet::Packet;
 use super::seen::headers;
 use super::steps::Walk;
-
-/// An image with the same state, for the segments that engines would have: those of the mirror that
-/// questions are put to drive no engine.
-struct Image(Rib);
-
-impl Image {
-    fn of(rib: &Rib) -> Image {
-        let capacity = Capacity::default();
-        let memory = Arc::new(Memory::heap(&capacity));
-        let mut image = Rib::new(memory, &capacity, || ());
-        rib.snapshot()
-            .into_events()
-            .for_each(|event| image.apply(event));
-        let all = || rib.links().map(|link| link.index).collect();
-        image.set_ports(Ports {
-            enabled: all(),
-            out: all(),
-        });
-        image.commit();
-        Image(image)
-    }
-
-    /// The segment that stands for this.
-    fn segment(&self, what: &SegmentUse) -> Result<Segment, Reason> {
-        let number = self.0.segment_number(what).ok_or(Reason::ImageFull)?;
-        let (_, segment) = self.0.segment(number).ok_or(Reason::ImageFull)?;
-        match segment.kind {
-            segment_kind::KERNEL => {
-                Err(Reason::from_number(segment.reason).unwrap_or(Reason::Encap))
-            }
-            _ => Ok(*segment),
-        }
-    }
-}
+use super::words::{name_of, rule_of, rules_of, what_is_done, why};
 
 /// A segment on the way, for rule S10.
 struct Passed {
@@ -114,7 +81,7 @@ impl<'a> Walk<'a> {
         let keys = keys_of(self.view.rib);
         let view = self.view;
         let hash31 = |family, l3: &[u8]| view.hash31(family, l3);
-        let memory = Arc::clone(image.0.memory());
+        let memory = image.memory();
         let settings = Settings {
             memory: &memory,
             keys: &keys,
@@ -515,83 +482,5 @@ fn table_of(what: &SegmentUse) -> Option<u32> {
             Some(table.number())
         }
         _ => None,
-    }
-}
-
-/// `End.X`, `encap segs A,B`.
-fn name_of(what: &SegmentUse) -> String {
-    let list = |segments: &[Ipv6Addr]| {
-        let texts: Vec<String> = segments.iter().map(ToString::to_string).collect();
-        match texts.is_empty() {
-            true => String::new(),
-            false => format!(" segs {}", texts.join(",")),
-        }
-    };
-    match &what.what {
-        Seg6::Sid(sid) => {
-            let behaviour = &sid.behaviour;
-            let number = || format!("action {}", behaviour.number());
-            let name = behaviour.name().map_or_else(number, str::to_owned);
-            name + &list(&behaviour.segments())
-        }
-        Seg6::Encaps(encaps) => format!("{}{}", encaps.mode, list(&encaps.segments())),
-    }
-}
-
-/// The rules that a segment of this kind is carried out by.
-fn rules_of(segment: &Segment) -> Vec<&'static str> {
-    use raddle_rib::image::flavours::{NEXT_CSID, REPLACE_CSID};
-    let compressed = segment.flavours & (NEXT_CSID | REPLACE_CSID) != 0;
-    match segment.kind {
-        segment_kind::END | segment_kind::END_X | segment_kind::END_T if compressed => {
-            vec!["S4", "S5"]
-        }
-        segment_kind::END | segment_kind::END_X | segment_kind::END_T => vec!["S3", "S5"],
-        segment_kind::END_DX2 | segment_kind::END_DX2V => vec!["S6", "S8"],
-        segment_kind::END_B6 => vec!["S3", "S9"],
-        segment_kind::END_B6_ENCAPS => vec!["S3", "S5", "S9"],
-        kind if kind < segment_kind::INSERT => vec!["S6"],
-        _ => vec!["S9"],
-    }
-}
-
-fn what_is_done(segment: &Segment) -> &'static str {
-    match segment.kind {
-        segment_kind::END | segment_kind::END_X | segment_kind::END_T => "on to the next segment",
-        segment_kind::END_DX2 | segment_kind::END_DX2V => "the frame inside is taken out",
-        segment_kind::END_B6 => "an SRH goes in",
-        segment_kind::END_B6_ENCAPS => "on to the next segment, and an outer header goes around",
-        segment_kind::INSERT => "an SRH goes in",
-        segment_kind::ENCAPS => "an outer header goes around",
-        segment_kind::ENCAPS_L2 => "an outer header goes around the frame",
-        _ => "the packet inside is taken out",
-    }
-}
-
-/// The rule that gives this reason.
-fn rule_of(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NoSrh => "S3.1",
-        Reason::BadSrh => "S3.3",
-        Reason::Hmac | Reason::HmacCheck => "S3.4",
-        Reason::SegmentsLeft => "S6.2",
-        Reason::Payload => "S6.3",
-        Reason::SegmentLink => "S8.3",
-        Reason::Mtu | Reason::Headroom => "S9.5",
-        _ => "S2.1",
-    }
-}
-
-fn why(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NoSrh => "there is no SRH with segments left",
-        Reason::BadSrh => "the SRH is not valid",
-        Reason::Hmac => "the HMAC is wrong, or missing where it is wanted",
-        Reason::HmacCheck => "the HMAC is the kernel's to check",
-        Reason::SegmentsLeft => "there are segments left, and the path ends here",
-        Reason::Payload => "what is inside is not what the behaviour takes out",
-        Reason::SegmentLink => "the out-link cannot take the frame",
-        Reason::Mtu => "it would be longer than a packet can be",
-        _ => "not modelled",
     }
 }

@@ -169,7 +169,7 @@ fn print_seg6local(out: &mut Out<'_>, context: &Context<'_>, carried: &Carried<'
     }
 }
 
-/// VLAN, two bytes of nothing, out-link: `vlans [ 5 eth1 6 eth2 ]`.
+/// VLAN, two bytes of nothing, out-link: `vlans [ vlan 5 oif eth1 vlan 6 oif eth2 ]`.
 fn print_vlans(out: &mut Out<'_>, context: &Context<'_>, data: &[u8]) {
     out.text("vlans [ ");
     out.begin_array("vlans");

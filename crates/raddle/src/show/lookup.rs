@@ -195,7 +195,7 @@ impl<'a> Path<'a> {
     }
 
     /// The same as a route's own nexthop.
-    pub(crate) fn to_nexthop(&self) -> RouteNexthop {
+    pub(crate) fn to_nexthop(self) -> RouteNexthop {
         RouteNexthop {
             gateway: self.gateway,
             index: self.index,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use raddle_rib::event::{Route, RouteKind, RouteTarget};
+use raddle_rib::event::{ROUTE_OWN, Route, RouteKind, RouteTarget};
 
 use super::args::{Args, abbreviates};
 use super::encap;
@@ -30,7 +30,7 @@ const MAIN: u32 = 254;
 const RTM_F_CLONED: u32 = 0x200;
 
 /// `RTNH_F_*` and `RTM_F_*` flags in the order in which `ip` prints them.
-const FLAGS: [(u32, &str); 11] = [
+const FLAGS: [(u32, &str); 12] = [
     (0x1, "dead"),
     (0x4, "onlink"),
     (0x2, "pervasive"),
@@ -42,6 +42,8 @@ const FLAGS: [(u32, &str); 11] = [
     (0x4000, "rt_offload"),
     (0x8000, "rt_trap"),
     (0x2000_0000, "rt_offload_failed"),
+    // Ours: the kernel does not have the route.
+    (ROUTE_OWN, "own"),
 ];
 
 /// Which routes are shown. What a filter fixes is not printed, because it is the same in all.

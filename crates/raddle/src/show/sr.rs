@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use raddle_netlink::codec::{Builder, DecodeError, SidCounters, encode};
-use raddle_rib::event::{Encap, Event, Route, RouteNexthop, RouteOp, RouteTarget};
+use raddle_rib::event::{Encap, Event, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
 
 use super::args::Args;
 use super::encap::{SEG6, SEG6LOCAL};
@@ -183,6 +183,7 @@ fn counted(context: &Context<'_>, route: &Route) -> Result<Route, Error> {
     };
     Ok(Route {
         target,
+        flags: route.flags & !ROUTE_OWN,
         ..route.clone()
     })
 }

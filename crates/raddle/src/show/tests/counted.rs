@@ -139,6 +139,26 @@ fn nexthops_have_packets_and_bytes() {
     assert_eq!(rows[0]["sent"], json!({ "packets": 11, "bytes": 1060 }));
 }
 
+#[test]
+fn what_is_raddles_own_says_so() {
+    let vlans = [5u16.to_ne_bytes(), [0; 2]].concat();
+    let vlans = [vlans, 3u32.to_ne_bytes().to_vec()].concat();
+    let mut own = route(
+        "fc00::5/128",
+        RouteTarget::Single(wrapped(hop("", 0, 1), seg6local(24, &[(0x1001, vlans)]))),
+    );
+    own.flags = raddle_rib::event::ROUTE_OWN;
+    let world = World::with(&[own]);
+    assert_eq!(
+        world.show("sr show"),
+        "fc00::5  encap seg6local action End.DX2V vlans [ vlan 5 oif eth2 ] metric 1024 own pref medium\n"
+    );
+    let text = world.show("-j sr show");
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(rows[0]["vlans"], json!([{ "vlan": 5, "oif": "eth2" }]));
+    assert_eq!(rows[0]["flags"], json!(["own"]));
+}
+
 /// The router's objects: `eth0` leads to the other namespace.
 const ROUTER: &str = "
 link set lo up

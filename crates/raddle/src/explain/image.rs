@@ -1,0 +1,68 @@
+//! An image for questions.
+
+use std::sync::Arc;
+
+use raddle_rib::image::{Capacity, Memory, Segment, segment_kind};
+use raddle_rib::{Ports, Reason, Rib, SegmentUse};
+
+/// An image with the same state, for the segments that engines would have: those of the mirror that
+/// questions are put to drive no engine.
+pub(super) struct Image(Rib);
+
+impl Image {
+    /// Costs a walk over all routes.
+    pub(super) fn of(rib: &Rib) -> Image {
+        let capacity = capacity_for(rib.routes4().count() + rib.routes6().count());
+        let memory = Arc::new(Memory::heap(&capacity));
+        let mut image = Rib::new(memory, &capacity, || ());
+        rib.snapshot()
+            .into_events()
+            .for_each(|event| image.apply(event));
+        let all = || rib.links().map(|link| link.index).collect();
+        image.set_ports(Ports {
+            enabled: all(),
+            out: all(),
+        });
+        image.commit();
+        Image(image)
+    }
+
+    /// What engines read.
+    pub(super) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(self.0.memory())
+    }
+
+    /// The segment that stands for this.
+    pub(super) fn segment(&self, what: &SegmentUse) -> Result<Segment, Reason> {
+        let number = self.0.segment_number(what).ok_or(Reason::ImageFull)?;
+        let (_, segment) = self.0.segment(number).ok_or(Reason::ImageFull)?;
+        match segment.kind {
+            segment_kind::KERNEL => {
+                Err(Reason::from_number(segment.reason).unwrap_or(Reason::Encap))
+            }
+            _ => Ok(*segment),
+        }
+    }
+}
+
+/// Room for so many routes, each of which may be a SID with a template.
+fn capacity_for(routes: usize) -> Capacity {
+    const FEW: usize = 4_096;
+    match routes {
+        ..FEW => Capacity {
+            nodes4: 1 << 14,
+            leaves4: 1 << 16,
+            words6: 1 << 18,
+            groups: 1 << 14,
+            members: 1 << 16,
+            adjacencies: 1 << 13,
+            segments: 2 * FEW,
+            templates: 1 << 18,
+        },
+        _ => Capacity {
+            segments: 1 << 18,
+            templates: 1 << 22,
+            ..Capacity::default()
+        },
+    }
+}
