@@ -46,7 +46,7 @@ pub struct Engine {
     memory: Arc<Memory>,
     counters: Region,
     counter_slots: usize,
-    segment_counters: Region,
+    segment_counters: Arc<Region>,
     segments: usize,
     called: Vec<OwnedFd>,
     pub(crate) links: Vec<Attached>,
@@ -143,7 +143,7 @@ impl Engine {
             memory,
             counters,
             counter_slots: counters::slots(capacity.adjacencies),
-            segment_counters,
+            segment_counters: Arc::new(segment_counters),
             segments: capacity.segments,
             called: loaded.called,
             links: Vec::new(),
@@ -224,6 +224,12 @@ impl Engine {
     /// must be over since the image has shown it last.
     pub fn clear_segment_counters(&self, number: u32) {
         SegmentCounts::clear(&self.segment_counters, self.segments, number);
+    }
+
+    /// The same as a function that needs no engine at hand, for [`raddle_rib::Rib::on_new_segment`].
+    pub fn segment_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
+        let (counters, segments) = (Arc::clone(&self.segment_counters), self.segments);
+        move |number| SegmentCounts::clear(&counters, segments, number)
     }
 
     pub(crate) fn program(&self) -> &OwnedFd {

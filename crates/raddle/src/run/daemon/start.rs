@@ -140,6 +140,7 @@ impl Daemon {
         let capacity = config.capacity();
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         rib.set_algos(algo_rules(&config.mp_algos));
+        rib.on_new_segment(engine.segment_counter_clearer());
         mirror.initial(&mut |event| rib.apply(event))?;
         let mut own = Own::default();
         let events = own.follow(config, &rib);
