@@ -6,7 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use raddle_rib::event::Event;
 
 use crate::frame::ip_end;
+use crate::srv6::TAGGED;
 use crate::{Arrival, Crafted, World};
+
+/// Bytes of the shortest frame: those that are shorter are padded, the kernel's by zeros, an engine's by
+/// what stood behind.
+const SHORTEST: usize = 60;
 
 /// Packets, bytes, errors.
 pub type Counted = [u64; 3];
@@ -31,17 +36,25 @@ pub struct Difference {
 
 impl Account {
     /// Adds what came out. Noise (ARP, neighbour discovery) is left out; what nobody can foretell is
-    /// blanked: see [`blank`].
+    /// blanked: see [`blank`]; also the link, and with it the MAC addresses, of frames of which `any_link`
+    /// says that they may leave by any.
     pub fn add(
         &mut self,
         arrivals: impl IntoIterator<Item = Arrival>,
         any_link: fn(&[u8]) -> bool,
     ) {
-        for Arrival { link, frame } in arrivals {
+        for Arrival {
+            mut link,
+            mut frame,
+        } in arrivals
+        {
             if is_noise(&frame) {
                 continue;
             }
-            let link = if any_link(&frame) { "any".into() } else { link };
+            if any_link(&frame) {
+                link = "any".into();
+                frame[..12].fill(0);
+            }
             *self.sent.entry((link, blank(frame))).or_default() += 1;
         }
     }
@@ -69,6 +82,8 @@ impl Account {
         for (key, count) in &other.sent {
             *all.entry(key.clone()).or_default() -= count;
         }
+        all.retain(|_, count| *count != 0);
+        forgive_padding(&mut all);
         for ((link, frame), count) in all.into_iter().filter(|(_, count)| *count != 0) {
             let who = if count > 0 {
                 "only the first"
@@ -90,6 +105,22 @@ impl Account {
         }
         found
     }
+}
+
+/// Short frames whose IP header lies about their length: where padding begins cannot be told, so what
+/// differs behind the Ethernet header is no difference. Nor are those that end in the middle of a VLAN
+/// tag: whoever receives them, drops them.
+fn forgive_padding(all: &mut BTreeMap<(String, Vec<u8>), i64>) {
+    let mut sums = BTreeMap::<(String, Vec<u8>), i64>::new();
+    let start = |frame: &[u8]| frame[..frame.len().min(14)].to_vec();
+    all.retain(|(_, frame), _| frame.len() > SHORTEST || frame[6] != TAGGED);
+    let short = |frame: &[u8]| frame.len() <= SHORTEST;
+    for ((link, frame), count) in all.iter().filter(|((_, frame), _)| short(frame)) {
+        *sums.entry((link.clone(), start(frame))).or_default() += count;
+    }
+    all.retain(|(link, frame), _| {
+        !short(frame) || sums.get(&(link.clone(), start(frame))) != Some(&0)
+    });
 }
 
 /// Finds packets again by their tags.
@@ -155,9 +186,14 @@ fn is_noise(frame: &[u8]) -> bool {
 }
 
 /// The frame without what the kernel draws at random in its own ICMP messages (the IPv4 identification
-/// and, since it is summed, the header checksum; the flow label), and without what pads short frames.
+/// and, since it is summed, the header checksum; the flow label), without its VLAN tag, which a socket
+/// is told beside the frame; short ones without what pads them, as far as their IP header tells.
 fn blank(mut frame: Vec<u8>) -> Vec<u8> {
-    if frame.len() == 60 {
+    if frame.get(12..14) == Some(&[0x81, 0]) && frame.len() >= 18 {
+        frame.drain(12..16);
+    }
+    if frame.len() <= SHORTEST {
+        frame.resize(SHORTEST, 0);
         frame.truncate(ip_end(&frame));
     }
     match frame.get(12..14) {

@@ -11,6 +11,7 @@ pub mod agreement;
 mod binary;
 mod daemon;
 pub mod frame;
+pub mod in_memory;
 mod other_xdp;
 mod packet_socket;
 pub mod srv6;

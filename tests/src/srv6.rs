@@ -39,6 +39,9 @@ const ROUTING: u8 = 43;
 const NO_NEXT: u8 = 59;
 const ETHERNET: u8 = 143;
 
+/// First byte of the source MAC address of inner frames with a VLAN tag, and of no others.
+pub const TAGGED: u8 = 0x82;
+
 /// The tag of the packet with this number in a run.
 pub fn tag(run: u32, number: u32) -> [u8; TAG] {
     let mut tag = [0x5a; TAG];
@@ -453,6 +456,12 @@ fn ethernet(rng: &mut Random, places: &Places, tag: [u8; TAG]) -> Vec<u8> {
             let kind = *rng.pick(&[0x05ff, 0x0600, 0x05dc, 46, 0, 0x0806, 0x88cc]);
             (kind, [&tag[..], &rng.bytes(60)].concat())
         }
+    };
+    // A sender's first byte is even.
+    frame[6] = if kind == 0x8100 {
+        TAGGED
+    } else {
+        frame[6] & 0x7e
     };
     frame.extend(kind.to_be_bytes());
     let packet = grown(rng, places, 0, packet);
