@@ -4,6 +4,7 @@ mod measure;
 mod report;
 mod router;
 mod select;
+mod srv6;
 
 use std::thread;
 
@@ -11,6 +12,7 @@ use crate::cli;
 use crate::error::Failure;
 use measure::Column;
 pub(crate) use select::select;
+pub(crate) use srv6::srv6;
 
 /// Runs `raddle bench forward`.
 pub(crate) fn forward(args: &cli::BenchForward) -> Result<(), Failure> {
@@ -28,6 +30,7 @@ pub(crate) fn forward(args: &cli::BenchForward) -> Result<(), Failure> {
         packets: args.millions.saturating_mul(1_000_000),
         routes: args.routes,
         columns,
+        segments: 0,
     };
     // The namespace is this thread's own and goes with it, however it ends.
     let measured = thread::spawn(move || measure::run(&settings)).join();

@@ -430,6 +430,25 @@ pub(crate) enum Bench {
     Forward(BenchForward),
     /// Cost of a choice: by policy and width, beside a linear scan; in the XDP program (with root)
     Select(BenchSelect),
+    /// SRv6: kernel and raddle by behaviour, what counters and many SIDs cost, the engine in memory
+    Srv6(BenchSrv6),
+}
+
+/// `raddle bench srv6`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSrv6 {
+    /// Interleaved rounds; medians are printed
+    #[arg(long, default_value_t = 9)]
+    pub rounds: u32,
+    /// Packets of each measurement, in millions
+    #[arg(long, default_value_t = 1)]
+    pub millions: u32,
+    /// SIDs of the large table
+    #[arg(long, default_value_t = 100_000)]
+    pub sids: u32,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
 }
 
 /// `raddle bench select`.

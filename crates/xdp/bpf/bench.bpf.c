@@ -31,6 +31,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 	} name SEC(".maps")
 
 SHARED_ARRAY(traffic, struct traffic, 1);
+SHARED_ARRAY(long_traffic, struct long_traffic, 1);
 /* Destinations that the generator goes through, in order; set by the loader. */
 SHARED_ARRAY(destinations, struct destination, 1);
 /* Position of each CPU in its traffic; set by the loader. */
@@ -158,6 +159,57 @@ SEC("xdp")
 int generator(struct xdp_md *ctx)
 {
 	if (!generate(ctx))
+		return XDP_ABORTED;
+	return bpf_redirect_map(&source_port, 0, 0);
+}
+
+/*
+ * Writes the next packet of the long template into the frame, which has to be of its length. 0 when
+ * it is not.
+ */
+inline_always int generate_long(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), i;
+	struct long_traffic *t = bpf_map_lookup_elem(&long_traffic, &zero);
+	struct position *p = bpf_map_lookup_elem(&positions, &cpu);
+	__u64 n;
+
+	if (!t || !p || data + TEMPLATE > data_end)
+		return 0;
+	n = p->count++;
+	*(__u32 *)data = t->mac;
+	*(__u16 *)(data + 4) = t->mac_end;
+	for (i = 0; i < LONG_WORDS && i < t->words; i++) {
+		__u64 *to = data + 6 + 8 * i;
+
+		if ((void *)(to + 1) > data_end)
+			return 0;
+		*to = t->rest[i];
+	}
+	if (t->flags & TRAFFIC_DESTINATIONS) {
+		struct destination *d = next_destination(p);
+
+		if (!d)
+			return 0;
+		*(__u64 *)(data + 38) = d->high;
+		*(__u64 *)(data + 46) = d->low;
+	}
+	if (t->flags & TRAFFIC_PORTS) {
+		__u16 *port = data + (t->port_at & 255);
+
+		if ((void *)(port + 1) > data_end)
+			return 0;
+		*port = (n * 0x9e3779b97f4a7c15ULL) >> 48;
+	}
+	return 1;
+}
+
+/* Live frames: sends the next packet of the long template. */
+SEC("xdp")
+int long_generator(struct xdp_md *ctx)
+{
+	if (!generate_long(ctx))
 		return XDP_ABORTED;
 	return bpf_redirect_map(&source_port, 0, 0);
 }

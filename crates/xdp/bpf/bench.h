@@ -37,6 +37,20 @@ struct original {
 	__u64 words[ORIGINAL / 8];
 };
 
+/* Words of a long template behind the destination MAC. */
+#define LONG_WORDS 24
+
+/* A frame of any headers, which the generator writes before it varies it. */
+struct long_traffic {
+	__u32 mac;	/* destination MAC, as in the frame */
+	__u16 mac_end;
+	__u16 words;	/* how many of the words there are */
+	__u32 flags;	/* TRAFFIC_PORTS, TRAFFIC_DESTINATIONS: those of the first IPv6 header */
+	__u32 port_at;	/* where the frame has the source port that varies */
+	__u64 rest[LONG_WORDS];
+	__u64 unused[6];
+} __attribute__((aligned(64)));
+
 /* An address as it is on the wire; an IPv4 one in the low half of `high`. */
 struct destination {
 	__u64 high, low;

@@ -188,6 +188,8 @@ struct {
 /* Counters of one CPU, and CPUs; set by the loader. */
 const volatile __u32 counter_slots = ADJACENCY_COUNTERS;
 const volatile __u32 counters_len = 1;
+/* 0: segments are not counted, and the verifier leaves the code for it out. */
+const volatile __u32 counting = 1;
 const volatile __u32 cpus = 1;
 
 /* Hides from the compiler where a value comes from, lest it turns arithmetic into branches. */

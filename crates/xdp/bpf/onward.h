@@ -24,6 +24,8 @@ inline_always void count_segments(struct way *w, __u32 cpu, __u32 slot)
 {
 	__u32 stripe = cpu * segments_len, done = NOW(w->done);
 
+	if (!counting)
+		return;
 	ROLLED for (__u32 i = 0; i < MAX_SEGMENTS; i++) {
 		__u32 number;
 		struct segment_counters *c;

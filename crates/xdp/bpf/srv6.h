@@ -199,8 +199,10 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 	}
 	if (done >= MAX_SEGMENTS)
 		return REASON_SID_CHAIN;
-	w->numbers[done] = word >> 24 & SEGMENT_HAS_COUNTERS ? number : NO_COUNTERS;
-	w->bytes[done] = NOW(w->end) - NOW(w->at);
+	if (counting) {
+		w->numbers[done] = word >> 24 & SEGMENT_HAS_COUNTERS ? number : NO_COUNTERS;
+		w->bytes[done] = NOW(w->end) - NOW(w->at);
+	}
 	w->done = done + 1;
 	w->own |= word >> 24 & SEGMENT_OWN;
 	w->flags = word >> 24 & 0xff;

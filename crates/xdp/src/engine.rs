@@ -91,7 +91,18 @@ impl Engine {
     /// # Errors
     /// Missing privileges, an old kernel, no memory for the maps.
     pub fn load(options: &LoadOptions) -> Result<Engine> {
-        let engine = Engine::load_with(&options.capacity, HashMap::new())?;
+        let engine = Engine::load_with(&options.capacity, HashMap::new(), true)?;
+        engine.install_called()?;
+        Ok(engine)
+    }
+
+    /// As [`Engine::load`], with programs that have no code to count segments: to measure what that
+    /// costs.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load_uncounted(options: &LoadOptions) -> Result<Engine> {
+        let engine = Engine::load_with(&options.capacity, HashMap::new(), false)?;
         engine.install_called()?;
         Ok(engine)
     }
@@ -101,9 +112,11 @@ impl Engine {
     pub(crate) fn load_with(
         capacity: &Capacity,
         existing: HashMap<String, OwnedFd>,
+        counting: bool,
     ) -> Result<Engine> {
         let mut plan = plan(OBJECT, capacity, existing)?;
         plan.called = &CALLED;
+        plan.constants.push(("counting", counting.into()));
         let mut loaded = plan.load()?;
         let mut take = |name: &str| {
             let map = loaded.maps.remove(name);

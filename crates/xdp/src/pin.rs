@@ -125,7 +125,7 @@ impl Engine {
         let bytes = |name: &str| pinned_bytes(folder, &maps, name);
         let capacity = capacity_of(bytes)?;
         check_sizes(folder, &capacity, bytes)?;
-        let mut engine = Engine::load_with(&capacity, maps)?;
+        let mut engine = Engine::load_with(&capacity, maps, true)?;
         engine.check_magic(folder)?;
         engine.install_called()?;
         let pins = Pins {

@@ -9,7 +9,7 @@ use raddle_netlink::Mirror;
 use raddle_rib::event::Event;
 use raddle_rib::image::Capacity;
 use raddle_rib::{Ports, Reason, Rib};
-use raddle_xdp::bench::{Attachment, Bench, Program, Traffic};
+use raddle_xdp::bench::{Attachment, Bench, Program, Template, Traffic};
 use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
 
 use super::router::{self, GENERATOR_MAC, IN_MAC, index_of};
@@ -76,6 +76,8 @@ pub(super) struct Settings {
     pub(super) packets: u32,
     pub(super) routes: u32,
     pub(super) columns: Vec<Column>,
+    /// Room for SIDs and encapsulations; none but the usual where it is 0.
+    pub(super) segments: usize,
 }
 
 /// One column of one family: million packets a second, by row and round.
@@ -110,7 +112,17 @@ pub(super) struct Machine {
     input: u32,
     generator: u32,
     sinks: [u32; 2],
+    /// An engine whose programs do not count segments, and its mirror.
+    uncounted: Option<Mirrored>,
+    counts: bool,
     _programs: Vec<Attachment>,
+}
+
+/// An engine and what drives it.
+struct Mirrored {
+    engine: Engine,
+    rib: Rib,
+    mirror: Mirror,
 }
 
 /// Builds the router in a namespace of this thread and measures.
@@ -177,12 +189,52 @@ impl Machine {
             input,
             generator,
             sinks,
+            uncounted: None,
+            counts: true,
             _programs,
         })
     }
 
+    /// The link that the bare redirect sends through.
+    pub(super) fn send_bare_to(&self, name: &str) -> Result<(), Failure> {
+        Ok(self.bench.set_bare_ports(index_of(name)?, None)?)
+    }
+
+    /// Whether segments are counted from now on: an engine that cannot takes the other's place.
+    pub(super) fn count_segments(
+        &mut self,
+        counts: bool,
+        settings: &Settings,
+    ) -> Result<(), Failure> {
+        if self.counts == counts {
+            return Ok(());
+        }
+        let mut other = match self.uncounted.take() {
+            Some(other) => other,
+            None => {
+                let capacity = capacity(settings);
+                let engine = Engine::load_uncounted(&LoadOptions { capacity })?;
+                for name in ["out0", "out1"] {
+                    engine.set_out_link(index_of(name)?)?;
+                }
+                let (rib, mirror) = mirror(&engine, &capacity)?;
+                Mirrored {
+                    engine,
+                    rib,
+                    mirror,
+                }
+            }
+        };
+        std::mem::swap(&mut self.engine, &mut other.engine);
+        std::mem::swap(&mut self.rib, &mut other.rib);
+        std::mem::swap(&mut self.mirror, &mut other.mirror);
+        self.uncounted = Some(other);
+        self.counts = counts;
+        Ok(())
+    }
+
     /// Follows the kernel until it is quiet.
-    fn settle(&mut self) -> Result<(), Failure> {
+    pub(super) fn settle(&mut self) -> Result<(), Failure> {
         while self.mirror.wait(Some(Duration::from_millis(500)))? {
             let rib = &mut self.rib;
             self.mirror.poll(&mut |event| rib.apply(event))?;
@@ -269,6 +321,31 @@ impl Machine {
 
     /// Million packets a second that reach the sinks when this row forwards.
     fn rate(&mut self, row: Row, packets: u32) -> Result<f64, Failure> {
+        self.rate_of(row, packets, &|bench, link, packets| {
+            bench.send(link, packets)
+        })
+    }
+
+    /// The same of frames like this template, from its first destination on.
+    pub(super) fn template_rate(
+        &mut self,
+        row: Row,
+        template: &Template,
+        packets: u32,
+    ) -> Result<f64, Failure> {
+        self.bench.set_template(template);
+        self.bench.rewind();
+        self.rate_of(row, packets, &|bench, link, packets| {
+            bench.send_template(template, link, packets)
+        })
+    }
+
+    fn rate_of(
+        &mut self,
+        row: Row,
+        packets: u32,
+        send: &dyn Fn(&Bench, u32, u32) -> raddle_xdp::Result<Duration>,
+    ) -> Result<f64, Failure> {
         let program = match row {
             Row::Kernel => {
                 // Without a program, a veth takes redirected frames only with GRO on.
@@ -289,9 +366,9 @@ impl Machine {
             ),
             None => None,
         };
-        self.bench.send(self.generator, packets / 20)?;
+        send(&self.bench, self.generator, packets / 20)?;
         let before = self.sunk();
-        let took = self.bench.send(self.generator, packets)?;
+        let took = send(&self.bench, self.generator, packets)?;
         let arrived = self.sunk() - before;
         drop(attached);
         match row {
@@ -326,12 +403,16 @@ impl Machine {
 
 fn capacity(settings: &Settings) -> Capacity {
     let routes = settings.routes as usize + 100_000;
-    Config {
+    let config = Config {
         routes4: routes,
         routes6: routes,
         ..Config::default()
+    };
+    let capacity = config.capacity();
+    Capacity {
+        segments: capacity.segments.max(settings.segments),
+        ..capacity
     }
-    .capacity()
 }
 
 fn mirror(engine: &Engine, capacity: &Capacity) -> Result<(Rib, Mirror), Failure> {

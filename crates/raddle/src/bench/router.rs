@@ -226,7 +226,7 @@ pub(super) fn command<'a>(
 }
 
 /// Many lines for `ip` in one go.
-fn batch(lines: &[String]) -> Result<(), Failure> {
+pub(super) fn batch(lines: &[String]) -> Result<(), Failure> {
     use std::io::Write;
     let mut child = Command::new("ip")
         .args(["-batch", "-"])

@@ -58,19 +58,19 @@ fn run(rounds: u32) -> Result<Results, Failure> {
 }
 
 /// The median; of an even number of values, the upper one of the two in the middle.
-fn median(values: &[f64]) -> f64 {
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The median over rounds of the ratio within a round: what drifts with the machine cancels.
-fn ratio(a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn ratio(a: &[f64], b: &[f64]) -> f64 {
     median(&a.iter().zip(b).map(|(a, b)| a / b).collect::<Vec<_>>())
 }
 
 /// Nanoseconds of each of `count` pieces of work.
-fn nanoseconds(count: usize, work: impl FnOnce()) -> f64 {
+pub(super) fn nanoseconds(count: usize, work: impl FnOnce()) -> f64 {
     let start = Instant::now();
     work();
     start.elapsed().as_secs_f64() * 1e9 / count as f64

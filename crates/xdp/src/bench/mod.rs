@@ -6,6 +6,7 @@
 //! The generator sends from the calling CPU, and a veth's receiver runs there too, so a pinned
 //! thread measures one core.
 
+mod template;
 mod traffic;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use aya::programs::{ProgramError, Xdp};
 use aya::{EbpfError, EbpfLoader, include_bytes_aligned};
 use raddle_fib::Region;
 
+pub use template::{Template, TooLong};
 pub use traffic::Traffic;
 
 use crate::attach::{AttachedMode, create_link};
@@ -74,6 +76,7 @@ pub struct Bench {
     programs: HashMap<String, OwnedFd>,
     maps: HashMap<String, OwnedFd>,
     traffic: Region,
+    long_traffic: Region,
     destinations: Region,
     positions: Region,
     sunk: Region,
@@ -120,6 +123,7 @@ impl Bench {
         };
         Ok(Bench {
             traffic: region("traffic")?,
+            long_traffic: region("long_traffic")?,
             destinations: region("destinations")?,
             positions: region("positions")?,
             sunk: region("sunk")?,
@@ -181,23 +185,37 @@ impl Bench {
 
     /// Chooses what is generated from now on; destinations beyond the room for them are left out.
     pub fn set_traffic(&self, traffic: &Traffic) {
+        self.set_destinations(traffic.destination_words());
+        for (word, value) in self.traffic.words().iter().zip(traffic.words()) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Chooses what [`Bench::send_template`] sends from now on; destinations beyond the room for them
+    /// are left out.
+    pub fn set_template(&self, template: &Template) {
+        self.set_destinations(template.destination_words());
+        for (word, value) in self.long_traffic.words().iter().zip(template.words()) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    fn set_destinations(&self, list: impl Iterator<Item = [u64; 2]>) {
         let pairs = self.destinations.words().chunks_exact(2);
         let room = pairs.len();
-        for (pair, [high, low]) in pairs.zip(traffic.destination_words()) {
+        let mut count = 0;
+        for (pair, [high, low]) in pairs.zip(list) {
             pair[0].store(high, Ordering::Relaxed);
             pair[1].store(low, Ordering::Relaxed);
+            count += 1;
         }
         // A list that ends before the room does is repeated, so that the generator can go round.
-        let count = traffic.destination_words().count().min(room);
         let words = self.destinations.words();
         for at in (count..room).take_while(|_| count != 0) {
             for half in 0..2 {
                 let word = words[(at - count) * 2 + half].load(Ordering::Relaxed);
                 words[at * 2 + half].store(word, Ordering::Relaxed);
             }
-        }
-        for (word, value) in self.traffic.words().iter().zip(traffic.words()) {
-            word.store(value, Ordering::Release);
         }
     }
 
@@ -209,10 +227,33 @@ impl Bench {
     /// # Errors
     /// Where the kernel refuses live frames.
     pub fn send(&self, any_link: u32, packets: u32) -> Result<Duration> {
-        let frame = [0; traffic::LEN];
+        self.send_from("generator", &[0; traffic::LEN], any_link, packets)
+    }
+
+    /// As [`Bench::send`], of frames like the template, which has to be the one that was set last.
+    ///
+    /// # Errors
+    /// As [`Bench::send`].
+    pub fn send_template(
+        &self,
+        template: &Template,
+        any_link: u32,
+        packets: u32,
+    ) -> Result<Duration> {
+        let frame = vec![0; template.len()];
+        self.send_from("long_generator", &frame, any_link, packets)
+    }
+
+    fn send_from(
+        &self,
+        generator: &str,
+        frame: &[u8],
+        any_link: u32,
+        packets: u32,
+    ) -> Result<Duration> {
         let run = sys::test_run(&mut sys::TestRun {
-            program: self.program("generator")?,
-            frame: &frame,
+            program: self.program(generator)?,
+            frame,
             out: &mut [],
             ingress: any_link,
             repeat: packets,

@@ -31,6 +31,7 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<Cell>, Failure> {
         packets: REPEAT,
         routes: 0,
         columns: Vec::new(),
+        segments: 0,
     })?;
     let mut cells = [false, true].map(|v6| Cell {
         v6,

@@ -1,0 +1,138 @@
+//! `raddle bench srv6`: behaviours and encapsulations, beside the kernel's; what counters and many
+//! SIDs cost; and the userspace engine in memory.
+
+mod memory;
+mod network;
+mod packets;
+mod report;
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use super::measure::{Machine, Row, Settings, progress};
+use super::router;
+use crate::cli;
+use crate::error::Failure;
+use network::{Counting, What};
+
+/// Million packets a second, by round.
+type Rates = Vec<f64>;
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default)]
+struct Results {
+    rounds: u32,
+    packets: u32,
+    sids: u32,
+    /// End.DX2 in XDP, in the order of [`Counting::ALL`].
+    counting: [Rates; 3],
+    /// Those of [`BESIDE`].
+    beside: Vec<(What, [Rates; 3])>,
+    /// One core, in memory.
+    memory: Vec<(What, Rates)>,
+    /// End.DX2 with one SID, and with many.
+    many: [Rates; 2],
+    /// Packets of raddle's rows that the kernel got, by reason.
+    handed_over: BTreeMap<&'static str, u64>,
+}
+
+/// What is measured with every behaviour. The bare redirect is the floor: it sends on what came.
+const BESIDE: [Row; 3] = [Row::Kernel, Row::Raddle, Row::Redirect];
+
+/// Runs `raddle bench srv6`.
+pub(crate) fn srv6(args: &cli::BenchSrv6) -> Result<(), Failure> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::needs_root(
+            "bench srv6 makes a network namespace, attaches XDP programs and",
+        ));
+    }
+    if args.rounds == 0 || args.millions == 0 || args.sids == 0 {
+        return Err(Failure::usage(
+            "--rounds, --millions and --sids are at least 1",
+        ));
+    }
+    let settings = Settings {
+        rounds: args.rounds,
+        packets: args.millions.saturating_mul(1_000_000),
+        routes: args.sids,
+        columns: Vec::new(),
+        segments: args.sids as usize + 4096,
+    };
+    // The namespace is this thread's own and goes with it, however it ends.
+    let measured = thread::spawn(move || run(&settings)).join();
+    let results = measured.map_err(|_| Failure::system("the measurement broke off"))??;
+    if args.json {
+        println!("{}", report::json(&results));
+    } else {
+        print!("{}", report::text(&results));
+    }
+    Ok(())
+}
+
+fn run(settings: &Settings) -> Result<Results, Failure> {
+    let &Settings {
+        rounds,
+        packets,
+        routes: sids,
+        ..
+    } = settings;
+    router::build()?;
+    router::batch(&network::routes())?;
+    let mut results = Results {
+        rounds,
+        packets,
+        sids,
+        ..Results::default()
+    };
+    results.memory = memory::measure(rounds)?;
+    let mut machine = Machine::start(settings)?;
+    machine.send_bare_to("out0")?;
+    let before = machine.handed_over();
+    let counted = packets::payload(What::Dx2, network::DX2)?;
+    let uncounted = packets::payload(What::Dx2, network::DX2_UNCOUNTED)?;
+    for round in 0..rounds {
+        let done = round + 1;
+        progress(&format!("round {done}: counters"));
+        for (counting, rates) in Counting::ALL.into_iter().zip(&mut results.counting) {
+            let template = match counting {
+                Counting::On => &counted,
+                Counting::Off | Counting::Absent => &uncounted,
+            };
+            machine.count_segments(counting != Counting::Absent, settings)?;
+            rates.push(machine.template_rate(Row::Raddle, template, packets)?);
+        }
+        machine.count_segments(true, settings)?;
+    }
+    for what in What::ALL {
+        let template = packets::payload(what, network::sid_of(what))?;
+        let mut rates = [const { Vec::new() }; 3];
+        for round in 0..rounds {
+            progress(&format!("{} round {}", what.name(), round + 1));
+            for (row, rates) in BESIDE.into_iter().zip(&mut rates) {
+                rates.push(machine.template_rate(row, &template, packets)?);
+            }
+        }
+        results.beside.push((what, rates));
+    }
+    progress(&format!("installing {sids} SIDs"));
+    router::batch(&network::many(sids))?;
+    machine.settle()?;
+    // Both go through a list, so that the generator does the same for both.
+    let one = vec![network::DX2; sids as usize];
+    let many = network::many_sids(sids).collect();
+    let templates = [counted.clone().to_each(one), counted.to_each(many)];
+    for round in 0..rounds {
+        progress(&format!("one and {sids} SIDs, round {}", round + 1));
+        for (template, rates) in templates.iter().zip(&mut results.many) {
+            rates.push(machine.template_rate(Row::Raddle, template, packets)?);
+        }
+    }
+    for (reason, packets) in machine.handed_over() {
+        let packets = packets - before.get(reason).copied().unwrap_or(0);
+        if packets > 0 {
+            results.handed_over.insert(reason, packets);
+        }
+    }
+    progress("");
+    Ok(results)
+}
