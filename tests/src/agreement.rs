@@ -209,7 +209,21 @@ fn blank(mut frame: Vec<u8>) -> Vec<u8> {
 
 /// The counters of the router's SIDs, by SID.
 pub fn counters(world: &World) -> BTreeMap<String, Counted> {
-    let shown = world.ip("-6 -s route show table all");
+    shown(&world.ip("-6 -s route show table all"))
+}
+
+/// The counters of the router's SIDs, what the kernel and the daemon have counted added up.
+///
+/// # Panics
+/// When raddle does not tell.
+pub fn all_counters(world: &World) -> BTreeMap<String, Counted> {
+    let told = world.raddle(&["-6", "-s", "-o", "sr", "show"]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    shown(&told.stdout)
+}
+
+/// Counters in the form of `ip route`.
+fn shown(shown: &str) -> BTreeMap<String, Counted> {
     let sids = shown.lines().filter(|line| line.contains("seg6local"));
     sids.filter_map(|line| {
         let mut words = line.split_whitespace();

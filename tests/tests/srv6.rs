@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use raddle_e2e::agreement::{Account, counters, hex};
+use raddle_e2e::agreement::{Account, all_counters, counters, hex};
 use raddle_e2e::in_memory::InMemory;
 use raddle_e2e::srv6::{self, Places, TAG, Takes};
-use raddle_e2e::{Crafted, Random, World, frame, root};
+use raddle_e2e::{Crafted, Daemon, Random, World, frame, root};
 
 const LINKS: u32 = 4;
 
@@ -378,6 +378,19 @@ fn by_engine(world: &World, about: &str, frames: &[Crafted]) -> Account {
     account
 }
 
+/// What the daemon and the kernel beneath it make of them.
+fn by_daemon(world: &World, about: &str, frames: &[Crafted]) -> Account {
+    let before = counters(world);
+    let daemon = Daemon::start(world, &[]);
+    let mut account = Account::default();
+    let quiet = Duration::from_millis(60);
+    account.add(world.exchange(frames, quiet), to_equal_paths);
+    account.add_counted(&before, &all_counters(world));
+    eprintln!("{about}: the daemon forwarded {}", daemon.forwarded());
+    daemon.terminate();
+    account
+}
+
 /// Where they do not agree.
 fn check(world: &World, about: &str, frames: &[Crafted]) -> Vec<String> {
     let kernel = by_kernel(world, frames);
@@ -392,6 +405,13 @@ fn check(world: &World, about: &str, frames: &[Crafted]) -> Vec<String> {
         frames,
         &kernel,
         &engine,
+    ));
+    let daemon = by_daemon(world, about, frames);
+    problems.extend(same(
+        &format!("{about}: kernel and daemon"),
+        frames,
+        &kernel,
+        &daemon,
     ));
     problems
 }
