@@ -525,7 +525,7 @@ fn members_of_groups_may_encapsulate() {
     // The group shrinks to the other.
     rib.apply(Event::Link(link(2, true, false)));
     rib.commit();
-    assert_eq!(group(&rib, "fd98::1"), Group::Kernel(Reason::OutLink));
+    assert_eq!(group(&rib, "fd98::1"), Group::Kernel(Reason::NoRoute));
     assert!(matches!(group(&rib, "fd97::1"), Group::Segment(_)));
 }
 
