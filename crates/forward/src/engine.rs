@@ -12,7 +12,7 @@ use raddle_rib::image::{
 use raddle_select::{Hasher, KeyBatch, Seed};
 
 use crate::counters::Counters;
-use crate::srv6::{Work, stopped};
+use crate::srv6::{Stop, Work, stopped};
 use crate::state::State;
 use crate::vector::{VECTOR, Vector};
 use crate::{ipv4, ipv6};
@@ -165,7 +165,7 @@ impl Engine {
         ingress: u32,
         now: u64,
     ) -> Verdict {
-        let (start, len) = (range.start, range.len());
+        let len = range.len();
         let Some(frame) = buffer.get_mut(range.clone()) else {
             return self.count(Err(Reason::Truncated), 0);
         };
@@ -179,7 +179,8 @@ impl Engine {
                     Err(reason) => Err(reason.into()),
                 };
                 match decided {
-                    Ok(verdict) => Ok(verdict.from(start)),
+                    Ok(verdict) => Ok(verdict.from(range.start)),
+                    Err(Stop::Reason(reason)) if reason != Reason::TtlExceeded => Err(reason),
                     Err(stop) => stopped(&context, parts, buffer, range, stop),
                 }
             }

@@ -147,6 +147,7 @@ impl<'a> Packet<'a> {
             self.buffer[*at..at + len].copy_from_slice(&self.undo.bytes[first..last]);
             last = first;
         }
+        self.buffer[self.frame.start..][..ETHERNET].copy_from_slice(&self.ethernet);
         self.undo.clear();
     }
 
@@ -155,10 +156,11 @@ impl<'a> Packet<'a> {
         self.ethernet
     }
 
-    /// Remembers what stands there, as far as it belongs to the frame.
+    /// Remembers what stands there, as far as it belongs to the frame and not to its Ethernet header,
+    /// which is known.
     #[inline]
     fn save(&mut self, range: Range<usize>) {
-        let from = range.start.max(self.frame.start);
+        let from = range.start.max(self.frame.start + ETHERNET);
         let to = range.end.min(self.frame.end);
         if from < to {
             self.undo.places.push((from, to - from));
@@ -170,8 +172,16 @@ impl<'a> Packet<'a> {
     #[inline]
     pub(crate) fn write<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
         let at = self.start + at;
-        self.save(at..at + N);
-        self.buffer[at..at + N].copy_from_slice(bytes);
+        let whole = at >= self.frame.start + ETHERNET;
+        let place = self.buffer[at..].first_chunk_mut::<N>();
+        if let Some(place) = place.filter(|_| whole) {
+            self.undo.places.push((at, N));
+            self.undo.bytes.extend_from_slice(place);
+            *place = *bytes;
+        } else {
+            self.save(at..at + N);
+            self.buffer[at..at + N].copy_from_slice(bytes);
+        }
     }
 
     /// Bytes of the packet that have been saved, or do not belong to the frame.

@@ -14,6 +14,7 @@ mod netlink;
 mod rib;
 mod router;
 mod select;
+mod srv6;
 #[path = "../../../../crates/fib/tests/tables/mod.rs"]
 #[allow(dead_code, reason = "tests use the rest")]
 mod tables;
@@ -24,8 +25,9 @@ use gungraun::{Callgrind, LibraryBenchmarkConfig};
 use netlink::decoding;
 use rib::changes;
 use select::selection;
+use srv6::segments;
 
 gungraun::main!(
     config = LibraryBenchmarkConfig::default().tool(Callgrind::with_args(["--cache-sim=no"]));
-    library_benchmark_groups = look_up, selection, engine, decoding, changes
+    library_benchmark_groups = look_up, selection, engine, segments, decoding, changes
 );

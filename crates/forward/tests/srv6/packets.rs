@@ -1,6 +1,6 @@
 //! Packets by hand.
 
-use crate::router::{INGRESS, mac, octets, v4};
+use super::router::{INGRESS, mac, octets, v4};
 
 /// An IPv6 header and what follows it: traffic class 0x12, flow label 0x34567, hop limit 50.
 pub(crate) fn ip6(src: &str, dst: &str, next: u8, payload: &[u8]) -> Vec<u8> {

@@ -65,10 +65,20 @@ impl Router {
     }
 
     pub(crate) fn with(flags: u32, policy: u8) -> Router {
+        Router::made(flags, policy, false)
+    }
+
+    /// With a first table that is fast from its first route on, as the mirror has it.
+    #[allow(dead_code, reason = "for benchmarks")]
+    pub(crate) fn wide() -> Router {
+        Router::made(link_flags::FORWARD4 | link_flags::FORWARD6, 1, true)
+    }
+
+    fn made(flags: u32, policy: u8, wide: bool) -> Router {
         let memory = Arc::new(Memory::heap(&Capacity {
-            nodes4: 1 << 14,
+            nodes4: if wide { 1 << 20 } else { 1 << 14 },
             leaves4: 1 << 14,
-            words6: 1 << 16,
+            words6: 1 << 17,
             groups: 512,
             members: 512,
             adjacencies: 64,
@@ -77,8 +87,12 @@ impl Router {
         }));
         let mut fib4 = Fib4::new(Arc::clone(&memory), Box::new(|| ()));
         let mut fib6 = Fib6::new(Arc::clone(&memory), Box::new(|| ()));
-        let tables4 = [(); 2].map(|()| fib4.create_table().unwrap());
-        let tables6 = [(); 2].map(|()| fib6.create_table().unwrap());
+        let (first4, first6) = match wide {
+            true => (fib4.create_wide_table(), fib6.create_wide_table()),
+            false => (fib4.create_table(), fib6.create_table()),
+        };
+        let tables4 = [first4, fib4.create_table()].map(Result::unwrap);
+        let tables6 = [first6, fib6.create_table()].map(Result::unwrap);
         let seed = Seed::new(SEED).unwrap();
         memory.store_config(&Config {
             magic: MAGIC,
@@ -149,7 +163,7 @@ impl Router {
         for (upper, place) in &compiled {
             let member = Member {
                 upper: *upper,
-                adjacency: adjacencies[*place as usize],
+                adjacency: adjacencies[*place],
             };
             self.memory.store_member(self.members, member);
             self.members += 1;
