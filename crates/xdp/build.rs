@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Objects, the source of each, and what is defined for it.
-const PROGRAMS: [(&str, &str, &[&str]); 3] = [
+const PROGRAMS: [(&str, &str, &[&str]); 4] = [
     ("raddle", "raddle", &[]),
+    ("raddle_srv6", "raddle", &["-DSEGMENTS"]),
     ("raddle_rx_hash", "raddle", &["-DRX_HASH"]),
     ("bench", "bench", &[]),
 ];

@@ -350,6 +350,11 @@ impl Config {
         self.keep_for.unwrap_or(60)
     }
 
+    /// Whether there are SIDs or encapsulations that the kernel does not have.
+    pub(crate) fn has_own(&self) -> bool {
+        !self.sid.is_empty() || !self.encap.is_empty()
+    }
+
     /// The image that these numbers of routes want.
     pub(crate) fn capacity(&self) -> raddle_rib::image::Capacity {
         let default = raddle_rib::image::Capacity::default();

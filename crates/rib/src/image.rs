@@ -401,6 +401,13 @@ impl Memory {
         }
     }
 
+    /// Whether any segment is not the kernel's. Reads them all.
+    pub fn has_segments(&self) -> bool {
+        let first_words = self.segments.words().iter();
+        let mut first_words = first_words.step_by(size_of::<Segment>() / 8);
+        first_words.any(|word| word.load(Ordering::Acquire) as u8 != segment_kind::KERNEL)
+    }
+
     /// A word of the templates, its bytes in the order of the wire; zero beyond their end.
     #[inline]
     pub fn template_word(&self, place: u32) -> u64 {

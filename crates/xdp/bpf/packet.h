@@ -108,7 +108,8 @@ inline_always int adjacency_reason(__u64 word0)
 
 	if ((word0 >> 32 & 0xff) == ADJ_SEGMENT)
 		return THE_SEGMENTS_WAY;
-	return reason < REASON_COUNT ? reason : REASON_UNRESOLVED;
+	/* A reason of 0 would say that it may be sent to. */
+	return reason && reason < REASON_COUNT ? reason : REASON_UNRESOLVED;
 }
 
 /* The first word of an adjacency, read at once. */

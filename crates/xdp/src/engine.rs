@@ -21,6 +21,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 pub(crate) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle.o"));
+static SRV6_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle_srv6.o"));
 const PROGRAM: &str = "raddle";
 /// Programs that it calls, by their places in [`PROGRAMS`].
 const CALLED: [&str; 4] = ["segment", "around", "flavours", "choice"];
@@ -65,6 +66,15 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
+    /// More descriptors of them, by name.
+    pub(crate) fn try_clone(&self) -> Result<HashMap<String, OwnedFd>> {
+        let clones = self.named();
+        let clones = clones.map(|(name, map)| Ok((name.to_owned(), map.try_clone()?)));
+        clones
+            .collect::<io::Result<_>>()
+            .map_err(|source| Error::system("dup", "open the maps once more", source))
+    }
+
     /// Every map with its name.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &OwnedFd)> {
         let rest = [
@@ -91,33 +101,65 @@ impl Engine {
     /// # Errors
     /// Missing privileges, an old kernel, no memory for the maps.
     pub fn load(options: &LoadOptions) -> Result<Engine> {
-        let engine = Engine::load_with(&options.capacity, HashMap::new(), true)?;
-        engine.install_called()?;
-        Ok(engine)
+        Engine::load_with(&options.capacity, HashMap::new())
     }
 
-    /// As [`Engine::load`], with programs that have no code to count segments: to measure what that
+    /// Has the program carry out SRv6 segments, from the next packet on. Before, the kernel gets packets
+    /// for them, raddle's own SIDs included. Nothing happens where it is so already.
+    ///
+    /// Takes some seconds, and a few nanoseconds of every packet's: the program is exchanged for one that
+    /// calls others. Links whose program reads the hash of their driver keep that one.
+    ///
+    /// # Errors
+    /// As [`Engine::load`]; nothing has changed then, or some links have the new program, which is as good.
+    pub fn load_srv6(&mut self) -> Result<()> {
+        self.load_srv6_with(true)
+    }
+
+    /// As [`Engine::load_srv6`], with programs that have no code to count segments: to measure what that
     /// costs.
     ///
     /// # Errors
-    /// As [`Engine::load`].
-    pub fn load_uncounted(options: &LoadOptions) -> Result<Engine> {
-        let engine = Engine::load_with(&options.capacity, HashMap::new(), false)?;
-        engine.install_called()?;
-        Ok(engine)
+    /// As [`Engine::load_srv6`].
+    pub fn load_srv6_uncounted(&mut self) -> Result<()> {
+        self.load_srv6_with(false)
     }
 
-    /// Loads the programs; over existing maps, where there are any. Those that are called are called
-    /// from [`Engine::install_called`] on.
+    /// Whether the program carries out SRv6 segments.
+    pub fn has_srv6(&self) -> bool {
+        !self.called.is_empty()
+    }
+
+    fn load_srv6_with(&mut self, counting: bool) -> Result<()> {
+        if self.has_srv6() {
+            return Ok(());
+        }
+        let mut plan = plan(SRV6_OBJECT, &self.memory.capacity(), self.maps.try_clone()?)?;
+        plan.called = &CALLED;
+        plan.constants.push(("counting", counting.into()));
+        let loaded = plan.load()?;
+        for (place, program) in (0..).zip(&loaded.called) {
+            let value = program.as_raw_fd().to_ne_bytes();
+            sys::map_update(self.maps.programs.as_fd(), place, &value).map_err(|source| {
+                Error::system("BPF_MAP_UPDATE_ELEM", "install an XDP program", source)
+            })?;
+        }
+        self.program = loaded.program;
+        self.called = loaded.called;
+        for link in self.links.iter().filter(|link| !link.rx_hash) {
+            sys::link_update(link.link.as_fd(), self.program.as_fd()).map_err(|source| {
+                Error::system("BPF_LINK_UPDATE", "exchange an XDP program", source)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Loads the program; over existing maps, where there are any.
     pub(crate) fn load_with(
         capacity: &Capacity,
         existing: HashMap<String, OwnedFd>,
-        counting: bool,
     ) -> Result<Engine> {
-        let mut plan = plan(OBJECT, capacity, existing)?;
-        plan.called = &CALLED;
-        plan.constants.push(("counting", counting.into()));
-        let mut loaded = plan.load()?;
+        let mut loaded = plan(OBJECT, capacity, existing)?.load()?;
         let mut take = |name: &str| {
             let map = loaded.maps.remove(name);
             map.ok_or_else(|| Error::Object(format!("it has no map `{name}`")))
@@ -162,18 +204,6 @@ impl Engine {
             links: Vec::new(),
             pins: None,
         })
-    }
-
-    /// Puts the programs that the main one calls where it finds them, in the place of those of an
-    /// earlier version.
-    pub(crate) fn install_called(&self) -> Result<()> {
-        for (place, program) in (0..).zip(&self.called) {
-            let value = program.as_raw_fd().to_ne_bytes();
-            sys::map_update(self.maps.programs.as_fd(), place, &value).map_err(|source| {
-                Error::system("BPF_MAP_UPDATE_ELEM", "install an XDP program", source)
-            })?;
-        }
-        Ok(())
     }
 
     /// The image's memory: what is stored here, the program reads.

@@ -125,9 +125,11 @@ impl Engine {
         let bytes = |name: &str| pinned_bytes(folder, &maps, name);
         let capacity = capacity_of(bytes)?;
         check_sizes(folder, &capacity, bytes)?;
-        let mut engine = Engine::load_with(&capacity, maps, true)?;
+        let mut engine = Engine::load_with(&capacity, maps)?;
         engine.check_magic(folder)?;
-        engine.install_called()?;
+        if engine.memory().has_segments() {
+            engine.load_srv6()?;
+        }
         let pins = Pins {
             folder: folder.to_owned(),
         };

@@ -104,11 +104,7 @@ impl Engine {
     /// Loads the variant for a device, over the maps that are there.
     fn variant(&self, index: u32) -> Result<std::os::fd::OwnedFd, String> {
         let function = function()?;
-        let maps = self.maps().named();
-        let maps = maps.map(|(name, map)| Ok((name.to_owned(), map.try_clone()?)));
-        let maps = maps
-            .collect::<std::io::Result<_>>()
-            .map_err(|error| chain(&error))?;
+        let maps = self.maps().try_clone().map_err(|error| chain(&error))?;
         let capacity = self.memory().capacity();
         let load = || {
             let mut plan = plan(OBJECT, &capacity, maps)?;

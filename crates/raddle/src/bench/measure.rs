@@ -105,7 +105,7 @@ pub(super) struct Results {
 
 /// The router, its engine and the benchmark's programs.
 pub(super) struct Machine {
-    engine: Engine,
+    pub(super) engine: Engine,
     bench: Bench,
     rib: Rib,
     mirror: Mirror,
@@ -213,7 +213,8 @@ impl Machine {
             Some(other) => other,
             None => {
                 let capacity = capacity(settings);
-                let engine = Engine::load_uncounted(&LoadOptions { capacity })?;
+                let mut engine = Engine::load(&LoadOptions { capacity })?;
+                engine.load_srv6_uncounted()?;
                 for name in ["out0", "out1"] {
                     engine.set_out_link(index_of(name)?)?;
                 }

@@ -86,6 +86,7 @@ fn run(settings: &Settings) -> Result<Results, Failure> {
     };
     results.memory = memory::measure(rounds)?;
     let mut machine = Machine::start(settings)?;
+    machine.engine.load_srv6()?;
     machine.send_bare_to("out0")?;
     let before = machine.handed_over();
     let counted = packets::payload(What::Dx2, network::DX2)?;

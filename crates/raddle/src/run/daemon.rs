@@ -24,6 +24,7 @@ use crate::own::Own;
 use crate::preflight::Finding;
 
 pub(super) use start::check;
+use tend::carry_out_segments;
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
 const GATHER: Duration = Duration::from_millis(10);
@@ -152,6 +153,7 @@ impl Daemon {
 
     fn publish(&mut self) {
         let commit = self.rib.commit();
+        carry_out_segments(&mut self.engine, &self.rib);
         self.commits += 1;
         self.dirty_since = None;
         self.note(commit);

@@ -10,7 +10,7 @@ use raddle_xdp::{AttachedMode, Engine};
 use serde_json::{Value, json};
 
 use super::report;
-use crate::config::RxHash;
+use crate::config::{Config, RxHash};
 
 /// What the decision for a link depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(super) struct Facts {
     offered: bool,
     /// The driver passes the NIC's hash on (`receive-hashing`).
     passed_on: bool,
+    /// There are SIDs or encapsulations of raddle's own.
+    own: bool,
 }
 
 /// What becomes of the hash that packets of a link bring.
@@ -54,7 +56,9 @@ impl fmt::Display for Verdict {
 ///    marks them with it, so that even the kernel would choose otherwise than without raddle.
 /// 4. `auto`, and the NIC's hash is not passed on: not read, because the kernel has none either.
 /// 5. The program does not run in the driver, or the driver does not offer it: not read, but lacking.
-/// 6. Read.
+/// 6. There are SIDs or encapsulations of raddle's own: not read, but lacking. The program that reads it cannot
+///    carry them out, and the kernel, which gets SRv6 packets of its own routes from such a link, does not have these.
+/// 7. Read.
 fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
     let auto = match setting {
         RxHash::Off => return Verdict::Needless("rx-hash is off"),
@@ -71,14 +75,17 @@ fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
         Verdict::Lacking("the program does not run in the driver".into())
     } else if !facts.offered {
         Verdict::Lacking("the driver does not offer it to programs".into())
+    } else if facts.own {
+        Verdict::Lacking("a program that reads it cannot carry out SIDs of raddle's own".into())
     } else {
         Verdict::Read
     }
 }
 
-fn facts(link: &Link, native: bool) -> Facts {
+fn facts(link: &Link, native: bool, own: bool) -> Facts {
     Facts {
         native,
+        own,
         software: link.kind.is_some(),
         // A link that has gone says no, and is not asked about again.
         offered: raddle_xdp::offers_rx_hash(link.index).unwrap_or(false),
@@ -87,8 +94,9 @@ fn facts(link: &Link, native: bool) -> Facts {
 }
 
 /// Whether the hash of a link would be read where the program runs in the driver as `native` says.
-pub(super) fn would_read(rib: &Rib, setting: RxHash, link: &Link, native: bool) -> bool {
-    decide(setting, rib.settings(), facts(link, native)) == Verdict::Read
+pub(super) fn would_read(rib: &Rib, config: &Config, link: &Link, native: bool) -> bool {
+    let facts = facts(link, native, config.has_own());
+    decide(config.rx_hash, rib.settings(), facts) == Verdict::Read
 }
 
 /// What was decided for the attached links, and upon what.
@@ -98,15 +106,15 @@ pub(super) struct Decisions(BTreeMap<u32, (Facts, Verdict)>);
 impl Decisions {
     /// Decides for all attached links, and has their programs read the hash or not. Where the kernel
     /// refuses, the link goes on without, and is tried again when the facts change.
-    pub(super) fn renew(&mut self, engine: &mut Engine, rib: &Rib, setting: RxHash) {
+    pub(super) fn renew(&mut self, engine: &mut Engine, rib: &Rib, config: &Config) {
         let attached: Vec<_> = engine.attached().collect();
         let mut before = std::mem::take(&mut self.0);
         for (index, mode) in attached {
             let Some(link) = rib.link(index) else {
                 continue;
             };
-            let facts = facts(link, mode == AttachedMode::Native);
-            let wanted = decide(setting, rib.settings(), facts);
+            let facts = facts(link, mode == AttachedMode::Native, config.has_own());
+            let wanted = decide(config.rx_hash, rib.settings(), facts);
             let read = wanted == Verdict::Read;
             let verdict = match (before.remove(&index), engine.reads_rx_hash(index)) {
                 (_, reads) if reads == read => wanted,
@@ -163,6 +171,7 @@ mod tests {
         software: false,
         offered: true,
         passed_on: true,
+        own: false,
     };
 
     fn decided(setting: RxHash, policies: (u8, u8), facts: Facts) -> String {

@@ -33,7 +33,7 @@ pub(super) fn survey(
         sets_seed: config.seed.is_some(),
         reads_hash: rib
             .links()
-            .filter(|link| would_read(rib, config.rx_hash, link, config.mode != Mode::Generic))
+            .filter(|link| would_read(rib, config, link, config.mode != Mode::Generic))
             .map(|link| link.index)
             .collect(),
     };

@@ -57,7 +57,8 @@ pub(crate) fn set_up() -> Bench {
         segments: 64,
         templates: 1 << 10,
     };
-    let engine = Engine::load(&LoadOptions { capacity }).unwrap();
+    let mut engine = Engine::load(&LoadOptions { capacity }).unwrap();
+    engine.load_srv6().unwrap();
     let memory = engine.memory();
     let (ingress, out) = (index_of("in0"), index_of("out0"));
     engine.set_out_link(out).unwrap();

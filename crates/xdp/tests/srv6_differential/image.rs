@@ -44,7 +44,8 @@ impl Image {
             segments: 16,
             templates: 1 << 10,
         };
-        let engine = Engine::load(&LoadOptions { capacity }).unwrap();
+        let mut engine = Engine::load(&LoadOptions { capacity }).unwrap();
+        engine.load_srv6().unwrap();
         let memory = engine.memory();
         let ingress = index_of("in0");
         let out = [index_of("out0"), index_of("out1")];

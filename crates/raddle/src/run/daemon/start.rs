@@ -11,7 +11,7 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions};
 
 use super::Daemon;
-use super::tend::{attach, deadline};
+use super::tend::{attach, carry_out_segments, deadline};
 use crate::config::{Config, OnExit, algo_rules};
 use crate::control::{Command, ask};
 use crate::error::Failure;
@@ -169,12 +169,16 @@ impl Daemon {
         for index in plan.out.keys() {
             engine.set_out_link(*index)?;
         }
+        if config.has_own() {
+            // The kernel does not know them: it must not get packets for them at any time.
+            engine.load_srv6()?;
+        }
         for (index, name) in &plan.attach {
             attach(engine, *index, name, config.mode)?;
         }
         // Before the first packet is forwarded: flows must not move when it is read from then on.
         let mut rx_hash = Decisions::default();
-        rx_hash.renew(engine, &rib, config.rx_hash);
+        rx_hash.renew(engine, &rib, config);
         if config.on_exit == OnExit::Keep && !engine.is_pinned() {
             engine.pin(&kept::folder())?;
         }
@@ -196,6 +200,7 @@ impl Daemon {
             rib.set_deadline(deadline);
         }
         let last_commit = rib.commit();
+        carry_out_segments(engine, &rib);
         Ok(Prepared {
             rib,
             mirror,

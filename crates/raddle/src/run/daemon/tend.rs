@@ -2,9 +2,11 @@
 //! deadline of programs that may outlive it.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
+use raddle_rib::Rib;
 use raddle_rib::event::NUD_STALE;
-use raddle_rib::image::ADJ_FORWARD;
+use raddle_rib::image::{ADJ_FORWARD, Segment, segment_kind};
 use raddle_xdp::Engine;
 
 use super::Daemon;
@@ -35,7 +37,7 @@ impl Daemon {
         }
         // Before policies, and links that are new, are published.
         self.rx_hash
-            .renew(&mut self.engine, &self.rib, self.config.rx_hash);
+            .renew(&mut self.engine, &self.rib, &self.config);
     }
 
     /// Attaches and detaches as a plan says that is not the last one.
@@ -227,5 +229,19 @@ pub(super) fn attach(
     match engine.attach(index, mode) {
         Ok(_) => Ok(()),
         Err(e) => Err(Failure::system(format!("link {name}: {e}"))),
+    }
+}
+
+/// Once there are SRv6 segments, the engine needs the programs for them. Where the kernel refuses, it
+/// keeps forwarding these packets itself.
+pub(super) fn carry_out_segments(engine: &mut Engine, rib: &Rib) {
+    let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
+    if engine.has_srv6() || !rib.segments().any(|(_, _, segment)| known(segment)) {
+        return;
+    }
+    let started = Instant::now();
+    match engine.load_srv6() {
+        Ok(()) => tracing::info!("SRv6 is carried out, ready after {:?}", started.elapsed()),
+        Err(e) => tracing::warn!("SRv6 stays with the kernel: {e}"),
     }
 }
