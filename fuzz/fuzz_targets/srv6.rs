@@ -163,10 +163,15 @@ fn segment(dice: &mut Dice) -> (Segment, Vec<u8>) {
         _ if inserts => srh,
         _ => outer,
     };
+    // USP and USD are no kernel's.
+    let own = match popping & (flavours::USP | flavours::USD) {
+        0 => dice.of(&[0, segment_flags::OWN]),
+        _ => segment_flags::OWN,
+    };
     let segment = Segment {
         kind,
         flavours: compressed | popping,
-        flags: dice.of(&[0, segment_flags::OWN])
+        flags: own
             | dice.of(&[0, segment_flags::LABEL_FROM_INNER])
             | dice.of(&[0, segment_flags::DIRECT_NH4])
             | if has_srh { segment_flags::HAS_SRH } else { 0 },
