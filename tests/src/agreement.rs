@@ -36,7 +36,7 @@ pub struct Difference {
 
 impl Account {
     /// Adds what came out. Noise (ARP, neighbour discovery) is left out; what nobody can foretell is
-    /// blanked: see [`blank`]; also the link, and with it the MAC addresses, of frames of which `any_link`
+    /// blanked: see `blank`; also the link, and with it the MAC addresses, of frames of which `any_link`
     /// says that they may leave by any.
     pub fn add(
         &mut self,

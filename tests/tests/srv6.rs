@@ -1,7 +1,7 @@
 //! SRv6 as the kernel does it: the same packets, right ones and wrong ones, through the kernel, through
 //! the userspace engine and through the daemon; what comes out and what is counted has to be the same.
 //!
-//! `RADDLE_CASES` is the number of packets of each behaviour, 1000 if it is not set; `RADDLE_SEED`
+//! `RADDLE_CASES` is the number of packets of each behaviour, 250 if it is not set; `RADDLE_SEED`
 //! changes them.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
@@ -233,7 +233,7 @@ fn family(route: &str) -> &'static str {
 }
 
 fn packets() -> u32 {
-    std::env::var("RADDLE_CASES").map_or(1000, |n| n.parse().unwrap())
+    std::env::var("RADDLE_CASES").map_or(250, |n| n.parse().unwrap())
 }
 
 fn random(about: u64) -> Random {
@@ -407,16 +407,7 @@ fn hold(world: &World, cases: Vec<(String, Vec<Crafted>)>) {
     }
     let daemon = Daemon::start(world, &[]);
     for ((about, frames), kernel) in cases.iter().zip(&kernels) {
-        let mut ours = by_daemon(world, frames);
-        // What the engine leaves to the kernel both of them count when it fails.
-        for (sid, [.., errors]) in &mut ours.counted {
-            let [.., theirs] = kernel.counted[sid];
-            assert!(
-                *errors >= theirs,
-                "{about}: {sid}: {errors} errors of {theirs}"
-            );
-            *errors = theirs;
-        }
+        let ours = by_daemon(world, frames);
         let about = format!("{about}: kernel and daemon");
         problems.extend(same(&about, frames, kernel, &ours));
     }

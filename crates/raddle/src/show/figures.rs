@@ -27,6 +27,9 @@ pub(crate) struct EngineCounts {
     pub forwards: bool,
     /// Why not, where it hands everything over.
     pub reason: Option<String>,
+    /// Whether the kernel does not have it, so that what the engine cannot do is dropped.
+    #[serde(default)]
+    pub own: bool,
     /// What each CPU has counted; those that have counted nothing are left out.
     pub cpus: Vec<CpuCounts>,
 }
@@ -47,17 +50,23 @@ impl EngineCounts {
             .fold(0, |sum, cpu| sum.wrapping_add(cpu.values[place]))
     }
 
-    /// Packets, bytes and errors over all CPUs.
+    /// Packets, bytes and errors over all CPUs. Errors are the packets that were dropped: those that were
+    /// handed over the kernel counts, as packets or as errors.
     pub(crate) fn total(&self) -> SidCounters {
-        let errors = (FAILED..SEGMENT_COUNTERS).map(|place| self.sum(place));
+        let dropped = |place: usize| {
+            let reason = REASONS.get(place - FAILED);
+            self.own || reason.is_some_and(|reason| reason.is_drop())
+        };
+        let errors = (FAILED..SEGMENT_COUNTERS).filter(|place| dropped(*place));
         SidCounters {
             packets: self.sum(PACKETS),
             bytes: self.sum(BYTES),
-            errors: errors.fold(0, u64::wrapping_add),
+            errors: errors.fold(0, |sum, place| sum.wrapping_add(self.sum(place))),
         }
     }
 
-    /// Errors by the name of their reason, without those that did not happen.
+    /// Packets that were dropped or handed over, by the name of the reason, without those that did not
+    /// happen.
     fn errors_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         (FAILED..)
             .zip(error_names())
@@ -317,6 +326,7 @@ fn print_engine(out: &mut Out<'_>, engine: &EngineCounts) {
         let cpu = one.cpu;
         let one = EngineCounts {
             cpus: vec![*one],
+            own: engine.own,
             ..EngineCounts::default()
         };
         out.begin_object("");

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(words[0], 12 << 48 | 0x0504_0302_0100);
         assert_eq!(words[1], 60 << 32 | TRAFFIC_PORTS);
         assert_eq!(words[2], 0x0d0c_0b0a_0908_0706);
-        assert_eq!(words[13], 0x0060, "the last byte, and zeros");
+        assert_eq!(words[13], 0x60_5f5e, "the last bytes, and zeros");
         assert_eq!(Template::new(vec![0; 199], 0), Err(TooLong(199)));
         assert!(Template::new(vec![0; 198], 0).is_ok());
     }
