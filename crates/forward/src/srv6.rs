@@ -215,6 +215,7 @@ fn pass(
     loop {
         let segment = context.memory.segment(number);
         if segment.kind == segment_kind::KERNEL {
+            way.flags |= segment.flags;
             return Err(Reason::from_number(segment.reason).unwrap_or(Reason::Encap));
         }
         way.meet(number, &segment, packet.len())?;

@@ -19,7 +19,8 @@
 //!
 //! **S1, which segment.**
 //! 1. The fifth segment on one packet: `sid-chain`.
-//! 2. A record that is the kernel's: its reason. It is not on the way (S10), and neither is the fifth.
+//! 2. A record that is the kernel's: its reason. It is not on the way (S10), and neither is the fifth; but where
+//!    it is OWN, the packet is dropped as if it were.
 //!
 //! **S2, families.**
 //! 1. Behaviours of SIDs (kinds below 32) and insertions want IPv6 now, else `encap`.

@@ -195,6 +195,7 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 	if (kind == SEGMENT_KERNEL) {
 		__u32 why = word >> 8 & 0xff;
 
+		w->own |= word >> 24 & SEGMENT_OWN;
 		return why < REASON_COUNT ? why | THE_KERNELS : REASON_ENCAP;
 	}
 	if (done >= MAX_SEGMENTS)

@@ -99,6 +99,17 @@ fn ends() {
     let number = router.sid("fc00:5::/32", missing);
     router.drops(&packet("fc00:5::"), Reason::SegmentLink);
     assert_eq!(router.engine.counters().segment(number), [0; 16]);
+    // And yet the kernel gets nothing that is for one of our own.
+    for reason in [Reason::Encap, Reason::ImageFull, Reason::Held] {
+        let missing = Segment {
+            reason: reason as u8,
+            flags: segment_flags::OWN | segment_flags::COUNTERS,
+            ..Segment::default()
+        };
+        let number = router.sid("fc00:6::/32", missing);
+        router.drops(&packet("fc00:6::"), reason);
+        assert_eq!(router.engine.counters().segment(number), [0; 16]);
+    }
     // Behaviours are for IPv6.
     router.sid("198.51.100.0/24", plain(segment_kind::END_DT6));
     let four = ip4("192.0.2.1", "198.51.100.2", 17, &udp(9));

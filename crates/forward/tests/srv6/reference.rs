@@ -488,6 +488,7 @@ impl World {
             let found = self.segments.iter().find(|(n, ..)| *n == number);
             let (_, segment, template) = found.unwrap();
             if segment.kind == segment_kind::KERNEL {
+                *own |= segment.flags & segment_flags::OWN != 0;
                 return Err(Reason::from_number(segment.reason).unwrap());
             }
             if met.len() == 4 {
