@@ -455,9 +455,10 @@ fn resolve_single(state: &State, id: u32, mtu: u32) -> Resolved {
     }
 }
 
-/// A nexthop of raddle's own SIDs and encapsulations may name no link.
+/// The link of raddle's own SIDs and encapsulations says where an outer source comes from, and no more: were
+/// they gone with it, the kernel would get their packets, which knows nothing of them.
 fn needs_no_link(hop: &SpecHop) -> bool {
-    matches!(&hop.encap, SpecEncap::Segment(what) if what.own && what.index == 0)
+    matches!(&hop.encap, SpecEncap::Segment(what) if what.own)
 }
 
 fn direct_hop(state: &State, id: u32) -> Option<Hop> {

@@ -615,6 +615,49 @@ fn own_routes_come_first_and_stay() {
     assert_eq!(rib.routes6().count(), 0);
 }
 
+/// The link says only where an outer source comes from: without it the kernel, which knows nothing of them,
+/// would get their packets.
+#[test]
+fn own_routes_outlive_their_link() {
+    let mut rib = start(&CAPACITY);
+    for route in [
+        sid("fc00::1/128", Behaviour::End),
+        encaps("fc00::2/128", Mode::Encap, &["fc01::1"]),
+        encaps("fc00::4/128", Mode::Encap, &["fc01::4"]),
+    ] {
+        let flags = match route.dst.to_string().as_str() {
+            "fc00::4/128" => 0,
+            _ => ROUTE_OWN,
+        };
+        rib.apply(Event::Route(Route { flags, ..route }, RouteOp::Add));
+    }
+    let lists = ["fc01::1", "fc01::2"].map(|list| {
+        let encaps = Encaps::new(Mode::Encap, &[ip(list)]).unwrap();
+        hop(2, Seg6::Encaps(encaps))
+    });
+    let spread = Route {
+        flags: ROUTE_OWN,
+        ..route("fc00::3/128", RouteTarget::Multipath(lists.into()))
+    };
+    add(&mut rib, spread);
+    let before = ["fc00::1", "fc00::2", "fc00::3"].map(|dst| group(&rib, dst));
+    rib.apply(Event::Link(link(2, false, false)));
+    rib.commit();
+    let after = ["fc00::1", "fc00::2", "fc00::3"].map(|dst| group(&rib, dst));
+    assert_eq!(segment(&rib, "fc00::1").kind, segment_kind::END);
+    assert_eq!(segment(&rib, "fc00::2").kind, segment_kind::ENCAPS);
+    assert!(
+        matches!(after[2], Group::Threshold { count: 2, .. }),
+        "{after:?}"
+    );
+    assert_eq!(before, after);
+    // The kernel's go with it.
+    assert_eq!(group(&rib, "fc00::4"), Group::Kernel(Reason::OutLink));
+    rib.apply(Event::LinkGone(2));
+    rib.commit();
+    assert_eq!(segment(&rib, "fc00::2").kind, segment_kind::ENCAPS);
+}
+
 #[test]
 fn hmacs_are_in_the_template_when_the_key_is_known() {
     let mut rib = start(&CAPACITY);
