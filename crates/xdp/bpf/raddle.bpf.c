@@ -289,10 +289,10 @@ int raddle(struct xdp_md *ctx)
 	verdict = decide(&p, cpu);
 	if (verdict == THE_LONG_WAY)
 		verdict = forward_long(&p, cpu);
+	if (verdict == THE_SEGMENTS_WAY)
+		verdict = meet_segment(&p, cpu);
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;
-	if (verdict == THE_SEGMENTS_WAY)
-		go_to_segment(ctx, cpu, p.segment);
 	p.len = bpf_xdp_get_buff_len(ctx);
 	if (p.link)
 		count(p.stripe, REASON_COUNTERS + p.link->slot, p.len);

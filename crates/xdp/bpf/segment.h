@@ -9,21 +9,28 @@
 #define RADDLE_SEGMENT_H
 
 #include "maps.h"
+#include "packet.h"
+#include "usual.h"
 
-/* Starts on the way through segments. Returns where that program is not there. */
-inline_always void go_to_segment(struct xdp_md *ctx, __u32 cpu, __u32 segment)
+/*
+ * The verdict on a packet that has met a segment: forwarded by the short way, or else where the program
+ * for segments is not there.
+ */
+inline_always int meet_segment(struct packet *p, __u32 cpu)
 {
 #ifdef SEGMENTS
 	struct way *way;
+	int verdict = usual(p, cpu);
 
-	if (cpu >= cpus)
-		return;
+	if (verdict != UNUSUAL || cpu >= cpus)
+		return verdict;
 	way = &ELEMENT(scratch, struct scratch, cpu)->way;
-	way->segment = segment;
+	way->segment = p->segment;
 	way->done = 0;
 	way->onward = 0;
-	bpf_tail_call(ctx, &programs, PROGRAM_SEGMENT);
+	bpf_tail_call(p->ctx, &programs, PROGRAM_SEGMENT);
 #endif
+	return THE_SEGMENTS_WAY;
 }
 
 #endif
