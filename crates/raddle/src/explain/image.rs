@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use raddle_rib::image::{Capacity, Memory, Segment, segment_kind};
-use raddle_rib::{Ports, Reason, Rib, SegmentUse};
+use raddle_rib::{Owner, Ports, Reason, Rib, SegmentUse};
 
 /// An image with the same state, for the segments that engines would have: those of the mirror that
 /// questions are put to drive no engine.
@@ -34,7 +34,12 @@ impl Image {
 
     /// The segment that stands for this.
     pub(super) fn segment(&self, what: &SegmentUse) -> Result<Segment, Reason> {
-        let number = self.0.segment_number(what).ok_or(Reason::ImageFull)?;
+        // A mirror that has seen replacements numbers them; this image has seen none.
+        let mut what = what.clone();
+        if let Owner::Route { generation, .. } = &mut what.owner {
+            *generation = 0;
+        }
+        let number = self.0.segment_number(&what).ok_or(Reason::ImageFull)?;
         let (_, segment) = self.0.segment(number).ok_or(Reason::ImageFull)?;
         match segment.kind {
             segment_kind::KERNEL => {

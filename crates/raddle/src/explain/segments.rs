@@ -144,10 +144,16 @@ impl<'a> Walk<'a> {
         let own = if what.own { ", raddle's own" } else { "" };
         let (text, rule) = match &found {
             Ok(_) => (format!("{whose}{name}{own} (S1)"), "S1"),
-            Err(reason) => (
-                format!("{whose}{name}{own}: to the kernel, {reason} (S1.2)"),
-                "S1.2",
-            ),
+            Err(reason) => {
+                let fate = match what.own || reason.is_drop() {
+                    true => "dropped",
+                    false => "to the kernel",
+                };
+                (
+                    format!("{whose}{name}{own}: {fate}, {reason} (S1.2)"),
+                    "S1.2",
+                )
+            }
         };
         let data = json!({
             "rule": rule, "name": name, "own": what.own, "reason": found.as_ref().err().map(|r| r.name()),

@@ -123,6 +123,10 @@ fn rib() -> Rib {
 }
 
 fn answered(flow: &str, srh: Option<&str>, inner: Option<&str>) -> Answer {
+    answered_by(&rib(), flow, srh, inner)
+}
+
+fn answered_by(rib: &Rib, flow: &str, srh: Option<&str>, inner: Option<&str>) -> Answer {
     let words: Vec<String> = flow.split(' ').map(str::to_owned).collect();
     let words = FlowWords::parse(&words).unwrap();
     let carried = Carried::parse(srh, inner).unwrap();
@@ -131,9 +135,8 @@ fn answered(flow: &str, srh: Option<&str>, inner: Option<&str>) -> Answer {
         kernel: "6.18.3".parse().ok(),
         ..Surroundings::default()
     };
-    let rib = rib();
     let view = View {
-        rib: &rib,
+        rib,
         names: &Names::built_in(),
         around: &around,
     };
@@ -175,6 +178,25 @@ fn end_goes_on_by_the_next_segment() {
         .filter_map(|s| s.data["rule"].as_str())
         .collect();
     assert_eq!(rules, ["S1", "S7.2", "S10.1"]);
+}
+
+/// A mirror that has been followed for a while knows of replacements.
+#[test]
+fn a_sid_that_was_replaced_is_found() {
+    let mut rib = rib();
+    let end = route(
+        "fc00:1::1/128",
+        TABLE_MAIN,
+        vec![hop("", 2, sid(Behaviour::End))],
+    );
+    let Event::Route(end, _) = end else {
+        unreachable!("it is a route");
+    };
+    rib.apply(Event::Route(end, RouteOp::Replace));
+    let flow = "fc00:1::1 from fd00:9::9 iif in0";
+    let srh = Some("fc00:1::1,fc00:2::6");
+    let replaced = answered_by(&rib, flow, srh, Some(UDP6));
+    assert_eq!(replaced, answered(flow, srh, Some(UDP6)));
 }
 
 #[test]
