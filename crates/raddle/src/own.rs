@@ -17,7 +17,7 @@ pub(crate) use sid::OwnSid;
 use std::net::Ipv6Addr;
 
 use ipnet::IpNet;
-use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp};
+use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, Settings};
 use raddle_rib::{Resolved, Rib};
 
 use crate::config::Config;
@@ -84,6 +84,18 @@ impl Own {
         list.dedup();
         list.retain(|(index, ip)| !rib.neighbour(*index, *ip).is_some_and(|n| n.is_valid()));
         list
+    }
+}
+
+/// Refuses several segment lists where nothing says which of them a flow takes: the kernel would get every
+/// packet that is to be encapsulated, and would send it as it is.
+pub(crate) fn check_seed(config: &Config, settings: &Settings) -> Result<(), OwnError> {
+    if settings.hash_seed != 0 || config.seed.is_some() {
+        return Ok(());
+    }
+    match config.encap.iter().find(|encap| encap.spreads()) {
+        Some(encap) => Err(OwnError::Seed(encap.prefix())),
+        None => Ok(()),
     }
 }
 

@@ -54,6 +54,11 @@ impl OwnEncap {
         self.table
     }
 
+    /// Whether flows are spread over several lists.
+    pub(super) fn spreads(&self) -> bool {
+        self.lists.len() > 1
+    }
+
     /// The route that it is, with the index of its link as it is now.
     pub(super) fn route(&self, index: &dyn Fn(&str) -> u32) -> Route {
         let hop = |(encaps, weight): &(Encaps, u16)| RouteNexthop {

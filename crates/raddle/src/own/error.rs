@@ -29,6 +29,10 @@ pub(crate) enum OwnError {
     TwoCompressions,
     #[error("lblen and nflen are lengths of compressed SIDs; add next-csid or replace-csid")]
     Lengths,
+    #[error(
+        "with replace-csid lblen and nflen leave no byte for the index: together they are at most 120, not {0}"
+    )]
+    NoIndex(u16),
     #[error("'{0}' is not a segment: an IPv6 address")]
     Segment(String),
     #[error("VLAN {0}: give one from 0 to 4094, and each once")]
@@ -41,6 +45,11 @@ pub(crate) enum OwnError {
     Weight,
     #[error("the same segment list is there twice; give it once, with a larger weight")]
     SameList,
+    #[error(
+        "{0} is spread over several segment lists by the hash seed, and the kernel's is random and cannot be \
+         known; give one with seed = \"random\" (--seed random) or net.ipv4.fib_multipath_hash_seed"
+    )]
+    Seed(IpNet),
     #[error("mode inline is for IPv6, and {0} is not")]
     Inline(IpNet),
     #[error("'{0}' is not a number")]

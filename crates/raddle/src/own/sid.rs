@@ -217,6 +217,10 @@ impl TryFrom<RawSid> for OwnSid {
         };
         // What the mirror would not read, it says here.
         Seg6::parse(&Seg6::Sid(sid.clone()).encode())?;
+        let bits = u16::from(block) + u16::from(csid);
+        if flavours & flavours::REPLACE_CSID != 0 && bits > 120 {
+            return Err(OwnError::NoIndex(bits));
+        }
         Ok(OwnSid {
             prefix,
             table: raw.route_table.unwrap_or(MAIN),

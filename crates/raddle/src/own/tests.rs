@@ -86,6 +86,11 @@ fn mistakes_are_named() {
             "fc00::1 encap seg6local action End flavors next-csid lblen 33",
             "multiple of 8",
         ),
+        // It would pass no packet at all.
+        (
+            "fc00::1 encap seg6local action End flavors replace-csid lblen 112 nflen 16",
+            "at most 120, not 128",
+        ),
         (
             "fc00::1 encap seg6local action End.DX2V vlan 4095 dev a",
             "VLAN 4095",
@@ -205,4 +210,28 @@ fn engines_get_them_as_own() {
     assert!(what.own);
     assert_eq!(segment.kind, segment_kind::END_DT46);
     assert_eq!(segment.flags, segment_flags::OWN);
+}
+
+#[test]
+fn several_lists_want_a_seed() {
+    use raddle_rib::event::Settings;
+
+    let encap = "[[encap]]\nprefix = '10.9.0.0/16'\n";
+    let one = config(&format!("{encap}segs = ['fc00:1::']")).unwrap();
+    let lists = format!("{encap}lists = [{{ segs = ['fc00:1::'] }}, {{ segs = ['fc00:2::'] }}]");
+    let two = config(&lists).unwrap();
+    let given = config(&format!("seed = 7\n{lists}")).unwrap();
+    let unknown = Settings::default();
+    assert_eq!(check_seed(&one, &unknown), Ok(()));
+    assert_eq!(check_seed(&given, &unknown), Ok(()));
+    let error = check_seed(&two, &unknown).unwrap_err().to_string();
+    assert!(
+        error.contains("10.9.0.0/16") && error.contains("--seed random"),
+        "{error}"
+    );
+    let known = Settings {
+        hash_seed: 7,
+        ..unknown
+    };
+    assert_eq!(check_seed(&two, &known), Ok(()));
 }

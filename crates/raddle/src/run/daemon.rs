@@ -24,7 +24,7 @@ use crate::own::Own;
 use crate::preflight::Finding;
 
 pub(super) use start::check;
-use tend::carry_out_segments;
+use tend::Srv6;
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
 const GATHER: Duration = Duration::from_millis(10);
@@ -49,6 +49,7 @@ pub(super) struct Daemon {
     requests: Socket,
     /// What is raddle's own.
     own: Own,
+    srv6: Srv6,
     /// Packets through each adjacency at the last round.
     sent: HashMap<u32, u64>,
     /// What was found about the qdiscs of all links.
@@ -153,7 +154,7 @@ impl Daemon {
 
     fn publish(&mut self) {
         let commit = self.rib.commit();
-        carry_out_segments(&mut self.engine, &self.rib);
+        self.srv6.carry_out(&mut self.engine, &self.rib);
         self.commits += 1;
         self.dirty_since = None;
         self.note(commit);

@@ -11,12 +11,12 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions};
 
 use super::Daemon;
-use super::tend::{attach, carry_out_segments, deadline};
+use super::tend::{Srv6, attach, deadline};
 use crate::config::{Config, OnExit, algo_rules};
 use crate::control::{Command, ask};
 use crate::error::Failure;
 use crate::kept;
-use crate::own::Own;
+use crate::own::{self, Own};
 use crate::preflight::{Finding, Mend, Report};
 use crate::run::links::{self, Plan, plan};
 use crate::run::rx_hash::Decisions;
@@ -34,12 +34,14 @@ struct Prepared {
     shaped: Vec<Finding>,
     requests: Socket,
     own: Own,
+    srv6: Srv6,
 }
 
 /// `raddle run --check`: everything that the start would look at, without changing anything.
 pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
     let mut rib = Rib::detached();
     Mirror::open()?.initial(&mut |event| rib.apply(event))?;
+    own::check_seed(config, rib.settings()).map_err(|e| Failure::usage(e.to_string()))?;
     let report = survey(&rib, config, Mend::Would, own_links(config).into_iter())?;
     let plan = plan(&rib, config, &report).map_err(Failure::system)?;
     for finding in report.warnings() {
@@ -142,6 +144,7 @@ impl Daemon {
         rib.set_algos(algo_rules(&config.mp_algos));
         rib.on_new_segment(engine.segment_counter_clearer());
         mirror.initial(&mut |event| rib.apply(event))?;
+        own::check_seed(config, rib.settings()).map_err(|e| Failure::usage(e.to_string()))?;
         let mut own = Own::default();
         let events = own.follow(config, &rib);
         events.into_iter().for_each(|event| rib.apply(event));
@@ -200,7 +203,8 @@ impl Daemon {
             rib.set_deadline(deadline);
         }
         let last_commit = rib.commit();
-        carry_out_segments(engine, &rib);
+        let mut srv6 = Srv6::default();
+        srv6.carry_out(engine, &rib);
         Ok(Prepared {
             rib,
             mirror,
@@ -211,6 +215,7 @@ impl Daemon {
             shaped,
             requests,
             own,
+            srv6,
         })
     }
 
@@ -229,6 +234,7 @@ impl Daemon {
             last_commit: ready.last_commit,
             requests: ready.requests,
             own: ready.own,
+            srv6: ready.srv6,
             sent: HashMap::new(),
             shaped: ready.shaped,
             dirty_since: None,

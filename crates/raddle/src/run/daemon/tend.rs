@@ -233,15 +233,79 @@ pub(super) fn attach(
 }
 
 /// Once there are SRv6 segments, the engine needs the programs for them. Where the kernel refuses, it
-/// keeps forwarding these packets itself.
-pub(super) fn carry_out_segments(engine: &mut Engine, rib: &Rib) {
-    let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
-    if engine.has_srv6() || !rib.segments().any(|(_, _, segment)| known(segment)) {
-        return;
+/// keeps forwarding these packets itself, and is not asked again: each time would take seconds, in which
+/// nothing is followed.
+#[derive(Debug, Default)]
+pub(super) struct Srv6 {
+    refused: bool,
+}
+
+impl Srv6 {
+    pub(super) fn carry_out(&mut self, engine: &mut Engine, rib: &Rib) {
+        if engine.has_srv6() || !self.is_due(rib) {
+            return;
+        }
+        let started = Instant::now();
+        match engine.load_srv6() {
+            Ok(()) => tracing::info!("SRv6 is carried out, ready after {:?}", started.elapsed()),
+            Err(e) => {
+                self.refused = true;
+                tracing::warn!("SRv6 stays with the kernel until raddle is started again: {e}");
+            }
+        }
     }
-    let started = Instant::now();
-    match engine.load_srv6() {
-        Ok(()) => tracing::info!("SRv6 is carried out, ready after {:?}", started.elapsed()),
-        Err(e) => tracing::warn!("SRv6 stays with the kernel: {e}"),
+
+    /// Whether there is a segment, and the kernel has not refused.
+    fn is_due(&self, rib: &Rib) -> bool {
+        let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
+        !self.refused && rib.segments().any(|(_, _, segment)| known(segment))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_rib::Ports;
+    use raddle_rib::event::{
+        DeviceSettings, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget,
+    };
+    use raddle_rib::seg6::{Behaviour, Seg6, Sid};
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_refuses_is_not_asked_again() {
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(Link {
+            index: 1,
+            name: "a".to_owned(),
+            mac: Some([2; 6]),
+            flags: 0x1_0041,
+            mtu: 1500,
+            arp_type: 1,
+            ..Link::default()
+        }));
+        rib.apply(Event::Device(1, DeviceSettings::default()));
+        rib.set_ports(Ports {
+            enabled: [1].into(),
+            out: [1].into(),
+        });
+        rib.commit();
+        let mut srv6 = Srv6::default();
+        assert!(!srv6.is_due(&rib));
+        let hop = RouteNexthop {
+            index: 1,
+            encap: Some(Seg6::Sid(Sid::new(Behaviour::End)).encode()),
+            ..RouteNexthop::default()
+        };
+        let route = Route {
+            dst: "fc00::1/128".parse().unwrap(),
+            target: RouteTarget::Single(hop),
+            ..Route::default()
+        };
+        rib.apply(Event::Route(route, RouteOp::Add));
+        rib.commit();
+        assert!(srv6.is_due(&rib));
+        srv6.refused = true;
+        assert!(!srv6.is_due(&rib));
     }
 }
