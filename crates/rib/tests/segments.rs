@@ -615,6 +615,46 @@ fn own_routes_come_first_and_stay() {
     assert_eq!(rib.routes6().count(), 0);
 }
 
+/// A set of lists by one gateway: the kernel tells its nexthops apart by their encapsulations
+/// (`rt6_duplicate_nexthop`).
+#[test]
+fn lists_by_one_gateway_go_one_by_one() {
+    let mut rib = start(&CAPACITY);
+    let by = |list: &str| RouteNexthop {
+        gateway: Some("fd01:2::2".parse().unwrap()),
+        ..hop(
+            2,
+            Seg6::Encaps(Encaps::new(Mode::Encap, &[ip(list)]).unwrap()),
+        )
+    };
+    let several = |lists: &[&str]| {
+        let hops = lists.iter().map(|list| by(list)).collect();
+        route("fc00::1/128", RouteTarget::Multipath(hops))
+    };
+    let told = |rib: &Rib| match rib.routes6().next().unwrap().target {
+        RouteTarget::Single(hop) => vec![hop],
+        RouteTarget::Multipath(hops) => hops,
+        other => panic!("{other:?}"),
+    };
+    add(&mut rib, several(&["fc01::1", "fc01::2"]));
+    // Appended: told first, chosen last.
+    let three = several(&["fc01::3", "fc01::1", "fc01::2"]);
+    rib.apply(Event::Route(three, RouteOp::Append));
+    assert_eq!(told(&rib), ["fc01::1", "fc01::2", "fc01::3"].map(by));
+    let gone = |list| route("fc00::1/128", RouteTarget::Single(by(list)));
+    rib.apply(Event::RouteGone(gone("fc01::2")));
+    assert_eq!(told(&rib), ["fc01::1", "fc01::3"].map(by));
+    rib.apply(Event::RouteGone(gone("fc01::1")));
+    assert_eq!(told(&rib), [by("fc01::3")]);
+    // Who does not say which means all.
+    let mut all = gone("fc01::3");
+    if let RouteTarget::Single(hop) = &mut all.target {
+        hop.encap = None;
+    }
+    rib.apply(Event::RouteGone(all));
+    assert_eq!(rib.routes6().count(), 0);
+}
+
 /// The link says only where an outer source comes from: without it the kernel, which knows nothing of them,
 /// would get their packets.
 #[test]

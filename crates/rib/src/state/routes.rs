@@ -363,8 +363,11 @@ fn hops_of(target: &RouteTarget) -> &[RouteNexthop] {
     }
 }
 
+/// The same gateway, link and encapsulation (`rt6_duplicate_nexthop`); who does not say which encapsulation means
+/// any.
 fn same_hop(a: &RouteNexthop, b: &RouteNexthop) -> bool {
-    (a.gateway, a.index) == (b.gateway, b.index)
+    let either = a.encap.is_none() || b.encap.is_none();
+    (a.gateway, a.index) == (b.gateway, b.index) && (either || a.encap == b.encap)
 }
 
 /// Takes the route that a deletion names out of `ids`; says whether there was one.
