@@ -31,7 +31,8 @@ inline_always int write_template(struct xdp_md *ctx, __u32 at, __u32 place, __u3
 			return 0;
 		*to = template_word(place + i);
 	}
-	return 1;
+	/* No frame has room in front for more, and none leaves with bytes that were not written. */
+	return words <= LARGE_CHANGE / 8;
 }
 
 /* The flow label by the flow's hash, or a negative reason. */

@@ -106,6 +106,13 @@ fn what_the_kernel_gets_is_as_it_came() {
         };
         bench.sid(&own);
         bench.drops(&to_sid(&nowhere, &[0; 20]), Reason::NoRoute);
+        // A record that is the kernel's, but of our own.
+        bench.sid(&Segment {
+            reason: Reason::Encap as u8,
+            flags: raddle_rib::image::segment_flags::OWN,
+            ..Segment::default()
+        });
+        bench.drops(&to_sid(&nowhere, &[0; 20]), Reason::Encap);
         // Without counters nothing is counted.
         assert_eq!(bench.counts().errors(), 5);
     });
