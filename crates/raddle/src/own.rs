@@ -14,10 +14,12 @@ pub(crate) use encap::OwnEncap;
 pub(crate) use error::OwnError;
 pub(crate) use sid::OwnSid;
 
-use std::net::Ipv6Addr;
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, Settings};
+use raddle_rib::seg6::{Behaviour, Seg6};
 use raddle_rib::{Resolved, Rib};
 
 use crate::config::Config;
@@ -53,32 +55,40 @@ impl Own {
         events
     }
 
-    /// The neighbours that packets are sent to by raddle's own SIDs and encapsulations, and that are not
-    /// resolved. The kernel does not know of these SIDs, so nothing else would have it resolve them.
-    /// `iif` is a link that packets come in on.
-    pub(crate) fn unresolved(&self, rib: &Rib, iif: &str) -> Vec<(u32, std::net::IpAddr)> {
+    /// The neighbours that the kernel is to resolve for the engine, since no packet that it forwards itself
+    /// would have it do so. `iif` is a link that packets come in on.
+    ///
+    /// 1. Where raddle's own SIDs and encapsulations send to: the kernel does not know of these.
+    /// 2. Where a table leads that raddle's own End.T and End.DT* look in: the gateways of all routes. Which
+    ///    hosts of a connected prefix are meant, only packets say.
+    /// 3. All paths to the first segment of the kernel's encapsulations: it keeps to one for each core
+    ///    (`dst_cache`), while the engine spreads flows over them.
+    ///
+    /// Costs a look-up for each segment.
+    pub(crate) fn unresolved(&self, rib: &Rib, iif: &str) -> Vec<(u32, IpAddr)> {
         let mut list = Vec::new();
-        let own = rib.segments().filter(|(_, what, _)| what.own);
-        for target in own.filter_map(|(_, what, _)| what.target()) {
-            let trace = rib.trace(iif, target);
-            if let Some(index) = trace.neighbour {
-                list.push((index, target));
-                continue;
-            }
-            match trace.resolved {
-                Resolved::One(hop) => list.push((hop.index, hop.gateway.unwrap_or(target))),
-                Resolved::Many { hops, .. } | Resolved::Resilient { hops, .. } => {
-                    let next = |hop: &raddle_rib::Hop| (hop.index, hop.gateway.unwrap_or(target));
-                    list.extend(hops.iter().filter(|hop| hop.segment.is_none()).map(next));
+        let mut by_table = false;
+        let mut spread = HashSet::new();
+        for (_, what, _) in rib.segments() {
+            match (what.own, what.target()) {
+                (true, Some(target)) => next_hops(rib, iif, target, &mut list),
+                (true, None) => by_table |= looks_in_a_table(&what.what),
+                (false, Some(target)) if !what.is_sid() => {
+                    spread.insert(target);
                 }
-                Resolved::Kernel(raddle_rib::Reason::Unresolved) => {
-                    use raddle_rib::event::RouteTarget;
-                    if let Some(RouteTarget::Single(hop)) = trace.route.map(|route| route.target) {
-                        list.push((hop.index, target));
-                    }
-                }
-                Resolved::Kernel(_) => {}
+                (false, _) => {}
             }
+        }
+        for target in spread {
+            let mut paths = Vec::new();
+            next_hops(rib, iif, target, &mut paths);
+            if paths.len() > 1 {
+                list.append(&mut paths);
+            }
+        }
+        if by_table {
+            let gateways = rib.adjacencies();
+            list.extend(gateways.filter_map(|(_, index, neighbour, _)| Some((index, neighbour?))));
         }
         list.sort_unstable();
         list.dedup();
@@ -96,6 +106,38 @@ pub(crate) fn check_seed(config: &Config, settings: &Settings) -> Result<(), Own
     match config.encap.iter().find(|encap| encap.spreads()) {
         Some(encap) => Err(OwnError::Seed(encap.prefix())),
         None => Ok(()),
+    }
+}
+
+/// Whether what a SID has taken out or off is looked up in a table that the SID names.
+fn looks_in_a_table(what: &Seg6) -> bool {
+    use Behaviour::{Dt4, Dt6, Dt46, T};
+    matches!(what, Seg6::Sid(sid) if matches!(
+        sid.behaviour,
+        T { .. } | Dt4 { .. } | Dt6 { .. } | Dt46 { .. }
+    ))
+}
+
+/// Adds the neighbours, with their links, that packets to `target` are sent to.
+fn next_hops(rib: &Rib, iif: &str, target: IpAddr, list: &mut Vec<(u32, IpAddr)>) {
+    let trace = rib.trace(iif, target);
+    if let Some(index) = trace.neighbour {
+        list.push((index, target));
+        return;
+    }
+    match trace.resolved {
+        Resolved::One(hop) => list.push((hop.index, hop.gateway.unwrap_or(target))),
+        Resolved::Many { hops, .. } | Resolved::Resilient { hops, .. } => {
+            let next = |hop: &raddle_rib::Hop| (hop.index, hop.gateway.unwrap_or(target));
+            list.extend(hops.iter().filter(|hop| hop.segment.is_none()).map(next));
+        }
+        Resolved::Kernel(raddle_rib::Reason::Unresolved) => {
+            use raddle_rib::event::RouteTarget;
+            if let Some(RouteTarget::Single(hop)) = trace.route.map(|route| route.target) {
+                list.push((hop.index, target));
+            }
+        }
+        Resolved::Kernel(_) => {}
     }
 }
 
@@ -135,7 +177,7 @@ fn segments(text: &str) -> Result<Vec<Ipv6Addr>, OwnError> {
 pub(crate) fn check(sids: &[OwnSid], encaps: &[OwnEncap]) -> Result<(), OwnError> {
     let sids = sids.iter().map(|sid| (sid.table(), sid.prefix()));
     let encaps = encaps.iter().map(|encap| (encap.table(), encap.prefix()));
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for (table, prefix) in sids.chain(encaps) {
         if !seen.insert((table, prefix)) {
             return Err(OwnError::Twice { prefix, table });

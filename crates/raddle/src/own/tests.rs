@@ -235,3 +235,90 @@ fn several_lists_want_a_seed() {
     };
     assert_eq!(check_seed(&two, &known), Ok(()));
 }
+
+/// A mirror with two links that forward, and these routes.
+fn forwarding(routes: impl IntoIterator<Item = Route>) -> Rib {
+    use raddle_rib::event::{Event, RouteOp};
+    let mut rib = Rib::detached();
+    rib.set_ports(raddle_rib::Ports {
+        enabled: [7, 8].into(),
+        out: [7, 8].into(),
+    });
+    for (index, name) in [(7, "a"), (8, "b")] {
+        rib.apply(Event::Link(Link {
+            index,
+            name: name.into(),
+            mac: Some([2; 6]),
+            flags: 0x1_0041,
+            arp_type: 1,
+            ..Link::default()
+        }));
+    }
+    for route in routes {
+        rib.apply(Event::Route(route, RouteOp::Add));
+    }
+    rib
+}
+
+fn hop(index: u32, gateway: Option<&str>) -> raddle_rib::event::RouteNexthop {
+    raddle_rib::event::RouteNexthop {
+        index,
+        gateway: gateway.map(|ip| ip.parse().unwrap()),
+        weight: 1,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn gateways_behind_a_table_of_its_own_are_named_to_the_kernel() {
+    let config = config("[[sid]]\nprefix = 'fc00::/64'\naction = 'End.DT46'\ntable = 100").unwrap();
+    let mut rib = forwarding([Route {
+        table: 100,
+        dst: "10.9.0.0/16".parse().unwrap(),
+        target: RouteTarget::Single(hop(7, Some("10.0.1.2"))),
+        ..Route::default()
+    }]);
+    let mut own = Own::default();
+    for event in own.follow(&config, &rib) {
+        rib.apply(event);
+    }
+    rib.commit();
+    let gateway = (7, "10.0.1.2".parse().unwrap());
+    assert_eq!(own.unresolved(&rib, "a"), [gateway]);
+}
+
+#[test]
+fn all_paths_to_a_first_segment_are_named_to_the_kernel() {
+    let list = raddle_rib::seg6::Encaps::new(Default::default(), &["fc00:2::7".parse().unwrap()]);
+    let encap = Some(Seg6::Encaps(list.unwrap()).encode());
+    let towards = |hops: Vec<raddle_rib::event::RouteNexthop>| Route {
+        table: 254,
+        dst: "fc00:2::/48".parse().unwrap(),
+        target: match hops.as_slice() {
+            [one] => RouteTarget::Single(one.clone()),
+            _ => RouteTarget::Multipath(hops),
+        },
+        ..Route::default()
+    };
+    let encapsulating = Route {
+        table: 254,
+        dst: "10.9.0.0/16".parse().unwrap(),
+        target: RouteTarget::Single(raddle_rib::event::RouteNexthop {
+            encap,
+            ..hop(7, None)
+        }),
+        ..Route::default()
+    };
+    let both = vec![hop(7, Some("fd01::2")), hop(8, Some("fd02::2"))];
+    let mut rib = forwarding([encapsulating.clone(), towards(both)]);
+    rib.commit();
+    let wanted = [
+        (7, "fd01::2".parse().unwrap()),
+        (8, "fd02::2".parse().unwrap()),
+    ];
+    assert_eq!(Own::default().unresolved(&rib, "a"), wanted);
+    // One path is the kernel's, too: it resolves that itself.
+    let mut rib = forwarding([encapsulating, towards(vec![hop(7, Some("fd01::2"))])]);
+    rib.commit();
+    assert!(Own::default().unresolved(&rib, "a").is_empty());
+}

@@ -147,7 +147,8 @@ impl Daemon {
         self.sent = sent;
     }
 
-    /// The kernel resolves neighbours for packets that it forwards, and of raddle's own SIDs it has none.
+    /// The kernel resolves neighbours for packets that it forwards, and some that the engine needs are never
+    /// among them ([`crate::own::Own::unresolved`]).
     fn tend_own_neighbours(&mut self) {
         let Some(iif) = self.plan.attach.values().next() else {
             return;
