@@ -71,15 +71,21 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         names: Names::load(),
         both: args.both,
     };
+    // The kernel, which is to be asked, does not have them.
+    let own = match &args.snapshot {
+        None if !args.check => source::own_of_daemon(),
+        _ => Vec::new(),
+    };
     if args.watch {
         let around = around(args, Surroundings::live());
         let limits = watch::Limits {
             time: args.seconds.map(Duration::from_secs),
             answers: args.count,
         };
-        return watch::watch(limits, args.json, |rib| asked.answer(rib, &around));
+        return watch::watch(limits, args.json, own, |rib| asked.answer(rib, &around));
     }
-    let (rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
+    let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
+    own.into_iter().for_each(|event| rib.apply(event));
     let found = match args.snapshot {
         None => Surroundings::live(),
         Some(_) => Surroundings {

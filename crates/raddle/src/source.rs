@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use raddle_netlink::Mirror;
+use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
 
 use crate::cli;
@@ -49,6 +50,18 @@ pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
     rules
         .filter_map(|rule| rule.as_str()?.parse().ok())
         .collect()
+}
+
+/// The SIDs and encapsulations that the daemon of this network namespace has of its own, which the kernel
+/// does not know; none where no daemon answers.
+pub(crate) fn own_of_daemon() -> Vec<Event> {
+    let Ok(mut answer) = control::ask(None, control::Command::Segments) else {
+        return Vec::new();
+    };
+    let routes: Vec<Route> =
+        serde_json::from_value(answer["own_routes"].take()).unwrap_or_default();
+    let add = |route| Event::Route(route, RouteOp::Add);
+    routes.into_iter().map(add).collect()
 }
 
 /// Has a state's routes spread as the command line says, else, for the live state, as the daemon here does.

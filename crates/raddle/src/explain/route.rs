@@ -1,6 +1,6 @@
 //! The steps around the choice: input, rules and route before it, neighbour and link behind it.
 
-use raddle_rib::event::{Route, RouteKind, RouteTarget};
+use raddle_rib::event::{ROUTE_OWN, Route, RouteKind, RouteTarget};
 use raddle_rib::{Hop, Reason, Trace, rule_beyond_engines};
 use serde_json::json;
 
@@ -87,8 +87,9 @@ impl Walk<'_> {
             return Err(Reason::NoRoute);
         };
         let names = self.view.names;
+        let own = route.flags & ROUTE_OWN != 0;
         let text = format!(
-            "{}{} in table {}, proto {}, metric {}",
+            "{}{} in table {}, {}",
             kind_word(route.kind),
             if route.dst.prefix_len() == 0 {
                 "default".to_owned()
@@ -96,16 +97,25 @@ impl Walk<'_> {
                 route.dst.to_string()
             },
             names.table(route.table),
-            names.protocol(route.protocol),
-            route.metric,
+            if own {
+                "raddle's own, which the kernel does not have".to_owned()
+            } else {
+                format!(
+                    "proto {}, metric {}",
+                    names.protocol(route.protocol),
+                    route.metric
+                )
+            },
         );
         let data = json!({
+            "own": own,
             "dst": route.dst.to_string(),
             "table": names.table(route.table),
             "protocol": names.protocol(route.protocol),
             "metric": route.metric,
             "nhid": nhid(route),
         });
+        let function = if own { "" } else { function };
         self.add(3, "route", function, text, data);
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use raddle_netlink::Mirror;
 use raddle_rib::Rib;
+use raddle_rib::event::Event;
 use serde::Serialize;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -35,10 +36,11 @@ struct Line<'a> {
 }
 
 /// Prints the first answer, and another one after every change of it, until SIGINT, SIGTERM or a
-/// limit.
+/// limit. `own` is what a daemon has beyond the kernel's state.
 pub(super) fn watch(
     limits: Limits,
     json: bool,
+    own: Vec<Event>,
     mut ask: impl FnMut(&Rib) -> Result<Answer, Failure>,
 ) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
@@ -46,6 +48,7 @@ pub(super) fn watch(
     let mut rib = Rib::detached();
     let mut mirror = Mirror::open()?;
     mirror.initial(&mut |event| rib.apply(event))?;
+    own.into_iter().for_each(|event| rib.apply(event));
     let mut last = ask(&rib)?;
     let mut answers = 1;
     print(&last, &[], json)?;
