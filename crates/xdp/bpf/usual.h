@@ -3,49 +3,15 @@
  * The short way through a segment: rules S1 to S10 for what is usual, in the program that meets the segment.
  *
  * Usual is one segment on the way, an SRH right behind the IPv6 header, without flags and TLVs, and a single
- * neighbour behind the next look-up. Everything is planned in registers, then the redirect is claimed, and
- * only then the frame is written. So what turns out to be unusual is as it came, and the program for
- * segments takes it from the beginning; it alone says why a packet is not forwarded.
+ * neighbour behind the next look-up, or several by the hashes of policies 0 and 1. Everything is planned
+ * first, then the redirect is claimed, and only then the frame is written. So what turns out to be unusual is
+ * as it came, and the program for segments takes it from the beginning; it alone says why a packet is not
+ * forwarded.
  */
 #ifndef RADDLE_USUAL_H
 #define RADDLE_USUAL_H
 
-#include "maps.h"
-#include "packet.h"
-#include "srh.h"
-
-/* Not a verdict, but what makes the program for segments go on. */
-#define UNUSUAL THE_SEGMENTS_WAY
-
-/* Bits of an SRH's first word as loaded: type and flags, and segments left. */
-#define SRH_TYPE_AND_FLAGS 0x0000ff0000ff0000ULL
-#define SRH_LEFT 0x00000000ff000000ULL
-#define SRH_PLAIN ((__u64)SRH_TYPE << 16)
-#define SRH_LEFT_ONE (1ULL << 24)
-
-/* Bits of an IPv6 header's first word as loaded: all but payload length and next header; those. */
-#define HEAD_KEPT 0xff000000ffffffffULL
-#define HEAD_PAYLOAD 32
-#define HEAD_NEXT 48
-#define HEAD_HOP_LIMIT 56
-
-/* Words of the longest template that is usual: four segments. */
-#define USUAL_WORDS 14
-
-/* What is planned for a packet. */
-struct course {
-	const struct segment *s;
-	__u64 word;
-	__u32 kind;
-	/* The frame's length, and where the packet ends in it, as they came. */
-	__u32 received, end;
-	/* Bytes that go away in front, or below 0 that come. */
-	__s32 cut;
-	__u32 ether_type;
-	/* The IPv6 header that the packet will have, and the first word of an SRH behind it. */
-	__u64 head, srh;
-	struct addresses a;
-};
+#include "course.h"
 
 /* S3 and S5: the next segment becomes the destination; with PSP the last one goes without its SRH. */
 inline_always int usual_step(struct xdp_md *ctx, struct course *c)
@@ -164,175 +130,6 @@ inline_always int usual_outer(struct xdp_md *ctx, struct course *c)
 	return 0;
 }
 
-/* What stands behind the outer header, in the frame that has grown. */
-inline_always int write_outer(struct xdp_md *ctx, struct course *c)
-{
-	__u32 size = c->word >> 48;
-	__u64 place = c->s->template, *to;
-	const __u64 *template;
-
-	if (size == 40)
-		return 0;
-	to = bytes_at(ctx, IP_AT, 64);
-	if (!to || place + USUAL_WORDS > templates_len)
-		return DROP | REASON_REDIRECT_FAILED;
-	template = ELEMENT(templates, const __u64, place);
-	to[5] = c->srh;
-	to[6] = template[6];
-	to[7] = template[7];
-	for (int i = 8; i < USUAL_WORDS; i += 2) {
-		if (size < 8 * (__u32)i + 16)
-			break;
-		to = bytes_at(ctx, IP_AT, 8 * i + 16);
-		if (!to)
-			return DROP | REASON_REDIRECT_FAILED;
-		to[i] = template[i];
-		to[i + 1] = template[i + 1];
-	}
-	return 0;
-}
-
-/* B4 to B7 of the packet as it will be: the adjacency's number, or a negative number. */
-inline_always __s64 usual_way6(const struct link_entry *link, struct course *c)
-{
-	__u32 table = c->s->table6;
-	__u64 sh = bpf_be64_to_cpu(c->a.src_high), sl = bpf_be64_to_cpu(c->a.src_low);
-	__u64 dh = bpf_be64_to_cpu(c->a.dst_high), dl = bpf_be64_to_cpu(c->a.dst_low);
-	__u64 group;
-
-	if (check_addresses6(sh, sl, dh, dl))
-		return -1;
-	if (c->kind == SEGMENT_END_X || c->kind == SEGMENT_END_DX6) {
-		__u64 high = *(const __u64 *)c->s->target, low = *(const __u64 *)(c->s->target + 8);
-
-		if (high | low) {
-			dh = bpf_be64_to_cpu(high);
-			dl = bpf_be64_to_cpu(low);
-		}
-	}
-	if (!(link->flags & LINK_FORWARD6) || (link->flags & LINK_RULES6 && table == LINK_TABLE))
-		return -1;
-	group = group_word(fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl));
-	return (__u8)group == GROUP_SINGLE ? group >> 32 : -1;
-}
-
-/* A1 to A9 of the packet inside: as above. */
-inline_always __s64 usual_way4(struct xdp_md *ctx, const struct link_entry *link, struct course *c,
-			       __u32 at)
-{
-	__u32 *ip = bytes_at(ctx, at, 20), flags = link->flags, table = c->s->table4, target = 0;
-	__u32 w0, src, dst, length;
-	__u64 group;
-
-	if (!ip)
-		return -1;
-	w0 = ip[0];
-	c->head = ip[2];
-	if ((w0 & 0xff) != 0x45 || !header_sum_good((__u64)w0 + ip[1] + ip[2] + ip[3] + ip[4]))
-		return -1;
-	length = bpf_ntohs((__u16)(w0 >> 16));
-	src = bpf_ntohl(ip[3]);
-	dst = bpf_ntohl(ip[4]);
-	if (length < 20 || at + length > c->end || check_addresses4(src, dst))
-		return -1;
-	if (table != LINK_TABLE)
-		flags &= ~LINK_RULES4;
-	if (c->word >> 24 & SEGMENT_OWN)
-		flags &= ~LINK_RP_FILTER;
-	if ((flags & (LINK_FORWARD4 | LINK_RULES4 | LINK_RP_FILTER)) != LINK_FORWARD4 ||
-	    (!(flags & LINK_ACCEPT_LOCAL) && maybe_own(src)))
-		return -1;
-	if ((c->word & 0xff) == SEGMENT_END_DX4)
-		target = *(const __u32 *)c->s->target;
-	if (target)
-		dst = bpf_ntohl(target);
-	group = group_word(fib4_lookup(table == LINK_TABLE ? link->table4 : table, dst));
-	if ((__u8)group != GROUP_SINGLE ||
-	    (target && group >> 8 & SINGLE_NEIGHBOUR && !(c->word >> 24 & SEGMENT_DIRECT_NH4)))
-		return -1;
-	c->cut = at - IP_AT;
-	c->ether_type = ETH_P_IP;
-	return group >> 32;
-}
-
-/* S10 of what is forwarded: cuts off what is behind the packet, and counts. */
-inline_always int usual_finish(struct packet *p, struct course *c, __u32 cpu, __u32 segment,
-			       __u32 adjacency)
-{
-	__u32 length = c->received - c->cut, keep = c->end - c->cut;
-
-	if (keep < FRAME_MIN)
-		keep = FRAME_MIN;
-	if (length > keep) {
-		if (bpf_xdp_adjust_tail(p->ctx, (int)(keep - length)))
-			return DROP | REASON_REDIRECT_FAILED;
-		length = keep;
-	}
-	count(p->stripe, REASON_COUNTERS + p->link->slot, c->received);
-	if (adjacency != NO_COUNTERS)
-		count(p->stripe, ADJACENCY_COUNTERS + adjacency, length);
-	if (counting && c->word >> 24 & SEGMENT_HAS_COUNTERS) {
-		__u32 number = cpu * segments_len + segment;
-
-		if (number < segment_counters_len) {
-			struct segment_counters *counts =
-				ELEMENT(segment_counters, struct segment_counters, number);
-
-			counts->values[SEGMENT_PACKETS] += 1;
-			counts->values[SEGMENT_BYTES] += c->end - IP_AT;
-		}
-	}
-	return REASON_FORWARDED;
-}
-
-/* A11 to A14 and B8 to B10. */
-inline_always int usual_leave(struct packet *p, struct course *c, __u32 cpu, __u32 segment, __u32 number)
-{
-	__u32 ttl = c->ether_type == ETH_P_IP ? c->head & 0xff : c->head >> HEAD_HOP_LIMIT;
-	const struct adjacency *adj;
-	__u64 word0, *ip;
-	__u8 *frame;
-
-	if (number >= adjacencies_len || ttl <= 1)
-		return UNUSUAL;
-	adj = ELEMENT(adjacencies, const struct adjacency, number);
-	word0 = *(volatile const __u64 *)adj;
-	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || (__u32)word0 == p->ingress ||
-	    c->end - IP_AT - c->cut > adj->mtu ||
-	    bpf_redirect_map(&out_links, (__u32)word0, XDP_PASS) != XDP_REDIRECT)
-		return UNUSUAL;
-	/* It says no before it changes anything. */
-	if (c->cut && bpf_xdp_adjust_head(p->ctx, c->cut))
-		return UNUSUAL;
-	frame = bytes_at(p->ctx, 0, IP_AT + 20);
-	if (!frame)
-		return DROP | REASON_REDIRECT_FAILED;
-	rewrite_macs(frame, adj);
-	*(__u16 *)(frame + 12) = bpf_htons(c->ether_type);
-	if (c->ether_type == ETH_P_IP) {
-		*(__u32 *)(frame + IP_AT + 8) = less_ttl(c->head);
-		return usual_finish(p, c, cpu, segment, number);
-	}
-	ip = bytes_at(p->ctx, IP_AT, 40);
-	if (!ip)
-		return DROP | REASON_REDIRECT_FAILED;
-	ip[0] = c->head - (1ULL << HEAD_HOP_LIMIT);
-	ip[1] = c->a.src_high;
-	ip[2] = c->a.src_low;
-	ip[3] = c->a.dst_high;
-	ip[4] = c->a.dst_low;
-	if (c->kind == SEGMENT_ENCAPS) {
-		if (write_outer(p->ctx, c))
-			return DROP | REASON_REDIRECT_FAILED;
-	} else if (c->kind <= SEGMENT_END_T && !c->cut) {
-		ip = bytes_at(p->ctx, IP_AT, 48);
-		if (!ip)
-			return DROP | REASON_REDIRECT_FAILED;
-		ip[5] = c->srh;
-	}
-	return usual_finish(p, c, cpu, segment, number);
-}
-
 /* S8 */
 inline_always int usual_frame(struct packet *p, struct course *c, struct way *w, __u32 cpu, __u32 segment,
 			      __u32 at)
@@ -355,6 +152,7 @@ inline_always int usual_frame(struct packet *p, struct course *c, struct way *w,
 inline_always int usual(struct packet *p, __u32 cpu)
 {
 	struct course c = {};
+	struct scratch *here;
 	struct way *w;
 	__u32 number, kind, flavours;
 	__u64 inner;
@@ -363,7 +161,8 @@ inline_always int usual(struct packet *p, __u32 cpu)
 
 	if (cpu >= cpus)
 		return UNUSUAL;
-	w = &ELEMENT(scratch, struct scratch, cpu)->way;
+	here = ELEMENT(scratch, struct scratch, cpu);
+	w = &here->way;
 	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
 	w->segment = p->segment;
 	w->received = p->len;
@@ -417,7 +216,7 @@ inline_always int usual(struct packet *p, __u32 cpu)
 		inner = usual_inner(p->ctx, &c);
 		if (inner >> 32 != IPPROTO_IPIP)
 			return UNUSUAL;
-		adjacency = usual_way4(p->ctx, p->link, &c, inner);
+		adjacency = usual_way4(p, here, &c, inner);
 		goto found;
 	default:
 		return UNUSUAL;
@@ -427,7 +226,7 @@ inline_always int usual(struct packet *p, __u32 cpu)
 	w->at = c.cut;
 	c.kind = NOW(w->flags);
 	c.cut = NOW(w->at);
-	adjacency = usual_way6(p->link, &c);
+	adjacency = usual_way6(p, here, &c);
 found:
 	if (adjacency < 0)
 		return UNUSUAL;
