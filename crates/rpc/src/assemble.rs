@@ -1,0 +1,236 @@
+//! From a stream to messages: small ones whole, large ones as they come.
+//!
+//! Large messages are passed on in the fragments that they came in, but for the first, which holds at
+//! least the head: the part with the header, which is looked at before anything is passed on.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::record::{Marks, RecordError, Step};
+
+/// Messages up to this size are collected before they are passed on, so that a peer that stalls within
+/// one holds nobody up. In bytes.
+pub const WHOLE: usize = 64 << 10;
+/// Bytes of a larger message that are collected first. Holds every RPC header (at most 848 bytes) and
+/// the arguments that decide how a call is treated.
+pub const HEAD: usize = 2 << 10;
+
+/// A part of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of a small message, without marks.
+    Whole(Bytes),
+    /// The head of a large one: its first fragment's first bytes.
+    Start {
+        /// [`HEAD`] bytes or more.
+        head: Bytes,
+        /// Bytes of the first fragment behind the head.
+        rest: u32,
+        /// Whether that fragment is the only one.
+        last: bool,
+    },
+    /// Another fragment of a large message begins.
+    Fragment {
+        /// Bytes in it.
+        length: u32,
+        /// Whether it is the last.
+        last: bool,
+    },
+    /// More of a large message.
+    Data(Bytes),
+    /// The large message is complete.
+    End,
+}
+
+/// Where in a message the stream stands.
+#[derive(Clone, Debug)]
+enum State {
+    /// Collecting; how many bytes of the present fragment are to come, whether it is the last.
+    Collecting(u32, bool),
+    /// Passing on.
+    Passing,
+}
+
+/// Makes messages of a stream. Holds at most [`WHOLE`] bytes itself.
+#[derive(Clone, Debug)]
+pub struct Assembler {
+    marks: Marks,
+    state: State,
+    head: BytesMut,
+}
+
+impl Assembler {
+    /// For messages of at most `most` bytes.
+    pub fn new(most: u32) -> Assembler {
+        Assembler {
+            marks: Marks::new(most),
+            state: State::Collecting(0, false),
+            head: BytesMut::new(),
+        }
+    }
+
+    /// Whether a message has begun and not ended.
+    pub fn is_inside(&self) -> bool {
+        self.marks.is_inside()
+    }
+
+    /// The next part, taken from the front of `input`; none until there is more input, which is empty then.
+    /// Heads and small messages are copied, the rest is not.
+    ///
+    /// # Errors
+    /// [`RecordError`], after which the stream makes no sense any more.
+    pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Part>, RecordError> {
+        loop {
+            let (taken, step) = self.marks.step(&input[..input.len().min(self.wanted())])?;
+            match (step, &mut self.state) {
+                (Step::More, _) => {
+                    input.advance(taken);
+                    return Ok(None);
+                }
+                (Step::Fragment { length, last }, State::Collecting(left, is_last)) => {
+                    input.advance(taken);
+                    (*left, *is_last) = (length, last);
+                    if let Some(start) = self.start() {
+                        return Ok(Some(start));
+                    }
+                }
+                (Step::Fragment { length, last }, State::Passing) => {
+                    input.advance(taken);
+                    return Ok(Some(Part::Fragment { length, last }));
+                }
+                (Step::Payload(_), State::Collecting(left, _)) => {
+                    self.head.extend_from_slice(&input[..taken]);
+                    input.advance(taken);
+                    *left -= taken as u32;
+                    if let Some(start) = self.start() {
+                        return Ok(Some(start));
+                    }
+                }
+                (Step::Payload(_), State::Passing) => {
+                    return Ok(Some(Part::Data(input.split_to(taken).freeze())));
+                }
+                (Step::End, State::Collecting(..)) => {
+                    self.state = State::Collecting(0, false);
+                    return Ok(Some(Part::Whole(self.head.split().freeze())));
+                }
+                (Step::End, State::Passing) => {
+                    self.state = State::Collecting(0, false);
+                    return Ok(Some(Part::End));
+                }
+            }
+        }
+    }
+
+    /// How many bytes may be taken at once: of a large message no more than its head is copied.
+    fn wanted(&self) -> usize {
+        match self.state {
+            State::Collecting(rest, _) if self.head.len() + rest as usize > WHOLE => {
+                HEAD.saturating_sub(self.head.len()).max(1)
+            }
+            _ => usize::MAX,
+        }
+    }
+
+    /// The start of a large message, as soon as it is known to be one and its head is there.
+    fn start(&mut self) -> Option<Part> {
+        let State::Collecting(rest, last) = self.state else {
+            return None;
+        };
+        let known = self.head.len() + rest as usize;
+        if known <= WHOLE || self.head.len() < HEAD {
+            return None;
+        }
+        self.state = State::Passing;
+        Some(Part::Start {
+            head: self.head.split().freeze(),
+            rest,
+            last,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::mark;
+
+    /// Sends the parts on as a proxy does, and gives the stream that comes out.
+    fn passed_on(stream: &[u8], cut: usize) -> Vec<u8> {
+        let (mut assembler, mut out) = (Assembler::new(16 << 20), Vec::new());
+        for piece in stream.chunks(cut) {
+            let mut input = BytesMut::from(piece);
+            while let Some(part) = assembler.next(&mut input).unwrap() {
+                match part {
+                    Part::Whole(whole) => {
+                        assert!(whole.len() <= WHOLE);
+                        out.extend(mark(whole.len() as u32, true));
+                        out.extend(whole);
+                    }
+                    Part::Start { head, rest, last } => {
+                        assert!(head.len() >= HEAD && head.len() <= WHOLE);
+                        out.extend(mark(head.len() as u32 + rest, last));
+                        out.extend(head);
+                    }
+                    Part::Fragment { length, last } => out.extend(mark(length, last)),
+                    Part::Data(data) => out.extend(data),
+                    Part::End => {}
+                }
+            }
+            assert!(input.is_empty());
+        }
+        assert!(!assembler.is_inside());
+        out
+    }
+
+    fn records(mut stream: &[u8]) -> Vec<Vec<u8>> {
+        let (mut records, mut record) = (Vec::new(), Vec::new());
+        while let Some((word, rest)) = stream.split_first_chunk::<4>() {
+            let word = u32::from_be_bytes(*word);
+            let (data, rest) = rest.split_at((word & 0x7fff_ffff) as usize);
+            record.extend_from_slice(data);
+            stream = rest;
+            if word >> 31 == 1 {
+                records.push(std::mem::take(&mut record));
+            }
+        }
+        records
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn messages_come_out_as_they_went_in(
+            sizes in proptest::collection::vec(
+                proptest::collection::vec(prop_oneof![0..9_usize, 0..3000_usize, 0..150_000_usize], 1..5), 1..5),
+            cut in prop_oneof![1..9_usize, 1..200_000_usize],
+        ) {
+            let mut stream = Vec::new();
+            for (n, fragments) in sizes.iter().enumerate() {
+                for (i, size) in fragments.iter().enumerate() {
+                    stream.extend(mark(*size as u32, i + 1 == fragments.len()));
+                    stream.extend((0..*size).map(|k| (k * 7 + i + n) as u8));
+                }
+            }
+            prop_assert_eq!(records(&passed_on(&stream, cut)), records(&stream));
+        }
+    }
+
+    #[test]
+    fn a_large_message_starts_before_it_has_come() {
+        let mut assembler = Assembler::new(16 << 20);
+        let mut input = BytesMut::from(&mark(1 << 20, true)[..]);
+        input.extend_from_slice(&[7; HEAD]);
+        let part = assembler.next(&mut input).unwrap().unwrap();
+        let rest = (1 << 20) - HEAD as u32;
+        let head = Bytes::from(vec![7; HEAD]);
+        assert_eq!(
+            part,
+            Part::Start {
+                head,
+                rest,
+                last: true
+            }
+        );
+    }
+}

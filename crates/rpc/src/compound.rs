@@ -1,0 +1,171 @@
+//! NFSv4 COMPOUNDs (RFC 7530, section 16; RFC 8881, section 18), read as far as needed.
+
+use crate::program::{Class, Nature, hash};
+use crate::wire::Cursor;
+
+/// Operations that may be in one COMPOUND before it is no longer read. Clients send some ten.
+const MOST: u32 = 64;
+
+/// What a COMPOUND does, by its arguments, of which there may be only the first.
+///
+/// 1. It begins with SEQUENCE: it counts under that session's slot, whatever follows.
+/// 2. All its operations only look, or are WRITE or COMMIT: idempotent.
+/// 3. It has another operation, such as CREATE, REMOVE, OPEN or LOCK: it counts once.
+/// 4. It cannot be read to its end, and what could be read is by rule 2: unknown.
+pub fn nature(arguments: &[u8]) -> Nature {
+    let mut nature = Nature {
+        class: Class::Idempotent,
+        expected: 0,
+        file: None,
+    };
+    let class = read(&mut Cursor::new(arguments), &mut nature);
+    nature.class = class.unwrap_or(Class::Unknown);
+    nature
+}
+
+/// None when it ends too soon. A session's slot is found at the first operation, but the walk goes on for
+/// the file and the size.
+fn read(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<Class> {
+    cursor.opaque()?;
+    cursor.u32()?;
+    let count = cursor.u32()?;
+    if count > MOST {
+        return None;
+    }
+    let mut slot = false;
+    for n in 0..count {
+        match operation(cursor, nature, n == 0) {
+            Operation::Looks => {}
+            Operation::Sequence => slot = true,
+            Operation::Counts if slot => return Some(Class::Slot),
+            Operation::Counts => return Some(Class::Once),
+            Operation::Unread if slot => return Some(Class::Slot),
+            Operation::Unread => return None,
+        }
+    }
+    Some(if slot { Class::Slot } else { Class::Idempotent })
+}
+
+/// What one operation is.
+enum Operation {
+    /// May be made twice.
+    Looks,
+    /// The slot of a session.
+    Sequence,
+    /// Counts once.
+    Counts,
+    /// It ends too soon.
+    Unread,
+}
+
+fn operation(cursor: &mut Cursor<'_>, nature: &mut Nature, first: bool) -> Operation {
+    let Some(number) = cursor.u32() else {
+        return Operation::Unread;
+    };
+    let read = match number {
+        // ACCESS.
+        3 => cursor.skip(4),
+        // COMMIT.
+        5 => cursor.skip(12),
+        // GETATTR.
+        9 => cursor.words(),
+        // GETFH, LOOKUPP, PUTPUBFH, PUTROOTFH, READLINK, RESTOREFH, SAVEFH.
+        10 | 16 | 23 | 24 | 27 | 31 | 32 => Some(()),
+        // LOOKUP, SECINFO.
+        15 | 33 => cursor.opaque().map(drop),
+        // NVERIFY, VERIFY: attributes, by a bitmap.
+        17 | 37 => cursor.words().and_then(|()| cursor.opaque()).map(drop),
+        // PUTFH.
+        22 => cursor.opaque().map(|handle| {
+            nature.file.get_or_insert(hash(handle));
+        }),
+        // READ: state, offset, count.
+        25 => cursor.skip(24).and_then(|()| expect(cursor, nature)),
+        // READDIR: cookie, verifier, the count of names, of all, attributes.
+        26 => cursor
+            .skip(20)
+            .and_then(|()| expect(cursor, nature))
+            .and_then(|()| cursor.words()),
+        // RENEW.
+        30 => cursor.u64().map(drop),
+        // WRITE: state, offset, how stable, data.
+        38 => cursor.skip(28).and_then(|()| cursor.opaque()).map(drop),
+        // SEQUENCE: session, sequence, slot, highest slot, whether to keep the reply.
+        53 if first => {
+            return match cursor.skip(32) {
+                Some(()) => Operation::Sequence,
+                None => Operation::Unread,
+            };
+        }
+        _ => return Operation::Counts,
+    };
+    match read {
+        Some(()) => Operation::Looks,
+        None => Operation::Unread,
+    }
+}
+
+fn expect(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<()> {
+    nature.expected = nature.expected.saturating_add(cursor.u32()?);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn compound(operations: &[&[u32]]) -> Vec<u8> {
+        let head = [0, 1, operations.len() as u32];
+        let words = head.iter().chain(operations.iter().copied().flatten());
+        words.flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    const PUTFH: &[u32] = &[22, 4, 7];
+    const GETATTR: &[u32] = &[9, 1, 0xffff];
+    const READ: &[u32] = &[25, 0, 0, 0, 0, 0, 0, 65536];
+    const REMOVE: &[u32] = &[28, 1, 0x6100_0000];
+    const SEQUENCE: &[u32] = &[53, 1, 2, 3, 4, 5, 6, 7, 0];
+    /// A WRITE of 8 bytes.
+    const WRITE: &[u32] = &[38, 0, 0, 0, 0, 0, 0, 2, 8, 1, 2];
+
+    #[test]
+    fn operations_decide() {
+        for (operations, class) in [
+            (&[PUTFH, GETATTR][..], Class::Idempotent),
+            (&[PUTFH, READ, GETATTR], Class::Idempotent),
+            (&[PUTFH, WRITE, GETATTR], Class::Idempotent),
+            (&[PUTFH, REMOVE, GETATTR], Class::Once),
+            (&[SEQUENCE, PUTFH, REMOVE], Class::Slot),
+            (&[SEQUENCE, PUTFH, READ], Class::Slot),
+            // A SEQUENCE in the middle is an error (RFC 8881, section 18.46.3).
+            (&[PUTFH, SEQUENCE], Class::Once),
+        ] {
+            assert_eq!(nature(&compound(operations)).class, class, "{operations:?}");
+        }
+        let read = nature(&compound(&[SEQUENCE, PUTFH, READ]));
+        assert_eq!(read.expected, 65536);
+        assert!(read.file.is_some());
+    }
+
+    #[test]
+    fn what_is_cut_off_is_unknown_unless_a_slot_keeps_it() {
+        let whole = compound(&[PUTFH, WRITE, GETATTR]);
+        let slot = compound(&[SEQUENCE, PUTFH, WRITE]);
+        for cut in 0..whole.len() {
+            assert_eq!(nature(&whole[..cut]).class, Class::Unknown);
+        }
+        assert_eq!(nature(&slot[..slot.len() - 4]).class, Class::Slot);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(
+            words in proptest::collection::vec(prop_oneof![0..60_u32, any::<u32>()], 0..60), cut in 0..4_usize,
+        ) {
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+            nature(&bytes[..bytes.len().saturating_sub(cut)]);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! ONC RPC over many TCP connections, for NFS and every other program: what the proxy `raddle rpc` is
+//! made of.
+//!
+//! The decisions are pure functions without I/O: how a stream falls into records ([`record`],
+//! [`assemble`]), what a call is ([`message`], [`program`]), which transaction id it travels under
+//! ([`xid`]), which connection it takes ([`dispatch`]), when a connection is taken for
+//! dead ([`liveness`]), and what becomes of its calls then ([`replay`]). [`proxy`] does the work, over sockets that it is given.
+
+pub mod assemble;
+pub mod compound;
+pub mod dispatch;
+pub mod liveness;
+pub mod message;
+pub mod portmap;
+pub mod program;
+pub mod proxy;
+pub mod record;
+pub mod replay;
+mod wire;
+pub mod xid;

@@ -1,0 +1,110 @@
+//! A call on its way, and its reply on the way back.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::client::Client;
+use super::memory::Charge;
+use crate::dispatch::Want;
+use crate::message;
+use crate::program::Nature;
+use crate::record::mark;
+use crate::replay::{Cut, Sent};
+
+/// A call. All of it is kept until its reply has come.
+pub(super) struct Call {
+    pub client: Rc<Client>,
+    pub service: usize,
+    pub header: message::Call,
+    pub nature: Nature,
+    pub want: Want,
+    /// The first fragment's mark.
+    pub mark: [u8; 4],
+    /// The stream behind the first mark and the XID.
+    pub body: RefCell<Vec<Bytes>>,
+    /// Whether all of it has come from the client.
+    pub complete: Cell<bool>,
+    /// The XID to the server.
+    pub xid: Cell<u32>,
+    /// The transport that has it.
+    pub transport: Cell<Option<usize>>,
+    pub sent: Cell<Sent>,
+    /// When it came.
+    pub since: Instant,
+    pub charge: Charge,
+}
+
+impl Call {
+    /// Adds what has come.
+    pub(super) fn push(&self, bytes: Bytes) {
+        self.charge.add(bytes.len());
+        self.body.borrow_mut().push(bytes);
+    }
+
+    /// Bytes of it that are here.
+    pub(super) fn length(&self) -> usize {
+        8 + self.body.borrow().iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// What precedes the body.
+    pub(super) fn head(&self) -> [u8; 8] {
+        let [a, b, c, d] = self.xid.get().to_be_bytes();
+        let [m, n, o, p] = self.mark;
+        [m, n, o, p, a, b, c, d]
+    }
+
+    /// Whether its client waits for the reply.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    /// What replay has to know.
+    pub(super) fn cut(&self, answered: bool) -> Cut {
+        Cut {
+            sent: self.sent.get(),
+            class: self.nature.class,
+            signed: self.header.is_signed(),
+            complete: self.complete.get(),
+            answered,
+            wanted: self.is_wanted(),
+        }
+    }
+}
+
+/// A reply.
+pub(super) struct Reply {
+    /// The stream, as the client gets it.
+    pub chunks: RefCell<VecDeque<Bytes>>,
+    /// Whether all of it is here.
+    pub complete: Cell<bool>,
+    /// Whether any of it has been written.
+    pub started: Cell<bool>,
+    charge: Charge,
+}
+
+impl Reply {
+    /// One that begins with these bytes, the XID included, in a fragment of this length.
+    pub(super) fn new(xid: u32, head: &[u8], rest: u32, last: bool, charge: Charge) -> Reply {
+        let mut bytes = Vec::with_capacity(head.len() + 4);
+        bytes.extend(mark(head.len() as u32 + rest, last));
+        bytes.extend(xid.to_be_bytes());
+        bytes.extend_from_slice(head.get(4..).unwrap_or(&[]));
+        charge.add(bytes.len());
+        Reply {
+            chunks: RefCell::new(VecDeque::from([Bytes::from(bytes)])),
+            complete: Cell::new(false),
+            started: Cell::new(false),
+            charge,
+        }
+    }
+
+    /// Adds what has come.
+    pub(super) fn push(&self, bytes: Bytes) {
+        self.charge.add(bytes.len());
+        self.chunks.borrow_mut().push_back(bytes);
+    }
+}

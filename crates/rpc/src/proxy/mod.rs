@@ -1,0 +1,187 @@
+//! The proxy: many clients, several connections to a server, every reply to the call that it answers.
+//!
+//! One thread, one task for each direction of each connection; what they share, they borrow for a moment, and
+//! nothing waits while it borrows.
+
+mod call;
+mod client;
+mod memory;
+mod shared;
+mod status;
+mod transport;
+mod watch;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::dispatch::Policy;
+use shared::Shared;
+pub use status::{ClientStatus, Counters, Ended, Held, Status, TransportState, TransportStatus};
+
+/// How a proxy works.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is served; the first takes every program that no other names.
+    pub services: Vec<Service>,
+    /// Which connection a call takes.
+    pub policy: Policy,
+    /// Longest record, in bytes; less than 2^31.
+    pub most: u32,
+    /// Bytes of calls, and as many of replies, that may be kept at once. A record that has begun is always
+    /// finished, so that one record for each connection comes on top.
+    pub memory: usize,
+    /// How long a client may stall within a record, or not take a reply.
+    pub patience: Duration,
+    /// Most clients at once.
+    pub clients: usize,
+    /// The port that the portmapper's questions are answered with.
+    pub port: u16,
+}
+
+/// A server, or a port of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// The programs that go there; of the first service those that no other has.
+    pub programs: Vec<u32>,
+    /// Connections for all calls, at least 1.
+    pub connections: usize,
+    /// Connections more, for small calls.
+    pub lanes: usize,
+}
+
+/// Which connection is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The service's number.
+    pub service: usize,
+    /// The connection's number within it; those for small calls come last.
+    pub number: usize,
+    /// Whether it is kept for small calls.
+    pub lane: bool,
+    /// Own address and port that it has to have, for calls that must not be run twice.
+    pub from: Option<SocketAddr>,
+}
+
+/// A connection that was made.
+#[derive(Debug)]
+pub struct Connected {
+    /// The socket.
+    pub stream: TcpStream,
+    /// The link that it goes out by, if known.
+    pub out: Option<String>,
+    /// The link that it comes back by, if known.
+    pub back: Option<String>,
+    /// Connections that were made to find it.
+    pub attempts: u32,
+}
+
+/// A connection that stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The service's number.
+    pub service: usize,
+    /// The connection's number within it.
+    pub number: usize,
+    /// Whether it is kept for small calls.
+    pub lane: bool,
+    /// Own address and port.
+    pub local: SocketAddr,
+    /// The server's.
+    pub peer: SocketAddr,
+}
+
+/// What has become of connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    /// The links that they go out by now, in the order of the question; may be shorter.
+    pub links: Vec<Option<String>>,
+    /// One that would lie better if it were made anew. It is, when its calls have their replies.
+    pub again: Option<usize>,
+}
+
+/// Makes the connections to servers; the proxy contacts nobody but by this.
+pub trait Connect {
+    /// Makes one.
+    fn connect(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = io::Result<Connected>> + '_>>;
+
+    /// Looks at the connections that stand; asked every 10 seconds.
+    fn review(&self, standing: &[Standing]) -> Review;
+
+    /// It is no longer used.
+    fn closed(&self, service: usize, number: usize);
+}
+
+/// A running proxy. It lives in a [`tokio::task::LocalSet`].
+#[derive(Clone)]
+pub struct Proxy {
+    shared: Rc<Shared>,
+}
+
+impl Proxy {
+    /// Starts connecting to the servers, within a [`tokio::task::LocalSet`]. `start` is where XIDs start;
+    /// draw it.
+    pub fn start(config: Config, connect: Rc<dyn Connect>, start: u32) -> Proxy {
+        let shared = Rc::new(Shared::new(config, connect, start));
+        for number in 0..shared.transports.len() {
+            tokio::task::spawn_local(transport::drive(Rc::clone(&shared), number));
+        }
+        tokio::task::spawn_local(watch::watch(Rc::clone(&shared)));
+        Proxy { shared }
+    }
+
+    /// Serves clients of this listener until it fails.
+    ///
+    /// # Errors
+    /// What accepting says, but for what passes by itself.
+    pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => client::welcome(&self.shared, stream, peer),
+                Err(e) => match passes(&e) {
+                    ControlFlow::Break(()) => return Err(e),
+                    ControlFlow::Continue(wait) => tokio::time::sleep(wait).await,
+                },
+            }
+        }
+    }
+
+    /// What it does now.
+    pub fn status(&self) -> Status {
+        status::of(&self.shared)
+    }
+}
+
+/// Whether accepting can go on, and after which time.
+fn passes(error: &io::Error) -> ControlFlow<(), Duration> {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, OutOfMemory};
+    match (error.kind(), error.raw_os_error()) {
+        (ConnectionAborted | ConnectionReset | Interrupted, _) => {
+            ControlFlow::Continue(Duration::ZERO)
+        }
+        // EMFILE, ENFILE, ENOBUFS.
+        (OutOfMemory, _) | (_, Some(24 | 23 | 105)) => {
+            ControlFlow::Continue(Duration::from_millis(100))
+        }
+        _ => ControlFlow::Break(()),
+    }
+}
+
+/// Whichever of two is done first; the other one is dropped.
+async fn first<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> T {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(done) = a.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        b.as_mut().poll(context)
+    })
+    .await
+}

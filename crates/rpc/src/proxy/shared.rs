@@ -1,0 +1,167 @@
+//! What the tasks share: transports, clients, and the calls that wait for a transport.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::call::Call;
+use super::client::Client;
+use super::memory::Memory;
+use super::transport::Transport;
+use super::{Config, Connect, Ended};
+use crate::dispatch::{Dispatch, Load, SMALL};
+use crate::replay::Sent;
+
+/// Disconnected clients that are remembered.
+const ENDED: usize = 16;
+
+/// Counts of what should not happen often.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub clients: Cell<u64>,
+    pub refused: Cell<u64>,
+    pub disconnected: Cell<u64>,
+    pub bad_records: Cell<u64>,
+    pub repeated: Cell<u64>,
+    pub unknown_replies: Cell<u64>,
+    pub server_calls: Cell<u64>,
+    pub resent: Cell<u64>,
+    pub replayed: Cell<u64>,
+}
+
+/// One more.
+pub(super) fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+/// The state of a proxy.
+pub(super) struct Shared {
+    pub config: Config,
+    pub connect: Rc<dyn Connect>,
+    pub transports: Vec<Transport>,
+    pub clients: RefCell<HashMap<u64, Rc<Client>>>,
+    dispatch: Vec<RefCell<Dispatch>>,
+    waiting: Vec<RefCell<VecDeque<Rc<Call>>>>,
+    pub calls: Rc<Memory>,
+    pub replies: Rc<Memory>,
+    pub counts: Counts,
+    /// The last clients that were disconnected, and why.
+    pub ended: RefCell<VecDeque<Ended>>,
+    pub started: Instant,
+}
+
+impl Shared {
+    pub(super) fn new(config: Config, connect: Rc<dyn Connect>, start: u32) -> Shared {
+        let all: usize = config
+            .services
+            .iter()
+            .map(|s| s.connections + s.lanes)
+            .sum();
+        let mut transports = Vec::with_capacity(all);
+        for (service, of) in config.services.iter().enumerate() {
+            for number in 0..of.connections + of.lanes {
+                let lane = number >= of.connections;
+                let segment = (transports.len(), all, start);
+                transports.push(Transport::new((service, number, lane), segment));
+            }
+        }
+        let services = config.services.len();
+        Shared {
+            connect,
+            transports,
+            clients: RefCell::default(),
+            dispatch: (0..services)
+                .map(|_| RefCell::new(Dispatch::new(config.policy)))
+                .collect(),
+            waiting: (0..services).map(|_| RefCell::default()).collect(),
+            calls: Memory::new(config.memory),
+            replies: Memory::new(config.memory),
+            counts: Counts::default(),
+            ended: RefCell::default(),
+            started: Instant::now(),
+            config,
+        }
+    }
+
+    /// A client has been disconnected.
+    pub(super) fn ended(&self, client: SocketAddr, why: &str) {
+        count(&self.counts.disconnected);
+        tracing::warn!(%client, "disconnected: {why}");
+        let mut ended = self.ended.borrow_mut();
+        ended.truncate(ENDED - 1);
+        ended.push_front(Ended {
+            client,
+            why: why.to_owned(),
+        });
+    }
+
+    /// The service of a program.
+    pub(super) fn service(&self, program: u32) -> usize {
+        let named = self.config.services.iter().skip(1);
+        let found = named.clone().position(|s| s.programs.contains(&program));
+        found.map_or(0, |i| i + 1)
+    }
+
+    /// Calls that wait for a transport.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.iter().map(|queue| queue.borrow().len()).sum()
+    }
+
+    /// Gives a call to a transport, or has it wait. A small one overtakes large ones that wait.
+    pub(super) fn submit(&self, call: Rc<Call>) {
+        let free = self.waiting[call.service].borrow().is_empty();
+        if (free || call.want.bytes <= SMALL) && self.assign(&call) {
+            return;
+        }
+        self.waiting[call.service].borrow_mut().push_back(call);
+    }
+
+    /// Has a call that was cut off go before all others.
+    pub(super) fn again(&self, call: Rc<Call>) {
+        call.sent.set(Sent::Nothing);
+        call.transport.set(None);
+        self.waiting[call.service].borrow_mut().push_front(call);
+    }
+
+    /// Gives waiting calls to transports, as far as there is room.
+    pub(super) fn pump(&self, service: usize) {
+        loop {
+            let next = self.waiting[service].borrow_mut().pop_front();
+            let Some(call) = next else {
+                return;
+            };
+            if call.is_wanted() && !self.assign(&call) {
+                self.waiting[service].borrow_mut().push_front(call);
+                return;
+            }
+        }
+    }
+
+    fn assign(&self, call: &Rc<Call>) -> bool {
+        let mut numbers = Vec::with_capacity(self.transports.len());
+        let mut loads: Vec<Load> = Vec::with_capacity(self.transports.len());
+        for (number, transport) in self.transports.iter().enumerate() {
+            if transport.service != call.service {
+                continue;
+            }
+            let mut load = transport.load();
+            // A signed call keeps its XID, and may not meet another one with it.
+            load.up &= !call.header.is_signed() || !transport.has(call.header.xid);
+            numbers.push(number);
+            loads.push(load);
+        }
+        let chosen = self.dispatch[call.service]
+            .borrow_mut()
+            .choose(&loads, call.want);
+        let Some(number) = chosen.map(|i| numbers[i]) else {
+            return false;
+        };
+        let taken = self.transports[number].take(call);
+        if taken {
+            call.transport.set(Some(number));
+        }
+        taken
+    }
+}

@@ -1,0 +1,227 @@
+//! What a proxy does now, for people and programs.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::shared::Shared;
+use super::transport::{State, Transport};
+use crate::program;
+
+/// The state of a proxy.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// Connections to servers.
+    pub transports: Vec<TransportStatus>,
+    /// Connections of clients.
+    pub clients: Vec<ClientStatus>,
+    /// Calls that wait for a transport.
+    pub waiting: usize,
+    /// Calls that must not be run twice, and whose connection has failed.
+    pub held: Vec<Held>,
+    /// Bytes of calls and of replies that are kept.
+    pub kept_bytes: (usize, usize),
+    /// The last clients that were disconnected, newest first.
+    pub disconnected: Vec<Ended>,
+    /// Counts since the start.
+    pub counters: Counters,
+}
+
+/// A client that was disconnected.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ended {
+    /// Its address and port.
+    pub client: SocketAddr,
+    /// Why.
+    pub why: String,
+}
+
+/// Where a transport is.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum TransportState {
+    /// Not connected.
+    Down {
+        /// Why.
+        why: String,
+    },
+    /// Connected.
+    Up {
+        /// Own address and port.
+        local: SocketAddr,
+        /// The server's.
+        peer: SocketAddr,
+        /// The link that it goes out by.
+        out: Option<String>,
+        /// The link that it comes back by.
+        back: Option<String>,
+        /// Connections that were made to find it.
+        attempts: u32,
+        /// Seconds that it stands.
+        seconds: u64,
+    },
+}
+
+/// A connection to a server.
+#[derive(Clone, Debug, Serialize)]
+pub struct TransportStatus {
+    /// The service's number.
+    pub service: usize,
+    /// Its number within the service.
+    pub number: usize,
+    /// Whether it is kept for small calls.
+    pub lane: bool,
+    /// Whether it is connected.
+    #[serde(flatten)]
+    pub state: TransportState,
+    /// Calls sent.
+    pub calls: u64,
+    /// Replies received.
+    pub replies: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Calls without a reply.
+    pub outstanding_calls: usize,
+    /// Bytes that they move.
+    pub outstanding_bytes: u64,
+    /// Measured rate in bytes a second.
+    pub rate: Option<f64>,
+    /// From a call's coming to its reply's end, smoothed, in microseconds.
+    pub latency_us: f64,
+    /// Connections made since the start.
+    pub connections: u64,
+}
+
+/// A client.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientStatus {
+    /// Its address and port.
+    pub peer: SocketAddr,
+    /// Calls that it has made.
+    pub calls: u64,
+    /// Those without a reply.
+    pub outstanding_calls: usize,
+}
+
+/// A call that is held.
+#[derive(Clone, Debug, Serialize)]
+pub struct Held {
+    /// The client.
+    pub client: SocketAddr,
+    /// Its program number.
+    pub program: u32,
+    /// The procedure, by name if it is known.
+    pub procedure: String,
+    /// The client's XID.
+    pub xid: u32,
+    /// Seconds since it came.
+    pub seconds: u64,
+}
+
+/// Counts of what should not happen often.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Counters {
+    /// Clients that have connected.
+    pub clients: u64,
+    /// Clients that were refused.
+    pub clients_refused: u64,
+    /// Clients that were disconnected.
+    pub clients_disconnected: u64,
+    /// Records of clients that made no sense.
+    pub bad_records: u64,
+    /// Calls that clients repeated before they had a reply, and which were not sent again.
+    pub repeated_calls: u64,
+    /// Replies that answer no call.
+    pub unknown_replies: u64,
+    /// Calls of servers (NFSv4.1 backchannel), which were refused.
+    pub server_calls: u64,
+    /// Calls sent again by another connection.
+    pub resent: u64,
+    /// Calls sent again from the same port.
+    pub replayed: u64,
+}
+
+pub(super) fn of(shared: &Shared) -> Status {
+    let counts = &shared.counts;
+    let held = shared.transports.iter().flat_map(held).collect();
+    Status {
+        uptime_seconds: shared.started.elapsed().as_secs(),
+        transports: shared.transports.iter().map(transport).collect(),
+        clients: shared
+            .clients
+            .borrow()
+            .values()
+            .map(|client| ClientStatus {
+                peer: client.peer,
+                calls: client.calls.get(),
+                outstanding_calls: client.pending.borrow().len(),
+            })
+            .collect(),
+        waiting: shared.waiting(),
+        held,
+        disconnected: shared.ended.borrow().iter().cloned().collect(),
+        kept_bytes: (shared.calls.used(), shared.replies.used()),
+        counters: Counters {
+            clients: counts.clients.get(),
+            clients_refused: counts.refused.get(),
+            clients_disconnected: counts.disconnected.get(),
+            bad_records: counts.bad_records.get(),
+            repeated_calls: counts.repeated.get(),
+            unknown_replies: counts.unknown_replies.get(),
+            server_calls: counts.server_calls.get(),
+            resent: counts.resent.get(),
+            replayed: counts.replayed.get(),
+        },
+    }
+}
+
+fn transport(transport: &Transport) -> TransportStatus {
+    let state = match &*transport.state.borrow() {
+        State::Down(why) => TransportState::Down { why: why.clone() },
+        State::Up(up) => TransportState::Up {
+            local: up.local,
+            peer: up.peer,
+            out: up.out.clone(),
+            back: up.back.clone(),
+            attempts: up.attempts,
+            seconds: up.since.elapsed().as_secs(),
+        },
+    };
+    let tallies = &transport.tallies;
+    TransportStatus {
+        service: transport.service,
+        number: transport.number,
+        lane: transport.lane,
+        state,
+        calls: tallies.calls.get(),
+        replies: tallies.replies.get(),
+        bytes_out: tallies.bytes_out.get(),
+        bytes_in: tallies.bytes_in.get(),
+        outstanding_calls: transport.pending.borrow().len(),
+        outstanding_bytes: transport.outstanding.get(),
+        rate: transport.rate.borrow().per_second(Instant::now()),
+        latency_us: tallies.latency.get(),
+        connections: tallies.connections.get(),
+    }
+}
+
+fn held(transport: &Transport) -> Vec<Held> {
+    let held = transport.held.borrow();
+    let of = held.iter().map(|call| {
+        let header = &call.header;
+        let name = program::name(header.program, header.version, header.procedure);
+        Held {
+            client: call.client.peer,
+            program: header.program,
+            procedure: name.map_or_else(|| header.procedure.to_string(), str::to_owned),
+            xid: header.xid,
+            seconds: call.since.elapsed().as_secs(),
+        }
+    });
+    of.collect()
+}

@@ -1,0 +1,149 @@
+//! Looks after connections that say nothing.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+
+use super::Standing;
+use super::shared::Shared;
+use super::transport::{State, Transport};
+use crate::liveness::{Signs, Verdict, judge};
+
+/// How often connections are looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A connection's socket, to ask the kernel about while reader and writer have it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watched {
+    fd: RawFd,
+}
+
+/// What the kernel says about a connection.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    silent: Duration,
+    rtt: Duration,
+    unacknowledged: bool,
+}
+
+impl Watched {
+    /// To be used as long as the stream lives.
+    pub(super) fn new(stream: &TcpStream) -> Watched {
+        Watched {
+            fd: stream.as_raw_fd(),
+        }
+    }
+
+    /// `TCP_INFO`.
+    fn heard(self) -> Option<Heard> {
+        let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes, which the value has; zeros are one of this type.
+        let (done, info) = unsafe {
+            let done = libc::getsockopt(
+                self.fd,
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut length,
+            );
+            (done, info.assume_init())
+        };
+        let silent = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+        (done == 0).then(|| Heard {
+            silent: Duration::from_millis(u64::from(silent)),
+            rtt: Duration::from_micros(u64::from(info.tcpi_rtt)),
+            // Probes of a window of zero count from the last answer; so do attempts that the own qdisc drops.
+            unacknowledged: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+        })
+    }
+}
+
+/// How often it is asked where they lie.
+const REVIEW: Duration = Duration::from_secs(10);
+
+/// Watches all connections for as long as the proxy runs.
+pub(super) async fn watch(shared: Rc<Shared>) {
+    let mut reviewed = Instant::now();
+    loop {
+        tokio::time::sleep(TICK).await;
+        let now = Instant::now();
+        if now.saturating_duration_since(reviewed) >= REVIEW {
+            reviewed = now;
+            review(&shared);
+        }
+        for transport in &shared.transports {
+            let stands = transport.watched().is_some();
+            if stands && transport.drains.get() && !transport.is_waiting() {
+                transport.fail("it is to be placed anew");
+            }
+        }
+        let heard: Vec<Option<Heard>> = shared
+            .transports
+            .iter()
+            .map(|transport| transport.watched()?.heard())
+            .collect();
+        let of_service = |service| {
+            let all = shared.transports.iter().zip(&heard).enumerate();
+            all.filter_map(move |(i, (t, h))| Some((i, t, (*h)?)).filter(|_| t.service == service))
+        };
+        for (number, transport) in shared.transports.iter().enumerate() {
+            let Some(own) = heard[number] else {
+                continue;
+            };
+            let others = of_service(transport.service).filter(|(i, ..)| *i != number);
+            let signs = Signs {
+                outstanding: transport.is_waiting(),
+                silent: own.silent,
+                rtt: own.rtt,
+                unacknowledged: own.unacknowledged,
+                asked: transport.asked(now),
+                others: others.map(|(.., heard)| heard.silent).min(),
+            };
+            match judge(&signs) {
+                Verdict::Fine => {}
+                Verdict::Ask => ask(of_service(transport.service).map(|(_, t, _)| t), now),
+                Verdict::Dead => transport.fail("nothing is heard, and others are"),
+            }
+        }
+    }
+}
+
+/// Has it looked at where connections lie, and one drained that would lie better elsewhere. One that is being
+/// moved is waited for.
+fn review(shared: &Shared) {
+    let mut standing = Vec::new();
+    let mut transports = Vec::new();
+    for transport in &shared.transports {
+        if let State::Up(up) = &*transport.state.borrow() {
+            standing.push(Standing {
+                service: transport.service,
+                number: transport.number,
+                lane: transport.lane,
+                local: up.local,
+                peer: up.peer,
+            });
+            transports.push(transport);
+        }
+    }
+    let review = shared.connect.review(&standing);
+    for (transport, link) in transports.iter().zip(review.links) {
+        if let State::Up(up) = &mut *transport.state.borrow_mut() {
+            up.out = link;
+        }
+    }
+    let moving = transports.len() < shared.transports.len()
+        || transports.iter().any(|transport| transport.drains.get());
+    if let Some(number) = review.again.filter(|_| !moving)
+        && let Some(transport) = transports.get(number)
+    {
+        transport.drains.set(true);
+    }
+}
+
+fn ask<'a>(transports: impl Iterator<Item = &'a Transport>, now: Instant) {
+    transports.for_each(|transport| transport.ask(now));
+}

@@ -1,0 +1,392 @@
+//! The proxy between clients and a server of these tests, which checks and logs every call.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use raddle_rpc::dispatch::Policy;
+use raddle_rpc::proxy::{Config, Connect, Connected, Proxy, Review, Service, Standing, Wanted};
+use raddle_rpc::record::mark;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+/// A program that nobody knows, so that its calls are never repeated by guess.
+const PROGRAM: u32 = 400_000;
+const NFS: u32 = 100_003;
+/// Clients, server and proxy share a thread, which is busy with something for a second at times.
+const PATIENCE: u64 = 60;
+
+/// A call's bytes: its body is a length for the reply, an identity, and filling.
+fn call(
+    xid: u32,
+    (program, procedure): (u32, u32),
+    id: u32,
+    reply: u32,
+    filling: usize,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [xid, 0, 2, program, 3, procedure, 0, 0, 0, 0, id, reply] {
+        bytes.extend(word.to_be_bytes());
+    }
+    bytes.extend((0..filling).map(|i| (i as u32 ^ id) as u8));
+    bytes
+}
+
+/// What a server answers to a call, if that is whole.
+fn answer(call: &[u8]) -> Option<(u32, Vec<u8>)> {
+    let word = |i: usize| {
+        Some(u32::from_be_bytes(
+            call.get(4 * i..4 * i + 4)?.try_into().ok()?,
+        ))
+    };
+    let (xid, id, length) = (word(0)?, word(10)?, word(11)?);
+    let whole = call[48..]
+        .iter()
+        .enumerate()
+        .all(|(i, byte)| *byte == (i as u32 ^ id) as u8);
+    assert!(whole, "call {id} has come changed");
+    let mut bytes = Vec::new();
+    for word in [xid, 1, 0, 0, 0, 0, id] {
+        bytes.extend(word.to_be_bytes());
+    }
+    bytes.extend((0..length).map(|i| (i.wrapping_mul(3) ^ id) as u8));
+    Some((id, bytes))
+}
+
+fn fragments(bytes: &[u8], size: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let count = bytes.len().div_ceil(size);
+    for (i, part) in bytes.chunks(size).enumerate() {
+        out.extend(mark(part.len() as u32, i + 1 == count));
+        out.extend(part);
+    }
+    out
+}
+
+async fn record(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Vec<u8>> {
+    let mut record = Vec::new();
+    loop {
+        let word = stream.read_u32().await?;
+        let start = record.len();
+        record.resize(start + (word & 0x7fff_ffff) as usize, 0);
+        stream.read_exact(&mut record[start..]).await?;
+        if word >> 31 == 1 {
+            return Ok(record);
+        }
+    }
+}
+
+/// What the server has seen, and how it behaves.
+#[derive(Default)]
+struct Log {
+    /// How often each call was run, by identity.
+    runs: HashMap<u32, u32>,
+    /// Answers that it remembers, by peer and XID, as servers do.
+    cache: HashMap<(SocketAddr, u32), Vec<u8>>,
+    xids: HashMap<SocketAddr, HashSet<u32>>,
+    /// Connections that it resets after so many calls, answered or not.
+    reset_after: Option<u32>,
+    calls: u32,
+}
+
+async fn server(listener: TcpListener, log: Rc<RefCell<Log>>) {
+    while let Ok((stream, peer)) = listener.accept().await {
+        tokio::task::spawn_local(answers(stream, peer, Rc::clone(&log)));
+    }
+}
+
+async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Rc<RefCell<Log>>) -> io::Result<()> {
+    let mut resets = 0;
+    loop {
+        let call = record(&mut stream).await?;
+        let Some((id, bytes)) = answer(&call) else {
+            continue;
+        };
+        let xid = u32::from_be_bytes([call[0], call[1], call[2], call[3]]);
+        let (bytes, reset) = {
+            let mut log = log.borrow_mut();
+            log.calls += 1;
+            resets += 1;
+            let reset = log.reset_after.is_some_and(|after| resets >= after);
+            if let Some(bytes) = log.cache.get(&(peer, xid)) {
+                (bytes.clone(), reset)
+            } else {
+                *log.runs.entry(id).or_default() += 1;
+                log.cache.insert((peer, xid), bytes.clone());
+                log.xids.entry(peer).or_default().insert(xid);
+                (bytes, reset)
+            }
+        };
+        if reset {
+            // It has run, and nobody hears of it.
+            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+            return Ok(());
+        }
+        let size = 1 + id as usize % 70_000;
+        stream.write_all(&fragments(&bytes, size)).await?;
+    }
+}
+
+/// Connects without placement.
+struct Plain(SocketAddr);
+
+impl Connect for Plain {
+    fn connect(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = io::Result<Connected>> + '_>> {
+        Box::pin(async move {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuseaddr(true)?;
+            socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
+            if let Some(from) = wanted.from {
+                socket.bind(from)?;
+            }
+            Ok(Connected {
+                stream: socket.connect(self.0).await?,
+                out: None,
+                back: None,
+                attempts: 1,
+            })
+        })
+    }
+
+    fn review(&self, _: &[Standing]) -> Review {
+        Review::default()
+    }
+
+    fn closed(&self, _: usize, _: usize) {}
+}
+
+async fn free() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+/// A proxy before a server, and where it listens.
+async fn proxy(
+    log: &Rc<RefCell<Log>>,
+    connections: usize,
+    (memory, patience): (usize, u64),
+) -> (Proxy, SocketAddr) {
+    let (to, own) = (free().await, free().await);
+    let (server_address, address) = (to.local_addr().unwrap(), own.local_addr().unwrap());
+    tokio::task::spawn_local(server(to, Rc::clone(log)));
+    let config = Config {
+        services: vec![Service {
+            programs: Vec::new(),
+            connections,
+            lanes: 1,
+        }],
+        policy: Policy::LeastBytes,
+        most: 4 << 20,
+        memory,
+        patience: Duration::from_secs(patience),
+        clients: 64,
+        port: 2049,
+    };
+    let proxy = Proxy::start(config, Rc::new(Plain(server_address)), 0xffff_fff0);
+    let serving = proxy.clone();
+    tokio::task::spawn_local(async move { serving.serve(own).await });
+    (proxy, address)
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let test = async { timeout(Duration::from_secs(120), test).await.unwrap() };
+    runtime.block_on(LocalSet::new().run_until(test));
+}
+
+/// Makes calls of drawn sizes, all at once, and checks every byte of the replies.
+async fn client(address: SocketAddr, calls: std::ops::Range<u32>, what: (u32, u32), largest: u32) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    let mut expected = HashMap::new();
+    let mut sent = Vec::new();
+    for id in calls {
+        let draw = id.wrapping_mul(2_654_435_761) >> 8;
+        let size = |n: u32| match draw.wrapping_mul(n) % 8 {
+            0 => draw % largest,
+            _ => draw % 200,
+        };
+        // Clients of one program use the same XIDs.
+        let xid = id % 100_000;
+        let bytes = call(xid, what, id, size(3), size(5) as usize);
+        expected.insert(xid, answer(&bytes).unwrap().1);
+        sent.push((bytes, 1 + draw as usize % 100_000));
+    }
+    let writing = tokio::task::spawn_local(async move {
+        for (bytes, size) in sent {
+            writer.write_all(&fragments(&bytes, size)).await.unwrap();
+        }
+        writer
+    });
+    while !expected.is_empty() {
+        let reply = record(&mut reader).await.unwrap();
+        let xid = u32::from_be_bytes(reply[..4].try_into().unwrap());
+        let want = expected
+            .remove(&xid)
+            .expect("a reply to a call that was made");
+        assert!(reply == want, "reply {xid} has come changed");
+    }
+    drop(writing.await.unwrap());
+}
+
+#[test]
+fn every_call_is_run_once_and_answered_whole() {
+    run(async {
+        let log = Rc::default();
+        let (proxy, address) = proxy(&log, 4, (8 << 20, PATIENCE)).await;
+        let clients: Vec<_> = (0..4)
+            .map(|n| {
+                tokio::task::spawn_local(client(
+                    address,
+                    n * 1_000_000..n * 1_000_000 + 800,
+                    (PROGRAM, 9),
+                    600_000,
+                ))
+            })
+            .collect();
+        for client in clients {
+            let done = client.await;
+            assert!(done.is_ok(), "{:?}", proxy.status().disconnected);
+        }
+        let log = log.borrow();
+        assert_eq!(log.runs.len(), 3200);
+        assert!(log.runs.values().all(|runs| *runs == 1));
+        // Segments wrap, and are apart.
+        let mut all = HashSet::new();
+        for xid in log.xids.values().flatten() {
+            assert!(all.insert(*xid), "XID {xid:#x} was used by two transports");
+        }
+        assert!(log.xids.len() >= 4);
+        let status = proxy.status();
+        assert_eq!(status.kept_bytes, (0, 0));
+        assert_eq!(status.counters.unknown_replies, 0);
+    });
+}
+
+#[test]
+fn resets_repeat_no_call_that_counts() {
+    run(async {
+        let log: Rc<RefCell<Log>> = Rc::default();
+        log.borrow_mut().reset_after = Some(50);
+        let (proxy, address) = proxy(&log, 2, (8 << 20, PATIENCE)).await;
+        client(address, 0..1000, (PROGRAM, 9), 100_000).await;
+        let log = log.borrow();
+        assert_eq!(log.runs.len(), 1000);
+        assert!(log.runs.values().all(|runs| *runs == 1));
+        let counters = proxy.status().counters;
+        assert!(counters.replayed > 0, "{counters:?}");
+    });
+}
+
+#[test]
+fn reads_go_elsewhere_at_once() {
+    run(async {
+        let log: Rc<RefCell<Log>> = Rc::default();
+        log.borrow_mut().reset_after = Some(50);
+        let (proxy, address) = proxy(&log, 2, (8 << 20, PATIENCE)).await;
+        client(address, 0..1000, (NFS, 1), 50_000).await;
+        let counters = proxy.status().counters;
+        assert!(
+            counters.resent > 0 && counters.replayed == 0,
+            "{counters:?}"
+        );
+        assert_eq!(log.borrow().runs.len(), 1000);
+    });
+}
+
+/// Sends bytes, and gives what comes until the proxy closes; none if it does not.
+async fn nonsense(address: SocketAddr, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut got = Vec::new();
+    timeout(Duration::from_secs(4), stream.read_to_end(&mut got))
+        .await
+        .ok()?
+        .ok();
+    Some(got)
+}
+
+#[test]
+fn nonsense_ends_the_connection_that_it_came_by() {
+    run(async {
+        let log = Rc::default();
+        let (proxy, address) = proxy(&log, 2, (8 << 20, 1)).await;
+        let reply = call(1, (NFS, 1), 1, 1, 1)
+            .iter()
+            .enumerate()
+            .map(|(i, b)| if i == 7 { 1 } else { *b })
+            .collect::<Vec<_>>();
+        let half = &call(1, (NFS, 1), 1, 1, 100)[..20];
+        let mut stalled = mark(148, true).to_vec();
+        stalled.extend(half);
+        let mut large = mark(1 << 20, true).to_vec();
+        large.extend(call(1, (PROGRAM, 1), 1, 1, 200_000));
+        for bytes in [
+            mark(0x7fff_ffff, true).to_vec(),
+            vec![0; 4 * 70],
+            fragments(&reply, 1000),
+            fragments(&[1, 2, 3], 1000),
+            stalled,
+            large,
+        ] {
+            assert_eq!(nonsense(address, &bytes).await, Some(Vec::new()));
+        }
+        // Others are served as before, also by the connection that a half call was on.
+        client(address, 0..200, (NFS, 1), 100_000).await;
+        assert_eq!(proxy.status().counters.bad_records, 4);
+        assert_eq!(proxy.status().counters.clients_disconnected, 6);
+        assert!(!log.borrow().runs.contains_key(&1) || log.borrow().runs[&1] == 1);
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_is_let_go() {
+    run(async {
+        let log = Rc::default();
+        let (proxy, address) = proxy(&log, 2, (1 << 20, 1)).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        for id in 0..100 {
+            let bytes = fragments(&call(id, (NFS, 1), id, 1 << 20, 10), 1000);
+            stream.write_all(&bytes).await.unwrap();
+        }
+        sleep(Duration::from_millis(300)).await;
+        // One record for each connection may be beyond what may be kept.
+        assert!(
+            proxy.status().kept_bytes.1 < 5 << 20,
+            "{:?}",
+            proxy.status().kept_bytes
+        );
+        client(address, 1000..1100, (NFS, 1), 1000).await;
+        assert_eq!(proxy.status().counters.clients_disconnected, 1);
+        assert_eq!(proxy.status().kept_bytes.1, 0);
+    });
+}
+
+#[test]
+fn a_call_that_the_client_repeats_is_run_once() {
+    run(async {
+        let log = Rc::default();
+        let (proxy, address) = proxy(&log, 2, (1 << 20, 1)).await;
+        let bytes = fragments(&call(5, (PROGRAM, 9), 5, 10, 10), 1000);
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream
+            .write_all(&[bytes.clone(), bytes].concat())
+            .await
+            .unwrap();
+        record(&mut stream).await.unwrap();
+        let more = timeout(Duration::from_millis(200), record(&mut stream)).await;
+        assert!(more.is_err());
+        assert_eq!(proxy.status().counters.repeated_calls, 1);
+        assert_eq!(log.borrow().runs[&5], 1);
+    });
+}
