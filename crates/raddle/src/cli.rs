@@ -1,6 +1,7 @@
 //! The command line: one description, from which help, completions and man pages are made.
 
 mod planning;
+mod rpc;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
 pub(crate) use planning::{AlgoArgs, Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
+pub(crate) use rpc::{Rpc, RpcCommand, RpcProxy};
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///
@@ -68,6 +70,9 @@ pub(crate) enum Command {
     Snapshot(Snapshot),
     /// Forward a capture file into one capture for each out-link, without root
     Replay(Replay),
+    /// Pass NFS and other ONC RPC over several connections, each on a path of its own
+    #[command(after_help = rpc::RPC_HELP)]
+    Rpc(Box<Rpc>),
     /// Build fabrics of network namespaces with real BGP daemons
     #[command(subcommand)]
     Lab(Lab),

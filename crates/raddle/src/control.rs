@@ -275,13 +275,25 @@ fn serve(mut stream: UnixStream, requests: &Sender<Request>) -> std::io::Result<
 /// Asks the daemon of this namespace, or of the socket that was named.
 pub(crate) fn ask(socket: Option<&Path>, command: Command) -> Result<Value, Failure> {
     let path = socket.map_or_else(default_path, Path::to_owned);
-    let mut stream = UnixStream::connect(&path).map_err(|e| match e.kind() {
+    ask_at(&path, command, "raddle run")
+}
+
+/// The path of another socket of this thread's network namespace, such as `rpc`'s.
+pub(crate) fn path_of(what: &str) -> PathBuf {
+    let path = default_path();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{what}-{}", name.trim_start_matches("net-")))
+}
+
+/// Asks whoever listens there; `start` is the command that would.
+pub(crate) fn ask_at(path: &Path, command: Command, start: &str) -> Result<Value, Failure> {
+    let mut stream = UnixStream::connect(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::system(format!(
             "{}: permission denied; run as root or as a member of its group",
             path.display()
         )),
         _ => Failure::system(format!(
-            "no raddle daemon answers on {} ({e}); start one with raddle run",
+            "no raddle daemon answers on {} ({e}); start one with {start}",
             path.display()
         )),
     })?;

@@ -22,6 +22,7 @@ mod plot;
 mod ports;
 mod preflight;
 mod replay;
+mod rpc;
 mod run;
 mod show;
 mod signals;
@@ -80,6 +81,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Sr(args) => show::run(show::Object::Sr, &args.words),
         Command::Snapshot(args) => source::save(args),
         Command::Replay(args) => replay::run(args),
+        Command::Rpc(args) => rpc::run(args),
         Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(args),
         Command::Bench(cli::Bench::Forward(args)) => bench::forward(args),

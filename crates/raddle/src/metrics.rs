@@ -24,7 +24,7 @@ use tokio::time::Sleep;
 
 use crate::control::{Command, Request};
 use crate::error::Failure;
-pub(crate) use text::render;
+pub(crate) use text::{Rows, render};
 
 /// How long a scrape waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -49,8 +49,20 @@ pub(crate) fn check(address: SocketAddr) -> Result<(), Failure> {
         .map_err(failed(address))
 }
 
+/// What makes text of the answers to status, counters and segments.
+pub(crate) type Render = fn(&Value, &Value, &Value) -> Option<String>;
+
 /// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
 pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
+    serve_as(address, requests, render)
+}
+
+/// The same, with another text.
+pub(crate) fn serve_as(
+    address: SocketAddr,
+    requests: Sender<Request>,
+    render: Render,
+) -> Result<(), Failure> {
     let failed = failed(address);
     let listener = std::net::TcpListener::bind(address).map_err(&failed)?;
     listener.set_nonblocking(true).map_err(&failed)?;
@@ -65,7 +77,7 @@ pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<()
             runtime.block_on(async move {
                 let app = Router::new()
                     .route("/metrics", get(scrape))
-                    .with_state(requests);
+                    .with_state((requests, render));
                 match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => {
                         let listener = Bounded {
@@ -159,7 +171,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-async fn scrape(State(requests): State<Sender<Request>>) -> Response {
+async fn scrape(State((requests, render)): State<(Sender<Request>, Render)>) -> Response {
     let asked = tokio::task::spawn_blocking(move || {
         Some((
             question(&requests, Command::Status)?,

@@ -226,11 +226,15 @@ fn of_status(status: &Value) -> Vec<Rows> {
 
 /// One metric with its labelled values.
 #[derive(Debug)]
-pub(super) struct Rows {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) counter: bool,
-    pub(super) rows: Vec<(Vec<(String, String)>, u64)>,
+pub(crate) struct Rows {
+    /// Its name, without prefix and `_total`.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// Whether it only grows.
+    pub counter: bool,
+    /// Labels and value.
+    pub rows: Vec<(Vec<(String, String)>, u64)>,
 }
 
 impl prometheus_client::collector::Collector for Rows {
