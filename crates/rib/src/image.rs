@@ -476,25 +476,34 @@ pub fn own_bit(address: u32) -> usize {
 ///
 /// # Safety
 /// The type must be `repr(C)` without padding, a multiple of 8 bytes long, and valid for any bits.
-pub(crate) unsafe trait Record: Copy {}
+pub(crate) unsafe trait Record: Copy {
+    /// Words that are in use. The rest of a record is zero, and so need not be read.
+    const USED: usize;
+}
 // SAFETY: repr(C), every byte named, integers only.
-unsafe impl Record for Config {}
+unsafe impl Record for Config {
+    const USED: usize = size_of::<Config>() / 8;
+}
 // SAFETY: as above.
-unsafe impl Record for LinkEntry {}
+unsafe impl Record for LinkEntry {
+    const USED: usize = offset_of!(LinkEntry, rest).div_ceil(8);
+}
 // SAFETY: as above.
-unsafe impl Record for Adjacency {}
+unsafe impl Record for Adjacency {
+    const USED: usize = offset_of!(Adjacency, rest).div_ceil(8);
+}
 // SAFETY: as above.
-unsafe impl Record for Segment {}
+unsafe impl Record for Segment {
+    const USED: usize = offset_of!(Segment, rest).div_ceil(8);
+}
 
 #[inline]
 fn load<T: Record>(region: &Region, i: usize) -> T {
     let words = size_of::<T>() / 8;
-    let mut out = std::mem::MaybeUninit::<T>::uninit();
+    let mut out = std::mem::MaybeUninit::<T>::zeroed();
     let to: *mut u64 = out.as_mut_ptr().cast();
-    for (w, word) in region.words()[i * words..(i + 1) * words]
-        .iter()
-        .enumerate()
-    {
+    let words = &region.words()[i * words..(i + 1) * words];
+    for (w, word) in words.iter().take(T::USED).enumerate() {
         // SAFETY: `w` stays below size_of::<T>() / 8, so the store is inside `out`; a record may
         // be aligned to 4 only, hence the unaligned store.
         unsafe { to.add(w).write_unaligned(word.load(Ordering::Acquire)) };
