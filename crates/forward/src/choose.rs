@@ -21,13 +21,13 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// What becomes of a frame of so many bytes that holds an IP packet of `len`.
+    /// What becomes of a frame of so many bytes from `start` on that holds an IP packet of `len`.
     #[inline]
-    pub(crate) fn verdict(&self, frame_len: usize, len: usize) -> Verdict {
+    pub(crate) fn verdict(&self, start: usize, frame_len: usize, len: usize) -> Verdict {
         Verdict::Forward {
             index: self.adjacency.index,
             adjacency: self.number,
-            start: 0,
+            start,
             len: sent_len(frame_len, len),
         }
     }

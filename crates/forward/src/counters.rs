@@ -54,8 +54,14 @@ impl Counters {
 
     #[inline]
     pub(crate) fn add(&mut self, slot: usize, bytes: usize) {
+        self.add_all(slot, 1, bytes);
+    }
+
+    /// Several packets, and the bytes of all of them.
+    #[inline]
+    pub(crate) fn add_all(&mut self, slot: usize, packets: usize, bytes: usize) {
         if let Some(count) = self.slots.get_mut(slot) {
-            count.packets += 1;
+            count.packets += packets as u64;
             count.bytes += bytes as u64;
         }
     }

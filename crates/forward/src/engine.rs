@@ -85,6 +85,13 @@ pub(crate) struct Passed<A> {
 }
 
 impl Parts<'_> {
+    /// Frames that came in.
+    #[inline]
+    fn received(&mut self, link: &LinkEntry, packets: usize, bytes: usize) {
+        let slot = REASON_COUNTERS + link.slot as usize;
+        self.counters.add_all(slot, packets, bytes);
+    }
+
     /// The same, for a shorter time.
     #[inline]
     fn again(&mut self) -> Parts<'_> {
@@ -93,27 +100,6 @@ impl Parts<'_> {
             keys: self.keys,
             work: self.work,
             counters: self.counters,
-        }
-    }
-}
-
-impl Verdict {
-    /// Of a frame that starts there.
-    #[inline]
-    fn from(self, at: usize) -> Verdict {
-        match self {
-            Verdict::Forward {
-                index,
-                adjacency,
-                len,
-                ..
-            } => Verdict::Forward {
-                index,
-                adjacency,
-                start: at,
-                len,
-            },
-            other => other,
         }
     }
 }
@@ -171,17 +157,17 @@ impl Engine {
         };
         let decided = match self.arrive(ingress, now) {
             Ok((config, link)) => {
-                self.received(&link, len);
-                let (context, parts) = self.parts(config, link, ingress, now);
-                let decided = match family(frame, &link) {
-                    Ok(Family::V4) => ipv4::forward(&context, parts.state, frame),
-                    Ok(Family::V6) => ipv6::forward(&context, parts.state, frame),
+                let (context, mut parts) = self.parts(config, link, ingress, now);
+                parts.received(&context.link, 1, len);
+                let decided = match family(frame, &context.link) {
+                    Ok(Family::V4) => ipv4::forward(&context, parts.state, frame, range.start),
+                    Ok(Family::V6) => ipv6::forward(&context, parts.state, frame, range.start),
                     Err(reason) => Err(reason.into()),
                 };
                 match decided {
-                    Ok(verdict) => Ok(verdict.from(range.start)),
+                    Ok(verdict) => Ok(verdict),
                     Err(Stop::Reason(reason)) if reason != Reason::TtlExceeded => Err(reason),
-                    Err(stop) => stopped(&context, parts, buffer, range, stop),
+                    Err(stop) => stopped(&context, parts, buffer, range, stop, true),
                 }
             }
             Err(reason) => Err(reason),
@@ -204,31 +190,64 @@ impl Engine {
         now: u64,
         verdicts: &mut [Verdict],
     ) {
+        let whole = |frame: &mut F| 0..frame.as_mut().len();
+        self.forward_all_in(frames, whole, ingress, now, verdicts);
+    }
+
+    /// [`Engine::forward_all`] for frames in buffers: `range` says where in its buffer a frame is, as for
+    /// [`Engine::forward_in`]. It is asked several times for each, and has to give the same answer.
+    pub fn forward_all_in<F: AsMut<[u8]>>(
+        &mut self,
+        frames: &mut [F],
+        range: impl Fn(&mut F) -> Range<usize>,
+        ingress: u32,
+        now: u64,
+        verdicts: &mut [Verdict],
+    ) {
         for (frames, verdicts) in frames.chunks_mut(VECTOR).zip(verdicts.chunks_mut(VECTOR)) {
             let count = frames.len().min(verdicts.len());
+            let frames = &mut frames[..count];
             let mut decided = [Err(Reason::Held); VECTOR];
             match self.arrive(ingress, now) {
                 Ok((config, link)) => {
-                    for frame in &mut frames[..count] {
-                        self.received(&link, frame.as_mut().len());
-                    }
                     let (context, mut parts) = self.parts(config, link, ingress, now);
                     let mut vector = Vector::new(&context);
-                    for (at, frame) in frames[..count].iter_mut().enumerate() {
-                        vector.check(at, frame.as_mut());
+                    let (mut packets, mut bytes) = (0, 0);
+                    for (at, frame) in frames.iter_mut().enumerate() {
+                        let range = range(frame);
+                        if let Some(frame) = frame.as_mut().get(range) {
+                            packets += 1;
+                            bytes += frame.len();
+                            vector.check(at, frame);
+                        } else {
+                            vector.refuse(at);
+                        }
                     }
+                    parts.received(&context.link, packets, bytes);
                     vector.look_up();
-                    for (at, frame) in frames[..count].iter_mut().enumerate() {
-                        vector.collect(parts.keys, at, frame.as_mut());
+                    for (at, frame) in frames.iter_mut().enumerate() {
+                        let range = range(frame);
+                        vector.collect(parts.keys, at, frame.as_mut(), range);
+                    }
+                    if vector.look_up_again() {
+                        for (at, frame) in frames.iter_mut().enumerate() {
+                            let range = range(frame);
+                            vector.collect_again(parts.keys, at, frame.as_mut(), range);
+                        }
                     }
                     vector.hash(parts.keys);
-                    for (at, frame) in frames[..count].iter_mut().enumerate() {
-                        let frame = frame.as_mut();
-                        decided[at] = match vector.send(parts.state, at, frame) {
+                    for (at, frame) in frames.iter_mut().enumerate() {
+                        let range = range(frame);
+                        let to = (&mut *parts.state, &mut *parts.counters);
+                        let sent = vector.send(to, at, frame.as_mut(), range.clone());
+                        decided[at] = match sent {
                             Ok(verdict) => Ok(verdict),
-                            Err(stop) => {
-                                let range = 0..frame.len();
-                                stopped(&context, parts.again(), frame, range, stop)
+                            Err((Stop::Reason(reason), _)) if reason != Reason::TtlExceeded => {
+                                Err(reason)
+                            }
+                            Err((stop, plans)) => {
+                                let buffer = frame.as_mut();
+                                stopped(&context, parts.again(), buffer, range, stop, plans)
                             }
                         };
                     }
@@ -236,7 +255,12 @@ impl Engine {
                 Err(reason) => decided = [Err(reason); VECTOR],
             }
             for ((frame, verdict), decided) in frames.iter_mut().zip(verdicts).zip(decided) {
-                *verdict = self.count(decided, frame.as_mut().len());
+                let range = range(frame);
+                let held = frame.as_mut().get(range).map(|frame| frame.len());
+                *verdict = match held {
+                    Some(len) => self.count(decided, len),
+                    None => self.count(Err(Reason::Truncated), 0),
+                };
             }
         }
     }
@@ -281,12 +305,6 @@ impl Engine {
             counters: &mut self.counters,
         };
         (context, parts)
-    }
-
-    #[inline]
-    fn received(&mut self, link: &LinkEntry, len: usize) {
-        let slot = REASON_COUNTERS + link.slot as usize;
-        self.counters.add(slot, len);
     }
 
     /// The verdict, counted; `len` is that of the frame as it came.

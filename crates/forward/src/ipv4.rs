@@ -10,7 +10,7 @@ use crate::rewrite::{ETHERNET, set_macs};
 use crate::srv6::Stop;
 use crate::state::State;
 
-/// Decides about an IPv4 frame.
+/// Decides about an IPv4 frame that begins at `start` of its buffer.
 ///
 /// 1. (A1) 20 bytes of header, version 4, no options.
 /// 2. (A2) The header checksum is right.
@@ -26,6 +26,7 @@ pub(crate) fn forward(
     context: &Context<'_>,
     state: &mut State,
     frame: &mut [u8],
+    start: usize,
 ) -> Result<Verdict, Stop> {
     let Passed { len, dst } = check(context, frame)?;
     let value = context.memory.route4(context.link.table4, dst);
@@ -34,7 +35,7 @@ pub(crate) fn forward(
     let l3 = &frame[ETHERNET..ETHERNET + len];
     let hash31 = hash(context, group, Family::V4, l3)?;
     let chosen = choose(context, state, (value, group), hash31, len)?;
-    Ok(send(frame, len, &chosen))
+    Ok(send(frame, start, len, &chosen))
 }
 
 /// Rules 1 to 6 of [`forward`].
@@ -73,13 +74,13 @@ pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Stop> {
 
 /// Rule 10 of [`forward`].
 #[inline]
-pub(crate) fn send(frame: &mut [u8], len: usize, chosen: &Chosen) -> Verdict {
+pub(crate) fn send(frame: &mut [u8], start: usize, len: usize, chosen: &Chosen) -> Verdict {
     let packet = &mut frame[ETHERNET..];
     packet[8] -= 1;
     let check = checksum::decrease_ttl(u16::from_be_bytes([packet[10], packet[11]]));
     packet[10..12].copy_from_slice(&check.to_be_bytes());
     set_macs(frame, &chosen.adjacency);
-    chosen.verdict(frame.len(), len)
+    chosen.verdict(start, frame.len(), len)
 }
 
 /// Steps A1 and A2.

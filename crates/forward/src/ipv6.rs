@@ -10,7 +10,7 @@ use crate::rewrite::{ETHERNET, set_macs};
 use crate::srv6::Stop;
 use crate::state::State;
 
-/// Decides about an IPv6 frame.
+/// Decides about an IPv6 frame that begins at `start` of its buffer.
 ///
 /// 1. (B1) 40 bytes of header, version 6.
 /// 2. (B2) No hop-by-hop header; the payload length fits the frame.
@@ -25,6 +25,7 @@ pub(crate) fn forward(
     context: &Context<'_>,
     state: &mut State,
     frame: &mut [u8],
+    start: usize,
 ) -> Result<Verdict, Stop> {
     let Passed { len, dst } = check(context, frame)?;
     let value = context.memory.route6(context.link.table6, dst);
@@ -33,7 +34,7 @@ pub(crate) fn forward(
     let l3 = &frame[ETHERNET..ETHERNET + len];
     let hash31 = hash(context, group, Family::V6, l3)?;
     let chosen = choose(context, state, (value, group), hash31, len)?;
-    Ok(send(frame, len, &chosen))
+    Ok(send(frame, start, len, &chosen))
 }
 
 /// Rules 1 to 4 of [`forward`].
@@ -70,10 +71,10 @@ pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Stop> {
 
 /// Rule 8 of [`forward`].
 #[inline]
-pub(crate) fn send(frame: &mut [u8], len: usize, chosen: &Chosen) -> Verdict {
+pub(crate) fn send(frame: &mut [u8], start: usize, len: usize, chosen: &Chosen) -> Verdict {
     frame[ETHERNET + 7] -= 1;
     set_macs(frame, &chosen.adjacency);
-    chosen.verdict(frame.len(), len)
+    chosen.verdict(start, frame.len(), len)
 }
 
 /// Step B1 but for the bytes, and what of B2 does not depend on the frame: the packet's length.

@@ -22,6 +22,7 @@
 
 mod choose;
 mod counters;
+mod detour;
 mod engine;
 mod ipv4;
 mod ipv6;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use raddle_packet::{Family, checksum};
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    Adjacency, Group, How, LINK_TABLE, LinkEntry, Memory, Segment, link_flags, segment_counter,
+    Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Segment, link_flags, segment_counter,
     segment_flags, segment_kind,
 };
 use raddle_srv6::{
@@ -13,8 +13,9 @@ use raddle_srv6::{
     carry_out, spread,
 };
 
-use crate::choose::{Chosen, choose, hash, hashed_by, hashing};
+use crate::choose::{Chosen, choose, hash, hashed_by};
 use crate::counters::Counters;
+use crate::detour::{self, Detour, plain_hash};
 use crate::engine::{Context, NO_ADJACENCY, Parts, Verdict};
 use crate::rewrite::{sent_len, set_macs};
 use crate::state::State;
@@ -98,6 +99,8 @@ enum Exit {
 
 /// What becomes of the packet in `frame` after all: there may be a segment that says so.
 ///
+/// `plans` is whether it may be one of the common cases, which are tried first then.
+///
 /// # Errors
 /// Why it is not forwarded, where no segment has anything to do with that.
 #[inline(never)]
@@ -107,6 +110,7 @@ pub(crate) fn stopped(
     buffer: &mut [u8],
     frame: Range<usize>,
     stop: Stop,
+    plans: bool,
 ) -> Result<Verdict, Reason> {
     let number = match stop {
         Stop::Segment(number) => number,
@@ -116,7 +120,20 @@ pub(crate) fn stopped(
         }
         Stop::Reason(reason) => return Err(reason),
     };
-    let packet = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
+    let (family, len) = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
+    if plans {
+        let mut whole = detour::Frame {
+            buffer: &mut *buffer,
+            range: frame.clone(),
+            family,
+            len,
+        };
+        let to = (&mut *parts.state, &mut *parts.counters);
+        if let Some(verdict) = Detour::alone(context, to, number, &mut whole) {
+            return Ok(verdict);
+        }
+    }
+    let packet = (family, len);
     let undo = &mut parts.work.undo;
     let packet = Packet::new(buffer, frame, packet, undo).ok_or(Reason::BadLength)?;
     let keys = &parts.work.keys;
@@ -231,7 +248,7 @@ fn pass(
     }
 }
 
-fn demand(link: &LinkEntry) -> Demand {
+pub(crate) fn demand(link: &LinkEntry) -> Demand {
     if link.flags & link_flags::HMAC_IGNORED != 0 {
         Demand::Ignored
     } else if link.flags & link_flags::HMAC_REQUIRED != 0 {
@@ -276,13 +293,6 @@ fn routed(
         Some(_) => 0,
     };
     choose(context, state, (value, group), hash31, l3.len())
-}
-
-/// The hash by the namespace's policy.
-fn plain_hash(context: &Context<'_>, family: Family, l3: &[u8]) -> Result<u32, Reason> {
-    let (hasher, config) = hashing(context, How::default(), family)?;
-    let hash31 = hasher.hash31_of_packet(&config, family, l3);
-    hash31.map_err(|_| Reason::HashPolicy)
 }
 
 /// What stops a packet whose TTL has run out: the segment that it would have come to, or that.

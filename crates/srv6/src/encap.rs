@@ -11,7 +11,7 @@ use crate::packet::{ETHERNET, IPV6, Packet};
 use crate::{Settings, spread};
 
 /// Hop limit around anything but IPv6 (`ip6_dst_hoplimit`, `net.ipv6.conf.*.hop_limit`).
-const HOP_LIMIT: u8 = 64;
+pub(crate) const HOP_LIMIT: u8 = 64;
 /// Flow labels.
 const LABEL: u32 = 0xf_ffff;
 

@@ -130,6 +130,7 @@ mod endpoint;
 mod find;
 mod hmac;
 mod packet;
+mod plan;
 
 use raddle_packet::Family;
 use raddle_rib::Reason;
@@ -139,6 +140,7 @@ pub use decap::Frame;
 pub use find::{Found, find};
 pub use hmac::{Algorithm, Demand, Key, Keys, MAX_SECRET};
 pub use packet::{ETHERNET, Flow, Packet, Undo};
+pub use plan::{Around, Plan, Step, plan};
 
 /// Segments that a packet may meet on one machine (rule S1).
 pub const MAX_CHAIN: usize = 4;

@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group};
 use raddle_forward::Verdict;
+use raddle_rib::Reason;
 
 #[path = "../../../../crates/forward/tests/srv6/packets.rs"]
 #[allow(dead_code, reason = "tests use the rest")]
@@ -46,4 +47,17 @@ fn frames((mut router, mut frames): (Router, Vec<Vec<u8>>)) -> (Router, Vec<Vec<
     (router, frames)
 }
 
-library_benchmark_group!(name = segments, benchmarks = frames);
+#[library_benchmark(setup = warm)]
+#[bench::end("End")]
+#[bench::end_dx2("End.DX2")]
+#[bench::h_encaps("H.Encaps")]
+fn vectors((mut router, mut frames): (Router, Vec<Vec<u8>>)) -> (Router, Vec<Vec<u8>>) {
+    let mut verdicts = [Verdict::Kernel(Reason::None); scenarios::FRAMES];
+    let range = |frame: &mut Vec<u8>| ROOM..frame.len();
+    let engine = &mut router.engine;
+    engine.forward_all_in(&mut frames, range, INGRESS, 0, &mut verdicts);
+    black_box(verdicts);
+    (router, frames)
+}
+
+library_benchmark_group!(name = segments, benchmarks = [frames, vectors]);

@@ -9,3 +9,4 @@ mod packets;
 mod random;
 mod reference;
 mod router;
+mod together;

@@ -14,6 +14,7 @@ use crate::headends::template;
 use crate::packets::{frame, ip4, ip6, set_checksum, srh, udp};
 use crate::reference::{Leads, Outcome, World};
 use crate::router::{OUT, Router, octets, v4};
+use crate::together::compare;
 
 /// Where packets go: SIDs, compressed SIDs, headends, plain routes, nowhere.
 const PLACES: [&str; 14] = [
@@ -368,6 +369,9 @@ fn drawn_packets_end_as_the_reference_says() {
             };
             prop_assert!(same, "{ours:x?}\nbut {:x?}\nof {bytes:x?}", answer.outcome);
         }
+        let mut engines = [build(&segments).0, build(&segments).0];
+        let [alone, together] = &mut engines;
+        compare([&mut alone.engine, &mut together.engine], &frames)?;
         for (number, _, _) in &world.segments {
             let expected = counters.get(number).copied().unwrap_or_default();
             prop_assert_eq!(router.engine.counters().segment(*number), expected);

@@ -8,7 +8,7 @@ use raddle_forward::{Engine, HEADROOM, Verdict};
 use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, Group, How, LINK_TABLE, LinkEntry,
-    MAGIC, Member, Memory, Segment, config_flags, link_flags, segment_flags,
+    MAGIC, Member, Memory, Segment, TurnsHead, config_flags, link_flags, segment_flags,
 };
 use raddle_select::{Seed, compile_threshold, keyed, mid_states, upper_bounds};
 
@@ -173,6 +173,30 @@ impl Router {
             count: compiled.len() as u16,
             how: How::default(),
         })
+    }
+
+    /// Turns of packets for adjacencies.
+    #[allow(dead_code, reason = "for tests of vectors")]
+    pub(crate) fn turns(&mut self, adjacencies: &[u32]) -> u32 {
+        let first = self.members;
+        let head = TurnsHead {
+            total: adjacencies.len() as u32,
+            stride: 0,
+            slot: first,
+            gap: 0,
+        };
+        for word in head.to_words() {
+            self.memory.store_member_word(self.members, word);
+            self.members += 1;
+        }
+        for adjacency in adjacencies {
+            let (upper, adjacency) = (0, *adjacency);
+            let member = Member { upper, adjacency };
+            self.memory.store_member(self.members, member);
+            self.members += 1;
+        }
+        let count = adjacencies.len() as u16;
+        self.group(Group::PerPacket { first, count })
     }
 
     /// A route of IPv6, `table` 0 or [`OTHER_TABLE`].
