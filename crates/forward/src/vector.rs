@@ -303,9 +303,15 @@ impl<'a> Vector<'a> {
         let Ok(mut way) = self.ways[at] else {
             return;
         };
-        let Some(detour) = self.detours[at].filter(|detour| way.detours && detour.asks()) else {
+        if !way.detours {
+            return;
+        }
+        let Some(detour) = self.detours[at] else {
             return;
         };
+        if !detour.asks() {
+            return;
+        }
         if way.value == LOOKED_UP_AGAIN {
             way.value = self.again.1.value(at);
             way.group = self.group(way.value);
