@@ -85,6 +85,11 @@ pub(crate) struct Passed<A> {
 }
 
 impl Parts<'_> {
+    #[inline]
+    fn count(&mut self, decided: Result<Verdict, Reason>, len: usize) -> Verdict {
+        count(self.counters, decided, len)
+    }
+
     /// Frames that came in.
     #[inline]
     fn received(&mut self, link: &LinkEntry, packets: usize, bytes: usize) {
@@ -207,7 +212,6 @@ impl Engine {
         for (frames, verdicts) in frames.chunks_mut(VECTOR).zip(verdicts.chunks_mut(VECTOR)) {
             let count = frames.len().min(verdicts.len());
             let frames = &mut frames[..count];
-            let mut decided = [Err(Reason::Held); VECTOR];
             match self.arrive(ingress, now) {
                 Ok((config, link)) => {
                     let (context, mut parts) = self.parts(config, link, ingress, now);
@@ -240,7 +244,8 @@ impl Engine {
                         let range = range(frame);
                         let to = (&mut *parts.state, &mut *parts.counters);
                         let sent = vector.send(to, at, frame.as_mut(), range.clone());
-                        decided[at] = match sent {
+                        let len = vector.received(at, range.len());
+                        let decided = match sent {
                             Ok(verdict) => Ok(verdict),
                             Err((Stop::Reason(reason), _)) if reason != Reason::TtlExceeded => {
                                 Err(reason)
@@ -250,17 +255,17 @@ impl Engine {
                                 stopped(&context, parts.again(), buffer, range, stop, plans)
                             }
                         };
+                        verdicts[at] = parts.count(decided, len);
                     }
                 }
-                Err(reason) => decided = [Err(reason); VECTOR],
-            }
-            for ((frame, verdict), decided) in frames.iter_mut().zip(verdicts).zip(decided) {
-                let range = range(frame);
-                let held = frame.as_mut().get(range).map(|frame| frame.len());
-                *verdict = match held {
-                    Some(len) => self.count(decided, len),
-                    None => self.count(Err(Reason::Truncated), 0),
-                };
+                Err(reason) => {
+                    for (frame, verdict) in frames.iter_mut().zip(verdicts) {
+                        let range = range(frame);
+                        let held = frame.as_mut().get(range).map(|frame| frame.len());
+                        let reason = held.map_or(Reason::Truncated, |_| reason);
+                        *verdict = self.count(Err(reason), held.unwrap_or(0));
+                    }
+                }
             }
         }
     }
@@ -307,24 +312,9 @@ impl Engine {
         (context, parts)
     }
 
-    /// The verdict, counted; `len` is that of the frame as it came.
     #[inline]
     fn count(&mut self, decided: Result<Verdict, Reason>, len: usize) -> Verdict {
-        let verdict = match decided {
-            Ok(verdict) => verdict,
-            Err(reason) if reason.is_drop() => Verdict::Drop(reason),
-            Err(reason) => Verdict::Kernel(reason),
-        };
-        match verdict {
-            Verdict::Forward { adjacency, len, .. } => {
-                self.counters
-                    .add(ADJACENCY_COUNTERS + adjacency as usize, len);
-            }
-            Verdict::Kernel(reason) | Verdict::Drop(reason) => {
-                self.counters.add(reason as usize, len);
-            }
-        }
-        verdict
+        count(&mut self.counters, decided, len)
     }
 
     fn follow_seed(&mut self, config: &ConfigHead) {
@@ -333,6 +323,25 @@ impl Engine {
             self.hasher = Seed::new(config.seed).map(|seed| (config.seed, Hasher::new(seed)));
         }
     }
+}
+
+/// The verdict, counted; `len` is that of the frame as it came.
+#[inline]
+fn count(counters: &mut Counters, decided: Result<Verdict, Reason>, len: usize) -> Verdict {
+    let verdict = match decided {
+        Ok(verdict) => verdict,
+        Err(reason) if reason.is_drop() => Verdict::Drop(reason),
+        Err(reason) => Verdict::Kernel(reason),
+    };
+    match verdict {
+        Verdict::Forward { adjacency, len, .. } => {
+            counters.add(ADJACENCY_COUNTERS + adjacency as usize, len);
+        }
+        Verdict::Kernel(reason) | Verdict::Drop(reason) => {
+            counters.add(reason as usize, len);
+        }
+    }
+    verdict
 }
 
 /// Steps P3 to P5.

@@ -25,6 +25,7 @@ use crate::{ipv4, ipv6};
 pub const VECTOR: usize = KeyBatch::ROOM;
 /// In the place of a group's number, of which there are far fewer: [`Vector::again`] has it.
 const LOOKED_UP_AGAIN: u32 = u32::MAX;
+const _: () = assert!(VECTOR <= 64, "a bit for each");
 
 /// How far a frame has come.
 #[derive(Clone, Copy)]
@@ -102,6 +103,8 @@ pub(crate) struct Vector<'a> {
     segment: (u32, Segment),
     group: (u32, Group),
     hashes: [u32; VECTOR],
+    /// A bit for each frame that is none.
+    refused: u64,
 }
 
 impl<'a> Vector<'a> {
@@ -117,6 +120,7 @@ impl<'a> Vector<'a> {
             segment: (u32::MAX, Segment::default()),
             group: (0, context.memory.group(0)),
             hashes: [0; VECTOR],
+            refused: 0,
         }
     }
 
@@ -124,6 +128,13 @@ impl<'a> Vector<'a> {
     #[cold]
     pub(crate) fn refuse(&mut self, at: usize) {
         self.ways[at] = Err(Reason::Truncated.into());
+        self.refused |= 1 << at;
+    }
+
+    /// Of these bytes of a frame, those that came in: none where its buffer does not hold it.
+    #[inline]
+    pub(crate) fn received(&self, at: usize, len: usize) -> usize {
+        if self.refused & 1 << at == 0 { len } else { 0 }
     }
 
     /// Steps P3 to P5, A1 to A7, B1 to B5: everything up to the route.
