@@ -14,6 +14,7 @@ use raddle_rib::image::{
 use reference::{Leads, Outcome, World};
 use router::{OUT, Router, mac, octets, v4};
 
+#[allow(dead_code, reason = "tests ask it more")]
 #[path = "../../crates/forward/tests/srv6/reference.rs"]
 mod reference;
 #[path = "../../crates/forward/tests/srv6/router.rs"]
