@@ -173,6 +173,39 @@ fn segments(text: &str) -> Result<Vec<Ipv6Addr>, OwnError> {
     text.split(',').map(segment).collect()
 }
 
+/// What of this machine the configuration counts on and does not find, in words: packets for such a SID or
+/// encapsulation are dropped as long as it is so. Costs a walk over all routes where a SID looks in a table.
+pub(crate) fn missing(config: &Config, rib: &Rib) -> Vec<String> {
+    let mut list = Vec::new();
+    let mut link = |prefix: IpNet, name: &str| {
+        if rib.link_named(name).is_none() {
+            list.push(format!("{prefix}: there is no link {name}"));
+        }
+    };
+    for sid in &config.sid {
+        sid.links().for_each(|name| link(sid.prefix(), name));
+    }
+    for encap in &config.encap {
+        encap
+            .link()
+            .into_iter()
+            .for_each(|name| link(encap.prefix(), name));
+    }
+    if config.sid.iter().all(|sid| sid.looks_in().is_none()) {
+        return list;
+    }
+    let routes = rib.routes4().chain(rib.routes6());
+    let tables: HashSet<u32> = routes.map(|route| route.table).collect();
+    let names = crate::show::Names::load();
+    for sid in &config.sid {
+        if let Some(table) = sid.looks_in().filter(|table| !tables.contains(table)) {
+            let (prefix, table) = (sid.prefix(), names.table(table));
+            list.push(format!("{prefix}: there are no routes in table {table}"));
+        }
+    }
+    list
+}
+
 /// None of two that say what becomes of the same packets.
 pub(crate) fn check(sids: &[OwnSid], encaps: &[OwnEncap]) -> Result<(), OwnError> {
     let sids = sids.iter().map(|sid| (sid.table(), sid.prefix()));
@@ -180,6 +213,7 @@ pub(crate) fn check(sids: &[OwnSid], encaps: &[OwnEncap]) -> Result<(), OwnError
     let mut seen = HashSet::new();
     for (table, prefix) in sids.chain(encaps) {
         if !seen.insert((table, prefix)) {
+            let table = crate::show::Names::load().table(table).into_owned();
             return Err(OwnError::Twice { prefix, table });
         }
     }

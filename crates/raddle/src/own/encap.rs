@@ -7,7 +7,7 @@ use raddle_rib::event::{Route, RouteNexthop, RouteTarget};
 use raddle_rib::seg6::{Encaps, Mode, Seg6};
 use serde::Deserialize;
 
-use super::words::Words;
+use super::words::{Table, Words};
 use super::{MAIN, OwnError, own_route, prefix, segments};
 
 /// An encapsulation that only raddle has.
@@ -25,7 +25,7 @@ pub(crate) struct OwnEncap {
 #[serde(deny_unknown_fields, default)]
 struct RawEncap {
     prefix: String,
-    route_table: Option<u32>,
+    route_table: Option<Table>,
     mode: Option<String>,
     segs: Vec<Ipv6Addr>,
     lists: Vec<List>,
@@ -46,6 +46,11 @@ fn one() -> u16 {
 }
 
 impl OwnEncap {
+    /// The link that it names.
+    pub(super) fn link(&self) -> Option<&str> {
+        self.dev.as_deref()
+    }
+
     pub(super) fn prefix(&self) -> IpNet {
         self.prefix
     }
@@ -100,6 +105,9 @@ impl TryFrom<RawEncap> for OwnEncap {
         };
         let mut lists: Vec<(Encaps, u16)> = Vec::new();
         for list in raw_lists {
+            if list.segs.is_empty() {
+                return Err(OwnError::NoSegments);
+            }
             let encaps = Encaps::new(mode, &list.segs)?;
             if list.weight == 0 {
                 return Err(OwnError::Weight);
@@ -111,7 +119,7 @@ impl TryFrom<RawEncap> for OwnEncap {
         }
         Ok(OwnEncap {
             prefix,
-            table: raw.route_table.unwrap_or(MAIN),
+            table: raw.route_table.map_or(MAIN, |table| table.0),
             dev: raw.dev,
             lists,
         })
@@ -129,7 +137,7 @@ impl std::str::FromStr for OwnEncap {
             ..RawEncap::default()
         };
         if words.take("table") {
-            raw.route_table = Some(words.number("table")?);
+            raw.route_table = Some(Table(words.table("table")?));
         }
         words.expect(
             "encap",

@@ -13,7 +13,13 @@ pub(crate) enum OwnError {
     #[error("{0} is not IPv6, and only IPv6 has SIDs")]
     NotIpv6(IpNet),
     #[error("{prefix} in table {table} is there twice; keep one")]
-    Twice { prefix: IpNet, table: u32 },
+    Twice { prefix: IpNet, table: String },
+    #[error("a SID wants an action, such as End.DT46")]
+    NoAction,
+    #[error("a segment list wants at least one segment: segs = [\"fc00:0:2::\"], segs fc00:0:2::")]
+    NoSegments,
+    #[error("'{0}' is no table: a number, or a name of /etc/iproute2/rt_tables")]
+    Table(String),
     #[error(
         "'{0}' is no behaviour: End, End.X, End.T, End.DX2, End.DX2V, End.DX4, End.DX6, End.DT4, End.DT6, \
          End.DT46, End.B6, End.B6.Encaps, End.B6.Encaps.Red"

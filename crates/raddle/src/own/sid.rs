@@ -8,7 +8,7 @@ use raddle_rib::image::flavours;
 use raddle_rib::seg6::{Behaviour, Seg6, Sid, TableRef};
 use serde::Deserialize;
 
-use super::words::Words;
+use super::words::{Table, Words};
 use super::{MAIN, OwnError, own_route, prefix, segments};
 
 /// A SID that only raddle has.
@@ -29,12 +29,12 @@ pub(crate) struct OwnSid {
 struct RawSid {
     prefix: String,
     /// Table that has the SID.
-    route_table: Option<u32>,
+    route_table: Option<Table>,
     action: String,
     nh4: Option<Ipv4Addr>,
     nh6: Option<Ipv6Addr>,
     /// Table that the behaviour looks in.
-    table: Option<u32>,
+    table: Option<Table>,
     oif: Option<String>,
     segs: Vec<Ipv6Addr>,
     vlans: Vec<Vlan>,
@@ -54,6 +54,22 @@ struct Vlan {
 }
 
 impl OwnSid {
+    /// The links that it names.
+    pub(super) fn links(&self) -> impl Iterator<Item = &str> {
+        self.links.iter().chain(&self.dev).map(String::as_str)
+    }
+
+    /// The table that its behaviour looks in.
+    pub(super) fn looks_in(&self) -> Option<u32> {
+        match &self.sid.behaviour {
+            Behaviour::T { table } => Some(*table),
+            Behaviour::Dt4 { table } | Behaviour::Dt6 { table } | Behaviour::Dt46 { table } => {
+                Some(table.number())
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn prefix(&self) -> IpNet {
         self.prefix
     }
@@ -137,7 +153,10 @@ impl RawSid {
 
     /// The behaviour, in which out-links are positions in the list of their names.
     fn behaviour(&self) -> Result<(Behaviour, Vec<String>), OwnError> {
-        let table = || self.needs(self.table, "table").map(TableRef::Table);
+        let table = || {
+            self.needs(self.table, "table")
+                .map(|table| TableRef::Table(table.0))
+        };
         let some_segs = || {
             let segs = Some(&self.segs).filter(|segs| !segs.is_empty());
             self.needs(segs, "segs")
@@ -149,7 +168,7 @@ impl RawSid {
                 (Behaviour::X { nh6, oif: None }, &["nh6", "flavors"])
             }
             "End.T" => {
-                let table = self.needs(self.table, "table")?;
+                let table = self.needs(self.table, "table")?.0;
                 (Behaviour::T { table }, &["table", "flavors"])
             }
             "End.DX2" => {
@@ -175,6 +194,7 @@ impl RawSid {
             "End.B6" => (Behaviour::b6(some_segs()?)?, &["segs"]),
             "End.B6.Encaps" => (Behaviour::b6_encaps(some_segs()?, false)?, &["segs"]),
             "End.B6.Encaps.Red" => (Behaviour::b6_encaps(some_segs()?, true)?, &["segs"]),
+            "" => return Err(OwnError::NoAction),
             other => return Err(OwnError::Action(other.into())),
         };
         self.nothing_else(used)?;
@@ -223,7 +243,7 @@ impl TryFrom<RawSid> for OwnSid {
         }
         Ok(OwnSid {
             prefix,
-            table: raw.route_table.unwrap_or(MAIN),
+            table: raw.route_table.map_or(MAIN, |table| table.0),
             dev: raw.dev,
             sid,
             links,
@@ -242,7 +262,7 @@ impl std::str::FromStr for OwnSid {
             ..RawSid::default()
         };
         if words.take("table") {
-            raw.route_table = Some(words.number("table")?);
+            raw.route_table = Some(Table(words.table("table")?));
         }
         words.expect(
             "encap",
@@ -255,7 +275,7 @@ impl std::str::FromStr for OwnSid {
             match word {
                 "nh4" => raw.nh4 = Some(words.address("nh4")?),
                 "nh6" => raw.nh6 = Some(words.address("nh6")?),
-                "table" => raw.table = Some(words.number("table")?),
+                "table" => raw.table = Some(Table(words.table("table")?)),
                 "oif" => raw.oif = Some(words.value("oif")?.into()),
                 "dev" => raw.dev = Some(words.value("dev")?.into()),
                 "count" => raw.counters = true,

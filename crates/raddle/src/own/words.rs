@@ -1,6 +1,45 @@
 //! Words of an option in iproute2's grammar.
 
+use serde::Deserialize;
+
 use super::OwnError;
+use crate::show::Names;
+
+/// A routing table, named or numbered as in `ip`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "TableWord")]
+pub(super) struct Table(pub u32);
+
+/// How the configuration has one.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a table is a number, or a name in quotes")]
+enum TableWord {
+    Number(u32),
+    Name(String),
+}
+
+impl TryFrom<TableWord> for Table {
+    type Error = OwnError;
+
+    fn try_from(word: TableWord) -> Result<Table, OwnError> {
+        match word {
+            TableWord::Number(number) => Ok(Table(number)),
+            TableWord::Name(name) => name.parse(),
+        }
+    }
+}
+
+impl std::str::FromStr for Table {
+    type Err = OwnError;
+
+    fn from_str(word: &str) -> Result<Table, OwnError> {
+        let number = word.parse().ok();
+        let number = number.or_else(|| Names::load().table_number(word));
+        number
+            .map(Table)
+            .ok_or_else(|| OwnError::Table(word.into()))
+    }
+}
 
 pub(super) struct Words<'a>(std::iter::Peekable<std::str::SplitWhitespace<'a>>);
 
@@ -38,6 +77,11 @@ impl<'a> Words<'a> {
     pub(super) fn number<N: std::str::FromStr>(&mut self, what: &str) -> Result<N, OwnError> {
         let word = self.value(what)?;
         word.parse().map_err(|_| OwnError::Number(word.into()))
+    }
+
+    /// A table by number or by name, as everywhere in `ip`.
+    pub(super) fn table(&mut self, what: &str) -> Result<u32, OwnError> {
+        self.value(what)?.parse::<Table>().map(|table| table.0)
     }
 
     pub(super) fn address<A: std::str::FromStr>(&mut self, what: &str) -> Result<A, OwnError> {

@@ -50,6 +50,9 @@ pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
     for line in links::would(&plan, &rib) {
         println!("{line}");
     }
+    for line in own::missing(config, &rib) {
+        println!("{line}");
+    }
     refuse(&report, config)?;
     require_links(&plan)?;
     can_keep(config)?;
@@ -148,6 +151,9 @@ impl Daemon {
         let mut own = Own::default();
         let events = own.follow(config, &rib);
         events.into_iter().for_each(|event| rib.apply(event));
+        for line in own::missing(config, &rib) {
+            tracing::warn!("{line}");
+        }
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
         let shaped = shaped(&rib, &config.allow_qdisc)?;
         // Nothing of the system is changed for a start that is refused.
