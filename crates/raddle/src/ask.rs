@@ -76,6 +76,14 @@ fn status_text(status: &Value) -> String {
         image["adjacencies"],
         if image["full"] == true { ", FULL" } else { "" },
     );
+    let segments = &status["segments"];
+    if segments["all"].as_u64().is_some_and(|all| all > 0) {
+        let _ = writeln!(
+            out,
+            "  SRv6: {} SIDs and segment lists, {} of raddle's own, {} left to the kernel",
+            segments["all"], segments["own"], segments["kernel"],
+        );
+    }
     let settings = &status["settings"];
     let _ = writeln!(
         out,

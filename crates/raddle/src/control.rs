@@ -8,6 +8,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -207,6 +209,8 @@ pub(crate) struct Server {
     path: PathBuf,
     /// Questions to answer.
     pub requests: Receiver<Request>,
+    /// Nobody answers questions yet.
+    starting: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -235,15 +239,26 @@ impl Server {
         let listener = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o660)).map_err(failed)?;
         let (sender, requests) = channel();
+        let starting = Arc::new(AtomicBool::new(false));
+        let not_yet = Arc::clone(&starting);
         std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
                 for stream in listener.incoming().flatten() {
                     // A client that goes away or talks nonsense hurts only itself.
-                    let _ = serve(stream, &sender);
+                    let _ = serve(stream, &sender, &not_yet);
                 }
             })?;
-        Ok(Server { path, requests })
+        Ok(Server {
+            path,
+            requests,
+            starting,
+        })
+    }
+
+    /// Says whether the daemon still starts, which takes seconds: who asks is then told so at once.
+    pub(crate) fn set_starting(&self, starting: bool) {
+        self.starting.store(starting, Ordering::Relaxed);
     }
 }
 
@@ -253,13 +268,21 @@ impl Drop for Server {
     }
 }
 
-fn serve(mut stream: UnixStream, requests: &Sender<Request>) -> std::io::Result<()> {
+fn serve(
+    mut stream: UnixStream,
+    requests: &Sender<Request>,
+    starting: &AtomicBool,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new((&stream).take(LONGEST)).read_line(&mut line)?;
     let reply = match serde_json::from_str::<Command>(&line) {
         Err(e) => serde_json::json!({ "error": format!("not a request: {e}") }),
+        Ok(_) if starting.load(Ordering::Relaxed) => serde_json::json!({
+            "error": "the daemon is starting: it loads its programs, and the kernel forwards until then; \
+                      try again in some seconds"
+        }),
         Ok(command) => {
             let (answer, answers) = channel();
             let sent = requests.send(Request { command, answer });
@@ -297,7 +320,8 @@ pub(crate) fn ask_at(path: &Path, command: Command, start: &str) -> Result<Value
             path.display()
         )),
     })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    // The daemon itself gives up first, and says why.
+    stream.set_read_timeout(Some(PATIENCE + Duration::from_secs(1)))?;
     let request = serde_json::to_string(&command).map_err(|e| Failure::system(e.to_string()))?;
     writeln!(stream, "{request}")?;
     let mut line = String::new();
@@ -416,6 +440,17 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         drop(UnixListener::bind(&path).unwrap());
         Server::start(path).unwrap();
+    }
+
+    #[test]
+    fn a_start_is_called_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.sock");
+        let server = Server::start(path.clone()).unwrap();
+        server.set_starting(true);
+        let error = ask(Some(&path), Command::Status).unwrap_err();
+        assert!(error.to_string().contains("is starting"), "{error}");
+        assert_eq!(error.code, 2);
     }
 
     #[test]

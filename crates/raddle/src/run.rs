@@ -28,7 +28,12 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     let stop = crate::signals::stop_flag()?;
     let _lock = lock()?;
     let server = Server::start(config.socket.clone().unwrap_or_else(default_path))?;
+    server.set_starting(true);
+    tracing::info!(
+        "starting: loading the programs takes some seconds, and the kernel forwards until then"
+    );
     let mut daemon = Daemon::start(config.clone())?;
+    server.set_starting(false);
     let metrics = config.metrics.map(start_metrics).transpose()?;
     daemon.serve(&stop, &server.requests, metrics.as_ref())
 }

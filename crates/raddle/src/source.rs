@@ -75,7 +75,8 @@ pub(crate) fn set_algos(
 ) -> Result<(), Failure> {
     let given = args.given();
     if iif.is_none() {
-        return match given {
+        // A configuration without such rules says nothing that would not hold.
+        return match given && !args.rules()?.is_empty() {
             true => Err(Failure::usage(
                 "rules (--mp-algo, --config) are about packets that come in by a link, which is to be named: \
                  iif LINK, or --iif LINK",

@@ -9,6 +9,8 @@ use super::packet::Packet;
 
 /// TTL and hop limit of such packets.
 const TTL: u8 = 64;
+/// IPPROTO_NONE.
+const NO_NEXT_HEADER: u8 = 59;
 
 /// What a question says besides the flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,10 +87,15 @@ impl Carried {
     }
 }
 
+/// The next header of `proto`, which says nothing where it is 0.
+fn next_header(proto: u8) -> u8 {
+    if proto == 0 { NO_NEXT_HEADER } else { proto }
+}
+
 /// An SRH with all segments left but the first (RFC 8754, section 2).
 fn srh(segments: &[Ipv6Addr], next: u8) -> Vec<u8> {
     let last = segments.len() as u8 - 1;
-    let mut bytes = vec![next, 2 * (last + 1), 4, last, last, 0, 0, 0];
+    let mut bytes = vec![next_header(next), 2 * (last + 1), 4, last, last, 0, 0, 0];
     bytes.extend(segments.iter().rev().flat_map(Ipv6Addr::octets));
     bytes
 }
@@ -105,6 +112,9 @@ fn plain(words: &FlowWords, payload: Vec<u8>) -> Vec<u8> {
 
 /// A transport header with the flow's ports and nothing behind it.
 fn transport(words: &FlowWords) -> Vec<u8> {
+    if words.proto == 0 && words.dst.is_ipv6() {
+        return Vec::new();
+    }
     let ports = [words.sport.to_be_bytes(), words.dport.to_be_bytes()].concat();
     match words.proto {
         6 => [ports, vec![0; 8], vec![0x50, 0, 0, 0, 0, 0, 0, 0]].concat(),
@@ -132,7 +142,8 @@ fn wrapped(words: &FlowWords, proto: u8, payload: Vec<u8>) -> Vec<u8> {
             };
             let mut header = (0x6000_0000 | words.flow_label).to_be_bytes().to_vec();
             header.extend((payload.len() as u16).to_be_bytes());
-            header.extend([proto, TTL]);
+            // What was left open is nothing, not the number of hop-by-hop options (RFC 8200, section 4.7).
+            header.extend([next_header(proto), TTL]);
             header.extend(six(src).octets());
             header.extend(six(dst).octets());
             header
@@ -177,6 +188,15 @@ mod tests {
             headers(&packet.l3, Family::V4),
             ["IPv4 10.0.0.7 to 10.0.9.1, TTL 64", "tcp 1 to 53, 20 bytes"]
         );
+    }
+
+    #[test]
+    fn without_a_protocol_nothing_follows() {
+        let carried = Carried::parse(Some("fc00::1,fc00::2"), Some("2001:db8::9"));
+        let packet = carried.unwrap().packet(&words("fc00::1 iif in0")).unwrap();
+        let lines = headers(&packet.l3, Family::V6);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[2].starts_with("IPv6 :: to 2001:db8::9"), "{lines:?}");
     }
 
     #[test]

@@ -388,17 +388,19 @@ impl<'a> Walk<'a> {
                 (format!("an error ({reason}), dropped"), "S10.3")
             }
             Err(reason) => (
-                format!("an error ({reason}), and the kernel gets it"),
+                format!("{reason}, and the kernel gets it and counts what becomes of it"),
                 "S10.3",
             ),
         };
         let bytes = rule != "S10.3";
+        let dropped = own || found.is_err_and(Reason::is_drop);
         let details = passed
             .iter()
             .map(|one| match (one.counts, bytes) {
                 (false, _) => format!("{}: does not count", one.name),
                 (true, true) => format!("{}: 1 packet, {} bytes", one.name, one.bytes),
-                (true, false) => format!("{}: 1 error", one.name),
+                (true, false) if dropped => format!("{}: 1 error", one.name),
+                (true, false) => format!("{}: no error, 1 by its reason", one.name),
             })
             .collect();
         let text = format!("{what} ({rule})");

@@ -102,7 +102,7 @@ fn mistakes_are_named() {
         ("fc00::1 encap seg6local action End.DX2V", "needs vlans"),
         (
             "fc00::1 encap seg6local action End.T table x",
-            "not a number",
+            "is no table",
         ),
         (
             "fc00::1 encap seg6local action End.T table",
@@ -128,6 +128,10 @@ fn mistakes_are_named() {
         ("10.0.0.0/8 encap seg6 mode x segs fc00::1", "no mode"),
         ("10.0.0.0/8 encap seg6 mode encap", "wants segs"),
         ("10.0.0.0/8 encap seg6 segs fc00::1 weight 0", "1 to 65535"),
+        (
+            "10.0.0.0/8 encap seg6 segs fc00::1 weight x",
+            "not a number",
+        ),
         ("10.0.0.0/8 encap seg6 segs fc00::1 segs fc00::1", "twice"),
     ] {
         let error = words.parse::<OwnEncap>().unwrap_err().to_string();
@@ -143,6 +147,19 @@ fn mistakes_are_named() {
             "is there twice",
         ),
         ("sids = 0", "at least 1"),
+        ("[[sid]]\nprefix = 'fc00::/64'", "wants an action"),
+        (
+            "[[sid]]\nprefix = 'fc00::/64'\naction = 'End.T'\ntable = 'nowhere'",
+            "'nowhere' is no table",
+        ),
+        (
+            "[[encap]]\nprefix = 'fc00::/64'\nlists = [{ segs = [] }]",
+            "at least one segment",
+        ),
+        (
+            "[[sid]]\nprefix = 'fc00::/64'\naction = 'End'\n[[sid]]\nprefix = 'fc00::/64'\naction = 'End'",
+            "fc00::/64 in table main is there twice",
+        ),
     ] {
         let error = config(text).unwrap_err();
         assert!(error.contains(said), "{text}: {error}");
@@ -321,4 +338,33 @@ fn all_paths_to_a_first_segment_are_named_to_the_kernel() {
     let mut rib = forwarding([encapsulating, towards(vec![hop(7, Some("fd01::2"))])]);
     rib.commit();
     assert!(Own::default().unresolved(&rib, "a").is_empty());
+}
+
+#[test]
+fn tables_have_names_and_what_is_missing_is_said() {
+    let config = config(
+        "[[sid]]\nprefix = 'fc00:1::/64'\naction = 'End.DT6'\ntable = 'main'\n\
+         [[sid]]\nprefix = 'fc00:2::/64'\naction = 'End.DT6'\ntable = 999\n\
+         [[sid]]\nprefix = 'fc00:3::/64'\naction = 'End.DX2V'\nvlans = [{ vlan = 1, dev = 'a' }, { vlan = 2, dev = 'c' }]\n\
+         [[encap]]\nprefix = 'fd99::/64'\nsegs = ['fc00:1::']\ndev = 'd'",
+    )
+    .unwrap();
+    let same: OwnSid = "fc00:1::/64 encap seg6local action End.DT6 table 254"
+        .parse()
+        .unwrap();
+    assert_eq!(config.sid[0], same);
+    let rib = forwarding([Route {
+        table: 254,
+        dst: "::/0".parse().unwrap(),
+        target: RouteTarget::Single(hop(7, Some("fd01::2"))),
+        ..Route::default()
+    }]);
+    assert_eq!(
+        missing(&config, &rib),
+        [
+            "fc00:3::/64: there is no link c",
+            "fd99::/64: there is no link d",
+            "fc00:2::/64: there are no routes in table 999",
+        ]
+    );
 }

@@ -1,9 +1,9 @@
 //! What the daemon tells about itself.
 
 use raddle_rib::event::{Link, NUD_STALE, ROUTE_OWN, Route};
-use raddle_rib::image::{segment_flags, segment_kind};
+use raddle_rib::image::{Segment, segment_flags, segment_kind};
 use raddle_rib::seg6::Seg6;
-use raddle_rib::{Owner, Reason, Rib};
+use raddle_rib::{Owner, Reason, Rib, SegmentUse};
 use raddle_xdp::Counters;
 use serde_json::{Value, json};
 
@@ -71,6 +71,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
             "adjacencies": usage.adjacencies,
             "full": usage.full,
         },
+        "segments": segment_numbers(&daemon.rib),
         "mirror": {
             "notifications": stats.notified,
             "dumps": stats.runs,
@@ -79,6 +80,21 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         },
         "commits": daemon.commits,
         "last_commit_microseconds": daemon.last_commit.took.as_micros() as u64,
+    })
+}
+
+/// How many SIDs and segment lists there are, how many of these are raddle's own, and how many the kernel's
+/// business.
+fn segment_numbers(rib: &Rib) -> Value {
+    let count = |wanted: &dyn Fn(&SegmentUse, &Segment) -> bool| {
+        rib.segments()
+            .filter(|(_, what, segment)| wanted(what, segment))
+            .count()
+    };
+    json!({
+        "all": count(&|_, _| true),
+        "own": count(&|what, _| what.own),
+        "kernel": count(&|_, segment| segment.kind == segment_kind::KERNEL),
     })
 }
 
