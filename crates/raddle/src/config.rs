@@ -240,12 +240,12 @@ pub(crate) struct Config {
     /// Set `net.ipv4.fib_multipath_hash_seed` at start, unless it is set already.
     pub seed: Option<Seed>,
     /// Take the hash that the driver gives with a packet: `rx-hash`.
-    #[serde(rename = "rx-hash")]
+    #[serde(rename = "rx-hash", alias = "rx_hash")]
     pub rx_hash: RxHash,
     /// Serve Prometheus metrics here (a loopback address).
     pub metrics: Option<SocketAddr>,
     /// Routes that are spread otherwise than by the namespace's hash policy: `[[mp-algo]]`.
-    #[serde(rename = "mp-algo")]
+    #[serde(rename = "mp-algo", alias = "mp_algo")]
     pub mp_algos: Vec<AlgoRule>,
     /// SIDs of raddle's own, for what this kernel lacks: `[[sid]]`.
     pub sid: Vec<OwnSid>,
@@ -399,6 +399,8 @@ mod tests {
         let hashes = |text| toml::from_str::<Config>(text).unwrap().rx_hash;
         assert_eq!(hashes(""), RxHash::Auto);
         assert_eq!(hashes("rx-hash = 'on'"), RxHash::On);
+        // The other keys have underscores.
+        assert_eq!(hashes("rx_hash = 'on'"), RxHash::On);
         assert_eq!(
             (good.mode, good.seed, good.keep_for),
             (Mode::Generic, Some(Seed::Random), Some(5))
