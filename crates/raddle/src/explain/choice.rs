@@ -70,7 +70,12 @@ impl Walk<'_> {
         let via = hop.gateway.map_or(String::new(), |g| format!("via {g} "));
         let src = source.map_or(String::new(), |s| format!(" source {s}"));
         let (dev, weight) = (self.link_name(hop.index), hop.weight);
-        format!("{i}: {id}{via}dev {dev}{src} weight {weight}: {share}")
+        // Raddle's own segment lists need no link.
+        let out = match &hop.segment {
+            Some(what) if hop.index == 0 => super::words::name_of(what),
+            _ => format!("dev {dev}"),
+        };
+        format!("{i}: {id}{via}{out}{src} weight {weight}: {share}")
     }
 
     pub(super) fn resilient_group(&mut self, group: u32, hops: &[Hop], buckets: &[u16]) {

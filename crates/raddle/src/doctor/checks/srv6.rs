@@ -86,7 +86,7 @@ fn one_link(facts: &Facts) -> Vec<Found> {
         .map(|list| {
             let outs: Vec<String> = list.outs.iter().map(|out| facts.name(*out)).collect();
             format!(
-                "{list}: the first segment is reached by {}",
+                "{list}, the first segment is reached by {}",
                 outs.join(", ")
             )
         })
