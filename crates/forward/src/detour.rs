@@ -1,4 +1,4 @@
-//! Packets with one segment on their way that is one of the common cases ([`raddle_srv6::plan`]).
+//! Packets with one segment on their way that is one of the common cases ([`raddle_srv6::plan()`]).
 //!
 //! Nothing is decided here that rules S1 to S10 do not say: what turns out to be uncommon, or not to be
 //! forwarded, is left as it came to [`crate::srv6::stopped`]. So groups with a state are not chosen from

@@ -28,7 +28,7 @@
 //!    40 and the payload length. Spec: `seg6_local_update_counters`.
 //!
 //! **S3, the SRH** (End, End.X, End.T, End.B6.Insert, End.B6.Encaps; `get_and_validate_srh`, RFC 8754, 4.3.1).
-//! 1. The first routing header with segments left, of any type ([`find`]; `ipv6_find_hdr` with
+//! 1. The first routing header with segments left, of any type ([`find()`]; `ipv6_find_hdr` with
 //!    `IP6_FH_F_SKIP_RH`). None: `no-srh`.
 //! 2. With PSP as the kernel has it (not OWN, no NEXT-C-SID): the first routing header, whatever it has left
 //!    (`end_flv8986_core`).
