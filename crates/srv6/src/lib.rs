@@ -76,7 +76,7 @@
 //!    reverse-path filtering only where no segment on the way is OWN (a table of its own is a VRF, in which the
 //!    link is not).
 //! 2. The destination, or `target` if it is not zero, is looked up in `table6` or `table4`, or the
-//!    link's table for [`LINK_TABLE`].
+//!    link's table for `image::LINK_TABLE`.
 //! 3. End.DX4 with `target` whose group is a `Neighbour`: `encap`, unless `DIRECT_NH4`. The kernel asks for the
 //!    *inner destination* on that link.
 //! 4. A group that is the kernel's: its reason. A segment: S1.
