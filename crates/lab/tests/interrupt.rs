@@ -14,7 +14,8 @@ fn an_interrupted_up_leaves_nothing() {
     }
     let mut interrupt = |step| {
         if let Progress::Links(_) = step {
-            raise(Signal::SIGINT).unwrap();
+            // Not SIGINT: a shell has what it runs in the background ignore that.
+            raise(Signal::SIGTERM).unwrap();
         }
     };
     let options = UpOptions {
