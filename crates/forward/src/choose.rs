@@ -14,6 +14,18 @@ use crate::rewrite::sent_len;
 use crate::srv6::Stop;
 use crate::state::State;
 
+/// Whether a packet that is routed to this group, and has this TTL or hop limit, goes on to a choice. A
+/// segment comes first: SRv6 does not look at the outer hop limit.
+#[inline(always)]
+pub(crate) fn leads_on(group: Group, ttl: u8) -> Result<(), Stop> {
+    match group {
+        Group::Kernel(reason) => Err(reason.into()),
+        Group::Segment(number) => Err(Stop::Segment(number)),
+        _ if ttl <= 1 => Err(Reason::TtlExceeded.into()),
+        _ => Ok(()),
+    }
+}
+
 /// A chosen adjacency and its number.
 pub(crate) struct Chosen {
     pub(crate) number: u32,

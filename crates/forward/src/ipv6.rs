@@ -4,7 +4,7 @@ use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags};
 
-use crate::choose::{Chosen, choose, hash};
+use crate::choose::{Chosen, choose, hash, leads_on};
 use crate::engine::{Context, Passed, Verdict};
 use crate::rewrite::{ETHERNET, set_macs};
 use crate::srv6::Stop;
@@ -58,15 +58,7 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>,
 /// Rules 5 and 6 of [`forward`], of a frame that has passed [`check`] and is routed to this group.
 #[inline]
 pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Stop> {
-    match group {
-        Group::Kernel(reason) => return Err(reason.into()),
-        Group::Segment(number) => return Err(Stop::Segment(number)),
-        _ => {}
-    }
-    if frame[ETHERNET + 7] <= 1 {
-        return Err(Reason::TtlExceeded.into());
-    }
-    Ok(())
+    leads_on(group, frame[ETHERNET + 7])
 }
 
 /// Rule 8 of [`forward`].
