@@ -368,7 +368,14 @@ fn a_client_that_does_not_read_is_let_go() {
         );
         client(address, 1000..1100, (NFS, 1), 1000).await;
         assert_eq!(proxy.status().counters.clients_disconnected, 1);
-        assert_eq!(proxy.status().kept_bytes.1, 0);
+        // Replies to the first client may still come, of which no more than what has come last is kept.
+        for _ in 0..1000 {
+            if proxy.status().kept_bytes.1 == 0 {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{:?} are kept for nobody", proxy.status().kept_bytes);
     });
 }
 

@@ -107,4 +107,10 @@ impl Reply {
         self.charge.add(bytes.len());
         self.chunks.borrow_mut().push_back(bytes);
     }
+
+    /// Lets go of what has come, which nobody wants any more.
+    pub(super) fn forget(&self) {
+        self.chunks.borrow_mut().clear();
+        self.charge.release();
+    }
 }

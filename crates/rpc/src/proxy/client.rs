@@ -186,9 +186,6 @@ async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: OwnedReadHalf) -
     let mut input = BytesMut::new();
     let mut large = None;
     loop {
-        if !assembler.is_inside() {
-            shared.calls.room().await;
-        }
         if input.capacity() - input.len() < READ / 4 {
             input.reserve(READ);
         }
@@ -212,6 +209,10 @@ async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: OwnedReadHalf) -
             Err(e) => return End::of(&e),
         }
         loop {
+            // Before each record, also those that have come together with the end of another.
+            if !assembler.is_inside() {
+                shared.calls.room().await;
+            }
             match assembler.next(&mut input) {
                 Ok(None) => break,
                 Ok(Some(part)) => {

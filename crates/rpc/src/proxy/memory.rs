@@ -59,14 +59,19 @@ impl Charge {
         self.bytes.set(self.bytes.get() + bytes);
         self.memory.used.set(self.memory.used.get() + bytes);
     }
+
+    /// Gives all of them back.
+    pub(super) fn release(&self) {
+        let memory = &self.memory;
+        memory.used.set(memory.used.get() - self.bytes.take());
+        if memory.used.get() < memory.most {
+            memory.freed.notify_one();
+        }
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let memory = &self.memory;
-        memory.used.set(memory.used.get() - self.bytes.get());
-        if memory.used.get() < memory.most {
-            memory.freed.notify_one();
-        }
+        self.release();
     }
 }

@@ -370,9 +370,6 @@ async fn read(shared: &Rc<Shared>, transport: &Transport, reader: OwnedReadHalf)
     let mut assembler = Assembler::new(shared.config.most);
     let mut input = BytesMut::new();
     loop {
-        if !assembler.is_inside() {
-            shared.replies.room().await;
-        }
         if input.capacity() - input.len() < READ / 4 {
             input.reserve(READ);
         }
@@ -394,6 +391,10 @@ async fn read(shared: &Rc<Shared>, transport: &Transport, reader: OwnedReadHalf)
             Err(e) => return e.to_string(),
         }
         loop {
+            // Before each record, also those that have come together with the end of another.
+            if !assembler.is_inside() {
+                shared.replies.room().await;
+            }
             match assembler.next(&mut input) {
                 Ok(None) => break,
                 Ok(Some(part)) => {
@@ -451,12 +452,16 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
 
 /// More of the reply that comes; it is dropped where nobody wants it.
 fn more(transport: &Transport, bytes: Bytes) {
-    if let Some((call, reply)) = &*transport.answering.borrow()
-        && call.is_wanted()
-    {
-        reply.push(bytes);
-        call.client.wake();
+    let answering = transport.answering.borrow();
+    let Some((call, reply)) = &*answering else {
+        return;
+    };
+    if !call.is_wanted() {
+        reply.forget();
+        return;
     }
+    reply.push(bytes);
+    call.client.wake();
 }
 
 /// The call that a message answers; it is no longer pending. None for a message that answers none.
