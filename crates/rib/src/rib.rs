@@ -1,7 +1,10 @@
 //! The mirror and the image together: apply what the kernel says, publish what follows.
 
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+mod links;
+mod own;
+mod tables;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,24 +15,15 @@ use raddle_select::{Seed, keyed, mid_states};
 
 use crate::adjacency::{Ports, Publish};
 use crate::algo::AlgoRules;
-use crate::event::{Event, Link, RouteKind};
+use crate::event::Event;
 use crate::groups::Groups;
-use crate::image::{
-    self, Capacity, Config, LINK_COUNTERS, LinkEntry, MAGIC, MAX_LINKS, Memory, config_flags,
-    link_flags, own_bit,
-};
-use crate::lpm::Lpm;
-use crate::prefix::{Addr, Prefix};
+use crate::image::{self, Capacity, Config, LinkEntry, MAGIC, Memory, config_flags};
+use crate::prefix::Prefix;
 use crate::reason::Reason;
-use crate::rules::{TABLE_LOCAL, tables_for};
-use crate::state::{Changed, Family, State};
+use crate::rules::TABLE_LOCAL;
+use crate::state::State;
 use crate::view::View;
-
-/// The views of one family and the tables that they live in.
-struct Side<A, L> {
-    lpm: L,
-    views: Vec<View<A, L>>,
-}
+use tables::Side;
 
 /// The mirrored state and the image compiled from it.
 pub struct Rib {
@@ -291,256 +285,6 @@ impl Rib {
         commit
     }
 
-    fn publish_tables(
-        &mut self,
-        neighbours: &HashSet<(u32, IpAddr)>,
-        direct_changed: bool,
-    ) -> usize {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
-        // Those that changed, also where all are looked at: of the ones that went the state knows
-        // nothing any more.
-        let mut hosts: Vec<IpAddr> = neighbours.iter().map(|(_, ip)| *ip).collect();
-        if direct_changed {
-            hosts.extend(self.state.neighbours.keys().map(|(ip, _)| *ip));
-        }
-        let mut entries = 0;
-        for view in &mut self.v4.views {
-            entries += view.update(
-                &mut self.v4.lpm,
-                &mut self.groups,
-                &self.state.v4,
-                &hosts,
-                &at,
-            );
-        }
-        for view in &mut self.v6.views {
-            entries += view.update(
-                &mut self.v6.lpm,
-                &mut self.groups,
-                &self.state.v6,
-                &hosts,
-                &at,
-            );
-        }
-        self.state.v4.changed = Changed::default();
-        self.state.v6.changed = Changed::default();
-        entries
-    }
-
-    /// Writes the entries of all links, and makes the views that they need.
-    fn publish_links(&mut self) -> usize {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
-        let mut wanted = HashMap::new();
-        let mut built = 0;
-        for link in self.state.links.values() {
-            let Some(mut entry) = link_entry(&self.state, &self.ports, link) else {
-                continue;
-            };
-            match self
-                .v4
-                .table_for(&self.state, 4, link, &self.state.v4, &mut self.groups, &at)
-            {
-                Some((table, count)) => {
-                    built += count;
-                    entry.table4 = table;
-                }
-                None => entry.flags |= link_flags::RULES4,
-            }
-            match self
-                .v6
-                .table_for(&self.state, 6, link, &self.state.v6, &mut self.groups, &at)
-            {
-                Some((table, count)) => {
-                    built += count;
-                    entry.table6 = table;
-                }
-                None => entry.flags |= link_flags::RULES6,
-            }
-            wanted.insert(link.index, entry);
-        }
-        self.number_links(&mut wanted);
-        let gone = self
-            .links
-            .keys()
-            .filter(|index| !wanted.contains_key(index));
-        let gone: Vec<(u32, LinkEntry)> = gone.map(|i| (*i, LinkEntry::default())).collect();
-        let changed: Vec<(u32, LinkEntry)> = wanted
-            .iter()
-            .map(|(index, entry)| (*index, *entry))
-            .filter(|(index, entry)| self.links.get(index) != Some(entry))
-            .chain(gone)
-            .collect();
-        for (index, _) in &changed {
-            let word = *index as usize * (size_of::<LinkEntry>() / 8);
-            self.memory.links.words()[word].store(0, Ordering::Release);
-        }
-        if changed
-            .iter()
-            .any(|(index, _)| self.links.contains_key(index))
-        {
-            // Whoever saw the old flags has to be done before the rest changes, lest a packet is
-            // looked up in a table that was never its own.
-            (self.grace)();
-        }
-        for (index, entry) in &changed {
-            image::store(&self.memory.links, *index as usize, entry);
-        }
-        self.links = wanted;
-        built
-    }
-
-    /// Makes the views of single tables that SIDs look in, until none leads to a SID that wants another.
-    /// Returns how many entries that took.
-    fn make_segment_tables(&mut self) -> usize {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
-        self.groups.segments.tables.v4.tidy();
-        self.groups.segments.tables.v6.tidy();
-        let mut entries = 0;
-        loop {
-            let tables = &self.groups.segments.tables;
-            let (missing4, missing6) = (tables.v4.missing(), tables.v6.missing());
-            if missing4.is_empty() && missing6.is_empty() {
-                break;
-            }
-            for table in missing4 {
-                let family = &self.state.v4;
-                let made = self.v4.view_of(vec![table], family, &mut self.groups, &at);
-                entries += made.map_or(0, |(_, count)| count);
-                let tables = &mut self.groups.segments.tables.v4;
-                tables.set(table, made.map(|(id, _)| id));
-            }
-            for table in missing6 {
-                let family = &self.state.v6;
-                let made = self.v6.view_of(vec![table], family, &mut self.groups, &at);
-                entries += made.map_or(0, |(_, count)| count);
-                let tables = &mut self.groups.segments.tables.v6;
-                tables.set(table, made.map(|(id, _)| id));
-            }
-            let segments = self.groups.segments.with_tables();
-            self.groups.segments.refresh(&segments, &at);
-        }
-        entries
-    }
-
-    /// Drops the views that neither a link nor a SID looks in any more. One that goes may have held
-    /// the last SID that looked in another.
-    fn drop_unused_tables(&mut self) {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
-        let of_links = |rules: u32, table: fn(&LinkEntry) -> u32| -> HashSet<u32> {
-            let entries = self.links.values();
-            let looks = entries.filter(|entry| entry.flags & rules == 0);
-            looks.map(table).collect()
-        };
-        let of_links4 = of_links(link_flags::RULES4, |entry| entry.table4);
-        let of_links6 = of_links(link_flags::RULES6, |entry| entry.table6);
-        loop {
-            let tables = &mut self.groups.segments.tables;
-            tables.v4.tidy();
-            tables.v6.tidy();
-            let mut keep4 = of_links4.clone();
-            keep4.extend(tables.v4.views());
-            let mut keep6 = of_links6.clone();
-            keep6.extend(tables.v6.views());
-            if self.v4.all_in(&keep4) && self.v6.all_in(&keep6) {
-                return;
-            }
-            // Whoever has seen a SID that is gone may still be on the way to its table.
-            (at.grace)();
-            self.v4.drop_unused(&keep4, &mut self.groups, &at);
-            self.v6.drop_unused(&keep6, &mut self.groups, &at);
-        }
-    }
-
-    /// Gives each link a counter slot: the one that it had, else the one of its index, else a free
-    /// one. Links share one only where there are more links than slots.
-    fn number_links(&self, wanted: &mut HashMap<u32, LinkEntry>) {
-        let known = |index: &u32| self.links.get(index).map(|entry| entry.slot);
-        let mut used: HashSet<u32> = wanted.keys().filter_map(known).collect();
-        let mut indices: Vec<u32> = wanted.keys().copied().collect();
-        indices.sort_unstable();
-        for index in indices {
-            let slot = known(&index).unwrap_or_else(|| {
-                let own = index % LINK_COUNTERS as u32;
-                std::iter::once(own)
-                    .chain(0..LINK_COUNTERS as u32)
-                    .find(|slot| !used.contains(slot))
-                    .unwrap_or(own)
-            });
-            used.insert(slot);
-            if let Some(entry) = wanted.get_mut(&index) {
-                entry.slot = slot;
-            }
-        }
-    }
-
-    /// Writes the filter of our own IPv4 addresses: those of links, and what local routes claim
-    /// (`fib_validate_source` looks at those too once there is one). It says which sources to look
-    /// up; the table then tells. Bits are set before others are cleared.
-    fn publish_own(&self) {
-        let words = self.memory.own4.words();
-        let mut wanted = vec![0u64; words.len()];
-        let mut own = |ip: u32| {
-            let bit = own_bit(ip);
-            wanted[bit / 64] |= 1 << (bit % 64);
-        };
-        for address in &self.state.addresses {
-            if let IpAddr::V4(ip) = address.local {
-                own(ip.to_bits());
-            }
-        }
-        let mut all = false;
-        for prefix in self.local_prefixes() {
-            match prefix.len {
-                FEW_ADDRESSES.. => prefix.addresses().for_each(&mut own),
-                _ => all = true,
-            }
-        }
-        if all {
-            wanted.fill(u64::MAX);
-        }
-        for (word, bits) in words.iter().zip(&wanted) {
-            word.fetch_or(*bits, Ordering::Release);
-        }
-        for (word, bits) in words.iter().zip(&wanted) {
-            word.store(*bits, Ordering::Release);
-        }
-    }
-
-    /// The prefixes of local routes but 127.0.0.0/8, whose addresses are no sources anyway.
-    fn local_prefixes(&self) -> impl Iterator<Item = Prefix<u32>> {
-        let loopback = Prefix::new(127 << 24, 8);
-        let table = self.state.v4.tables.get(&TABLE_LOCAL);
-        table
-            .into_iter()
-            .flat_map(|table| table.iter())
-            .filter(move |(prefix, _)| Prefix::new(prefix.addr, 8) != loopback || prefix.len < 8)
-            .filter(|(_, slot)| {
-                let kind = |id| self.state.attrs.get(id).kind;
-                slot.ids().iter().any(|id| kind(*id) == RouteKind::Local)
-            })
-            .map(|(prefix, _)| prefix)
-    }
-
     /// Writes the configuration. While it is not consistent everything goes to the kernel.
     fn publish_config(&mut self) {
         let settings = &self.state.settings;
@@ -595,88 +339,6 @@ impl Rib {
         }
     }
 }
-
-impl<A: Addr, L: Lpm<A>> Side<A, L> {
-    /// The table in which packets from `link` are looked up, made if need be, and how many entries
-    /// that took. None when rules decide by what engines do not look at, or there is no table left.
-    fn table_for(
-        &mut self,
-        state: &State,
-        family_number: u8,
-        link: &Link,
-        family: &Family<A>,
-        groups: &mut Groups,
-        at: &Publish<'_>,
-    ) -> Option<(u32, usize)> {
-        let tables = tables_for(&state.rules, family_number, &link.name).ok()?;
-        self.view_of(tables, family, groups, at)
-    }
-
-    /// The view of these tables, made if need be, and how many entries that took. None when there is no
-    /// table left.
-    fn view_of(
-        &mut self,
-        tables: Vec<u32>,
-        family: &Family<A>,
-        groups: &mut Groups,
-        at: &Publish<'_>,
-    ) -> Option<(u32, usize)> {
-        if let Some(view) = self.views.iter().find(|view| view.tables == tables) {
-            return Some((view.id.index(), 0));
-        }
-        let id = self.lpm.create_table(self.views.is_empty()).ok()?;
-        let mut view = View::new(tables, id);
-        let built = view.rebuild(&mut self.lpm, groups, family, at);
-        self.views.push(view);
-        Some((id.index(), built))
-    }
-
-    fn all_in(&self, keep: &HashSet<u32>) -> bool {
-        self.views
-            .iter()
-            .all(|view| keep.contains(&view.id.index()))
-    }
-
-    fn drop_unused(&mut self, keep: &HashSet<u32>, groups: &mut Groups, at: &Publish<'_>) {
-        for i in (0..self.views.len()).rev() {
-            if !keep.contains(&self.views[i].id.index()) {
-                self.views.swap_remove(i).clear(&mut self.lpm, groups, at);
-            }
-        }
-    }
-}
-
-/// The entry of a link that engines forward from, without tables and counter slot; none for others.
-fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
-    if !ports.enabled.contains(&link.index) || link.index as usize >= MAX_LINKS {
-        return None;
-    }
-    let settings = state.devices.get(&link.index).copied().unwrap_or_default();
-    let mut flags = link_flags::ENABLED;
-    for (on, flag) in [
-        (settings.forwarding4, link_flags::FORWARD4),
-        (settings.forwarding6, link_flags::FORWARD6),
-        (settings.rp_filter != 0, link_flags::RP_FILTER),
-        (settings.accept_local, link_flags::ACCEPT_LOCAL),
-        (settings.seg6_require_hmac > 0, link_flags::HMAC_REQUIRED),
-        (settings.seg6_require_hmac < 0, link_flags::HMAC_IGNORED),
-    ] {
-        if on {
-            flags |= flag;
-        }
-    }
-    let mac = link.mac?;
-    Some(LinkEntry {
-        flags,
-        mac,
-        mtu: link.mtu,
-        ..LinkEntry::default()
-    })
-}
-
-/// Local routes of this length or more have so few addresses that each has its bit in the filter of
-/// our own; with a shorter one all sources are looked up.
-const FEW_ADDRESSES: u8 = 24;
 
 const DEADLINE_WORD: usize = std::mem::offset_of!(Config, deadline) / 8;
 

@@ -1,0 +1,129 @@
+//! The entries of links that engines forward from.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+
+use super::Rib;
+use crate::adjacency::{Ports, Publish};
+use crate::event::Link;
+use crate::image::{self, LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
+use crate::state::State;
+
+impl Rib {
+    /// Writes the entries of all links, and makes the views that they need.
+    pub(super) fn publish_links(&mut self) -> usize {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let mut wanted = HashMap::new();
+        let mut built = 0;
+        for link in self.state.links.values() {
+            let Some(mut entry) = link_entry(&self.state, &self.ports, link) else {
+                continue;
+            };
+            match self
+                .v4
+                .table_for(&self.state, 4, link, &self.state.v4, &mut self.groups, &at)
+            {
+                Some((table, count)) => {
+                    built += count;
+                    entry.table4 = table;
+                }
+                None => entry.flags |= link_flags::RULES4,
+            }
+            match self
+                .v6
+                .table_for(&self.state, 6, link, &self.state.v6, &mut self.groups, &at)
+            {
+                Some((table, count)) => {
+                    built += count;
+                    entry.table6 = table;
+                }
+                None => entry.flags |= link_flags::RULES6,
+            }
+            wanted.insert(link.index, entry);
+        }
+        self.number_links(&mut wanted);
+        let gone = self
+            .links
+            .keys()
+            .filter(|index| !wanted.contains_key(index));
+        let gone: Vec<(u32, LinkEntry)> = gone.map(|i| (*i, LinkEntry::default())).collect();
+        let changed: Vec<(u32, LinkEntry)> = wanted
+            .iter()
+            .map(|(index, entry)| (*index, *entry))
+            .filter(|(index, entry)| self.links.get(index) != Some(entry))
+            .chain(gone)
+            .collect();
+        for (index, _) in &changed {
+            let word = *index as usize * (size_of::<LinkEntry>() / 8);
+            self.memory.links.words()[word].store(0, Ordering::Release);
+        }
+        if changed
+            .iter()
+            .any(|(index, _)| self.links.contains_key(index))
+        {
+            // Whoever saw the old flags has to be done before the rest changes, lest a packet is
+            // looked up in a table that was never its own.
+            (self.grace)();
+        }
+        for (index, entry) in &changed {
+            image::store(&self.memory.links, *index as usize, entry);
+        }
+        self.links = wanted;
+        built
+    }
+
+    /// Gives each link a counter slot: the one that it had, else the one of its index, else a free
+    /// one. Links share one only where there are more links than slots.
+    fn number_links(&self, wanted: &mut HashMap<u32, LinkEntry>) {
+        let known = |index: &u32| self.links.get(index).map(|entry| entry.slot);
+        let mut used: HashSet<u32> = wanted.keys().filter_map(known).collect();
+        let mut indices: Vec<u32> = wanted.keys().copied().collect();
+        indices.sort_unstable();
+        for index in indices {
+            let slot = known(&index).unwrap_or_else(|| {
+                let own = index % LINK_COUNTERS as u32;
+                std::iter::once(own)
+                    .chain(0..LINK_COUNTERS as u32)
+                    .find(|slot| !used.contains(slot))
+                    .unwrap_or(own)
+            });
+            used.insert(slot);
+            if let Some(entry) = wanted.get_mut(&index) {
+                entry.slot = slot;
+            }
+        }
+    }
+}
+
+/// The entry of a link that engines forward from, without tables and counter slot; none for others.
+fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
+    if !ports.enabled.contains(&link.index) || link.index as usize >= MAX_LINKS {
+        return None;
+    }
+    let settings = state.devices.get(&link.index).copied().unwrap_or_default();
+    let mut flags = link_flags::ENABLED;
+    for (on, flag) in [
+        (settings.forwarding4, link_flags::FORWARD4),
+        (settings.forwarding6, link_flags::FORWARD6),
+        (settings.rp_filter != 0, link_flags::RP_FILTER),
+        (settings.accept_local, link_flags::ACCEPT_LOCAL),
+        (settings.seg6_require_hmac > 0, link_flags::HMAC_REQUIRED),
+        (settings.seg6_require_hmac < 0, link_flags::HMAC_IGNORED),
+    ] {
+        if on {
+            flags |= flag;
+        }
+    }
+    let mac = link.mac?;
+    Some(LinkEntry {
+        flags,
+        mac,
+        mtu: link.mtu,
+        ..LinkEntry::default()
+    })
+}

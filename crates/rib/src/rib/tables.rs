@@ -1,0 +1,187 @@
+//! The tables that packets are looked up in: one view for each set of rules that links have, and one for
+//! each single table that SIDs look in.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::Rib;
+use crate::adjacency::Publish;
+use crate::event::Link;
+use crate::groups::Groups;
+use crate::image::{LinkEntry, link_flags};
+use crate::lpm::Lpm;
+use crate::prefix::Addr;
+use crate::rules::tables_for;
+use crate::state::{Changed, Family, State};
+use crate::view::View;
+
+/// The views of one family and the tables that they live in.
+pub(super) struct Side<A, L> {
+    pub(super) lpm: L,
+    pub(super) views: Vec<View<A, L>>,
+}
+
+impl Rib {
+    pub(super) fn publish_tables(
+        &mut self,
+        neighbours: &HashSet<(u32, IpAddr)>,
+        direct_changed: bool,
+    ) -> usize {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        // Those that changed, also where all are looked at: of the ones that went the state knows
+        // nothing any more.
+        let mut hosts: Vec<IpAddr> = neighbours.iter().map(|(_, ip)| *ip).collect();
+        if direct_changed {
+            hosts.extend(self.state.neighbours.keys().map(|(ip, _)| *ip));
+        }
+        let mut entries = 0;
+        for view in &mut self.v4.views {
+            entries += view.update(
+                &mut self.v4.lpm,
+                &mut self.groups,
+                &self.state.v4,
+                &hosts,
+                &at,
+            );
+        }
+        for view in &mut self.v6.views {
+            entries += view.update(
+                &mut self.v6.lpm,
+                &mut self.groups,
+                &self.state.v6,
+                &hosts,
+                &at,
+            );
+        }
+        self.state.v4.changed = Changed::default();
+        self.state.v6.changed = Changed::default();
+        entries
+    }
+
+    /// Makes the views of single tables that SIDs look in, until none leads to a SID that wants another.
+    /// Returns how many entries that took.
+    pub(super) fn make_segment_tables(&mut self) -> usize {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        self.groups.segments.tables.v4.tidy();
+        self.groups.segments.tables.v6.tidy();
+        let mut entries = 0;
+        loop {
+            let tables = &self.groups.segments.tables;
+            let (missing4, missing6) = (tables.v4.missing(), tables.v6.missing());
+            if missing4.is_empty() && missing6.is_empty() {
+                break;
+            }
+            for table in missing4 {
+                let family = &self.state.v4;
+                let made = self.v4.view_of(vec![table], family, &mut self.groups, &at);
+                entries += made.map_or(0, |(_, count)| count);
+                let tables = &mut self.groups.segments.tables.v4;
+                tables.set(table, made.map(|(id, _)| id));
+            }
+            for table in missing6 {
+                let family = &self.state.v6;
+                let made = self.v6.view_of(vec![table], family, &mut self.groups, &at);
+                entries += made.map_or(0, |(_, count)| count);
+                let tables = &mut self.groups.segments.tables.v6;
+                tables.set(table, made.map(|(id, _)| id));
+            }
+            let segments = self.groups.segments.with_tables();
+            self.groups.segments.refresh(&segments, &at);
+        }
+        entries
+    }
+
+    /// Drops the views that neither a link nor a SID looks in any more. One that goes may have held
+    /// the last SID that looked in another.
+    pub(super) fn drop_unused_tables(&mut self) {
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let of_links = |rules: u32, table: fn(&LinkEntry) -> u32| -> HashSet<u32> {
+            let entries = self.links.values();
+            let looks = entries.filter(|entry| entry.flags & rules == 0);
+            looks.map(table).collect()
+        };
+        let of_links4 = of_links(link_flags::RULES4, |entry| entry.table4);
+        let of_links6 = of_links(link_flags::RULES6, |entry| entry.table6);
+        loop {
+            let tables = &mut self.groups.segments.tables;
+            tables.v4.tidy();
+            tables.v6.tidy();
+            let mut keep4 = of_links4.clone();
+            keep4.extend(tables.v4.views());
+            let mut keep6 = of_links6.clone();
+            keep6.extend(tables.v6.views());
+            if self.v4.all_in(&keep4) && self.v6.all_in(&keep6) {
+                return;
+            }
+            // Whoever has seen a SID that is gone may still be on the way to its table.
+            (at.grace)();
+            self.v4.drop_unused(&keep4, &mut self.groups, &at);
+            self.v6.drop_unused(&keep6, &mut self.groups, &at);
+        }
+    }
+}
+
+impl<A: Addr, L: Lpm<A>> Side<A, L> {
+    /// The table in which packets from `link` are looked up, made if need be, and how many entries
+    /// that took. None when rules decide by what engines do not look at, or there is no table left.
+    pub(super) fn table_for(
+        &mut self,
+        state: &State,
+        family_number: u8,
+        link: &Link,
+        family: &Family<A>,
+        groups: &mut Groups,
+        at: &Publish<'_>,
+    ) -> Option<(u32, usize)> {
+        let tables = tables_for(&state.rules, family_number, &link.name).ok()?;
+        self.view_of(tables, family, groups, at)
+    }
+
+    /// The view of these tables, made if need be, and how many entries that took. None when there is no
+    /// table left.
+    fn view_of(
+        &mut self,
+        tables: Vec<u32>,
+        family: &Family<A>,
+        groups: &mut Groups,
+        at: &Publish<'_>,
+    ) -> Option<(u32, usize)> {
+        if let Some(view) = self.views.iter().find(|view| view.tables == tables) {
+            return Some((view.id.index(), 0));
+        }
+        let id = self.lpm.create_table(self.views.is_empty()).ok()?;
+        let mut view = View::new(tables, id);
+        let built = view.rebuild(&mut self.lpm, groups, family, at);
+        self.views.push(view);
+        Some((id.index(), built))
+    }
+
+    fn all_in(&self, keep: &HashSet<u32>) -> bool {
+        self.views
+            .iter()
+            .all(|view| keep.contains(&view.id.index()))
+    }
+
+    fn drop_unused(&mut self, keep: &HashSet<u32>, groups: &mut Groups, at: &Publish<'_>) {
+        for i in (0..self.views.len()).rev() {
+            if !keep.contains(&self.views[i].id.index()) {
+                self.views.swap_remove(i).clear(&mut self.lpm, groups, at);
+            }
+        }
+    }
+}
