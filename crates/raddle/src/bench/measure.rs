@@ -54,10 +54,21 @@ pub(super) enum Row {
     Raddle,
     /// An XDP program that redirects without looking: the floor.
     Redirect,
+    /// Nothing: a sink takes the packets as they come in. The time of a generator, one link and a sink. A router
+    /// adds its own and a second link. Of two links the sending half of the first and the receiving half of the
+    /// second are not the router's, so what the other rows take beyond this one is the router alone: it receives
+    /// once and sends once.
+    Absorb,
 }
 
 impl Row {
-    pub(super) const ALL: [Row; 4] = [Row::Kernel, Row::FibLookup, Row::Raddle, Row::Redirect];
+    pub(super) const ALL: [Row; 5] = [
+        Row::Kernel,
+        Row::FibLookup,
+        Row::Raddle,
+        Row::Redirect,
+        Row::Absorb,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -65,6 +76,7 @@ impl Row {
             Row::FibLookup => "bpf_fib_lookup",
             Row::Raddle => "raddle",
             Row::Redirect => "bare redirect",
+            Row::Absorb => "generator",
         }
     }
 }
@@ -85,7 +97,7 @@ pub(super) struct Settings {
 pub(super) struct Cell {
     pub(super) column: Column,
     pub(super) v6: bool,
-    pub(super) rates: [Vec<f64>; 4],
+    pub(super) rates: [Vec<f64>; 5],
     /// Packets of raddle's row that the kernel got, by reason: none, or the row is not raddle's.
     pub(super) handed_over: BTreeMap<&'static str, u64>,
 }
@@ -285,7 +297,7 @@ impl Machine {
             .then(|| index_of("out1"))
             .transpose()?;
         self.bench.set_bare_ports(index_of("out0")?, second)?;
-        let mut rates = [const { Vec::new() }; 4];
+        let mut rates = [const { Vec::new() }; 5];
         let before = self.handed_over();
         for round in 0..settings.rounds {
             for (row, rates) in Row::ALL.into_iter().zip(&mut rates) {
@@ -359,6 +371,7 @@ impl Machine {
                 None
             }
             Row::Redirect => Some(Program::Redirect),
+            Row::Absorb => Some(Program::Sink),
         };
         let attached = match program {
             Some(program) => Some(
@@ -377,7 +390,7 @@ impl Machine {
                 router::command("ethtool", ["-K", "in0", "gro", "off"].into_iter())?;
             }
             Row::Raddle => self.engine.detach(self.input)?,
-            Row::FibLookup | Row::Redirect => {}
+            Row::FibLookup | Row::Redirect | Row::Absorb => {}
         }
         Ok(arrived as f64 / took.as_secs_f64() / 1e6)
     }
@@ -398,7 +411,8 @@ impl Machine {
     }
 
     fn sunk(&self) -> u64 {
-        self.sinks.iter().map(|sink| self.bench.sunk(*sink)).sum()
+        let links = self.sinks.iter().chain([&self.input]);
+        links.map(|link| self.bench.sunk(*link)).sum()
     }
 }
 

@@ -5,26 +5,25 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::measure::{Cell, Column, Results, Row};
+use super::select::{self, median};
 use crate::show::table::Table;
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+fn rates(cell: &Cell, row: Row) -> &[f64] {
+    let place = Row::ALL.iter().position(|r| *r == row);
+    place.map_or(&[], |place| &cell.rates[place])
 }
 
 fn rate(cell: &Cell, row: Row) -> f64 {
-    Row::ALL
-        .iter()
-        .position(|r| *r == row)
-        .map_or(f64::NAN, |place| median(&cell.rates[place]))
+    median(rates(cell, row))
 }
 
-/// The median over rounds of the ratio within a round: what drifts with the machine cancels.
 fn ratio(cell: &Cell, row: Row, to: Row) -> f64 {
-    let place = |row| Row::ALL.iter().position(|r| *r == row).unwrap_or(0);
-    let pairs = cell.rates[place(row)].iter().zip(&cell.rates[place(to)]);
-    median(&pairs.map(|(a, b)| a / b).collect::<Vec<_>>())
+    select::ratio(rates(cell, row), rates(cell, to))
+}
+
+/// The same without what the generator costs, which every row has in it.
+fn ratio_alone(cell: &Cell, row: Row, to: Row) -> f64 {
+    select::ratio_without(rates(cell, row), rates(cell, to), rates(cell, Row::Absorb))
 }
 
 fn title(cell: &Cell, routes: u32) -> String {
@@ -45,15 +44,21 @@ pub(super) fn text(results: &Results) -> String {
         "fib_lookup",
         "raddle",
         "bare",
+        "generator",
         "raddle/kernel",
         "raddle/fib_lookup",
         "raddle/bare",
+        "alone/kernel",
+        "alone/fib_lookup",
     ]);
     for cell in &results.cells {
         let mut row = vec![title(cell, results.routes)];
         row.extend(Row::ALL.map(|r| format!("{:.3}", rate(cell, r))));
         for to in [Row::Kernel, Row::FibLookup, Row::Redirect] {
             row.push(format!("{:.2}", ratio(cell, Row::Raddle, to)));
+        }
+        for to in [Row::Kernel, Row::FibLookup] {
+            row.push(format!("{:.2}", ratio_alone(cell, Row::Raddle, to)));
         }
         table.row(row);
     }
@@ -88,7 +93,8 @@ pub(super) fn text(results: &Results) -> String {
     }
     let _ = writeln!(
         out,
-        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core",
+        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core\n\
+         alone: without what generator, sink and one of the two links take together, which are not the router",
         results.rounds,
         results.packets / 1_000_000
     );
@@ -126,6 +132,8 @@ pub(super) fn json(results: &Results) -> Value {
                 "raddle_to_kernel": ratio(cell, Row::Raddle, Row::Kernel),
                 "raddle_to_fib_lookup": ratio(cell, Row::Raddle, Row::FibLookup),
                 "raddle_to_bare": ratio(cell, Row::Raddle, Row::Redirect),
+                "raddle_alone_to_kernel": ratio_alone(cell, Row::Raddle, Row::Kernel),
+                "raddle_alone_to_fib_lookup": ratio_alone(cell, Row::Raddle, Row::FibLookup),
             })
         })
         .collect();
@@ -152,6 +160,7 @@ mod tests {
             vec![2.0, 20.0, 4.0],
             vec![4.0, 40.0, 8.0],
             vec![8.0, 80.0, 16.0],
+            vec![8.0, 80.0, 16.0],
         ];
         let cell = Cell {
             column: Column::Ecmp2,
@@ -161,6 +170,8 @@ mod tests {
         };
         assert_eq!(ratio(&cell, Row::Raddle, Row::Kernel), 4.0);
         assert_eq!(ratio(&cell, Row::Raddle, Row::Redirect), 0.5);
+        // 7/8 of a microsecond over 1/8 of one.
+        assert_eq!(ratio_alone(&cell, Row::Raddle, Row::Kernel), 7.0);
         assert_eq!(rate(&cell, Row::Kernel), 2.0);
         let results = Results {
             cells: vec![cell.clone()],

@@ -69,6 +69,17 @@ pub(super) fn ratio(a: &[f64], b: &[f64]) -> f64 {
     median(&a.iter().zip(b).map(|(a, b)| a / b).collect::<Vec<_>>())
 }
 
+/// The same of what is left of both when the time of a third, which each of them holds, is taken off.
+pub(super) fn ratio_without(a: &[f64], b: &[f64], third: &[f64]) -> f64 {
+    let alone = |rate: f64, third: f64| 1.0 / rate - 1.0 / third;
+    let rounds = a.iter().zip(b).zip(third);
+    median(
+        &rounds
+            .map(|((&a, &b), &third)| alone(b, third) / alone(a, third))
+            .collect::<Vec<_>>(),
+    )
+}
+
 /// Nanoseconds of each of `count` pieces of work.
 pub(super) fn nanoseconds(count: usize, work: impl FnOnce()) -> f64 {
     let start = Instant::now();

@@ -27,7 +27,7 @@ struct Results {
     /// End.DX2 in XDP, in the order of [`Counting::ALL`].
     counting: [Rates; 3],
     /// Those of [`BESIDE`].
-    beside: Vec<(What, [Rates; 3])>,
+    beside: Vec<(What, [Rates; 4])>,
     /// One core, in memory.
     memory: Vec<(What, Rates)>,
     /// End.DX2 with one SID, and with many.
@@ -37,7 +37,7 @@ struct Results {
 }
 
 /// What is measured with every behaviour. The bare redirect is the floor: it sends on what came.
-const BESIDE: [Row; 3] = [Row::Kernel, Row::Raddle, Row::Redirect];
+const BESIDE: [Row; 4] = [Row::Kernel, Row::Raddle, Row::Redirect, Row::Absorb];
 
 /// Runs `raddle bench srv6`.
 pub(crate) fn srv6(args: &cli::BenchSrv6) -> Result<(), Failure> {
@@ -106,7 +106,7 @@ fn run(settings: &Settings) -> Result<Results, Failure> {
     }
     for what in What::ALL {
         let template = packets::payload(what, network::sid_of(what))?;
-        let mut rates = [const { Vec::new() }; 3];
+        let mut rates = [const { Vec::new() }; 4];
         for round in 0..rounds {
             progress(&format!("{} round {}", what.name(), round + 1));
             for (row, rates) in BESIDE.into_iter().zip(&mut rates) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::network::{Counting, What};
 use super::{Rates, Results};
-use crate::bench::select::{median, ratio};
+use crate::bench::select::{median, ratio, ratio_without};
 use crate::show::table::Table;
 
 /// raddle over the kernel.
@@ -103,19 +103,23 @@ pub(super) fn text(results: &Results) -> String {
         "kernel",
         "raddle",
         "bare",
+        "generator",
         "raddle/kernel",
         "raddle/bare",
+        "alone/kernel",
         "goal",
     ]);
-    for (what, [kernel, raddle, bare]) in &results.beside {
-        let times = ratio(raddle, kernel);
+    for (what, [kernel, raddle, bare, generator]) in &results.beside {
+        let times = ratio_without(raddle, kernel, generator);
         table.row([
             what.name().to_owned(),
             format!("{:.3}", median(kernel)),
             format!("{:.3}", median(raddle)),
             format!("{:.3}", median(bare)),
-            format!("{times:.2}"),
+            format!("{:.3}", median(generator)),
+            format!("{:.2}", ratio(raddle, kernel)),
             format!("{:.2}", ratio(raddle, bare)),
+            format!("{times:.2}"),
             format!(">= {BESIDE_GOAL}: {}", verdict(times >= BESIDE_GOAL)),
         ]);
     }
@@ -148,7 +152,8 @@ pub(super) fn text(results: &Results) -> String {
     }
     let _ = writeln!(
         out,
-        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core",
+        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core\n\
+         alone: without what generator, sink and one of the two links take together, which are not the router",
         results.rounds,
         results.packets / 1_000_000
     );
@@ -167,10 +172,13 @@ pub(super) fn json(results: &Results) -> Value {
             "quartiles": loss.spread, "met": loss.met(),
         })
     });
-    let beside = results.beside.iter().map(|(what, [kernel, raddle, bare])| {
+    let beside = results.beside.iter();
+    let beside = beside.map(|(what, [kernel, raddle, bare, generator])| {
         json!({
             "behaviour": what.name(), "kernel": kernel, "raddle": raddle, "bare": bare,
+            "generator": generator,
             "raddle_to_kernel": ratio(raddle, kernel),
+            "raddle_alone_to_kernel": ratio_without(raddle, kernel, generator),
         })
     });
     let memory = results.memory.iter().map(
@@ -207,7 +215,7 @@ mod tests {
                 vec![2.0, 4.0, 2.0, 4.0],
                 vec![1.98, 3.96, 1.98, 3.96],
             ],
-            beside: vec![(What::End, [vec![1.0], vec![3.0], vec![4.0]])],
+            beside: vec![(What::End, [vec![1.0], vec![3.0], vec![4.0], vec![6.0]])],
             memory: vec![(What::Encaps, vec![30.0])],
             many: [vec![2.0], vec![1.9]],
             handed_over: [("srv6", 3)].into(),
@@ -218,6 +226,7 @@ mod tests {
             ("on against absent", "<= 0.50 %: missed"),
             ("off against absent", "<= 0.50 %: met"),
             ("End  ", "3.00"),
+            ("End  ", "5.00  >= 4: met"),
             ("H.Encaps", ">= 25: met"),
             ("10 SIDs over one", "0.95"),
             ("the kernel got packets", "3 srv6"),
