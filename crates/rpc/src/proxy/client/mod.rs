@@ -1,0 +1,177 @@
+//! A client's connection: which calls it has made, and which replies are to be written.
+
+mod read;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::call::{Call, Reply};
+use super::first;
+use super::shared::{Shared, count};
+use crate::replay::Sent;
+use read::read;
+use write::write;
+
+/// Bytes that a read takes at most.
+pub(super) const READ: usize = 256 << 10;
+/// Replies up to this size are written together.
+pub(super) const TOGETHER: usize = 16 << 10;
+/// Chunks that a write takes.
+pub(super) const SLICES: usize = 64;
+
+/// A client.
+pub(super) struct Client {
+    pub peer: SocketAddr,
+    closed: Cell<bool>,
+    replies: RefCell<VecDeque<Rc<Reply>>>,
+    /// The reply that is being written.
+    writing: RefCell<Option<Rc<Reply>>>,
+    wake: Notify,
+    /// Its calls without a reply, by its own XIDs.
+    pub pending: RefCell<HashMap<u32, Rc<Call>>>,
+    task: RefCell<Option<AbortHandle>>,
+    pub calls: Cell<u64>,
+}
+
+impl Client {
+    /// Whether its connection is over.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Whether a reply may be passed on while it comes: nothing else is to be said, or expected, meanwhile
+    /// that it would hold up.
+    pub(super) fn waits_for_one(&self) -> bool {
+        self.pending.borrow().len() <= 1 && self.replies.borrow().is_empty()
+    }
+
+    /// Something of a reply has come.
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Has a reply written, behind others.
+    pub(super) fn reply(&self, reply: Rc<Reply>) {
+        if !self.is_closed() {
+            self.replies.borrow_mut().push_back(reply);
+            self.wake();
+        }
+    }
+
+    /// Whether a reply has been given to be written, and comes meanwhile.
+    pub(super) fn passes_on(&self, reply: &Rc<Reply>) -> bool {
+        let is = |other: &Rc<Reply>| Rc::ptr_eq(other, reply);
+        self.writing.borrow().as_ref().is_some_and(is) || self.replies.borrow().iter().any(is)
+    }
+
+    /// Takes back a reply that nothing was written of.
+    pub(super) fn retract(&self, reply: &Rc<Reply>) {
+        self.replies.borrow_mut().retain(|r| !Rc::ptr_eq(r, reply));
+    }
+
+    /// A call has got its reply.
+    pub(super) fn done(&self, call: &Rc<Call>) {
+        let mut pending = self.pending.borrow_mut();
+        let xid = call.header.xid;
+        if pending.get(&xid).is_some_and(|of| Rc::ptr_eq(of, call)) {
+            pending.remove(&xid);
+        }
+    }
+
+    /// Ends the connection. Its calls are forgotten as far as they were not sent.
+    pub(super) fn disconnect(&self, shared: &Shared, why: &str) {
+        if self.closed.replace(true) {
+            return;
+        }
+        tracing::debug!(client = %self.peer, "connection closed: {why}");
+        self.replies.borrow_mut().clear();
+        let calls = std::mem::take(&mut *self.pending.borrow_mut());
+        for call in calls.into_values() {
+            // The rest of it will not come, and the server waits for it.
+            if !call.complete.get()
+                && call.sent.get() == Sent::Part
+                && let Some(number) = call.transport.get()
+            {
+                shared.transports[number].fail("a client left within a call");
+            }
+        }
+        shared
+            .clients
+            .borrow_mut()
+            .retain(|_, c| !std::ptr::eq(&**c, self));
+        if let Some(task) = self.task.borrow_mut().take() {
+            task.abort();
+        }
+    }
+}
+
+/// Takes a client in, or refuses it where there are too many.
+pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) {
+    if shared.clients.borrow().len() >= shared.config.clients {
+        count(&shared.counts.refused);
+        tracing::warn!(%peer, "refused: {} clients are connected", shared.config.clients);
+        return;
+    }
+    let _ = stream.set_nodelay(true);
+    count(&shared.counts.clients);
+    let number = shared.counts.clients.get();
+    let client = Rc::new(Client {
+        peer,
+        closed: Cell::new(false),
+        replies: RefCell::default(),
+        writing: RefCell::default(),
+        wake: Notify::new(),
+        pending: RefCell::default(),
+        task: RefCell::default(),
+        calls: Cell::new(0),
+    });
+    shared
+        .clients
+        .borrow_mut()
+        .insert(number, Rc::clone(&client));
+    let task = tokio::task::spawn_local(serve(Rc::clone(shared), Rc::clone(&client), stream));
+    *client.task.borrow_mut() = Some(task.abort_handle());
+}
+
+async fn serve(shared: Rc<Shared>, client: Rc<Client>, stream: TcpStream) {
+    let (reader, writer) = stream.into_split();
+    let why = first(
+        read(&shared, &client, reader),
+        write(&shared, &client, writer),
+    )
+    .await;
+    if why.is_bad {
+        shared.ended(client.peer, &why.text);
+    }
+    client.disconnect(&shared, &why.text);
+}
+
+/// Why a connection ends.
+struct End {
+    text: String,
+    is_bad: bool,
+}
+
+impl End {
+    fn bad(text: impl ToString) -> End {
+        End {
+            text: text.to_string(),
+            is_bad: true,
+        }
+    }
+
+    fn of(error: &io::Error) -> End {
+        End {
+            text: error.to_string(),
+            is_bad: false,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Calls of a client, to the connection that they take.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::time::timeout;
+
+use super::{Client, End, READ};
+use crate::assemble::{Assembler, Part};
+use crate::dispatch::Want;
+use crate::message::{self, AUTH_TLS, Answer, answer};
+use crate::portmap;
+use crate::program;
+use crate::proxy::call::{Call, Reply};
+use crate::proxy::shared::{Shared, count};
+use crate::record::mark;
+use crate::replay::Sent;
+
+pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: OwnedReadHalf) -> End {
+    let mut assembler = Assembler::new(shared.config.most);
+    let mut input = BytesMut::new();
+    let mut large = None;
+    loop {
+        if input.capacity() - input.len() < READ / 4 {
+            input.reserve(READ);
+        }
+        let ready = match assembler.is_inside() {
+            true => match timeout(shared.config.patience, reader.readable()).await {
+                Ok(ready) => ready,
+                Err(_) => return End::bad("it stalled within a record"),
+            },
+            false => reader.readable().await,
+        };
+        match ready.and_then(|()| reader.try_read_buf(&mut input)) {
+            Ok(0) if assembler.is_inside() => return End::bad("it ended within a record"),
+            Ok(0) => {
+                return End {
+                    text: "by the client".into(),
+                    is_bad: false,
+                };
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(e) => return End::of(&e),
+        }
+        loop {
+            // Before each record, also those that have come together with the end of another.
+            if !assembler.is_inside() {
+                shared.calls.room().await;
+            }
+            match assembler.next(&mut input) {
+                Ok(None) => break,
+                Ok(Some(part)) => {
+                    if let Err(error) = take(shared, client, part, &mut large) {
+                        count(&shared.counts.bad_records);
+                        return End::bad(error);
+                    }
+                }
+                Err(error) => {
+                    count(&shared.counts.bad_records);
+                    return End::bad(error);
+                }
+            }
+        }
+    }
+}
+
+fn take(
+    shared: &Rc<Shared>,
+    client: &Rc<Client>,
+    part: Part,
+    large: &mut Option<Rc<Call>>,
+) -> Result<(), message::MessageError> {
+    match part {
+        Part::Whole(bytes) => {
+            let Some(call) = call(shared, client, &bytes, bytes.len() as u64, true)? else {
+                return Ok(());
+            };
+            call.push(bytes.slice(4..));
+            call.complete.set(true);
+            submit(shared, call);
+        }
+        Part::Start { head, rest, last } => {
+            let length = head.len() as u64 + u64::from(rest);
+            let Some(call) = call(shared, client, &head, length, last)? else {
+                return Ok(());
+            };
+            call.push(head.slice(4..));
+            *large = Some(Rc::clone(&call));
+            submit(shared, call);
+        }
+        Part::Fragment { length, last } => {
+            more(shared, large, Bytes::copy_from_slice(&mark(length, last)));
+        }
+        Part::Data(bytes) => more(shared, large, bytes),
+        Part::End => {
+            if let Some(call) = large.take() {
+                call.complete.set(true);
+                awake(shared, &call);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn more(shared: &Shared, large: &Option<Rc<Call>>, bytes: Bytes) {
+    if let Some(call) = large {
+        call.push(bytes);
+        awake(shared, call);
+    }
+}
+
+fn awake(shared: &Shared, call: &Call) {
+    if let Some(number) = call.transport.get() {
+        shared.transports[number].wake();
+    }
+}
+
+fn submit(shared: &Shared, call: Rc<Call>) {
+    let pending = &call.client.pending;
+    pending
+        .borrow_mut()
+        .insert(call.header.xid, Rc::clone(&call));
+    shared.submit(call);
+}
+
+/// Makes a call of its head; none where it has been answered, or is a repetition of one that is on its way.
+/// `length` is that of its first fragment.
+fn call(
+    shared: &Rc<Shared>,
+    client: &Rc<Client>,
+    head: &Bytes,
+    length: u64,
+    last: bool,
+) -> Result<Option<Rc<Call>>, message::MessageError> {
+    let header = message::Call::parse(head)?;
+    client.calls.set(client.calls.get() + 1);
+    let own = match (header.flavour, header.program) {
+        (AUTH_TLS, _) => Some(answer(header.xid, Answer::NoTls)),
+        (_, program::number::PORTMAP) => Some(portmap::reply(&header, head, shared.config.port)),
+        _ => None,
+    };
+    if let Some(bytes) = own {
+        let charge = shared.replies.charge(0);
+        let reply = Reply::new(header.xid, &bytes, 0, true, charge);
+        reply.complete.set(true);
+        client.reply(Rc::new(reply));
+        return Ok(None);
+    }
+    if is_repeated(client, &header, head, length) {
+        count(&shared.counts.repeated);
+        return Ok(None);
+    }
+    let nature = program::nature(&header, head);
+    Ok(Some(Rc::new(Call {
+        client: Rc::clone(client),
+        service: shared.service(header.program),
+        header,
+        nature,
+        want: Want {
+            bytes: length + u64::from(nature.expected),
+            file: nature.file,
+        },
+        mark: mark(length as u32, last),
+        body: RefCell::default(),
+        complete: Cell::new(false),
+        xid: Cell::new(header.xid),
+        transport: Cell::new(None),
+        sent: Cell::new(Sent::Nothing),
+        since: Instant::now(),
+        charge: shared.calls.charge(0),
+    })))
+}
+
+/// Whether a small call is the same, byte by byte, as one that has no reply yet: the client has lost its
+/// patience, and gets the first one's reply.
+fn is_repeated(client: &Client, header: &message::Call, head: &Bytes, length: u64) -> bool {
+    let pending = client.pending.borrow();
+    let before = pending.get(&header.xid);
+    before.is_some_and(|before| {
+        let body = before.body.borrow();
+        head.len() as u64 == length
+            && before.complete.get()
+            && matches!(body.as_slice(), [all] if all[..] == head[4..])
+    })
+}

@@ -1,0 +1,136 @@
+//! Replies to a client.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::time::timeout;
+
+use super::{Client, End, SLICES, TOGETHER};
+use crate::proxy::call::Reply;
+use crate::proxy::shared::Shared;
+
+pub(super) async fn write(shared: &Rc<Shared>, client: &Rc<Client>, writer: OwnedWriteHalf) -> End {
+    let patience = shared.config.patience;
+    let mut together = BytesMut::new();
+    loop {
+        let done = write_next(client, &writer, &mut together, patience).await;
+        match done {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                return End::bad("it takes no replies");
+            }
+            Err(e) => return End::of(&e),
+        }
+    }
+}
+
+/// Writes the next reply, or collects it with other small ones.
+async fn write_next(
+    client: &Client,
+    writer: &OwnedWriteHalf,
+    together: &mut BytesMut,
+    patience: Duration,
+) -> io::Result<()> {
+    let next = client.replies.borrow_mut().pop_front();
+    let Some(reply) = next else {
+        if together.is_empty() {
+            client.wake.notified().await;
+            return Ok(());
+        }
+        return all(writer, together, patience).await;
+    };
+    reply.started.set(true);
+    let small = reply.complete.get() && {
+        let chunks = reply.chunks.borrow();
+        chunks.iter().map(Bytes::len).sum::<usize>() <= TOGETHER
+    };
+    if small {
+        for chunk in &*reply.chunks.borrow() {
+            together.extend_from_slice(chunk);
+        }
+        if together.len() < 4 * TOGETHER {
+            return Ok(());
+        }
+    }
+    if small {
+        return all(writer, together, patience).await;
+    }
+    *client.writing.borrow_mut() = Some(Rc::clone(&reply));
+    all(writer, together, patience).await?;
+    let done = stream(client, writer, &reply, patience).await;
+    *client.writing.borrow_mut() = None;
+    done
+}
+
+/// Waits until a socket takes bytes.
+///
+/// # Errors
+/// `TimedOut` when it does not within this time.
+async fn writable(writer: &OwnedWriteHalf, patience: Duration) -> io::Result<()> {
+    match timeout(patience, writer.writable()).await {
+        Ok(ready) => ready,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Writes all of a buffer.
+async fn all(writer: &OwnedWriteHalf, bytes: &mut BytesMut, patience: Duration) -> io::Result<()> {
+    while !bytes.is_empty() {
+        writable(writer, patience).await?;
+        match writer.try_write(bytes) {
+            Ok(count) => bytes.advance(count),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Writes a reply as it comes.
+async fn stream(
+    client: &Client,
+    writer: &OwnedWriteHalf,
+    reply: &Reply,
+    patience: Duration,
+) -> io::Result<()> {
+    loop {
+        if reply.chunks.borrow().is_empty() {
+            if reply.complete.get() {
+                return Ok(());
+            }
+            client.wake.notified().await;
+            continue;
+        }
+        writable(writer, patience).await?;
+        let written = {
+            let chunks = reply.chunks.borrow();
+            let slices: Vec<IoSlice<'_>> = chunks
+                .iter()
+                .take(SLICES)
+                .map(|c| IoSlice::new(c))
+                .collect();
+            writer.try_write_vectored(&slices)
+        };
+        match written {
+            Ok(count) => advance(&mut reply.chunks.borrow_mut(), count),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Takes bytes off the front.
+fn advance(chunks: &mut VecDeque<Bytes>, mut count: usize) {
+    while let Some(chunk) = chunks.front_mut() {
+        if count < chunk.len() {
+            chunk.advance(count);
+            return;
+        }
+        count -= chunk.len();
+        chunks.pop_front();
+    }
+}

@@ -1,0 +1,157 @@
+//! Keeps a connection to a server: makes it, has it worked with, and decides about its calls when it fails.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::read::read;
+use super::write::write;
+use super::{State, Transport, Up};
+use crate::dispatch::Rate;
+use crate::proxy::call::Call;
+use crate::proxy::shared::{Shared, count};
+use crate::proxy::watch::Watched;
+use crate::proxy::{Connected, Wanted, first};
+use crate::replay::{Action, decide};
+
+/// Pauses between attempts to connect, first and longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Keeps a transport connected for as long as the proxy runs.
+pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
+    let transport = &shared.transports[index];
+    let (service, number) = (transport.service, transport.number);
+    let mut pause = PAUSES.0;
+    loop {
+        let from = transport
+            .identity
+            .get()
+            .filter(|_| !transport.held.borrow().is_empty());
+        let wanted = Wanted {
+            service,
+            number,
+            lane: transport.lane,
+            from,
+        };
+        match shared.connect.connect(wanted).await {
+            Ok(connected) => match connected.stream.local_addr() {
+                Ok(local) => {
+                    pause = PAUSES.0;
+                    stand(&shared, index, connected, local).await;
+                    shared.connect.closed(service, number);
+                    shared.pump(service);
+                    continue;
+                }
+                Err(e) => *transport.state.borrow_mut() = State::Down(e.to_string()),
+            },
+            Err(e) => {
+                tracing::warn!(service, number, "not connected: {e}");
+                *transport.state.borrow_mut() = State::Down(e.to_string());
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(PAUSES.1);
+    }
+}
+
+/// Works with a connection until it fails.
+async fn stand(shared: &Rc<Shared>, index: usize, connected: Connected, local: SocketAddr) {
+    let transport = &shared.transports[index];
+    let peer = connected.stream.peer_addr().unwrap_or(local);
+    let watched = Watched::new(&connected.stream);
+    let _ = connected.stream.set_nodelay(true);
+    tracing::info!(%local, %peer, out = ?connected.out, back = ?connected.back, "connected");
+    *transport.state.borrow_mut() = State::Up(Up {
+        local,
+        peer,
+        out: connected.out,
+        back: connected.back,
+        attempts: connected.attempts,
+        since: Instant::now(),
+        watched,
+    });
+    transport.asked.set(None);
+    // What went before it does not count.
+    transport.why.set(None);
+    transport.drains.set(false);
+    transport.pings.borrow_mut().clear();
+    transport.identity.set(Some(local));
+    *transport.rate.borrow_mut() = Rate::default();
+    count(&transport.tallies.connections);
+    // What is held goes out first, as it was.
+    for call in transport.held.borrow_mut().drain(..) {
+        count(&shared.counts.replayed);
+        transport.queue.borrow_mut().push_back(call);
+    }
+    shared.pump(transport.service);
+    let (reader, writer) = connected.stream.into_split();
+    let given_up = async {
+        loop {
+            transport.failed.notified().await;
+            if let Some(why) = transport.why.take() {
+                return why.to_owned();
+            }
+        }
+    };
+    let works = first(
+        read(shared, transport, reader),
+        write(shared, transport, writer),
+    );
+    let why = first(works, given_up).await;
+    match transport.drains.get() {
+        true => tracing::info!(%local, %peer, "{why}"),
+        false => tracing::warn!(%local, %peer, "connection lost: {why}"),
+    }
+    cut_off(shared, transport, why);
+}
+
+/// Decides about every call of a connection that has failed.
+fn cut_off(shared: &Shared, transport: &Transport, why: String) {
+    *transport.state.borrow_mut() = State::Down(why);
+    transport.queue.borrow_mut().clear();
+    transport.own.borrow_mut().clear();
+    let mut answered = None;
+    if let Some((call, reply)) = transport.answering.borrow_mut().take() {
+        if reply.started.get() {
+            answered = Some(call.xid.get());
+        } else {
+            call.client.retract(&reply);
+        }
+        transport.pending.borrow_mut().insert(call.xid.get(), call);
+    }
+    let mut calls: Vec<Rc<Call>> = transport
+        .pending
+        .borrow_mut()
+        .drain()
+        .map(|(_, c)| c)
+        .collect();
+    transport.outstanding.set(0);
+    // The oldest goes first again.
+    calls.sort_by_key(|call| std::cmp::Reverse(call.since));
+    for call in calls {
+        let cut = call.cut(answered == Some(call.xid.get()));
+        let (action, rule) = decide(&cut);
+        tracing::debug!(xid = call.xid.get(), ?action, rule, "cut off");
+        match action {
+            Action::Drop => {}
+            Action::Disconnect => {
+                let why = format!("a connection to the server failed (rule {rule})");
+                shared.ended(call.client.peer, &why);
+                call.client.disconnect(shared, &why);
+            }
+            Action::Elsewhere => {
+                count(&shared.counts.resent);
+                shared.again(call);
+            }
+            Action::SamePort => {
+                let xid = call.xid.get();
+                let bytes = call.want.bytes;
+                transport
+                    .outstanding
+                    .set(transport.outstanding.get() + bytes);
+                transport.held.borrow_mut().insert(0, Rc::clone(&call));
+                transport.pending.borrow_mut().insert(xid, call);
+            }
+        }
+    }
+}

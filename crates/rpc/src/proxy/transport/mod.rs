@@ -1,0 +1,222 @@
+//! A connection to a server: which calls it has, and whether it stands.
+
+mod drive;
+mod read;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::call::{Call, Reply};
+use super::watch::Watched;
+use crate::dispatch::{Load, Rate};
+use crate::message::null;
+use crate::program::number::NFS;
+use crate::xid::Segment;
+pub(super) use drive::drive;
+
+/// Questions without an answer, at most: a server that does not know the program may give none.
+const PINGS: usize = 8;
+
+/// Where a connection is.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// Not connected, and why.
+    Down(String),
+    /// Connected.
+    Up(Up),
+}
+
+/// A connection that stands.
+#[derive(Clone, Debug)]
+pub(super) struct Up {
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+    pub out: Option<String>,
+    pub back: Option<String>,
+    pub attempts: u32,
+    pub since: Instant,
+    watched: Watched,
+}
+
+/// Counts of a transport.
+#[derive(Debug, Default)]
+pub(super) struct Tallies {
+    pub calls: Cell<u64>,
+    pub replies: Cell<u64>,
+    pub bytes_out: Cell<u64>,
+    pub bytes_in: Cell<u64>,
+    pub connections: Cell<u64>,
+    /// Time from a call's coming to its reply's end, smoothed, in microseconds.
+    pub latency: Cell<f64>,
+}
+
+/// A transport: one connection at a time, which is made anew when it fails.
+pub(super) struct Transport {
+    pub service: usize,
+    pub number: usize,
+    pub lane: bool,
+    segment: RefCell<Segment>,
+    pub state: RefCell<State>,
+    /// Calls without a complete reply, by the XIDs to the server.
+    pub pending: RefCell<HashMap<u32, Rc<Call>>>,
+    queue: RefCell<VecDeque<Rc<Call>>>,
+    /// Messages of the proxy's own, without marks.
+    own: RefCell<VecDeque<Bytes>>,
+    /// XIDs of questions whether the server is there.
+    pings: RefCell<HashSet<u32>>,
+    /// The program that was called last, and its version.
+    program: Cell<(u32, u32)>,
+    /// Whether it takes no more calls, and ends when those that it has are done.
+    pub drains: Cell<bool>,
+    /// When it was asked last.
+    asked: Cell<Option<Instant>>,
+    /// Calls that go out again from the same port, or nowhere; they are pending, too.
+    pub held: RefCell<Vec<Rc<Call>>>,
+    /// The port that they were sent from.
+    identity: Cell<Option<SocketAddr>>,
+    /// The call that is being answered.
+    answering: RefCell<Option<(Rc<Call>, Rc<Reply>)>>,
+    pub outstanding: Cell<u64>,
+    pub rate: RefCell<Rate>,
+    wake: Notify,
+    failed: Notify,
+    why: Cell<Option<&'static str>>,
+    pub tallies: Tallies,
+}
+
+fn add(counter: &Cell<u64>, bytes: usize) {
+    counter.set(counter.get() + bytes as u64);
+}
+
+impl Transport {
+    pub(super) fn new(
+        (service, number, lane): (usize, usize, bool),
+        (segment, of, start): (usize, usize, u32),
+    ) -> Transport {
+        Transport {
+            service,
+            number,
+            lane,
+            segment: RefCell::new(Segment::new(segment, of, start)),
+            state: RefCell::new(State::Down("connecting".into())),
+            pending: RefCell::default(),
+            queue: RefCell::default(),
+            own: RefCell::default(),
+            pings: RefCell::default(),
+            program: Cell::new((NFS, 3)),
+            drains: Cell::new(false),
+            asked: Cell::new(None),
+            held: RefCell::default(),
+            identity: Cell::new(None),
+            answering: RefCell::default(),
+            outstanding: Cell::new(0),
+            rate: RefCell::default(),
+            wake: Notify::new(),
+            failed: Notify::new(),
+            why: Cell::new(None),
+            tallies: Tallies::default(),
+        }
+    }
+
+    /// As dispatch sees it.
+    pub(super) fn load(&self) -> Load {
+        let rate = self.rate.borrow();
+        Load {
+            up: matches!(*self.state.borrow(), State::Up(_)) && !self.drains.get(),
+            lane: self.lane,
+            outstanding: self.outstanding.get(),
+            window: rate.window(),
+            rate: rate.per_second(Instant::now()),
+        }
+    }
+
+    /// Whether an XID is in use.
+    pub(super) fn has(&self, xid: u32) -> bool {
+        self.pending.borrow().contains_key(&xid) || self.pings.borrow().contains(&xid)
+    }
+
+    /// Queues a call under an XID of its own; false where there is none.
+    pub(super) fn take(&self, call: &Rc<Call>) -> bool {
+        let mut pending = self.pending.borrow_mut();
+        let pings = self.pings.borrow();
+        let used = |xid: u32| pending.contains_key(&xid) || pings.contains(&xid);
+        let xid = match call.header.is_signed() {
+            true => Some(call.header.xid).filter(|xid| !used(*xid)),
+            false => self.segment.borrow_mut().take(used),
+        };
+        let Some(xid) = xid else {
+            return false;
+        };
+        self.program.set((call.header.program, call.header.version));
+        call.xid.set(xid);
+        pending.insert(xid, Rc::clone(call));
+        self.outstanding
+            .set(self.outstanding.get() + call.want.bytes);
+        self.queue.borrow_mut().push_back(Rc::clone(call));
+        self.wake();
+        true
+    }
+
+    /// There is something to write.
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// The socket, while it is connected.
+    pub(super) fn watched(&self) -> Option<Watched> {
+        match &*self.state.borrow() {
+            State::Up(up) => Some(up.watched),
+            State::Down(_) => None,
+        }
+    }
+
+    /// Whether replies are to come.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.pending.borrow().is_empty() || self.answering.borrow().is_some()
+    }
+
+    /// How long ago it was asked whether it is there.
+    pub(super) fn asked(&self, now: Instant) -> Option<Duration> {
+        let asked = self.asked.get()?;
+        Some(now.saturating_duration_since(asked))
+    }
+
+    /// Asks whether the server is there, unless it is being asked.
+    pub(super) fn ask(&self, now: Instant) {
+        self.asked.set(Some(now));
+        let mut pings = self.pings.borrow_mut();
+        if pings.len() >= PINGS {
+            return;
+        }
+        let pending = self.pending.borrow();
+        let used = |xid| pending.contains_key(&xid) || pings.contains(&xid);
+        let taken = self.segment.borrow_mut().take(used);
+        if let Some(xid) = taken {
+            let (program, version) = self.program.get();
+            self.own.borrow_mut().push_back(null(xid, program, version));
+            pings.insert(xid);
+            self.wake();
+        }
+    }
+
+    /// Gives the connection up.
+    pub(super) fn fail(&self, why: &'static str) {
+        self.why.set(Some(why));
+        self.failed.notify_one();
+    }
+
+    /// Forgets a call.
+    fn forget(&self, call: &Call) {
+        if self.pending.borrow_mut().remove(&call.xid.get()).is_some() {
+            let left = self.outstanding.get().saturating_sub(call.want.bytes);
+            self.outstanding.set(left);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Replies of a server, to the clients that wait for them.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use tokio::net::tcp::OwnedReadHalf;
+
+use super::{Transport, add};
+use crate::assemble::{Assembler, Part};
+use crate::message::{Answer, FromServer, MessageError, answer};
+use crate::proxy::call::{Call, Reply};
+use crate::proxy::client::READ;
+use crate::proxy::shared::{Shared, count};
+use crate::record::mark;
+use crate::replay::Sent;
+
+pub(super) async fn read(
+    shared: &Rc<Shared>,
+    transport: &Transport,
+    reader: OwnedReadHalf,
+) -> String {
+    let mut assembler = Assembler::new(shared.config.most);
+    let mut input = BytesMut::new();
+    loop {
+        if input.capacity() - input.len() < READ / 4 {
+            input.reserve(READ);
+        }
+        if let Err(e) = reader.readable().await {
+            return e.to_string();
+        }
+        match reader.try_read_buf(&mut input) {
+            Ok(0) => return "closed by the server".into(),
+            Ok(bytes) => {
+                add(&transport.tallies.bytes_in, bytes);
+                let outstanding = transport.outstanding.get();
+                let now = Instant::now();
+                transport
+                    .rate
+                    .borrow_mut()
+                    .moved(bytes as u64, outstanding, now);
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(e) => return e.to_string(),
+        }
+        loop {
+            // Before each record, also those that have come together with the end of another.
+            if !assembler.is_inside() {
+                shared.replies.room().await;
+            }
+            match assembler.next(&mut input) {
+                Ok(None) => break,
+                Ok(Some(part)) => {
+                    if let Err(error) = take(shared, transport, part) {
+                        return format!("the server sends {error}");
+                    }
+                }
+                Err(error) => return format!("the server sends {error}"),
+            }
+        }
+    }
+}
+
+fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), MessageError> {
+    match part {
+        Part::Whole(bytes) => {
+            let Some(call) = answered(shared, transport, &bytes)? else {
+                return Ok(());
+            };
+            let charge = shared.replies.charge(0);
+            let reply = Rc::new(Reply::new(call.header.xid, &bytes, 0, true, charge));
+            reply.complete.set(true);
+            call.client.reply(reply);
+            done(shared, transport, &call);
+        }
+        Part::Start { head, rest, last } => {
+            let Some(call) = answered(shared, transport, &head)? else {
+                return Ok(());
+            };
+            let charge = shared.replies.charge(0);
+            let reply = Rc::new(Reply::new(call.header.xid, &head, rest, last, charge));
+            if call.client.waits_for_one() {
+                call.client.reply(Rc::clone(&reply));
+            }
+            *transport.answering.borrow_mut() = Some((call, reply));
+        }
+        Part::Fragment { length, last } => {
+            more(transport, Bytes::copy_from_slice(&mark(length, last)));
+        }
+        Part::Data(bytes) => more(transport, bytes),
+        Part::End => {
+            let answering = transport.answering.borrow_mut().take();
+            if let Some((call, reply)) = answering {
+                reply.complete.set(true);
+                match call.client.passes_on(&reply) {
+                    true => call.client.wake(),
+                    false => call.client.reply(reply),
+                }
+                done(shared, transport, &call);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// More of the reply that comes; it is dropped where nobody wants it.
+fn more(transport: &Transport, bytes: Bytes) {
+    let answering = transport.answering.borrow();
+    let Some((call, reply)) = &*answering else {
+        return;
+    };
+    if !call.is_wanted() {
+        reply.forget();
+        return;
+    }
+    reply.push(bytes);
+    call.client.wake();
+}
+
+/// The call that a message answers; it is no longer pending. None for a message that answers none.
+fn answered(
+    shared: &Shared,
+    transport: &Transport,
+    head: &[u8],
+) -> Result<Option<Rc<Call>>, MessageError> {
+    let xid = match FromServer::parse(head)? {
+        FromServer::Reply(xid) => xid,
+        FromServer::Call(xid) => {
+            count(&shared.counts.server_calls);
+            let mut own = transport.own.borrow_mut();
+            own.push_back(answer(xid, Answer::NoProgram));
+            transport.wake();
+            return Ok(None);
+        }
+    };
+    if transport.pings.borrow_mut().remove(&xid) {
+        return Ok(None);
+    }
+    let mut pending = transport.pending.borrow_mut();
+    match pending.get(&xid) {
+        Some(call) if call.sent.get() == Sent::All => Ok(pending.remove(&xid)),
+        _ => {
+            count(&shared.counts.unknown_replies);
+            Ok(None)
+        }
+    }
+}
+
+/// A call has its whole reply.
+fn done(shared: &Shared, transport: &Transport, call: &Rc<Call>) {
+    let left = transport.outstanding.get().saturating_sub(call.want.bytes);
+    transport.outstanding.set(left);
+    count(&transport.tallies.replies);
+    let took = call.since.elapsed().as_secs_f64() * 1e6;
+    let latency = &transport.tallies.latency;
+    latency.set(match latency.get() {
+        0.0 => took,
+        before => before + (took - before) / 8.0,
+    });
+    call.client.done(call);
+    shared.pump(transport.service);
+}
