@@ -1,5 +1,5 @@
-//! ONC RPC over many TCP connections, for NFS and every other program: what the proxy `raddle rpc` is
-//! made of.
+//! ONC RPC over many TCP connections, for NFS and every other program: a client for programs of their own
+//! ([`client`]), and what the proxy `raddle rpc` is made of.
 //!
 //! The decisions are pure functions without I/O: how a stream falls into records ([`record`],
 //! [`assemble`]), what a call is ([`message`], [`program`]), which transaction id it travels under
@@ -7,6 +7,7 @@
 //! dead ([`liveness`]), and what becomes of its calls then ([`replay`]). [`proxy`] does the work, over sockets that it is given.
 
 pub mod assemble;
+pub mod client;
 pub mod compound;
 pub mod dispatch;
 pub mod liveness;

@@ -9,9 +9,10 @@ use bytes::Bytes;
 
 use super::client::Client;
 use super::memory::Charge;
+use super::shared::Shared;
 use crate::dispatch::Want;
 use crate::message;
-use crate::program::Nature;
+use crate::program::{self, Nature};
 use crate::record::mark;
 use crate::replay::{Cut, Sent};
 
@@ -39,6 +40,47 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// One of which nothing has been kept yet. `head` is its beginning, from the XID on; its first fragment
+    /// has this length, and may be its last.
+    pub(super) fn new(
+        shared: &Shared,
+        client: &Rc<Client>,
+        header: message::Call,
+        head: &[u8],
+        (length, last): (u64, bool),
+    ) -> Rc<Call> {
+        let nature = program::nature(&header, head);
+        Call::of_nature(shared, client, header, nature, (length, last))
+    }
+
+    /// The same, where what it does is known.
+    pub(super) fn of_nature(
+        shared: &Shared,
+        client: &Rc<Client>,
+        header: message::Call,
+        nature: Nature,
+        (length, last): (u64, bool),
+    ) -> Rc<Call> {
+        Rc::new(Call {
+            client: Rc::clone(client),
+            service: shared.service(header.program),
+            header,
+            nature,
+            want: Want {
+                bytes: length + u64::from(nature.expected),
+                file: nature.file,
+            },
+            mark: mark(length as u32, last),
+            body: RefCell::default(),
+            complete: Cell::new(false),
+            xid: Cell::new(header.xid),
+            transport: Cell::new(None),
+            sent: Cell::new(Sent::Nothing),
+            since: Instant::now(),
+            charge: shared.calls.charge(0),
+        })
+    }
+
     /// Adds what has come.
     pub(super) fn push(&self, bytes: Bytes) {
         self.charge.add(bytes.len());

@@ -6,6 +6,7 @@
 mod call;
 mod client;
 mod memory;
+mod own;
 mod shared;
 mod status;
 mod transport;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::dispatch::Policy;
+pub(crate) use own::{Lost, Message};
 use shared::Shared;
 pub use status::{ClientStatus, Counters, Ended, Held, Status, TransportState, TransportStatus};
 
@@ -130,11 +132,26 @@ impl Proxy {
     /// draw it.
     pub fn start(config: Config, connect: Rc<dyn Connect>, start: u32) -> Proxy {
         let shared = Rc::new(Shared::new(config, connect, start));
+        let mut tasks = shared.tasks.borrow_mut();
         for number in 0..shared.transports.len() {
-            tokio::task::spawn_local(transport::drive(Rc::clone(&shared), number));
+            let driven = transport::drive(Rc::clone(&shared), number);
+            tasks.push(tokio::task::spawn_local(driven).abort_handle());
         }
-        tokio::task::spawn_local(watch::watch(Rc::clone(&shared)));
+        let watched = watch::watch(Rc::clone(&shared));
+        tasks.push(tokio::task::spawn_local(watched).abort_handle());
+        drop(tasks);
         Proxy { shared }
+    }
+
+    /// Ends it: connections to servers and of clients are closed, and calls have no reply any more.
+    pub fn stop(&self) {
+        for task in self.shared.tasks.borrow_mut().drain(..) {
+            task.abort();
+        }
+        let clients: Vec<_> = self.shared.clients.borrow().values().cloned().collect();
+        for client in clients {
+            client.disconnect(&self.shared, "the proxy stops");
+        }
     }
 
     /// Serves clients of this listener until it fails.
@@ -175,7 +192,7 @@ fn passes(error: &io::Error) -> ControlFlow<(), Duration> {
 }
 
 /// Whichever of two is done first; the other one is dropped.
-async fn first<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> T {
+pub(crate) async fn first<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> T {
     let (mut a, mut b) = (pin!(a), pin!(b));
     std::future::poll_fn(|context| {
         if let Poll::Ready(done) = a.as_mut().poll(context) {

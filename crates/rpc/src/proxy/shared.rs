@@ -6,9 +6,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
+use tokio::task::AbortHandle;
+
 use super::call::Call;
 use super::client::Client;
 use super::memory::Memory;
+use super::own::is_own;
 use super::transport::Transport;
 use super::{Config, Connect, Ended};
 use crate::dispatch::{Dispatch, Load, SMALL};
@@ -50,6 +53,8 @@ pub(super) struct Shared {
     /// The last clients that were disconnected, and why.
     pub ended: RefCell<VecDeque<Ended>>,
     pub started: Instant,
+    /// What runs for as long as the proxy does.
+    pub tasks: RefCell<Vec<AbortHandle>>,
 }
 
 impl Shared {
@@ -81,12 +86,17 @@ impl Shared {
             counts: Counts::default(),
             ended: RefCell::default(),
             started: Instant::now(),
+            tasks: RefCell::default(),
             config,
         }
     }
 
     /// A client has been disconnected.
     pub(super) fn ended(&self, client: SocketAddr, why: &str) {
+        // A call of the program itself, which is told so.
+        if is_own(client) {
+            return;
+        }
         count(&self.counts.disconnected);
         tracing::warn!(%client, "disconnected: {why}");
         let mut ended = self.ended.borrow_mut();

@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 
 use super::call::{Call, Reply};
 use super::first;
+use super::own::{Taker, is_own};
 use super::shared::{Shared, count};
 use crate::replay::Sent;
 use read::read;
@@ -39,9 +40,26 @@ pub(super) struct Client {
     pub pending: RefCell<HashMap<u32, Rc<Call>>>,
     task: RefCell<Option<AbortHandle>>,
     pub calls: Cell<u64>,
+    /// Takes the reply, in place of a connection, where the program itself calls.
+    taker: RefCell<Option<Taker>>,
 }
 
 impl Client {
+    /// One with this address, and nothing else yet.
+    pub(super) fn new(peer: SocketAddr, taker: Option<Taker>) -> Rc<Client> {
+        Rc::new(Client {
+            peer,
+            closed: Cell::new(false),
+            replies: RefCell::default(),
+            writing: RefCell::default(),
+            wake: Notify::new(),
+            pending: RefCell::default(),
+            task: RefCell::default(),
+            calls: Cell::new(0),
+            taker: RefCell::new(taker),
+        })
+    }
+
     /// Whether its connection is over.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.get()
@@ -50,7 +68,7 @@ impl Client {
     /// Whether a reply may be passed on while it comes: nothing else is to be said, or expected, meanwhile
     /// that it would hold up.
     pub(super) fn waits_for_one(&self) -> bool {
-        self.pending.borrow().len() <= 1 && self.replies.borrow().is_empty()
+        !is_own(self.peer) && self.pending.borrow().len() <= 1 && self.replies.borrow().is_empty()
     }
 
     /// Something of a reply has come.
@@ -60,10 +78,15 @@ impl Client {
 
     /// Has a reply written, behind others.
     pub(super) fn reply(&self, reply: Rc<Reply>) {
-        if !self.is_closed() {
-            self.replies.borrow_mut().push_back(reply);
-            self.wake();
+        if self.is_closed() {
+            return;
         }
+        if let Some(taker) = self.taker.borrow_mut().take() {
+            let _ = taker.send(Ok(reply));
+            return;
+        }
+        self.replies.borrow_mut().push_back(reply);
+        self.wake();
     }
 
     /// Whether a reply has been given to be written, and comes meanwhile.
@@ -89,6 +112,13 @@ impl Client {
     /// Ends the connection. Its calls are forgotten as far as they were not sent.
     pub(super) fn disconnect(&self, shared: &Shared, why: &str) {
         if self.closed.replace(true) {
+            return;
+        }
+        if is_own(self.peer) {
+            self.pending.borrow_mut().clear();
+            if let Some(taker) = self.taker.borrow_mut().take() {
+                let _ = taker.send(Err(why.to_owned()));
+            }
             return;
         }
         tracing::debug!(client = %self.peer, "connection closed: {why}");
@@ -123,16 +153,7 @@ pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) 
     let _ = stream.set_nodelay(true);
     count(&shared.counts.clients);
     let number = shared.counts.clients.get();
-    let client = Rc::new(Client {
-        peer,
-        closed: Cell::new(false),
-        replies: RefCell::default(),
-        writing: RefCell::default(),
-        wake: Notify::new(),
-        pending: RefCell::default(),
-        task: RefCell::default(),
-        calls: Cell::new(0),
-    });
+    let client = Client::new(peer, None);
     shared
         .clients
         .borrow_mut()

@@ -1,9 +1,7 @@
 //! Calls of a client, to the connection that they take.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::tcp::OwnedReadHalf;
@@ -11,14 +9,12 @@ use tokio::time::timeout;
 
 use super::{Client, End, READ};
 use crate::assemble::{Assembler, Part};
-use crate::dispatch::Want;
 use crate::message::{self, AUTH_TLS, Answer, answer};
 use crate::portmap;
 use crate::program;
 use crate::proxy::call::{Call, Reply};
 use crate::proxy::shared::{Shared, count};
 use crate::record::mark;
-use crate::replay::Sent;
 
 pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: OwnedReadHalf) -> End {
     let mut assembler = Assembler::new(shared.config.most);
@@ -155,25 +151,13 @@ fn call(
         count(&shared.counts.repeated);
         return Ok(None);
     }
-    let nature = program::nature(&header, head);
-    Ok(Some(Rc::new(Call {
-        client: Rc::clone(client),
-        service: shared.service(header.program),
+    Ok(Some(Call::new(
+        shared,
+        client,
         header,
-        nature,
-        want: Want {
-            bytes: length + u64::from(nature.expected),
-            file: nature.file,
-        },
-        mark: mark(length as u32, last),
-        body: RefCell::default(),
-        complete: Cell::new(false),
-        xid: Cell::new(header.xid),
-        transport: Cell::new(None),
-        sent: Cell::new(Sent::Nothing),
-        since: Instant::now(),
-        charge: shared.calls.charge(0),
-    })))
+        head,
+        (length, last),
+    )))
 }
 
 /// Whether a small call is the same, byte by byte, as one that has no reply yet: the client has lost its
