@@ -59,8 +59,8 @@
 //!
 //! ## IPv6: [`Memory6`]
 //!
-//! An *entry* of 32 bits resolves 16 more bits of the address, the *key*. A table's entry is the
-//! low half of its root word.
+//! An *entry* of 32 bits resolves 16 more bits of the address, the *key*, or more of them at once. A
+//! table's entry is the low half of its root word.
 //!
 //! ```text
 //! 0 | value                31 bits   the answer
@@ -68,16 +68,23 @@
 //!                                    intervals of keys in ascending order (the last one, 0xffff,
 //!                                    only fills the word), from the next word on n entries.
 //!                                    The key's entry is number (ends below the key).
-//! 110 | offset             29 bits   RANK GROUP at words[offset]: 2048 nodes, chosen by the upper
+//! 1100 | offset            28 bits   RANK GROUP at words[offset]: 2048 nodes, chosen by the upper
 //!                                    11 bits of the key, like wide IPv4 nodes, but with a base
 //!                                    that counts halves; leaves are entries.
+//! 1101 | offset | long     28 bits   COMPARE at words[offset], which is even: 64 bits that the
+//!                                    address is to have; past (6 bits), outside (26), inside (32);
+//!                                    if long, 64 bits more. The last `past` bits do not count. If
+//!                                    the others are the address's, the entry is `inside`, behind
+//!                                    all that was compared, else the answer is `outside`.
 //! 111 | offset             29 bits   DIRECT at words[offset]: 65536 entries, one for each key.
 //! ```
 //!
 //! A key that has longer prefixes below it has an interval of its own even where its neighbours
 //! have the same entry, so that a change below it is one store of 32 bits. Spans of up to some
 //! hundred intervals are blocks, larger ones rank groups, and the first span of a large table is
-//! direct.
+//! direct. A span in which all keys have one answer but for those that begin with the same bits is a
+//! compare; spans below each other that are compares with one answer outside are one compare
+//! together. Runs of words begin at an even number, so that a short compare is in one cache line.
 //!
 //! # When memory runs out
 //!

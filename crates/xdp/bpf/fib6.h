@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * IPv6 longest-prefix match: a chain of entries that each resolve 16 bits of the address.
+ * IPv6 longest-prefix match: a chain of entries that each resolve 16 bits of the address, or more.
  *
- * An entry is a value, or one of three structures in words6: an array of 65536 entries (direct),
- * the same compressed by rank (group), or a sorted run of intervals (block).
+ * An entry is a value, or one of four structures in words6: an array of 65536 entries (direct),
+ * the same compressed by rank (group), a sorted run of intervals (block), or bits that the address
+ * has or has not (compare).
  */
 #ifndef RADDLE_FIB6_H
 #define RADDLE_FIB6_H
@@ -42,14 +43,8 @@ inline_always __u32 ends_below(__u64 word, __u32 key)
 	return (first >> 63) + (second >> 63) + (third >> 63);
 }
 
-/*
- * The entry for `key` in the block of intervals at word `at`.
- *
- * Behind the first 64 bits of an address there is mostly one host in a block, and it is that which is looked
- * for. So `deep` down the place of its entry is guessed by a branch, and the processor need not wait for the
- * word to follow it.
- */
-inline_always __u32 fib6_block(__u32 at, __u32 key, int deep)
+/* The entry for `key` in the block of intervals at word `at`. */
+inline_always __u32 fib6_block(__u32 at, __u32 key)
 {
 	__u64 word = word6(at), below;
 	__u32 words = ((word & 0xffff) >> 2) + 1;
@@ -74,16 +69,6 @@ inline_always __u32 fib6_block(__u32 at, __u32 key, int deep)
 		return half6(entries * 2 + first + ((below >> 15) * EACH_CELL >> 48));
 	}
 	rank = ends_below(word, key);
-	if (deep) {
-		__u32 first = 0, second = 1;
-
-		OPAQUE(first);
-		OPAQUE(second);
-		if (rank == 0)
-			rank = first;
-		else if (rank == 1)
-			rank = second;
-	}
 	return half6((at + 1) * 2 + rank);
 }
 
@@ -96,24 +81,51 @@ inline_always __u32 fib6_group(__u32 at, __u32 key)
 	return half6((__u32)(node >> 32) + rank - 1);
 }
 
+struct address {
+	__u64 high, low;
+};
+
+/* The entry or value behind the bits that are compared at word `at`: those up to 64, or more. */
+inline_always __u32 fib6_compare(__u32 at, __u32 longer, struct address *rest)
+{
+	__u64 first = word6(at), word = word6(at + 1), differ = rest->high ^ first;
+	__u32 past = word & 63;
+
+	if (longer) {
+		differ |= (rest->low ^ word6(at + 2)) >> past;
+		rest->high = rest->low << 1 << (63 - past);
+		rest->low = 0;
+	} else {
+		differ >>= past;
+		rest->high = rest->high << 1 << (63 - past) | rest->low >> past;
+		rest->low = rest->low << 1 << (63 - past);
+	}
+	return differ ? (__u32)word >> 6 : word >> 32;
+}
+
 /* Value for an address (both halves in host order) in a table; 0 is "no route". 8 steps at most. */
 inline_always __u32 fib6_lookup(__u32 table, __u64 high, __u64 low)
 {
 	__u32 entry = (__u32)READ(roots6, __u64, MAX_TABLES, table, 0);
+	struct address rest = { high, low };
 
 	ROLLED for (int level = 0; level < 8; level++) {
-		__u32 key = high >> 48;
+		__u32 key = rest.high >> 48, at = entry & 0x0fffffff;
 
 		if (!(entry >> 31))
 			return entry;
-		high = high << 16 | low >> 48;
-		low <<= 16;
+		if (entry >> 28 == 0xd) {
+			entry = fib6_compare(at & ~1, at & 1, &rest);
+			continue;
+		}
+		rest.high = rest.high << 16 | rest.low >> 48;
+		rest.low <<= 16;
 		if (!(entry & 0x40000000))
-			entry = fib6_block(entry & 0x3fffffff, key, level >= 4);
+			entry = fib6_block(at, key);
 		else if (!(entry & 0x20000000))
-			entry = fib6_group(entry & 0x1fffffff, key);
+			entry = fib6_group(at, key);
 		else
-			entry = half6((entry & 0x1fffffff) * 2 + key);
+			entry = half6(at * 2 + key);
 	}
 	return entry >> 31 ? 0 : entry;
 }

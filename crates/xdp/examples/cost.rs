@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use common::frames::{FROM_MAC, IN_MAC};
 use common::image::{adjacency, config, link, threshold};
 use common::net::{in_namespace, index_of, veth};
-use common::tables::{Shape6, Tables4, Tables6};
+use common::tables::{Tables4, write6};
 use raddle_rib::image::{Capacity, Group};
 use raddle_xdp::bench::{Bench, Program, Traffic};
 use raddle_xdp::{Engine, LoadOptions};
@@ -57,7 +57,7 @@ fn measure() {
     Tables4::new(&memory).table(0, 19, &routes);
     let at = |n: u32| 0x2001_0db8_u128 << 96 | u128::from(n) << 80;
     let routes: Vec<_> = (1..5).map(|n| (at(n), 48, n)).collect();
-    Tables6::new(&memory).table(0, &[Shape6::Block], &routes);
+    write6(&memory, &[&routes]);
 
     let columns = [
         (1, "one route"),

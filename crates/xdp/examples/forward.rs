@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 use common::image::{adjacency, config, link, threshold};
 use common::net::{in_namespace, index_of, run, veth};
-use common::tables::{Shape6, Tables4, Tables6};
+use common::tables::{Tables4, write6};
 use raddle_rib::image::{Capacity, Group, Memory};
 use raddle_xdp::bench::{Attachment, Bench, Program, Traffic};
 use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
@@ -102,7 +102,7 @@ fn set_up_kernel() {
 }
 
 /// The same in the image.
-fn fill(memory: &Memory) {
+fn fill(memory: &std::sync::Arc<Memory>) {
     memory.store_link(index_of("in0"), &link(IN_MAC, 1));
     memory.store_group(0, Group::Kernel(raddle_rib::Reason::NoRoute));
     for (n, (sink, source)) in (0..).zip(SINK_MACS.into_iter().zip(OUT_MACS)) {
@@ -118,7 +118,7 @@ fn fill(memory: &Memory) {
     Tables4::new(memory).table(0, 19, &routes);
     let at = |n: u32| 0x2001_0db8_u128 << 96 | u128::from(0xf0 + n) << 80;
     let routes: Vec<_> = (1..4).map(|n| (at(n), 48, n)).collect();
-    Tables6::new(memory).table(0, &[Shape6::Block], &routes);
+    write6(memory, &[&routes]);
     memory.store_config(&config(SEED, 1, 1));
 }
 

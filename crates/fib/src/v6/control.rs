@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::layout::STRIDE;
+use super::layout::{Compare, POINTER, STRIDE};
 use crate::{Prefix6, Value};
 
 /// Number of a span in [`Control`].
@@ -45,8 +45,12 @@ pub(super) struct Span {
     pub(super) children: BTreeMap<u16, SpanId>,
     /// What holds for the whole span in the image, coming from above; or [`UNBUILT`].
     pub(super) background: Value,
-    /// The entry that the image has for it.
+    /// The entry that the image has for it. A value below [`POINTER`] beside a compare says that the
+    /// image has none: see there.
     pub(super) entry: u32,
+    /// The span is a compare of this kind. It has an entry of its own unless it is a part of the
+    /// compare of the span above.
+    pub(super) compare: Option<Compare>,
     /// It is to be an array with an entry for each key.
     pub(super) direct: bool,
 }
@@ -54,6 +58,11 @@ pub(super) struct Span {
 impl Span {
     pub(super) fn is_empty(&self) -> bool {
         self.prefixes.is_empty() && self.children.is_empty()
+    }
+
+    /// Whether the image has an entry for it.
+    pub(super) fn is_placed(&self) -> bool {
+        self.compare.is_none() || self.entry & POINTER != 0
     }
 
     /// Prefixes and children: with `n` of them there are at most `2 * n + 1` intervals.

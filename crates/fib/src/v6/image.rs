@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::layout::{
-    DIRECT_WORDS, Entry, MAX_WORDS, POINTER, RANK_NODES, RESERVED_WORDS, block_entries, block_words,
+    Compare, DIRECT_WORDS, Entry, MAX_WORDS, POINTER, RANK_NODES, RESERVED_WORDS, UNIT,
+    block_entries, block_words, compare_words,
 };
 use crate::alloc::Runs;
 use crate::error::Part;
@@ -37,8 +38,10 @@ enum Planned {
 pub(super) struct Image<M> {
     memory: Arc<M>,
     grace: Box<dyn Fn() + Send + Sync>,
-    words: Runs,
+    /// Runs of words, counted in units.
+    runs: Runs,
     shared: Vec<Shared>,
+    /// Units that are kept for removals.
     reserve: usize,
     removing: bool,
     planned: Vec<Planned>,
@@ -66,9 +69,9 @@ impl<M: Memory6> Image<M> {
         }
         let count = words.len().min(MAX_WORDS);
         Image {
-            words: Runs::new(count, RESERVED_WORDS),
+            runs: Runs::new(count / UNIT as usize, RESERVED_WORDS / UNIT),
             shared: Vec::new(),
-            reserve: (count / 64).min(4096),
+            reserve: (count / 64).min(4096) / UNIT as usize,
             removing: false,
             planned: Vec::new(),
             replaced: Vec::new(),
@@ -83,14 +86,15 @@ impl<M: Memory6> Image<M> {
         &self.memory
     }
 
-    pub(super) fn words(&self) -> &Runs {
-        &self.words
+    /// Runs of [`UNIT`] words.
+    pub(super) fn runs(&self) -> &Runs {
+        &self.runs
     }
 
     pub(super) fn reclaim(&mut self) {
-        if self.words.limbo() > 0 {
+        if self.runs.limbo() > 0 {
             (self.grace)();
-            self.words.reclaim();
+            self.runs.reclaim();
         }
     }
 
@@ -115,7 +119,7 @@ impl<M: Memory6> Image<M> {
                 }
                 Planned::Node(at, node) => {
                     let old = self.memory.words().words()[at].swap(node, Release);
-                    self.drop_node(old, Runs::retire);
+                    self.drop_node(old, retire);
                 }
             }
         }
@@ -126,7 +130,7 @@ impl<M: Memory6> Image<M> {
         }
         self.fresh.shrink_to(1 << 12);
         self.fresh_nodes.shrink_to(1 << 12);
-        if self.words.limbo() > self.words.units() / 8 {
+        if self.runs.limbo() > self.runs.units() / 8 {
             self.reclaim();
         }
     }
@@ -135,10 +139,10 @@ impl<M: Memory6> Image<M> {
         self.planned.clear();
         self.replaced.clear();
         while let Some(node) = self.fresh_nodes.pop() {
-            self.drop_node(node, Runs::release);
+            self.drop_node(node, release);
         }
-        for (start, n) in self.fresh.drain(..) {
-            self.words.release(start, n);
+        for (word, n) in self.fresh.drain(..) {
+            release(&mut self.runs, word, n);
         }
     }
 
@@ -150,7 +154,8 @@ impl<M: Memory6> Image<M> {
     /// Plans the entry of one key, which must have an interval, or a place, of its own.
     pub(super) fn plan_key(&mut self, structure: u32, key: u16, entry: u32) {
         let at = match Entry::parse(structure) {
-            Entry::Value(_) => return,
+            // Changed as a whole only.
+            Entry::Value(_) | Entry::Compare(..) => return,
             Entry::Direct(at) => 2 * at + usize::from(key),
             Entry::Rank(at) => {
                 let node = self.memory.words().words()[at + usize::from(key >> 5)].load(Relaxed);
@@ -181,6 +186,17 @@ impl<M: Memory6> Image<M> {
     }
 
     // ---- structures --------------------------------------------------------------------------
+
+    /// Builds a compare.
+    pub(super) fn build_compare(&mut self, compare: Compare) -> Result<u32, FibError> {
+        let (words, n) = compare.words();
+        let at = self.alloc(n)? as usize;
+        let cells = &self.memory.words().words()[at..at + n as usize];
+        for (cell, word) in cells.iter().zip(words) {
+            cell.store(word, Relaxed);
+        }
+        Ok(Entry::Compare(at, compare.is_long()).bits())
+    }
 
     /// Builds a block.
     pub(super) fn build_block(&mut self, cuts: &[Cut]) -> Result<u32, FibError> {
@@ -313,28 +329,29 @@ impl<M: Memory6> Image<M> {
                 let shared = &mut self.shared[value as usize];
                 shared.nodes -= 1;
                 if shared.nodes == 0 {
-                    give_back(&mut self.words, word, 1);
+                    give_back(&mut self.runs, word, 1);
                 }
                 return;
             }
         }
-        give_back(&mut self.words, word, bitmap.count_ones().div_ceil(2));
+        give_back(&mut self.runs, word, bitmap.count_ones().div_ceil(2));
     }
 
     fn retire(&mut self, entry: u32) {
         match Entry::parse(entry) {
             Entry::Value(_) => {}
-            Entry::Direct(at) => self.words.retire(at as u32, DIRECT_WORDS),
+            Entry::Compare(at, long) => retire(&mut self.runs, at as u32, compare_words(long)),
+            Entry::Direct(at) => retire(&mut self.runs, at as u32, DIRECT_WORDS),
             Entry::Rank(at) => {
                 for i in at..at + RANK_NODES as usize {
                     let node = self.memory.words().words()[i].load(Relaxed);
-                    self.drop_node(node, Runs::retire);
+                    self.drop_node(node, retire);
                 }
-                self.words.retire(at as u32, RANK_NODES);
+                retire(&mut self.runs, at as u32, RANK_NODES);
             }
             Entry::Block(at) => {
                 let n = self.memory.words().quarters()[4 * at].load(Relaxed);
-                self.words.retire(at as u32, block_words(u32::from(n) + 1));
+                retire(&mut self.runs, at as u32, block_words(u32::from(n) + 1));
             }
         }
     }
@@ -348,23 +365,34 @@ impl<M: Memory6> Image<M> {
 
     fn alloc_run(&mut self, n: u32) -> Result<u32, FibError> {
         let reserve = if self.removing { 0 } else { self.reserve };
-        let alloc = |words: &mut Runs| {
-            (words.free() >= n as usize + reserve)
-                .then(|| words.alloc(n))
+        let units = n.div_ceil(UNIT);
+        let alloc = |runs: &mut Runs| {
+            (runs.free() >= units as usize + reserve)
+                .then(|| runs.alloc(units))
                 .flatten()
         };
-        alloc(&mut self.words)
-            .or_else(|| {
-                self.reclaim();
-                alloc(&mut self.words)
-            })
-            .ok_or_else(|| FibError::Full {
-                what: Part::Words6,
-                need: n as usize,
-                used: self.words.units() - self.words.free(),
-                capacity: self.words.units(),
-            })
+        let unit = alloc(&mut self.runs).or_else(|| {
+            self.reclaim();
+            alloc(&mut self.runs)
+        });
+        let words = |units: usize| units * UNIT as usize;
+        unit.map(|unit| unit * UNIT).ok_or_else(|| FibError::Full {
+            what: Part::Words6,
+            need: n as usize,
+            used: words(self.runs.units() - self.runs.free()),
+            capacity: words(self.runs.units()),
+        })
     }
+}
+
+/// Gives back `n` words that no reader can know of.
+fn release(runs: &mut Runs, word: u32, n: u32) {
+    runs.release(word / UNIT, n.div_ceil(UNIT));
+}
+
+/// The same for words that readers may still hold.
+fn retire(runs: &mut Runs, word: u32, n: u32) {
+    runs.retire(word / UNIT, n.div_ceil(UNIT));
 }
 
 /// Splits cuts into nodes of 32 keys, from node `first` to the end of the last cut: calls `put`

@@ -3,27 +3,27 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-use super::control::key;
 use super::layout::{Entry, POINTER, block_entries};
 use crate::{Memory6, Value};
 
 /// Addresses that a batch keeps under way at once.
 const LANES: usize = 32;
-/// Entries on the longest way: 16 bits each.
+/// Entries on the longest way: 16 bits each, or more.
 const LEVELS: usize = 8;
 
 /// The value of the longest prefix that covers `addr` (host order), or 0 when there is none.
 ///
-/// A table that does not exist is empty. One step for every 16 bits of the longest prefix around.
+/// A table that does not exist is empty. At most one step for every 16 bits of the longest prefix
+/// around; bits that lead to one place only are one step together.
 #[inline]
 pub fn lookup6<M: Memory6 + ?Sized>(memory: &M, table: u32, addr: u128) -> Value {
     let walk = Walk::new(memory);
-    let mut entry = walk.root(memory, table);
-    for level in 0..LEVELS {
+    let (mut entry, mut rest) = (walk.root(memory, table), addr);
+    for _ in 0..LEVELS {
         if entry & POINTER == 0 {
             break;
         }
-        entry = walk.step(entry, key(addr, level));
+        entry = walk.step(entry, &mut rest);
     }
     answer(entry)
 }
@@ -78,6 +78,11 @@ impl<'a> Walk<'a> {
 
     /// Places out of range cannot be published; they would be answered with 0.
     #[inline(always)]
+    fn word(&self, at: usize) -> u64 {
+        self.words.get(at).map_or(0, |word| word.load(Acquire))
+    }
+
+    #[inline(always)]
     fn half(&self, at: usize) -> u32 {
         self.halves.get(at).map_or(0, |half| half.load(Acquire))
     }
@@ -87,15 +92,35 @@ impl<'a> Walk<'a> {
         self.quarters.get(at).map_or(0, |cell| cell.load(Acquire))
     }
 
-    /// What an entry says about the next 16 bits.
+    /// What an entry says about the next bits, and those behind.
     #[inline(always)]
-    fn step(&self, entry: u32, key: u16) -> u32 {
+    fn step(&self, entry: u32, rest: &mut u128) -> u32 {
+        let (high, low) = ((*rest >> 64) as u64, *rest as u64);
+        if let Entry::Compare(at, long) = Entry::parse(entry) {
+            let (first, word) = (self.word(at), self.word(at + 1));
+            let past = word as u32 & 63;
+            let differ = if long {
+                *rest <<= 64;
+                (high ^ first) | (low ^ self.word(at + 2)) >> past
+            } else {
+                (high ^ first) >> past
+            };
+            *rest <<= 64 - past;
+            return if differ == 0 {
+                (word >> 32) as u32
+            } else {
+                word as u32 >> 6
+            };
+        }
+        let key = (high >> 48) as u16;
+        *rest <<= 16;
         match Entry::parse(entry) {
             Entry::Value(value) => value,
+            // Told apart above.
+            Entry::Compare(..) => 0,
             Entry::Direct(at) => self.half(2 * at + usize::from(key)),
             Entry::Rank(at) => {
-                let node = self.words.get(at + usize::from(key >> 5));
-                let node = node.map_or(0, |node| node.load(Acquire));
+                let node = self.word(at + usize::from(key >> 5));
                 let upto = u32::MAX >> (31 - u32::from(key & 31));
                 let rank = ((node as u32 | 1) & upto).count_ones();
                 self.half((node >> 32) as usize + rank as usize - 1)
@@ -139,17 +164,19 @@ impl<'a> Walk<'a> {
         self.lookup_all_here(root, addrs, values);
     }
 
-    /// Takes all addresses one level down, then the next: reads that do not wait for each other
+    /// Takes all addresses one step on, then the next: reads that do not wait for each other
     /// overlap.
     #[inline(always)]
     fn lookup_all_here(&self, root: u32, addrs: &[u128], values: &mut [Value]) {
         for (addrs, values) in addrs.chunks(LANES).zip(values.chunks_mut(LANES)) {
             values.fill(root);
-            for level in 0..LEVELS {
+            let mut rests = [0; LANES];
+            rests[..addrs.len()].copy_from_slice(addrs);
+            for _ in 0..LEVELS {
                 let mut deeper = 0;
-                for (entry, addr) in values.iter_mut().zip(addrs) {
+                for (entry, rest) in values.iter_mut().zip(&mut rests) {
                     if *entry & POINTER != 0 {
-                        *entry = self.step(*entry, key(*addr, level));
+                        *entry = self.step(*entry, rest);
                         deeper |= *entry;
                     }
                 }

@@ -4,6 +4,7 @@ mod control;
 mod image;
 mod iter;
 mod layout;
+mod lone;
 mod lookup;
 mod update;
 
@@ -65,8 +66,8 @@ pub struct Fib6<M: Memory6> {
     image: Image<M>,
     control: Control,
     tables: Vec<Option<Table>>,
-    /// Spans that the change under way has touched, with background and entry from before.
-    changed: Vec<(SpanId, Value, u32)>,
+    /// Spans that the change under way has touched.
+    changed: Vec<update::Before>,
     spare: Vec<update::Scratch>,
 }
 
@@ -225,7 +226,11 @@ impl<M: Memory6> Fib6<M> {
 
     /// How full the memory is.
     pub fn usage(&self) -> [Usage; 1] {
-        [Usage::of(self.image.words(), Part::Words6, 1)]
+        [Usage::of(
+            self.image.runs(),
+            Part::Words6,
+            layout::UNIT as usize,
+        )]
     }
 
     /// Waits for readers and makes everything free that they may have held.

@@ -1,12 +1,17 @@
 //! How a change of the routes becomes a change of the image.
 
-use super::control::{Place, SpanId, UNBUILT, key};
-use super::layout::Entry;
+use super::control::{Interval, NONE, Place, SpanId, UNBUILT, key};
+use super::layout::{Compare, Entry, MAX_OUTSIDE, POINTER, STRIDE};
+use super::lone::Lone;
 use super::{Fib6, RANK_FROM, Table};
 use crate::{FibError, Memory6, Prefix6, TableId, Value};
 
 /// Memory for one span's intervals that is used again and again.
-pub(super) type Scratch = (Vec<super::control::Interval>, Vec<super::image::Cut>);
+pub(super) type Scratch = (Vec<Interval>, Vec<super::image::Cut>);
+
+/// A span with background, entry and compare from before a change.
+#[derive(Debug)]
+pub(super) struct Before(SpanId, Value, u32, Option<Compare>);
 
 impl<M: Memory6> Fib6<M> {
     pub(super) fn table(&self, table: TableId) -> Result<&Table, FibError> {
@@ -88,42 +93,72 @@ impl<M: Memory6> Fib6<M> {
         Ok(())
     }
 
-    /// Publishes what has changed between two keys of the last span of a place; where that gives
-    /// the span another entry, the span above gets it by one store. Puts everything back on error.
+    /// Publishes what has changed between two keys of the last span of a place: by one store into
+    /// the span above, or into one further up where those in between are compares, which are made
+    /// anew. Puts everything back on error.
     fn refresh_and_publish(
         &mut self,
         table: TableId,
         place: &Place,
         prefix: Prefix6,
-        (first, last): (u16, u16),
+        keys: (u16, u16),
     ) -> Result<(), FibError> {
-        let span = place.deepest();
-        let before = self.control.span(span).entry;
-        if let Err(error) = self.refresh(span, first, last) {
+        let done = self.refresh_upwards(table, place, prefix, keys);
+        if done.is_err() {
             self.undo();
-            return Err(error);
-        }
-        let entry = self.control.span(span).entry;
-        if entry != before {
-            match place.depth {
-                1 => self.image.plan_root(table.index(), entry),
-                depth => {
-                    let above = self.control.span(place.spans[depth - 2]).entry;
-                    self.image
-                        .plan_key(above, key(prefix.addr(), depth - 2), entry);
-                }
-            }
+            return done;
         }
         self.changed.clear();
         self.image.commit();
         Ok(())
     }
 
+    fn refresh_upwards(
+        &mut self,
+        table: TableId,
+        place: &Place,
+        prefix: Prefix6,
+        (mut first, mut last): (u16, u16),
+    ) -> Result<(), FibError> {
+        for depth in (1..=place.depth).rev() {
+            let id = place.spans[depth - 1];
+            let span = self.control.span(id);
+            let before = (span.entry, span.compare);
+            self.refresh(id, first, last)?;
+            if depth == 1 {
+                return self.plan_root(table, id, before.0);
+            }
+            let span = self.control.span(id);
+            if (span.entry, span.compare) == before {
+                break;
+            }
+            let above = self.control.span(place.spans[depth - 2]);
+            if above.compare.is_none() && above.entry & POINTER != 0 {
+                let structure = above.entry;
+                let entry = self.placed(id)?;
+                self.image
+                    .plan_key(structure, key(prefix.addr(), depth - 2), entry);
+                break;
+            }
+            (first, last) = (0, u16::MAX);
+        }
+        Ok(())
+    }
+
+    /// Plans the entry of a root if it differs from the one before.
+    fn plan_root(&mut self, table: TableId, root: SpanId, before: u32) -> Result<(), FibError> {
+        let entry = self.placed(root)?;
+        if entry != before {
+            self.image.plan_root(table.index(), entry);
+        }
+        Ok(())
+    }
+
     fn undo(&mut self) {
         self.image.abort();
-        while let Some((id, background, entry)) = self.changed.pop() {
+        while let Some(Before(id, background, entry, compare)) = self.changed.pop() {
             let span = self.control.span_mut(id);
-            (span.background, span.entry) = (background, entry);
+            (span.background, span.entry, span.compare) = (background, entry, compare);
         }
     }
 
@@ -163,7 +198,25 @@ impl<M: Memory6> Fib6<M> {
         };
         self.control.sweep(id, first, last, intervals);
         for interval in intervals.iter() {
-            cuts.push((interval.end, self.entry(interval.child, interval.value)?));
+            self.settle(interval)?;
+        }
+        if !direct && !in_place {
+            let background = self.control.span(id).background;
+            let lone = Lone::of(intervals, background).filter(|lone| lone.outside < MAX_OUTSIDE);
+            if let Some(lone) = lone {
+                let compare = self.compare(lone)?;
+                if self.control.span(id).compare != Some(compare) {
+                    self.set(id, 0, Some(compare));
+                }
+                return Ok(());
+            }
+        }
+        for interval in intervals.iter() {
+            let entry = match interval.child {
+                NONE => interval.value,
+                child => self.placed(child)?,
+            };
+            cuts.push((interval.end, entry));
         }
         let entry = match old {
             Entry::Direct(at) if in_place => {
@@ -180,29 +233,71 @@ impl<M: Memory6> Fib6<M> {
                 _ => self.image.build_block(cuts)?,
             },
         };
-        self.image.replace(old.bits());
-        self.note(id);
-        self.control.span_mut(id).entry = entry;
+        self.set(id, entry, None);
         Ok(())
     }
 
-    /// The entry of an interval; a child whose background has changed is brought up to date first.
-    fn entry(&mut self, child: SpanId, value: Value) -> Result<u32, FibError> {
-        if child == super::control::NONE {
-            return Ok(value);
+    /// Brings a child whose background has changed up to date.
+    fn settle(&mut self, &Interval { child, value, .. }: &Interval) -> Result<(), FibError> {
+        if child == NONE || self.control.span(child).background == value {
+            return Ok(());
         }
-        if self.control.span(child).background != value {
-            self.note(child);
-            self.control.span_mut(child).background = value;
-            self.refresh(child, 0, u16::MAX)?;
+        self.note(child);
+        self.control.span_mut(child).background = value;
+        self.refresh(child, 0, u16::MAX)
+    }
+
+    /// The compare for a span with one way on. It takes in the compare below where both fit.
+    fn compare(&mut self, lone: Lone) -> Result<Compare, FibError> {
+        let mut compare = Compare {
+            bits: u128::from(lone.key) << 112,
+            len: lone.len,
+            inside: lone.value,
+            outside: lone.outside,
+        };
+        if lone.child == NONE {
+            return Ok(compare);
         }
-        Ok(self.control.span(child).entry)
+        match self.control.span(lone.child).compare {
+            Some(below) if below.outside == lone.outside => {
+                compare.bits |= below.bits >> STRIDE;
+                compare.len += below.len;
+                compare.inside = below.inside;
+                if self.control.span(lone.child).is_placed() {
+                    self.set(lone.child, 0, Some(below));
+                }
+            }
+            _ => compare.inside = self.placed(lone.child)?,
+        }
+        Ok(compare)
+    }
+
+    /// The entry of a span, which gets one if it was a part of the span above.
+    fn placed(&mut self, id: SpanId) -> Result<u32, FibError> {
+        let span = self.control.span(id);
+        match span.compare {
+            Some(compare) if !span.is_placed() => {
+                let entry = self.image.build_compare(compare)?;
+                self.set(id, entry, Some(compare));
+                Ok(entry)
+            }
+            _ => Ok(span.entry),
+        }
+    }
+
+    /// Gives a span another entry, and what the old one points to back.
+    fn set(&mut self, id: SpanId, entry: u32, compare: Option<Compare>) {
+        self.note(id);
+        let span = self.control.span_mut(id);
+        self.image.replace(span.entry);
+        (span.entry, span.compare) = (entry, compare);
     }
 
     /// Remembers what the image has of a span, to put it back.
     fn note(&mut self, id: SpanId) {
         let span = self.control.span(id);
-        self.changed.push((id, span.background, span.entry));
+        let before = Before(id, span.background, span.entry, span.compare);
+        self.changed.push(before);
     }
 
     // ---- whole tables ------------------------------------------------------------------------
@@ -212,6 +307,12 @@ impl<M: Memory6> Fib6<M> {
         let wide = self.table(table).is_ok_and(|t| t.wide);
         let empty = self.control.new_root();
         self.swap_root(table, root, Table::new(empty, 0, wide));
+    }
+
+    /// Makes the whole of a root anew.
+    fn refresh_root(&mut self, root: SpanId) -> Result<u32, FibError> {
+        self.refresh(root, 0, u16::MAX)?;
+        self.placed(root)
     }
 
     /// Publishes another root for a table and retires the one that it had.
@@ -244,7 +345,7 @@ impl<M: Memory6> Fib6<M> {
         }
         self.control.span_mut(root).direct = direct;
         self.image.begin(false);
-        if let Err(error) = self.refresh(root, 0, u16::MAX) {
+        if let Err(error) = self.refresh_root(root) {
             self.undo();
             self.control.drop_tree(root, &mut Vec::new());
             return Err(error);
@@ -268,9 +369,8 @@ impl<M: Memory6> Fib6<M> {
         }
         self.control.span_mut(root).direct = direct;
         self.image.begin(false);
-        match self.refresh(root, 0, u16::MAX) {
-            Ok(()) => {
-                let entry = self.control.span(root).entry;
+        match self.refresh_root(root) {
+            Ok(entry) => {
                 self.image.plan_root(table.index(), entry);
                 self.changed.clear();
                 self.image.commit();

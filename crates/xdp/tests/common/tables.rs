@@ -1,7 +1,9 @@
-//! Tables by brute force: obvious, slow, and independent of the `fib` crate.
+//! Tables by brute force: obvious, slow, and independent of the `fib` crate; and by its writer.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use raddle_fib::{Fib6, Prefix6};
 use raddle_rib::image::Memory;
 
 /// A prefix with its value; the address is in host order and left-aligned.
@@ -27,6 +29,22 @@ pub fn longest6(routes: &[Route6], address: u128) -> u32 {
     matches
         .max_by_key(|route| route.1)
         .map_or(0, |route| route.2)
+}
+
+/// Writes IPv6 tables as the compiler does, the first one wide, from number 0 on.
+pub fn write6(memory: &Arc<Memory>, tables: &[&[Route6]]) {
+    let mut fib = Fib6::new(Arc::clone(memory), Box::new(|| {}));
+    for (number, routes) in tables.iter().enumerate() {
+        let table = match number {
+            0 => fib.create_wide_table(),
+            _ => fib.create_table(),
+        };
+        let table = table.unwrap();
+        for &(addr, len, value) in *routes {
+            let prefix = Prefix6::new(addr, len).unwrap();
+            fib.insert(table, prefix, value).unwrap();
+        }
+    }
 }
 
 fn put(words: &[std::sync::atomic::AtomicU64], at: usize, value: u64) {

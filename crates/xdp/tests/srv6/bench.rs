@@ -11,7 +11,7 @@ use raddle_xdp::{Engine, LoadOptions, SegmentCounts, Verdict};
 use crate::common::frames::IN_MAC;
 use crate::common::image::{adjacency, config, link, threshold};
 use crate::common::net::{index_of, veth};
-use crate::common::tables::{Shape6, Tables4, Tables6};
+use crate::common::tables::{Tables4, write6};
 use crate::packets::addr;
 
 pub(crate) const DST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
@@ -81,9 +81,7 @@ pub(crate) fn set_up() -> Bench {
         (six("2001:db8:4::"), 48, BLACKHOLE),
         (six(SID), 128, SEGMENT),
     ];
-    let mut tables = Tables6::new(&memory);
-    tables.table(0, &[Shape6::Block], &routes);
-    tables.table(1, &[Shape6::Block], &[(six("2001:db8:f::"), 48, SINGLE)]);
+    write6(&memory, &[&routes, &[(six("2001:db8:f::"), 48, SINGLE)]]);
     memory.store_config(&config(0x1234_5678, 1, 1));
     Bench {
         engine,

@@ -14,7 +14,7 @@ use raddle_xdp::{Engine, LoadOptions};
 use crate::common::frames::IN_MAC;
 use crate::common::image::{adjacency, config, link, threshold};
 use crate::common::net::{index_of, veth};
-use crate::common::tables::{Shape6, Tables4, Tables6};
+use crate::common::tables::{Tables4, write6};
 use crate::draw::{Draw, address6};
 
 /// Segments in use.
@@ -72,10 +72,8 @@ impl Image {
             (prefix | 9, 128, 4),
         ];
         routes.extend((0..8).map(|n| (net(5) | n << 64, 64, 10 + n as u32)));
-        let mut tables = Tables6::new(&memory);
-        tables.table(0, &[Shape6::Block], &routes);
         let other = [(net(15), 48, 1), (net(5), 48, 2), (net(1), 48, 11)];
-        tables.table(1, &[Shape6::Block], &other);
+        write6(&memory, &[&routes, &other]);
         memory.store_group(0, Group::Kernel(Reason::NoRoute));
         memory.store_group(3, Group::Kernel(Reason::Blackhole));
         memory.store_group(4, Group::Kernel(Reason::Local));

@@ -1,0 +1,124 @@
+//! IPv6 tables of the writer, read by the program: every answer against a look at all routes, while
+//! routes come and go.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod common;
+
+use std::sync::Arc;
+
+use common::frames::{IN_MAC, udp6};
+use common::image::{adjacency, config, link};
+use common::net::{in_namespace, index_of, veth};
+use common::tables::{Route6, longest6};
+use raddle_fib::{Fib6, Prefix6};
+use raddle_rib::Reason;
+use raddle_rib::image::{Capacity, Group, Memory};
+use raddle_xdp::{Engine, LoadOptions, Verdict};
+
+/// Values that routes lead to, from 1 on.
+const VALUES: u32 = 30;
+
+/// xorshift.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (((self.0 >> 32) * u64::from(below)) >> 32) as u32
+    }
+
+    /// Prefixes of few different keys, so that they nest, and share all or some of their way.
+    fn prefix(&mut self) -> Prefix6 {
+        let keys = [0u16, 1, 0x1f, 0x7fff, 0x8000, 0xffff];
+        let mut addr = 0x2001;
+        for _ in 1..8 {
+            let few = if self.roll(3) == 0 { 6 } else { 1 };
+            addr = addr << 16 | u128::from(keys[self.roll(few) as usize]);
+        }
+        let len = match self.roll(4) {
+            0 => 128,
+            1 => 16 * (1 + self.roll(8)),
+            _ => 3 + self.roll(126),
+        };
+        Prefix6::new(addr, len as u8).unwrap()
+    }
+}
+
+fn load(capacity: Capacity) -> (Engine, Arc<Memory>, u32) {
+    veth("in0", "src0", 1500);
+    veth("out0", "dst0", 1500);
+    let engine = Engine::load(&LoadOptions { capacity }).unwrap();
+    let memory = engine.memory();
+    let (ingress, out) = (index_of("in0"), index_of("out0"));
+    engine.set_out_link(out).unwrap();
+    memory.store_link(ingress, &link(IN_MAC, 5));
+    memory.store_group(0, Group::Kernel(Reason::NoRoute));
+    for value in 1..=VALUES {
+        memory.store_adjacency(value, &adjacency(out, [2; 6], [4; 6], 1500));
+        memory.store_group(value, Group::Single(value));
+    }
+    memory.store_config(&config(7, 0, 0));
+    (engine, memory, ingress)
+}
+
+#[test]
+fn the_program_answers_like_a_linear_scan() {
+    in_namespace("lookups6", || {
+        let capacity = Capacity {
+            nodes4: 1 << 12,
+            leaves4: 1 << 12,
+            words6: 1 << 17,
+            groups: 64,
+            members: 64,
+            adjacencies: 64,
+            segments: 64,
+            templates: 64,
+        };
+        let (engine, memory, ingress) = load(capacity);
+        let check = |routes: &[Route6], addr: u128| {
+            let frame = udp6([0x20; 16], addr.to_be_bytes(), (1, 2), 20);
+            let verdict = engine.test_run(&frame, ingress).unwrap().verdict;
+            let got = match verdict {
+                Verdict::Forward { adjacency, .. } => adjacency,
+                Verdict::Kernel(Reason::NoRoute) => 0,
+                other => panic!("{other:?} for {addr:x}"),
+            };
+            assert_eq!(got, longest6(routes, addr), "{addr:x} in {routes:x?}");
+        };
+        let mut dice = Dice(0x5eed_0006);
+        for round in 0..60 {
+            let mut fib = Fib6::new(Arc::clone(&memory), Box::new(|| {}));
+            // The root is an array in one round, what the routes make of it in the next.
+            let table = match round % 2 {
+                0 => fib.create_wide_table(),
+                _ => fib.create_table(),
+            };
+            let table = table.unwrap();
+            let mut routes: Vec<Route6> = Vec::new();
+            let most = 1 + dice.roll(12) as usize;
+            for _ in 0..24 {
+                if routes.len() < most {
+                    let (prefix, value) = (dice.prefix(), 1 + dice.roll(VALUES));
+                    fib.insert(table, prefix, value).unwrap();
+                    routes.retain(|r| (r.0, r.1) != (prefix.addr(), prefix.len()));
+                    routes.push((prefix.addr(), prefix.len(), value));
+                } else {
+                    let (addr, len, _) = routes.swap_remove(dice.roll(most as u32) as usize);
+                    fib.remove(table, Prefix6::new(addr, len).unwrap()).unwrap();
+                }
+                for &(addr, len, _) in &routes {
+                    let last = Prefix6::new(addr, len).unwrap().last();
+                    for addr in [addr, last, addr.wrapping_sub(1), last.wrapping_add(1)] {
+                        // Others are not for tables.
+                        if addr >> 125 == 1 {
+                            check(&routes, addr);
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
