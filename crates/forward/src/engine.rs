@@ -12,7 +12,7 @@ use raddle_rib::image::{
 use raddle_select::{Hasher, KeyBatch, Seed};
 
 use crate::counters::Counters;
-use crate::srv6::{Stop, Work, stopped};
+use crate::srv6::{Stop, Work, refused, stopped};
 use crate::state::State;
 use crate::vector::{VECTOR, Vector};
 use crate::{ipv4, ipv6};
@@ -171,7 +171,9 @@ impl Engine {
                 };
                 match decided {
                     Ok(verdict) => Ok(verdict),
-                    Err(Stop::Reason(reason)) if reason != Reason::TtlExceeded => Err(reason),
+                    Err(Stop::Reason(reason)) if reason != Reason::TtlExceeded => {
+                        refused(&context, &buffer[range], reason)
+                    }
                     Err(stop) => stopped(&context, parts, buffer, range, stop, true),
                 }
             }
@@ -248,7 +250,8 @@ impl Engine {
                         let decided = match sent {
                             Ok(verdict) => Ok(verdict),
                             Err((Stop::Reason(reason), _)) if reason != Reason::TtlExceeded => {
-                                Err(reason)
+                                let frame = frame.as_mut().get(range).unwrap_or_default();
+                                refused(&context, frame, reason)
                             }
                             Err((stop, plans)) => {
                                 let buffer = frame.as_mut();

@@ -26,6 +26,9 @@ use crate::{ipv4, ipv6};
 pub(crate) enum Stop {
     /// It is not forwarded.
     Reason(Reason),
+    /// It is not forwarded, and the kernel does not have what it was routed to
+    /// ([`raddle_rib::image::GROUP_OWN`]).
+    Own(Reason),
     /// This segment says what becomes of it.
     Segment(u32),
 }
@@ -115,9 +118,13 @@ pub(crate) fn stopped(
     let number = match stop {
         Stop::Segment(number) => number,
         Stop::Reason(Reason::TtlExceeded) => {
-            let member = expired(context, parts.state, &buffer[frame.clone()]);
-            member.ok_or(Reason::TtlExceeded)?
+            match expired(context, parts.state, &buffer[frame.clone()]) {
+                Stop::Segment(number) => number,
+                Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
+                Stop::Reason(reason) => return Err(reason),
+            }
         }
+        Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
         Stop::Reason(reason) => return Err(reason),
     };
     let (family, len) = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
@@ -175,9 +182,52 @@ fn forward(
     }
 }
 
-/// The segment that a packet whose TTL has run out comes to as the member of a group.
+/// What becomes of a packet that its family does not forward for this reason, where no segment says so: it
+/// is dropped where it was routed to what the kernel does not have.
+///
+/// # Errors
+/// The reason, in all other cases.
 #[cold]
-fn expired(context: &Context<'_>, state: &mut State, frame: &[u8]) -> Option<u32> {
+pub(crate) fn refused(
+    context: &Context<'_>,
+    frame: &[u8],
+    reason: Reason,
+) -> Result<Verdict, Reason> {
+    let owned = is_of_group(reason)
+        && routed_to(context, frame).is_some_and(|to| context.memory.group_is_own(to.value));
+    match owned {
+        true => Ok(Verdict::Drop(reason)),
+        false => Err(reason),
+    }
+}
+
+/// Whether the group that a packet is routed to may be the reason: what comes before the look-up is not.
+fn is_of_group(reason: Reason) -> bool {
+    use Reason::*;
+    matches!(
+        reason,
+        NoRoute
+            | Unresolved
+            | OutLink
+            | SeedUnknown
+            | HashPolicy
+            | Encap
+            | RouteFeature
+            | Resilient
+            | ImageFull
+            | DeepHeaders
+            | BucketActivity
+    )
+}
+
+/// A packet of which the lengths have been checked, and the number of the group that it is routed to.
+struct Routed<'a> {
+    family: Family,
+    l3: &'a [u8],
+    value: u32,
+}
+
+fn routed_to<'a>(context: &Context<'_>, frame: &'a [u8]) -> Option<Routed<'a>> {
     let (family, len) = arrived(frame)?;
     let l3 = frame.get(ETHERNET..ETHERNET + len)?;
     let value = match family {
@@ -190,10 +240,18 @@ fn expired(context: &Context<'_>, state: &mut State, frame: &[u8]) -> Option<u32
             context.memory.route6(context.link.table6, dst)
         }
     };
-    let group = context.memory.group(value);
-    match member_segment(context, state, (value, group), family, l3) {
-        Stop::Segment(number) => Some(number),
-        Stop::Reason(_) => None,
+    Some(Routed { family, l3, value })
+}
+
+/// What stops a packet whose TTL has run out: the segment that it comes to as the member of a group, or that.
+#[cold]
+fn expired(context: &Context<'_>, state: &mut State, frame: &[u8]) -> Stop {
+    match routed_to(context, frame) {
+        None => Reason::TtlExceeded.into(),
+        Some(Routed { family, l3, value }) => {
+            let group = context.memory.group(value);
+            member_segment(context, state, (value, group), family, l3)
+        }
     }
 }
 
@@ -243,6 +301,10 @@ fn pass(
         match routed(context, state, packet, &route, way.is_own()) {
             Ok(chosen) => return Ok(Exit::Nexthop(chosen)),
             Err(Stop::Segment(next)) => number = next,
+            Err(Stop::Own(reason)) => {
+                way.flags |= segment_flags::OWN;
+                return Err(reason);
+            }
             Err(Stop::Reason(reason)) => return Err(reason),
         }
     }
@@ -275,8 +337,9 @@ fn routed(
     };
     let value = look_up(context.memory, &context.link, route, dst);
     let group = context.memory.group(value);
+    let stopped = |reason| of_group(context, value, reason);
     match group {
-        Group::Kernel(reason) => return Err(reason.into()),
+        Group::Kernel(reason) => return Err(stopped(reason)),
         Group::Segment(number) => return Err(Stop::Segment(number)),
         Group::Neighbour(_) if route.gateway_only => return Err(Reason::Encap.into()),
         _ => {}
@@ -285,14 +348,27 @@ fn routed(
         return Err(member_segment(context, state, (value, group), family, l3));
     }
     let hash31 = match packet.flow() {
-        None => hash(context, group, family, l3)?,
+        None => hash(context, group, family, l3).map_err(stopped)?,
         Some(flow) if hashed_by(group).is_some() => {
             let of = packet.bytes(flow.range.clone());
-            spread(plain_hash(context, flow.family, of)?, flow.salt) >> 1
+            let hash31 = plain_hash(context, flow.family, of).map_err(stopped)?;
+            spread(hash31, flow.salt) >> 1
         }
         Some(_) => 0,
     };
-    choose(context, state, (value, group), hash31, l3.len())
+    choose(context, state, (value, group), hash31, l3.len()).map_err(|stop| match stop {
+        Stop::Reason(reason) => stopped(reason),
+        stop => stop,
+    })
+}
+
+/// What stops a packet that is not forwarded by the group with this number, for this reason.
+#[cold]
+fn of_group(context: &Context<'_>, value: u32, reason: Reason) -> Stop {
+    match context.memory.group_is_own(value) {
+        true => Stop::Own(reason),
+        false => Stop::Reason(reason),
+    }
 }
 
 /// What stops a packet whose TTL has run out: the segment that it would have come to, or that.
@@ -314,7 +390,7 @@ fn member_segment(
     {
         return stop;
     }
-    Reason::TtlExceeded.into()
+    of_group(context, group.0, Reason::TtlExceeded)
 }
 
 /// Rule S7.2.

@@ -103,12 +103,15 @@ impl Adjacencies {
                 self.by_neighbour.remove(&(key.index, neighbour));
             }
         }
-        // A reader may still come here by a group that it read before: the kernel takes over.
-        let gone = Adjacency {
-            reason: Reason::Unresolved as u8,
-            ..Adjacency::default()
-        };
-        put_first_word(memory, number, &gone);
+        // A reader may still come here by a group that it read before: the kernel takes over. A segment's
+        // record says that by itself, and knows whether it is the kernel's at all.
+        if !key.segment {
+            let gone = Adjacency {
+                reason: Reason::Unresolved as u8,
+                ..Adjacency::default()
+            };
+            put_first_word(memory, number, &gone);
+        }
         self.slots.give_back(number);
         key.segment.then_some(key.index)
     }

@@ -11,7 +11,9 @@ use crate::event::NexthopKind;
 use raddle_select::{Turns, turns};
 
 use crate::algo::MpAlgo;
-use crate::image::{BucketsHead, Capacity, Group, How, Member, Memory, TURN_SLOTS, TurnsHead};
+use crate::image::{
+    BucketsHead, Capacity, GROUP_OWN, Group, How, Member, Memory, TURN_SLOTS, TurnsHead,
+};
 use crate::reason::Reason;
 use crate::resolve::{Hop, Resolved, Spec, resolve};
 use crate::segments::Segments;
@@ -127,7 +129,7 @@ impl Groups {
         let number = self.numbers.take(at.grace)?;
         let spec = Arc::new(spec);
         let now = Group::Kernel(Reason::ImageFull);
-        put(at.memory, number, now);
+        put(at.memory, number, now, spec.is_own());
         let entry = Entry {
             spec: Arc::clone(&spec),
             refs: 1,
@@ -198,7 +200,12 @@ impl Groups {
         self.by_spec.remove(&entry.spec);
         self.full.remove(&number);
         self.unwatch(number, &entry.watched);
-        put(memory, number, Group::Kernel(Reason::NoRoute));
+        put(
+            memory,
+            number,
+            Group::Kernel(Reason::NoRoute),
+            entry.spec.is_own(),
+        );
         self.give_back_run(entry.run);
         if let Some(slot) = entry.slot {
             self.turn_slots.give_back(slot);
@@ -258,7 +265,7 @@ impl Groups {
             return;
         };
         if entry.now != group {
-            put(at.memory, number, group);
+            put(at.memory, number, group, entry.spec.is_own());
         }
         let led_to = std::mem::replace(&mut entry.now, group);
         let released = std::mem::replace(&mut entry.adjacencies, adjacencies);
@@ -291,7 +298,7 @@ impl Groups {
             return false;
         }
         let led_to = std::mem::replace(&mut entry.now, Group::Kernel(Reason::ImageFull));
-        put(at.memory, number, entry.now);
+        put(at.memory, number, entry.now, entry.spec.is_own());
         let run = entry.run.take();
         let adjacencies = std::mem::take(&mut entry.adjacencies);
         self.give_back_run(run);
@@ -616,6 +623,8 @@ fn key_of(hop: &Hop) -> Key {
     }
 }
 
-fn put(memory: &Memory, number: u32, group: Group) {
-    memory.groups.words()[number as usize].store(group.to_word(), Ordering::Release);
+/// Writes a group; `own` as in [`GROUP_OWN`].
+fn put(memory: &Memory, number: u32, group: Group, own: bool) {
+    let own = if own { GROUP_OWN } else { 0 };
+    memory.groups.words()[number as usize].store(group.to_word() | own, Ordering::Release);
 }

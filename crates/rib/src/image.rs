@@ -14,7 +14,9 @@ use raddle_fib::Region;
 mod group;
 mod segment;
 
-pub use group::{BucketsHead, FLOWLETS, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind};
+pub use group::{
+    BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind,
+};
 pub use segment::{
     LINK_TABLE, SEGMENT_COUNTERS, Segment, VlanEntry, flavours, segment_counter, segment_flags,
     segment_kind,
@@ -354,6 +356,13 @@ impl Memory {
             Some(word) => Group::from_word(word.load(Ordering::Acquire)),
             None => Group::Kernel(crate::Reason::NoRoute),
         }
+    }
+
+    /// Whether what is not forwarded by the group with this number is dropped, see [`GROUP_OWN`].
+    #[cold]
+    pub fn group_is_own(&self, number: u32) -> bool {
+        let word = self.groups.words().get(number as usize);
+        word.is_some_and(|word| word.load(Ordering::Acquire) & GROUP_OWN != 0)
     }
 
     /// The member at this place.

@@ -31,6 +31,8 @@ pub(crate) enum Spec {
         hops: Vec<SpecHop>,
         mtu: u32,
         algo: Option<MpAlgo>,
+        /// Raddle's own, see [`ROUTE_OWN`].
+        own: bool,
     },
     /// A nexthop object.
     Object {
@@ -150,12 +152,14 @@ impl Spec {
                 mtu,
                 // Nothing to spread, and one group more than is needed.
                 algo: None,
+                own,
             },
             RouteTarget::Multipath(nhs) => Spec::Plain {
                 v6,
                 hops: nhs.iter().map(hop).collect(),
                 mtu,
                 algo,
+                own,
             },
         }
     }
@@ -188,6 +192,11 @@ impl Spec {
             Spec::Kernel(_) | Spec::Neighbour { .. } => None,
             Spec::Plain { algo, .. } | Spec::Object { algo, .. } => *algo,
         }
+    }
+
+    /// Whether it is raddle's own: the kernel has no such route.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Spec::Plain { own: true, .. })
     }
 
     fn mtu(&self) -> u32 {

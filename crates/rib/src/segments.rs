@@ -245,10 +245,11 @@ impl Segments {
         let (table4, table6) = entry.what.tables();
         self.tables.v4.want_no_more(table4);
         self.tables.v6.want_no_more(table6);
-        // A reader may still come here by a group that it read before: the kernel takes over.
+        // A reader may still come here by a group that it read before: the kernel takes over what is its.
         let gone = Segment {
             kind: segment_kind::KERNEL,
             reason: Reason::NoRoute as u8,
+            flags: entry.now.flags & segment_flags::OWN,
             ..Segment::default()
         };
         put_first_word(memory, number, &gone);

@@ -113,7 +113,7 @@ inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struc
 			s->proto = ip[0] >> HEAD_NEXT & 0xff;
 		}
 	}
-	if ((type == ETH_P_IP ? config->policy4 : config->policy6) > 1 || (!around && group & 0xff00))
+	if ((type == ETH_P_IP ? config->policy4 : config->policy6) > 1 || (!around && group & 0xff00 & ~GROUP_OWN))
 		return -1;
 	q->group = group;
 	q->ether_type = type;

@@ -124,7 +124,7 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 {
 	struct question *q = &here->question;
 	__u64 group = NOW(q->group);
-	__u32 cpu = bpf_get_smp_processor_id(), how = group >> 8 & 0xff, brought;
+	__u32 cpu = bpf_get_smp_processor_id(), how = (group & ~GROUP_OWN) >> 8 & 0xff, brought;
 	__s64 hash;
 
 	if (cpu >= cpus)

@@ -88,6 +88,9 @@ struct adjacency {
 #define GROUP_FLOWLET 5
 #define GROUP_SEGMENT 6
 
+/* Added: what is not forwarded by it is dropped, not handed over; see image::GROUP_OWN. */
+#define GROUP_OWN 0x4000
+
 /* The second byte of GROUP_SINGLE: a neighbour on a connected prefix. */
 #define SINGLE_NEIGHBOUR 1
 

@@ -118,7 +118,7 @@ inline_always int leave(struct xdp_md *ctx, struct way *w, __u32 *ip, __u32 at, 
 inline_always int lead(struct way *w, __u64 group, __u32 ttl)
 {
 	if ((__u8)group == GROUP_SINGLE || is_many(group))
-		return ttl <= 1 && (__u8)group > GROUP_THRESHOLD ? REASON_TTL_EXCEEDED : 0;
+		return ttl <= 1 && (__u8)group > GROUP_THRESHOLD ? REASON_TTL_EXCEEDED | own_drop(group) : 0;
 	if ((__u8)group != GROUP_SEGMENT)
 		return group_reason(group);
 	w->segment = group >> 32;
@@ -320,7 +320,7 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	__s64 chosen;
 
 	if (!ip || at < IP_AT)
-		return REASON_DEEP_HEADERS;
+		return REASON_DEEP_HEADERS | own_drop(NOW(q->group));
 	q->ttl = NOW(w->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
 	if (NOW(w->flow_type) && NOW(q->ttl) > 1) {
 		q->at = w->flow_at;
@@ -336,13 +336,13 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	}
 	policy = NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
 	group = NOW(q->group);
-	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (NOW(q->around) || !(group & 0xff00)))
+	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (NOW(q->around) || !(group & 0xff00 & ~GROUP_OWN)))
 		chosen = choose_short(ctx, here);
 	else
 		chosen = choose_any(ctx, here);
 	w->verdict = chosen;
 	if (chosen < 0)
-		return NOW(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen;
+		return (NOW(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | own_drop(NOW(q->group));
 	at = NOW(w->at);
 	ip = bytes_at(ctx, at, 20);
 	if (!ip || at < IP_AT)

@@ -83,17 +83,23 @@ inline_always int is_many(__u64 group)
 /* Whether the short way knows it: hash-threshold by the namespace's policy, and that 0 or 1. */
 inline_always int is_short(__u64 group, __u32 policy)
 {
-	return (__u16)group == GROUP_THRESHOLD && policy <= 1;
+	return ((__u16)group & ~GROUP_OWN) == GROUP_THRESHOLD && policy <= 1;
+}
+
+/* Added to a reason that a packet has at this group: the kernel does not get what it does not know. */
+inline_always int own_drop(__u64 group)
+{
+	return group & GROUP_OWN ? DROP : 0;
 }
 
 /* A9 and B7: what a group that is not for forwarding says. */
 inline_always int group_reason(__u64 group)
 {
-	__u32 reason = group >> 8 & 0xff;
+	__u32 reason = (group & ~GROUP_OWN) >> 8 & 0xff;
 
 	if (reason >= REASON_COUNT)
 		reason = REASON_NO_ROUTE;
-	return reason == REASON_BLACKHOLE ? DROP | REASON_BLACKHOLE : reason;
+	return reason == REASON_BLACKHOLE ? DROP | REASON_BLACKHOLE : reason | own_drop(group);
 }
 
 inline_always __u64 group_word(__u32 value)

@@ -96,11 +96,11 @@ inline_always int forward4(struct packet *p)
 			goto chosen;
 		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
-			return REASON_SEED_UNKNOWN;
+			return REASON_SEED_UNKNOWN | own_drop(group);
 		reason = key4(&key, p->config->policy4, p->data, p->data_end, (__be16)(w1 >> 16),
 			      packet_end);
 		if (reason)
-			return reason;
+			return reason | own_drop(group);
 		number = choose(number, (__u16)(group >> 16), hash4(p->config, &key));
 	}
 
@@ -169,10 +169,10 @@ inline_always int forward6(struct packet *p)
 			goto chosen;
 		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
-			return REASON_SEED_UNKNOWN;
+			return REASON_SEED_UNKNOWN | own_drop(group);
 		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end, 0);
 		if (reason)
-			return reason;
+			return reason | own_drop(group);
 		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
 	}
 chosen:
@@ -204,7 +204,7 @@ inline_always int forward_long(struct packet *p, __u32 cpu)
 	if ((void *)(ip + 5) > p->data_end)
 		return REASON_TRUNCATED;
 	if (cpu >= cpus)
-		return REASON_HASH_POLICY;
+		return REASON_HASH_POLICY | own_drop(p->group);
 	here = ELEMENT(scratch, struct scratch, cpu);
 	q = &here->question;
 	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
@@ -218,12 +218,12 @@ inline_always int forward_long(struct packet *p, __u32 cpu)
 	group = NOW(q->group);
 	/* Not even a turn is taken for such a packet. */
 	if (NOW(q->ttl) <= 1 && (__u8)group > GROUP_THRESHOLD)
-		return REASON_TTL_EXCEEDED;
+		return REASON_TTL_EXCEEDED | own_drop(group);
 	chosen = (__u8)group == GROUP_SINGLE ? group >> 32 : choose_any(p->ctx, here);
 	if (NOW(q->ttl) <= 1 && (chosen < 0 || (adjacency_word(chosen) >> 32 & 0xff) != ADJ_SEGMENT))
-		return REASON_TTL_EXCEEDED;
+		return REASON_TTL_EXCEEDED | own_drop(NOW(q->group));
 	if (chosen < 0)
-		return -chosen;
+		return -chosen | own_drop(NOW(q->group));
 	reason = take_adjacency(p, chosen, NOW(q->end) - IP_AT, &adj);
 	if (reason)
 		return reason;
@@ -291,6 +291,9 @@ int raddle(struct xdp_md *ctx)
 		verdict = forward_long(&p, cpu);
 	if (verdict == THE_SEGMENTS_WAY)
 		verdict = meet_segment(&p, cpu);
+	/* Where the program for segments is not there. */
+	if (verdict == THE_SEGMENTS_WAY && is_own_segment(p.segment))
+		verdict |= DROP;
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;
 	p.len = bpf_xdp_get_buff_len(ctx);

@@ -12,6 +12,14 @@
 #include "packet.h"
 #include "usual.h"
 
+/* Whether the kernel does not have it. */
+inline_always int is_own_segment(__u32 number)
+{
+	if (number >= segments_len)
+		return 0;
+	return ELEMENT(segments, const struct segment, number)->flags & SEGMENT_OWN;
+}
+
 /*
  * The verdict on a packet that has met a segment: forwarded by the short way, or else where the program
  * for segments is not there.

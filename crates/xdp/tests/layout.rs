@@ -163,6 +163,7 @@ fn constants() {
         ("SEGMENT_PACKETS", segment_counter::PACKETS as u64),
         ("SEGMENT_BYTES", segment_counter::BYTES as u64),
         ("SEGMENT_FAILED", segment_counter::FAILED as u64),
+        ("GROUP_OWN", image::GROUP_OWN),
         ("HOW_FOLLOWS", image::How::FOLLOWS.into()),
         ("TURN_SLOTS", image::TURN_SLOTS as u64),
         ("FLOWLETS", image::FLOWLETS as u64),

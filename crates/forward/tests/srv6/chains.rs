@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use raddle_forward::Verdict;
 use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{Group, Segment, flavours, segment_counter, segment_flags, segment_kind};
@@ -10,7 +11,7 @@ use raddle_srv6::spread;
 
 use crate::headends::template;
 use crate::packets::{frame, ip4, ip6, older, set_checksum, srh, udp};
-use crate::router::{Router, SEED, octets, plain};
+use crate::router::{INGRESS, Router, SEED, octets, plain};
 
 const FIRST: &str = "fc00:2::1";
 
@@ -141,6 +142,80 @@ fn members_that_are_segments() {
         }
     }
     assert!(plainly > 50 && encapsulated > 50);
+}
+
+/// A group of raddle's own: what keeps it from choosing drops the packet, alone, in vectors and behind SIDs.
+#[test]
+fn own_groups_hand_nothing_over() {
+    let mut router = Router::new();
+    router.via("fc00:2::/32", 0);
+    let around = router.with_template(
+        segment_kind::ENCAPS,
+        segment_flags::OWN,
+        &template(FIRST, 0, &[]),
+    );
+    let around = router.segment(around);
+    router.segment_adjacency(20, around);
+    let several = router.spread(&[20, 20]);
+    let several = router.owned(several);
+    let turns = router.turns(&[20, 20]);
+    let turns = router.owned(turns);
+    router.sid("fc00:1::/32", plain(segment_kind::END_DT46));
+    let four = |ttl: u8| {
+        let mut four = ip4("192.0.2.1", "198.51.100.2", 17, &udp(9));
+        four[8] = ttl;
+        set_checksum(&mut four);
+        four
+    };
+    let behind = |inner: &[u8], next| frame(&ip6("2001:db8::1", "fc00:1::", next, inner));
+    let all = |inner: &[u8], next| [frame(inner), behind(inner, next)];
+    for group in [several, turns] {
+        router.route4(0, "198.51.100.0/24", group);
+        router.route6(0, "2001:db8:2::/48", group);
+        for packet in all(&four(9), 4).iter().chain(&all(&six(9), 41)) {
+            router.forwards(packet, 0);
+        }
+    }
+    // Turns are not taken for such packets.
+    for packet in all(&four(1), 4) {
+        router.drops(&packet, Reason::TtlExceeded);
+    }
+    router.route4(0, "198.51.100.0/24", several);
+    router.route6(0, "2001:db8:2::/48", several);
+    let refused = |router: &mut Router, reason| {
+        for packet in all(&four(9), 4).iter().chain(&all(&six(9), 41)) {
+            router.drops(packet, reason);
+            let mut frames = [packet.clone()];
+            let mut verdicts = [Verdict::Kernel(Reason::None)];
+            router
+                .engine
+                .forward_all(&mut frames, INGRESS, 0, &mut verdicts);
+            assert_eq!(verdicts, [Verdict::Drop(reason)]);
+            assert_eq!(frames[0], *packet);
+        }
+    };
+    router.set_config(0, 1);
+    refused(&mut router, Reason::SeedUnknown);
+    for packet in all(&four(1), 4) {
+        router.drops(&packet, Reason::TtlExceeded);
+    }
+    router.set_config(SEED, 9);
+    refused(&mut router, Reason::HashPolicy);
+    router.set_config(SEED, 1);
+    for reason in [
+        Reason::ImageFull,
+        Reason::Encap,
+        Reason::NoRoute,
+        Reason::OutLink,
+    ] {
+        let group = router.group(Group::Kernel(reason));
+        let group = router.owned(group);
+        router.route4(0, "198.51.100.0/24", group);
+        router.route6(0, "2001:db8:2::/48", group);
+        refused(&mut router, reason);
+    }
+    let counted = router.engine.counters();
+    assert_eq!(counted.reason(Reason::ImageFull).packets, 8);
 }
 
 /// Rule S9.6: by the flow inside, spread again, and not by the outer header, which is the same for all.

@@ -2,13 +2,14 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use raddle_fib::{Fib4, Fib6, Prefix4, Prefix6, TableId};
 use raddle_forward::{Engine, HEADROOM, Verdict};
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, Group, How, LINK_TABLE, LinkEntry,
-    MAGIC, Member, Memory, Segment, TurnsHead, config_flags, link_flags, segment_flags,
+    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, GROUP_OWN, Group, How, LINK_TABLE,
+    LinkEntry, MAGIC, Member, Memory, Segment, TurnsHead, config_flags, link_flags, segment_flags,
 };
 use raddle_select::{Seed, compile_threshold, keyed, mid_states, upper_bounds};
 
@@ -93,20 +94,6 @@ impl Router {
         };
         let tables4 = [first4, fib4.create_table()].map(Result::unwrap);
         let tables6 = [first6, fib6.create_table()].map(Result::unwrap);
-        let seed = Seed::new(SEED).unwrap();
-        memory.store_config(&Config {
-            magic: MAGIC,
-            flags: config_flags::SEED_KNOWN,
-            seed: SEED,
-            policy4: policy,
-            policy6: policy,
-            fields4: 0x37,
-            fields6: 0x37,
-            pad: [0; 2],
-            deadline: 0,
-            sip_key: keyed(seed),
-            sip_mid: mid_states(seed),
-        });
         memory.store_link(
             INGRESS,
             &LinkEntry {
@@ -134,7 +121,7 @@ impl Router {
             );
         }
         memory.store_group(0, Group::Kernel(Reason::NoRoute));
-        Router {
+        let router = Router {
             engine: Engine::new(Arc::clone(&memory)),
             memory,
             fib4,
@@ -145,7 +132,9 @@ impl Router {
             members: 0,
             segments: 1,
             words: 0,
-        }
+        };
+        router.set_config(SEED, policy);
+        router
     }
 
     pub(crate) fn group(&mut self, group: Group) -> u32 {
@@ -173,6 +162,31 @@ impl Router {
             count: compiled.len() as u16,
             how: How::default(),
         })
+    }
+
+    /// Another seed, 0 for none, and policy.
+    pub(crate) fn set_config(&self, seed: u32, policy: u8) {
+        let known = Seed::new(seed);
+        self.memory.store_config(&Config {
+            magic: MAGIC,
+            flags: known.map_or(0, |_| config_flags::SEED_KNOWN),
+            seed,
+            policy4: policy,
+            policy6: policy,
+            fields4: 0x37,
+            fields6: 0x37,
+            pad: [0; 2],
+            deadline: 0,
+            sip_key: known.map_or([0; 4], keyed),
+            sip_mid: known.map_or([[0; 4]; 256], mid_states),
+        });
+    }
+
+    /// The same group, of raddle's own.
+    pub(crate) fn owned(&self, group: u32) -> u32 {
+        let word = &self.memory.groups.words()[group as usize];
+        word.fetch_or(GROUP_OWN, Ordering::Relaxed);
+        group
     }
 
     /// Turns of packets for adjacencies.

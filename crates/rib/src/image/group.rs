@@ -99,6 +99,14 @@ pub mod group_kind {
     pub const SEGMENT: u8 = 6;
 }
 
+/// Added to the word of a group whose members, or the members it would have, are raddle's own segments: the
+/// kernel does not have them, so what is not forwarded by it is dropped for the same reason. Engines ask
+/// where they would hand a packet over, and nowhere else.
+pub const GROUP_OWN: u64 = 1 << 14;
+/// [`GROUP_OWN`] in the second byte, where reasons and [`How`] leave it free.
+const OWN: u8 = (GROUP_OWN >> 8) as u8;
+const _: () = assert!(crate::Reason::SLOTS <= OWN as usize);
+
 impl Group {
     /// The word in the image.
     pub fn to_word(self) -> u64 {
@@ -133,7 +141,7 @@ impl Group {
     pub fn from_word(word: u64) -> Group {
         let first = (word >> 32) as u32;
         let count = (word >> 16) as u16;
-        let how = How((word >> 8) as u8);
+        let how = How((word >> 8) as u8 & !OWN);
         match word as u8 {
             group_kind::SINGLE if how.0 == 1 => Group::Neighbour(first),
             group_kind::SINGLE => Group::Single(first),
@@ -143,7 +151,7 @@ impl Group {
             group_kind::PER_PACKET => Group::PerPacket { first, count },
             group_kind::FLOWLET => Group::Flowlet { first, count },
             _ => {
-                let reason = crate::Reason::from_number((word >> 8) as u8);
+                let reason = crate::Reason::from_number(how.0);
                 Group::Kernel(reason.unwrap_or(crate::Reason::NoRoute))
             }
         }
@@ -285,6 +293,8 @@ mod tests {
             Group::Flowlet { first: 1, count: 2 },
         ] {
             assert_eq!(Group::from_word(group.to_word()), group);
+            assert_eq!(group.to_word() & GROUP_OWN, 0);
+            assert_eq!(Group::from_word(group.to_word() | GROUP_OWN), group);
         }
         assert_eq!(Group::from_word(0), Group::Kernel(Reason::None));
     }

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    ADJ_SEGMENT, Adjacency, Capacity, Group, How, LINK_TABLE, LinkEntry, Memory, Segment,
-    VlanEntry, flavours, link_flags, segment_flags, segment_kind,
+    ADJ_SEGMENT, Adjacency, Capacity, GROUP_OWN, Group, How, LINK_TABLE, LinkEntry, Memory,
+    Segment, VlanEntry, flavours, link_flags, segment_flags, segment_kind,
 };
 use raddle_select::Policy;
 use raddle_xdp::{Engine, LoadOptions};
@@ -130,8 +131,16 @@ impl Image {
             let group = match draw.below(8) {
                 0 => Group::Single(8 + number),
                 1 => {
-                    let members = [(8 + number, 3), (draw.below(16) as u32, 1)];
+                    let own = draw.once_in(2);
+                    let other = match own {
+                        true => 8 + draw.below(8),
+                        false => draw.below(16),
+                    };
+                    let members = [(8 + number, 3), (other as u32, 1)];
                     threshold(memory, 10 + number, 100 + 8 * number, &members);
+                    if own {
+                        self.make_own(10 + number);
+                    }
                     continue;
                 }
                 _ => Group::Segment(number),
@@ -144,7 +153,16 @@ impl Image {
             Group::Neighbour(0)
         };
         memory.store_group(1, direct);
-        threshold(memory, 2, 0, &[(1, 1), (2, 2), (3, 1), (4, 1), (5, 3)]);
+        // Of raddle's own: all its members are segments, and what it does not forward is dropped.
+        let own = draw.once_in(3);
+        let base = if own { 8 } else { 0 };
+        let weighted = [(1, 1), (2, 2), (3, 1), (4, 1), (5, 3)];
+        threshold(
+            memory,
+            2,
+            0,
+            &weighted.map(|(n, weight)| (base + n, weight)),
+        );
         let policy = draw.of(&[Policy::L3, Policy::L4, Policy::Inner, Policy::Custom]);
         match draw.below(4) {
             0 => memory.store_group(
@@ -166,7 +184,7 @@ impl Image {
                     memory.store_member_word(place, word);
                 }
                 for n in 0..3 {
-                    memory.store_member_word(42 + n, u64::from(n + 1) << 32);
+                    memory.store_member_word(42 + n, u64::from(base + n + 1) << 32);
                 }
                 let (first, count) = (40, 3);
                 let group = if draw.once_in(2) {
@@ -176,8 +194,17 @@ impl Image {
                 };
                 memory.store_group(2, group);
             }
+            2 if own => memory.store_group(2, Group::Kernel(Reason::ImageFull)),
             _ => {}
         }
+        if own {
+            self.make_own(2);
+        }
+    }
+
+    fn make_own(&self, group: u32) {
+        let word = &self.memory.groups.words()[group as usize];
+        word.fetch_or(GROUP_OWN, Ordering::Relaxed);
     }
 
     fn draw_segment(&self, draw: &mut Draw, number: u32) {
