@@ -1,7 +1,9 @@
 //! Packets and bytes by reason, link and adjacency, in the numbering of the image.
 
 use raddle_rib::Reason;
-use raddle_rib::image::{ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS};
+use raddle_rib::image::{
+    ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS, verdict_slot,
+};
 
 /// One counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +70,19 @@ impl Counters {
 
     /// Packets that were handed over or dropped for this reason.
     pub fn reason(&self, reason: Reason) -> Count {
-        self.slot(reason as usize)
+        let [kernel, dropped] = [false, true].map(|dropped| verdict_slot(reason, dropped));
+        let mut sum = self.slot(kernel);
+        if dropped != kernel {
+            let dropped = self.slot(dropped);
+            sum.packets += dropped.packets;
+            sum.bytes += dropped.bytes;
+        }
+        sum
+    }
+
+    /// Those of them that were dropped.
+    pub fn dropped(&self, reason: Reason) -> Count {
+        self.slot(verdict_slot(reason, true))
     }
 
     /// Packets that came in on the link with this counter slot.

@@ -7,7 +7,7 @@ use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJACENCY_COUNTERS, Adjacency, ConfigHead, LinkEntry, MAGIC, Memory, REASON_COUNTERS, Segment,
-    config_flags, link_flags,
+    Wanted, config_flags, link_flags, verdict_slot,
 };
 use raddle_select::{Hasher, KeyBatch, Seed};
 
@@ -132,6 +132,13 @@ impl Engine {
     /// The keys by which HMACs of SRHs are verified and made; none to begin with.
     pub fn set_hmac_keys(&mut self, keys: raddle_srv6::Keys) {
         self.work.keys = keys;
+    }
+
+    /// The neighbours that packets of raddle's own segments were dropped for the lack of since this was last asked,
+    /// at most [`raddle_rib::image::WANTED`]: the kernel gets none of these packets, so it is to be asked to
+    /// resolve them.
+    pub fn take_wanted(&mut self) -> Vec<Wanted> {
+        self.state.take_wanted()
     }
 
     /// As [`Engine::forward_in`], for a frame without room around it: where something has to be put
@@ -340,9 +347,8 @@ fn count(counters: &mut Counters, decided: Result<Verdict, Reason>, len: usize) 
         Verdict::Forward { adjacency, len, .. } => {
             counters.add(ADJACENCY_COUNTERS + adjacency as usize, len);
         }
-        Verdict::Kernel(reason) | Verdict::Drop(reason) => {
-            counters.add(reason as usize, len);
-        }
+        Verdict::Kernel(reason) => counters.add(verdict_slot(reason, false), len),
+        Verdict::Drop(reason) => counters.add(verdict_slot(reason, true), len),
     }
     verdict
 }

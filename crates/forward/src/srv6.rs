@@ -1,11 +1,12 @@
 //! Segments: rules S1, S2, S7 and S10 of [`raddle_srv6`], around what it does.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use raddle_packet::{Family, checksum};
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Segment, link_flags, segment_counter,
+    Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Segment, Wanted, link_flags, segment_counter,
     segment_flags, segment_kind,
 };
 use raddle_srv6::{
@@ -339,6 +340,22 @@ fn routed(
     let group = context.memory.group(value);
     let stopped = |reason| of_group(context, value, reason);
     match group {
+        Group::Kernel(Reason::Unresolved) if own => {
+            let address = match target_of(route, dst) {
+                Target::V4(address) => Some(Ipv4Addr::from_bits(address).into()),
+                Target::V6(address) if family == Family::V6 => {
+                    Some(Ipv6Addr::from_bits(address).into())
+                }
+                _ => None,
+            };
+            if let Some(address) = address {
+                state.want(Wanted::Host {
+                    group: value,
+                    address,
+                });
+            }
+            return Err(Reason::Unresolved.into());
+        }
         Group::Kernel(reason) => return Err(stopped(reason)),
         Group::Segment(number) => return Err(Stop::Segment(number)),
         Group::Neighbour(_) if route.gateway_only => return Err(Reason::Encap.into()),
@@ -357,7 +374,14 @@ fn routed(
         Some(_) => 0,
     };
     choose(context, state, (value, group), hash31, l3.len()).map_err(|stop| match stop {
-        Stop::Reason(reason) => stopped(reason),
+        Stop::Reason(reason) => {
+            if let (true, Reason::Unresolved, Group::Single(number) | Group::Neighbour(number)) =
+                (own, reason, group)
+            {
+                state.want(Wanted::Adjacency(number));
+            }
+            stopped(reason)
+        }
         stop => stop,
     })
 }
@@ -393,13 +417,19 @@ fn member_segment(
     of_group(context, group.0, Reason::TtlExceeded)
 }
 
+/// What is looked up.
+#[inline]
+fn target_of(route: &Route, dst: Target) -> Target {
+    match route.target {
+        Target::Destination => dst,
+        target => target,
+    }
+}
+
 /// Rule S7.2.
 #[inline]
 fn look_up(memory: &Memory, link: &LinkEntry, route: &Route, dst: Target) -> u32 {
-    let target = match route.target {
-        Target::Destination => dst,
-        target => target,
-    };
+    let target = target_of(route, dst);
     let table = |of_link| match route.table {
         LINK_TABLE => of_link,
         table => table,

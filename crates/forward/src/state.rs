@@ -1,7 +1,7 @@
 //! What one core keeps for groups whose choice is not a function of the packet alone. All of it is
 //! bounded by the image, none of it by the traffic.
 
-use raddle_rib::image::{FLOWLETS, TURN_SLOTS};
+use raddle_rib::image::{FLOWLETS, TURN_SLOTS, WANTED, Wanted};
 
 /// A flow's last choice.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +22,8 @@ pub(crate) struct State {
     /// By place in the members' memory: the stamp of the bucket of which a packet was last shown to the
     /// kernel, and when, in units of 2^20 ns.
     shown: Vec<(u32, u32)>,
+    /// Neighbours that were lacking, each at its place.
+    wanted: [Option<Wanted>; WANTED],
 }
 
 impl State {
@@ -30,7 +32,20 @@ impl State {
             turns: vec![0; TURN_SLOTS],
             flowlets: vec![Flowlet::default(); FLOWLETS],
             shown: vec![(0, 0); members],
+            wanted: [None; WANTED],
         }
+    }
+
+    /// Notes a neighbour that is lacking, unless another one waits at its place.
+    #[cold]
+    pub(crate) fn want(&mut self, wanted: Wanted) {
+        self.wanted[wanted.place()].get_or_insert(wanted);
+    }
+
+    /// What was noted, and is not from now on.
+    pub(crate) fn take_wanted(&mut self) -> Vec<Wanted> {
+        let places = std::mem::replace(&mut self.wanted, [None; WANTED]);
+        places.into_iter().flatten().collect()
     }
 
     /// The turn counter of a group.

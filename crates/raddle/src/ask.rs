@@ -80,8 +80,14 @@ fn status_text(status: &Value) -> String {
     if segments["all"].as_u64().is_some_and(|all| all > 0) {
         let _ = writeln!(
             out,
-            "  SRv6: {} SIDs and segment lists, {} of raddle's own, {} left to the kernel",
-            segments["all"], segments["own"], segments["kernel"],
+            "  SRv6: {} SIDs and segment lists, {} of raddle's own, {} left to the kernel{}",
+            segments["all"],
+            segments["own"],
+            segments["kernel"],
+            match segments["dropped"].as_u64() {
+                Some(0) | None => String::new(),
+                Some(n) => format!(", {n} NOT READY: their packets are dropped"),
+            },
         );
     }
     let settings = &status["settings"];

@@ -60,11 +60,12 @@ impl Own {
     ///
     /// 1. Where raddle's own SIDs and encapsulations send to: the kernel does not know of these.
     /// 2. Where a table leads that raddle's own End.T and End.DT* look in: the gateways of all routes. Which
-    ///    hosts of a connected prefix are meant, only packets say.
+    ///    hosts of a connected prefix are meant, only packets say, and engines do then
+    ///    ([`raddle_rib::image::Wanted`]).
     /// 3. All paths to the first segment of the kernel's encapsulations: it keeps to one for each core
     ///    (`dst_cache`), while the engine spreads flows over them.
     ///
-    /// Costs a look-up for each segment.
+    /// Costs a look-up for each segment, and a walk over all groups where a SID looks in a table.
     pub(crate) fn unresolved(&self, rib: &Rib, iif: &str) -> Vec<(u32, IpAddr)> {
         let mut list = Vec::new();
         let mut by_table = false;
@@ -87,8 +88,7 @@ impl Own {
             }
         }
         if by_table {
-            let gateways = rib.adjacencies();
-            list.extend(gateways.filter_map(|(_, index, neighbour, _)| Some((index, neighbour?))));
+            list.extend(rib.gateways());
         }
         list.sort_unstable();
         list.dedup();

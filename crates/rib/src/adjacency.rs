@@ -126,6 +126,11 @@ impl Adjacencies {
             .collect()
     }
 
+    /// What an adjacency stands for.
+    pub(crate) fn key(&self, number: u32) -> Option<Key> {
+        self.entries.get(&number).map(|entry| entry.key)
+    }
+
     /// All adjacencies.
     pub(crate) fn all(&self) -> Vec<u32> {
         self.entries.keys().copied().collect()

@@ -604,6 +604,19 @@ impl Groups {
         })
     }
 
+    /// Where the routes of a group lead.
+    pub(crate) fn spec(&self, number: u32) -> Option<&Spec> {
+        self.entries.get(&number).map(|entry| &*entry.spec)
+    }
+
+    /// What the adjacencies of all groups stand for but those of hosts on connected prefixes.
+    pub(crate) fn of_gateways(&self) -> impl Iterator<Item = Key> + '_ {
+        let entries = self.entries.values();
+        let gateways = entries.filter(|entry| !matches!(&*entry.spec, Spec::Neighbour { .. }));
+        let numbers = gateways.flat_map(|entry| &entry.adjacencies);
+        numbers.filter_map(|number| self.adjacencies.key(*number))
+    }
+
     /// Groups to try again when room may have come.
     pub(crate) fn full(&self) -> Vec<u32> {
         self.full.iter().copied().collect()

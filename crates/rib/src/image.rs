@@ -13,6 +13,7 @@ use raddle_fib::Region;
 
 mod group;
 mod segment;
+mod wanted;
 
 pub use group::{
     BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind,
@@ -21,21 +22,33 @@ pub use segment::{
     LINK_TABLE, SEGMENT_COUNTERS, Segment, VlanEntry, flavours, segment_counter, segment_flags,
     segment_kind,
 };
+pub use wanted::{WANTED, Wanted, wanted_kind};
 
-/// First word of the configuration: "raddleI2".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI2");
+/// First word of the configuration: "raddleI3".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI3");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.
 pub const MAX_TABLES: usize = 1024;
 /// Bits in the filter of our own IPv4 addresses.
 pub const OWN_BITS: usize = 65536;
+/// Of the counters of reasons, the first for packets that were dropped for a reason for which others are handed
+/// over, see [`verdict_slot`].
+pub const REASON_DROPPED: usize = crate::Reason::SLOTS;
 /// Counters that reasons take; link counters follow.
-pub const REASON_COUNTERS: usize = crate::Reason::SLOTS;
+pub const REASON_COUNTERS: usize = 2 * crate::Reason::SLOTS;
 /// Counters that links take (received, by the link's `slot`); adjacency counters follow.
 pub const LINK_COUNTERS: usize = 1024;
 /// Index of the first adjacency counter.
 pub const ADJACENCY_COUNTERS: usize = REASON_COUNTERS + LINK_COUNTERS;
+
+/// The counter of packets that were not forwarded for this reason: those of raddle's own segments are dropped where
+/// the kernel gets others, and count apart from them.
+#[inline]
+pub fn verdict_slot(reason: crate::Reason, dropped: bool) -> usize {
+    let apart = dropped && !reason.is_drop();
+    reason as usize + if apart { REASON_DROPPED } else { 0 }
+}
 
 /// Everything that holds for all packets. One in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::event::{
     Address, Bucket, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, Route, RouteOp,
     Rule, Settings, Sweep,
 };
-use crate::image::{Adjacency, Segment};
+use crate::image::{Adjacency, Segment, Wanted};
 use crate::prefix::{Addr, Prefix};
 use crate::reason::Reason;
 use crate::resolve::{Resolved, Spec, resolve};
@@ -197,6 +197,27 @@ impl Rib {
     /// The number of the segment that stands for this, if the image has it.
     pub fn segment_number(&self, what: &SegmentUse) -> Option<u32> {
         self.groups.segments.number(what)
+    }
+
+    /// The link and the address of a neighbour that an engine lacks, if it is still one that routes lead to.
+    pub fn wanted(&self, wanted: &Wanted) -> Option<(u32, IpAddr)> {
+        match wanted {
+            Wanted::Host { group, address } => {
+                let (index, _) = self.groups.spec(*group)?.direct_link(&self.state)?;
+                Some((index, *address))
+            }
+            Wanted::Adjacency(number) => {
+                let key = self.groups.adjacencies.key(*number)?;
+                Some((key.index, key.neighbour?))
+            }
+        }
+    }
+
+    /// The links and addresses of the gateways that routes and nexthop objects of the image send to, as often as they
+    /// are named. Costs a walk over all groups.
+    pub fn gateways(&self) -> impl Iterator<Item = (u32, IpAddr)> + '_ {
+        let keys = self.groups.of_gateways();
+        keys.filter_map(|key| Some((key.index, key.neighbour?)))
     }
 
     /// The neighbours in the image: number, link, neighbour, and what engines see.

@@ -11,13 +11,14 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3249656c64646172ULL /* "raddleI2" */
+#define IMAGE_MAGIC 0x3349656c64646172ULL /* "raddleI3" */
 
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
 #define OWN_BITS 65536
 
-#define REASON_COUNTERS 64
+#define REASON_DROPPED 64
+#define REASON_COUNTERS 128
 #define LINK_COUNTERS 1024
 #define ADJACENCY_COUNTERS (REASON_COUNTERS + LINK_COUNTERS)
 
@@ -160,6 +161,12 @@ struct segment {
 struct segment_counters {
 	__u64 values[SEGMENT_COUNTERS];
 } __attribute__((aligned(64)));
+
+/* struct wanted: how many places each CPU has, and kinds; see image::wanted_kind. */
+#define WANTED 16
+#define WANTED_HOST6 0
+#define WANTED_HOST4 1
+#define WANTED_ADJACENCY 2
 
 #define TURN_SLOTS 1024
 #define FLOWLETS 4096

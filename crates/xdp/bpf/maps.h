@@ -122,16 +122,28 @@ struct way {
 
 #define NO_COUNTERS 0xffffffffu
 
+/*
+ * A neighbour that a packet of raddle's own segments lacks; see image::Wanted. `group` is 0 while nothing waits here; it
+ * is written last, and cleared by the daemon. What is not an IPv6 address is in `low`, in host order.
+ */
+struct wanted {
+	__u64 high, low;
+	__u32 group, kind;
+};
+
 /* What belongs to one CPU. */
 struct scratch {
 	struct clock_entry clock;
 	struct seen outer, innermost;
 	struct question question;
 	struct way way;
+	struct wanted wanted[WANTED] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
-/* As in src/engine.rs and src/test_run.rs. */
-_Static_assert(sizeof(struct scratch) == 3840, "");
+/* As in src/engine.rs, src/test_run.rs and src/wanted.rs. */
+#define SCRATCH_WANTED 3840
+_Static_assert(sizeof(struct scratch) == 4224, "");
+_Static_assert(__builtin_offsetof(struct scratch, wanted) == SCRATCH_WANTED, "");
 _Static_assert(__builtin_offsetof(struct scratch, way.sent) == 440, "");
 
 /* A flow's last choice: flow, group in the upper half; time and place as in crates/forward. */

@@ -73,10 +73,34 @@ inline_always int trim(struct xdp_md *ctx, struct way *w, __u32 cut, __u32 end, 
 	return REASON_FORWARDED;
 }
 
+/* Whether this is for want of a neighbour. */
+inline_always int is_unresolved(int reason)
+{
+	return (reason & 0xff) == REASON_UNRESOLVED;
+}
+
+/*
+ * Has the daemon ask for the neighbour that a packet lacks, if nobody else will: the kernel gets none of what is
+ * raddle's own. Whoever waits at the same place already is not driven out, so that a flood costs a load.
+ */
+inline_always void want_neighbour(struct scratch *here, __u32 group, __u64 high, __u64 low, __u32 kind)
+{
+	struct wanted *wanted = &here->wanted[(low ^ low >> 32 ^ low >> 8) & (WANTED - 1)];
+
+	if (!here->way.own || NOW(wanted->group))
+		return;
+	wanted->high = high;
+	wanted->low = low;
+	wanted->kind = kind;
+	asm volatile("" ::: "memory");
+	NOW(wanted->group) = group;
+}
+
 /* A12 to A14, B9 and B10, for the packet at `at`. */
-inline_always int leave(struct xdp_md *ctx, struct way *w, __u32 *ip, __u32 at, __u32 number,
+inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u32 at, __u32 number,
 			__u32 ttl, __u32 family)
 {
+	struct way *w = &here->way;
 	__u32 end = NOW(w->end), cut = at - IP_AT;
 	const struct adjacency *adj;
 	__u16 *frame;
@@ -92,8 +116,11 @@ inline_always int leave(struct xdp_md *ctx, struct way *w, __u32 *ip, __u32 at, 
 	}
 	if (ttl <= 1)
 		return REASON_TTL_EXCEEDED;
-	if ((word0 >> 32 & 0xff) != ADJ_FORWARD)
+	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
+		if (is_unresolved(adjacency_reason(word0)))
+			want_neighbour(here, 1, 0, number, WANTED_ADJACENCY);
 		return adjacency_reason(word0) & 0xff;
+	}
 	if ((__u32)word0 == ctx->ingress_ifindex)
 		return REASON_SAME_LINK;
 	if (end - at > adj->mtu)
@@ -180,11 +207,13 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 	value = fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl);
 	group = group_word(value);
 	reason = lead(w, group, w1 >> 24);
+	if (is_unresolved(reason))
+		want_neighbour(here, value, dh, dl, WANTED_HOST6);
 	if (reason)
 		return reason;
 	if ((__u8)group != GROUP_SINGLE)
 		return to_choice(here, group, value);
-	return leave(ctx, w, ip, at, group >> 32, w1 >> 24, ETH_P_IPV6);
+	return leave(ctx, here, ip, at, group >> 32, w1 >> 24, ETH_P_IPV6);
 }
 
 /* A1 to A12, of the packet at `at`. */
@@ -245,6 +274,8 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 	}
 	group = group_word(value);
 	reason = lead(w, group, w2 & 0xff);
+	if (is_unresolved(reason) && w->target_type != TARGET_V6)
+		want_neighbour(here, value, 0, dst, WANTED_HOST4);
 	if (reason)
 		return reason;
 	/* The kernel would ask for the inner destination there, and not for the nexthop. */
@@ -253,7 +284,7 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 		return REASON_ENCAP;
 	if ((__u8)group != GROUP_SINGLE)
 		return to_choice(here, group, value);
-	return leave(ctx, w, ip, at, group >> 32, w2 & 0xff, ETH_P_IP);
+	return leave(ctx, here, ip, at, group >> 32, w2 & 0xff, ETH_P_IP);
 }
 
 /* The hash of a packet by the short way, or a negative reason. `base` is its Ethernet header, or would be. */
@@ -347,7 +378,7 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	ip = bytes_at(ctx, at, 20);
 	if (!ip || at < IP_AT)
 		return REASON_DEEP_HEADERS;
-	return leave(ctx, w, ip, at, NOW(w->verdict), NOW(q->ttl), NOW(w->ether_type));
+	return leave(ctx, here, ip, at, NOW(w->verdict), NOW(q->ttl), NOW(w->ether_type));
 }
 
 #endif

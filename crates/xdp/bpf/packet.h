@@ -74,6 +74,20 @@ inline_always int expired(const struct config *config, __u32 cpu)
 	return clock->expired;
 }
 
+/* Reason::is_drop */
+inline_always int is_drop(__u32 reason)
+{
+	return reason == REASON_BLACKHOLE || (reason >= REASON_NO_SRH && reason <= REASON_SEGMENT_LINK);
+}
+
+/* The counter of a verdict that is not to forward; see image::verdict_slot. */
+inline_always __u32 verdict_slot(int verdict)
+{
+	__u32 reason = verdict & 0xff;
+
+	return verdict & DROP && !is_drop(reason) ? REASON_DROPPED + reason : reason;
+}
+
 /* Whether a group is of several members. */
 inline_always int is_many(__u64 group)
 {

@@ -53,12 +53,6 @@ inline_always __u32 failed_slot(__u32 reason)
 	}
 }
 
-/* Reason::is_drop */
-inline_always int is_drop(__u32 reason)
-{
-	return reason == REASON_BLACKHOLE || (reason >= REASON_NO_SRH && reason <= REASON_SEGMENT_LINK);
-}
-
 /* Where the packet that the main program has checked ends. */
 inline_always int set_out(struct xdp_md *ctx, struct way *w)
 {
@@ -302,7 +296,7 @@ inline_always int settle(struct xdp_md *ctx, struct way *w, int verdict)
 	link = link_of(ctx);
 	if (link)
 		count(stripe, REASON_COUNTERS + link->slot, length);
-	count(stripe, reason, length);
+	count(stripe, verdict_slot(verdict), length);
 	count_segments(w, cpu, reason == REASON_BLACKHOLE ? 0 : failed_slot(reason));
 	return verdict & DROP ? XDP_DROP : XDP_PASS;
 }

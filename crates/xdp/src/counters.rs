@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use raddle_fib::Region;
 use raddle_rib::Reason;
-use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS, segment_counter};
+use raddle_rib::image::{
+    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, SEGMENT_COUNTERS, segment_counter,
+};
 
 /// Packets and bytes. Bytes count whole frames, from the destination MAC on, without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,17 @@ impl Counters {
 
     /// Packets that were not forwarded for this reason.
     pub fn reason(&self, reason: Reason) -> Counter {
-        self.total(reason as usize)
+        let mut sum = self.total(reason as usize);
+        sum += self.total(REASON_DROPPED + reason as usize);
+        sum
+    }
+
+    /// Those of them that were dropped, and not handed over.
+    pub fn dropped(&self, reason: Reason) -> Counter {
+        match reason.is_drop() {
+            true => self.reason(reason),
+            false => self.total(REASON_DROPPED + reason as usize),
+        }
     }
 
     /// Packets received on the link with this counter slot.
@@ -229,6 +241,7 @@ mod tests {
             bytes: 100,
         };
         assert_eq!(counters.reason(Reason::NotIp), sum);
+        assert_eq!(counters.dropped(Reason::NotIp), Counter::default());
         assert_eq!(counters.on_cpu(2, 3), Counter::default());
         assert_eq!(counters.on_cpu(0, slots), Counter::default());
     }

@@ -28,7 +28,7 @@ const CALLED: [&str; 4] = ["segment", "around", "flavours", "choice"];
 /// `struct counter`, `struct flowlet` and `struct scratch`, in bytes.
 const COUNTER: usize = 16;
 const FLOWLET: usize = 16;
-pub(crate) const SCRATCH: usize = 3840;
+pub(crate) const SCRATCH: usize = 4224;
 /// The verifier follows offsets into a map up to this many bytes.
 const LARGEST: usize = (1 << 29) - 8;
 

@@ -25,6 +25,7 @@ mod pin;
 mod rx_hash;
 mod sys;
 mod test_run;
+mod wanted;
 
 pub use attach::{AttachedMode, Mode};
 pub use counters::{Counter, Counters, SegmentCounts};
@@ -33,3 +34,4 @@ pub use error::{Error, Result};
 pub use features::{Features, features, has_program, offers_rx_hash};
 pub use grace::grace;
 pub use test_run::{NO_ADJACENCY, TestOutput, Verdict};
+pub use wanted::WantedPlaces;

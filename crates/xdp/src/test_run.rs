@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use raddle_rib::Reason;
-use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS};
+use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED};
 
 use crate::engine::{Engine, SCRATCH};
 use crate::mapping::{STATE, region};
@@ -83,7 +83,8 @@ impl Engine {
                 .find(|&(slot, count)| count != before[slot])
                 .map(|(slot, _)| slot)
         };
-        let reason = || moved(reasons.clone()).and_then(|n| Reason::from_number(n as u8));
+        let reason =
+            || moved(reasons.clone()).and_then(|n| Reason::from_number((n % REASON_DROPPED) as u8));
         let verdict = match result.action {
             XDP_REDIRECT => match moved(adjacencies.clone()) {
                 Some(slot) => {

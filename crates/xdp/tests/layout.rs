@@ -8,7 +8,7 @@ use std::process::Command;
 use raddle_rib::Reason;
 use raddle_rib::image::{
     self, Adjacency, Config, LinkEntry, Segment, config_flags, flavours, group_kind, link_flags,
-    segment_counter, segment_flags, segment_kind,
+    segment_counter, segment_flags, segment_kind, wanted_kind,
 };
 
 /// Compiles a C file that includes the header and holds these conditions.
@@ -101,6 +101,7 @@ fn constants() {
         ("MAX_LINKS", image::MAX_LINKS as u64),
         ("MAX_TABLES", image::MAX_TABLES as u64),
         ("OWN_BITS", image::OWN_BITS as u64),
+        ("REASON_DROPPED", image::REASON_DROPPED as u64),
         ("REASON_COUNTERS", image::REASON_COUNTERS as u64),
         ("LINK_COUNTERS", image::LINK_COUNTERS as u64),
         ("ADJACENCY_COUNTERS", image::ADJACENCY_COUNTERS as u64),
@@ -164,6 +165,10 @@ fn constants() {
         ("SEGMENT_BYTES", segment_counter::BYTES as u64),
         ("SEGMENT_FAILED", segment_counter::FAILED as u64),
         ("GROUP_OWN", image::GROUP_OWN),
+        ("WANTED", image::WANTED as u64),
+        ("WANTED_HOST6", wanted_kind::HOST6.into()),
+        ("WANTED_HOST4", wanted_kind::HOST4.into()),
+        ("WANTED_ADJACENCY", wanted_kind::ADJACENCY.into()),
         ("HOW_FOLLOWS", image::How::FOLLOWS.into()),
         ("TURN_SLOTS", image::TURN_SLOTS as u64),
         ("FLOWLETS", image::FLOWLETS as u64),

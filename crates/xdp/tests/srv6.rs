@@ -10,12 +10,18 @@ mod bench;
 mod packets;
 
 use bench::{Bench, DST_MAC, SRC_MAC, segment, set_up};
+use std::sync::atomic::Ordering;
+
 use common::frames::udp4;
+use common::image::{config, threshold};
 use common::net::in_namespace;
 use packets::{Srh, addr, inner4, inner6, ipv6, outer};
 use raddle_rib::Reason;
-use raddle_rib::image::{Group, Segment, segment_kind};
-use raddle_xdp::{NO_ADJACENCY, Verdict};
+use raddle_rib::image::{
+    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Segment, TurnsHead, WANTED, Wanted, segment_flags,
+    segment_kind,
+};
+use raddle_xdp::{Counters, NO_ADJACENCY, Verdict};
 
 /// A frame whose destination is the SID, with this SRH and payload.
 fn to_sid(srh: &Srh, payload: &[u8]) -> Vec<u8> {
@@ -256,6 +262,206 @@ fn frames_come_out() {
             ..segment(segment_kind::END_DX2)
         });
         bench.kernel(&without(&inner), Reason::RedirectFailed);
+    });
+}
+
+/// A group whose members are segment lists of raddle's own: the kernel gets none of its packets, whatever keeps the
+/// program from choosing, also behind a SID.
+#[test]
+fn own_groups_hand_nothing_over() {
+    in_namespace("own-groups", || {
+        let bench = set_up();
+        let memory = &bench.memory;
+        let mut header = packets::packet6("2001:db8:f::1", "2001:db8:1::1", 0, 0, &[]);
+        header[4..8].fill(0);
+        for (place, word) in (0..).zip(header.as_chunks::<8>().0) {
+            memory.store_template_word(place, u64::from_le_bytes(*word));
+        }
+        let list = Segment {
+            size: 40,
+            flags: segment_flags::OWN,
+            ..segment(segment_kind::ENCAPS)
+        };
+        memory.store_segment(8, &list);
+        for number in [2, 3] {
+            let to_list = Adjacency {
+                index: 8,
+                state: ADJ_SEGMENT,
+                ..Adjacency::default()
+            };
+            memory.store_adjacency(number, &to_list);
+        }
+        let own = || {
+            let word = &memory.groups.words()[bench::TWO_WAY as usize];
+            word.fetch_or(GROUP_OWN, Ordering::Relaxed);
+        };
+        let several = || {
+            threshold(memory, bench::TWO_WAY, 0, &[(2, 1), (3, 1)]);
+            own();
+        };
+        several();
+        bench.sid(&segment(segment_kind::END_DT6));
+        let to = "2001:db8:2::1";
+        let plain =
+            |next, payload: &[u8]| packets::packet6("2001:db8:aa::1", to, next, 64, payload);
+        // Alone, and behind a SID of the kernel's.
+        let both = |packet: &[u8]| {
+            let alone = [&[0; 12], &[0x86, 0xdd][..], packet].concat();
+            let mut alone = alone;
+            alone[..6].copy_from_slice(&common::frames::IN_MAC);
+            [alone, ipv6("2001:db8:ff::1", bench::SID, 41, packet)]
+        };
+        let udp = both(&plain(17, &[0, 7, 0, 9, 0, 8, 0, 0]));
+        let drops = |frames: &[Vec<u8>], reason| {
+            for frame in frames {
+                bench.drops(frame, reason);
+            }
+        };
+        for policy in [1, 3] {
+            memory.store_config(&config(7, policy, policy));
+            for frame in &udp {
+                assert_eq!(bench.run(frame).0, forwarded(&bench), "{policy}");
+            }
+        }
+        memory.store_config(&config(7, 4, 4));
+        drops(&udp, Reason::HashPolicy);
+        for policy in [1, 2] {
+            memory.store_config(&config(0, policy, policy));
+            drops(&udp, Reason::SeedUnknown);
+        }
+        let mut late = both(&plain(17, &[0, 7, 0, 9, 0, 8, 0, 0]));
+        late[0][21] = 1;
+        late[1][54 + 7] = 1;
+        drops(&late, Reason::TtlExceeded);
+        memory.store_config(&config(7, 1, 1));
+        for frame in &late {
+            // The list does not look at it, but what is put around has it.
+            bench.drops(frame, Reason::TtlExceeded);
+        }
+        let options = |next: u8| [&[next, 255][..], &[0; 2046]].concat();
+        let deep = [options(60), options(17), vec![0; 8]].concat();
+        drops(&both(&plain(60, &deep))[..1], Reason::DeepHeaders);
+        let first = 40;
+        let head = TurnsHead {
+            total: 2,
+            stride: 0,
+            slot: 1,
+            gap: 1 << 30,
+        };
+        for (place, word) in (first..).zip(head.to_words()) {
+            memory.store_member_word(place, word);
+        }
+        memory.store_member_word(42, 2 << 32);
+        memory.store_member_word(43, 3 << 32);
+        memory.store_group(bench::TWO_WAY, Group::Flowlet { first, count: 2 });
+        own();
+        assert_eq!(bench.run(&udp[0]).0, forwarded(&bench));
+        drops(&late, Reason::TtlExceeded);
+        memory.store_config(&config(0, 1, 1));
+        drops(&udp, Reason::SeedUnknown);
+        memory.store_config(&config(7, 1, 1));
+        for reason in [
+            Reason::ImageFull,
+            Reason::Encap,
+            Reason::OutLink,
+            Reason::NoRoute,
+        ] {
+            memory.store_group(bench::TWO_WAY, Group::Kernel(reason));
+            bench.kernel(&udp[1], reason);
+            own();
+            let before = bench.engine.counters();
+            drops(&udp, reason);
+            let after = bench.engine.counters();
+            // Not among those that the kernel got.
+            let moved = |of: fn(&Counters, Reason) -> u64| of(&after, reason) - of(&before, reason);
+            assert_eq!(moved(|counters, reason| counters.reason(reason).packets), 2);
+            assert_eq!(
+                moved(|counters, reason| counters.dropped(reason).packets),
+                2
+            );
+        }
+    });
+}
+
+/// Hosts on connected prefixes that nobody else would have resolved are named, each once, and not for the kernel's
+/// SIDs, whose packets the kernel gets.
+#[test]
+fn lacking_neighbours_are_named() {
+    in_namespace("wanted", || {
+        let bench = set_up();
+        let places = bench.engine.wanted().unwrap();
+        bench
+            .memory
+            .store_group(bench::TWO_WAY, Group::Kernel(Reason::Unresolved));
+        bench
+            .memory
+            .store_group(bench::SINGLE, Group::Kernel(Reason::Unresolved));
+        let six = |last: u16| {
+            let inner = inner6(
+                "2001:db8:aa::1",
+                &format!("2001:db8:2::{last:x}"),
+                64,
+                &[2; 30],
+            );
+            ipv6("2001:db8:ff::1", bench::SID, 41, &inner)
+        };
+        let inner = inner4([10, 0, 0, 1], [192, 0, 2, 7], 64, &[1; 30]);
+        let four = ipv6("2001:db8:ff::1", bench::SID, 4, &inner);
+        bench.sid(&segment(segment_kind::END_DT46));
+        bench.kernel(&six(7), Reason::Unresolved);
+        assert_eq!(places.take(99), []);
+        let own = Segment {
+            flags: segment_flags::OWN,
+            ..segment(segment_kind::END_DT46)
+        };
+        bench.sid(&own);
+        for _ in 0..3 {
+            bench.drops(&six(7), Reason::Unresolved);
+            bench.drops(&four, Reason::Unresolved);
+        }
+        let host = |group, address: &str| Wanted::Host {
+            group,
+            address: address.parse().unwrap(),
+        };
+        let mut named = places.take(1);
+        named.extend(places.take(99));
+        named.sort_by_key(|wanted| wanted.to_words());
+        let both = [
+            host(bench::SINGLE, "192.0.2.7"),
+            host(bench::TWO_WAY, "2001:db8:2::7"),
+        ];
+        assert_eq!(named, both);
+        assert_eq!(places.take(99), []);
+        // No more than there are places, whoever scans.
+        for last in 0..500 {
+            bench.drops(&six(last), Reason::Unresolved);
+        }
+        assert_eq!(places.take(999).len(), WANTED);
+        // One that is known and not valid.
+        bench.memory.store_group(bench::SINGLE, Group::Neighbour(5));
+        let failed = Adjacency {
+            reason: Reason::Unresolved as u8,
+            ..Adjacency::default()
+        };
+        bench.memory.store_adjacency(5, &failed);
+        bench.drops(&four, Reason::Unresolved);
+        assert_eq!(places.take(99), [Wanted::Adjacency(5)]);
+    });
+}
+
+/// Where the programs for segments are not there, the kernel gets what is its.
+#[test]
+fn without_the_programs_own_segments_drop() {
+    in_namespace("own-alone", || {
+        let bench = bench::set_up_without();
+        let frame = to_sid(&Srh::new(17, 1, &["2001:db8:1::7", bench::SID]), &[0; 20]);
+        bench.sid(&segment(segment_kind::END));
+        assert_eq!(bench.run(&frame).0, Verdict::Kernel(Reason::Encap));
+        bench.sid(&Segment {
+            flags: segment_flags::OWN,
+            ..segment(segment_kind::END)
+        });
+        bench.drops(&frame, Reason::Encap);
     });
 }
 

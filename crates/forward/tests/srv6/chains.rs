@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use raddle_forward::Verdict;
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{Group, Segment, flavours, segment_counter, segment_flags, segment_kind};
+use raddle_rib::image::{
+    Adjacency, Group, Segment, Wanted, flavours, segment_counter, segment_flags, segment_kind,
+};
 use raddle_select::{HashConfig, Hasher, Policy, Seed};
 use raddle_srv6::spread;
 
@@ -216,6 +218,49 @@ fn own_groups_hand_nothing_over() {
     }
     let counted = router.engine.counters();
     assert_eq!(counted.reason(Reason::ImageFull).packets, 8);
+    // Not among those that the kernel got.
+    assert_eq!(counted.dropped(Reason::ImageFull).packets, 8);
+}
+
+/// Neighbours that nobody else would have resolved.
+#[test]
+fn lacking_neighbours_are_named() {
+    let mut router = Router::new();
+    let own = Segment {
+        flags: segment_flags::OWN,
+        ..plain(segment_kind::END_DT46)
+    };
+    router.sid("fc00:1::/32", plain(segment_kind::END_DT46));
+    router.sid("fc00:4::/32", own);
+    let connected = router.group(Group::Kernel(Reason::Unresolved));
+    router.route6(0, "2001:db8:2::/48", connected);
+    router.route4(0, "198.51.100.0/24", connected);
+    let packet = |sid, next, inner: &[u8]| frame(&ip6("2001:db8::1", sid, next, inner));
+    let four = ip4("192.0.2.1", "198.51.100.2", 17, &udp(9));
+    router.hands_over(&packet("fc00:1::", 41, &six(1)), Reason::Unresolved);
+    assert_eq!(router.engine.take_wanted(), []);
+    for _ in 0..3 {
+        router.drops(&packet("fc00:4::", 41, &six(1)), Reason::Unresolved);
+        router.drops(&packet("fc00:4::", 4, &four), Reason::Unresolved);
+    }
+    let host = |address: &str| Wanted::Host {
+        group: connected,
+        address: address.parse().unwrap(),
+    };
+    let mut named = router.engine.take_wanted();
+    named.sort_by_key(|wanted| wanted.to_words());
+    assert_eq!(named, [host("198.51.100.2"), host("2001:db8:2::2")]);
+    assert_eq!(router.engine.take_wanted(), []);
+    // One that is known and not valid.
+    let failed = Adjacency {
+        reason: Reason::Unresolved as u8,
+        ..Adjacency::default()
+    };
+    router.memory.store_adjacency(30, &failed);
+    let known = router.group(Group::Neighbour(30));
+    router.route4(0, "198.51.100.2/32", known);
+    router.drops(&packet("fc00:4::", 4, &four), Reason::Unresolved);
+    assert_eq!(router.engine.take_wanted(), [Wanted::Adjacency(30)]);
 }
 
 /// Rule S9.6: by the flow inside, spread again, and not by the outer header, which is the same for all.

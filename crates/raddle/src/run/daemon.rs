@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use raddle_netlink::{Mirror, Socket};
 use raddle_rib::event::Event;
 use raddle_rib::{Commit, Rib};
-use raddle_xdp::Engine;
+use raddle_xdp::{Engine, WantedPlaces};
 
 use super::links::Plan;
 use super::report;
@@ -50,6 +50,8 @@ pub(super) struct Daemon {
     /// What is raddle's own.
     own: Own,
     srv6: Srv6,
+    /// Where the engine names neighbours that it lacks, and when they were last asked for.
+    wanted: (WantedPlaces, Instant),
     /// Packets through each adjacency at the last round.
     sent: HashMap<u32, u64>,
     /// What was found about the qdiscs of all links.
@@ -83,6 +85,7 @@ impl Daemon {
                 };
                 let _ = request.answer.send(value);
             }
+            self.tend_wanted();
             if Instant::now() >= next_round {
                 self.round();
                 next_round = Instant::now() + ROUND;

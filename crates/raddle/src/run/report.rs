@@ -83,8 +83,8 @@ pub(super) fn status(daemon: &Daemon) -> Value {
     })
 }
 
-/// How many SIDs and segment lists there are, how many of these are raddle's own, and how many the kernel's
-/// business.
+/// How many SIDs and segment lists there are, how many of these are raddle's own, how many the kernel's
+/// business, and how many of raddle's own cannot be carried out, so that their packets are dropped.
 fn segment_numbers(rib: &Rib) -> Value {
     let count = |wanted: &dyn Fn(&SegmentUse, &Segment) -> bool| {
         rib.segments()
@@ -94,7 +94,8 @@ fn segment_numbers(rib: &Rib) -> Value {
     json!({
         "all": count(&|_, _| true),
         "own": count(&|what, _| what.own),
-        "kernel": count(&|_, segment| segment.kind == segment_kind::KERNEL),
+        "kernel": count(&|what, segment| !what.own && segment.kind == segment_kind::KERNEL),
+        "dropped": count(&|what, segment| what.own && segment.kind == segment_kind::KERNEL),
     })
 }
 
@@ -102,15 +103,21 @@ fn segment_numbers(rib: &Rib) -> Value {
 pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
     let reasons: Vec<Value> = Reason::ALL[1..]
         .iter()
-        .map(|reason| {
-            let count = counters.reason(*reason);
-            let verdict = if reason.is_drop() { "drop" } else { "kernel" };
-            json!({
-                "reason": reason.name(),
-                "verdict": verdict,
-                "packets": count.packets,
-                "bytes": count.bytes,
-            })
+        .flat_map(|reason| {
+            let (all, dropped) = (counters.reason(*reason), counters.dropped(*reason));
+            let row = |verdict, packets, bytes| {
+                json!({
+                    "reason": reason.name(), "verdict": verdict, "packets": packets, "bytes": bytes,
+                })
+            };
+            let kernel = (!reason.is_drop()).then(|| {
+                let packets = all.packets.wrapping_sub(dropped.packets);
+                row("kernel", packets, all.bytes.wrapping_sub(dropped.bytes))
+            });
+            // What is raddle's own is dropped for reasons for which the kernel gets other packets.
+            let drops = reason.is_drop() || dropped.packets > 0;
+            let drop = drops.then(|| row("drop", dropped.packets, dropped.bytes));
+            kernel.into_iter().chain(drop)
         })
         .collect();
     let links: Vec<Value> = rib

@@ -56,6 +56,17 @@ pub(crate) enum Error {
     /// A route that has no message.
     #[error("Error: a route cannot be written as a netlink message: {0}")]
     Dump(String),
+    /// A route with a weight that no message has room for.
+    #[error(
+        "Error: {dst} has a path of weight {weight}, and the messages of a dump have room for 256: divide the \
+         weights of its paths by a common number, or save the other routes by selectors"
+    )]
+    Weight {
+        /// The route's destination.
+        dst: ipnet::IpNet,
+        /// The weight.
+        weight: u16,
+    },
     /// The output cannot be written.
     #[error("Cannot write: {0}")]
     Write(io::Error),

@@ -274,7 +274,12 @@ impl Figures {
                 out.text(format_args!("{reason} {count} "));
             }
             if let Some(reason) = &engine.reason {
-                out.text(format_args!("(to the kernel: {reason}) "));
+                let fate = if engine.own {
+                    "dropped"
+                } else {
+                    "to the kernel"
+                };
+                out.text(format_args!("({fate}: {reason}) "));
             }
         }
         if let Some(kernel) = kernel {

@@ -27,6 +27,8 @@ kernel have counted, added up.
 
 /// What `ip route save` begins its dumps with.
 pub(crate) const MAGIC: u32 = 0x4531_1224;
+/// The heaviest nexthop that a route's message can tell of (`rtnh_hops` is a byte, and one less).
+const HEAVIEST: u16 = 256;
 /// `NLM_F_MULTI`.
 const MULTI: u16 = 2;
 
@@ -130,7 +132,7 @@ fn print_apart(out: &mut Out<'_>, context: &Context<'_>, figures: &Figures, rout
 ///
 /// # Errors
 /// [`Error::Terminal`] when `out` is one: it is binary. [`Error::Dump`] for a route that cannot be
-/// written as a message.
+/// written as a message, [`Error::Weight`] for one whose weights cannot. Nothing is written then.
 pub(crate) fn save(
     out: &mut dyn io::Write,
     context: &Context<'_>,
@@ -178,6 +180,10 @@ fn counted(context: &Context<'_>, route: &Route) -> Result<Route, Error> {
     let target = match &paths {
         Paths::One(path) => RouteTarget::Single(hop(path)?),
         Paths::Many(paths) => {
+            if let Some(path) = paths.iter().find(|path| path.weight > HEAVIEST) {
+                let (dst, weight) = (route.dst, path.weight);
+                return Err(Error::Weight { dst, weight });
+            }
             RouteTarget::Multipath(paths.iter().map(hop).collect::<Result<_, _>>()?)
         }
     };

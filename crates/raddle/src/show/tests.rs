@@ -423,11 +423,19 @@ impl World {
     }
 
     fn try_show(&self, line: &str) -> Result<String, Error> {
+        Ok(String::from_utf8(self.bytes(line)?).unwrap())
+    }
+
+    fn bytes(&self, line: &str) -> Result<Vec<u8>, Error> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        self.print(&Command::parse(&words, Names::built_in())?)
+        self.written(&Command::parse(&words, Names::built_in())?)
     }
 
     fn print(&self, command: &Command) -> Result<String, Error> {
+        Ok(String::from_utf8(self.written(command)?).unwrap())
+    }
+
+    fn written(&self, command: &Command) -> Result<Vec<u8>, Error> {
         let state = State {
             links: &self.links,
             nexthops: &self.nexthops,
@@ -438,7 +446,7 @@ impl World {
         };
         let mut bytes = Vec::new();
         command.print(&state, &mut bytes)?;
-        Ok(String::from_utf8(bytes).unwrap())
+        Ok(bytes)
     }
 
     fn show(&self, line: &str) -> String {

@@ -45,6 +45,13 @@ pub(crate) fn segment(kind: u8) -> Segment {
 }
 
 pub(crate) fn set_up() -> Bench {
+    let mut bench = set_up_without();
+    bench.engine.load_srv6().unwrap();
+    bench
+}
+
+/// Without the programs for segments.
+pub(crate) fn set_up_without() -> Bench {
     veth("in0", "src0", 1500);
     veth("out0", "dst0", 1500);
     let capacity = Capacity {
@@ -57,8 +64,7 @@ pub(crate) fn set_up() -> Bench {
         segments: 64,
         templates: 1 << 10,
     };
-    let mut engine = Engine::load(&LoadOptions { capacity }).unwrap();
-    engine.load_srv6().unwrap();
+    let engine = Engine::load(&LoadOptions { capacity }).unwrap();
     let memory = engine.memory();
     let (ingress, out) = (index_of("in0"), index_of("out0"));
     engine.set_out_link(out).unwrap();

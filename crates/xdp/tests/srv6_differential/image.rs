@@ -173,7 +173,8 @@ impl Image {
                     how: How::by(policy, draw.once_in(2)),
                 },
             ),
-            1 => {
+            // Not where its members are segments: some end at a limit of the program's after it has taken a turn.
+            1 if !own => {
                 let head = raddle_rib::image::TurnsHead {
                     total: 3,
                     stride: 0,
@@ -184,7 +185,7 @@ impl Image {
                     memory.store_member_word(place, word);
                 }
                 for n in 0..3 {
-                    memory.store_member_word(42 + n, u64::from(base + n + 1) << 32);
+                    memory.store_member_word(42 + n, u64::from(n + 1) << 32);
                 }
                 let (first, count) = (40, 3);
                 let group = if draw.once_in(2) {
@@ -194,7 +195,7 @@ impl Image {
                 };
                 memory.store_group(2, group);
             }
-            2 if own => memory.store_group(2, Group::Kernel(Reason::ImageFull)),
+            1 if own => memory.store_group(2, Group::Kernel(Reason::ImageFull)),
             _ => {}
         }
         if own {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use raddle_netlink::{Mirror, Socket};
 use raddle_rib::event::Event;
 use raddle_rib::{Commit, Rib};
-use raddle_xdp::{Engine, LoadOptions};
+use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 
 use super::Daemon;
 use super::tend::{Srv6, attach, deadline};
@@ -33,6 +33,7 @@ struct Prepared {
     last_commit: Commit,
     shaped: Vec<Finding>,
     requests: Socket,
+    wanted: WantedPlaces,
     own: Own,
     srv6: Srv6,
 }
@@ -168,6 +169,7 @@ impl Daemon {
             require_links(&plan)?;
         }
         let requests = Socket::open()?;
+        let wanted = engine.wanted()?;
         // An earlier daemon's links need not be ours.
         let others = attached
             .into_iter()
@@ -220,6 +222,7 @@ impl Daemon {
             last_commit,
             shaped,
             requests,
+            wanted,
             own,
             srv6,
         })
@@ -239,6 +242,7 @@ impl Daemon {
             commits: 1,
             last_commit: ready.last_commit,
             requests: ready.requests,
+            wanted: (ready.wanted, Instant::now()),
             own: ready.own,
             srv6: ready.srv6,
             sent: HashMap::new(),

@@ -2,7 +2,7 @@
 //! deadline of programs that may outlive it.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use raddle_rib::Rib;
 use raddle_rib::event::NUD_STALE;
@@ -16,6 +16,10 @@ use crate::preflight::{Finding, Mend, Report};
 use crate::run::links::{Plan, plan_of_present};
 use crate::run::now;
 use crate::run::survey::{bypass, shaped, survey};
+
+/// How often neighbours that the engine lacks are asked for, and how many at a time.
+const WANTED_EACH: Duration = Duration::from_millis(100);
+const WANTED_MOST: usize = 16;
 
 impl Daemon {
     /// Links or settings changed: attaches and detaches accordingly.
@@ -154,6 +158,27 @@ impl Daemon {
             return;
         };
         for (index, ip) in self.own.unresolved(&self.rib, iif) {
+            if let Err(e) = self.requests.use_neighbour(index, ip) {
+                tracing::debug!("cannot have neighbour {ip} resolved: {e}");
+            }
+        }
+    }
+
+    /// The kernel gets no packets of raddle's own segments, so it would not resolve the hosts that these are for: the
+    /// engine names them, some at a time, and no more than the kernel has room for are asked for.
+    pub(super) fn tend_wanted(&mut self) {
+        let (places, last) = &mut self.wanted;
+        if last.elapsed() < WANTED_EACH {
+            return;
+        }
+        *last = Instant::now();
+        for wanted in places.take(WANTED_MOST) {
+            let Some((index, ip)) = self.rib.wanted(&wanted) else {
+                continue;
+            };
+            if self.rib.neighbour(index, ip).is_some_and(|n| n.is_valid()) {
+                continue;
+            }
             if let Err(e) = self.requests.use_neighbour(index, ip) {
                 tracing::debug!("cannot have neighbour {ip} resolved: {e}");
             }

@@ -159,6 +159,52 @@ fn what_is_raddles_own_says_so() {
     assert_eq!(rows[0]["flags"], json!(["own"]));
 }
 
+/// What the engine cannot do with what is raddle's own is dropped: nobody else has it.
+#[test]
+fn what_is_raddles_own_is_dropped_where_it_is_not_ready() {
+    let list = || seg6(1, &["fc00:1::1"]);
+    let own = |own: bool| {
+        let mut route = route(
+            "2001:db8:7::/48",
+            RouteTarget::Single(wrapped(hop("", 2, 1), list())),
+        );
+        route.flags = if own { raddle_rib::event::ROUTE_OWN } else { 0 };
+        let mut world = World::with(&[route]);
+        let mut figures = Figures::default();
+        let segments = json!([
+            { "segment": 6, "forwards": false, "reason": "image-full", "own": own, "cpus": [],
+              "index": 2, "encap": list(), "owner": null },
+        ]);
+        figures
+            .read_segments(&json!({ "segments": segments, "own_routes": [] }))
+            .unwrap();
+        world.figures = Some(figures);
+        world.show("-s -d sr show")
+    };
+    assert!(own(false).contains("(to the kernel: image-full)"));
+    assert!(own(true).contains("(dropped: image-full)"));
+}
+
+/// A message has a byte for it.
+#[test]
+fn weights_that_no_dump_can_tell_are_refused() {
+    let of_weight = |weight| {
+        let heavy = |sid, weight| RouteNexthop {
+            weight,
+            ..wrapped(hop("", 2, 1), seg6(1, &[sid]))
+        };
+        let lists = vec![heavy("fc00:1::1", weight), heavy("fc00:2::1", 1)];
+        let world = World::with(&[route("2001:db8:7::/48", RouteTarget::Multipath(lists))]);
+        world.bytes("sr save").map_err(|e| e.to_string())
+    };
+    assert!(of_weight(256).unwrap().len() > 4);
+    let error = of_weight(257).unwrap_err();
+    assert!(
+        error.contains("2001:db8:7::/48 has a path of weight 257"),
+        "{error}"
+    );
+}
+
 /// The router's objects: `eth0` leads to the other namespace.
 const ROUTER: &str = "
 link set lo up
