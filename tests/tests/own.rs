@@ -1,0 +1,137 @@
+//! SIDs and segment lists that only raddle has: the kernel gets nothing that is meant for them.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use raddle_e2e::frame::{Flow, ipv6, udp};
+use raddle_e2e::{Crafted, Daemon, World, root, within};
+
+/// How long nothing has to come until nothing more will.
+const QUIET: Duration = Duration::from_millis(60);
+
+/// What all packets of these tests have in them.
+const TAG: u64 = 0x6f77_6e21_7261_6464;
+
+/// Which of these packets came out of the router, and as what; nothing else that neighbours say to each other.
+fn passed(world: &World, frames: &[Crafted]) -> Vec<Vec<u8>> {
+    let arrived = world.exchange(frames, QUIET).into_iter();
+    let frames = arrived.filter(|arrival| arrival.link != "source");
+    let frames = frames.map(|arrival| arrival.frame);
+    frames
+        .filter(|frame| frame.windows(8).any(|bytes| bytes == TAG.to_be_bytes()))
+        .collect()
+}
+
+/// A frame of this flow from the source to the router.
+fn plain(world: &World, flow: &Flow) -> Crafted {
+    Crafted {
+        bytes: udp(world.frame_macs(), flow, TAG, 20),
+        kind: "plain",
+        flow: None,
+    }
+}
+
+/// The same in IPv6 to this SID.
+fn to_sid(world: &World, sid: &str, flow: &Flow) -> Crafted {
+    let inner = udp(world.frame_macs(), flow, TAG, 20);
+    let next = if flow.dst.is_ipv4() { 4 } else { 41 };
+    let src: Ipv6Addr = "2001:db8:1:1::2".parse().unwrap();
+    let outer = ipv6(src, sid.parse().unwrap(), next, 64, 0, &inner[14..]);
+    Crafted {
+        bytes: [&inner[..12], &[0x86, 0xdd], &outer].concat(),
+        kind: "encapsulated",
+        flow: None,
+    }
+}
+
+fn flow(dst: &str, sport: u16) -> Flow {
+    let src = if dst.contains(':') {
+        "2001:db8:1:1::2"
+    } else {
+        "10.1.1.2"
+    };
+    Flow {
+        src: src.parse().unwrap(),
+        dst: dst.parse().unwrap(),
+        proto: 17,
+        sport,
+        dport: 9,
+    }
+}
+
+/// Several lists are a group, and a group may not be able to choose.
+#[test]
+fn lists_drop_what_they_cannot_choose_for() {
+    if !root("lists_drop_what_they_cannot_choose_for") {
+        return;
+    }
+    let world = World::new("ownlists", 2);
+    world.policy(1);
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "4242");
+    world.ip("-6 route add 5f00:0:f1::/48 via 2001:db8:2:1::2");
+    // The kernel would know a way for what is not encapsulated.
+    world.ip("route add 198.51.100.0/24 via 10.2.2.2");
+    world.ip("sr tunsrc set 2001:db8:2:1::1");
+    let lists =
+        "198.51.100.0/24 encap seg6 mode encap segs 5f00:0:f1::1 weight 2 segs 5f00:0:f1::2";
+    let daemon = Daemon::start(&world, &["--encap", lists]);
+    let frames: Vec<Crafted> = (0..32)
+        .map(|n| plain(&world, &flow("198.51.100.9", 1000 + n)))
+        .collect();
+    let outer =
+        |frame: &[u8]| frame[12..14] == [0x86, 0xdd] && frame[38..44] == [0x5f, 0, 0, 0, 0, 0xf1];
+    let sent = passed(&world, &frames);
+    assert_eq!(sent.len(), 32);
+    assert!(sent.iter().all(|frame| outer(frame)));
+    // A seed that nobody can read.
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "0");
+    within(Duration::from_secs(3), || {
+        match &daemon.status()["settings"]["hash_seed"] {
+            seed if *seed == 0 => Ok(()),
+            seed => Err(format!("seed {seed}")),
+        }
+    });
+    let sent = passed(&world, &frames);
+    assert!(sent.iter().all(|frame| outer(frame)), "in the clear");
+    assert_eq!(sent.len(), 0);
+    let counters = daemon.counters();
+    let rows = counters["reasons"].as_array().unwrap().iter();
+    let rows: Vec<_> = rows.filter(|row| row["reason"] == "seed-unknown").collect();
+    let of = |verdict: &str| {
+        let row = rows.iter().find(|row| row["verdict"] == verdict);
+        row.map_or(0, |row| row["packets"].as_u64().unwrap())
+    };
+    assert_eq!((of("kernel"), of("drop")), (0, 32));
+    daemon.terminate();
+}
+
+/// Only packets inside name these hosts, and the kernel gets none of them.
+#[test]
+fn hosts_behind_own_sids_are_resolved() {
+    if !root("hosts_behind_own_sids_are_resolved") {
+        return;
+    }
+    let world = World::new("ownhosts", 1);
+    world.ip("neigh flush dev sink nud all");
+    world.ip("route add 10.2.1.0/24 dev sink table 100");
+    world.ip("-6 route add 2001:db8:2:1::/64 dev sink table 100");
+    let sid = "5f00:0:1::/48 encap seg6local action End.DT46 table 100";
+    let daemon = Daemon::start(&world, &["--sid", sid]);
+    let (four, six) = world.gateway(1);
+    for dst in [four.to_string(), six.to_string()] {
+        assert!(!world.ip("neigh show dev sink").contains("lladdr"), "{dst}");
+        let frame = [to_sid(&world, "5f00:0:1::", &flow(&dst, 99))];
+        // The first packet is lost, and makes the kernel ask.
+        assert_eq!(passed(&world, &frame).len(), 0, "{dst}");
+        within(Duration::from_secs(2), || {
+            match passed(&world, &frame).len() {
+                1 => Ok(()),
+                n => Err(format!("{n} packets to {dst}")),
+            }
+        });
+        world.ip("neigh flush dev sink nud all");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    daemon.terminate();
+}
