@@ -86,15 +86,15 @@ fn lists_drop_what_they_cannot_choose_for() {
     assert!(sent.iter().all(|frame| outer(frame)));
     // A seed that nobody can read.
     world.sysctl("net.ipv4.fib_multipath_hash_seed", "0");
+    // Not one of them in the clear, not even while that becomes known.
     within(Duration::from_secs(3), || {
-        match &daemon.status()["settings"]["hash_seed"] {
-            seed if *seed == 0 => Ok(()),
-            seed => Err(format!("seed {seed}")),
+        let sent = passed(&world, &frames);
+        assert!(sent.iter().all(|frame| outer(frame)), "in the clear");
+        match sent.len() {
+            0 => Ok(()),
+            n => Err(format!("{n} packets")),
         }
     });
-    let sent = passed(&world, &frames);
-    assert!(sent.iter().all(|frame| outer(frame)), "in the clear");
-    assert_eq!(sent.len(), 0);
     let counters = daemon.counters();
     let rows = counters["reasons"].as_array().unwrap().iter();
     let rows: Vec<_> = rows.filter(|row| row["reason"] == "seed-unknown").collect();
@@ -102,7 +102,8 @@ fn lists_drop_what_they_cannot_choose_for() {
         let row = rows.iter().find(|row| row["verdict"] == verdict);
         row.map_or(0, |row| row["packets"].as_u64().unwrap())
     };
-    assert_eq!((of("kernel"), of("drop")), (0, 32));
+    assert_eq!(of("kernel"), 0);
+    assert!(of("drop") >= 32);
     daemon.terminate();
 }
 

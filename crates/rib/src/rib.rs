@@ -285,7 +285,8 @@ impl Rib {
         commit
     }
 
-    /// Writes the configuration. While it is not consistent everything goes to the kernel.
+    /// Writes the configuration. While it is not consistent nothing is chosen among several: no seed is known then,
+    /// and all else does not depend on it.
     fn publish_config(&mut self) {
         let settings = &self.state.settings;
         let mut config = Config {
@@ -309,12 +310,30 @@ impl Rib {
         if config == self.config {
             return;
         }
-        let words = self.memory.config.words();
-        if self.config.magic == MAGIC {
-            words[0].store(0, Ordering::Release);
+        if self.config.magic != MAGIC {
+            image::store(&self.memory.config, 0, &config);
+            self.config = config;
+            return;
+        }
+        let put = |flags: u32, seed: u32| {
+            let word = u64::from(flags) | u64::from(seed) << 32;
+            self.memory.config.words()[1].store(word, Ordering::Release);
+        };
+        let only_flags = Config {
+            flags: config.flags,
+            ..self.config
+        };
+        if config != only_flags {
+            let closed = Config {
+                flags: config.flags & !config_flags::SEED_KNOWN,
+                ..config
+            };
+            put(closed.flags, self.config.seed);
+            (self.grace)();
+            image::store(&self.memory.config, 0, &closed);
             (self.grace)();
         }
-        image::store(&self.memory.config, 0, &config);
+        put(config.flags, config.seed);
         self.config = config;
     }
 
