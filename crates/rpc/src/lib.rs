@@ -10,6 +10,7 @@ pub mod assemble;
 pub mod client;
 pub mod compound;
 pub mod dispatch;
+pub mod histogram;
 pub mod liveness;
 pub mod message;
 pub mod portmap;

@@ -128,7 +128,7 @@ async fn local(server: SocketAddr, config: Config) -> Local {
 
 /// Waits until the transports hold nothing.
 async fn drained(client: &Local) {
-    for _ in 0..1000 {
+    for _ in 0..4000 {
         let status = client.status();
         let done = status.transports.iter().all(|t| t.outstanding_calls == 0);
         if done && (status.kept_bytes, status.waiting) == ((0, 0), 0) {
@@ -174,6 +174,14 @@ fn many_calls_are_on_their_way_and_each_has_its_reply() {
         let used = status.transports.iter().filter(|t| t.calls > 0);
         assert_eq!(used.count(), 5, "{status:?}");
         assert_eq!(log.runs.load(Ordering::Relaxed), 2000);
+        let mut trips = [0, 0];
+        for transport in &status.transports {
+            trips[0] += transport.small.count();
+            trips[1] += transport.large.count();
+        }
+        // Small are those with at most 32 KiB.
+        assert_eq!(trips.iter().sum::<u64>(), 2000);
+        assert!(trips[1] > 50 && trips[1] < 125, "{trips:?}");
     });
 }
 
@@ -227,7 +235,7 @@ fn calls_that_are_dropped_leave_nothing_behind() {
     run(async {
         let client = Rc::new(local(server, Config::default()).await);
         for n in 0..300_u32 {
-            let request = Request::new(PROGRAM, 1, MUCH).arguments(words(&[n * 3000]));
+            let request = Request::new(PROGRAM, 1, MUCH).arguments(words(&[n * 300]));
             let call = client.send(request.class(Class::Idempotent));
             // Some before they are sent, some while the reply comes, some after.
             let _ = timeout(Duration::from_micros(u64::from(n % 20) * 200), call).await;
@@ -267,6 +275,9 @@ fn no_more_than_so_many_are_on_their_way() {
         let calls: u64 = client.status().transports.iter().map(|t| t.calls).sum();
         assert_eq!(calls, 3);
         waiting.iter().for_each(|task| task.abort());
+        sleep(Duration::from_millis(50)).await;
+        // The server never says anything to them, and they take no room.
+        assert_eq!(client.status().kept_bytes, (0, 0));
         let echo = client.send(Request::new(PROGRAM, 1, ECHO));
         assert!(echo.await.unwrap().results.is_empty());
     });

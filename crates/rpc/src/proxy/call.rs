@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::client::Client;
+use super::client::{Client, TOGETHER};
 use super::memory::Charge;
 use super::shared::Shared;
 use crate::dispatch::Want;
@@ -36,6 +36,8 @@ pub(super) struct Call {
     pub sent: Cell<Sent>,
     /// When it came.
     pub since: Instant,
+    /// When it was written to a connection last.
+    pub written: Cell<Option<Instant>>,
     pub charge: Charge,
 }
 
@@ -77,6 +79,7 @@ impl Call {
             transport: Cell::new(None),
             sent: Cell::new(Sent::Nothing),
             since: Instant::now(),
+            written: Cell::new(None),
             charge: shared.calls.charge(0),
         })
     }
@@ -85,6 +88,16 @@ impl Call {
     pub(super) fn push(&self, bytes: Bytes) {
         self.charge.add(bytes.len());
         self.body.borrow_mut().push(bytes);
+    }
+
+    /// Lets go of what has been handed over as a whole, and which nobody wants the reply to: the server may
+    /// never give one. The XID stays in use.
+    pub(super) fn abandon(&self) {
+        let copied = self.complete.get() && self.length() <= TOGETHER;
+        if copied && self.sent.get() == Sent::All {
+            self.body.borrow_mut().clear();
+            self.charge.release();
+        }
     }
 
     /// Bytes of it that are here.

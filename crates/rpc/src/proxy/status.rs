@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::shared::Shared;
 use super::transport::{State, Transport};
+use crate::histogram::Histogram;
 use crate::program;
 
 /// The state of a proxy.
@@ -95,6 +96,17 @@ pub struct TransportStatus {
     pub latency_us: f64,
     /// Connections made since the start.
     pub connections: u64,
+    /// Calls of its failed connections that were sent again by others.
+    pub resent: u64,
+    /// Calls sent again from the same port.
+    pub replayed: u64,
+    /// Segments that TCP has sent again on the present connection.
+    pub tcp_retransmits: u32,
+    /// From a small call's being written, last if more than once, to its reply's end. Small are calls that move
+    /// at most 32 KiB both ways.
+    pub small: Histogram,
+    /// The same of large calls.
+    pub large: Histogram,
 }
 
 /// A client.
@@ -207,6 +219,14 @@ fn transport(transport: &Transport) -> TransportStatus {
         rate: transport.rate.borrow().per_second(Instant::now()),
         latency_us: tallies.latency.get(),
         connections: tallies.connections.get(),
+        resent: tallies.resent.get(),
+        replayed: tallies.replayed.get(),
+        tcp_retransmits: transport
+            .watched()
+            .and_then(|watched| watched.retransmits())
+            .unwrap_or(0),
+        small: tallies.trips[0].borrow().clone(),
+        large: tallies.trips[1].borrow().clone(),
     }
 }
 

@@ -27,6 +27,7 @@ struct Heard {
     silent: Duration,
     rtt: Duration,
     unacknowledged: bool,
+    retransmits: u32,
 }
 
 impl Watched {
@@ -35,6 +36,11 @@ impl Watched {
         Watched {
             fd: stream.as_raw_fd(),
         }
+    }
+
+    /// Segments that TCP has sent again.
+    pub(super) fn retransmits(self) -> Option<u32> {
+        self.heard().map(|heard| heard.retransmits)
     }
 
     /// `TCP_INFO`.
@@ -58,6 +64,7 @@ impl Watched {
             rtt: Duration::from_micros(u64::from(info.tcpi_rtt)),
             // Probes of a window of zero count from the last answer; so do attempts that the own qdisc drops.
             unacknowledged: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+            retransmits: info.tcpi_total_retrans,
         })
     }
 }

@@ -115,7 +115,9 @@ impl Client {
             return;
         }
         if is_own(self.peer) {
-            self.pending.borrow_mut().clear();
+            for (_, call) in self.pending.borrow_mut().drain() {
+                call.abandon();
+            }
             if let Some(taker) = self.taker.borrow_mut().take() {
                 let _ = taker.send(Err(why.to_owned()));
             }

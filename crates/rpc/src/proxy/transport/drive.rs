@@ -81,6 +81,7 @@ async fn stand(shared: &Rc<Shared>, index: usize, connected: Connected, local: S
     // What is held goes out first, as it was.
     for call in transport.held.borrow_mut().drain(..) {
         count(&shared.counts.replayed);
+        count(&transport.tallies.replayed);
         transport.queue.borrow_mut().push_back(call);
     }
     shared.pump(transport.service);
@@ -141,6 +142,7 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
             }
             Action::Elsewhere => {
                 count(&shared.counts.resent);
+                count(&transport.tallies.resent);
                 shared.again(call);
             }
             Action::SamePort => {

@@ -14,8 +14,10 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::call::{Call, Reply};
+use super::shared::count;
 use super::watch::Watched;
-use crate::dispatch::{Load, Rate};
+use crate::dispatch::{Load, Rate, SMALL};
+use crate::histogram::Histogram;
 use crate::message::null;
 use crate::program::number::NFS;
 use crate::xid::Segment;
@@ -55,6 +57,28 @@ pub(super) struct Tallies {
     pub connections: Cell<u64>,
     /// Time from a call's coming to its reply's end, smoothed, in microseconds.
     pub latency: Cell<f64>,
+    /// Times from a call's being written to its reply's end, of small calls and of large ones.
+    pub trips: [RefCell<Histogram>; 2],
+    /// Calls of failed connections that went elsewhere.
+    pub resent: Cell<u64>,
+    /// Calls sent again from the same port.
+    pub replayed: Cell<u64>,
+}
+
+impl Tallies {
+    /// A call has its whole reply.
+    fn done(&self, call: &Call) {
+        count(&self.replies);
+        let took = call.since.elapsed().as_secs_f64() * 1e6;
+        self.latency.set(match self.latency.get() {
+            0.0 => took,
+            before => before + (took - before) / 8.0,
+        });
+        if let Some(written) = call.written.get() {
+            let trips = &self.trips[usize::from(call.want.bytes > SMALL)];
+            trips.borrow_mut().add(written.elapsed());
+        }
+    }
 }
 
 /// A transport: one connection at a time, which is made anew when it fails.

@@ -151,13 +151,7 @@ fn answered(
 fn done(shared: &Shared, transport: &Transport, call: &Rc<Call>) {
     let left = transport.outstanding.get().saturating_sub(call.want.bytes);
     transport.outstanding.set(left);
-    count(&transport.tallies.replies);
-    let took = call.since.elapsed().as_secs_f64() * 1e6;
-    let latency = &transport.tallies.latency;
-    latency.set(match latency.get() {
-        0.0 => took,
-        before => before + (took - before) / 8.0,
-    });
+    transport.tallies.done(call);
     call.client.done(call);
     shared.pump(transport.service);
 }

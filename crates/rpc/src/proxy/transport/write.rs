@@ -52,6 +52,7 @@ async fn write_next(
         return Ok(());
     }
     count(&transport.tallies.calls);
+    call.written.set(Some(Instant::now()));
     if call.complete.get() && call.length() <= TOGETHER {
         // From here on nobody knows how far it gets.
         call.sent.set(Sent::All);
