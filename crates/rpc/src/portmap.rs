@@ -6,8 +6,10 @@ use crate::message::{Answer, Call, answer};
 use crate::program::number;
 use crate::wire::Cursor;
 
-/// Programs that are named.
-const NAMED: [(u32, u32); 4] = [
+/// Programs that are named. Every port of the proxy answers the portmapper's questions, so that this one is
+/// named as well: `rpcinfo -p` asks where it is.
+const NAMED: [(u32, u32); 5] = [
+    (number::PORTMAP, 2),
     (number::NFS, 3),
     (number::NFS, 4),
     (number::MOUNT, 3),
@@ -17,7 +19,8 @@ const NAMED: [(u32, u32); 4] = [
 /// The reply, without a record mark, to a call of the portmapper; `port` is the proxy's.
 ///
 /// 1. NULL of versions 2 to 4 succeeds.
-/// 2. GETPORT of version 2, and DUMP: NFS, MOUNT and NFS_ACL are at `port` over TCP, everything else nowhere.
+/// 2. GETPORT of version 2, and DUMP: NFS, MOUNT, NFS_ACL and the portmapper are at `port` over TCP, everything
+///    else nowhere.
 /// 3. GETADDR of versions 3 and 4: the same, at the address that was asked, if one was named.
 /// 4. Everything else is no procedure here; nobody can register.
 pub fn reply(call: &Call, bytes: &[u8], port: u16) -> Bytes {
@@ -99,11 +102,12 @@ mod tests {
         let port = |program, protocol| ask(2, 3, &words(&[program, 3, protocol, 0]))[24..].to_vec();
         assert_eq!(port(number::NFS, 6), words(&[2049]));
         assert_eq!(port(number::MOUNT, 6), words(&[2049]));
+        assert_eq!(port(number::PORTMAP, 6), words(&[2049]));
         assert_eq!(port(number::NFS, 17), words(&[0]));
         assert_eq!(port(100_021, 6), words(&[0]));
         assert_eq!(ask(2, 0, &[]).len(), 24);
         assert_eq!(ask(2, 1, &[]), answer(7, Answer::NoProcedure));
-        assert_eq!(ask(2, 4, &[]).len(), 24 + 4 * 20 + 4);
+        assert_eq!(ask(2, 4, &[]).len(), 24 + 5 * 20 + 4);
     }
 
     #[test]
