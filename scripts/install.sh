@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# install.sh BINARY DESTDIR PREFIX: the program, man pages, completions, unit and example
-# configuration, each named as it is written. With the prefixes /usr and /usr/local the unit and the
-# configuration are where systemd and raddle look for them, outside of the prefix; with any other
+# install.sh BINARY DESTDIR PREFIX: the program, man pages, completions, units and example
+# configurations, each named as it is written. With the prefixes /usr and /usr/local the units and the
+# configurations are where systemd and raddle look for them, outside of the prefix; with any other
 # prefix everything is inside. install.sh --remove DESTDIR PREFIX takes it all away again, but for
-# the configuration.
+# the configurations.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1 dest=$2 prefix=${3%/}
@@ -18,26 +18,32 @@ bash=$root/share/bash-completion/completions/raddle
 zsh=$root/share/zsh/$zsh/_raddle
 fish=$root/share/fish/vendor_completions.d/raddle.fish
 run="$prefix/sbin/raddle run"
+rpc="$prefix/sbin/raddle rpc --config"
 if [ "$system" ]; then
-  unit=$dest/lib/systemd/system/raddle.service
-  config=$dest/etc/raddle/raddle.toml
+  units=$dest/lib/systemd/system
+  configs=$dest/etc/raddle
+  rpc="$rpc /etc/raddle/rpc.toml"
   enable='systemctl enable --now raddle'
 else
-  unit=$root/lib/systemd/system/raddle.service
-  config=$root/etc/raddle/raddle.toml
+  units=$root/lib/systemd/system
+  configs=$root/etc/raddle
   run="$run --config $prefix/etc/raddle/raddle.toml"
-  enable="systemctl enable --now $unit"
+  rpc="$rpc $prefix/etc/raddle/rpc.toml"
+  enable="systemctl enable --now $units/raddle.service"
 fi
+unit=$units/raddle.service
+rpc_unit=$units/raddle-rpc.service
 
 if [ "$what" = --remove ]; then
-  for file in "$program" "$root"/share/man/man8/raddle*.8 "$bash" "$zsh" "$fish" "$unit"; do
+  for file in "$program" "$root"/share/man/man8/raddle*.8 "$bash" "$zsh" "$fish" "$unit" "$rpc_unit"; do
     [ -e "$file" ] || continue
     rm "$file"
     echo "removed $file"
   done
-  if [ -e "$config" ]; then
+  for config in "$configs/raddle.toml" "$configs/rpc.toml"; do
+    [ -e "$config" ] || continue
     echo "left $config: it may have your changes; remove it yourself"
-  fi
+  done
   # Directories of the system stay; those of a prefix of our own go once they are empty.
   if [ -z "$system" ] && [ -d "$root" ]; then
     find "$root" -depth -type d -empty -delete
@@ -58,9 +64,12 @@ printf 'installed %s\n' "$root"/share/man/man8/raddle*.8
 "$what" completions zsh | put 644 "$zsh"
 "$what" completions fish | put 644 "$fish"
 sed "s|@RUN@|$run|" packaging/raddle.service | put 644 "$unit"
-if [ -e "$config" ]; then
-  echo "left $config as it is"
-else
-  put 644 "$config" < packaging/raddle.toml
-fi
+sed "s|@RPC@|$rpc|" packaging/raddle-rpc.service | put 644 "$rpc_unit"
+for config in raddle.toml rpc.toml; do
+  if [ -e "$configs/$config" ]; then
+    echo "left $configs/$config as it is"
+  else
+    put 644 "$configs/$config" < "packaging/$config"
+  fi
+done
 echo "start it with: $enable"

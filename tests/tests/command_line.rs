@@ -162,18 +162,25 @@ fn what_is_installed_is_named_and_goes_again() {
         let unit = std::fs::read_to_string(root.join(unit)).unwrap();
         assert!(unit.contains(&run), "{unit}");
         assert!(root.join(zsh).exists());
+        let rpc = root.join("lib/systemd/system/raddle-rpc.service");
+        let rpc = std::fs::read_to_string(rpc).unwrap();
+        let etc = if words[1].is_empty() { own } else { "" };
+        let run = format!("/sbin/raddle rpc --config {etc}/etc/raddle/rpc.toml\n");
+        assert!(rpc.contains(&run), "{rpc}");
 
-        let config = root.join(config);
+        let configs = [root.join(config), root.join("etc/raddle/rpc.toml")];
         let said = install(["--remove", words[1], words[2]]);
-        for file in installed.iter().filter(|file| **file != config) {
+        for file in installed.iter().filter(|file| !configs.contains(file)) {
             let line = format!("removed {}\n", file.display());
             assert!(said.contains(&line), "{line} is not in:\n{said}");
         }
-        assert!(
-            said.contains(&format!("left {}: ", config.display())),
-            "{said}"
-        );
-        assert_eq!(files(root), [config]);
+        for config in &configs {
+            let line = format!("left {}: ", config.display());
+            assert!(said.contains(&line), "{said}");
+        }
+        let mut left = files(root);
+        left.sort();
+        assert_eq!(left, configs);
     }
     // The empty directories of a prefix of one's own went as well.
     assert!(!at.join("share").exists());

@@ -13,7 +13,9 @@ use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
 pub(crate) use planning::{AlgoArgs, Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
-pub(crate) use rpc::{Rpc, RpcCommand, RpcProxy};
+#[cfg(test)]
+pub(crate) use rpc::RpcPolicy;
+pub(crate) use rpc::{Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///

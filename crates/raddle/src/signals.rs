@@ -13,17 +13,30 @@ use crate::error::Failure;
 /// thread of their own, so that no system call of the daemon is cut short. Call it before any other
 /// thread is made.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    let (stop, _) = flags(&[Signal::SIGTERM, Signal::SIGINT])?;
+    Ok(stop)
+}
+
+/// The same, and a flag that SIGHUP raises, as often as it comes.
+pub(crate) fn stop_and_reload_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
+    flags(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+}
+
+fn flags(signals: &[Signal]) -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
+    let (stop, reload) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let signals = SigSet::from_iter(signals.iter().copied());
     let failed = |e| Failure::system(format!("cannot take signals: {e}"));
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), None).map_err(failed)?;
-    let raised = Arc::clone(&flag);
+    let raised = (Arc::clone(&stop), Arc::clone(&reload));
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            if signals.wait().is_ok() {
-                raised.store(true, Ordering::Relaxed);
+            while let Ok(signal) = signals.wait() {
+                match signal {
+                    Signal::SIGHUP => raised.1.store(true, Ordering::Relaxed),
+                    _ => raised.0.store(true, Ordering::Relaxed),
+                }
             }
         })?;
-    Ok(flag)
+    Ok((stop, reload))
 }

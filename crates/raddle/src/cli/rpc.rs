@@ -15,7 +15,28 @@ that ask the portmapper; it names this proxy for NFS and MOUNT.
 Examples:
   raddle rpc --listen 127.0.0.1:2049 --server nas.example:2049 --mount-port 20048 --connections 4
   mount -t nfs -o vers=3,tcp,nolock,port=2049,mountport=2049,mountproto=tcp 127.0.0.1:/srv /mnt
-  raddle rpc status";
+  raddle rpc status
+  raddle rpc top
+
+Several servers at once stand in a file for --config. Its keys are the options' names, those of a server in a
+table of its own:
+
+  metrics = \"127.0.0.1:9410\"
+
+  [[server]]
+  name = \"nas1\"
+  listen = [\"127.0.0.1:2049\", \"127.0.0.1:111\"]
+  server = \"nas1.example:2049\"
+  mount-port = 20048
+
+  [[server]]
+  listen = [\"127.0.0.2:2049\"]
+  server = \"nas2.example:2049\"
+  connections = 8
+  no-lane = true
+
+On SIGHUP the file is read again: servers whose table has changed are stopped and started, so that their
+clients connect again; the others go on.";
 
 /// `raddle rpc`.
 #[derive(Debug, Args)]
@@ -24,21 +45,68 @@ pub(crate) struct Rpc {
     /// What else to do.
     #[command(subcommand)]
     pub command: Option<RpcCommand>,
-    /// The proxy.
+    /// Servers by this file, see below
+    #[arg(long, value_name = "FILE", conflicts_with = "RpcProxy")]
+    pub config: Option<PathBuf>,
+    /// The server.
     #[command(flatten)]
     pub proxy: RpcProxy,
+    /// The rest.
+    #[command(flatten)]
+    pub daemon: RpcDaemon,
 }
 
 /// `raddle rpc status`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RpcCommand {
     /// Say where the connections of a running proxy lie, and what they carry
-    Status(Ask),
+    Status(RpcStatus),
+    /// Show what connections carry, again and again; q ends it
+    Top(RpcTop),
 }
 
-/// Options of the proxy.
+/// `raddle rpc status`.
 #[derive(Debug, Args)]
+pub(crate) struct RpcStatus {
+    /// This server only
+    pub name: Option<String>,
+    /// Where to ask and how to print.
+    #[command(flatten)]
+    pub ask: Ask,
+    /// Also round trips: half of the calls, and 99 of 100, had their reply within so much time
+    #[arg(short, long)]
+    pub details: bool,
+}
+
+/// `raddle rpc top`.
+#[derive(Debug, Args)]
+pub(crate) struct RpcTop {
+    /// This server only
+    pub name: Option<String>,
+    /// Where to ask and how to print.
+    #[command(flatten)]
+    pub ask: Ask,
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 2.0, value_parser = delay)]
+    pub delay: f64,
+    /// End after so many reports, of which the first is since the start [default: never]
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
+fn delay(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds from 0.1 to 3600".to_owned()),
+    }
+}
+
+/// Options of a server; the keys of a `[[server]]` are their names.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct RpcProxy {
+    /// What status and metrics call the server [default: HOST of --server]
+    #[arg(long)]
+    pub name: Option<String>,
     /// Where clients connect; may be repeated [default: 127.0.0.1:2049]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<SocketAddr>,
@@ -75,6 +143,11 @@ pub(crate) struct RpcProxy {
     /// MiB that one record may have
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_record: u32,
+}
+
+/// Options beside those of servers.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub(crate) struct RpcDaemon {
     /// Serve Prometheus metrics at this loopback address, path /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -87,7 +160,7 @@ pub(crate) struct RpcProxy {
 }
 
 /// How connections are chosen.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RpcPolicy {
     /// One after the other
     RoundRobin,

@@ -2,177 +2,179 @@
 //! path of its own.
 
 mod back;
+mod config;
 mod connect;
+mod metrics;
 mod place;
+mod rates;
+mod screen;
+mod servers;
 mod show;
+mod top;
 
-use std::hash::{BuildHasher, RandomState};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::rc::Rc;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use raddle_rpc::proxy::{Config, Proxy, Service};
-use tokio::net::TcpListener;
+use serde_json::Value;
 use tokio::task::LocalSet;
 
 use crate::cli;
 use crate::control::{Command, Request, Server, ask_at, path_of};
 use crate::error::Failure;
-use crate::metrics;
-use connect::Connector;
+use servers::Servers;
 
 /// How often questions and signals are looked for.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a client may stall within a record, or take no reply.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Most clients at once.
-const CLIENTS: usize = 1024;
 
 /// Runs the command.
 pub(crate) fn run(args: &cli::Rpc) -> Result<(), Failure> {
     match &args.command {
-        Some(cli::RpcCommand::Status(ask)) => status(ask),
-        None => serve(&args.proxy),
+        Some(cli::RpcCommand::Status(args)) => status(args),
+        Some(cli::RpcCommand::Top(args)) => top::run(args),
+        None => serve(args),
     }
 }
 
-fn status(args: &cli::Ask) -> Result<(), Failure> {
+/// The servers of a running proxy, or the one with this name.
+fn ask(args: &cli::Ask, name: Option<&str>) -> Result<Vec<Value>, Failure> {
     let path = args.socket.clone().unwrap_or_else(|| path_of("rpc"));
-    let value = ask_at(&path, Command::Status, "raddle rpc --server HOST:PORT")?;
-    match args.json {
-        true => println!("{value}"),
-        false => print!("{}", show::text(&value)),
-    }
-    Ok(())
-}
-
-/// The addresses of the server, the first one first.
-fn servers(args: &cli::RpcProxy) -> Result<Vec<SocketAddr>, Failure> {
-    let Some(server) = &args.server else {
-        return Err(Failure::usage(
-            "name the server: --server HOST:PORT, such as nas.example:2049",
+    let mut said = ask_at(&path, Command::Status, "raddle rpc --server HOST:PORT")?;
+    let Value::Array(mut servers) = said["servers"].take() else {
+        return Err(Failure::system(
+            "the answer has no servers; is it another version of raddle?",
         ));
     };
-    let resolved = server
-        .to_socket_addrs()
-        .map_err(|e| Failure::usage(format!("cannot find the server '{server}': {e}")))?;
-    let first = resolved.into_iter().next();
-    let first = first.ok_or_else(|| Failure::usage(format!("'{server}' has no address")))?;
-    let mut servers = vec![first];
-    for address in &args.server_addresses {
-        let more = SocketAddr::new(*address, first.port());
-        if !servers.contains(&more) {
-            servers.push(more);
+    if let Some(name) = name {
+        let names: Vec<String> = servers.iter().map(|s| show::word(&s["name"])).collect();
+        servers.retain(|server| server["name"] == name);
+        if servers.is_empty() {
+            return Err(Failure::usage(format!(
+                "no server is called '{name}'; there are: {}",
+                names.join(", ")
+            )));
         }
     }
     Ok(servers)
 }
 
-fn serve(args: &cli::RpcProxy) -> Result<(), Failure> {
-    crate::logging::start(args.log_json);
-    let servers = servers(args)?;
-    let lanes = usize::from(!args.no_lane && args.connections > 1);
-    let mut services = vec![Service {
-        programs: Vec::new(),
-        connections: usize::from(args.connections),
-        lanes,
-    }];
-    if args.mount_port.is_some() {
-        services.push(Service {
-            programs: vec![raddle_rpc::program::number::MOUNT],
-            connections: 1,
-            lanes: 0,
-        });
+fn status(args: &cli::RpcStatus) -> Result<(), Failure> {
+    let servers = ask(&args.ask, args.name.as_deref())?;
+    for (i, server) in servers.iter().enumerate() {
+        if args.ask.json {
+            println!("{server}");
+            continue;
+        }
+        if i > 0 {
+            println!();
+        }
+        print!("{}", show::text(server, args.details));
     }
-    let mut listen = args.listen.clone();
-    if listen.is_empty() {
-        listen.push(SocketAddr::from(([127, 0, 0, 1], 2049)));
+    Ok(())
+}
+
+/// What is to be served, and how.
+fn wanted(args: &cli::Rpc) -> Result<config::File, Failure> {
+    let Some(path) = &args.config else {
+        return Ok(config::File {
+            daemon: args.daemon.clone(),
+            servers: vec![args.proxy.clone()],
+        });
+    };
+    config::load(path)
+}
+
+/// Options beside those of servers; the command line goes before the file.
+fn with_options(file: &cli::RpcDaemon, options: &cli::RpcDaemon) -> cli::RpcDaemon {
+    cli::RpcDaemon {
+        metrics: options.metrics.or(file.metrics),
+        socket: options.socket.clone().or_else(|| file.socket.clone()),
+        log_json: options.log_json || file.log_json,
+    }
+}
+
+fn serve(args: &cli::Rpc) -> Result<(), Failure> {
+    let wanted = wanted(args)?;
+    let daemon = with_options(&wanted.daemon, &args.daemon);
+    crate::logging::start(daemon.log_json);
+    if let Some(address) = daemon.metrics.filter(|address| !address.ip().is_loopback()) {
+        return Err(Failure::usage(format!(
+            "metrics address {address} is not a loopback address: metrics have no access control, so put a \
+             proxy before 127.0.0.1 or ::1"
+        )));
     }
     // Before the first thread: one that does not block the signals would be ended by them.
-    let stop = crate::signals::stop_flag()?;
-    let listeners = listen
-        .iter()
-        .map(|address| listener(*address))
-        .collect::<Result<Vec<_>, Failure>>()?;
-    let port = listeners[0].local_addr()?.port();
-    let config = Config {
-        services,
-        policy: args.policy.into(),
-        most: args.max_record << 20,
-        memory: (args.memory as usize) << 20,
-        patience: PATIENCE,
-        clients: CLIENTS,
-        port,
-    };
-    let control = Server::start(args.socket.clone().unwrap_or_else(|| path_of("rpc")))?;
-    let scrapes = match args.metrics {
+    let (stop, reload) = crate::signals::stop_and_reload_flags()?;
+    let control = Server::start(daemon.socket.clone().unwrap_or_else(|| path_of("rpc")))?;
+    let scrapes = match daemon.metrics {
         Some(address) => {
             let (sender, requests) = channel();
-            metrics::serve_as(address, sender, show::metrics)?;
+            crate::metrics::serve_as(address, sender, metrics::text)?;
             Some(requests)
         }
         None => None,
     };
-    let connector = Connector::new(args, servers)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()?;
-    runtime.block_on(LocalSet::new().run_until(async move {
-        let start = RandomState::new().hash_one(std::process::id()) as u32;
-        let proxy = Proxy::start(config, Rc::new(connector), start);
-        let mut serving = Vec::new();
-        for listener in listeners {
-            let listener = TcpListener::from_std(listener)?;
-            let proxy = proxy.clone();
-            let serve = async move { proxy.serve(listener).await };
-            serving.push(tokio::task::spawn_local(serve));
+    runtime.block_on(LocalSet::new().run_until(async {
+        let mut servers = Servers::default();
+        for args in wanted.servers.clone() {
+            servers.add(args).await?;
         }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let asked = [Some(&control.requests), scrapes.as_ref()];
-        attend(&proxy, &stop, asked, &mut serving).await
+        let file = args.config.as_deref().map(|path| (path, &wanted));
+        let done = attend(&mut servers, (&stop, &reload), asked, file).await;
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        done
     }))
 }
 
-fn listener(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
-    let listener = std::net::TcpListener::bind(address).map_err(|e| {
-        Failure::system(format!(
-            "cannot listen on {address}: {e}; choose another --listen"
-        ))
-    })?;
-    listener.set_nonblocking(true)?;
-    if !address.ip().is_loopback() {
-        tracing::warn!(%address, "everybody who reaches this address can use the server through it");
-    }
-    Ok(listener)
-}
-
-/// Answers questions until it is to stop, or a listener fails.
+/// Answers questions until it is to stop, or a listener fails. `file` is what it was started by.
 async fn attend(
-    proxy: &Proxy,
-    stop: &Arc<AtomicBool>,
+    servers: &mut Servers,
+    (stop, reload): (&Arc<AtomicBool>, &Arc<AtomicBool>),
     asked: [Option<&Receiver<Request>>; 2],
-    serving: &mut [tokio::task::JoinHandle<std::io::Result<()>>],
+    file: Option<(&Path, &config::File)>,
 ) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(TICK).await;
         for requests in asked.iter().flatten() {
             while let Ok(request) = requests.try_recv() {
-                let status = serde_json::to_value(proxy.status())
-                    .map_err(|e| Failure::system(e.to_string()))?;
-                let _ = request.answer.send(status);
+                let answer = match request.command {
+                    Command::Status => servers.status(),
+                    // Those are the daemon's.
+                    _ => Ok(Value::Null),
+                };
+                let answer = answer.map_err(|e| Failure::system(e.to_string()))?;
+                let _ = request.answer.send(answer);
             }
         }
-        for task in &mut *serving {
-            if task.is_finished() {
-                return match task.await {
-                    Ok(Err(e)) => Err(Failure::system(format!("cannot accept clients: {e}"))),
-                    _ => Err(Failure::system("a listener has ended")),
-                };
+        if reload.swap(false, Ordering::Relaxed) {
+            match file {
+                Some((path, first)) => read_again(servers, path, first).await,
+                None => tracing::warn!("SIGHUP does nothing without --config"),
             }
+        }
+        if let Some(failure) = servers.ended().await {
+            return Err(failure);
         }
     }
     Ok(())
+}
+
+async fn read_again(servers: &mut Servers, path: &Path, first: &config::File) {
+    match config::load(path) {
+        Ok(file) => {
+            if file.daemon != first.daemon {
+                tracing::warn!("metrics, socket and log-json change when raddle rpc starts again");
+            }
+            servers.change_to(file.servers).await;
+        }
+        Err(e) => tracing::error!("everything stays as it is: {e}"),
+    }
 }

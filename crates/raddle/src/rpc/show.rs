@@ -1,28 +1,58 @@
-//! A proxy's status, for people and for Prometheus.
+//! A proxy's status, for people.
 
 use std::fmt::Write;
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use raddle_rpc::histogram::Histogram;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::metrics::Rows;
 use crate::show::table::Table;
 
-fn list(value: &Value) -> &[Value] {
+pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn word(value: &Value) -> String {
+pub(super) fn word(value: &Value) -> String {
     value.as_str().unwrap_or("-").to_owned()
 }
 
+/// A time, in the unit that has few digits.
+pub(super) fn time(us: Option<u64>) -> String {
+    match us {
+        None => "-".to_owned(),
+        Some(us) if us < 1000 => format!("{us}us"),
+        Some(us) if us < 100_000 => format!("{:.1}ms", us as f64 / 1e3),
+        Some(us) if us < 10_000_000 => format!("{}ms", us / 1000),
+        Some(us) => format!("{}s", us / 1_000_000),
+    }
+}
+
+/// What a connection is called.
+pub(super) fn connection(transport: &Value) -> String {
+    let lane = if transport["lane"] == true {
+        " small"
+    } else {
+        ""
+    };
+    let service = match transport["service"].as_u64() {
+        Some(0) | None => "",
+        Some(_) => "mount ",
+    };
+    format!("{service}{}{lane}", transport["number"])
+}
+
+/// How long calls of a transport have taken, `small` or `large`.
+pub(super) fn trips(transport: &Value, size: &str) -> Histogram {
+    Histogram::deserialize(&transport[size]).unwrap_or_default()
+}
+
 /// For people.
-pub(super) fn text(status: &Value) -> String {
+pub(super) fn text(status: &Value, details: bool) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "up {} s, {} clients, {} calls wait for a connection",
+        "{}: up {} s, {} clients, {} calls wait for a connection",
+        word(&status["name"]),
         status["uptime_seconds"],
         list(&status["clients"]).len(),
         status["waiting"],
@@ -42,18 +72,9 @@ pub(super) fn text(status: &Value) -> String {
     ]);
     let mb = |bytes: &Value| format!("{:.1}", bytes.as_f64().unwrap_or(0.0) / 1e6);
     for transport in list(&status["transports"]) {
-        let lane = if transport["lane"] == true {
-            " small"
-        } else {
-            ""
-        };
-        let service = match transport["service"].as_u64() {
-            Some(0) | None => "",
-            Some(_) => "mount ",
-        };
         let rate = transport["rate"].as_f64();
         table.row([
-            format!("{service}{}{lane}", transport["number"]),
+            connection(transport),
             word(&transport["local"]),
             word(&transport["peer"]),
             word(&transport["out"]),
@@ -67,6 +88,10 @@ pub(super) fn text(status: &Value) -> String {
         ]);
     }
     out += &table.render();
+    if details {
+        out += "\n";
+        out += &trip_table(list(&status["transports"])).render();
+    }
     for transport in list(&status["transports"]) {
         if let Some(why) = transport["why"].as_str() {
             let _ = writeln!(out, "connection {} is down: {why}", transport["number"]);
@@ -93,130 +118,68 @@ pub(super) fn text(status: &Value) -> String {
     out
 }
 
-/// For Prometheus, from the answer to any question.
-pub(super) fn metrics(status: &Value, _: &Value, _: &Value) -> Option<String> {
-    let mut registry = Registry::with_prefix("raddle_rpc");
-    let transports = list(&status["transports"]);
-    let labels = |transport: &Value| {
-        ["service", "number", "lane"]
-            .map(|name| (name.to_owned(), transport[name].to_string()))
-            .to_vec()
-    };
-    let mut of_transports = |name: &'static str, help, counter, value: &dyn Fn(&Value) -> u64| {
-        let rows = transports.iter().map(|t| (labels(t), value(t))).collect();
-        registry.register_collector(Box::new(Rows {
-            name,
-            help,
-            counter,
-            rows,
-        }));
-    };
-    let number = |name: &'static str| move |t: &Value| t[name].as_u64().unwrap_or(0);
-    of_transports("up", "1 while connected", false, &|t| {
-        u64::from(t["state"] == "up")
-    });
-    of_transports("calls", "Calls sent", true, &number("calls"));
-    of_transports("replies", "Replies received", true, &number("replies"));
-    of_transports("sent_bytes", "Bytes sent", true, &number("bytes_out"));
-    of_transports(
-        "received_bytes",
-        "Bytes received",
-        true,
-        &number("bytes_in"),
-    );
-    of_transports(
-        "connections",
-        "Connections made",
-        true,
-        &number("connections"),
-    );
-    of_transports(
-        "outstanding_calls",
-        "Calls without a reply",
-        false,
-        &number("outstanding_calls"),
-    );
-    of_transports(
-        "outstanding_bytes",
-        "Bytes that they move",
-        false,
-        &number("outstanding_bytes"),
-    );
-    of_transports("rate_bytes_per_second", "Measured rate", false, &|t| {
-        t["rate"].as_f64().unwrap_or(0.0) as u64
-    });
-    let held = list(&status["held"]).len() as u64;
-    let mut single = |name: &'static str, help, counter, value| {
-        registry.register_collector(Box::new(Rows {
-            name,
-            help,
-            counter,
-            rows: vec![(Vec::new(), value)],
-        }));
-    };
-    let clients = list(&status["clients"]).len() as u64;
-    single("clients", "Clients that are connected", false, clients);
-    single(
-        "held_calls",
-        "Calls that are held as they must not be run twice",
-        false,
-        held,
-    );
-    let counters = &status["counters"];
-    let count = |name: &str| counters[name].as_u64().unwrap_or(0);
-    single(
-        "resent_calls",
-        "Calls sent again by another connection",
-        true,
-        count("resent"),
-    );
-    single(
-        "replayed_calls",
-        "Calls sent again from the same port",
-        true,
-        count("replayed"),
-    );
-    single(
-        "bad_records",
-        "Records of clients that made no sense",
-        true,
-        count("bad_records"),
-    );
-    single(
-        "unknown_replies",
-        "Replies that answer no call",
-        true,
-        count("unknown_replies"),
-    );
-    let mut text = String::new();
-    encode(&mut text, &registry).ok()?;
-    Some(text)
+/// Round trips, and what was sent again.
+fn trip_table(transports: &[Value]) -> Table {
+    let mut table = Table::new([
+        "connection",
+        "small calls",
+        "half within",
+        "99% within",
+        "large calls",
+        "half within",
+        "99% within",
+        "resent",
+        "replayed",
+        "tcp again",
+    ]);
+    for transport in transports {
+        let mut row = vec![connection(transport)];
+        for size in ["small", "large"] {
+            let trips = trips(transport, size);
+            row.push(trips.count().to_string());
+            row.extend([0.5, 0.99].map(|part| time(trips.quantile(part))));
+        }
+        row.extend(["resent", "replayed", "tcp_retransmits"].map(|key| transport[key].to_string()));
+        table.row(row);
+    }
+    table
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
 
-    fn status() -> Value {
+    /// Two servers.
+    pub(in crate::rpc) fn status() -> Value {
+        let mut small = Histogram::default();
+        for _ in 0..99 {
+            small.add(Duration::from_micros(100));
+        }
+        small.add(Duration::from_millis(5));
         let transport = |number: usize, lane: bool| {
             json!({ "service": 0, "number": number, "lane": lane, "state": "up", "local": "10.0.0.1:800",
                 "peer": "10.9.0.1:2049", "out": format!("l{number}"), "back": "l1", "calls": 12, "replies": 12,
                 "bytes_out": 1_000_000, "bytes_in": 25_000_000, "outstanding_calls": 3,
-                "outstanding_bytes": 300, "rate": 25e6, "latency_us": 850.4, "connections": 1 })
+                "outstanding_bytes": 300, "rate": 25e6, "latency_us": 850.4, "connections": 1,
+                "resent": 2, "replayed": 0, "tcp_retransmits": 7, "small": small, "large": Histogram::default() })
         };
-        json!({ "uptime_seconds": 9, "waiting": 0, "clients": [{}],
+        let other = json!({ "name": "other", "uptime_seconds": 9, "waiting": 0, "clients": [], "held": [],
+            "transports": [], "counters": {} });
+        json!({ "servers": [{ "name": "nas", "uptime_seconds": 9, "waiting": 0, "clients": [{}],
             "transports": [transport(0, false), transport(1, true)],
             "held": [{ "client": "127.0.0.1:700", "procedure": "MKDIR", "seconds": 4 }],
-            "counters": { "resent": 2, "replayed": 0 } })
+            "counters": { "resent": 2, "replayed": 0 } }, other] })
     }
 
     #[test]
     fn people_see_where_connections_lie() {
-        let said = text(&status());
+        let said = text(&status()["servers"][0], false);
         assert!(
-            said.starts_with("up 9 s, 1 clients, 0 calls wait for a connection\n"),
+            said.starts_with("nas: up 9 s, 1 clients, 0 calls wait for a connection\n"),
             "{said}"
         );
         assert!(
@@ -228,15 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_gets_every_transport() {
-        let said = metrics(&status(), &Value::Null, &Value::Null).unwrap();
-        for line in [
-            "raddle_rpc_up{service=\"0\",number=\"0\",lane=\"false\"} 1",
-            "raddle_rpc_received_bytes_total{service=\"0\",number=\"1\",lane=\"true\"} 25000000",
-            "raddle_rpc_held_calls 1",
-            "raddle_rpc_resent_calls_total 2",
-        ] {
-            assert!(said.contains(line), "{line}\n{said}");
-        }
+    fn details_are_round_trips() {
+        let said = text(&status()["servers"][0], true);
+        let expected = "\
+connection  small calls  half within  99% within  large calls  half within  99% within  resent  replayed  tcp again
+         0          100        104us       104us            0            -           -       2         0          7
+   1 small          100        104us       104us            0            -           -       2         0          7
+";
+        assert!(said.contains(expected), "{said}");
+        let times = [9, 999, 1000, 99_999, 100_000, 9_999_999, 10_000_000].map(|us| time(Some(us)));
+        assert_eq!(
+            times,
+            ["9us", "999us", "1.0ms", "100.0ms", "100ms", "9999ms", "10s"]
+        );
     }
 }

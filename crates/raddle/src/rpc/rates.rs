@@ -1,0 +1,218 @@
+//! What has happened between two looks at a server's proxy.
+
+use std::collections::BTreeMap;
+
+use raddle_rpc::histogram::Histogram;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::show::{connection, list, time, trips, word};
+use crate::show::table::Table;
+
+/// What one connection, or all, have carried; rates are per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Carried {
+    /// What it is called.
+    pub connection: String,
+    /// Whether it is connected.
+    pub up: bool,
+    /// The link that it goes out by.
+    pub out: String,
+    /// The link that it comes back by.
+    pub back: String,
+    /// Bits from the server.
+    pub bits_in: f64,
+    /// Bits to the server.
+    pub bits_out: f64,
+    /// Replies.
+    pub calls: f64,
+    /// Half of the calls had their reply within so many microseconds.
+    pub p50_us: Option<u64>,
+    /// 99 of 100 had.
+    pub p99_us: Option<u64>,
+    /// Calls without a reply.
+    pub waiting: u64,
+    /// Calls that were sent again, by another connection or from the same port; in all, no rate.
+    pub repeated: u64,
+}
+
+/// A server's connections between two looks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Report {
+    /// The server.
+    pub name: String,
+    /// How long, in seconds.
+    pub seconds: f64,
+    /// Clients now.
+    pub clients: usize,
+    /// Calls that wait for a connection now.
+    pub waiting: u64,
+    /// Calls that are held now.
+    pub held: usize,
+    /// The connections.
+    pub connections: Vec<Carried>,
+    /// All together.
+    pub total: Carried,
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// What has happened since an earlier look, so many seconds ago; since the start where there was none, or where
+/// the proxy has been started since.
+pub(super) fn report(before: Option<(&Value, f64)>, now: &Value) -> Report {
+    let uptime = number(&now["uptime_seconds"]);
+    let before = before.filter(|(before, _)| number(&before["uptime_seconds"]) <= uptime);
+    let seconds = before.map_or(uptime.max(1) as f64, |(_, seconds)| seconds.max(1e-3));
+    let key = |transport: &Value| (number(&transport["service"]), number(&transport["number"]));
+    let earlier: BTreeMap<_, _> = before
+        .map_or(&[][..], |(before, _)| list(&before["transports"]))
+        .iter()
+        .map(|transport| (key(transport), transport))
+        .collect();
+    let mut connections = Vec::new();
+    let mut all = Histogram::default();
+    for transport in list(&now["transports"]) {
+        let before = earlier.get(&key(transport)).copied();
+        let grown = |name: &str| {
+            let before = before.map_or(0, |before| number(&before[name]));
+            number(&transport[name]).saturating_sub(before)
+        };
+        let mut since = Histogram::default();
+        for size in ["small", "large"] {
+            let now = trips(transport, size);
+            since.join(&match before {
+                Some(before) => now.since(&trips(before, size)),
+                None => now,
+            });
+        }
+        all.join(&since);
+        connections.push(Carried {
+            connection: connection(transport),
+            up: transport["state"] == "up",
+            out: word(&transport["out"]),
+            back: word(&transport["back"]),
+            bits_in: 8.0 * grown("bytes_in") as f64 / seconds,
+            bits_out: 8.0 * grown("bytes_out") as f64 / seconds,
+            calls: grown("replies") as f64 / seconds,
+            p50_us: since.quantile(0.5),
+            p99_us: since.quantile(0.99),
+            waiting: number(&transport["outstanding_calls"]),
+            repeated: number(&transport["resent"]) + number(&transport["replayed"]),
+        });
+    }
+    let sum = |of: fn(&Carried) -> f64| connections.iter().map(of).sum();
+    Report {
+        name: word(&now["name"]),
+        seconds,
+        clients: list(&now["clients"]).len(),
+        waiting: number(&now["waiting"]),
+        held: list(&now["held"]).len(),
+        total: Carried {
+            connection: "all".into(),
+            up: connections.iter().all(|c| c.up),
+            out: String::new(),
+            back: String::new(),
+            bits_in: sum(|c| c.bits_in),
+            bits_out: sum(|c| c.bits_out),
+            calls: sum(|c| c.calls),
+            p50_us: all.quantile(0.5),
+            p99_us: all.quantile(0.99),
+            waiting: connections.iter().map(|c| c.waiting).sum(),
+            repeated: connections.iter().map(|c| c.repeated).sum(),
+        },
+        connections,
+    }
+}
+
+/// For people.
+pub(super) fn text(report: &Report) -> String {
+    let mut table = Table::new([
+        "connection",
+        "out",
+        "back",
+        "Mbit/s in",
+        "Mbit/s out",
+        "calls/s",
+        "half within",
+        "99% within",
+        "waiting",
+        "repeated",
+    ]);
+    for of in report.connections.iter().chain([&report.total]) {
+        let down = if of.up || of.connection == "all" {
+            ""
+        } else {
+            " down"
+        };
+        table.row([
+            format!("{}{down}", of.connection),
+            of.out.clone(),
+            of.back.clone(),
+            format!("{:.1}", of.bits_in / 1e6),
+            format!("{:.1}", of.bits_out / 1e6),
+            format!("{:.0}", of.calls),
+            time(of.p50_us),
+            time(of.p99_us),
+            of.waiting.to_string(),
+            of.repeated.to_string(),
+        ]);
+    }
+    format!(
+        "{}: {} clients, {} calls wait for a connection, {} are held; the last {:.1} s\n{}",
+        report.name,
+        report.clients,
+        report.waiting,
+        report.held,
+        report.seconds,
+        table.render()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn look(uptime: u64, bytes: u64, calls: u64) -> Value {
+        let mut small = Histogram::default();
+        for us in 0..calls {
+            small.add(Duration::from_micros(us));
+        }
+        let transport = |number: u64, state: &str| {
+            json!({ "service": 0, "number": number, "lane": false, "state": state, "out": "l0", "back": "l1",
+                "bytes_in": bytes, "bytes_out": bytes / 10, "replies": calls, "outstanding_calls": 2,
+                "resent": 1, "replayed": 2, "small": small, "large": Histogram::default() })
+        };
+        json!({ "name": "nas", "uptime_seconds": uptime, "clients": [{}], "waiting": 3, "held": [],
+            "transports": [transport(0, "up"), transport(1, "down")] })
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between() {
+        let (first, second) = (look(10, 1_000_000, 100), look(12, 6_000_000, 300));
+        let first_report = report(None, &first);
+        assert_eq!(first_report.seconds, 10.0);
+        assert_eq!(first_report.connections[0].bits_in, 8e5);
+        let said = report(Some((&first, 2.0)), &second);
+        assert_eq!(said.total.calls, 200.0);
+        // The first hundred, which were faster, do not count.
+        assert_eq!(said.total.p50_us, Some(208));
+        assert_eq!(
+            text(&said),
+            "\
+nas: 1 clients, 3 calls wait for a connection, 0 are held; the last 2.0 s
+connection  out  back  Mbit/s in  Mbit/s out  calls/s  half within  99% within  waiting  repeated
+0           l0   l1         20.0         2.0      100        208us       320us        2         3
+1 down      l0   l1         20.0         2.0      100        208us       320us        2         3
+all                         40.0         4.0      200        208us       320us        4         6
+"
+        );
+        // Started again: what was before does not count.
+        assert_eq!(report(Some((&second, 2.0)), &first), first_report);
+    }
+}
