@@ -154,7 +154,16 @@ impl Lab {
                 [only] => vec![format!("via {only}")],
                 several => several.iter().map(|v| format!("nexthop via {v}")).collect(),
             };
-            batch.add(format_args!("route add {} {}", route.prefix, via.join(" ")));
+            let source = route.source.map(|source| format!("src {source} "));
+            let congestion = route.congestion.as_ref();
+            let congestion = congestion.map(|name| format!("congctl {name} "));
+            batch.add(format_args!(
+                "route add {} {}{}{}",
+                route.prefix,
+                source.unwrap_or_default(),
+                congestion.unwrap_or_default(),
+                via.join(" ")
+            ));
         }
         if let Some(source) = node.segments.source {
             batch.add(format_args!("sr tunsrc set {source}"));

@@ -150,10 +150,7 @@ impl Clos {
         let leaf = format!("leaf{}", place.leaf);
         b.node(&*host, Role::Host).routes = place
             .subnets()
-            .map(|s| StaticRoute {
-                prefix: everything(s),
-                via: vec![nth_address(s, 1).addr()],
-            })
+            .map(|s| StaticRoute::new(everything(s), vec![nth_address(s, 1).addr()]))
             .into();
         let link = b.link(&host, &leaf);
         link.rate = self.host_rate;

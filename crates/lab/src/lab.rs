@@ -10,7 +10,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    Convergence, HashPolicy, LabError, LabSummary, LinkCounters, LinkId, Node, Stage, Topology,
+    Convergence, HashPolicy, LabError, LabSummary, LinkCounters, LinkId, Node, Rate, Stage,
+    Topology,
     assemble::{dismantle, namespaces, set_sysctl},
     converge, counters,
     interrupt::Interrupt,
@@ -310,6 +311,36 @@ impl Lab {
     pub fn link_up(&self, link: LinkId) -> Result<(), LabError> {
         self.check_link(link)?;
         wire::set_carrier(&self.name, link, true)
+    }
+
+    /// Has a link lose everything, both ways, without a sign: the carriers stay, and no route changes.
+    /// Frames that it has queued are lost, too.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuchLink`].
+    pub fn cut(&self, link: LinkId) -> Result<(), LabError> {
+        self.check_link(link)?;
+        wire::cut(&self.name, link)
+    }
+
+    /// Gives a link the rate of the topology again, after [`cut`](Self::cut) or
+    /// [`set_rate`](Self::set_rate).
+    ///
+    /// # Errors
+    /// [`LabError::NoSuchLink`].
+    pub fn mend(&self, link: LinkId) -> Result<(), LabError> {
+        self.check_link(link)?;
+        self.set_rate(link, self.topology.links()[link.0].rate)
+    }
+
+    /// Changes the rate of a link, both ways; `None` is as fast as the machine can. The topology
+    /// keeps the old one, and [`mend`](Self::mend) gives it back.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuchLink`].
+    pub fn set_rate(&self, link: LinkId, rate: Option<Rate>) -> Result<(), LabError> {
+        self.check_link(link)?;
+        wire::set_rate(&self.name, link, rate, self.topology.mtu())
     }
 
     /// What every link delivered so far, in each direction. Cheap enough for ten times a second.

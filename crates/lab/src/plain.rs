@@ -119,7 +119,12 @@ impl Pair {
     }
 }
 
-fn parallel(b: &mut TopologyBuilder, [near, far]: [&str; 2], links: u32, rate: Option<Rate>) {
+pub(crate) fn parallel(
+    b: &mut TopologyBuilder,
+    [near, far]: [&str; 2],
+    links: u32,
+    rate: Option<Rate>,
+) {
     for n in 1..=links {
         let link = b.link(near, far);
         link.rate = rate;
@@ -129,7 +134,7 @@ fn parallel(b: &mut TopologyBuilder, [near, far]: [&str; 2], links: u32, rate: O
 }
 
 /// The addresses of one end of a link.
-fn on_link(net: u32, link: u32, host: u32) -> Vec<IpNet> {
+pub(crate) fn on_link(net: u32, link: u32, host: u32) -> Vec<IpNet> {
     vec![
         IpNet::V4(Ipv4Net::new_assert(v4(net, link, host), 24)),
         IpNet::V6(Ipv6Net::new_assert(v6(net, link, host), 64)),
@@ -137,7 +142,7 @@ fn on_link(net: u32, link: u32, host: u32) -> Vec<IpNet> {
 }
 
 /// The addresses that a node owns apart from its links.
-fn own(net: u32) -> Vec<IpNet> {
+pub(crate) fn own(net: u32) -> Vec<IpNet> {
     vec![
         IpAddr::V4(v4(net, 0, 1)).into(),
         IpAddr::V6(v6(net, 0, 1)).into(),
@@ -145,7 +150,7 @@ fn own(net: u32) -> Vec<IpNet> {
 }
 
 /// The prefixes in which these lie.
-fn service(net: u32) -> [IpNet; 2] {
+pub(crate) fn service(net: u32) -> [IpNet; 2] {
     [
         IpNet::V4(Ipv4Net::new_assert(v4(net, 0, 0), 16)),
         IpNet::V6(Ipv6Net::new_assert(v6(net, 0, 0), 48)),
@@ -153,18 +158,12 @@ fn service(net: u32) -> [IpNet; 2] {
 }
 
 /// Routes over all parallel links, to their far ends.
-fn routes([prefix4, prefix6]: [IpNet; 2], links: u32, far: u32) -> Vec<StaticRoute> {
+pub(crate) fn routes([prefix4, prefix6]: [IpNet; 2], links: u32, far: u32) -> Vec<StaticRoute> {
     let via4 = (1..=links).map(|n| IpAddr::V4(v4(2, n, far))).collect();
     let via6 = (1..=links).map(|n| IpAddr::V6(v6(2, n, far))).collect();
     vec![
-        StaticRoute {
-            prefix: prefix4,
-            via: via4,
-        },
-        StaticRoute {
-            prefix: prefix6,
-            via: via6,
-        },
+        StaticRoute::new(prefix4, via4),
+        StaticRoute::new(prefix6, via6),
     ]
 }
 
@@ -172,14 +171,8 @@ fn default_routes((net, link, host): (u32, u32, u32)) -> Vec<StaticRoute> {
     let all4 = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0));
     let all6 = IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 0));
     vec![
-        StaticRoute {
-            prefix: all4,
-            via: vec![IpAddr::V4(v4(net, link, host))],
-        },
-        StaticRoute {
-            prefix: all6,
-            via: vec![IpAddr::V6(v6(net, link, host))],
-        },
+        StaticRoute::new(all4, vec![IpAddr::V4(v4(net, link, host))]),
+        StaticRoute::new(all6, vec![IpAddr::V6(v6(net, link, host))]),
     ]
 }
 

@@ -79,6 +79,25 @@ pub struct StaticRoute {
     pub prefix: IpNet,
     /// One or several gateways, of the prefix's family, of equal weight.
     pub via: Vec<IpAddr>,
+    /// The address that sockets get that go this way (`src`), one of the node's own.
+    #[serde(default)]
+    pub source: Option<IpAddr>,
+    /// The congestion control of TCP connections that go this way (`congctl`), such as `cubic`;
+    /// without one, that of the machine. It must be there already: a lab loads no module.
+    #[serde(default)]
+    pub congestion: Option<String>,
+}
+
+impl StaticRoute {
+    /// A route by these gateways, with nothing else said.
+    pub fn new(prefix: IpNet, via: Vec<IpAddr>) -> Self {
+        Self {
+            prefix,
+            via,
+            source: None,
+            congestion: None,
+        }
+    }
 }
 
 /// A neighbour that a node knows for good, without asking for it.
@@ -241,9 +260,15 @@ pub enum TopologyError {
     /// A link wants BGP, but a node at its end speaks none.
     #[error("a link of `{0}` is to carry BGP, but the node speaks none; give it an AS number")]
     NotBgp(String),
-    /// A route without gateways, or with a gateway of the other family.
+    /// A route without gateways, or with a gateway or a source of the other family.
     #[error("the route to {0} of node `{1}` needs gateways of its own address family")]
     BadRoute(IpNet, String),
+    /// The name cannot be that of a congestion control.
+    #[error(
+        "`{0}` cannot name a congestion control: use 1 to 15 of a-z, 0-9, - and _, such as cubic; \
+         sysctl net.ipv4.tcp_available_congestion_control lists them"
+    )]
+    BadCongestionControl(String),
 }
 
 impl Default for TopologyBuilder {
@@ -514,8 +539,14 @@ fn check_node(node: &Node) -> Result<(), TopologyError> {
     }
     for route in &node.routes {
         let same = |via: &IpAddr| via.is_ipv4() == route.prefix.addr().is_ipv4();
-        if route.via.is_empty() || !route.via.iter().all(same) {
+        if route.via.is_empty() || !route.via.iter().chain(&route.source).all(same) {
             return Err(TopologyError::BadRoute(route.prefix, node.name.clone()));
+        }
+        let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+        // The length is TCP_CA_NAME_MAX of the kernel, less the zero at the end.
+        let good = |name: &&String| (1..=15).contains(&name.len()) && name.bytes().all(inside);
+        if let Some(name) = route.congestion.iter().find(|name| !good(name)) {
+            return Err(TopologyError::BadCongestionControl(name.clone()));
         }
     }
     Ok(())
@@ -580,7 +611,16 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let cases: [(Break, &str); 10] = [
+        let cases: [(Break, &str); 11] = [
+            (
+                |b| {
+                    let prefix = "10.0.0.0/8".parse().unwrap();
+                    let mut route = StaticRoute::new(prefix, vec!["10.1.1.1".parse().unwrap()]);
+                    route.congestion = Some("cubic via".into());
+                    b.nodes[0].routes.push(route);
+                },
+                "congestion control",
+            ),
             (|b| b.mtu = 1279, "MTU"),
             (|b| _ = b.node("a", Role::Host), "two nodes"),
             (|b| _ = b.node("wire", Role::Host), "cannot name a node"),
@@ -606,7 +646,7 @@ mod tests {
                 |b| {
                     let prefix = "10.0.0.0/8".parse().unwrap();
                     let via = vec!["::1".parse().unwrap()];
-                    b.nodes[0].routes.push(StaticRoute { prefix, via });
+                    b.nodes[0].routes.push(StaticRoute::new(prefix, via));
                 },
                 "own address family",
             ),

@@ -217,7 +217,7 @@ fn other(site: u16) -> u16 {
 
 fn route(prefix: IpNet, via: &[IpAddr]) -> StaticRoute {
     let via = via.to_vec();
-    StaticRoute { prefix, via }
+    StaticRoute::new(prefix, via)
 }
 
 /// Addresses of a site's router.

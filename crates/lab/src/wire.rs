@@ -173,6 +173,41 @@ fn bucket(rate: Rate, mtu: u32) -> String {
     format!("tbf rate {}bit burst {burst} limit {limit}", rate.bits())
 }
 
+/// Has the shapers of a link pass nothing on: no frame fits into their bucket.
+pub(crate) fn cut(lab: &str, link: LinkId) -> Result<(), LabError> {
+    reshape(
+        lab,
+        link,
+        "tbf rate 8bit burst 10 limit 10",
+        "cutting the link",
+    )
+}
+
+/// Gives a link another rate, both ways.
+pub(crate) fn set_rate(
+    lab: &str,
+    link: LinkId,
+    rate: Option<Rate>,
+    mtu: u32,
+) -> Result<(), LabError> {
+    let qdisc = rate.map_or_else(|| "noqueue".to_owned(), |rate| bucket(rate, mtu));
+    reshape(lab, link, &qdisc, "shaping the link")
+}
+
+/// Replaces the shapers of a link. They are made anew, as what is queued in an old one, and the debt
+/// that it remembers, would live on in it.
+fn reshape(lab: &str, link: LinkId, qdisc: &str, what: &str) -> Result<(), LabError> {
+    let mut batch = Batch::new("tc", Some(names::netns(lab, names::WIRE)));
+    for side in [0, 1] {
+        let dev = names::wire_dev(link.0, side);
+        batch.add(format_args!("qdisc replace dev {dev} root noqueue"));
+        if qdisc != "noqueue" {
+            batch.add(format_args!("qdisc replace dev {dev} root {qdisc}"));
+        }
+    }
+    batch.run(what)
+}
+
 /// Pulls the plug of a link, or puts it back: both nodes lose or regain the carrier.
 pub(crate) fn set_carrier(lab: &str, link: LinkId, on: bool) -> Result<(), LabError> {
     let mut batch = Batch::new("ip", Some(names::netns(lab, names::WIRE)));

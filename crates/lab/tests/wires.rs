@@ -56,10 +56,7 @@ fn a_failed_up_leaves_nothing() {
     let mut broken = Chain::default().topology().unwrap().into_builder();
     let prefix = "10.77.0.0/16".parse().unwrap();
     let nowhere = vec!["192.0.2.1".parse().unwrap()];
-    broken.nodes[0].routes = vec![StaticRoute {
-        prefix,
-        via: nowhere,
-    }];
+    broken.nodes[0].routes = vec![StaticRoute::new(prefix, nowhere)];
     let failed = Lab::up(&name("bad"), &broken.build().unwrap(), UpOptions::default());
     let message = failed.unwrap_err().to_string();
     assert!(

@@ -1,5 +1,6 @@
 //! The command line: one description, from which help, completions and man pages are made.
 
+mod links;
 mod planning;
 mod rpc;
 
@@ -12,6 +13,7 @@ use raddle_select::KernelVersion;
 use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
+pub(crate) use links::{LabLink, LabLinks};
 pub(crate) use planning::{AlgoArgs, Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
@@ -354,6 +356,10 @@ pub(crate) enum Lab {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Have a link lose everything, both ways, without a sign: no carrier and no route changes
+    Cut(LabLink),
+    /// Undo cut
+    Mend(LabLink),
     /// List labs and their nodes
     List {
         /// JSON instead of text
@@ -371,6 +377,8 @@ pub(crate) enum LabUp {
     Srv6L3vpn(LabSrv6),
     /// Two sites in one Ethernet, joined likewise
     Srv6L2vpn(LabSrv6),
+    /// A client and a server joined by several links, and ECMP by L4 over them both ways
+    Links(LabLinks),
 }
 
 /// `raddle lab up srv6-l3vpn` and `srv6-l2vpn`.

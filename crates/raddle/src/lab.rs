@@ -3,7 +3,9 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 
-use raddle_lab::{Clos, Lab, LabSummary, Progress, Srv6Vpn, Stage, Topology, UpOptions};
+use raddle_lab::{
+    Clos, Lab, LabSummary, LinkId, Links, Progress, Srv6Vpn, Stage, Topology, UpOptions,
+};
 
 use crate::cli;
 use crate::error::Failure;
@@ -14,8 +16,17 @@ pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
         cli::Lab::Up(cli::LabUp::Clos(args)) => up_clos(args),
         cli::Lab::Up(cli::LabUp::Srv6L3vpn(args)) => up_vpn(args, false),
         cli::Lab::Up(cli::LabUp::Srv6L2vpn(args)) => up_vpn(args, true),
+        cli::Lab::Up(cli::LabUp::Links(args)) => up_links(args),
         cli::Lab::Down { all: true, .. } => down_all(),
-        cli::Lab::Down { name, .. } => Ok(Lab::down(&to_take_down(name.as_deref())?)?),
+        cli::Lab::Down { name, .. } => Ok(Lab::down(&the_lab(name.as_deref(), "down", "")?)?),
+        cli::Lab::Cut(args) => {
+            let (lab, link) = link(args, "cut")?;
+            Ok(lab.cut(link)?)
+        }
+        cli::Lab::Mend(args) => {
+            let (lab, link) = link(args, "mend")?;
+            Ok(lab.mend(link)?)
+        }
         cli::Lab::Exec {
             name,
             node,
@@ -89,6 +100,63 @@ fn up_vpn(args: &cli::LabSrv6, layer2: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+fn up_links(args: &cli::LabLinks) -> Result<(), Failure> {
+    let links = Links {
+        links: args.links,
+        rate: args.rate.and_then(|rate| rate.0),
+        mtu: args.mtu.unwrap_or(Topology::DEFAULT_MTU),
+        congestion: (args.congctl != "none").then(|| args.congctl.clone()),
+    };
+    let topology = links
+        .topology()
+        .map_err(|e| Failure::usage(e.to_string()))?;
+    let lab = up(&args.name, &topology)?;
+    try_this(&lab, "client", "ip route get 10.9.0.1");
+    Ok(())
+}
+
+/// The lab and the link that are meant.
+fn link(args: &cli::LabLink, verb: &str) -> Result<(Lab, LinkId), Failure> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::needs_root(&format!("lab {verb}")));
+    }
+    let name = the_lab(args.name.as_deref(), verb, &args.link)?;
+    let lab = Lab::load(&name)?;
+    let link = link_of(lab.topology(), &args.link).map_err(Failure::usage)?;
+    Ok((lab, link))
+}
+
+/// Which link a word means.
+///
+/// 1. A number: that link; there may be none of this number.
+/// 2. `NODE/DEVICE`: the link that this device of this node is an end of.
+/// 3. Otherwise a device: the only link that it is an end of, at whatever node.
+///
+/// # Errors
+/// What to say to the user.
+fn link_of(topology: &Topology, word: &str) -> Result<LinkId, String> {
+    if let Ok(number) = word.parse() {
+        return Ok(LinkId(number));
+    }
+    let all = "raddle lab list -j has all links";
+    if let Some((node, dev)) = word.split_once('/') {
+        let found = topology.link_of(node, dev);
+        return found
+            .map(|(link, _)| link)
+            .ok_or_else(|| format!("node `{node}` has no device `{dev}`; {all}"));
+    }
+    let links = topology.links().iter().enumerate();
+    let with = links.filter(|(_, link)| link.ends.iter().any(|end| end.dev == word));
+    let with: Vec<LinkId> = with.map(|(number, _)| LinkId(number)).collect();
+    match with.as_slice() {
+        [link] => Ok(*link),
+        [] => Err(format!("no link has a device `{word}`; {all}")),
+        _ => Err(format!(
+            "several links have a device `{word}`; write NODE/{word}"
+        )),
+    }
+}
+
 /// Builds a lab and says what is in it.
 fn up(name: &str, topology: &Topology) -> Result<Lab, Failure> {
     let terminal = std::io::stderr().is_terminal();
@@ -143,8 +211,8 @@ fn down_all() -> Result<(), Failure> {
     }
 }
 
-/// The lab that was named, or the only one there is.
-fn to_take_down(name: Option<&str>) -> Result<String, Failure> {
+/// The lab that was named, or the only one there is. `verb` is what is to be done, `what` to what in it.
+fn the_lab(name: Option<&str>, verb: &str, what: &str) -> Result<String, Failure> {
     if let Some(name) = name {
         return Ok(name.to_owned());
     }
@@ -153,10 +221,13 @@ fn to_take_down(name: Option<&str>) -> Result<String, Failure> {
         [] => Err(Failure::usage(NO_LAB)),
         labs => {
             let names: Vec<&str> = labs.iter().map(|lab| lab.name.as_str()).collect();
+            let one = match what {
+                "" => names[0].to_owned(),
+                what => format!("-n {} {what}", names[0]),
+            };
             Err(Failure::usage(format!(
-                "there are several labs ({}); name one: raddle lab down {}",
+                "there are several labs ({}); name one: raddle lab {verb} {one}",
                 names.join(", "),
-                names[0]
             )))
         }
     }
@@ -259,6 +330,19 @@ mod tests {
             let error = with_node(labs, node).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn links_are_told_by_number_and_by_device() {
+        let topology = Links::default().topology().unwrap();
+        assert_eq!(link_of(&topology, "3"), Ok(LinkId(3)));
+        assert_eq!(link_of(&topology, "link3"), Ok(LinkId(2)));
+        assert_eq!(link_of(&topology, "server/link1"), Ok(LinkId(0)));
+        assert!(link_of(&topology, "server/link9").is_err());
+        assert!(link_of(&topology, "eth0").unwrap_err().contains("no link"));
+        let clos = Clos::default().topology().unwrap();
+        let error = link_of(&clos, "spine1").unwrap_err();
+        assert!(error.contains("NODE/spine1"), "{error}");
     }
 
     #[test]

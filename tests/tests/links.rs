@@ -1,0 +1,80 @@
+//! `raddle lab up links`, and its silent links.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use raddle_e2e::{Outcome, raddle, root};
+
+fn run(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(raddle());
+    command.args(arguments);
+    Outcome::of(&mut command, Duration::from_secs(60))
+}
+
+fn fine(arguments: &[&str]) -> String {
+    let outcome = run(arguments);
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
+    outcome.stdout
+}
+
+/// A lab that is taken down whatever happens.
+struct Links(String);
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        let _ = Command::new(raddle())
+            .args(["lab", "down", &self.0])
+            .status();
+    }
+}
+
+impl Links {
+    fn exec(&self, command: &[&str]) -> Outcome {
+        let mut words = vec!["lab", "exec", "-n", &self.0, "client", "--"];
+        words.extend(command);
+        run(&words)
+    }
+
+    fn answers(&self) -> bool {
+        let ping = ["ping", "-c", "1", "-W", "1", "10.9.0.1"];
+        self.exec(&ping).code == Some(0)
+    }
+}
+
+#[test]
+fn a_link_is_cut_without_a_sign_and_mended() {
+    if !root("a_link_is_cut_without_a_sign_and_mended") {
+        return;
+    }
+    let lab = Links(format!("cut{}", std::process::id()));
+    let name = lab.0.as_str();
+    fine(&[
+        "lab", "up", "links", "--links", "2", "--rate", "50mbit", "-n", name,
+    ]);
+    let routes = lab.exec(&["ip", "route", "show", "10.9.0.0/16"]).stdout;
+    assert!(routes.contains("src 10.8.0.1 congctl cubic"), "{routes}");
+    assert!(
+        routes.contains("dev link1") && routes.contains("dev link2"),
+        "{routes}"
+    );
+    assert!(lab.answers());
+    fine(&["lab", "cut", "-n", name, "0"]);
+    fine(&["lab", "cut", "-n", name, "server/link2"]);
+    assert!(!lab.answers());
+    // No carrier has gone, and with it no path.
+    assert_eq!(
+        lab.exec(&["ip", "route", "show", "10.9.0.0/16"]).stdout,
+        routes
+    );
+    fine(&["lab", "mend", "-n", name, "link1"]);
+    fine(&["lab", "mend", "-n", name, "link2"]);
+    assert!(lab.answers());
+    let outcome = run(&["lab", "cut", "-n", name, "link3"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("no link has a device"),
+        "{}",
+        outcome.stderr
+    );
+}
