@@ -116,6 +116,7 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
         }
         None => None,
     };
+    keep_memory();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -132,6 +133,18 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         done
     }))
+}
+
+/// Has the C library keep what is freed: buffers of replies come and go by hundreds of KiB, and pages that
+/// are given back and asked for again, zeroed, take a sixth of the proxy's time.
+fn keep_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the options are known, the values in range; no other thread changes them.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 20);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_TOP_PAD, 1 << 20);
+    }
 }
 
 /// Answers questions until it is to stop, or a listener fails. `file` is what it was started by.
