@@ -3,6 +3,7 @@
 mod measure;
 mod report;
 mod router;
+mod rpc;
 mod select;
 mod srv6;
 
@@ -11,6 +12,7 @@ use std::thread;
 use crate::cli;
 use crate::error::Failure;
 use measure::Column;
+pub(crate) use rpc::rpc;
 pub(crate) use select::select;
 pub(crate) use srv6::srv6;
 

@@ -13,7 +13,7 @@ use raddle_select::KernelVersion;
 use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
-pub(crate) use links::{LabLink, LabLinks};
+pub(crate) use links::{BenchRpc, LabLink, LabLinks, RpcServer};
 pub(crate) use planning::{AlgoArgs, Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
@@ -447,6 +447,8 @@ pub(crate) enum Bench {
     Select(BenchSelect),
     /// SRv6: kernel and raddle by behaviour, what counters and many SIDs cost, the engine in memory
     Srv6(BenchSrv6),
+    /// NFS over several links through raddle rpc: rates, latencies, failure, against what links carry
+    Rpc(BenchRpc),
 }
 
 /// `raddle bench srv6`.

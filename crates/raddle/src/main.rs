@@ -87,6 +87,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Bench(cli::Bench::Forward(args)) => bench::forward(args),
         Command::Bench(cli::Bench::Select(args)) => bench::select(args),
         Command::Bench(cli::Bench::Srv6(args)) => bench::srv6(args),
+        Command::Bench(cli::Bench::Rpc(args)) => bench::rpc(args),
         Command::Completions { shell } => {
             clap_complete::generate(
                 *shell,

@@ -1,6 +1,8 @@
-//! The words of labs of parallel links.
+//! The words of labs of parallel links, and of the benchmark that runs in them.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
 
 /// `raddle lab up links`.
 #[derive(Debug, Args)]
@@ -41,4 +43,42 @@ pub(crate) struct LabLink {
     pub name: Option<String>,
     /// The link: its number in `raddle lab list -j`, NODE/DEVICE, or a device that only one link has
     pub link: String,
+}
+
+/// `raddle bench rpc`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchRpc {
+    /// Trials of each row; mean and worst are printed
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub trials: u32,
+    /// Seconds of each measurement, after one second to get up to speed
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub seconds: u32,
+    /// Rate of each link
+    #[arg(long, default_value = "200mbit")]
+    pub rate: raddle_lab::Rate,
+    /// MTU of all links
+    #[arg(long)]
+    pub mtu: Option<u32>,
+    /// The NFS server [default: ganesha where it is installed]
+    #[arg(long, value_enum)]
+    pub server: Option<RpcServer>,
+    /// Only these rows: reads, writes, round-robin, quarter, tools, one, latency, silent, loopback, eight
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Where the export is made, on a file system with file handles such as ext4
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub dir: PathBuf,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// What is measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RpcServer {
+    /// nfs-ganesha
+    Ganesha,
+    /// A small NFSv3 server of the benchmark's own, which gives and takes any bytes
+    Own,
 }

@@ -1,0 +1,64 @@
+//! `raddle bench rpc`, in short.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use raddle_e2e::{Outcome, raddle, root};
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(raddle());
+    command.args(arguments);
+    Outcome::of(&mut command, Duration::from_secs(60))
+}
+
+fn fine(arguments: &[&str]) -> String {
+    let outcome = run(arguments);
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
+    outcome.stdout
+}
+
+#[test]
+fn the_benchmark_fills_its_links() {
+    if !root("the_benchmark_fills_its_links") {
+        return;
+    }
+    let json = fine(&[
+        "bench",
+        "rpc",
+        "-j",
+        "--trials",
+        "1",
+        "--seconds",
+        "1",
+        "--rate",
+        "20mbit",
+        "--server",
+        "own",
+        "--only",
+        "loopback,latency,eight",
+    ]);
+    let results: Value = serde_json::from_str(&json).unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    let of = |row: &str| -> Vec<f64> {
+        let of = rows.iter().filter(|line| line["row"] == row);
+        of.map(|line| line["mean"].as_f64().unwrap()).collect()
+    };
+    // What a busy machine gives is no matter of this test.
+    assert_eq!(of("latency").len(), 5, "{json}");
+    assert!(of("latency").iter().all(|figure| *figure > 0.0), "{json}");
+    let notes = results["notes"].to_string();
+    let one_cpu = notes.contains("there is only one CPU");
+    assert!(one_cpu || of("loopback")[0] > 0.1, "{json}");
+    if of("eight")[0] > 0.0 {
+        assert_eq!(of("eight")[..2], [8.0, 8.0], "{json}");
+    }
+    let outcome = run(&["bench", "rpc", "--only", "fast"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stderr.contains("reads, writes"),
+        "{}",
+        outcome.stderr
+    );
+}
