@@ -14,6 +14,7 @@ pub mod frame;
 pub mod in_memory;
 mod other_xdp;
 mod packet_socket;
+pub mod rpc;
 pub mod srv6;
 mod traffic;
 mod world;

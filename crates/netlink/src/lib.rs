@@ -9,6 +9,7 @@ mod error;
 pub mod mirror;
 pub mod probe;
 mod request;
+mod rules;
 mod sid_counters;
 mod socket;
 

@@ -144,14 +144,15 @@ impl Connect for Plain {
             let socket = TcpSocket::new_v4()?;
             socket.set_reuseaddr(true)?;
             socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
-            if let Some(from) = wanted.from {
-                socket.bind(from)?;
+            if let Some(again) = wanted.again {
+                socket.bind(again.from)?;
             }
             Ok(Connected {
                 stream: socket.connect(self.0).await?,
                 out: None,
                 back: None,
                 attempts: 1,
+                detour: false,
             })
         })
     }

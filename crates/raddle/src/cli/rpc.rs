@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use raddle_rpc::dispatch::Policy;
 
+use crate::rpc::Numbers;
+
 use super::Ask;
 
 pub(super) const RPC_HELP: &str = "\
@@ -137,6 +139,15 @@ pub(crate) struct RpcProxy {
     /// Connect from ports 512 to 1023, which servers may want of root (NFS exports without insecure)
     #[arg(long)]
     pub privileged_ports: bool,
+    /// First of 64 routing tables, and priorities of rules, for connections that go around a silent link
+    #[arg(long, value_name = "TABLE", default_value_t = 8200, value_parser = clap::value_parser!(u32).range(256..=0xffff_0000))]
+    pub replay_table: u32,
+    /// First of their 64 firewall marks
+    #[arg(long, value_name = "MARK", default_value = "0x520000", value_parser = mark)]
+    pub replay_mark: u32,
+    /// Go around no silent link: calls that must not be run twice wait until it is back
+    #[arg(long)]
+    pub no_replay_routes: bool,
     /// MiB of calls, and as many of replies, that may be kept at once
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub memory: u32,
@@ -177,5 +188,27 @@ impl From<RpcPolicy> for Policy {
             RpcPolicy::LeastBytes => Policy::LeastBytes,
             RpcPolicy::Hash => Policy::Hash,
         }
+    }
+}
+
+impl RpcProxy {
+    /// The numbers of detours, where they may be made.
+    pub(crate) fn detours(&self) -> Option<Numbers> {
+        (!self.no_replay_routes).then_some(Numbers {
+            table: self.replay_table,
+            mark: self.replay_mark,
+        })
+    }
+}
+
+/// A mark, decimal or by `0x`.
+fn mark(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    match parsed {
+        Ok(mark) if (1..=0xffff_ff00).contains(&mark) => Ok(mark),
+        _ => Err("a mark is 1 to 0xffffff00".into()),
     }
 }

@@ -1,21 +1,24 @@
 //! Connections of the proxy: each from a source port that puts it on a path of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::Rib;
-use raddle_rpc::proxy::{Connect, Connected, Review, Standing, Wanted};
+use raddle_rpc::proxy::{Again, Connect, Connected, Review, Standing, Wanted};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::again::again;
 use super::back::SynAcks;
+use super::detour::{Detour, Detours};
 use super::place::{ATTEMPTS, Known, Loads, keep, least, uneven};
 use crate::cli;
 use crate::error::Failure;
@@ -26,7 +29,7 @@ use crate::source;
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one may take whose path is to be found out; another path is tried then.
-const BRIEF: Duration = Duration::from_millis(250);
+pub(super) const BRIEF: Duration = Duration::from_millis(250);
 /// Ports in a row that are tried on a link without an answer: it may be the way back that is silent.
 const SILENT: u32 = 3;
 /// Ports that are planned for each pair of addresses; fewer where there are not so many.
@@ -66,6 +69,13 @@ pub(super) struct Connector {
     links: RefCell<BTreeMap<usize, Vec<String>>>,
     /// When one was moved last, and how long the next one waits.
     moved: Cell<(Option<Instant>, Duration)>,
+    /// Ways around silent links, and who goes by them.
+    detours: Detours,
+    taken: RefCell<BTreeMap<(usize, usize), Rc<Detour>>>,
+    /// Which connections there are.
+    standing: RefCell<BTreeSet<(usize, usize)>>,
+    /// The links that connections came back by last.
+    backs: RefCell<BTreeMap<(usize, usize), String>>,
     /// One at a time, so that each sees where the others lie.
     turn: Mutex<Turn>,
 }
@@ -104,6 +114,10 @@ impl Connector {
             lying: RefCell::default(),
             links: RefCell::default(),
             moved: Cell::new((None, PAUSES.0)),
+            detours: Detours::new(args.detours()),
+            taken: RefCell::default(),
+            standing: RefCell::default(),
+            backs: RefCell::default(),
             turn: Mutex::default(),
         })
     }
@@ -133,19 +147,26 @@ impl Connector {
     }
 
     /// The same port again, for calls that are held.
-    async fn again(&self, wanted: Wanted, from: SocketAddr) -> io::Result<Connected> {
-        let server = self.addresses(wanted.service)[0];
-        let stream = connect(server, Some(from), PATIENCE).await?;
-        let lies = self
-            .lying
-            .borrow()
-            .get(&(wanted.service, wanted.number))
-            .cloned();
+    async fn again(&self, wanted: Wanted, of: Again) -> io::Result<Connected> {
+        let key = (wanted.service, wanted.number);
+        let working: Vec<String> = {
+            let lying = self.lying.borrow();
+            let standing = self.standing.borrow();
+            let stand = lying.iter().filter(|(k, _)| standing.contains(k));
+            stand.filter_map(|(_, lies)| lies.out.clone()).collect()
+        };
+        let back = self.backs.borrow().get(&key).cloned();
+        let made = again(&self.detours, of, &working, back.as_deref()).await?;
+        let detour = made.detour.is_some();
+        if let Some(detour) = made.detour {
+            self.taken.borrow_mut().insert(key, detour);
+        }
         Ok(Connected {
-            stream,
-            out: lies.as_ref().and_then(|lies| lies.out.clone()),
+            stream: made.stream,
+            out: made.link,
             back: None,
             attempts: 1,
+            detour,
         })
     }
 
@@ -211,6 +232,7 @@ impl Connector {
             out: None,
             back: None,
             attempts: 1,
+            detour: false,
         })
     }
 
@@ -370,6 +392,7 @@ impl Connector {
                 out: Some(link.to_owned()),
                 back,
                 attempts: *attempts,
+                detour: false,
             });
         }
     }
@@ -378,8 +401,8 @@ impl Connector {
 impl Connect for Connector {
     fn connect(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = io::Result<Connected>> + '_>> {
         Box::pin(async move {
-            let connected = match (wanted.from, self.place) {
-                (Some(from), _) => self.again(wanted, from).await?,
+            let connected = match (wanted.again, self.place) {
+                (Some(again), _) => self.again(wanted, again).await?,
                 (None, true) => {
                     let mut turn = self.turn.lock().await;
                     self.placed(wanted, &mut turn).await?
@@ -392,7 +415,11 @@ impl Connect for Connector {
                 back: connected.back.clone(),
             };
             let key = (wanted.service, wanted.number);
+            if let Some(back) = &connected.back {
+                self.backs.borrow_mut().insert(key, back.clone());
+            }
             self.lying.borrow_mut().insert(key, lies);
+            self.standing.borrow_mut().insert(key);
             Ok(connected)
         })
     }
@@ -432,6 +459,8 @@ impl Connect for Connector {
     }
 
     fn closed(&self, service: usize, number: usize) {
+        self.standing.borrow_mut().remove(&(service, number));
+        self.taken.borrow_mut().remove(&(service, number));
         // Where it lay counts no more, and is where it comes back to.
         if let Some(lies) = self.lying.borrow_mut().get_mut(&(service, number)) {
             lies.back = None;
@@ -465,7 +494,7 @@ fn confirm(tries: &mut [Try], rib: &Rib) -> Result<(), Failure> {
     Ok(())
 }
 
-fn name_of(index: u32) -> String {
+pub(super) fn name_of(index: u32) -> String {
     nix::net::if_::if_indextoname(index)
         .ok()
         .and_then(|name| name.into_string().ok())
@@ -493,12 +522,25 @@ async fn connect(
     from: Option<SocketAddr>,
     patience: Duration,
 ) -> io::Result<TcpStream> {
+    connect_by(server, from, patience, None).await
+}
+
+/// As [`connect`], with a mark that routing may go by.
+pub(super) async fn connect_by(
+    server: SocketAddr,
+    from: Option<SocketAddr>,
+    patience: Duration,
+    mark: Option<u32>,
+) -> io::Result<TcpStream> {
     let socket = match server.is_ipv6() {
         true => TcpSocket::new_v6()?,
         false => TcpSocket::new_v4()?,
     };
     socket.set_reuseaddr(true)?;
     socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
+    if let Some(mark) = mark {
+        socket2::SockRef::from(&socket).set_mark(mark)?;
+    }
     if let Some(from) = from {
         socket.bind(from)?;
     }

@@ -1,9 +1,11 @@
 //! `raddle rpc`: a proxy that passes NFS and other ONC RPC over several connections to a server, each on a
 //! path of its own.
 
+mod again;
 mod back;
 mod config;
 mod connect;
+mod detour;
 mod metrics;
 mod place;
 mod rates;
@@ -24,6 +26,7 @@ use tokio::task::LocalSet;
 use crate::cli;
 use crate::control::{Command, Request, Server, ask_at, path_of};
 use crate::error::Failure;
+pub(crate) use detour::Numbers;
 use servers::Servers;
 
 /// How often questions and signals are looked for.

@@ -47,7 +47,8 @@ impl Direct {
     }
 
     async fn make(&self, wanted: Wanted) -> io::Result<TcpStream> {
-        let server = self.servers[wanted.number % self.servers.len()];
+        let turn = self.servers[wanted.number % self.servers.len()];
+        let server = wanted.again.map_or(turn, |again| again.to);
         let socket = match server.is_ipv6() {
             true => TcpSocket::new_v6()?,
             false => TcpSocket::new_v4()?,
@@ -56,7 +57,7 @@ impl Direct {
         // Reset when it is dropped, so that its port is free at once.
         socket.set_zero_linger()?;
         let given = self.from.get(wanted.number % self.from.len().max(1));
-        if let Some(from) = wanted.from.or(given.copied()) {
+        if let Some(from) = wanted.again.map(|again| again.from).or(given.copied()) {
             socket.bind(from)?;
         }
         match timeout(PATIENCE, socket.connect(server)).await {
@@ -77,6 +78,7 @@ impl Connect for Direct {
                 out: None,
                 back: None,
                 attempts: 1,
+                detour: false,
             })
         })
     }

@@ -34,6 +34,8 @@ pub(super) struct Call {
     /// The transport that has it.
     pub transport: Cell<Option<usize>>,
     pub sent: Cell<Sent>,
+    /// How often it was sent again from the same port, and when last.
+    pub replay: Cell<Option<(u32, Instant)>>,
     /// When it came.
     pub since: Instant,
     /// When it was written to a connection last.
@@ -78,6 +80,7 @@ impl Call {
             xid: Cell::new(header.xid),
             transport: Cell::new(None),
             sent: Cell::new(Sent::Nothing),
+            replay: Cell::new(None),
             since: Instant::now(),
             written: Cell::new(None),
             charge: shared.calls.charge(0),
@@ -110,6 +113,13 @@ impl Call {
         let [a, b, c, d] = self.xid.get().to_be_bytes();
         let [m, n, o, p] = self.mark;
         [m, n, o, p, a, b, c, d]
+    }
+
+    /// It is sent again from the same port.
+    pub(super) fn replayed(&self) {
+        let times = self.replay.get().map_or(0, |(times, _)| times);
+        self.replay
+            .set(Some((times.saturating_add(1), Instant::now())));
     }
 
     /// Whether its client waits for the reply.

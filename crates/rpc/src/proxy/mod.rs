@@ -68,8 +68,21 @@ pub struct Wanted {
     pub number: usize,
     /// Whether it is kept for small calls.
     pub lane: bool,
-    /// Own address and port that it has to have, for calls that must not be run twice.
-    pub from: Option<SocketAddr>,
+    /// The connection that it has to take the place of, for calls that must not be run twice.
+    pub again: Option<Again>,
+}
+
+/// A connection that is made again from the same address and port, so that the server knows its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// Own address and port.
+    pub from: SocketAddr,
+    /// The server's.
+    pub to: SocketAddr,
+    /// Whether it said nothing any more; otherwise it was reset or closed.
+    pub silent: bool,
+    /// How often it has been tried since it failed.
+    pub round: u32,
 }
 
 /// A connection that was made.
@@ -83,6 +96,9 @@ pub struct Connected {
     pub back: Option<String>,
     /// Connections that were made to find it.
     pub attempts: u32,
+    /// Whether it goes another way than routing would have it: it is kept for the calls that are held, and no
+    /// longer.
+    pub detour: bool,
 }
 
 /// A connection that stands.

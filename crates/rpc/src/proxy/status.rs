@@ -61,6 +61,8 @@ pub enum TransportState {
         back: Option<String>,
         /// Connections that were made to find it.
         attempts: u32,
+        /// Whether it goes another way than routing would have it, for calls that are held.
+        detour: bool,
         /// Seconds that it stands.
         seconds: u64,
     },
@@ -201,6 +203,7 @@ fn transport(transport: &Transport) -> TransportStatus {
             out: up.out.clone(),
             back: up.back.clone(),
             attempts: up.attempts,
+            detour: up.detour,
             seconds: up.since.elapsed().as_secs(),
         },
     };

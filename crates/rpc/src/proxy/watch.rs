@@ -87,6 +87,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
             if stands && transport.drains.get() && !transport.is_waiting() {
                 transport.fail("it is to be placed anew");
             }
+            transport.repeat();
         }
         let heard: Vec<Option<Heard>> = shared
             .transports
@@ -113,7 +114,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
             match judge(&signs) {
                 Verdict::Fine => {}
                 Verdict::Ask => ask(of_service(transport.service).map(|(_, t, _)| t), now),
-                Verdict::Dead => transport.fail("nothing is heard, and others are"),
+                Verdict::Dead => transport.is_silent(),
             }
         }
     }

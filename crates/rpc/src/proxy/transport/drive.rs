@@ -11,32 +11,40 @@ use crate::dispatch::Rate;
 use crate::proxy::call::Call;
 use crate::proxy::shared::{Shared, count};
 use crate::proxy::watch::Watched;
-use crate::proxy::{Connected, Wanted, first};
+use crate::proxy::{Again, Connected, Wanted, first};
 use crate::replay::{Action, decide};
 
 /// Pauses between attempts to connect, first and longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The longest while calls are held.
+const HELD: Duration = Duration::from_secs(1);
 
 /// Keeps a transport connected for as long as the proxy runs.
 pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
     let transport = &shared.transports[index];
     let (service, number) = (transport.service, transport.number);
     let mut pause = PAUSES.0;
+    let mut round = 0;
     loop {
-        let from = transport
-            .identity
-            .get()
-            .filter(|_| !transport.held.borrow().is_empty());
+        // Nobody has to be answered but those that still wait.
+        transport.forget_unwanted();
+        let identity = transport.identity.get();
+        let again = identity.filter(|_| !transport.held.borrow().is_empty());
         let wanted = Wanted {
             service,
             number,
             lane: transport.lane,
-            from,
+            again: again.map(|(from, to)| Again {
+                from,
+                to,
+                silent: transport.silent.get(),
+                round,
+            }),
         };
         match shared.connect.connect(wanted).await {
             Ok(connected) => match connected.stream.local_addr() {
                 Ok(local) => {
-                    pause = PAUSES.0;
+                    (pause, round) = (PAUSES.0, 0);
                     stand(&shared, index, connected, local).await;
                     shared.connect.closed(service, number);
                     shared.pump(service);
@@ -50,7 +58,9 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
             }
         }
         tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(PAUSES.1);
+        round += 1;
+        let longest = if again.is_some() { HELD } else { PAUSES.1 };
+        pause = (2 * pause).min(longest);
     }
 }
 
@@ -60,28 +70,31 @@ async fn stand(shared: &Rc<Shared>, index: usize, connected: Connected, local: S
     let peer = connected.stream.peer_addr().unwrap_or(local);
     let watched = Watched::new(&connected.stream);
     let _ = connected.stream.set_nodelay(true);
-    tracing::info!(%local, %peer, out = ?connected.out, back = ?connected.back, "connected");
+    tracing::info!(%local, %peer, out = ?connected.out, back = ?connected.back, detour = connected.detour, "connected");
     *transport.state.borrow_mut() = State::Up(Up {
         local,
         peer,
         out: connected.out,
         back: connected.back,
         attempts: connected.attempts,
+        detour: connected.detour,
         since: Instant::now(),
         watched,
     });
     transport.asked.set(None);
     // What went before it does not count.
     transport.why.set(None);
-    transport.drains.set(false);
+    transport.drains.set(connected.detour);
+    transport.silent.set(false);
     transport.pings.borrow_mut().clear();
-    transport.identity.set(Some(local));
+    transport.identity.set(Some((local, peer)));
     *transport.rate.borrow_mut() = Rate::default();
     count(&transport.tallies.connections);
     // What is held goes out first, as it was.
     for call in transport.held.borrow_mut().drain(..) {
         count(&shared.counts.replayed);
         count(&transport.tallies.replayed);
+        call.replayed();
         transport.queue.borrow_mut().push_back(call);
     }
     shared.pump(transport.service);

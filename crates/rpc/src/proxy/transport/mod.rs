@@ -20,6 +20,7 @@ use crate::dispatch::{Load, Rate, SMALL};
 use crate::histogram::Histogram;
 use crate::message::null;
 use crate::program::number::NFS;
+use crate::replay::{Sent, repeat_after};
 use crate::xid::Segment;
 pub(super) use drive::drive;
 
@@ -43,6 +44,8 @@ pub(super) struct Up {
     pub out: Option<String>,
     pub back: Option<String>,
     pub attempts: u32,
+    /// Whether it goes another way than routing would have it.
+    pub detour: bool,
     pub since: Instant,
     watched: Watched,
 }
@@ -103,8 +106,10 @@ pub(super) struct Transport {
     asked: Cell<Option<Instant>>,
     /// Calls that go out again from the same port, or nowhere; they are pending, too.
     pub held: RefCell<Vec<Rc<Call>>>,
-    /// The port that they were sent from.
-    identity: Cell<Option<SocketAddr>>,
+    /// Where they were sent from, and to.
+    identity: Cell<Option<(SocketAddr, SocketAddr)>>,
+    /// Whether the last connection failed by saying nothing.
+    silent: Cell<bool>,
     /// The call that is being answered.
     answering: RefCell<Option<(Rc<Call>, Rc<Reply>)>>,
     pub outstanding: Cell<u64>,
@@ -139,6 +144,7 @@ impl Transport {
             asked: Cell::new(None),
             held: RefCell::default(),
             identity: Cell::new(None),
+            silent: Cell::new(false),
             answering: RefCell::default(),
             outstanding: Cell::new(0),
             rate: RefCell::default(),
@@ -230,10 +236,45 @@ impl Transport {
         }
     }
 
+    /// Gives a connection up that says nothing.
+    pub(super) fn is_silent(&self) {
+        self.silent.set(true);
+        self.fail("nothing is heard, and others are");
+    }
+
     /// Gives the connection up.
     pub(super) fn fail(&self, why: &'static str) {
         self.why.set(Some(why));
         self.failed.notify_one();
+    }
+
+    /// Sends calls again that were replayed and have had no reply for long.
+    pub(super) fn repeat(&self) {
+        if self.watched().is_none() {
+            return;
+        }
+        let pending = self.pending.borrow();
+        let due = pending.values().filter(|call| {
+            let replay = call.replay.get();
+            replay.is_some_and(|(times, at)| {
+                call.sent.get() == Sent::All
+                    && !call.header.is_signed()
+                    && at.elapsed() >= repeat_after(times)
+            })
+        });
+        for call in due {
+            call.replayed();
+            self.queue.borrow_mut().push_back(Rc::clone(call));
+            self.wake();
+        }
+    }
+
+    /// Forgets the held calls that nobody waits for any more.
+    fn forget_unwanted(&self) {
+        let (wanted, gone) = self.held.take().into_iter().partition(|c| c.is_wanted());
+        self.held.replace(wanted);
+        let gone: Vec<Rc<Call>> = gone;
+        gone.iter().for_each(|call| self.forget(call));
     }
 
     /// Forgets a call.

@@ -1,0 +1,336 @@
+//! Calls that must not be run twice, through `raddle rpc`, while links go silent: each is run exactly once, by
+//! the server's own log and by its tree, and goes around the link where that is possible.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use raddle_e2e::rpc::{LINKS, Pair, Proxy, SERVER, inside, record, restore, send, silence};
+use raddle_e2e::{Outcome, root, within};
+
+const MKDIR: u32 = 9;
+const REMOVE: u32 = 12;
+const RENAME: u32 = 14;
+/// Operations that are under way at once.
+const WORKERS: u32 = 16;
+/// Names from here on take a second.
+const SLOW: u32 = 1 << 30;
+
+/// A server's memory.
+#[derive(Default)]
+struct Server {
+    /// The replies that it remembers, by peer, XID and a sum of the call, as knfsd and nfs-ganesha do.
+    cache: BTreeMap<(SocketAddr, u32, u64), u32>,
+    /// Names that there are.
+    tree: BTreeSet<u32>,
+    /// What was run: procedure and name, and how often.
+    runs: BTreeMap<(u32, u32), u32>,
+    /// Replies from the cache.
+    hits: u32,
+}
+
+impl Server {
+    /// The status of a call: 0, 2 (no such name), 17 (it exists).
+    fn call(&mut self, peer: SocketAddr, bytes: &[u8]) -> u32 {
+        let word = |i: usize| u32::from_be_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
+        let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let key = (peer, word(0), sum);
+        if let Some(status) = self.cache.get(&key) {
+            self.hits += 1;
+            return *status;
+        }
+        let (procedure, name) = (word(5), word(10));
+        *self.runs.entry((procedure, name)).or_default() += 1;
+        let status = match procedure {
+            MKDIR if self.tree.insert(name) => 0,
+            MKDIR => 17,
+            REMOVE if self.tree.remove(&name) => 0,
+            RENAME if self.tree.remove(&name) => {
+                self.tree.insert(word(11));
+                0
+            }
+            _ => 2,
+        };
+        self.cache.insert(key, status);
+        status
+    }
+}
+
+fn serve(pair: &Pair) -> Arc<Mutex<Server>> {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let listener = inside(&pair.server, || TcpListener::bind((SERVER, 2049)).unwrap());
+    let shared = Arc::clone(&server);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, peer)) = listener.accept() {
+            let server = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                while let Ok(call) = record(&mut stream) {
+                    let xid = u32::from_be_bytes(call[..4].try_into().unwrap());
+                    let word =
+                        |i: usize| u32::from_be_bytes(call[4 * i..4 * i + 4].try_into().unwrap());
+                    let null = word(5) == 0;
+                    let status = if null {
+                        0
+                    } else {
+                        server.lock().unwrap().call(peer, &call)
+                    };
+                    if !null && word(10) >= SLOW {
+                        std::thread::sleep(Duration::from_secs(1));
+                    }
+                    if send(&mut stream, &[xid, 1, 0, 0, 0, 0, status], 0).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    server
+}
+
+/// Makes, renames and removes directories of its own, one call after the other, and gives how long the longest
+/// took.
+fn worker(number: u32, rounds: u32, pause: Duration) -> Duration {
+    let mut stream = TcpStream::connect("127.0.0.1:2049").unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut longest = Duration::ZERO;
+    let mut xid = number << 16;
+    for n in 0..rounds {
+        let name = (number * rounds + n) * 2;
+        for (procedure, other) in [(MKDIR, 0), (RENAME, name + 1), (REMOVE, 0)] {
+            let name = if procedure == REMOVE { name + 1 } else { name };
+            xid += 1;
+            let start = Instant::now();
+            let words = [xid, 0, 2, 100_003, 3, procedure, 0, 0, 0, 0, name, other];
+            send(&mut stream, &words, 0).unwrap();
+            let reply = record(&mut stream).unwrap();
+            assert_eq!(reply[..4], xid.to_be_bytes());
+            assert_eq!(
+                reply[24..28],
+                [0; 4],
+                "procedure {procedure} of {name}: {reply:?}"
+            );
+            longest = longest.max(start.elapsed());
+            std::thread::sleep(pause);
+        }
+    }
+    longest
+}
+
+/// The ways in which a link goes silent.
+const CUTS: [&[char]; 3] = [&['c', 's'], &['c'], &['s']];
+
+fn cut(pair: &Pair, n: usize, job: fn(&str, &str)) {
+    let link = n as u32 % LINKS + 1;
+    for side in CUTS[n % CUTS.len()] {
+        let ns = if *side == 'c' {
+            &pair.client
+        } else {
+            &pair.server
+        };
+        job(ns, &format!("{side}{link}"));
+    }
+}
+
+/// What raddle has left of rules and routes.
+fn left(client: &str) -> String {
+    let mut all = String::new();
+    for words in ["rule show", "route show table all proto 82"] {
+        let mut command = Command::new("ip");
+        command.args(["-n", client]).args(words.split(' '));
+        all += &Outcome::of(&mut command, Duration::from_secs(5)).stdout;
+    }
+    let of_ours = |line: &&str| line.contains("fwmark") || line.contains("table 82");
+    all.lines().filter(of_ours).collect()
+}
+
+#[test]
+fn silent_links_run_no_call_twice() {
+    const NAME: &str = "silent_links_run_no_call_twice";
+    if !root(NAME) {
+        return;
+    }
+    // 10,000 operations and more: RADDLE_RPC_OPERATIONS=10000.
+    let operations = std::env::var("RADDLE_RPC_OPERATIONS").ok();
+    let operations: u32 = operations.map_or(1_000, |count| count.parse().unwrap());
+    let rounds = operations.div_ceil(3 * WORKERS);
+    let pair = Pair::new("o");
+    let server = serve(&pair);
+    let proxy = Proxy::start(&pair, &["--no-lane"]);
+    proxy.all_up();
+    let start = Instant::now();
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|number| {
+            let ns = pair.client.clone();
+            std::thread::spawn(move || {
+                inside(&ns, move || {
+                    worker(number, rounds, Duration::from_millis(100))
+                })
+            })
+        })
+        .collect();
+    let mut cuts = 0;
+    while workers.iter().any(|worker| !worker.is_finished()) {
+        cut(&pair, cuts, silence);
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until && workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        cut(&pair, cuts, restore);
+        cuts += 1;
+    }
+    let took = start.elapsed();
+    let longest = workers.into_iter().map(|worker| worker.join());
+    let longest = longest
+        .map(|done| done.unwrap_or_else(|_| panic!("{}", proxy.log())))
+        .max()
+        .unwrap();
+    let server = server.lock().unwrap();
+    let status = proxy.status().unwrap();
+    let detours = proxy.log().matches("detour=true").count();
+    // In one piece, for those who run it by hand.
+    let counters = &status["counters"];
+    eprintln!(
+        "{} operations in {took:?}, {cuts} cuts, {} replayed, {} answered by the cache, {detours} detours, the longest \
+         call {longest:?}",
+        server.runs.len(),
+        counters["replayed"],
+        server.hits
+    );
+    assert_eq!(server.runs.len() as u32, 3 * WORKERS * rounds);
+    let twice: Vec<_> = server.runs.iter().filter(|(_, runs)| **runs != 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    assert!(server.tree.is_empty());
+    assert!(counters["replayed"].as_u64() > Some(0), "{status}");
+    assert_eq!(counters["clients_disconnected"], 0);
+    // Detours are taken away when nothing is held any more.
+    within(Duration::from_secs(10), || match left(&pair.client) {
+        left if left.is_empty() => Ok(()),
+        left => Err(left),
+    });
+}
+
+/// Makes a directory by each transport, and gives the statuses of all within a time; 99 where there is none.
+fn one_each(client: &str, first: u32, limit: Duration) -> Vec<u32> {
+    let one = move |n| {
+        move || {
+            let mut stream = TcpStream::connect("127.0.0.1:2049").unwrap();
+            stream.set_read_timeout(Some(limit)).unwrap();
+            let words = [n, 0, 2, 100_003, 3, MKDIR, 0, 0, 0, 0, first + n, 0];
+            send(&mut stream, &words, 0).unwrap();
+            record(&mut stream).map_or(99, |reply| u32::from(reply[27]))
+        }
+    };
+    let all: Vec<_> = (0..LINKS)
+        .map(|n| {
+            let ns = client.to_owned();
+            std::thread::spawn(move || inside(&ns, one(n)))
+        })
+        .collect();
+    all.into_iter().map(|one| one.join().unwrap()).collect()
+}
+
+/// What the status says about connections that are down, as soon as it says this.
+fn says(proxy: &Proxy, what: &str) {
+    within(Duration::from_secs(10), || {
+        let status = proxy.status()?.to_string();
+        status.contains(what).then_some(()).ok_or(status)
+    });
+}
+
+const EACH: [&str; 3] = ["--no-lane", "--policy", "round-robin"];
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_dead_way_out_is_gone_around_and_leaves_nothing() {
+    if !root("a_dead_way_out_is_gone_around_and_leaves_nothing") {
+        return;
+    }
+    let pair = Pair::new("w");
+    let server = serve(&pair);
+    let mut proxy = Proxy::start(&pair, &EACH);
+    proxy.all_up();
+    assert_eq!(one_each(&pair.client, 0, LONG), [0; 4]);
+    silence(&pair.client, "c2");
+    let client = pair.client.clone();
+    let watch = std::thread::spawn(move || {
+        within(LONG, || {
+            Some(left(&client))
+                .filter(|left| !left.is_empty())
+                .ok_or("none".into())
+        })
+        .0
+    });
+    assert_eq!(one_each(&pair.client, SLOW, LONG), [0; 4]);
+    let seen = watch.join().unwrap();
+    assert!(
+        seen.contains("from all fwmark 0x520000 iif lo lookup 8200 proto 82"),
+        "{seen}"
+    );
+    within(LONG, || {
+        left(&pair.client)
+            .is_empty()
+            .then_some(())
+            .ok_or(left(&pair.client))
+    });
+    assert!(server.lock().unwrap().runs.values().all(|runs| *runs == 1));
+    // A crash leaves them, and the next start does not.
+    restore(&pair.client, "c2");
+    drop(proxy);
+    proxy = Proxy::start(&pair, &EACH);
+    proxy.all_up();
+    silence(&pair.client, "c2");
+    let client = pair.client.clone();
+    let calls = std::thread::spawn(move || one_each(&client, SLOW + 10, Duration::from_secs(3)));
+    within(LONG, || {
+        Some(())
+            .filter(|()| !left(&pair.client).is_empty())
+            .ok_or(proxy.log())
+    });
+    proxy.crash();
+    assert!(!left(&pair.client).is_empty());
+    calls.join().unwrap();
+    let other = Proxy::start(&pair, &["--connections", "1", "--replay-table", "9000"]);
+    other.all_up();
+    assert_eq!(left(&pair.client), "");
+}
+
+#[test]
+fn what_a_held_call_waits_for_is_said() {
+    if !root("what_a_held_call_waits_for_is_said") {
+        return;
+    }
+    let pair = Pair::new("h");
+    let server = serve(&pair);
+    for (options, ns, side, said) in [
+        (&[][..], &pair.server, 's', "the way back, by c3, is silent"),
+        (
+            &["--no-replay-routes"][..],
+            &pair.client,
+            'c',
+            "and no detour may be made",
+        ),
+    ] {
+        let proxy = Proxy::start(&pair, &[&EACH, options].concat());
+        proxy.all_up();
+        let link = format!("{side}3");
+        silence(ns, &link);
+        let first = server.lock().unwrap().tree.len() as u32;
+        let client = pair.client.clone();
+        let calls = std::thread::spawn(move || one_each(&client, first, LONG));
+        says(&proxy, said);
+        assert_eq!(
+            proxy.status().unwrap()["held"].as_array().map(Vec::len),
+            Some(1)
+        );
+        restore(ns, &link);
+        assert_eq!(calls.join().unwrap(), [0; 4]);
+        assert!(server.lock().unwrap().runs.values().all(|runs| *runs == 1));
+    }
+}
