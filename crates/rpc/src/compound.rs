@@ -110,6 +110,59 @@ fn expect(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<()> {
     Some(())
 }
 
+/// The name of a session (RFC 8881, section 2.10).
+pub type SessionId = [u8; 16];
+
+/// The session that a reply, from its XID on, gives a backchannel by the connection that it came by.
+///
+/// 1. CREATE_SESSION succeeded, and the server took the connection for that (`CREATE_SESSION4_FLAG_CONN_BACK_CHAN`).
+/// 2. BIND_CONN_TO_SESSION succeeded, for the backchannel or both (`CDFS4_BACK`, `CDFS4_BOTH`).
+/// 3. Anything else gives none; nor does what RPCSEC_GSS has wrapped, which cannot be read.
+pub fn bound(reply: &[u8]) -> Option<SessionId> {
+    let mut cursor = Cursor::new(reply);
+    // XID, a reply, accepted; the verifier; success; no error; the tag; how many results.
+    cursor.skip(12)?;
+    cursor.u32()?;
+    cursor.opaque()?;
+    let fine = (cursor.u32()?, cursor.u32()?) == (0, 0);
+    cursor.opaque()?;
+    let (count, operation, status) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
+    if !fine || count == 0 || status != 0 {
+        return None;
+    }
+    let session = session(&mut cursor)?;
+    let back = match operation {
+        41 => cursor.u32()? & 2 != 0,
+        43 => {
+            cursor.u32()?;
+            cursor.u32()? & 2 != 0
+        }
+        _ => false,
+    };
+    back.then_some(session)
+}
+
+/// The session of a CB_COMPOUND's arguments, which begin with CB_SEQUENCE.
+pub fn called(arguments: &[u8]) -> Option<SessionId> {
+    let mut cursor = Cursor::new(arguments);
+    cursor.opaque()?;
+    // Minor version, and an identifier that is not used.
+    cursor.skip(8)?;
+    let (count, operation) = (cursor.u32()?, cursor.u32()?);
+    if count == 0 || operation != 11 {
+        return None;
+    }
+    session(&mut cursor)
+}
+
+fn session(cursor: &mut Cursor<'_>) -> Option<SessionId> {
+    let mut session = SessionId::default();
+    for word in session.chunks_exact_mut(4) {
+        word.copy_from_slice(&cursor.u32()?.to_be_bytes());
+    }
+    Some(session)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -166,6 +219,37 @@ mod tests {
         ) {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
             nature(&bytes[..bytes.len().saturating_sub(cut)]);
+            bound(&bytes);
+            called(&bytes);
         }
+    }
+
+    fn bytes(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn sessions_are_bound_by_two_operations() {
+        let id = *b"\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x04";
+        // A tag of one byte, a verifier of four.
+        let head = [9, 1, 0, 6, 4, 7, 0, 0, 1, 0x6100_0000, 1];
+        let reply = |rest: &[u32]| bytes(&[&head, rest].concat());
+        for (rest, found) in [
+            (&[43, 0, 1, 2, 3, 4, 1, 3][..], Some(id)),
+            (&[43, 0, 1, 2, 3, 4, 1, 1], None),
+            (&[43, 10008], None),
+            (&[41, 0, 1, 2, 3, 4, 3, 0], Some(id)),
+            (&[41, 0, 1, 2, 3, 4, 1, 0], None),
+            (&[53, 0, 1, 2, 3, 4, 3, 3], None),
+        ] {
+            assert_eq!(bound(&reply(rest)), found, "{rest:?}");
+        }
+        let whole = reply(&[43, 0, 1, 2, 3, 4, 1, 3]);
+        for cut in 0..whole.len() {
+            assert_eq!(bound(&whole[..cut]), None);
+        }
+        assert_eq!(called(&bytes(&[0, 1, 0, 2, 11, 1, 2, 3, 4])), Some(id));
+        assert_eq!(called(&bytes(&[0, 1, 0, 2, 4, 1, 2, 3, 4])), None);
+        assert_eq!(called(&bytes(&[0, 1, 0, 2, 11, 1, 2, 3])), None);
     }
 }

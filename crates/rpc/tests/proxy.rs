@@ -1,21 +1,20 @@
 //! The proxy between clients and a server of these tests, which checks and logs every call.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+mod common;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use raddle_rpc::dispatch::Policy;
-use raddle_rpc::proxy::{Config, Connect, Connected, Proxy, Review, Service, Standing, Wanted};
+use common::{config, fragments, free, proxy_to, record, run};
+use raddle_rpc::proxy::Proxy;
 use raddle_rpc::record::mark;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::task::LocalSet;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 /// A program that nobody knows, so that its calls are never repeated by guess.
@@ -59,29 +58,6 @@ fn answer(call: &[u8]) -> Option<(u32, Vec<u8>)> {
     }
     bytes.extend((0..length).map(|i| (i.wrapping_mul(3) ^ id) as u8));
     Some((id, bytes))
-}
-
-fn fragments(bytes: &[u8], size: usize) -> Vec<u8> {
-    let mut out = Vec::new();
-    let count = bytes.len().div_ceil(size);
-    for (i, part) in bytes.chunks(size).enumerate() {
-        out.extend(mark(part.len() as u32, i + 1 == count));
-        out.extend(part);
-    }
-    out
-}
-
-async fn record(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Vec<u8>> {
-    let mut record = Vec::new();
-    loop {
-        let word = stream.read_u32().await?;
-        let start = record.len();
-        record.resize(start + (word & 0x7fff_ffff) as usize, 0);
-        stream.read_exact(&mut record[start..]).await?;
-        if word >> 31 == 1 {
-            return Ok(record);
-        }
-    }
 }
 
 /// What the server has seen, and how it behaves.
@@ -135,74 +111,16 @@ async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Rc<RefCell<Log>>)
     }
 }
 
-/// Connects without placement.
-struct Plain(SocketAddr);
-
-impl Connect for Plain {
-    fn connect(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = io::Result<Connected>> + '_>> {
-        Box::pin(async move {
-            let socket = TcpSocket::new_v4()?;
-            socket.set_reuseaddr(true)?;
-            socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
-            if let Some(again) = wanted.again {
-                socket.bind(again.from)?;
-            }
-            Ok(Connected {
-                stream: socket.connect(self.0).await?,
-                out: None,
-                back: None,
-                attempts: 1,
-                detour: false,
-            })
-        })
-    }
-
-    fn review(&self, _: &[Standing]) -> Review {
-        Review::default()
-    }
-
-    fn closed(&self, _: usize, _: usize) {}
-}
-
-async fn free() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").await.unwrap()
-}
-
 /// A proxy before a server, and where it listens.
 async fn proxy(
     log: &Rc<RefCell<Log>>,
     connections: usize,
     (memory, patience): (usize, u64),
 ) -> (Proxy, SocketAddr) {
-    let (to, own) = (free().await, free().await);
-    let (server_address, address) = (to.local_addr().unwrap(), own.local_addr().unwrap());
+    let to = free().await;
+    let server_address = to.local_addr().unwrap();
     tokio::task::spawn_local(server(to, Rc::clone(log)));
-    let config = Config {
-        services: vec![Service {
-            programs: Vec::new(),
-            connections,
-            lanes: 1,
-        }],
-        policy: Policy::LeastBytes,
-        most: 4 << 20,
-        memory,
-        patience: Duration::from_secs(patience),
-        clients: 64,
-        port: 2049,
-    };
-    let proxy = Proxy::start(config, Rc::new(Plain(server_address)), 0xffff_fff0);
-    let serving = proxy.clone();
-    tokio::task::spawn_local(async move { serving.serve(own).await });
-    (proxy, address)
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let test = async { timeout(Duration::from_secs(120), test).await.unwrap() };
-    runtime.block_on(LocalSet::new().run_until(test));
+    proxy_to(server_address, config(connections, memory, patience)).await
 }
 
 /// Makes calls of drawn sizes, all at once, and checks every byte of the replies.

@@ -39,10 +39,13 @@ pub(crate) struct Numbers {
     pub mark: u32,
 }
 
+/// Where a detour leads: the server, by a link and gateway.
+type To = (IpAddr, u32, Option<IpAddr>);
+
 /// Makes detours, and takes them away when nobody goes by them any more.
 pub(super) struct Detours {
     numbers: Option<Numbers>,
-    known: RefCell<BTreeMap<(IpAddr, u32, Option<IpAddr>), Weak<Detour>>>,
+    known: RefCell<BTreeMap<To, Weak<Detour>>>,
     /// Whether it was said that none can be made.
     told: Cell<bool>,
 }

@@ -3,6 +3,7 @@
 //! One thread, one task for each direction of each connection; what they share, they borrow for a moment, and
 //! nothing waits while it borrows.
 
+mod backchannel;
 mod call;
 mod client;
 mod memory;

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tokio::task::AbortHandle;
 
+use super::backchannel::Sessions;
 use super::call::Call;
 use super::client::Client;
 use super::memory::Memory;
@@ -30,6 +31,7 @@ pub(super) struct Counts {
     pub repeated: Cell<u64>,
     pub unknown_replies: Cell<u64>,
     pub server_calls: Cell<u64>,
+    pub server_calls_refused: Cell<u64>,
     pub resent: Cell<u64>,
     pub replayed: Cell<u64>,
 }
@@ -50,6 +52,8 @@ pub(super) struct Shared {
     pub calls: Rc<Memory>,
     pub replies: Rc<Memory>,
     pub counts: Counts,
+    /// Which clients servers may call.
+    pub sessions: Sessions,
     /// The last clients that were disconnected, and why.
     pub ended: RefCell<VecDeque<Ended>>,
     pub started: Instant,
@@ -84,6 +88,7 @@ impl Shared {
             calls: Memory::new(config.memory),
             replies: Memory::new(config.memory),
             counts: Counts::default(),
+            sessions: Sessions::default(),
             ended: RefCell::default(),
             started: Instant::now(),
             tasks: RefCell::default(),

@@ -152,8 +152,10 @@ pub struct Counters {
     pub repeated_calls: u64,
     /// Replies that answer no call.
     pub unknown_replies: u64,
-    /// Calls of servers (NFSv4.1 backchannel), which were refused.
+    /// Calls of servers (NFSv4.1 backchannel) that were passed to clients.
     pub server_calls: u64,
+    /// Calls of servers that no client takes.
+    pub server_calls_refused: u64,
     /// Calls sent again by another connection.
     pub resent: u64,
     /// Calls sent again from the same port.
@@ -188,6 +190,7 @@ pub(super) fn of(shared: &Shared) -> Status {
             repeated_calls: counts.repeated.get(),
             unknown_replies: counts.unknown_replies.get(),
             server_calls: counts.server_calls.get(),
+            server_calls_refused: counts.server_calls_refused.get(),
             resent: counts.resent.get(),
             replayed: counts.replayed.get(),
         },

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::backchannel::{self, Debts};
 use super::call::{Call, Reply};
 use super::first;
 use super::own::{Taker, is_own};
@@ -40,6 +41,8 @@ pub(super) struct Client {
     pub pending: RefCell<HashMap<u32, Rc<Call>>>,
     task: RefCell<Option<AbortHandle>>,
     pub calls: Cell<u64>,
+    /// Calls of servers that it owes replies to.
+    pub debts: Debts,
     /// Takes the reply, in place of a connection, where the program itself calls.
     taker: RefCell<Option<Taker>>,
 }
@@ -56,6 +59,7 @@ impl Client {
             pending: RefCell::default(),
             task: RefCell::default(),
             calls: Cell::new(0),
+            debts: Debts::default(),
             taker: RefCell::new(taker),
         })
     }
@@ -125,6 +129,7 @@ impl Client {
         }
         tracing::debug!(client = %self.peer, "connection closed: {why}");
         self.replies.borrow_mut().clear();
+        backchannel::gone(shared, self);
         let calls = std::mem::take(&mut *self.pending.borrow_mut());
         for call in calls.into_values() {
             // The rest of it will not come, and the server waits for it.

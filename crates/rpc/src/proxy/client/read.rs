@@ -9,9 +9,10 @@ use tokio::time::timeout;
 
 use super::{Client, End, READ};
 use crate::assemble::{Assembler, Part};
-use crate::message::{self, AUTH_TLS, Answer, answer};
+use crate::message::{self, AUTH_TLS, Answer, FromServer, answer};
 use crate::portmap;
 use crate::program;
+use crate::proxy::backchannel;
 use crate::proxy::call::{Call, Reply};
 use crate::proxy::shared::{Shared, count};
 use crate::record::mark;
@@ -133,6 +134,12 @@ fn call(
     length: u64,
     last: bool,
 ) -> Result<Option<Rc<Call>>, message::MessageError> {
+    if let Ok(FromServer::Reply(xid)) = FromServer::parse(head)
+        && head.len() as u64 == length
+        && backchannel::reply(shared, client, head, xid)
+    {
+        return Ok(None);
+    }
     let header = message::Call::parse(head)?;
     client.calls.set(client.calls.get() + 1);
     let own = match (header.flavour, header.program) {

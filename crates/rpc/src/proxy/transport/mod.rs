@@ -86,6 +86,8 @@ impl Tallies {
 
 /// A transport: one connection at a time, which is made anew when it fails.
 pub(super) struct Transport {
+    /// Its number among all.
+    pub index: usize,
     pub service: usize,
     pub number: usize,
     pub lane: bool,
@@ -130,6 +132,7 @@ impl Transport {
         (segment, of, start): (usize, usize, u32),
     ) -> Transport {
         Transport {
+            index: segment,
             service,
             number,
             lane,
@@ -199,6 +202,12 @@ impl Transport {
         self.wake.notify_one();
     }
 
+    /// Has a message of the proxy's own written, ahead of calls.
+    pub(super) fn say(&self, message: Bytes) {
+        self.own.borrow_mut().push_back(message);
+        self.wake();
+    }
+
     /// The socket, while it is connected.
     pub(super) fn watched(&self) -> Option<Watched> {
         match &*self.state.borrow() {
@@ -230,9 +239,8 @@ impl Transport {
         let taken = self.segment.borrow_mut().take(used);
         if let Some(xid) = taken {
             let (program, version) = self.program.get();
-            self.own.borrow_mut().push_back(null(xid, program, version));
+            self.say(null(xid, program, version));
             pings.insert(xid);
-            self.wake();
         }
     }
 

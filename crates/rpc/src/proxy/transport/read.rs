@@ -9,7 +9,8 @@ use tokio::net::tcp::OwnedReadHalf;
 
 use super::{Transport, add};
 use crate::assemble::{Assembler, Part};
-use crate::message::{Answer, FromServer, MessageError, answer};
+use crate::message::{FromServer, MessageError};
+use crate::proxy::backchannel;
 use crate::proxy::call::{Call, Reply};
 use crate::proxy::client::READ;
 use crate::proxy::shared::{Shared, count};
@@ -65,9 +66,10 @@ pub(super) async fn read(
 fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), MessageError> {
     match part {
         Part::Whole(bytes) => {
-            let Some(call) = answered(shared, transport, &bytes)? else {
+            let Some(call) = answered(shared, transport, &bytes, true)? else {
                 return Ok(());
             };
+            backchannel::look(shared, transport, &call, &bytes);
             let charge = shared.replies.charge(0);
             let reply = Rc::new(Reply::new(call.header.xid, &bytes, 0, true, charge));
             reply.complete.set(true);
@@ -75,7 +77,7 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
             done(shared, transport, &call);
         }
         Part::Start { head, rest, last } => {
-            let Some(call) = answered(shared, transport, &head)? else {
+            let Some(call) = answered(shared, transport, &head, false)? else {
                 return Ok(());
             };
             let charge = shared.replies.charge(0);
@@ -123,14 +125,12 @@ fn answered(
     shared: &Shared,
     transport: &Transport,
     head: &[u8],
+    whole: bool,
 ) -> Result<Option<Rc<Call>>, MessageError> {
     let xid = match FromServer::parse(head)? {
         FromServer::Reply(xid) => xid,
         FromServer::Call(xid) => {
-            count(&shared.counts.server_calls);
-            let mut own = transport.own.borrow_mut();
-            own.push_back(answer(xid, Answer::NoProgram));
-            transport.wake();
+            backchannel::call(shared, transport, head, (xid, whole));
             return Ok(None);
         }
     };

@@ -1,0 +1,109 @@
+//! Calls whose header is signed (RPCSEC_GSS): they pass as they are, and two with one XID never share a
+//! connection.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::{config, fragments, free, proxy_to, record, run};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+
+const XID: u32 = 42;
+
+/// A GETATTR with credentials of RPCSEC_GSS, which only their owner can tell apart.
+fn signed(owner: u32) -> Vec<u8> {
+    let words = [
+        XID, 0, 2, 100_003, 3, 1, 6, 8, owner, 0xfeed, 6, 4, 0xbeef, owner,
+    ];
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+#[derive(Default)]
+struct Seen {
+    calls: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+/// Answers a call when there is leave to.
+async fn serve(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    (seen, leave): (Rc<RefCell<Seen>>, Rc<Semaphore>),
+) -> io::Result<()> {
+    loop {
+        let call = record(&mut stream).await?;
+        let owner = call[call.len() - 4..].to_vec();
+        seen.borrow_mut().calls.push((peer, call));
+        leave.acquire().await.unwrap().forget();
+        let mut reply: Vec<u8> = [XID, 1, 0, 0, 0, 0]
+            .iter()
+            .flat_map(|word| word.to_be_bytes())
+            .collect();
+        reply.extend(owner);
+        stream.write_all(&fragments(&reply, 1000)).await?;
+    }
+}
+
+async fn listen(listener: TcpListener, seen: Rc<RefCell<Seen>>, leave: Rc<Semaphore>) {
+    while let Ok((stream, peer)) = listener.accept().await {
+        let with = (Rc::clone(&seen), Rc::clone(&leave));
+        tokio::task::spawn_local(serve(stream, peer, with));
+    }
+}
+
+#[test]
+fn one_xid_is_never_twice_on_a_connection() {
+    run(async {
+        let seen: Rc<RefCell<Seen>> = Rc::default();
+        let leave = Rc::new(Semaphore::new(0));
+        let to = free().await;
+        let at = to.local_addr().unwrap();
+        tokio::task::spawn_local(listen(to, Rc::clone(&seen), Rc::clone(&leave)));
+        // Two connections and a lane.
+        let (proxy, address) = proxy_to(at, config(2, 8 << 20, 10)).await;
+        while proxy.status().transports.iter().any(|t| t.connections == 0) {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut clients = Vec::new();
+        for owner in 0..4 {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client
+                .write_all(&fragments(&signed(owner), 1000))
+                .await
+                .unwrap();
+            clients.push(client);
+        }
+        while seen.borrow().calls.len() < 3 || proxy.status().waiting < 1 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        sleep(Duration::from_millis(50)).await;
+        {
+            let calls = &seen.borrow().calls;
+            let peers: HashSet<SocketAddr> = calls.iter().map(|(peer, _)| *peer).collect();
+            assert_eq!((calls.len(), peers.len()), (3, 3));
+        }
+        leave.add_permits(4);
+        for (owner, client) in clients.iter_mut().enumerate() {
+            let reply = record(client).await.unwrap();
+            assert_eq!(reply[..4], XID.to_be_bytes());
+            assert_eq!(reply[24..], (owner as u32).to_be_bytes());
+        }
+        // Not a byte was touched.
+        let mut came: Vec<_> = seen
+            .borrow()
+            .calls
+            .iter()
+            .map(|(_, call)| call.clone())
+            .collect();
+        came.sort();
+        assert_eq!(came, (0..4).map(signed).collect::<Vec<_>>());
+    });
+}
