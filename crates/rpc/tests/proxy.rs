@@ -14,7 +14,7 @@ use common::{config, fragments, free, proxy_to, record, run};
 use raddle_rpc::proxy::Proxy;
 use raddle_rpc::record::mark;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
 /// A program that nobody knows, so that its calls are never repeated by guess.
@@ -314,5 +314,51 @@ fn a_call_that_the_client_repeats_is_run_once() {
         assert!(more.is_err());
         assert_eq!(proxy.status().counters.repeated_calls, 1);
         assert_eq!(log.borrow().runs[&5], 1);
+    });
+}
+
+#[test]
+fn a_small_reply_waits_for_one_large_one_at_most() {
+    run(async {
+        let log = Rc::default();
+        let (proxy, address) = proxy(&log, 2, (64 << 20, PATIENCE)).await;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(512 << 10).unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
+        const READS: u32 = 8;
+        for id in 0..READS {
+            let bytes = fragments(&call(id, (NFS, 1), 60_000 + id, 2 << 20, 40_000), 50_000);
+            stream.write_all(&bytes).await.unwrap();
+        }
+        // All replies are here, one is being written, and the client reads none.
+        while proxy
+            .status()
+            .transports
+            .iter()
+            .map(|t| t.replies)
+            .sum::<u64>()
+            < READS.into()
+        {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let small = fragments(&call(READS, (NFS, 1), READS, 100, 0), 1000);
+        stream.write_all(&small).await.unwrap();
+        while proxy
+            .status()
+            .transports
+            .iter()
+            .map(|t| t.replies)
+            .sum::<u64>()
+            <= READS.into()
+        {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut order = Vec::new();
+        for _ in 0..=READS {
+            let reply = record(&mut stream).await.unwrap();
+            order.push(u32::from_be_bytes(reply[..4].try_into().unwrap()));
+        }
+        let place = order.iter().position(|xid| *xid == READS).unwrap();
+        assert!(place <= 2, "{order:?}");
     });
 }

@@ -173,6 +173,12 @@ impl Reply {
         self.chunks.borrow_mut().push_back(bytes);
     }
 
+    /// Whether it is here, and of a size that is written together with others.
+    pub(super) fn is_small(&self) -> bool {
+        self.complete.get()
+            && self.chunks.borrow().iter().map(Bytes::len).sum::<usize>() <= TOGETHER
+    }
+
     /// Lets go of what has come, which nobody wants any more.
     pub(super) fn forget(&self) {
         self.chunks.borrow_mut().clear();

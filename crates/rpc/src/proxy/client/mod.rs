@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use tokio::net::TcpStream;
@@ -29,11 +30,16 @@ pub(super) const TOGETHER: usize = 16 << 10;
 /// Chunks that a write takes.
 pub(super) const SLICES: usize = 64;
 
+/// Bytes of replies that the kernel may hold unsent: what is in there comes before every other reply.
+const UNSENT: libc::c_int = 512 << 10;
+
 /// A client.
 pub(super) struct Client {
     pub peer: SocketAddr,
     closed: Cell<bool>,
-    replies: RefCell<VecDeque<Rc<Reply>>>,
+    /// Replies that wait to be written: small ones, which do not wait for all the others.
+    small: RefCell<VecDeque<Rc<Reply>>>,
+    large: RefCell<VecDeque<Rc<Reply>>>,
     /// The reply that is being written.
     writing: RefCell<Option<Rc<Reply>>>,
     wake: Notify,
@@ -53,7 +59,8 @@ impl Client {
         Rc::new(Client {
             peer,
             closed: Cell::new(false),
-            replies: RefCell::default(),
+            small: RefCell::default(),
+            large: RefCell::default(),
             writing: RefCell::default(),
             wake: Notify::new(),
             pending: RefCell::default(),
@@ -72,7 +79,10 @@ impl Client {
     /// Whether a reply may be passed on while it comes: nothing else is to be said, or expected, meanwhile
     /// that it would hold up.
     pub(super) fn waits_for_one(&self) -> bool {
-        !is_own(self.peer) && self.pending.borrow().len() <= 1 && self.replies.borrow().is_empty()
+        !is_own(self.peer)
+            && self.pending.borrow().len() <= 1
+            && self.small.borrow().is_empty()
+            && self.large.borrow().is_empty()
     }
 
     /// Something of a reply has come.
@@ -80,7 +90,7 @@ impl Client {
         self.wake.notify_one();
     }
 
-    /// Has a reply written, behind others.
+    /// Has a reply written, behind others of its kind.
     pub(super) fn reply(&self, reply: Rc<Reply>) {
         if self.is_closed() {
             return;
@@ -89,19 +99,24 @@ impl Client {
             let _ = taker.send(Ok(reply));
             return;
         }
-        self.replies.borrow_mut().push_back(reply);
+        match reply.is_small() {
+            true => self.small.borrow_mut().push_back(reply),
+            false => self.large.borrow_mut().push_back(reply),
+        }
         self.wake();
     }
 
     /// Whether a reply has been given to be written, and comes meanwhile.
     pub(super) fn passes_on(&self, reply: &Rc<Reply>) -> bool {
         let is = |other: &Rc<Reply>| Rc::ptr_eq(other, reply);
-        self.writing.borrow().as_ref().is_some_and(is) || self.replies.borrow().iter().any(is)
+        self.writing.borrow().as_ref().is_some_and(is) || self.large.borrow().iter().any(is)
     }
 
     /// Takes back a reply that nothing was written of.
     pub(super) fn retract(&self, reply: &Rc<Reply>) {
-        self.replies.borrow_mut().retain(|r| !Rc::ptr_eq(r, reply));
+        for queue in [&self.small, &self.large] {
+            queue.borrow_mut().retain(|r| !Rc::ptr_eq(r, reply));
+        }
     }
 
     /// A call has got its reply.
@@ -128,7 +143,8 @@ impl Client {
             return;
         }
         tracing::debug!(client = %self.peer, "connection closed: {why}");
-        self.replies.borrow_mut().clear();
+        self.small.borrow_mut().clear();
+        self.large.borrow_mut().clear();
         backchannel::gone(shared, self);
         let calls = std::mem::take(&mut *self.pending.borrow_mut());
         for call in calls.into_values() {
@@ -158,6 +174,8 @@ pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) 
         return;
     }
     let _ = stream.set_nodelay(true);
+    // The kernel may know better what it can hold; then small replies wait for more.
+    let _ = keep_unsent_small(&stream);
     count(&shared.counts.clients);
     let number = shared.counts.clients.get();
     let client = Client::new(peer, None);
@@ -167,6 +185,25 @@ pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) 
         .insert(number, Rc::clone(&client));
     let task = tokio::task::spawn_local(serve(Rc::clone(shared), Rc::clone(&client), stream));
     *client.task.borrow_mut() = Some(task.abort_handle());
+}
+
+/// Has the kernel take no more than [`UNSENT`] bytes before it has sent them (`TCP_NOTSENT_LOWAT`).
+fn keep_unsent_small(stream: &TcpStream) -> io::Result<()> {
+    let bytes: libc::c_int = UNSENT;
+    // SAFETY: the value is an integer of the length that is told, and lives through the call.
+    let done = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 async fn serve(shared: Rc<Shared>, client: Rc<Client>, stream: TcpStream) {

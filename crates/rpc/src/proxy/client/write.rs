@@ -28,39 +28,36 @@ pub(super) async fn write(shared: &Rc<Shared>, client: &Rc<Client>, writer: Owne
     }
 }
 
-/// Writes the next reply, or collects it with other small ones.
+/// Writes what is next: small replies together, as many as are there, and one large reply after each such
+/// batch. So a small reply waits for one record at most, and a large one for 64 KiB of small ones.
 async fn write_next(
     client: &Client,
     writer: &OwnedWriteHalf,
     together: &mut BytesMut,
     patience: Duration,
 ) -> io::Result<()> {
-    let next = client.replies.borrow_mut().pop_front();
-    let Some(reply) = next else {
-        if together.is_empty() {
-            client.wake.notified().await;
-            return Ok(());
-        }
-        return all(writer, together, patience).await;
-    };
-    reply.started.set(true);
-    let small = reply.complete.get() && {
-        let chunks = reply.chunks.borrow();
-        chunks.iter().map(Bytes::len).sum::<usize>() <= TOGETHER
-    };
-    if small {
+    while together.len() < 4 * TOGETHER {
+        let Some(reply) = client.small.borrow_mut().pop_front() else {
+            break;
+        };
+        reply.started.set(true);
         for chunk in &*reply.chunks.borrow() {
             together.extend_from_slice(chunk);
         }
-        if together.len() < 4 * TOGETHER {
-            return Ok(());
-        }
     }
-    if small {
-        return all(writer, together, patience).await;
+    let large = client.large.borrow_mut().pop_front();
+    if large.is_none() && together.is_empty() {
+        client.wake.notified().await;
+        return Ok(());
     }
-    *client.writing.borrow_mut() = Some(Rc::clone(&reply));
+    if let Some(reply) = &large {
+        reply.started.set(true);
+        *client.writing.borrow_mut() = Some(Rc::clone(reply));
+    }
     all(writer, together, patience).await?;
+    let Some(reply) = large else {
+        return Ok(());
+    };
     let done = stream(client, writer, &reply, patience).await;
     *client.writing.borrow_mut() = None;
     done

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::read::read;
 use super::write::write;
-use super::{State, Transport, Up};
+use super::{Answering, State, Transport, Up};
 use crate::dispatch::Rate;
 use crate::proxy::call::Call;
 use crate::proxy::shared::{Shared, count};
@@ -125,7 +125,7 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
     transport.queue.borrow_mut().clear();
     transport.own.borrow_mut().clear();
     let mut answered = None;
-    if let Some((call, reply)) = transport.answering.borrow_mut().take() {
+    if let Some(Answering { call, reply, .. }) = transport.answering.borrow_mut().take() {
         if reply.started.get() {
             answered = Some(call.xid.get());
         } else {

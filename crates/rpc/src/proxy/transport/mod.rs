@@ -84,6 +84,14 @@ impl Tallies {
     }
 }
 
+/// A large reply that comes.
+struct Answering {
+    call: Rc<Call>,
+    reply: Rc<Reply>,
+    /// Bytes of the present fragment that are to come, and whether it is the last.
+    left: (u64, bool),
+}
+
 /// A transport: one connection at a time, which is made anew when it fails.
 pub(super) struct Transport {
     /// Its number among all.
@@ -113,7 +121,7 @@ pub(super) struct Transport {
     /// Whether the last connection failed by saying nothing.
     silent: Cell<bool>,
     /// The call that is being answered.
-    answering: RefCell<Option<(Rc<Call>, Rc<Reply>)>>,
+    answering: RefCell<Option<Answering>>,
     pub outstanding: Cell<u64>,
     pub rate: RefCell<Rate>,
     wake: Notify,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use tokio::net::tcp::OwnedReadHalf;
 
-use super::{Transport, add};
+use super::{Answering, Transport, add};
 use crate::assemble::{Assembler, Part};
 use crate::message::{FromServer, MessageError};
 use crate::proxy::backchannel;
@@ -82,18 +82,29 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
             };
             let charge = shared.replies.charge(0);
             let reply = Rc::new(Reply::new(call.header.xid, &head, rest, last, charge));
-            if call.client.waits_for_one() {
-                call.client.reply(Rc::clone(&reply));
-            }
-            *transport.answering.borrow_mut() = Some((call, reply));
+            *transport.answering.borrow_mut() = Some(Answering {
+                call,
+                reply,
+                left: (rest.into(), last),
+            });
+            pass_on(transport);
         }
         Part::Fragment { length, last } => {
+            if let Some(answering) = &mut *transport.answering.borrow_mut() {
+                answering.left = (length.into(), last);
+            }
             more(transport, Bytes::copy_from_slice(&mark(length, last)));
         }
-        Part::Data(bytes) => more(transport, bytes),
+        Part::Data(bytes) => {
+            if let Some(answering) = &mut *transport.answering.borrow_mut() {
+                answering.left.0 = answering.left.0.saturating_sub(bytes.len() as u64);
+            }
+            more(transport, bytes);
+            pass_on(transport);
+        }
         Part::End => {
             let answering = transport.answering.borrow_mut().take();
-            if let Some((call, reply)) = answering {
+            if let Some(Answering { call, reply, .. }) = answering {
                 reply.complete.set(true);
                 match call.client.passes_on(&reply) {
                     true => call.client.wake(),
@@ -106,10 +117,27 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
     Ok(())
 }
 
+/// Time that the rest of a reply may take to come once it is being written.
+const SOON: f64 = 0.001;
+
+/// Has the reply that comes written, where its client waits for nothing else and the rest will be here within
+/// a millisecond: whatever is to be said meanwhile has to wait for it.
+fn pass_on(transport: &Transport) {
+    let answering = transport.answering.borrow();
+    let Some(Answering { call, reply, left }) = &*answering else {
+        return;
+    };
+    let rate = transport.rate.borrow().per_second(Instant::now());
+    let soon = rate.is_some_and(|rate| left.0 as f64 <= rate * SOON);
+    if left.1 && soon && call.client.waits_for_one() && !call.client.passes_on(reply) {
+        call.client.reply(Rc::clone(reply));
+    }
+}
+
 /// More of the reply that comes; it is dropped where nobody wants it.
 fn more(transport: &Transport, bytes: Bytes) {
     let answering = transport.answering.borrow();
-    let Some((call, reply)) = &*answering else {
+    let Some(Answering { call, reply, .. }) = &*answering else {
         return;
     };
     if !call.is_wanted() {
