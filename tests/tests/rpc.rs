@@ -114,3 +114,63 @@ fn a_silent_link_costs_reads_less_than_two_seconds() {
     assert!(status["counters"]["resent"].as_u64() >= Some(1), "{status}");
     assert_eq!(status["held"].as_array().map(Vec::len), Some(0));
 }
+
+/// Has eight calls under way all the time, until there have been so many; repeats what has no reply when the
+/// proxy has closed the connection. Every reply has to be the one of its call.
+fn repeats_what_is_lost(calls: u32) -> u32 {
+    let (mut next, mut open, mut lost) = (0, BTreeSet::new(), 0);
+    while next < calls || !open.is_empty() {
+        let Ok(mut stream) = TcpStream::connect("127.0.0.1:2049") else {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        let ask =
+            |stream: &mut TcpStream, n| send(stream, &[n, 0, 2, 100_003, 3, 1, 0, 0, 0, 0, n], 0);
+        let mut fine = open.iter().try_for_each(|n| ask(&mut stream, *n));
+        while fine.is_ok() && (next < calls || !open.is_empty()) {
+            if next < calls && open.len() < 8 {
+                fine = ask(&mut stream, next);
+                open.insert(next);
+                next += 1;
+                continue;
+            }
+            match record(&mut stream) {
+                Ok(reply) => {
+                    let xid = u32::from_be_bytes(reply[..4].try_into().unwrap());
+                    assert!(open.remove(&xid), "a reply to {xid}, which was not asked");
+                    assert_eq!(reply[24..28], xid.to_be_bytes());
+                    assert_eq!(reply.len(), 100_028);
+                }
+                Err(e) => fine = Err(e),
+            }
+        }
+        lost += u32::from(fine.is_err());
+    }
+    lost
+}
+
+#[test]
+fn a_crash_of_the_proxy_gives_no_wrong_reply() {
+    if !root("a_crash_of_the_proxy_gives_no_wrong_reply") {
+        return;
+    }
+    let pair = Pair::new("x");
+    let _calls = serve(&pair);
+    let mut proxy = Proxy::start(&pair, &[]);
+    proxy.all_up();
+    let client = pair.client.clone();
+    let calls = std::thread::spawn(move || inside(&client, || repeats_what_is_lost(20_000)));
+    let mut crashes = 0;
+    while !calls.is_finished() && crashes < 8 {
+        std::thread::sleep(Duration::from_millis(400));
+        proxy.crash();
+        crashes += 1;
+        proxy = Proxy::start(&pair, &[]);
+        proxy.all_up();
+    }
+    let lost = calls.join().unwrap();
+    assert!(
+        crashes > 1 && lost >= 1,
+        "{crashes} crashes, {lost} connections lost"
+    );
+}

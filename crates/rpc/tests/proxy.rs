@@ -4,13 +4,13 @@
 mod common;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{config, fragments, free, proxy_to, record, run};
+use common::{config, fragments, free, proxy_to, record, run, run_for};
 use raddle_rpc::proxy::Proxy;
 use raddle_rpc::record::mark;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +20,8 @@ use tokio::time::{sleep, timeout};
 /// A program that nobody knows, so that its calls are never repeated by guess.
 const PROGRAM: u32 = 400_000;
 const NFS: u32 = 100_003;
+/// Replies that the server remembers.
+const REMEMBERED: usize = 5000;
 /// Clients, server and proxy share a thread, which is busy with something for a second at times.
 const PATIENCE: u64 = 60;
 
@@ -67,6 +69,8 @@ struct Log {
     runs: HashMap<u32, u32>,
     /// Answers that it remembers, by peer and XID, as servers do.
     cache: HashMap<(SocketAddr, u32), Vec<u8>>,
+    /// In which order, so that it forgets the oldest.
+    order: VecDeque<(SocketAddr, u32)>,
     xids: HashMap<SocketAddr, HashSet<u32>>,
     /// Connections that it resets after so many calls, answered or not.
     reset_after: Option<u32>,
@@ -97,6 +101,12 @@ async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Rc<RefCell<Log>>)
             } else {
                 *log.runs.entry(id).or_default() += 1;
                 log.cache.insert((peer, xid), bytes.clone());
+                log.order.push_back((peer, xid));
+                if log.order.len() > REMEMBERED
+                    && let Some(oldest) = log.order.pop_front()
+                {
+                    log.cache.remove(&oldest);
+                }
                 log.xids.entry(peer).or_default().insert(xid);
                 (bytes, reset)
             }
@@ -158,27 +168,37 @@ async fn client(address: SocketAddr, calls: std::ops::Range<u32>, what: (u32, u3
     drop(writing.await.unwrap());
 }
 
+/// Calls that the first test makes; RADDLE_RPC_CALLS=1000000 takes some minutes, optimised.
+fn calls() -> u32 {
+    let calls = std::env::var("RADDLE_RPC_CALLS").ok();
+    calls.map_or(3200, |calls| calls.parse().unwrap())
+}
+
 #[test]
 fn every_call_is_run_once_and_answered_whole() {
-    run(async {
+    /// Calls that a client has under way at once.
+    const BATCH: u32 = 800;
+    let batches = calls().div_ceil(4 * BATCH);
+    let limit = Duration::from_secs(u64::from(120 * batches));
+    run_for(limit, async move {
         let log = Rc::default();
         let (proxy, address) = proxy(&log, 4, (8 << 20, PATIENCE)).await;
-        let clients: Vec<_> = (0..4)
-            .map(|n| {
-                tokio::task::spawn_local(client(
-                    address,
-                    n * 1_000_000..n * 1_000_000 + 800,
-                    (PROGRAM, 9),
-                    600_000,
-                ))
-            })
-            .collect();
+        let start = std::time::Instant::now();
+        let many = |n: u32| async move {
+            for batch in 0..batches {
+                let first = n * 100_000_000 + batch * BATCH;
+                // Fewer bytes where there are many calls.
+                let largest = if batch == 0 { 600_000 } else { 100_000 };
+                client(address, first..first + BATCH, (PROGRAM, 9), largest).await;
+            }
+        };
+        let clients: Vec<_> = (0..4).map(|n| tokio::task::spawn_local(many(n))).collect();
         for client in clients {
             let done = client.await;
             assert!(done.is_ok(), "{:?}", proxy.status().disconnected);
         }
         let log = log.borrow();
-        assert_eq!(log.runs.len(), 3200);
+        assert_eq!(log.runs.len() as u32, 4 * BATCH * batches);
         assert!(log.runs.values().all(|runs| *runs == 1));
         // Segments wrap, and are apart.
         let mut all = HashSet::new();
@@ -189,6 +209,7 @@ fn every_call_is_run_once_and_answered_whole() {
         let status = proxy.status();
         assert_eq!(status.kept_bytes, (0, 0));
         assert_eq!(status.counters.unknown_replies, 0);
+        eprintln!("{} calls in {:?}", log.runs.len(), start.elapsed());
     });
 }
 
