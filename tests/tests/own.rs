@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::net::Ipv6Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raddle_e2e::frame::{Flow, ipv6, udp};
 use raddle_e2e::{Crafted, Daemon, World, root, within};
@@ -134,5 +134,46 @@ fn hosts_behind_own_sids_are_resolved() {
         world.ip("neigh flush dev sink nud all");
         std::thread::sleep(Duration::from_millis(200));
     }
+    daemon.terminate();
+}
+
+/// The programs for SRv6 take the verifier seconds; the daemon follows the kernel and answers all the while.
+#[test]
+fn the_daemon_goes_on_while_programs_load() {
+    if !root("the_daemon_goes_on_while_programs_load") {
+        return;
+    }
+    let world = World::new("ownloads", 1);
+    let daemon = Daemon::start(&world, &[]);
+    let known = || daemon.status()["routes"]["inet"].as_u64().unwrap();
+    let (before, begun) = (known(), Instant::now());
+    world.ip("-6 route add 5f00:0:1::/48 encap seg6local action End dev sink");
+    let mut longest = Duration::ZERO;
+    let mut routes = 0;
+    while !daemon.log().contains("SRv6 is carried out") {
+        assert!(
+            begun.elapsed() < Duration::from_secs(90),
+            "{}",
+            daemon.log()
+        );
+        let asked = Instant::now();
+        routes += 1;
+        let (high, low) = (100 + routes / 256, routes % 256);
+        world.ip(&format!("route add 10.{high}.{low}.0/24 via 10.2.1.2"));
+        within(Duration::from_secs(60), || match known() {
+            now if now == before + routes => Ok(()),
+            now => Err(format!("{now} routes")),
+        });
+        longest = longest.max(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let all = begun.elapsed();
+    eprintln!("{routes} routes followed in {all:?}, the longest took {longest:?}");
+    // A daemon that waits for the verifier follows none until it is done.
+    assert!(
+        routes > 2 || all < Duration::from_secs(1),
+        "{routes} in {all:?}"
+    );
+    assert!(longest < all / 2 || all < Duration::from_secs(1));
     daemon.terminate();
 }

@@ -337,11 +337,16 @@ impl Rib {
         self.config = config;
     }
 
+    /// Whether there are groups or segments that the last commit found no room for. The next one tries again, for
+    /// what it gives back may be room for them.
+    pub fn lacks_room(&self) -> bool {
+        !self.groups.full().is_empty() || !self.groups.segments.full().is_empty()
+    }
+
     fn is_full(&self) -> bool {
         self.v4.views.iter().any(|view| view.full)
             || self.v6.views.iter().any(|view| view.full)
-            || !self.groups.full().is_empty()
-            || !self.groups.segments.full().is_empty()
+            || self.lacks_room()
     }
 
     /// How much of the image is used.

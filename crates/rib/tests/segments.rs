@@ -579,7 +579,10 @@ fn what_does_not_fit_is_the_kernels_until_it_does() {
         &lists[0],
     )));
     rib.commit();
+    // What has made room is only given back with this commit, and nothing is dirty behind it.
+    assert!(rib.lacks_room() && !rib.is_dirty());
     rib.commit();
+    assert!(!rib.lacks_room());
     assert_eq!(segment(&rib, "fd98::1").kind, segment_kind::ENCAPS);
     assert!(!rib.usage().full);
 }

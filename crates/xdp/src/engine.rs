@@ -15,7 +15,7 @@ use raddle_rib::image::{
 use crate::attach::Attached;
 use crate::counters::{self, Counters, SegmentCounts};
 use crate::mapping::{self, COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, STATE};
-use crate::object::Plan;
+use crate::object::{Loaded, Plan};
 use crate::pin::Pins;
 use crate::sys;
 use crate::{Error, Result};
@@ -52,6 +52,22 @@ pub struct Engine {
     called: Vec<OwnedFd>,
     pub(crate) links: Vec<Attached>,
     pub(crate) pins: Option<Pins>,
+}
+
+/// Programs for SRv6 that are to be loaded, over the maps of an engine.
+pub struct Srv6Plan(Plan<'static>);
+
+/// Programs for SRv6, loaded for an engine.
+pub struct Srv6Programs(Loaded);
+
+impl Srv6Plan {
+    /// Loads them. Takes some seconds, in which the verifier reads the programs; any thread will do.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load(self) -> Result<Srv6Programs> {
+        self.0.load().map(Srv6Programs)
+    }
 }
 
 /// Descriptors of the maps.
@@ -134,10 +150,32 @@ impl Engine {
         if self.has_srv6() {
             return Ok(());
         }
+        let programs = self.srv6_with(counting)?.load()?;
+        self.use_srv6(programs)
+    }
+
+    /// What [`Engine::load_srv6`] loads, to be loaded elsewhere: the engine can be used meanwhile.
+    ///
+    /// # Errors
+    /// When there are no more descriptors to be had.
+    pub fn srv6(&self) -> Result<Srv6Plan> {
+        self.srv6_with(true)
+    }
+
+    fn srv6_with(&self, counting: bool) -> Result<Srv6Plan> {
         let mut plan = plan(SRV6_OBJECT, &self.memory.capacity(), self.maps.try_clone()?)?;
         plan.called = &CALLED;
         plan.constants.push(("counting", counting.into()));
-        let loaded = plan.load()?;
+        Ok(Srv6Plan(plan))
+    }
+
+    /// Has links carry out SRv6 with these programs, which must have been loaded for this engine; the rest of
+    /// [`Engine::load_srv6`]. Takes some milliseconds.
+    ///
+    /// # Errors
+    /// As [`Engine::load_srv6`].
+    pub fn use_srv6(&mut self, programs: Srv6Programs) -> Result<()> {
+        let Srv6Programs(loaded) = programs;
         for (place, program) in (0..).zip(&loaded.called) {
             let value = program.as_raw_fd().to_ne_bytes();
             sys::map_update(self.maps.programs.as_fd(), place, &value).map_err(|source| {

@@ -85,6 +85,7 @@ impl Daemon {
                 };
                 let _ = request.answer.send(value);
             }
+            self.srv6.take_over(&mut self.engine);
             self.tend_wanted();
             if Instant::now() >= next_round {
                 self.round();
@@ -157,7 +158,7 @@ impl Daemon {
 
     fn publish(&mut self) {
         let commit = self.rib.commit();
-        self.srv6.carry_out(&mut self.engine, &self.rib);
+        self.srv6.carry_out(&self.engine, &self.rib);
         self.commits += 1;
         self.dirty_since = None;
         self.note(commit);

@@ -212,7 +212,7 @@ impl Daemon {
         }
         let last_commit = rib.commit();
         let mut srv6 = Srv6::default();
-        srv6.carry_out(engine, &rib);
+        srv6.carry_out_at_once(engine, &rib);
         Ok(Prepared {
             rib,
             mirror,

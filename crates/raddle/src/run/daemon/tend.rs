@@ -2,12 +2,13 @@
 //! deadline of programs that may outlive it.
 
 use std::collections::HashMap;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use raddle_rib::Rib;
 use raddle_rib::event::NUD_STALE;
 use raddle_rib::image::{ADJ_FORWARD, Segment, segment_kind};
-use raddle_xdp::Engine;
+use raddle_xdp::{Engine, Srv6Programs};
 
 use super::Daemon;
 use crate::config::{Config, Mode, OnExit};
@@ -206,7 +207,8 @@ impl Daemon {
         if self.look_again {
             self.replan();
         }
-        if self.rib.is_dirty() {
+        // What found no room may find some now, and nothing else need change for that.
+        if self.rib.is_dirty() || self.rib.lacks_room() {
             self.publish();
         }
     }
@@ -258,21 +260,68 @@ pub(super) fn attach(
     }
 }
 
-/// Once there are SRv6 segments, the engine needs the programs for them. Where the kernel refuses, it
-/// keeps forwarding these packets itself, and is not asked again: each time would take seconds, in which
-/// nothing is followed.
+/// Once there are SRv6 segments, the engine needs the programs for them. These take seconds to load, so a thread
+/// of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct Srv6 {
     refused: bool,
+    loading: Option<Loading>,
+}
+
+/// Programs on their way.
+#[derive(Debug)]
+struct Loading {
+    since: Instant,
+    thread: JoinHandle<raddle_xdp::Result<Srv6Programs>>,
 }
 
 impl Srv6 {
-    pub(super) fn carry_out(&mut self, engine: &mut Engine, rib: &Rib) {
-        if engine.has_srv6() || !self.is_due(rib) {
+    /// Loads them before anything else is done, for the start.
+    pub(super) fn carry_out_at_once(&mut self, engine: &mut Engine, rib: &Rib) {
+        if self.is_due(engine, rib) {
+            let started = Instant::now();
+            let loaded = engine.load_srv6();
+            self.told(started, loaded);
+        }
+    }
+
+    /// Has them loaded.
+    pub(super) fn carry_out(&mut self, engine: &Engine, rib: &Rib) {
+        if self.loading.is_some() || !self.is_due(engine, rib) {
             return;
         }
-        let started = Instant::now();
-        match engine.load_srv6() {
+        let since = Instant::now();
+        let load = engine.srv6().and_then(|plan| {
+            let thread = std::thread::Builder::new().name("srv6".to_owned());
+            thread
+                .spawn(|| plan.load())
+                .map_err(|source| raddle_xdp::Error::System {
+                    call: "starting a thread",
+                    source,
+                })
+        });
+        match load {
+            Ok(thread) => self.loading = Some(Loading { since, thread }),
+            Err(e) => self.told(since, Err(e)),
+        }
+    }
+
+    /// Takes them into use once they are there.
+    pub(super) fn take_over(&mut self, engine: &mut Engine) {
+        let is_there = |loading: &mut Loading| loading.thread.is_finished();
+        let Some(Loading { since, thread }) = self.loading.take_if(is_there) else {
+            return;
+        };
+        match thread.join() {
+            Ok(programs) => self.told(since, programs.and_then(|all| engine.use_srv6(all))),
+            // It has said why.
+            Err(_) => self.refused = true,
+        }
+    }
+
+    fn told(&mut self, started: Instant, loaded: raddle_xdp::Result<()>) {
+        match loaded {
             Ok(()) => tracing::info!("SRv6 is carried out, ready after {:?}", started.elapsed()),
             Err(e) => {
                 self.refused = true;
@@ -281,8 +330,12 @@ impl Srv6 {
         }
     }
 
-    /// Whether there is a segment, and the kernel has not refused.
-    fn is_due(&self, rib: &Rib) -> bool {
+    /// Whether there is a segment, without its programs, and the kernel has not refused them.
+    fn is_due(&self, engine: &Engine, rib: &Rib) -> bool {
+        !engine.has_srv6() && self.is_wanted(rib)
+    }
+
+    fn is_wanted(&self, rib: &Rib) -> bool {
         let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
         !self.refused && rib.segments().any(|(_, _, segment)| known(segment))
     }
@@ -317,7 +370,7 @@ mod tests {
         });
         rib.commit();
         let mut srv6 = Srv6::default();
-        assert!(!srv6.is_due(&rib));
+        assert!(!srv6.is_wanted(&rib));
         let hop = RouteNexthop {
             index: 1,
             encap: Some(Seg6::Sid(Sid::new(Behaviour::End)).encode()),
@@ -330,8 +383,8 @@ mod tests {
         };
         rib.apply(Event::Route(route, RouteOp::Add));
         rib.commit();
-        assert!(srv6.is_due(&rib));
+        assert!(srv6.is_wanted(&rib));
         srv6.refused = true;
-        assert!(!srv6.is_due(&rib));
+        assert!(!srv6.is_wanted(&rib));
     }
 }
