@@ -151,7 +151,7 @@ fn segment(dice: &mut Dice) -> (Segment, Vec<u8>) {
     srh.extend(list.concat());
     let inserts = matches!(kind, segment_kind::END_B6 | segment_kind::INSERT);
     let has_srh = inserts || dice.roll(2) == 0;
-    let mut outer = vec![0x60, 0, 0, 0, 0, 0, 0, 0];
+    let mut outer = vec![0x60, 0, 0, 0, 0, 0, 0, 64];
     outer.extend(octets("fc00:f::1"));
     outer.extend(list[list.len() - 1]);
     if has_srh {

@@ -86,7 +86,7 @@ const DECAPSULATIONS: [Sid; 9] = [
 ];
 
 /// By number N: 100.64.N.0/24 or 2001:db8:60:N::/64.
-const HEADENDS: [(bool, &str); 12] = [
+const HEADENDS: [(bool, &str); 15] = [
     (true, "mode encap segs 5f00:0:f1::1"),
     (
         true,
@@ -104,6 +104,11 @@ const HEADENDS: [(bool, &str); 12] = [
     (true, "mode encap segs 5f00:0:29::"),
     (false, "mode inline segs 5f00:0:f1::1"),
     (false, "mode inline segs 5f00:0:f1::1,5f00:0:f1::2"),
+    // Their own hop limit around IPv4, the others the link's.
+    (true, "mode encap segs 5f00:0:f1::1 hoplimit 33"),
+    (true, "mode l2encap.red segs 5f00:0:f1::1 hoplimit 255"),
+    // Just enough for nobody.
+    (true, "mode encap.red segs 5f00:0:f1::1 hoplimit 1"),
 ];
 
 /// What was encapsulated to equal paths, of which the kernel takes one for all.
@@ -208,14 +213,18 @@ fn network(name: &str) -> World {
             "-6 route add 5f00:0:{number:x}::/48 encap seg6local {route} count dev sink"
         ));
     }
+    world.sysctl("net.ipv6.conf.sink.hop_limit", "61");
     for (n, (four, route)) in HEADENDS.iter().enumerate() {
+        let (route, limit) = match route.split_once(" hoplimit") {
+            Some((route, limit)) => (route, format!(" hoplimit{limit}")),
+            None => (*route, String::new()),
+        };
+        let route = format!("{route} dev sink{limit}");
         world.ip(&format!(
-            "-6 route add 2001:db8:60:{n:x}::/64 encap seg6 {route} dev sink"
+            "-6 route add 2001:db8:60:{n:x}::/64 encap seg6 {route}"
         ));
         if *four {
-            world.ip(&format!(
-                "route add 100.64.{n}.0/24 encap seg6 {route} dev sink"
-            ));
+            world.ip(&format!("route add 100.64.{n}.0/24 encap seg6 {route}"));
         }
     }
     // A new route's first packets are treated otherwise for a moment.

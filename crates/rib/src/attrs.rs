@@ -36,6 +36,8 @@ pub(crate) struct Attrs {
 
 /// `RTAX_MTU`.
 const RTAX_MTU: u8 = 2;
+/// `RTAX_HOPLIMIT`.
+const RTAX_HOPLIMIT: u8 = 10;
 
 impl Attrs {
     pub(crate) fn of(route: Route) -> (u32, IpNet, Attrs) {
@@ -113,10 +115,18 @@ impl Attrs {
 
     /// The route's own MTU; 0 for none.
     pub(crate) fn mtu(&self) -> u32 {
-        self.metrics
-            .iter()
-            .find(|(kind, _)| *kind == RTAX_MTU)
-            .map_or(0, |(_, mtu)| *mtu)
+        self.metric(RTAX_MTU)
+    }
+
+    /// The route's own hop limit; 0 for none.
+    pub(crate) fn hop_limit(&self) -> u8 {
+        // The kernel's own bound (`ip_metrics_convert`).
+        u8::try_from(self.metric(RTAX_HOPLIMIT)).unwrap_or(u8::MAX)
+    }
+
+    fn metric(&self, kind: u8) -> u32 {
+        let metric = self.metrics.iter().find(|(known, _)| *known == kind);
+        metric.map_or(0, |(_, value)| *value)
     }
 }
 

@@ -492,6 +492,10 @@ pub struct DeviceSettings {
     /// are, 1 to want one. The device's alone (`seg6_hmac_validate_skb`).
     #[serde(default)]
     pub seg6_require_hmac: i8,
+    /// `net.ipv6.conf.<dev>.hop_limit`, or that of `conf.all` where the device has no IPv6; none where it is not
+    /// known.
+    #[serde(default)]
+    pub hop_limit: Option<u8>,
 }
 
 /// Settings of the whole network namespace that selection and forwarding depend on.

@@ -37,7 +37,7 @@ pub(crate) enum Spec {
     /// A nexthop object.
     Object {
         id: u32,
-        mtu: u32,
+        limits: Limits,
         algo: Option<MpAlgo>,
     },
     /// A neighbour on a directly connected prefix.
@@ -46,6 +46,15 @@ pub(crate) enum Spec {
         address: IpAddr,
         mtu: u32,
     },
+}
+
+/// What a route says of its packets, 0 for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Limits {
+    /// `RTAX_MTU`.
+    pub(crate) mtu: u32,
+    /// `RTAX_HOPLIMIT`: around IPv4.
+    pub(crate) hop_limit: u8,
 }
 
 /// A nexthop of a route without what depends on the state of its link.
@@ -77,21 +86,27 @@ pub(crate) struct RouteId {
 
 impl SpecEncap {
     /// What a nexthop's encapsulation comes to; `owner` is whose it is if it is a SID.
-    fn of(encap: Option<&Encap>, owner: impl FnOnce() -> Owner, index: u32, own: bool) -> Self {
+    /// Raddle's own are marked so; `hop_limit` is the route's, 0 for none.
+    fn of(
+        encap: Option<&Encap>,
+        owner: impl FnOnce() -> Owner,
+        index: u32,
+        (own, hop_limit): (bool, u8),
+    ) -> Self {
         let Some(encap) = encap else {
             return SpecEncap::None;
         };
-        let (what, owner, index) = match Seg6::parse(encap) {
+        let (what, owner, hop_limit) = match Seg6::parse(encap) {
             Err(_) => return SpecEncap::Kernel,
             Ok(Seg6::Sid(sid)) if kernel_only(&sid) => return SpecEncap::Kernel,
-            // Only what encapsulates has a source to choose.
-            Ok(Seg6::Sid(sid)) => (Seg6::Sid(sid), owner(), index),
-            Ok(encaps) => (encaps, Owner::Shared, index),
+            Ok(Seg6::Sid(sid)) => (Seg6::Sid(sid), owner(), 0),
+            Ok(encaps) => (encaps, Owner::Shared, hop_limit),
         };
         SpecEncap::Segment(Arc::new(SegmentUse {
             what,
             owner,
             index,
+            hop_limit,
             own,
         }))
     }
@@ -128,7 +143,11 @@ impl Spec {
 
     fn of_target(attrs: &Attrs, id: RouteId, algo: Option<MpAlgo>) -> Spec {
         let v6 = matches!(id.dst, IpNet::V6(_));
-        let mtu = attrs.mtu();
+        let limits = Limits {
+            mtu: attrs.mtu(),
+            hop_limit: attrs.hop_limit(),
+        };
+        let mtu = limits.mtu;
         let owner = |nh: &RouteNexthop| Owner::Route {
             table: id.table,
             dst: id.dst,
@@ -141,11 +160,20 @@ impl Spec {
             gateway: nh.gateway,
             index: nh.index,
             weight: nh.weight,
-            encap: SpecEncap::of(nh.encap.as_ref(), || owner(nh), nh.index, own),
+            encap: SpecEncap::of(
+                nh.encap.as_ref(),
+                || owner(nh),
+                nh.index,
+                (own, limits.hop_limit),
+            ),
         };
         match &attrs.target {
             RouteTarget::None => Spec::Kernel(Reason::RouteFeature),
-            RouteTarget::Object(id) => Spec::Object { id: *id, mtu, algo },
+            RouteTarget::Object(id) => Spec::Object {
+                id: *id,
+                limits,
+                algo,
+            },
             RouteTarget::Single(nh) => Spec::Plain {
                 v6,
                 hops: vec![hop(nh)],
@@ -174,12 +202,12 @@ impl Spec {
                 }
                 _ => None,
             },
-            Spec::Object { id, mtu, .. } => match &state.nexthops.get(id)?.kind {
+            Spec::Object { id, limits, .. } => match &state.nexthops.get(id)?.kind {
                 NexthopKind::Single {
                     gateway: None,
                     index,
                     encap: None,
-                } => Some((*index, *mtu)),
+                } => Some((*index, limits.mtu)),
                 _ => None,
             },
             Spec::Kernel(_) | Spec::Neighbour { .. } => None,
@@ -197,15 +225,6 @@ impl Spec {
     /// Whether it is raddle's own: the kernel has no such route.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, Spec::Plain { own: true, .. })
-    }
-
-    fn mtu(&self) -> u32 {
-        match self {
-            Spec::Kernel(_) => 0,
-            Spec::Plain { mtu, .. } | Spec::Object { mtu, .. } | Spec::Neighbour { mtu, .. } => {
-                *mtu
-            }
-        }
     }
 }
 
@@ -275,7 +294,7 @@ pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
     match spec {
         Spec::Kernel(reason) => Resolved::Kernel(*reason),
         Spec::Plain { v6, hops, mtu, .. } => resolve_plain(state, *v6, hops, *mtu),
-        Spec::Object { id, .. } => resolve_object(state, *id, spec.mtu()),
+        Spec::Object { id, limits, .. } => resolve_object(state, *id, *limits),
         Spec::Neighbour {
             index,
             address,
@@ -366,7 +385,7 @@ fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolve
 ///    to the next. When that is so for all, the first is taken.
 /// 5. A resilient group: [`resolve_resilient`].
 /// 6. None has a share: to the kernel. The kernel's weights are never 0, a snapshot's may be.
-fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
+fn resolve_object(state: &State, id: u32, limits: Limits) -> Resolved {
     let Some(nexthop) = state.nexthops.get(&id) else {
         return Resolved::Kernel(Reason::NoRoute);
     };
@@ -378,13 +397,13 @@ fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
             buckets,
             idle_timer,
             ..
-        } => return resolve_resilient(state, (id, members), *buckets, *idle_timer, mtu),
-        NexthopKind::Single { .. } => return resolve_single(state, id, mtu),
+        } => return resolve_resilient(state, (id, members), *buckets, *idle_timer, limits),
+        NexthopKind::Single { .. } => return resolve_single(state, id, limits),
         NexthopKind::Group(members) => members,
     };
     let mut hops = Vec::with_capacity(members.len());
     for member in members {
-        match resolve_single(state, member.id, mtu) {
+        match resolve_single(state, member.id, limits) {
             Resolved::One(hop) => hops.push(Hop {
                 weight: member.weight,
                 ..hop
@@ -395,7 +414,7 @@ fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
             Resolved::Kernel(Reason::Unresolved) => match direct_hop(state, member.id) {
                 Some(hop) => hops.push(Hop {
                     weight: member.weight,
-                    mtu,
+                    mtu: limits.mtu,
                     ..hop
                 }),
                 None => return Resolved::Kernel(Reason::NoRoute),
@@ -428,7 +447,7 @@ fn resolve_object(state: &State, id: u32, mtu: u32) -> Resolved {
     }
 }
 
-fn resolve_single(state: &State, id: u32, mtu: u32) -> Resolved {
+fn resolve_single(state: &State, id: u32, limits: Limits) -> Resolved {
     match state.nexthops.get(&id).map(|nh| &nh.kind) {
         None => Resolved::Kernel(Reason::NoRoute),
         Some(NexthopKind::Blackhole) => Resolved::Kernel(Reason::Blackhole),
@@ -451,10 +470,10 @@ fn resolve_single(state: &State, id: u32, mtu: u32) -> Resolved {
                 weight: 1,
                 upper: None,
                 eligible: true,
-                mtu,
+                mtu: limits.mtu,
                 segment,
             };
-            match SpecEncap::of(encap.as_ref(), owner, *index, false) {
+            match SpecEncap::of(encap.as_ref(), owner, *index, (false, limits.hop_limit)) {
                 SpecEncap::Kernel => Resolved::Kernel(Reason::Encap),
                 SpecEncap::Segment(what) => Resolved::One(hop(Some(what))),
                 SpecEncap::None if gateway.is_some() => Resolved::One(hop(None)),

@@ -55,6 +55,8 @@ pub struct SegmentUse {
     pub owner: Owner,
     /// The nexthop's link, by which the outer source is chosen; 0 for none.
     pub index: u32,
+    /// The route's hop limit, which packets get that are put around IPv4; 0 for none: the link's.
+    pub hop_limit: u8,
     /// Raddle's own: the kernel does not have it.
     pub own: bool,
 }

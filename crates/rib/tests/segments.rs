@@ -272,7 +272,7 @@ fn an_encapsulation_has_its_header() {
         let srh = match mode {
             Mode::Inline => &bytes[..],
             _ => {
-                assert_eq!(bytes[..8], [0x60, 0, 0, 0, 0, 0, 43, 0]);
+                assert_eq!(bytes[..8], [0x60, 0, 0, 0, 0, 0, 43, 64]);
                 // Of link 2, by which the route goes.
                 assert_eq!(bytes[8..24], ip("fd01:2::1").octets());
                 assert_eq!(bytes[24..40], ip("fc00:1::").octets());

@@ -3,15 +3,13 @@
 use raddle_packet::srh::FLAG_HMAC;
 use raddle_packet::{Family, Srh, protocol};
 use raddle_rib::Reason;
-use raddle_rib::image::{Segment, segment_flags, segment_kind};
+use raddle_rib::image::{Memory, Segment, segment_flags, segment_kind};
 
 use crate::decap::ETHERNET_IN_IP;
 use crate::hmac::{self, FIELD};
 use crate::packet::{ETHERNET, IPV6, Packet};
 use crate::{Settings, spread};
 
-/// Hop limit around anything but IPv6 (`ip6_dst_hoplimit`, `net.ipv6.conf.*.hop_limit`).
-pub(crate) const HOP_LIMIT: u8 = 64;
 /// Flow labels.
 const LABEL: u32 = 0xf_ffff;
 
@@ -35,7 +33,8 @@ pub(crate) fn encapsulate(
             let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
             (word & 0x0fff_ffff, head[7], protocol::IPV6)
         }
-        Family::V4 => (0, HOP_LIMIT, protocol::IPIP),
+        // The template's hop limit.
+        Family::V4 => (0, hop_limit_of(settings.memory, segment), protocol::IPIP),
     };
     let number = if l2 { ETHERNET_IN_IP } else { number };
     if segment.flags & segment_flags::LABEL_FROM_INNER == 0 {
@@ -73,6 +72,13 @@ pub(crate) fn encapsulate(
     let by_flow = segment.kind != segment_kind::END_B6_ENCAPS || own;
     packet.encapsulated(inner, by_flow.then_some(segment.salt));
     Ok(())
+}
+
+/// The hop limit that a template has, for what is not IPv6.
+#[inline]
+pub(crate) fn hop_limit_of(memory: &Memory, segment: &Segment) -> u8 {
+    let [.., limit] = memory.template_word(segment.template).to_le_bytes();
+    limit
 }
 
 /// The flow label by the flow's hash.

@@ -97,7 +97,7 @@
 //! `seg6_do_srh_inline`).
 //! 1. End.B6.Insert wants S3, End.B6.Encaps S3 to S5.1 first.
 //! 2. Encapsulation: the template in front. Traffic class and hop limit of an IPv6 packet, also where a frame
-//!    is put around it; 0 and 64 for IPv4. The inner TTL or hop limit stays. The next header of the SRH, or of
+//!    is put around it; 0 and the template's for IPv4. The inner TTL or hop limit stays. The next header of the SRH, or of
 //!    the IPv6 header where there is none, is 41, 4 or 143. L2: the 14 bytes of Ethernet header that came in
 //!    stand between template and packet, whatever has happened since.
 //! 3. Flow label: the inner packet's (`LABEL_FROM_INNER`, 0 for IPv4), the low 20 bits of [`spread`] (S9.6) of

@@ -6,7 +6,7 @@ use raddle_packet::{Family, protocol};
 use raddle_rib::image::{Memory, Segment, flavours, segment_flags, segment_kind};
 
 use crate::decap::ETHERNET_IN_IP;
-use crate::encap::HOP_LIMIT;
+use crate::encap::hop_limit_of;
 use crate::packet::{ETHERNET, IPV6};
 use crate::{Demand, Frame, Target};
 
@@ -176,7 +176,7 @@ fn around(
             let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
             (word & 0x0fff_ffff, head[7], protocol::IPV6)
         }
-        Family::V4 => (0, HOP_LIMIT, protocol::IPIP),
+        Family::V4 => (0, hop_limit_of(memory, segment), protocol::IPIP),
     };
     if segment.flags & segment_flags::LABEL_FROM_INNER == 0 {
         first &= 0x0ff0_0000;

@@ -10,7 +10,6 @@
 #include "srh.h"
 
 /* Hop limit around anything but IPv6. */
-#define HOP_LIMIT 64
 #define FLOW_LABEL 0xfffff
 
 inline_always __u64 template_word(__u32 place)
@@ -66,7 +65,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	__u64 word = *(volatile const __u64 *)s, head;
 	__u32 kind = word & 0xff, flags = word >> 24 & 0xff, size = word >> 48, place = s->template;
 	__u32 at = NOW(w->at), inner = NOW(w->end) - at, type = NOW(w->ether_type), around = size;
-	__u32 first = 0, hop_limit = HOP_LIMIT, number = IPPROTO_IPIP, payload;
+	__u32 first = 0, hop_limit = template_word(place) >> 56, number = IPPROTO_IPIP, payload;
 	__u64 *to, top;
 	int reason;
 	__u8 *ip;

@@ -94,13 +94,14 @@ inline_always int usual_outer(struct xdp_md *ctx, struct course *c)
 {
 	__u32 flags = c->word >> 24 & 0xff, size = c->word >> 48, first = 0, next = IPPROTO_IPIP;
 	__u32 payload = size - 40 + c->end - IP_AT;
-	__u64 *ip = bytes_at(ctx, IP_AT, 8), place = c->s->template, hop_limit = 64;
+	__u64 *ip = bytes_at(ctx, IP_AT, 8), place = c->s->template, hop_limit;
 	const __u64 *template;
 
 	if (!ip || place + USUAL_WORDS > templates_len || flags & SEGMENT_LABEL_FROM_FLOW ||
 	    payload > 0xffff)
 		return UNUSUAL;
 	template = ELEMENT(templates, const __u64, place);
+	hop_limit = *(volatile const __u64 *)template >> HEAD_HOP_LIMIT;
 	if (c->ether_type == ETH_P_IPV6) {
 		first = bpf_ntohl((__u32)*ip) & 0x0fffffff;
 		hop_limit = *ip >> HEAD_HOP_LIMIT;

@@ -47,7 +47,7 @@ fn measure() {
     let frame = udp4([10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 100);
     let plain = segment(segment_kind::END);
     let template = [
-        [0x60, 0, 0, 0, 0, 0, 41, 0],
+        [0x60, 0, 0, 0, 0, 0, 41, 64],
         [0x20, 1, 0xd, 0xb8, 0, 0xfe, 0, 0],
         [0, 0, 0, 0, 0, 0, 0, 1],
         [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0],

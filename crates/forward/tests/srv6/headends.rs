@@ -14,7 +14,7 @@ const LAST: &str = "fc00:3::1";
 /// An IPv6 header as templates have it, and what follows.
 pub(crate) fn template(first: &str, next: u8, rest: &[u8]) -> Vec<u8> {
     let mut template = ip6(SELF, first, next, rest);
-    template[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, next, 0]);
+    template[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, next, 64]);
     template
 }
 

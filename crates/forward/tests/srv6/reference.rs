@@ -297,8 +297,8 @@ fn around(
         outer[..4].copy_from_slice(&packet[..4]);
         outer[7] = packet[7];
     } else {
+        // The hop limit is the template's.
         outer[..4].copy_from_slice(&[0x60, 0, 0, 0]);
-        outer[7] = 64;
     }
     outer[0] = 0x60 | outer[0] & 0xf;
     if segment.flags & segment_flags::LABEL_FROM_INNER == 0 {

@@ -33,7 +33,7 @@ pub(crate) fn scenario(name: &str) -> (Router, Vec<Vec<u8>>) {
         "H.Encaps" => {
             let header = srh(0, 0, &list[..1], &[]);
             let mut outer = ip6("fc00:f::1", "fc00:2::1", 43, &header);
-            outer[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, 43, 0]);
+            outer[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, 43, 64]);
             let flags = segment_flags::HAS_SRH | segment_flags::LABEL_FROM_INNER;
             let segment = router.with_template(segment_kind::ENCAPS, flags, &outer);
             router.sid("2001:db8:2::/48", segment);

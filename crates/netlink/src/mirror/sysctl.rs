@@ -149,6 +149,7 @@ impl Device4 {
 /// 4. The other IPv4 settings: either of them (`IN_DEV_ORCONF`).
 /// 5. IPv6 `ignore_routes_with_linkdown` and `mtu`: the device's alone (`ip6_ignore_linkdown`,
 ///    `ip6_dst_mtu_maybe_forward`).
+/// 6. IPv6 `hop_limit`: the device's, or that of `conf.all` where it has none (`ip6_dst_hoplimit`).
 fn device(
     read: &dyn Fn(&str) -> Option<u32>,
     all: &Device4,
@@ -170,6 +171,9 @@ fn device(
         accept_local: own.accept_local || all.accept_local,
         mtu6: number(format!("ipv6/conf/{name}/mtu")),
         seg6_require_hmac: signed(known_six("seg6_require_hmac")),
+        hop_limit: known_six("hop_limit")
+            .or_else(|| read("ipv6/conf/all/hop_limit"))
+            .map(|limit| limit as u8),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the engine has counted of SIDs and segment lists.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::text::Rows;
@@ -57,21 +59,30 @@ fn list_labels(segment: &Value) -> Labels {
     ]
 }
 
+/// Counters by their labels. There may be several segments for one: lists that differ in what no label says count
+/// together.
+type Series = BTreeMap<Labels, u64>;
+
+fn add(series: &mut Series, labels: Labels, count: u64) {
+    let sum = series.entry(labels).or_default();
+    *sum = sum.wrapping_add(count);
+}
+
 /// Packets, bytes and errors of one kind of segment.
 struct Families {
     noun: &'static str,
-    packets: Vec<(Labels, u64)>,
-    bytes: Vec<(Labels, u64)>,
-    errors: Vec<(Labels, u64)>,
+    packets: Series,
+    bytes: Series,
+    errors: Series,
 }
 
 impl Families {
     fn new(noun: &'static str) -> Families {
         Families {
             noun,
-            packets: Vec::new(),
-            bytes: Vec::new(),
-            errors: Vec::new(),
+            packets: Series::new(),
+            bytes: Series::new(),
+            errors: Series::new(),
         }
     }
 
@@ -86,12 +97,12 @@ impl Families {
             let count = sum(place);
             if count > 0 {
                 let reason = label("reason", reason);
-                self.errors
-                    .push((labels.iter().cloned().chain([reason]).collect(), count));
+                let labels = labels.iter().cloned().chain([reason]).collect();
+                add(&mut self.errors, labels, count);
             }
         }
-        self.packets.push((labels.clone(), sum(PACKETS)));
-        self.bytes.push((labels, sum(BYTES)));
+        add(&mut self.packets, labels.clone(), sum(PACKETS));
+        add(&mut self.bytes, labels, sum(BYTES));
     }
 
     fn rows(self) -> [Rows; 3] {
@@ -125,11 +136,11 @@ impl Families {
                 ),
             ],
         };
-        let counter = |(name, help), rows| Rows {
+        let counter = |(name, help), series: Series| Rows {
             name,
             help,
             counter: true,
-            rows,
+            rows: series.into_iter().collect(),
         };
         [
             counter(packets, self.packets),

@@ -1,6 +1,7 @@
 //! What has been counted: by the kernel, which is asked at that moment, and by the daemon's engine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::collections::hash_map::{Entry, HashMap};
 use std::net::IpAddr;
 
 use raddle_netlink::codec::SidCounters;
@@ -44,6 +45,19 @@ pub(crate) struct CpuCounts {
 }
 
 impl EngineCounts {
+    /// Takes another segment's counts, too.
+    fn add(&mut self, other: EngineCounts) {
+        for cpu in other.cpus {
+            match self.cpus.iter_mut().find(|known| known.cpu == cpu.cpu) {
+                Some(known) => {
+                    let values = known.values.iter_mut().zip(cpu.values);
+                    values.for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+                }
+                None => self.cpus.push(cpu),
+            }
+        }
+    }
+
     fn sum(&self, place: usize) -> u64 {
         self.cpus
             .iter()
@@ -189,7 +203,11 @@ impl Figures {
                 },
                 None => {
                     if let Ok(Seg6::Encaps(encaps)) = Seg6::parse(&encap) {
-                        self.lists.insert((encaps, index), counts);
+                        // Those that differ in what is not shown count together.
+                        match self.lists.entry((encaps, index)) {
+                            Entry::Occupied(mut known) => known.get_mut().add(counts),
+                            Entry::Vacant(place) => _ = place.insert(counts),
+                        }
                     }
                     continue;
                 }

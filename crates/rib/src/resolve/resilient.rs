@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Hop, Resolved, direct_hop, resolve_single};
+use super::{Hop, Limits, Resolved, direct_hop, resolve_single};
 use crate::event::GroupMember;
 use crate::reason::Reason;
 use crate::state::State;
@@ -20,13 +20,13 @@ pub(super) fn resolve_resilient(
     (id, members): (u32, &[GroupMember]),
     buckets: u16,
     idle_timer: u32,
-    mtu: u32,
+    limits: Limits,
 ) -> Resolved {
     let unknown = Resolved::Kernel(Reason::Resilient);
     let mut hops = Vec::with_capacity(members.len());
     let mut places = HashMap::with_capacity(members.len());
     for member in members {
-        let hop = match resolve_single(state, member.id, mtu) {
+        let hop = match resolve_single(state, member.id, limits) {
             Resolved::One(hop) => Some(hop),
             Resolved::Kernel(Reason::Unresolved) => direct_hop(state, member.id),
             Resolved::Kernel(Reason::OutLink | Reason::NoRoute) => None,
@@ -38,7 +38,7 @@ pub(super) fn resolve_resilient(
         places.insert(member.id, place);
         hops.push(Hop {
             weight: member.weight,
-            mtu,
+            mtu: limits.mtu,
             ..hop
         });
     }

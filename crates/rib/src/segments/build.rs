@@ -130,7 +130,7 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
             segment.flags |= flag::HAS_SRH;
         }
         Behaviour::B6Encaps { srh, reduced } => {
-            let outer = outer(around, what.index, None, srh, *reduced)?;
+            let outer = outer(around, what, None, (srh, *reduced))?;
             segment.flags |= outer.flags | label_flags(around.state);
             words = to_words(&outer.bytes);
         }
@@ -163,7 +163,7 @@ fn build_encaps(around: &Around<'_>, what: &SegmentUse, encaps: &Encaps) -> Resu
                 false => kind::ENCAPS,
             };
             let reduced = mode.is_reduced();
-            let outer = outer(around, what.index, encaps.source, encaps.srh(), reduced)?;
+            let outer = outer(around, what, encaps.source, (encaps.srh(), reduced))?;
             segment.flags = outer.flags | label_flags(around.state);
             outer.bytes
         }
@@ -219,18 +219,17 @@ struct Outer {
 
 /// The IPv6 header, and the SRH where there is one (`seg6_do_srh_encap`, `seg6_do_srh_encap_red`).
 ///
-/// 1. Payload length, class, flow label and hop limit are 0, and so is the next header that stands for
-///    the payload. The destination is the segment that is visited first.
+/// 1. Payload length, class and flow label are 0, and so is the next header that stands for the payload. The
+///    hop limit is that for IPv4, [`hop_limit`]. The destination is the segment that is visited first.
 /// 2. Reduced, with one segment and without HMAC: no SRH. With more segments: without the one that is
 ///    visited first. With one segment and an HMAC: the kernel's.
 /// 3. An HMAC is computed here, as nothing of a packet is part of it. Without its key, or with more
 ///    than the 14 segments that it can cover: the kernel's, which drops.
 fn outer(
     around: &Around<'_>,
-    index: u32,
+    what: &SegmentUse,
     source: Option<Ipv6Addr>,
-    srh: &[u8],
-    reduced: bool,
+    (srh, reduced): (&[u8], bool),
 ) -> Result<Outer, Reason> {
     let last = usize::from(srh[4]);
     let first_visited = FIXED + last * ADDRESS;
@@ -240,10 +239,11 @@ fn outer(
     let settings = &around.state.settings;
     let source = source
         .or(settings.tunsrc)
-        .or_else(|| source_for(around.state, index, target))
+        .or_else(|| source_for(around.state, what.index, target))
         .ok_or(Reason::Encap)?;
     let mut bytes = vec![0; IPV6];
     bytes[0] = 0x60;
+    bytes[7] = hop_limit(around.state, what);
     bytes[8..24].copy_from_slice(&source.octets());
     bytes[24..40].copy_from_slice(&target.octets());
     let mut flags = if reduced { flag::REDUCED } else { 0 };
@@ -270,6 +270,21 @@ fn outer(
         signed.ok_or(Reason::Encap)?;
     }
     Ok(Outer { bytes, flags })
+}
+
+/// What is put around IPv4 (`ip6_dst_hoplimit` of the encapsulating route): the route's hop limit, else that of its
+/// link, else the default of all (`IPV6_DEFAULT_HOPLIMIT`). Of 0 the engines see packets at their end, as the
+/// kernel does.
+fn hop_limit(state: &State, what: &SegmentUse) -> u8 {
+    const DEFAULT: u8 = 64;
+    match what.hop_limit {
+        0 => state
+            .devices
+            .get(&what.index)
+            .and_then(|device| device.hop_limit)
+            .unwrap_or(DEFAULT),
+        limit => limit,
+    }
 }
 
 /// `sr_has_hmac`.

@@ -299,7 +299,8 @@ impl Image {
         let mut bytes = Vec::new();
         let dst = address6(draw);
         if header {
-            bytes.extend([0x60, 0, 0, 0, 0, 0, 43, 0]);
+            let hop_limit = draw.of(&[64, 64, 64, 255, 1, 0]);
+            bytes.extend([0x60, 0, 0, 0, 0, 0, 43, hop_limit]);
             bytes.extend([0x20, 1, 0xd, 0xb8, 0, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
             bytes.extend(dst);
         }
