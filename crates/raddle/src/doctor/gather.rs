@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
+use serde_json::Value;
 
 use super::facts::{Asked, Facts, Need, Paths, Target};
 use super::kernel::Version;
 use super::probe;
 use super::srv6::Srv6;
+use crate::control::{Command, ask};
 use crate::preflight::{self, Mend, Options, Scene};
 
 /// `RT_TABLE_LOCAL`: what is in there is not forwarded.
@@ -52,7 +54,7 @@ pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Vers
         nexthops,
         paths,
         rivals,
-        srv6: Srv6::of(rib),
+        srv6: srv6(rib, scope),
         ..Facts::default()
     };
     match scope {
@@ -79,6 +81,36 @@ pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Vers
         }
     }
     facts
+}
+
+/// SRv6 of the routes, and of the daemon of this network namespace, if one answers.
+fn srv6(rib: &Rib, scope: &Scope) -> Srv6 {
+    let answer = match scope {
+        Scope::Live => ask(None, Command::Segments).unwrap_or_default(),
+        Scope::Snapshot => Value::Null,
+    };
+    let own: Vec<Route> = serde_json::from_value(answer["own_routes"].clone()).unwrap_or_default();
+    let mut srv6 = Srv6::of(rib, &own);
+    let segments = answer["segments"].as_array().into_iter().flatten();
+    let idle = segments.filter(|segment| segment["own"] == true && segment["forwards"] == false);
+    srv6.not_ready = idle.map(not_ready).collect();
+    srv6
+}
+
+/// A segment of the daemon's answer, and why it is not carried out.
+fn not_ready(segment: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let segs: Vec<String> = segment["segs"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(text)
+        .collect();
+    let (name, reason) = (text(&segment["name"]), text(&segment["reason"]));
+    match segment["owner"]["dst"].as_str() {
+        Some(sid) => format!("{sid} {name}: {reason}"),
+        None => format!("{name} segs {}: {reason}", segs.join(",")),
+    }
 }
 
 fn live(facts: &mut Facts, rib: &Rib) {

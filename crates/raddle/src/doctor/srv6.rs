@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
-use raddle_rib::event::{Link, NexthopKind, Route, RouteNexthop, RouteTarget};
+use raddle_rib::event::{Link, NexthopKind, ROUTE_OWN, Route, RouteNexthop, RouteTarget};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 use raddle_rib::{Resolved, Rib, Trace};
 
@@ -21,6 +21,8 @@ pub(crate) struct LocalSid {
     pub sid: Sid,
     /// End.DX4 with `nh4`: whether that is on a connected prefix.
     pub nh4_connected: bool,
+    /// A running daemon's own: the kernel does not have it.
+    pub own: bool,
 }
 
 impl LocalSid {
@@ -62,6 +64,8 @@ pub(crate) struct List {
     pub outs: Vec<u32>,
     /// Whether packets are chosen a path for: several nexthops lead to the first segment.
     pub several: bool,
+    /// A running daemon's own: the kernel does not have it.
+    pub own: bool,
 }
 
 impl std::fmt::Display for List {
@@ -99,15 +103,19 @@ pub(crate) struct Srv6 {
     pub hmac_keys: Option<Vec<u32>>,
     /// `ip sr tunsrc`: `::` where it is not set.
     pub tunsrc: Option<Ipv6Addr>,
+    /// What a running daemon has of its own and cannot carry out, each with the reason.
+    pub not_ready: Vec<String>,
 }
 
 impl Srv6 {
-    /// What the routes tell. Costs a pass over them, and two look-ups for each segment list.
-    pub(crate) fn of(rib: &Rib) -> Srv6 {
+    /// What the routes tell, those among them that a running daemon has of its own. Costs a pass over the routes,
+    /// and two look-ups for each segment list.
+    pub(crate) fn of(rib: &Rib, own: &[Route]) -> Srv6 {
         let mut all = Collected::new(rib);
         rib.routes4()
             .chain(rib.routes6())
             .for_each(|route| all.add(&route));
+        own.iter().for_each(|route| all.add(route));
         let require = |link: &Link| {
             let device = rib.device(link.index);
             (link.index, i32::from(device.seg6_require_hmac))
@@ -134,7 +142,7 @@ struct Collected<'a> {
     iif: String,
     sids: Vec<LocalSid>,
     lists: Vec<List>,
-    places: HashMap<(Mode, Vec<Ipv6Addr>, u32), usize>,
+    places: HashMap<(Mode, Vec<Ipv6Addr>, u32, bool), usize>,
 }
 
 impl<'a> Collected<'a> {
@@ -218,6 +226,7 @@ impl<'a> Collected<'a> {
             link,
             sid,
             nh4_connected,
+            own: is_own(route),
         });
     }
 
@@ -241,7 +250,8 @@ impl<'a> Collected<'a> {
         let Some(first) = segments.first().copied() else {
             return;
         };
-        if let Some(place) = self.places.get(&(mode, segments.clone(), link)) {
+        let key = (mode, segments.clone(), link, is_own(route));
+        if let Some(place) = self.places.get(&key) {
             self.lists[*place].routes += 1;
             return;
         }
@@ -258,7 +268,7 @@ impl<'a> Collected<'a> {
         outs.sort_unstable();
         outs.dedup();
         let place = self.lists.len();
-        self.places.insert((mode, segments.clone(), link), place);
+        self.places.insert(key, place);
         self.lists.push(List {
             table: route.table,
             dst: route.dst,
@@ -270,8 +280,13 @@ impl<'a> Collected<'a> {
             hmac_key,
             outs,
             several,
+            own: is_own(route),
         });
     }
+}
+
+fn is_own(route: &Route) -> bool {
+    route.flags & ROUTE_OWN != 0
 }
 
 fn is_single(nexthop: &raddle_rib::event::Nexthop) -> bool {

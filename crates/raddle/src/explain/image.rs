@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use raddle_rib::event::Event;
 use raddle_rib::image::{Capacity, Memory, Segment, segment_kind};
 use raddle_rib::{Owner, Ports, Reason, Rib, SegmentUse};
 
@@ -18,6 +19,8 @@ impl Image {
         rib.snapshot()
             .into_events()
             .for_each(|event| image.apply(event));
+        // Snapshots have no secrets in them.
+        image.apply(Event::HmacKeys(rib.hmac_keys().values().cloned().collect()));
         let all = || rib.links().map(|link| link.index).collect();
         image.set_ports(Ports {
             enabled: all(),
@@ -69,5 +72,67 @@ fn capacity_for(routes: usize) -> Capacity {
             templates: 1 << 22,
             ..Capacity::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_rib::event::{
+        DeviceSettings, HmacAlgorithm, HmacKey, Link, Route, RouteNexthop, RouteOp, RouteTarget,
+    };
+    use raddle_rib::seg6::{Encaps, Mode, Seg6};
+
+    use super::*;
+
+    /// A list with an HMAC is the kernel's only where the key is not known.
+    #[test]
+    fn keys_of_hmacs_are_known() {
+        let segments = ["fc00:1::".parse().unwrap(), "fc00:2::".parse().unwrap()];
+        let list = Encaps::new(Mode::Encap, &segments).unwrap();
+        let mut srh = list.srh().to_vec();
+        (srh[1], srh[5]) = (srh[1] + 5, 8);
+        srh.extend([5, 38, 0, 0, 0, 0, 0, 42]);
+        srh.extend([0; 32]);
+        let list = Seg6::Encaps(Encaps::with_srh(Mode::Encap, srh).unwrap());
+        let hop = RouteNexthop {
+            encap: Some(list.encode()),
+            ..RouteNexthop::default()
+        };
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(Link {
+            index: 1,
+            name: "a".to_owned(),
+            mac: Some([2; 6]),
+            flags: 0x1_0041,
+            mtu: 1500,
+            arp_type: 1,
+            ..Link::default()
+        }));
+        rib.apply(Event::Device(1, DeviceSettings::default()));
+        let settings = raddle_rib::event::Settings {
+            tunsrc: Some("fd01::1".parse().unwrap()),
+            ..*rib.settings()
+        };
+        rib.apply(Event::Settings(settings));
+        let route = Route {
+            dst: "2001:db8::/32".parse().unwrap(),
+            table: 254,
+            flags: raddle_rib::event::ROUTE_OWN,
+            target: RouteTarget::Single(hop),
+            ..Route::default()
+        };
+        rib.apply(Event::Route(route, RouteOp::Add));
+        let kinds = |rib: &Rib| -> Vec<u8> {
+            let image = Image::of(rib);
+            image.0.segments().map(|(_, _, s)| s.kind).collect()
+        };
+        rib.commit();
+        assert_eq!(kinds(&rib), [segment_kind::KERNEL]);
+        rib.apply(Event::HmacKeys(vec![HmacKey {
+            id: 42,
+            algorithm: HmacAlgorithm::Sha256,
+            secret: b"secret".to_vec(),
+        }]));
+        assert_eq!(kinds(&rib), [segment_kind::ENCAPS]);
     }
 }

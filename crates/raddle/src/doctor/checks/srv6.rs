@@ -77,11 +77,22 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[],
         run: uncounted,
     },
+    Check {
+        id: "srv6-own",
+        title: "SIDs and segment lists of raddle's own that cannot be carried out",
+        source: "raddle run ([[sid]], [[encap]])",
+        needs: &[],
+        run: own,
+    },
 ];
 
 /// A warning: lists to a first segment with several nexthops.
 fn one_link(facts: &Facts) -> Vec<Found> {
-    let lists = facts.srv6.lists.iter().filter(|list| list.several);
+    let lists = facts
+        .srv6
+        .lists
+        .iter()
+        .filter(|list| list.several && !list.own);
     let lines: Vec<String> = lists
         .map(|list| {
             let outs: Vec<String> = list.outs.iter().map(|out| facts.name(*out)).collect();
@@ -110,7 +121,11 @@ fn one_link(facts: &Facts) -> Vec<Found> {
 
 /// Serious: the packets go nowhere, and are counted as forwarded.
 fn dx4_connected(facts: &Facts) -> Vec<Found> {
-    let wrong = facts.srv6.sids.iter().filter(|sid| sid.nh4_connected);
+    let wrong = facts
+        .srv6
+        .sids
+        .iter()
+        .filter(|sid| sid.nh4_connected && !sid.own);
     let mut lines = Vec::new();
     let mut neighbours = BTreeSet::new();
     for sid in wrong {
@@ -444,7 +459,9 @@ fn mtu(facts: &Facts) -> Vec<Found> {
 
 /// A note.
 fn uncounted(facts: &Facts) -> Vec<Found> {
-    let silent = facts.srv6.sids.iter().filter(|sid| !sid.sid.counters);
+    // Raddle's own count where the configuration says so.
+    let silent = facts.srv6.sids.iter();
+    let silent = silent.filter(|sid| !sid.sid.counters && !sid.own);
     let lines: Vec<String> = silent.map(ToString::to_string).collect();
     if lines.is_empty() {
         return Vec::new();
@@ -456,6 +473,25 @@ fn uncounted(facts: &Facts) -> Vec<Found> {
          next to nothing",
     );
     let advice = "ip -6 route replace SID encap seg6local action ACTION ... count dev DEVICE";
+    vec![found.evidence(lines).advice(advice)]
+}
+
+/// Serious: the daemon drops their packets, as the kernel does not know them either.
+fn own(facts: &Facts) -> Vec<Found> {
+    let lines = facts.srv6.not_ready.clone();
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    let found = Found::new(
+        Severity::Serious,
+        format!(
+            "{} of raddle's own cannot be carried out",
+            count(lines.len(), "SID or segment list")
+        ),
+        "all their packets are dropped until that is mended: the kernel does not have them",
+    );
+    let advice = "image-full: raise sids in the configuration; segment-link: the link is down or not there; encap: \
+                  there is no address for the outer header, which ip sr tunsrc set ADDRESS gives";
     vec![found.evidence(lines).advice(advice)]
 }
 

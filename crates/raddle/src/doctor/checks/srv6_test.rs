@@ -29,6 +29,7 @@ fn sane() -> Facts {
             link: 1,
             sid: Sid::new(behaviour),
             nh4_connected: false,
+            own: false,
         });
     }
     facts.srv6.lists.push(List {
@@ -42,6 +43,7 @@ fn sane() -> Facts {
         overhead: 80,
         outs: vec![2],
         several: false,
+        own: false,
     });
     facts.links.get_mut(&2).unwrap().mtu = 1580;
     facts.srv6.enabled_all = Some(false);
@@ -72,6 +74,31 @@ fn what_is_sane_is_found_to_be() {
     for check in CHECKS {
         assert_clean(check.id, &sane());
     }
+}
+
+/// The kernel's ways are not those of what it does not have.
+#[test]
+fn what_is_raddles_own_is_looked_at_as_such() {
+    let mut facts = sane();
+    for sid in &mut facts.srv6.sids {
+        (sid.own, sid.nh4_connected) = (true, true);
+        sid.sid.counters = false;
+    }
+    facts.srv6.lists[0].several = true;
+    facts.srv6.lists[0].own = true;
+    for check in CHECKS {
+        assert_clean(check.id, &facts);
+    }
+    facts
+        .srv6
+        .not_ready
+        .push("fc00:1::1 End.DT46: image-full".to_owned());
+    let said = [
+        "cannot be carried out",
+        "fc00:1::1 End.DT46: image-full",
+        "raise sids",
+    ];
+    assert_found("srv6-own", &facts, Severity::Serious, &said);
 }
 
 #[test]
