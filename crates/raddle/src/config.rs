@@ -1,5 +1,7 @@
 //! The daemon's configuration: a TOML file, then what the command line adds.
 
+mod tables;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -248,8 +250,10 @@ pub(crate) struct Config {
     #[serde(rename = "mp-algo", alias = "mp_algo")]
     pub mp_algos: Vec<AlgoRule>,
     /// SIDs of raddle's own, for what this kernel lacks: `[[sid]]`.
+    #[serde(deserialize_with = "tables::sid")]
     pub sid: Vec<OwnSid>,
     /// Encapsulations of raddle's own, by several segment lists: `[[encap]]`.
+    #[serde(deserialize_with = "tables::encap")]
     pub encap: Vec<OwnEncap>,
     /// The control socket; by default one for each network namespace under /run/raddle.
     pub socket: Option<PathBuf>,
@@ -258,6 +262,7 @@ pub(crate) struct Config {
     /// IPv6 routes to make room for.
     pub routes6: usize,
     /// SIDs and encapsulations to make room for.
+    #[serde(deserialize_with = "tables::sids")]
     pub sids: usize,
 }
 
@@ -304,11 +309,19 @@ impl Config {
                 )));
             }
         };
-        let config: Config = toml::from_str(&text)
-            .map_err(|e| Failure::usage(format!("{}: {}", path.display(), e.to_string().trim())))?;
-        config
-            .check()
-            .map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+        let config = Config::parse(&text);
+        config.map_err(|e| Failure::usage(format!("{}: {e}", path.display())))
+    }
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let config: Config = toml::from_str(text).map_err(|e| {
+            let text = e.to_string();
+            match tables::meant(&text) {
+                Some(name) => format!("{}; {name} may be meant", text.trim()),
+                None => text.trim().to_owned(),
+            }
+        })?;
+        config.check()?;
         Ok(config)
     }
 
@@ -390,6 +403,36 @@ pub(crate) fn algo_rules(list: &[AlgoRule]) -> AlgoRules {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_that_are_misspelt_are_named() {
+        for (text, said) in [
+            ("[[sids]]\nprefix = 'fc00::/64'", "a SID is a table [[sid]]"),
+            ("[sids]\nprefix = 'fc00::/64'", "a SID is a table [[sid]]"),
+            ("sids = -1", "how many SIDs and encapsulations"),
+            (
+                "[sid]\nprefix = 'fc00::/64'",
+                "a table [[sid]] for each SID",
+            ),
+            ("sid = 7", "sids = N is how many"),
+            (
+                "[encap]\nprefix = 'fc00::/64'",
+                "a table [[encap]] for each",
+            ),
+            ("[[encaps]]\nprefix = 'fc00::/64'", "encap may be meant"),
+            ("[[sidd]]\nprefix = 'fc00::/64'", "sid may be meant"),
+            ("[[mp-algos]]\ngroup = 7", "mp-algo may be meant"),
+            (
+                "[[encap]]\nprefix = 'fc00::/64'\nlist = []",
+                "lists may be meant",
+            ),
+        ] {
+            let error = Config::parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        let error = Config::parse("quux = 7").unwrap_err();
+        assert!(!error.contains("may be meant"), "{error}");
+    }
 
     #[test]
     fn a_file_is_read_and_mistakes_are_named() {
