@@ -11,8 +11,8 @@ use crate::rpc::Numbers;
 use super::Ask;
 
 pub(super) const RPC_HELP: &str = "\
-Every program over TCP is passed on: NFSv3, NFSv4, MOUNT, and others. Listen on port 111 as well for clients
-that ask the portmapper; it names this proxy for NFS and MOUNT.
+Every program over TCP is passed on: NFSv3, NFSv4, MOUNT, and others. Listen on port 111 as well
+for clients that ask the portmapper; it names this proxy for NFS and MOUNT.
 
 Examples:
   raddle rpc --listen 127.0.0.1:2049 --server nas.example:2049 --mount-port 20048 --connections 4
@@ -20,8 +20,8 @@ Examples:
   raddle rpc status
   raddle rpc top
 
-Several servers at once stand in a file for --config. Its keys are the options' names, those of a server in a
-table of its own:
+Several servers at once stand in a file for --config. Its keys are the options' names, those of a
+server in a table of its own:
 
   metrics = \"127.0.0.1:9410\"
 
@@ -37,8 +37,8 @@ table of its own:
   connections = 8
   no-lane = true
 
-On SIGHUP the file is read again: servers whose table has changed are stopped and started, so that their
-clients connect again; the others go on.";
+On SIGHUP the file is read again: servers whose table has changed are stopped and started, so that
+their clients connect again; the others go on.";
 
 /// `raddle rpc`.
 #[derive(Debug, Args)]
