@@ -1,7 +1,11 @@
 //! From a stream to messages: small ones whole, large ones as they come.
 //!
-//! Large messages are passed on in the fragments that they came in, but for the first, which holds at
-//! least the head: the part with the header, which is looked at before anything is passed on.
+//! Large messages are passed on in the fragments that they came in, with two exceptions. The first holds at
+//! least the head: the part with the header, which is looked at before anything is passed on. And small ones are
+//! joined: each piece that is kept costs some 100 bytes, so that a message of fragments of one byte would take a
+//! hundred times the memory that it is counted with.
+
+use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -13,6 +17,8 @@ pub const WHOLE: usize = 64 << 10;
 /// Bytes of a larger message that are collected first. Holds every RPC header (at most 848 bytes) and
 /// the arguments that decide how a call is treated.
 pub const HEAD: usize = 2 << 10;
+/// Fragments of large messages up to this size are joined, until they have [`WHOLE`] bytes together.
+pub const JOINED: u32 = 4 << 10;
 
 /// A part of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +54,8 @@ enum State {
     Collecting(u32, bool),
     /// Passing on.
     Passing,
+    /// Joining fragments; how many bytes of the present one are to come, whether it is the last.
+    Joining(u32, bool),
 }
 
 /// Makes messages of a stream. Holds at most [`WHOLE`] bytes itself.
@@ -55,7 +63,10 @@ enum State {
 pub struct Assembler {
     marks: Marks,
     state: State,
+    /// What is collected, or joined.
     head: BytesMut,
+    /// Parts that come next.
+    next: VecDeque<Part>,
 }
 
 impl Assembler {
@@ -65,6 +76,7 @@ impl Assembler {
             marks: Marks::new(most),
             state: State::Collecting(0, false),
             head: BytesMut::new(),
+            next: VecDeque::new(),
         }
     }
 
@@ -74,11 +86,14 @@ impl Assembler {
     }
 
     /// The next part, taken from the front of `input`; none until there is more input, which is empty then.
-    /// Heads and small messages are copied, the rest is not.
+    /// Heads, small messages and small fragments are copied, the rest is not.
     ///
     /// # Errors
     /// [`RecordError`], after which the stream makes no sense any more.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Part>, RecordError> {
+        if let Some(part) = self.next.pop_front() {
+            return Ok(Some(part));
+        }
         loop {
             let (taken, step) = self.marks.step(&input[..input.len().min(self.wanted())])?;
             match (step, &mut self.state) {
@@ -93,9 +108,18 @@ impl Assembler {
                         return Ok(Some(start));
                     }
                 }
-                (Step::Fragment { length, last }, State::Passing) => {
+                (Step::Fragment { length, last }, State::Passing | State::Joining(..)) => {
                     input.advance(taken);
-                    return Ok(Some(Part::Fragment { length, last }));
+                    if length <= JOINED {
+                        self.state = State::Joining(length, last);
+                    } else {
+                        self.state = State::Passing;
+                        self.give_joined(false);
+                        self.next.push_back(Part::Fragment { length, last });
+                    }
+                    if let Some(part) = self.joined() {
+                        return Ok(Some(part));
+                    }
                 }
                 (Step::Payload(_), State::Collecting(left, _)) => {
                     self.head.extend_from_slice(&input[..taken]);
@@ -105,6 +129,14 @@ impl Assembler {
                         return Ok(Some(start));
                     }
                 }
+                (Step::Payload(_), State::Joining(left, _)) => {
+                    self.head.extend_from_slice(&input[..taken]);
+                    input.advance(taken);
+                    *left -= taken as u32;
+                    if let Some(part) = self.joined() {
+                        return Ok(Some(part));
+                    }
+                }
                 (Step::Payload(_), State::Passing) => {
                     return Ok(Some(Part::Data(input.split_to(taken).freeze())));
                 }
@@ -112,7 +144,7 @@ impl Assembler {
                     self.state = State::Collecting(0, false);
                     return Ok(Some(Part::Whole(self.head.split().freeze())));
                 }
-                (Step::End, State::Passing) => {
+                (Step::End, State::Passing | State::Joining(..)) => {
                     self.state = State::Collecting(0, false);
                     return Ok(Some(Part::End));
                 }
@@ -127,6 +159,29 @@ impl Assembler {
                 HEAD.saturating_sub(self.head.len()).max(1)
             }
             _ => usize::MAX,
+        }
+    }
+
+    /// The next part, with the fragments that have been joined if they are enough, or the last.
+    fn joined(&mut self) -> Option<Part> {
+        if let State::Joining(0, last) = self.state
+            && (last || self.head.len() >= WHOLE)
+        {
+            self.state = State::Passing;
+            self.give_joined(last);
+        }
+        self.next.pop_front()
+    }
+
+    /// Has what was joined come next; where nothing was, only if that is the last.
+    fn give_joined(&mut self, last: bool) {
+        let joined = self.head.split().freeze();
+        if !joined.is_empty() || last {
+            let length = joined.len() as u32;
+            self.next.push_back(Part::Fragment { length, last });
+        }
+        if !joined.is_empty() {
+            self.next.push_back(Part::Data(joined));
         }
     }
 
@@ -202,7 +257,7 @@ mod tests {
         #[test]
         fn messages_come_out_as_they_went_in(
             sizes in proptest::collection::vec(
-                proptest::collection::vec(prop_oneof![0..9_usize, 0..3000_usize, 0..150_000_usize], 1..5), 1..5),
+                proptest::collection::vec(prop_oneof![0..9_usize, 0..9000_usize, 0..150_000_usize], 1..9), 1..5),
             cut in prop_oneof![1..9_usize, 1..200_000_usize],
         ) {
             let mut stream = Vec::new();
@@ -214,6 +269,23 @@ mod tests {
             }
             prop_assert_eq!(records(&passed_on(&stream, cut)), records(&stream));
         }
+    }
+
+    #[test]
+    fn small_fragments_are_joined() {
+        let count = 300_000_u32;
+        let mut stream = mark(100_000, false).to_vec();
+        stream.extend(vec![1; 100_000]);
+        for i in 0..count {
+            stream.extend(mark(1, false));
+            stream.push(i as u8);
+        }
+        stream.extend(mark(5000, false));
+        stream.extend(vec![2; 5000]);
+        stream.extend(mark(0, true));
+        let out = passed_on(&stream, 100_000);
+        assert!(out.len() < 500_000, "{}", out.len());
+        assert_eq!(records(&out), records(&stream));
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::program::{self, Nature};
 use crate::record::mark;
 use crate::replay::{Cut, Sent};
 
+/// What a call or a reply takes beside its bytes, roughly, so that very many small ones are bounded, too.
+const OVERHEAD: usize = 512;
+
 /// A call. All of it is kept until its reply has come.
 pub(super) struct Call {
     pub client: Rc<Client>,
@@ -83,7 +86,7 @@ impl Call {
             replay: Cell::new(None),
             since: Instant::now(),
             written: Cell::new(None),
-            charge: shared.calls.charge(0),
+            charge: shared.calls.charge(OVERHEAD),
         })
     }
 
@@ -158,7 +161,7 @@ impl Reply {
         bytes.extend(mark(head.len() as u32 + rest, last));
         bytes.extend(xid.to_be_bytes());
         bytes.extend_from_slice(head.get(4..).unwrap_or(&[]));
-        charge.add(bytes.len());
+        charge.add(OVERHEAD + bytes.len());
         Reply {
             chunks: RefCell::new(VecDeque::from([Bytes::from(bytes)])),
             complete: Cell::new(false),
