@@ -134,8 +134,12 @@ impl Drop for Proxy {
 }
 
 fn up(server: &Value) -> usize {
-    let transports = server["transports"].as_array().unwrap();
-    transports.iter().filter(|t| t["state"] == "up").count()
+    let transports = server["transports"].as_array();
+    transports
+        .into_iter()
+        .flatten()
+        .filter(|t| t["state"] == "up")
+        .count()
 }
 
 fn scrape(address: SocketAddr) -> String {
@@ -262,6 +266,41 @@ fn several_servers_have_one_status_and_change_by_themselves() {
         Ok(_) => Err("it still listens".into()),
     });
     assert_eq!(call(&mut client, GETATTR, &[]), 1);
+}
+
+#[test]
+fn one_that_cannot_be_served_holds_up_no_other() {
+    let one = server(1);
+    let at = free();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = taken.local_addr().unwrap();
+    let table = |name: &str, server: SocketAddr, listen: SocketAddr| {
+        format!(
+            "[[server]]\nname = '{name}'\nserver = '{server}'\nlisten = '{listen}'\nno-placement = true\n"
+        )
+    };
+    let proxy = Proxy::start(&(table("one", one, at) + &table("two", server(2), other)));
+    let servers = proxy.servers(|servers| servers.len() == 2 && up(&servers[0]) == 5);
+    let why = servers[1]["not_served"].as_str().unwrap();
+    assert!(why.contains(&format!("cannot listen on {other}")), "{why}");
+    assert_eq!(call(&mut TcpStream::connect(at).unwrap(), GETATTR, &[]), 1);
+    let said = proxy.ask(&["status", "two"]).stdout;
+    assert!(said.starts_with("two: not served: cannot listen"), "{said}");
+    assert_eq!(
+        proxy
+            .ask(&["top", "-n", "1"])
+            .stdout
+            .matches("clients")
+            .count(),
+        1
+    );
+    // It is tried again.
+    drop(taken);
+    proxy.servers(|servers| servers[1]["not_served"].is_null() && up(&servers[1]) == 5);
+    assert_eq!(
+        call(&mut TcpStream::connect(other).unwrap(), GETATTR, &[]),
+        2
+    );
 }
 
 #[test]

@@ -155,7 +155,8 @@ impl Collector for Trips {
 /// The text, from the answer to any question.
 pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
     let mut registry = Registry::with_prefix("raddle_rpc");
-    let servers = list(&status["servers"]);
+    let all = list(&status["servers"]).iter();
+    let servers: Vec<&Value> = all.filter(|s| s["not_served"].is_null()).collect();
     let of_server = |server: &Value| vec![("server".to_owned(), word(&server["name"]))];
     let labels = |server: &Value, transport: &Value| {
         let mut labels = of_server(server);
@@ -164,12 +165,10 @@ pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
         );
         labels
     };
-    let transports = || {
-        let of = |server| move |transport| (server, transport);
-        servers
-            .iter()
-            .flat_map(move |server| list(&server["transports"]).iter().map(of(server)))
-    };
+    let mut transports: Vec<(&Value, &Value)> = Vec::new();
+    for server in &servers {
+        transports.extend(list(&server["transports"]).iter().map(|t| (*server, t)));
+    }
     let mut put = |name, help, counter, rows: Values| {
         registry.register_collector(Box::new(Rows {
             name,
@@ -179,10 +178,12 @@ pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
         }));
     };
     for (name, help, counter, value) in OF_TRANSPORTS {
-        let rows = transports().map(|(server, t)| (labels(server, t), value(t)));
+        let rows = transports
+            .iter()
+            .map(|(server, t)| (labels(server, t), value(t)));
         put(name, help, counter, rows.collect());
     }
-    let links = transports().map(|(server, t)| {
+    let links = transports.iter().map(|(server, t)| {
         let mut labels = labels(server, t);
         labels.extend(["out", "back"].map(|way| (way.to_owned(), word(&t[way]))));
         (labels, 1)
@@ -196,7 +197,7 @@ pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
         put(name, help, counter, rows.collect());
     }
     let mut rows = Vec::new();
-    for (server, transport) in transports() {
+    for (server, transport) in &transports {
         for size in ["small", "large"] {
             let mut labels = labels(server, transport);
             labels.push(("size".to_owned(), size.to_owned()));

@@ -124,18 +124,18 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
         .enable_io()
         .enable_time()
         .build()?;
-    runtime.block_on(LocalSet::new().run_until(async {
-        let mut servers = Servers::default();
-        for args in wanted.servers.clone() {
-            servers.add(args).await?;
-        }
+    let done = runtime.block_on(LocalSet::new().run_until(async {
+        let mut servers = Servers::start(wanted.servers.clone()).await?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let asked = [Some(&control.requests), scrapes.as_ref()];
         let file = args.config.as_deref().map(|path| (path, &wanted));
         let done = attend(&mut servers, (&stop, &reload), asked, file).await;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         done
-    }))
+    }));
+    // A name server that does not answer holds nobody up.
+    runtime.shutdown_background();
+    done
 }
 
 /// Has the C library keep what is freed: buffers of replies come and go by hundreds of KiB, and pages that
@@ -176,6 +176,7 @@ async fn attend(
                 None => tracing::warn!("SIGHUP does nothing without --config"),
             }
         }
+        servers.tend().await;
         if let Some(failure) = servers.ended().await {
             return Err(failure);
         }

@@ -4,11 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raddle_rpc::program::number::MOUNT;
 use raddle_rpc::proxy::{Config, Proxy, Service, Status};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -20,6 +21,10 @@ use crate::error::Failure;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most clients of a server at once.
 const CLIENTS: usize = 1024;
+/// How soon a server that cannot be served is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How often it is looked at the start whether servers have been found.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Where clients connect.
 pub(super) fn listen(args: &RpcProxy) -> Vec<SocketAddr> {
@@ -127,11 +132,31 @@ impl Served {
     }
 }
 
+impl Served {
+    /// Stops to serve it, and waits until its listeners are closed.
+    async fn stop(mut self) {
+        for task in self.serving.drain(..) {
+            task.abort();
+            let _ = task.await;
+        }
+        tracing::info!(server = name(&self.args), "stopped");
+    }
+}
+
 impl Drop for Served {
     fn drop(&mut self) {
         self.serving.iter().for_each(JoinHandle::abort);
         self.proxy.stop();
     }
+}
+
+/// One that is not served yet.
+struct Missing {
+    args: RpcProxy,
+    /// Why not, and when it was tried last.
+    why: Option<(Failure, Instant)>,
+    /// Its addresses are asked for.
+    asked: Option<JoinHandle<Result<Vec<SocketAddr>, Failure>>>,
 }
 
 /// What a server's proxy does.
@@ -144,52 +169,116 @@ struct Named {
     status: Status,
 }
 
-/// All that are served.
+/// What is known of one that is not served.
+#[derive(Serialize)]
+struct NotServed {
+    name: String,
+    server: Option<String>,
+    listen: Vec<SocketAddr>,
+    not_served: String,
+}
+
+/// All that are served, or should be.
 #[derive(Default)]
 pub(super) struct Servers {
     served: Vec<Served>,
+    missing: Vec<Missing>,
 }
 
 impl Servers {
-    /// Serves one more.
-    pub(super) async fn add(&mut self, args: RpcProxy) -> Result<(), Failure> {
-        let servers = addresses(&args).await?;
-        self.served.push(Served::start(args, servers)?);
-        Ok(())
+    /// Starts to serve these. One that cannot be served now holds up no others, and is tried again.
+    ///
+    /// # Errors
+    /// Why none of them can be, or what is wrong with one for good (exit code 1).
+    pub(super) async fn start(wanted: Vec<RpcProxy>) -> Result<Servers, Failure> {
+        let mut servers = Servers::default();
+        servers.change_to(wanted).await;
+        while servers.missing.iter().any(|missing| missing.why.is_none()) {
+            tokio::time::sleep(LOOK).await;
+            servers.tend().await;
+        }
+        let fatal = |failure: &Failure| failure.code == 1 || servers.served.is_empty();
+        let failed = servers.missing.iter_mut();
+        let failed =
+            failed.filter_map(|missing| missing.why.take_if(|(failure, _)| fatal(failure)));
+        match failed.map(|(failure, _)| failure).next() {
+            Some(failure) => Err(failure),
+            None => Ok(servers),
+        }
     }
 
-    /// Serves these from now on. Those that are as before go on; a changed one stops and starts, and stays as it
-    /// is where its server cannot be found. What cannot be done is logged, and tried again the next time.
+    /// Serves these from now on. Those that are as before go on; a changed one goes on as it is until its server
+    /// has been found, and then stops and starts.
     pub(super) async fn change_to(&mut self, wanted: Vec<RpcProxy>) {
-        let mut new = Vec::new();
-        for args in &wanted {
-            if self.served.iter().any(|served| served.args == *args) {
-                continue;
-            }
-            match addresses(args).await {
-                Ok(servers) => new.push((args.clone(), servers)),
-                Err(e) => tracing::error!(server = name(args), "not served as the file says: {e}"),
+        let all = std::mem::take(&mut self.served);
+        for served in all {
+            match wanted.iter().any(|args| name(args) == name(&served.args)) {
+                true => self.served.push(served),
+                false => served.stop().await,
             }
         }
-        self.served.retain(|served| {
-            let stays = wanted.contains(&served.args);
-            let is_gone = !wanted.iter().any(|args| name(args) == name(&served.args));
-            let is_replaced = new.iter().any(|(args, _)| name(args) == name(&served.args));
-            if !stays && (is_gone || is_replaced) {
-                tracing::info!(server = name(&served.args), "stopped");
+        self.missing
+            .retain(|missing| wanted.contains(&missing.args));
+        for args in wanted {
+            let known = self.served.iter().map(|served| &served.args);
+            let mut known = known.chain(self.missing.iter().map(|missing| &missing.args));
+            if !known.any(|known| *known == args) {
+                self.missing.push(Missing {
+                    args,
+                    why: None,
+                    asked: None,
+                });
             }
-            stays || !(is_gone || is_replaced)
-        });
-        // The listeners of those that have stopped are closed by their tasks.
-        tokio::task::yield_now().await;
-        for (args, servers) in new {
-            let name = name(&args);
-            match Served::start(args, servers) {
-                Ok(served) => {
-                    tracing::info!(server = name, "started");
-                    self.served.push(served);
+        }
+    }
+
+    /// Goes on with those that are not served.
+    pub(super) async fn tend(&mut self) {
+        let mut found = Vec::new();
+        for missing in &mut self.missing {
+            match &mut missing.asked {
+                None if missing
+                    .why
+                    .as_ref()
+                    .is_none_or(|(_, at)| at.elapsed() > AGAIN) =>
+                {
+                    let args = missing.args.clone();
+                    let asked = async move { addresses(&args).await };
+                    missing.asked = Some(tokio::task::spawn_local(asked));
                 }
-                Err(e) => tracing::error!(server = name, "not served: {e}"),
+                Some(asked) if asked.is_finished() => {
+                    match asked.await {
+                        Ok(Ok(servers)) => found.push((missing.args.clone(), servers)),
+                        Ok(Err(failure)) => missing.failed(failure),
+                        Err(e) => missing.failed(Failure::system(e.to_string())),
+                    }
+                    missing.asked = None;
+                }
+                _ => {}
+            }
+        }
+        for (args, servers) in found {
+            // Its listeners may be wanted again.
+            let before = self
+                .served
+                .iter()
+                .position(|s| name(&s.args) == name(&args));
+            if let Some(before) = before {
+                self.served.swap_remove(before).stop().await;
+            }
+            let is = |missing: &Missing| missing.args == args;
+            match Served::start(args.clone(), servers) {
+                Ok(served) => {
+                    tracing::info!(server = name(&args), "served");
+                    self.served.push(served);
+                    self.missing.retain(|missing| !is(missing));
+                }
+                Err(failure) => {
+                    let missing = self.missing.iter_mut().find(|missing| is(missing));
+                    missing
+                        .into_iter()
+                        .for_each(|m| m.failed(Failure::new(failure.code, failure.to_string())));
+                }
             }
         }
     }
@@ -210,18 +299,44 @@ impl Servers {
     }
 
     /// What all of them do, by name.
-    pub(super) fn status(&self) -> Result<serde_json::Value, serde_json::Error> {
-        let mut all: Vec<Named> = self.served.iter().map(named).collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(serde_json::json!({ "servers": serde_json::to_value(all)? }))
+    pub(super) fn status(&self) -> Result<Value, serde_json::Error> {
+        let mut all = Vec::new();
+        for served in &self.served {
+            all.push(serde_json::to_value(Named {
+                name: name(&served.args),
+                server: served.args.server.clone(),
+                listen: listen(&served.args),
+                status: served.proxy.status(),
+            })?);
+        }
+        for Missing { args, why, .. } in &self.missing {
+            if self
+                .served
+                .iter()
+                .any(|served| name(&served.args) == name(args))
+            {
+                continue;
+            }
+            let why = why.as_ref().map(|(failure, _)| failure.to_string());
+            all.push(serde_json::to_value(NotServed {
+                name: name(args),
+                server: args.server.clone(),
+                listen: listen(args),
+                not_served: why.unwrap_or_else(|| "its name is being asked for".into()),
+            })?);
+        }
+        all.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+        Ok(serde_json::json!({ "servers": all }))
     }
 }
 
-fn named(served: &Served) -> Named {
-    Named {
-        name: name(&served.args),
-        server: served.args.server.clone(),
-        listen: listen(&served.args),
-        status: served.proxy.status(),
+impl Missing {
+    fn failed(&mut self, failure: Failure) {
+        let again = AGAIN.as_secs();
+        tracing::error!(
+            server = name(&self.args),
+            "not served as it should be: {failure}; again in {again} s"
+        );
+        self.why = Some((failure, Instant::now()));
     }
 }

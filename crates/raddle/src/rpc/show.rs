@@ -49,6 +49,9 @@ pub(super) fn trips(transport: &Value, size: &str) -> Histogram {
 /// For people.
 pub(super) fn text(status: &Value, details: bool) -> String {
     let mut out = String::new();
+    if let Some(why) = status["not_served"].as_str() {
+        return format!("{}: not served: {why}\n", word(&status["name"]));
+    }
     let _ = writeln!(
         out,
         "{}: up {} s, {} clients, {} calls wait for a connection",

@@ -43,6 +43,7 @@ pub(super) fn run(args: &cli::RpcTop) -> Result<(), Failure> {
     loop {
         let made: Vec<Report> = now
             .iter()
+            .filter(|server| server["not_served"].is_null())
             .map(|server| {
                 let same = |of: &&Value| of["name"] == server["name"];
                 let earlier = before
