@@ -248,6 +248,7 @@ fn follows_settings_of_its_own_namespace() {
                 ("ipv6/conf/v0/mtu", "1300"),
                 ("ipv6/seg6_flowlabel", "-1"),
                 ("ipv6/conf/v0/seg6_require_hmac", "-1"),
+                ("ipv6/conf/v0/hop_limit", "77"),
             ] {
                 sysctl(path, value);
             }
@@ -280,6 +281,7 @@ fn follows_settings_of_its_own_namespace() {
             accept_local: true,
             mtu6: 1300,
             seg6_require_hmac: -1,
+            hop_limit: Some(77),
         };
         follower.until("settings", |s| {
             if s.settings == settings && s.devices.get(&v0) == Some(&device) {
