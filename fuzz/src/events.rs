@@ -222,6 +222,7 @@ fn device(u: Bytes<'_, '_>) -> Result<DeviceSettings> {
         accept_local: bits & 32 != 0,
         mtu6: [0, 1280, 1500, 9000][usize::from(bits & 3)],
         seg6_require_hmac: u.int_in_range(-1..=1)?,
+        hop_limit: u.arbitrary()?,
     })
 }
 
