@@ -15,6 +15,7 @@ use raddle_rpc::client::{
     AuthStatus, CallError, Client, Config, ConnectError, Credentials, Direct, Local, Request,
 };
 use raddle_rpc::program::Class;
+use raddle_rpc::proxy::TransportState;
 use raddle_rpc::record::mark;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -310,6 +311,39 @@ fn connections_that_fail_run_nothing_twice() {
             client.send(request.arguments(words(&[n]))).await.unwrap();
         }
         assert!(client.status().counters.resent > counters.resent);
+    });
+}
+
+#[test]
+fn connections_come_from_the_ports_that_are_given() {
+    let ((one, _), (two, _)) = (server(), server());
+    run(async {
+        let free = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap()
+        };
+        let own = [free(), free()];
+        let config = Config {
+            connections: 2,
+            lanes: 0,
+            ..Config::default()
+        };
+        let connect = Direct::to(one).also([two]).from(own);
+        let client = Local::connect(Rc::new(connect), config).await.unwrap();
+        for _ in 0..1000 {
+            let transports = client.status().transports;
+            let ways = transports.iter().filter_map(|t| match t.state {
+                TransportState::Up { local, peer, .. } => Some((local, peer)),
+                TransportState::Down { .. } => None,
+            });
+            let ways: Vec<_> = ways.collect();
+            if ways.len() == 2 {
+                assert_eq!(ways, [(own[0], one), (own[1], two)]);
+                return;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{:?}", client.status());
     });
 }
 
