@@ -194,6 +194,15 @@ impl Proxy {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// Ends it as an administrator would.
+    pub fn end(&mut self) {
+        // One that has been waited for has no process any more, and maybe somebody else has its number.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+            let _ = self.child.wait();
+        }
+    }
+
     /// Ends it as a crash would.
     ///
     /// # Panics
@@ -222,8 +231,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
-        let _ = self.child.wait();
+        self.end();
     }
 }
 

@@ -280,22 +280,28 @@ fn a_dead_way_out_is_gone_around_and_leaves_nothing() {
             .ok_or(left(&pair.client))
     });
     assert!(server.lock().unwrap().runs.values().all(|runs| *runs == 1));
-    // A crash leaves them, and the next start does not.
-    restore(&pair.client, "c2");
-    drop(proxy);
-    proxy = Proxy::start(&pair, &EACH);
-    proxy.all_up();
-    silence(&pair.client, "c2");
-    let client = pair.client.clone();
-    let calls = std::thread::spawn(move || one_each(&client, SLOW + 10, Duration::from_secs(3)));
-    within(LONG, || {
-        Some(())
-            .filter(|()| !left(&pair.client).is_empty())
-            .ok_or(proxy.log())
-    });
-    proxy.crash();
-    assert!(!left(&pair.client).is_empty());
-    calls.join().unwrap();
+    // The end of the proxy takes them away. A crash leaves them, and the next start does not.
+    for crashes in [false, true] {
+        restore(&pair.client, "c2");
+        drop(proxy);
+        proxy = Proxy::start(&pair, &EACH);
+        proxy.all_up();
+        silence(&pair.client, "c2");
+        let client = pair.client.clone();
+        let first = SLOW + 10 + 10 * u32::from(crashes);
+        let calls = std::thread::spawn(move || one_each(&client, first, Duration::from_secs(3)));
+        within(LONG, || match left(&pair.client).is_empty() {
+            true => Err(proxy.log()),
+            false => Ok(()),
+        });
+        if crashes {
+            proxy.crash();
+        } else {
+            proxy.end();
+        }
+        assert_eq!(left(&pair.client).is_empty(), !crashes);
+        calls.join().unwrap();
+    }
     let other = Proxy::start(&pair, &["--connections", "1", "--replay-table", "9000"]);
     other.all_up();
     assert_eq!(left(&pair.client), "");
