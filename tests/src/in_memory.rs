@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use raddle_forward::{Engine, HEADROOM, Verdict};
+use raddle_rib::event::HmacKey;
 use raddle_rib::image::{Capacity, Memory, SEGMENT_COUNTERS, segment_counter};
 use raddle_rib::{Owner, Ports, Reason, Rib};
+use raddle_srv6::{Algorithm, Key};
 
 use crate::agreement::{Counted, state};
 use crate::{Arrival, Crafted, World};
@@ -42,8 +44,14 @@ impl InMemory {
             out: rib.links().map(|link| link.index).collect(),
         });
         rib.commit();
+        let mut engine = Engine::new(Arc::clone(rib.memory()));
+        let key = |key: &HmacKey| {
+            let algorithm = Algorithm::from_number(key.algorithm as u8)?;
+            Some((key.id, Key::new(algorithm, &key.secret)?))
+        };
+        engine.set_hmac_keys(rib.hmac_keys().values().filter_map(key).collect());
         InMemory {
-            engine: Engine::new(Arc::clone(rib.memory())),
+            engine,
             rib,
             ingress,
         }

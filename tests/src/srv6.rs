@@ -100,6 +100,31 @@ pub fn to_sid(
     outer.around(rng, places, body)
 }
 
+/// Puts an HMAC, which is wrong, at the end of the SRH that stands right behind the IPv6 header; nothing where there is
+/// none that says the truth about its length.
+pub fn with_wrong_hmac(rng: &mut Random, frame: &mut Crafted, key: u32) {
+    const SRH: usize = 14 + 40;
+    let bytes = &mut frame.bytes;
+    let Some(header) = bytes.get(SRH..SRH + 8) else {
+        return;
+    };
+    let (length, last) = (usize::from(header[1]), usize::from(header[4]));
+    let end = SRH + 8 + 8 * length;
+    let payload = usize::from(u16::from_be_bytes([bytes[18], bytes[19]]));
+    let is_true = bytes[20] == ROUTING && header[2] == 4 && length == 2 * (last + 1);
+    if !is_true || bytes.len() < end + 8 || bytes.len() != SRH + payload || bytes.len() > 1400 {
+        return;
+    }
+    bytes[SRH + 1] += 5;
+    bytes[SRH + 5] |= 8;
+    let mut tlv = vec![5, 38, 0, 0];
+    tlv.extend(key.to_be_bytes());
+    tlv.extend(rng.bytes(32));
+    bytes[18..20].copy_from_slice(&(payload as u16 + 40).to_be_bytes());
+    bytes.splice(end..end, tlv);
+    frame.kind = "a wrong HMAC";
+}
+
 struct Outer {
     sid: Ipv6Addr,
     next: u8,

@@ -6,13 +6,15 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::net::Ipv6Addr;
+use std::process::Stdio;
 use std::time::Duration;
 
 use raddle_e2e::agreement::{Account, all_counters, counters, hex};
 use raddle_e2e::in_memory::InMemory;
 use raddle_e2e::srv6::{self, Places, TAG, Takes};
-use raddle_e2e::{Crafted, Daemon, Random, World, frame, root};
+use raddle_e2e::{Arrival, Crafted, Daemon, Random, World, frame, root};
 
 const LINKS: u32 = 4;
 
@@ -149,6 +151,127 @@ fn encapsulations_do_what_the_kernel_does() {
             }
         }
         hold(&world, cases);
+    }
+}
+
+/// What `net.ipv6.seg6_flowlabel` makes of the outer flow label: 0 always (-1), or a number of the flow's (1), which is
+/// hashed with a key that nobody can read: there only is compared, and all else.
+#[test]
+fn flow_labels_are_as_the_kernel_has_them() {
+    if !root("flow_labels_are_as_the_kernel_has_them") {
+        return;
+    }
+    for setting in ["-1", "1"] {
+        let world = network("srv6label");
+        world.sysctl("net.ipv6.seg6_flowlabel", setting);
+        let few = [0_u16, 2, 5, 6];
+        let cases = few.iter().flat_map(|n| {
+            let (four, route) = HEADENDS[usize::from(*n)];
+            let families = if four { &[false, true][..] } else { &[true] };
+            families.iter().map(move |v6| (*n, *v6, route))
+        });
+        let cases = cases.map(|(n, v6, route)| {
+            let about = format!("seg6_flowlabel {setting}, IPv6 {v6}, {route}");
+            (about, to_encapsulate(&world, n, v6))
+        });
+        let blank = match setting {
+            "1" => blank_outer_label,
+            _ => |_: &mut Arrival| (),
+        };
+        hold_but(&world, cases.collect(), blank);
+    }
+}
+
+/// Lists that the kernel signs, by their numbers: to others, to a SID of the router that checks what was signed here,
+/// and by a key that nobody has.
+const SIGNED: [(u16, &str); 5] = [
+    (64, "mode encap segs 5f00:0:f1::1,5f00:0:f1::2 hmac 42"),
+    (65, "mode encap.red segs 5f00:0:f1::1,5f00:0:f1::2 hmac 43"),
+    (66, "mode encap segs 5f00:0:1::1,5f00:0:f1::2 hmac 42"),
+    (
+        67,
+        "mode encap segs 5f00:0:1::1,5f00:0:2::1,5f00:0:f1::2 hmac 43",
+    ),
+    (68, "mode encap segs 5f00:0:f1::1 hmac 99"),
+];
+
+/// With every value of `seg6_require_hmac`.
+#[test]
+fn hmacs_are_as_the_kernel_has_them() {
+    if !root("hmacs_are_as_the_kernel_has_them") {
+        return;
+    }
+    for required in ["0", "1", "-1"] {
+        let world = network("srv6hmac");
+        for (key, algorithm) in [(42, "sha256"), (43, "sha1")] {
+            set_key(&world, key, algorithm);
+        }
+        world.sysctl("net.ipv6.conf.source.seg6_require_hmac", required);
+        for (n, route) in SIGNED {
+            for route in [
+                format!("-6 route add 2001:db8:60:{n:x}::/64 encap seg6 {route} dev sink"),
+                format!("route add 100.64.{n}.0/24 encap seg6 {route} dev sink"),
+            ] {
+                world.ip(&route);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let mut cases = Vec::new();
+        for (n, route) in SIGNED {
+            for v6 in [false, true] {
+                let about = format!("seg6_require_hmac {required}, IPv6 {v6}, {route}");
+                cases.push((about, to_encapsulate(&world, n, v6)));
+            }
+        }
+        for sid in [&ENDPOINTS[0], &ENDPOINTS[1], &DECAPSULATIONS[3]] {
+            let (about, mut frames) = to_sid(&world, sid);
+            let mut rng = random(7000 + u64::from(sid.number));
+            for frame in &mut frames {
+                if rng.once_in(2) {
+                    let key = *rng.pick(&[42, 43, 99]);
+                    srv6::with_wrong_hmac(&mut rng, frame, key);
+                }
+            }
+            cases.push((format!("seg6_require_hmac {required}, {about}"), frames));
+        }
+        hold(&world, cases);
+    }
+}
+
+/// Gives a key to `ip sr hmac`, which reads its secret from the standard input where there is no terminal.
+fn set_key(world: &World, key: u32, algorithm: &str) {
+    let mut command = world.lab().command("router", "setsid").unwrap();
+    command.args([
+        "--wait",
+        "ip",
+        "sr",
+        "hmac",
+        "set",
+        &key.to_string(),
+        algorithm,
+    ]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input
+        .write_all(format!("secret {key}\n").as_bytes())
+        .unwrap();
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+/// Takes the flow label out of what was encapsulated.
+fn blank_outer_label(arrival: &mut Arrival) {
+    let frame = &mut arrival.frame;
+    let is_outer = frame.get(12..14) == Some(&[0x86, 0xdd])
+        && frame.get(38..43) == Some(&[0x5f, 0, 0, 0, 0])
+        && frame.get(43).is_some_and(|byte| *byte >= 0xf0);
+    if is_outer {
+        frame[15] &= 0xf0;
+        frame[16..18].fill(0);
     }
 }
 
@@ -351,24 +474,31 @@ fn to_encapsulate(world: &World, number: u16, v6: bool) -> Vec<Crafted> {
     frames
 }
 
+/// Takes out of what has come what is not to be compared.
+type Blank = fn(&mut Arrival);
+
+fn blanked(arrivals: Vec<Arrival>, blank: Blank) -> Vec<Arrival> {
+    let mut arrivals = arrivals;
+    arrivals.iter_mut().for_each(blank);
+    arrivals
+}
+
 /// What the kernel alone makes of the packets.
-fn by_kernel(world: &World, frames: &[Crafted]) -> Account {
+fn by_kernel(world: &World, frames: &[Crafted], blank: Blank) -> Account {
     let mut account = Account::default();
     let before = counters(world);
-    account.add(
-        world.exchange(frames, Duration::from_millis(40)),
-        to_equal_paths,
-    );
+    let arrivals = world.exchange(frames, Duration::from_millis(40));
+    account.add(blanked(arrivals, blank), to_equal_paths);
     account.add_counted(&before, &counters(world));
     account
 }
 
 /// What the userspace engine makes of them, and the kernel of those that the engine leaves to it.
-fn by_engine(world: &World, about: &str, frames: &[Crafted]) -> Account {
+fn by_engine(world: &World, about: &str, frames: &[Crafted], blank: Blank) -> Account {
     let mut engine = InMemory::of(world);
     let decided = engine.forward(frames);
     let left: Vec<Crafted> = decided.handed_over.iter().map(|(f, _)| f.clone()).collect();
-    let mut account = by_kernel(world, &left);
+    let mut account = by_kernel(world, &left, blank);
     let mut reasons = BTreeMap::<&str, usize>::new();
     for (_, reason) in &decided.handed_over {
         *reasons.entry(reason.name()).or_default() += 1;
@@ -378,7 +508,7 @@ fn by_engine(world: &World, about: &str, frames: &[Crafted]) -> Account {
         "{about}: the engine forwarded {sent}, dropped {}, left {reasons:?}",
         decided.dropped
     );
-    account.add(decided.sent, to_equal_paths);
+    account.add(blanked(decided.sent, blank), to_equal_paths);
     for (sid, sum) in &mut account.counted {
         let ours = engine.counted(sid);
         for n in 0..3 {
@@ -389,34 +519,40 @@ fn by_engine(world: &World, about: &str, frames: &[Crafted]) -> Account {
 }
 
 /// What the daemon and the kernel beneath it make of them.
-fn by_daemon(world: &World, frames: &[Crafted]) -> Account {
+fn by_daemon(world: &World, frames: &[Crafted], blank: Blank) -> Account {
     let mut account = Account::default();
     let before = all_counters(world);
     let quiet = Duration::from_millis(60);
-    account.add(world.exchange(frames, quiet), to_equal_paths);
+    let arrivals = world.exchange(frames, quiet);
+    account.add(blanked(arrivals, blank), to_equal_paths);
     account.add_counted(&before, &all_counters(world));
     account
 }
 
 /// Holds engine and daemon against the kernel in every case.
 fn hold(world: &World, cases: Vec<(String, Vec<Crafted>)>) {
+    hold_but(world, cases, |_| ());
+}
+
+/// The same, but for what is blanked.
+fn hold_but(world: &World, cases: Vec<(String, Vec<Crafted>)>, blank: Blank) {
     let mut problems = Vec::new();
     let mut kernels = Vec::new();
     for (about, frames) in &cases {
-        let kernel = by_kernel(world, frames);
-        let again = by_kernel(world, frames);
+        let kernel = by_kernel(world, frames, blank);
+        let again = by_kernel(world, frames, blank);
         let out: i64 = kernel.sent.values().sum();
         eprintln!("{about}: {} packets, {out} came out", frames.len());
         let twice = format!("{about}: the kernel, twice");
         problems.extend(same(&twice, frames, &kernel, &again));
-        let engine = by_engine(world, about, frames);
+        let engine = by_engine(world, about, frames, blank);
         let about = format!("{about}: kernel and engine");
         problems.extend(same(&about, frames, &kernel, &engine));
         kernels.push(kernel);
     }
     let daemon = Daemon::start(world, &[]);
     for ((about, frames), kernel) in cases.iter().zip(&kernels) {
-        let ours = by_daemon(world, frames);
+        let ours = by_daemon(world, frames, blank);
         let about = format!("{about}: kernel and daemon");
         problems.extend(same(&about, frames, kernel, &ours));
     }
