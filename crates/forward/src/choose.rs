@@ -9,7 +9,7 @@ use raddle_rib::image::{
 };
 use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
 
-use crate::engine::{Context, Verdict};
+use crate::engine::{Context, Sent};
 use crate::rewrite::sent_len;
 use crate::srv6::Stop;
 use crate::state::State;
@@ -35,8 +35,8 @@ pub(crate) struct Chosen {
 impl Chosen {
     /// What becomes of a frame of so many bytes from `start` on that holds an IP packet of `len`.
     #[inline]
-    pub(crate) fn verdict(&self, start: usize, frame_len: usize, len: usize) -> Verdict {
-        Verdict::Forward {
+    pub(crate) fn sent(&self, start: usize, frame_len: usize, len: usize) -> Sent {
+        Sent {
             index: self.adjacency.index,
             adjacency: self.number,
             start,

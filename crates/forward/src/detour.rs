@@ -12,11 +12,11 @@ use raddle_rib::image::{
     Group, LINK_TABLE, Segment, link_flags, segment_counter, segment_flags, segment_kind,
 };
 use raddle_select::{HashConfig, Hasher};
-use raddle_srv6::{Plan, Target, plan, spread};
+use raddle_srv6::{Demand, Plan, Target, outer_addresses, plan, spread};
 
 use crate::choose::{choose, hash, hashed_by, hashing};
 use crate::counters::Counters;
-use crate::engine::{Context, NO_ADJACENCY, Verdict};
+use crate::engine::{Context, NO_ADJACENCY, Sent};
 use crate::ipv6;
 use crate::rewrite::{ETHERNET, sent_len, set_macs};
 use crate::srv6::demand;
@@ -59,39 +59,24 @@ impl Frame<'_> {
     }
 }
 
-impl Detour {
-    /// Rules S1 to S6, S7.1, S7.2, S8 and S9.1 to S9.5 for a frame that has passed A1 to A9 or B1 to B7 and
-    /// is routed to this segment.
+/// A segment, and what follows from it for all of its packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Course {
+    pub(crate) number: u32,
+    segment: Segment,
+    demand: Demand,
+    /// Of the look-up behind it.
+    table: u32,
+    /// Whether a packet may be looked up there.
+    open: bool,
+    /// Of an encapsulation: the outer destination, where a packet with the outer addresses may be routed.
+    outer: Option<u128>,
+}
+
+impl Course {
     #[inline]
-    pub(crate) fn new(
-        context: &Context<'_>,
-        (number, segment): (u32, &Segment),
-        frame: &Frame<'_>,
-    ) -> Option<(Detour, Option<Ask>)> {
-        if segment.kind == segment_kind::KERNEL {
-            return None;
-        }
-        let l3 = frame.l3();
-        let place = frame.range.start + ETHERNET;
-        let of = (frame.family, l3);
-        let demand = demand(&context.link);
-        let plan = plan(context.memory, segment, demand, of, place)?;
-        let detour = Detour {
-            number,
-            counts: segment.flags & segment_flags::COUNTERS != 0,
-            plan,
-        };
-        let (src, dst, lives, target) = match &plan {
-            Plan::Frame(_) => return Some((detour, None)),
-            Plan::Step(step, target) => {
-                let src = ipv6::address(l3.first_chunk()?, 8);
-                (src, u128::from_be_bytes(step.dst), l3[7], *target)
-            }
-            Plan::Around(around) => {
-                let (src, dst) = around.addresses(context.memory);
-                (src, dst, around.hop_limit, Target::Destination)
-            }
-        };
+    pub(crate) fn new(context: &Context<'_>, number: u32) -> Course {
+        let segment = context.memory.segment(number);
         let mut flags = context.link.flags;
         let mut table = segment.table6;
         if table == LINK_TABLE {
@@ -99,15 +84,61 @@ impl Detour {
         } else {
             flags &= !link_flags::RULES6;
         }
-        ipv6::check_link(flags).ok()?;
-        ipv6::check_addresses(src, dst).ok()?;
-        if lives <= 1 {
+        let outer = (segment.kind == segment_kind::ENCAPS)
+            .then(|| outer_addresses(context.memory, segment.template))
+            .filter(|(src, dst)| ipv6::check_addresses(*src, *dst).is_ok())
+            .map(|(_, dst)| dst);
+        Course {
+            number,
+            segment,
+            demand: demand(&context.link),
+            table,
+            open: ipv6::check_link(flags).is_ok(),
+            outer,
+        }
+    }
+}
+
+impl Detour {
+    /// Rules S1 to S6, S7.1, S7.2, S8 and S9.1 to S9.5 for a frame that has passed A1 to A9 or B1 to B7 and
+    /// is routed to this segment.
+    #[inline(always)]
+    pub(crate) fn new(
+        context: &Context<'_>,
+        course: &Course,
+        frame: &Frame<'_>,
+    ) -> Option<(Detour, Option<Ask>)> {
+        let segment = &course.segment;
+        if segment.kind == segment_kind::KERNEL {
             return None;
         }
-        let dst = match target {
-            Target::V6(address) => address,
-            _ => dst,
+        let l3 = frame.l3();
+        let place = frame.range.start + ETHERNET;
+        let of = (frame.family, l3);
+        let plan = plan(context.memory, segment, course.demand, of, place)?;
+        let detour = Detour {
+            number: course.number,
+            counts: segment.flags & segment_flags::COUNTERS != 0,
+            plan,
         };
+        let (dst, lives) = match &plan {
+            Plan::Frame(_) => return Some((detour, None)),
+            Plan::Step(step, target) => {
+                let src = ipv6::address(l3.first_chunk()?, 8);
+                let dst = u128::from_be_bytes(step.dst);
+                ipv6::check_addresses(src, dst).ok()?;
+                let dst = match target {
+                    Target::V6(address) => *address,
+                    _ => dst,
+                };
+                (dst, l3[7])
+            }
+            Plan::Around(around) => (course.outer?, around.hop_limit),
+        };
+        if !course.open || lives <= 1 {
+            return None;
+        }
+        let table = course.table;
         Some((detour, Some(Ask { table, dst })))
     }
 
@@ -150,11 +181,11 @@ impl Detour {
         to: (u32, Group),
         hash31: u32,
         frame: &mut Frame<'_>,
-    ) -> Option<Verdict> {
+    ) -> Option<Sent> {
         let bytes = frame.len;
         let (start, end) = (frame.range.start, frame.range.end);
-        let verdict = match &self.plan {
-            Plan::Frame(sent) => Verdict::Forward {
+        let sent = match &self.plan {
+            Plan::Frame(sent) => Sent {
                 index: sent.out,
                 adjacency: NO_ADJACENCY,
                 start: sent.start,
@@ -181,7 +212,7 @@ impl Detour {
                 outer[7] -= 1;
                 set_macs(whole, &chosen.adjacency);
                 whole[12..14].copy_from_slice(&[0x86, 0xdd]);
-                chosen.verdict(start, end - start, len)
+                chosen.sent(start, end - start, len)
             }
         };
         if self.counts {
@@ -189,7 +220,7 @@ impl Detour {
             values[segment_counter::PACKETS] += 1;
             values[segment_counter::BYTES] += bytes as u64;
         }
-        Some(verdict)
+        Some(sent)
     }
 
     /// All of it for one frame. None as above.
@@ -199,9 +230,9 @@ impl Detour {
         parts: (&mut State, &mut Counters),
         number: u32,
         frame: &mut Frame<'_>,
-    ) -> Option<Verdict> {
-        let segment = context.memory.segment(number);
-        let (detour, ask) = Detour::new(context, (number, &segment), frame)?;
+    ) -> Option<Sent> {
+        let course = Course::new(context, number);
+        let (detour, ask) = Detour::new(context, &course, frame)?;
         let Some(Ask { table, dst }) = ask else {
             let none = (0, Group::Kernel(Reason::NoRoute));
             return detour.depart(context, parts, none, 0, frame);

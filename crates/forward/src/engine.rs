@@ -39,6 +39,28 @@ pub enum Verdict {
     Drop(Reason),
 }
 
+/// [`Verdict::Forward`] by itself. Verdicts are made of it at the end only: an enum that is passed on and on
+/// is copied in other pieces than it was written in, and the processor waits for that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    pub(crate) index: u32,
+    pub(crate) adjacency: u32,
+}
+
+impl From<Sent> for Verdict {
+    #[inline(always)]
+    fn from(sent: Sent) -> Verdict {
+        Verdict::Forward {
+            index: sent.index,
+            adjacency: sent.adjacency,
+            start: sent.start,
+            len: sent.len,
+        }
+    }
+}
+
 /// In the place of an adjacency's number: a frame that left as it was (End.DX2).
 pub const NO_ADJACENCY: u32 = u32::MAX;
 
@@ -177,7 +199,7 @@ impl Engine {
                     Err(reason) => Err(reason.into()),
                 };
                 match decided {
-                    Ok(verdict) => Ok(verdict),
+                    Ok(sent) => Ok(sent.into()),
                     Err(Stop::Reason(reason)) if reason != Reason::TtlExceeded => {
                         refused(&context, &buffer[range], reason)
                     }
@@ -253,18 +275,26 @@ impl Engine {
                         let range = range(frame);
                         let to = (&mut *parts.state, &mut *parts.counters);
                         let sent = vector.send(to, at, frame.as_mut(), range.clone());
-                        let len = vector.received(at, range.len());
-                        let decided = match sent {
-                            Ok(verdict) => Ok(verdict),
-                            Err((Stop::Reason(reason), _)) if reason != Reason::TtlExceeded => {
-                                let frame = frame.as_mut().get(range).unwrap_or_default();
+                        let (stop, plans) = match sent {
+                            Ok(sent) => {
+                                let slot = ADJACENCY_COUNTERS + sent.adjacency as usize;
+                                parts.counters.add(slot, sent.len);
+                                verdicts[at] = sent.into();
+                                continue;
+                            }
+                            Err(stop) => stop,
+                        };
+                        let decided = match stop {
+                            Stop::Reason(reason) if reason != Reason::TtlExceeded => {
+                                let frame = frame.as_mut().get(range.clone()).unwrap_or_default();
                                 refused(&context, frame, reason)
                             }
-                            Err((stop, plans)) => {
+                            stop => {
                                 let buffer = frame.as_mut();
-                                stopped(&context, parts.again(), buffer, range, stop, plans)
+                                stopped(&context, parts.again(), buffer, range.clone(), stop, plans)
                             }
                         };
+                        let len = vector.received(at, range.len());
                         verdicts[at] = parts.count(decided, len);
                     }
                 }

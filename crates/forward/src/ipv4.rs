@@ -5,7 +5,7 @@ use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags};
 
 use crate::choose::{Chosen, choose, hash, leads_on};
-use crate::engine::{Context, Passed, Verdict};
+use crate::engine::{Context, Passed, Sent};
 use crate::rewrite::{ETHERNET, set_macs};
 use crate::srv6::Stop;
 use crate::state::State;
@@ -27,7 +27,7 @@ pub(crate) fn forward(
     state: &mut State,
     frame: &mut [u8],
     start: usize,
-) -> Result<Verdict, Stop> {
+) -> Result<Sent, Stop> {
     let Passed { len, dst } = check(context, frame)?;
     let value = context.memory.route4(context.link.table4, dst);
     let group = context.memory.group(value);
@@ -66,13 +66,13 @@ pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Stop> {
 
 /// Rule 10 of [`forward`].
 #[inline]
-pub(crate) fn send(frame: &mut [u8], start: usize, len: usize, chosen: &Chosen) -> Verdict {
+pub(crate) fn send(frame: &mut [u8], start: usize, len: usize, chosen: &Chosen) -> Sent {
     let packet = &mut frame[ETHERNET..];
     packet[8] -= 1;
     let check = checksum::decrease_ttl(u16::from_be_bytes([packet[10], packet[11]]));
     packet[10..12].copy_from_slice(&check.to_be_bytes());
     set_macs(frame, &chosen.adjacency);
-    chosen.verdict(start, frame.len(), len)
+    chosen.sent(start, frame.len(), len)
 }
 
 /// Steps A1 and A2.

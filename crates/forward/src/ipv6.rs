@@ -5,7 +5,7 @@ use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags};
 
 use crate::choose::{Chosen, choose, hash, leads_on};
-use crate::engine::{Context, Passed, Verdict};
+use crate::engine::{Context, Passed, Sent};
 use crate::rewrite::{ETHERNET, set_macs};
 use crate::srv6::Stop;
 use crate::state::State;
@@ -26,7 +26,7 @@ pub(crate) fn forward(
     state: &mut State,
     frame: &mut [u8],
     start: usize,
-) -> Result<Verdict, Stop> {
+) -> Result<Sent, Stop> {
     let Passed { len, dst } = check(context, frame)?;
     let value = context.memory.route6(context.link.table6, dst);
     let group = context.memory.group(value);
@@ -63,10 +63,10 @@ pub(crate) fn check_group(frame: &[u8], group: Group) -> Result<(), Stop> {
 
 /// Rule 8 of [`forward`].
 #[inline]
-pub(crate) fn send(frame: &mut [u8], start: usize, len: usize, chosen: &Chosen) -> Verdict {
+pub(crate) fn send(frame: &mut [u8], start: usize, len: usize, chosen: &Chosen) -> Sent {
     frame[ETHERNET + 7] -= 1;
     set_macs(frame, &chosen.adjacency);
-    chosen.verdict(start, frame.len(), len)
+    chosen.sent(start, frame.len(), len)
 }
 
 /// Step B1 but for the bytes, and what of B2 does not depend on the frame: the packet's length.
@@ -101,7 +101,18 @@ pub(crate) fn address(header: &[u8; 40], at: usize) -> u128 {
 }
 
 /// Steps B4 and B5. Addresses with an embedded IPv4 address may not be sources.
+#[inline]
 pub(crate) fn check_addresses(src: u128, dst: u128) -> Result<(), Reason> {
+    // All that may not be begins with 0x00, 0xfe or 0xff.
+    let usual = |a: u128| ((a >> 120) as u8).wrapping_add(2) > 2;
+    if usual(src) && usual(dst) {
+        return Ok(());
+    }
+    check_unusual_addresses(src, dst)
+}
+
+#[inline(never)]
+fn check_unusual_addresses(src: u128, dst: u128) -> Result<(), Reason> {
     let multicast = |a: u128| a >> 120 == 0xff;
     let link_local = |a: u128| a >> 118 == 0xfe80 >> 6;
     if multicast(src) || src <= 1 || src >> 32 == 0xffff {

@@ -137,8 +137,8 @@ pub(crate) fn stopped(
             len,
         };
         let to = (&mut *parts.state, &mut *parts.counters);
-        if let Some(verdict) = Detour::alone(context, to, number, &mut whole) {
-            return Ok(verdict);
+        if let Some(sent) = Detour::alone(context, to, number, &mut whole) {
+            return Ok(sent.into());
         }
     }
     let packet = (family, len);

@@ -9,13 +9,13 @@ use std::ops::Range;
 use raddle_fib::{lookup4_batch, lookup6_batch};
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{Group, Memory, Segment};
+use raddle_rib::image::{Group, Memory};
 use raddle_select::{HashConfig, Hasher, KeyBatch};
 
 use crate::choose::{choose, hashed_by, hashing};
 use crate::counters::Counters;
-use crate::detour::{Ask, Detour, Frame};
-use crate::engine::{Context, Passed, Verdict, family};
+use crate::detour::{Ask, Course, Detour, Frame};
+use crate::engine::{Context, Passed, Sent, family};
 use crate::rewrite::ETHERNET;
 use crate::srv6::Stop;
 use crate::state::State;
@@ -27,17 +27,36 @@ pub const VECTOR: usize = KeyBatch::ROOM;
 const LOOKED_UP_AGAIN: u32 = u32::MAX;
 const _: () = assert!(VECTOR <= 64, "a bit for each");
 
-/// How far a frame has come.
+/// What a frame is under way by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// It is not: [`Way::stop`] says why.
+    Nothing,
+    Route,
+    /// The segment in [`Vector::detours`].
+    Detour,
+}
+
+/// How far a frame has come. Each part is written by itself where it becomes known: what is put together
+/// first and copied then has to wait for its parts.
 #[derive(Clone, Copy)]
 struct Way {
+    by: By,
     family: Family,
-    /// Whether it has a segment on its way ([`Vector::detours`]).
-    detours: bool,
     /// Of the packet from its IP header on.
     len: u32,
     /// The group's number.
     value: u32,
     group: Group,
+    stop: Stop,
+}
+
+impl Way {
+    #[inline(always)]
+    fn ends(&mut self, stop: Stop) {
+        self.by = By::Nothing;
+        self.stop = stop;
+    }
 }
 
 /// Addresses of one family in one table, and whose they are. Those that are the same as the one before are
@@ -92,7 +111,7 @@ impl Lookups<u128> {
 /// here, each for all frames.
 pub(crate) struct Vector<'a> {
     context: &'a Context<'a>,
-    ways: [Result<Way, Stop>; VECTOR],
+    ways: [Way; VECTOR],
     lookups4: Lookups<u32>,
     lookups6: Lookups<u128>,
     /// By frame; what those have that are on a detour.
@@ -100,7 +119,7 @@ pub(crate) struct Vector<'a> {
     /// Behind segments, in table `.0`.
     again: (u32, Lookups<u128>),
     /// The segment and the group that were read last.
-    segment: (u32, Segment),
+    course: Option<Course>,
     group: (u32, Group),
     hashes: [u32; VECTOR],
     /// A bit for each frame that is none.
@@ -112,12 +131,19 @@ impl<'a> Vector<'a> {
     pub(crate) fn new(context: &'a Context<'a>) -> Vector<'a> {
         Vector {
             context,
-            ways: [Err(Stop::Reason(Reason::Held)); VECTOR],
+            ways: [Way {
+                by: By::Nothing,
+                family: Family::V6,
+                len: 0,
+                value: 0,
+                group: Group::Kernel(Reason::NoRoute),
+                stop: Stop::Reason(Reason::Held),
+            }; VECTOR],
             lookups4: Lookups::new(0),
             lookups6: Lookups::new(0),
             detours: [None; VECTOR],
             again: (0, Lookups::new(0)),
-            segment: (u32::MAX, Segment::default()),
+            course: None,
             group: (0, context.memory.group(0)),
             hashes: [0; VECTOR],
             refused: 0,
@@ -127,7 +153,7 @@ impl<'a> Vector<'a> {
     /// Of a frame that its buffer does not hold.
     #[cold]
     pub(crate) fn refuse(&mut self, at: usize) {
-        self.ways[at] = Err(Reason::Truncated.into());
+        self.ways[at].ends(Reason::Truncated.into());
         self.refused |= 1 << at;
     }
 
@@ -140,11 +166,19 @@ impl<'a> Vector<'a> {
     /// Steps P3 to P5, A1 to A7, B1 to B5: everything up to the route.
     #[inline(always)]
     pub(crate) fn check(&mut self, at: usize, frame: &[u8]) {
-        self.ways[at] = self.checked(at, frame).map_err(Stop::Reason);
+        match self.checked(at, frame) {
+            Ok((family, len)) => {
+                let way = &mut self.ways[at];
+                way.by = By::Route;
+                way.family = family;
+                way.len = len as u32;
+            }
+            Err(reason) => self.ways[at].ends(reason.into()),
+        }
     }
 
     #[inline(always)]
-    fn checked(&mut self, at: usize, frame: &[u8]) -> Result<Way, Reason> {
+    fn checked(&mut self, at: usize, frame: &[u8]) -> Result<(Family, usize), Reason> {
         let family = family(frame, &self.context.link)?;
         let len = match family {
             Family::V4 => {
@@ -158,13 +192,7 @@ impl<'a> Vector<'a> {
                 len
             }
         };
-        Ok(Way {
-            family,
-            detours: false,
-            len: len as u32,
-            value: 0,
-            group: Group::Kernel(Reason::NoRoute),
-        })
+        Ok((family, len))
     }
 
     /// Step A8 (B6).
@@ -197,8 +225,12 @@ impl<'a> Vector<'a> {
         buffer: &mut [u8],
         range: Range<usize>,
     ) {
-        if let Ok(way) = self.ways[at] {
-            self.ways[at] = self.collected(keys, at, (buffer, range), way);
+        if self.ways[at].by == By::Nothing {
+            return;
+        }
+        let done = self.collected(keys, at, (buffer, range));
+        if let Err(stop) = done {
+            self.ways[at].ends(stop);
         }
     }
 
@@ -208,91 +240,68 @@ impl<'a> Vector<'a> {
         keys: &mut KeyBatch,
         at: usize,
         (buffer, range): (&mut [u8], Range<usize>),
-        way: Way,
-    ) -> Result<Way, Stop> {
-        let value = match way.family {
+    ) -> Result<(), Stop> {
+        let (family, len) = (self.ways[at].family, self.ways[at].len as usize);
+        let value = match family {
             Family::V4 => self.lookups4.value(at),
             Family::V6 => self.lookups6.value(at),
         };
         let group = self.group(value);
-        let way = Way {
-            value,
-            group,
-            ..way
-        };
+        self.ways[at].value = value;
+        self.ways[at].group = group;
         if let Group::Segment(number) = group {
-            return self.detour(at, number, (buffer, range), way);
+            let frame = Frame {
+                buffer,
+                range,
+                family,
+                len,
+            };
+            return match self.detour(at, number, &frame) {
+                true => Ok(()),
+                false => Err(Stop::Segment(number)),
+            };
         }
         let frame = &buffer[range];
-        match way.family {
+        match family {
             Family::V4 => ipv4::check_group(frame, group)?,
             Family::V6 => ipv6::check_group(frame, group)?,
         }
         if let Some(how) = hashed_by(group) {
-            let hashing = hashing(self.context, how, way.family)?;
-            let l3 = &frame[ETHERNET..ETHERNET + way.len as usize];
-            self.key(keys, hashing, way.family, l3, at)?;
-        }
-        Ok(way)
-    }
-
-    #[inline(always)]
-    fn key(
-        &mut self,
-        keys: &mut KeyBatch,
-        (hasher, config): (&Hasher, HashConfig),
-        family: Family,
-        l3: &[u8],
-        at: usize,
-    ) -> Result<(), Reason> {
-        let hash31 = hasher.collect(keys, &config, family, l3, at as u8);
-        if let Some(hash31) = hash31.map_err(|_| Reason::HashPolicy)? {
-            self.hashes[at] = hash31;
+            let hashing = hashing(self.context, how, family)?;
+            let l3 = &frame[ETHERNET..ETHERNET + len];
+            key(&mut self.hashes[at], keys, hashing, (family, l3), at)?;
         }
         Ok(())
     }
 
+    /// What the segment will do. False: it is not one of the common cases.
     #[inline(never)]
-    fn detour(
-        &mut self,
-        at: usize,
-        number: u32,
-        (buffer, range): (&mut [u8], Range<usize>),
-        way: Way,
-    ) -> Result<Way, Stop> {
-        if self.segment.0 != number {
-            self.segment = (number, self.context.memory.segment(number));
-        }
-        let frame = Frame {
-            buffer,
-            range,
-            family: way.family,
-            len: way.len as usize,
+    fn detour(&mut self, at: usize, number: u32, frame: &Frame<'_>) -> bool {
+        let course = match &mut self.course {
+            Some(course) if course.number == number => course,
+            other => other.insert(Course::new(self.context, number)),
         };
-        let segment = (number, &self.segment.1);
-        let detour = Detour::new(self.context, segment, &frame);
-        let (detour, ask) = detour.ok_or(Stop::Segment(number))?;
+        let Some((detour, ask)) = Detour::new(self.context, course, frame) else {
+            return false;
+        };
         self.detours[at] = Some(detour);
-        let mut way = Way {
-            detours: true,
-            value: 0,
-            group: Group::Kernel(Reason::NoRoute),
-            ..way
-        };
+        let way = &mut self.ways[at];
+        way.by = By::Detour;
         if let Some(Ask { table, dst }) = ask {
             let (of, lookups) = &mut self.again;
             if lookups.count == 0 {
                 *of = table;
             }
-            if *of == table {
+            way.value = if *of == table {
                 lookups.push(dst, at);
-                way.value = LOOKED_UP_AGAIN;
+                LOOKED_UP_AGAIN
             } else {
-                way.value = self.context.memory.route6(table, dst);
-                way.group = self.context.memory.group(way.value);
-            }
+                let value = self.context.memory.route6(table, dst);
+                way.group = self.context.memory.group(value);
+                value
+            };
         }
-        Ok(way)
+        true
     }
 
     /// Rule S7.2, and whether there is anything more to collect.
@@ -311,43 +320,45 @@ impl<'a> Vector<'a> {
         buffer: &mut [u8],
         range: Range<usize>,
     ) {
-        let Ok(mut way) = self.ways[at] else {
-            return;
-        };
-        if !way.detours {
+        let way = &mut self.ways[at];
+        if way.by != By::Detour {
             return;
         }
-        let Some(detour) = self.detours[at] else {
+        let Some(detour) = &self.detours[at] else {
             return;
         };
         if !detour.asks() {
             return;
         }
         if way.value == LOOKED_UP_AGAIN {
-            way.value = self.again.1.value(at);
-            way.group = self.group(way.value);
-            self.ways[at] = Ok(way);
+            let value = self.again.1.value(at);
+            if self.group.0 != value {
+                self.group = (value, self.context.memory.group(value));
+            }
+            (way.value, way.group) = (value, self.group.1);
         }
+        let (family, group) = (way.family, way.group);
         let mut frame = Frame {
             buffer,
             range,
-            family: way.family,
+            family,
             len: way.len as usize,
         };
-        if !detour.turn(way.group, &mut frame) {
-            self.ways[at] = Err(Stop::Segment(detour.number()));
+        let stop = Stop::Segment(detour.number());
+        if !detour.turn(group, &mut frame) {
+            way.ends(stop);
             return;
         }
-        let Some(hashing) = detour.hashing(self.context, way.group, way.family) else {
+        let Some(hashing) = detour.hashing(self.context, group, family) else {
             return;
         };
         let key = hashing.and_then(|hashing| {
             let l3 = frame.l3();
-            self.key(keys, hashing, way.family, l3, at)
+            key(&mut self.hashes[at], keys, hashing, (family, l3), at)
         });
         if key.is_err() {
             detour.give_up(&mut frame);
-            self.ways[at] = Err(Stop::Segment(detour.number()));
+            way.ends(stop);
         }
     }
 
@@ -366,30 +377,55 @@ impl<'a> Vector<'a> {
         at: usize,
         buffer: &mut [u8],
         range: Range<usize>,
-    ) -> Result<Verdict, (Stop, bool)> {
-        let way = self.ways[at].map_err(|stop| (stop, false))?;
-        let to = (way.value, way.group);
-        let len = way.len as usize;
-        if way.detours
+    ) -> Result<Sent, (Stop, bool)> {
+        let Way {
+            by,
+            family,
+            len,
+            value,
+            group,
+            stop,
+        } = self.ways[at];
+        let len = len as usize;
+        if by == By::Nothing {
+            return Err((stop, false));
+        }
+        let to = (value, group);
+        if by == By::Detour
             && let Some(detour) = &self.detours[at]
         {
             let mut frame = Frame {
                 buffer,
                 range,
-                family: way.family,
+                family,
                 len,
             };
             let parts = (state, counters);
-            let verdict = detour.depart(self.context, parts, to, self.hashes[at], &mut frame);
-            return verdict.ok_or((Stop::Segment(detour.number()), false));
+            let sent = detour.depart(self.context, parts, to, self.hashes[at], &mut frame);
+            return sent.ok_or((Stop::Segment(detour.number()), false));
         }
         let chosen = choose(self.context, state, to, self.hashes[at], len);
         let chosen = chosen.map_err(|stop| (stop, true))?;
         let start = range.start;
         let frame = &mut buffer[range];
-        Ok(match way.family {
+        Ok(match family {
             Family::V4 => ipv4::send(frame, start, len, &chosen),
             Family::V6 => ipv6::send(frame, start, len, &chosen),
         })
     }
+}
+
+#[inline(always)]
+fn key(
+    hash31: &mut u32,
+    keys: &mut KeyBatch,
+    (hasher, config): (&Hasher, HashConfig),
+    (family, l3): (Family, &[u8]),
+    at: usize,
+) -> Result<(), Reason> {
+    let hashed = hasher.collect(keys, &config, family, l3, at as u8);
+    if let Some(hashed) = hashed.map_err(|_| Reason::HashPolicy)? {
+        *hash31 = hashed;
+    }
+    Ok(())
 }

@@ -98,8 +98,10 @@ fn step(segment: &Segment, demand: Demand, family: Family, l3: &[u8]) -> Option<
     let next = IPV6 + FIXED + 16 * usize::from(left - 1);
     let dst = *l3.get(next..)?.first_chunk()?;
     let old = *l3.get(24..)?.first_chunk()?;
-    let target = match u128::from_be_bytes(segment.target) {
-        address if segment.kind == segment_kind::END_X && address != 0 => Target::V6(address),
+    let target = match segment.kind {
+        segment_kind::END_X if segment.target != [0; 16] => {
+            Target::V6(u128::from_be_bytes(segment.target))
+        }
         _ => Target::Destination,
     };
     Some(Plan::Step(Step { old, dst }, target))
@@ -193,6 +195,16 @@ fn around(
     }))
 }
 
+/// Source and destination of the outer header that a template holds, host order.
+#[inline]
+pub fn outer_addresses(memory: &Memory, template: u32) -> (u128, u128) {
+    let word = |i| {
+        let word = memory.template_word(template.wrapping_add(i));
+        u128::from(word.swap_bytes())
+    };
+    (word(1) << 64 | word(2), word(3) << 64 | word(4))
+}
+
 impl Around {
     /// Bytes in front of the packet.
     #[inline]
@@ -209,19 +221,6 @@ impl Around {
     /// Whether it has no bytes, which is never so.
     pub fn is_empty(&self) -> bool {
         false
-    }
-
-    /// Source and destination of the outer header, host order.
-    #[inline]
-    pub fn addresses(&self, memory: &Memory) -> (u128, u128) {
-        let word = |i| {
-            u128::from(
-                memory
-                    .template_word(self.template.wrapping_add(i))
-                    .swap_bytes(),
-            )
-        };
-        (word(1) << 64 | word(2), word(3) << 64 | word(4))
     }
 
     /// Writes the outer header, [`Around::size`] bytes.
