@@ -244,8 +244,8 @@ impl Proxy {
         }
         let status = self.status().map_err(|e| e.to_string())?;
         let transports = status["transports"].as_array();
-        let mut all = transports.into_iter().flatten();
-        match all.all(|transport| transport["state"] == "up") {
+        let is_up = |transport: &Value| transport["state"] == "up";
+        match transports.is_some_and(|all| all.iter().all(is_up)) {
             true => Ok(()),
             false => Err(format!("not all are up: {}", status["transports"])),
         }
@@ -253,7 +253,8 @@ impl Proxy {
 
     /// What it says of itself.
     pub(super) fn status(&self) -> Result<Value, Failure> {
-        ask_at(&self.socket, control::Command::Status, "raddle rpc")
+        let mut said = ask_at(&self.socket, control::Command::Status, "raddle rpc")?;
+        Ok(said["servers"][0].take())
     }
 
     /// The links of its connections for large calls, on one of the ways: `out` or `back`.
