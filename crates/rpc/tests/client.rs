@@ -129,7 +129,7 @@ async fn local(server: SocketAddr, config: Config) -> Local {
 
 /// Waits until the transports hold nothing.
 async fn drained(client: &Local) {
-    for _ in 0..4000 {
+    for _ in 0..12_000 {
         let status = client.status();
         let done = status.transports.iter().all(|t| t.outstanding_calls == 0);
         if done && (status.kept_bytes, status.waiting) == ((0, 0), 0) {
