@@ -66,7 +66,7 @@ fn four_connections_lie_on_four_links_both_ways() {
     for transport in &transports {
         let local = transport["local"].as_str().unwrap();
         let port: u16 = local.rsplit(':').next().unwrap().parse().unwrap();
-        assert!((512..1024).contains(&port), "{local}");
+        assert!((665..1024).contains(&port), "{local}");
     }
 }
 

@@ -298,7 +298,7 @@ fn serve(
 /// Asks the daemon of this namespace, or of the socket that was named.
 pub(crate) fn ask(socket: Option<&Path>, command: Command) -> Result<Value, Failure> {
     let path = socket.map_or_else(default_path, Path::to_owned);
-    ask_at(&path, command, "raddle run")
+    ask_at(&path, command, ("raddle daemon", "raddle run"))
 }
 
 /// The path of another socket of this thread's network namespace, such as `rpc`'s.
@@ -308,15 +308,19 @@ pub(crate) fn path_of(what: &str) -> PathBuf {
     path.with_file_name(format!("{what}-{}", name.trim_start_matches("net-")))
 }
 
-/// Asks whoever listens there; `start` is the command that would.
-pub(crate) fn ask_at(path: &Path, command: Command, start: &str) -> Result<Value, Failure> {
+/// Asks whoever listens there: `who` that is, and `start`, the command that starts one.
+pub(crate) fn ask_at(
+    path: &Path,
+    command: Command,
+    (who, start): (&str, &str),
+) -> Result<Value, Failure> {
     let mut stream = UnixStream::connect(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::system(format!(
             "{}: permission denied; run as root or as a member of its group",
             path.display()
         )),
         _ => Failure::system(format!(
-            "no raddle daemon answers on {} ({e}); start one with {start}",
+            "no {who} answers on {} ({e}); start one with {start}",
             path.display()
         )),
     })?;

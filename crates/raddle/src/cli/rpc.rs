@@ -115,7 +115,7 @@ pub(crate) struct RpcProxy {
     /// The server
     #[arg(long, value_name = "HOST:PORT")]
     pub server: Option<String>,
-    /// More addresses of the server, to spread connections over
+    /// More addresses of the same server, to spread connections over; all of one family
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub server_addresses: Vec<IpAddr>,
     /// Own addresses to connect from [default: the one that the kernel chooses]
@@ -136,7 +136,7 @@ pub(crate) struct RpcProxy {
     /// Leave source ports, and so paths, to the kernel
     #[arg(long)]
     pub no_placement: bool,
-    /// Connect from ports 512 to 1023, which servers may want of root (NFS exports without insecure)
+    /// Connect from ports 665 to 1023, which servers may want of root (NFS exports without insecure)
     #[arg(long)]
     pub privileged_ports: bool,
     /// First of 64 routing tables, and priorities of rules, for connections that go around a silent link

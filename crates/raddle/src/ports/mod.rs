@@ -76,6 +76,20 @@ pub(crate) fn candidates(
     Ok(plan.connections.iter().filter_map(candidate).collect())
 }
 
+/// The source ports that this machine's own connections may have: those that the kernel gives, or these.
+///
+/// # Errors
+/// The kernel's range cannot be read.
+pub(crate) fn own(range: Option<(u16, u16)>) -> Result<Vec<u16>, Failure> {
+    match range {
+        Some((first, last)) => Ok((first.max(1)..=last).collect()),
+        None => Ok(range::local(true)?
+            .into_iter()
+            .filter_map(|port| u16::try_from(port).ok())
+            .collect()),
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(command: &cli::Ports) -> Result<(), Failure> {
     match command {

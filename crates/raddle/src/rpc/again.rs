@@ -10,8 +10,9 @@ use raddle_rpc::proxy::Again;
 use raddle_rpc::replay::{Blame, Try, Way, next_way};
 use tokio::net::TcpStream;
 
-use super::connect::{BRIEF, connect_by, name_of};
 use super::detour::{Detour, Detours};
+use super::dial::{BRIEF, connect_by};
+use super::placing::name_of;
 use crate::paths::{self, Place};
 use crate::source;
 

@@ -1,22 +1,23 @@
-//! Which link a connection comes back by: that of its SYN-ACK, which a packet socket shows.
+//! Which link a connection comes back by: that of its SYN-ACK, and of samples of what follows, which a packet
+//! socket shows.
 
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 /// Connections that are remembered; more are tried at no time.
-const MOST: usize = 1024;
+const MOST: usize = 4096;
 
-/// Sees the SYN-ACKs from a server's port. Needs `CAP_NET_RAW`.
+/// Sees the SYN-ACKs from a port of servers, and one of 64 other segments. Needs `CAP_NET_RAW`.
 #[derive(Debug)]
-pub(super) struct SynAcks {
+pub(super) struct Returns {
     socket: Socket,
     v6: bool,
-    /// The links that they came by, by own port.
-    seen: HashMap<u16, u32>,
+    /// The links that they came by last, by the server's address, and the own address and port.
+    seen: HashMap<(IpAddr, SocketAddr), u32>,
 }
 
 /// A statement of classic BPF.
@@ -24,12 +25,12 @@ fn bpf(code: u16, jt: u8, jf: u8, k: u32) -> SockFilter {
     SockFilter::new(code, jt, jf, k)
 }
 
-impl SynAcks {
-    /// Those from this server's port, in this thread's network namespace.
+impl Returns {
+    /// Those from this port, of the server's family, in this thread's network namespace.
     ///
     /// # Errors
     /// What the kernel says, `EPERM` without `CAP_NET_RAW`.
-    pub(super) fn open(server: SocketAddr) -> io::Result<SynAcks> {
+    pub(super) fn open(server: SocketAddr) -> io::Result<Returns> {
         let v6 = server.is_ipv6();
         let protocol = if v6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
         // Closed to everything until the filter stands.
@@ -37,26 +38,21 @@ impl SynAcks {
         socket.set_nonblocking(true)?;
         socket.attach_filter(&filter(v6, server.port()))?;
         bind(&socket, protocol as u16)?;
-        Ok(SynAcks {
+        Ok(Returns {
             socket,
             v6,
             seen: HashMap::new(),
         })
     }
 
-    /// The link that the SYN-ACK to this port came by; the newest one.
-    pub(super) fn link(&mut self, port: u16) -> Option<u32> {
+    /// Takes in what has come.
+    pub(super) fn read(&mut self) {
         let mut packet = [MaybeUninit::<u8>::uninit(); 128];
         while let Ok((length, from)) = self.socket.recv_from(&mut packet) {
             // SAFETY: the kernel has written the first `length` bytes.
             let packet =
                 unsafe { std::slice::from_raw_parts(packet.as_ptr().cast::<u8>(), length) };
-            let at = match (self.v6, packet.first()) {
-                (true, _) => 42,
-                (false, Some(first)) => usize::from(first & 15) * 4 + 2,
-                (false, None) => continue,
-            };
-            let Some(&[high, low]) = packet.get(at..at + 2) else {
+            let Some(ends) = ends(self.v6, packet) else {
                 continue;
             };
             // SAFETY: packet sockets give addresses of this type, and the storage is larger.
@@ -64,15 +60,37 @@ impl SynAcks {
             if self.seen.len() >= MOST {
                 self.seen.clear();
             }
-            let port = u16::from_be_bytes([high, low]);
-            self.seen.insert(port, address.sll_ifindex.unsigned_abs());
+            self.seen.insert(ends, address.sll_ifindex.unsigned_abs());
         }
-        self.seen.remove(&port)
+    }
+
+    /// The link that segments came by last, since it was asked; from this address of the server, to this one.
+    pub(super) fn link(&mut self, server: IpAddr, own: SocketAddr) -> Option<u32> {
+        self.seen.remove(&(server, own))
     }
 }
 
-/// Passes TCP segments from this port with SYN and ACK, from the IP header on.
+/// Where a TCP segment comes from, and where it goes to, from its IP header on.
+fn ends(v6: bool, packet: &[u8]) -> Option<(IpAddr, SocketAddr)> {
+    let header = match v6 {
+        true => 40,
+        false => usize::from(packet.first()? & 15) * 4,
+    };
+    let port = u16::from_be_bytes(packet.get(header + 2..header + 4)?.try_into().ok()?);
+    let address = |at: usize| {
+        Some(match v6 {
+            true => IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?),
+            false => IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?),
+        })
+    };
+    let (from, to) = if v6 { (8, 24) } else { (12, 16) };
+    Some((address(from)?, SocketAddr::new(address(to)?, port)))
+}
+
+/// Passes TCP segments from this port, from the IP header on: all with SYN and ACK, and one of 64 others, so
+/// that a link that connections have moved to is seen soon, and a fast one costs little.
 fn filter(v6: bool, port: u16) -> Vec<SockFilter> {
+    const LD: u16 = 0x20;
     const LDB: u16 = 0x30;
     const LDH: u16 = 0x28;
     const LDH_X: u16 = 0x48;
@@ -82,34 +100,37 @@ fn filter(v6: bool, port: u16) -> Vec<SockFilter> {
     const JSET: u16 = 0x45;
     const AND: u16 = 0x54;
     const RET: u16 = 0x06;
+    /// `SKF_AD_OFF` and `SKF_AD_RANDOM`: a random number.
+    const RANDOM: u32 = 0xffff_f000 + 56;
     let port = u32::from(port);
-    if v6 {
-        return vec![
+    let mut filter = match v6 {
+        true => vec![
             bpf(LDB, 0, 0, 6),
-            bpf(JEQ, 0, 6, 6),
+            bpf(JEQ, 0, 8, 6),
             bpf(LDH, 0, 0, 40),
-            bpf(JEQ, 0, 4, port),
+            bpf(JEQ, 0, 6, port),
             bpf(LDB, 0, 0, 53),
-            bpf(AND, 0, 0, 0x12),
-            bpf(JEQ, 0, 1, 0x12),
-            bpf(RET, 0, 0, 128),
-            bpf(RET, 0, 0, 0),
-        ];
-    }
-    vec![
-        bpf(LDB, 0, 0, 9),
-        bpf(JEQ, 0, 9, 6),
-        bpf(LDH, 0, 0, 6),
-        bpf(JSET, 7, 0, 0x1fff),
-        bpf(LDX_IHL, 0, 0, 0),
-        bpf(LDH_X, 0, 0, 0),
-        bpf(JEQ, 0, 4, port),
-        bpf(LDB_X, 0, 0, 13),
+        ],
+        false => vec![
+            bpf(LDB, 0, 0, 9),
+            bpf(JEQ, 0, 11, 6),
+            bpf(LDH, 0, 0, 6),
+            bpf(JSET, 9, 0, 0x1fff),
+            bpf(LDX_IHL, 0, 0, 0),
+            bpf(LDH_X, 0, 0, 0),
+            bpf(JEQ, 0, 6, port),
+            bpf(LDB_X, 0, 0, 13),
+        ],
+    };
+    filter.extend([
         bpf(AND, 0, 0, 0x12),
-        bpf(JEQ, 0, 1, 0x12),
+        bpf(JEQ, 2, 0, 0x12),
+        bpf(LD, 0, 0, RANDOM),
+        bpf(JSET, 1, 0, 63),
         bpf(RET, 0, 0, 128),
         bpf(RET, 0, 0, 0),
-    ]
+    ]);
+    filter
 }
 
 fn bind(socket: &Socket, protocol: u16) -> io::Result<()> {
@@ -129,5 +150,36 @@ fn bind(socket: &Socket, protocol: u16) -> io::Result<()> {
     match done {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_segment_are_read() {
+        let mut v4 = vec![0_u8; 40];
+        v4[0] = 0x46;
+        v4[12..20].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+        v4[26..28].copy_from_slice(&[0x80, 1]);
+        let from: IpAddr = "10.0.0.2".parse().unwrap();
+        assert_eq!(
+            ends(false, &v4),
+            Some((from, "10.0.0.1:32769".parse().unwrap()))
+        );
+        for length in 0..28 {
+            assert_eq!(ends(false, &v4[..length]), None);
+        }
+        let mut v6 = vec![0_u8; 60];
+        v6[23] = 2;
+        v6[39] = 1;
+        v6[42..44].copy_from_slice(&[0x80, 1]);
+        let from: IpAddr = "::2".parse().unwrap();
+        assert_eq!(
+            ends(true, &v6),
+            Some((from, "[::1]:32769".parse().unwrap()))
+        );
+        assert_eq!(ends(true, &v6[..43]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of the proxy: each from a source port that puts it on a path of its own.
+//! Connections of the proxy: what is known of them, and how one is made.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,130 +9,168 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use raddle_netlink::{RouteQuery, Socket};
-use raddle_rib::Rib;
 use raddle_rpc::proxy::{Again, Connect, Connected, Review, Standing, Wanted};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 use super::again::again;
-use super::back::SynAcks;
+use super::back::Returns;
+use super::candidates::{Ends, Tries, find};
 use super::detour::{Detour, Detours};
-use super::place::{ATTEMPTS, Known, Loads, keep, least, uneven};
+use super::dial::{BRIEF, PATIENCE, connect, privileged};
+use super::follow::{Debounce, Follower};
+use super::health::Health;
+use super::place::{Loads, Pace};
+use super::placing::Turn;
+use super::resolve::{PRIVILEGED, Servers, check_own};
 use crate::cli;
 use crate::error::Failure;
-use crate::paths::link_name;
-use crate::ports::{self, Candidate};
-use crate::source;
 
-/// How long a connection may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one may take whose path is to be found out; another path is tried then.
-pub(super) const BRIEF: Duration = Duration::from_millis(250);
-/// Ports in a row that are tried on a link without an answer: it may be the way back that is silent.
-const SILENT: u32 = 3;
-/// Ports that are planned for each pair of addresses; fewer where there are not so many.
-const PLANNED: [usize; 4] = [1024, 256, 64, 16];
-/// How long a link counts as one that connections come back by.
-const LATELY: Duration = Duration::from_secs(5);
-/// How long the first re-placing is waited for, and the longest, when they do not even the loads.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(160));
-/// Ports that servers take for root's.
-const PRIVILEGED: (u16, u16) = (512, 1023);
+/// How long ports with known paths are taken for right when nothing is heard of changes.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// Where a connection lies.
 #[derive(Clone, Debug)]
-struct Lies {
-    lane: bool,
-    out: Option<String>,
-    back: Option<String>,
+pub(super) struct Lies {
+    pub lane: bool,
+    pub server: SocketAddr,
+    pub local: SocketAddr,
+    pub out: Option<String>,
+    pub back: Option<String>,
+    /// Whether it stands.
+    pub up: bool,
 }
 
-/// A port that may be tried.
-#[derive(Clone, Debug)]
-struct Try {
-    server: SocketAddr,
-    candidate: Candidate,
-}
+/// Ports with known paths of a service, and when they were found.
+type Found = (Instant, Rc<Tries>);
 
-/// Makes connections.
-pub(super) struct Connector {
-    servers: Vec<SocketAddr>,
-    local: Vec<IpAddr>,
+/// Makes connections, and looks after where they lie.
+pub(super) struct Connector(pub(super) Rc<State>);
+
+/// What is known.
+pub(super) struct State {
+    named: Servers,
+    /// The server's addresses, as soon as one of several that its name stands for has answered.
+    servers: RefCell<Vec<SocketAddr>>,
+    pub local: Vec<IpAddr>,
     mount_port: Option<u16>,
-    place: bool,
+    pub place: bool,
     privileged: bool,
     /// Those that stand, by service and number.
-    lying: RefCell<BTreeMap<(usize, usize), Lies>>,
-    /// The links that connections of a service can go out by.
-    links: RefCell<BTreeMap<usize, Vec<String>>>,
-    /// When one was moved last, and how long the next one waits.
-    moved: Cell<(Option<Instant>, Duration)>,
+    pub lying: RefCell<BTreeMap<(usize, usize), Lies>>,
+    pub found: RefCell<BTreeMap<usize, Found>>,
+    /// How often what was known has ceased to be true.
+    pub known: Cell<u64>,
+    pub health: RefCell<Health>,
+    /// By family (whether it is IPv6) and port of the server.
+    pub returns: RefCell<BTreeMap<(bool, u16), Returns>>,
+    pub follower: RefCell<Option<Follower>>,
+    pub changes: Cell<Debounce>,
+    pub pace: Cell<Pace>,
+    /// When connections are to be looked at before the next round.
+    pub look: Cell<Option<Instant>>,
+    /// Links that connections never come back by although they go out by them.
+    pub vain: RefCell<BTreeMap<String, Instant>>,
+    /// How long one may take whose path is to be found out.
+    pub brief: Cell<Duration>,
     /// Ways around silent links, and who goes by them.
     detours: Detours,
     taken: RefCell<BTreeMap<(usize, usize), Rc<Detour>>>,
-    /// Which connections there are.
-    standing: RefCell<BTreeSet<(usize, usize)>>,
     /// The links that connections came back by last.
     backs: RefCell<BTreeMap<(usize, usize), String>>,
+    /// Why connections are not placed; said once.
+    pub unplaced: RefCell<Option<String>>,
     /// One at a time, so that each sees where the others lie.
     turn: Mutex<Turn>,
 }
 
-/// What placing goes on from.
-#[derive(Default)]
-struct Turn {
-    syn_acks: BTreeMap<SocketAddr, SynAcks>,
-    /// Ports that have been tried, so that each attempt takes another one.
-    tried: BTreeMap<(SocketAddr, u16), u64>,
-    tries: u64,
-    /// Said once.
-    told: bool,
-    /// When a connection has come back by a link last.
-    seen: BTreeMap<String, Instant>,
-}
-
 impl Connector {
-    pub(super) fn new(
-        args: &cli::RpcProxy,
-        servers: Vec<SocketAddr>,
-    ) -> Result<Connector, Failure> {
-        let v6 = |ip: &IpAddr| ip.is_ipv6();
-        let other = |ip: &&IpAddr| !servers.iter().any(|server| server.is_ipv6() == v6(ip));
-        if let Some(address) = args.local_addresses.iter().find(other) {
-            return Err(Failure::usage(format!(
-                "--local-addresses {address} is of another family than the server"
-            )));
-        }
-        Ok(Connector {
-            servers,
-            local: args.local_addresses.clone(),
+    /// To this server, in this thread's network namespace.
+    ///
+    /// # Errors
+    /// An own address is none of this machine's, or privileged ports may not be used.
+    pub(super) fn new(args: &cli::RpcProxy, named: Servers) -> Result<Connector, Failure> {
+        check_own(args, &named)?;
+        let place = !args.no_placement;
+        let follower = Follower::open()
+            .inspect_err(|e| tracing::warn!("changes of routes are seen late: {e}"))
+            .ok();
+        let mut local = args.local_addresses.clone();
+        local.dedup();
+        Ok(Connector(Rc::new(State {
+            servers: RefCell::default(),
+            named,
+            local,
             mount_port: args.mount_port,
-            place: !args.no_placement,
+            place,
             privileged: args.privileged_ports,
             lying: RefCell::default(),
-            links: RefCell::default(),
-            moved: Cell::new((None, PAUSES.0)),
+            found: RefCell::default(),
+            known: Cell::default(),
+            health: RefCell::default(),
+            returns: RefCell::default(),
+            follower: RefCell::new(follower.filter(|_| place)),
+            changes: Cell::default(),
+            pace: Cell::default(),
+            look: Cell::default(),
+            vain: RefCell::default(),
+            brief: Cell::new(BRIEF),
             detours: Detours::new(args.detours()),
             taken: RefCell::default(),
-            standing: RefCell::default(),
             backs: RefCell::default(),
+            unplaced: RefCell::default(),
             turn: Mutex::default(),
-        })
+        })))
     }
+}
 
-    /// The server's addresses for a service.
-    fn addresses(&self, service: usize) -> Vec<SocketAddr> {
-        let mut servers = self.servers.clone();
+impl State {
+    /// The server's addresses for a service; none before one is known to answer.
+    pub(super) fn addresses(&self, service: usize) -> Vec<SocketAddr> {
+        let mut servers = self.servers.borrow().clone();
         if let (1, Some(port)) = (service, self.mount_port) {
             servers.iter_mut().for_each(|server| server.set_port(port));
         }
         servers
     }
 
+    /// Takes one of the addresses that the server's name stands for: the first that answers. Several may be
+    /// several machines, which do not know each other's clients.
+    async fn settle(&self) -> io::Result<()> {
+        if !self.servers.borrow().is_empty() {
+            return Ok(());
+        }
+        let named = &self.named.named;
+        let mut chosen = named.first().copied().filter(|_| named.len() == 1);
+        let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for server in named {
+            if chosen.is_some() {
+                break;
+            }
+            match connect(*server, None, PATIENCE).await {
+                Ok(_) => chosen = Some(*server),
+                Err(e) => {
+                    why = io::Error::new(e.kind(), format!("{server}: {e}"));
+                    tracing::warn!(%server, "does not answer: {e}");
+                }
+            }
+        }
+        let server = chosen.ok_or(why)?;
+        if named.len() > 1 {
+            tracing::info!(%server, "of {} addresses", named.len());
+        }
+        let mut servers = vec![server];
+        for address in &self.named.more {
+            let more = SocketAddr::new(*address, server.port());
+            if !servers.contains(&more) {
+                servers.push(more);
+            }
+        }
+        *self.servers.borrow_mut() = servers;
+        Ok(())
+    }
+
     /// How many connections lie on each link: those of a service and for the same calls, but for one.
-    fn loads(&self, wanted: Wanted, of: impl Fn(&Lies) -> &Option<String>) -> Loads {
+    pub(super) fn loads(&self, wanted: Wanted, of: impl Fn(&Lies) -> Option<String>) -> Loads {
         let mut loads = Loads::new();
         for (key, lies) in &*self.lying.borrow() {
             if key.0 == wanted.service
@@ -140,10 +178,33 @@ impl Connector {
                 && lies.lane == wanted.lane
                 && let Some(link) = of(lies)
             {
-                *loads.entry(link.clone()).or_default() += 1;
+                *loads.entry(link).or_default() += 1;
             }
         }
         loads
+    }
+
+    /// Ports with known paths, as they are now.
+    pub(super) async fn tries(&self, service: usize) -> Result<Rc<Tries>, Failure> {
+        if let Some((at, tries)) = self.found.borrow().get(&service)
+            && at.elapsed() < FRESH
+        {
+            return Ok(Rc::clone(tries));
+        }
+        let ends = Ends {
+            servers: self.addresses(service),
+            local: self.local.clone(),
+            range: self.privileged.then_some(PRIVILEGED),
+        };
+        let (at, known) = (Instant::now(), self.known.get());
+        let found = tokio::task::spawn_blocking(move || find(&ends)).await;
+        let tries = Rc::new(found.map_err(|e| Failure::system(e.to_string()))??);
+        // What has changed meanwhile may not be in it.
+        if self.known.get() == known {
+            let found = (at, Rc::clone(&tries));
+            self.found.borrow_mut().insert(service, found);
+        }
+        Ok(tries)
     }
 
     /// The same port again, for calls that are held.
@@ -151,9 +212,8 @@ impl Connector {
         let key = (wanted.service, wanted.number);
         let working: Vec<String> = {
             let lying = self.lying.borrow();
-            let standing = self.standing.borrow();
-            let stand = lying.iter().filter(|(k, _)| standing.contains(k));
-            stand.filter_map(|(_, lies)| lies.out.clone()).collect()
+            let stand = lying.values().filter(|lies| lies.up);
+            stand.filter_map(|lies| lies.out.clone()).collect()
         };
         let back = self.backs.borrow().get(&key).cloned();
         let made = again(&self.detours, of, &working, back.as_deref()).await?;
@@ -170,230 +230,48 @@ impl Connector {
         })
     }
 
-    /// One that should be placed anew, to even the loads of links on the way out or back; one a while, and less
-    /// often where that does not help.
-    fn to_move(&self, standing: &[Standing]) -> Option<usize> {
-        let (lying, links) = (self.lying.borrow(), self.links.borrow());
-        let moves = |of: &Standing| {
-            let lies = lying.get(&(of.service, of.number))?;
-            let all = links.get(&of.service)?;
-            // Loads with its own.
-            let uneven = |way: fn(&Lies) -> &Option<String>| {
-                let mut loads = Loads::new();
-                for (_, other) in lying
-                    .iter()
-                    .filter(|(key, l)| key.0 == of.service && l.lane == lies.lane)
-                {
-                    if let Some(link) = way(other) {
-                        *loads.entry(link.clone()).or_default() += 1;
-                    }
-                }
-                let own = way(lies).as_ref();
-                own.is_some_and(|link| uneven(link, &loads, all))
-            };
-            Some(uneven(|lies| &lies.out) || uneven(|lies| &lies.back))
-        };
-        let found = standing
-            .iter()
-            .position(|of| !of.lane && moves(of) == Some(true));
-        let (since, pause) = self.moved.get();
-        if found.is_none() {
-            self.moved.set((since, PAUSES.0));
-            return None;
-        }
-        if since.is_some_and(|since| since.elapsed() < pause) {
-            return None;
-        }
-        self.moved
-            .set((Some(Instant::now()), (2 * pause).min(PAUSES.1)));
-        found
-    }
-
-    /// Any port, where paths are left to the kernel, or cannot be predicted.
-    async fn anyhow(&self, wanted: Wanted) -> io::Result<Connected> {
+    /// Any port, where paths are left to the kernel, or cannot be told: by addresses in turn, and by the next
+    /// ones where they do not answer.
+    pub(super) async fn anyhow(&self, wanted: Wanted) -> io::Result<Connected> {
         let servers = self.addresses(wanted.service);
-        let server = servers[wanted.number % servers.len()];
-        let locals: Vec<IpAddr> = self
-            .local
-            .iter()
-            .copied()
-            .filter(|l| l.is_ipv6() == server.is_ipv6())
-            .collect();
-        let local = locals.get(wanted.number % locals.len().max(1)).copied();
-        let stream = match (self.privileged, local) {
-            (true, _) => self.privileged(server, local).await?,
-            (false, Some(local)) => {
-                connect(server, Some(SocketAddr::new(local, 0)), PATIENCE).await?
-            }
-            (false, None) => connect(server, None, PATIENCE).await?,
-        };
-        Ok(Connected {
-            stream,
-            out: None,
-            back: None,
-            attempts: 1,
-            detour: false,
-        })
-    }
-
-    async fn privileged(&self, server: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
-        let local = local.unwrap_or_else(|| unspecified(server));
-        for port in (PRIVILEGED.0..=PRIVILEGED.1).rev() {
-            match connect(server, Some(SocketAddr::new(local, port)), PATIENCE).await {
-                Err(e) if is_taken(&e) => {}
-                done => return done,
-            }
-        }
-        Err(io::ErrorKind::AddrInUse.into())
-    }
-
-    /// Ports with known paths, for every pair of addresses.
-    fn candidates(&self, service: usize) -> Result<Vec<Try>, Failure> {
-        let rib = source::mirror(None)?;
-        let kernel = source::uname().and_then(|text| text.parse().ok());
-        let range = self.privileged.then_some(PRIVILEGED);
-        let mut all = Vec::new();
-        for server in self.addresses(service) {
-            let locals = self
-                .local
-                .iter()
-                .copied()
-                .filter(|l| l.is_ipv6() == server.is_ipv6());
-            let mut locals: Vec<Option<IpAddr>> = locals.map(Some).collect();
-            if locals.is_empty() {
-                locals.push(None);
-            }
-            for local in locals {
-                let to = (server.ip(), server.port());
-                let plan = |count| ports::candidates(&rib, kernel, to, local, range, count);
-                let mut found = plan(PLANNED[0]);
-                for count in &PLANNED[1..] {
-                    if found.is_err() {
-                        found = plan(*count);
-                    }
-                }
-                all.extend(
-                    found?
-                        .into_iter()
-                        .map(|candidate| Try { server, candidate }),
-                );
-            }
-        }
-        confirm(&mut all, &rib)?;
-        Ok(all)
-    }
-
-    async fn placed(&self, wanted: Wanted, turn: &mut Turn) -> io::Result<Connected> {
-        let tries = match self.candidates(wanted.service) {
-            Ok(tries) => tries,
-            Err(e) => {
-                if !std::mem::replace(&mut turn.told, true) {
-                    tracing::warn!("connections are not placed: {e}");
-                }
-                return self.anyhow(wanted).await;
-            }
-        };
-        let mut links: Vec<&str> = Vec::new();
-        for of in &tries {
-            let dev = of.candidate.path.dev.as_str();
-            if !links.contains(&dev) {
-                links.push(dev);
-            }
-        }
-        let names = links.iter().map(|link| (*link).to_owned()).collect();
-        self.links.borrow_mut().insert(wanted.service, names);
-        let out = self.loads(wanted, |lies| &lies.out);
-        let mut usable = links.clone();
-        let (mut attempts, mut silent) = (0, 0);
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        while let Some(link) = least(&usable, &out) {
-            match self
-                .on_link(
-                    wanted,
-                    turn,
-                    (&tries, link, &links),
-                    (&mut attempts, &mut silent),
-                )
-                .await
-            {
-                Ok(connected) => return Ok(connected),
-                Err(e) => {
-                    tracing::debug!(link, "no connection: {e}");
-                    last = e;
-                    usable.retain(|l| *l != link);
+        for turn in 0..servers.len() {
+            let server = servers[(wanted.number + turn) % servers.len()];
+            let number = (wanted.number + turn) % self.local.len().max(1);
+            let local = self.local.get(number).copied();
+            let from = local.map(|local| SocketAddr::new(local, 0));
+            let made = match self.privileged {
+                true => privileged(server, local).await,
+                false => connect(server, from, PATIENCE).await,
+            };
+            match made {
+                Ok(stream) => {
+                    return Ok(Connected {
+                        stream,
+                        out: None,
+                        back: None,
+                        attempts: 1 + turn as u32,
+                        detour: false,
+                    });
                 }
+                Err(e) => last = io::Error::new(e.kind(), format!("{server}: {e}")),
             }
         }
         Err(last)
     }
 
-    /// A connection that goes out by one link, and comes back by one with as few as possible.
-    async fn on_link(
-        &self,
-        wanted: Wanted,
-        turn: &mut Turn,
-        (tries, link, links): (&[Try], &str, &[&str]),
-        (attempts, silent): (&mut u32, &mut u32),
-    ) -> io::Result<Connected> {
-        let back_loads = self.loads(wanted, |lies| &lies.back);
-        let mut in_a_row = 0;
-        loop {
-            let of_link = tries.iter().filter(|of| of.candidate.path.dev == link);
-            let port = |of: &Try| (of.server, of.candidate.port);
-            let next = of_link.min_by_key(|of| turn.tried.get(&port(of)).copied());
-            let Some(of) = next else {
-                return Err(io::ErrorKind::AddrInUse.into());
-            };
-            turn.tries += 1;
-            turn.tried.insert(port(of), turn.tries);
-            let server = of.server;
-            if !turn.syn_acks.contains_key(&server)
-                && let Ok(syn_acks) = SynAcks::open(server)
-            {
-                turn.syn_acks.insert(server, syn_acks);
+    async fn made(&self, wanted: Wanted) -> io::Result<Connected> {
+        if let Some(again) = wanted.again {
+            return self.again(wanted, again).await;
+        }
+        let mut turn = self.turn.lock().await;
+        self.settle().await?;
+        match self.place {
+            true => self.placed(wanted, &mut turn).await,
+            false => {
+                drop(turn);
+                self.anyhow(wanted).await
             }
-            let from = of.candidate.from.unwrap_or_else(|| unspecified(server));
-            let from = SocketAddr::new(from, of.candidate.port);
-            *attempts += 1;
-            let stream = match connect(server, Some(from), BRIEF).await {
-                Ok(stream) => stream,
-                Err(e) if is_taken(&e) && *attempts < ATTEMPTS => continue,
-                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    *silent += 1;
-                    in_a_row += 1;
-                    if in_a_row < SILENT {
-                        continue;
-                    }
-                    return Err(e);
-                }
-                Err(e) => return Err(e),
-            };
-            in_a_row = 0;
-            let syn_acks = turn.syn_acks.get_mut(&server);
-            let index = syn_acks.and_then(|seen| seen.link(from.port()));
-            let back = index.map(name_of);
-            if let Some(back) = &back {
-                turn.seen.insert(back.clone(), Instant::now());
-                turn.seen.retain(|_, at| at.elapsed() < LATELY);
-                let seen: Vec<&str> = turn.seen.keys().map(String::as_str).collect();
-                let known = Known {
-                    loads: &back_loads,
-                    expected: links,
-                    seen: &seen,
-                    attempt: *attempts,
-                    silent: *silent > 0,
-                };
-                if !keep(back, &known) {
-                    continue;
-                }
-            }
-            return Ok(Connected {
-                stream,
-                out: Some(link.to_owned()),
-                back,
-                attempts: *attempts,
-                detour: false,
-            });
         }
     }
 }
@@ -401,157 +279,52 @@ impl Connector {
 impl Connect for Connector {
     fn connect(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = io::Result<Connected>> + '_>> {
         Box::pin(async move {
-            let connected = match (wanted.again, self.place) {
-                (Some(again), _) => self.again(wanted, again).await?,
-                (None, true) => {
-                    let mut turn = self.turn.lock().await;
-                    self.placed(wanted, &mut turn).await?
-                }
-                (None, false) => self.anyhow(wanted).await?,
-            };
+            let connected = self.0.made(wanted).await?;
             let lies = Lies {
                 lane: wanted.lane,
+                server: connected.stream.peer_addr()?,
+                local: connected.stream.local_addr()?,
                 out: connected.out.clone(),
                 back: connected.back.clone(),
+                up: true,
             };
             let key = (wanted.service, wanted.number);
             if let Some(back) = &connected.back {
-                self.backs.borrow_mut().insert(key, back.clone());
+                self.0.backs.borrow_mut().insert(key, back.clone());
             }
-            self.lying.borrow_mut().insert(key, lies);
-            self.standing.borrow_mut().insert(key);
+            self.0.lying.borrow_mut().insert(key, lies);
+            self.0.look.set(Some(Instant::now() + BRIEF));
             Ok(connected)
         })
     }
 
+    fn changed(&self) -> bool {
+        self.0.place && self.0.tick()
+    }
+
     fn review(&self, standing: &[Standing]) -> Review {
-        let mut review = Review::default();
-        if !self.place {
-            return review;
+        match self.0.place {
+            true => self.0.review(standing),
+            false => Review::default(),
         }
-        let Ok(mut socket) = Socket::open() else {
-            return review;
-        };
-        for of in standing {
-            let query = RouteQuery {
-                src: Some(of.local.ip()),
-                ip_proto: Some(6),
-                sport: Some(of.local.port()),
-                dport: Some(of.peer.port()),
-                ..RouteQuery::default()
-            };
-            let said = socket.get_route(of.peer.ip(), &query).ok();
-            let key = (of.service, of.number);
-            if let Some(said) = said
-                && let Some(lies) = self.lying.borrow_mut().get_mut(&key)
-                && lies.out.is_some()
-            {
-                lies.out = Some(name_of(said.index));
-            }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.0.unplaced.borrow().iter().cloned().collect();
+        for (_, tries) in self.0.found.borrow().values() {
+            notes.extend(tries.notes.iter().cloned());
         }
-        let lying = self.lying.borrow();
-        let of = |of: &Standing| lying.get(&(of.service, of.number));
-        let out = |of: &Lies| of.out.clone();
-        review.links = standing.iter().map(|s| of(s).and_then(out)).collect();
-        drop(lying);
-        review.again = self.to_move(standing);
-        review
+        notes.extend(self.0.health.borrow().notes());
+        let mut said = BTreeSet::new();
+        notes.retain(|note| said.insert(note.clone()));
+        notes
     }
 
     fn closed(&self, service: usize, number: usize) {
-        self.standing.borrow_mut().remove(&(service, number));
-        self.taken.borrow_mut().remove(&(service, number));
+        self.0.taken.borrow_mut().remove(&(service, number));
         // Where it lay counts no more, and is where it comes back to.
-        if let Some(lies) = self.lying.borrow_mut().get_mut(&(service, number)) {
-            lies.back = None;
+        if let Some(lies) = self.0.lying.borrow_mut().get_mut(&(service, number)) {
+            (lies.back, lies.up) = (None, false);
         }
-    }
-}
-
-/// Asks the kernel about one port of each path; where it says otherwise, paths cannot be predicted.
-fn confirm(tries: &mut [Try], rib: &Rib) -> Result<(), Failure> {
-    let mut socket = Socket::open()?;
-    let mut asked = std::collections::BTreeSet::new();
-    for of in tries {
-        if !asked.insert((of.server, of.candidate.from, of.candidate.path.dev.clone())) {
-            continue;
-        }
-        let query = RouteQuery {
-            src: of.candidate.from,
-            ip_proto: Some(6),
-            sport: Some(of.candidate.port),
-            dport: Some(of.server.port()),
-            ..RouteQuery::default()
-        };
-        let said = link_name(rib, socket.get_route(of.server.ip(), &query)?.index);
-        if said != of.candidate.path.dev {
-            return Err(Failure::system(format!(
-                "port {} should lead by {}, and the kernel says {said}; raddle explain --check says more",
-                of.candidate.port, of.candidate.path.dev
-            )));
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn name_of(index: u32) -> String {
-    nix::net::if_::if_indextoname(index)
-        .ok()
-        .and_then(|name| name.into_string().ok())
-        .unwrap_or_else(|| format!("if{index}"))
-}
-
-fn unspecified(server: SocketAddr) -> IpAddr {
-    match server.is_ipv6() {
-        true => IpAddr::from([0_u16; 8]),
-        false => IpAddr::from([0_u8; 4]),
-    }
-}
-
-/// Whether another port may do.
-fn is_taken(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable
-    )
-}
-
-/// Connects; the connection is reset when it is dropped, so that its port is free at once.
-async fn connect(
-    server: SocketAddr,
-    from: Option<SocketAddr>,
-    patience: Duration,
-) -> io::Result<TcpStream> {
-    connect_by(server, from, patience, None).await
-}
-
-/// As [`connect`], with a mark that routing may go by.
-pub(super) async fn connect_by(
-    server: SocketAddr,
-    from: Option<SocketAddr>,
-    patience: Duration,
-    mark: Option<u32>,
-) -> io::Result<TcpStream> {
-    let socket = match server.is_ipv6() {
-        true => TcpSocket::new_v6()?,
-        false => TcpSocket::new_v4()?,
-    };
-    socket.set_reuseaddr(true)?;
-    socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
-    if let Some(mark) = mark {
-        socket2::SockRef::from(&socket).set_mark(mark)?;
-    }
-    if let Some(from) = from {
-        socket.bind(from)?;
-    }
-    match timeout(patience, socket.connect(server)).await {
-        Ok(done) => done,
-        Err(_) => Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!(
-                "{server} does not answer within {} ms",
-                patience.as_millis()
-            ),
-        )),
     }
 }

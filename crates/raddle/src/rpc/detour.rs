@@ -21,7 +21,7 @@ use raddle_rib::event::{
 use crate::paths::Place;
 
 /// Protocol number of the rules and routes that raddle makes (`RTPROT_*`; one that nobody else uses).
-const PROTOCOL: u8 = 82;
+pub(super) const PROTOCOL: u8 = 82;
 /// Detours at once, each with a table of its own.
 const SLOTS: u32 = 64;
 /// `FR_ACT_TO_TBL`.

@@ -3,12 +3,19 @@
 
 mod again;
 mod back;
+mod candidates;
 mod config;
 mod connect;
 mod detour;
+mod dial;
+mod follow;
+mod health;
 mod metrics;
+mod moves;
 mod place;
+mod placing;
 mod rates;
+mod resolve;
 mod screen;
 mod servers;
 mod show;
@@ -44,7 +51,8 @@ pub(crate) fn run(args: &cli::Rpc) -> Result<(), Failure> {
 /// The servers of a running proxy, or the one with this name.
 fn ask(args: &cli::Ask, name: Option<&str>) -> Result<Vec<Value>, Failure> {
     let path = args.socket.clone().unwrap_or_else(|| path_of("rpc"));
-    let mut said = ask_at(&path, Command::Status, "raddle rpc --server HOST:PORT")?;
+    let proxy = ("proxy (raddle rpc)", "raddle rpc --server HOST:PORT");
+    let mut said = ask_at(&path, Command::Status, proxy)?;
     let Value::Array(mut servers) = said["servers"].take() else {
         return Err(Failure::system(
             "the answer has no servers; is it another version of raddle?",

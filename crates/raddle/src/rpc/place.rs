@@ -1,9 +1,19 @@
 //! Where connections go: decisions, without I/O.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-/// Connections that are made at most to place one.
-pub(super) const ATTEMPTS: u32 = 64;
+/// Connections that are made at most to place one, for each link that it may come back by; the least and the most.
+const ATTEMPTS: (u32, u32, u32) = (16, 64, 1024);
+
+/// Connections that are made at most to place one. That none of them comes back by a link that has 1 of `links`
+/// shares has a probability of e^-16.
+pub(super) fn most(links: usize) -> u32 {
+    let links = u32::try_from(links).unwrap_or(u32::MAX);
+    links
+        .saturating_mul(ATTEMPTS.0)
+        .clamp(ATTEMPTS.1, ATTEMPTS.2)
+}
 
 /// How many connections lie on each link, by name.
 pub(super) type Loads = BTreeMap<String, usize>;
@@ -15,9 +25,8 @@ pub(super) fn least<'a>(links: &[&'a str], loads: &Loads) -> Option<&'a str> {
     links.iter().copied().min_by_key(load)
 }
 
-/// Attempts in which links that nothing has come by are waited for, as a rule and when some attempts had no
-/// answer.
-const EARLY: (u32, u32) = (ATTEMPTS / 2, 12);
+/// Attempts in which links that nothing has come by are waited for when some attempts had no answer.
+const EARLY: u32 = 12;
 
 /// What is known when a connection has come back.
 #[derive(Clone, Copy, Debug)]
@@ -30,24 +39,32 @@ pub(super) struct Known<'a> {
     pub seen: &'a [&'a str],
     /// Which attempt it is, from 1.
     pub attempt: u32,
+    /// Attempts that are made at most.
+    pub most: u32,
     /// Whether attempts had no answer.
     pub silent: bool,
+}
+
+impl Known<'_> {
+    /// Whether links that nothing has come by are still waited for.
+    pub(super) fn is_early(&self) -> bool {
+        self.attempt <= if self.silent { EARLY } else { self.most / 2 }
+    }
 }
 
 /// Whether a connection that comes back by `back` is to be kept.
 ///
 /// 1. It is the last attempt: keep it, whatever it is.
-/// 2. In the first 32 attempts, or 12 if some had no answer: keep it if no expected or seen link has fewer.
+/// 2. In the first half of the attempts, or 12 if some had no answer: keep it if no expected or seen link has fewer.
 /// 3. Later: keep it if no seen link has fewer. Servers may answer by fewer links than they are asked by, and a
 ///    link may be dead.
 pub(super) fn keep(back: &str, known: &Known<'_>) -> bool {
-    if known.attempt >= ATTEMPTS {
+    if known.attempt >= known.most {
         return true;
     }
     let load = |link: &str| known.loads.get(link).copied().unwrap_or(0);
     let fewer = |link: &&str| load(link) < load(back);
-    let early = known.attempt <= if known.silent { EARLY.1 } else { EARLY.0 };
-    let waits = early && known.expected.iter().any(fewer);
+    let waits = known.is_early() && known.expected.iter().any(fewer);
     !waits && !known.seen.iter().any(fewer)
 }
 
@@ -59,9 +76,92 @@ pub(super) fn uneven(link: &str, loads: &Loads, links: &[String]) -> bool {
     fewest.is_some_and(|fewest| fewest + 2 <= load(link) || !links.iter().any(|l| l == link))
 }
 
+/// How uneven loads are: less after each move from a link to one with two fewer, or from a link that is none of
+/// `links` to one that is.
+pub(super) fn unevenness(loads: &Loads, links: &[String]) -> usize {
+    let all: usize = loads.values().sum();
+    let cost = |(link, load): (&String, &usize)| match links.contains(link) {
+        true => load * load,
+        false => load * (all + 1) * (all + 1),
+    };
+    loads.iter().map(cost).sum()
+}
+
+/// Pauses between moves: where the last one has helped, and where not, the first and the longest.
+const PAUSES: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(10),
+    Duration::from_secs(160),
+];
+
+/// When connections are moved: each move costs it a moment without its link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// The last move, and how uneven it was before.
+    last: Option<(Instant, usize)>,
+    pause: Duration,
+    judged: bool,
+}
+
+impl Pace {
+    /// Links, routes or addresses have changed: the past says nothing.
+    pub(super) fn forget(&mut self) {
+        *self = Pace::default();
+    }
+
+    /// How long to wait before one is moved, where it is so uneven now; zero for not at all.
+    ///
+    /// 1. None has been moved since the last change: no wait.
+    /// 2. It is less uneven than before the last move: 0.2 s after that.
+    /// 3. It is not: 10 s after it, and twice as long each time, at most 160 s.
+    pub(super) fn wait(&mut self, uneven: usize, now: Instant) -> Duration {
+        let Some((last, before)) = self.last else {
+            return Duration::ZERO;
+        };
+        if !std::mem::replace(&mut self.judged, true) {
+            self.pause = match uneven < before {
+                true => PAUSES[0],
+                false => (2 * self.pause).clamp(PAUSES[1], PAUSES[2]),
+            };
+        }
+        (last + self.pause).saturating_duration_since(now)
+    }
+
+    /// One is moved.
+    pub(super) fn moved(&mut self, uneven: usize, now: Instant) {
+        self.last = Some((now, uneven));
+        self.judged = false;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moves_that_help_are_quick_and_others_get_rare() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pace = Pace::default();
+        assert_eq!(pace.wait(20, at(0)), Duration::ZERO);
+        pace.moved(20, at(0));
+        assert_eq!(pace.wait(18, at(150)), Duration::from_millis(50));
+        assert_eq!(pace.wait(18, at(200)), Duration::ZERO);
+        pace.moved(18, at(200));
+        // It has not helped, and asking again does not make the wait longer.
+        for _ in 0..3 {
+            assert_eq!(pace.wait(18, at(200)), Duration::from_secs(10));
+        }
+        let mut now = at(200);
+        for seconds in [20, 40, 80, 160, 160] {
+            now += Duration::from_secs(1000);
+            assert_eq!(pace.wait(18, now), Duration::ZERO);
+            pace.moved(18, now);
+            assert_eq!(pace.wait(18, now), Duration::from_secs(seconds));
+        }
+        pace.forget();
+        assert_eq!(pace.wait(18, now), Duration::ZERO);
+    }
 
     fn loads(of: &[(&str, usize)]) -> Loads {
         of.iter().map(|(l, n)| ((*l).to_owned(), *n)).collect()
@@ -86,6 +186,7 @@ mod tests {
             expected: &links,
             seen: &["a"],
             attempt: 1,
+            most: 64,
             silent: false,
         };
         let at = |attempt| Known { attempt, ..known };
@@ -93,13 +194,13 @@ mod tests {
         assert!(!keep("a", &known));
         let both = Known {
             seen: &links,
-            ..at(ATTEMPTS - 1)
+            ..at(63)
         };
         assert!(!keep("a", &both));
-        assert!(keep("a", &at(ATTEMPTS)));
+        assert!(keep("a", &at(64)));
         // Nothing has ever come by b.
-        assert!(!keep("a", &at(ATTEMPTS / 2)));
-        assert!(keep("a", &at(ATTEMPTS / 2 + 1)));
+        assert!(!keep("a", &at(32)));
+        assert!(keep("a", &at(33)));
         let silent = |attempt| Known {
             silent: true,
             ..at(attempt)
@@ -108,7 +209,7 @@ mod tests {
         // A link that nobody expected.
         let strange = Known {
             seen: &["x"],
-            ..at(ATTEMPTS - 1)
+            ..at(63)
         };
         assert!(keep("x", &strange));
     }
@@ -121,6 +222,15 @@ mod tests {
         assert!(!uneven("b", &loads(&[("a", 2), ("b", 1)]), &links));
         assert!(uneven("gone", &loads(&[("gone", 1), ("a", 1)]), &links));
         assert!(!uneven("a", &loads(&[("a", 9)]), &[]));
+    }
+
+    #[test]
+    fn moves_that_even_loads_are_seen_to_help() {
+        let links = ["a".to_owned(), "b".to_owned()];
+        let cost = |of: &[(&str, usize)]| unevenness(&loads(of), &links);
+        assert!(cost(&[("a", 2), ("b", 1)]) < cost(&[("a", 3)]));
+        assert!(cost(&[("a", 3)]) < cost(&[("a", 2), ("gone", 1)]));
+        assert!(cost(&[("a", 9)]) < cost(&[("a", 8), ("gone", 1)]));
     }
 
     /// Draws ways back as a server's hash does: each link has its connection, in a bounded number of
@@ -144,10 +254,11 @@ mod tests {
                         expected: &links,
                         seen: &seen,
                         attempt,
+                        most: most(links.len()),
                         silent: false,
                     };
                     if keep(back, &known) {
-                        assert!(attempt < ATTEMPTS);
+                        assert!(attempt < most(links.len()));
                         *lying.entry(back.to_owned()).or_default() += 1;
                         break;
                     }

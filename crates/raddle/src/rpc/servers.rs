@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::connect::Connector;
+use super::resolve;
 use crate::cli::RpcProxy;
 use crate::error::Failure;
 
@@ -41,33 +42,6 @@ pub(super) fn name(args: &RpcProxy) -> String {
     args.name.clone().unwrap_or_else(|| host.to_owned())
 }
 
-/// The addresses of the server, the first one first.
-async fn addresses(args: &RpcProxy) -> Result<Vec<SocketAddr>, Failure> {
-    let Some(server) = &args.server else {
-        return Err(Failure::usage(
-            "name the server: --server HOST:PORT, such as nas.example:2049",
-        ));
-    };
-    let resolved = tokio::net::lookup_host(server).await.map_err(|e| {
-        let text = format!("cannot find the server '{server}': {e}");
-        // Names may be found later, when the network is there.
-        match e.kind() {
-            io::ErrorKind::InvalidInput => Failure::usage(text),
-            _ => Failure::system(text),
-        }
-    })?;
-    let first = resolved.into_iter().next();
-    let first = first.ok_or_else(|| Failure::system(format!("'{server}' has no address")))?;
-    let mut servers = vec![first];
-    for address in &args.server_addresses {
-        let more = SocketAddr::new(*address, first.port());
-        if !servers.contains(&more) {
-            servers.push(more);
-        }
-    }
-    Ok(servers)
-}
-
 fn listener(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = std::net::TcpListener::bind(address).map_err(|e| {
         Failure::system(format!(
@@ -90,7 +64,7 @@ struct Served {
 
 impl Served {
     /// Starts to serve it, within a [`tokio::task::LocalSet`].
-    fn start(args: RpcProxy, servers: Vec<SocketAddr>) -> Result<Served, Failure> {
+    fn start(args: RpcProxy, servers: resolve::Servers) -> Result<Served, Failure> {
         let listeners = listen(&args)
             .into_iter()
             .map(listener)
@@ -156,7 +130,7 @@ struct Missing {
     /// Why not, and when it was tried last.
     why: Option<(Failure, Instant)>,
     /// Its addresses are asked for.
-    asked: Option<JoinHandle<Result<Vec<SocketAddr>, Failure>>>,
+    asked: Option<JoinHandle<Result<resolve::Servers, Failure>>>,
 }
 
 /// What a server's proxy does.
@@ -243,7 +217,7 @@ impl Servers {
                     .is_none_or(|(_, at)| at.elapsed() > AGAIN) =>
                 {
                     let args = missing.args.clone();
-                    let asked = async move { addresses(&args).await };
+                    let asked = async move { resolve::servers(&args).await };
                     missing.asked = Some(tokio::task::spawn_local(asked));
                 }
                 Some(asked) if asked.is_finished() => {

@@ -100,6 +100,9 @@ pub(super) fn text(status: &Value, details: bool) -> String {
             let _ = writeln!(out, "connection {} is down: {why}", transport["number"]);
         }
     }
+    for note in list(&status["notes"]) {
+        let _ = writeln!(out, "{}", word(note));
+    }
     for held in list(&status["held"]) {
         let _ = writeln!(
             out,

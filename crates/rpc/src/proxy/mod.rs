@@ -115,6 +115,8 @@ pub struct Standing {
     pub local: SocketAddr,
     /// The server's.
     pub peer: SocketAddr,
+    /// Whether it, or another one of its service, is being made anew: none is moved meanwhile.
+    pub moves: bool,
 }
 
 /// What has become of connections.
@@ -122,6 +124,8 @@ pub struct Standing {
 pub struct Review {
     /// The links that they go out by now, in the order of the question; may be shorter.
     pub links: Vec<Option<String>>,
+    /// The links that they come back by now, likewise.
+    pub back: Vec<Option<String>>,
     /// One that would lie better if it were made anew. It is, when its calls have their replies.
     pub again: Option<usize>,
 }
@@ -131,7 +135,17 @@ pub trait Connect {
     /// Makes one.
     fn connect(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = io::Result<Connected>> + '_>>;
 
-    /// Looks at the connections that stand; asked every 10 seconds.
+    /// Whether the connections that stand are to be looked at now, before the next round; asked every 50 ms.
+    fn changed(&self) -> bool {
+        false
+    }
+
+    /// What there is to say about where connections lie, and why not elsewhere.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Looks at the connections that stand; asked every 10 seconds, and when something has changed.
     fn review(&self, standing: &[Standing]) -> Review;
 
     /// It is no longer used.

@@ -119,6 +119,12 @@ impl Shared {
         found.map_or(0, |i| i + 1)
     }
 
+    /// Whether a transport of this service is being made anew, or has to be.
+    pub(super) fn is_moving(&self, service: usize) -> bool {
+        let mut of = self.transports.iter().filter(|t| t.service == service);
+        of.any(|transport| transport.drains.get() || transport.watched().is_none())
+    }
+
     /// Calls that wait for a transport.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.iter().map(|queue| queue.borrow().len()).sum()

@@ -17,6 +17,8 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// Connections to servers.
     pub transports: Vec<TransportStatus>,
+    /// What there is to say about where connections lie.
+    pub notes: Vec<String>,
     /// Connections of clients.
     pub clients: Vec<ClientStatus>,
     /// Calls that wait for a transport.
@@ -168,6 +170,7 @@ pub(super) fn of(shared: &Shared) -> Status {
     Status {
         uptime_seconds: shared.started.elapsed().as_secs(),
         transports: shared.transports.iter().map(transport).collect(),
+        notes: shared.connect.notes(),
         clients: shared
             .clients
             .borrow()

@@ -78,7 +78,8 @@ pub(super) async fn watch(shared: Rc<Shared>) {
     loop {
         tokio::time::sleep(TICK).await;
         let now = Instant::now();
-        if now.saturating_duration_since(reviewed) >= REVIEW {
+        let changed = shared.connect.changed();
+        if changed || now.saturating_duration_since(reviewed) >= REVIEW {
             reviewed = now;
             review(&shared);
         }
@@ -133,19 +134,19 @@ fn review(shared: &Shared) {
                 lane: transport.lane,
                 local: up.local,
                 peer: up.peer,
+                moves: shared.is_moving(transport.service),
             });
             transports.push(transport);
         }
     }
     let review = shared.connect.review(&standing);
-    for (transport, link) in transports.iter().zip(review.links) {
+    let links = review.links.into_iter().zip(review.back);
+    for (transport, (out, back)) in transports.iter().zip(links) {
         if let State::Up(up) = &mut *transport.state.borrow_mut() {
-            up.out = link;
+            (up.out, up.back) = (out, back);
         }
     }
-    let moving = transports.len() < shared.transports.len()
-        || transports.iter().any(|transport| transport.drains.get());
-    if let Some(number) = review.again.filter(|_| !moving)
+    if let Some(number) = review.again
         && let Some(transport) = transports.get(number)
     {
         transport.drains.set(true);

@@ -253,7 +253,8 @@ impl Proxy {
 
     /// What it says of itself.
     pub(super) fn status(&self) -> Result<Value, Failure> {
-        let mut said = ask_at(&self.socket, control::Command::Status, "raddle rpc")?;
+        let who = ("proxy (raddle rpc)", "raddle rpc");
+        let mut said = ask_at(&self.socket, control::Command::Status, who)?;
         Ok(said["servers"][0].take())
     }
 

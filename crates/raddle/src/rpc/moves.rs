@@ -1,0 +1,216 @@
+//! Looks after where connections lie when links, routes and addresses change.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use raddle_netlink::Socket;
+use raddle_rpc::proxy::{Review, Standing};
+
+use super::back::Returns;
+use super::candidates::query;
+use super::connect::{Lies, State};
+use super::dial::{BRIEF, connect};
+use super::health::Way;
+use super::place::{Loads, uneven, unevenness};
+use super::placing::name_of;
+
+/// How long a link by which no connection came back counts as none.
+const VAIN: Duration = Duration::from_secs(600);
+/// Ports that a way that did not answer is asked by.
+const ASKED: usize = 3;
+
+impl State {
+    /// Takes in what the kernel says, and what comes back. Whether connections are to be looked at now.
+    pub(super) fn tick(self: &Rc<State>) -> bool {
+        let now = Instant::now();
+        let mut changes = self.changes.get();
+        if self.see_returns() {
+            changes.note(now);
+        }
+        let servers: Vec<_> = self.addresses(0).iter().map(|server| server.ip()).collect();
+        let mut follower = self.follower.borrow_mut();
+        let heard = follower.as_mut().is_some_and(|f| f.heard(&servers));
+        if heard {
+            // What was known is not true any more.
+            self.known.set(self.known.get() + 1);
+            self.found.borrow_mut().clear();
+            self.vain.borrow_mut().clear();
+            self.health.borrow_mut().forget();
+            let mut pace = self.pace.get();
+            pace.forget();
+            self.pace.set(pace);
+            changes.note(now);
+        }
+        let due = changes.due(now);
+        self.changes.set(changes);
+        let to_ask = self.health.borrow_mut().next_to_ask(now);
+        if let Some(way) = to_ask {
+            let state = Rc::clone(self);
+            tokio::task::spawn_local(async move { state.ask(way).await });
+        }
+        let look = self.look.get().filter(|at| *at <= now);
+        if look.is_some() {
+            self.look.set(None);
+        }
+        due || look.is_some()
+    }
+
+    /// Takes in by which links connections come back. Whether it is another one for any of them.
+    fn see_returns(&self) -> bool {
+        let mut returns = self.returns.borrow_mut();
+        returns.values_mut().for_each(Returns::read);
+        let mut other = false;
+        let mut lying = self.lying.borrow_mut();
+        for lies in lying.values_mut().filter(|lies| lies.up) {
+            let key = (lies.server.is_ipv6(), lies.server.port());
+            let seen = returns.get_mut(&key);
+            let Some(link) = seen.and_then(|seen| seen.link(lies.server.ip(), lies.local)) else {
+                continue;
+            };
+            let link = name_of(link);
+            self.vain.borrow_mut().remove(&link);
+            if lies.back.as_ref() != Some(&link) {
+                lies.back = Some(link);
+                other = true;
+            }
+        }
+        other
+    }
+
+    /// Asks a way that did not answer; when it does, connections are looked at.
+    async fn ask(&self, (server, link): Way) {
+        let service = usize::from(!self.addresses(0).contains(&server));
+        let mut why = None;
+        if let Ok(tries) = self.tries(service).await {
+            let mine = |of: &&super::candidates::Try| of.server == server && of.dev == link;
+            for of in tries.list.iter().filter(mine).rev().take(ASKED) {
+                match connect(server, Some(of.from), self.brief.get()).await {
+                    Ok(_) => {
+                        self.health.borrow_mut().answered(&(server, link));
+                        self.look.set(Some(Instant::now()));
+                        return;
+                    }
+                    Err(e) => why = Some(e.to_string()),
+                }
+            }
+        }
+        let why = why.unwrap_or_else(|| "there is no way".into());
+        let mut health = self.health.borrow_mut();
+        health.failed((server, link), why, Instant::now());
+    }
+
+    /// Where connections lie now, and which one should be made anew.
+    pub(super) fn review(self: &Rc<State>, standing: &[Standing]) -> Review {
+        let mut review = Review::default();
+        let Ok(mut socket) = Socket::open() else {
+            return review;
+        };
+        for of in standing {
+            let Some(tries) = self.found(of.service) else {
+                continue;
+            };
+            let said = socket.get_route(of.peer.ip(), &query(of.local, of.peer));
+            let key = (of.service, of.number);
+            if let Some(lies) = self.lying.borrow_mut().get_mut(&key) {
+                // One that is not placed has no link that it should be on.
+                if tries.askable && lies.out.is_some() {
+                    let out = said.ok().map(|said| name_of(said.index));
+                    lies.out = out.or_else(|| lies.out.take());
+                }
+            }
+        }
+        let lying = self.lying.borrow();
+        let of = |of: &Standing| lying.get(&(of.service, of.number));
+        let link = |way: fn(&Lies) -> &Option<String>| {
+            let links = standing.iter().map(|s| of(s).and_then(|l| way(l).clone()));
+            links.collect()
+        };
+        review.links = link(|lies| &lies.out);
+        review.back = link(|lies| &lies.back);
+        drop(lying);
+        self.vain
+            .borrow_mut()
+            .retain(|_, since| since.elapsed() < VAIN);
+        review.again = self.to_move(standing);
+        review
+    }
+
+    /// The ports with known paths; asks for them where there are none, and has connections looked at then.
+    fn found(self: &Rc<State>, service: usize) -> Option<Rc<super::candidates::Tries>> {
+        if let Some((_, tries)) = self.found.borrow().get(&service) {
+            return Some(Rc::clone(tries));
+        }
+        let state = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            match state.tries(service).await {
+                Ok(_) => state.look.set(Some(Instant::now())),
+                Err(e) => tracing::debug!("no paths are known: {e}"),
+            }
+        });
+        None
+    }
+
+    /// One that should be placed anew, to even the loads of links on the way out or back; at the pace that
+    /// [`super::place::Pace`] sets.
+    fn to_move(self: &Rc<State>, standing: &[Standing]) -> Option<usize> {
+        let now = Instant::now();
+        let mut all_uneven = 0;
+        let mut found = None;
+        for (number, of) in standing.iter().enumerate() {
+            let Some(tries) = self.found(of.service) else {
+                continue;
+            };
+            let lying = self.lying.borrow();
+            let Some(lies) = lying.get(&(of.service, of.number)).filter(|l| !l.lane) else {
+                continue;
+            };
+            let health = self.health.borrow();
+            let well = |link: &&str| {
+                let mut on = tries.list.iter().filter(|of| of.dev == *link);
+                on.any(|of| !health.is_ill(of.server, link))
+            };
+            let links: Vec<String> = tries
+                .links()
+                .into_iter()
+                .filter(well)
+                .map(str::to_owned)
+                .collect();
+            let vain = self.vain.borrow();
+            let backs: Vec<String> = links
+                .iter()
+                .filter(|link| !vain.contains_key(*link))
+                .cloned()
+                .collect();
+            for (way, links) in [
+                (
+                    (|lies: &Lies| lies.out.clone()) as fn(&Lies) -> Option<String>,
+                    &links,
+                ),
+                (|lies: &Lies| lies.back.clone(), &backs),
+            ] {
+                let mut loads = Loads::new();
+                let alike = lying
+                    .iter()
+                    .filter(|(key, l)| key.0 == of.service && !l.lane);
+                for link in alike.filter_map(|(_, lies)| way(lies)) {
+                    *loads.entry(link).or_default() += 1;
+                }
+                all_uneven += unevenness(&loads, links);
+                let moves = way(lies).is_some_and(|link| uneven(&link, &loads, links));
+                if moves && found.is_none() && !of.moves {
+                    found = Some(number);
+                }
+            }
+        }
+        let number = found?;
+        let mut pace = self.pace.get();
+        let wait = pace.wait(all_uneven, now);
+        if wait.is_zero() {
+            pace.moved(all_uneven, now);
+        }
+        self.pace.set(pace);
+        let next = if wait.is_zero() { BRIEF } else { wait };
+        self.look.set(Some(now + next));
+        wait.is_zero().then_some(number)
+    }
+}

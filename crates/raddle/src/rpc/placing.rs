@@ -1,0 +1,286 @@
+//! Has a connection lie on a link of its own, out and back.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use raddle_rpc::proxy::{Connected, Wanted};
+
+use super::back::Returns;
+use super::candidates::{Tries, Try};
+use super::connect::State;
+use super::dial::{BRIEF, PATIENCE, connect, is_taken};
+use super::place::{Known, Loads, keep, least, most};
+
+/// Ports in a row that are tried on a way without an answer: it may be the way back that is silent.
+const SILENT: u32 = 4;
+/// How long a link counts as one that connections come back by.
+const LATELY: Duration = Duration::from_secs(5);
+/// How often it is tried whether the server is only slow.
+const SLOWLY: Duration = Duration::from_secs(60);
+
+/// An address of the server, and an own one.
+type Pair = (IpAddr, IpAddr);
+
+/// What placing goes on from.
+#[derive(Default)]
+pub(super) struct Turn {
+    /// Ports that have been tried, so that each attempt takes another one.
+    tried: HashMap<(SocketAddr, SocketAddr), u64>,
+    tries: u64,
+    /// When a connection of a pair has come back by a link last.
+    seen: BTreeMap<(Pair, String), Instant>,
+    /// When it was last tried whether the server is only slow.
+    slow: Option<Instant>,
+}
+
+/// What one connection has cost so far.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    attempts: u32,
+    most: u32,
+    /// Attempts without an answer.
+    silent: u32,
+    /// Whether no way has answered lately, so that all are tried.
+    all: bool,
+}
+
+/// Attempts on a way: all, and the last ones without an answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    attempts: u32,
+    silent: u32,
+    gone: bool,
+}
+
+impl State {
+    /// A connection on the emptiest links, in a bounded number of attempts.
+    ///
+    /// 1. Without known paths: any port.
+    /// 2. The link with the fewest connections on the way out is tried first, then the next ones.
+    /// 3. A server that answers by no link in 250 ms may be far away: it is given 5 s, once a minute, and from
+    ///    then on four times what it took.
+    pub(super) async fn placed(&self, wanted: Wanted, turn: &mut Turn) -> io::Result<Connected> {
+        loop {
+            let tries = match self.tries(wanted.service).await {
+                Ok(tries) => tries,
+                Err(e) => {
+                    self.tell(format!("connections are not placed: {e}"));
+                    return self.anyhow(wanted).await;
+                }
+            };
+            *self.unplaced.borrow_mut() = None;
+            let e = match self.by_links(wanted, turn, &tries).await {
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => e,
+                done => return done,
+            };
+            let now = Instant::now();
+            let lately = |at: Instant| now.saturating_duration_since(at) < SLOWLY;
+            if self.brief.get() > BRIEF || turn.slow.is_some_and(lately) {
+                return Err(e);
+            }
+            turn.slow = Some(now);
+            drop(self.anyhow(wanted).await?);
+            let took = now.elapsed();
+            if took < BRIEF {
+                return Err(e);
+            }
+            self.brief.set((4 * took).min(PATIENCE));
+        }
+    }
+
+    /// Says once why connections are not placed.
+    fn tell(&self, why: String) {
+        let mut told = self.unplaced.borrow_mut();
+        if told.as_ref() != Some(&why) {
+            tracing::warn!("{why}");
+            *told = Some(why);
+        }
+    }
+
+    /// Rule 2 of [`State::placed`].
+    async fn by_links(
+        &self,
+        wanted: Wanted,
+        turn: &mut Turn,
+        tries: &Tries,
+    ) -> io::Result<Connected> {
+        let out = self.loads(wanted, |lies| lies.out.clone());
+        let ill = |of: &Try| self.health.borrow().is_ill(of.server, &of.dev);
+        let well = |link: &&str| tries.list.iter().any(|of| of.dev == *link && !ill(of));
+        let links = tries.links();
+        let mut usable: Vec<&str> = links.iter().copied().filter(well).collect();
+        let all = usable.is_empty();
+        if all {
+            usable.clone_from(&links);
+        }
+        let mut effort = Effort {
+            attempts: 0,
+            most: most(links.len()),
+            silent: 0,
+            all,
+        };
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        while let Some(link) = least(&usable, &out) {
+            match self.on_link(wanted, turn, (tries, link), &mut effort).await {
+                Ok(connected) => {
+                    if all {
+                        *self.health.borrow_mut() = Default::default();
+                    }
+                    return Ok(connected);
+                }
+                Err(e) => {
+                    tracing::debug!(link, "no connection: {e}");
+                    last = e;
+                    usable.retain(|l| *l != link);
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// A connection that goes out by one link, and comes back by one with as few as possible.
+    ///
+    /// 1. Pairs of addresses take turns; first the one with the fewest connections to its server, then to its own
+    ///    address; of its ports the one that was tried longest ago.
+    /// 2. A pair that refuses, or is silent four times in a row, is left out, and its server by this link left
+    ///    alone for a while.
+    /// 3. Whether the way back is good enough, [`keep`] says.
+    async fn on_link(
+        &self,
+        wanted: Wanted,
+        turn: &mut Turn,
+        (tries, link): (&Tries, &str),
+        effort: &mut Effort,
+    ) -> io::Result<Connected> {
+        let back_loads = self.loads(wanted, |lies| lies.back.clone());
+        let servers = self.loads(wanted, |lies| Some(lies.server.ip().to_string()));
+        let own = self.loads(wanted, |lies| Some(lies.local.ip().to_string()));
+        let load = |loads: &Loads, ip: IpAddr| loads.get(&ip.to_string()).copied().unwrap_or(0);
+        let pair = |of: &Try| (of.server.ip(), of.from.ip());
+        let mut ways: BTreeMap<Pair, Way> = BTreeMap::new();
+        for of in tries.list.iter().filter(|of| of.dev == link) {
+            ways.entry(pair(of)).or_insert_with(|| Way {
+                gone: !effort.all && self.health.borrow().is_ill(of.server, link),
+                ..Way::default()
+            });
+        }
+        let expected = self.expected(tries, |of| ways.contains_key(&pair(of)));
+        let order: BTreeMap<Pair, (usize, usize)> = ways
+            .keys()
+            .map(|pair| (*pair, (load(&servers, pair.0), load(&own, pair.1))))
+            .collect();
+        let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+        loop {
+            let open = |of: &&Try| of.dev == link && ways.get(&pair(of)).is_some_and(|w| !w.gone);
+            let next = tries.list.iter().filter(open).min_by_key(|of| {
+                let tried = turn.tried.get(&(of.server, of.from)).copied();
+                (ways[&pair(of)].attempts, order[&pair(of)], tried)
+            });
+            let Some(of) = next else {
+                return Err(last);
+            };
+            turn.tries += 1;
+            turn.tried.insert((of.server, of.from), turn.tries);
+            self.listen(of.server);
+            effort.attempts += 1;
+            let way = ways.entry(pair(of)).or_default();
+            way.attempts += 1;
+            let stream = match connect(of.server, Some(of.from), self.brief.get()).await {
+                Ok(stream) => stream,
+                Err(e) if is_taken(&e) && effort.attempts < effort.most => continue,
+                Err(e) => {
+                    let silent = e.kind() == io::ErrorKind::TimedOut;
+                    way.silent += u32::from(silent);
+                    effort.silent += u32::from(silent);
+                    if silent && way.silent < SILENT && !effort.all {
+                        continue;
+                    }
+                    way.gone = true;
+                    tracing::warn!(server = %of.server, link, "does not answer: {e}");
+                    let (way, now) = ((of.server, link.to_owned()), Instant::now());
+                    self.health.borrow_mut().failed(way, e.to_string(), now);
+                    last = e;
+                    continue;
+                }
+            };
+            way.silent = 0;
+            let answered = (of.server, link.to_owned());
+            self.health.borrow_mut().answered(&answered);
+            let back = self.came_back(of.server, of.from);
+            if let Some(back) = &back {
+                let now = Instant::now();
+                turn.seen.insert((pair(of), back.clone()), now);
+                turn.seen
+                    .retain(|_, at| now.saturating_duration_since(*at) < LATELY);
+                self.vain.borrow_mut().remove(back);
+                let seen = turn.seen.keys().filter(|(of, _)| ways.contains_key(of));
+                let seen: Vec<&str> = seen.map(|(_, link)| link.as_str()).collect();
+                let known = Known {
+                    loads: &back_loads,
+                    expected: &expected.iter().map(String::as_str).collect::<Vec<_>>(),
+                    seen: &seen,
+                    attempt: effort.attempts,
+                    most: effort.most,
+                    silent: effort.silent > 0,
+                };
+                if !keep(back, &known) {
+                    continue;
+                }
+                if !known.is_early() {
+                    let mut vain = self.vain.borrow_mut();
+                    let unseen = expected.iter().filter(|l| !seen.contains(&l.as_str()));
+                    vain.extend(unseen.map(|link| (link.clone(), now)));
+                }
+            }
+            return Ok(Connected {
+                stream,
+                out: Some(link.to_owned()),
+                back,
+                attempts: effort.attempts,
+                detour: false,
+            });
+        }
+    }
+
+    /// The links that connections can come back by, as far as can be told: those that connections of these ports'
+    /// pairs go out by, but for those by which none has ever come.
+    fn expected(&self, tries: &Tries, of: impl Fn(&Try) -> bool) -> Vec<String> {
+        let vain = self.vain.borrow();
+        let mut links: Vec<String> = Vec::new();
+        for of in tries.list.iter().filter(|t| of(t)) {
+            if !links.contains(&of.dev) && !vain.contains_key(&of.dev) {
+                links.push(of.dev.clone());
+            }
+        }
+        links
+    }
+
+    /// Watches what comes from a server's port.
+    fn listen(&self, server: SocketAddr) {
+        let mut returns = self.returns.borrow_mut();
+        let key = (server.is_ipv6(), server.port());
+        if !returns.contains_key(&key)
+            && let Ok(opened) = Returns::open(server)
+        {
+            returns.insert(key, opened);
+        }
+    }
+
+    /// The link that a connection has come back by since it was asked last.
+    fn came_back(&self, server: SocketAddr, own: SocketAddr) -> Option<String> {
+        let mut returns = self.returns.borrow_mut();
+        let returns = returns.get_mut(&(server.is_ipv6(), server.port()))?;
+        returns.read();
+        returns.link(server.ip(), own).map(name_of)
+    }
+}
+
+/// The name of a link.
+pub(super) fn name_of(index: u32) -> String {
+    nix::net::if_::if_indextoname(index)
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| format!("if{index}"))
+}
