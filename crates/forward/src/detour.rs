@@ -12,7 +12,7 @@ use raddle_rib::image::{
     Group, LINK_TABLE, Segment, link_flags, segment_counter, segment_flags, segment_kind,
 };
 use raddle_select::{HashConfig, Hasher};
-use raddle_srv6::{Demand, Plan, Target, outer_addresses, plan, spread};
+use raddle_srv6::{Around, Demand, Plan, Step, Target, outer_addresses, plan, spread};
 
 use crate::choose::{choose, hash, hashed_by, hashing};
 use crate::counters::Counters;
@@ -27,7 +27,15 @@ use crate::state::State;
 pub(crate) struct Detour {
     number: u32,
     counts: bool,
-    plan: Plan,
+    action: Action,
+}
+
+/// A [`Plan`] without what the look-up is for.
+#[derive(Clone, Copy)]
+enum Action {
+    Step(Step),
+    Frame(raddle_srv6::Frame),
+    Around(Around),
 }
 
 /// What has to be looked up for a detour, if anything.
@@ -115,25 +123,27 @@ impl Detour {
         let l3 = frame.l3();
         let place = frame.range.start + ETHERNET;
         let of = (frame.family, l3);
-        let plan = plan(context.memory, segment, course.demand, of, place)?;
-        let detour = Detour {
+        let detour = |action| Detour {
             number: course.number,
             counts: segment.flags & segment_flags::COUNTERS != 0,
-            plan,
+            action,
         };
-        let (dst, lives) = match &plan {
-            Plan::Frame(_) => return Some((detour, None)),
+        let (detour, dst, lives) = match plan(context.memory, segment, course.demand, of, place)? {
+            Plan::Frame(frame) => return Some((detour(Action::Frame(frame)), None)),
             Plan::Step(step, target) => {
                 let src = ipv6::address(l3.first_chunk()?, 8);
-                let dst = u128::from_be_bytes(step.dst);
-                ipv6::check_addresses(src, dst).ok()?;
+                ipv6::check_addresses(src, step.dst).ok()?;
                 let dst = match target {
-                    Target::V6(address) => *address,
-                    _ => dst,
+                    Target::V6(address) => address,
+                    _ => step.dst,
                 };
-                (dst, l3[7])
+                (detour(Action::Step(step)), dst, l3[7].into())
             }
-            Plan::Around(around) => (course.outer?, around.hop_limit),
+            Plan::Around(around) => (
+                detour(Action::Around(around)),
+                course.outer?,
+                around.hop_limit,
+            ),
         };
         if !course.open || lives <= 1 {
             return None;
@@ -150,7 +160,7 @@ impl Detour {
             group,
             Group::Single(_) | Group::Neighbour(_) | Group::Threshold { .. }
         );
-        if stateless && let Plan::Step(step, _) = &self.plan {
+        if stateless && let Action::Step(step) = &self.action {
             step.take(frame.l3_mut());
         }
         stateless
@@ -165,15 +175,40 @@ impl Detour {
         family: Family,
     ) -> Option<Result<(&'a Hasher, HashConfig), Reason>> {
         let how = hashed_by(group)?;
-        let how = match self.plan {
-            Plan::Around(_) => raddle_rib::image::How::default(),
+        let how = match self.action {
+            Action::Around(_) => raddle_rib::image::How::default(),
             _ => how,
         };
         Some(hashing(context, how, family))
     }
 
+    /// Rule S10.1 for a frame that leaves as it is; none if that is not what the segment does.
+    #[inline(always)]
+    pub(crate) fn leave(&self, counters: &mut Counters, frame: &Frame<'_>) -> Option<Sent> {
+        let Action::Frame(sent) = &self.action else {
+            return None;
+        };
+        self.count(counters, frame.len);
+        Some(Sent {
+            index: sent.out,
+            adjacency: NO_ADJACENCY,
+            start: sent.start,
+            len: sent_len(frame.range.end - sent.start, sent.len - ETHERNET),
+        })
+    }
+
+    /// Rule S10.1.
+    #[inline(always)]
+    fn count(&self, counters: &mut Counters, bytes: usize) {
+        if self.counts {
+            let values = counters.of_segment(self.number);
+            values[segment_counter::PACKETS] += 1;
+            values[segment_counter::BYTES] += bytes as u64;
+        }
+    }
+
     /// The rest of rules S7 and S9, and S10.1. None: the frame is as it came, and is not for this.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn depart(
         &self,
         context: &Context<'_>,
@@ -184,14 +219,9 @@ impl Detour {
     ) -> Option<Sent> {
         let bytes = frame.len;
         let (start, end) = (frame.range.start, frame.range.end);
-        let sent = match &self.plan {
-            Plan::Frame(sent) => Sent {
-                index: sent.out,
-                adjacency: NO_ADJACENCY,
-                start: sent.start,
-                len: sent_len(end - sent.start, sent.len - ETHERNET),
-            },
-            Plan::Step(step, _) => match choose(context, state, to, hash31, bytes) {
+        let sent = match &self.action {
+            Action::Frame(_) => return self.leave(counters, frame),
+            Action::Step(step) => match choose(context, state, to, hash31, bytes) {
                 Ok(chosen) => {
                     let whole = &mut frame.buffer[frame.range.clone()];
                     ipv6::send(whole, start, bytes, &chosen)
@@ -201,7 +231,7 @@ impl Detour {
                     return None;
                 }
             },
-            Plan::Around(around) => {
+            Action::Around(around) => {
                 let hash31 = spread(hash31, around.salt) >> 1;
                 let len = around.len();
                 let chosen = choose(context, state, to, hash31, len).ok()?;
@@ -215,11 +245,7 @@ impl Detour {
                 chosen.sent(start, end - start, len)
             }
         };
-        if self.counts {
-            let values = counters.of_segment(self.number);
-            values[segment_counter::PACKETS] += 1;
-            values[segment_counter::BYTES] += bytes as u64;
-        }
+        self.count(counters, bytes);
         Some(sent)
     }
 
@@ -242,9 +268,9 @@ impl Detour {
         if !detour.turn(group, frame) {
             return None;
         }
-        let hash31 = match (&detour.plan, hashed_by(group)) {
+        let hash31 = match (&detour.action, hashed_by(group)) {
             (_, None) => Ok(0),
-            (Plan::Around(_), Some(_)) => plain_hash(context, frame.family, frame.l3()),
+            (Action::Around(_), Some(_)) => plain_hash(context, frame.family, frame.l3()),
             _ => hash(context, group, frame.family, frame.l3()),
         };
         match hash31 {
@@ -259,15 +285,9 @@ impl Detour {
     /// After [`Detour::turn`]: the frame as it came.
     #[cold]
     pub(crate) fn give_up(&self, frame: &mut Frame<'_>) {
-        if let Plan::Step(step, _) = &self.plan {
+        if let Action::Step(step) = &self.action {
             step.take_back(frame.l3_mut());
         }
-    }
-
-    /// Whether there is a second look-up.
-    #[inline]
-    pub(crate) fn asks(&self) -> bool {
-        !matches!(self.plan, Plan::Frame(_))
     }
 
     /// The segment.

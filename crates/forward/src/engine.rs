@@ -112,6 +112,14 @@ impl Parts<'_> {
         count(self.counters, decided, len)
     }
 
+    /// The verdict, counted.
+    #[inline(always)]
+    fn sent(&mut self, sent: Sent) -> Verdict {
+        let slot = ADJACENCY_COUNTERS + sent.adjacency as usize;
+        self.counters.add(slot, sent.len);
+        sent.into()
+    }
+
     /// Frames that came in.
     #[inline]
     fn received(&mut self, link: &LinkEntry, packets: usize, bytes: usize) {
@@ -262,24 +270,39 @@ impl Engine {
                     vector.look_up();
                     for (at, frame) in frames.iter_mut().enumerate() {
                         let range = range(frame);
-                        vector.collect(parts.keys, at, frame.as_mut(), range);
+                        let to = (&mut *parts.keys, &mut *parts.counters);
+                        let sent = vector.collect(to, at, frame.as_mut(), range);
+                        if let Some(sent) = sent {
+                            verdicts[at] = parts.sent(sent);
+                        }
                     }
                     if vector.look_up_again() {
                         for (at, frame) in frames.iter_mut().enumerate() {
                             let range = range(frame);
-                            vector.collect_again(parts.keys, at, frame.as_mut(), range);
+                            let Parts {
+                                keys,
+                                state,
+                                counters,
+                                ..
+                            } = parts.again();
+                            let to = (keys, state, counters);
+                            let sent = vector.collect_again(to, at, frame.as_mut(), range);
+                            if let Some(sent) = sent {
+                                verdicts[at] = parts.sent(sent);
+                            }
                         }
                     }
                     vector.hash(parts.keys);
                     for (at, frame) in frames.iter_mut().enumerate() {
+                        if vector.is_sent(at) {
+                            continue;
+                        }
                         let range = range(frame);
                         let to = (&mut *parts.state, &mut *parts.counters);
                         let sent = vector.send(to, at, frame.as_mut(), range.clone());
                         let (stop, plans) = match sent {
                             Ok(sent) => {
-                                let slot = ADJACENCY_COUNTERS + sent.adjacency as usize;
-                                parts.counters.add(slot, sent.len);
-                                verdicts[at] = sent.into();
+                                verdicts[at] = parts.sent(sent);
                                 continue;
                             }
                             Err(stop) => stop,

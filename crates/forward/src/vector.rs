@@ -32,6 +32,8 @@ const _: () = assert!(VECTOR <= 64, "a bit for each");
 enum By {
     /// It is not: [`Way::stop`] says why.
     Nothing,
+    /// It has been sent.
+    Sent,
     Route,
     /// The segment in [`Vector::detours`].
     Detour,
@@ -216,31 +218,35 @@ impl<'a> Vector<'a> {
         self.group.1
     }
 
-    /// Steps A9 and A10 (B7 and B8), what is to be hashed for A11 (B9), and what a segment will do.
+    /// Steps A9 and A10 (B7 and B8), what is to be hashed for A11 (B9), and what a segment will do. What a
+    /// segment sends without a look-up is sent at once.
     #[inline(always)]
     pub(crate) fn collect(
         &mut self,
-        keys: &mut KeyBatch,
+        (keys, counters): (&mut KeyBatch, &mut Counters),
         at: usize,
         buffer: &mut [u8],
         range: Range<usize>,
-    ) {
+    ) -> Option<Sent> {
         if self.ways[at].by == By::Nothing {
-            return;
+            return None;
         }
-        let done = self.collected(keys, at, (buffer, range));
-        if let Err(stop) = done {
-            self.ways[at].ends(stop);
+        match self.collected((keys, counters), at, (buffer, range)) {
+            Ok(sent) => sent,
+            Err(stop) => {
+                self.ways[at].ends(stop);
+                None
+            }
         }
     }
 
     #[inline(always)]
     fn collected(
         &mut self,
-        keys: &mut KeyBatch,
+        (keys, counters): (&mut KeyBatch, &mut Counters),
         at: usize,
         (buffer, range): (&mut [u8], Range<usize>),
-    ) -> Result<(), Stop> {
+    ) -> Result<Option<Sent>, Stop> {
         let (family, len) = (self.ways[at].family, self.ways[at].len as usize);
         let value = match family {
             Family::V4 => self.lookups4.value(at),
@@ -256,10 +262,8 @@ impl<'a> Vector<'a> {
                 family,
                 len,
             };
-            return match self.detour(at, number, &frame) {
-                true => Ok(()),
-                false => Err(Stop::Segment(number)),
-            };
+            let plans = self.detour(counters, at, number, &frame);
+            return plans.ok_or(Stop::Segment(number));
         }
         let frame = &buffer[range];
         match family {
@@ -271,37 +275,43 @@ impl<'a> Vector<'a> {
             let l3 = &frame[ETHERNET..ETHERNET + len];
             key(&mut self.hashes[at], keys, hashing, (family, l3), at)?;
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// What the segment will do. False: it is not one of the common cases.
+    /// What the segment will do, or what it sends at once. None: it is not one of the common cases.
     #[inline(never)]
-    fn detour(&mut self, at: usize, number: u32, frame: &Frame<'_>) -> bool {
+    fn detour(
+        &mut self,
+        counters: &mut Counters,
+        at: usize,
+        number: u32,
+        frame: &Frame<'_>,
+    ) -> Option<Option<Sent>> {
         let course = match &mut self.course {
             Some(course) if course.number == number => course,
             other => other.insert(Course::new(self.context, number)),
         };
-        let Some((detour, ask)) = Detour::new(self.context, course, frame) else {
-            return false;
+        let (detour, ask) = Detour::new(self.context, course, frame)?;
+        let way = &mut self.ways[at];
+        let Some(Ask { table, dst }) = ask else {
+            way.by = By::Sent;
+            return Some(detour.leave(counters, frame));
         };
         self.detours[at] = Some(detour);
-        let way = &mut self.ways[at];
         way.by = By::Detour;
-        if let Some(Ask { table, dst }) = ask {
-            let (of, lookups) = &mut self.again;
-            if lookups.count == 0 {
-                *of = table;
-            }
-            way.value = if *of == table {
-                lookups.push(dst, at);
-                LOOKED_UP_AGAIN
-            } else {
-                let value = self.context.memory.route6(table, dst);
-                way.group = self.context.memory.group(value);
-                value
-            };
+        let (of, lookups) = &mut self.again;
+        if lookups.count == 0 {
+            *of = table;
         }
-        true
+        way.value = if *of == table {
+            lookups.push(dst, at);
+            LOOKED_UP_AGAIN
+        } else {
+            let value = self.context.memory.route6(table, dst);
+            way.group = self.context.memory.group(value);
+            value
+        };
+        Some(None)
     }
 
     /// Rule S7.2, and whether there is anything more to collect.
@@ -311,25 +321,20 @@ impl<'a> Vector<'a> {
         lookups.count > 0
     }
 
-    /// Rules S7.4 to S7.6 and S9.6, as far as the hash.
+    /// Rules S7.4 to S7.6 and S9.6, as far as the hash; where no hash chooses, all of them.
     #[inline(always)]
     pub(crate) fn collect_again(
         &mut self,
-        keys: &mut KeyBatch,
+        (keys, state, counters): (&mut KeyBatch, &mut State, &mut Counters),
         at: usize,
         buffer: &mut [u8],
         range: Range<usize>,
-    ) {
+    ) -> Option<Sent> {
         let way = &mut self.ways[at];
         if way.by != By::Detour {
-            return;
+            return None;
         }
-        let Some(detour) = &self.detours[at] else {
-            return;
-        };
-        if !detour.asks() {
-            return;
-        }
+        let detour = self.detours[at].as_ref()?;
         if way.value == LOOKED_UP_AGAIN {
             let value = self.again.1.value(at);
             if self.group.0 != value {
@@ -337,7 +342,7 @@ impl<'a> Vector<'a> {
             }
             (way.value, way.group) = (value, self.group.1);
         }
-        let (family, group) = (way.family, way.group);
+        let (family, to) = (way.family, (way.value, way.group));
         let mut frame = Frame {
             buffer,
             range,
@@ -345,12 +350,17 @@ impl<'a> Vector<'a> {
             len: way.len as usize,
         };
         let stop = Stop::Segment(detour.number());
-        if !detour.turn(group, &mut frame) {
+        if !detour.turn(to.1, &mut frame) {
             way.ends(stop);
-            return;
+            return None;
         }
-        let Some(hashing) = detour.hashing(self.context, group, family) else {
-            return;
+        let Some(hashing) = detour.hashing(self.context, to.1, family) else {
+            let sent = detour.depart(self.context, (state, counters), to, 0, &mut frame);
+            match sent {
+                Some(_) => way.by = By::Sent,
+                None => way.ends(stop),
+            }
+            return sent;
         };
         let key = hashing.and_then(|hashing| {
             let l3 = frame.l3();
@@ -360,6 +370,13 @@ impl<'a> Vector<'a> {
             detour.give_up(&mut frame);
             way.ends(stop);
         }
+        None
+    }
+
+    /// Whether it has been sent.
+    #[inline(always)]
+    pub(crate) fn is_sent(&self, at: usize) -> bool {
+        self.ways[at].by == By::Sent
     }
 
     /// The hashes of what was collected.

@@ -21,27 +21,30 @@ pub enum Plan {
     Around(Around),
 }
 
-/// End, End.X or End.T: the packet's next destination.
+/// End, End.X or End.T: the packet's next destination. All of it is numbers, and so is [`Around`]: bytes
+/// would be moved into the gaps of a [`Plan`], and copied in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Destination as it came.
-    old: [u8; 16],
-    /// Destination to be.
-    pub dst: [u8; 16],
+    /// Destination as it came, host order.
+    old: u128,
+    /// Destination to be, host order.
+    pub dst: u128,
 }
 
 /// H.Encaps: what the outer header is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Around {
     template: u32,
-    size: u16,
-    has_srh: bool,
-    /// Next header, before the payload.
-    number: u8,
-    /// Hop limit of the outer header.
-    pub hop_limit: u8,
+    size: u32,
+    /// Next header of the outer header.
+    next: u32,
+    /// Next header before the payload.
+    number: u32,
+    /// Hop limit of the outer header, below 256.
+    pub hop_limit: u32,
     first: u32,
-    payload: u16,
+    /// Below 65536.
+    payload: u32,
     /// Seed of the hash that chooses (rule S9.6).
     pub salt: u32,
 }
@@ -96,8 +99,8 @@ fn step(segment: &Segment, demand: Demand, family: Family, l3: &[u8]) -> Option<
         return None;
     }
     let next = IPV6 + FIXED + 16 * usize::from(left - 1);
-    let dst = *l3.get(next..)?.first_chunk()?;
-    let old = *l3.get(24..)?.first_chunk()?;
+    let dst = u128::from_be_bytes(*l3.get(next..)?.first_chunk()?);
+    let old = u128::from_be_bytes(*l3.get(24..)?.first_chunk()?);
     let target = match segment.kind {
         segment_kind::END_X if segment.target != [0; 16] => {
             Target::V6(u128::from_be_bytes(segment.target))
@@ -111,14 +114,14 @@ impl Step {
     /// Takes the step in this packet, which is the one that was planned for.
     #[inline]
     pub fn take(&self, l3: &mut [u8]) {
-        l3[24..40].copy_from_slice(&self.dst);
+        l3[24..40].copy_from_slice(&self.dst.to_be_bytes());
         l3[IPV6 + 3] -= 1;
     }
 
     /// Takes it back.
     #[cold]
     pub fn take_back(&self, l3: &mut [u8]) {
-        l3[24..40].copy_from_slice(&self.old);
+        l3[24..40].copy_from_slice(&self.old.to_be_bytes());
         l3[IPV6 + 3] += 1;
     }
 }
@@ -185,12 +188,12 @@ fn around(
     }
     Some(Plan::Around(Around {
         template: segment.template,
-        size: segment.size,
-        has_srh,
-        number,
-        hop_limit,
+        size: segment.size.into(),
+        next: if has_srh { protocol::ROUTING } else { number }.into(),
+        number: number.into(),
+        hop_limit: hop_limit.into(),
         first,
-        payload: u16::try_from(size - IPV6 + l3.len()).ok()?,
+        payload: u16::try_from(size - IPV6 + l3.len()).ok()?.into(),
         salt: segment.salt,
     }))
 }
@@ -209,13 +212,13 @@ impl Around {
     /// Bytes in front of the packet.
     #[inline]
     pub fn size(&self) -> usize {
-        self.size.into()
+        self.size as usize
     }
 
     /// Length of the outer packet.
     #[inline]
     pub fn len(&self) -> usize {
-        IPV6 + usize::from(self.payload)
+        IPV6 + self.payload as usize
     }
 
     /// Whether it has no bytes, which is never so.
@@ -230,15 +233,11 @@ impl Around {
             *word = memory.template_word(place).to_le_bytes();
         }
         let [a, b, c, d] = (self.first | 6 << 28).to_be_bytes();
-        let [high, low] = self.payload.to_be_bytes();
-        let next = if self.has_srh {
-            protocol::ROUTING
-        } else {
-            self.number
-        };
-        to[..8].copy_from_slice(&[a, b, c, d, high, low, next, self.hop_limit]);
-        if self.has_srh {
-            to[IPV6] = self.number;
+        let [high, low] = (self.payload as u16).to_be_bytes();
+        let next = self.next as u8;
+        to[..8].copy_from_slice(&[a, b, c, d, high, low, next, self.hop_limit as u8]);
+        if next == protocol::ROUTING {
+            to[IPV6] = self.number as u8;
         }
     }
 }
