@@ -26,6 +26,7 @@ mod detour;
 mod engine;
 mod ipv4;
 mod ipv6;
+mod lookups;
 mod rewrite;
 mod srv6;
 mod state;

@@ -6,16 +6,16 @@
 
 use std::ops::Range;
 
-use raddle_fib::{lookup4_batch, lookup6_batch};
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{Group, Memory};
+use raddle_rib::image::Group;
 use raddle_select::{HashConfig, Hasher, KeyBatch};
 
 use crate::choose::{choose, hashed_by, hashing};
 use crate::counters::Counters;
 use crate::detour::{Ask, Course, Detour, Frame};
 use crate::engine::{Context, Passed, Sent, family};
+use crate::lookups::Lookups;
 use crate::rewrite::ETHERNET;
 use crate::srv6::Stop;
 use crate::state::State;
@@ -58,54 +58,6 @@ impl Way {
     fn ends(&mut self, stop: Stop) {
         self.by = By::Nothing;
         self.stop = stop;
-    }
-}
-
-/// Addresses of one family in one table, and whose they are. Those that are the same as the one before are
-/// looked up with it.
-struct Lookups<A> {
-    count: usize,
-    addresses: [A; VECTOR],
-    values: [u32; VECTOR],
-    /// By frame.
-    place: [u8; VECTOR],
-}
-
-impl<A: Copy + Eq> Lookups<A> {
-    fn new(zero: A) -> Lookups<A> {
-        Lookups {
-            count: 0,
-            addresses: [zero; VECTOR],
-            values: [0; VECTOR],
-            place: [0; VECTOR],
-        }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, address: A, at: usize) {
-        let count = self.count;
-        if count == 0 || self.addresses[count - 1] != address {
-            self.addresses[count] = address;
-            self.count = count + 1;
-        }
-        self.place[at] = (self.count - 1) as u8;
-    }
-
-    #[inline(always)]
-    fn value(&self, at: usize) -> u32 {
-        self.values[usize::from(self.place[at]) % VECTOR]
-    }
-}
-
-impl Lookups<u128> {
-    #[inline]
-    fn look_up(&mut self, memory: &Memory, table: u32) {
-        let n = self.count;
-        match n {
-            0 => {}
-            1 => self.values[0] = memory.route6(table, self.addresses[0]),
-            _ => lookup6_batch(memory, table, &self.addresses[..n], &mut self.values),
-        }
     }
 }
 
@@ -200,13 +152,7 @@ impl<'a> Vector<'a> {
     /// Step A8 (B6).
     pub(crate) fn look_up(&mut self) {
         let (memory, link) = (self.context.memory, &self.context.link);
-        let Lookups {
-            count,
-            addresses,
-            values,
-            ..
-        } = &mut self.lookups4;
-        lookup4_batch(memory, link.table4, &addresses[..*count], values);
+        self.lookups4.look_up(memory, link.table4);
         self.lookups6.look_up(memory, link.table6);
     }
 
