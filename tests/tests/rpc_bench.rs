@@ -46,7 +46,7 @@ fn the_benchmark_fills_its_links() {
         of.map(|line| line["mean"].as_f64().unwrap()).collect()
     };
     // What a busy machine gives is no matter of this test.
-    assert_eq!(of("latency").len(), 5, "{json}");
+    assert_eq!(of("latency").len(), 6, "{json}");
     assert!(of("latency").iter().all(|figure| *figure > 0.0), "{json}");
     let notes = results["notes"].to_string();
     let one_cpu = notes.contains("there is only one CPU");

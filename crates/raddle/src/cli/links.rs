@@ -52,7 +52,7 @@ pub(crate) struct BenchRpc {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: u32,
     /// Seconds of each measurement, after one second to get up to speed
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
     /// Rate of each link
     #[arg(long, default_value = "200mbit")]

@@ -12,9 +12,10 @@ use crate::error::Failure;
 const CUT: Duration = Duration::from_millis(2500);
 /// How long the read goes on.
 const TIME: Duration = Duration::from_secs(7);
-/// The rate is full when it is over so long a time, and at so much of what is left.
-const WINDOW: Duration = Duration::from_millis(250);
-const FULL: f64 = 0.9;
+/// The rate is not full in a window that has less than this of what is left. Replies come in lumps of
+/// several MiB, which a shorter window or a higher share would take for gaps.
+const WINDOW: Duration = Duration::from_millis(400);
+const FULL: f64 = 0.85;
 
 /// A link that a connection comes back by loses everything in the middle of a read.
 pub(super) fn silent(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failure> {
@@ -50,16 +51,17 @@ pub(super) fn silent(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failu
     let what = "the longest time without a byte";
     trials.line(what, Unit::Seconds, Must::Nothing, column(1));
     trials.note(format!(
-        "full is {:.0} % of {}/{LINKS} of the rate before, over {} ms from then on",
+        "until the middle of the last {} ms that have less than {:.0} % of {}/{LINKS} of the rate before; a \
+         link may carry two connections, one each way",
+        WINDOW.as_millis(),
         FULL * 100.0,
         LINKS - 1,
-        WINDOW.as_millis()
     ));
     Ok(())
 }
 
-/// How long after the cut the first window of full remaining rate begins (the rest of the measurement where
-/// there is none), and the longest time without a byte from then on.
+/// How long after the cut the middle of the last window is that has less than the full remaining rate (zero
+/// where none has), and the longest time without a byte from then on.
 fn outage(done: &Measured, cut: Duration) -> [Duration; 2] {
     let before = done.rate(WARM, cut);
     let full = FULL * before * f64::from(LINKS - 1) / f64::from(LINKS);
@@ -67,13 +69,17 @@ fn outage(done: &Measured, cut: Duration) -> [Duration; 2] {
     let bins = u32::try_from(done.bins.len()).unwrap_or(u32::MAX);
     let end = BIN * bins;
     // The bin of the cut itself is of the time before.
-    let starts = (from as u32 + 1..).map(|bin| BIN * bin);
-    let mut starts = starts.take_while(|start| *start + WINDOW <= end);
-    let found = starts.find(|start| done.rate(*start, *start + WINDOW) >= full);
+    let starts = (from as u32 + 1..bins).map(|bin| BIN * bin);
+    let starts = starts.take_while(|start| *start + WINDOW <= end);
+    let last = starts
+        .filter(|start| done.rate(*start, *start + WINDOW) < full)
+        .last();
     let after = done.bins.get(from as usize..).unwrap_or_default();
     let empty = after.split(|bytes| *bytes > 0).map(<[u64]>::len).max();
     [
-        found.unwrap_or(end).saturating_sub(cut),
+        last.map_or(Duration::ZERO, |start| {
+            (start + WINDOW / 2).saturating_sub(cut)
+        }),
         BIN * empty.unwrap_or(0) as u32,
     ]
 }
@@ -97,9 +103,12 @@ mod tests {
         let cut = Duration::from_secs(2);
         let [full, gap] = outage(&done, cut).map(|time| time.as_millis());
         assert_eq!(gap, 100);
-        // A window that begins a little earlier has nine tenths of it.
-        assert!((500..=600).contains(&full), "{full}");
-        done.bins[260..].fill(100);
-        assert_eq!(outage(&done, cut)[0], Duration::from_secs(3));
+        assert!((550..=650).contains(&full), "{full}");
+        // It breaks in once more.
+        done.bins[400..430].fill(0);
+        let again = outage(&done, cut)[0].as_millis();
+        assert!((2400..=2500).contains(&again), "{again}");
+        done.bins[200..].fill(300);
+        assert_eq!(outage(&done, cut)[0], Duration::ZERO);
     }
 }

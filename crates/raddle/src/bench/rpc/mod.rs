@@ -174,14 +174,22 @@ pub(crate) fn rpc(args: &cli::BenchRpc) -> Result<(), Failure> {
         server,
         dir: args.dir.clone(),
     };
-    let results = run(&settings, &rows)?;
+    let mut results = Results {
+        notes: vec![about(&settings)],
+        ..Results::default()
+    };
+    let done = run(&settings, &rows, &mut results);
     progress("");
+    // Also what was measured before it broke off.
+    if results.lines.is_empty() && done.is_err() {
+        return done;
+    }
     if args.json {
         println!("{}", report::json(&results));
     } else {
         print!("{}", report::text(&results));
     }
-    Ok(())
+    done
 }
 
 fn rows(only: &[String]) -> Result<Vec<Row>, Failure> {
@@ -195,12 +203,8 @@ fn rows(only: &[String]) -> Result<Vec<Row>, Failure> {
     Ok(Row::ALL.into_iter().filter(wanted).collect())
 }
 
-fn run(settings: &Settings, rows: &[Row]) -> Result<Results, Failure> {
+fn run(settings: &Settings, rows: &[Row], results: &mut Results) -> Result<(), Failure> {
     let interrupt = Interrupt::catch();
-    let mut results = Results {
-        notes: vec![about(settings)],
-        ..Results::default()
-    };
     for links in [LINKS, 8] {
         let rows: Vec<Row> = rows
             .iter()
@@ -217,7 +221,7 @@ fn run(settings: &Settings, rows: &[Row]) -> Result<Results, Failure> {
                 settings,
                 interrupt: &interrupt,
                 row,
-                results: &mut results,
+                results,
             };
             match row {
                 Row::Reads | Row::Writes | Row::RoundRobin | Row::Quarter => {
@@ -232,7 +236,7 @@ fn run(settings: &Settings, rows: &[Row]) -> Result<Results, Failure> {
             }
         }
     }
-    Ok(results)
+    Ok(())
 }
 
 /// What it was measured on.
