@@ -39,16 +39,16 @@ pub enum Verdict {
 /// Judges; the first rule that applies counts.
 ///
 /// 1. Nothing waits for a reply: fine.
-/// 2. It was heard within 250 ms, or four round trips if these are longer: fine.
+/// 2. It was heard within 250 ms, or two round trips if these are longer: fine.
 /// 3. It was not asked since it was heard last: ask.
-/// 4. The answer still has time, 300 ms or four round trips: fine. A server that is busy does not answer, but
+/// 4. The answer still has time, 300 ms or two round trips: fine. A server that is busy does not answer, but
 ///    its kernel acknowledges the question.
 /// 5. All that was sent is acknowledged: fine. The server takes no more for now (a window of zero), and the
 ///    question waits behind what has to.
 /// 6. Another connection to the server was heard since: dead. Otherwise fine: the server may be down, and
 ///    TCP decides.
 pub fn judge(signs: &Signs) -> Verdict {
-    let trips = 4 * signs.rtt;
+    let trips = 2 * signs.rtt;
     if !signs.outstanding || signs.silent < SILENCE.max(trips) {
         return Verdict::Fine;
     }
@@ -92,7 +92,7 @@ mod tests {
         );
         assert_eq!(
             judge(&Signs {
-                rtt: ms(80),
+                rtt: ms(140),
                 ..signs
             }),
             Verdict::Fine

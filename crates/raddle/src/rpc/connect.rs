@@ -22,6 +22,7 @@ use super::health::Health;
 use super::place::{Loads, Pace};
 use super::placing::Turn;
 use super::resolve::{PRIVILEGED, Servers, check_own};
+use super::suspects::Suspects;
 use crate::cli;
 use crate::error::Failure;
 
@@ -70,6 +71,7 @@ pub(super) struct State {
     pub look: Cell<Option<Instant>>,
     /// Links that connections never come back by although they go out by them.
     pub vain: RefCell<BTreeMap<String, Instant>>,
+    pub suspects: RefCell<Suspects>,
     /// How long one may take whose path is to be found out.
     pub brief: Cell<Duration>,
     /// Ways around silent links, and who goes by them.
@@ -113,6 +115,7 @@ impl Connector {
             pace: Cell::default(),
             look: Cell::default(),
             vain: RefCell::default(),
+            suspects: RefCell::default(),
             brief: Cell::new(BRIEF),
             detours: Detours::new(args.detours()),
             taken: RefCell::default(),
@@ -318,6 +321,14 @@ impl Connect for Connector {
         let mut said = BTreeSet::new();
         notes.retain(|note| said.insert(note.clone()));
         notes
+    }
+
+    fn silent(&self, service: usize, number: usize) {
+        if let Some(lies) = self.0.lying.borrow().get(&(service, number)) {
+            let links = [lies.out.clone(), lies.back.clone()];
+            let mut suspects = self.0.suspects.borrow_mut();
+            suspects.lost(links.into_iter().flatten(), Instant::now());
+        }
     }
 
     fn closed(&self, service: usize, number: usize) {

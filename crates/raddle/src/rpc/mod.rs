@@ -19,6 +19,7 @@ mod resolve;
 mod screen;
 mod servers;
 mod show;
+mod suspects;
 mod top;
 
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Where connections go: decisions, without I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Connections that are made at most to place one, for each link that it may come back by; the least and the most.
@@ -19,10 +19,15 @@ pub(super) fn most(links: usize) -> u32 {
 pub(super) type Loads = BTreeMap<String, usize>;
 
 /// The link that a new connection should go out by: of `links` the one with the fewest, those that come
-/// first before others. None without links.
-pub(super) fn least<'a>(links: &[&'a str], loads: &Loads) -> Option<&'a str> {
-    let load = |link: &&str| loads.get(*link).copied().unwrap_or(0);
-    links.iter().copied().min_by_key(load)
+/// first before others, and `suspects` last. None without links.
+pub(super) fn least<'a>(
+    links: &[&'a str],
+    loads: &Loads,
+    suspects: &BTreeSet<String>,
+) -> Option<&'a str> {
+    let load = |link: &str| loads.get(link).copied().unwrap_or(0);
+    let order = |link: &&str| (suspects.contains(*link), load(link));
+    links.iter().copied().min_by_key(order)
 }
 
 /// Attempts in which links that nothing has come by are waited for when some attempts had no answer.
@@ -170,11 +175,21 @@ mod tests {
     #[test]
     fn the_emptiest_link_is_next() {
         assert_eq!(
-            least(&["a", "b", "c"], &loads(&[("a", 1), ("c", 2)])),
+            least(
+                &["a", "b", "c"],
+                &loads(&[("a", 1), ("c", 2)]),
+                &BTreeSet::new()
+            ),
             Some("b")
         );
-        assert_eq!(least(&["a", "b"], &loads(&[])), Some("a"));
-        assert_eq!(least(&[], &loads(&[])), None);
+        let suspects = BTreeSet::from(["a".to_owned()]);
+        assert_eq!(least(&["a", "b"], &loads(&[]), &BTreeSet::new()), Some("a"));
+        assert_eq!(
+            least(&["a", "b"], &loads(&[("b", 3)]), &suspects),
+            Some("b")
+        );
+        assert_eq!(least(&["a"], &loads(&[]), &suspects), Some("a"));
+        assert_eq!(least(&[], &loads(&[]), &suspects), None);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Has a connection lie on a link of its own, out and back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use raddle_rpc::proxy::{Connected, Wanted};
+use tokio::task::JoinSet;
 
 use super::back::Returns;
 use super::candidates::{Tries, Try};
@@ -58,7 +59,8 @@ impl State {
     /// A connection on the emptiest links, in a bounded number of attempts.
     ///
     /// 1. Without known paths: any port.
-    /// 2. The link with the fewest connections on the way out is tried first, then the next ones.
+    /// 2. The link with the fewest connections on the way out is tried first, then the next ones; those that may
+    ///    have gone silent (see [`super::suspects`]) come last.
     /// 3. A server that answers by no link in 250 ms may be far away: it is given 5 s, once a minute, and from
     ///    then on four times what it took.
     pub(super) async fn placed(&self, wanted: Wanted, turn: &mut Turn) -> io::Result<Connected> {
@@ -122,7 +124,8 @@ impl State {
             all,
         };
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        while let Some(link) = least(&usable, &out) {
+        let suspects = self.suspected();
+        while let Some(link) = least(&usable, &out, &suspects) {
             match self.on_link(wanted, turn, (tries, link), &mut effort).await {
                 Ok(connected) => {
                     if all {
@@ -146,7 +149,8 @@ impl State {
     ///    address; of its ports the one that was tried longest ago.
     /// 2. A pair that refuses, or is silent four times in a row, is left out, and its server by this link left
     ///    alone for a while.
-    /// 3. Whether the way back is good enough, [`keep`] says.
+    /// 3. Where a link may be silent, four are tried at once, else one after the other.
+    /// 4. Whether the way back is good enough, [`keep`] says; a link that may be silent is not waited for.
     async fn on_link(
         &self,
         wanted: Wanted,
@@ -166,35 +170,50 @@ impl State {
                 ..Way::default()
             });
         }
-        let expected = self.expected(tries, |of| ways.contains_key(&pair(of)));
+        let mut expected = self.expected(tries, |of| ways.contains_key(&pair(of)));
+        let suspects = self.suspected();
+        expected.retain(|link| !suspects.contains(link));
         let order: BTreeMap<Pair, (usize, usize)> = ways
             .keys()
             .map(|pair| (*pair, (load(&servers, pair.0), load(&own, pair.1))))
             .collect();
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+        let mut tasks = JoinSet::new();
         loop {
-            let open = |of: &&Try| of.dev == link && ways.get(&pair(of)).is_some_and(|w| !w.gone);
-            let next = tries.list.iter().filter(open).min_by_key(|of| {
-                let tried = turn.tried.get(&(of.server, of.from)).copied();
-                (ways[&pair(of)].attempts, order[&pair(of)], tried)
-            });
-            let Some(of) = next else {
+            while tasks.len() < self.at_once(effort) {
+                let open =
+                    |of: &&Try| of.dev == link && ways.get(&pair(of)).is_some_and(|w| !w.gone);
+                let next = tries.list.iter().filter(open).min_by_key(|of| {
+                    let tried = turn.tried.get(&(of.server, of.from)).copied();
+                    (ways[&pair(of)].attempts, order[&pair(of)], tried)
+                });
+                let Some(of) = next.cloned() else {
+                    break;
+                };
+                turn.tries += 1;
+                turn.tried.insert((of.server, of.from), turn.tries);
+                self.listen(of.server);
+                effort.attempts += 1;
+                ways.entry(pair(&of)).or_default().attempts += 1;
+                let brief = self.brief.get();
+                tasks.spawn_local(async move {
+                    let made = connect(of.server, Some(of.from), brief).await;
+                    (of, made)
+                });
+            }
+            let Some(done) = tasks.join_next().await else {
                 return Err(last);
             };
-            turn.tries += 1;
-            turn.tried.insert((of.server, of.from), turn.tries);
-            self.listen(of.server);
-            effort.attempts += 1;
-            let way = ways.entry(pair(of)).or_default();
-            way.attempts += 1;
-            let stream = match connect(of.server, Some(of.from), self.brief.get()).await {
+            let (of, made) = done.map_err(io::Error::other)?;
+            let way = ways.entry(pair(&of)).or_default();
+            let stream = match made {
                 Ok(stream) => stream,
                 Err(e) if is_taken(&e) && effort.attempts < effort.most => continue,
                 Err(e) => {
                     let silent = e.kind() == io::ErrorKind::TimedOut;
                     way.silent += u32::from(silent);
                     effort.silent += u32::from(silent);
-                    if silent && way.silent < SILENT && !effort.all {
+                    if way.gone || silent && way.silent < SILENT && !effort.all {
                         continue;
                     }
                     way.gone = true;
@@ -211,11 +230,15 @@ impl State {
             let back = self.came_back(of.server, of.from);
             if let Some(back) = &back {
                 let now = Instant::now();
-                turn.seen.insert((pair(of), back.clone()), now);
+                turn.seen.insert((pair(&of), back.clone()), now);
+                self.suspects.borrow_mut().works(back, now);
+                self.suspects.borrow_mut().works(link, now);
                 turn.seen
                     .retain(|_, at| now.saturating_duration_since(*at) < LATELY);
                 self.vain.borrow_mut().remove(back);
                 let seen = turn.seen.keys().filter(|(of, _)| ways.contains_key(of));
+                let suspects = self.suspected();
+                let seen = seen.filter(|(_, link)| !suspects.contains(link));
                 let seen: Vec<&str> = seen.map(|(_, link)| link.as_str()).collect();
                 let known = Known {
                     loads: &back_loads,
@@ -242,6 +265,18 @@ impl State {
                 detour: false,
             });
         }
+    }
+
+    /// How many connections are tried at once. It has to be quick when a link has gone silent, and there is no
+    /// hurry otherwise.
+    fn at_once(&self, effort: &Effort) -> usize {
+        let hurry = effort.silent > 0 || !self.suspected().is_empty();
+        if hurry { SILENT as usize } else { 1 }
+    }
+
+    /// The links that may have gone silent.
+    fn suspected(&self) -> BTreeSet<String> {
+        self.suspects.borrow_mut().links(Instant::now())
     }
 
     /// The links that connections can come back by, as far as can be told: those that connections of these ports'

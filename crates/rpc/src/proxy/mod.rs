@@ -148,6 +148,10 @@ pub trait Connect {
     /// Looks at the connections that stand; asked every 10 seconds, and when something has changed.
     fn review(&self, standing: &[Standing]) -> Review;
 
+    /// It is given up, as nothing is heard of it while others are; all of which that is found at once are named
+    /// before the first is closed.
+    fn silent(&self, _service: usize, _number: usize) {}
+
     /// It is no longer used.
     fn closed(&self, service: usize, number: usize);
 }

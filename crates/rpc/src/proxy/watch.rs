@@ -115,7 +115,10 @@ pub(super) async fn watch(shared: Rc<Shared>) {
             match judge(&signs) {
                 Verdict::Fine => {}
                 Verdict::Ask => ask(of_service(transport.service).map(|(_, t, _)| t), now),
-                Verdict::Dead => transport.is_silent(),
+                Verdict::Dead => {
+                    shared.connect.silent(transport.service, transport.number);
+                    transport.is_silent();
+                }
             }
         }
     }
