@@ -116,6 +116,32 @@ fn a_silent_link_does_not_hold_reads_up() {
     assert_eq!(status["held"].as_array().map(Vec::len), Some(0));
 }
 
+/// MOUNT has one connection: that others are heard says enough.
+#[test]
+fn mount_leaves_a_silent_link() {
+    if !root("mount_leaves_a_silent_link") {
+        return;
+    }
+    let pair = Pair::new("m");
+    let _calls = serve(&pair);
+    let proxy = Proxy::start(&pair, &["--no-lane", "--mount-port", "2049"]);
+    let transports = proxy.all_up();
+    let mount = transports.iter().find(|t| t["service"] == 1).unwrap();
+    let link = mount["out"].as_str().unwrap().to_owned();
+    let client = pair.client.clone();
+    inside(&pair.client, move || {
+        let mut stream = TcpStream::connect("127.0.0.1:2049").unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        silence(&client, &link);
+        // MOUNT's EXPORT: idempotent.
+        send(&mut stream, &[7, 0, 2, 100_005, 3, 5, 0, 0, 0, 0, 7], 0).unwrap();
+        let reply = record(&mut stream).unwrap();
+        assert_eq!(reply[..4], 7_u32.to_be_bytes());
+    });
+}
+
 /// Has eight calls under way all the time, until there have been so many; repeats what has no reply when the
 /// proxy has closed the connection. Every reply has to be the one of its call.
 fn repeats_what_is_lost(calls: u32) -> u32 {

@@ -161,6 +161,14 @@ impl Rate {
         (bytes as u64).clamp(WINDOW.0, WINDOW.1)
     }
 
+    /// A call is done, and so many bytes are left outstanding. With few the path is idle from now on: a
+    /// sample that went on to the next call would measure how long that took to come.
+    pub fn left(&mut self, outstanding: u64) {
+        if outstanding < BUSY {
+            self.since = None;
+        }
+    }
+
     /// Bytes have moved, and so many are outstanding now.
     pub fn moved(&mut self, bytes: u64, outstanding: u64, now: Instant) {
         if outstanding < BUSY {
@@ -305,5 +313,18 @@ mod tests {
         assert_eq!(rate.per_second(at(1000)), Some(measured));
         assert_eq!(rate.per_second(at(9000)), None);
         assert_eq!(rate.window(), 4 << 20);
+    }
+
+    #[test]
+    fn the_time_between_calls_is_no_rate() {
+        let (start, mut rate) = (Instant::now(), Rate::default());
+        // A call of 1 MiB now and then, each done within 40 ms.
+        for second in 0..10 {
+            let at = |ms: u64| start + Duration::from_millis(1000 * second + ms);
+            rate.moved(1 << 19, 1 << 20, at(0));
+            rate.moved(1 << 19, 1 << 20, at(40));
+            rate.left(0);
+            assert_eq!(rate.per_second(at(41)), None);
+        }
     }
 }

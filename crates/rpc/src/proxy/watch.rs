@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::Standing;
 use super::shared::Shared;
-use super::transport::{State, Transport};
+use super::transport::State;
 use crate::liveness::{Signs, Verdict, judge};
 
 /// How often connections are looked at.
@@ -95,26 +95,27 @@ pub(super) async fn watch(shared: Rc<Shared>) {
             .iter()
             .map(|transport| transport.watched()?.heard())
             .collect();
-        let of_service = |service| {
-            let all = shared.transports.iter().zip(&heard).enumerate();
-            all.filter_map(move |(i, (t, h))| Some((i, t, (*h)?)).filter(|_| t.service == service))
-        };
         for (number, transport) in shared.transports.iter().enumerate() {
             let Some(own) = heard[number] else {
                 continue;
             };
-            let others = of_service(transport.service).filter(|(i, ..)| *i != number);
+            // Also those of other services: it is the same machine, and a service may have one connection.
+            let others = heard.iter().enumerate().filter(|(i, _)| *i != number);
             let signs = Signs {
                 outstanding: transport.is_waiting(),
                 silent: own.silent,
                 rtt: own.rtt,
                 unacknowledged: own.unacknowledged,
                 asked: transport.asked(now),
-                others: others.map(|(.., heard)| heard.silent).min(),
+                others: others.filter_map(|(_, heard)| Some((*heard)?.silent)).min(),
             };
             match judge(&signs) {
                 Verdict::Fine => {}
-                Verdict::Ask => ask(of_service(transport.service).map(|(_, t, _)| t), now),
+                Verdict::Ask => {
+                    let all = shared.transports.iter().zip(&heard);
+                    let stand = all.filter(|(_, heard)| heard.is_some());
+                    stand.for_each(|(transport, _)| transport.ask(now));
+                }
                 Verdict::Dead => {
                     shared.connect.silent(transport.service, transport.number);
                     transport.is_silent();
@@ -154,8 +155,4 @@ fn review(shared: &Shared) {
     {
         transport.drains.set(true);
     }
-}
-
-fn ask<'a>(transports: impl Iterator<Item = &'a Transport>, now: Instant) {
-    transports.for_each(|transport| transport.ask(now));
 }

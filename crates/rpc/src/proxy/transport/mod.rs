@@ -298,6 +298,7 @@ impl Transport {
         if self.pending.borrow_mut().remove(&call.xid.get()).is_some() {
             let left = self.outstanding.get().saturating_sub(call.want.bytes);
             self.outstanding.set(left);
+            self.rate.borrow_mut().left(left);
         }
     }
 }

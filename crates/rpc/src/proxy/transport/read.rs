@@ -179,6 +179,7 @@ fn answered(
 fn done(shared: &Shared, transport: &Transport, call: &Rc<Call>) {
     let left = transport.outstanding.get().saturating_sub(call.want.bytes);
     transport.outstanding.set(left);
+    transport.rate.borrow_mut().left(left);
     transport.tallies.done(call);
     call.client.done(call);
     shared.pump(transport.service);
