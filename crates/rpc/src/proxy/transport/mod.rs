@@ -183,6 +183,13 @@ impl Transport {
         self.pending.borrow().contains_key(&xid) || self.pings.borrow().contains(&xid)
     }
 
+    /// Whether this call waits for its reply.
+    fn is_pending(&self, call: &Rc<Call>) -> bool {
+        let pending = self.pending.borrow();
+        let under = pending.get(&call.xid.get());
+        under.is_some_and(|other| Rc::ptr_eq(other, call))
+    }
+
     /// Queues a call under an XID of its own; false where there is none.
     pub(super) fn take(&self, call: &Rc<Call>) -> bool {
         let mut pending = self.pending.borrow_mut();

@@ -46,6 +46,10 @@ async fn write_next(
         }
         return all(transport, writer, together).await;
     };
+    // One that is here to be repeated may have been answered meanwhile.
+    if !transport.is_pending(&call) {
+        return Ok(());
+    }
     if !call.is_wanted() {
         transport.forget(&call);
         shared.pump(transport.service);

@@ -1,0 +1,100 @@
+//! A server that takes its time, or takes nothing any more.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{config, fragments, proxy_to, record, run};
+use raddle_rpc::proxy::{Config, Service};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::sleep;
+
+/// One connection, without a lane.
+fn single() -> Config {
+    let several = config(1, 64 << 20, 60);
+    Config {
+        services: vec![Service {
+            programs: Vec::new(),
+            connections: 1,
+            lanes: 0,
+        }],
+        ..several
+    }
+}
+
+/// A listener whose connections take little that is not read.
+fn narrow() -> TcpListener {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(512 << 10).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket.listen(16).unwrap()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A call without credentials.
+fn call(xid: u32, (program, procedure): (u32, u32), filling: usize) -> Vec<u8> {
+    let mut bytes = words(&[xid, 0, 2, program, 3, procedure, 0, 0, 0, 0]);
+    bytes.extend(vec![0; filling]);
+    bytes
+}
+
+fn word(bytes: &[u8], i: usize) -> u32 {
+    u32::from_be_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())
+}
+
+/// An empty reply to a call.
+async fn answer(stream: &mut TcpStream, call: &[u8]) {
+    let reply = words(&[word(call, 0), 1, 0, 0, 0, 0]);
+    stream.write_all(&fragments(&reply, 1000)).await.unwrap();
+}
+
+/// A program that nobody knows.
+const PROGRAM: u32 = 400_000;
+const NFS: u32 = 100_003;
+
+#[test]
+fn what_is_answered_is_not_repeated() {
+    run(async {
+        let listener = narrow();
+        let (_proxy, address) = proxy_to(listener.local_addr().unwrap(), single()).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let counts = fragments(&call(1, (PROGRAM, 1), 0), 1000);
+        client.write_all(&counts).await.unwrap();
+        // It has come, and is not answered: it is replayed from the same port.
+        let (mut first, peer) = listener.accept().await.unwrap();
+        record(&mut first).await.unwrap();
+        socket2::SockRef::from(&first)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(first);
+        let (mut second, again) = listener.accept().await.unwrap();
+        assert_eq!(peer, again);
+        let replayed = record(&mut second).await.unwrap();
+        // WRITEs clog the connection, so that the next repetition has to wait.
+        for xid in 2..5 {
+            let write = fragments(&call(xid, (NFS, 7), 3 << 20), 1 << 20);
+            client.write_all(&write).await.unwrap();
+        }
+        sleep(Duration::from_millis(5500)).await;
+        answer(&mut second, &replayed).await;
+        assert_eq!(word(&record(&mut client).await.unwrap(), 0), 1);
+        let last = fragments(&call(5, (NFS, 1), 0), 1000);
+        client.write_all(&last).await.unwrap();
+        let mut done = 0;
+        while done < 4 {
+            let next = record(&mut second).await.unwrap();
+            assert_eq!(word(&next, 3), NFS, "repeated after its reply");
+            answer(&mut second, &next).await;
+            // Others are questions whether it is there.
+            if word(&next, 5) != 0 {
+                record(&mut client).await.unwrap();
+                done += 1;
+            }
+        }
+    });
+}
