@@ -48,6 +48,8 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
             // Before each record, also those that have come together with the end of another.
             if !assembler.is_inside() {
                 shared.calls.room().await;
+                // Some are answered here.
+                shared.replies.room().await;
             }
             match assembler.next(&mut input) {
                 Ok(None) => break,
