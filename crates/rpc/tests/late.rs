@@ -3,13 +3,14 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use common::{config, fragments, proxy_to, record, run};
 use raddle_rpc::proxy::{Config, Service};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// One connection, without a lane.
 fn single() -> Config {
@@ -95,6 +96,52 @@ fn what_is_answered_is_not_repeated() {
                 record(&mut client).await.unwrap();
                 done += 1;
             }
+        }
+    });
+}
+
+/// How much a peer takes before it stops, of this again and again.
+async fn taken(stream: &TcpStream, message: &[u8], most: usize) -> usize {
+    let together = message.repeat(1000);
+    let mut count = 0;
+    let quiet = Duration::from_secs(1);
+    while count < most && timeout(quiet, stream.writable()).await.is_ok() {
+        match stream.try_write(&together[count % message.len()..]) {
+            Ok(written) => count += written,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+    }
+    count
+}
+
+#[test]
+fn answers_of_the_proxy_itself_are_bounded() {
+    run(async {
+        let listener = narrow();
+        let at = listener.local_addr().unwrap();
+        let (proxy, address) = proxy_to(at, config(1, 1 << 20, 60)).await;
+        let client = TcpStream::connect(address).await.unwrap();
+        // Questions to the portmapper, and no answer is read.
+        let ask = fragments(&call(1, (100_000, 0), 0), 1000);
+        let count = taken(&client, &ask, 60 << 20).await;
+        assert!(count < 60 << 20);
+        let (_, replies) = proxy.status().kept_bytes;
+        assert!(replies < 4 << 20, "{replies} bytes are kept");
+    });
+}
+
+#[test]
+fn a_server_that_calls_and_reads_nothing_is_left() {
+    run(async {
+        let listener = narrow();
+        let (proxy, _) = proxy_to(listener.local_addr().unwrap(), single()).await;
+        let (server, _) = listener.accept().await.unwrap();
+        let ask = fragments(&call(1, (0x4000_0000, 0), 0), 1000);
+        taken(&server, &ask, 60 << 20).await;
+        listener.accept().await.unwrap();
+        while proxy.status().transports[0].connections < 2 {
+            sleep(Duration::from_millis(5)).await;
         }
     });
 }

@@ -27,6 +27,9 @@ pub(super) use drive::drive;
 /// Questions without an answer, at most: a server that does not know the program may give none.
 const PINGS: usize = 8;
 
+/// Messages of the proxy's own that wait to be written, at most: a server may call and read no answers.
+const OWN: usize = 1024;
+
 /// Where a connection is.
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -217,9 +220,13 @@ impl Transport {
         self.wake.notify_one();
     }
 
-    /// Has a message of the proxy's own written, ahead of calls.
+    /// Has a message of the proxy's own written, ahead of calls. Gives up a connection that takes none.
     pub(super) fn say(&self, message: Bytes) {
-        self.own.borrow_mut().push_back(message);
+        let mut own = self.own.borrow_mut();
+        if own.len() >= OWN {
+            return self.fail("the server calls, and takes no answers");
+        }
+        own.push_back(message);
         self.wake();
     }
 
