@@ -59,6 +59,41 @@ async fn listen(listener: TcpListener, seen: Rc<RefCell<Seen>>, leave: Rc<Semaph
     }
 }
 
+/// A client that loses its patience signs its call anew: the server knows it by the connection.
+#[test]
+fn what_is_signed_again_takes_the_same_connection() {
+    run(async {
+        let seen: Rc<RefCell<Seen>> = Rc::default();
+        let leave = Rc::new(Semaphore::new(0));
+        let to = free().await;
+        let at = to.local_addr().unwrap();
+        tokio::task::spawn_local(listen(to, Rc::clone(&seen), Rc::clone(&leave)));
+        let (proxy, address) = proxy_to(at, config(2, 8 << 20, 10)).await;
+        while proxy.status().transports.iter().any(|t| t.connections == 0) {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut client = TcpStream::connect(address).await.unwrap();
+        for signature in [7, 8] {
+            let call = fragments(&signed(signature), 1000);
+            client.write_all(&call).await.unwrap();
+            sleep(Duration::from_millis(100)).await;
+        }
+        // The first is being run, by the only connection that knows of it.
+        assert_eq!(seen.borrow().calls.len(), 1);
+        leave.add_permits(2);
+        let reply = record(&mut client).await.unwrap();
+        assert_eq!(reply[24..], 7_u32.to_be_bytes());
+        while seen.borrow().calls.len() < 2 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let calls = &seen.borrow().calls;
+        assert_eq!(calls[0].0, calls[1].0);
+        let status = proxy.status();
+        let waiting = status.transports.iter().map(|t| t.outstanding_bytes);
+        assert_eq!(waiting.sum::<u64>(), 0);
+    });
+}
+
 #[test]
 fn one_xid_is_never_twice_on_a_connection() {
     run(async {

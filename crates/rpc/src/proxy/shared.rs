@@ -161,6 +161,12 @@ impl Shared {
     }
 
     fn assign(&self, call: &Rc<Call>) -> bool {
+        if call.header.is_signed()
+            && let Some(transport) = self.transports.iter().find(|t| t.replace(call))
+        {
+            call.transport.set(Some(transport.index));
+            return true;
+        }
         let mut numbers = Vec::with_capacity(self.transports.len());
         let mut loads: Vec<Load> = Vec::with_capacity(self.transports.len());
         for (number, transport) in self.transports.iter().enumerate() {

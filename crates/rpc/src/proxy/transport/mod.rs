@@ -215,6 +215,35 @@ impl Transport {
         true
     }
 
+    /// Takes a signed call in place of the one that its client repeats by it, under a new signature: by the same
+    /// connection, so that the server knows it. False where there is none.
+    pub(super) fn replace(&self, call: &Rc<Call>) -> bool {
+        let mut pending = self.pending.borrow_mut();
+        let repeats = |before: &&mut Rc<Call>| {
+            Rc::ptr_eq(&before.client, &call.client)
+                && before.header.is_signed()
+                && (before.complete.get() && call.complete.get())
+                && (call.header.program, call.header.procedure)
+                    == (before.header.program, before.header.procedure)
+        };
+        let Some(before) = pending.get_mut(&call.header.xid).filter(repeats) else {
+            return false;
+        };
+        let left = self.outstanding.get().saturating_sub(before.want.bytes);
+        self.outstanding.set(left + call.want.bytes);
+        call.xid.set(call.header.xid);
+        // What has been sent once stays sent: the server may have run it then.
+        call.sent.set(before.sent.get());
+        let before = std::mem::replace(before, Rc::clone(call));
+        let mut held = self.held.borrow_mut();
+        match held.iter_mut().find(|of| Rc::ptr_eq(of, &before)) {
+            Some(of) => *of = Rc::clone(call),
+            None => self.queue.borrow_mut().push_back(Rc::clone(call)),
+        }
+        self.wake();
+        true
+    }
+
     /// There is something to write.
     pub(super) fn wake(&self) {
         self.wake.notify_one();
