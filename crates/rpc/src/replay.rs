@@ -51,8 +51,8 @@ pub enum Action {
 /// 1. Its client is gone: drop it.
 /// 2. A part of the reply is with the client already: disconnect the client, whose stream cannot be
 ///    continued.
-/// 3. It has not come completely from its client: disconnect the client if any of it was sent; else it
-///    goes elsewhere, once it has come.
+/// 3. It has not come completely from its client: elsewhere, as it comes. The server has not all of it either,
+///    and a client that is disconnected repeats all its calls, under way elsewhere or not.
 /// 4. Not all of it was sent: elsewhere. The server has not run it.
 /// 5. It is signed: the server drops a sequence number of RPCSEC_GSS that it has seen (RFC 2203, section 5.3.3.1),
 ///    and only the client can sign a new one. Idempotent: disconnect the client. Otherwise: same port, as by
@@ -66,7 +66,7 @@ pub fn decide(cut: &Cut) -> (Action, u8) {
         Cut { answered: true, .. } => (Action::Disconnect, 2),
         Cut {
             complete: false,
-            sent: Sent::Nothing,
+            sent: Sent::Nothing | Sent::Part,
             ..
         } => (Action::Elsewhere, 3),
         Cut {
@@ -238,7 +238,7 @@ mod tests {
             (
                 Cut {
                     complete: false,
-                    sent: Sent::Nothing,
+                    sent: Sent::Part,
                     ..plain
                 },
                 (Action::Elsewhere, 3),

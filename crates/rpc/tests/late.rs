@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{config, fragments, proxy_to, record, run};
 use raddle_rpc::proxy::{Config, Service};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
@@ -143,5 +143,31 @@ fn a_server_that_calls_and_reads_nothing_is_left() {
         while proxy.status().transports[0].connections < 2 {
             sleep(Duration::from_millis(5)).await;
         }
+    });
+}
+
+#[test]
+fn a_call_that_is_still_coming_goes_elsewhere() {
+    run(async {
+        let listener = narrow();
+        let (proxy, address) = proxy_to(listener.local_addr().unwrap(), single()).await;
+        let (mut first, _) = listener.accept().await.unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let write = fragments(&call(1, (NFS, 7), 1 << 20), 100_000);
+        let (some, rest) = write.split_at(write.len() / 2);
+        client.write_all(some).await.unwrap();
+        first.read_exact(&mut [0; 1000]).await.unwrap();
+        socket2::SockRef::from(&first)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(first);
+        let (mut second, _) = listener.accept().await.unwrap();
+        sleep(Duration::from_millis(50)).await;
+        client.write_all(rest).await.unwrap();
+        let came = record(&mut second).await.unwrap();
+        assert_eq!(came[4..], call(1, (NFS, 7), 1 << 20)[4..]);
+        answer(&mut second, &came).await;
+        assert_eq!(word(&record(&mut client).await.unwrap(), 0), 1);
+        assert_eq!(proxy.status().counters.clients_disconnected, 0);
     });
 }
