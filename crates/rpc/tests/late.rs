@@ -171,3 +171,26 @@ fn a_call_that_is_still_coming_goes_elsewhere() {
         assert_eq!(proxy.status().counters.clients_disconnected, 0);
     });
 }
+
+#[test]
+fn a_server_that_stalls_within_a_reply_is_left() {
+    run(async {
+        let listener = narrow();
+        let config = Config {
+            patience: Duration::from_secs(1),
+            ..single()
+        };
+        let (_proxy, address) = proxy_to(listener.local_addr().unwrap(), config).await;
+        let (mut first, _) = listener.accept().await.unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let ask = fragments(&call(1, (NFS, 1), 0), 1000);
+        client.write_all(&ask).await.unwrap();
+        let came = record(&mut first).await.unwrap();
+        // Half of its header.
+        first.write_all(&[0x80, 0, 0, 24, came[0]]).await.unwrap();
+        let (mut second, _) = listener.accept().await.unwrap();
+        let again = record(&mut second).await.unwrap();
+        answer(&mut second, &again).await;
+        assert_eq!(word(&record(&mut client).await.unwrap(), 0), 1);
+    });
+}

@@ -41,7 +41,7 @@ pub struct Config {
     /// Bytes of calls, and as many of replies, that may be kept at once. A record that has begun is always
     /// finished, so that one record for each connection comes on top.
     pub memory: usize,
-    /// How long a client may stall within a record, or not take a reply.
+    /// How long a client or a server may stall within a record, or a client not take a reply.
     pub patience: Duration,
     /// Most clients at once.
     pub clients: usize,

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::tcp::OwnedReadHalf;
+use tokio::time::timeout;
 
 use super::{Answering, Transport, add};
 use crate::assemble::{Assembler, Part};
@@ -28,7 +29,14 @@ pub(super) async fn read(
         if input.capacity() - input.len() < READ / 4 {
             input.reserve(READ);
         }
-        if let Err(e) = reader.readable().await {
+        let ready = match assembler.is_inside() {
+            true => match timeout(shared.config.patience, reader.readable()).await {
+                Ok(ready) => ready,
+                Err(_) => return "the server stalled within a record".into(),
+            },
+            false => reader.readable().await,
+        };
+        if let Err(e) = ready {
             return e.to_string();
         }
         match reader.try_read_buf(&mut input) {
