@@ -8,6 +8,9 @@ use thiserror::Error;
 use crate::dispatch::Policy;
 use crate::proxy::{self, Service};
 
+/// How long a server may stall within a reply.
+const STALL: Duration = Duration::from_secs(30);
+
 /// How a client works. The default has four connections and one more for small calls.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -101,7 +104,7 @@ impl Config {
             policy: self.policy,
             most: self.most,
             memory: self.memory,
-            patience: self.patience,
+            patience: STALL,
             clients: 0,
             port: 0,
         }
