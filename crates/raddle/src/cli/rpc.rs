@@ -139,8 +139,9 @@ pub(crate) struct RpcProxy {
     /// Connect from ports 665 to 1023, which servers may want of root (NFS exports without insecure)
     #[arg(long)]
     pub privileged_ports: bool,
-    /// First of 64 routing tables, and priorities of rules, for connections that go around a silent link
-    #[arg(long, value_name = "TABLE", default_value_t = 8200, value_parser = clap::value_parser!(u32).range(256..=0xffff_0000))]
+    /// First of 64 routing tables, and priorities of rules before that of table main, for connections that go around a
+    /// silent link
+    #[arg(long, value_name = "TABLE", default_value_t = 8200, value_parser = clap::value_parser!(u32).range(256..=32_702))]
     pub replay_table: u32,
     /// First of their 64 firewall marks
     #[arg(long, value_name = "MARK", default_value = "0x520000", value_parser = mark)]

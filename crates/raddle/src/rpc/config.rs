@@ -293,6 +293,11 @@ mod tests {
                 &format!("{one}connections = 0"),
                 "line 3: connections: invalid value '0'",
             ),
+            // Behind the rule of table main, which knows a way to every server.
+            (
+                &format!("{one}replay-table = 32703"),
+                "line 3: replay-table: invalid value '32703'",
+            ),
             (
                 &format!("{one}policy = 'fast'"),
                 "line 3: policy: invalid value 'fast'",
