@@ -219,9 +219,7 @@ impl Server {
         check_socket(&path)?;
         let failed = |e: std::io::Error| {
             let what = match e.kind() {
-                std::io::ErrorKind::PermissionDenied => {
-                    "run it as root (XDP needs CAP_NET_ADMIN and CAP_BPF anyway), or "
-                }
+                std::io::ErrorKind::PermissionDenied => "run it as root, or ",
                 _ => "",
             };
             Failure::system(format!(

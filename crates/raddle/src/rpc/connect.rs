@@ -81,6 +81,8 @@ pub(super) struct State {
     backs: RefCell<BTreeMap<(usize, usize), String>>,
     /// Why connections are not placed; said once.
     pub unplaced: RefCell<Option<String>>,
+    /// Why it is not seen by which links connections come back; said once.
+    pub deaf: RefCell<Option<String>>,
     /// One at a time, so that each sees where the others lie.
     turn: Mutex<Turn>,
 }
@@ -121,6 +123,7 @@ impl Connector {
             taken: RefCell::default(),
             backs: RefCell::default(),
             unplaced: RefCell::default(),
+            deaf: RefCell::default(),
             turn: Mutex::default(),
         })))
     }
@@ -314,6 +317,7 @@ impl Connect for Connector {
 
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.0.unplaced.borrow().iter().cloned().collect();
+        notes.extend(self.0.deaf.borrow().iter().cloned());
         for (_, tries) in self.0.found.borrow().values() {
             notes.extend(tries.notes.iter().cloned());
         }

@@ -296,10 +296,23 @@ impl State {
     fn listen(&self, server: SocketAddr) {
         let mut returns = self.returns.borrow_mut();
         let key = (server.is_ipv6(), server.port());
-        if !returns.contains_key(&key)
-            && let Ok(opened) = Returns::open(server)
-        {
-            returns.insert(key, opened);
+        if returns.contains_key(&key) {
+            return;
+        }
+        match Returns::open(server) {
+            Ok(opened) => {
+                returns.insert(key, opened);
+                *self.deaf.borrow_mut() = None;
+            }
+            Err(e) => {
+                let why = format!(
+                    "the way back is not placed, as it cannot be seen: {e}; run it with CAP_NET_RAW"
+                );
+                if self.deaf.borrow().is_none() {
+                    tracing::warn!("{why}");
+                }
+                *self.deaf.borrow_mut() = Some(why);
+            }
         }
     }
 

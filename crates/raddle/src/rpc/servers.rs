@@ -55,6 +55,17 @@ fn listener(address: SocketAddr) -> Result<TcpListener, Failure> {
     Ok(TcpListener::from_std(listener)?)
 }
 
+/// An address of the server that is a listener of the proxy's own, if one is.
+fn own_listener(listen: &[SocketAddr], servers: &[SocketAddr]) -> Option<SocketAddr> {
+    let is_own = |server: &&SocketAddr| {
+        listen.iter().any(|own| {
+            let all = own.ip().is_unspecified() && server.ip().is_loopback();
+            own.port() == server.port() && (own.ip() == server.ip() || all)
+        })
+    };
+    servers.iter().find(is_own).copied()
+}
+
 /// One that is served.
 struct Served {
     args: RpcProxy,
@@ -69,6 +80,11 @@ impl Served {
             .into_iter()
             .map(listener)
             .collect::<Result<Vec<_>, Failure>>()?;
+        if let Some(own) = own_listener(&listen(&args), &servers.named) {
+            return Err(Failure::usage(format!(
+                "the server {own} is where this proxy listens itself; name another --server, or --listen elsewhere"
+            )));
+        }
         let connector = Connector::new(&args, servers)?;
         let mut services = vec![Service {
             programs: Vec::new(),
@@ -309,8 +325,31 @@ impl Missing {
         let again = AGAIN.as_secs();
         tracing::error!(
             server = name(&self.args),
-            "not served as it should be: {failure}; again in {again} s"
+            "not served: {failure}; if others are, it is tried again in {again} s"
         );
         self.why = Some((failure, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_does_not_serve_itself() {
+        let addresses = |of: &[&str]| -> Vec<SocketAddr> {
+            of.iter().map(|address| address.parse().unwrap()).collect()
+        };
+        let own = |listen: &[&str], servers: &[&str]| {
+            own_listener(&addresses(listen), &addresses(servers)).is_some()
+        };
+        assert!(own(
+            &["127.0.0.1:2049"],
+            &["10.0.0.1:2049", "127.0.0.1:2049"]
+        ));
+        assert!(own(&["0.0.0.0:2049"], &["127.0.0.1:2049"]));
+        assert!(!own(&["127.0.0.1:2049"], &["127.0.0.2:2049"]));
+        assert!(!own(&["127.0.0.1:2049"], &["127.0.0.1:2050"]));
+        assert!(!own(&["0.0.0.0:2049"], &["10.0.0.2:2049"]));
     }
 }
