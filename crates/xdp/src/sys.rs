@@ -24,6 +24,9 @@ const BPF_MAP_FREEZE: i64 = 22;
 const BPF_LINK_CREATE: i64 = 28;
 const BPF_LINK_UPDATE: i64 = 29;
 
+/// How often a program is loaded before the verifier's being interrupted counts as an error.
+const LOAD_ATTEMPTS: u32 = 10;
+
 /// `BPF_XDP`, the attach type.
 const BPF_XDP: u32 = 37;
 /// `XDP_FLAGS_SKB_MODE`: run behind the driver, on socket buffers.
@@ -146,7 +149,17 @@ pub(crate) fn xdp_load(
     [attr[6], attr[7]] = name_words(name);
     // prog_ifindex, expected_attach_type.
     attr[8] = pair(device.unwrap_or(0), BPF_XDP);
-    bpf_fd(BPF_PROG_LOAD, &mut attr)
+    // The verifier gives up at any signal, also at one that only stops the process for a moment.
+    let mut result = bpf_fd(BPF_PROG_LOAD, &mut attr);
+    for _ in 1..LOAD_ATTEMPTS {
+        match &result {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                result = bpf_fd(BPF_PROG_LOAD, &mut attr);
+            }
+            _ => break,
+        }
+    }
+    result
 }
 
 /// Writes an element of a map with 4-byte keys.

@@ -328,6 +328,10 @@ impl Connect for Connector {
     }
 
     fn silent(&self, service: usize, number: usize) {
+        // What moves have brought so far says nothing any more.
+        let mut pace = self.0.pace.get();
+        pace.forget();
+        self.0.pace.set(pace);
         if let Some(lies) = self.0.lying.borrow().get(&(service, number)) {
             let links = [lies.out.clone(), lies.back.clone()];
             let mut suspects = self.0.suspects.borrow_mut();

@@ -31,6 +31,23 @@ impl State {
         let mut follower = self.follower.borrow_mut();
         let heard = follower.as_mut().is_some_and(|f| f.heard(&servers));
         if heard {
+            self.suspects.borrow_mut().changed(now);
+        }
+        let to_ask = self.suspects.borrow_mut().next_to_ask(now);
+        for link in to_ask {
+            for server in self.addresses(0) {
+                let (state, way) = (Rc::clone(self), (server, link.clone()));
+                tokio::task::spawn_local(async move { state.ask(way).await });
+            }
+        }
+        // What was placed meanwhile did without some links.
+        if self.suspects.borrow_mut().have_ended(now) {
+            let mut pace = self.pace.get();
+            pace.forget();
+            self.pace.set(pace);
+            changes.note(now);
+        }
+        if heard {
             // What was known is not true any more.
             self.known.set(self.known.get() + 1);
             self.found.borrow_mut().clear();
@@ -86,6 +103,7 @@ impl State {
             for of in tries.list.iter().filter(mine).rev().take(ASKED) {
                 match connect(server, Some(of.from), self.brief.get()).await {
                     Ok(_) => {
+                        self.suspects.borrow_mut().works(&link, Instant::now());
                         self.health.borrow_mut().answered(&(server, link));
                         self.look.set(Some(Instant::now()));
                         return;

@@ -180,7 +180,7 @@ impl State {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         let mut tasks = JoinSet::new();
         loop {
-            while tasks.len() < self.at_once(effort) {
+            while tasks.len() < self.at_once() {
                 let open =
                     |of: &&Try| of.dev == link && ways.get(&pair(of)).is_some_and(|w| !w.gone);
                 let next = tries.list.iter().filter(open).min_by_key(|of| {
@@ -267,11 +267,13 @@ impl State {
         }
     }
 
-    /// How many connections are tried at once. It has to be quick when a link has gone silent, and there is no
-    /// hurry otherwise.
-    fn at_once(&self, effort: &Effort) -> usize {
-        let hurry = effort.silent > 0 || !self.suspected().is_empty();
-        if hurry { SILENT as usize } else { 1 }
+    /// How many connections are tried at once. It has to be quick when a link has gone silent. There is no hurry
+    /// otherwise, and a link that has just come gets the time of four attempts.
+    fn at_once(&self) -> usize {
+        match self.suspected().is_empty() {
+            true => 1,
+            false => SILENT as usize,
+        }
     }
 
     /// The links that may have gone silent.

@@ -13,17 +13,51 @@ pub(super) struct Suspects {
     silent: Vec<(Instant, BTreeSet<String>)>,
     /// Links that something has come by, and when.
     work: BTreeMap<String, Instant>,
+    /// Whether there were any.
+    were: bool,
+    /// Those that have been named to be asked.
+    asked: BTreeSet<String>,
+    /// When links, routes or addresses have changed last.
+    changed: Option<Instant>,
 }
 
 impl Suspects {
-    /// A connection by these links, out and back, has gone silent.
+    /// A connection by these links, out and back, has gone silent. Shortly after a change that says nothing
+    /// about them.
     pub(super) fn lost(&mut self, links: impl IntoIterator<Item = String>, now: Instant) {
+        let lately = |at: Instant| now.saturating_duration_since(at) < LATELY;
+        if self.changed.is_some_and(lately) {
+            return;
+        }
         self.silent.push((now, links.into_iter().collect()));
     }
 
     /// Something has just come by a link, or in answer to what went by it.
     pub(super) fn works(&mut self, link: &str, now: Instant) {
         self.work.insert(link.to_owned(), now);
+    }
+
+    /// Links, routes or addresses have changed: all may work again, and connections fall silent for a moment
+    /// as packets find their new way.
+    pub(super) fn changed(&mut self, now: Instant) {
+        *self = Suspects {
+            changed: Some(now),
+            ..Suspects::default()
+        };
+    }
+
+    /// Suspects that have not been named before: they are to be asked.
+    pub(super) fn next_to_ask(&mut self, now: Instant) -> Vec<String> {
+        let links = self.links(now);
+        let new = links.difference(&self.asked).cloned().collect();
+        self.asked = links;
+        new
+    }
+
+    /// Whether the last suspects have ceased to be any since this was asked last.
+    pub(super) fn have_ended(&mut self, now: Instant) -> bool {
+        let are = !self.links(now).is_empty();
+        std::mem::replace(&mut self.were, are) && !are
     }
 
     /// The links that may be silent.
@@ -66,6 +100,16 @@ mod tests {
         assert_eq!(suspects.links(now), set(&["d"]));
         suspects.works("d", now + Duration::from_millis(1));
         assert_eq!(suspects.links(now), set(&["a", "b"]));
+        assert_eq!(suspects.next_to_ask(now), links(&["a", "b"]));
+        assert_eq!(suspects.next_to_ask(now), links(&[]));
+        assert!(!suspects.have_ended(now));
         assert_eq!(suspects.links(now + LATELY), set(&[]));
+        assert!(suspects.have_ended(now + LATELY));
+        assert!(!suspects.have_ended(now + LATELY));
+        suspects.changed(now);
+        suspects.lost(links(&["a"]), now);
+        assert_eq!(suspects.links(now), set(&[]));
+        suspects.lost(links(&["a"]), now + LATELY);
+        assert_eq!(suspects.links(now + LATELY), set(&["a"]));
     }
 }
