@@ -1,10 +1,12 @@
-//! What tests of `raddle rpc` share: two namespaces that four links join, links that go silent, and the proxy
-//! as a user would start it.
+//! What tests of `raddle rpc` share: two namespaces that links join, in several shapes; a server in one, the
+//! proxy in the other as a user would start it; links that go silent.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
@@ -14,62 +16,138 @@ use serde_json::Value;
 
 use crate::{Outcome, raddle, within};
 
-/// Links between client and server.
+/// Links between client and server where nobody says how many.
 pub const LINKS: u32 = 4;
-/// The server's address, which all links lead to.
+/// The server's own address, on no link.
 pub const SERVER: &str = "10.251.0.2";
+/// The same over IPv6.
+pub const SERVER6: &str = "fd00:251::2";
 
-/// Two namespaces, `LINKS` links between them, and routes over all of them both ways, by different seeds.
+/// Two namespaces, `links` links between them, by which `10.251.N.1` is `cN` and `10.251.N.2` is `sN`.
 pub struct Pair {
     /// The client's namespace.
     pub client: String,
     /// The server's.
     pub server: String,
+    /// Links between them.
+    pub links: u32,
 }
 
 impl Pair {
-    /// Builds them; `name` tells those of one process apart.
-    ///
-    /// # Panics
-    /// When it cannot be done, as everything here.
-    pub fn new(name: &str) -> Pair {
+    /// Links with an IPv4 and an IPv6 subnet each, and no routes over several.
+    pub fn subnets(name: &str, links: u32) -> Pair {
         let id = std::process::id();
         let pair = Pair {
             client: format!("rt{id}{name}c"),
             server: format!("rt{id}{name}s"),
+            links,
         };
         let (c, s) = (&pair.client, &pair.server);
-        let (mut out, mut back) = (String::new(), String::new());
-        ip(&format!("netns add {c}"));
-        ip(&format!("netns add {s}"));
-        for n in 1..=LINKS {
-            ip(&format!(
-                "-n {c} link add c{n} type veth peer name s{n} netns {s}"
-            ));
-            for (ns, side, end) in [(c, "c", 1), (s, "s", 2)] {
-                ip(&format!(
-                    "-n {ns} addr add 10.251.{n}.{end}/24 dev {side}{n}"
-                ));
-                ip(&format!("-n {ns} link set {side}{n} up"));
-            }
-            out += &format!(" nexthop via 10.251.{n}.2 dev c{n}");
-            back += &format!(" nexthop via 10.251.{n}.1 dev s{n}");
-        }
-        for (ns, own, to, hops, seed) in [(c, 1, 2, out, 1234), (s, 2, 1, back, 4321)] {
+        for ns in [c, s] {
+            ip(&format!("netns add {ns}"));
             ip(&format!("-n {ns} link set lo up"));
+            sysctl(ns, "net.ipv4.conf.all.rp_filter=0");
+            sysctl(ns, "net.ipv4.conf.default.rp_filter=0");
+            sysctl(ns, "net.ipv6.conf.default.accept_dad=0");
+            sysctl(ns, "net.ipv6.conf.all.keep_addr_on_down=1");
+        }
+        (1..=links).for_each(|n| pair.link(n));
+        for (ns, own) in [(c, 1), (s, 2)] {
             ip(&format!("-n {ns} addr add 10.251.0.{own}/32 dev lo"));
-            for set in [
-                "net.ipv4.fib_multipath_hash_policy=1".to_owned(),
-                format!("net.ipv4.fib_multipath_hash_seed={seed}"),
-                "net.ipv4.conf.all.rp_filter=0".to_owned(),
-            ] {
-                done(Command::new("ip").args(["netns", "exec", ns, "sysctl", "-qw", &set]));
-            }
-            ip(&format!(
-                "-n {ns} route add 10.251.0.{to} src 10.251.0.{own}{hops}"
-            ));
+            ip(&format!("-n {ns} addr add fd00:251::{own}/128 dev lo"));
         }
         pair
+    }
+
+    /// Makes a link.
+    pub fn link(&self, n: u32) {
+        let (c, s) = (&self.client, &self.server);
+        ip(&format!(
+            "-n {c} link add c{n} type veth peer name s{n} netns {s}"
+        ));
+        for (ns, side, end) in [(c, "c", 1), (s, "s", 2)] {
+            let dev = format!("dev {side}{n}");
+            ip(&format!("-n {ns} addr add 10.251.{n}.{end}/24 {dev}"));
+            ip(&format!(
+                "-n {ns} addr add fd00:251:{n}::{end}/64 {dev} nodad"
+            ));
+            ip(&format!("-n {ns} link set {side}{n} up"));
+        }
+    }
+
+    /// Has both sides route over these links.
+    pub fn route(&self, links: &[u32]) {
+        for (ns, side, own, to) in [(&self.client, "c", 1, 2), (&self.server, "s", 2, 1)] {
+            let hops = |over: &str| -> String {
+                let hop = |n| format!(" nexthop via {over}{n}{} dev {side}{n}", via(over, to));
+                links.iter().map(hop).collect()
+            };
+            let (v4, v6) = (hops("10.251."), hops("fd00:251:"));
+            ip(&format!(
+                "-n {ns} route replace 10.251.0.{to} src 10.251.0.{own}{v4}"
+            ));
+            ip(&format!(
+                "-n {ns} -6 route replace fd00:251::{to} src fd00:251::{own}{v6}"
+            ));
+        }
+    }
+
+    /// Four links and routes over all of them both ways, by different seeds; `name` tells those of one process
+    /// apart.
+    ///
+    /// # Panics
+    /// When it cannot be done, as everything here.
+    pub fn new(name: &str) -> Pair {
+        Pair::ecmp(name, LINKS, (1234, 4321))
+    }
+
+    /// Also routes over all links both ways, chosen by ports with these hash seeds.
+    pub fn ecmp(name: &str, links: u32, seeds: (u32, u32)) -> Pair {
+        let pair = Pair::subnets(name, links);
+        pair.hash_ports(seeds);
+        pair.route(&(1..=links).collect::<Vec<_>>());
+        pair
+    }
+
+    /// Hashes ports, with these seeds.
+    pub fn hash_ports(&self, seeds: (u32, u32)) {
+        for (ns, seed) in [(&self.client, seeds.0), (&self.server, seeds.1)] {
+            sysctl(ns, "net.ipv4.fib_multipath_hash_policy=1");
+            sysctl(ns, "net.ipv6.fib_multipath_hash_policy=1");
+            sysctl(ns, &format!("net.ipv4.fib_multipath_hash_seed={seed}"));
+        }
+    }
+
+    /// The links that the kernels of both sides name for a connection, with its numbers on the client's side.
+    pub fn links_of(&self, transport: &Value) -> (String, String) {
+        let ends = ["local", "peer"].map(|end| {
+            let text = transport[end].as_str().unwrap();
+            let address: std::net::SocketAddr = text.parse().unwrap();
+            (address.ip(), address.port())
+        });
+        let route = |ns: &str, from: (std::net::IpAddr, u16), to: (std::net::IpAddr, u16)| {
+            let words = format!(
+                "-n {ns} -j route get {} from {} ipproto tcp sport {} dport {}",
+                to.0, from.0, from.1, to.1
+            );
+            let outcome = Outcome::of(
+                Command::new("ip").args(words.split_whitespace()),
+                Duration::from_secs(10),
+            );
+            let said: Value = serde_json::from_str(&outcome.stdout).unwrap();
+            said[0]["dev"].as_str().unwrap().replace('s', "c")
+        };
+        (
+            route(&self.client, ends[0], ends[1]),
+            route(&self.server, ends[1], ends[0]),
+        )
+    }
+}
+
+fn via(over: &str, end: u32) -> String {
+    match over.contains(':') {
+        true => format!("::{end}"),
+        false => format!(".{end}"),
     }
 }
 
@@ -81,27 +159,23 @@ impl Drop for Pair {
     }
 }
 
-/// Runs `ip`.
-///
-/// # Panics
-/// When it fails.
+/// Runs `ip` with these words.
 pub fn ip(words: &str) {
     done(Command::new("ip").args(words.split_whitespace()));
 }
 
+/// Sets something in a namespace.
+pub fn sysctl(ns: &str, set: &str) {
+    done(Command::new("ip").args(["netns", "exec", ns, "sysctl", "-qw", set]));
+}
+
 /// Runs a command that has to succeed.
-///
-/// # Panics
-/// When it does not.
 pub fn done(command: &mut Command) {
     let outcome = Outcome::of(command, Duration::from_secs(10));
     assert_eq!(outcome.code, Some(0), "{command:?}: {}", outcome.stderr);
 }
 
 /// Does something in a namespace, on a thread of its own.
-///
-/// # Panics
-/// When that thread does.
 pub fn inside<T: Send + 'static>(ns: &str, job: impl FnOnce() -> T + Send + 'static) -> T {
     let file = std::fs::File::open(format!("/run/netns/{ns}")).unwrap();
     let thread = std::thread::spawn(move || {
@@ -111,13 +185,7 @@ pub fn inside<T: Send + 'static>(ns: &str, job: impl FnOnce() -> T + Send + 'sta
     thread.join().unwrap()
 }
 
-/// Reads a record of one fragment.
-///
-/// # Errors
-/// What the socket says.
-///
-/// # Panics
-/// When it has several.
+/// The next record.
 pub fn record(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark)?;
@@ -128,10 +196,7 @@ pub fn record(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(record)
 }
 
-/// Writes words and filling as a record.
-///
-/// # Errors
-/// What the socket says.
+/// Sends these words, and bytes behind them, as a record.
 pub fn send(stream: &mut TcpStream, words: &[u32], filling: usize) -> std::io::Result<()> {
     let length = words.len() * 4 + filling;
     let mut bytes = (0x8000_0000 | length as u32).to_be_bytes().to_vec();
@@ -140,25 +205,67 @@ pub fn send(stream: &mut TcpStream, words: &[u32], filling: usize) -> std::io::R
     stream.write_all(&bytes)
 }
 
+/// A server at `[::]:2049`, or an address of its own, that answers every call with its last word and 100,000
+/// bytes; counts calls but NULL.
+pub fn serve_at(pair: &Pair, address: &'static str) -> Arc<AtomicU32> {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let listener = inside(&pair.server, move || TcpListener::bind(address).unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let calls = Arc::clone(&counted);
+            std::thread::spawn(move || {
+                while let Ok(call) = record(&mut stream) {
+                    let word =
+                        |i: usize| u32::from_be_bytes(call[4 * i..4 * i + 4].try_into().unwrap());
+                    let last = word(call.len() / 4 - 1);
+                    let null = word(5) == 0;
+                    calls.fetch_add(u32::from(!null), Ordering::Relaxed);
+                    let filling = if null { 0 } else { 100_000 };
+                    if send(&mut stream, &[word(0), 1, 0, 0, 0, 0, last], filling).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    calls
+}
+
+/// The same at all addresses.
+pub fn serve(pair: &Pair) -> Arc<AtomicU32> {
+    serve_at(pair, "[::]:2049")
+}
+
 /// A running proxy.
 pub struct Proxy {
     child: Child,
-    socket: PathBuf,
+    socket: std::path::PathBuf,
     folder: tempfile::TempDir,
 }
 
 impl Proxy {
-    /// Starts it in the client's namespace.
-    ///
-    /// # Panics
-    /// When it does not start.
+    /// To the server's own address.
     pub fn start(pair: &Pair, options: &[&str]) -> Proxy {
+        Proxy::to(pair, &format!("{SERVER}:2049"), options)
+    }
+
+    /// To this address and port.
+    pub fn to(pair: &Pair, server: &str, options: &[&str]) -> Proxy {
+        Proxy::knowing(pair, "127.0.0.1 localhost\n", server, options)
+    }
+
+    /// To this name and port, with these lines as `/etc/hosts`.
+    pub fn knowing(pair: &Pair, hosts: &str, server: &str, options: &[&str]) -> Proxy {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("rpc.sock");
+        std::fs::write(folder.path().join("hosts"), hosts).unwrap();
+        let mount = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
         let child = Command::new("ip")
-            .args(["netns", "exec", &pair.client])
+            .args(["netns", "exec", &pair.client, "sh", "-c", mount])
+            .arg(folder.path().join("hosts"))
             .arg(raddle())
-            .args(["rpc", "--server", &format!("{SERVER}:2049"), "--socket"])
+            .args(["rpc", "--server", server, "--socket"])
             .arg(&socket)
             .args(options)
             .stderr(Stdio::from(
@@ -173,20 +280,28 @@ impl Proxy {
         }
     }
 
-    /// What `raddle rpc status` says.
-    ///
-    /// # Errors
-    /// Its words, and the log, where it does not answer.
+    /// What it says.
     pub fn status(&self) -> Result<Value, String> {
         let mut command = Command::new(raddle());
         command
             .args(["rpc", "status", "-j", "--socket"])
             .arg(&self.socket);
         let outcome = Outcome::of(&mut command, Duration::from_secs(10));
-        serde_json::from_str(&outcome.stdout).map_err(|_| {
-            let log = std::fs::read_to_string(self.folder.path().join("log"));
-            format!("{}{}", outcome.stderr, log.unwrap_or_default())
-        })
+        serde_json::from_str(&outcome.stdout)
+            .map_err(|_| format!("{}{}", outcome.stderr, self.log()))
+    }
+
+    /// The transports, as soon as all are connected.
+    pub fn all_up(&self) -> Vec<Value> {
+        let (transports, _) = within(Duration::from_secs(20), || {
+            let status = self.status()?;
+            let all = status["transports"].as_array().unwrap().clone();
+            match all.iter().all(|transport| transport["state"] == "up") {
+                true => Ok(all),
+                false => Err(status.to_string()),
+            }
+        });
+        transports
     }
 
     /// The log.
@@ -212,27 +327,38 @@ impl Proxy {
         self.child.wait().unwrap();
     }
 
-    /// The transports, as soon as all are connected.
-    ///
-    /// # Panics
-    /// When they are not within 20 seconds.
-    pub fn all_up(&self) -> Vec<Value> {
-        let (transports, _) = within(Duration::from_secs(20), || {
-            let status = self.status()?;
-            let all = status["transports"].as_array().unwrap().clone();
-            match all.iter().all(|transport| transport["state"] == "up") {
-                true => Ok(all),
-                false => Err(status.to_string()),
-            }
-        });
-        transports
+    /// The notes of its status, one a line.
+    pub fn notes(&self) -> String {
+        let status = self.status().unwrap();
+        let notes = status["notes"].as_array().unwrap().iter();
+        notes.fold(String::new(), |all, note| {
+            all + note.as_str().unwrap() + "\n"
+        })
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the proxy's log:\n{}", self.log());
+        }
         self.end();
     }
+}
+
+/// What connections for all calls have in this field, each once.
+pub fn distinct(transports: &[Value], field: &str) -> BTreeSet<String> {
+    let bulk = transports
+        .iter()
+        .filter(|transport| transport["lane"] == false);
+    bulk.map(|transport| transport[field].as_str().unwrap_or("-").to_owned())
+        .collect()
+}
+
+/// The port of an address.
+pub fn port_of(transport: &Value) -> u16 {
+    let local = transport["local"].as_str().unwrap();
+    local.rsplit(':').next().unwrap().parse().unwrap()
 }
 
 /// Has a link lose everything that is sent by this end: `c2`, `s2`.

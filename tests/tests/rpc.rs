@@ -3,48 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::BTreeSet;
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use raddle_e2e::root;
-use raddle_e2e::rpc::{Pair, Proxy, SERVER, inside, record, send, silence};
-use serde_json::Value;
-
-/// A server that answers every call with its last word and 100,000 bytes; counts calls but NULL.
-fn serve(pair: &Pair) -> Arc<AtomicU32> {
-    let calls = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&calls);
-    let listener = inside(&pair.server, || TcpListener::bind((SERVER, 2049)).unwrap());
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let calls = Arc::clone(&counted);
-            std::thread::spawn(move || {
-                while let Ok(call) = record(&mut stream) {
-                    let word =
-                        |i: usize| u32::from_be_bytes(call[4 * i..4 * i + 4].try_into().unwrap());
-                    let last = word(call.len() / 4 - 1);
-                    let null = word(5) == 0;
-                    calls.fetch_add(u32::from(!null), Ordering::Relaxed);
-                    let filling = if null { 0 } else { 100_000 };
-                    if send(&mut stream, &[word(0), 1, 0, 0, 0, 0, last], filling).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    calls
-}
-
-fn links(transports: &[Value], way: &str) -> BTreeSet<String> {
-    let bulk = transports
-        .iter()
-        .filter(|transport| transport["lane"] == false);
-    bulk.map(|transport| transport[way].as_str().unwrap_or("-").to_owned())
-        .collect()
-}
+use raddle_e2e::rpc::{Pair, Proxy, distinct, inside, record, send, serve, silence};
 
 #[test]
 fn four_connections_lie_on_four_links_both_ways() {
@@ -57,12 +21,12 @@ fn four_connections_lie_on_four_links_both_ways() {
         let proxy = Proxy::start(&pair, &[]);
         let transports = proxy.all_up();
         assert_eq!(transports.len(), 5);
-        assert_eq!(links(&transports, "out").len(), 4, "{transports:?}");
-        assert_eq!(links(&transports, "back").len(), 4, "{transports:?}");
+        assert_eq!(distinct(&transports, "out").len(), 4, "{transports:?}");
+        assert_eq!(distinct(&transports, "back").len(), 4, "{transports:?}");
     }
     let proxy = Proxy::start(&pair, &["--privileged-ports", "--no-lane"]);
     let transports = proxy.all_up();
-    assert_eq!(links(&transports, "back").len(), 4, "{transports:?}");
+    assert_eq!(distinct(&transports, "back").len(), 4, "{transports:?}");
     for transport in &transports {
         let local = transport["local"].as_str().unwrap();
         let port: u16 = local.rsplit(':').next().unwrap().parse().unwrap();

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use raddle_forward::{Engine, HEADROOM, Verdict};
 use raddle_netlink::mirror::snapshot;
@@ -16,7 +17,6 @@ use super::network::{What, sid_of};
 use super::packets;
 use crate::bench::measure::progress;
 use crate::bench::router::index_of;
-use crate::bench::select::nanoseconds;
 use crate::error::Failure;
 
 /// Packets that are gone through: few enough to stay in the cache, as those do that a driver brings.
@@ -76,21 +76,22 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<(What, Rates)>, Failure> {
             progress(&format!("in memory, round {}: {}", round + 1, what.name()));
             let mut other = None;
             let mut verdicts = [Verdict::Kernel(Reason::None); PACKETS];
-            let ns = nanoseconds(PACKETS * TIMES, || {
-                for _ in 0..TIMES {
-                    rooms.iter_mut().for_each(Room::restore);
-                    let range = |room: &mut Room| room.frame.clone();
-                    engine.forward_all_in(rooms, range, ingress, 0, &mut verdicts);
-                    let stays = |verdict: &&Verdict| !matches!(verdict, Verdict::Forward { .. });
-                    other = other.or(verdicts.iter().find(stays).copied());
-                }
-            });
+            let mut took = Duration::ZERO;
+            for _ in 0..TIMES {
+                rooms.iter_mut().for_each(Room::restore);
+                let range = |room: &mut Room| room.frame.clone();
+                let start = Instant::now();
+                engine.forward_all_in(rooms, range, ingress, 0, &mut verdicts);
+                took += start.elapsed();
+                let stays = |verdict: &&Verdict| !matches!(verdict, Verdict::Forward { .. });
+                other = other.or(verdicts.iter().find(stays).copied());
+            }
             if let Some(verdict) = other {
                 let what = what.name();
                 let said = format!("the engine does not forward {what}: {verdict:?}");
                 return Err(Failure::system(said));
             }
-            rates.push(1e3 / ns);
+            rates.push((PACKETS * TIMES) as f64 / took.as_secs_f64() / 1e6);
         }
     }
     Ok(results)

@@ -1,4 +1,5 @@
-//! Where connections lie in the shapes that servers with several links have.
+//! Where `raddle rpc` places connections: over several links, addresses and families, and when they change.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -7,12 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use raddle_e2e::{Outcome, raddle, root, within};
-use serde_json::Value;
-
-use super::lab::{
+use raddle_e2e::rpc::{
     Pair, Proxy, SERVER6, distinct, inside, ip, port_of, record, send, serve, serve_at, sysctl,
 };
+use raddle_e2e::{Outcome, raddle, root, within};
+use serde_json::Value;
 
 /// All connections for all calls lie on links of their own both ways, by the kernels' own word.
 fn all_apart(pair: &Pair, transports: &[Value]) {
