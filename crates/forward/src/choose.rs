@@ -9,9 +9,8 @@ use raddle_rib::image::{
 };
 use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
 
-use crate::engine::{Context, Sent};
+use crate::context::{Context, Sent, Stop};
 use crate::rewrite::sent_len;
-use crate::srv6::Stop;
 use crate::state::State;
 
 /// Whether a packet that is routed to this group, and has this TTL or hop limit, goes on to a choice. A

@@ -15,11 +15,10 @@ use raddle_select::{HashConfig, Hasher};
 use raddle_srv6::{Around, Demand, Plan, Step, Target, outer_addresses, plan, spread};
 
 use crate::choose::{choose, hash, hashed_by, hashing};
+use crate::context::{Context, NO_ADJACENCY, Sent};
 use crate::counters::Counters;
-use crate::engine::{Context, NO_ADJACENCY, Sent};
 use crate::ipv6;
 use crate::rewrite::{ETHERNET, sent_len, set_macs};
-use crate::srv6::demand;
 use crate::state::State;
 
 /// What a segment will do with a packet, and what comes behind it.
@@ -99,7 +98,7 @@ impl Course {
         Course {
             number,
             segment,
-            demand: demand(&context.link),
+            demand: context.demand(),
             table,
             open: ipv6::check_link(flags).is_ok(),
             outer,

@@ -1,68 +1,22 @@
-//! The steps that do not depend on the address family.
+//! The engine: one frame or several through all steps, and what it keeps between them.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{
-    ADJACENCY_COUNTERS, Adjacency, ConfigHead, LinkEntry, MAGIC, Memory, REASON_COUNTERS, Segment,
-    Wanted, config_flags, link_flags, verdict_slot,
-};
+use raddle_rib::image::{Adjacency, ConfigHead, LinkEntry, Memory, Segment, Wanted};
 use raddle_select::{Hasher, KeyBatch, Seed};
 
+use crate::arrive::{arrive, family};
+use crate::context::{Context, Stop, Verdict};
 use crate::counters::Counters;
-use crate::srv6::{Stop, Work, refused, stopped};
+use crate::lookups::VECTOR;
+use crate::parts::{Parts, Work, count};
+use crate::srv6::{refused, stopped};
 use crate::state::State;
-use crate::vector::{VECTOR, Vector};
+use crate::vector::Vector;
 use crate::{ipv4, ipv6};
-
-/// What becomes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It leaves by this link: `len` bytes of the buffer, from `start` on.
-    Forward {
-        /// Interface index of the out-link.
-        index: u32,
-        /// The adjacency that was chosen, or [`NO_ADJACENCY`].
-        adjacency: u32,
-        /// Where the frame starts as sent: where it came in, unless something was taken off it or put
-        /// around it.
-        start: usize,
-        /// Length of the frame as sent: what an Ethernet minimum or a sloppy sender had added is
-        /// trimmed, as Linux does.
-        len: usize,
-    },
-    /// The kernel gets it, untouched.
-    Kernel(Reason),
-    /// It is dropped, as the kernel would drop it.
-    Drop(Reason),
-}
-
-/// [`Verdict::Forward`] by itself. Verdicts are made of it at the end only: an enum that is passed on and on
-/// is copied in other pieces than it was written in, and the processor waits for that.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    pub(crate) start: usize,
-    pub(crate) len: usize,
-    pub(crate) index: u32,
-    pub(crate) adjacency: u32,
-}
-
-impl From<Sent> for Verdict {
-    #[inline(always)]
-    fn from(sent: Sent) -> Verdict {
-        Verdict::Forward {
-            index: sent.index,
-            adjacency: sent.adjacency,
-            start: sent.start,
-            len: sent.len,
-        }
-    }
-}
-
-/// In the place of an adjacency's number: a frame that left as it was (End.DX2).
-pub const NO_ADJACENCY: u32 = u32::MAX;
 
 /// Room in front of a frame that is enough for everything that segments can put around it.
 pub const HEADROOM: usize = raddle_srv6::MAX_CHAIN * raddle_srv6::MAX_TEMPLATE;
@@ -78,65 +32,6 @@ pub struct Engine {
     /// Empty between vectors.
     keys: KeyBatch,
     work: Work,
-}
-
-/// What the steps of packets write to.
-pub(crate) struct Parts<'a> {
-    pub(crate) state: &'a mut State,
-    pub(crate) keys: &'a mut KeyBatch,
-    pub(crate) work: &'a mut Work,
-    pub(crate) counters: &'a mut Counters,
-}
-
-/// What the steps of one packet need.
-pub(crate) struct Context<'a> {
-    pub(crate) memory: &'a Memory,
-    pub(crate) config: ConfigHead,
-    pub(crate) link: LinkEntry,
-    pub(crate) ingress: u32,
-    pub(crate) hasher: Option<&'a Hasher>,
-    /// `CLOCK_MONOTONIC` in nanoseconds.
-    pub(crate) now: u64,
-}
-
-/// A packet that may be routed: its address, and its length from the IP header on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Passed<A> {
-    pub(crate) len: usize,
-    pub(crate) dst: A,
-}
-
-impl Parts<'_> {
-    #[inline]
-    fn count(&mut self, decided: Result<Verdict, Reason>, len: usize) -> Verdict {
-        count(self.counters, decided, len)
-    }
-
-    /// The verdict, counted.
-    #[inline(always)]
-    fn sent(&mut self, sent: Sent) -> Verdict {
-        let slot = ADJACENCY_COUNTERS + sent.adjacency as usize;
-        self.counters.add(slot, sent.len);
-        sent.into()
-    }
-
-    /// Frames that came in.
-    #[inline]
-    fn received(&mut self, link: &LinkEntry, packets: usize, bytes: usize) {
-        let slot = REASON_COUNTERS + link.slot as usize;
-        self.counters.add_all(slot, packets, bytes);
-    }
-
-    /// The same, for a shorter time.
-    #[inline]
-    fn again(&mut self) -> Parts<'_> {
-        Parts {
-            state: self.state,
-            keys: self.keys,
-            work: self.work,
-            counters: self.counters,
-        }
-    }
 }
 
 impl Engine {
@@ -333,18 +228,10 @@ impl Engine {
         }
     }
 
-    /// Steps P1 and P2.
+    /// Steps P1 and P2, and the seed of the image as it is now.
     #[inline]
     fn arrive(&mut self, ingress: u32, now: u64) -> Result<(ConfigHead, LinkEntry), Reason> {
-        let config = self.memory.config_head();
-        let late = config.deadline != 0 && now > config.deadline;
-        if config.magic != MAGIC || config.flags & config_flags::HOLD != 0 || late {
-            return Err(Reason::Held);
-        }
-        let link = self.memory.link(ingress);
-        if link.flags & link_flags::ENABLED == 0 {
-            return Err(Reason::NotEnabled);
-        }
+        let (config, link) = arrive(&self.memory, ingress, now)?;
         self.follow_seed(&config);
         Ok((config, link))
     }
@@ -386,40 +273,4 @@ impl Engine {
             self.hasher = Seed::new(config.seed).map(|seed| (config.seed, Hasher::new(seed)));
         }
     }
-}
-
-/// The verdict, counted; `len` is that of the frame as it came.
-#[inline]
-fn count(counters: &mut Counters, decided: Result<Verdict, Reason>, len: usize) -> Verdict {
-    let verdict = match decided {
-        Ok(verdict) => verdict,
-        Err(reason) if reason.is_drop() => Verdict::Drop(reason),
-        Err(reason) => Verdict::Kernel(reason),
-    };
-    match verdict {
-        Verdict::Forward { adjacency, len, .. } => {
-            counters.add(ADJACENCY_COUNTERS + adjacency as usize, len);
-        }
-        Verdict::Kernel(reason) => counters.add(verdict_slot(reason, false), len),
-        Verdict::Drop(reason) => counters.add(verdict_slot(reason, true), len),
-    }
-    verdict
-}
-
-/// Steps P3 to P5.
-#[inline]
-pub(crate) fn family(frame: &[u8], link: &LinkEntry) -> Result<Family, Reason> {
-    let Some(header) = frame.first_chunk::<14>() else {
-        return Err(Reason::Truncated);
-    };
-    let family = match u16::from_be_bytes([header[12], header[13]]) {
-        0x0800 => Family::V4,
-        0x86dd => Family::V6,
-        0x8100 | 0x88a8 => return Err(Reason::Vlan),
-        _ => return Err(Reason::NotIp),
-    };
-    if header[..6] != link.mac {
-        return Err(Reason::OtherMac);
-    }
-    Ok(family)
 }

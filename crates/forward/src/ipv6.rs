@@ -5,9 +5,8 @@ use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags};
 
 use crate::choose::{Chosen, choose, hash, leads_on};
-use crate::engine::{Context, Passed, Sent};
+use crate::context::{Context, Passed, Sent, Stop};
 use crate::rewrite::{ETHERNET, set_macs};
-use crate::srv6::Stop;
 use crate::state::State;
 
 /// Decides about an IPv6 frame that begins at `start` of its buffer.

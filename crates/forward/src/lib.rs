@@ -20,21 +20,25 @@
 //! waits, and nothing depends on earlier packets, but for groups that take turns because somebody asked
 //! for it, and the packets of resilient groups that are shown to the kernel.
 
+mod arrive;
 mod choose;
+mod context;
 mod counters;
 mod detour;
 mod engine;
 mod ipv4;
 mod ipv6;
 mod lookups;
+mod parts;
 mod rewrite;
 mod srv6;
 mod state;
 mod vector;
 
+pub use context::{NO_ADJACENCY, Verdict};
 pub use counters::{Count, Counters};
-pub use engine::{Engine, HEADROOM, NO_ADJACENCY, Verdict};
-pub use vector::VECTOR;
+pub use engine::{Engine, HEADROOM};
+pub use lookups::VECTOR;
 
 /// Steps A5 and A6, or B4 and B5: whether packets with these addresses are forwarded at all, by their
 /// addresses alone.

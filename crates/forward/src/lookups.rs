@@ -2,8 +2,10 @@
 
 use raddle_fib::{lookup4_batch, lookup6_batch};
 use raddle_rib::image::Memory;
+use raddle_select::KeyBatch;
 
-use crate::vector::VECTOR;
+/// Frames that are under way at once.
+pub const VECTOR: usize = KeyBatch::ROOM;
 
 /// Addresses of one family in one table, and whose they are. Those that are the same as the one before are
 /// looked up with it.

@@ -10,43 +10,17 @@ use raddle_rib::image::{
     segment_flags, segment_kind,
 };
 use raddle_srv6::{
-    Demand, ETHERNET, Frame, Keys, MAX_CHAIN, Next, Packet, Route, Settings, Target, Undo,
-    carry_out, spread,
+    ETHERNET, Frame, Keys, MAX_CHAIN, Next, Packet, Route, Settings, Target, carry_out, spread,
 };
 
 use crate::choose::{Chosen, choose, hash, hashed_by};
+use crate::context::{Context, NO_ADJACENCY, Stop, Verdict};
 use crate::counters::Counters;
 use crate::detour::{self, Detour, plain_hash};
-use crate::engine::{Context, NO_ADJACENCY, Parts, Verdict};
+use crate::parts::Parts;
 use crate::rewrite::{sent_len, set_macs};
 use crate::state::State;
 use crate::{ipv4, ipv6};
-
-/// Why the pipeline of a family stops before the packet is forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// It is not forwarded.
-    Reason(Reason),
-    /// It is not forwarded, and the kernel does not have what it was routed to
-    /// ([`raddle_rib::image::GROUP_OWN`]).
-    Own(Reason),
-    /// This segment says what becomes of it.
-    Segment(u32),
-}
-
-impl From<Reason> for Stop {
-    #[inline]
-    fn from(reason: Reason) -> Stop {
-        Stop::Reason(reason)
-    }
-}
-
-/// What segments keep from packet to packet.
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) keys: Keys,
-    undo: Undo,
-}
 
 /// The segments that a packet has met.
 #[derive(Clone, Copy, Debug, Default)]
@@ -285,7 +259,7 @@ fn pass(
     let settings = Settings {
         memory: context.memory,
         keys,
-        demand: demand(&context.link),
+        demand: context.demand(),
         hash31: &hash31,
     };
     loop {
@@ -308,16 +282,6 @@ fn pass(
             }
             Err(Stop::Reason(reason)) => return Err(reason),
         }
-    }
-}
-
-pub(crate) fn demand(link: &LinkEntry) -> Demand {
-    if link.flags & link_flags::HMAC_IGNORED != 0 {
-        Demand::Ignored
-    } else if link.flags & link_flags::HMAC_REQUIRED != 0 {
-        Demand::Required
-    } else {
-        Demand::IfPresent
     }
 }
 

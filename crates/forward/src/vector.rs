@@ -11,18 +11,16 @@ use raddle_rib::Reason;
 use raddle_rib::image::Group;
 use raddle_select::{HashConfig, Hasher, KeyBatch};
 
+use crate::arrive::family;
 use crate::choose::{choose, hashed_by, hashing};
+use crate::context::{Context, Passed, Sent, Stop};
 use crate::counters::Counters;
 use crate::detour::{Ask, Course, Detour, Frame};
-use crate::engine::{Context, Passed, Sent, family};
-use crate::lookups::Lookups;
+use crate::lookups::{Lookups, VECTOR};
 use crate::rewrite::ETHERNET;
-use crate::srv6::Stop;
 use crate::state::State;
 use crate::{ipv4, ipv6};
 
-/// Frames that are under way at once.
-pub const VECTOR: usize = KeyBatch::ROOM;
 /// In the place of a group's number, of which there are far fewer: [`Vector::again`] has it.
 const LOOKED_UP_AGAIN: u32 = u32::MAX;
 const _: () = assert!(VECTOR <= 64, "a bit for each");

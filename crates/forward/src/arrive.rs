@@ -1,0 +1,42 @@
+//! Steps P1 to P5: what is asked of every frame, before its family is known.
+
+use raddle_packet::Family;
+use raddle_rib::Reason;
+use raddle_rib::image::{ConfigHead, LinkEntry, MAGIC, Memory, config_flags, link_flags};
+
+/// Steps P1 and P2.
+#[inline]
+pub(crate) fn arrive(
+    memory: &Memory,
+    ingress: u32,
+    now: u64,
+) -> Result<(ConfigHead, LinkEntry), Reason> {
+    let config = memory.config_head();
+    let late = config.deadline != 0 && now > config.deadline;
+    if config.magic != MAGIC || config.flags & config_flags::HOLD != 0 || late {
+        return Err(Reason::Held);
+    }
+    let link = memory.link(ingress);
+    if link.flags & link_flags::ENABLED == 0 {
+        return Err(Reason::NotEnabled);
+    }
+    Ok((config, link))
+}
+
+/// Steps P3 to P5.
+#[inline]
+pub(crate) fn family(frame: &[u8], link: &LinkEntry) -> Result<Family, Reason> {
+    let Some(header) = frame.first_chunk::<14>() else {
+        return Err(Reason::Truncated);
+    };
+    let family = match u16::from_be_bytes([header[12], header[13]]) {
+        0x0800 => Family::V4,
+        0x86dd => Family::V6,
+        0x8100 | 0x88a8 => return Err(Reason::Vlan),
+        _ => return Err(Reason::NotIp),
+    };
+    if header[..6] != link.mac {
+        return Err(Reason::OtherMac);
+    }
+    Ok(family)
+}
