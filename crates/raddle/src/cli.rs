@@ -3,6 +3,7 @@
 mod links;
 mod planning;
 mod rpc;
+mod tier;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,10 +15,12 @@ use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
 pub(crate) use links::{BenchRpc, LabLink, LabLinks, RpcServer};
-pub(crate) use planning::{AlgoArgs, Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
+pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
 pub(crate) use rpc::{Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
+#[cfg(test)]
+pub(crate) use tier::TierArg;
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///

@@ -38,7 +38,7 @@ use raddle_rib::Rib;
 use crate::cli;
 use crate::config;
 use crate::error::Failure;
-use crate::show::Names;
+use crate::names::Names;
 use crate::source;
 pub(crate) use answer::{Answer, answer};
 pub(crate) use around::Surroundings;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use raddle_rib::event::{Event, RouteOp, Sweep};
 use raddle_rib::{Rib, Snapshot};
 
-use crate::show::Names;
+use crate::names::Names;
 use object::{Lookup, Objects};
 
 /// Why output cannot be made into a snapshot.

@@ -6,6 +6,7 @@ use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use aya::maps::{Array, Map, MapData};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -48,7 +49,7 @@ fn seconds_left() -> Option<u64> {
     let config = map.get(&0, 0).ok()?;
     let at = offset_of!(Config, deadline);
     let deadline = u64::from_ne_bytes(config[at..at + 8].try_into().ok()?);
-    let left = deadline.saturating_sub(crate::run::now());
+    let left = deadline.saturating_sub(now());
     (deadline != 0).then(|| left.div_ceil(1_000_000_000))
 }
 
@@ -157,6 +158,13 @@ pub(crate) fn possible() -> Result<(), Failure> {
          has mounts of its own, as under ip netns exec; enter the namespace with nsenter \
          --net=/run/netns/NAME instead, or use --on-exit detach"
     )))
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds, which programs that are kept go by.
+pub(crate) fn now() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    let now = now.map_or(Duration::ZERO, Duration::from);
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

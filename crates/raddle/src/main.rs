@@ -16,6 +16,7 @@ mod lab;
 mod logging;
 mod man;
 mod metrics;
+mod names;
 mod own;
 mod paths;
 mod plot;
@@ -26,6 +27,7 @@ mod rpc;
 mod run;
 mod show;
 mod signals;
+mod snapshot;
 mod sockets;
 mod source;
 mod spread;
@@ -79,7 +81,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Nexthop(args) => show::run(show::Object::Nexthop, &args.words),
         Command::Neigh(args) => show::run(show::Object::Neigh, &args.words),
         Command::Sr(args) => show::run(show::Object::Sr, &args.words),
-        Command::Snapshot(args) => source::save(args),
+        Command::Snapshot(args) => snapshot::save(args),
         Command::Replay(args) => replay::run(args),
         Command::Rpc(args) => rpc::run(args),
         Command::Lab(command) => lab::run(command),

@@ -2,13 +2,13 @@
 
 mod daemon;
 mod links;
+mod own;
 mod report;
 mod rx_hash;
 mod survey;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use crate::cli;
 use crate::config::{Config, OnExit, Seed};
@@ -69,13 +69,6 @@ fn start_metrics(address: SocketAddr) -> Result<std::sync::mpsc::Receiver<Reques
     let (sender, receiver): (Sender<Request>, _) = std::sync::mpsc::channel();
     metrics::serve(address, sender)?;
     Ok(receiver)
-}
-
-/// `CLOCK_MONOTONIC` in nanoseconds, which programs that are kept go by.
-pub(crate) fn now() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    let now = now.map_or(Duration::ZERO, Duration::from);
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Sets the kernel's hash seed where it is unset. Flows over several paths move once when it is set,

@@ -1,16 +1,46 @@
 //! Where a command takes the routing state from: the live kernel or a snapshot file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use raddle_netlink::Mirror;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
 
-use crate::cli;
-use crate::config::{AlgoRule, algo_rules};
+use crate::config::{AlgoRule, Config, algo_rules};
 use crate::control;
 use crate::error::Failure;
-use crate::from_ip;
+
+/// Rules of the daemon that a command goes by.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AlgoArgs {
+    /// With routes spread as by run --mp-algo, for packets that come in by a link [default: as the daemon here does]
+    #[arg(long, value_name = "WHAT=ALGO")]
+    pub mp_algo: Vec<AlgoRule>,
+    /// With routes spread as by this configuration of the daemon
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl AlgoArgs {
+    /// Whether the command line names any.
+    pub(crate) fn given(&self) -> bool {
+        self.config.is_some() || !self.mp_algo.is_empty()
+    }
+
+    /// Those of the configuration, and those of the command line behind them, as for the daemon.
+    ///
+    /// # Errors
+    /// The configuration cannot be read.
+    pub(crate) fn rules(&self) -> Result<Vec<AlgoRule>, Failure> {
+        let mut rules = match &self.config {
+            Some(file) => Config::load(Some(file))?.mp_algos,
+            None => Vec::new(),
+        };
+        rules.extend(self.mp_algo.iter().cloned());
+        Ok(rules)
+    }
+}
 
 /// A mirror of the live kernel, or of the snapshot in `file`, that drives no engine.
 pub(crate) fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
@@ -69,7 +99,7 @@ pub(crate) fn own_of_daemon() -> Vec<Event> {
 /// has none.
 pub(crate) fn set_algos(
     rib: &mut Rib,
-    args: &cli::AlgoArgs,
+    args: &AlgoArgs,
     file: Option<&Path>,
     iif: Option<&str>,
 ) -> Result<(), Failure> {
@@ -120,27 +150,6 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
         )));
     }
     Ok(snapshot)
-}
-
-/// Runs `raddle snapshot`: writes the state of the live kernel, or of output of `ip`, to a file, or to
-/// standard output.
-pub(crate) fn save(args: &cli::Snapshot) -> Result<(), Failure> {
-    let snapshot = if args.from_ip.is_empty() {
-        Snapshot {
-            kernel: uname(),
-            ..mirror(None)?.snapshot()
-        }
-    } else {
-        from_ip::snapshot(&args.from_ip).map_err(|e| Failure::usage(e.to_string()))?
-    };
-    let text = serde_json::to_string(&snapshot).map_err(|e| Failure::system(e.to_string()))?;
-    match &args.file {
-        None => println!("{text}"),
-        Some(file) => std::fs::write(file, text + "\n").map_err(|e| {
-            Failure::system(format!("cannot write the snapshot {}: {e}", file.display()))
-        })?,
-    }
-    Ok(())
 }
 
 /// The running kernel's release, as `uname -r` prints it.

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::config::{AlgoRule, Config};
-use crate::error::Failure;
+use super::tier::TierArg;
 use crate::flows::FlowArgs;
-use crate::spread::TierArg;
+use crate::source::AlgoArgs;
 
 pub(super) const WHAT_IF_HELP: &str = "\
 Changes: link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], weight NEXTHOP W,
@@ -17,37 +16,6 @@ Changes: link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], we
 Examples:
   raddle what-if 10.0.2.1 link-down eth1
   raddle what-if 10.0.2.1 iif eth0 nexthop-add via 10.1.5.2 dev eth5 --flows capture.pcap --budget 25%";
-
-/// Rules of the daemon that a command goes by.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct AlgoArgs {
-    /// With routes spread as by run --mp-algo, for packets that come in by a link [default: as the daemon here does]
-    #[arg(long, value_name = "WHAT=ALGO")]
-    pub mp_algo: Vec<AlgoRule>,
-    /// With routes spread as by this configuration of the daemon
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-}
-
-impl AlgoArgs {
-    /// Whether the command line names any.
-    pub(crate) fn given(&self) -> bool {
-        self.config.is_some() || !self.mp_algo.is_empty()
-    }
-
-    /// Those of the configuration, and those of the command line behind them, as for the daemon.
-    ///
-    /// # Errors
-    /// The configuration cannot be read.
-    pub(crate) fn rules(&self) -> Result<Vec<AlgoRule>, Failure> {
-        let mut rules = match &self.config {
-            Some(file) => Config::load(Some(file))?.mp_algos,
-            None => Vec::new(),
-        };
-        rules.extend(self.mp_algo.iter().cloned());
-        Ok(rules)
-    }
-}
 
 /// `raddle what-if`.
 #[derive(Debug, Args)]

@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use raddle_rpc::dispatch::Policy;
 
-use crate::rpc::Numbers;
-
 use super::Ask;
 
 pub(super) const RPC_HELP: &str = "\
@@ -189,16 +187,6 @@ impl From<RpcPolicy> for Policy {
             RpcPolicy::LeastBytes => Policy::LeastBytes,
             RpcPolicy::Hash => Policy::Hash,
         }
-    }
-}
-
-impl RpcProxy {
-    /// The numbers of detours, where they may be made.
-    pub(crate) fn detours(&self) -> Option<Numbers> {
-        (!self.no_replay_routes).then_some(Numbers {
-            table: self.replay_table,
-            mark: self.replay_mark,
-        })
     }
 }
 

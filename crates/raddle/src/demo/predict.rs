@@ -8,7 +8,7 @@ use raddle_rib::Rib;
 use super::fabric::Fabric;
 use crate::error::Failure;
 use crate::explain::{FlowWords, Question, Surroundings, View, answer};
-use crate::show::Names;
+use crate::names::Names;
 use crate::source;
 
 /// TCP's protocol number.

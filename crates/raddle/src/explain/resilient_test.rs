@@ -7,7 +7,7 @@ use raddle_rib::event::{
 };
 
 use super::{Answer, FlowWords, Question, Surroundings, View, answer, text};
-use crate::show::Names;
+use crate::names::Names;
 
 const FLOW: &str = "10.9.0.7 from 10.1.1.2 iif l1 ipproto udp sport 1000 dport 53";
 

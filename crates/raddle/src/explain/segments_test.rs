@@ -11,7 +11,7 @@ use raddle_rib::{Rib, TABLE_MAIN};
 
 use super::made::Carried;
 use super::{Answer, FlowWords, Question, Surroundings, View, answer, text};
-use crate::show::Names;
+use crate::names::Names;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

@@ -10,7 +10,7 @@ use super::confidence::{Confidence, reason_doubt};
 use super::flow::FlowWords;
 use super::packet::Packet;
 use super::segments::{Inner, Outcome};
-use crate::show::Names;
+use crate::names::Names;
 
 /// One step of the way.
 #[derive(Clone, Debug, PartialEq, Serialize)]

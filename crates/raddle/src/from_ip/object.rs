@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Error;
-use crate::show::Names;
+use crate::names::Names;
 
 /// The objects of a file.
 pub(super) struct Objects {

@@ -90,7 +90,7 @@ fn net(text: Option<&str>, length: Option<u8>) -> Result<Option<IpNet>, String> 
 fn number(word: &Option<Word>) -> Result<Option<u32>, String> {
     let Some(word) = word else { return Ok(None) };
     let text = word.text();
-    let number = crate::show::parse_number(&text);
+    let number = crate::names::parse_number(&text);
     number
         .map(Some)
         .ok_or_else(|| format!("'{text}' is not a mark"))

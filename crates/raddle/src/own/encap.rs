@@ -47,25 +47,25 @@ fn one() -> u16 {
 
 impl OwnEncap {
     /// The link that it names.
-    pub(super) fn link(&self) -> Option<&str> {
+    pub(crate) fn link(&self) -> Option<&str> {
         self.dev.as_deref()
     }
 
-    pub(super) fn prefix(&self) -> IpNet {
+    pub(crate) fn prefix(&self) -> IpNet {
         self.prefix
     }
 
-    pub(super) fn table(&self) -> u32 {
+    pub(crate) fn table(&self) -> u32 {
         self.table
     }
 
     /// Whether flows are spread over several lists.
-    pub(super) fn spreads(&self) -> bool {
+    pub(crate) fn spreads(&self) -> bool {
         self.lists.len() > 1
     }
 
     /// The route that it is, with the index of its link as it is now.
-    pub(super) fn route(&self, index: &dyn Fn(&str) -> u32) -> Route {
+    pub(crate) fn route(&self, index: &dyn Fn(&str) -> u32) -> Route {
         let hop = |(encaps, weight): &(Encaps, u16)| RouteNexthop {
             index: self.dev.as_deref().map_or(0, index),
             weight: *weight,

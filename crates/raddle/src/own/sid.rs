@@ -55,12 +55,12 @@ struct Vlan {
 
 impl OwnSid {
     /// The links that it names.
-    pub(super) fn links(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn links(&self) -> impl Iterator<Item = &str> {
         self.links.iter().chain(&self.dev).map(String::as_str)
     }
 
     /// The table that its behaviour looks in.
-    pub(super) fn looks_in(&self) -> Option<u32> {
+    pub(crate) fn looks_in(&self) -> Option<u32> {
         match &self.sid.behaviour {
             Behaviour::T { table } => Some(*table),
             Behaviour::Dt4 { table } | Behaviour::Dt6 { table } | Behaviour::Dt46 { table } => {
@@ -70,16 +70,16 @@ impl OwnSid {
         }
     }
 
-    pub(super) fn prefix(&self) -> IpNet {
+    pub(crate) fn prefix(&self) -> IpNet {
         self.prefix
     }
 
-    pub(super) fn table(&self) -> u32 {
+    pub(crate) fn table(&self) -> u32 {
         self.table
     }
 
     /// The route that it is, with the indices of links as they are now.
-    pub(super) fn route(&self, index: &dyn Fn(&str) -> u32) -> Route {
+    pub(crate) fn route(&self, index: &dyn Fn(&str) -> u32) -> Route {
         let of = |place: u32| self.links.get(place as usize).map_or(0, |name| index(name));
         let mut sid = self.sid.clone();
         match &mut sid.behaviour {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::OwnError;
-use crate::show::Names;
+use crate::names::Names;
 
 /// A routing table, named or numbered as in `ip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -17,6 +17,7 @@ use raddle_select::KernelVersion;
 use crate::cli;
 use crate::error::Failure;
 use crate::paths::Named;
+use crate::source::AlgoArgs;
 
 /// A source port, and where connections from it go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,10 +57,7 @@ pub(crate) fn candidates(
         last: last.map(u32::from),
         by_weight: false,
         snapshot: None,
-        algos: cli::AlgoArgs {
-            mp_algo: Vec::new(),
-            config: None,
-        },
+        algos: AlgoArgs::default(),
         out: None,
         plot: None,
         json: false,

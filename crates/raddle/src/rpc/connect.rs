@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use super::again::again;
 use super::back::Returns;
 use super::candidates::{Ends, Tries, find};
-use super::detour::{Detour, Detours};
+use super::detour::{Detour, Detours, Numbers};
 use super::dial::{BRIEF, PATIENCE, connect, privileged};
 use super::follow::{Debounce, Follower};
 use super::health::Health;
@@ -119,7 +119,7 @@ impl Connector {
             vain: RefCell::default(),
             suspects: RefCell::default(),
             brief: Cell::new(BRIEF),
-            detours: Detours::new(args.detours()),
+            detours: Detours::new(Numbers::of(args)),
             taken: RefCell::default(),
             backs: RefCell::default(),
             unplaced: RefCell::default(),

@@ -18,6 +18,7 @@ use raddle_rib::event::{
     Event, Metrics, RTNH_F_ONLINK, Route, RouteNexthop, RouteOp, RouteTarget, Rule,
 };
 
+use crate::cli::RpcProxy;
 use crate::paths::Place;
 
 /// Protocol number of the rules and routes that raddle makes (`RTPROT_*`; one that nobody else uses).
@@ -32,11 +33,21 @@ const OWN: &str = "lo";
 
 /// Where the tables and marks of detours begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Numbers {
+pub(super) struct Numbers {
     /// The first table, and the priority of the rule that leads there.
     pub table: u32,
     /// The first mark.
     pub mark: u32,
+}
+
+impl Numbers {
+    /// Those of the command line, where detours may be made.
+    pub(super) fn of(args: &RpcProxy) -> Option<Numbers> {
+        (!args.no_replay_routes).then_some(Numbers {
+            table: args.replay_table,
+            mark: args.replay_mark,
+        })
+    }
 }
 
 /// Where a detour leads: the server, by a link and gateway.

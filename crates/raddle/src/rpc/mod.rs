@@ -34,7 +34,6 @@ use tokio::task::LocalSet;
 use crate::cli;
 use crate::control::{Command, Request, Server, ask_at, path_of};
 use crate::error::Failure;
-pub(crate) use detour::Numbers;
 use servers::Servers;
 
 /// How often questions and signals are looked for.

@@ -15,12 +15,12 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, WantedPlaces};
 
 use super::links::Plan;
+use super::own::Own;
 use super::report;
 use super::rx_hash::Decisions;
 use crate::config::{Config, OnExit};
 use crate::control::{Command, Request};
 use crate::error::Failure;
-use crate::own::Own;
 use crate::preflight::Finding;
 
 pub(super) use start::check;

@@ -4,10 +4,10 @@ use raddle_rib::event::{Bucket, Nexthop, NexthopKind};
 
 use super::args::Args;
 use super::metrics::general;
-use super::names::parse_number;
 use super::out::Out;
 use super::route::print_flags;
 use super::{Context, Error};
+use crate::names::parse_number;
 
 /// Which buckets are shown.
 #[derive(Debug, Default)]

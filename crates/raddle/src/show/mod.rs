@@ -18,7 +18,6 @@ mod error;
 pub(crate) mod figures;
 mod lookup;
 mod metrics;
-mod names;
 mod neigh;
 mod nexthop;
 mod order;
@@ -39,8 +38,9 @@ use args::{Args, abbreviates};
 pub(crate) use error::Error;
 use figures::Figures;
 use lookup::Lookup;
-pub(crate) use names::{Names, parse_number};
 use out::{Form, Out};
+
+use crate::names::Names;
 
 /// The mirrored objects to choose from. Their order does not matter, except that of routes with
 /// equal keys.

@@ -4,10 +4,10 @@ use ipnet::IpNet;
 use raddle_rib::event::Neighbour;
 
 use super::args::{Args, abbreviates};
-use super::names::{Names, parse_number};
 use super::out::Out;
 use super::prefix::Prefix;
 use super::{Context, Error, Family};
+use crate::names::{Names, parse_number};
 
 pub(crate) const USAGE: &str = "\
 Usage: raddle [ OPTIONS ] neigh [ { show | list } SELECTOR ]

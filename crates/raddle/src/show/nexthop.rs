@@ -6,10 +6,10 @@ use raddle_rib::event::{GroupMember, Nexthop, NexthopKind};
 use super::args::{Args, abbreviates};
 use super::lookup::{Carried, is_group};
 use super::metrics::general;
-use super::names::{Names, parse_number};
 use super::out::Out;
 use super::route::print_flags;
 use super::{Context, Error, Family, encap};
+use crate::names::{Names, parse_number};
 
 pub(crate) const USAGE: &str = "\
 Usage: raddle [ OPTIONS ] nexthop [ { show | list } SELECTOR ]

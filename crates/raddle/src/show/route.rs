@@ -9,10 +9,10 @@ use super::args::{Args, abbreviates};
 use super::encap;
 use super::lookup::{Path, Paths};
 use super::metrics::print_metrics;
-use super::names::{Names, parse_number};
 use super::out::Out;
 use super::prefix::{Prefix, Range};
 use super::{Context, Error, Family, nexthop, order};
+use crate::names::{Names, parse_number};
 
 pub(crate) const USAGE: &str = "\
 Usage: raddle [ OPTIONS ] route [ { show | list } SELECTOR ]

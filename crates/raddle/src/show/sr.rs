@@ -9,9 +9,9 @@ use super::args::Args;
 use super::encap::{SEG6, SEG6LOCAL};
 use super::figures::Figures;
 use super::lookup::{Lookup, Path, Paths};
-use super::names::Names;
 use super::out::Out;
 use super::{Context, Error, Family, order, route};
+use crate::names::Names;
 
 pub(crate) const USAGE: &str = "\
 Usage: raddle [ OPTIONS ] sr [ { show | list } SELECTOR ]

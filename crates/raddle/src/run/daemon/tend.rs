@@ -13,9 +13,9 @@ use raddle_xdp::{Engine, Srv6Programs};
 use super::Daemon;
 use crate::config::{Config, Mode, OnExit};
 use crate::error::Failure;
+use crate::kept::now;
 use crate::preflight::{Finding, Mend, Report};
 use crate::run::links::{Plan, plan_of_present};
-use crate::run::now;
 use crate::run::survey::{bypass, shaped, survey};
 
 /// How often neighbours that the engine lacks are asked for, and how many at a time.
@@ -153,7 +153,7 @@ impl Daemon {
     }
 
     /// The kernel resolves neighbours for packets that it forwards, and some that the engine needs are never
-    /// among them ([`crate::own::Own::unresolved`]).
+    /// among them ([`crate::run::own::Own::unresolved`]).
     fn tend_own_neighbours(&mut self) {
         let Some(iif) = self.plan.attach.values().next() else {
             return;
