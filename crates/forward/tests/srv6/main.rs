@@ -9,4 +9,5 @@ mod packets;
 mod random;
 mod reference;
 mod router;
+mod scenarios;
 mod together;

@@ -70,7 +70,6 @@ impl Router {
     }
 
     /// With a first table that is fast from its first route on, as the mirror has it.
-    #[allow(dead_code, reason = "for benchmarks")]
     pub(crate) fn wide() -> Router {
         Router::made(link_flags::FORWARD4 | link_flags::FORWARD6, 1, true)
     }
@@ -190,7 +189,6 @@ impl Router {
     }
 
     /// Turns of packets for adjacencies.
-    #[allow(dead_code, reason = "for tests of vectors")]
     pub(crate) fn turns(&mut self, adjacencies: &[u32]) -> u32 {
         let first = self.members;
         let head = TurnsHead {

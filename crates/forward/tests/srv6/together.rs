@@ -8,6 +8,7 @@ use raddle_rib::image::{Segment, flavours, segment_flags, segment_kind};
 use crate::headends::template;
 use crate::packets::{frame, ip4, ip6, srh, udp};
 use crate::router::{INGRESS, OTHER_TABLE, OUT, Router, octets, plain};
+use crate::scenarios::{FRAMES, scenario};
 
 /// Frames in buffers with room in front.
 type Buffers = Vec<Vec<u8>>;
@@ -172,4 +173,20 @@ fn ranges_that_are_none_are_truncated() {
     assert_eq!(verdicts, [Verdict::Kernel(Reason::Truncated); 3]);
     let counted = engine.counters().reason(Reason::Truncated);
     assert_eq!((counted.packets, counted.bytes), (3, 0));
+}
+
+/// What is measured is forwarded, every frame of it, and the same one by one and together.
+#[test]
+fn scenarios_that_are_measured() {
+    for name in ["End", "End.DX2", "H.Encaps", "none"] {
+        let ((mut alone, frames), (mut together, _)) = (scenario(name), scenario(name));
+        let verdicts = compare([&mut alone.engine, &mut together.engine], &frames).unwrap();
+        assert_eq!(verdicts.len(), FRAMES, "{name}");
+        for verdict in verdicts {
+            assert!(
+                matches!(verdict, Verdict::Forward { .. }),
+                "{name}: {verdict:?}"
+            );
+        }
+    }
 }
