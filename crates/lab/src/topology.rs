@@ -1,179 +1,20 @@
 //! Descriptions of labs: nodes, links, addresses, routing. Pure data, checked once when built.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+mod check;
+mod link;
+mod node;
+
+use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::{Rate, SegmentRouting, names};
-
-/// What a node is for; decides whether it forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Role {
-    /// An end system; it does not forward.
-    Host,
-    /// A top-of-rack router of a Clos fabric.
-    Leaf,
-    /// A router of the upper stage of a Clos fabric.
-    Spine,
-    /// Any other router.
-    Router,
-}
-
-impl Role {
-    /// Whether nodes of this role forward packets.
-    pub fn forwards(self) -> bool {
-        self != Self::Host
-    }
-}
-
-/// The kernel's `fib_multipath_hash_policy`, of both families.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HashPolicy {
-    /// 0: addresses only. All connections between two hosts take one path.
-    L3,
-    /// 1: addresses, protocol and ports. Connections spread over the paths.
-    #[default]
-    L4,
-    /// 2: the addresses of the inner packet, if there is one, else as 0.
-    Inner,
-    /// 3: the fields of `fib_multipath_hash_fields`.
-    Custom,
-}
-
-impl HashPolicy {
-    /// The value of the sysctl.
-    pub fn sysctl(self) -> u8 {
-        match self {
-            Self::L3 => 0,
-            Self::L4 => 1,
-            Self::Inner => 2,
-            Self::Custom => 3,
-        }
-    }
-}
-
-/// BGP on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bgp {
-    /// The autonomous system number.
-    pub asn: u32,
-    /// The router id; also what errors in logs are told apart by.
-    pub router_id: Ipv4Addr,
-    /// Prefixes that the node announces; it must have a route to each (an address is one).
-    pub networks: Vec<IpNet>,
-}
-
-/// A route set at start and never changed by a daemon.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StaticRoute {
-    /// The destination.
-    pub prefix: IpNet,
-    /// One or several gateways, of the prefix's family, of equal weight.
-    pub via: Vec<IpAddr>,
-    /// The address that sockets get that go this way (`src`), one of the node's own.
-    #[serde(default)]
-    pub source: Option<IpAddr>,
-    /// The congestion control of TCP connections that go this way (`congctl`), such as `cubic`;
-    /// without one, that of the machine. It must be there already: a lab loads no module.
-    #[serde(default)]
-    pub congestion: Option<String>,
-}
-
-impl StaticRoute {
-    /// A route by these gateways, with nothing else said.
-    pub fn new(prefix: IpNet, via: Vec<IpAddr>) -> Self {
-        Self {
-            prefix,
-            via,
-            source: None,
-            congestion: None,
-        }
-    }
-}
-
-/// A neighbour that a node knows for good, without asking for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Neighbour {
-    /// Its address.
-    pub address: IpAddr,
-    /// The device that it is behind.
-    pub dev: String,
-    /// The link, and the end of it (0 or 1), whose MAC address it has.
-    pub end: (LinkId, usize),
-}
-
-/// A network namespace of the lab.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
-    /// The name: a lower-case letter, then lower-case letters, digits and `_`; at most 15.
-    pub name: String,
-    /// What it is for.
-    pub role: Role,
-    /// `fib_multipath_hash_seed`; without one, a seed derived from the names of lab and node.
-    pub hash_seed: Option<u32>,
-    /// Addresses of the node itself, on its loopback device.
-    pub addresses: Vec<IpNet>,
-    /// Routes set at start.
-    pub routes: Vec<StaticRoute>,
-    /// BGP, if the node speaks it.
-    pub bgp: Option<Bgp>,
-    /// SRv6.
-    #[serde(default)]
-    pub segments: SegmentRouting,
-    /// Neighbours that are not asked for.
-    #[serde(default)]
-    pub neighbours: Vec<Neighbour>,
-}
-
-/// One end of a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
-    /// The node.
-    pub node: String,
-    /// The device in that node.
-    pub dev: String,
-    /// Its addresses; link-local IPv6 is always there besides.
-    pub addresses: Vec<IpNet>,
-    /// The link, and the end of it (0 or 1), whose MAC address the device has in place of its own.
-    #[serde(default)]
-    pub poses_as: Option<(LinkId, usize)>,
-    /// Whether the device receives without GRO: frames stay as they were on the cable.
-    #[serde(default)]
-    pub gro_off: bool,
-}
-
-/// A cable between two nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
-    /// The ends.
-    pub ends: [End; 2],
-    /// The rate of each direction; `None` is as fast as the machine can.
-    pub rate: Option<Rate>,
-    /// Whether the ends' routers hold an unnumbered BGP session over it.
-    pub bgp: bool,
-    /// The MTU in bytes, 1280 to 65535, where it is not that of the other links.
-    #[serde(default)]
-    pub mtu: Option<u32>,
-}
-
-/// The number of a link: its position in [`Topology::links`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct LinkId(pub usize);
-
-impl fmt::Display for LinkId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::SegmentRouting;
+pub use check::TopologyError;
+pub(crate) use check::in_range;
+use check::{check_device, check_node};
+pub use link::{End, Link, LinkId};
+pub use node::{Bgp, HashPolicy, Neighbour, Node, Role, StaticRoute};
 
 /// A route that is there once routing has converged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,68 +48,6 @@ pub struct TopologyBuilder {
     pub nexthop_groups: bool,
     /// What [`Lab::wait_converged`](crate::Lab::wait_converged) waits for.
     pub expectations: Vec<Expectation>,
-}
-
-/// What is wrong with a topology.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum TopologyError {
-    /// A number is out of its range.
-    #[error("{what} is {value}, but must be from {min} to {max}")]
-    OutOfRange {
-        /// What the number counts.
-        what: &'static str,
-        /// What was given.
-        value: u64,
-        /// The least.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
-    /// The name cannot be a node's.
-    #[error(
-        "`{0}` cannot name a node: use 1 to 15 of a-z, 0-9 and _, a letter first, but not `wire`"
-    )]
-    BadNodeName(String),
-    /// Two nodes share a name.
-    #[error("two nodes are named `{0}`; names of nodes must be unique")]
-    DuplicateNode(String),
-    /// Something refers to a node that is not there.
-    #[error("there is no node `{0}`, but a link or an expected route names it; add the node")]
-    UnknownNode(String),
-    /// The name cannot be a device's.
-    #[error(
-        "`{0}` cannot name a device: use 1 to 15 characters, no space, colon or slash, not `lo`"
-    )]
-    BadDevice(String),
-    /// Two devices of a node share a name.
-    #[error("node `{node}` has two devices named `{dev}`; device names must be unique in a node")]
-    DuplicateDevice {
-        /// The node.
-        node: String,
-        /// The device.
-        dev: String,
-    },
-    /// A neighbour or a route names a device that its node does not have.
-    #[error("node `{node}` has no device `{dev}`, but a neighbour or a route of it names it")]
-    UnknownDevice {
-        /// The node.
-        node: String,
-        /// The device.
-        dev: String,
-    },
-    /// A link wants BGP, but a node at its end speaks none.
-    #[error("a link of `{0}` is to carry BGP, but the node speaks none; give it an AS number")]
-    NotBgp(String),
-    /// A route without gateways, or with a gateway or a source of the other family.
-    #[error("the route to {0} of node `{1}` needs gateways of its own address family")]
-    BadRoute(IpNet, String),
-    /// The name cannot be that of a congestion control.
-    #[error(
-        "`{0}` cannot name a congestion control: use 1 to 15 of a-z, 0-9, - and _, such as cubic; \
-         sysctl net.ipv4.tcp_available_congestion_control lists them"
-    )]
-    BadCongestionControl(String),
 }
 
 impl Default for TopologyBuilder {
@@ -498,72 +277,6 @@ impl TryFrom<TopologyBuilder> for Topology {
 impl From<Topology> for TopologyBuilder {
     fn from(topology: Topology) -> Self {
         topology.0
-    }
-}
-
-impl Link {
-    fn joins(&self, a: &str, b: &str) -> bool {
-        let [x, y] = [&*self.ends[0].node, &*self.ends[1].node];
-        (x, y) == (a, b) || (y, x) == (a, b)
-    }
-}
-
-/// An error unless `min <= value <= max`.
-pub(crate) fn in_range(
-    what: &'static str,
-    value: u64,
-    min: u64,
-    max: u64,
-) -> Result<(), TopologyError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(TopologyError::OutOfRange {
-            what,
-            value,
-            min,
-            max,
-        })
-    }
-}
-
-fn check_node(node: &Node) -> Result<(), TopologyError> {
-    let name = node.name.as_bytes();
-    let inside = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
-    let good = name.first().is_some_and(u8::is_ascii_lowercase)
-        && name.len() <= 15
-        && name.iter().all(inside)
-        && node.name != names::WIRE;
-    if !good {
-        return Err(TopologyError::BadNodeName(node.name.clone()));
-    }
-    for route in &node.routes {
-        let same = |via: &IpAddr| via.is_ipv4() == route.prefix.addr().is_ipv4();
-        if route.via.is_empty() || !route.via.iter().chain(&route.source).all(same) {
-            return Err(TopologyError::BadRoute(route.prefix, node.name.clone()));
-        }
-        let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
-        // The length is TCP_CA_NAME_MAX of the kernel, less the zero at the end.
-        let good = |name: &&String| (1..=15).contains(&name.len()) && name.bytes().all(inside);
-        if let Some(name) = route.congestion.iter().find(|name| !good(name)) {
-            return Err(TopologyError::BadCongestionControl(name.clone()));
-        }
-    }
-    Ok(())
-}
-
-/// As the kernel's `dev_valid_name`, and nothing that would need quoting in a batch of `ip`.
-fn check_device(dev: &str) -> Result<(), TopologyError> {
-    let good = (1..=15).contains(&dev.len())
-        && dev
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        && !["lo", ".", "..", "all", "default"].contains(&dev)
-        && !dev.starts_with('-');
-    if good {
-        Ok(())
-    } else {
-        Err(TopologyError::BadDevice(dev.to_owned()))
     }
 }
 

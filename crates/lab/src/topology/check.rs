@@ -1,0 +1,130 @@
+//! What can be wrong with a topology, and what a name or a number of it has to be.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use thiserror::Error;
+
+use super::node::Node;
+use crate::names;
+
+/// What is wrong with a topology.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A number is out of its range.
+    #[error("{what} is {value}, but must be from {min} to {max}")]
+    OutOfRange {
+        /// What the number counts.
+        what: &'static str,
+        /// What was given.
+        value: u64,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// The name cannot be a node's.
+    #[error(
+        "`{0}` cannot name a node: use 1 to 15 of a-z, 0-9 and _, a letter first, but not `wire`"
+    )]
+    BadNodeName(String),
+    /// Two nodes share a name.
+    #[error("two nodes are named `{0}`; names of nodes must be unique")]
+    DuplicateNode(String),
+    /// Something refers to a node that is not there.
+    #[error("there is no node `{0}`, but a link or an expected route names it; add the node")]
+    UnknownNode(String),
+    /// The name cannot be a device's.
+    #[error(
+        "`{0}` cannot name a device: use 1 to 15 characters, no space, colon or slash, not `lo`"
+    )]
+    BadDevice(String),
+    /// Two devices of a node share a name.
+    #[error("node `{node}` has two devices named `{dev}`; device names must be unique in a node")]
+    DuplicateDevice {
+        /// The node.
+        node: String,
+        /// The device.
+        dev: String,
+    },
+    /// A neighbour or a route names a device that its node does not have.
+    #[error("node `{node}` has no device `{dev}`, but a neighbour or a route of it names it")]
+    UnknownDevice {
+        /// The node.
+        node: String,
+        /// The device.
+        dev: String,
+    },
+    /// A link wants BGP, but a node at its end speaks none.
+    #[error("a link of `{0}` is to carry BGP, but the node speaks none; give it an AS number")]
+    NotBgp(String),
+    /// A route without gateways, or with a gateway or a source of the other family.
+    #[error("the route to {0} of node `{1}` needs gateways of its own address family")]
+    BadRoute(IpNet, String),
+    /// The name cannot be that of a congestion control.
+    #[error(
+        "`{0}` cannot name a congestion control: use 1 to 15 of a-z, 0-9, - and _, such as cubic; \
+         sysctl net.ipv4.tcp_available_congestion_control lists them"
+    )]
+    BadCongestionControl(String),
+}
+
+/// An error unless `min <= value <= max`.
+pub(crate) fn in_range(
+    what: &'static str,
+    value: u64,
+    min: u64,
+    max: u64,
+) -> Result<(), TopologyError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(TopologyError::OutOfRange {
+            what,
+            value,
+            min,
+            max,
+        })
+    }
+}
+
+pub(super) fn check_node(node: &Node) -> Result<(), TopologyError> {
+    let name = node.name.as_bytes();
+    let inside = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
+    let good = name.first().is_some_and(u8::is_ascii_lowercase)
+        && name.len() <= 15
+        && name.iter().all(inside)
+        && node.name != names::WIRE;
+    if !good {
+        return Err(TopologyError::BadNodeName(node.name.clone()));
+    }
+    for route in &node.routes {
+        let same = |via: &IpAddr| via.is_ipv4() == route.prefix.addr().is_ipv4();
+        if route.via.is_empty() || !route.via.iter().chain(&route.source).all(same) {
+            return Err(TopologyError::BadRoute(route.prefix, node.name.clone()));
+        }
+        let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+        // The length is TCP_CA_NAME_MAX of the kernel, less the zero at the end.
+        let good = |name: &&String| (1..=15).contains(&name.len()) && name.bytes().all(inside);
+        if let Some(name) = route.congestion.iter().find(|name| !good(name)) {
+            return Err(TopologyError::BadCongestionControl(name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// As the kernel's `dev_valid_name`, and nothing that would need quoting in a batch of `ip`.
+pub(super) fn check_device(dev: &str) -> Result<(), TopologyError> {
+    let good = (1..=15).contains(&dev.len())
+        && dev
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && !["lo", ".", "..", "all", "default"].contains(&dev)
+        && !dev.starts_with('-');
+    if good {
+        Ok(())
+    } else {
+        Err(TopologyError::BadDevice(dev.to_owned()))
+    }
+}

@@ -1,0 +1,121 @@
+//! Links, and what is on them: addresses and neighbours.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// A network device (`RTM_NEWLINK`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Interface index.
+    pub index: u32,
+    /// Name, such as `eth0`.
+    pub name: String,
+    /// Link-layer address, where it is 6 bytes long.
+    pub mac: Option<[u8; 6]>,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// `IFF_*` flags: 1 up, 0x40 running, 0x10000 lower up.
+    pub flags: u32,
+    /// `ARPHRD_*`: 1 is Ethernet, 772 loopback.
+    pub arp_type: u16,
+    /// `IF_OPER_*`: 6 is up.
+    pub operstate: u8,
+    /// Kind from `IFLA_INFO_KIND`: `veth`, `bridge`, `vlan`, ...; none for physical devices.
+    pub kind: Option<String>,
+    /// The bridge, bond or VRF that this device is enslaved to.
+    pub master: Option<u32>,
+    /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
+    pub lower: Option<u32>,
+    /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.
+    pub lower_netns: Option<i32>,
+    /// Root qdisc's kind (`IFLA_QDISC`).
+    pub qdisc: String,
+    /// Number of transmit queues.
+    pub tx_queues: u32,
+    /// Attached XDP program, if any.
+    pub xdp: Option<XdpAttached>,
+}
+
+impl Link {
+    /// Administratively up (`IFF_UP`).
+    pub fn is_up(&self) -> bool {
+        self.flags & 1 != 0
+    }
+
+    /// Has carrier, as nexthop objects see it: `IFF_RUNNING` or `IFF_LOWER_UP`
+    /// (`nh_netdev_event`).
+    pub fn has_carrier(&self) -> bool {
+        self.flags & (0x40 | 0x1_0000) != 0
+    }
+
+    /// Nexthop objects go when their link goes down or loses carrier (`nh_netdev_event`).
+    pub(crate) fn keeps_nexthops(&self) -> bool {
+        self.is_up() && self.has_carrier()
+    }
+
+    /// An Ethernet device (`ARPHRD_ETHER`).
+    pub fn is_ethernet(&self) -> bool {
+        self.arp_type == 1
+    }
+}
+
+/// An XDP program on a link, as `IFLA_XDP` reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpAttached {
+    /// `XDP_ATTACHED_*`: 1 driver, 2 generic, 3 hardware, 4 several.
+    pub mode: u8,
+    /// Program id; 0 when not told.
+    pub program: u32,
+}
+
+/// An address of this machine (`RTM_NEWADDR`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The link that has it.
+    pub index: u32,
+    /// The local address (`IFA_LOCAL`, or `IFA_ADDRESS` for IPv6).
+    pub local: IpAddr,
+    /// The peer of a point-to-point address, where it differs from `local`.
+    pub peer: Option<IpAddr>,
+    /// Prefix length, 0..=32 or 0..=128.
+    pub prefix_len: u8,
+    /// `RT_SCOPE_*`.
+    pub scope: u8,
+    /// `IFA_F_*` flags.
+    pub flags: u32,
+    /// Broadcast address (IPv4).
+    pub broadcast: Option<IpAddr>,
+    /// Label (IPv4).
+    pub label: Option<String>,
+}
+
+/// A neighbour entry (`RTM_NEWNEIGH`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// The link that it is on.
+    pub index: u32,
+    /// Its address.
+    pub dst: IpAddr,
+    /// Its link-layer address, where it is 6 bytes long.
+    pub mac: Option<[u8; 6]>,
+    /// `NUD_*` state bits.
+    pub state: u16,
+    /// `NTF_*` flags (0x80 router, 0x08 proxy).
+    pub flags: u8,
+    /// `RTPROT_*` of who installed it.
+    pub protocol: u8,
+}
+
+/// `NUD_VALID`: permanent, no-ARP, reachable, probe, stale or delay. A neighbour in one of these
+/// states has a link-layer address that may be used.
+pub const NUD_VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
+/// `NUD_STALE`.
+pub const NUD_STALE: u16 = 0x04;
+
+impl Neighbour {
+    /// Whether the kernel would send to it without asking (`nud_state & NUD_VALID`).
+    pub fn is_valid(&self) -> bool {
+        self.state & NUD_VALID != 0
+    }
+}

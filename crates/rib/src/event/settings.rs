@@ -1,0 +1,97 @@
+//! Settings of devices and of the namespace, and keys for HMACs.
+
+use std::net::Ipv6Addr;
+
+use serde::{Deserialize, Serialize};
+
+/// Per-device settings that netlink's `RTM_NEWNETCONF` and `/proc/sys` tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSettings {
+    /// `net.ipv4.conf.<dev>.forwarding`.
+    pub forwarding4: bool,
+    /// Whether IPv6 from this device is forwarded: `net.ipv6.conf.all.forwarding` or the device's
+    /// `force_forwarding`, on a device that takes IPv6 at all.
+    pub forwarding6: bool,
+    /// Effective `rp_filter`: the larger of `conf.all` and `conf.<dev>`.
+    pub rp_filter: u8,
+    /// IPv4 `ignore_routes_with_linkdown` (`conf.all` or `conf.<dev>`).
+    pub ignore_linkdown4: bool,
+    /// IPv6 `ignore_routes_with_linkdown`.
+    pub ignore_linkdown6: bool,
+    /// IPv4 `send_redirects` (`conf.all` or `conf.<dev>`).
+    pub send_redirects: bool,
+    /// IPv4 `accept_local`.
+    pub accept_local: bool,
+    /// `net.ipv6.conf.<dev>.mtu`, which an administrator or a router advertisement may set below
+    /// the link's; 0 where there is none.
+    #[serde(default)]
+    pub mtu6: u32,
+    /// `net.ipv6.conf.<dev>.seg6_require_hmac`: -1 to ignore HMACs of SRHs, 0 to check those that there
+    /// are, 1 to want one. The device's alone (`seg6_hmac_validate_skb`).
+    #[serde(default)]
+    pub seg6_require_hmac: i8,
+    /// `net.ipv6.conf.<dev>.hop_limit`, or that of `conf.all` where the device has no IPv6; none where it is not
+    /// known.
+    #[serde(default)]
+    pub hop_limit: Option<u8>,
+}
+
+/// Settings of the whole network namespace that selection and forwarding depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// `net.ipv4.fib_multipath_hash_policy`.
+    pub hash_policy4: u8,
+    /// `net.ipv6.fib_multipath_hash_policy`.
+    pub hash_policy6: u8,
+    /// `net.ipv4.fib_multipath_hash_fields`.
+    pub hash_fields4: u32,
+    /// `net.ipv6.fib_multipath_hash_fields`.
+    pub hash_fields6: u32,
+    /// `net.ipv4.fib_multipath_hash_seed`; 0 means a random seed that nobody can read.
+    pub hash_seed: u32,
+    /// `net.ipv4.fib_multipath_use_neigh`.
+    pub use_neigh: bool,
+    /// `net.ipv4.ip_forward_use_pmtu`: forwarded packets, too, keep to the path MTUs that ICMP errors
+    /// have told this machine. The kernel announces none of them.
+    pub forward_use_pmtu: bool,
+    /// `net.ipv4.route.min_pmtu`: no path MTU below it is learnt.
+    #[serde(default)]
+    pub min_pmtu: u32,
+    /// `net.ipv6.seg6_flowlabel`: -1 for an outer flow label of 0, 0 for the inner packet's, 1 for one
+    /// made of the flow's hash.
+    #[serde(default)]
+    pub seg6_flowlabel: i8,
+    /// `ip sr tunsrc`: source of outer headers; none for one chosen by the destination.
+    #[serde(default)]
+    pub tunsrc: Option<Ipv6Addr>,
+}
+
+/// Algorithms of HMACs in SRHs (`SEG6_HMAC_ALGO_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HmacAlgorithm {
+    /// HMAC-SHA1.
+    Sha1 = 1,
+    /// HMAC-SHA256.
+    Sha256 = 2,
+}
+
+/// A key for HMACs in SRHs (`ip sr hmac`). Shown without its secret, and part of no snapshot.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HmacKey {
+    /// Its number, never 0.
+    pub id: u32,
+    /// Algorithm.
+    pub algorithm: HmacAlgorithm,
+    /// Secret, at most 64 bytes.
+    pub secret: Vec<u8>,
+}
+
+impl std::fmt::Debug for HmacKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HmacKey")
+            .field("id", &self.id)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
