@@ -1,0 +1,265 @@
+//! The XDP program and the userspace engine, over the same image, on the same frames: same verdict,
+//! same bytes.
+//!
+//! State comes from events through the real compiler, so tables, groups and adjacencies are what a
+//! daemon would publish. `RADDLE_CASES` sets how many states are drawn (default 500, of 200 frames
+//! each).
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+mod frames;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../common/net.rs"]
+mod net;
+mod state;
+
+use frames::{MAC, frame, ipv4_packet};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use raddle_forward::Verdict as Userspace;
+use raddle_rib::event::{
+    DeviceSettings, Event, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Settings,
+};
+use raddle_rib::image::Capacity;
+use raddle_rib::{Ports, Reason, Rib};
+use raddle_xdp::{Engine, LoadOptions, Verdict};
+use state::{Indices, address, algos, base, renumber, state};
+
+const FRAMES: usize = 200;
+
+fn now() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}
+
+fn pin_to_one_cpu() {
+    let me = nix::unistd::Pid::from_raw(0);
+    let allowed = nix::sched::sched_getaffinity(me).unwrap();
+    let mut one = nix::sched::CpuSet::new();
+    let cpu = (0..nix::sched::CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap());
+    one.set(cpu.unwrap()).unwrap();
+    nix::sched::sched_setaffinity(me, &one).unwrap();
+}
+
+/// Two userspace engines that see the same frames.
+struct Vectors {
+    alone: raddle_forward::Engine,
+    together: raddle_forward::Engine,
+}
+
+impl Vectors {
+    /// One frame after the other, and all of them at once.
+    fn compare(&mut self, frames: &[Vec<u8>], ingress: u32) -> Result<(), TestCaseError> {
+        let now = now();
+        let (mut ours, mut theirs) = (frames.to_vec(), frames.to_vec());
+        let mut verdicts = vec![Userspace::Kernel(Reason::None); frames.len()];
+        self.together
+            .forward_all(&mut theirs, ingress, now, &mut verdicts);
+        for (at, frame) in ours.iter_mut().enumerate() {
+            let verdict = self.alone.forward(frame, ingress, now);
+            prop_assert_eq!(verdict, verdicts[at], "frame {:02x?}", frames[at]);
+            prop_assert_eq!(&*frame, &theirs[at], "frame {:02x?}", frames[at]);
+        }
+        prop_assert_eq!(self.alone.counters(), self.together.counters());
+        Ok(())
+    }
+}
+
+#[test]
+fn both_engines_do_the_same() {
+    net::in_namespace("both_engines_do_the_same", || {
+        let indices: Indices = std::array::from_fn(|n| {
+            net::veth(&format!("l{n}"), &format!("p{n}"), 1500);
+            net::index_of(&format!("l{n}"))
+        });
+        let ingress = indices[0];
+        let capacity = Capacity {
+            nodes4: 1 << 14,
+            leaves4: 1 << 14,
+            words6: 1 << 16,
+            groups: 1024,
+            members: 4096,
+            adjacencies: 512,
+            segments: 64,
+            templates: 1 << 10,
+        };
+        let engine = Engine::load(&LoadOptions { capacity }).unwrap();
+        for index in indices {
+            engine.set_out_link(index).unwrap();
+        }
+        let cases = std::env::var("RADDLE_CASES")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(500);
+        let mut runner = TestRunner::new(Config {
+            cases,
+            ..Config::default()
+        });
+        let frames = proptest::collection::vec(frame(), FRAMES);
+        let seen = std::cell::RefCell::new(std::collections::BTreeMap::<String, u64>::new());
+        // What both keep from packet to packet is kept by core.
+        pin_to_one_cpu();
+        let userspace = std::cell::RefCell::new(raddle_forward::Engine::new(engine.memory()));
+        let vectors = std::cell::RefCell::new(Vectors {
+            alone: raddle_forward::Engine::new(engine.memory()),
+            together: raddle_forward::Engine::new(engine.memory()),
+        });
+        let result = runner.run(&(state(), algos(), frames), |(events, algos, frames)| {
+            let memory = engine.memory();
+            memory.reset(|| ());
+            let mut rib = Rib::new(memory.clone(), &capacity, || ());
+            rib.set_algos(algos);
+            base(indices).into_iter().for_each(|event| rib.apply(event));
+            for mut event in events {
+                renumber(&mut event, indices);
+                rib.apply(event);
+            }
+            let out = indices.into();
+            rib.set_ports(Ports {
+                enabled: [ingress].into(),
+                out,
+            });
+            rib.commit();
+            let mut userspace = userspace.borrow_mut();
+            vectors.borrow_mut().compare(&frames, ingress)?;
+            for frame in frames {
+                let theirs = engine.test_run(&frame, ingress).unwrap();
+                let mut bytes = frame.clone();
+                let ours = userspace.forward(&mut bytes, ingress, now());
+                let (ours, name) = match ours {
+                    Userspace::Forward {
+                        index,
+                        adjacency,
+                        start,
+                        len,
+                    } => {
+                        bytes.truncate(start + len);
+                        bytes.drain(..start);
+                        (Verdict::Forward { adjacency, index }, "forwarded")
+                    }
+                    Userspace::Kernel(reason) => (Verdict::Kernel(reason), reason.name()),
+                    Userspace::Drop(reason) => (Verdict::Drop(reason), reason.name()),
+                };
+                prop_assert_eq!(theirs.verdict, ours, "frame {:02x?}", frame);
+                prop_assert_eq!(&theirs.frame, &bytes, "frame {:02x?}", frame);
+                *seen.borrow_mut().entry(name.to_owned()).or_default() += 1;
+            }
+            Ok(())
+        });
+        if let Err(e) = result {
+            panic!("{e}");
+        }
+        // The test is worth little unless it reaches the far end of the pipeline.
+        let seen = seen.into_inner();
+        eprintln!("{seen:?}");
+        let total: u64 = seen.values().sum();
+        assert!(
+            seen["forwarded"] * 20 > total,
+            "too few frames were forwarded: {seen:?}"
+        );
+    });
+}
+
+/// The dissector looks for all that a GRE header's flags promise, before it calls a packet a tunnel.
+#[test]
+fn gre_headers_that_end_early() {
+    net::in_namespace("gre_headers_that_end_early", || {
+        let indices: Indices = std::array::from_fn(|n| {
+            net::veth(&format!("l{n}"), &format!("p{n}"), 1500);
+            net::index_of(&format!("l{n}"))
+        });
+        let capacity = Capacity {
+            nodes4: 1 << 12,
+            leaves4: 1 << 12,
+            words6: 1 << 12,
+            groups: 64,
+            members: 64,
+            adjacencies: 64,
+            segments: 64,
+            templates: 1 << 10,
+        };
+        let engine = Engine::load(&LoadOptions { capacity }).unwrap();
+        indices
+            .iter()
+            .for_each(|index| engine.set_out_link(*index).unwrap());
+        let mut userspace = raddle_forward::Engine::new(engine.memory());
+        let mut rib = Rib::new(engine.memory(), &capacity, || ());
+        let hops = (2..=4u8).map(|n| RouteNexthop {
+            gateway: Some(address(false, n)),
+            index: indices[usize::from(n) - 1],
+            weight: 1,
+            ..RouteNexthop::default()
+        });
+        let neighbours = (2..=4u8).map(|n| {
+            Event::Neighbour(Neighbour {
+                index: indices[usize::from(n) - 1],
+                dst: address(false, n),
+                mac: Some([4, 0, 0, 0, 0, n]),
+                state: 2,
+                flags: 0,
+                protocol: 0,
+            })
+        });
+        let route = Route {
+            dst: "10.0.7.0/24".parse().unwrap(),
+            protocol: 4,
+            target: RouteTarget::Multipath(hops.collect()),
+            ..Route::default()
+        };
+        let device = DeviceSettings {
+            forwarding4: true,
+            ..DeviceSettings::default()
+        };
+        let settings = Settings {
+            hash_policy4: 3,
+            hash_fields4: 0xfff,
+            hash_seed: 7,
+            ..Settings::default()
+        };
+        base(indices)
+            .into_iter()
+            .chain(neighbours)
+            .chain([
+                Event::Settings(settings),
+                Event::Device(indices[0], device),
+                Event::Route(route, RouteOp::Add),
+            ])
+            .for_each(|event| rib.apply(event));
+        rib.set_ports(Ports {
+            enabled: [indices[0]].into(),
+            out: indices.into(),
+        });
+        rib.commit();
+        let mut forwarded = 0;
+        for flags in [
+            [0, 0],
+            [0x80, 0],
+            [0x20, 0],
+            [0x10, 0],
+            [0xb0, 0],
+            [0x30, 0x81],
+        ] {
+            for kind in [[8, 0], [0x86, 0xdd], [0x65, 0x58], [0x88, 0x0b]] {
+                for len in 0..40 {
+                    let mut body = [flags, kind].concat();
+                    body.extend([0x45; 40]);
+                    let packet = ipv4_packet(len, 0xe1, 47, 64, 0, &body[..usize::from(len)]);
+                    let mut frame = [&MAC[..], &[6, 0, 0, 0, 0, 9, 8, 0], &packet[..]].concat();
+                    let theirs = engine.test_run(&frame, indices[0]).unwrap().verdict;
+                    let ours = match userspace.forward(&mut frame, indices[0], now()) {
+                        Userspace::Forward {
+                            index, adjacency, ..
+                        } => Verdict::Forward { adjacency, index },
+                        Userspace::Kernel(reason) => Verdict::Kernel(reason),
+                        Userspace::Drop(reason) => Verdict::Drop(reason),
+                    };
+                    assert_eq!(
+                        theirs, ours,
+                        "flags {flags:x?}, kind {kind:x?}, {len} bytes"
+                    );
+                    forwarded += u32::from(matches!(ours, Verdict::Forward { .. }));
+                }
+            }
+        }
+        assert!(forwarded > 800, "{forwarded}");
+    });
+}

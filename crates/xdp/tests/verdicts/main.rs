@@ -1,0 +1,13 @@
+//! Every verdict of the program, through test runs on frames made by hand.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+mod bench;
+mod choices;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../common/mod.rs"]
+mod common;
+mod gates;
+mod hashes;
+mod ipv4;
+mod ipv6;
+mod ports;
