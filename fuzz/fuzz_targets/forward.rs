@@ -215,16 +215,7 @@ fn routes(v6: bool) -> Vec<Event> {
     let host = if v6 { 128 } else { 32 };
     let net = if v6 { 64 } else { 24 };
     let unicast = RouteKind::Unicast;
-    let own = Event::Address(Address {
-        index: 1,
-        local: address(v6, 7),
-        peer: None,
-        prefix_len: net,
-        scope: 0,
-        flags: 0,
-        broadcast: None,
-        label: None,
-    });
+    let own = Event::Address(Address::new(1, address(v6, 7), net));
     let mut events = vec![own];
     for (table, n, len, kind, target) in [
         (255, 7, host, RouteKind::Local, RouteTarget::None),

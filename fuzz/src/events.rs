@@ -227,16 +227,7 @@ fn device(u: Bytes<'_, '_>) -> Result<DeviceSettings> {
 }
 
 fn local(u: Bytes<'_, '_>, v6: bool) -> Result<Address> {
-    Ok(Address {
-        index: index(u)?,
-        local: address(v6, u.arbitrary()?),
-        peer: None,
-        prefix_len: if v6 { 64 } else { 24 },
-        scope: 0,
-        flags: 0,
-        broadcast: None,
-        label: None,
-    })
+    Ok(Address::new(index(u)?, address(v6, u.arbitrary()?), if v6 { 64 } else { 24 }))
 }
 
 fn rule(u: Bytes<'_, '_>, v6: bool) -> Result<Rule> {

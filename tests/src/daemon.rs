@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::World;
+use crate::{World, raddle};
 
 /// How long a daemon may take to start or stop: debug builds on busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,6 +64,24 @@ impl Outcome {
             None => panic!("{command:?} did not end within {limit:?}:\n{stdout}{stderr}"),
         }
     }
+}
+
+/// Runs `raddle` with these arguments to its end.
+///
+/// # Panics
+/// When it has not ended after a minute.
+pub fn run(arguments: &[&str]) -> Outcome {
+    Outcome::of(Command::new(raddle()).args(arguments), PATIENCE)
+}
+
+/// As [`run`], and what it printed.
+///
+/// # Panics
+/// Also when it ends with another exit code than 0.
+pub fn fine(arguments: &[&str]) -> String {
+    let outcome = run(arguments);
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
+    outcome.stdout
 }
 
 /// `raddle run` on the router; killed when dropped.

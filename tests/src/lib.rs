@@ -20,7 +20,7 @@ mod traffic;
 mod world;
 
 pub use binary::raddle;
-pub use daemon::{Daemon, Outcome};
+pub use daemon::{Daemon, Outcome, fine, run};
 pub use frame::Crafted;
 pub use other_xdp::OtherXdp;
 pub use packet_socket::PacketSocket;

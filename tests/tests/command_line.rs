@@ -6,18 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use raddle_e2e::Outcome;
+use raddle_e2e::{Outcome, run};
 
 fn raddle(line: &str) -> Outcome {
-    let mut command = Command::new(raddle_e2e::raddle());
-    command.args(line.split_whitespace());
-    Outcome::of(&mut command, Duration::from_secs(20))
+    run(&line.split_whitespace().collect::<Vec<_>>())
 }
 
 fn fine(line: &str) -> String {
-    let outcome = raddle(line);
-    assert_eq!(outcome.code, Some(0), "raddle {line}: {}", outcome.stderr);
-    outcome.stdout
+    raddle_e2e::fine(&line.split_whitespace().collect::<Vec<_>>())
 }
 
 #[test]

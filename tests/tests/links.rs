@@ -2,21 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::process::Command;
-use std::time::Duration;
 
-use raddle_e2e::{Outcome, raddle, root};
-
-fn run(arguments: &[&str]) -> Outcome {
-    let mut command = Command::new(raddle());
-    command.args(arguments);
-    Outcome::of(&mut command, Duration::from_secs(60))
-}
-
-fn fine(arguments: &[&str]) -> String {
-    let outcome = run(arguments);
-    assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
-    outcome.stdout
-}
+use raddle_e2e::{Outcome, fine, raddle, root, run};
 
 /// A lab that is taken down whatever happens.
 struct Links(String);

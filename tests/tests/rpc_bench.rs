@@ -1,23 +1,8 @@
 //! `raddle bench rpc`, in short.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::process::Command;
-use std::time::Duration;
-
-use raddle_e2e::{Outcome, raddle, root};
+use raddle_e2e::{fine, root, run};
 use serde_json::Value;
-
-fn run(arguments: &[&str]) -> Outcome {
-    let mut command = Command::new(raddle());
-    command.args(arguments);
-    Outcome::of(&mut command, Duration::from_secs(60))
-}
-
-fn fine(arguments: &[&str]) -> String {
-    let outcome = run(arguments);
-    assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
-    outcome.stdout
-}
 
 #[test]
 fn the_benchmark_fills_its_links() {

@@ -80,15 +80,11 @@ fn memory() -> Arc<Memory> {
         ..Settings::default()
     }));
     for index in [INGRESS, OUT[0], OUT[1]] {
-        rib.apply(Event::Link(Link {
+        rib.apply(Event::Link(Link::ethernet(
             index,
-            name: format!("l{index}"),
-            mac: Some([2, 0, 0, 0, 0, index as u8]),
-            mtu: 1500,
-            flags: 0x1_0041,
-            arp_type: 1,
-            ..Link::default()
-        }));
+            format!("l{index}"),
+            [2, 0, 0, 0, 0, index as u8],
+        )));
         let forwarding = DeviceSettings {
             forwarding4: true,
             forwarding6: true,

@@ -81,14 +81,9 @@ mod tests {
     fn address(index: u32, text: &str, scope: u8, flags: u32) -> Event {
         let (local, length) = text.split_once('/').unwrap();
         Event::Address(Address {
-            index,
-            local: local.parse().unwrap(),
-            peer: None,
-            prefix_len: length.parse().unwrap(),
             scope,
             flags,
-            broadcast: None,
-            label: None,
+            ..Address::new(index, local.parse().unwrap(), length.parse().unwrap())
         })
     }
 

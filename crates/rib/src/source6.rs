@@ -164,14 +164,8 @@ mod tests {
         for (index, text, flags) in addresses {
             let (ip, len) = text.split_once('/').unwrap();
             state.apply(Event::Address(Address {
-                index: *index,
-                local: ip.parse().unwrap(),
-                peer: None,
-                prefix_len: len.parse().unwrap(),
-                scope: 0,
                 flags: *flags,
-                broadcast: None,
-                label: None,
+                ..Address::new(*index, ip.parse().unwrap(), len.parse().unwrap())
             }));
         }
         state

@@ -7,32 +7,18 @@ mod common;
 use std::sync::Arc;
 
 use common::frames::{IN_MAC, udp4};
-use common::image::{adjacency, config, link};
+use common::image::{adjacency, config, link, load};
 use common::net::{Wire, in_namespace, index_of, private_mounts, run, veth};
 use common::tables::Tables4;
 use raddle_rib::Reason;
-use raddle_rib::image::{Capacity, Group, Memory};
+use raddle_rib::image::{Group, Memory};
 use raddle_xdp::bench::{Attachment, Bench, Program};
-use raddle_xdp::{AttachedMode, Engine, Error, LoadOptions, Mode, features};
+use raddle_xdp::{AttachedMode, Engine, Error, Mode, features};
 
 const DST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const SRC_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
 const SRC4: [u8; 4] = [10, 0, 0, 1];
 const DST4: [u8; 4] = [192, 0, 2, 7];
-
-fn load() -> Engine {
-    let capacity = Capacity {
-        nodes4: 1 << 12,
-        leaves4: 1 << 12,
-        words6: 1 << 10,
-        groups: 64,
-        members: 64,
-        adjacencies: 64,
-        segments: 64,
-        templates: 1 << 10,
-    };
-    Engine::load(&LoadOptions { capacity }).unwrap()
-}
 
 /// One route from `in0` to `out0`.
 fn fill(memory: &Memory) {

@@ -42,15 +42,11 @@ fn state(links: [u32; 3], idle_timer: u32) -> Vec<Event> {
         ),
     ];
     for (n, index) in (0u8..).zip(links) {
-        events.push(Event::Link(Link {
+        events.push(Event::Link(Link::ethernet(
             index,
-            name: format!("l{n}"),
-            mac: Some([2, 0, 0, 0, 0, n]),
-            mtu: 1500,
-            flags: 0x1_0041,
-            arp_type: 1,
-            ..Link::default()
-        }));
+            format!("l{n}"),
+            [2, 0, 0, 0, 0, n],
+        )));
         let gateway = [10, 0, n, 2].into();
         events.push(Event::Neighbour(Neighbour {
             index,

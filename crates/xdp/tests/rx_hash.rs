@@ -6,32 +6,18 @@
 mod common;
 
 use common::frames::{IN_MAC, ipv4, udp4};
-use common::image::{adjacency, config, link, threshold};
+use common::image::{adjacency, config, link, load, threshold};
 use common::net::{Wire, in_namespace, index_of, veth};
 use common::tables::Tables4;
 use raddle_rib::Reason;
-use raddle_rib::image::{BucketsHead, Capacity, Group, How, Member, Memory};
+use raddle_rib::image::{BucketsHead, Group, How, Member, Memory};
 use raddle_xdp::bench::{Bench, Program};
-use raddle_xdp::{AttachedMode, Engine, Error, LoadOptions, Mode, offers_rx_hash};
+use raddle_xdp::{AttachedMode, Error, Mode, offers_rx_hash};
 
 const MEMBERS: u32 = 8;
 const SRC: [u8; 4] = [10, 0, 0, 1];
 /// By a hash-threshold group.
 const DST: [u8; 4] = [192, 0, 2, 7];
-
-fn load() -> Engine {
-    let capacity = Capacity {
-        nodes4: 1 << 12,
-        leaves4: 1 << 12,
-        words6: 1 << 10,
-        groups: 64,
-        members: 64,
-        adjacencies: 64,
-        segments: 64,
-        templates: 1 << 10,
-    };
-    Engine::load(&LoadOptions { capacity }).unwrap()
-}
 
 /// A route from `in0` over as many adjacencies as [`MEMBERS`], all through `out0`; which one a frame
 /// took, its destination's last byte tells. No seed is known.

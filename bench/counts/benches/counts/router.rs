@@ -76,15 +76,11 @@ pub(crate) fn router() -> Rib {
         ..Settings::default()
     }));
     for index in [INGRESS, OUT[0], OUT[1]] {
-        rib.apply(Event::Link(Link {
+        rib.apply(Event::Link(Link::ethernet(
             index,
-            name: format!("l{index}"),
-            mac: Some(mac(index)),
-            mtu: 1500,
-            flags: 0x1_0041,
-            arp_type: 1,
-            ..Link::default()
-        }));
+            format!("l{index}"),
+            mac(index),
+        )));
         let settings = DeviceSettings {
             forwarding4: true,
             forwarding6: true,

@@ -79,16 +79,7 @@ mod tests {
     #[test]
     fn addresses_concern_the_routes_of_their_family() {
         let gone = |local: &str| {
-            let address = Address {
-                index: 1,
-                local: local.parse().unwrap(),
-                peer: None,
-                prefix_len: 24,
-                scope: 0,
-                flags: 0,
-                broadcast: None,
-                label: None,
-            };
+            let address = Address::new(1, local.parse().unwrap(), 24);
             signs(&Event::AddressGone(address), |_| None)
         };
         let (four, six) = (gone("10.0.0.1"), gone("2001:db8::1"));

@@ -99,15 +99,7 @@ mod tests {
             ..RouteNexthop::default()
         };
         let mut rib = Rib::detached();
-        rib.apply(Event::Link(Link {
-            index: 1,
-            name: "a".to_owned(),
-            mac: Some([2; 6]),
-            flags: 0x1_0041,
-            mtu: 1500,
-            arp_type: 1,
-            ..Link::default()
-        }));
+        rib.apply(Event::Link(Link::ethernet(1, "a", [2; 6])));
         rib.apply(Event::Device(1, DeviceSettings::default()));
         let settings = raddle_rib::event::Settings {
             tunsrc: Some("fd01::1".parse().unwrap()),

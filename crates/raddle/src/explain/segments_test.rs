@@ -57,15 +57,11 @@ fn rib() -> Rib {
         ..Settings::default()
     }));
     for (index, name) in [(1, "in0"), (2, "up1"), (3, "up2")] {
-        rib.apply(Event::Link(Link {
+        rib.apply(Event::Link(Link::ethernet(
             index,
-            name: name.to_owned(),
-            mac: Some([2, 0, 0, 0, 1, index as u8]),
-            flags: 0x1_0041,
-            mtu: 1500,
-            arp_type: 1,
-            ..Link::default()
-        }));
+            name,
+            [2, 0, 0, 0, 1, index as u8],
+        )));
         let device = DeviceSettings {
             forwarding4: true,
             forwarding6: true,

@@ -74,16 +74,11 @@ fn certificates_survive_being_written() {
 fn addressed() -> Rib {
     let mut rib = rib();
     for index in 1..=4 {
-        rib.apply(Event::Address(Address {
+        rib.apply(Event::Address(Address::new(
             index,
-            local: IpAddr::from([10, 0, index as u8, 9]),
-            peer: None,
-            prefix_len: 24,
-            scope: 0,
-            flags: 0,
-            broadcast: None,
-            label: None,
-        }));
+            IpAddr::from([10, 0, index as u8, 9]),
+            24,
+        )));
     }
     rib
 }

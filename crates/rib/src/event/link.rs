@@ -38,6 +38,19 @@ pub struct Link {
 }
 
 impl Link {
+    /// An Ethernet link as most are: up, with carrier, an MTU of 1500 bytes, not enslaved.
+    pub fn ethernet(index: u32, name: impl Into<String>, mac: [u8; 6]) -> Link {
+        Link {
+            index,
+            name: name.into(),
+            mac: Some(mac),
+            mtu: 1500,
+            flags: 0x1_0041,
+            arp_type: 1,
+            ..Link::default()
+        }
+    }
+
     /// Administratively up (`IFF_UP`).
     pub fn is_up(&self) -> bool {
         self.flags & 1 != 0
@@ -88,6 +101,22 @@ pub struct Address {
     pub broadcast: Option<IpAddr>,
     /// Label (IPv4).
     pub label: Option<String>,
+}
+
+impl Address {
+    /// An address of universe scope with nothing else said; `prefix_len` as [`Address::prefix_len`].
+    pub fn new(index: u32, local: IpAddr, prefix_len: u8) -> Address {
+        Address {
+            index,
+            local,
+            peer: None,
+            prefix_len,
+            scope: 0,
+            flags: 0,
+            broadcast: None,
+            label: None,
+        }
+    }
 }
 
 /// A neighbour entry (`RTM_NEWNEIGH`).

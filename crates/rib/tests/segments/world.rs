@@ -32,16 +32,7 @@ pub(crate) fn settings() -> Settings {
 }
 
 pub(crate) fn own_address(index: u32, text: &str) -> Event {
-    Event::Address(Address {
-        index,
-        local: text.parse().unwrap(),
-        peer: None,
-        prefix_len: 64,
-        scope: 0,
-        flags: 0,
-        broadcast: None,
-        label: None,
-    })
+    Event::Address(Address::new(index, text.parse().unwrap(), 64))
 }
 
 /// Links 1 to 4, each with an address.

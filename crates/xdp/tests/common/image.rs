@@ -1,9 +1,25 @@
-//! Images by hand, and a plain SipHash-2-4 to fill in the precomputed states.
+//! Engines over small images, images by hand, and a plain SipHash-2-4 to fill in the precomputed states.
 
 use raddle_rib::image::{
-    ADJ_FORWARD, Adjacency, Config, Group, How, LinkEntry, MAGIC, Member, Memory, config_flags,
-    link_flags,
+    ADJ_FORWARD, Adjacency, Capacity, Config, Group, How, LinkEntry, MAGIC, Member, Memory,
+    config_flags, link_flags,
 };
+use raddle_xdp::{Engine, LoadOptions};
+
+/// An engine over a small image, for what does not depend on its size.
+pub fn load() -> Engine {
+    let capacity = Capacity {
+        nodes4: 1 << 12,
+        leaves4: 1 << 12,
+        words6: 1 << 10,
+        groups: 64,
+        members: 64,
+        adjacencies: 64,
+        segments: 64,
+        templates: 1 << 10,
+    };
+    Engine::load(&LoadOptions { capacity }).unwrap()
+}
 
 fn round(v: &mut [u64; 4]) {
     v[0] = v[0].wrapping_add(v[1]);

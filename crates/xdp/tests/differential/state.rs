@@ -233,28 +233,19 @@ pub(crate) fn base(indices: Indices) -> Vec<Event> {
     let ingress = indices[0];
     let mut events: Vec<Event> = (1..=4u32)
         .map(|n| {
-            Event::Link(Link {
-                index: indices[n as usize - 1],
-                name: format!("l{n}"),
-                mac: Some([2, 0, 0, 0, 0, n as u8]),
-                mtu: 1500,
-                flags: 0x1_0041,
-                arp_type: 1,
-                ..Link::default()
-            })
+            Event::Link(Link::ethernet(
+                indices[n as usize - 1],
+                format!("l{n}"),
+                [2, 0, 0, 0, 0, n as u8],
+            ))
         })
         .collect();
     for v6 in [false, true] {
-        events.push(Event::Address(Address {
-            index: ingress,
-            local: address(v6, 7),
-            peer: None,
-            prefix_len: if v6 { 64 } else { 24 },
-            scope: 0,
-            flags: 0,
-            broadcast: None,
-            label: None,
-        }));
+        events.push(Event::Address(Address::new(
+            ingress,
+            address(v6, 7),
+            if v6 { 64 } else { 24 },
+        )));
         let dst = IpNet::new(address(v6, 7), if v6 { 128 } else { 32 }).unwrap();
         let local = Route {
             table: 255,

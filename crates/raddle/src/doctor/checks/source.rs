@@ -97,16 +97,7 @@ mod tests {
     use raddle_rib::event::{Address, Link};
 
     fn address(index: u32, local: &str) -> Address {
-        Address {
-            index,
-            local: local.parse().unwrap(),
-            peer: None,
-            prefix_len: 128,
-            scope: 0,
-            flags: 0,
-            broadcast: None,
-            label: None,
-        }
+        Address::new(index, local.parse().unwrap(), 128)
     }
 
     #[test]

@@ -58,14 +58,8 @@ fn sane() -> Facts {
 
 fn address(facts: &mut Facts, index: u32, local: &str, prefix_len: u8) {
     facts.addresses.push(raddle_rib::event::Address {
-        index,
-        local: local.parse().unwrap(),
-        peer: None,
-        prefix_len,
-        scope: 0,
         flags: 0x80,
-        broadcast: None,
-        label: None,
+        ..raddle_rib::event::Address::new(index, local.parse().unwrap(), prefix_len)
     });
 }
 

@@ -354,15 +354,7 @@ mod tests {
     #[test]
     fn a_kernel_that_refuses_is_not_asked_again() {
         let mut rib = Rib::detached();
-        rib.apply(Event::Link(Link {
-            index: 1,
-            name: "a".to_owned(),
-            mac: Some([2; 6]),
-            flags: 0x1_0041,
-            mtu: 1500,
-            arp_type: 1,
-            ..Link::default()
-        }));
+        rib.apply(Event::Link(Link::ethernet(1, "a", [2; 6])));
         rib.apply(Event::Device(1, DeviceSettings::default()));
         rib.set_ports(Ports {
             enabled: [1].into(),

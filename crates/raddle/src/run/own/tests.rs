@@ -56,14 +56,9 @@ fn engines_get_them_as_own() {
         enabled: [7].into(),
         out: [7].into(),
     });
-    rib.apply(raddle_rib::event::Event::Link(Link {
-        index: 7,
-        name: "a".into(),
-        mac: Some([2; 6]),
-        flags: 0x1_0041,
-        arp_type: 1,
-        ..Link::default()
-    }));
+    rib.apply(raddle_rib::event::Event::Link(Link::ethernet(
+        7, "a", [2; 6],
+    )));
     for event in Own::default().follow(&config, &rib) {
         rib.apply(event);
     }
@@ -107,14 +102,7 @@ fn forwarding(routes: impl IntoIterator<Item = Route>) -> Rib {
         out: [7, 8].into(),
     });
     for (index, name) in [(7, "a"), (8, "b")] {
-        rib.apply(Event::Link(Link {
-            index,
-            name: name.into(),
-            mac: Some([2; 6]),
-            flags: 0x1_0041,
-            arp_type: 1,
-            ..Link::default()
-        }));
+        rib.apply(Event::Link(Link::ethernet(index, name, [2; 6])));
     }
     for route in routes {
         rib.apply(Event::Route(route, RouteOp::Add));
