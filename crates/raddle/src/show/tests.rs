@@ -523,4 +523,6 @@ fn neighbours_as_in_ip() {
 
 mod counted;
 mod live;
+mod mistakes;
+mod rarer;
 mod selection;
