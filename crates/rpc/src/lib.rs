@@ -18,5 +18,6 @@ pub mod program;
 pub mod proxy;
 pub mod record;
 pub mod replay;
+pub mod trouble;
 mod wire;
 pub mod xid;

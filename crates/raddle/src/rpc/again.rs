@@ -73,14 +73,16 @@ pub(super) async fn again(
             Some(place) => match detours.by(again.to.ip(), &place, &metrics) {
                 Ok(detour) => Some(detour),
                 Err(e) => {
-                    tracing::debug!(?link, "no detour: {e}");
+                    tracing::debug!(link = link.as_deref(), "no detour: {e}");
                     continue;
                 }
             },
         };
         let mark = detour.as_ref().map(|detour| detour.mark());
         let made = connect_by(again.to, Some(again.from), patience, mark).await;
-        tracing::debug!(from = %again.from, ?link, rule, error = ?made.as_ref().err(), "the same port again");
+        let error = made.as_ref().err().map(tracing::field::display);
+        let by = link.as_deref();
+        tracing::debug!(from = %again.from, link = by, rule, error, "the same port again");
         match made {
             Ok(stream) => {
                 return Ok(Made {

@@ -83,7 +83,7 @@ pub(super) fn load(path: &Path) -> Result<File, Failure> {
     parse(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))
 }
 
-fn parse(text: &str) -> Result<File, Mistake> {
+pub(super) fn parse(text: &str) -> Result<File, Mistake> {
     let line = |span: Range<usize>| 1 + text[..span.start].matches('\n').count();
     let table = DeTable::parse(text).map_err(|e| Mistake::Toml(e.to_string().trim().to_owned()))?;
     let table = table.get_ref();

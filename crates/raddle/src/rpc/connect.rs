@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use raddle_rpc::proxy::{Again, Connect, Connected, Review, Standing, Wanted};
 use tokio::sync::Mutex;
+use tracing::field::display;
 
 use super::again::again;
 use super::back::Returns;
@@ -22,6 +23,7 @@ use super::health::Health;
 use super::place::{Loads, Pace};
 use super::placing::Turn;
 use super::resolve::{PRIVILEGED, Servers, check_own};
+use super::show::called;
 use super::suspects::Suspects;
 use crate::cli;
 use crate::error::Failure;
@@ -49,6 +51,8 @@ pub(super) struct Connector(pub(super) Rc<State>);
 
 /// What is known.
 pub(super) struct State {
+    /// What the server is called.
+    pub name: String,
     named: Servers,
     /// The server's addresses, as soon as one of several that its name stands for has answered.
     servers: RefCell<Vec<SocketAddr>>,
@@ -96,11 +100,15 @@ impl Connector {
         check_own(args, &named)?;
         let place = !args.no_placement;
         let follower = Follower::open()
-            .inspect_err(|e| tracing::warn!("changes of routes are seen late: {e}"))
+            .inspect_err(|e| {
+                let server = display(super::servers::name(args));
+                tracing::warn!(server, "changes of routes are seen late, every 10 s: {e}");
+            })
             .ok();
         let mut local = args.local_addresses.clone();
         local.dedup();
         Ok(Connector(Rc::new(State {
+            name: super::servers::name(args),
             servers: RefCell::default(),
             named,
             local,
@@ -147,7 +155,7 @@ impl State {
         }
         let named = &self.named.named;
         let mut chosen = named.first().copied().filter(|_| named.len() == 1);
-        let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let mut why: Option<io::Error> = None;
         for server in named {
             if chosen.is_some() {
                 break;
@@ -155,14 +163,16 @@ impl State {
             match connect(*server, None, PATIENCE).await {
                 Ok(_) => chosen = Some(*server),
                 Err(e) => {
-                    why = io::Error::new(e.kind(), format!("{server}: {e}"));
-                    tracing::warn!(%server, "does not answer: {e}");
+                    let before = why.map(|why| format!("{why}; ")).unwrap_or_default();
+                    why = Some(io::Error::new(e.kind(), format!("{before}{server}: {e}")));
                 }
             }
         }
-        let server = chosen.ok_or(why)?;
+        let none = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let server = chosen.ok_or_else(|| why.unwrap_or_else(none))?;
         if named.len() > 1 {
-            tracing::info!(%server, "of {} addresses", named.len());
+            let of = named.len();
+            tracing::info!(server = %self.name, address = %server, "the first that answers of {of} addresses");
         }
         let mut servers = vec![server];
         for address in &self.named.more {
@@ -302,6 +312,14 @@ impl Connect for Connector {
             self.0.look.set(Some(Instant::now() + BRIEF));
             Ok(connected)
         })
+    }
+
+    fn server(&self) -> Option<&str> {
+        Some(&self.0.name)
+    }
+
+    fn name(&self, service: usize, number: usize, lane: bool) -> String {
+        called(service, number, lane)
     }
 
     fn changed(&self) -> bool {

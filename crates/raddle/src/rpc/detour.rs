@@ -169,7 +169,7 @@ impl Detours {
         if numbers.is_some() {
             let removed = clear_leftovers();
             if removed > 0 {
-                tracing::info!(removed, "removed detours that an earlier run has left");
+                tracing::info!("removed {removed} detours that an earlier run had left");
             }
         }
         Detours {
@@ -221,7 +221,7 @@ impl Detours {
                     if e.errno() == Some(libc::EPERM) && !self.told.replace(true) {
                         tracing::warn!(
                             "calls that must not be run twice wait for their own link when it goes silent: going \
-                             around it needs CAP_NET_ADMIN"
+                             around it needs CAP_NET_ADMIN; give it, or --no-replay-routes"
                         );
                     }
                     return Err(io::Error::other(e.to_string()));

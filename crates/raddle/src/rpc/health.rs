@@ -14,6 +14,8 @@ pub(super) type Way = (SocketAddr, String);
 #[derive(Clone, Debug)]
 struct Ill {
     why: String,
+    /// Whether it was logged.
+    told: bool,
     until: Instant,
     pause: Duration,
 }
@@ -30,12 +32,29 @@ impl Health {
         let before = self.ill.get(&way).map(|ill| ill.pause);
         let pause = before.map_or(PAUSES.0, |pause| (2 * pause).min(PAUSES.1));
         let until = now + pause;
-        self.ill.insert(way, Ill { why, until, pause });
+        let told = self.ill.get(&way).is_some_and(|ill| ill.told);
+        let ill = Ill {
+            why,
+            told,
+            until,
+            pause,
+        };
+        self.ill.insert(way, ill);
     }
 
-    /// There was one.
-    pub(super) fn answered(&mut self, way: &Way) {
-        self.ill.remove(way);
+    /// There was one. Whether it was logged that there was none.
+    pub(super) fn answered(&mut self, way: &Way) -> bool {
+        self.ill.remove(way).is_some_and(|ill| ill.told)
+    }
+
+    /// What is wrong and was not logged yet; it counts as logged then.
+    pub(super) fn untold(&mut self) -> Vec<(Way, String)> {
+        let untold = self.ill.iter_mut().filter(|(_, ill)| !ill.told);
+        let told = untold.map(|(way, ill)| {
+            ill.told = true;
+            (way.clone(), ill.why.clone())
+        });
+        told.collect()
     }
 
     /// Links, routes or addresses have changed: all may answer again.
@@ -93,7 +112,13 @@ mod tests {
             notes,
             ["10.0.0.2:2049 by eth0 is not used: connection refused"]
         );
-        health.answered(&way);
+        let told = vec![(way.clone(), "connection refused".to_owned())];
+        assert_eq!(health.untold(), told);
+        health.failed(way.clone(), "connection refused".into(), now);
+        assert_eq!(health.untold(), []);
+        assert!(health.answered(&way));
         assert!(!health.is_ill(way.0, "eth0"));
+        health.failed(way.clone(), "connection refused".into(), now);
+        assert!(!health.answered(&way));
     }
 }

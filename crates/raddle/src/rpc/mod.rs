@@ -15,6 +15,7 @@ mod moves;
 mod place;
 mod placing;
 mod rates;
+mod reload;
 mod resolve;
 mod screen;
 mod servers;
@@ -26,7 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::task::LocalSet;
@@ -34,6 +35,7 @@ use tokio::task::LocalSet;
 use crate::cli;
 use crate::control::{Command, Request, Server, ask_at, path_of};
 use crate::error::Failure;
+use reload::Reads;
 use servers::Servers;
 
 /// How often questions and signals are looked for.
@@ -48,8 +50,9 @@ pub(crate) fn run(args: &cli::Rpc) -> Result<(), Failure> {
     }
 }
 
-/// The servers of a running proxy, or the one with this name.
-fn ask(args: &cli::Ask, name: Option<&str>) -> Result<Vec<Value>, Failure> {
+/// The servers of a running proxy, or the one with this name; and what is known of its configuration, if it has
+/// one.
+fn ask(args: &cli::Ask, name: Option<&str>) -> Result<(Vec<Value>, Value), Failure> {
     let path = args.socket.clone().unwrap_or_else(|| path_of("rpc"));
     let proxy = ("proxy (raddle rpc)", "raddle rpc --server HOST:PORT");
     let mut said = ask_at(&path, Command::Status, proxy)?;
@@ -68,20 +71,26 @@ fn ask(args: &cli::Ask, name: Option<&str>) -> Result<Vec<Value>, Failure> {
             )));
         }
     }
-    Ok(servers)
+    Ok((servers, said["config"].take()))
 }
 
 fn status(args: &cli::RpcStatus) -> Result<(), Failure> {
-    let servers = ask(&args.ask, args.name.as_deref())?;
-    for (i, server) in servers.iter().enumerate() {
+    let (servers, config) = ask(&args.ask, args.name.as_deref())?;
+    for (i, mut server) in servers.into_iter().enumerate() {
         if args.ask.json {
+            if !config.is_null() {
+                server["config"] = config.clone();
+            }
             println!("{server}");
             continue;
         }
         if i > 0 {
             println!();
         }
-        print!("{}", show::text(server, args.details));
+        print!("{}", show::text(&server, args.details));
+    }
+    if !args.ask.json && !config.is_null() {
+        print!("\n{}", show::config(&config));
     }
     Ok(())
 }
@@ -136,8 +145,12 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
         let mut servers = Servers::start(wanted.servers.clone()).await?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let asked = [Some(&control.requests), scrapes.as_ref()];
-        let file = args.config.as_deref().map(|path| (path, &wanted));
-        let done = attend(&mut servers, (&stop, &reload), asked, file).await;
+        let mut file = args.config.as_deref().map(|path| Watched {
+            path,
+            first: &wanted,
+            reads: Reads::first(path.to_owned(), Instant::now()),
+        });
+        let done = attend(&mut servers, (&stop, &reload), asked, &mut file).await;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         done
     }));
@@ -158,19 +171,33 @@ fn keep_memory() {
     }
 }
 
-/// Answers questions until it is to stop, or a listener fails. `file` is what it was started by.
+/// The file that it was started by.
+struct Watched<'a> {
+    path: &'a Path,
+    /// What it said then.
+    first: &'a config::File,
+    reads: Reads,
+}
+
+/// What all servers do, and what is known of the configuration.
+fn answer(servers: &Servers, file: Option<&Watched<'_>>) -> Result<Value, serde_json::Error> {
+    let config = file.map(|file| file.reads.said(Instant::now()));
+    Ok(serde_json::json!({ "servers": servers.status()?, "config": config }))
+}
+
+/// Answers questions until it is to stop, or a listener fails.
 async fn attend(
     servers: &mut Servers,
     (stop, reload): (&Arc<AtomicBool>, &Arc<AtomicBool>),
     asked: [Option<&Receiver<Request>>; 2],
-    file: Option<(&Path, &config::File)>,
+    file: &mut Option<Watched<'_>>,
 ) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(TICK).await;
         for requests in asked.iter().flatten() {
             while let Ok(request) = requests.try_recv() {
                 let answer = match request.command {
-                    Command::Status => servers.status(),
+                    Command::Status => answer(servers, file.as_ref()),
                     // Those are the daemon's.
                     _ => Ok(Value::Null),
                 };
@@ -180,8 +207,10 @@ async fn attend(
         }
         if reload.swap(false, Ordering::Relaxed) {
             match file {
-                Some((path, first)) => read_again(servers, path, first).await,
-                None => tracing::warn!("SIGHUP does nothing without --config"),
+                Some(file) => read_again(servers, file).await,
+                None => tracing::warn!(
+                    "SIGHUP does nothing without --config: there is no file to read again"
+                ),
             }
         }
         servers.tend().await;
@@ -192,14 +221,21 @@ async fn attend(
     Ok(())
 }
 
-async fn read_again(servers: &mut Servers, path: &Path, first: &config::File) {
-    match config::load(path) {
-        Ok(file) => {
-            if file.daemon != first.daemon {
-                tracing::warn!("metrics, socket and log-json change when raddle rpc starts again");
+async fn read_again(servers: &mut Servers, file: &mut Watched<'_>) {
+    let result = match config::load(file.path) {
+        Ok(read) => {
+            if read.daemon != file.first.daemon {
+                tracing::warn!(
+                    "metrics, socket and log-json are as they were; they change when raddle rpc starts again"
+                );
             }
-            servers.change_to(file.servers).await;
+            servers.change_to(read.servers).await;
+            Ok(())
         }
-        Err(e) => tracing::error!("everything stays as it is: {e}"),
-    }
+        Err(e) => {
+            tracing::error!("configuration refused, what was read before holds: {e}");
+            Err(e.to_string())
+        }
+    };
+    file.reads.again(result, Instant::now());
 }

@@ -104,7 +104,7 @@ impl State {
                 match connect(server, Some(of.from), self.brief.get()).await {
                     Ok(_) => {
                         self.suspects.borrow_mut().works(&link, Instant::now());
-                        self.health.borrow_mut().answered(&(server, link));
+                        self.answered((server, link));
                         self.look.set(Some(Instant::now()));
                         return;
                     }
@@ -162,7 +162,7 @@ impl State {
         tokio::task::spawn_local(async move {
             match state.tries(service).await {
                 Ok(_) => state.look.set(Some(Instant::now())),
-                Err(e) => tracing::debug!("no paths are known: {e}"),
+                Err(e) => tracing::debug!(server = %state.name, "no paths are known: {e}"),
             }
         });
         None

@@ -12,6 +12,7 @@ use super::back::Returns;
 use super::candidates::{Tries, Try};
 use super::connect::State;
 use super::dial::{BRIEF, PATIENCE, connect, is_taken};
+use super::health::Way;
 use super::place::{Known, Loads, keep, least, most};
 
 /// Ports in a row that are tried on a way without an answer: it may be the way back that is silent.
@@ -49,7 +50,7 @@ struct Effort {
 
 /// Attempts on a way: all, and the last ones without an answer.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Asked {
     attempts: u32,
     silent: u32,
     gone: bool,
@@ -92,11 +93,19 @@ impl State {
         }
     }
 
+    /// A way answers.
+    pub(super) fn answered(&self, way: Way) {
+        if self.health.borrow_mut().answered(&way) {
+            let (address, link) = way;
+            tracing::info!(server = %self.name, %address, %link, "answers by this link again");
+        }
+    }
+
     /// Says once why connections are not placed.
     fn tell(&self, why: String) {
         let mut told = self.unplaced.borrow_mut();
         if told.as_ref() != Some(&why) {
-            tracing::warn!("{why}");
+            tracing::warn!(server = %self.name, "{why}");
             *told = Some(why);
         }
     }
@@ -131,10 +140,17 @@ impl State {
                     if all {
                         *self.health.borrow_mut() = Default::default();
                     }
+                    // Where no link works, the connection that cannot be made says so.
+                    for ((address, link), why) in self.health.borrow_mut().untold() {
+                        tracing::warn!(
+                            server = %self.name, %address, %link,
+                            "no answer by this link, which is not used until there is one: {why}"
+                        );
+                    }
                     return Ok(connected);
                 }
                 Err(e) => {
-                    tracing::debug!(link, "no connection: {e}");
+                    tracing::debug!(server = %self.name, link, "no connection: {e}");
                     last = e;
                     usable.retain(|l| *l != link);
                 }
@@ -163,11 +179,11 @@ impl State {
         let own = self.loads(wanted, |lies| Some(lies.local.ip().to_string()));
         let load = |loads: &Loads, ip: IpAddr| loads.get(&ip.to_string()).copied().unwrap_or(0);
         let pair = |of: &Try| (of.server.ip(), of.from.ip());
-        let mut ways: BTreeMap<Pair, Way> = BTreeMap::new();
+        let mut ways: BTreeMap<Pair, Asked> = BTreeMap::new();
         for of in tries.list.iter().filter(|of| of.dev == link) {
-            ways.entry(pair(of)).or_insert_with(|| Way {
+            ways.entry(pair(of)).or_insert_with(|| Asked {
                 gone: !effort.all && self.health.borrow().is_ill(of.server, link),
-                ..Way::default()
+                ..Asked::default()
             });
         }
         let mut expected = self.expected(tries, |of| ways.contains_key(&pair(of)));
@@ -217,16 +233,15 @@ impl State {
                         continue;
                     }
                     way.gone = true;
-                    tracing::warn!(server = %of.server, link, "does not answer: {e}");
+                    tracing::debug!(server = %self.name, address = %of.server, link, "no answer: {e}");
                     let (way, now) = ((of.server, link.to_owned()), Instant::now());
                     self.health.borrow_mut().failed(way, e.to_string(), now);
-                    last = e;
+                    last = io::Error::new(e.kind(), format!("{} by {link}: {e}", of.server));
                     continue;
                 }
             };
             way.silent = 0;
-            let answered = (of.server, link.to_owned());
-            self.health.borrow_mut().answered(&answered);
+            self.answered((of.server, link.to_owned()));
             let back = self.came_back(of.server, of.from);
             if let Some(back) = &back {
                 let now = Instant::now();
@@ -311,7 +326,7 @@ impl State {
                     "the way back is not placed, as it cannot be seen: {e}; run it with CAP_NET_RAW"
                 );
                 if self.deaf.borrow().is_none() {
-                    tracing::warn!("{why}");
+                    tracing::warn!(server = %self.name, "{why}");
                 }
                 *self.deaf.borrow_mut() = Some(why);
             }

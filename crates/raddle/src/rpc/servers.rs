@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use raddle_rpc::program::number::MOUNT;
 use raddle_rpc::proxy::{Config, Proxy, Service, Status};
+use raddle_rpc::trouble::{Tell, Trouble};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tracing::field::display;
 
 use super::connect::Connector;
+use super::reload::Change;
 use super::resolve;
 use crate::cli::RpcProxy;
 use crate::error::Failure;
@@ -24,6 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 1024;
 /// How soon a server that cannot be served is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
+/// What is said of one whose server's name is not known to have an address yet.
+const ASKED: &str = "its name is being asked for";
+/// How long what a new configuration changes waits for that.
+const SAID: Duration = Duration::from_secs(5);
 /// How often it is looked at the start whether servers have been found.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -42,7 +49,7 @@ pub(super) fn name(args: &RpcProxy) -> String {
     args.name.clone().unwrap_or_else(|| host.to_owned())
 }
 
-fn listener(address: SocketAddr) -> Result<TcpListener, Failure> {
+fn listener(args: &RpcProxy, address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = std::net::TcpListener::bind(address).map_err(|e| {
         Failure::system(format!(
             "cannot listen on {address}: {e}; choose another --listen"
@@ -50,7 +57,10 @@ fn listener(address: SocketAddr) -> Result<TcpListener, Failure> {
     })?;
     listener.set_nonblocking(true)?;
     if !address.ip().is_loopback() {
-        tracing::warn!(%address, "everybody who reaches this address can use the server through it");
+        tracing::warn!(
+            server = display(name(args)),
+            "listens on {address}, which is not loopback: everybody who reaches it can use the server through it"
+        );
     }
     Ok(TcpListener::from_std(listener)?)
 }
@@ -78,7 +88,7 @@ impl Served {
     fn start(args: RpcProxy, servers: resolve::Servers) -> Result<Served, Failure> {
         let listeners = listen(&args)
             .into_iter()
-            .map(listener)
+            .map(|address| listener(&args, address))
             .collect::<Result<Vec<_>, Failure>>()?;
         if let Some(own) = own_listener(&listen(&args), &servers.named) {
             return Err(Failure::usage(format!(
@@ -129,7 +139,7 @@ impl Served {
             task.abort();
             let _ = task.await;
         }
-        tracing::info!(server = name(&self.args), "stopped");
+        tracing::info!(server = display(name(&self.args)), "no longer served");
     }
 }
 
@@ -145,6 +155,8 @@ struct Missing {
     args: RpcProxy,
     /// Why not, and when it was tried last.
     why: Option<(Failure, Instant)>,
+    /// How often it failed, which is not told each time.
+    trouble: Trouble,
     /// Its addresses are asked for.
     asked: Option<JoinHandle<Result<resolve::Servers, Failure>>>,
 }
@@ -173,6 +185,8 @@ struct NotServed {
 pub(super) struct Servers {
     served: Vec<Served>,
     missing: Vec<Missing>,
+    /// What has changed, until it is known which of those can be served.
+    change: Option<(Change, Instant)>,
 }
 
 impl Servers {
@@ -182,7 +196,7 @@ impl Servers {
     /// Why none of them can be, or what is wrong with one for good (exit code 1).
     pub(super) async fn start(wanted: Vec<RpcProxy>) -> Result<Servers, Failure> {
         let mut servers = Servers::default();
-        servers.change_to(wanted).await;
+        servers.want(wanted).await;
         while servers.missing.iter().any(|missing| missing.why.is_none()) {
             tokio::time::sleep(LOOK).await;
             servers.tend().await;
@@ -197,9 +211,41 @@ impl Servers {
         }
     }
 
-    /// Serves these from now on. Those that are as before go on; a changed one goes on as it is until its server
-    /// has been found, and then stops and starts.
+    /// Serves these from now on, and logs what that changes as soon as it is known which of them can be served.
     pub(super) async fn change_to(&mut self, wanted: Vec<RpcProxy>) {
+        let missing = self.missing.iter().map(|missing| &missing.args);
+        let served = self.served.iter().map(|served| &served.args);
+        let mut before: Vec<RpcProxy> = missing.cloned().collect();
+        for args in served {
+            // Of one that is to be changed still, what is wanted counts.
+            if !before.iter().any(|other| name(other) == name(args)) {
+                before.push(args.clone());
+            }
+        }
+        let change = Change::between(&before, &wanted);
+        self.want(wanted).await;
+        self.change = Some((change, Instant::now()));
+    }
+
+    /// Logs what has changed, once it is known which servers can be served, or takes longer to be found out.
+    fn tell_change(&mut self) {
+        let asked = self.missing.iter().any(|missing| missing.why.is_none());
+        let due = |(_, at): &mut (Change, Instant)| !asked || at.elapsed() > SAID;
+        let Some((change, _)) = self.change.take_if(due) else {
+            return;
+        };
+        let missing = self.missing.iter().map(|missing| {
+            let why = missing.why.as_ref().map(|(why, _)| why.to_string());
+            let why = why.unwrap_or_else(|| ASKED.to_owned());
+            (name(&missing.args), why)
+        });
+        let refused: Vec<(String, String)> = missing.collect();
+        tracing::info!("{}", change.line(&refused));
+    }
+
+    /// Those that are as before go on; a changed one goes on as it is until its server has been found, and then
+    /// stops and starts.
+    async fn want(&mut self, wanted: Vec<RpcProxy>) {
         let all = std::mem::take(&mut self.served);
         for served in all {
             match wanted.iter().any(|args| name(args) == name(&served.args)) {
@@ -216,6 +262,7 @@ impl Servers {
                 self.missing.push(Missing {
                     args,
                     why: None,
+                    trouble: Trouble::default(),
                     asked: None,
                 });
             }
@@ -259,7 +306,19 @@ impl Servers {
             let is = |missing: &Missing| missing.args == args;
             match Served::start(args.clone(), servers) {
                 Ok(served) => {
-                    tracing::info!(server = name(&args), "served");
+                    let missing = self.missing.iter_mut().find(|missing| is(missing));
+                    let past = missing.and_then(|m| m.trouble.works(0, Instant::now()));
+                    let server = display(name(&args));
+                    match past {
+                        None => tracing::info!(server, "served"),
+                        Some((times, time)) => {
+                            let seconds = time.as_secs();
+                            tracing::info!(
+                                server,
+                                "served, after {seconds} s and {times} attempts in vain"
+                            );
+                        }
+                    }
                     self.served.push(served);
                     self.missing.retain(|missing| !is(missing));
                 }
@@ -271,6 +330,7 @@ impl Servers {
                 }
             }
         }
+        self.tell_change();
     }
 
     /// Why a listener has ended, if one has.
@@ -288,7 +348,7 @@ impl Servers {
         None
     }
 
-    /// What all of them do, by name.
+    /// What each of them does, by name.
     pub(super) fn status(&self) -> Result<Value, serde_json::Error> {
         let mut all = Vec::new();
         for served in &self.served {
@@ -312,21 +372,31 @@ impl Servers {
                 name: name(args),
                 server: args.server.clone(),
                 listen: listen(args),
-                not_served: why.unwrap_or_else(|| "its name is being asked for".into()),
+                not_served: why.unwrap_or_else(|| ASKED.into()),
             })?);
         }
         all.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-        Ok(serde_json::json!({ "servers": all }))
+        Ok(Value::Array(all))
     }
 }
 
 impl Missing {
     fn failed(&mut self, failure: Failure) {
-        let again = AGAIN.as_secs();
-        tracing::error!(
-            server = name(&self.args),
-            "not served: {failure}; if others are, it is tried again in {again} s"
-        );
+        let (server, again) = (display(name(&self.args)), AGAIN.as_secs());
+        match self.trouble.failed(0, Instant::now()) {
+            None => {}
+            Some(Tell::First) => tracing::error!(
+                server,
+                "not served: {failure}; if others are, it is tried again every {again} s"
+            ),
+            Some(Tell::Still { times, time }) => {
+                let seconds = time.as_secs();
+                tracing::error!(
+                    server,
+                    "still not served after {seconds} s and {times} attempts: {failure}"
+                );
+            }
+        }
         self.why = Some((failure, Instant::now()));
     }
 }

@@ -29,16 +29,16 @@ pub(super) fn time(us: Option<u64>) -> String {
 
 /// What a connection is called.
 pub(super) fn connection(transport: &Value) -> String {
-    let lane = if transport["lane"] == true {
-        " small"
-    } else {
-        ""
-    };
-    let service = match transport["service"].as_u64() {
-        Some(0) | None => "",
-        Some(_) => "mount ",
-    };
-    format!("{service}{}{lane}", transport["number"])
+    let number = |key: &str| transport[key].as_u64().unwrap_or(0) as usize;
+    let lane = transport["lane"] == true;
+    called(number("service"), number("number"), lane)
+}
+
+/// What a connection of a service is called.
+pub(super) fn called(service: usize, number: usize, lane: bool) -> String {
+    let service = if service == 0 { "" } else { "mount " };
+    let lane = if lane { " small" } else { "" };
+    format!("{service}{number}{lane}")
 }
 
 /// How long calls of a transport have taken, `small` or `large`.
@@ -97,7 +97,7 @@ pub(super) fn text(status: &Value, details: bool) -> String {
     }
     for transport in list(&status["transports"]) {
         if let Some(why) = transport["why"].as_str() {
-            let _ = writeln!(out, "connection {} is down: {why}", transport["number"]);
+            let _ = writeln!(out, "connection {} is down: {why}", connection(transport));
         }
     }
     for note in list(&status["notes"]) {
@@ -122,6 +122,33 @@ pub(super) fn text(status: &Value, details: bool) -> String {
         }
     }
     out
+}
+
+/// When the configuration was read, and whether it was refused since.
+pub(super) fn config(config: &Value) -> String {
+    let file = word(&config["file"]);
+    let read = time_ago(&config["read_seconds"]);
+    let mut out = format!("configuration {file}, read {read}\n");
+    if !config["refused"].is_null() {
+        let (when, why) = (&config["refused"]["seconds"], &config["refused"]["why"]);
+        let _ = writeln!(
+            out,
+            "read again {} and refused, so that the one before holds: {}",
+            time_ago(when),
+            word(why)
+        );
+    }
+    out
+}
+
+/// A number of seconds, in the largest unit that is not coarse.
+fn time_ago(seconds: &Value) -> String {
+    match seconds.as_u64().unwrap_or(0) {
+        s @ 0..120 => format!("{s} s ago"),
+        s @ 120..7200 => format!("{} min ago", s / 60),
+        s @ 7200..172_800 => format!("{} h ago", s / 3600),
+        s => format!("{} days ago", s / 86_400),
+    }
 }
 
 /// Round trips, and what was sent again.
@@ -194,6 +221,22 @@ pub(super) mod tests {
         );
         assert!(said.contains("held for 4 s, as it must not be run twice: MKDIR of 127.0.0.1:700"));
         assert!(said.ends_with("resent: 2\n"), "{said}");
+    }
+
+    #[test]
+    fn the_configuration_has_a_time_and_may_have_been_refused() {
+        let mut of =
+            json!({ "file": "/etc/raddle/rpc.toml", "read_seconds": 7300, "refused": null });
+        assert_eq!(
+            config(&of),
+            "configuration /etc/raddle/rpc.toml, read 2 h ago\n"
+        );
+        of["refused"] = json!({ "seconds": 12, "why": "line 3: no" });
+        assert_eq!(
+            config(&of),
+            "configuration /etc/raddle/rpc.toml, read 2 h ago\n\
+             read again 12 s ago and refused, so that the one before holds: line 3: no\n"
+        );
     }
 
     #[test]

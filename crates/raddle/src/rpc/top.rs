@@ -29,7 +29,7 @@ struct Line<'a> {
 pub(super) fn run(args: &cli::RpcTop) -> Result<(), Failure> {
     let stop = crate::signals::stop_flag()?;
     let stopped = || stop.load(Ordering::Relaxed);
-    let look = || super::ask(&args.ask, args.name.as_deref());
+    let look = || Ok::<_, Failure>(super::ask(&args.ask, args.name.as_deref())?.0);
     // Before the terminal is touched: there may be nobody to ask.
     let mut now = look()?;
     let mut at = Instant::now();

@@ -140,6 +140,19 @@ pub trait Connect {
         false
     }
 
+    /// What log lines call the server; nothing where there can be only one.
+    fn server(&self) -> Option<&str> {
+        None
+    }
+
+    /// What log lines call a connection.
+    fn name(&self, service: usize, number: usize, _lane: bool) -> String {
+        match service {
+            0 => number.to_string(),
+            _ => format!("{service}/{number}"),
+        }
+    }
+
     /// What there is to say about where connections lie, and why not elsewhere.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tokio::task::AbortHandle;
+use tracing::field::{DisplayValue, display};
 
 use super::backchannel::Sessions;
 use super::call::Call;
@@ -17,6 +18,7 @@ use super::transport::Transport;
 use super::{Config, Connect, Ended};
 use crate::dispatch::{Dispatch, Load, SMALL};
 use crate::replay::Sent;
+use crate::trouble::Trouble;
 
 /// Disconnected clients that are remembered.
 const ENDED: usize = 16;
@@ -56,6 +58,8 @@ pub(super) struct Shared {
     pub sessions: Sessions,
     /// The last clients that were disconnected, and why.
     pub ended: RefCell<VecDeque<Ended>>,
+    /// Which transports cannot connect, by service.
+    pub troubles: Vec<RefCell<Trouble>>,
     pub started: Instant,
     /// What runs for as long as the proxy does.
     pub tasks: RefCell<Vec<AbortHandle>>,
@@ -90,6 +94,7 @@ impl Shared {
             counts: Counts::default(),
             sessions: Sessions::default(),
             ended: RefCell::default(),
+            troubles: (0..services).map(|_| RefCell::default()).collect(),
             started: Instant::now(),
             tasks: RefCell::default(),
             config,
@@ -103,13 +108,25 @@ impl Shared {
             return;
         }
         count(&self.counts.disconnected);
-        tracing::warn!(%client, "disconnected: {why}");
+        let server = self.server();
+        tracing::warn!(server, %client, "client disconnected: {why}");
         let mut ended = self.ended.borrow_mut();
         ended.truncate(ENDED - 1);
         ended.push_front(Ended {
             client,
             why: why.to_owned(),
         });
+    }
+
+    /// What log lines call the server.
+    pub(super) fn server(&self) -> Option<DisplayValue<&str>> {
+        self.connect.server().map(display)
+    }
+
+    /// What log lines call a connection.
+    pub(super) fn name(&self, transport: &Transport) -> String {
+        let (service, number) = (transport.service, transport.number);
+        self.connect.name(service, number, transport.lane)
     }
 
     /// The service of a program.

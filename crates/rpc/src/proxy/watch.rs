@@ -86,7 +86,11 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         for transport in &shared.transports {
             let stands = transport.watched().is_some();
             if stands && transport.drains.get() && !transport.is_waiting() {
-                transport.fail("it is to be placed anew");
+                let detour = matches!(&*transport.state.borrow(), State::Up(up) if up.detour);
+                transport.fail(match detour {
+                    true => "closed: the calls that it went around a silent link for are answered",
+                    false => "closed, to be made again where fewer connections lie",
+                });
             }
             transport.repeat();
         }

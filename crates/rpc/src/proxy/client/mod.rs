@@ -142,7 +142,7 @@ impl Client {
             }
             return;
         }
-        tracing::debug!(client = %self.peer, "connection closed: {why}");
+        tracing::debug!(server = shared.server(), client = %self.peer, "client's connection closed: {why}");
         self.small.borrow_mut().clear();
         self.large.borrow_mut().clear();
         backchannel::gone(shared, self);
@@ -170,7 +170,8 @@ impl Client {
 pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) {
     if shared.clients.borrow().len() >= shared.config.clients {
         count(&shared.counts.refused);
-        tracing::warn!(%peer, "refused: {} clients are connected", shared.config.clients);
+        let (server, most) = (shared.server(), shared.config.clients);
+        tracing::warn!(server, client = %peer, "client refused: {most} are connected, which is the most");
         return;
     }
     let _ = stream.set_nodelay(true);

@@ -1,8 +1,11 @@
 //! Keeps a connection to a server: makes it, has it worked with, and decides about its calls when it fails.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use tracing::field::display;
 
 use super::read::read;
 use super::write::write;
@@ -13,6 +16,7 @@ use crate::proxy::shared::{Shared, count};
 use crate::proxy::watch::Watched;
 use crate::proxy::{Again, Connected, Wanted, first};
 use crate::replay::{Action, decide};
+use crate::trouble::Tell;
 
 /// Pauses between attempts to connect, first and longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -53,7 +57,7 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
                 Err(e) => *transport.state.borrow_mut() = State::Down(e.to_string()),
             },
             Err(e) => {
-                tracing::warn!(service, number, "not connected: {e}");
+                not_connected(&shared, transport, &e);
                 *transport.state.borrow_mut() = State::Down(e.to_string());
             }
         }
@@ -64,27 +68,77 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
     }
 }
 
+/// Logs that there is no connection, but not each time.
+fn not_connected(shared: &Shared, transport: &Transport, e: &io::Error) {
+    let trouble = &shared.troubles[transport.service];
+    let tell = trouble
+        .borrow_mut()
+        .failed(transport.number, Instant::now());
+    let (server, connection) = (shared.server(), display(shared.name(transport)));
+    match tell {
+        None => tracing::debug!(server, connection, "not connected: {e}"),
+        Some(Tell::First) => {
+            let every = PAUSES.1.as_secs();
+            tracing::warn!(
+                server,
+                connection,
+                "not connected: {e}; it is tried again, at least every {every} s"
+            );
+        }
+        Some(Tell::Still { times, time }) => {
+            let seconds = time.as_secs();
+            tracing::warn!(
+                server,
+                connection,
+                "still not connected after {seconds} s and {times} attempts: {e}"
+            );
+        }
+    }
+}
+
+/// Logs that there is a connection, and whether there was none for a while.
+fn connected(shared: &Shared, transport: &Transport, made: &Connected, own: [SocketAddr; 2]) {
+    let (server, connection) = (shared.server(), display(shared.name(transport)));
+    let [local, peer] = own;
+    let link = |link: &Option<String>| link.clone().map(display);
+    let (out, back) = (link(&made.out), link(&made.back));
+    let how = match made.detour {
+        true => "connected again from the same port, around a silent link",
+        false => "connected",
+    };
+    tracing::info!(server, connection, %local, %peer, out, back, "{how}");
+    let trouble = &shared.troubles[transport.service];
+    let past = trouble.borrow_mut().works(transport.number, Instant::now());
+    if let Some((times, time)) = past {
+        let seconds = time.as_secs();
+        tracing::info!(
+            server,
+            "all connections stand again, after {seconds} s and {times} attempts in vain"
+        );
+    }
+}
+
 /// Works with a connection until it fails.
-async fn stand(shared: &Rc<Shared>, index: usize, connected: Connected, local: SocketAddr) {
+async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: SocketAddr) {
     let transport = &shared.transports[index];
-    let peer = connected.stream.peer_addr().unwrap_or(local);
-    let watched = Watched::new(&connected.stream);
-    let _ = connected.stream.set_nodelay(true);
-    tracing::info!(%local, %peer, out = ?connected.out, back = ?connected.back, detour = connected.detour, "connected");
+    let peer = made.stream.peer_addr().unwrap_or(local);
+    let watched = Watched::new(&made.stream);
+    let _ = made.stream.set_nodelay(true);
+    connected(shared, transport, &made, [local, peer]);
     *transport.state.borrow_mut() = State::Up(Up {
         local,
         peer,
-        out: connected.out,
-        back: connected.back,
-        attempts: connected.attempts,
-        detour: connected.detour,
+        out: made.out,
+        back: made.back,
+        attempts: made.attempts,
+        detour: made.detour,
         since: Instant::now(),
         watched,
     });
     transport.asked.set(None);
     // What went before it does not count.
     transport.why.set(None);
-    transport.drains.set(connected.detour);
+    transport.drains.set(made.detour);
     transport.silent.set(false);
     transport.pings.borrow_mut().clear();
     transport.identity.set(Some((local, peer)));
@@ -98,7 +152,7 @@ async fn stand(shared: &Rc<Shared>, index: usize, connected: Connected, local: S
         transport.queue.borrow_mut().push_back(call);
     }
     shared.pump(transport.service);
-    let (reader, writer) = connected.stream.into_split();
+    let (reader, writer) = made.stream.into_split();
     let given_up = async {
         loop {
             transport.failed.notified().await;
@@ -112,9 +166,10 @@ async fn stand(shared: &Rc<Shared>, index: usize, connected: Connected, local: S
         write(shared, transport, writer),
     );
     let why = first(works, given_up).await;
+    let (server, connection) = (shared.server(), display(shared.name(transport)));
     match transport.drains.get() {
-        true => tracing::info!(%local, %peer, "{why}"),
-        false => tracing::warn!(%local, %peer, "connection lost: {why}"),
+        true => tracing::info!(server, connection, %local, %peer, "{why}"),
+        false => tracing::warn!(server, connection, %local, %peer, "connection lost: {why}"),
     }
     cut_off(shared, transport, why);
 }
@@ -145,7 +200,14 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
     for call in calls {
         let cut = call.cut(answered == Some(call.xid.get()));
         let (action, rule) = decide(&cut);
-        tracing::debug!(xid = call.xid.get(), ?action, rule, "cut off");
+        let (server, xid) = (shared.server(), call.xid.get());
+        tracing::debug!(
+            server,
+            xid,
+            ?action,
+            rule,
+            "a call of a connection that was lost"
+        );
         match action {
             Action::Drop => {}
             Action::Disconnect => {

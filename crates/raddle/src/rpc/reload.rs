@@ -1,0 +1,170 @@
+//! The configuration file's being read: what has changed by it, and when it was refused.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::servers::name;
+use crate::cli::RpcProxy;
+
+/// The file, and how reading it went.
+#[derive(Clone, Debug)]
+pub(super) struct Reads {
+    file: PathBuf,
+    /// When what holds was read.
+    read: Instant,
+    /// When it was read last and refused, and why; what was read before holds.
+    refused: Option<(Instant, String)>,
+}
+
+/// The same, for people and programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Said {
+    /// The file.
+    file: PathBuf,
+    /// Seconds since what holds was read.
+    read_seconds: u64,
+    /// The last reading, if that was refused.
+    refused: Option<Refused>,
+}
+
+/// A reading that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Refused {
+    /// Seconds since.
+    seconds: u64,
+    /// Why.
+    why: String,
+}
+
+impl Reads {
+    /// It has been read for the first time.
+    pub(super) fn first(file: PathBuf, now: Instant) -> Reads {
+        Reads {
+            file,
+            read: now,
+            refused: None,
+        }
+    }
+
+    /// It has been read again, or was refused.
+    pub(super) fn again(&mut self, result: Result<(), String>, now: Instant) {
+        match result {
+            Ok(()) => (self.read, self.refused) = (now, None),
+            Err(why) => self.refused = Some((now, why)),
+        }
+    }
+
+    /// What is to be said of it.
+    pub(super) fn said(&self, now: Instant) -> Said {
+        let seconds = |at: Instant| now.saturating_duration_since(at).as_secs();
+        Said {
+            file: self.file.clone(),
+            read_seconds: seconds(self.read),
+            refused: self.refused.as_ref().map(|(at, why)| Refused {
+                seconds: seconds(*at),
+                why: why.clone(),
+            }),
+        }
+    }
+}
+
+/// What another configuration changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub added: Vec<String>,
+    pub changed: Vec<String>,
+    pub removed: Vec<String>,
+    pub unchanged: Vec<String>,
+}
+
+impl Change {
+    /// From what there was to what is wanted.
+    pub(super) fn between(before: &[RpcProxy], wanted: &[RpcProxy]) -> Change {
+        let mut change = Change::default();
+        for args in wanted {
+            let old = before.iter().find(|old| name(old) == name(args));
+            let list = match old {
+                None => &mut change.added,
+                Some(old) if old == args => &mut change.unchanged,
+                Some(_) => &mut change.changed,
+            };
+            list.push(name(args));
+        }
+        let gone = before
+            .iter()
+            .filter(|old| !wanted.iter().any(|args| name(args) == name(old)));
+        change.removed = gone.map(name).collect();
+        change
+    }
+
+    /// In a line; `refused` are those that are wanted and not served, and why.
+    pub(super) fn line(&self, refused: &[(String, String)]) -> String {
+        let refused: Vec<String> = refused
+            .iter()
+            .map(|(name, why)| format!("{name} ({why})"))
+            .collect();
+        let lists = [
+            ("added", &self.added),
+            ("changed", &self.changed),
+            ("removed", &self.removed),
+            ("unchanged", &self.unchanged),
+            ("not served", &refused),
+        ];
+        let said = lists.into_iter().filter(|(_, list)| !list.is_empty());
+        let said: Vec<String> = said
+            .map(|(what, list)| format!("{what}: {}", list.join(", ")))
+            .collect();
+        format!("configuration read again; {}", said.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rpc::config::parse;
+
+    fn servers(of: &str) -> Vec<RpcProxy> {
+        let tables = of.split(' ').enumerate().map(|(i, of)| {
+            let (name, connections) = of.split_once('=').unwrap();
+            format!(
+                "[[server]]\nserver = '{name}:2049'\nlisten = '127.0.0.{i}:1'\nconnections = {connections}\n"
+            )
+        });
+        parse(&tables.collect::<String>()).unwrap().servers
+    }
+
+    #[test]
+    fn a_line_names_what_has_changed() {
+        let change = Change::between(&servers("a=1 b=1 c=1"), &servers("a=1 b=2 d=1 e=1"));
+        let refused = [(
+            "e".to_owned(),
+            "cannot listen on 127.0.0.3:1: Permission denied".to_owned(),
+        )];
+        assert_eq!(
+            change.line(&refused),
+            "configuration read again; added: d, e; changed: b; removed: c; unchanged: a; \
+             not served: e (cannot listen on 127.0.0.3:1: Permission denied)"
+        );
+        let same = Change::between(&servers("a=1"), &servers("a=1"));
+        assert_eq!(same.line(&[]), "configuration read again; unchanged: a");
+    }
+
+    #[test]
+    fn a_refused_file_leaves_what_was_read_before() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut reads = Reads::first("/etc/raddle/rpc.toml".into(), start);
+        reads.again(Err("line 3".into()), at(10));
+        let said = reads.said(at(12));
+        assert_eq!(said.read_seconds, 12);
+        let refused = said.refused.unwrap();
+        assert_eq!((refused.seconds, refused.why.as_str()), (2, "line 3"));
+        reads.again(Ok(()), at(20));
+        let said = reads.said(at(21));
+        assert_eq!((said.read_seconds, said.refused), (1, None));
+    }
+}
