@@ -1,5 +1,6 @@
 //! The daemon's configuration: a TOML file, then what the command line adds.
 
+mod point;
 mod tables;
 
 use std::fmt;
@@ -7,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+pub(crate) use point::pointed;
 use raddle_rib::{AlgoError, AlgoRules, MpAlgo};
 use serde::Deserialize;
 
@@ -315,11 +317,16 @@ impl Config {
 
     fn parse(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|e| {
-            let text = e.to_string();
-            match tables::meant(&text) {
-                Some(name) => format!("{}; {name} may be meant", text.trim()),
-                None => text.trim().to_owned(),
-            }
+            let message = e.message().trim();
+            let message = match tables::meant(message) {
+                Some(name) => format!("{message}; {name} may be meant"),
+                None => message.to_owned(),
+            };
+            let Some(span) = e.span() else {
+                return message;
+            };
+            let span = point::culprit(text, span.start, &message).unwrap_or(span);
+            pointed(text, span, &message)
         })?;
         config.check()?;
         Ok(config)
@@ -432,6 +439,51 @@ mod tests {
         }
         let error = Config::parse("quux = 7").unwrap_err();
         assert!(!error.contains("may be meant"), "{error}");
+    }
+
+    #[test]
+    fn a_caret_stands_below_what_is_wrong_in_a_table() {
+        let sid = |keys: &str| format!("routes4 = 7\n\n[[sid]]\nprefix = 'fc00::/64'\n{keys}");
+        for (text, below) in [
+            (sid("action = 'End.DT9'\ntable = 7"), "'End.DT9'"),
+            (sid("action = 'End.DX4'"), "'End.DX4'"),
+            (sid("action = 'End'\nnh4 = '10.0.0.1'"), "'10.0.0.1'"),
+            (sid("action = 'End'\nflavors = ['psp', 'psk']"), "'psk'"),
+            (sid("action = 'End.DT6'\ntable = 'no-such'"), "'no-such'"),
+            (sid("action = 'End.X'\nnh6 = 'fd00::g'"), "'fd00::g'"),
+            (sid("action = 'End'\nlblen = 32"), "32"),
+            (
+                sid("action = 'End.DX2V'\nvlans = [{ vlan = 4095, dev = 'a' }]"),
+                "4095",
+            ),
+            (sid("routes = 7"), "routes"),
+            (sid(""), "[[sid]]"),
+            (
+                "[[sid]]\naction = 'End'\nprefix = '10.0.0.0/8'".into(),
+                "'10.0.0.0/8'",
+            ),
+            (
+                "[[sid]]\naction = 'End'\nprefix = 'fc00::1/64'".into(),
+                "'fc00::1/64'",
+            ),
+            (
+                "[[encap]]\nprefix = 'fc00::/64'\nmode = 'encaps'\nsegs = ['fc00::1']".into(),
+                "'encaps'",
+            ),
+            (
+                "[[mp-algo]]\nprefix = '10.9.0.1/16'\nalgo = 'l4'".into(),
+                "'10.9.0.1/16'",
+            ),
+            ("[[mp-algo]]\ngroup = 7\nalgo = 'l5'".into(), "'l5'"),
+            ("mode = 'fast'".into(), "'fast'"),
+        ] {
+            let error = Config::parse(&text).unwrap_err();
+            let lines: Vec<&str> = error.lines().collect();
+            let (shown, carets) = (lines[2], lines[3]);
+            let at = carets.find('^').unwrap();
+            let marked = &shown[at..at + carets.matches('^').count()];
+            assert_eq!(marked, below, "{error}");
+        }
     }
 
     #[test]

@@ -136,9 +136,9 @@ impl Families {
                 ),
             ],
         };
-        let counter = |(name, help), series: Series| Rows {
+        let counter = |(name, help): (_, &'static str), series: Series| Rows {
             name,
-            help,
+            help: help.into(),
             counter: true,
             rows: series.into_iter().collect(),
         };

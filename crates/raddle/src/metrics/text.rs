@@ -1,5 +1,7 @@
 //! What the metrics say: the daemon's answers as OpenMetrics text.
 
+use std::borrow::Cow;
+
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -16,19 +18,19 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
     let version = ("version".to_owned(), text(&status["version"]));
     registry.register_collector(Box::new(Rows {
         name: "build_info",
-        help: "The version that runs",
+        help: "The version that runs".into(),
         counter: false,
         rows: vec![(vec![version], 1)],
     }));
-    let gauge = |name, help, rows| Rows {
+    let gauge = |name, help: &'static str, rows| Rows {
         name,
-        help,
+        help: help.into(),
         counter: false,
         rows,
     };
-    let counter = |name, help, rows| Rows {
+    let counter = |name, help: &'static str, rows| Rows {
         name,
-        help,
+        help: help.into(),
         counter: true,
         rows,
     };
@@ -166,9 +168,9 @@ fn of_status(status: &Value) -> Vec<Rows> {
         let value = value.as_str().unwrap_or_default();
         (name.to_owned(), value.to_owned())
     };
-    let gauge = |name, help, rows| Rows {
+    let gauge = |name, help: &'static str, rows| Rows {
         name,
-        help,
+        help: help.into(),
         counter: false,
         rows,
     };
@@ -230,7 +232,7 @@ pub(crate) struct Rows {
     /// Its name, without prefix and `_total`.
     pub name: &'static str,
     /// What it says.
-    pub help: &'static str,
+    pub help: Cow<'static, str>,
     /// Whether it only grows.
     pub counter: bool,
     /// Labels and value.
@@ -249,7 +251,7 @@ impl prometheus_client::collector::Collector for Rows {
         } else {
             MetricType::Gauge
         };
-        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        let mut family = encoder.encode_descriptor(self.name, &self.help, None, kind)?;
         let put = |value: u64, metric: MetricEncoder<'_>| match self.counter {
             true => ConstCounter::new(value).encode(metric),
             false => ConstGauge::new(value as i64).encode(metric),

@@ -23,92 +23,122 @@ type Labels = Vec<(String, String)>;
 /// Labels and a value for each row.
 type Values = Vec<(Labels, u64)>;
 
+/// What the labels of a connection's values are.
+const OF_CONNECTION: &str = "labels: server; service (0: all calls but those of 1; 1: MOUNT by --mount-port); \
+                             number of the connection in it; lane (true: for small calls only)";
+
 /// A value of a transport or of a server: name, help, whether it only grows.
 type Of = (&'static str, &'static str, bool, fn(&Value) -> u64);
 
 const OF_TRANSPORTS: [Of; 12] = [
-    ("up", "1 while connected", false, |t| {
+    ("up", "1 while the connection stands, else 0", false, |t| {
         u64::from(t["state"] == "up")
     }),
-    ("calls", "Calls sent", true, |t| number(&t["calls"])),
-    ("replies", "Replies received", true, |t| {
+    (
+        "calls",
+        "Calls sent by the connection, those sent again included",
+        true,
+        |t| number(&t["calls"]),
+    ),
+    ("replies", "Replies received by the connection", true, |t| {
         number(&t["replies"])
     }),
-    ("sent_bytes", "Bytes sent", true, |t| {
-        number(&t["bytes_out"])
-    }),
-    ("received_bytes", "Bytes received", true, |t| {
-        number(&t["bytes_in"])
-    }),
-    ("connections", "Connections made", true, |t| {
-        number(&t["connections"])
-    }),
-    ("outstanding_calls", "Calls without a reply", false, |t| {
-        number(&t["outstanding_calls"])
-    }),
-    ("outstanding_bytes", "Bytes that they move", false, |t| {
-        number(&t["outstanding_bytes"])
-    }),
-    ("rate_bytes_per_second", "Measured rate", false, |t| {
-        t["rate"].as_f64().unwrap_or(0.0) as u64
-    }),
+    (
+        "sent_bytes",
+        "Bytes sent by the connection, record marks included",
+        true,
+        |t| number(&t["bytes_out"]),
+    ),
+    (
+        "received_bytes",
+        "Bytes received by the connection, record marks included",
+        true,
+        |t| number(&t["bytes_in"]),
+    ),
+    (
+        "connections",
+        "TCP connections made since the start, as this one",
+        true,
+        |t| number(&t["connections"]),
+    ),
+    (
+        "outstanding_calls",
+        "Calls sent that have no reply yet",
+        false,
+        |t| number(&t["outstanding_calls"]),
+    ),
+    (
+        "outstanding_bytes",
+        "Bytes that calls without a reply move, both ways, as estimated when they are sent",
+        false,
+        |t| number(&t["outstanding_bytes"]),
+    ),
+    (
+        "rate_bytes_per_second",
+        "Measured rate in bytes per second, 0 while it is not known",
+        false,
+        |t| t["rate"].as_f64().unwrap_or(0.0) as u64,
+    ),
     (
         "transport_resent_calls",
-        "Calls of failed connections that went elsewhere",
+        "Calls of the connection that went to another one when it failed",
         true,
         |t| number(&t["resent"]),
     ),
     (
         "transport_replayed_calls",
-        "Calls sent again from the same port",
+        "Calls sent again by it from the same port, with the same XID",
         true,
         |t| number(&t["replayed"]),
     ),
     (
         "tcp_retransmits",
-        "Segments that TCP has sent again on the present connection",
+        "TCP segments sent again on the present connection; starts from 0 with each",
         false,
         |t| number(&t["tcp_retransmits"]),
     ),
 ];
 
 const OF_SERVERS: [Of; 7] = [
-    ("clients", "Clients that are connected", false, |s| {
-        list(&s["clients"]).len() as u64
-    }),
+    (
+        "clients",
+        "Clients that are connected to the server's listeners",
+        false,
+        |s| list(&s["clients"]).len() as u64,
+    ),
     (
         "waiting_calls",
-        "Calls that wait for a connection",
+        "Calls of clients that no connection has taken yet",
         false,
         |s| number(&s["waiting"]),
     ),
     (
         "held_calls",
-        "Calls that are held as they must not be run twice",
+        "Calls held until they can go out again from the same port, as they must not be run twice",
         false,
         |s| list(&s["held"]).len() as u64,
     ),
     (
         "resent_calls",
-        "Calls sent again by another connection",
+        "Calls sent again by another connection than the one that failed",
         true,
         |s| number(&s["counters"]["resent"]),
     ),
     (
         "replayed_calls",
-        "Calls sent again from the same port",
+        "Calls sent again from the same port, with the same XID",
         true,
         |s| number(&s["counters"]["replayed"]),
     ),
     (
         "bad_records",
-        "Records of clients that made no sense",
+        "Records of clients that made no sense; the client is disconnected",
         true,
         |s| number(&s["counters"]["bad_records"]),
     ),
     (
         "unknown_replies",
-        "Replies that answer no call",
+        "Replies of the server that answer no call",
         true,
         |s| number(&s["counters"]["unknown_replies"]),
     ),
@@ -126,9 +156,10 @@ struct Trips {
 
 impl Collector for Trips {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "From a call's being written to its reply's end";
+        let help = "Seconds from a call's being written to its reply's end; size: small moves at most 32 KiB both ways, large more";
         let kind = MetricType::Histogram;
-        let mut family = encoder.encode_descriptor("call_seconds", help, None, kind)?;
+        let help = format!("{help}; {OF_CONNECTION}");
+        let mut family = encoder.encode_descriptor("call_seconds", &help, None, kind)?;
         for (labels, trips) in &self.rows {
             let mut buckets: Vec<(f64, u64)> = Vec::new();
             let mut short = 0;
@@ -169,10 +200,10 @@ pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
     for server in &servers {
         transports.extend(list(&server["transports"]).iter().map(|t| (*server, t)));
     }
-    let mut put = |name, help, counter, rows: Values| {
+    let mut put = |name, help: &str, of: &str, counter, rows: Values| {
         registry.register_collector(Box::new(Rows {
             name,
-            help,
+            help: format!("{help}; {of}").into(),
             counter,
             rows,
         }));
@@ -181,20 +212,34 @@ pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
         let rows = transports
             .iter()
             .map(|(server, t)| (labels(server, t), value(t)));
-        put(name, help, counter, rows.collect());
+        put(name, help, OF_CONNECTION, counter, rows.collect());
     }
     let links = transports.iter().map(|(server, t)| {
         let mut labels = labels(server, t);
         labels.extend(["out", "back"].map(|way| (way.to_owned(), word(&t[way]))));
         (labels, 1)
     });
-    let help = "1, with the links that the connection lies on";
-    put("placement", help, false, links.collect());
+    let help = "Always 1; out and back are the links that the connection goes out and comes back by, - where unknown";
+    put("placement", help, OF_CONNECTION, false, links.collect());
     for (name, help, counter, value) in OF_SERVERS {
         let rows = servers
             .iter()
             .map(|server| (of_server(server), value(server)));
-        put(name, help, counter, rows.collect());
+        put(name, help, "label: server", counter, rows.collect());
+    }
+    let all = list(&status["servers"]).iter();
+    let served = all.map(|s| (of_server(s), u64::from(s["not_served"].is_null())));
+    let help = "1 if the server is served, 0 if it cannot be, and is tried again";
+    put("served", help, "label: server", false, served.collect());
+    let config = &status["config"];
+    if !config.is_null() {
+        let refused = vec![(Labels::new(), u64::from(!config["refused"].is_null()))];
+        let help =
+            "1 if the configuration was read again and refused, so that the one before holds";
+        put("config_refused", help, "no labels", false, refused);
+        let read = vec![(Labels::new(), number(&config["read_seconds"]))];
+        let help = "Seconds since the configuration that holds was read";
+        put("config_read_seconds", help, "no labels", false, read);
     }
     let mut rows = Vec::new();
     for (server, transport) in &transports {
@@ -227,6 +272,9 @@ mod tests {
             "raddle_rpc_held_calls{server=\"nas\"} 1".into(),
             "raddle_rpc_resent_calls_total{server=\"nas\"} 2".into(),
             "raddle_rpc_held_calls{server=\"other\"} 0".into(),
+            "raddle_rpc_served{server=\"other\"} 1".into(),
+            "raddle_rpc_config_refused 0".into(),
+            "raddle_rpc_config_read_seconds 7".into(),
             "# TYPE raddle_rpc_call_seconds histogram".into(),
             format!("raddle_rpc_call_seconds_count{{{of},size=\"small\"}} 100"),
             format!("raddle_rpc_call_seconds_sum{{{of},size=\"small\"}} 0.0149"),
@@ -236,6 +284,9 @@ mod tests {
             format!("raddle_rpc_call_seconds_count{{{of},size=\"large\"}} 0"),
         ] {
             assert!(said.lines().any(|l| l == line), "{line}\n{said}");
+        }
+        for line in said.lines().filter(|line| line.starts_with("# HELP")) {
+            assert!(line.contains("label"), "{line}");
         }
     }
 }

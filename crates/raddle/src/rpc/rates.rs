@@ -126,8 +126,22 @@ pub(super) fn report(before: Option<(&Value, f64)>, now: &Value) -> Report {
     }
 }
 
-/// For people.
-pub(super) fn text(report: &Report) -> String {
+/// The columns, most needed first.
+const NEEDED: [&str; 10] = [
+    "connection",
+    "Mbit/s in",
+    "Mbit/s out",
+    "out",
+    "back",
+    "waiting",
+    "calls/s",
+    "99% within",
+    "half within",
+    "repeated",
+];
+
+/// For people, on a screen of so many columns if there is one.
+pub(super) fn text(report: &Report, width: Option<usize>) -> String {
     let mut table = Table::new([
         "connection",
         "out",
@@ -159,15 +173,38 @@ pub(super) fn text(report: &Report) -> String {
             of.repeated.to_string(),
         ]);
     }
-    format!(
-        "{}: {} clients, {} calls wait for a connection, {} are held; the last {:.1} s\n{}",
-        report.name,
-        report.clients,
-        report.waiting,
-        report.held,
-        report.seconds,
-        table.render()
-    )
+    let first = [
+        format!("{}: {} clients,", report.name, report.clients),
+        format!("{} calls wait for a connection,", report.waiting),
+        format!("{} are held;", report.held),
+        format!("the last {:.1} s", report.seconds),
+    ];
+    let width = width.unwrap_or(usize::MAX);
+    let left_out = table.fit(width, &NEEDED);
+    let mut out = wrapped(first.iter().map(String::as_str), width) + &table.render();
+    if !left_out.is_empty() {
+        let list = format!("no room for: {}", left_out.join(", "));
+        out += &wrapped(list.split_inclusive(", ").map(str::trim_end), width);
+    }
+    out
+}
+
+/// Parts in lines that are at most so wide, as far as each part is.
+fn wrapped<'a>(parts: impl Iterator<Item = &'a str>, width: usize) -> String {
+    let (mut out, mut used) = (String::new(), 0);
+    for part in parts {
+        let long = part.chars().count();
+        if used > 0 && used + 1 + long > width {
+            out.push('\n');
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out += part;
+        used += long;
+    }
+    out + "\n"
 }
 
 #[cfg(test)]
@@ -203,13 +240,38 @@ mod tests {
         // The first hundred, which were faster, do not count.
         assert_eq!(said.total.p50_us, Some(208));
         assert_eq!(
-            text(&said),
+            text(&said, None),
             "\
 nas: 1 clients, 3 calls wait for a connection, 0 are held; the last 2.0 s
 connection  out  back  Mbit/s in  Mbit/s out  calls/s  half within  99% within  waiting  repeated
 0           l0   l1         20.0         2.0      100        208us       320us        2         3
 1 down      l0   l1         20.0         2.0      100        208us       320us        2         3
 all                         40.0         4.0      200        208us       320us        4         6
+"
+        );
+        assert_eq!(
+            text(&said, Some(80)),
+            "\
+nas: 1 clients, 3 calls wait for a connection, 0 are held; the last 2.0 s
+connection  out  back  Mbit/s in  Mbit/s out  calls/s  99% within  waiting
+0           l0   l1         20.0         2.0      100       320us        2
+1 down      l0   l1         20.0         2.0      100       320us        2
+all                         40.0         4.0      200       320us        4
+no room for: half within, repeated
+"
+        );
+        assert_eq!(
+            text(&said, Some(40)),
+            "\
+nas: 1 clients,
+3 calls wait for a connection,
+0 are held; the last 2.0 s
+connection  out  Mbit/s in  Mbit/s out
+0           l0        20.0         2.0
+1 down      l0        20.0         2.0
+all                   40.0         4.0
+no room for: back, calls/s, half within,
+99% within, waiting, repeated
 "
         );
         // Started again: what was before does not count.

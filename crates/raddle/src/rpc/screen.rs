@@ -37,11 +37,11 @@ impl Screen {
         Ok(Some(screen))
     }
 
-    /// Shows a text, as much of it as there is room for.
-    pub(super) fn show(&self, text: &str) -> io::Result<()> {
+    /// Shows what is made for the screen's width, as much of it as there is room for.
+    pub(super) fn show(&self, text: impl Fn(usize) -> String) -> io::Result<()> {
         let (width, height) = size().unwrap_or((80, 24));
         let mut out = io::stdout().lock();
-        out.write_all(fitted(text, width, height).as_bytes())?;
+        out.write_all(fitted(&text(width), width, height).as_bytes())?;
         out.flush()
     }
 
@@ -87,10 +87,18 @@ impl Drop for Screen {
     }
 }
 
-/// From the upper left corner on, lines cut to the width, and nothing behind.
+/// From the upper left corner on, and nothing behind. Where there are too many lines the last one says so; a line
+/// that is still too wide is cut.
 fn fitted(text: &str, width: usize, height: usize) -> String {
     let mut out = "\x1b[H".to_owned();
-    for (i, line) in text.lines().take(height).enumerate() {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let more = lines.len().saturating_sub(height.saturating_sub(1));
+    let said = format!("... {more} more lines");
+    if lines.len() > height {
+        lines.truncate(height.saturating_sub(1));
+        lines.push(&said);
+    }
+    for (i, line) in lines.into_iter().enumerate() {
         if i > 0 {
             out.push_str("\r\n");
         }
@@ -122,7 +130,9 @@ mod tests {
     #[test]
     fn a_text_fits_the_screen() {
         let fits = "\x1b[Hab\x1b[K\r\ncé\x1b[K\x1b[J";
-        assert_eq!(fitted("abx\ncé\nno room\n", 2, 2), fits);
+        assert_eq!(fitted("abx\ncé\n", 2, 2), fits);
+        let said = "\x1b[Ha\x1b[K\r\n... 3 more lines\x1b[K\x1b[J";
+        assert_eq!(fitted("a\nb\nc\nd\n", 80, 2), said);
         assert_eq!(fitted("", 80, 24), "\x1b[H\x1b[J");
     }
 }

@@ -205,7 +205,8 @@ pub(super) mod tests {
         json!({ "servers": [{ "name": "nas", "uptime_seconds": 9, "waiting": 0, "clients": [{}],
             "transports": [transport(0, false), transport(1, true)],
             "held": [{ "client": "127.0.0.1:700", "procedure": "MKDIR", "seconds": 4 }],
-            "counters": { "resent": 2, "replayed": 0 } }, other] })
+            "counters": { "resent": 2, "replayed": 0 } }, other],
+            "config": { "file": "/etc/raddle/rpc.toml", "read_seconds": 7, "refused": null } })
     }
 
     #[test]

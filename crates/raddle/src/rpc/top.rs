@@ -53,7 +53,7 @@ pub(super) fn run(args: &cli::RpcTop) -> Result<(), Failure> {
             })
             .collect();
         match &screen {
-            Some(screen) => screen.show(&joined(&made))?,
+            Some(screen) => screen.show(|width| joined(&made, Some(width)))?,
             None => print(&made, args.ask.json, reports > 0)?,
         }
         reports += 1;
@@ -87,8 +87,9 @@ fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
     false
 }
 
-fn joined(reports: &[Report]) -> String {
-    let texts: Vec<String> = reports.iter().map(text).collect();
+fn joined(reports: &[Report], width: Option<usize>) -> String {
+    let texts = reports.iter().map(|report| text(report, width));
+    let texts: Vec<String> = texts.collect();
     texts.join("\n")
 }
 
@@ -105,7 +106,7 @@ fn print(reports: &[Report], json: bool, more: bool) -> Result<(), Failure> {
         }
     } else {
         let gap = if more { "\n" } else { "" };
-        print!("{gap}{time}\n{}", joined(reports));
+        print!("{gap}{time}\n{}", joined(reports, None));
     }
     // Standard output may be a pipe, and the next report a while away.
     std::io::stdout().flush()?;

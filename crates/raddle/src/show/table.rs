@@ -1,5 +1,8 @@
 //! Rendering for people: tables with aligned columns.
 
+/// Spaces between columns.
+const GAP: usize = 2;
+
 /// A table: a line of headings, then lines of cells; columns two spaces apart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
@@ -22,32 +25,62 @@ impl Table {
         self.rows.push(cells.into_iter().map(S::into).collect());
     }
 
+    /// Leaves out whole columns until the table is at most so wide. Those that are `needed` come first, in that
+    /// order, as long as there is room for each; the first of them stays at any width. Returns the headings of
+    /// those that were left out.
+    pub(crate) fn fit(&mut self, width: usize, needed: &[&str]) -> Vec<String> {
+        let widths = self.widths();
+        let place = |name: &&str| self.headings.iter().position(|heading| heading == name);
+        let mut order: Vec<usize> = needed.iter().filter_map(place).collect();
+        order.extend(
+            (0..self.headings.len()).filter(|column| !needed.contains(&&*self.headings[*column])),
+        );
+        let mut keep = vec![false; self.headings.len()];
+        let mut used = 0;
+        for column in order {
+            let more = widths[column] + if used == 0 { 0 } else { GAP };
+            if used == 0 || used + more <= width {
+                used += more;
+                keep[column] = true;
+            }
+        }
+        let left_out = self.headings.iter().zip(&keep).filter(|(_, keep)| !**keep);
+        let left_out = left_out.map(|(heading, _)| heading.clone()).collect();
+        for row in std::iter::once(&mut self.headings).chain(&mut self.rows) {
+            let mut columns = keep.iter();
+            row.retain(|_| columns.next().copied().unwrap_or(false));
+        }
+        left_out
+    }
+
+    /// How wide each column is.
+    fn widths(&self) -> Vec<usize> {
+        let width = |column: usize| {
+            let all = std::iter::once(&self.headings).chain(&self.rows);
+            let cells = all.filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        (0..self.headings.len()).map(width).collect()
+    }
+
     /// The table as text, a newline after each line, no spaces before one.
     pub(crate) fn render(&self) -> String {
         let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
         let columns: Vec<(usize, bool)> = self
-            .headings
-            .iter()
+            .widths()
+            .into_iter()
             .enumerate()
-            .map(|(column, heading)| {
+            .map(|(column, width)| {
                 let cells: Vec<String> = self.rows.iter().map(|row| cell(row, column)).collect();
-                let width = cells
-                    .iter()
-                    .chain([heading])
-                    .map(|text| text.chars().count())
-                    .max();
                 let number = |text: &String| text == "-" || text.starts_with(char::is_numeric);
-                (
-                    width.unwrap_or(0),
-                    !cells.is_empty() && cells.iter().all(number),
-                )
+                (width, !cells.is_empty() && cells.iter().all(number))
             })
             .collect();
         let mut text = String::new();
         for row in std::iter::once(&self.headings).chain(&self.rows) {
             let mut line = String::new();
             for (column, &(width, right)) in columns.iter().enumerate() {
-                let gap = if column == 0 { "" } else { "  " };
+                let gap = " ".repeat(if column == 0 { 0 } else { GAP });
                 let cell = cell(row, column);
                 line += &match right {
                     true => format!("{gap}{cell:>width$}"),
@@ -77,5 +110,27 @@ mod tests {
                         é                  -  down\n";
         assert_eq!(table.render(), expected);
         assert_eq!(Table::new(["a", "b"]).render(), "a  b\n");
+    }
+
+    #[test]
+    fn columns_are_left_out_whole() {
+        let table = || {
+            let mut table = Table::new(["link", "packets", "state", "note"]);
+            table.row(["eth0", "12", "up", "x"]);
+            table
+        };
+        let at = |width| {
+            let mut table = table();
+            let left_out = table.fit(width, &["link", "state", "packets"]);
+            (table.render(), left_out.join(" "))
+        };
+        let all = "link  packets  state  note\neth0       12  up     x\n";
+        assert_eq!(at(26), (all.into(), String::new()));
+        let three = "link  packets  state\neth0       12  up\n";
+        assert_eq!(at(25), (three.into(), "note".into()));
+        // What is less needed, but has room, is shown.
+        let narrow = "link  state  note\neth0  up     x\n";
+        assert_eq!(at(19), (narrow.into(), "packets".into()));
+        assert_eq!(at(1).0, "link\neth0\n");
     }
 }
