@@ -14,6 +14,8 @@ use raddle_select::KernelVersion;
 use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
+#[cfg(test)]
+pub(crate) use links::BENCH_RPC_HELP;
 pub(crate) use links::{BenchRpc, LabLink, LabLinks, RpcServer};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 #[cfg(test)]
@@ -451,6 +453,7 @@ pub(crate) enum Bench {
     /// SRv6: kernel and raddle by behaviour, what counters and many SIDs cost, the engine in memory
     Srv6(BenchSrv6),
     /// NFS over several links through raddle rpc: rates, latencies, failure, against what links carry
+    #[command(after_help = links::BENCH_RPC_HELP)]
     Rpc(BenchRpc),
 }
 

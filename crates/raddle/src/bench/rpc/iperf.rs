@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::load::Kind;
-use super::stage::{SERVER, Stage, tool};
+use super::stage::{Stage, tool};
 use crate::error::Failure;
 
 /// Streams of a run: with so many, hardly a link is left out.
@@ -12,7 +12,7 @@ const STREAMS: &str = "16";
 /// Bytes a second of payload that arrive, in one run.
 pub(super) fn run(stage: &Stage, kind: Kind, seconds: u32) -> Result<f64, Failure> {
     let mut server = tool(&stage.lab, "server", &["iperf3", "-s", "-1"], "iperf3")?;
-    let (address, seconds) = (SERVER.to_string(), seconds.to_string());
+    let (address, seconds) = (stage.ip.to_string(), seconds.to_string());
     let mut words = vec!["iperf3", "-J", "-O", "1", "-P", STREAMS];
     words.extend(["-t", &seconds, "-c", &address]);
     if kind == Kind::Read {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::load::{self, Kind, OUTSTANDING, transfer};
 use super::report::{Must, Unit};
-use super::stage::{FILES, PORTS, PROXY, SERVER, Stage, at};
+use super::stage::{FILES, PROXY, Stage};
 use super::{Trials, WARM};
 use crate::error::Failure;
 
@@ -25,7 +25,7 @@ fn percentile(times: &[Duration], share: f64) -> f64 {
 
 /// One connection through the proxy, and one without it, in turn.
 pub(super) fn one(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failure> {
-    let (nfs, mount) = (at(SERVER, PORTS[0]), at(SERVER, PORTS[1]));
+    let (nfs, mount) = (stage.nfs(), stage.mount());
     let time = trials.settings.time();
     let load = (Kind::Read, OUTSTANDING);
     let figures = trials.each(stage, || {
@@ -62,7 +62,7 @@ pub(super) fn one(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failure>
 
 /// GETATTRs beside a saturating read on the same client's connection, and without it.
 pub(super) fn beside(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failure> {
-    let server = at(SERVER, PORTS[0]);
+    let server = stage.nfs();
     let time = trials.settings.time();
     let load = (Kind::Read, OUTSTANDING);
     let figures = trials.each(stage, || {

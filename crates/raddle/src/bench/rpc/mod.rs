@@ -14,7 +14,7 @@ mod xdr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use raddle_lab::{Interrupt, Rate};
+use raddle_lab::{Interrupt, Links, Rate};
 
 use super::measure::progress;
 use crate::cli::{self, RpcServer};
@@ -31,6 +31,7 @@ const LINKS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Reads,
+    AfterOne,
     Writes,
     RoundRobin,
     Quarter,
@@ -43,8 +44,9 @@ enum Row {
 }
 
 impl Row {
-    const ALL: [Row; 10] = [
+    const ALL: [Row; 11] = [
         Row::Reads,
+        Row::AfterOne,
         Row::Writes,
         Row::RoundRobin,
         Row::Quarter,
@@ -60,6 +62,7 @@ impl Row {
     fn name(self) -> &'static str {
         match self {
             Row::Reads => "reads",
+            Row::AfterOne => "after-one",
             Row::Writes => "writes",
             Row::RoundRobin => "round-robin",
             Row::Quarter => "quarter",
@@ -89,6 +92,7 @@ struct Settings {
     rate: Rate,
     mtu: Option<u32>,
     server: RpcServer,
+    ipv6: bool,
     dir: PathBuf,
 }
 
@@ -100,7 +104,14 @@ impl Settings {
 
     fn stage(&self, links: u32) -> Result<Stage, Failure> {
         progress(&format!("building a lab of {links} links"));
-        Stage::up(links, Some(self.rate), self.mtu, self.server, &self.dir)
+        let mut description = Links {
+            links,
+            rate: Some(self.rate),
+            ..Links::default()
+        };
+        description.mtu = self.mtu.unwrap_or(description.mtu);
+        let served = (self.server, stage::server(self.ipv6));
+        Stage::up(&description, served, &self.dir)
     }
 }
 
@@ -172,6 +183,7 @@ pub(crate) fn rpc(args: &cli::BenchRpc) -> Result<(), Failure> {
         rate: args.rate,
         mtu: args.mtu,
         server,
+        ipv6: args.ipv6,
         dir: args.dir.clone(),
     };
     let mut results = Results {
@@ -189,7 +201,11 @@ pub(crate) fn rpc(args: &cli::BenchRpc) -> Result<(), Failure> {
     } else {
         print!("{}", report::text(&results));
     }
-    done
+    done?;
+    match report::missed(&results) {
+        None => Ok(()),
+        Some(what) => Err(Failure::new(1, what)),
+    }
 }
 
 fn rows(only: &[String]) -> Result<Vec<Row>, Failure> {
@@ -224,7 +240,7 @@ fn run(settings: &Settings, rows: &[Row], results: &mut Results) -> Result<(), F
                 results,
             };
             match row {
-                Row::Reads | Row::Writes | Row::RoundRobin | Row::Quarter => {
+                Row::Reads | Row::AfterOne | Row::Writes | Row::RoundRobin | Row::Quarter => {
                     rates::shares(&mut trials, &stage, &mut best)?;
                 }
                 Row::Tools => rates::tools(&mut trials, &stage)?,
@@ -249,8 +265,9 @@ fn about(settings: &Settings) -> String {
             "the benchmark's own server, as asked for, or as nfs-ganesha is not there"
         }
     };
+    let family = if settings.ipv6 { "IPv6" } else { "IPv4" };
     format!(
-        "Linux {}, {cpus} CPUs; links of {}, MTU {}, cubic; {server}; {} READs or WRITEs of 1 MiB \
+        "Linux {}, {cpus} CPUs; links of {}, MTU {}, cubic, {family}; {server}; {} READs or WRITEs of 1 MiB \
          outstanding on one client's connection, {} s of each trial counted",
         kernel.trim(),
         settings.rate,
@@ -270,6 +287,17 @@ mod tests {
         let only = ["writes".to_owned(), "reads".to_owned()];
         assert_eq!(rows(&only).unwrap(), [Row::Reads, Row::Writes]);
         let error = rows(&["fast".to_owned()]).unwrap_err().to_string();
-        assert!(error.contains("reads, writes, round-robin"), "{error}");
+        assert!(
+            error.contains("reads, after-one, writes, round-robin"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn help_explains_every_row() {
+        for row in Row::ALL {
+            let explained = |line: &str| line.trim_start().starts_with(&format!("{} ", row.name()));
+            assert!(cli::BENCH_RPC_HELP.lines().any(explained), "{row:?}");
+        }
     }
 }

@@ -7,13 +7,15 @@ use raddle_lab::{LinkId, Rate};
 
 use super::load::{self, Kind, OUTSTANDING, transfer};
 use super::report::{Must, Unit};
-use super::stage::{self, FILES, PORTS, PROXY, SERVER, Stage, at};
+use super::stage::{self, FILES, PROXY, Stage, at};
 use super::{LINKS, Row, Trials, WARM, iperf, own};
 use crate::cli::RpcServer;
 use crate::error::Failure;
 
 /// Runs of iperf3 of which the best counts, before the trials and after them.
 const RUNS: [u32; 2] = [4, 2];
+/// How long one call at a time is made before many are, in the row about that.
+const ALONE: Duration = Duration::from_secs(3);
 
 /// What iperf3 has reached, in bytes a second: reading and writing.
 #[derive(Debug, Default)]
@@ -46,6 +48,12 @@ pub(super) fn shares(
     best: &mut Best,
 ) -> Result<(), Failure> {
     let (kind, options, what, must): (_, &[&str], _, _) = match trials.row {
+        Row::AfterOne => (
+            Kind::Read,
+            &[],
+            "reads, 4 connections placed, after a single reader",
+            Must::AtLeast(0.97, Some(0.95)),
+        ),
         Row::Writes => (
             Kind::Write,
             &[],
@@ -84,7 +92,9 @@ pub(super) fn shares(
         _ => best,
     };
     best.of(trials, stage, kind, RUNS[0])?;
-    let rates = trials.each(stage, || rate(stage, options, kind, trials.settings.time()))?;
+    let alone = (trials.row == Row::AfterOne).then_some(ALONE);
+    let time = trials.settings.time();
+    let rates = trials.each(stage, || rate(stage, options, (kind, alone), time))?;
     let best = best.of(trials, stage, kind, RUNS[1])?;
     if trials.row == Row::Quarter {
         stage.lab.mend(slow)?;
@@ -96,11 +106,19 @@ pub(super) fn shares(
     Ok(())
 }
 
-/// Bytes a second through a proxy.
-fn rate(stage: &Stage, options: &[&str], kind: Kind, time: Duration) -> Result<f64, Failure> {
+/// Bytes a second through a proxy, by whose connections one call at a time may have been made before, for so long.
+fn rate(
+    stage: &Stage,
+    options: &[&str],
+    (kind, alone): (Kind, Option<Duration>),
+    time: Duration,
+) -> Result<f64, Failure> {
     let _proxy = stage.proxy(options)?;
     let file = FILES[kind as usize];
     let handle = stage.handle(PROXY, PROXY, file)?;
+    if let Some(time) = alone {
+        stage.client(|| transfer(PROXY, &handle, (kind, 1), time, false))?;
+    }
     let load = (kind, OUTSTANDING);
     let done = stage.client(|| transfer(PROXY, &handle, load, time, false))?;
     Ok(done.rate(WARM, time))
@@ -241,7 +259,7 @@ pub(super) fn eight(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failur
         let column = figures.iter().map(|f| f[n]).collect();
         trials.line(what, Unit::Count, all, column);
     }
-    let (ip, port) = (SERVER, PORTS[0]);
+    let (ip, port) = (stage.ip, stage.nfs().port());
     trials.note(format!(
         "ways to {ip} port {port} as raddle rpc status tells them, links as they count"
     ));

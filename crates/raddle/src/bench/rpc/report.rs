@@ -110,6 +110,19 @@ pub(super) struct Results {
     pub notes: Vec<String>,
 }
 
+/// Which rows do not reach what they must; none where all do.
+pub(super) fn missed(results: &Results) -> Option<String> {
+    let missed = results.lines.iter().filter(|l| l.is_met() == Some(false));
+    let missed: Vec<String> = missed.map(|l| format!("{} ({})", l.row, l.what)).collect();
+    let count = missed.len();
+    let bars = if count == 1 {
+        "1 bar is"
+    } else {
+        &format!("{count} bars are")
+    };
+    (count > 0).then(|| format!("{bars} missed: {}", missed.join("; ")))
+}
+
 /// A table, and what to know about it.
 pub(super) fn text(results: &Results) -> String {
     let mut table = Table::new(["row", "what", "mean", "worst", "trials", "must", "met"]);
@@ -182,6 +195,9 @@ mod tests {
              reads  reads, 4 connections  96.7 %  94.0 %       3  >= 97.0 %, 95.0 %  NO\n\
              a note\n"
         );
+        let said = "1 bar is missed: reads (reads, 4 connections)";
+        assert_eq!(missed(&results).as_deref(), Some(said));
+        assert_eq!(missed(&Results::default()), None);
         assert_eq!(json(&results)["rows"][0]["must"]["worst"], 0.95);
         line.must = Must::AtMost(60.0, None);
         assert_eq!((line.worst(), line.is_met()), (1.0, Some(true)));

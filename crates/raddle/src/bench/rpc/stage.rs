@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use raddle_lab::{Lab, Links, Rate, ScopedLab, UpOptions};
+use raddle_lab::{Lab, Links, ScopedLab, UpOptions};
 use serde_json::Value;
 
 use super::{load, own};
@@ -18,8 +18,6 @@ use crate::cli::RpcServer;
 use crate::control::{self, ask_at};
 use crate::error::Failure;
 
-/// The server's address in the lab.
-pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 /// Ports of NFS and MOUNT at the server.
 pub(super) const PORTS: [u16; 2] = [2049, 20048];
 /// The proxy's address.
@@ -30,7 +28,15 @@ pub(super) const FILES: [&str; 2] = ["read", "written"];
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) const fn at(ip: Ipv4Addr, port: u16) -> SocketAddr {
-    SocketAddr::new(std::net::IpAddr::V4(ip), port)
+    SocketAddr::new(IpAddr::V4(ip), port)
+}
+
+/// The server's address in the lab.
+pub(super) const fn server(ipv6: bool) -> IpAddr {
+    match ipv6 {
+        false => IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)),
+        true => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 1)),
+    }
 }
 
 /// A folder that is removed at the end.
@@ -48,6 +54,8 @@ impl Drop for Folder {
 pub(super) struct Stage {
     pub lab: ScopedLab,
     pub server: RpcServer,
+    /// The server's address.
+    pub ip: IpAddr,
     daemon: Option<Child>,
     folder: Folder,
 }
@@ -63,24 +71,16 @@ pub(super) fn has_ganesha() -> bool {
 }
 
 impl Stage {
-    /// Builds a lab of so many links and starts the server in it.
+    /// Builds a lab of links and starts the server in it, which is asked at this address.
     pub(super) fn up(
-        links: u32,
-        rate: Option<Rate>,
-        mtu: Option<u32>,
-        server: RpcServer,
+        description: &Links,
+        (server, ip): (RpcServer, IpAddr),
         dir: &Path,
     ) -> Result<Stage, Failure> {
-        let mut description = Links {
-            links,
-            rate,
-            ..Links::default()
-        };
-        description.mtu = mtu.unwrap_or(description.mtu);
         let topology = description.topology();
         let topology = topology.map_err(|e| Failure::usage(e.to_string()))?;
         let name = format!("bench-rpc-{}", std::process::id());
-        let folder = dir.join(format!("raddle-{name}-{links}"));
+        let folder = dir.join(format!("raddle-{name}-{}", description.links));
         let made = fs::create_dir(&folder);
         made.map_err(|e| Failure::system(format!("cannot make {}: {e}", folder.display())))?;
         let folder = Folder(folder);
@@ -88,17 +88,18 @@ impl Stage {
         let mut stage = Stage {
             lab,
             server,
+            ip,
             daemon: None,
             folder,
         };
         match server {
             RpcServer::Own => {
-                let addresses = PORTS.map(|port| at(SERVER, port));
+                let addresses = PORTS.map(|port| SocketAddr::new(ip, port));
                 stage.lab.within("server", || own::start(&addresses))??;
             }
             RpcServer::Ganesha => stage.daemon = Some(stage.ganesha()?),
         }
-        let handle = || stage.handle(at(SERVER, PORTS[1]), at(SERVER, PORTS[0]), FILES[0]);
+        let handle = || stage.handle(stage.mount(), stage.nfs(), FILES[0]);
         wait(|| handle().map_err(|e| e.to_string())).map_err(|why| {
             let log = fs::read_to_string(stage.folder.0.join("log")).unwrap_or_default();
             let last: Vec<&str> = log.lines().rev().take(5).collect();
@@ -119,6 +120,16 @@ impl Stage {
                 .lab
                 .set_sysctl(node, "net.ipv4.fib_multipath_hash_seed", &seed);
         }
+    }
+
+    /// Where the server has NFS.
+    pub(super) fn nfs(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, PORTS[0])
+    }
+
+    /// Where it has MOUNT.
+    pub(super) fn mount(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, PORTS[1])
     }
 
     /// What is exported.
@@ -185,7 +196,7 @@ impl Stage {
     /// stand.
     pub(super) fn proxy(&self, options: &[&str]) -> Result<Proxy, Failure> {
         let mount = PORTS[1].to_string();
-        let server = at(SERVER, PORTS[0]).to_string();
+        let server = self.nfs().to_string();
         let mut all = vec!["--mount-port", &mount, "--server", &server];
         all.extend(options);
         Proxy::start(&self.lab, &self.folder.0, &all)
