@@ -169,6 +169,13 @@ impl Lab {
             .collect()
     }
 
+    /// The lab and node that this process runs in, where it cannot see labs: programs that run through
+    /// [`command`](Self::command) have a `/run/raddle` of their own.
+    pub fn inside() -> Option<(String, String)> {
+        let (lab, node) = netns::own("rdl-")?;
+        (!state::dir(&lab).exists()).then_some((lab, node))
+    }
+
     /// The lab's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -331,6 +338,14 @@ impl Lab {
     pub fn mend(&self, link: LinkId) -> Result<(), LabError> {
         self.check_link(link)?;
         self.set_rate(link, self.topology.links()[link.0].rate)
+    }
+
+    /// The links that are [`cut`](Self::cut).
+    ///
+    /// # Errors
+    /// If the wire namespace cannot be entered: without root, or when it is gone.
+    pub fn cut_links(&self) -> Result<Vec<LinkId>, LabError> {
+        wire::cut_links(&self.name, self.topology.links().len())
     }
 
     /// Changes the rate of a link, both ways; `None` is as fast as the machine can. The topology

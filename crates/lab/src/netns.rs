@@ -119,6 +119,15 @@ pub(crate) fn command(netns: &str, program: &str, view: View) -> Result<Command,
     Ok(command)
 }
 
+/// The lab and the node whose namespace is that of this process, by the names with this prefix.
+pub(crate) fn own(prefix: &str) -> Option<(String, String)> {
+    let own = identity(Path::new("/proc/self/ns/net"))?;
+    names().iter().find_map(|name| {
+        let (lab, node) = name.strip_prefix(prefix)?.rsplit_once('-')?;
+        (identity(&handle(name)) == Some(own)).then(|| (lab.to_owned(), node.to_owned()))
+    })
+}
+
 /// The processes whose namespace this is.
 pub(crate) fn pids(netns: &str) -> Vec<Pid> {
     let Some(wanted) = identity(&handle(netns)) else {

@@ -8,7 +8,9 @@ use aya::{
     },
 };
 
-use crate::{End, LabError, LinkId, Rate, Topology, batch::Batch, ethtool::Ethtool, names, netns};
+use crate::{
+    End, LabError, LinkId, Rate, Topology, batch::Batch, ethtool::Ethtool, names, netns, qdisc,
+};
 
 /// Room for the Ethernet header in the MTU's frame.
 const HEADER: u64 = 14;
@@ -181,6 +183,20 @@ pub(crate) fn cut(lab: &str, link: LinkId) -> Result<(), LabError> {
         "tbf rate 8bit burst 10 limit 10",
         "cutting the link",
     )
+}
+
+/// The rate, in bytes a second, of shapers that [`cut`] sets; no rate of a topology is as low.
+const CUT_RATE: u32 = 1;
+
+/// Which of so many links are cut, by what the kernel says.
+pub(crate) fn cut_links(lab: &str, links: usize) -> Result<Vec<LinkId>, LabError> {
+    let rates = netns::within(&names::netns(lab, names::WIRE), qdisc::rates)?;
+    let rates = rates.map_err(LabError::io("cannot read the shapers of links"))?;
+    let is_cut = |link: &usize| {
+        let rate = |side| rates.get(&names::wire_index(*link, side));
+        [0, 1].iter().any(|side| rate(*side) == Some(&CUT_RATE))
+    };
+    Ok((0..links).filter(is_cut).map(LinkId).collect())
 }
 
 /// Gives a link another rate, both ways.

@@ -12,6 +12,9 @@ use crate::error::Failure;
 
 /// Runs the command.
 pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
+    if let Some((lab, node)) = Lab::inside() {
+        return Err(Failure::usage(inside(&lab, &node)));
+    }
     match command {
         cli::Lab::Up(cli::LabUp::Clos(args)) => up_clos(args),
         cli::Lab::Up(cli::LabUp::Srv6L3vpn(args)) => up_vpn(args, false),
@@ -41,6 +44,14 @@ pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
         }
         cli::Lab::List { json } => list(*json),
     }
+}
+
+/// What there is to say in a node.
+fn inside(lab: &str, node: &str) -> String {
+    format!(
+        "this is the node {node} of the lab {lab}, and labs cannot be seen from within one: run raddle lab outside, \
+         after exit or in another terminal"
+    )
 }
 
 /// Becomes the command; returns only when it cannot, with a shell's exit codes: 127 for one that was
@@ -280,9 +291,11 @@ fn list(json: bool) -> Result<(), Failure> {
     for summary in Lab::list() {
         let LabSummary { name, stage, .. } = &summary;
         let lab = Lab::load(name).ok();
+        // Nobody but root can tell.
+        let cut = lab.as_ref().and_then(|lab| lab.cut_links().ok());
         if json {
             let mut value = match &lab {
-                Some(lab) => lab.to_json(),
+                Some(lab) => with_cuts(lab.to_json(), cut.as_deref()),
                 None => serde_json::json!({ "name": name, "nodes": [] }),
             };
             value["stage"] = serde_json::json!(stage);
@@ -292,11 +305,36 @@ fn list(json: bool) -> Result<(), Failure> {
         let nodes = lab.iter().flat_map(|lab| lab.topology().nodes());
         let nodes: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
         println!("{}", line(name, *stage, &nodes));
+        if let Some(lab) = &lab {
+            print!("{}", cuts(lab.topology(), &cut.unwrap_or_default()));
+        }
     }
     if json {
         println!("{}", serde_json::Value::Array(shown));
     }
     Ok(())
+}
+
+/// A line for each link that is cut.
+fn cuts(topology: &Topology, cut: &[LinkId]) -> String {
+    let line = |link: &LinkId| {
+        let ends = topology.links().get(link.0).map(|link| &link.ends);
+        let ends = ends.into_iter().flatten();
+        let ends: Vec<String> = ends
+            .map(|end| format!("{}/{}", end.node, end.dev))
+            .collect();
+        format!("  cut: link {}, {}\n", link.0, ends.join(" to "))
+    };
+    cut.iter().map(line).collect()
+}
+
+/// The lab with `cut` in each of its links: null where it cannot be told.
+fn with_cuts(mut lab: serde_json::Value, cut: Option<&[LinkId]>) -> serde_json::Value {
+    let links = lab["links"].as_array_mut().into_iter().flatten();
+    for (number, link) in links.enumerate() {
+        link["cut"] = cut.map(|cut| cut.contains(&LinkId(number))).into();
+    }
+    lab
 }
 
 fn line(lab: &str, stage: Stage, nodes: &[&str]) -> String {
@@ -343,6 +381,27 @@ mod tests {
         let clos = Clos::default().topology().unwrap();
         let error = link_of(&clos, "spine1").unwrap_err();
         assert!(error.contains("NODE/spine1"), "{error}");
+    }
+
+    #[test]
+    fn links_that_are_cut_are_shown() {
+        let topology = Links::default().topology().unwrap();
+        let said = "  cut: link 2, client/link3 to server/link3\n";
+        assert_eq!(cuts(&topology, &[LinkId(2)]), said);
+        assert_eq!(cuts(&topology, &[]), "");
+        let lab = || serde_json::json!({ "links": [{ "rate": 1 }, {}] });
+        let links = with_cuts(lab(), Some(&[LinkId(1)]))["links"].take();
+        assert_eq!(
+            links,
+            serde_json::json!([{ "rate": 1, "cut": false }, { "cut": true }])
+        );
+        assert!(with_cuts(lab(), None)["links"][0]["cut"].is_null());
+    }
+
+    #[test]
+    fn a_node_says_that_it_is_one() {
+        let said = inside("links", "client");
+        assert!(said.starts_with("this is the node client of the lab links, "));
     }
 
     #[test]

@@ -88,6 +88,7 @@ fn look_again(view: View<'_>, words: &FlowWords, mut first: Walked) -> (Walked, 
     }
     first.steps.push(super::steps::Step {
         step: 12,
+        look_up: 1,
         name: "source",
         text: format!("{source}, chosen for this path; a connected socket then takes {after}"),
         details: Vec::new(),

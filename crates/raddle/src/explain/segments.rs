@@ -237,9 +237,11 @@ impl<'a> Walk<'a> {
             Target::Destination => "",
             _ => ", in place of the destination",
         };
-        let text = format!("{target} in {place}{instead} (S7.2)");
+        let next = self.look_up + 1;
+        let text = format!("{target} in {place}{instead} (S7.2): look-up {next}");
         let data = json!({ "rule": "S7.2", "target": target, "table": table });
         self.add(16, "lookup", "", text, data);
+        self.look_up += 1;
         let trace = match table {
             Some(table) => self.view.rib.trace_table(table, target),
             None => self.view.rib.trace(&iif, target),
@@ -261,6 +263,7 @@ impl<'a> Walk<'a> {
             words: &words,
             packet: Some(&packet),
             steps: Vec::new(),
+            look_up: self.look_up,
             confidence: std::mem::take(&mut self.confidence),
             hash31: None,
             algo: None,
@@ -347,6 +350,7 @@ impl<'a> Walk<'a> {
             words: &inner.words,
             packet: Some(&inner.packet),
             steps: Vec::new(),
+            look_up: self.look_up,
             confidence: std::mem::take(&mut self.confidence),
             hash31: None,
             algo: None,
@@ -362,12 +366,14 @@ impl<'a> Walk<'a> {
         let hash31 = hash31?;
         let chosen = spread(hash31, inner.salt) >> 1;
         let text = format!(
-            "{chosen}: that of the packet inside, spread anew with the salt {:#010x} (S9.6); the kernel \
-             keeps one path for each core instead",
+            "it is that of the packet inside; spread anew with the salt {:#010x}: {chosen} (S9.6); the kernel keeps \
+             one path for each core instead",
             inner.salt
         );
-        let data = json!({ "rule": "S9.6", "salt": inner.salt, "hash31": chosen });
-        self.add(8, "hash", "", text, data);
+        if let Some(hash) = self.steps.iter_mut().rev().find(|step| step.step == 8) {
+            hash.details.push(text);
+            hash.data["spread"] = json!({ "rule": "S9.6", "salt": inner.salt, "hash31": chosen });
+        }
         self.confidence.unless(
             "the kernel encapsulates it (it was handed over, or no daemon runs here): then all that one core \
              encapsulates takes one path, until routes change",
@@ -406,6 +412,8 @@ impl<'a> Walk<'a> {
         let text = format!("{what} ({rule})");
         let data =
             json!({ "rule": rule, "segments": passed.iter().map(|p| &p.name).collect::<Vec<_>>() });
+        // Of the packet as a whole.
+        self.look_up = 1;
         let function = "seg6_local_update_counters";
         self.add(17, "counted", function, text, data).details = details;
     }

@@ -17,6 +17,9 @@ use crate::names::Names;
 pub(crate) struct Step {
     /// Its number.
     pub step: u32,
+    /// Which look-up it belongs to: 1, and one more behind each SID or encapsulation of this machine.
+    #[serde(skip_serializing_if = "is_first")]
+    pub look_up: u32,
     /// What is decided: input, rules, route, group, policy, ...
     pub name: &'static str,
     /// The decision, for people.
@@ -29,6 +32,10 @@ pub(crate) struct Step {
     /// The kernel's function that decides it.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub function: &'static str,
+}
+
+fn is_first(look_up: &u32) -> bool {
+    *look_up == 1
 }
 
 /// By what an answer is found.
@@ -71,6 +78,8 @@ pub(super) struct Walk<'a> {
     pub(super) words: &'a FlowWords,
     pub(super) packet: Option<&'a Packet>,
     pub(super) steps: Vec<Step>,
+    /// Which look-up the steps belong to that come now.
+    pub(super) look_up: u32,
     pub(super) confidence: Confidence,
     pub(super) hash31: Option<u32>,
     /// How the route is spread, where that is not by the namespace's hash policy.
@@ -97,8 +106,8 @@ pub(super) struct Walk<'a> {
 /// 11. link.
 /// 12. source: the address that this machine's own packets get, where none was given.
 ///
-/// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 11 come
-///     once more for each look-up behind one.
+/// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 16 come
+///     once more for each look-up behind one, and have its number in front (`2.4` is step 4 of the second).
 ///
 /// Steps that decide nothing (one nexthop needs no hash) are left out; numbers stay.
 pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
@@ -107,6 +116,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         words: question.words,
         packet: question.packet,
         steps: Vec::new(),
+        look_up: 1,
         confidence: Confidence::default(),
         hash31: None,
         algo: None,
@@ -140,6 +150,7 @@ impl Walk<'_> {
     ) -> &mut Step {
         self.steps.push(Step {
             step,
+            look_up: self.look_up,
             name,
             text,
             details: Vec::new(),

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::answer::Answer;
 use super::confidence::{Confidence, Level};
 use super::packet::Framing;
+use super::steps::Step;
 
 /// The flow, the numbered steps, the conclusion and how sure it is; then the other direction.
 pub(super) fn render(answer: &Answer) -> String {
@@ -32,6 +33,8 @@ pub(super) fn render(answer: &Answer) -> String {
 
 fn one(out: &mut String, answer: &Answer) {
     let _ = writeln!(out, "{}", answer.flow);
+    let width = answer.steps.iter().map(|step| number(step).len()).max();
+    let width = width.unwrap_or(0).max(3);
     for step in &answer.steps {
         let function = match step.function {
             "" => String::new(),
@@ -39,11 +42,13 @@ fn one(out: &mut String, answer: &Answer) {
         };
         let _ = writeln!(
             out,
-            "{:>3}. {:<10} {}{function}",
-            step.step, step.name, step.text
+            "{:>width$}. {:<10} {}{function}",
+            number(step),
+            step.name,
+            step.text
         );
         for detail in &step.details {
-            let _ = writeln!(out, "{:16}{detail}", "");
+            let _ = writeln!(out, "{:1$}{detail}", "", width + 13);
         }
     }
     match (&answer.link, &answer.via, answer.reason) {
@@ -65,6 +70,14 @@ fn one(out: &mut String, answer: &Answer) {
         }
     }
     confidence(out, &answer.confidence);
+}
+
+/// A step's number; behind the first look-up with that of the look-up in front.
+fn number(step: &Step) -> String {
+    match step.look_up {
+        1 => step.step.to_string(),
+        look_up => format!("{look_up}.{}", step.step),
+    }
 }
 
 fn confidence(out: &mut String, confidence: &Confidence) {

@@ -1,5 +1,6 @@
 //! `--watch`: a new answer whenever a step of it changes.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::answer::Answer;
+use super::steps::Step;
 use super::text;
 use crate::error::Failure;
 use crate::signals;
@@ -81,16 +83,14 @@ fn changes(before: &Answer, after: &Answer) -> Vec<String> {
             names.push(name.to_owned());
         }
     };
-    let step = |answer: &Answer, number| {
-        answer
-            .steps
-            .iter()
-            .find(|step| step.step == number)
-            .cloned()
+    let step = |answer: &Answer, (look_up, number)| {
+        let is = |step: &&Step| (step.look_up, step.step) == (look_up, number);
+        answer.steps.iter().find(is).cloned()
     };
-    let last = |answer: &Answer| answer.steps.last().map_or(0, |step| step.step);
-    for number in 1..=last(before).max(last(after)) {
-        let (old, new) = (step(before, number), step(after, number));
+    let steps = before.steps.iter().chain(&after.steps);
+    let places: BTreeSet<(u32, u32)> = steps.map(|step| (step.look_up, step.step)).collect();
+    for place in places {
+        let (old, new) = (step(before, place), step(after, place));
         if let Some(step) = new.as_ref().or(old.as_ref())
             && old != new
         {
