@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-pub(crate) use point::pointed;
+pub(crate) use point::{in_a_line, pointed};
 use raddle_rib::{AlgoError, AlgoRules, MpAlgo};
 use serde::Deserialize;
 

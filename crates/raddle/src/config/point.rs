@@ -27,6 +27,16 @@ pub(crate) fn pointed(text: &str, span: Range<usize>, what: &str) -> String {
     )
 }
 
+/// What [`pointed`] says, in one line: without the text that it shows.
+pub(crate) fn in_a_line(said: &str) -> String {
+    let shown = |line: &&str| {
+        let rest = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+        rest.starts_with('|')
+    };
+    let lines: Vec<&str> = said.lines().filter(|line| !shown(line)).collect();
+    lines.join(": ")
+}
+
 /// What is wrong in a table, where only the table is known.
 ///
 /// 1. A value that the message quotes: `'psk' is no flavour`.
@@ -105,6 +115,9 @@ mod tests {
             pointed("a = 1\nb = 'é' # x\n", 10..14, "b is no letter"),
             "line 2, column 5\n  |\n2 | b = 'é' # x\n  |     ^^^\nb is no letter"
         );
+        let said = pointed("a = 1\nb = 'é' # x\n", 10..14, "b is no letter");
+        assert_eq!(in_a_line(&said), "line 2, column 5: b is no letter");
+        assert_eq!(in_a_line("no file"), "no file");
         // Of a value of several lines, the first; at the end of the text, the end.
         let list = "list = [\n 1,\n]";
         assert!(pointed(list, 7..list.len(), "x").contains("\n  |        ^\n"));

@@ -233,8 +233,9 @@ async fn read_again(servers: &mut Servers, file: &mut Watched<'_>) {
             Ok(())
         }
         Err(e) => {
-            tracing::error!("configuration refused, what was read before holds: {e}");
-            Err(e.to_string())
+            let why = crate::config::in_a_line(&e.to_string());
+            tracing::error!("configuration refused, what was read before holds: {why}");
+            Err(why)
         }
     };
     file.reads.again(result, Instant::now());

@@ -95,10 +95,24 @@ pub(super) fn text(status: &Value, details: bool) -> String {
         out += "\n";
         out += &trip_table(list(&status["transports"])).render();
     }
+    // What is down for the same reason shares a line.
+    let mut down: Vec<(&str, Vec<String>)> = Vec::new();
     for transport in list(&status["transports"]) {
-        if let Some(why) = transport["why"].as_str() {
-            let _ = writeln!(out, "connection {} is down: {why}", connection(transport));
+        let Some(why) = transport["why"].as_str() else {
+            continue;
+        };
+        match down.iter_mut().find(|(of, _)| *of == why) {
+            Some((_, list)) => list.push(connection(transport)),
+            None => down.push((why, vec![connection(transport)])),
         }
+    }
+    for (why, of) in down {
+        let (s, are) = if of.len() == 1 {
+            ("", "is")
+        } else {
+            ("s", "are")
+        };
+        let _ = writeln!(out, "connection{s} {} {are} down: {why}", of.join(", "));
     }
     for note in list(&status["notes"]) {
         let _ = writeln!(out, "{}", word(note));
@@ -116,10 +130,13 @@ pub(super) fn text(status: &Value, details: bool) -> String {
         let (client, why) = (word(&ended["client"]), word(&ended["why"]));
         let _ = writeln!(out, "client {client} was disconnected: {why}");
     }
-    for (name, count) in status["counters"].as_object().into_iter().flatten() {
-        if count.as_u64() != Some(0) {
-            let _ = writeln!(out, "{}: {count}", name.replace('_', " "));
-        }
+    let counters = status["counters"].as_object().into_iter().flatten();
+    let counters = counters.filter(|(_, count)| count.as_u64() != Some(0));
+    let counters: Vec<String> = counters
+        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+        .collect();
+    if !counters.is_empty() {
+        let _ = writeln!(out, "since the start: {}", counters.join(", "));
     }
     out
 }
@@ -221,7 +238,17 @@ pub(super) mod tests {
             "{said}"
         );
         assert!(said.contains("held for 4 s, as it must not be run twice: MKDIR of 127.0.0.1:700"));
-        assert!(said.ends_with("resent: 2\n"), "{said}");
+        assert!(said.ends_with("since the start: resent 2\n"), "{said}");
+        let mut status = status()["servers"][0].clone();
+        for number in [0, 1] {
+            status["transports"][number] =
+                json!({ "number": number, "state": "down", "why": "refused" });
+        }
+        let said = text(&status, false);
+        assert!(
+            said.contains("connections 0, 1 are down: refused\n"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tracing::field::display;
+use tracing::field::{DisplayValue, display};
 
 use super::read::read;
 use super::write::write;
@@ -68,29 +68,32 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
     }
 }
 
+/// A link, if it is known.
+fn link(link: &Option<String>) -> Option<DisplayValue<String>> {
+    link.clone().map(display)
+}
+
 /// Logs that there is no connection, but not each time.
 fn not_connected(shared: &Shared, transport: &Transport, e: &io::Error) {
     let trouble = &shared.troubles[transport.service];
     let tell = trouble
         .borrow_mut()
         .failed(transport.number, Instant::now());
-    let (server, connection) = (shared.server(), display(shared.name(transport)));
+    let (server, connection) = (shared.server(), shared.name(transport));
     match tell {
-        None => tracing::debug!(server, connection, "not connected: {e}"),
+        None => tracing::debug!(server, "connection {connection}: not connected: {e}"),
         Some(Tell::First) => {
             let every = PAUSES.1.as_secs();
             tracing::warn!(
                 server,
-                connection,
-                "not connected: {e}; it is tried again, at least every {every} s"
+                "connection {connection}: not connected: {e}; it is tried again, at least every {every} s"
             );
         }
         Some(Tell::Still { times, time }) => {
             let seconds = time.as_secs();
             tracing::warn!(
                 server,
-                connection,
-                "still not connected after {seconds} s and {times} attempts: {e}"
+                "connection {connection}: still not connected after {seconds} s and {times} attempts: {e}"
             );
         }
     }
@@ -98,15 +101,14 @@ fn not_connected(shared: &Shared, transport: &Transport, e: &io::Error) {
 
 /// Logs that there is a connection, and whether there was none for a while.
 fn connected(shared: &Shared, transport: &Transport, made: &Connected, own: [SocketAddr; 2]) {
-    let (server, connection) = (shared.server(), display(shared.name(transport)));
+    let (server, connection) = (shared.server(), shared.name(transport));
     let [local, peer] = own;
-    let link = |link: &Option<String>| link.clone().map(display);
     let (out, back) = (link(&made.out), link(&made.back));
     let how = match made.detour {
         true => "connected again from the same port, around a silent link",
         false => "connected",
     };
-    tracing::info!(server, connection, %local, %peer, out, back, "{how}");
+    tracing::info!(server, %local, %peer, out, back, "connection {connection}: {how}");
     let trouble = &shared.troubles[transport.service];
     let past = trouble.borrow_mut().works(transport.number, Instant::now());
     if let Some((times, time)) = past {
@@ -125,6 +127,7 @@ async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: Socket
     let watched = Watched::new(&made.stream);
     let _ = made.stream.set_nodelay(true);
     connected(shared, transport, &made, [local, peer]);
+    let (out, back) = (link(&made.out), link(&made.back));
     *transport.state.borrow_mut() = State::Up(Up {
         local,
         peer,
@@ -166,10 +169,12 @@ async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: Socket
         write(shared, transport, writer),
     );
     let why = first(works, given_up).await;
-    let (server, connection) = (shared.server(), display(shared.name(transport)));
+    let (server, connection) = (shared.server(), shared.name(transport));
     match transport.drains.get() {
-        true => tracing::info!(server, connection, %local, %peer, "{why}"),
-        false => tracing::warn!(server, connection, %local, %peer, "connection lost: {why}"),
+        true => tracing::info!(server, %local, %peer, out, back, "connection {connection}: {why}"),
+        false => {
+            tracing::warn!(server, %local, %peer, out, back, "connection {connection} lost: {why}")
+        }
     }
     cut_off(shared, transport, why);
 }

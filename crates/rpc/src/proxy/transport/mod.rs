@@ -298,7 +298,7 @@ impl Transport {
     /// Gives a connection up that says nothing.
     pub(super) fn is_silent(&self) {
         self.silent.set(true);
-        self.fail("nothing is heard, and others are");
+        self.fail("nothing is heard by it, while others are heard: its link may be silent");
     }
 
     /// Gives the connection up.
