@@ -11,6 +11,7 @@ mod dial;
 mod follow;
 mod health;
 mod metrics;
+mod missing;
 mod moves;
 mod place;
 mod placing;

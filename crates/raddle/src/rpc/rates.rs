@@ -6,7 +6,7 @@ use raddle_rpc::histogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::show::{connection, list, time, trips, word};
+use super::show::{clients, connection, list, time, trips, waiting, word};
 use crate::show::table::Table;
 
 /// What one connection, or all, have carried; rates are per second.
@@ -174,8 +174,8 @@ pub(super) fn text(report: &Report, width: Option<usize>) -> String {
         ]);
     }
     let first = [
-        format!("{}: {} clients,", report.name, report.clients),
-        format!("{} calls wait for a connection,", report.waiting),
+        format!("{}: {},", report.name, clients(report.clients)),
+        format!("{},", waiting(report.waiting)),
         format!("{} are held;", report.held),
         format!("the last {:.1} s", report.seconds),
     ];
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(
             text(&said, None),
             "\
-nas: 1 clients, 3 calls wait for a connection, 0 are held; the last 2.0 s
+nas: 1 client, 3 calls wait for a connection, 0 are held; the last 2.0 s
 connection  out  back  Mbit/s in  Mbit/s out  calls/s  half within  99% within  waiting  repeated
 0           l0   l1         20.0         2.0      100        208us       320us        2         3
 1 down      l0   l1         20.0         2.0      100        208us       320us        2         3
@@ -252,7 +252,7 @@ all                         40.0         4.0      200        208us       320us  
         assert_eq!(
             text(&said, Some(80)),
             "\
-nas: 1 clients, 3 calls wait for a connection, 0 are held; the last 2.0 s
+nas: 1 client, 3 calls wait for a connection, 0 are held; the last 2.0 s
 connection  out  back  Mbit/s in  Mbit/s out  calls/s  99% within  waiting
 0           l0   l1         20.0         2.0      100       320us        2
 1 down      l0   l1         20.0         2.0      100       320us        2
@@ -263,7 +263,7 @@ no room for: half within, repeated
         assert_eq!(
             text(&said, Some(40)),
             "\
-nas: 1 clients,
+nas: 1 client,
 3 calls wait for a connection,
 0 are held; the last 2.0 s
 connection  out  Mbit/s in  Mbit/s out

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use raddle_rpc::program::number::MOUNT;
 use raddle_rpc::proxy::{Config, Proxy, Service, Status};
-use raddle_rpc::trouble::{Tell, Trouble};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -16,6 +15,7 @@ use tokio::task::JoinHandle;
 use tracing::field::display;
 
 use super::connect::Connector;
+use super::missing::{AGAIN, Missing};
 use super::reload::Change;
 use super::resolve;
 use crate::cli::RpcProxy;
@@ -25,10 +25,6 @@ use crate::error::Failure;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most clients of a server at once.
 const CLIENTS: usize = 1024;
-/// How soon a server that cannot be served is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
-/// What is said of one whose server's name is not known to have an address yet.
-const ASKED: &str = "its name is being asked for";
 /// How long what a new configuration changes waits for that.
 const SAID: Duration = Duration::from_secs(5);
 /// How often it is looked at the start whether servers have been found.
@@ -133,13 +129,13 @@ impl Served {
 }
 
 impl Served {
-    /// Stops to serve it, and waits until its listeners are closed.
-    async fn stop(mut self) {
+    /// Stops to serve it, for a reason to log, and waits until its listeners are closed.
+    async fn stop(mut self, why: &str) {
         for task in self.serving.drain(..) {
             task.abort();
             let _ = task.await;
         }
-        tracing::info!(server = display(name(&self.args)), "no longer served");
+        tracing::info!(server = display(name(&self.args)), "{why}");
     }
 }
 
@@ -148,17 +144,6 @@ impl Drop for Served {
         self.serving.iter().for_each(JoinHandle::abort);
         self.proxy.stop();
     }
-}
-
-/// One that is not served yet.
-struct Missing {
-    args: RpcProxy,
-    /// Why not, and when it was tried last.
-    why: Option<(Failure, Instant)>,
-    /// How often it failed, which is not told each time.
-    trouble: Trouble,
-    /// Its addresses are asked for.
-    asked: Option<JoinHandle<Result<resolve::Servers, Failure>>>,
 }
 
 /// What a server's proxy does.
@@ -234,11 +219,10 @@ impl Servers {
         let Some((change, _)) = self.change.take_if(due) else {
             return;
         };
-        let missing = self.missing.iter().map(|missing| {
-            let why = missing.why.as_ref().map(|(why, _)| why.to_string());
-            let why = why.unwrap_or_else(|| ASKED.to_owned());
-            (name(&missing.args), why)
-        });
+        let missing = self
+            .missing
+            .iter()
+            .map(|missing| (name(&missing.args), missing.said()));
         let refused: Vec<(String, String)> = missing.collect();
         tracing::info!("{}", change.line(&refused));
     }
@@ -250,7 +234,7 @@ impl Servers {
         for served in all {
             match wanted.iter().any(|args| name(args) == name(&served.args)) {
                 true => self.served.push(served),
-                false => served.stop().await,
+                false => served.stop("no longer served").await,
             }
         }
         self.missing
@@ -259,12 +243,7 @@ impl Servers {
             let known = self.served.iter().map(|served| &served.args);
             let mut known = known.chain(self.missing.iter().map(|missing| &missing.args));
             if !known.any(|known| *known == args) {
-                self.missing.push(Missing {
-                    args,
-                    why: None,
-                    trouble: Trouble::default(),
-                    asked: None,
-                });
+                self.missing.push(Missing::new(args));
             }
         }
     }
@@ -301,7 +280,8 @@ impl Servers {
                 .iter()
                 .position(|s| name(&s.args) == name(&args));
             if let Some(before) = before {
-                self.served.swap_remove(before).stop().await;
+                let why = "stopped, to start again as the configuration has it now";
+                self.served.swap_remove(before).stop(why).await;
             }
             let is = |missing: &Missing| missing.args == args;
             match Served::start(args.clone(), servers) {
@@ -359,7 +339,8 @@ impl Servers {
                 status: served.proxy.status(),
             })?);
         }
-        for Missing { args, why, .. } in &self.missing {
+        for missing in &self.missing {
+            let args = &missing.args;
             if self
                 .served
                 .iter()
@@ -367,37 +348,15 @@ impl Servers {
             {
                 continue;
             }
-            let why = why.as_ref().map(|(failure, _)| failure.to_string());
             all.push(serde_json::to_value(NotServed {
                 name: name(args),
                 server: args.server.clone(),
                 listen: listen(args),
-                not_served: why.unwrap_or_else(|| ASKED.into()),
+                not_served: missing.said(),
             })?);
         }
         all.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
         Ok(Value::Array(all))
-    }
-}
-
-impl Missing {
-    fn failed(&mut self, failure: Failure) {
-        let (server, again) = (display(name(&self.args)), AGAIN.as_secs());
-        match self.trouble.failed(0, Instant::now()) {
-            None => {}
-            Some(Tell::First) => tracing::error!(
-                server,
-                "not served: {failure}; if others are, it is tried again every {again} s"
-            ),
-            Some(Tell::Still { times, time }) => {
-                let seconds = time.as_secs();
-                tracing::error!(
-                    server,
-                    "still not served after {seconds} s and {times} attempts: {failure}"
-                );
-            }
-        }
-        self.why = Some((failure, Instant::now()));
     }
 }
 

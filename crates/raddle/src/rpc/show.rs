@@ -46,6 +46,22 @@ pub(super) fn trips(transport: &Value, size: &str) -> Histogram {
     Histogram::deserialize(&transport[size]).unwrap_or_default()
 }
 
+/// How many clients.
+pub(super) fn clients(count: usize) -> String {
+    match count {
+        1 => "1 client".into(),
+        count => format!("{count} clients"),
+    }
+}
+
+/// How many calls no connection has taken.
+pub(super) fn waiting(count: u64) -> String {
+    match count {
+        1 => "1 call waits for a connection".into(),
+        count => format!("{count} calls wait for a connection"),
+    }
+}
+
 /// For people.
 pub(super) fn text(status: &Value, details: bool) -> String {
     let mut out = String::new();
@@ -54,11 +70,11 @@ pub(super) fn text(status: &Value, details: bool) -> String {
     }
     let _ = writeln!(
         out,
-        "{}: up {} s, {} clients, {} calls wait for a connection",
+        "{}: up {} s, {}, {}",
         word(&status["name"]),
         status["uptime_seconds"],
-        list(&status["clients"]).len(),
-        status["waiting"],
+        clients(list(&status["clients"]).len()),
+        waiting(status["waiting"].as_u64().unwrap_or(0)),
     );
     let mut table = Table::new([
         "connection",
@@ -230,7 +246,7 @@ pub(super) mod tests {
     fn people_see_where_connections_lie() {
         let said = text(&status()["servers"][0], false);
         assert!(
-            said.starts_with("nas: up 9 s, 1 clients, 0 calls wait for a connection\n"),
+            said.starts_with("nas: up 9 s, 1 client, 0 calls wait for a connection\n"),
             "{said}"
         );
         assert!(
