@@ -49,6 +49,14 @@ fn a_link_is_cut_without_a_sign_and_mended() {
     fine(&["lab", "cut", "-n", name, "0"]);
     fine(&["lab", "cut", "-n", name, "server/link2"]);
     assert!(!lab.answers());
+    let both = "  cut: link 0, client/link1 to server/link1\n  cut: link 1, client/link2 to server/link2\n";
+    assert!(run(&["lab", "list"]).stdout.contains(both));
+    // In a node, which has a /run/raddle of its own, labs are not to be seen.
+    let program = raddle().display().to_string();
+    let inside = lab.exec(&[&program, "lab", "list"]);
+    assert_eq!((inside.code, inside.stdout.as_str()), (Some(1), ""));
+    let said = format!("this is the node client of the lab {name}");
+    assert!(inside.stderr.contains(&said), "{}", inside.stderr);
     // No carrier has gone, and with it no path.
     assert_eq!(
         lab.exec(&["ip", "route", "show", "10.9.0.0/16"]).stdout,
@@ -57,6 +65,11 @@ fn a_link_is_cut_without_a_sign_and_mended() {
     fine(&["lab", "mend", "-n", name, "link1"]);
     fine(&["lab", "mend", "-n", name, "link2"]);
     assert!(lab.answers());
+    let listed = run(&["lab", "list"]).stdout;
+    assert!(
+        listed.contains(&format!("{name}: client server\n")),
+        "{listed}"
+    );
     let outcome = run(&["lab", "cut", "-n", name, "link3"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
     assert!(

@@ -32,7 +32,10 @@ fn send(stream: &mut TcpStream, words: &[u32]) -> std::io::Result<()> {
 
 /// A server that answers every call with this word.
 fn server(word: u32) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    serve(TcpListener::bind("127.0.0.1:0").unwrap(), word)
+}
+
+fn serve(listener: TcpListener, word: u32) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
@@ -281,6 +284,45 @@ fn several_servers_have_one_status_and_change_by_themselves() {
         Ok(_) => Err("it still listens".into()),
     });
     assert_eq!(call(&mut client, GETATTR, &[]), 1);
+}
+
+#[test]
+fn a_server_that_refuses_is_told_once_and_when_it_is_back() {
+    let (at, listen) = (free(), free());
+    let text = format!(
+        "[[server]]\nname = 'gone'\nserver = '{at}'\nlisten = '{listen}'\nno-placement = true\n"
+    );
+    let proxy = Proxy::start(&text);
+    let refused = |servers: &[Value]| {
+        let all = servers.first().and_then(|s| s["transports"].as_array());
+        let refused = |t: &Value| t["why"].as_str().is_some_and(|why| why.contains("refused"));
+        all.is_some_and(|all| all.len() == 5 && all.iter().all(refused))
+    };
+    proxy.servers(refused);
+    // Each is tried again after 0.1, 0.3 and 0.7 s.
+    std::thread::sleep(Duration::from_secs(1));
+    let log = proxy.log();
+    assert_eq!(log.matches(" WARN ").count(), 1, "{log}");
+    assert!(log.contains("connection 0: not connected: "), "{log}");
+    assert!(log.contains("refused"), "{log}");
+    assert!(
+        proxy
+            .ask(&["status"])
+            .stdout
+            .contains("connections 0, 1, 2, 3, 4 small are down: ")
+    );
+    serve(TcpListener::bind(at).unwrap(), 1);
+    proxy.servers(|servers| up(&servers[0]) == 5);
+    let log = within(PATIENCE, || match proxy.log() {
+        log if log.contains("all connections stand again, after ") => Ok(log),
+        log => Err(log),
+    });
+    assert_eq!(log.0.matches("stand again").count(), 1, "{}", log.0);
+    assert!(
+        log.0.lines().all(|line| line.contains("server=gone")),
+        "{}",
+        log.0
+    );
 }
 
 #[test]
