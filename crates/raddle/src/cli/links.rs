@@ -48,8 +48,8 @@ pub(crate) struct LabLink {
 /// What the rows measure.
 pub(crate) const BENCH_RPC_HELP: &str = "\
 Rows, in the order in which they are measured, each in --trials trials with hash seeds of their own.
-A share is of iperf3's best over the same links, 16 streams. Loads are READs or WRITEs of 1 MiB, 32 of
-them outstanding on one client's connection, through `raddle rpc -n 4`:
+A share is of iperf3's best over the same links, 16 streams. Loads are READs or WRITEs of 1 MiB,
+32 of them outstanding on one client's connection, through `raddle rpc -n 4`:
 
   reads        reads; at least 97 % in the mean and 95 % in the worst trial
   after-one    the same after 3 s of one read at a time on the same proxy, which leaves most of its
@@ -58,17 +58,17 @@ them outstanding on one client's connection, through `raddle rpc -n 4`:
   round-robin  reads by random ports and --policy round-robin, to compare with; no bar
   quarter      reads, one link at a quarter of its rate; at least 93 % of the sum in the mean
   tools        reads by 8 nfs-cat of libnfs at once, as a share of the links' rates; no bar
-  one          reads through one connection, of those without a proxy: at least 98 % in the mean; and
-               what the proxy adds to the median of GETATTR: at most 60 us
-  latency      99th percentile of GETATTR beside a read that fills the links: at most 3 times the idle
-               one and a round trip, so that the ratio is at most 1
-  silent       a link loses everything without a sign: at most 1 s until the full rate of the others,
-               in every trial
+  one          reads through one connection, of those without a proxy: at least 98 % in the mean;
+               and what the proxy adds to the median of GETATTR: at most 60 us
+  latency      99th percentile of GETATTR beside a read that fills the links: at most 3 times the
+               idle one and a round trip, so that the ratio is at most 1
+  silent       a link loses everything without a sign: at most 1 s until the full rate of the
+               others, in every trial
   loopback     reads over loopback, the proxy on one core: at least 12 Gbit/s in the mean
   eight        8 connections over 8 links: 8 ways out, 8 ways back, all links used, in every trial
 
-Columns: mean and worst of the trials; what they must be (the second figure is for the worst trial);
-whether they are. Exit code: 0, or 1 if a bar is missed (NO), or 2 if it could not be measured.
+Columns: mean and worst of the trials; what they must be (the second figure is for the worst
+trial); whether they are. Exit code: 0; 1 if a bar is missed (NO); 2 if it could not be measured.
 
 Examples:
   raddle bench rpc --only reads,silent --trials 3

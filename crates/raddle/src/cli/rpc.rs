@@ -38,8 +38,8 @@ server in a table of its own:
 On SIGHUP the file is read again: servers whose table has changed are stopped and started, so that
 their clients connect again; the others go on.
 
-docs/rpc.md is the user's guide: mounting, all keys, placement, failover, what the words of status and
-top mean, metrics, troubleshooting.";
+docs/rpc.md is the user's guide: mounting, all keys, placement, failover, what the words of status
+and top mean, metrics, troubleshooting.";
 
 /// `raddle rpc`.
 #[derive(Debug, Args)]

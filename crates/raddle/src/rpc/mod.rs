@@ -13,6 +13,7 @@ mod health;
 mod metrics;
 mod missing;
 mod moves;
+mod options;
 mod place;
 mod placing;
 mod rates;
