@@ -157,6 +157,79 @@ part_crash() {
   one_crash crash-v4.1 vers=4.1
 }
 
+# Calls that count while the proxy is killed every 3 s: each error is one that was run twice, or not at all.
+one_once() {
+  start_proxy
+  attach 127.0.0.1 "$2" || return
+  mkdir "/mnt/$1"
+  (exec 9>"/mnt/$1/lock"; flock -n 9 || echo "lock: $?"; sleep 1000) &
+  holder=$!
+  (
+    cd "/mnt/$1" || exit
+    for i in $(seq 1 400); do
+      mkdir d$i || echo "mkdir d$i"
+      echo $i >d$i/f || echo "write $i"
+      mv d$i e$i || echo "mv d$i"
+      ln e$i/f h$i || echo "ln $i"
+      rm e$i/f || echo "rm $i"
+      rmdir e$i || echo "rmdir e$i"
+    done
+  ) >/tmp/once.txt 2>/tmp/once.err &
+  working=$!
+  killed=0
+  while sleep 3; kill -0 $working 2>/dev/null && [ $killed -lt 15 ]; do
+    kill -9 $proxy || bad 'the proxy was there to be killed'
+    killed=$((killed + 1))
+    start_proxy >/dev/null
+  done
+  wait $working
+  say "RESULT $1: 2400 operations, the proxy killed $killed times, $(wc -l </tmp/once.txt) answered wrongly"
+  head -n 5 /tmp/once.err
+  [ "$(ls "/srv/export/$1" | wc -l)" = 401 ] && [ "$(cat /srv/export/$1/h* | wc -l)" = 400 ]
+  check "$1: the tree at its end" [ $? = 0 ]
+  case $2 in
+    vers=4*)
+      check "$1: no operation ran twice" [ ! -s /tmp/once.txt ]
+      check "$1: the lock is still held" sh -c "! flock -n /srv/export/$1/lock true"
+      ;;
+  esac
+  kill $holder
+  kill $(pidof sleep) 2>/dev/null
+  wait $holder
+  detach
+  stop_proxy
+  rm -rf "/srv/export/$1"
+}
+part_once() {
+  one_once once-v3 vers=3,nolock
+  one_once once-v4.0 vers=4.0
+  one_once once-v4.1 vers=4.1
+}
+
+# A mount by the server's own address beside one through the proxy: which way does each take?
+one_both() {
+  start_proxy
+  mkdir -p /other
+  attach 10.9.0.1 "$2" || return
+  mount --move /mnt /other || { bad 'move'; return; }
+  attach 127.0.0.1 "$2" || return
+  head -c 8000000 /dev/urandom >/srv/export/both
+  md5sum </mnt/both >/tmp/both
+  echo "# ss -tn state established (client)"
+  client /usr/sbin/ss -tn state established | grep -E ':2049|Recv'
+  status
+  check "$1: read" [ "$(cat /tmp/both)" = "$(md5sum </srv/export/both)" ]
+  umount /other
+  detach
+  stop_proxy
+  rm -f /srv/export/both
+}
+part_both() {
+  one_both both-v3 vers=3,nolock
+  one_both both-v4.0 vers=4.0
+  one_both both-v4.1 vers=4.1
+}
+
 received() {
   client /usr/sbin/ip -s link | awk '/^[0-9]+: / { name=$2 } /RX:/ { getline; if (name ~ /^l[1-4]/) print name, $1 }'
 }
