@@ -85,6 +85,44 @@ fn addresses_of_a_server_that_do_not_answer_are_passed_over() {
     });
 }
 
+/// Privileged ports are few, and the kernel's own NFS client takes some of them.
+#[test]
+fn ports_that_are_taken_do_not_keep_a_link_out() {
+    if !root("ports_that_are_taken_do_not_keep_a_link_out") {
+        return;
+    }
+    let pair = Pair::subnets("t", 2);
+    let _calls = serve_at(&pair, "10.251.1.2:2049");
+    let options = [
+        "--server-addresses",
+        "10.251.2.2",
+        "--privileged-ports",
+        "-n",
+        "2",
+    ];
+    let proxy = Proxy::to(&pair, "10.251.1.2:2049", &options);
+    proxy.all_up();
+    let notes = proxy.notes();
+    assert!(
+        notes.contains("10.251.2.2:2049 by c2 is not used: "),
+        "{notes}"
+    );
+    // 64 ports are candidates for an address that has one way: the last ones, which it is asked by, are others'.
+    let _taken = inside(&pair.client, || {
+        let bind = |port| std::net::TcpListener::bind(("0.0.0.0", port)).unwrap();
+        (690..1024).map(bind).collect::<Vec<_>>()
+    });
+    let _late = serve_at(&pair, "10.251.2.2:2049");
+    within(Duration::from_secs(20), || {
+        let status = proxy.status()?;
+        let transports = status["transports"].as_array().unwrap();
+        match distinct(transports, "out").len() {
+            2 => Ok(()),
+            _ => Err(status.to_string()),
+        }
+    });
+}
+
 #[test]
 fn own_addresses_lead_by_rules() {
     if !root("own_addresses_lead_by_rules") {

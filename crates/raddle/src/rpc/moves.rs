@@ -9,7 +9,7 @@ use raddle_rpc::proxy::{Review, Standing};
 use super::back::Returns;
 use super::candidates::query;
 use super::connect::{Lies, State};
-use super::dial::{BRIEF, connect};
+use super::dial::{BRIEF, connect, is_taken};
 use super::health::Way;
 use super::place::{Loads, uneven, unevenness};
 use super::placing::name_of;
@@ -94,13 +94,17 @@ impl State {
         other
     }
 
-    /// Asks a way that did not answer; when it does, connections are looked at.
+    /// Asks a way that did not answer; when it does, connections are looked at. A port that is taken says nothing
+    /// about the way: others are.
     async fn ask(&self, (server, link): Way) {
         let service = usize::from(!self.addresses(0).contains(&server));
-        let mut why = None;
+        let (mut why, mut taken, mut asked) = (None, None, 0);
         if let Ok(tries) = self.tries(service).await {
             let mine = |of: &&super::candidates::Try| of.server == server && of.dev == link;
-            for of in tries.list.iter().filter(mine).rev().take(ASKED) {
+            for of in tries.list.iter().filter(mine).rev() {
+                if asked == ASKED {
+                    break;
+                }
                 match connect(server, Some(of.from), self.brief.get()).await {
                     Ok(_) => {
                         self.suspects.borrow_mut().works(&link, Instant::now());
@@ -108,11 +112,15 @@ impl State {
                         self.look.set(Some(Instant::now()));
                         return;
                     }
-                    Err(e) => why = Some(e.to_string()),
+                    Err(e) if is_taken(&e) => taken = Some(e.to_string()),
+                    Err(e) => {
+                        asked += 1;
+                        why = Some(e.to_string());
+                    }
                 }
             }
         }
-        let why = why.unwrap_or_else(|| "there is no way".into());
+        let why = why.or(taken).unwrap_or_else(|| "there is no way".into());
         let mut health = self.health.borrow_mut();
         health.failed((server, link), why, Instant::now());
     }

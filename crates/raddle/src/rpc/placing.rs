@@ -164,7 +164,7 @@ impl State {
     /// 1. Pairs of addresses take turns; first the one with the fewest connections to its server, then to its own
     ///    address; of its ports the one that was tried longest ago.
     /// 2. A pair that refuses, or is silent four times in a row, is left out, and its server by this link left
-    ///    alone for a while.
+    ///    alone for a while. Ports that are taken say nothing about it.
     /// 3. Where a link may be silent, four are tried at once, else one after the other.
     /// 4. Whether the way back is good enough, [`keep`] says; a link that may be silent is not waited for.
     async fn on_link(
@@ -224,7 +224,11 @@ impl State {
             let way = ways.entry(pair(&of)).or_default();
             let stream = match made {
                 Ok(stream) => stream,
-                Err(e) if is_taken(&e) && effort.attempts < effort.most => continue,
+                Err(e) if is_taken(&e) => {
+                    way.gone |= effort.attempts >= effort.most;
+                    last = e;
+                    continue;
+                }
                 Err(e) => {
                     let silent = e.kind() == io::ErrorKind::TimedOut;
                     way.silent += u32::from(silent);
