@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the Linux kernel's own NFS client against its own NFS server, direct and through `raddle rpc`, in a
 # virtual machine: neither this machine's kernel nor its network is touched, and no root is needed.
-#   scripts/kernel-client/run.sh [PART...]        parts: tree crash once both silent (all of them)
+#   scripts/kernel-client/run.sh [PART...]        parts: tree crash once both silent_direct silent_proxy (all of them)
 # RADDLE is the binary (target/release/raddle), KERNEL a Debian kernel package (the newest that apt has),
 # OUT where the machine is put together (target/kernel-client). It is emulated, which takes neither KVM nor
 # much memory (1.5 GiB), and makes it slow: about 40 minutes, of which the client's own stalls are most.
@@ -10,11 +10,11 @@ cd "$(dirname "$0")/../.."
 raddle=${RADDLE:-target/release/raddle}
 out=${OUT:-target/kernel-client}
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(tree crash once both silent)
+[ ${#parts[@]} -gt 0 ] || parts=(tree crash once both silent_direct silent_proxy)
 for part in "${parts[@]}"; do
   case $part in
-    tree | crash | once | both | silent) ;;
-    *) echo "'$part' is none of the parts tree, crash, once, both and silent" >&2; exit 1 ;;
+    tree | crash | once | both | silent_direct | silent_proxy) ;;
+    *) echo "'$part' is none of the parts that run.sh names at its top" >&2; exit 1 ;;
   esac
 done
 
