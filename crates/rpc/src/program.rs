@@ -30,6 +30,13 @@ pub enum Class {
     Unknown,
 }
 
+impl Class {
+    /// Whether it may not be made twice by two ways: [`Class::Once`] and [`Class::Unknown`].
+    pub fn counts(self) -> bool {
+        matches!(self, Class::Once | Class::Unknown)
+    }
+}
+
 /// What dispatch and replay want to know about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nature {

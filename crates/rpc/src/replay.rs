@@ -1,4 +1,5 @@
-//! What becomes of a call when its connection fails before the reply has come.
+//! What becomes of a call when its connection fails before the reply has come: of the connection to the server
+//! ([`decide`]), and of the client's ([`repeated`]).
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub struct Cut {
     pub complete: bool,
     /// Whether a part of the reply has been passed on to the client.
     pub answered: bool,
-    /// Whether its client is still there.
+    /// Whether its client is still there; or may yet come back and repeat it ([`RETURN`]), where [`repeated`] knows
+    /// it then.
     pub wanted: bool,
 }
 
@@ -50,7 +52,8 @@ pub enum Action {
 ///
 /// 1. Its client is gone: drop it.
 /// 2. A part of the reply is with the client already: disconnect the client, whose stream cannot be
-///    continued.
+///    continued. What it repeats then meets the rules of [`repeated`]; one that counts is kept for that, as by
+///    rules 5 and 7.
 /// 3. It has not come completely from its client: elsewhere, as it comes. The server has not all of it either,
 ///    and a client that is disconnected repeats all its calls, under way elsewhere or not.
 /// 4. Not all of it was sent: elsewhere. The server has not run it.
@@ -60,7 +63,7 @@ pub enum Action {
 /// 6. It is idempotent, or the server counts it under a slot: elsewhere, at once.
 /// 7. It counts once, or is unknown: same port, never elsewhere.
 pub fn decide(cut: &Cut) -> (Action, u8) {
-    let repeatable = matches!(cut.class, Class::Idempotent | Class::Slot);
+    let repeatable = !cut.class.counts();
     match cut {
         Cut { wanted: false, .. } => (Action::Drop, 1),
         Cut { answered: true, .. } => (Action::Disconnect, 2),
@@ -80,6 +83,107 @@ pub fn decide(cut: &Cut) -> (Action, u8) {
         Cut { signed: true, .. } => (Action::SamePort, 5),
         _ if repeatable => (Action::Elsewhere, 6),
         _ => (Action::SamePort, 7),
+    }
+}
+
+/// How long a call that counts, that was sent and has no reply yet, is kept after its client's connection has ended:
+/// the client may come back and repeat it. Clients do so at once, or within a few seconds.
+pub const RETURN: Duration = Duration::from_secs(30);
+
+/// How long it is remembered that a call that counts was answered, and what. As long as Linux's server does.
+pub const REMEMBER: Duration = Duration::from_secs(120);
+
+/// The connection by which an earlier call came, seen from one that looks like its repetition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// The same one, or one from the same address and port.
+    Same,
+    /// Another one, which stands.
+    Stands,
+    /// Another one, which the client has closed in order when it had acknowledged all replies.
+    Satisfied,
+    /// Another one, which ended in any other way.
+    Lost,
+}
+
+/// How far the earlier call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Not all of it came from its client.
+    Coming,
+    /// It waits for its reply.
+    UnderWay,
+    /// It was answered, or is being; whether the reply is kept.
+    Answered(bool),
+}
+
+/// What is known about a call that counts, or is unknown, and that looks like an earlier one: the same address, XID,
+/// program, version, procedure, length, and the same first bytes ([`crate::duplicate::Key`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    /// By which connection the earlier one came.
+    pub earlier: Earlier,
+    /// How far it is.
+    pub progress: Progress,
+    /// Whether its header is signed (RPCSEC_GSS).
+    pub signed: bool,
+}
+
+/// What to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meant {
+    /// It is another call, or has to be taken for one: send it.
+    Other,
+    /// It waits for the earlier one's reply, and is not sent.
+    Wait,
+    /// It is answered with the reply that is kept, and is not sent.
+    Answer,
+    /// The server has to say: it goes by the connection that the earlier one went by, in its place if that is
+    /// still under way.
+    Server,
+}
+
+/// Decides whether a call that counts is the repetition of an earlier one. The first rule that applies counts.
+///
+/// 1. The earlier one never came completely: another. The server cannot have run it.
+/// 2. The earlier one's connection stands: another. Two programs of one machine, or behind one address, may
+///    number their calls alike. (A client whose connection ended without our hearing of it is taken for two.)
+/// 3. It was answered, and its client has closed the connection in order after it had all replies: another, of a
+///    program that numbers its calls as the last one did.
+/// 4. It is signed: the server. The client signs its repetition anew and wants a signature over the new sequence
+///    number (RFC 2203, section 5.3.3.1), so that no reply that is kept would do; the server's duplicate
+///    request cache knows the call behind the signature, by XID, address and port.
+/// 5. It is under way: wait.
+/// 6. It was answered, and the reply is kept: answer.
+/// 7. It was answered with more than is kept: another. That is counted and reported.
+pub fn repeated(call: &Repeated) -> (Meant, u8) {
+    match call {
+        Repeated {
+            progress: Progress::Coming,
+            ..
+        } => (Meant::Other, 1),
+        Repeated {
+            earlier: Earlier::Stands,
+            ..
+        } => (Meant::Other, 2),
+        Repeated {
+            earlier: Earlier::Satisfied,
+            progress: Progress::Answered(_),
+            ..
+        } => (Meant::Other, 3),
+        Repeated { signed: true, .. } => (Meant::Server, 4),
+        Repeated {
+            progress: Progress::UnderWay,
+            ..
+        } => (Meant::Wait, 5),
+        Repeated {
+            progress: Progress::Answered(true),
+            ..
+        } => (Meant::Answer, 6),
+        Repeated {
+            progress: Progress::Answered(false),
+            ..
+        } => (Meant::Other, 7),
     }
 }
 
@@ -158,181 +262,4 @@ pub fn repeat_after(times: u32) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn cut() -> impl Strategy<Value = Cut> {
-        let sent = prop_oneof![Just(Sent::Nothing), Just(Sent::Part), Just(Sent::All)];
-        let class = prop_oneof![
-            Just(Class::Idempotent),
-            Just(Class::Slot),
-            Just(Class::Once),
-            Just(Class::Unknown),
-        ];
-        (sent, class, any::<[bool; 4]>()).prop_map(|(sent, class, flags)| Cut {
-            sent,
-            class,
-            signed: flags[0],
-            complete: flags[1],
-            answered: flags[2],
-            wanted: flags[3],
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_that_counts_is_ever_run_twice(cut in cut()) {
-            let (action, _) = decide(&cut);
-            let may_have_run = cut.sent == Sent::All && cut.complete;
-            let counts = matches!(cut.class, Class::Once | Class::Unknown);
-            if may_have_run && counts {
-                prop_assert_ne!(action, Action::Elsewhere);
-            }
-            // What is signed passes unchanged, and a server takes a number once.
-            if may_have_run && cut.signed {
-                prop_assert_ne!(action, Action::Elsewhere);
-            }
-            // A client that waits is either answered or told.
-            prop_assert_eq!(action == Action::Drop, !cut.wanted);
-        }
-    }
-
-    #[test]
-    fn rules_have_their_numbers() {
-        let plain = Cut {
-            sent: Sent::All,
-            class: Class::Once,
-            signed: false,
-            complete: true,
-            answered: false,
-            wanted: true,
-        };
-        let read = Cut {
-            class: Class::Idempotent,
-            ..plain
-        };
-        for (cut, decided) in [
-            (
-                Cut {
-                    wanted: false,
-                    ..plain
-                },
-                (Action::Drop, 1),
-            ),
-            (
-                Cut {
-                    answered: true,
-                    ..plain
-                },
-                (Action::Disconnect, 2),
-            ),
-            (
-                Cut {
-                    complete: false,
-                    ..plain
-                },
-                (Action::Disconnect, 3),
-            ),
-            (
-                Cut {
-                    complete: false,
-                    sent: Sent::Part,
-                    ..plain
-                },
-                (Action::Elsewhere, 3),
-            ),
-            (
-                Cut {
-                    sent: Sent::Part,
-                    ..plain
-                },
-                (Action::Elsewhere, 4),
-            ),
-            (
-                Cut {
-                    signed: true,
-                    ..read
-                },
-                (Action::Disconnect, 5),
-            ),
-            (
-                Cut {
-                    signed: true,
-                    ..plain
-                },
-                (Action::SamePort, 5),
-            ),
-            (read, (Action::Elsewhere, 6)),
-            (plain, (Action::SamePort, 7)),
-        ] {
-            assert_eq!(decide(&cut), decided, "{cut:?}");
-        }
-    }
-
-    fn way() -> impl Strategy<Value = Way> {
-        any::<[bool; 2]>().prop_map(|[works, tried]| Way {
-            own: false,
-            works,
-            tried,
-        })
-    }
-
-    proptest! {
-        /// Whatever is known, every way is tried once, no other than the own one without detours, and then
-        /// somebody is blamed.
-        #[test]
-        fn every_way_is_tried_once(
-            mut ways in proptest::collection::vec(way(), 0..6), own in 0..6_usize, silent: bool, detours: bool,
-        ) {
-            ways.iter_mut().for_each(|way| way.tried = false);
-            let own = own.min(ways.len());
-            ways.insert(own, Way { own: true, works: false, tried: false });
-            let mut rules = Vec::new();
-            let blame = loop {
-                match next_way(silent, detours, &ways) {
-                    (Try::By(i), rule) => {
-                        prop_assert!(!ways[i].tried);
-                        prop_assert!(detours || ways[i].own);
-                        ways[i].tried = true;
-                        rules.push(rule);
-                    }
-                    (Try::Wait(blame), _) => break blame,
-                }
-            };
-            prop_assert!(rules.is_sorted());
-            prop_assert_eq!(ways.iter().filter(|way| way.tried).count(), if detours { ways.len() } else { 1 });
-            prop_assert_eq!(blame == Blame::OwnWay, !detours);
-            let works = ways.iter().any(|way| way.works);
-            prop_assert!(!detours || (blame == Blame::WayBack) == works);
-        }
-    }
-
-    #[test]
-    fn ways_have_their_order() {
-        let own = Way {
-            own: true,
-            works: false,
-            tried: false,
-        };
-        let dark = Way { own: false, ..own };
-        let works = Way {
-            works: true,
-            ..dark
-        };
-        let ways = [own, dark, works];
-        assert_eq!(next_way(false, true, &ways), (Try::By(0), 1));
-        assert_eq!(next_way(true, true, &ways), (Try::By(2), 2));
-        assert_eq!(next_way(true, true, &ways[..2]), (Try::By(1), 3));
-        assert_eq!(next_way(true, false, &ways), (Try::By(0), 4));
-        assert_eq!(next_way(true, true, &[]), (Try::Wait(Blame::Server), 5));
-    }
-
-    #[test]
-    fn repeats_are_rarer_and_rarer() {
-        let seconds: Vec<u64> = (0..7).map(|n| repeat_after(n).as_secs()).collect();
-        assert_eq!(seconds, [5, 5, 10, 20, 40, 60, 60]);
-        assert_eq!(repeat_after(u32::MAX).as_secs(), 60);
-    }
-}
+mod tests;

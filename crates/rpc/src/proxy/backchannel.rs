@@ -90,7 +90,7 @@ pub(super) fn look(shared: &Shared, transport: &Transport, call: &Call, reply: &
     let header = &call.header;
     // Neither operation may stand behind a SEQUENCE but in its own compound; they count once.
     if (header.program, header.version, call.nature.class) != (NFS, 4, Class::Once)
-        || is_own(call.client.peer)
+        || is_own(call.client().peer)
     {
         return;
     }
@@ -105,7 +105,7 @@ pub(super) fn look(shared: &Shared, transport: &Transport, call: &Call, reply: &
     }
     sessions.order.set(sessions.order.get() + 1);
     let new = Bound {
-        client: Rc::downgrade(&call.client),
+        client: Rc::downgrade(&call.client()),
         by: connection(transport),
         order: sessions.order.get(),
     };

@@ -1,6 +1,6 @@
 //! A call on its way, and its reply on the way back.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
@@ -8,20 +8,22 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::client::{Client, TOGETHER};
+use super::duplicates::{self, Ticket, Way};
 use super::memory::Charge;
 use super::shared::Shared;
 use crate::dispatch::Want;
 use crate::message;
-use crate::program::{self, Nature};
+use crate::program::Nature;
 use crate::record::mark;
-use crate::replay::{Cut, Sent};
+use crate::replay::{Cut, RETURN, Sent};
 
 /// What a call or a reply takes beside its bytes, roughly, so that very many small ones are bounded, too.
 const OVERHEAD: usize = 512;
 
 /// A call. All of it is kept until its reply has come.
 pub(super) struct Call {
-    pub client: Rc<Client>,
+    /// Who gets the reply; another one where the client has come back by a new connection.
+    pub client: RefCell<Rc<Client>>,
     pub service: usize,
     pub header: message::Call,
     pub nature: Nature,
@@ -44,24 +46,15 @@ pub(super) struct Call {
     /// When it was written to a connection last.
     pub written: Cell<Option<Instant>>,
     pub charge: Charge,
+    /// Its place among the calls that count.
+    pub ticket: OnceCell<Ticket>,
+    /// The way that it has to take, as it is the repetition of a signed call.
+    pub way: Cell<Option<Way>>,
 }
 
 impl Call {
-    /// One of which nothing has been kept yet. `head` is its beginning, from the XID on; its first fragment
-    /// has this length, and may be its last.
+    /// One of which nothing has been kept yet. Its first fragment has this length, and may be its last.
     pub(super) fn new(
-        shared: &Shared,
-        client: &Rc<Client>,
-        header: message::Call,
-        head: &[u8],
-        (length, last): (u64, bool),
-    ) -> Rc<Call> {
-        let nature = program::nature(&header, head);
-        Call::of_nature(shared, client, header, nature, (length, last))
-    }
-
-    /// The same, where what it does is known.
-    pub(super) fn of_nature(
         shared: &Shared,
         client: &Rc<Client>,
         header: message::Call,
@@ -69,7 +62,7 @@ impl Call {
         (length, last): (u64, bool),
     ) -> Rc<Call> {
         Rc::new(Call {
-            client: Rc::clone(client),
+            client: RefCell::new(Rc::clone(client)),
             service: shared.service(header.program),
             header,
             nature,
@@ -87,6 +80,8 @@ impl Call {
             since: Instant::now(),
             written: Cell::new(None),
             charge: shared.calls.charge(OVERHEAD),
+            ticket: OnceCell::new(),
+            way: Cell::new(None),
         })
     }
 
@@ -125,9 +120,22 @@ impl Call {
             .set(Some((times.saturating_add(1), Instant::now())));
     }
 
-    /// Whether its client waits for the reply.
+    /// Who gets the reply.
+    pub(super) fn client(&self) -> Rc<Client> {
+        Rc::clone(&self.client.borrow())
+    }
+
+    /// Whether its client waits for the reply; or may come back to, as the server has it, and it counts.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.client.is_closed()
+        match self.client.borrow().closed_for() {
+            None => true,
+            Some(time) => {
+                self.ticket.get().is_some()
+                    && self.sent.get() == Sent::All
+                    && time < RETURN
+                    && duplicates::is_small(self)
+            }
+        }
     }
 
     /// What replay has to know.
@@ -151,6 +159,8 @@ pub(super) struct Reply {
     pub complete: Cell<bool>,
     /// Whether any of it has been written.
     pub started: Cell<bool>,
+    /// Whether some of it was let go of.
+    pub forgotten: Cell<bool>,
     charge: Charge,
 }
 
@@ -166,8 +176,28 @@ impl Reply {
             chunks: RefCell::new(VecDeque::from([Bytes::from(bytes)])),
             complete: Cell::new(false),
             started: Cell::new(false),
+            forgotten: Cell::new(false),
             charge,
         }
+    }
+
+    /// One that was given before, as the client gets it.
+    pub(super) fn again(stream: Bytes, charge: Charge) -> Reply {
+        charge.add(OVERHEAD + stream.len());
+        Reply {
+            chunks: RefCell::new(VecDeque::from([stream])),
+            complete: Cell::new(true),
+            started: Cell::new(false),
+            forgotten: Cell::new(false),
+            charge,
+        }
+    }
+
+    /// All of it, if it is small and in one piece.
+    pub(super) fn small(&self) -> Option<Bytes> {
+        let chunks = self.chunks.borrow();
+        let only = chunks.front().filter(|_| chunks.len() == 1);
+        only.filter(|_| self.is_small()).cloned()
     }
 
     /// Adds what has come.
@@ -184,6 +214,7 @@ impl Reply {
 
     /// Lets go of what has come, which nobody wants any more.
     pub(super) fn forget(&self) {
+        self.forgotten.set(true);
         self.chunks.borrow_mut().clear();
         self.charge.release();
     }

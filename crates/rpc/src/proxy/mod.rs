@@ -6,6 +6,7 @@
 mod backchannel;
 mod call;
 mod client;
+mod duplicates;
 mod memory;
 mod own;
 mod shared;

@@ -72,11 +72,11 @@ impl Proxy {
         let header = header.map_err(|e| Lost::Connection(e.to_string()))?;
         self.shared.calls.room().await;
         let (taker, taken) = oneshot::channel();
-        let client = Client::new(OWN, Some(taker));
+        let client = Client::new(OWN, None, Some(taker));
         let mut nature = nature(&header, &message.head);
         nature.class = message.class.unwrap_or(nature.class);
         let length = message.head.len() as u64 + message.rest.len() as u64;
-        let call = Call::of_nature(&self.shared, &client, header, nature, (length, true));
+        let call = Call::new(&self.shared, &client, header, nature, (length, true));
         call.push(message.head.slice(4..));
         if !message.rest.is_empty() {
             call.push(message.rest);

@@ -12,6 +12,7 @@ use tracing::field::{DisplayValue, display};
 use super::backchannel::Sessions;
 use super::call::Call;
 use super::client::Client;
+use super::duplicates::Duplicates;
 use super::memory::Memory;
 use super::own::is_own;
 use super::transport::Transport;
@@ -31,6 +32,8 @@ pub(super) struct Counts {
     pub disconnected: Cell<u64>,
     pub bad_records: Cell<u64>,
     pub repeated: Cell<u64>,
+    pub answered_again: Cell<u64>,
+    pub run_again: Cell<u64>,
     pub unknown_replies: Cell<u64>,
     pub server_calls: Cell<u64>,
     pub server_calls_refused: Cell<u64>,
@@ -54,6 +57,8 @@ pub(super) struct Shared {
     pub calls: Rc<Memory>,
     pub replies: Rc<Memory>,
     pub counts: Counts,
+    /// Calls that count.
+    pub duplicates: Rc<Duplicates>,
     /// Which clients servers may call.
     pub sessions: Sessions,
     /// The last clients that were disconnected, and why.
@@ -92,6 +97,7 @@ impl Shared {
             calls: Memory::new(config.memory),
             replies: Memory::new(config.memory),
             counts: Counts::default(),
+            duplicates: Duplicates::new(),
             sessions: Sessions::default(),
             ended: RefCell::default(),
             troubles: (0..services).map(|_| RefCell::default()).collect(),
@@ -178,6 +184,13 @@ impl Shared {
     }
 
     fn assign(&self, call: &Rc<Call>) -> bool {
+        if let Some(way) = call.way.get()
+            && self.transports[way.0].way() == Some(way)
+            && self.transports[way.0].take_again(call)
+        {
+            call.transport.set(Some(way.0));
+            return true;
+        }
         if call.header.is_signed()
             && let Some(transport) = self.transports.iter().find(|t| t.replace(call))
         {

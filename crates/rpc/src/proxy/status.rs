@@ -27,6 +27,9 @@ pub struct Status {
     pub held: Vec<Held>,
     /// Bytes of calls and of replies that are kept.
     pub kept_bytes: (usize, usize),
+    /// Calls that count and were answered, which are remembered in case that their clients repeat them, and bytes
+    /// of their replies.
+    pub remembered: (usize, usize),
     /// The last clients that were disconnected, newest first.
     pub disconnected: Vec<Ended>,
     /// Counts since the start.
@@ -150,8 +153,13 @@ pub struct Counters {
     pub clients_disconnected: u64,
     /// Records of clients that made no sense.
     pub bad_records: u64,
-    /// Calls that clients repeated before they had a reply, and which were not sent again.
+    /// Calls that clients repeated before they had a reply, by the same connection or a new one, and which were not
+    /// sent again.
     pub repeated_calls: u64,
+    /// Calls that count and that clients repeated after the reply, which they were given once more.
+    pub answered_again: u64,
+    /// Calls that count and that clients repeated after a reply too large to be kept: they were sent again.
+    pub run_again: u64,
     /// Replies that answer no call.
     pub unknown_replies: u64,
     /// Calls of servers (NFSv4.1 backchannel) that were passed to clients.
@@ -184,6 +192,7 @@ pub(super) fn of(shared: &Shared) -> Status {
         waiting: shared.waiting(),
         held,
         disconnected: shared.ended.borrow().iter().cloned().collect(),
+        remembered: shared.duplicates.kept(),
         kept_bytes: (shared.calls.used(), shared.replies.used()),
         counters: Counters {
             clients: counts.clients.get(),
@@ -191,6 +200,8 @@ pub(super) fn of(shared: &Shared) -> Status {
             clients_disconnected: counts.disconnected.get(),
             bad_records: counts.bad_records.get(),
             repeated_calls: counts.repeated.get(),
+            answered_again: counts.answered_again.get(),
+            run_again: counts.run_again.get(),
             unknown_replies: counts.unknown_replies.get(),
             server_calls: counts.server_calls.get(),
             server_calls_refused: counts.server_calls_refused.get(),
@@ -245,7 +256,7 @@ fn held(transport: &Transport) -> Vec<Held> {
         let header = &call.header;
         let name = program::name(header.program, header.version, header.procedure);
         Held {
-            client: call.client.peer,
+            client: call.client().peer,
             program: header.program,
             procedure: name.map_or_else(|| header.procedure.to_string(), str::to_owned),
             xid: header.xid,

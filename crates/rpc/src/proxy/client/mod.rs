@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -19,7 +20,8 @@ use super::call::{Call, Reply};
 use super::first;
 use super::own::{Taker, is_own};
 use super::shared::{Shared, count};
-use crate::replay::Sent;
+use crate::proxy::watch::Watched;
+use crate::replay::{Earlier, Sent};
 use read::read;
 use write::write;
 
@@ -33,10 +35,43 @@ pub(super) const SLICES: usize = 64;
 /// Bytes of replies that the kernel may hold unsent: what is in there comes before every other reply.
 const UNSENT: libc::c_int = 512 << 10;
 
+/// A client's connection, and how it ended.
+pub(super) struct Connection {
+    pub peer: SocketAddr,
+    state: Cell<Open>,
+}
+
+/// Whether a connection is open.
+#[derive(Clone, Copy)]
+enum Open {
+    /// It is; with its socket, if it has one.
+    Yes(Option<Watched>),
+    /// The client has closed it in order, when it had acknowledged all replies.
+    Satisfied,
+    /// It ended in any other way.
+    Lost,
+}
+
+impl Connection {
+    /// What it is to calls that come by another one. The kernel may have heard of its end when we have not.
+    pub(super) fn left(&self) -> Earlier {
+        match self.state.get() {
+            Open::Yes(Some(socket)) if !socket.stands() => Earlier::Lost,
+            Open::Yes(_) => Earlier::Stands,
+            Open::Satisfied => Earlier::Satisfied,
+            Open::Lost => Earlier::Lost,
+        }
+    }
+}
+
 /// A client.
 pub(super) struct Client {
     pub peer: SocketAddr,
-    closed: Cell<bool>,
+    pub connection: Rc<Connection>,
+    /// When its connection ended.
+    closed: Cell<Option<Instant>>,
+    /// Replies that it was given and that are not written.
+    owed: Cell<usize>,
     /// Replies that wait to be written: small ones, which do not wait for all the others.
     small: RefCell<VecDeque<Rc<Reply>>>,
     large: RefCell<VecDeque<Rc<Reply>>>,
@@ -55,10 +90,17 @@ pub(super) struct Client {
 
 impl Client {
     /// One with this address, and nothing else yet.
-    pub(super) fn new(peer: SocketAddr, taker: Option<Taker>) -> Rc<Client> {
+    pub(super) fn new(
+        peer: SocketAddr,
+        socket: Option<Watched>,
+        taker: Option<Taker>,
+    ) -> Rc<Client> {
+        let state = Cell::new(Open::Yes(socket));
         Rc::new(Client {
             peer,
-            closed: Cell::new(false),
+            connection: Rc::new(Connection { peer, state }),
+            closed: Cell::new(None),
+            owed: Cell::new(0),
             small: RefCell::default(),
             large: RefCell::default(),
             writing: RefCell::default(),
@@ -73,7 +115,22 @@ impl Client {
 
     /// Whether its connection is over.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.get()
+        self.closed.get().is_some()
+    }
+
+    /// For how long its connection has been over.
+    pub(super) fn closed_for(&self) -> Option<Duration> {
+        self.closed.get().map(|at| at.elapsed())
+    }
+
+    /// The client has closed its connection in order.
+    fn has_left(&self) {
+        if let Open::Yes(Some(socket)) = self.connection.state.get()
+            && self.owed.get() == 0
+            && socket.is_acknowledged()
+        {
+            self.connection.state.set(Open::Satisfied);
+        }
     }
 
     /// Whether a reply may be passed on while it comes: nothing else is to be said, or expected, meanwhile
@@ -99,6 +156,7 @@ impl Client {
             let _ = taker.send(Ok(reply));
             return;
         }
+        self.owed.set(self.owed.get() + 1);
         match reply.is_small() {
             true => self.small.borrow_mut().push_back(reply),
             false => self.large.borrow_mut().push_back(reply),
@@ -115,7 +173,10 @@ impl Client {
     /// Takes back a reply that nothing was written of.
     pub(super) fn retract(&self, reply: &Rc<Reply>) {
         for queue in [&self.small, &self.large] {
-            queue.borrow_mut().retain(|r| !Rc::ptr_eq(r, reply));
+            let mut queue = queue.borrow_mut();
+            let before = queue.len();
+            queue.retain(|r| !Rc::ptr_eq(r, reply));
+            self.owed.set(self.owed.get() - (before - queue.len()));
         }
     }
 
@@ -130,8 +191,12 @@ impl Client {
 
     /// Ends the connection. Its calls are forgotten as far as they were not sent.
     pub(super) fn disconnect(&self, shared: &Shared, why: &str) {
-        if self.closed.replace(true) {
+        if self.is_closed() {
             return;
+        }
+        self.closed.set(Some(Instant::now()));
+        if let Open::Yes(_) = self.connection.state.get() {
+            self.connection.state.set(Open::Lost);
         }
         if is_own(self.peer) {
             for (_, call) in self.pending.borrow_mut().drain() {
@@ -179,7 +244,7 @@ pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) 
     let _ = keep_unsent_small(&stream);
     count(&shared.counts.clients);
     let number = shared.counts.clients.get();
-    let client = Client::new(peer, None);
+    let client = Client::new(peer, Some(Watched::new(&stream)), None);
     shared
         .clients
         .borrow_mut()

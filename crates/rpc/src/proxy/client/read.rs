@@ -14,6 +14,7 @@ use crate::portmap;
 use crate::program;
 use crate::proxy::backchannel;
 use crate::proxy::call::{Call, Reply};
+use crate::proxy::duplicates::{self, Met};
 use crate::proxy::shared::{Shared, count};
 use crate::record::mark;
 
@@ -35,6 +36,7 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
         match ready.and_then(|()| reader.try_read_buf(&mut input)) {
             Ok(0) if assembler.is_inside() => return End::bad("it ended within a record"),
             Ok(0) => {
+                client.has_left();
                 return End {
                     text: "by the client".into(),
                     is_bad: false,
@@ -120,10 +122,10 @@ fn awake(shared: &Shared, call: &Call) {
 }
 
 fn submit(shared: &Shared, call: Rc<Call>) {
-    let pending = &call.client.pending;
-    pending
-        .borrow_mut()
-        .insert(call.header.xid, Rc::clone(&call));
+    let pending = call.client();
+    let mut pending = pending.pending.borrow_mut();
+    pending.insert(call.header.xid, Rc::clone(&call));
+    drop(pending);
     shared.submit(call);
 }
 
@@ -160,13 +162,20 @@ fn call(
         count(&shared.counts.repeated);
         return Ok(None);
     }
-    Ok(Some(Call::new(
-        shared,
-        client,
-        header,
-        head,
-        (length, last),
-    )))
+    let nature = program::nature(&header, head);
+    let fragment = (length, last);
+    let Met::Other(key, way) = duplicates::meet(shared, client, (&header, &nature), head, fragment)
+    else {
+        return Ok(None);
+    };
+    let call = Call::new(shared, client, header, nature, fragment);
+    call.way.set(way);
+    if let Some(key) = key {
+        let ticket = shared.duplicates.begin(key, &call);
+        // It is new, and has none.
+        let _ = call.ticket.set(ticket);
+    }
+    Ok(Some(call))
 }
 
 /// Whether a small call is the same, byte by byte, as one that has no reply yet: the client has lost its

@@ -36,11 +36,13 @@ async fn write_next(
     together: &mut BytesMut,
     patience: Duration,
 ) -> io::Result<()> {
+    let mut written = 0;
     while together.len() < 4 * TOGETHER {
         let Some(reply) = client.small.borrow_mut().pop_front() else {
             break;
         };
         reply.started.set(true);
+        written += 1;
         for chunk in &*reply.chunks.borrow() {
             together.extend_from_slice(chunk);
         }
@@ -55,11 +57,13 @@ async fn write_next(
         *client.writing.borrow_mut() = Some(Rc::clone(reply));
     }
     all(writer, together, patience).await?;
+    client.owed.set(client.owed.get() - written);
     let Some(reply) = large else {
         return Ok(());
     };
     let done = stream(client, writer, &reply, patience).await;
     *client.writing.borrow_mut() = None;
+    client.owed.set(client.owed.get().saturating_sub(1));
     done
 }
 

@@ -189,7 +189,7 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
         if reply.started.get() {
             answered = Some(call.xid.get());
         } else {
-            call.client.retract(&reply);
+            call.client().retract(&reply);
         }
         transport.pending.borrow_mut().insert(call.xid.get(), call);
     }
@@ -217,23 +217,30 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
             Action::Drop => {}
             Action::Disconnect => {
                 let why = format!("a connection to the server failed (rule {rule})");
-                shared.ended(call.client.peer, &why);
-                call.client.disconnect(shared, &why);
+                let client = call.client();
+                if !client.is_closed() {
+                    shared.ended(client.peer, &why);
+                    client.disconnect(shared, &why);
+                }
+                // The client may come back for it.
+                if decide(&call.cut(false)).0 == Action::SamePort {
+                    hold(transport, call);
+                }
             }
             Action::Elsewhere => {
                 count(&shared.counts.resent);
                 count(&transport.tallies.resent);
                 shared.again(call);
             }
-            Action::SamePort => {
-                let xid = call.xid.get();
-                let bytes = call.want.bytes;
-                transport
-                    .outstanding
-                    .set(transport.outstanding.get() + bytes);
-                transport.held.borrow_mut().insert(0, Rc::clone(&call));
-                transport.pending.borrow_mut().insert(xid, call);
-            }
+            Action::SamePort => hold(transport, call),
         }
     }
+}
+
+/// Keeps a call until the connection stands again from the same port.
+fn hold(transport: &Transport, call: Rc<Call>) {
+    let outstanding = transport.outstanding.get() + call.want.bytes;
+    transport.outstanding.set(outstanding);
+    transport.held.borrow_mut().insert(0, Rc::clone(&call));
+    transport.pending.borrow_mut().insert(call.xid.get(), call);
 }

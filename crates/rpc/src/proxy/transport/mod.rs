@@ -14,6 +14,8 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::call::{Call, Reply};
+use super::client::Client;
+use super::duplicates::Way;
 use super::shared::count;
 use super::watch::Watched;
 use crate::dispatch::{Load, Rate, SMALL};
@@ -219,8 +221,14 @@ impl Transport {
     /// connection, so that the server knows it. False where there is none.
     pub(super) fn replace(&self, call: &Rc<Call>) -> bool {
         let mut pending = self.pending.borrow_mut();
+        let mine = call.ticket.get().filter(|_| call.way.get().is_some());
+        // By another connection of its client.
+        let repeats_earlier = |before: &Call| {
+            let both = mine.zip(before.ticket.get());
+            both.is_some_and(|(mine, of)| mine.is_of(of))
+        };
         let repeats = |before: &&mut Rc<Call>| {
-            Rc::ptr_eq(&before.client, &call.client)
+            (repeats_earlier(before) || Rc::ptr_eq(&before.client(), &call.client()))
                 && before.header.is_signed()
                 && (before.complete.get() && call.complete.get())
                 && (call.header.program, call.header.procedure)
@@ -242,6 +250,34 @@ impl Transport {
         }
         self.wake();
         true
+    }
+
+    /// Takes the repetition of a signed call that it has, or had.
+    pub(super) fn take_again(&self, call: &Rc<Call>) -> bool {
+        self.replace(call) || (self.watched().is_some() && self.take(call))
+    }
+
+    /// Its connection, or the one that its held calls wait for.
+    pub(super) fn way(&self) -> Option<Way> {
+        let stands = self.watched().is_some() || !self.held.borrow().is_empty();
+        let (local, _) = self.identity.get().filter(|_| stands)?;
+        Some((self.index, local))
+    }
+
+    /// Whether a call has a reply that comes, some of which is gone: with another client, or nowhere.
+    pub(super) fn is_spoilt(&self, call: &Rc<Call>) -> bool {
+        let answering = self.answering.borrow();
+        let of = answering.as_ref().filter(|of| Rc::ptr_eq(&of.call, call));
+        of.is_some_and(|of| of.reply.started.get() || of.reply.forgotten.get())
+    }
+
+    /// Takes a reply that comes back from a client that it was given to.
+    pub(super) fn retract(&self, call: &Rc<Call>, client: &Client) {
+        if let Some(of) = &*self.answering.borrow()
+            && Rc::ptr_eq(&of.call, call)
+        {
+            client.retract(&of.reply);
+        }
     }
 
     /// There is something to write.

@@ -81,8 +81,8 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
             let charge = shared.replies.charge(0);
             let reply = Rc::new(Reply::new(call.header.xid, &bytes, 0, true, charge));
             reply.complete.set(true);
-            call.client.reply(reply);
-            done(shared, transport, &call);
+            call.client().reply(Rc::clone(&reply));
+            done(shared, transport, &call, Some(&reply));
         }
         Part::Start { head, rest, last } => {
             let Some(call) = answered(shared, transport, &head, false)? else {
@@ -114,11 +114,12 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
             let answering = transport.answering.borrow_mut().take();
             if let Some(Answering { call, reply, .. }) = answering {
                 reply.complete.set(true);
-                match call.client.passes_on(&reply) {
-                    true => call.client.wake(),
-                    false => call.client.reply(reply),
+                let client = call.client();
+                match client.passes_on(&reply) {
+                    true => client.wake(),
+                    false => client.reply(reply),
                 }
-                done(shared, transport, &call);
+                done(shared, transport, &call, None);
             }
         }
     }
@@ -137,8 +138,9 @@ fn pass_on(transport: &Transport) {
     };
     let rate = transport.rate.borrow().per_second(Instant::now());
     let soon = rate.is_some_and(|rate| left.0 as f64 <= rate * SOON);
-    if left.1 && soon && call.client.waits_for_one() && !call.client.passes_on(reply) {
-        call.client.reply(Rc::clone(reply));
+    let client = call.client();
+    if left.1 && soon && client.waits_for_one() && !client.passes_on(reply) {
+        client.reply(Rc::clone(reply));
     }
 }
 
@@ -148,12 +150,13 @@ fn more(transport: &Transport, bytes: Bytes) {
     let Some(Answering { call, reply, .. }) = &*answering else {
         return;
     };
-    if !call.is_wanted() {
+    let client = call.client();
+    if client.is_closed() {
         reply.forget();
         return;
     }
     reply.push(bytes);
-    call.client.wake();
+    client.wake();
 }
 
 /// The call that a message answers; it is no longer pending. None for a message that answers none.
@@ -183,12 +186,15 @@ fn answered(
     }
 }
 
-/// A call has its whole reply.
-fn done(shared: &Shared, transport: &Transport, call: &Rc<Call>) {
+/// A call has its whole reply, which is given if it may be kept.
+fn done(shared: &Shared, transport: &Transport, call: &Rc<Call>, reply: Option<&Reply>) {
     let left = transport.outstanding.get().saturating_sub(call.want.bytes);
     transport.outstanding.set(left);
     transport.rate.borrow_mut().left(left);
     transport.tallies.done(call);
-    call.client.done(call);
+    call.client().done(call);
+    if let Some(ticket) = call.ticket.get() {
+        ticket.answered(call, reply, transport.way());
+    }
     shared.pump(transport.service);
 }

@@ -1,0 +1,222 @@
+//! Calls that clients repeat by another connection: they wait for the first one's reply, or have the one that is kept.
+
+use std::cell::RefCell;
+use std::hash::RandomState;
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::call::{Call, Reply};
+use super::client::{Client, Connection, TOGETHER};
+use super::shared::{Shared, count};
+use crate::duplicate::{Bounds, Cache, Key, Known};
+use crate::message;
+use crate::program::{self, Nature};
+use crate::replay::{Earlier, Meant, Progress, REMEMBER, Repeated, repeated};
+
+/// What is remembered of calls that were answered. Replies up to 16 KiB are kept, as they are written.
+const BOUNDS: Bounds = Bounds {
+    entries: 16 << 10,
+    bytes: 8 << 20,
+    time: REMEMBER,
+};
+
+/// A call's way to the server: the transport's number, and its own address and port.
+pub(super) type Way = (usize, SocketAddr);
+
+/// What is remembered of a call that was answered.
+struct Answered {
+    /// The stream, as the client gets it.
+    reply: Option<Bytes>,
+    /// The connection that the reply was given to; none where that had ended.
+    to: Option<Rc<Connection>>,
+    way: Option<Way>,
+}
+
+/// Calls that count, under way and answered.
+pub(super) struct Duplicates {
+    cache: RefCell<Cache<Weak<Call>, Answered>>,
+    hasher: RandomState,
+}
+
+/// A call's place among them; it is given up with the call, unless that was answered.
+pub(super) struct Ticket {
+    of: Rc<Duplicates>,
+    key: Key,
+    serial: u64,
+}
+
+/// What a call that has come is.
+pub(super) enum Met {
+    /// One to be sent; with the key under which it is remembered, and the way that it has to take.
+    Other(Option<Key>, Option<Way>),
+    /// A repetition that is taken care of.
+    Repeated,
+}
+
+impl Duplicates {
+    pub(super) fn new() -> Rc<Duplicates> {
+        Rc::new(Duplicates {
+            cache: RefCell::new(Cache::new(BOUNDS)),
+            hasher: RandomState::new(),
+        })
+    }
+
+    /// Answered calls that are remembered, and bytes of their replies.
+    pub(super) fn kept(&self) -> (usize, usize) {
+        self.cache.borrow().kept()
+    }
+
+    /// Forgets what is too old.
+    pub(super) fn expire(&self) {
+        self.cache.borrow_mut().expire(Instant::now());
+    }
+
+    /// Remembers a call.
+    pub(super) fn begin(self: &Rc<Self>, key: Key, call: &Rc<Call>) -> Ticket {
+        let serial = self.cache.borrow_mut().begin(key, Rc::downgrade(call));
+        Ticket {
+            of: Rc::clone(self),
+            key,
+            serial,
+        }
+    }
+}
+
+impl Ticket {
+    /// Whether both are of one call and its repetition.
+    pub(super) fn is_of(&self, other: &Ticket) -> bool {
+        self.key == other.key
+    }
+
+    /// The call has its reply, which is kept if it is given.
+    pub(super) fn answered(&self, call: &Call, reply: Option<&Reply>, way: Option<Way>) {
+        let client = call.client();
+        // A signed one would not be accepted a second time.
+        let reply = reply.filter(|_| !call.header.is_signed());
+        let reply = reply.and_then(Reply::small);
+        let bytes = reply.as_ref().map_or(0, Bytes::len);
+        let answered = Answered {
+            reply,
+            to: (!client.is_closed()).then(|| Rc::clone(&client.connection)),
+            way,
+        };
+        let place = (self.key, self.serial);
+        let mut cache = self.of.cache.borrow_mut();
+        cache.answered(place, answered, bytes, Instant::now());
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.of.cache.borrow_mut().ended(&self.key, self.serial);
+    }
+}
+
+/// Looks whether a call repeats an earlier one, and deals with it then.
+pub(super) fn meet(
+    shared: &Shared,
+    client: &Rc<Client>,
+    (header, nature): (&message::Call, &Nature),
+    head: &[u8],
+    fragment: (u64, bool),
+) -> Met {
+    if !nature.class.counts() {
+        return Met::Other(None, None);
+    }
+    let duplicates = &shared.duplicates;
+    let address = client.peer.ip();
+    let Some(key) = Key::new(address, header, head, fragment, &duplicates.hasher) else {
+        return Met::Other(None, None);
+    };
+    let cache = duplicates.cache.borrow();
+    let other = Met::Other(Some(key), None);
+    let (call, earlier, progress, reply, way) = match cache.find(&key, Instant::now()) {
+        None => return other,
+        Some(Known::UnderWay(call)) => {
+            let Some(call) = call.upgrade() else {
+                return other;
+            };
+            let earlier = seen(client, &call.client().connection);
+            let progress = progress(shared, &call);
+            let way = call.transport.get();
+            let way = way.and_then(|number| shared.transports[number].way());
+            (Some(call), earlier, progress, None, way)
+        }
+        Some(Known::Answered(Answered { reply, to, way })) => {
+            let earlier = to.as_ref().map_or(Earlier::Lost, |to| seen(client, to));
+            let progress = Progress::Answered(reply.is_some());
+            (None, earlier, progress, reply.clone(), *way)
+        }
+    };
+    drop(cache);
+    let (meant, rule) = repeated(&Repeated {
+        earlier,
+        progress,
+        signed: header.is_signed(),
+    });
+    tracing::debug!(client = %client.peer, xid = header.xid, ?meant, rule, "repeated");
+    match (meant, call, reply) {
+        (Meant::Wait, Some(call), _) => {
+            count(&shared.counts.repeated);
+            attach(shared, &call, client);
+            Met::Repeated
+        }
+        (Meant::Answer, _, Some(reply)) => {
+            count(&shared.counts.answered_again);
+            let charge = shared.replies.charge(0);
+            client.reply(Rc::new(Reply::again(reply, charge)));
+            Met::Repeated
+        }
+        (Meant::Server, ..) => Met::Other(Some(key), way),
+        _ => {
+            if rule == 7 {
+                count(&shared.counts.run_again);
+                let name = program::name(header.program, header.version, header.procedure);
+                tracing::warn!(client = %client.peer, program = header.program, procedure = header.procedure, name,
+                    xid = header.xid, "sent again: the client repeats it, and its reply was too large to be kept");
+            }
+            other
+        }
+    }
+}
+
+/// An earlier call's connection, seen from a client.
+fn seen(client: &Client, earlier: &Rc<Connection>) -> Earlier {
+    match Rc::ptr_eq(&client.connection, earlier) || client.peer == earlier.peer {
+        true => Earlier::Same,
+        false => earlier.left(),
+    }
+}
+
+fn progress(shared: &Shared, call: &Rc<Call>) -> Progress {
+    if !call.complete.get() {
+        return Progress::Coming;
+    }
+    let spoilt = |number: usize| shared.transports[number].is_spoilt(call);
+    match call.transport.get().is_some_and(spoilt) {
+        true => Progress::Answered(false),
+        false => Progress::UnderWay,
+    }
+}
+
+/// Has a client get the reply to a call of another connection.
+fn attach(shared: &Shared, call: &Rc<Call>, client: &Rc<Client>) {
+    let before = call.client.replace(Rc::clone(client));
+    if Rc::ptr_eq(&before, client) {
+        return;
+    }
+    before.done(call);
+    if let Some(number) = call.transport.get() {
+        shared.transports[number].retract(call, &before);
+    }
+    let mut pending = client.pending.borrow_mut();
+    pending.insert(call.header.xid, Rc::clone(call));
+}
+
+/// Whether a call is of a size that is kept for a client that may come back.
+pub(super) fn is_small(call: &Call) -> bool {
+    call.length() <= TOGETHER
+}
