@@ -207,7 +207,11 @@ fn what_counts_is_sent_twice_only_by_rule() {
                     progress,
                     signed,
                 };
-                let want = if signed && plain.1 > 3 { (Server, 4) } else { plain };
+                let want = if signed && plain.1 > 3 {
+                    (Server, 4)
+                } else {
+                    plain
+                };
                 assert_eq!(repeated(&call), want, "{call:?}");
             }
         }

@@ -1,12 +1,9 @@
 //! A server that takes its time, or takes nothing any more.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
-
-mod common;
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use common::{config, fragments, proxy_to, record, run};
+use crate::common::{config, fragments, proxy_to, record, run, until, word, words};
 use raddle_rpc::proxy::{Config, Service};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -33,19 +30,11 @@ fn narrow() -> TcpListener {
     socket.listen(16).unwrap()
 }
 
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
 /// A call without credentials.
 fn call(xid: u32, (program, procedure): (u32, u32), filling: usize) -> Vec<u8> {
     let mut bytes = words(&[xid, 0, 2, program, 3, procedure, 0, 0, 0, 0]);
     bytes.extend(vec![0; filling]);
     bytes
-}
-
-fn word(bytes: &[u8], i: usize) -> u32 {
-    u32::from_be_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())
 }
 
 /// An empty reply to a call.
@@ -140,9 +129,7 @@ fn a_server_that_calls_and_reads_nothing_is_left() {
         let ask = fragments(&call(1, (0x4000_0000, 0), 0), 1000);
         taken(&server, &ask, 60 << 20).await;
         listener.accept().await.unwrap();
-        while proxy.status().transports[0].connections < 2 {
-            sleep(Duration::from_millis(5)).await;
-        }
+        until(|| proxy.status().transports[0].connections >= 2).await;
     });
 }
 

@@ -1,8 +1,6 @@
 //! The client before a server of these tests.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -10,16 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::{fragments, record, run, word, words};
 use bytes::Bytes;
 use raddle_rpc::client::{
     AuthStatus, CallError, Client, Config, ConnectError, Credentials, Direct, Local, Request,
 };
 use raddle_rpc::program::Class;
 use raddle_rpc::proxy::TransportState;
-use raddle_rpc::record::mark;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 const PROGRAM: u32 = 400_000;
@@ -42,30 +39,12 @@ struct Log {
     reset_after: AtomicU32,
 }
 
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-async fn record(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let mut record = Vec::new();
-    loop {
-        let word = stream.read_u32().await?;
-        let start = record.len();
-        record.resize(start + (word & 0x7fff_ffff) as usize, 0);
-        stream.read_exact(&mut record[start..]).await?;
-        if word >> 31 == 1 {
-            return Ok(record);
-        }
-    }
-}
-
 async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Arc<Log>) -> io::Result<()> {
     let mut calls = 0;
     loop {
         let call = record(&mut stream).await?;
-        let word = |at: usize| u32::from_be_bytes(call[at..at + 4].try_into().unwrap());
-        let (xid, procedure) = (word(0), word(20));
-        let arguments = 40 + word(28) as usize;
+        let (xid, procedure) = (word(&call, 0), word(&call, 5));
+        let arguments = 40 + word(&call, 7) as usize;
         calls += 1;
         let mut reply = words(&[xid, 1]);
         if procedure != SAY {
@@ -73,7 +52,7 @@ async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Arc<Log>) -> io::
         }
         match procedure {
             NEVER => continue,
-            MUCH => reply.extend((0..word(arguments)).map(|i| i as u8)),
+            MUCH => reply.extend((0..word(&call, arguments / 4)).map(|i| i as u8)),
             _ => reply.extend(&call[arguments..]),
         }
         let known = log.cache.lock().unwrap().insert((peer, xid), reply.clone());
@@ -85,13 +64,7 @@ async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Arc<Log>) -> io::
             return Ok(());
         }
         let size = 1 + xid as usize % 100_000;
-        let count = reply.len().div_ceil(size);
-        for (i, part) in reply.chunks(size).enumerate() {
-            stream
-                .write_all(&mark(part.len() as u32, i + 1 == count))
-                .await?;
-            stream.write_all(part).await?;
-        }
+        stream.write_all(&fragments(&reply, size)).await?;
     }
 }
 
@@ -110,15 +83,6 @@ fn server() -> (SocketAddr, Arc<Log>) {
         });
     });
     (address, log)
-}
-
-fn run<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let test = async { timeout(Duration::from_secs(120), test).await.unwrap() };
-    runtime.block_on(LocalSet::new().run_until(test))
 }
 
 async fn local(server: SocketAddr, config: Config) -> Local {

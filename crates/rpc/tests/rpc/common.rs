@@ -1,25 +1,34 @@
 //! What tests of the proxy share.
-#![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use raddle_rpc::client::Direct;
 use raddle_rpc::dispatch::Policy;
-use raddle_rpc::proxy::{Config, Connect, Connected, Proxy, Review, Service, Standing, Wanted};
+use raddle_rpc::proxy::{Config, Proxy, Service, Status};
 use raddle_rpc::record::mark;
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::task::LocalSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+
+/// Words as they are sent.
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A word of a message.
+pub(crate) fn word(bytes: &[u8], i: usize) -> u32 {
+    u32::from_be_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())
+}
 
 /// A record, in fragments of this size.
 pub(crate) fn fragments(bytes: &[u8], size: usize) -> Vec<u8> {
-    let mut out = Vec::new();
     let count = bytes.len().div_ceil(size);
+    let mut out = Vec::with_capacity(bytes.len() + 4 * count);
     for (i, part) in bytes.chunks(size).enumerate() {
         out.extend(mark(part.len() as u32, i + 1 == count));
         out.extend(part);
@@ -39,35 +48,6 @@ pub(crate) async fn record(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Resu
             return Ok(record);
         }
     }
-}
-
-/// Connects without placement.
-pub(crate) struct Plain(pub(crate) SocketAddr);
-
-impl Connect for Plain {
-    fn connect(&self, wanted: Wanted) -> Pin<Box<dyn Future<Output = io::Result<Connected>> + '_>> {
-        Box::pin(async move {
-            let socket = TcpSocket::new_v4()?;
-            socket.set_reuseaddr(true)?;
-            socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
-            if let Some(again) = wanted.again {
-                socket.bind(again.from)?;
-            }
-            Ok(Connected {
-                stream: socket.connect(self.0).await?,
-                out: None,
-                back: None,
-                attempts: 1,
-                detour: false,
-            })
-        })
-    }
-
-    fn review(&self, _: &[Standing]) -> Review {
-        Review::default()
-    }
-
-    fn closed(&self, _: usize, _: usize) {}
 }
 
 /// A listener on a free port.
@@ -96,23 +76,40 @@ pub(crate) fn config(connections: usize, memory: usize, patience: u64) -> Config
 pub(crate) async fn proxy_to(server: SocketAddr, config: Config) -> (Proxy, SocketAddr) {
     let own = free().await;
     let address = own.local_addr().unwrap();
-    let proxy = Proxy::start(config, Rc::new(Plain(server)), 0xffff_fff0);
+    let proxy = Proxy::start(config, Rc::new(Direct::to(server)), 0xffff_fff0);
     let serving = proxy.clone();
     tokio::task::spawn_local(async move { serving.serve(own).await });
     (proxy, address)
 }
 
+/// Waits until this is so.
+pub(crate) async fn until(so: impl Fn() -> bool) {
+    while !so() {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until every connection has been made.
+pub(crate) async fn connected(proxy: &Proxy) {
+    until(|| proxy.status().transports.iter().all(|t| t.connections > 0)).await;
+}
+
+/// Replies that have come.
+pub(crate) fn replies(status: &Status) -> u64 {
+    status.transports.iter().map(|t| t.replies).sum()
+}
+
 /// Runs a test, two minutes at most.
-pub(crate) fn run(test: impl Future<Output = ()>) {
-    run_for(Duration::from_secs(120), test);
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    run_for(Duration::from_secs(120), test)
 }
 
 /// Runs a test that may take so long.
-pub(crate) fn run_for(limit: Duration, test: impl Future<Output = ()>) {
+pub(crate) fn run_for<T>(limit: Duration, test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let test = async { timeout(limit, test).await.unwrap() };
-    runtime.block_on(LocalSet::new().run_until(test));
+    runtime.block_on(LocalSet::new().run_until(test))
 }

@@ -1,7 +1,4 @@
 //! Calls of a server to its clients (NFSv4.1 backchannel), through the proxy.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
-
-mod common;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,7 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{config, fragments, free, proxy_to, record, run};
+use crate::common::{config, fragments, free, proxy_to, record, run, word, words};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
@@ -27,18 +24,10 @@ const CALL_BACK: u32 = 10_000;
 /// The XID of all calls of the server.
 const XID: u32 = 5;
 
-fn bytes(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-fn word(bytes: &[u8], i: usize) -> u32 {
-    u32::from_be_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())
-}
-
 /// A COMPOUND of one operation with one argument.
 fn compound(xid: u32, operation: u32, argument: u32) -> Vec<u8> {
     let header = [xid, 0, 2, NFS, 4, 1, 0, 0, 0, 0];
-    bytes(&[&header[..], &[0, 1, 1, operation, argument, 0, 0, 0, 0]].concat())
+    words(&[&header[..], &[0, 1, 1, operation, argument, 0, 0, 0, 0]].concat())
 }
 
 /// What the server knows.
@@ -94,13 +83,13 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: Rc<RefCell<Server>>)
             let mut server = server.borrow_mut();
             server.sessions.insert(session, (peer, Rc::clone(&writer)));
         }
-        write(&writer, &bytes(&[&head[..], &rest].concat()));
+        write(&writer, &words(&[&head[..], &rest].concat()));
         if operation == CALL_BACK {
             let server = server.borrow();
             if let Some((_, to)) = server.sessions.get(&session) {
                 let header = [XID, 0, 2, CALLBACK, 1, 1, 0, 0, 0, 0];
                 let call = [0, 1, 0, 1, 11, session, 0, 0, 0, 77];
-                write(to, &bytes(&[&header[..], &call].concat()));
+                write(to, &words(&[&header[..], &call].concat()));
             }
         }
     }
@@ -151,7 +140,7 @@ impl Client {
     }
 
     async fn answer(&mut self, xid: u32, name: u32) {
-        self.say(&bytes(&[xid, 1, 0, 0, 0, 0, name])).await;
+        self.say(&words(&[xid, 1, 0, 0, 0, 0, name])).await;
     }
 }
 
@@ -189,10 +178,10 @@ fn a_server_calls_the_client_that_it_means() {
         let of_a = a.called(1).await;
         b.answer(of_b, 222).await;
         let got = replies(&server, 1).await;
-        assert_eq!(got, [(bound(2), bytes(&[XID, 1, 0, 0, 0, 0, 222]))]);
+        assert_eq!(got, [(bound(2), words(&[XID, 1, 0, 0, 0, 0, 222]))]);
         a.answer(of_a, 111).await;
         let got = replies(&server, 1).await;
-        assert_eq!(got, [(bound(1), bytes(&[XID, 1, 0, 0, 0, 0, 111]))]);
+        assert_eq!(got, [(bound(1), words(&[XID, 1, 0, 0, 0, 0, 111]))]);
         assert_eq!(proxy.status().counters.server_calls, 2);
         // Another connection of a client binds the session.
         let mut c = Client::new(address).await;

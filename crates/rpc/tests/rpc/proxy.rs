@@ -1,7 +1,4 @@
 //! The proxy between clients and a server of these tests, which checks and logs every call.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
-
-mod common;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -10,7 +7,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{config, fragments, free, proxy_to, record, run, run_for};
+use crate::common::{
+    config, fragments, free, proxy_to, record, replies, run, run_for, until, word, words,
+};
 use raddle_rpc::proxy::Proxy;
 use raddle_rpc::record::mark;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,10 +32,7 @@ fn call(
     reply: u32,
     filling: usize,
 ) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for word in [xid, 0, 2, program, 3, procedure, 0, 0, 0, 0, id, reply] {
-        bytes.extend(word.to_be_bytes());
-    }
+    let mut bytes = words(&[xid, 0, 2, program, 3, procedure, 0, 0, 0, 0, id, reply]);
     bytes.extend((0..filling).map(|i| (i as u32 ^ id) as u8));
     bytes
 }
@@ -54,10 +50,7 @@ fn answer(call: &[u8]) -> Option<(u32, Vec<u8>)> {
         .enumerate()
         .all(|(i, byte)| *byte == (i as u32 ^ id) as u8);
     assert!(whole, "call {id} has come changed");
-    let mut bytes = Vec::new();
-    for word in [xid, 1, 0, 0, 0, 0, id] {
-        bytes.extend(word.to_be_bytes());
-    }
+    let mut bytes = words(&[xid, 1, 0, 0, 0, 0, id]);
     bytes.extend((0..length).map(|i| (i.wrapping_mul(3) ^ id) as u8));
     Some((id, bytes))
 }
@@ -90,7 +83,7 @@ async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Rc<RefCell<Log>>)
         let Some((id, bytes)) = answer(&call) else {
             continue;
         };
-        let xid = u32::from_be_bytes([call[0], call[1], call[2], call[3]]);
+        let xid = word(&call, 0);
         let (bytes, reset) = {
             let mut log = log.borrow_mut();
             log.calls += 1;
@@ -159,7 +152,7 @@ async fn client(address: SocketAddr, calls: std::ops::Range<u32>, what: (u32, u3
     });
     while !expected.is_empty() {
         let reply = record(&mut reader).await.unwrap();
-        let xid = u32::from_be_bytes(reply[..4].try_into().unwrap());
+        let xid = word(&reply, 0);
         let want = expected
             .remove(&xid)
             .expect("a reply to a call that was made");
@@ -352,32 +345,14 @@ fn a_small_reply_waits_for_one_large_one_at_most() {
             stream.write_all(&bytes).await.unwrap();
         }
         // All replies are here, one is being written, and the client reads none.
-        while proxy
-            .status()
-            .transports
-            .iter()
-            .map(|t| t.replies)
-            .sum::<u64>()
-            < READS.into()
-        {
-            sleep(Duration::from_millis(5)).await;
-        }
+        until(|| replies(&proxy.status()) == READS.into()).await;
         let small = fragments(&call(READS, (NFS, 1), READS, 100, 0), 1000);
         stream.write_all(&small).await.unwrap();
-        while proxy
-            .status()
-            .transports
-            .iter()
-            .map(|t| t.replies)
-            .sum::<u64>()
-            <= READS.into()
-        {
-            sleep(Duration::from_millis(5)).await;
-        }
+        until(|| replies(&proxy.status()) > READS.into()).await;
         let mut order = Vec::new();
         for _ in 0..=READS {
             let reply = record(&mut stream).await.unwrap();
-            order.push(u32::from_be_bytes(reply[..4].try_into().unwrap()));
+            order.push(word(&reply, 0));
         }
         let place = order.iter().position(|xid| *xid == READS).unwrap();
         assert!(place <= 2, "{order:?}");

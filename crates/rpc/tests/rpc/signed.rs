@@ -1,8 +1,5 @@
 //! Calls whose header is signed (RPCSEC_GSS): they pass as they are, and two with one XID never share a
 //! connection.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
-
-mod common;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -11,7 +8,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{config, fragments, free, proxy_to, record, run};
+use crate::common::{config, connected, fragments, free, proxy_to, record, run, until, words};
+use raddle_rpc::proxy::Proxy;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -21,10 +19,9 @@ const XID: u32 = 42;
 
 /// A GETATTR with credentials of RPCSEC_GSS, which only their owner can tell apart.
 fn signed(owner: u32) -> Vec<u8> {
-    let words = [
+    words(&[
         XID, 0, 2, 100_003, 3, 1, 6, 8, owner, 0xfeed, 6, 4, 0xbeef, owner,
-    ];
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    ])
 }
 
 #[derive(Default)]
@@ -43,10 +40,7 @@ async fn serve(
         let owner = call[call.len() - 4..].to_vec();
         seen.borrow_mut().calls.push((peer, call));
         leave.acquire().await.unwrap().forget();
-        let mut reply: Vec<u8> = [XID, 1, 0, 0, 0, 0]
-            .iter()
-            .flat_map(|word| word.to_be_bytes())
-            .collect();
+        let mut reply = words(&[XID, 1, 0, 0, 0, 0]);
         reply.extend(owner);
         stream.write_all(&fragments(&reply, 1000)).await?;
     }
@@ -59,19 +53,24 @@ async fn listen(listener: TcpListener, seen: Rc<RefCell<Seen>>, leave: Rc<Semaph
     }
 }
 
+/// A server that waits for leave, and a proxy with two connections and a lane before it.
+async fn lab() -> (Proxy, SocketAddr, Rc<RefCell<Seen>>, Rc<Semaphore>) {
+    let seen: Rc<RefCell<Seen>> = Rc::default();
+    let leave = Rc::new(Semaphore::new(0));
+    let to = free().await;
+    let at = to.local_addr().unwrap();
+    tokio::task::spawn_local(listen(to, Rc::clone(&seen), Rc::clone(&leave)));
+    let (proxy, address) = proxy_to(at, config(2, 8 << 20, 10)).await;
+    connected(&proxy).await;
+    (proxy, address, seen, leave)
+}
+
 /// A client that loses its patience signs its call anew: the server knows it by the connection.
 #[test]
 fn what_is_signed_again_takes_the_same_connection() {
     run(async {
-        let seen: Rc<RefCell<Seen>> = Rc::default();
-        let leave = Rc::new(Semaphore::new(0));
-        let to = free().await;
-        let at = to.local_addr().unwrap();
-        tokio::task::spawn_local(listen(to, Rc::clone(&seen), Rc::clone(&leave)));
-        let (proxy, address) = proxy_to(at, config(2, 8 << 20, 10)).await;
-        while proxy.status().transports.iter().any(|t| t.connections == 0) {
-            sleep(Duration::from_millis(5)).await;
-        }
+        // Two connections and a lane.
+        let (proxy, address, seen, leave) = lab().await;
         let mut client = TcpStream::connect(address).await.unwrap();
         for signature in [7, 8] {
             let call = fragments(&signed(signature), 1000);
@@ -83,9 +82,7 @@ fn what_is_signed_again_takes_the_same_connection() {
         leave.add_permits(2);
         let reply = record(&mut client).await.unwrap();
         assert_eq!(reply[24..], 7_u32.to_be_bytes());
-        while seen.borrow().calls.len() < 2 {
-            sleep(Duration::from_millis(5)).await;
-        }
+        until(|| seen.borrow().calls.len() == 2).await;
         let calls = &seen.borrow().calls;
         assert_eq!(calls[0].0, calls[1].0);
         let status = proxy.status();
@@ -97,16 +94,8 @@ fn what_is_signed_again_takes_the_same_connection() {
 #[test]
 fn one_xid_is_never_twice_on_a_connection() {
     run(async {
-        let seen: Rc<RefCell<Seen>> = Rc::default();
-        let leave = Rc::new(Semaphore::new(0));
-        let to = free().await;
-        let at = to.local_addr().unwrap();
-        tokio::task::spawn_local(listen(to, Rc::clone(&seen), Rc::clone(&leave)));
         // Two connections and a lane.
-        let (proxy, address) = proxy_to(at, config(2, 8 << 20, 10)).await;
-        while proxy.status().transports.iter().any(|t| t.connections == 0) {
-            sleep(Duration::from_millis(5)).await;
-        }
+        let (proxy, address, seen, leave) = lab().await;
         let mut clients = Vec::new();
         for owner in 0..4 {
             let mut client = TcpStream::connect(address).await.unwrap();
@@ -116,9 +105,7 @@ fn one_xid_is_never_twice_on_a_connection() {
                 .unwrap();
             clients.push(client);
         }
-        while seen.borrow().calls.len() < 3 || proxy.status().waiting < 1 {
-            sleep(Duration::from_millis(5)).await;
-        }
+        until(|| seen.borrow().calls.len() == 3 && proxy.status().waiting == 1).await;
         sleep(Duration::from_millis(50)).await;
         {
             let calls = &seen.borrow().calls;
