@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use super::config::{Config, ConnectError};
-use super::reply::{self, CallError, Reply};
+use super::reply::{CallError, Reply};
 use super::{Credentials, Request};
 use crate::proxy::{Connect, Lost, Message, Proxy, Status, TransportState};
 
@@ -89,7 +89,7 @@ impl Local {
     /// The same, for whoever has counted it.
     pub(super) async fn transfer(&self, message: Message) -> Result<Reply, CallError> {
         match self.proxy.call(message).await {
-            Ok(record) => reply::parse(&record),
+            Ok(record) => Reply::parse(&record),
             Err(Lost::Connection(why)) => Err(CallError::Lost(why)),
             Err(Lost::Stopped) => Err(CallError::Ended),
         }

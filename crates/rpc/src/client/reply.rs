@@ -93,58 +93,60 @@ impl fmt::Display for AuthStatus {
     }
 }
 
-/// Reads a reply, from its XID on. O(1): the results are a part of it.
-///
-/// # Errors
-/// What the server says, or [`CallError::Malformed`].
-pub(super) fn parse(record: &Bytes) -> Result<Reply, CallError> {
-    let mut cursor = Cursor::new(record);
-    let mut word = || {
-        let word = cursor.u32();
-        word.ok_or(CallError::Malformed("it ends within its header"))
-    };
-    let (_, kind, status) = (word()?, word()?, word()?);
-    if kind != 1 {
-        return Err(CallError::Malformed("it is no reply"));
-    }
-    match status {
-        0 => {}
-        1 => {
-            return Err(match word()? {
-                0 => CallError::RpcMismatch {
-                    low: word()?,
-                    high: word()?,
-                },
-                1 => CallError::Auth(AuthStatus(word()?)),
-                _ => CallError::Malformed("it is rejected for no known reason"),
-            });
+impl Reply {
+    /// Reads a reply, from its XID on and without record marks. O(1): the results are a part of it.
+    ///
+    /// # Errors
+    /// What the server says, or [`CallError::Malformed`].
+    pub fn parse(record: &Bytes) -> Result<Reply, CallError> {
+        let mut cursor = Cursor::new(record);
+        let mut word = || {
+            let word = cursor.u32();
+            word.ok_or(CallError::Malformed("it ends within its header"))
+        };
+        let (_, kind, status) = (word()?, word()?, word()?);
+        if kind != 1 {
+            return Err(CallError::Malformed("it is no reply"));
         }
-        _ => return Err(CallError::Malformed("it is neither accepted nor rejected")),
-    }
-    let verifier = word()?;
-    let short = CallError::Malformed("it ends within its verifier");
-    let body = cursor.opaque().ok_or(short)?;
-    if body.len() > MAX_AUTH {
-        return Err(CallError::Malformed("its verifier is too long"));
-    }
-    let mut word = || {
-        let word = cursor.u32();
-        word.ok_or(CallError::Malformed("it ends within its header"))
-    };
-    match word()? {
-        0 => Ok(Reply {
-            verifier,
-            results: record.slice(record.len() - cursor.left()..),
-        }),
-        1 => Err(CallError::NoProgram),
-        2 => Err(CallError::ProgramMismatch {
-            low: word()?,
-            high: word()?,
-        }),
-        3 => Err(CallError::NoProcedure),
-        4 => Err(CallError::GarbageArguments),
-        5 => Err(CallError::System),
-        _ => Err(CallError::Malformed("it is accepted with no known status")),
+        match status {
+            0 => {}
+            1 => {
+                return Err(match word()? {
+                    0 => CallError::RpcMismatch {
+                        low: word()?,
+                        high: word()?,
+                    },
+                    1 => CallError::Auth(AuthStatus(word()?)),
+                    _ => CallError::Malformed("it is rejected for no known reason"),
+                });
+            }
+            _ => return Err(CallError::Malformed("it is neither accepted nor rejected")),
+        }
+        let verifier = word()?;
+        let short = CallError::Malformed("it ends within its verifier");
+        let body = cursor.opaque().ok_or(short)?;
+        if body.len() > MAX_AUTH {
+            return Err(CallError::Malformed("its verifier is too long"));
+        }
+        let mut word = || {
+            let word = cursor.u32();
+            word.ok_or(CallError::Malformed("it ends within its header"))
+        };
+        match word()? {
+            0 => Ok(Reply {
+                verifier,
+                results: record.slice(record.len() - cursor.left()..),
+            }),
+            1 => Err(CallError::NoProgram),
+            2 => Err(CallError::ProgramMismatch {
+                low: word()?,
+                high: word()?,
+            }),
+            3 => Err(CallError::NoProcedure),
+            4 => Err(CallError::GarbageArguments),
+            5 => Err(CallError::System),
+            _ => Err(CallError::Malformed("it is accepted with no known status")),
+        }
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
 
     fn of(words: &[u32]) -> Result<Reply, CallError> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-        parse(&bytes.into())
+        Reply::parse(&bytes.into())
     }
 
     #[test]
@@ -200,7 +202,7 @@ mod tests {
                                cut in 0..4_usize) {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             bytes.truncate(bytes.len().saturating_sub(cut));
-            let _ = parse(&bytes.into());
+            let _ = Reply::parse(&bytes.into());
         }
     }
 }
