@@ -2,7 +2,7 @@
 //! crate `cargo-nfs3-server`, which serves NFS and MOUNT at one port and no portmapper.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -85,7 +85,7 @@ fn cut(mut from: TcpStream, mut to: TcpStream, size: usize) {
 
 /// Passes bytes on as they are.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
-    let _ = std::io::copy(&mut from.by_ref(), &mut to);
+    let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Both);
 }
 

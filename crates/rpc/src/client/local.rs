@@ -24,8 +24,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Connects, and waits until one connection stands. The others are made meanwhile, and all are made again
-    /// when they fail, for as long as the client lives.
+    /// Connects, as [`super::Client::connect`] does.
     ///
     /// # Errors
     /// [`ConnectError`]: a value is out of its range, or no connection stands within [`Config::patience`].
@@ -57,9 +56,7 @@ impl Local {
         }
     }
 
-    /// Makes a call, and waits for its reply; any number may be made at once, of which [`Config::calls`] are on
-    /// their way. There is no limit of time: put a [`tokio::time::timeout`] around it. Dropping the future ends
-    /// the call: it is not sent if it has not been, and its reply is not kept. The server may have run it.
+    /// Makes a call, and waits for its reply, as [`super::Client::call`] does.
     ///
     /// # Errors
     /// [`CallError`].

@@ -12,6 +12,7 @@ mod own;
 mod shared;
 mod status;
 mod transport;
+mod waiting;
 mod watch;
 
 use std::future::Future;

@@ -16,10 +16,14 @@ use super::duplicates::Duplicates;
 use super::memory::Memory;
 use super::own::is_own;
 use super::transport::Transport;
+use super::waiting::Waiting;
 use super::{Config, Connect, Ended};
 use crate::dispatch::{Dispatch, Load, SMALL};
 use crate::replay::Sent;
 use crate::trouble::Trouble;
+
+/// Signed calls that wait for their XID and are tried at once, at most.
+const STUCK: usize = 64;
 
 /// Disconnected clients that are remembered.
 const ENDED: usize = 16;
@@ -53,7 +57,7 @@ pub(super) struct Shared {
     pub transports: Vec<Transport>,
     pub clients: RefCell<HashMap<u64, Rc<Client>>>,
     dispatch: Vec<RefCell<Dispatch>>,
-    waiting: Vec<RefCell<VecDeque<Rc<Call>>>>,
+    waiting: Vec<RefCell<Waiting>>,
     pub calls: Rc<Memory>,
     pub replies: Rc<Memory>,
     pub counts: Counts,
@@ -150,7 +154,7 @@ impl Shared {
 
     /// Calls that wait for a transport.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.iter().map(|queue| queue.borrow().len()).sum()
+        self.waiting.iter().map(|of| of.borrow().count()).sum()
     }
 
     /// Gives a call to a transport, or has it wait. A small one overtakes large ones that wait.
@@ -159,28 +163,59 @@ impl Shared {
         if (free || call.want.bytes <= SMALL) && self.assign(&call) {
             return;
         }
-        self.waiting[call.service].borrow_mut().push_back(call);
+        let mut waiting = self.waiting[call.service].borrow_mut();
+        match free && self.is_stuck(&call) {
+            true => waiting.push_stuck(call),
+            false => waiting.push(call),
+        }
     }
 
     /// Has a call that was cut off go before all others.
     pub(super) fn again(&self, call: Rc<Call>) {
         call.sent.set(Sent::Nothing);
         call.transport.set(None);
-        self.waiting[call.service].borrow_mut().push_front(call);
+        self.waiting[call.service].borrow_mut().push_first(call);
     }
 
     /// Gives waiting calls to transports, as far as there is room.
     pub(super) fn pump(&self, service: usize) {
+        let waiting = &self.waiting[service];
         loop {
-            let next = self.waiting[service].borrow_mut().pop_front();
+            let next = waiting.borrow_mut().pop();
             let Some(call) = next else {
-                return;
+                break;
             };
-            if call.is_wanted() && !self.assign(&call) {
-                self.waiting[service].borrow_mut().push_front(call);
-                return;
+            if !call.is_wanted() || self.assign(&call) {
+                continue;
+            }
+            if !self.is_stuck(&call) {
+                waiting.borrow_mut().push_first(call);
+                break;
+            }
+            waiting.borrow_mut().push_stuck(call);
+        }
+        let stuck = waiting.borrow().stuck().min(STUCK);
+        for _ in 0..stuck {
+            let next = waiting.borrow_mut().pop_stuck();
+            if let Some(call) = next
+                && call.is_wanted()
+                && !self.assign(&call)
+            {
+                waiting.borrow_mut().push_stuck(call);
             }
         }
+    }
+
+    /// Whether it is its XID that keeps a call from every transport that stands.
+    fn is_stuck(&self, call: &Call) -> bool {
+        let mut stand = self
+            .transports
+            .iter()
+            .filter(|t| t.service == call.service && t.watched().is_some())
+            .peekable();
+        call.header.is_signed()
+            && stand.peek().is_some()
+            && stand.all(|transport| transport.has(call.header.xid))
     }
 
     fn assign(&self, call: &Rc<Call>) -> bool {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::timeout_at;
 
 use super::backchannel::{self, Debts};
 use super::call::{Call, Reply};
@@ -34,6 +35,52 @@ pub(super) const SLICES: usize = 64;
 
 /// Bytes of replies that the kernel may hold unsent: what is in there comes before every other reply.
 const UNSENT: libc::c_int = 512 << 10;
+
+/// Bytes that have to move within [`crate::proxy::Config::patience`] where a record is under way, unless that ends: a
+/// client that is too slow holds up others, as a call that comes has a connection for itself, and replies that
+/// go fill the memory for all.
+const PACE: usize = 1 << 20;
+
+/// How fast a client reads or writes.
+struct Pace {
+    patience: Duration,
+    since: tokio::time::Instant,
+    moved: usize,
+}
+
+impl Pace {
+    fn new(patience: Duration) -> Pace {
+        Pace {
+            patience,
+            since: tokio::time::Instant::now(),
+            moved: 0,
+        }
+    }
+
+    /// Counts from now on.
+    fn begin(&mut self) {
+        *self = Pace::new(self.patience);
+    }
+
+    /// So many bytes have moved.
+    fn moved(&mut self, bytes: usize) {
+        self.moved += bytes;
+        if self.moved >= PACE {
+            self.begin();
+        }
+    }
+
+    /// Waits until a socket is ready.
+    ///
+    /// # Errors
+    /// `TimedOut` when it is not in time.
+    async fn ready(&self, ready: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        match timeout_at(self.since + self.patience, ready).await {
+            Ok(ready) => ready,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
 
 /// A client's connection, and how it ended.
 pub(super) struct Connection {

@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::time::timeout;
 
-use super::{Client, End, READ};
+use super::{Client, End, Pace, READ};
 use crate::assemble::{Assembler, Part};
 use crate::message::{self, AUTH_TLS, Answer, FromServer, answer};
 use crate::portmap;
@@ -22,14 +21,17 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
     let mut assembler = Assembler::new(shared.config.most);
     let mut input = BytesMut::new();
     let mut large = None;
+    let mut pace = Pace::new(shared.config.patience);
     loop {
         if input.capacity() - input.len() < READ / 4 {
             input.reserve(READ);
         }
         let ready = match assembler.is_inside() {
-            true => match timeout(shared.config.patience, reader.readable()).await {
-                Ok(ready) => ready,
-                Err(_) => return End::bad("it stalled within a record"),
+            true => match pace.ready(reader.readable()).await {
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    return End::bad("it stalled within a record");
+                }
+                ready => ready,
             },
             false => reader.readable().await,
         };
@@ -42,7 +44,7 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
                     is_bad: false,
                 };
             }
-            Ok(_) => {}
+            Ok(bytes) => pace.moved(bytes),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
             Err(e) => return End::of(&e),
         }
@@ -52,6 +54,7 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
                 shared.calls.room().await;
                 // Some are answered here.
                 shared.replies.room().await;
+                pace.begin();
             }
             match assembler.next(&mut input) {
                 Ok(None) => break,

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::time::timeout;
 
-use super::{Client, End, SLICES, TOGETHER};
+use super::{Client, End, Pace, SLICES, TOGETHER};
 use crate::proxy::call::Reply;
 use crate::proxy::shared::Shared;
 
@@ -67,23 +66,16 @@ async fn write_next(
     done
 }
 
-/// Waits until a socket takes bytes.
-///
-/// # Errors
-/// `TimedOut` when it does not within this time.
-async fn writable(writer: &OwnedWriteHalf, patience: Duration) -> io::Result<()> {
-    match timeout(patience, writer.writable()).await {
-        Ok(ready) => ready,
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
-    }
-}
-
 /// Writes all of a buffer.
 async fn all(writer: &OwnedWriteHalf, bytes: &mut BytesMut, patience: Duration) -> io::Result<()> {
+    let mut pace = Pace::new(patience);
     while !bytes.is_empty() {
-        writable(writer, patience).await?;
+        pace.ready(writer.writable()).await?;
         match writer.try_write(bytes) {
-            Ok(count) => bytes.advance(count),
+            Ok(count) => {
+                pace.moved(count);
+                bytes.advance(count);
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e),
         }
@@ -98,15 +90,17 @@ async fn stream(
     reply: &Reply,
     patience: Duration,
 ) -> io::Result<()> {
+    let mut pace = Pace::new(patience);
     loop {
         if reply.chunks.borrow().is_empty() {
             if reply.complete.get() {
                 return Ok(());
             }
             client.wake.notified().await;
+            pace.begin();
             continue;
         }
-        writable(writer, patience).await?;
+        pace.ready(writer.writable()).await?;
         let written = {
             let chunks = reply.chunks.borrow();
             let slices: Vec<IoSlice<'_>> = chunks
@@ -117,7 +111,10 @@ async fn stream(
             writer.try_write_vectored(&slices)
         };
         match written {
-            Ok(count) => advance(&mut reply.chunks.borrow_mut(), count),
+            Ok(count) => {
+                pace.moved(count);
+                advance(&mut reply.chunks.borrow_mut(), count);
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e),
         }
