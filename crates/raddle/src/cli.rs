@@ -469,6 +469,9 @@ pub(crate) struct BenchSrv6 {
     /// SIDs of the large table
     #[arg(long, default_value_t = 100_000)]
     pub sids: u32,
+    /// Only these parts: memory, counters, behaviours, sids
+    #[arg(long, value_delimiter = ',', value_name = "PART")]
+    pub only: Vec<String>,
     /// JSON instead of text
     #[arg(short, long)]
     pub json: bool,

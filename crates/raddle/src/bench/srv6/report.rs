@@ -74,9 +74,51 @@ fn losses(results: &Results) -> Vec<Loss> {
         .collect()
 }
 
-/// Tables, and what was aimed at.
+/// Tables of what was measured, and what was aimed at.
 pub(super) fn text(results: &Results) -> String {
     let mut out = String::new();
+    let tables = [
+        (results.counting[0].is_empty(), counters(results)),
+        (results.beside.is_empty(), behaviours(results)),
+        (results.memory.is_empty(), memory(results)),
+    ];
+    for (_, table) in tables.iter().filter(|(absent, _)| !absent) {
+        let _ = writeln!(out, "{}", table.render());
+    }
+    let [one, many] = &results.many;
+    if !many.is_empty() {
+        let share = ratio(many, one);
+        let _ = writeln!(
+            out,
+            "End.DX2 in XDP, {} SIDs over one: {share:.2} ({:.3} and {:.3} Mpps), goal >= {MANY_GOAL}: {}",
+            results.sids,
+            median(many),
+            median(one),
+            verdict(share >= MANY_GOAL)
+        );
+    }
+    for (reason, packets) in &results.handed_over {
+        let _ = writeln!(
+            out,
+            "not a measurement of raddle: the kernel got packets of its rows ({packets} {reason})"
+        );
+    }
+    let _ = writeln!(
+        out,
+        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core",
+        results.rounds,
+        results.packets / 1_000_000
+    );
+    if !results.beside.is_empty() {
+        let _ = writeln!(
+            out,
+            "alone: without what generator, sink and one of the two links take together, which are not the router"
+        );
+    }
+    out
+}
+
+fn counters(results: &Results) -> Table {
     let mut table = Table::new([
         "End.DX2 in XDP, counters",
         "Mpps",
@@ -97,7 +139,10 @@ pub(super) fn text(results: &Results) -> String {
             format!("<= {}: {}", percent(LOSS_GOAL), verdict(loss.met())),
         ]);
     }
-    let _ = writeln!(out, "{}", table.render());
+    table
+}
+
+fn behaviours(results: &Results) -> Table {
     let mut table = Table::new([
         "Mpps, one core",
         "kernel",
@@ -123,7 +168,10 @@ pub(super) fn text(results: &Results) -> String {
             format!(">= {BESIDE_GOAL}: {}", verdict(times >= BESIDE_GOAL)),
         ]);
     }
-    let _ = writeln!(out, "{}", table.render());
+    table
+}
+
+fn memory(results: &Results) -> Table {
     let mut table = Table::new(["in memory, one core, one SID", "Mpps", "goal"]);
     for (what, rates) in &results.memory {
         let (rate, goal) = (median(rates), memory_goal(*what));
@@ -133,31 +181,7 @@ pub(super) fn text(results: &Results) -> String {
             format!(">= {goal}: {}", verdict(rate >= goal)),
         ]);
     }
-    let _ = writeln!(out, "{}", table.render());
-    let [one, many] = &results.many;
-    let share = ratio(many, one);
-    let _ = writeln!(
-        out,
-        "End.DX2 in XDP, {} SIDs over one: {share:.2} ({:.3} and {:.3} Mpps), goal >= {MANY_GOAL}: {}",
-        results.sids,
-        median(many),
-        median(one),
-        verdict(share >= MANY_GOAL)
-    );
-    for (reason, packets) in &results.handed_over {
-        let _ = writeln!(
-            out,
-            "not a measurement of raddle: the kernel got packets of its rows ({packets} {reason})"
-        );
-    }
-    let _ = writeln!(
-        out,
-        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core\n\
-         alone: without what generator, sink and one of the two links take together, which are not the router",
-        results.rounds,
-        results.packets / 1_000_000
-    );
-    out
+    table
 }
 
 /// The same as JSON, with every round.
