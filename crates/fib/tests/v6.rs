@@ -6,6 +6,7 @@ mod tables;
 
 use std::sync::Arc;
 
+use both::steps::Step;
 use both::{
     Grace, answers_like_a_linear_scan, bulk_and_single_changes, full_memory_changes_nothing,
     grows_and_shrinks, long_churn, readers_see_old_or_new, refuses_bad_requests, step,
@@ -60,6 +61,116 @@ proptest! {
     ) {
         full_memory_changes_nothing(fib(words), &steps, &[2]);
     }
+}
+
+/// Hosts below one /32, and now and then another prefix there or above.
+fn among_hosts() -> impl Strategy<Value = Prefix6> {
+    let key = |of: Vec<u128>| prop::sample::select(of);
+    let host = (
+        key(vec![0, 1, 0xffff]),
+        0u128..40,
+        key(vec![0, 1, 1 << 32, 1 << 63]),
+    )
+        .prop_map(|(a, b, c)| (0x5f00_0001 << 96 | a << 80 | b << 64 | c, 128));
+    let other = (host.clone(), 0u8..=128).prop_map(|((addr, _), len)| (addr, len));
+    prop_oneof![30 => host, 1 => other]
+        .prop_map(|(addr, len)| Prefix6::new(addr, len).expect("at most 128"))
+}
+
+/// Steps that begin with many hosts.
+fn steps_among_hosts() -> impl Strategy<Value = Vec<Step<Prefix6>>> {
+    let hosts = prop::collection::vec((among_hosts(), 1u32..9), 40..200);
+    let steps = prop::collection::vec(step(among_hosts), 1..80);
+    (hosts, any::<bool>(), steps).prop_map(|(hosts, at_once, steps)| {
+        let first = match at_once {
+            true => vec![Step::Replace(0, hosts)],
+            false => {
+                let insert = |(prefix, value)| Step::Insert(0, prefix, value);
+                hosts.into_iter().map(insert).collect()
+            }
+        };
+        first.into_iter().chain(steps).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn many_hosts_answer_like_a_linear_scan(steps in steps_among_hosts()) {
+        answers_like_a_linear_scan(fib(1 << 15), &steps, &[2]);
+    }
+
+    #[test]
+    fn many_hosts_in_a_full_memory_change_nothing(
+        words in 300usize..3000,
+        steps in steps_among_hosts(),
+    ) {
+        full_memory_changes_nothing(fib(words), &steps, &[2]);
+    }
+}
+
+/// A host of a large fabric, or now and then a subnet.
+fn host(dice: &mut Dice) -> Prefix6 {
+    let addr = 0x5f00_0001 << 96 | u128::from(dice.roll(1 << 20)) << 64;
+    let len = if dice.roll(2000) == 0 { 64 } else { 128 };
+    Prefix6::new(addr | u128::from(dice.roll(2)), len).expect("at most 128")
+}
+
+#[test]
+fn a_table_of_hosts_grows_and_shrinks() {
+    let (up, down) = ([63, 64, 65, 1000, 10_000, 15_000], [1000, 63, 1]);
+    grows_and_shrinks(fib(1 << 20), host, 1 << 15, &up, &down, 2);
+}
+
+#[test]
+fn readers_see_the_old_value_or_the_new_one_among_hosts() {
+    const OURS: u128 = 0x5f00_0001 << 96 | 0xabcd << 64;
+    let ours = Prefix6::new(OURS, 128).unwrap();
+    let near = |dice: &mut Dice| {
+        // Few hosts, so that slots are left and taken; and what ends the hash table, and begins it again.
+        let addr = 0x5f00_0001 << 96 | u128::from(dice.roll(150)) << 64;
+        let len = if dice.roll(50) == 0 {
+            33 + dice.roll(60) as u8
+        } else {
+            128
+        };
+        Prefix6::new(addr, len).unwrap()
+    };
+    let memory = Arc::new(Heap6::new(1, 20_000));
+    readers_see_old_or_new(memory, Fib6::new, ours, &[OURS], 10_000, near);
+}
+
+#[test]
+fn hosts_that_crowd_are_found() {
+    let mut fib = fib(1 << 20);
+    let table = fib.create_table().unwrap();
+    // All in one line, by the hash table's own function: more than a way goes through.
+    let crowd: Vec<u128> = (0..1u128 << 24)
+        .map(|i| 0x5f00_0001 << 96 | i << 40)
+        .filter(|addr| crowded(addr << 32))
+        .take(300)
+        .collect();
+    assert_eq!(crowd.len(), 300);
+    for (i, addr) in crowd.iter().enumerate() {
+        fib.insert(table, Prefix6::new(*addr, 128).unwrap(), 1 + i as u32)
+            .unwrap();
+    }
+    for (i, addr) in crowd.iter().enumerate() {
+        let got = lookup6(fib.memory(), table.index(), *addr);
+        assert_eq!(got, 1 + i as u32);
+        assert_eq!(lookup6(fib.memory(), table.index(), addr + 1), 0);
+    }
+}
+
+/// Whether the hash of what is left of an address is among the lowest: in the first line, of any number
+/// of lines.
+fn crowded(rest: u128) -> bool {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (high, low) = ((rest >> 64) as u64, (rest >> 32) as u32);
+    let mut hash = (high ^ u64::from(low) << 29).wrapping_mul(FACTOR);
+    hash = (hash ^ hash >> 32).wrapping_mul(FACTOR);
+    hash >> 32 < 1 << 18
 }
 
 /// A prefix as in routing tables: mostly /29 to /48 in a few large spans and many small ones.

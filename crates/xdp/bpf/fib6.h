@@ -2,9 +2,9 @@
 /*
  * IPv6 longest-prefix match: a chain of entries that each resolve 16 bits of the address, or more.
  *
- * An entry is a value, or one of four structures in words6: an array of 65536 entries (direct),
- * the same compressed by rank (group), a sorted run of intervals (block), or bits that the address
- * has or has not (compare).
+ * An entry is a value, or one of five structures in words6: an array of 65536 entries (direct),
+ * the same compressed by rank (group), a sorted run of intervals (block), bits that the address
+ * has or has not (compare), or a hash table of all that is left of the address (hosts).
  */
 #ifndef RADDLE_FIB6_H
 #define RADDLE_FIB6_H
@@ -103,31 +103,81 @@ inline_always __u32 fib6_compare(__u32 at, __u32 longer, struct address *rest)
 	return differ ? (__u32)word >> 6 : word >> 32;
 }
 
+/* Slots that a look-up in a hash table of hosts goes through at most; words of a cache line. */
+#define HOST_SLOTS 64
+#define LINE_WORDS 8
+#define HASH_FACTOR 0x9e3779b97f4a7c15ULL
+
+/*
+ * The value of a host in the hash table at word `at`, which is of the bits that are left behind some of its address; or
+ * the table's answer for others. A slot is the first 64 bits, then the next 32 above the value, whose top bit says that
+ * the host is gone. Places are checked once, for all slots: the verifier goes through each.
+ */
+static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
+{
+	__u64 head = word6(at), hash, second;
+	__u32 lines = head >> 32, outside = head, past = word6(at + 1), host, slot;
+	const volatile __u64 *s;
+
+	/* 32 bits at least, a multiple of 16. */
+	if (past >= 64) {
+		high = low;
+		low = 0;
+	}
+	past &= 63;
+	high = high << past | low >> 1 >> (63 - past);
+	host = low << past >> 32;
+	hash = (high ^ (__u64)host << 29) * HASH_FACTOR;
+	hash = (hash ^ hash >> 32) * HASH_FACTOR;
+	slot = ((at + LINE_WORDS) & ~(LINE_WORDS - 1)) + (__u32)((hash >> 32) * lines >> 32) * LINE_WORDS;
+	if (words6_len < 2 * HOST_SLOTS || slot > words6_len - 2 * HOST_SLOTS)
+		return outside;
+	s = ELEMENT(words6, const volatile __u64, slot);
+	ROLLED for (int i = 0; i < HOST_SLOTS; i++) {
+		second = s[1];
+		if (!(__u32)second)
+			return outside;
+		if (!((second >> 32 ^ host) | (s[0] ^ high)))
+			return second & 0x80000000 ? outside : second;
+		s += 2;
+	}
+	return outside;
+}
+
 /* Value for an address (both halves in host order) in a table; 0 is "no route". 8 steps at most. */
 inline_always __u32 fib6_lookup(__u32 table, __u64 high, __u64 low)
 {
-	__u32 entry = (__u32)READ(roots6, __u64, MAX_TABLES, table, 0);
-	struct address rest = { high, low };
+	/* The first word is 0, which the verifier does not know: with it, ways become one that it told apart. */
+	__u64 zero = NOW(*ELEMENT(words6, __u64, 0));
+	__u32 entry = (__u32)READ(roots6, __u64, MAX_TABLES, table, 0) ^ (__u32)zero;
+	struct address rest = { high ^= zero, low ^= zero };
 
 	ROLLED for (int level = 0; level < 8; level++) {
 		__u32 key = rest.high >> 48, at = entry & 0x0fffffff;
 
-		if (!(entry >> 31))
-			return entry;
+		if (!(entry >> 31) || entry >> 28 == 0xf)
+			break;
 		if (entry >> 28 == 0xd) {
 			entry = fib6_compare(at & ~1, at & 1, &rest);
-			continue;
+		} else {
+			rest.high = rest.high << 16 | rest.low >> 48;
+			rest.low <<= 16;
+			if (!(entry & 0x40000000))
+				entry = fib6_block(at, key);
+			else if (!(entry & 0x20000000))
+				entry = fib6_group(at, key);
+			else
+				entry = half6(at * 2 + key);
 		}
-		rest.high = rest.high << 16 | rest.low >> 48;
-		rest.low <<= 16;
-		if (!(entry & 0x40000000))
-			entry = fib6_block(at, key);
-		else if (!(entry & 0x20000000))
-			entry = fib6_group(at, key);
-		else
-			entry = half6(at * 2 + key);
+		entry ^= zero;
+		rest.high ^= zero;
+		rest.low ^= zero;
 	}
-	return entry >> 31 ? 0 : entry;
+	if (entry >> 28 == 0xf)
+		entry = fib6_hosts(entry & 0x0fffffff, high, low);
+	else if (entry >> 31)
+		entry = 0;
+	return entry ^ zero;
 }
 
 #endif

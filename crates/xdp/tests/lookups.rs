@@ -47,6 +47,39 @@ impl Dice {
     }
 }
 
+/// Of one /32, a host mostly.
+fn among_hosts(dice: &mut Dice) -> Prefix6 {
+    let addr = 0x2001_0001 << 96 | u128::from(dice.roll(3)) << 80;
+    let addr = addr | u128::from(dice.roll(300)) << 64 | u128::from(dice.roll(2)) << 32;
+    let len = match dice.roll(100) {
+        0 => 20 + dice.roll(107) as u8,
+        _ => 128,
+    };
+    Prefix6::new(addr, len).unwrap()
+}
+
+fn check(engine: &Engine, ingress: u32, routes: &[Route6], addr: u128) {
+    let frame = udp6([0x20; 16], addr.to_be_bytes(), (1, 2), 20);
+    let verdict = engine.test_run(&frame, ingress).unwrap().verdict;
+    let got = match verdict {
+        Verdict::Forward { adjacency, .. } => adjacency,
+        Verdict::Kernel(Reason::NoRoute) => 0,
+        other => panic!("{other:?} for {addr:x}"),
+    };
+    assert_eq!(got, longest6(routes, addr), "{addr:x} in {routes:x?}");
+}
+
+const CAPACITY: Capacity = Capacity {
+    nodes4: 1 << 12,
+    leaves4: 1 << 12,
+    words6: 1 << 17,
+    groups: 64,
+    members: 64,
+    adjacencies: 64,
+    segments: 64,
+    templates: 64,
+};
+
 fn load(capacity: Capacity) -> (Engine, Arc<Memory>, u32) {
     veth("in0", "src0", 1500);
     veth("out0", "dst0", 1500);
@@ -67,27 +100,7 @@ fn load(capacity: Capacity) -> (Engine, Arc<Memory>, u32) {
 #[test]
 fn the_program_answers_like_a_linear_scan() {
     in_namespace("lookups6", || {
-        let capacity = Capacity {
-            nodes4: 1 << 12,
-            leaves4: 1 << 12,
-            words6: 1 << 17,
-            groups: 64,
-            members: 64,
-            adjacencies: 64,
-            segments: 64,
-            templates: 64,
-        };
-        let (engine, memory, ingress) = load(capacity);
-        let check = |routes: &[Route6], addr: u128| {
-            let frame = udp6([0x20; 16], addr.to_be_bytes(), (1, 2), 20);
-            let verdict = engine.test_run(&frame, ingress).unwrap().verdict;
-            let got = match verdict {
-                Verdict::Forward { adjacency, .. } => adjacency,
-                Verdict::Kernel(Reason::NoRoute) => 0,
-                other => panic!("{other:?} for {addr:x}"),
-            };
-            assert_eq!(got, longest6(routes, addr), "{addr:x} in {routes:x?}");
-        };
+        let (engine, memory, ingress) = load(CAPACITY);
         let mut dice = Dice(0x5eed_0006);
         for round in 0..60 {
             let mut fib = Fib6::new(Arc::clone(&memory), Box::new(|| {}));
@@ -114,9 +127,47 @@ fn the_program_answers_like_a_linear_scan() {
                     for addr in [addr, last, addr.wrapping_sub(1), last.wrapping_add(1)] {
                         // Others are not for tables.
                         if addr >> 125 == 1 {
-                            check(&routes, addr);
+                            check(&engine, ingress, &routes, addr);
                         }
                     }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn the_program_finds_hosts_among_many() {
+    in_namespace("hosts6", || {
+        let (engine, memory, ingress) = load(CAPACITY);
+        let mut dice = Dice(0x5eed_0007);
+        let mut fib = Fib6::new(Arc::clone(&memory), Box::new(|| {}));
+        let table = fib.create_table().unwrap();
+        let mut routes: Vec<Route6> = Vec::new();
+        // Up to many, and down again until few are left.
+        for step in 0..1200 {
+            if step < 700 || dice.roll(3) == 0 {
+                let (prefix, value) = (among_hosts(&mut dice), 1 + dice.roll(VALUES));
+                fib.insert(table, prefix, value).unwrap();
+                routes.retain(|r| (r.0, r.1) != (prefix.addr(), prefix.len()));
+                routes.push((prefix.addr(), prefix.len(), value));
+            } else if !routes.is_empty() {
+                let at = dice.roll(routes.len() as u32) as usize;
+                let (addr, len, _) = routes.swap_remove(at);
+                fib.remove(table, Prefix6::new(addr, len).unwrap()).unwrap();
+                check(&engine, ingress, &routes, addr);
+            }
+            for _ in 0..10 {
+                let Some(&(addr, ..)) = routes.get(dice.roll(routes.len() as u32) as usize) else {
+                    break;
+                };
+                for addr in [
+                    addr,
+                    addr ^ 1,
+                    addr ^ 1 << 32,
+                    among_hosts(&mut dice).addr(),
+                ] {
+                    check(&engine, ingress, &routes, addr);
                 }
             }
         }

@@ -53,6 +53,15 @@ pub(super) struct Span {
     pub(super) compare: Option<Compare>,
     /// It is to be an array with an entry for each key.
     pub(super) direct: bool,
+    /// Spans above it.
+    pub(super) depth: u8,
+    /// Host routes in it and below, and other routes.
+    pub(super) hosts: u32,
+    pub(super) others: u32,
+    /// Slots that are taken, where the image has it as a hash table. Nothing below is in the image then.
+    pub(super) hashed: Option<u32>,
+    /// Its hosts crowd in a hash table.
+    pub(super) crowded: bool,
 }
 
 impl Span {
@@ -133,8 +142,9 @@ pub(super) fn key(addr: u128, depth: usize) -> u16 {
 }
 
 impl Control {
-    pub(super) fn new_span(&mut self) -> SpanId {
+    pub(super) fn new_span(&mut self, depth: usize) -> SpanId {
         let span = Span {
+            depth: depth as u8,
             background: UNBUILT,
             ..Span::default()
         };
@@ -151,7 +161,7 @@ impl Control {
     }
 
     pub(super) fn new_root(&mut self) -> SpanId {
-        let root = self.new_span();
+        let root = self.new_span(0);
         self.span_mut(root).background = 0;
         root
     }
@@ -193,12 +203,27 @@ impl Control {
     pub(super) fn add(&mut self, place: &Place, prefix: Prefix6, value: Value) -> Value {
         let mut span = place.deepest();
         for depth in place.depth..place.depth + place.missing {
-            let child = self.new_span();
+            let child = self.new_span(depth);
             let key = key(prefix.addr(), depth - 1);
             self.span_mut(span).children.insert(key, child);
             span = child;
         }
         self.set_value(span, place.local, value)
+    }
+
+    /// The value of a prefix, or 0, whose way leads through a span at a depth.
+    pub(super) fn value_below(&self, id: SpanId, depth: usize, prefix: Prefix6) -> Value {
+        let level = usize::from(prefix.len().saturating_sub(1) / STRIDE);
+        let mut span = self.span(id);
+        for depth in depth..level {
+            let Some(child) = span.children.get(&key(prefix.addr(), depth)) else {
+                return 0;
+            };
+            span = self.span(*child);
+        }
+        let len = prefix.len() - level as u8 * STRIDE;
+        let local = Local::new(key(prefix.addr(), level), len);
+        span.prefixes.get(&local).copied().unwrap_or(0)
     }
 
     /// Sets the value of one prefix, 0 for none, and tells the one before.

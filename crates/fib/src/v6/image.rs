@@ -26,13 +26,15 @@ struct Shared {
 
 /// One store that readers can see.
 #[derive(Clone, Copy, Debug)]
-enum Planned {
+pub(super) enum Planned {
     /// A table's root entry.
     Root(u32, u32),
     /// An entry somewhere, counted in u32.
     Entry(usize, u32),
     /// A node of a rank group.
     Node(usize, u64),
+    /// A word of a hash table.
+    Word(usize, u64),
 }
 
 pub(super) struct Image<M> {
@@ -105,6 +107,11 @@ impl<M: Memory6> Image<M> {
         self.removing = removing;
     }
 
+    /// Whether the change is a removal.
+    pub(super) fn is_removing(&self) -> bool {
+        self.removing
+    }
+
     pub(super) fn commit(&mut self) {
         self.fresh.clear();
         self.fresh_nodes.clear();
@@ -116,6 +123,9 @@ impl<M: Memory6> Image<M> {
                 }
                 Planned::Entry(at, entry) => {
                     self.memory.words().halves()[at].store(entry, Release);
+                }
+                Planned::Word(at, word) => {
+                    self.memory.words().words()[at].store(word, Release);
                 }
                 Planned::Node(at, node) => {
                     let old = self.memory.words().words()[at].swap(node, Release);
@@ -146,6 +156,11 @@ impl<M: Memory6> Image<M> {
         }
     }
 
+    /// Plans one store.
+    pub(super) fn plan(&mut self, store: Planned) {
+        self.planned.push(store);
+    }
+
     /// Plans a table's root entry.
     pub(super) fn plan_root(&mut self, table: u32, entry: u32) {
         self.planned.push(Planned::Root(table, entry));
@@ -155,7 +170,7 @@ impl<M: Memory6> Image<M> {
     pub(super) fn plan_key(&mut self, structure: u32, key: u16, entry: u32) {
         let at = match Entry::parse(structure) {
             // Changed as a whole only.
-            Entry::Value(_) | Entry::Compare(..) => return,
+            Entry::Value(_) | Entry::Compare(..) | Entry::Hosts(_) => return,
             Entry::Direct(at) => 2 * at + usize::from(key),
             Entry::Rank(at) => {
                 let node = self.memory.words().words()[at + usize::from(key >> 5)].load(Relaxed);
@@ -342,6 +357,10 @@ impl<M: Memory6> Image<M> {
             Entry::Value(_) => {}
             Entry::Compare(at, long) => retire(&mut self.runs, at as u32, compare_words(long)),
             Entry::Direct(at) => retire(&mut self.runs, at as u32, DIRECT_WORDS),
+            Entry::Hosts(at) => {
+                let words = self.hosts_len(at);
+                retire(&mut self.runs, at as u32, words);
+            }
             Entry::Rank(at) => {
                 for i in at..at + RANK_NODES as usize {
                     let node = self.memory.words().words()[i].load(Relaxed);
@@ -357,7 +376,7 @@ impl<M: Memory6> Image<M> {
     }
 
     /// A run of words that is given back as a whole when the change is aborted.
-    fn alloc(&mut self, n: u32) -> Result<u32, FibError> {
+    pub(super) fn alloc(&mut self, n: u32) -> Result<u32, FibError> {
         let start = self.alloc_run(n)?;
         self.fresh.push((start, n));
         Ok(start)

@@ -20,7 +20,8 @@ const RANK: u32 = 0b1100 << 28;
 const COMPARE: u32 = 0b1101 << 28;
 /// Set in the entry of a compare of more than 64 bits: its place is even.
 const LONG: u32 = 1;
-const DIRECT: u32 = 0b111 << 29;
+const DIRECT: u32 = 0b1110 << 28;
+const HOSTS: u32 = 0b1111 << 28;
 
 /// An entry taken apart: how 16 more bits of the address are resolved. Places count words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub(super) enum Entry {
     Compare(usize, bool),
     /// An entry for each of the 65536 keys.
     Direct(usize),
+    /// A hash table of all the rest.
+    Hosts(usize),
 }
 
 impl Entry {
@@ -45,7 +48,8 @@ impl Entry {
             8..=11 => Entry::Block((entry & !(0b11 << 30)) as usize),
             12 => Entry::Rank((entry & !(0b1111 << 28)) as usize),
             13 => Entry::Compare((entry & !(0b1111 << 28 | LONG)) as usize, entry & LONG != 0),
-            _ => Entry::Direct((entry & !(0b111 << 29)) as usize),
+            14 => Entry::Direct((entry & !(0b1111 << 28)) as usize),
+            _ => Entry::Hosts((entry & !(0b1111 << 28)) as usize),
         }
     }
 
@@ -56,6 +60,7 @@ impl Entry {
             Entry::Rank(at) => RANK | at as u32,
             Entry::Compare(at, long) => COMPARE | at as u32 | u32::from(long),
             Entry::Direct(at) => DIRECT | at as u32,
+            Entry::Hosts(at) => HOSTS | at as u32,
         }
     }
 }
@@ -123,6 +128,7 @@ mod tests {
             Entry::Block(MAX_WORDS - 1),
             Entry::Rank(MAX_WORDS - 1),
             Entry::Direct(MAX_WORDS - 1),
+            Entry::Hosts(MAX_WORDS - 1),
             Entry::Compare(MAX_WORDS - 2, false),
             Entry::Compare(MAX_WORDS - 4, true),
             Entry::Block(1),

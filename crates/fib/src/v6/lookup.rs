@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+use super::hosts::{Host, LINE_SLOTS, MAX_LINES, Slot, first_line, line_of};
 use super::layout::{Entry, POINTER, block_entries};
 use crate::{Memory6, Value};
 
@@ -112,12 +113,15 @@ impl<'a> Walk<'a> {
                 word as u32 >> 6
             };
         }
+        if let Entry::Hosts(at) = Entry::parse(entry) {
+            return self.host(at, Host::of(*rest));
+        }
         let key = (high >> 48) as u16;
         *rest <<= 16;
         match Entry::parse(entry) {
             Entry::Value(value) => value,
             // Told apart above.
-            Entry::Compare(..) => 0,
+            Entry::Compare(..) | Entry::Hosts(_) => 0,
             Entry::Direct(at) => self.half(2 * at + usize::from(key)),
             Entry::Rank(at) => {
                 let node = self.word(at + usize::from(key >> 5));
@@ -130,6 +134,22 @@ impl<'a> Walk<'a> {
                 self.half(2 * at + block_entries(n) + self.ends_below(4 * at + 1, n - 1, key))
             }
         }
+    }
+
+    /// The value of a host in the hash table at a word, or the table's answer for others.
+    #[inline]
+    fn host(&self, at: usize, host: Host) -> u32 {
+        let head = self.word(at);
+        let (lines, outside) = ((head >> 32) as u32, head as u32);
+        let mut slot = first_line(at) + 2 * LINE_SLOTS * line_of(host, lines) as usize;
+        for _ in 0..MAX_LINES * LINE_SLOTS {
+            match Slot::of(self.word(slot + 1), || self.word(slot), host) {
+                Slot::Other => slot += 2,
+                Slot::Empty => return outside,
+                Slot::Found(value) => return value.unwrap_or(outside),
+            }
+        }
+        outside
     }
 
     /// How many of `n` ascending ends from `first` on are below `key`: a binary search whose

@@ -1,6 +1,7 @@
 //! IPv6: the writer.
 
 mod control;
+mod hosts;
 mod image;
 mod iter;
 mod layout;

@@ -1,6 +1,7 @@
 //! How a change of the routes becomes a change of the image.
 
 use super::control::{Interval, NONE, Place, SpanId, UNBUILT, key};
+use super::hosts::Hashed;
 use super::layout::{Compare, Entry, MAX_OUTSIDE, POINTER, STRIDE};
 use super::lone::Lone;
 use super::{Fib6, RANK_FROM, Table};
@@ -9,9 +10,9 @@ use crate::{FibError, Memory6, Prefix6, TableId, Value};
 /// Memory for one span's intervals that is used again and again.
 pub(super) type Scratch = (Vec<Interval>, Vec<super::image::Cut>);
 
-/// A span with background, entry and compare from before a change.
+/// A span with background, entry, compare and slots of its hash table from before a change.
 #[derive(Debug)]
-pub(super) struct Before(SpanId, Value, u32, Option<Compare>);
+pub(super) struct Before(SpanId, Value, u32, Option<Compare>, Option<u32>);
 
 impl<M: Memory6> Fib6<M> {
     pub(super) fn table(&self, table: TableId) -> Result<&Table, FibError> {
@@ -34,6 +35,9 @@ impl<M: Memory6> Fib6<M> {
         if old == value {
             return Ok(old);
         }
+        let tally = i32::from(value != 0) - i32::from(old != 0);
+        let way = &place.spans[..place.depth];
+        self.control.tally(way, prefix, tally);
         self.image.begin(value == 0);
         let done = if self.control.span(span).is_empty() && place.depth > 1 {
             self.cut(table, place, prefix)
@@ -42,6 +46,7 @@ impl<M: Memory6> Fib6<M> {
         };
         if let Err(error) = done {
             self.control.set_value(span, local, old);
+            self.control.tally(way, prefix, -tally);
             return Err(error);
         }
         Ok(old)
@@ -57,9 +62,11 @@ impl<M: Memory6> Fib6<M> {
     ) -> Result<(), FibError> {
         self.image.begin(false);
         self.control.add(place, prefix, value);
+        self.tally_way(table, prefix, 1)?;
         let at = key(prefix.addr(), place.depth - 1);
         let done = self.refresh_and_publish(table, place, prefix, (at, at));
         if done.is_err() {
+            self.tally_way(table, prefix, -1)?;
             let above = self.control.span_mut(place.deepest());
             if let Some(chain) = above.children.remove(&at) {
                 // Nothing of it is in the image.
@@ -67,6 +74,14 @@ impl<M: Memory6> Fib6<M> {
             }
         }
         done
+    }
+
+    /// Counts a route in all spans on its way.
+    fn tally_way(&mut self, table: TableId, prefix: Prefix6, change: i32) -> Result<(), FibError> {
+        let place = self.control.locate(self.table(table)?.root, prefix);
+        self.control
+            .tally(&place.spans[..place.depth], prefix, change);
+        Ok(())
     }
 
     /// Cuts off the last span of a place, which has become empty, with all spans above it that
@@ -120,17 +135,29 @@ impl<M: Memory6> Fib6<M> {
         prefix: Prefix6,
         (mut first, mut last): (u16, u16),
     ) -> Result<(), FibError> {
-        for depth in (1..=place.depth).rev() {
-            let id = place.spans[depth - 1];
-            let span = self.control.span(id);
-            let before = (span.entry, span.compare);
-            self.refresh(id, first, last)?;
-            if depth == 1 {
-                return self.plan_root(table, id, before.0);
+        // What is below a hash table is not in the image.
+        let mut lowest = place.depth;
+        let mut hashed = None;
+        if let Some((done, depth)) = self.hash_route(place, prefix)? {
+            if done == Hashed::InPlace {
+                return Ok(());
             }
-            let span = self.control.span(id);
-            if (span.entry, span.compare) == before {
-                break;
+            (lowest, first, last) = (depth + 1, 0, u16::MAX);
+            hashed = (done == Hashed::Anew).then_some(lowest);
+        }
+        for depth in (1..=lowest).rev() {
+            let id = place.spans[depth - 1];
+            if hashed != Some(depth) {
+                let span = self.control.span(id);
+                let before = (span.entry, span.compare);
+                self.refresh(id, first, last)?;
+                if depth == 1 {
+                    return self.plan_root(table, id, before.0);
+                }
+                let span = self.control.span(id);
+                if (span.entry, span.compare) == before {
+                    break;
+                }
             }
             let above = self.control.span(place.spans[depth - 2]);
             if above.compare.is_none() && above.entry & POINTER != 0 {
@@ -156,9 +183,10 @@ impl<M: Memory6> Fib6<M> {
 
     fn undo(&mut self) {
         self.image.abort();
-        while let Some(Before(id, background, entry, compare)) = self.changed.pop() {
+        while let Some(Before(id, background, entry, compare, hashed)) = self.changed.pop() {
             let span = self.control.span_mut(id);
             (span.background, span.entry, span.compare) = (background, entry, compare);
+            span.hashed = hashed;
         }
     }
 
@@ -182,6 +210,9 @@ impl<M: Memory6> Fib6<M> {
         last: u16,
         (intervals, cuts): &mut Scratch,
     ) -> Result<(), FibError> {
+        if self.hash_anew(id)? {
+            return Ok(());
+        }
         let span = self.control.span(id);
         let old = Entry::parse(span.entry);
         let direct = span.direct;
@@ -244,6 +275,9 @@ impl<M: Memory6> Fib6<M> {
         }
         self.note(child);
         self.control.span_mut(child).background = value;
+        if self.hash_outside(child) {
+            return Ok(());
+        }
         self.refresh(child, 0, u16::MAX)
     }
 
@@ -286,17 +320,17 @@ impl<M: Memory6> Fib6<M> {
     }
 
     /// Gives a span another entry, and what the old one points to back.
-    fn set(&mut self, id: SpanId, entry: u32, compare: Option<Compare>) {
+    pub(super) fn set(&mut self, id: SpanId, entry: u32, compare: Option<Compare>) {
         self.note(id);
         let span = self.control.span_mut(id);
         self.image.replace(span.entry);
-        (span.entry, span.compare) = (entry, compare);
+        (span.entry, span.compare, span.hashed) = (entry, compare, None);
     }
 
     /// Remembers what the image has of a span, to put it back.
-    fn note(&mut self, id: SpanId) {
+    pub(super) fn note(&mut self, id: SpanId) {
         let span = self.control.span(id);
-        let before = Before(id, span.background, span.entry, span.compare);
+        let before = Before(id, span.background, span.entry, span.compare, span.hashed);
         self.changed.push(before);
     }
 
@@ -343,6 +377,7 @@ impl<M: Memory6> Fib6<M> {
             let place = self.control.locate(root, prefix);
             count += usize::from(self.control.add(&place, prefix, value) == 0);
         }
+        self.control.tally_all(root, 0);
         self.control.span_mut(root).direct = direct;
         self.image.begin(false);
         if let Err(error) = self.refresh_root(root) {

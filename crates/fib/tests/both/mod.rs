@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 mod scale;
-mod steps;
+pub(crate) mod steps;
 
 use std::fmt::{Debug, LowerHex};
 
