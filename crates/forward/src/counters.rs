@@ -2,7 +2,8 @@
 
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS, verdict_slot,
+    ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS, SEGMENT_FAILURES,
+    segment_counter, verdict_slot,
 };
 
 /// One counter.
@@ -19,7 +20,10 @@ pub struct Count {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     slots: Vec<Count>,
-    segments: Vec<[u64; SEGMENT_COUNTERS]>,
+    /// Of segments: packets that they were carried out on. Apart from the rest, for the cache's sake.
+    carried: Vec<Count>,
+    /// The others, from [`segment_counter::FAILED`] on.
+    failed: Vec<[u64; SEGMENT_FAILURES]>,
 }
 
 impl Counters {
@@ -28,7 +32,8 @@ impl Counters {
         Counters {
             slots: vec![Count::default(); ADJACENCY_COUNTERS + adjacencies],
             // One more for numbers that are none, so that nobody has to ask.
-            segments: vec![[0; SEGMENT_COUNTERS]; segments + 1],
+            carried: vec![Count::default(); segments + 1],
+            failed: vec![[0; SEGMENT_FAILURES]; segments + 1],
         }
     }
 
@@ -37,21 +42,38 @@ impl Counters {
     pub fn from_slots(slots: Vec<Count>) -> Counters {
         Counters {
             slots,
-            segments: Vec::new(),
+            carried: Vec::new(),
+            failed: Vec::new(),
         }
     }
 
-    /// Those of a segment, to be counted up.
+    /// A packet that this segment was carried out on.
     #[inline]
-    pub(crate) fn of_segment(&mut self, number: u32) -> &mut [u64; SEGMENT_COUNTERS] {
-        let last = self.segments.len() - 1;
-        &mut self.segments[(number as usize).min(last)]
+    pub(crate) fn carried(&mut self, number: u32, bytes: u64) {
+        let last = self.carried.len() - 1;
+        let count = &mut self.carried[(number as usize).min(last)];
+        count.packets += 1;
+        count.bytes += bytes;
+    }
+
+    /// A packet that it was not carried out on, for this reason.
+    pub(crate) fn failed(&mut self, number: u32, reason: Reason) {
+        let last = self.failed.len() - 1;
+        let values = &mut self.failed[(number as usize).min(last)];
+        values[segment_counter::of(reason) - segment_counter::FAILED] += 1;
     }
 
     /// What was counted of a segment, by [`raddle_rib::image::segment_counter`].
     pub fn segment(&self, number: u32) -> [u64; SEGMENT_COUNTERS] {
-        let counted = self.segments.get(number as usize).copied();
-        counted.unwrap_or_default()
+        let mut values = [0; SEGMENT_COUNTERS];
+        if let Some(carried) = self.carried.get(number as usize) {
+            values[segment_counter::PACKETS] = carried.packets;
+            values[segment_counter::BYTES] = carried.bytes;
+        }
+        if let Some(failed) = self.failed.get(number as usize) {
+            values[segment_counter::FAILED..].copy_from_slice(failed);
+        }
+        values
     }
 
     #[inline]

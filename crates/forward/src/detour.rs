@@ -8,9 +8,7 @@ use std::ops::Range;
 
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{
-    Group, LINK_TABLE, Segment, link_flags, segment_counter, segment_flags, segment_kind,
-};
+use raddle_rib::image::{Group, LINK_TABLE, Segment, link_flags, segment_flags, segment_kind};
 use raddle_select::{HashConfig, Hasher};
 use raddle_srv6::{Around, Demand, Plan, Step, Target, outer_addresses, plan, spread};
 
@@ -200,9 +198,7 @@ impl Detour {
     #[inline(always)]
     fn count(&self, counters: &mut Counters, bytes: usize) {
         if self.counts {
-            let values = counters.of_segment(self.number);
-            values[segment_counter::PACKETS] += 1;
-            values[segment_counter::BYTES] += bytes as u64;
+            counters.carried(self.number, bytes as u64);
         }
     }
 

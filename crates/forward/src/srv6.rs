@@ -6,8 +6,8 @@ use std::ops::Range;
 use raddle_packet::{Family, checksum};
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Segment, Wanted, link_flags, segment_counter,
-    segment_flags, segment_kind,
+    Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Segment, Wanted, link_flags, segment_flags,
+    segment_kind,
 };
 use raddle_srv6::{
     ETHERNET, Frame, Keys, MAX_CHAIN, Next, Packet, Route, Settings, Target, carry_out, spread,
@@ -57,13 +57,9 @@ impl Way {
             if self.counting >> i & 1 == 0 {
                 continue;
             }
-            let values = counters.of_segment(*number);
             match failed {
-                Some(reason) => values[segment_counter::of(reason)] += 1,
-                None => {
-                    values[segment_counter::PACKETS] += 1;
-                    values[segment_counter::BYTES] += u64::from(*bytes);
-                }
+                Some(reason) => counters.failed(*number, reason),
+                None => counters.carried(*number, (*bytes).into()),
             }
         }
     }

@@ -19,13 +19,13 @@ pub use group::{
     BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind,
 };
 pub use segment::{
-    LINK_TABLE, SEGMENT_COUNTERS, Segment, VlanEntry, flavours, segment_counter, segment_flags,
-    segment_kind,
+    LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, Segment, VlanEntry, flavours, segment_counter,
+    segment_flags, segment_kind,
 };
 pub use wanted::{WANTED, Wanted, wanted_kind};
 
 /// First word of the configuration: "raddleI3".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI4");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

@@ -233,14 +233,13 @@ inline_always int usual_finish(struct packet *p, struct course *c, __u32 cpu, __
 	if (adjacency != NO_COUNTERS)
 		count(p->stripe, ADJACENCY_COUNTERS + adjacency, length);
 	if (counting && c->word >> 24 & SEGMENT_HAS_COUNTERS) {
-		__u32 number = cpu * segments_len + segment;
+		__u32 number = cpu * segment_stripe + segment;
 
 		if (number < segment_counters_len) {
-			struct segment_counters *counts =
-				ELEMENT(segment_counters, struct segment_counters, number);
+			struct counter *counts = ELEMENT(segment_counters, struct counter, number);
 
-			counts->values[SEGMENT_PACKETS] += 1;
-			counts->values[SEGMENT_BYTES] += c->end - IP_AT;
+			counts->packets += 1;
+			counts->bytes += c->end - IP_AT;
 		}
 	}
 	return REASON_FORWARDED;

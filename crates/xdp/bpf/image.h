@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3349656c64646172ULL /* "raddleI3" */
+#define IMAGE_MAGIC 0x3449656c64646172ULL /* "raddleI4" */
 
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
@@ -153,14 +153,15 @@ struct segment {
 	__u32 rest[4];
 } __attribute__((aligned(64)));
 
-/* What one CPU counts of one segment; see image::segment_counter. */
-#define SEGMENT_COUNTERS 16
-#define SEGMENT_PACKETS 0
-#define SEGMENT_BYTES 1
+/*
+ * What one CPU counts of one segment; see image::segment_counter. Packets and bytes of those that it was
+ * carried out on are a struct counter, apart from the others: most packets touch nothing else.
+ */
 #define SEGMENT_FAILED 2
-struct segment_counters {
-	__u64 values[SEGMENT_COUNTERS];
-} __attribute__((aligned(64)));
+#define SEGMENT_FAILURES 14
+struct segment_failures {
+	__u64 values[SEGMENT_FAILURES];
+};
 
 /* struct wanted: how many places each CPU has, and kinds; see image::wanted_kind. */
 #define WANTED 16

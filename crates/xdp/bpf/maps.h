@@ -167,7 +167,9 @@ SIZED(adjacencies, struct adjacency);
 SIZED(segments, struct segment);
 SIZED(templates, __u64);
 SECTION(counters, struct counter);
-SIZED(segment_counters, struct segment_counters);
+/* By CPU, each segment_stripe long; both have as many elements. */
+SIZED(segment_counters, struct counter);
+SECTION(segment_failures, struct segment_failures);
 SECTION(scratch, struct scratch);
 /*
  * By CPU: turns of groups, and flows. By place among the members: the stamp of the bucket of which a
@@ -200,6 +202,8 @@ struct {
 /* Counters of one CPU, and CPUs; set by the loader. */
 const volatile __u32 counter_slots = ADJACENCY_COUNTERS;
 const volatile __u32 counters_len = 1;
+/* Segments, and places that nobody counts at, so that no two CPUs write to one line. */
+const volatile __u32 segment_stripe = 4;
 /* 0: segments are not counted, and the verifier leaves the code for it out. */
 const volatile __u32 counting = 1;
 const volatile __u32 cpus = 1;

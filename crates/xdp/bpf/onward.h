@@ -22,13 +22,12 @@
 /* Counts the packet at all the segments on its way: `slot` is 0, or why it failed. */
 inline_always void count_segments(struct way *w, __u32 cpu, __u32 slot)
 {
-	__u32 stripe = cpu * segments_len, done = NOW(w->done);
+	__u32 stripe = cpu * segment_stripe, done = NOW(w->done), place = slot - SEGMENT_FAILED;
 
 	if (!counting)
 		return;
 	ROLLED for (__u32 i = 0; i < MAX_SEGMENTS; i++) {
 		__u32 number;
-		struct segment_counters *c;
 
 		if (i >= done)
 			break;
@@ -38,12 +37,13 @@ inline_always void count_segments(struct way *w, __u32 cpu, __u32 slot)
 		number += stripe;
 		if (number >= segment_counters_len)
 			continue;
-		c = ELEMENT(segment_counters, struct segment_counters, number);
 		if (!slot) {
-			c->values[SEGMENT_PACKETS] += 1;
-			c->values[SEGMENT_BYTES] += w->bytes[i];
-		} else {
-			c->values[slot & (SEGMENT_COUNTERS - 1)] += 1;
+			struct counter *c = ELEMENT(segment_counters, struct counter, number);
+
+			c->packets += 1;
+			c->bytes += w->bytes[i];
+		} else if (place < SEGMENT_FAILURES) {
+			ELEMENT(segment_failures, struct segment_failures, number)->values[place] += 1;
 		}
 	}
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use raddle_fib::Region;
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, SEGMENT_COUNTERS, segment_counter,
+    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, SEGMENT_COUNTERS, SEGMENT_FAILURES,
+    segment_counter,
 };
 
 /// Packets and bytes. Bytes count whole frames, from the destination MAC on, without FCS.
@@ -128,27 +129,6 @@ impl SegmentCounts {
         let failed = &self.values[segment_counter::FAILED..];
         failed.iter().fold(0, |sum, value| sum.wrapping_add(*value))
     }
-
-    /// One for each CPU; none where there is no such segment.
-    pub(crate) fn read(
-        region: &Region,
-        segments: usize,
-        number: u32,
-    ) -> impl Iterator<Item = SegmentCounts> + '_ {
-        cells(region, segments, number).map(|cells| {
-            let mut counts = SegmentCounts::default();
-            for (value, cell) in counts.values.iter_mut().zip(cells) {
-                *value = cell.load(Ordering::Relaxed);
-            }
-            counts
-        })
-    }
-
-    pub(crate) fn clear(region: &Region, segments: usize, number: u32) {
-        for cell in cells(region, segments, number).flatten() {
-            cell.store(0, Ordering::Relaxed);
-        }
-    }
 }
 
 impl std::ops::AddAssign for SegmentCounts {
@@ -169,12 +149,72 @@ impl std::iter::Sum for SegmentCounts {
     }
 }
 
-/// The cells of a segment, by CPU.
-fn cells(region: &Region, segments: usize, number: u32) -> impl Iterator<Item = &[AtomicU64]> {
-    let number = number as usize;
-    let stripe = (segments * SEGMENT_COUNTERS).max(1);
+/// The counters of all segments. Each CPU has a stripe in both regions.
+#[derive(Debug)]
+pub(crate) struct SegmentCells {
+    segments: usize,
+    /// Those before [`segment_counter::FAILED`]: 16 bytes a segment.
+    carried: Region,
+    /// The others.
+    failed: Region,
+}
+
+impl SegmentCells {
+    pub(crate) fn new(segments: usize, carried: Region, failed: Region) -> SegmentCells {
+        SegmentCells {
+            segments,
+            carried,
+            failed,
+        }
+    }
+
+    /// One for each CPU; none where there is no such segment.
+    pub(crate) fn read(&self, number: u32) -> impl Iterator<Item = SegmentCounts> + '_ {
+        self.cells(number).map(|(carried, failed)| {
+            let mut counts = SegmentCounts::default();
+            let cells = carried.iter().chain(failed);
+            for (value, cell) in counts.values.iter_mut().zip(cells) {
+                *value = cell.load(Ordering::Relaxed);
+            }
+            counts
+        })
+    }
+
+    pub(crate) fn clear(&self, number: u32) {
+        for (carried, failed) in self.cells(number) {
+            for cell in carried.iter().chain(failed) {
+                cell.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The cells of a segment, by CPU.
+    fn cells(&self, number: u32) -> impl Iterator<Item = (&[AtomicU64], &[AtomicU64])> {
+        let number = number as usize;
+        let carried = by_cpu::<{ segment_counter::FAILED }>(&self.carried, self.segments, number);
+        let failed = by_cpu::<SEGMENT_FAILURES>(&self.failed, self.segments, number);
+        carried.zip(failed)
+    }
+}
+
+/// The `CELLS` cells of a segment, by CPU; none where there is no such segment.
+fn by_cpu<const CELLS: usize>(
+    region: &Region,
+    segments: usize,
+    number: usize,
+) -> impl Iterator<Item = &[AtomicU64]> {
+    let stripe = (segment_stripe(segments) * CELLS).max(1);
     let cpus = region.words().chunks_exact(stripe);
-    cpus.filter_map(move |cpu| cpu.chunks_exact(SEGMENT_COUNTERS).nth(number))
+    cpus.filter_map(move |cpu| {
+        let mut cells = cpu.chunks_exact(CELLS).take(segments);
+        cells.nth(number)
+    })
+}
+
+/// Places for the segments of one CPU: a multiple of four, with which both of its stripes end at the end of a
+/// cache line, so that no two CPUs write to one.
+pub(crate) fn segment_stripe(segments: usize) -> usize {
+    segments.next_multiple_of(4)
 }
 
 /// Counters of one CPU for this many adjacencies: a multiple of a cache line's four, so that no
@@ -211,19 +251,43 @@ mod tests {
 
     #[test]
     fn segments_have_their_cells() {
-        let region = Region::heap(2 * 3 * SEGMENT_COUNTERS * 8);
-        region.words()[SEGMENT_COUNTERS].store(5, Ordering::Relaxed);
-        region.words()[4 * SEGMENT_COUNTERS].store(7, Ordering::Relaxed);
-        region.words()[4 * SEGMENT_COUNTERS + 15].store(9, Ordering::Relaxed);
-        region.words()[5 * SEGMENT_COUNTERS].store(1, Ordering::Relaxed);
-        let read = |number| SegmentCounts::read(&region, 3, number);
-        assert_eq!(read(1).count(), 2);
-        let sum: SegmentCounts = read(1).sum();
-        assert_eq!((sum.packets(), sum.errors()), (12, 9));
-        assert_eq!(read(3).count(), 0);
-        SegmentCounts::clear(&region, 3, 1);
-        assert_eq!(read(1).sum::<SegmentCounts>(), SegmentCounts::default());
-        assert_eq!(read(2).sum::<SegmentCounts>().packets(), 1);
+        let carried = Region::heap(2 * 4 * segment_counter::FAILED * 8);
+        let failed = Region::heap(2 * 4 * SEGMENT_FAILURES * 8);
+        let put = |region: &Region, at: usize, value| {
+            region.words()[at].store(value, Ordering::Relaxed);
+        };
+        put(&carried, 2, 5);
+        put(&carried, 2 * 5, 7);
+        put(&carried, 2 * 5 + 1, 300);
+        put(&failed, 5 * SEGMENT_FAILURES, 4);
+        put(&failed, 6 * SEGMENT_FAILURES - 1, 9);
+        put(&carried, 2 * 6, 1);
+        put(&failed, 6 * SEGMENT_FAILURES, 8);
+        let cells = SegmentCells::new(3, carried, failed);
+        let each: Vec<_> = cells.read(1).map(|counts| counts.packets()).collect();
+        assert_eq!(each, [5, 7]);
+        let sum: SegmentCounts = cells.read(1).sum();
+        assert_eq!((sum.packets(), sum.bytes(), sum.errors()), (12, 300, 13));
+        assert_eq!((sum.values[2], sum.values[15]), (4, 9));
+        // The place behind the last one belongs to none.
+        assert_eq!(cells.read(3).count(), 0);
+        cells.clear(1);
+        assert_eq!(
+            cells.read(1).sum::<SegmentCounts>(),
+            SegmentCounts::default()
+        );
+        let next: SegmentCounts = cells.read(2).sum();
+        assert_eq!((next.packets(), next.errors()), (1, 8));
+    }
+
+    #[test]
+    fn no_two_cpus_share_a_line() {
+        for segments in [1, 3, 4, 4096, 100_001] {
+            let stripe = segment_stripe(segments);
+            assert!(stripe >= segments);
+            assert_eq!(stripe * segment_counter::FAILED * 8 % 64, 0);
+            assert_eq!(stripe * SEGMENT_FAILURES * 8 % 64, 0);
+        }
     }
 
     #[test]

@@ -13,8 +13,10 @@ use raddle_rib::image::{
 };
 
 use crate::attach::Attached;
-use crate::counters::{self, Counters, SegmentCounts};
-use crate::mapping::{self, COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, STATE};
+use crate::counters::{self, Counters, SegmentCells, SegmentCounts, segment_stripe};
+use crate::mapping::{
+    self, COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, SEGMENT_FAILURES, STATE,
+};
 use crate::object::{Loaded, Plan};
 use crate::pin::Pins;
 use crate::sys;
@@ -47,8 +49,7 @@ pub struct Engine {
     memory: Arc<Memory>,
     counters: Region,
     counter_slots: usize,
-    segment_counters: Arc<Region>,
-    segments: usize,
+    segment_counters: Arc<SegmentCells>,
     called: Vec<OwnedFd>,
     pub(crate) links: Vec<Attached>,
     pub(crate) pins: Option<Pins>,
@@ -76,6 +77,7 @@ pub(crate) struct Maps {
     pub(crate) image: [OwnedFd; IMAGE.len()],
     pub(crate) counters: OwnedFd,
     pub(crate) segment_counters: OwnedFd,
+    pub(crate) segment_failures: OwnedFd,
     pub(crate) state: [OwnedFd; STATE.len()],
     pub(crate) out_links: OwnedFd,
     pub(crate) programs: OwnedFd,
@@ -96,6 +98,7 @@ impl Maps {
         let rest = [
             (COUNTERS, &self.counters),
             (SEGMENT_COUNTERS, &self.segment_counters),
+            (SEGMENT_FAILURES, &self.segment_failures),
             (OUT_LINKS, &self.out_links),
             (PROGRAMS, &self.programs),
         ];
@@ -212,6 +215,7 @@ impl Engine {
                 .map_err(|_| Error::Object("the image's maps are not complete".to_owned()))?,
             counters: take(COUNTERS)?,
             segment_counters: take(SEGMENT_COUNTERS)?,
+            segment_failures: take(SEGMENT_FAILURES)?,
             state: [
                 take(STATE[0])?,
                 take(STATE[1])?,
@@ -229,7 +233,9 @@ impl Engine {
             })
         };
         let counters = region(COUNTERS, &maps.counters)?;
-        let segment_counters = region(SEGMENT_COUNTERS, &maps.segment_counters)?;
+        let carried = region(SEGMENT_COUNTERS, &maps.segment_counters)?;
+        let failed = region(SEGMENT_FAILURES, &maps.segment_failures)?;
+        let segment_counters = SegmentCells::new(capacity.segments, carried, failed);
         Ok(Engine {
             program: loaded.program,
             maps,
@@ -237,7 +243,6 @@ impl Engine {
             counters,
             counter_slots: counters::slots(capacity.adjacencies),
             segment_counters: Arc::new(segment_counters),
-            segments: capacity.segments,
             called: loaded.called,
             links: Vec::new(),
             pins: None,
@@ -295,22 +300,22 @@ impl Engine {
     }
 
     /// What each CPU has counted of the segment with this number; nothing where there is none. Costs a
-    /// cache line or two for each CPU; stops nobody.
+    /// few cache lines for each CPU; stops nobody.
     pub fn segment_counts(&self, number: u32) -> impl Iterator<Item = SegmentCounts> + '_ {
-        SegmentCounts::read(&self.segment_counters, self.segments, number)
+        self.segment_counters.read(number)
     }
 
     /// Forgets what was counted of the segment with this number. For a number that is given to
     /// something else: packets that are under way may still count what it was before, so a [`crate::grace()`]
     /// must be over since the image has shown it last.
     pub fn clear_segment_counters(&self, number: u32) {
-        SegmentCounts::clear(&self.segment_counters, self.segments, number);
+        self.segment_counters.clear(number);
     }
 
     /// The same as a function that needs no engine at hand, for [`raddle_rib::Rib::on_new_segment`].
     pub fn segment_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
-        let (counters, segments) = (Arc::clone(&self.segment_counters), self.segments);
-        move |number| SegmentCounts::clear(&counters, segments, number)
+        let counters = Arc::clone(&self.segment_counters);
+        move |number| counters.clear(number)
     }
 
     pub(crate) fn program(&self) -> &OwnedFd {
@@ -341,6 +346,7 @@ pub(crate) fn plan(
         source,
     })?;
     let counter_slots = counters::slots(capacity.adjacencies);
+    let segment_stripe = segment_stripe(capacity.segments);
     Ok(Plan {
         object,
         program: PROGRAM,
@@ -355,7 +361,8 @@ pub(crate) fn plan(
             ("adjacencies_len", small(capacity.adjacencies)?),
             ("segments_len", small(capacity.segments)?),
             ("templates_len", small(capacity.templates)?),
-            ("segment_counters_len", small(capacity.segments * cpus)?),
+            ("segment_counters_len", small(segment_stripe * cpus)?),
+            ("segment_stripe", small(segment_stripe)?),
             ("counter_slots", small(counter_slots)?),
             ("counters_len", small(counter_slots * cpus)?),
             ("cpus", small(cpus)?),
@@ -387,7 +394,11 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
         ),
         (
             SEGMENT_COUNTERS,
-            capacity.segments * image::SEGMENT_COUNTERS * 8 * cpus,
+            segment_stripe(capacity.segments) * COUNTER * cpus,
+        ),
+        (
+            SEGMENT_FAILURES,
+            segment_stripe(capacity.segments) * image::SEGMENT_FAILURES * 8 * cpus,
         ),
         (STATE[0], SCRATCH * cpus),
         (STATE[1], TURN_SLOTS * 4 * cpus),

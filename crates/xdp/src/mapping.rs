@@ -29,6 +29,7 @@ pub(crate) const IMAGE: [&str; 13] = [
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
 pub(crate) const SEGMENT_COUNTERS: &str = "segment_counters";
+pub(crate) const SEGMENT_FAILURES: &str = "segment_failures";
 /// What the program keeps for itself.
 pub(crate) const STATE: [&str; 4] = ["scratch", "turns", "flowlets", "activity"];
 pub(crate) const OUT_LINKS: &str = "out_links";

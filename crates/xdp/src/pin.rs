@@ -17,7 +17,9 @@ use raddle_rib::image::Capacity;
 use crate::attach::{Attached, AttachedMode};
 use crate::counters::possible_cpus;
 use crate::engine::{Engine, capacity_of, sizes};
-use crate::mapping::{COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, STATE};
+use crate::mapping::{
+    COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, SEGMENT_FAILURES, STATE,
+};
 use crate::sys;
 use crate::{Error, Result};
 
@@ -119,7 +121,13 @@ impl Engine {
         let mut maps = HashMap::new();
         for name in every_map() {
             let path = map_path(folder, name);
-            let map = sys::obj_get(&path).map_err(pin_error("open the pinned map", &path))?;
+            let map = sys::obj_get(&path).map_err(|source| match source.kind() {
+                io::ErrorKind::NotFound => Error::Incompatible {
+                    path: folder.to_owned(),
+                    why: format!("there is no map `{name}`"),
+                },
+                _ => pin_error("open the pinned map", &path)(source),
+            })?;
             maps.insert(name.to_owned(), map);
         }
         let bytes = |name: &str| pinned_bytes(folder, &maps, name);
@@ -181,7 +189,13 @@ impl Engine {
 
 /// The names of all maps.
 fn every_map() -> impl Iterator<Item = &'static str> {
-    let rest = [COUNTERS, SEGMENT_COUNTERS, OUT_LINKS, PROGRAMS];
+    let rest = [
+        COUNTERS,
+        SEGMENT_COUNTERS,
+        SEGMENT_FAILURES,
+        OUT_LINKS,
+        PROGRAMS,
+    ];
     IMAGE.into_iter().chain(STATE).chain(rest)
 }
 

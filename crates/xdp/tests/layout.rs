@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
+use raddle_forward::Count;
 use raddle_rib::Reason;
 use raddle_rib::image::{
     self, Adjacency, Config, LinkEntry, Segment, config_flags, flavours, group_kind, link_flags,
@@ -87,10 +88,16 @@ fn structs() {
         c, Segment, "segment", kind, reason, flavours, flags, block, csid, size, template, out,
         table4, table6, mtu, salt, target, rest
     );
+    same!(c, Count, "counter", packets, bytes);
     c.push(format!(
-        "sizeof(struct segment_counters) == {}",
-        8 * image::SEGMENT_COUNTERS
+        "sizeof(struct segment_failures) == {}",
+        8 * image::SEGMENT_FAILURES
     ));
+    // A segment's first counters.
+    let places = [segment_counter::PACKETS, segment_counter::BYTES];
+    let offsets = [offset_of!(Count, packets), offset_of!(Count, bytes)];
+    assert_eq!(places.map(|place| place * 8), offsets);
+    assert_eq!(segment_counter::FAILED * 8, size_of::<Count>());
     compile(&c).unwrap();
 }
 
@@ -161,9 +168,8 @@ fn constants() {
             segment_flags::LABEL_FROM_INNER.into(),
         ),
         ("LINK_TABLE", image::LINK_TABLE.into()),
-        ("SEGMENT_PACKETS", segment_counter::PACKETS as u64),
-        ("SEGMENT_BYTES", segment_counter::BYTES as u64),
         ("SEGMENT_FAILED", segment_counter::FAILED as u64),
+        ("SEGMENT_FAILURES", image::SEGMENT_FAILURES as u64),
         ("GROUP_OWN", image::GROUP_OWN),
         ("WANTED", image::WANTED as u64),
         ("WANTED_HOST6", wanted_kind::HOST6.into()),

@@ -244,6 +244,21 @@ fn pinned_links_go_on() {
     });
 }
 
+/// A map that an earlier version did not have.
+#[test]
+fn pins_without_a_map_do_not_fit() {
+    in_namespace("pins_without_a_map", || {
+        private_mounts();
+        let folder = std::path::PathBuf::from("/sys/fs/bpf/raddle-older");
+        let mut engine = load();
+        engine.pin(&folder).unwrap();
+        std::fs::remove_file(folder.join("maps/segment_failures")).unwrap();
+        let error = Engine::recover(&folder).unwrap_err();
+        assert!(matches!(error, Error::Incompatible { .. }), "{error}");
+        assert!(error.to_string().contains("`segment_failures`"), "{error}");
+    });
+}
+
 #[test]
 fn pins_need_a_bpffs() {
     in_namespace("pins_need_a_bpffs", || {

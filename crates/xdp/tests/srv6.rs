@@ -18,10 +18,10 @@ use common::net::in_namespace;
 use packets::{Srh, addr, inner4, inner6, ipv6, outer};
 use raddle_rib::Reason;
 use raddle_rib::image::{
-    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Segment, TurnsHead, WANTED, Wanted, segment_flags,
-    segment_kind,
+    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Segment, TurnsHead, WANTED, Wanted, segment_counter,
+    segment_flags, segment_kind,
 };
-use raddle_xdp::{Counters, NO_ADJACENCY, Verdict};
+use raddle_xdp::{Counters, NO_ADJACENCY, SegmentCounts, Verdict};
 
 /// A frame whose destination is the SID, with this SRH and payload.
 fn to_sid(srh: &Srh, payload: &[u8]) -> Vec<u8> {
@@ -466,6 +466,48 @@ fn without_the_programs_own_segments_drop() {
 }
 
 #[test]
+fn cpus_count_apart() {
+    in_namespace("cpus", || {
+        let bench = set_up();
+        bench.sid(&segment(segment_kind::END));
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let frame = to_sid(&srh, &[0; 20]);
+        let carried = u64::try_from(frame.len() - 14).unwrap();
+        let me = nix::unistd::Pid::from_raw(0);
+        let allowed = nix::sched::sched_getaffinity(me).unwrap();
+        let cpus: Vec<_> = (0..nix::sched::CpuSet::count())
+            .filter(|cpu| allowed.is_set(*cpu).unwrap())
+            .collect();
+        for (packets, cpu) in (1..).zip(&cpus) {
+            let mut one = nix::sched::CpuSet::new();
+            one.set(*cpu).unwrap();
+            nix::sched::sched_setaffinity(me, &one).unwrap();
+            for _ in 0..packets {
+                bench.run(&frame);
+            }
+            bench.drops(
+                &ipv6("2001:db8:ff::1", bench::SID, 17, &[0; 20]),
+                Reason::NoSrh,
+            );
+        }
+        nix::sched::sched_setaffinity(me, &allowed).unwrap();
+        let counted: Vec<_> = bench.engine.segment_counts(bench::SID_NUMBER).collect();
+        for (packets, cpu) in (1..).zip(&cpus) {
+            let of = counted[*cpu];
+            assert_eq!((of.packets(), of.bytes()), (packets, packets * carried));
+            assert_eq!(of.values[segment_counter::of(Reason::NoSrh)], 1);
+            assert_eq!(of.errors(), 1);
+        }
+        let others = (0..bench.memory.capacity().segments as u32)
+            .filter(|number| *number != bench::SID_NUMBER);
+        for number in others {
+            let sum: SegmentCounts = bench.engine.segment_counts(number).sum();
+            assert_eq!(sum, SegmentCounts::default(), "segment {number}");
+        }
+    });
+}
+
+#[test]
 fn counters_are_cleared() {
     in_namespace("clear", || {
         let bench = set_up();
@@ -474,8 +516,10 @@ fn counters_are_cleared() {
             &ipv6("2001:db8:ff::1", bench::SID, 17, &[0; 20]),
             Reason::NoSrh,
         );
-        assert_eq!(bench.counts().errors(), 1);
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        bench.run(&to_sid(&srh, &[0; 20]));
+        assert_eq!((bench.counts().packets(), bench.counts().errors()), (1, 1));
         bench.engine.clear_segment_counters(bench::SID_NUMBER);
-        assert_eq!(bench.counts().errors(), 0);
+        assert_eq!(bench.counts(), SegmentCounts::default());
     });
 }

@@ -147,6 +147,10 @@ impl VlanEntry {
 /// What one core counts of one segment: 16 numbers, [`segment_counter`].
 pub const SEGMENT_COUNTERS: usize = 16;
 
+/// How many of them, from [`segment_counter::FAILED`] on, are for packets that it was not carried out on. Engines
+/// keep those apart: most packets touch the others only, which lie side by side for all segments then.
+pub const SEGMENT_FAILURES: usize = SEGMENT_COUNTERS - segment_counter::FAILED;
+
 /// Places in the counters of a segment.
 pub mod segment_counter {
     use crate::Reason;
