@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{Adjacency, ConfigHead, LinkEntry, Memory, Segment, Wanted};
+use raddle_rib::image::{Adjacency, ConfigHead, LinkEntry, Memory, SEGMENT_HEAD, Wanted};
 use raddle_select::{Hasher, KeyBatch, Seed};
 
 use crate::arrive::{arrive, family};
@@ -38,7 +38,7 @@ impl Engine {
     /// An engine over this image.
     pub fn new(memory: Arc<Memory>) -> Engine {
         let adjacencies = memory.adjacencies.len() / size_of::<Adjacency>();
-        let segments = memory.segments.len() / size_of::<Segment>();
+        let segments = memory.segments.len() / SEGMENT_HEAD;
         Engine {
             state: State::new(memory.members.len() / 8),
             memory,

@@ -19,13 +19,13 @@ pub use group::{
     BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind,
 };
 pub use segment::{
-    LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, Segment, VlanEntry, flavours, segment_counter,
-    segment_flags, segment_kind,
+    LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, SEGMENT_HEAD, SEGMENT_TARGET, Segment,
+    VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
 };
 pub use wanted::{WANTED, Wanted, wanted_kind};
 
 /// First word of the configuration: "raddleI3".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI4");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI5");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.
@@ -252,8 +252,10 @@ pub struct Memory {
     pub members: Region,
     /// [`Adjacency`] entries.
     pub adjacencies: Region,
-    /// [`Segment`] entries.
+    /// [`Segment`] entries without their targets: [`SEGMENT_HEAD`] bytes each.
     pub segments: Region,
+    /// Their targets, [`SEGMENT_TARGET`] bytes each.
+    pub segment_targets: Region,
     /// Headers that segments put in front of packets, in the order of the wire.
     pub templates: Region,
 }
@@ -273,7 +275,8 @@ impl Memory {
             groups: Region::heap(capacity.groups * 8),
             members: Region::heap(capacity.members * 8),
             adjacencies: Region::heap(capacity.adjacencies * size_of::<Adjacency>()),
-            segments: Region::heap(capacity.segments * size_of::<Segment>()),
+            segments: Region::heap(capacity.segments * SEGMENT_HEAD),
+            segment_targets: Region::heap(capacity.segments * SEGMENT_TARGET),
             templates: Region::heap(capacity.templates * 8),
         }
     }
@@ -287,7 +290,7 @@ impl Memory {
             groups: self.groups.len() / 8,
             members: self.members.len() / 8,
             adjacencies: self.adjacencies.len() / size_of::<Adjacency>(),
-            segments: self.segments.len() / size_of::<Segment>(),
+            segments: self.segments.len() / SEGMENT_HEAD,
             templates: self.templates.len() / 8,
         }
     }
@@ -312,6 +315,7 @@ impl Memory {
             &self.members,
             &self.adjacencies,
             &self.segments,
+            &self.segment_targets,
             &self.templates,
         ];
         for word in regions.into_iter().flat_map(Region::words) {
@@ -410,23 +414,29 @@ impl Memory {
         }
     }
 
-    /// The segment with this number; one that is the kernel's when there is none.
+    /// The segment with this number; one that is the kernel's when there is none. Its target is zero where its
+    /// kind has none.
     #[inline]
     pub fn segment(&self, number: u32) -> Segment {
-        if (number as usize) < self.segments.len() / size_of::<Segment>() {
-            load(&self.segments, number as usize)
-        } else {
-            Segment {
+        let place = number as usize;
+        if place >= self.segments.len() / SEGMENT_HEAD {
+            return Segment {
                 reason: crate::Reason::Encap as u8,
                 ..Segment::default()
-            }
+            };
         }
+        let head: [u64; SEGMENT_HEAD / 8] = load(&self.segments, place);
+        let target = match segment_kind::has_target(head[0] as u8) {
+            true => load(&self.segment_targets, place),
+            false => [0; SEGMENT_TARGET / 8],
+        };
+        Segment::from_parts((head, target))
     }
 
     /// Whether any segment is not the kernel's. Reads them all.
     pub fn has_segments(&self) -> bool {
         let first_words = self.segments.words().iter();
-        let mut first_words = first_words.step_by(size_of::<Segment>() / 8);
+        let mut first_words = first_words.step_by(SEGMENT_HEAD / 8);
         first_words.any(|word| word.load(Ordering::Acquire) as u8 != segment_kind::KERNEL)
     }
 
@@ -464,7 +474,9 @@ impl Memory {
 
     /// Writes a segment, its first word last; it must be inside the capacity.
     pub fn store_segment(&self, number: u32, segment: &Segment) {
-        store(&self.segments, number as usize, segment);
+        let (head, target) = segment.to_parts();
+        store(&self.segment_targets, number as usize, &target);
+        store(&self.segments, number as usize, &head);
     }
 
     /// Writes a word of the templates, which must be inside the capacity.
@@ -514,9 +526,9 @@ unsafe impl Record for LinkEntry {
 unsafe impl Record for Adjacency {
     const USED: usize = offset_of!(Adjacency, rest).div_ceil(8);
 }
-// SAFETY: as above.
-unsafe impl Record for Segment {
-    const USED: usize = offset_of!(Segment, rest).div_ceil(8);
+// SAFETY: words.
+unsafe impl<const WORDS: usize> Record for [u64; WORDS] {
+    const USED: usize = WORDS;
 }
 
 #[inline]
@@ -564,5 +576,46 @@ mod tests {
         store(&memory.adjacencies, 3, &adj);
         assert_eq!(memory.adjacency(3), adj);
         assert_eq!(memory.adjacency(4).state, ADJ_KERNEL);
+    }
+
+    #[test]
+    fn segments_survive_memory() {
+        let memory = Memory::heap(&Capacity {
+            segments: 5,
+            ..Capacity::default()
+        });
+        assert!(!memory.has_segments());
+        let segment = Segment {
+            kind: segment_kind::END_X,
+            size: 0xffff,
+            template: 1,
+            out: 2,
+            table4: 3,
+            table6: 4,
+            mtu: 5,
+            salt: 6,
+            target: std::array::from_fn(|byte| byte as u8 + 1),
+            ..Segment::default()
+        };
+        memory.store_segment(4, &segment);
+        assert_eq!(memory.segment(4), segment);
+        assert_eq!(memory.segment(3), Segment::default());
+        assert!(memory.has_segments());
+        let without = Segment {
+            kind: segment_kind::END_T,
+            ..segment
+        };
+        memory.store_segment(4, &without);
+        assert_eq!(memory.segment(4).target, [0; 16]);
+        assert_eq!(memory.segment(4).salt, 6);
+        assert_eq!(memory.segment(1 << 20).kind, segment_kind::KERNEL);
+        memory.reset(|| {});
+        assert!(!memory.has_segments());
+        let words = memory.segment_targets.words().iter();
+        assert!(
+            words
+                .into_iter()
+                .all(|word| word.load(Ordering::Relaxed) == 0)
+        );
     }
 }

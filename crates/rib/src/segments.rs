@@ -223,7 +223,7 @@ impl Segments {
         self.entries.insert(number, entry);
         self.by_use.insert(Arc::clone(what), number);
         let (wanted, _) = self.wanted(number, at);
-        image::store(&at.memory.segments, number as usize, &wanted);
+        at.memory.store_segment(number, &wanted);
         if let Some(entry) = self.entries.get_mut(&number) {
             entry.now = wanted;
         }
@@ -368,7 +368,7 @@ impl Segments {
         (at.grace)();
         for number in rewrites {
             if let Some(entry) = self.entries.get(&number) {
-                image::store(&at.memory.segments, number as usize, &entry.now);
+                at.memory.store_segment(number, &entry.now);
             }
         }
     }
@@ -420,6 +420,6 @@ fn put_first_word(memory: &Memory, number: u32, segment: &Segment) {
         low,
         high,
     ]);
-    let at = number as usize * (size_of::<Segment>() / 8);
+    let at = number as usize * (image::SEGMENT_HEAD / 8);
     memory.segments.words()[at].store(word, Ordering::Release);
 }

@@ -125,7 +125,7 @@ inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struc
 }
 
 /* B4 to B7 of the packet as it will be: the adjacency's number, or a negative number. */
-inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct course *c)
+inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct course *c, __u32 segment)
 {
 	const struct link_entry *link = p->link;
 	__u32 table = c->s->table6;
@@ -136,11 +136,13 @@ inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct co
 	if (check_addresses6(sh, sl, dh, dl))
 		return -1;
 	if (c->kind == SEGMENT_END_X || c->kind == SEGMENT_END_DX6) {
-		__u64 high = *(const __u64 *)c->s->target, low = *(const __u64 *)(c->s->target + 8);
+		const struct segment_target *target = target_of(segment);
 
-		if (high | low) {
-			dh = bpf_be64_to_cpu(high);
-			dl = bpf_be64_to_cpu(low);
+		if (!target)
+			return -1;
+		if (target->high | target->low) {
+			dh = bpf_be64_to_cpu(target->high);
+			dl = bpf_be64_to_cpu(target->low);
 		}
 	}
 	if (!(link->flags & LINK_FORWARD6) || (link->flags & LINK_RULES6 && table == LINK_TABLE))
@@ -150,7 +152,8 @@ inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct co
 }
 
 /* A1 to A9 of the packet inside: as above. */
-inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct course *c, __u32 at)
+inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct course *c, __u32 segment,
+			       __u32 at)
 {
 	const struct link_entry *link = p->link;
 	__u32 *ip = bytes_at(p->ctx, at, 20), flags = link->flags, table = c->s->table4, target = 0;
@@ -175,8 +178,13 @@ inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct co
 	if ((flags & (LINK_FORWARD4 | LINK_RULES4 | LINK_RP_FILTER)) != LINK_FORWARD4 ||
 	    (!(flags & LINK_ACCEPT_LOCAL) && maybe_own(src)))
 		return -1;
-	if ((c->word & 0xff) == SEGMENT_END_DX4)
-		target = *(const __u32 *)c->s->target;
+	if ((c->word & 0xff) == SEGMENT_END_DX4) {
+		const struct segment_target *found = target_of(segment);
+
+		if (!found)
+			return -1;
+		target = found->high;
+	}
 	if (target)
 		dst = bpf_ntohl(target);
 	group = group_word(fib4_lookup(table == LINK_TABLE ? link->table4 : table, dst));

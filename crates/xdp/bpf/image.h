@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3449656c64646172ULL /* "raddleI4" */
+#define IMAGE_MAGIC 0x3549656c64646172ULL /* "raddleI5" */
 
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
@@ -149,9 +149,12 @@ struct segment {
 	__u32 table6;
 	__u32 mtu;
 	__u32 salt;
-	__u8 target[16];
-	__u32 rest[4];
-} __attribute__((aligned(64)));
+} __attribute__((aligned(32)));
+
+/* The address that End.X, End.DX4 and End.DX6 look up, in the order of the wire; others do not read it. */
+struct segment_target {
+	__u64 high, low;
+};
 
 /*
  * What one CPU counts of one segment; see image::segment_counter. Packets and bytes of those that it was

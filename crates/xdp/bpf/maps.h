@@ -165,6 +165,8 @@ SIZED(groups, __u64);
 SIZED(members, __u64);
 SIZED(adjacencies, struct adjacency);
 SIZED(segments, struct segment);
+/* As many as segments. */
+SECTION(segment_targets, struct segment_target);
 SIZED(templates, __u64);
 SECTION(counters, struct counter);
 /* By CPU, each segment_stripe long; both have as many elements. */
@@ -242,6 +244,14 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 
 /* Reads what is there now. Of what comes out of a map the verifier does not know the value. */
 #define NOW(x) (*(volatile typeof(x) *)&(x))
+
+/* Where a segment's target is, for kinds that have one. */
+inline_always const struct segment_target *target_of(__u32 number)
+{
+	if (number >= segments_len)
+		return NULL;
+	return ELEMENT(segment_targets, const struct segment_target, number);
+}
 
 inline_always void count(__u32 stripe, __u32 slot, __u32 bytes)
 {

@@ -152,10 +152,15 @@ inline_always __u32 inner_protocol(__u32 kind)
 	}
 }
 
-inline_always void aim(struct way *w, const struct segment *s, __u32 type)
+inline_always void aim(struct way *w, __u32 number, __u32 type)
 {
-	__u64 high = *(const __u64 *)s->target, low = *(const __u64 *)(s->target + 8);
+	const struct segment_target *target = target_of(number);
+	__u64 high, low;
 
+	if (!target)
+		return;
+	high = target->high;
+	low = target->low;
 	w->target_high = high;
 	w->target_low = low;
 	if (type == TARGET_V6 ? high | low : (__u32)high)
@@ -208,9 +213,9 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 		return REASON_ENCAP;
 
 	if (kind == SEGMENT_END_X || kind == SEGMENT_END_DX6)
-		aim(w, s, TARGET_V6);
+		aim(w, number, TARGET_V6);
 	else if (kind == SEGMENT_END_DX4)
-		aim(w, s, TARGET_V4);
+		aim(w, number, TARGET_V4);
 	switch (kind) {
 	case SEGMENT_END:
 	case SEGMENT_END_X:

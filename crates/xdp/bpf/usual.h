@@ -217,7 +217,7 @@ inline_always int usual(struct packet *p, __u32 cpu)
 		inner = usual_inner(p->ctx, &c);
 		if (inner >> 32 != IPPROTO_IPIP)
 			return UNUSUAL;
-		adjacency = usual_way4(p, here, &c, inner);
+		adjacency = usual_way4(p, here, &c, number, inner);
 		goto found;
 	default:
 		return UNUSUAL;
@@ -227,7 +227,7 @@ inline_always int usual(struct packet *p, __u32 cpu)
 	w->at = c.cut;
 	c.kind = NOW(w->flags);
 	c.cut = NOW(w->at);
-	adjacency = usual_way6(p, here, &c);
+	adjacency = usual_way6(p, here, &c, number);
 found:
 	if (adjacency < 0)
 		return UNUSUAL;

@@ -9,7 +9,7 @@ use aya::include_bytes_aligned;
 use raddle_fib::Region;
 use raddle_rib::image::{
     self, Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, Memory,
-    OWN_BITS, Segment, TURN_SLOTS,
+    OWN_BITS, SEGMENT_HEAD, SEGMENT_TARGET, TURN_SLOTS,
 };
 
 use crate::attach::Attached;
@@ -386,7 +386,8 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
         ("groups", capacity.groups * 8),
         ("members", capacity.members * 8),
         ("adjacencies", capacity.adjacencies * size_of::<Adjacency>()),
-        ("segments", capacity.segments * size_of::<Segment>()),
+        ("segments", capacity.segments * SEGMENT_HEAD),
+        ("segment_targets", capacity.segments * SEGMENT_TARGET),
         ("templates", capacity.templates * 8),
         (
             COUNTERS,
@@ -428,7 +429,7 @@ pub(crate) fn capacity_of(bytes: impl Fn(&str) -> Result<usize>) -> Result<Capac
         groups: bytes("groups")? / 8,
         members: bytes("members")? / 8,
         adjacencies: bytes("adjacencies")? / size_of::<Adjacency>(),
-        segments: bytes("segments")? / size_of::<Segment>(),
+        segments: bytes("segments")? / SEGMENT_HEAD,
         templates: bytes("templates")? / 8,
     })
 }

@@ -11,7 +11,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 /// The image's maps, in the order of [`Memory`]'s members.
-pub(crate) const IMAGE: [&str; 13] = [
+pub(crate) const IMAGE: [&str; 14] = [
     "config",
     "links",
     "own4",
@@ -24,6 +24,7 @@ pub(crate) const IMAGE: [&str; 13] = [
     "members",
     "adjacencies",
     "segments",
+    "segment_targets",
     "templates",
 ];
 /// Maps that are not part of the image.
@@ -106,6 +107,7 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         members: map(9)?,
         adjacencies: map(10)?,
         segments: map(11)?,
-        templates: map(12)?,
+        segment_targets: map(12)?,
+        templates: map(13)?,
     })
 }

@@ -42,6 +42,13 @@ fn compile(conditions: &[String]) -> Result<(), String> {
 macro_rules! same {
     ($out:expr, $rust:ty, $c:literal, $($member:ident),+) => {
         $out.push(format!("sizeof(struct {}) == {}", $c, size_of::<$rust>()));
+        offsets!($out, $rust, $c, $($member),+);
+    };
+}
+
+/// The offset of each member that is named.
+macro_rules! offsets {
+    ($out:expr, $rust:ty, $c:literal, $($member:ident),+) => {
         $($out.push(format!(
             "offsetof(struct {}, {}) == {}",
             $c,
@@ -84,10 +91,15 @@ fn structs() {
         mtu,
         rest
     );
-    same!(
+    offsets!(
         c, Segment, "segment", kind, reason, flavours, flags, block, csid, size, template, out,
-        table4, table6, mtu, salt, target, rest
+        table4, table6, mtu, salt
     );
+    c.push(format!("sizeof(struct segment) == {}", image::SEGMENT_HEAD));
+    c.push(format!(
+        "sizeof(struct segment_target) == {}",
+        image::SEGMENT_TARGET
+    ));
     same!(c, Count, "counter", packets, bytes);
     c.push(format!(
         "sizeof(struct segment_failures) == {}",

@@ -1,8 +1,11 @@
 //! What SRv6 does with a packet: behaviours of SIDs, and encapsulations.
 
-use std::mem::{offset_of, size_of};
+use std::mem::{offset_of, size_of, transmute};
 
-/// An SRv6 behaviour or encapsulation, ready to be carried out. 64 bytes, one cache line.
+/// An SRv6 behaviour or encapsulation, ready to be carried out.
+///
+/// The image has its first [`SEGMENT_HEAD`] bytes in one place, two segments to a cache line, and the target in
+/// another, which is read for kinds that have one only ([`segment_kind::has_target`]).
 ///
 /// As with an adjacency the first word is written last, and cleared first: while `kind` is
 /// [`segment_kind::KERNEL`] the rest is not read. A segment's number is also that of its counters.
@@ -38,8 +41,34 @@ pub struct Segment {
     /// Address that is looked up in the place of the destination: `nh6`, or `nh4` in the first four
     /// bytes, in the order of the wire; zeros for none.
     pub target: [u8; 16],
-    /// Zero.
-    pub rest: [u32; 4],
+}
+
+/// Bytes of a segment in [`super::Memory::segments`].
+pub const SEGMENT_HEAD: usize = offset_of!(Segment, target);
+/// Bytes of a segment in [`super::Memory::segment_targets`].
+pub const SEGMENT_TARGET: usize = size_of::<Segment>() - SEGMENT_HEAD;
+
+/// A segment as the image has it: head and target.
+pub(super) type Parts = ([u64; SEGMENT_HEAD / 8], [u64; SEGMENT_TARGET / 8]);
+
+/// The words of [`Parts`], one after the other.
+type Words = [[u64; 2]; 3];
+
+impl Segment {
+    /// What the image has of it.
+    pub(super) fn to_parts(self) -> Parts {
+        // SAFETY: repr(C), every byte named, integers only; and so are words.
+        let [[a, b], [c, d], target] = unsafe { transmute::<Segment, Words>(self) };
+        ([a, b, c, d], target)
+    }
+
+    /// The segment of which the image has this.
+    #[inline]
+    pub(super) fn from_parts(([a, b, c, d], target): Parts) -> Segment {
+        let words: Words = [[a, b], [c, d], target];
+        // SAFETY: as above; a segment is valid for any bits.
+        unsafe { transmute::<Words, Segment>(words) }
+    }
 }
 
 /// Stands for the table of the link that the packet came in on.
@@ -81,6 +110,12 @@ pub mod segment_kind {
     pub const ENCAPS: u8 = 33;
     /// `H.Encaps.L2`, `H.Encaps.L2.Red`: likewise.
     pub const ENCAPS_L2: u8 = 34;
+
+    /// Whether `target` means anything.
+    #[inline]
+    pub const fn has_target(kind: u8) -> bool {
+        matches!(kind, END_X | END_DX6 | END_DX4)
+    }
 }
 
 /// Flavours of endpoint behaviours, as the bits of `SEG6_LOCAL_FLV_OPERATION`.
@@ -200,7 +235,7 @@ pub mod segment_counter {
     }
 }
 
-const _: () = assert!(size_of::<Segment>() == 64 && offset_of!(Segment, target) == 32);
+const _: () = assert!(SEGMENT_HEAD == 32 && SEGMENT_TARGET == 16);
 const _: () = assert!(offset_of!(Segment, template) == 8 && offset_of!(Segment, table4) == 16);
 const _: () = assert!(size_of::<VlanEntry>() == 8);
 const _: () = {
