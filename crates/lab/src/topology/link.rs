@@ -38,7 +38,7 @@ pub struct Link {
     pub mtu: Option<u32>,
 }
 
-/// The number of a link: its position in [`Topology::links`].
+/// The number of a link: its position in [`Topology::links`](super::Topology::links).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LinkId(pub usize);
 

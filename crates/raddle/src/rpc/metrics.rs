@@ -99,7 +99,7 @@ const OF_TRANSPORTS: [Of; 12] = [
     ),
 ];
 
-const OF_SERVERS: [Of; 7] = [
+const OF_SERVERS: [Of; 10] = [
     (
         "clients",
         "Clients that are connected to the server's listeners",
@@ -129,6 +129,24 @@ const OF_SERVERS: [Of; 7] = [
         "Calls sent again from the same port, with the same XID",
         true,
         |s| number(&s["counters"]["replayed"]),
+    ),
+    (
+        "repeated_calls",
+        "Calls that clients repeated before they had a reply, and that were not sent again",
+        true,
+        |s| number(&s["counters"]["repeated_calls"]),
+    ),
+    (
+        "answered_again_calls",
+        "Calls that count, repeated after the reply, which was given once more",
+        true,
+        |s| number(&s["counters"]["answered_again"]),
+    ),
+    (
+        "run_again_calls",
+        "Calls that count, repeated after a reply too large to be kept: sent again",
+        true,
+        |s| number(&s["counters"]["run_again"]),
     ),
     (
         "bad_records",
