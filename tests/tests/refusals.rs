@@ -258,6 +258,12 @@ fn others_were_there_first() {
     assert!(why.contains("attached already"), "{why}");
     all.terminate();
     drop(other);
+    // Programs are detached when their last user is gone, which may be later.
+    let gone = || match world.attached() {
+        left if left.is_empty() => Ok(()),
+        left => Err(format!("{left:?}")),
+    };
+    within(Duration::from_secs(5), gone);
 
     let first = Daemon::start(&world, &[]);
     let second = world.raddle(&["run"]);
