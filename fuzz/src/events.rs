@@ -227,7 +227,11 @@ fn device(u: Bytes<'_, '_>) -> Result<DeviceSettings> {
 }
 
 fn local(u: Bytes<'_, '_>, v6: bool) -> Result<Address> {
-    Ok(Address::new(index(u)?, address(v6, u.arbitrary()?), if v6 { 64 } else { 24 }))
+    Ok(Address::new(
+        index(u)?,
+        address(v6, u.arbitrary()?),
+        if v6 { 64 } else { 24 },
+    ))
 }
 
 fn rule(u: Bytes<'_, '_>, v6: bool) -> Result<Rule> {
