@@ -12,7 +12,7 @@ use both::{
     grows_and_shrinks, long_churn, readers_see_old_or_new, refuses_bad_requests, step,
 };
 use proptest::prelude::*;
-use raddle_fib::{Fib6, Heap6, Prefix6, Value, lookup6};
+use raddle_fib::{Fib6, Heap6, Prefix6, TableId, Value, lookup6};
 use tables::Dice;
 
 fn fib(words: usize) -> Fib6<Heap6> {
@@ -139,6 +139,36 @@ fn readers_see_the_old_value_or_the_new_one_among_hosts() {
     };
     let memory = Arc::new(Heap6::new(1, 20_000));
     readers_see_old_or_new(memory, Fib6::new, ours, &[OURS], 10_000, near);
+}
+
+/// Host `i` of network `net`, a /48 below one /32; two each share all but the last bits.
+fn of_network(net: u128, i: u128) -> u128 {
+    0x5f00_0001 << 96 | net << 80 | (i / 2) << 64 | i % 2
+}
+
+/// Inserts hosts with values from 1 on.
+fn insert_hosts(fib: &mut Fib6<Heap6>, table: TableId, hosts: &[u128]) {
+    for (i, addr) in hosts.iter().enumerate() {
+        let host = Prefix6::new(*addr, 128).unwrap();
+        fib.insert(table, host, 1 + i as u32).unwrap();
+    }
+}
+
+#[test]
+fn hosts_go_where_more_above_could_be_a_hash_table() {
+    let mut fib = fib(1 << 16);
+    let table = fib.create_table().unwrap();
+    let beside = Prefix6::new(0x5f00_0001_0009 << 80, 48).unwrap();
+    fib.insert(table, beside, 9).unwrap();
+    let hosts: Vec<u128> = (0..200).map(|i| of_network(1, i)).collect();
+    insert_hosts(&mut fib, table, &hosts);
+    // With it goes the only route of the /32 that is no host. A removal makes no new hash table of it.
+    fib.remove(table, beside).unwrap();
+    for (i, addr) in hosts.iter().enumerate() {
+        let host = Prefix6::new(*addr, 128).unwrap();
+        assert_eq!(fib.remove(table, host).unwrap(), Some(1 + i as u32));
+        assert_eq!(lookup6(fib.memory(), table.index(), *addr), 0, "host {i}");
+    }
 }
 
 #[test]

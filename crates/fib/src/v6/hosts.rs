@@ -219,16 +219,6 @@ impl Control {
         depth >= HOSTS_DEPTH && span.others == 0 && enough && !span.crowded
     }
 
-    /// The number, among the spans on a way, of the first that is a hash table or is to be one.
-    fn topmost_hash(&self, place: &Place) -> Option<usize> {
-        let spans = place.spans[..place.depth].iter().enumerate();
-        let mut spans = spans.skip(HOSTS_DEPTH);
-        let is = |&(depth, id): &(usize, &SpanId)| {
-            self.span(*id).hashed.is_some() || self.is_for_hash(*id, depth)
-        };
-        spans.find(is).map(|(depth, _)| depth)
-    }
-
     /// All host routes below a span, which has no others, by what of their addresses is left there.
     fn hosts_below(&self, id: SpanId, shift: u32, rest: u128, out: &mut Vec<(Host, Value)>) {
         let span = self.span(id);
@@ -284,25 +274,27 @@ pub(super) enum Hashed {
 }
 
 impl<M: Memory6> Fib6<M> {
-    /// Brings a route up to date in the hash table that is first on its way, or makes one. The second is the
-    /// span's depth: below it nothing is in the image unless it is none and was none.
+    /// Brings a route up to date in the hash table on its way, or makes one of the first span that is to be one. The
+    /// second is the span's depth: below it nothing is in the image unless it is none and was none.
+    ///
+    /// A span that is to be one and cannot be for now hides no hash table further down.
     pub(super) fn hash_route(
         &mut self,
         place: &Place,
         prefix: Prefix6,
     ) -> Result<Option<(Hashed, usize)>, FibError> {
-        let Some(depth) = self.control.topmost_hash(place) else {
-            return Ok(None);
-        };
-        let id = place.spans[depth];
-        let span = self.control.span(id);
-        let done = match (span.hashed, Entry::parse(span.entry)) {
-            (Some(_), _) if !self.control.is_for_hash(id, depth) => Hashed::Not,
-            (Some(used), Entry::Hosts(at)) => self.rehash(id, (at, used), prefix)?,
-            _ if self.hash_anew(id)? => Hashed::Anew,
-            _ => return Ok(None),
-        };
-        Ok(Some((done, depth)))
+        for depth in HOSTS_DEPTH..place.depth {
+            let id = place.spans[depth];
+            let span = self.control.span(id);
+            let done = match (span.hashed, Entry::parse(span.entry)) {
+                (Some(_), _) if !self.control.is_for_hash(id, depth) => Hashed::Not,
+                (Some(used), Entry::Hosts(at)) => self.rehash(id, (at, used), prefix)?,
+                _ if self.hash_anew(id)? => Hashed::Anew,
+                _ => continue,
+            };
+            return Ok(Some((done, depth)));
+        }
+        Ok(None)
     }
 
     /// Brings one route up to date in the hash table at a word, of which so many slots are taken.
