@@ -12,7 +12,7 @@ use both::{
     grows_and_shrinks, long_churn, readers_see_old_or_new, refuses_bad_requests, step,
 };
 use proptest::prelude::*;
-use raddle_fib::{Fib6, Heap6, Prefix6, TableId, Value, lookup6};
+use raddle_fib::{Fib6, FibError, Heap6, Prefix6, TableId, Value, lookup6};
 use tables::Dice;
 
 fn fib(words: usize) -> Fib6<Heap6> {
@@ -176,12 +176,7 @@ fn hosts_that_crowd_are_found() {
     let mut fib = fib(1 << 20);
     let table = fib.create_table().unwrap();
     // All in one line, by the hash table's own function: more than a way goes through.
-    let crowd: Vec<u128> = (0..1u128 << 24)
-        .map(|i| 0x5f00_0001 << 96 | i << 40)
-        .filter(|addr| crowded(addr << 32))
-        .take(300)
-        .collect();
-    assert_eq!(crowd.len(), 300);
+    let crowd = crowd(300);
     for (i, addr) in crowd.iter().enumerate() {
         fib.insert(table, Prefix6::new(*addr, 128).unwrap(), 1 + i as u32)
             .unwrap();
@@ -190,6 +185,41 @@ fn hosts_that_crowd_are_found() {
         let got = lookup6(fib.memory(), table.index(), *addr);
         assert_eq!(got, 1 + i as u32);
         assert_eq!(lookup6(fib.memory(), table.index(), addr + 1), 0);
+    }
+}
+
+/// So many hosts that begin in one line of any hash table.
+fn crowd(n: usize) -> Vec<u128> {
+    let hosts: Vec<u128> = (0..1u128 << 24)
+        .map(|i| 0x5f00_0001 << 96 | i << 40)
+        .filter(|addr| crowded(addr << 32))
+        .take(n)
+        .collect();
+    assert_eq!(hosts.len(), n);
+    hosts
+}
+
+#[test]
+fn hosts_go_where_a_crowd_found_no_room() {
+    let crowd = crowd(70);
+    let (first, more) = crowd.split_at(60);
+    let networks = (0..300).map(|i| of_network(1 + i % 50, 2 * i));
+    let hosts: Vec<u128> = networks.chain(first.iter().copied()).collect();
+    // Room for the hash table, and little more.
+    let mut fib = fib(5000);
+    let table = fib.create_table().unwrap();
+    let all = hosts.iter().zip(1..);
+    let all = all.map(|(addr, value)| (Prefix6::new(*addr, 128).unwrap(), value));
+    fib.replace_all(table, all).unwrap();
+    let host = |addr: &u128| Prefix6::new(*addr, 128).unwrap();
+    let full = more.iter().any(|addr| {
+        let done = fib.insert(table, host(addr), 7);
+        matches!(done, Err(FibError::Full { .. }))
+    });
+    assert!(full);
+    for addr in &hosts {
+        assert!(fib.remove(table, host(addr)).unwrap().is_some());
+        assert_eq!(lookup6(fib.memory(), table.index(), *addr), 0);
     }
 }
 

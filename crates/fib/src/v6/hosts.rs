@@ -361,6 +361,7 @@ impl<M: Memory6> Fib6<M> {
         let span = self.control.span(id);
         let (depth, background) = (usize::from(span.depth), span.background);
         let Some(entry) = self.image.build_hosts(depth, background, hosts)? else {
+            self.note(id);
             self.control.span_mut(id).crowded = true;
             return Ok(false);
         };

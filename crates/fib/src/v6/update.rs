@@ -187,6 +187,8 @@ impl<M: Memory6> Fib6<M> {
             let span = self.control.span_mut(id);
             (span.background, span.entry, span.compare) = (background, entry, compare);
             span.hashed = hashed;
+            // What stays a hash table is not to become something else by each change, removals among them.
+            span.crowded &= hashed.is_none();
         }
     }
 
