@@ -12,7 +12,7 @@ use both::{
     grows_and_shrinks, long_churn, readers_see_old_or_new, refuses_bad_requests, step,
 };
 use proptest::prelude::*;
-use raddle_fib::{Fib6, FibError, Heap6, Prefix6, TableId, Value, lookup6};
+use raddle_fib::{Fib6, Heap6, Prefix6, Value, lookup6};
 use tables::Dice;
 
 fn fib(words: usize) -> Fib6<Heap6> {
@@ -139,98 +139,6 @@ fn readers_see_the_old_value_or_the_new_one_among_hosts() {
     };
     let memory = Arc::new(Heap6::new(1, 20_000));
     readers_see_old_or_new(memory, Fib6::new, ours, &[OURS], 10_000, near);
-}
-
-/// Host `i` of network `net`, a /48 below one /32; two each share all but the last bits.
-fn of_network(net: u128, i: u128) -> u128 {
-    0x5f00_0001 << 96 | net << 80 | (i / 2) << 64 | i % 2
-}
-
-/// Inserts hosts with values from 1 on.
-fn insert_hosts(fib: &mut Fib6<Heap6>, table: TableId, hosts: &[u128]) {
-    for (i, addr) in hosts.iter().enumerate() {
-        let host = Prefix6::new(*addr, 128).unwrap();
-        fib.insert(table, host, 1 + i as u32).unwrap();
-    }
-}
-
-#[test]
-fn hosts_go_where_more_above_could_be_a_hash_table() {
-    let mut fib = fib(1 << 16);
-    let table = fib.create_table().unwrap();
-    let beside = Prefix6::new(0x5f00_0001_0009 << 80, 48).unwrap();
-    fib.insert(table, beside, 9).unwrap();
-    let hosts: Vec<u128> = (0..200).map(|i| of_network(1, i)).collect();
-    insert_hosts(&mut fib, table, &hosts);
-    // With it goes the only route of the /32 that is no host. A removal makes no new hash table of it.
-    fib.remove(table, beside).unwrap();
-    for (i, addr) in hosts.iter().enumerate() {
-        let host = Prefix6::new(*addr, 128).unwrap();
-        assert_eq!(fib.remove(table, host).unwrap(), Some(1 + i as u32));
-        assert_eq!(lookup6(fib.memory(), table.index(), *addr), 0, "host {i}");
-    }
-}
-
-#[test]
-fn hosts_that_crowd_are_found() {
-    let mut fib = fib(1 << 20);
-    let table = fib.create_table().unwrap();
-    // All in one line, by the hash table's own function: more than a way goes through.
-    let crowd = crowd(300);
-    for (i, addr) in crowd.iter().enumerate() {
-        fib.insert(table, Prefix6::new(*addr, 128).unwrap(), 1 + i as u32)
-            .unwrap();
-    }
-    for (i, addr) in crowd.iter().enumerate() {
-        let got = lookup6(fib.memory(), table.index(), *addr);
-        assert_eq!(got, 1 + i as u32);
-        assert_eq!(lookup6(fib.memory(), table.index(), addr + 1), 0);
-    }
-}
-
-/// So many hosts that begin in one line of any hash table.
-fn crowd(n: usize) -> Vec<u128> {
-    let hosts: Vec<u128> = (0..1u128 << 24)
-        .map(|i| 0x5f00_0001 << 96 | i << 40)
-        .filter(|addr| crowded(addr << 32))
-        .take(n)
-        .collect();
-    assert_eq!(hosts.len(), n);
-    hosts
-}
-
-#[test]
-fn hosts_go_where_a_crowd_found_no_room() {
-    let crowd = crowd(70);
-    let (first, more) = crowd.split_at(60);
-    let networks = (0..300).map(|i| of_network(1 + i % 50, 2 * i));
-    let hosts: Vec<u128> = networks.chain(first.iter().copied()).collect();
-    // Room for the hash table, and little more.
-    let mut fib = fib(5000);
-    let table = fib.create_table().unwrap();
-    let all = hosts.iter().zip(1..);
-    let all = all.map(|(addr, value)| (Prefix6::new(*addr, 128).unwrap(), value));
-    fib.replace_all(table, all).unwrap();
-    let host = |addr: &u128| Prefix6::new(*addr, 128).unwrap();
-    let full = more.iter().any(|addr| {
-        let done = fib.insert(table, host(addr), 7);
-        matches!(done, Err(FibError::Full { .. }))
-    });
-    assert!(full);
-    for addr in &hosts {
-        assert!(fib.remove(table, host(addr)).unwrap().is_some());
-        assert_eq!(lookup6(fib.memory(), table.index(), *addr), 0);
-    }
-}
-
-/// Whether the hash of what is left of an address is among the lowest: in the first line, of any number
-/// of lines.
-fn crowded(rest: u128) -> bool {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let (high, low) = ((rest >> 64) as u64, (rest >> 32) as u32);
-    let mut hash = (high ^ u64::from(low) << 29).wrapping_mul(FACTOR);
-    hash = (hash ^ hash >> 32).wrapping_mul(FACTOR);
-    hash >> 32 < 1 << 18
 }
 
 /// A prefix as in routing tables: mostly /29 to /48 in a few large spans and many small ones.

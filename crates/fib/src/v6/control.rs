@@ -58,10 +58,21 @@ pub(super) struct Span {
     /// Host routes in it and below, and other routes.
     pub(super) hosts: u32,
     pub(super) others: u32,
-    /// Slots that are taken, where the image has it as a hash table. Nothing below is in the image then.
-    pub(super) hashed: Option<u32>,
+    /// Where the image has it as a hash table. Nothing below is in the image then.
+    pub(super) hashed: Option<Slots>,
+    /// Changes that have to pass before it becomes a hash table again.
+    pub(super) rest: u32,
     /// Its hosts crowd in a hash table.
     pub(super) crowded: bool,
+}
+
+/// Slots of a span's hash table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slots {
+    /// Those that were taken when it was built, one for each host.
+    pub(super) built: u32,
+    /// Those that are taken, by hosts that are gone, too.
+    pub(super) used: u32,
 }
 
 impl Span {

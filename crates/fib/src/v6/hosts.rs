@@ -12,13 +12,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Fib6;
-use super::control::{Control, Place, SpanId, UNBUILT};
+use super::control::{Control, Place, Slots, SpanId, UNBUILT};
 use super::image::{Image, Planned};
 use super::layout::{Entry, POINTER, STRIDE};
 use crate::{FibError, Memory6, Prefix6, Value};
 
 /// Host routes from which on a span with nothing else becomes a hash table.
 const HOSTS_FROM: u32 = 64;
+/// Whoever has a hash table built anew, or undone, over and over pays for it: at least so many hosts' part of changes
+/// has to pass in between.
+const PART: u32 = 8;
 /// Above, more bits of the address are left than a slot has room for.
 const HOSTS_DEPTH: usize = 2;
 /// Slots in a cache line, and words.
@@ -114,8 +117,10 @@ fn find(words: impl Fn(usize) -> u64, lines: u32, host: Host) -> Option<(usize, 
 enum Changed {
     /// It is planned; so many slots are taken by it.
     Slots(u32),
-    /// There is no slot for it.
+    /// Too many slots are taken.
     NoRoom,
+    /// All slots on its way are.
+    Crowd,
 }
 
 impl<M: Memory6> Image<M> {
@@ -164,7 +169,8 @@ impl<M: Memory6> Image<M> {
                 self.plan(Planned::Word(first + 2 * slot + 1, other));
                 Changed::Slots(1)
             }
-            _ => Changed::NoRoom,
+            (Some(_), _) => Changed::NoRoom,
+            (None, _) => Changed::Crowd,
         }
     }
 
@@ -213,9 +219,10 @@ impl Control {
     /// 1. It holds host routes only, and resolves what is left behind 32 bits or more.
     /// 2. It has [`HOSTS_FROM`] of them, or is a hash table already.
     /// 3. It was not found before that they crowd.
+    /// 4. Where it was a hash table and had to be undone, an eighth as many changes have passed since as it had hosts.
     fn is_for_hash(&self, id: SpanId, depth: usize) -> bool {
         let span = self.span(id);
-        let enough = span.hashed.is_some() || span.hosts >= HOSTS_FROM;
+        let enough = span.hashed.is_some() || span.hosts >= HOSTS_FROM && span.rest == 0;
         depth >= HOSTS_DEPTH && span.others == 0 && enough && !span.crowded
     }
 
@@ -240,6 +247,7 @@ impl Control {
                 _ => &mut span.others,
             };
             *count = count.wrapping_add_signed(change);
+            span.rest = span.rest.saturating_sub(1);
         }
     }
 
@@ -287,8 +295,12 @@ impl<M: Memory6> Fib6<M> {
             let id = place.spans[depth];
             let span = self.control.span(id);
             let done = match (span.hashed, Entry::parse(span.entry)) {
-                (Some(_), _) if !self.control.is_for_hash(id, depth) => Hashed::Not,
-                (Some(used), Entry::Hosts(at)) => self.rehash(id, (at, used), prefix)?,
+                (Some(_), _) if !self.control.is_for_hash(id, depth) => {
+                    let span = self.control.span_mut(id);
+                    span.rest = span.hosts / PART;
+                    Hashed::Not
+                }
+                (Some(slots), Entry::Hosts(at)) => self.rehash(id, (at, slots), prefix)?,
                 _ if self.hash_anew(id)? => Hashed::Anew,
                 _ => continue,
             };
@@ -297,11 +309,15 @@ impl<M: Memory6> Fib6<M> {
         Ok(None)
     }
 
-    /// Brings one route up to date in the hash table at a word, of which so many slots are taken.
+    /// Brings one route up to date in the hash table at a word, of which these slots are taken. Rules where there is
+    /// no slot for it:
+    /// 1. All on its way are taken, and few hosts have come since it was built: hosts crowd, by accident hardly ever.
+    ///    Built anew it would soon be the same.
+    /// 2. It is built anew, without the hosts that are gone.
     fn rehash(
         &mut self,
         id: SpanId,
-        (at, used): (usize, u32),
+        (at, Slots { built, used }): (usize, Slots),
         prefix: Prefix6,
     ) -> Result<Hashed, FibError> {
         let depth = usize::from(self.control.span(id).depth);
@@ -311,10 +327,15 @@ impl<M: Memory6> Fib6<M> {
             Changed::Slots(0) => return Ok(Hashed::InPlace),
             Changed::Slots(slots) => {
                 self.note(id);
-                self.control.span_mut(id).hashed = Some(used + slots);
+                let used = used + slots;
+                self.control.span_mut(id).hashed = Some(Slots { built, used });
                 return Ok(Hashed::InPlace);
             }
-            Changed::NoRoom => {}
+            Changed::Crowd if used - built < built / PART => {
+                self.crowd(id);
+                return Ok(Hashed::Not);
+            }
+            Changed::Crowd | Changed::NoRoom => {}
         }
         let mut hosts = self.image.hosts_in(at);
         hosts.push((host, value));
@@ -361,14 +382,20 @@ impl<M: Memory6> Fib6<M> {
         let span = self.control.span(id);
         let (depth, background) = (usize::from(span.depth), span.background);
         let Some(entry) = self.image.build_hosts(depth, background, hosts)? else {
-            self.note(id);
-            self.control.span_mut(id).crowded = true;
+            self.crowd(id);
             return Ok(false);
         };
         self.forget_below(id);
         self.set(id, entry, None);
-        self.control.span_mut(id).hashed = Some(hosts.len() as u32);
+        let built = hosts.len() as u32;
+        self.control.span_mut(id).hashed = Some(Slots { built, used: built });
         Ok(true)
+    }
+
+    /// Hosts crowd in a span's hash table, or would.
+    fn crowd(&mut self, id: SpanId) {
+        self.note(id);
+        self.control.span_mut(id).crowded = true;
     }
 
     /// Takes everything below a span out of the image.
@@ -386,35 +413,4 @@ impl<M: Memory6> Fib6<M> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_are_found_where_they_were_put() {
-        let hosts: Vec<(Host, Value)> = (1..10_000u32)
-            .map(|i| (Host::of(u128::from(i.wrapping_mul(0x9e37_79b1)) << 96), i))
-            .collect();
-        let lines = (hosts.len() * 3 / 2).div_ceil(LINE_SLOTS) as u32;
-        let words = spread_over(&hosts, lines).unwrap();
-        let at = |i: usize| words[i];
-        let mut longest = 0;
-        for &(host, value) in &hosts {
-            let (slot, found) = find(at, lines, host).unwrap();
-            assert_eq!(found, Slot::Found(Some(value)));
-            let line = slot / LINE_SLOTS;
-            longest = longest.max(line - line_of(host, lines) as usize);
-        }
-        assert!(longest < MAX_LINES, "{longest}");
-        let absent = Host { high: 1, low: 1 };
-        assert!(matches!(find(at, lines, absent), Some((_, Slot::Empty))));
-    }
-
-    #[test]
-    fn lines_are_inside_and_cache_lines() {
-        for at in (2..64).step_by(2) {
-            let first = first_line(at);
-            assert!(first > at + 1 && first.is_multiple_of(LINE_WORDS));
-            assert!(first + 5 * LINE_WORDS + BEHIND <= at + hosts_words(5) as usize);
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! How a change of the routes becomes a change of the image.
 
-use super::control::{Interval, NONE, Place, SpanId, UNBUILT, key};
+use super::control::{Interval, NONE, Place, Slots, SpanId, UNBUILT, key};
 use super::hosts::Hashed;
 use super::layout::{Compare, Entry, MAX_OUTSIDE, POINTER, STRIDE};
 use super::lone::Lone;
@@ -12,7 +12,7 @@ pub(super) type Scratch = (Vec<Interval>, Vec<super::image::Cut>);
 
 /// A span with background, entry, compare and slots of its hash table from before a change.
 #[derive(Debug)]
-pub(super) struct Before(SpanId, Value, u32, Option<Compare>, Option<u32>);
+pub(super) struct Before(SpanId, Value, u32, Option<Compare>, Option<Slots>);
 
 impl<M: Memory6> Fib6<M> {
     pub(super) fn table(&self, table: TableId) -> Result<&Table, FibError> {
