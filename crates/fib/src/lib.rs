@@ -76,7 +76,13 @@
 //!                                    if long, 64 bits more. The last `past` bits do not count. If
 //!                                    the others are the address's, the entry is `inside`, behind
 //!                                    all that was compared, else the answer is `outside`.
-//! 111 | offset             29 bits   DIRECT at words[offset]: 65536 entries, one for each key.
+//! 1110 | offset            28 bits   DIRECT at words[offset]: 65536 entries, one for each key.
+//! 1111 | offset            28 bits   HOSTS at words[offset], which is even: the answer for what is
+//!                                    not found (32), lines (32); bits of the address in front, a
+//!                                    multiple of 16 from 32 on. Lines of eight words begin at the
+//!                                    next multiple of eight, with 15 more behind the last. A line is
+//!                                    four slots: the first 64 bits behind those in front; value
+//!                                    (32), the next 32 bits (32). The answer, and never an entry.
 //! ```
 //!
 //! A key that has longer prefixes below it has an interval of its own even where its neighbours
@@ -85,6 +91,13 @@
 //! direct. A span in which all keys have one answer but for those that begin with the same bits is a
 //! compare; spans below each other that are compares with one answer outside are one compare
 //! together. Runs of words begin at an even number, so that a short compare is in one cache line.
+//!
+//! A span of the third 16 bits or below that holds 64 host routes or more, and no others, is a hash
+//! table of them. With `high` and `low` the first 64 and the next 32 bits behind those in front, and F
+//! 0x9e3779b97f4a7c15, a look-up begins in line `(h >> 32) * lines >> 32`, where `h` is `(g ^ g >> 32) * F`
+//! and `g` is `(high ^ low << 29) * F`, both of 64 bits. It goes through 64 slots at most: a value of 0
+//! ends it, and one with the top bit says that this host is gone. A slot keeps its address, which is
+//! written before the value; readers read the value first.
 //!
 //! # When memory runs out
 //!

@@ -16,7 +16,7 @@ pub trait Memory4: Send + Sync {
 pub trait Memory6: Send + Sync {
     /// One word a table.
     fn roots(&self) -> &Region;
-    /// Everything else; at most 2^29 words of 8 bytes are used.
+    /// Everything else; at most 2^28 words of 8 bytes are used.
     fn words(&self) -> &Region;
 }
 
