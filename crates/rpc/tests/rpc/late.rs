@@ -47,6 +47,37 @@ async fn answer(stream: &mut TcpStream, call: &[u8]) {
 const PROGRAM: u32 = 400_000;
 const NFS: u32 = 100_003;
 
+/// Connections that a server sees within two seconds that closes each at once, where calls are written or not.
+async fn closed(calls: usize) -> usize {
+    let listener = narrow();
+    let (_proxy, address) = proxy_to(listener.local_addr().unwrap(), single()).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    for xid in 0..calls as u32 {
+        let counts = fragments(&call(xid, (PROGRAM, 1), 0), 1000);
+        client.write_all(&counts).await.unwrap();
+    }
+    let mut times = 0;
+    let accept = async {
+        loop {
+            drop(listener.accept().await.unwrap());
+            times += 1;
+        }
+    };
+    let _: Result<(), _> = timeout(Duration::from_secs(2), accept).await;
+    times
+}
+
+#[test]
+fn a_server_that_closes_what_it_accepts_is_asked_ever_more_rarely() {
+    run(async {
+        for calls in [0, 1, 100] {
+            // At 0, 0.1, 0.3, 0.7 and 1.5 s.
+            let times = closed(calls).await;
+            assert!((2..=6).contains(&times), "{times} with {calls} calls");
+        }
+    });
+}
+
 #[test]
 fn what_is_answered_is_not_repeated() {
     run(async {

@@ -20,6 +20,8 @@ use crate::trouble::Tell;
 
 /// Pauses between attempts to connect, first and longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// A connection that fails sooner, without a reply, is one more attempt: some servers accept, and close at once.
+const STOOD: Duration = Duration::from_secs(1);
 /// The longest while calls are held.
 const HELD: Duration = Duration::from_secs(1);
 
@@ -48,22 +50,32 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
         match shared.connect.connect(wanted).await {
             Ok(connected) => match connected.stream.local_addr() {
                 Ok(local) => {
-                    (pause, round) = (PAUSES.0, 0);
-                    stand(&shared, index, connected, local).await;
+                    round = 0;
+                    let refused = stand(&shared, index, connected, local).await;
                     shared.connect.closed(service, number);
                     shared.pump(service);
-                    continue;
+                    if !refused {
+                        pause = PAUSES.0;
+                        continue;
+                    }
                 }
-                Err(e) => *transport.state.borrow_mut() = State::Down(e.to_string()),
+                Err(e) => {
+                    round += 1;
+                    *transport.state.borrow_mut() = State::Down(e.to_string());
+                }
             },
             Err(e) => {
+                round += 1;
                 not_connected(&shared, transport, &e);
                 *transport.state.borrow_mut() = State::Down(e.to_string());
             }
         }
-        tokio::time::sleep(pause).await;
-        round += 1;
-        let longest = if again.is_some() { HELD } else { PAUSES.1 };
+        // Calls may be held only since the connection has failed.
+        let longest = match transport.held.borrow().is_empty() {
+            true => PAUSES.1,
+            false => HELD,
+        };
+        tokio::time::sleep(pause.min(longest)).await;
         pause = (2 * pause).min(longest);
     }
 }
@@ -120,8 +132,8 @@ fn connected(shared: &Shared, transport: &Transport, made: &Connected, own: [Soc
     }
 }
 
-/// Works with a connection until it fails.
-async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: SocketAddr) {
+/// Works with a connection until it fails, or is given up. Whether it has failed at once, without a reply.
+async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: SocketAddr) -> bool {
     let transport = &shared.transports[index];
     let peer = made.stream.peer_addr().unwrap_or(local);
     let watched = Watched::new(&made.stream);
@@ -164,11 +176,16 @@ async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: Socket
             }
         }
     };
+    let (since, replies) = (Instant::now(), transport.tallies.replies.get());
     let works = first(
         read(shared, transport, reader),
         write(shared, transport, writer),
     );
-    let why = first(works, given_up).await;
+    let (why, failed) = first(async { (works.await, true) }, async {
+        (given_up.await, false)
+    })
+    .await;
+    let refused = failed && since.elapsed() < STOOD && transport.tallies.replies.get() == replies;
     let (server, connection) = (shared.server(), shared.name(transport));
     match transport.drains.get() {
         true => tracing::info!(server, %local, %peer, out, back, "connection {connection}: {why}"),
@@ -177,6 +194,7 @@ async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: Socket
         }
     }
     cut_off(shared, transport, why);
+    refused
 }
 
 /// Decides about every call of a connection that has failed.
