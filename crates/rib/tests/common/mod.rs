@@ -3,33 +3,21 @@
 //! The fuzz targets use this as well, so everything is public.
 #![allow(unreachable_pub, reason = "the fuzz targets hand it on")]
 
+mod parts;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use ipnet::IpNet;
-use raddle_rib::event::{Event, Link, Neighbour, Nexthop, NexthopKind, Route, RouteTarget};
-use raddle_rib::image::{ADJ_FORWARD, ADJ_SEGMENT, Capacity, Group, Memory, link_flags};
-use raddle_rib::{Hop, Ports, Reason, Resolved, Rib};
+pub use parts::{link, neighbour, new_rib, object};
+use raddle_rib::event::{Route, RouteTarget};
+use raddle_rib::image::{ADJ_FORWARD, ADJ_SEGMENT, Group, Memory, link_flags};
+use raddle_rib::{Hop, Reason, Resolved, Rib};
 
 /// Out-link, destination and source MAC address, MTU; or the reason why the kernel gets it.
 type Leaves = Result<(u32, [u8; 6], [u8; 6], u32), u8>;
 
 /// The ranges of a destination, each with its upper bound; or the reason why there are none.
 pub type Seen = Result<Vec<(u32, Leaves)>, Reason>;
-
-/// The link `l<index>`.
-pub fn link(index: u32, up: bool, carrier: bool) -> Link {
-    let flags = u32::from(up) | if up && carrier { 0x1_0040 } else { 0 };
-    Link {
-        index,
-        name: format!("l{index}"),
-        mac: Some([2, 0, 0, 0, 0, index as u8]),
-        mtu: 1500,
-        flags,
-        arp_type: 1,
-        ..Link::default()
-    }
-}
 
 /// One of 64 addresses of a family, in eight subnets.
 pub fn address(v6: bool, n: u8) -> IpAddr {
@@ -50,23 +38,6 @@ pub fn address(v6: bool, n: u8) -> IpAddr {
     }
 }
 
-/// A reachable neighbour.
-pub fn neighbour(index: u32, dst: IpAddr) -> Neighbour {
-    Neighbour {
-        index,
-        dst,
-        mac: Some([4, 0, 0, 0, dst.is_ipv6().into(), index as u8]),
-        state: 2,
-        flags: 0,
-        protocol: 0,
-    }
-}
-
-/// A nexthop object.
-pub fn object(id: u32, kind: NexthopKind) -> Event {
-    Event::Nexthop(Nexthop::new(id, 2, kind))
-}
-
 /// A unicast route of the main table to the prefix of `len` bits that `dst` is in.
 ///
 /// # Panics
@@ -81,17 +52,6 @@ pub fn route(dst: IpAddr, len: u8, target: RouteTarget) -> Route {
         target,
         ..Route::default()
     }
-}
-
-/// A mirror over a small image of its own, with links 1 to 4 enabled.
-pub fn new_rib(capacity: &Capacity) -> Rib {
-    let mut rib = Rib::new(Arc::new(Memory::heap(capacity)), capacity, || ());
-    let all = 1..=4;
-    rib.set_ports(Ports {
-        enabled: all.clone().collect(),
-        out: all.collect(),
-    });
-    rib
 }
 
 /// A segment in the form of a neighbour: its number, marks, and its kind.

@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 mod changes;
-#[allow(dead_code, reason = "others use the rest")]
-#[path = "../common/mod.rs"]
+#[path = "../common/parts.rs"]
 mod common;
 mod compiled;
 mod groups;
