@@ -1,11 +1,11 @@
 //! A signal during `up`. On its own, because a signal is for the whole process.
 
-#[expect(dead_code, reason = "the other tests use the rest")]
-mod common;
+#[path = "common/traces.rs"]
+mod traces;
 
-use common::{is_root, name, traces};
 use nix::sys::signal::{Signal, raise};
 use raddle_lab::{Chain, Lab, LabError, Progress, UpOptions};
+use traces::{is_root, name, traces};
 
 #[test]
 fn an_interrupted_up_leaves_nothing() {

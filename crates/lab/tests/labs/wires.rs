@@ -1,9 +1,5 @@
 //! Wires, and the certainty of clean-up; without routing daemons.
 
-#![expect(clippy::unwrap_used, reason = "a test's way to fail")]
-
-mod common;
-
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
@@ -13,12 +9,14 @@ use std::{
 };
 
 use aya::{EbpfLoader, maps::Array, programs::Xdp, programs::XdpMode};
-use common::{echo, is_root, name, output, traces, up};
 use nix::{
     net::if_::if_nametoindex,
     sys::socket::{setsockopt, sockopt::BindToDevice},
 };
 use raddle_lab::{Chain, Lab, LabError, Pair, Stage, StaticRoute, UpOptions};
+
+use crate::common::{echo, output, up};
+use crate::traces::{is_root, name, traces};
 
 const SINK: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 

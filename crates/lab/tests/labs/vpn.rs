@@ -1,12 +1,9 @@
 //! Two sites over SRv6, with the kernel alone.
 
-#![expect(clippy::unwrap_used, reason = "a test's way to fail")]
-#![expect(dead_code, reason = "not every test uses all that they share")]
-
-mod common;
-
-use common::{echo, is_root, up};
 use raddle_lab::{Lab, Srv6Vpn};
+
+use crate::common::{echo, up};
+use crate::traces::is_root;
 
 /// Packets and errors of a node's SIDs, by SID.
 fn counted(lab: &Lab, node: &str) -> Vec<(String, u64, u64)> {

@@ -1,15 +1,15 @@
 //! Fabrics with real routing daemons.
 
-mod common;
-
 use std::{
     process::Command,
     thread,
     time::{Duration, Instant},
 };
 
-use common::{echo, is_root, name, output, traces, up};
 use raddle_lab::{Clos, HashPolicy, Lab, LabError, Stage, UpOptions};
+
+use crate::common::{echo, output, up};
+use crate::traces::{is_root, name, traces};
 
 fn route(lab: &Lab, node: &str, prefix: &str) -> String {
     let family = if prefix.contains(':') { "-6" } else { "-4" };
