@@ -119,9 +119,19 @@ fn a_well_set_router_has_nothing_serious() {
     let file = file.to_str().unwrap();
     assert_eq!(world.raddle(&["snapshot", file]).code, Some(0));
     let (answer, code) = examined(&world, &["--snapshot", file]);
-    assert_eq!((code, &answer["kernel"]), (0, &Value::Null));
+    let running = examined(&world, &[]).0["kernel"].take();
+    assert_eq!((code, &answer["kernel"]), (0, &running));
     let not_seen = answer["not_seen"].to_string();
-    assert!(not_seen.contains("--kernel VERSION") && not_seen.contains("xdp-loss"));
+    assert!(!not_seen.contains("--kernel VERSION") && not_seen.contains("xdp-loss"));
+    // One that does not say of which kernel it is.
+    let state = std::fs::read_to_string(file).unwrap();
+    let mut state: Value = serde_json::from_str(&state).unwrap();
+    state["kernel"] = Value::Null;
+    let silent = folder.path().join("silent.json");
+    std::fs::write(&silent, state.to_string()).unwrap();
+    let (answer, code) = examined(&world, &["--snapshot", silent.to_str().unwrap()]);
+    assert_eq!((code, &answer["kernel"]), (0, &Value::Null));
+    assert!(answer["not_seen"].to_string().contains("--kernel VERSION"));
     let (answer, code) = examined(&world, &["--snapshot", file, "--kernel", "6.17.2"]);
     assert_eq!(code, 1);
     found(&answer, "kernel-source-to-last", "serious", "10.9.0.0/16");

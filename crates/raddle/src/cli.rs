@@ -282,7 +282,7 @@ pub(crate) struct Doctor {
     /// Look at this snapshot instead of the live kernel, as far as it tells
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
-    /// Kernel version to judge by, such as that of a snapshot [default: the running kernel's]
+    /// Kernel version to judge by [default: the running kernel's, or the snapshot's]
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
     /// Hash seed of a router one tier away; may be repeated

@@ -26,7 +26,7 @@ pub(super) enum Scope {
     Snapshot,
 }
 
-/// All facts. `kernel` is a version to take in place of the running one's.
+/// All facts. `kernel` is a version to take in place of the running one's, or the snapshot's.
 ///
 /// Cost: one pass over the routes, and some milliseconds of probes; a few more for each namespace of
 /// this machine.
@@ -75,7 +75,7 @@ pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Vers
                 facts.not_seen.insert(need, why.to_owned());
             }
             if kernel.is_none() {
-                let why = format!("{why}; --kernel VERSION tells it");
+                let why = "this snapshot does not have it; --kernel VERSION tells it".to_owned();
                 facts.not_seen.insert(Need::Kernel, why);
             }
         }

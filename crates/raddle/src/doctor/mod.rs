@@ -75,7 +75,8 @@ pub(crate) fn run(args: &cli::Doctor) -> Result<(), Failure> {
     let kernel = args.kernel.as_deref().map(str::parse).transpose();
     let kernel: Option<Version> =
         kernel.map_err(|e: kernel::NoVersion| Failure::usage(e.to_string()))?;
-    let rib = source::mirror(args.snapshot.as_deref())?;
+    let (rib, of_snapshot) = source::mirror_and_kernel(args.snapshot.as_deref())?;
+    let kernel = kernel.or_else(|| of_snapshot?.parse().ok());
     let scope = match args.snapshot {
         Some(_) => Scope::Snapshot,
         None => Scope::Live,
