@@ -4,12 +4,14 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 10
 SOAK_MINUTES ?= 10
-BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle --target-dir '$(TARGET)'
+RADDLE = '$(TARGET)/release/raddle'
 
 .PHONY: help build test counts check unit e2e fuzz soak bench demo install uninstall clean
 
 help:
-	@echo 'make demo     see it work on a small fabric (root; two minutes, after a build of three)'
+	@echo 'make demo     see it work on a small fabric (root; a minute, after a build of three)'
 	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
 	@echo 'make counts   instructions of the hot paths, against their limits'
 	@echo 'make bench    measure raddle beside the kernel (root; about five minutes)'
@@ -40,17 +42,17 @@ soak:
 demo:
 	@scripts/need.sh build demo
 	$(BUILD)
-	target/release/raddle demo --out target/demo
+	$(RADDLE) demo --out '$(TARGET)/demo'
 
 bench:
 	@scripts/need.sh build bench
 	$(BUILD)
-	target/release/raddle bench forward
+	$(RADDLE) bench forward
 
 install:
 	@scripts/need.sh build
 	$(BUILD)
-	scripts/install.sh target/release/raddle '$(DESTDIR)' '$(PREFIX)'
+	scripts/install.sh $(RADDLE) '$(DESTDIR)' '$(PREFIX)'
 
 uninstall:
 	scripts/install.sh --remove '$(DESTDIR)' '$(PREFIX)'
