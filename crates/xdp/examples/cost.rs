@@ -7,19 +7,15 @@
     reason = "a benchmark that fails has nothing to say"
 )]
 
-#[path = "../tests/common/mod.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
 use std::net::IpAddr;
 
-use common::frames::{FROM_MAC, IN_MAC};
-use common::image::{adjacency, config, link, threshold};
-use common::net::{in_namespace, index_of, veth};
-use common::tables::{Tables4, write6};
 use raddle_rib::image::{Capacity, Group};
 use raddle_xdp::bench::{Bench, Program, Traffic};
 use raddle_xdp::{Engine, LoadOptions};
+use raddle_xdp_testing::frames::{FROM_MAC, IN_MAC};
+use raddle_xdp_testing::image::{adjacency, config, link, threshold};
+use raddle_xdp_testing::net::{in_namespace, index_of, veth};
+use raddle_xdp_testing::tables::{Tables4, write6};
 
 const REPEAT: u32 = 300_000;
 const ROUNDS: usize = 25;

@@ -8,23 +8,12 @@
     reason = "a benchmark that fails has nothing to say"
 )]
 
-#[path = "../tests/common/mod.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
-#[path = "../tests/srv6/bench.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod bench;
-#[path = "../tests/srv6/packets.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod packets;
-
-use bench::{SID, SID_NUMBER, segment, set_up};
-use common::frames::udp4;
-use common::net::in_namespace;
-use packets::{Srh, addr, inner4, inner6, ipv6, outer};
 use raddle_rib::image::{Segment, flavours, segment_flags, segment_kind};
 use raddle_xdp::bench::Bench;
+use raddle_xdp_testing::frames::udp4;
+use raddle_xdp_testing::net::in_namespace;
+use raddle_xdp_testing::packets::{Srh, addr, inner4, inner6, ipv6, outer};
+use raddle_xdp_testing::segments::{SID, SID_NUMBER, segment, set_up};
 
 const REPEAT: u32 = 300_000;
 const ROUNDS: usize = 25;

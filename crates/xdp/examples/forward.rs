@@ -15,18 +15,14 @@
     reason = "a benchmark that fails has nothing to say"
 )]
 
-#[path = "../tests/common/mod.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
 use std::net::IpAddr;
 
-use common::image::{adjacency, config, link, threshold};
-use common::net::{in_namespace, index_of, run, veth};
-use common::tables::{Tables4, write6};
 use raddle_rib::image::{Capacity, Group, Memory};
 use raddle_xdp::bench::{Attachment, Bench, Program, Traffic};
 use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
+use raddle_xdp_testing::image::{adjacency, config, link, threshold};
+use raddle_xdp_testing::net::{in_namespace, index_of, run, veth};
+use raddle_xdp_testing::tables::{Tables4, write6};
 
 const PACKETS: u32 = 1_000_000;
 const SEED: u32 = 12345;

@@ -1,22 +1,18 @@
 //! The program on real links: veths in a namespace, frames through packet sockets.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
 use std::sync::Arc;
 
-use common::frames::{IN_MAC, udp4};
-use common::image::{adjacency, config, link, load};
-use common::net::{Wire, in_namespace, index_of, private_mounts, run, veth};
-use common::tables::Tables4;
 use raddle_rib::Reason;
 use raddle_rib::image::{Group, Memory};
 use raddle_xdp::bench::{Attachment, Bench, Program};
 use raddle_xdp::{AttachedMode, Engine, Error, Mode, features};
+use raddle_xdp_testing::bench::{DST_MAC, SRC_MAC};
+use raddle_xdp_testing::frames::{IN_MAC, udp4};
+use raddle_xdp_testing::image::{adjacency, config, link, load};
+use raddle_xdp_testing::net::{Wire, in_namespace, index_of, private_mounts, run, veth};
+use raddle_xdp_testing::tables::Tables4;
 
-const DST_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
-const SRC_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
 const SRC4: [u8; 4] = [10, 0, 0, 1];
 const DST4: [u8; 4] = [192, 0, 2, 7];
 

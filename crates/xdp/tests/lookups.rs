@@ -2,19 +2,16 @@
 //! routes come and go.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
 use std::sync::Arc;
 
-use common::frames::{IN_MAC, udp6};
-use common::image::{adjacency, config, link};
-use common::net::{in_namespace, index_of, veth};
-use common::tables::{Route6, longest6};
 use raddle_fib::{Fib6, Prefix6};
 use raddle_rib::Reason;
 use raddle_rib::image::{Capacity, Group, Memory};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
+use raddle_xdp_testing::frames::{IN_MAC, udp6};
+use raddle_xdp_testing::image::{adjacency, config, link, roomy};
+use raddle_xdp_testing::net::{in_namespace, index_of, veth};
+use raddle_xdp_testing::tables::{Route6, longest6};
 
 /// Values that routes lead to, from 1 on.
 const VALUES: u32 = 30;
@@ -69,17 +66,6 @@ fn check(engine: &Engine, ingress: u32, routes: &[Route6], addr: u128) {
     assert_eq!(got, longest6(routes, addr), "{addr:x} in {routes:x?}");
 }
 
-const CAPACITY: Capacity = Capacity {
-    nodes4: 1 << 12,
-    leaves4: 1 << 12,
-    words6: 1 << 17,
-    groups: 64,
-    members: 64,
-    adjacencies: 64,
-    segments: 64,
-    templates: 64,
-};
-
 fn load(capacity: Capacity) -> (Engine, Arc<Memory>, u32) {
     veth("in0", "src0", 1500);
     veth("out0", "dst0", 1500);
@@ -100,7 +86,7 @@ fn load(capacity: Capacity) -> (Engine, Arc<Memory>, u32) {
 #[test]
 fn the_program_answers_like_a_linear_scan() {
     in_namespace("lookups6", || {
-        let (engine, memory, ingress) = load(CAPACITY);
+        let (engine, memory, ingress) = load(roomy());
         let mut dice = Dice(0x5eed_0006);
         for round in 0..60 {
             let mut fib = Fib6::new(Arc::clone(&memory), Box::new(|| {}));
@@ -139,7 +125,7 @@ fn the_program_answers_like_a_linear_scan() {
 #[test]
 fn the_program_finds_hosts_among_many() {
     in_namespace("hosts6", || {
-        let (engine, memory, ingress) = load(CAPACITY);
+        let (engine, memory, ingress) = load(roomy());
         let mut dice = Dice(0x5eed_0007);
         let mut fib = Fib6::new(Arc::clone(&memory), Box::new(|| {}));
         let table = fib.create_table().unwrap();

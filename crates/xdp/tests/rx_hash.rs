@@ -2,17 +2,14 @@
 //! that bring none.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
-use common::frames::{IN_MAC, ipv4, udp4};
-use common::image::{adjacency, config, link, load, threshold};
-use common::net::{Wire, in_namespace, index_of, veth};
-use common::tables::Tables4;
 use raddle_rib::Reason;
 use raddle_rib::image::{BucketsHead, Group, How, Member, Memory};
 use raddle_xdp::bench::{Bench, Program};
 use raddle_xdp::{AttachedMode, Error, Mode, offers_rx_hash};
+use raddle_xdp_testing::frames::{IN_MAC, ipv4, udp4};
+use raddle_xdp_testing::image::{adjacency, config, link, load, threshold};
+use raddle_xdp_testing::net::{Wire, in_namespace, index_of, veth};
+use raddle_xdp_testing::tables::Tables4;
 
 const MEMBERS: u32 = 8;
 const SRC: [u8; 4] = [10, 0, 0, 1];

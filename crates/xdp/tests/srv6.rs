@@ -1,31 +1,25 @@
 //! SRv6 in the program: every behaviour on packets made by hand, through test runs.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
-#[path = "srv6/bench.rs"]
-mod bench;
-#[path = "srv6/packets.rs"]
-mod packets;
-
-use bench::{Bench, DST_MAC, SRC_MAC, segment, set_up};
 use std::sync::atomic::Ordering;
 
-use common::frames::udp4;
-use common::image::{config, threshold};
-use common::net::in_namespace;
-use packets::{Srh, addr, inner4, inner6, ipv6, outer};
 use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Segment, TurnsHead, WANTED, Wanted, segment_counter,
     segment_flags, segment_kind,
 };
 use raddle_xdp::{Counters, NO_ADJACENCY, SegmentCounts, Verdict};
+use raddle_xdp_testing::bench::{Bench, DST_MAC, SINGLE, SRC_MAC};
+use raddle_xdp_testing::engines::{cpus, pin_to};
+use raddle_xdp_testing::frames::udp4;
+use raddle_xdp_testing::image::{config, threshold};
+use raddle_xdp_testing::net::in_namespace;
+use raddle_xdp_testing::packets::{Srh, addr, inner4, inner6, ipv6, outer, packet6};
+use raddle_xdp_testing::segments::{self, segment, set_up};
 
 /// A frame whose destination is the SID, with this SRH and payload.
 fn to_sid(srh: &Srh, payload: &[u8]) -> Vec<u8> {
-    outer("2001:db8:ff::1", bench::SID, srh, payload)
+    outer("2001:db8:ff::1", segments::SID, srh, payload)
 }
 
 fn forwarded(bench: &Bench) -> Verdict {
@@ -40,7 +34,7 @@ fn end_goes_to_the_next_segment() {
     in_namespace("end", || {
         let bench = set_up();
         bench.sid(&segment(segment_kind::END));
-        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", segments::SID]);
         let frame = to_sid(&srh, &[0xa5; 20]);
         let (verdict, out) = bench.run(&frame);
         assert_eq!(verdict, forwarded(&bench));
@@ -66,13 +60,13 @@ fn end_drops_what_has_no_next_segment() {
     in_namespace("end-drops", || {
         let bench = set_up();
         bench.sid(&segment(segment_kind::END));
-        let plain = ipv6("2001:db8:ff::1", bench::SID, 17, &[0; 20]);
+        let plain = ipv6("2001:db8:ff::1", segments::SID, 17, &[0; 20]);
         bench.drops(&plain, Reason::NoSrh);
-        let srh = Srh::new(17, 0, &["2001:db8:1::7", bench::SID]);
+        let srh = Srh::new(17, 0, &["2001:db8:1::7", segments::SID]);
         bench.drops(&to_sid(&srh, &[0; 20]), Reason::NoSrh);
-        let srh = Srh::new(17, 3, &["2001:db8:1::7", bench::SID]);
+        let srh = Srh::new(17, 3, &["2001:db8:1::7", segments::SID]);
         bench.drops(&to_sid(&srh, &[0; 20]), Reason::BadSrh);
-        let mut srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let mut srh = Srh::new(17, 1, &["2001:db8:1::7", segments::SID]);
         srh.tlvs = vec![4, 7, 0, 0, 0, 0, 0, 0];
         bench.drops(&to_sid(&srh, &[0; 20]), Reason::BadSrh);
         srh.tlvs = vec![4, 6, 0, 0, 0, 0, 0, 0];
@@ -88,22 +82,22 @@ fn what_the_kernel_gets_is_as_it_came() {
     in_namespace("end-kernel", || {
         let bench = set_up();
         bench.sid(&segment(segment_kind::END));
-        let nowhere = Srh::new(17, 1, &["2001:db8:f::7", bench::SID]);
-        bench.kernel(&to_sid(&nowhere, &[0; 20]), Reason::NoRoute);
-        let local = Srh::new(17, 1, &["2001:db8::9", bench::SID]);
-        bench.kernel(&to_sid(&local, &[0; 20]), Reason::Local);
-        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let nowhere = Srh::new(17, 1, &["2001:db8:f::7", segments::SID]);
+        bench.fails(&to_sid(&nowhere, &[0; 20]), Reason::NoRoute);
+        let local = Srh::new(17, 1, &["2001:db8::9", segments::SID]);
+        bench.fails(&to_sid(&local, &[0; 20]), Reason::Local);
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", segments::SID]);
         let mut frame = to_sid(&srh, &[0; 20]);
         frame[21] = 1;
-        bench.kernel(&frame, Reason::TtlExceeded);
-        let mut hmac = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        bench.fails(&frame, Reason::TtlExceeded);
+        let mut hmac = Srh::new(17, 1, &["2001:db8:1::7", segments::SID]);
         hmac.flags = 8;
-        bench.kernel(&to_sid(&hmac, &[0; 20]), Reason::HmacCheck);
+        bench.fails(&to_sid(&hmac, &[0; 20]), Reason::HmacCheck);
         let (large, _) = bench.run(&to_sid(&srh, &[0; 1500]));
         assert_eq!(large, Verdict::Kernel(Reason::Mtu));
         assert_eq!(bench.counts().errors(), 5);
         assert_eq!(bench.counts().packets(), 0);
-        let discard = Srh::new(17, 1, &["2001:db8:4::7", bench::SID]);
+        let discard = Srh::new(17, 1, &["2001:db8:4::7", segments::SID]);
         bench.drops(&to_sid(&discard, &[0; 20]), Reason::Blackhole);
         assert_eq!(bench.counts().packets(), 1);
         let own = Segment {
@@ -133,7 +127,7 @@ fn end_x_goes_to_its_nexthop() {
             ..segment(segment_kind::END_X)
         });
         // The next segment itself leads nowhere.
-        let srh = Srh::new(17, 1, &["2001:db8:f::7", bench::SID]);
+        let srh = Srh::new(17, 1, &["2001:db8:f::7", segments::SID]);
         let (verdict, out) = bench.run(&to_sid(&srh, &[0; 20]));
         assert_eq!(verdict, forwarded(&bench));
         assert_eq!(out[38..54], addr("2001:db8:f::7"));
@@ -150,7 +144,7 @@ fn end_x_goes_to_its_nexthop() {
 fn inner_packets_come_out() {
     in_namespace("decap", || {
         let bench = set_up();
-        let srh = |next| Srh::new(next, 0, &[bench::SID]);
+        let srh = |next| Srh::new(next, 0, &[segments::SID]);
         let four = inner4([10, 0, 0, 1], [192, 0, 2, 7], 64, &[1; 30]);
         let six = inner6("2001:db8:aa::1", "2001:db8:1::7", 64, &[2; 30]);
         for (kind, next, inner) in [
@@ -163,7 +157,7 @@ fn inner_packets_come_out() {
         ] {
             bench.sid(&segment(kind));
             let with = to_sid(&srh(next), inner);
-            let without = ipv6("2001:db8:ff::1", bench::SID, next, inner);
+            let without = ipv6("2001:db8:ff::1", segments::SID, next, inner);
             let mut padded = without.clone();
             padded.extend([0; 9]);
             for frame in [&with, &without, &padded] {
@@ -177,18 +171,18 @@ fn inner_packets_come_out() {
                 assert_eq!(out[14 + ttl], 63);
                 assert_eq!(out[14 + 20..], inner[20..]);
             }
-            let left = Srh::new(next, 1, &[bench::SID, "2001:db8:1::7"]);
+            let left = Srh::new(next, 1, &[segments::SID, "2001:db8:1::7"]);
             bench.drops(&to_sid(&left, inner), Reason::SegmentsLeft);
-            let other = ipv6("2001:db8:ff::1", bench::SID, 17, inner);
+            let other = ipv6("2001:db8:ff::1", segments::SID, 17, inner);
             bench.drops(&other, Reason::Payload);
             let mut late = without.clone();
             late[54 + if next == 4 { 8 } else { 7 }] = 1;
             if next == 4 {
                 late[54 + 11] = late[54 + 11].wrapping_add(0);
-                let sum = common::frames::checksum(&late[54..74]);
+                let sum = raddle_xdp_testing::frames::checksum(&late[54..74]);
                 late[64..66].copy_from_slice(&sum.to_be_bytes());
             }
-            bench.kernel(&late, Reason::TtlExceeded);
+            bench.fails(&late, Reason::TtlExceeded);
         }
     });
 }
@@ -205,10 +199,10 @@ fn nexthops_of_decapsulated_packets() {
         };
         bench.sid(&dx4);
         let inner = inner4([10, 0, 0, 1], [172, 16, 0, 1], 64, &[1; 30]);
-        let frame = ipv6("2001:db8:ff::1", bench::SID, 4, &inner);
+        let frame = ipv6("2001:db8:ff::1", segments::SID, 4, &inner);
         assert_eq!(bench.run(&frame).0, forwarded(&bench));
-        bench.memory.store_group(bench::SINGLE, Group::Neighbour(0));
-        bench.kernel(&frame, Reason::Encap);
+        bench.memory.store_group(SINGLE, Group::Neighbour(0));
+        bench.fails(&frame, Reason::Encap);
         bench.sid(&Segment {
             flags: dx4.flags | raddle_rib::image::segment_flags::DIRECT_NH4,
             ..dx4
@@ -216,13 +210,13 @@ fn nexthops_of_decapsulated_packets() {
         assert_eq!(bench.run(&frame).0, forwarded(&bench));
         let mut spoilt = frame.clone();
         spoilt[54 + 10] ^= 1;
-        bench.kernel(&spoilt, Reason::BadChecksum);
+        bench.fails(&spoilt, Reason::BadChecksum);
         bench.sid(&Segment {
             target: addr("2001:db8:1::1"),
             ..segment(segment_kind::END_DX6)
         });
         let inner = inner6("2001:db8:aa::1", "2001:db8:f::7", 64, &[2; 30]);
-        let frame = ipv6("2001:db8:ff::1", bench::SID, 41, &inner);
+        let frame = ipv6("2001:db8:ff::1", segments::SID, 41, &inner);
         assert_eq!(bench.run(&frame).0, forwarded(&bench));
     });
 }
@@ -237,7 +231,7 @@ fn frames_come_out() {
             ..segment(segment_kind::END_DX2)
         });
         let inner = udp4([10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 40);
-        let frame = to_sid(&Srh::new(143, 0, &[bench::SID]), &inner);
+        let frame = to_sid(&Srh::new(143, 0, &[segments::SID]), &inner);
         let (verdict, out) = bench.run(&frame);
         let sent = Verdict::Forward {
             adjacency: NO_ADJACENCY,
@@ -246,7 +240,7 @@ fn frames_come_out() {
         assert_eq!(verdict, sent);
         assert_eq!(out, inner);
         assert_eq!(bench.counts().bytes(), frame.len() as u64 - 14);
-        let without = |inner: &[u8]| ipv6("2001:db8:ff::1", bench::SID, 143, inner);
+        let without = |inner: &[u8]| ipv6("2001:db8:ff::1", segments::SID, 143, inner);
         let mut padded = without(&inner);
         padded.extend([0; 5]);
         assert_eq!(bench.run(&padded), (sent, inner.clone()));
@@ -261,7 +255,7 @@ fn frames_come_out() {
             mtu: 100,
             ..segment(segment_kind::END_DX2)
         });
-        bench.kernel(&without(&inner), Reason::RedirectFailed);
+        bench.fails(&without(&inner), Reason::RedirectFailed);
     });
 }
 
@@ -272,7 +266,7 @@ fn own_groups_hand_nothing_over() {
     in_namespace("own-groups", || {
         let bench = set_up();
         let memory = &bench.memory;
-        let mut header = packets::packet6("2001:db8:f::1", "2001:db8:1::1", 0, 0, &[]);
+        let mut header = packet6("2001:db8:f::1", "2001:db8:1::1", 0, 0, &[]);
         header[4..7].fill(0);
         for (place, word) in (0..).zip(header.as_chunks::<8>().0) {
             memory.store_template_word(place, u64::from_le_bytes(*word));
@@ -292,24 +286,23 @@ fn own_groups_hand_nothing_over() {
             memory.store_adjacency(number, &to_list);
         }
         let own = || {
-            let word = &memory.groups.words()[bench::TWO_WAY as usize];
+            let word = &memory.groups.words()[segments::TWO_WAY as usize];
             word.fetch_or(GROUP_OWN, Ordering::Relaxed);
         };
         let several = || {
-            threshold(memory, bench::TWO_WAY, 0, &[(2, 1), (3, 1)]);
+            threshold(memory, segments::TWO_WAY, 0, &[(2, 1), (3, 1)]);
             own();
         };
         several();
         bench.sid(&segment(segment_kind::END_DT6));
         let to = "2001:db8:2::1";
-        let plain =
-            |next, payload: &[u8]| packets::packet6("2001:db8:aa::1", to, next, 64, payload);
+        let plain = |next, payload: &[u8]| packet6("2001:db8:aa::1", to, next, 64, payload);
         // Alone, and behind a SID of the kernel's.
         let both = |packet: &[u8]| {
             let alone = [&[0; 12], &[0x86, 0xdd][..], packet].concat();
             let mut alone = alone;
-            alone[..6].copy_from_slice(&common::frames::IN_MAC);
-            [alone, ipv6("2001:db8:ff::1", bench::SID, 41, packet)]
+            alone[..6].copy_from_slice(&raddle_xdp_testing::frames::IN_MAC);
+            [alone, ipv6("2001:db8:ff::1", segments::SID, 41, packet)]
         };
         let udp = both(&plain(17, &[0, 7, 0, 9, 0, 8, 0, 0]));
         let drops = |frames: &[Vec<u8>], reason| {
@@ -353,7 +346,7 @@ fn own_groups_hand_nothing_over() {
         }
         memory.store_member_word(42, 2 << 32);
         memory.store_member_word(43, 3 << 32);
-        memory.store_group(bench::TWO_WAY, Group::Flowlet { first, count: 2 });
+        memory.store_group(segments::TWO_WAY, Group::Flowlet { first, count: 2 });
         own();
         assert_eq!(bench.run(&udp[0]).0, forwarded(&bench));
         drops(&late, Reason::TtlExceeded);
@@ -366,8 +359,8 @@ fn own_groups_hand_nothing_over() {
             Reason::OutLink,
             Reason::NoRoute,
         ] {
-            memory.store_group(bench::TWO_WAY, Group::Kernel(reason));
-            bench.kernel(&udp[1], reason);
+            memory.store_group(segments::TWO_WAY, Group::Kernel(reason));
+            bench.fails(&udp[1], reason);
             own();
             let before = bench.engine.counters();
             drops(&udp, reason);
@@ -392,10 +385,10 @@ fn lacking_neighbours_are_named() {
         let places = bench.engine.wanted().unwrap();
         bench
             .memory
-            .store_group(bench::TWO_WAY, Group::Kernel(Reason::Unresolved));
+            .store_group(segments::TWO_WAY, Group::Kernel(Reason::Unresolved));
         bench
             .memory
-            .store_group(bench::SINGLE, Group::Kernel(Reason::Unresolved));
+            .store_group(SINGLE, Group::Kernel(Reason::Unresolved));
         let six = |last: u16| {
             let inner = inner6(
                 "2001:db8:aa::1",
@@ -403,12 +396,12 @@ fn lacking_neighbours_are_named() {
                 64,
                 &[2; 30],
             );
-            ipv6("2001:db8:ff::1", bench::SID, 41, &inner)
+            ipv6("2001:db8:ff::1", segments::SID, 41, &inner)
         };
         let inner = inner4([10, 0, 0, 1], [192, 0, 2, 7], 64, &[1; 30]);
-        let four = ipv6("2001:db8:ff::1", bench::SID, 4, &inner);
+        let four = ipv6("2001:db8:ff::1", segments::SID, 4, &inner);
         bench.sid(&segment(segment_kind::END_DT46));
-        bench.kernel(&six(7), Reason::Unresolved);
+        bench.fails(&six(7), Reason::Unresolved);
         assert_eq!(places.take(99), []);
         let own = Segment {
             flags: segment_flags::OWN,
@@ -427,8 +420,8 @@ fn lacking_neighbours_are_named() {
         named.extend(places.take(99));
         named.sort_by_key(|wanted| wanted.to_words());
         let both = [
-            host(bench::SINGLE, "192.0.2.7"),
-            host(bench::TWO_WAY, "2001:db8:2::7"),
+            host(SINGLE, "192.0.2.7"),
+            host(segments::TWO_WAY, "2001:db8:2::7"),
         ];
         assert_eq!(named, both);
         assert_eq!(places.take(99), []);
@@ -438,7 +431,7 @@ fn lacking_neighbours_are_named() {
         }
         assert_eq!(places.take(999).len(), WANTED);
         // One that is known and not valid.
-        bench.memory.store_group(bench::SINGLE, Group::Neighbour(5));
+        bench.memory.store_group(SINGLE, Group::Neighbour(5));
         let failed = Adjacency {
             reason: Reason::Unresolved as u8,
             ..Adjacency::default()
@@ -453,8 +446,11 @@ fn lacking_neighbours_are_named() {
 #[test]
 fn without_the_programs_own_segments_drop() {
     in_namespace("own-alone", || {
-        let bench = bench::set_up_without();
-        let frame = to_sid(&Srh::new(17, 1, &["2001:db8:1::7", bench::SID]), &[0; 20]);
+        let bench = segments::set_up_without();
+        let frame = to_sid(
+            &Srh::new(17, 1, &["2001:db8:1::7", segments::SID]),
+            &[0; 20],
+        );
         bench.sid(&segment(segment_kind::END));
         assert_eq!(bench.run(&frame).0, Verdict::Kernel(Reason::Encap));
         bench.sid(&Segment {
@@ -470,28 +466,22 @@ fn cpus_count_apart() {
     in_namespace("cpus", || {
         let bench = set_up();
         bench.sid(&segment(segment_kind::END));
-        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", segments::SID]);
         let frame = to_sid(&srh, &[0; 20]);
         let carried = u64::try_from(frame.len() - 14).unwrap();
-        let me = nix::unistd::Pid::from_raw(0);
-        let allowed = nix::sched::sched_getaffinity(me).unwrap();
-        let cpus: Vec<_> = (0..nix::sched::CpuSet::count())
-            .filter(|cpu| allowed.is_set(*cpu).unwrap())
-            .collect();
+        let cpus = cpus();
         for (packets, cpu) in (1..).zip(&cpus) {
-            let mut one = nix::sched::CpuSet::new();
-            one.set(*cpu).unwrap();
-            nix::sched::sched_setaffinity(me, &one).unwrap();
+            pin_to(&[*cpu]);
             for _ in 0..packets {
                 bench.run(&frame);
             }
             bench.drops(
-                &ipv6("2001:db8:ff::1", bench::SID, 17, &[0; 20]),
+                &ipv6("2001:db8:ff::1", segments::SID, 17, &[0; 20]),
                 Reason::NoSrh,
             );
         }
-        nix::sched::sched_setaffinity(me, &allowed).unwrap();
-        let counted: Vec<_> = bench.engine.segment_counts(bench::SID_NUMBER).collect();
+        pin_to(&cpus);
+        let counted: Vec<_> = bench.engine.segment_counts(segments::SID_NUMBER).collect();
         for (packets, cpu) in (1..).zip(&cpus) {
             let of = counted[*cpu];
             assert_eq!((of.packets(), of.bytes()), (packets, packets * carried));
@@ -499,7 +489,7 @@ fn cpus_count_apart() {
             assert_eq!(of.errors(), 1);
         }
         let others = (0..bench.memory.capacity().segments as u32)
-            .filter(|number| *number != bench::SID_NUMBER);
+            .filter(|number| *number != segments::SID_NUMBER);
         for number in others {
             let sum: SegmentCounts = bench.engine.segment_counts(number).sum();
             assert_eq!(sum, SegmentCounts::default(), "segment {number}");
@@ -513,13 +503,13 @@ fn counters_are_cleared() {
         let bench = set_up();
         bench.sid(&segment(segment_kind::END));
         bench.drops(
-            &ipv6("2001:db8:ff::1", bench::SID, 17, &[0; 20]),
+            &ipv6("2001:db8:ff::1", segments::SID, 17, &[0; 20]),
             Reason::NoSrh,
         );
-        let srh = Srh::new(17, 1, &["2001:db8:1::7", bench::SID]);
+        let srh = Srh::new(17, 1, &["2001:db8:1::7", segments::SID]);
         bench.run(&to_sid(&srh, &[0; 20]));
         assert_eq!((bench.counts().packets(), bench.counts().errors()), (1, 1));
-        bench.engine.clear_segment_counters(bench::SID_NUMBER);
+        bench.engine.clear_segment_counters(segments::SID_NUMBER);
         assert_eq!(bench.counts(), SegmentCounts::default());
     });
 }

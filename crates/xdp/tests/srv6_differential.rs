@@ -5,9 +5,6 @@
 //! some with a few bytes changed, some cut. `RADDLE_CASES` sets how many frames (default 20,000).
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod common;
-
 #[path = "srv6_differential/draw.rs"]
 mod draw;
 #[path = "srv6_differential/image.rs"]
@@ -15,27 +12,15 @@ mod image;
 
 use std::collections::BTreeMap;
 
-use common::net::in_namespace;
 use draw::Draw;
 use raddle_forward::{Engine as Userspace, HEADROOM, Verdict as Theirs};
 use raddle_rib::Reason;
 use raddle_xdp::{SegmentCounts, Verdict};
+use raddle_xdp_testing::engines::{given, monotonic, name, pin_to_one_cpu, verdict};
+use raddle_xdp_testing::net::in_namespace;
 
 /// Frames between two images.
 const EACH: usize = 50;
-
-fn now() -> u64 {
-    common::net::monotonic()
-}
-
-fn pin_to_one_cpu() {
-    let me = nix::unistd::Pid::from_raw(0);
-    let allowed = nix::sched::sched_getaffinity(me).unwrap();
-    let mut one = nix::sched::CpuSet::new();
-    let cpu = (0..nix::sched::CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap());
-    one.set(cpu.unwrap()).unwrap();
-    nix::sched::sched_setaffinity(me, &one).unwrap();
-}
 
 /// What the program leaves to the kernel although the userspace engine can do it.
 fn is_limit(verdict: Verdict) -> bool {
@@ -49,14 +34,8 @@ fn is_limit(verdict: Verdict) -> bool {
 #[test]
 fn both_engines_do_the_same_with_segments() {
     in_namespace("srv6_differential", || {
-        let cases: usize = std::env::var("RADDLE_CASES")
-            .ok()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(20_000);
-        let seed = std::env::var("RADDLE_SEED")
-            .ok()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(1);
+        let cases = given("RADDLE_CASES").map_or(20_000, |n| n as usize);
+        let seed = given("RADDLE_SEED").unwrap_or(1);
         let image = image::Image::new();
         pin_to_one_cpu();
         let mut userspace = Userspace::new(image.memory.clone());
@@ -83,25 +62,14 @@ fn both_engines_do_the_same_with_segments() {
             let mut buffer = vec![0; HEADROOM];
             buffer.extend(&frame);
             let range = HEADROOM..buffer.len();
-            let ours = userspace.forward_in(&mut buffer, range, image.ingress, now());
+            let ours = userspace.forward_in(&mut buffer, range, image.ingress, monotonic());
             let after = counts(&image, &userspace);
-            let (ours, bytes, name) = match ours {
-                Theirs::Forward {
-                    index,
-                    adjacency,
-                    start,
-                    len,
-                } => {
-                    let verdict = Verdict::Forward { adjacency, index };
-                    (verdict, buffer[start..start + len].to_vec(), "forwarded")
-                }
-                Theirs::Kernel(reason) => (
-                    Verdict::Kernel(reason),
-                    buffer[HEADROOM..].to_vec(),
-                    reason.name(),
-                ),
-                Theirs::Drop(reason) => (Verdict::Drop(reason), Vec::new(), reason.name()),
+            let bytes = match ours {
+                Theirs::Forward { start, len, .. } => buffer[start..start + len].to_vec(),
+                Theirs::Kernel(_) => buffer[HEADROOM..].to_vec(),
+                Theirs::Drop(_) => Vec::new(),
             };
+            let ours = verdict(ours);
             assert_eq!(xdp.verdict, ours, "{}", told());
             if !bytes.is_empty() {
                 assert_eq!(xdp.frame, bytes, "{}", told());
@@ -115,7 +83,7 @@ fn both_engines_do_the_same_with_segments() {
                 let (xdp, ours): (Vec<u64>, Vec<u64>) = (moved(0), moved(1));
                 assert_eq!(xdp, ours, "segment {number}; {}", told());
             }
-            *seen.entry(name).or_default() += 1;
+            *seen.entry(name(ours)).or_default() += 1;
         }
         eprintln!("{limits} limits of the program; {seen:?}");
         assert!(seen["forwarded"] * 8 > cases, "too few: {seen:?}");

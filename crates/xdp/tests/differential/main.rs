@@ -7,9 +7,6 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 mod frames;
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../common/net.rs"]
-mod net;
 mod state;
 
 use frames::{MAC, frame, ipv4_packet};
@@ -22,23 +19,12 @@ use raddle_rib::event::{
 use raddle_rib::image::Capacity;
 use raddle_rib::{Ports, Reason, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
+use raddle_xdp_testing::engines::{given, monotonic, name, pin_to_one_cpu, verdict};
+use raddle_xdp_testing::image::small;
+use raddle_xdp_testing::net::{in_namespace, links};
 use state::{Indices, address, algos, base, renumber, state};
 
 const FRAMES: usize = 200;
-
-fn now() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
-    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
-}
-
-fn pin_to_one_cpu() {
-    let me = nix::unistd::Pid::from_raw(0);
-    let allowed = nix::sched::sched_getaffinity(me).unwrap();
-    let mut one = nix::sched::CpuSet::new();
-    let cpu = (0..nix::sched::CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap());
-    one.set(cpu.unwrap()).unwrap();
-    nix::sched::sched_setaffinity(me, &one).unwrap();
-}
 
 /// Two userspace engines that see the same frames.
 struct Vectors {
@@ -49,7 +35,7 @@ struct Vectors {
 impl Vectors {
     /// One frame after the other, and all of them at once.
     fn compare(&mut self, frames: &[Vec<u8>], ingress: u32) -> Result<(), TestCaseError> {
-        let now = now();
+        let now = monotonic();
         let (mut ours, mut theirs) = (frames.to_vec(), frames.to_vec());
         let mut verdicts = vec![Userspace::Kernel(Reason::None); frames.len()];
         self.together
@@ -66,11 +52,8 @@ impl Vectors {
 
 #[test]
 fn both_engines_do_the_same() {
-    net::in_namespace("both_engines_do_the_same", || {
-        let indices: Indices = std::array::from_fn(|n| {
-            net::veth(&format!("l{n}"), &format!("p{n}"), 1500);
-            net::index_of(&format!("l{n}"))
-        });
+    in_namespace("both_engines_do_the_same", || {
+        let indices: Indices = links();
         let ingress = indices[0];
         let capacity = Capacity {
             nodes4: 1 << 14,
@@ -86,16 +69,13 @@ fn both_engines_do_the_same() {
         for index in indices {
             engine.set_out_link(index).unwrap();
         }
-        let cases = std::env::var("RADDLE_CASES")
-            .ok()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(500);
+        let cases = given("RADDLE_CASES").map_or(500, |n| n as u32);
         let mut runner = TestRunner::new(Config {
             cases,
             ..Config::default()
         });
         let frames = proptest::collection::vec(frame(), FRAMES);
-        let seen = std::cell::RefCell::new(std::collections::BTreeMap::<String, u64>::new());
+        let seen = std::cell::RefCell::new(std::collections::BTreeMap::<&str, u64>::new());
         // What both keep from packet to packet is kept by core.
         pin_to_one_cpu();
         let userspace = std::cell::RefCell::new(raddle_forward::Engine::new(engine.memory()));
@@ -124,24 +104,15 @@ fn both_engines_do_the_same() {
             for frame in frames {
                 let theirs = engine.test_run(&frame, ingress).unwrap();
                 let mut bytes = frame.clone();
-                let ours = userspace.forward(&mut bytes, ingress, now());
-                let (ours, name) = match ours {
-                    Userspace::Forward {
-                        index,
-                        adjacency,
-                        start,
-                        len,
-                    } => {
-                        bytes.truncate(start + len);
-                        bytes.drain(..start);
-                        (Verdict::Forward { adjacency, index }, "forwarded")
-                    }
-                    Userspace::Kernel(reason) => (Verdict::Kernel(reason), reason.name()),
-                    Userspace::Drop(reason) => (Verdict::Drop(reason), reason.name()),
-                };
+                let ours = userspace.forward(&mut bytes, ingress, monotonic());
+                if let Userspace::Forward { start, len, .. } = ours {
+                    bytes.truncate(start + len);
+                    bytes.drain(..start);
+                }
+                let ours = verdict(ours);
                 prop_assert_eq!(theirs.verdict, ours, "frame {:02x?}", frame);
                 prop_assert_eq!(&theirs.frame, &bytes, "frame {:02x?}", frame);
-                *seen.borrow_mut().entry(name.to_owned()).or_default() += 1;
+                *seen.borrow_mut().entry(name(ours)).or_default() += 1;
             }
             Ok(())
         });
@@ -162,21 +133,9 @@ fn both_engines_do_the_same() {
 /// The dissector looks for all that a GRE header's flags promise, before it calls a packet a tunnel.
 #[test]
 fn gre_headers_that_end_early() {
-    net::in_namespace("gre_headers_that_end_early", || {
-        let indices: Indices = std::array::from_fn(|n| {
-            net::veth(&format!("l{n}"), &format!("p{n}"), 1500);
-            net::index_of(&format!("l{n}"))
-        });
-        let capacity = Capacity {
-            nodes4: 1 << 12,
-            leaves4: 1 << 12,
-            words6: 1 << 12,
-            groups: 64,
-            members: 64,
-            adjacencies: 64,
-            segments: 64,
-            templates: 1 << 10,
-        };
+    in_namespace("gre_headers_that_end_early", || {
+        let indices: Indices = links();
+        let capacity = small();
         let engine = Engine::load(&LoadOptions { capacity }).unwrap();
         indices
             .iter()
@@ -245,13 +204,7 @@ fn gre_headers_that_end_early() {
                     let packet = ipv4_packet(len, 0xe1, 47, 64, 0, &body[..usize::from(len)]);
                     let mut frame = [&MAC[..], &[6, 0, 0, 0, 0, 9, 8, 0], &packet[..]].concat();
                     let theirs = engine.test_run(&frame, indices[0]).unwrap().verdict;
-                    let ours = match userspace.forward(&mut frame, indices[0], now()) {
-                        Userspace::Forward {
-                            index, adjacency, ..
-                        } => Verdict::Forward { adjacency, index },
-                        Userspace::Kernel(reason) => Verdict::Kernel(reason),
-                        Userspace::Drop(reason) => Verdict::Drop(reason),
-                    };
+                    let ours = verdict(userspace.forward(&mut frame, indices[0], monotonic()));
                     assert_eq!(
                         theirs, ours,
                         "flags {flags:x?}, kind {kind:x?}, {len} bytes"

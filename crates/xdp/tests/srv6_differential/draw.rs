@@ -1,6 +1,6 @@
 //! Frames that meet segments, by a small generator of numbers.
 
-use crate::common::frames::{FROM_MAC, IN_MAC, checksum};
+use raddle_xdp_testing::frames::{FROM_MAC, IN_MAC, checksum};
 
 /// A generator of numbers (xorshift64*).
 pub(crate) struct Draw(u64);

@@ -12,11 +12,11 @@ use raddle_rib::image::{
 use raddle_select::Policy;
 use raddle_xdp::{Engine, LoadOptions};
 
-use crate::common::frames::IN_MAC;
-use crate::common::image::{adjacency, config, link, threshold};
-use crate::common::net::{index_of, veth};
-use crate::common::tables::{Tables4, write6};
 use crate::draw::{Draw, address6};
+use raddle_xdp_testing::frames::IN_MAC;
+use raddle_xdp_testing::image::{adjacency, config, link, roomy, threshold};
+use raddle_xdp_testing::net::{index_of, veth};
+use raddle_xdp_testing::tables::{Tables4, write6};
 
 /// Segments in use.
 pub(crate) const SEGMENTS: u32 = 8;
@@ -36,14 +36,8 @@ impl Image {
         veth("out0", "dst0", 1500);
         veth("out1", "dst1", 1500);
         let capacity = Capacity {
-            nodes4: 1 << 12,
-            leaves4: 1 << 12,
-            words6: 1 << 17,
-            groups: 64,
-            members: 256,
-            adjacencies: 64,
             segments: 16,
-            templates: 1 << 10,
+            ..roomy()
         };
         let mut engine = Engine::load(&LoadOptions { capacity }).unwrap();
         engine.load_srv6().unwrap();

@@ -3,22 +3,24 @@
 use raddle_rib::Reason;
 use raddle_xdp::Verdict;
 
-use crate::bench::{SEED, SRC4, addr6, bent, set_up, src6};
-use crate::common::frames::{self, udp4, udp6};
-use crate::common::image::config;
-use crate::common::net::in_namespace;
+use crate::bench::{SRC4, bent, packet4, set_up, src6, to4, to6};
 use crate::hashes::{DST_MANY, chosen, hash4, hash6, many, member_of};
+use raddle_xdp_testing::bench::SEED;
+use raddle_xdp_testing::frames::{self, udp4, udp6};
+use raddle_xdp_testing::image::config;
+use raddle_xdp_testing::net::in_namespace;
+use raddle_xdp_testing::packets::addr;
 
 #[test]
 fn policies() {
     in_namespace("policies", || {
         let b = set_up();
-        let two_way = [b.to4([198, 51, 100, 1]), b.to6("2001:db8:2::1")];
+        let two_way = [to4([198, 51, 100, 1]), to6("2001:db8:2::1")];
         b.memory.store_config(&config(0, 1, 1));
         for frame in &two_way {
             b.kernel(frame, Reason::SeedUnknown);
         }
-        b.forward(&b.packet4(), 0);
+        b.forward(&packet4(), 0);
         for policy in 0..4 {
             b.memory.store_config(&config(SEED, policy, 0));
             b.run(&two_way[0]);
@@ -68,7 +70,7 @@ fn l4_choices() {
                 let hash = hash4(&config, 17, (sport, dport), src, dst);
                 assert_eq!(got, member_of(weights, hash), "{weights:?} {hash:#x}");
 
-                let (mut s, mut d) = (src6(), addr6("2001:db8:9::"));
+                let (mut s, mut d) = (src6(), addr("2001:db8:9::"));
                 s[15] = n as u8;
                 d[14] = (n as u8).wrapping_mul(3);
                 let got = chosen(&b, &udp6(s, d, (sport, dport), 8));
@@ -116,7 +118,7 @@ fn l3_choices() {
             expect4(&frames::ipv4(SRC4, DST_MANY, 0, 1, short), SRC4, DST_MANY);
         }
 
-        let d6 = addr6("2001:db8:9::1");
+        let d6 = addr("2001:db8:9::1");
         let expect6 = |frame: &[u8], label, proto, src, dst| {
             let hash = hash6(&config, label, proto, (0, 0), src, dst);
             assert_eq!(chosen(&b, frame), member_of(&weights, hash), "{frame:x?}");
@@ -133,7 +135,7 @@ fn l3_choices() {
                 expect6(&classed, label, proto, src6(), d6);
             }
         }
-        let (isrc, idst) = (addr6("2001:db8:77::1"), addr6("2001:db8:88::2"));
+        let (isrc, idst) = (addr("2001:db8:77::1"), addr("2001:db8:88::2"));
         let inner = frames::ipv6(isrc, idst, 0x12345, 6, &[])[14..].to_vec();
         for kind in 0..=255u8 {
             let icmp = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat();

@@ -4,15 +4,18 @@ use raddle_rib::Reason;
 use raddle_rib::image::link_flags;
 use raddle_xdp::{Engine, Error, LoadOptions, Verdict};
 
-use crate::bench::{SEED, bent, set_up, small};
-use crate::common::image::config;
-use crate::common::net::{in_namespace, index_of, monotonic};
+use crate::bench::{bent, packet4, set_up, to6};
+use raddle_xdp_testing::bench::SEED;
+use raddle_xdp_testing::engines::monotonic;
+use raddle_xdp_testing::image::config;
+use raddle_xdp_testing::image::small;
+use raddle_xdp_testing::net::{in_namespace, index_of};
 
 #[test]
 fn gates() {
     in_namespace("gates", || {
         let b = set_up();
-        let frame = b.packet4();
+        let frame = packet4();
         b.forward(&frame, 0);
         let mut held = config(SEED, 1, 1);
         held.magic = 0;
@@ -47,7 +50,7 @@ fn gates() {
 fn frames_that_are_not_ours() {
     in_namespace("frames_that_are_not_ours", || {
         let b = set_up();
-        let typed = |hi, lo| bent(b.packet4(), |f| f[12..14].copy_from_slice(&[hi, lo]));
+        let typed = |hi, lo| bent(packet4(), |f| f[12..14].copy_from_slice(&[hi, lo]));
         b.kernel(&typed(0x81, 0x00), Reason::Vlan);
         b.kernel(&typed(0x88, 0xa8), Reason::Vlan);
         b.kernel(&typed(0x08, 0x06), Reason::NotIp);
@@ -55,15 +58,15 @@ fn frames_that_are_not_ours() {
         // The type is looked at before the address.
         let arp = bent(typed(0x08, 0x06), |f| f[..6].fill(0xff));
         b.kernel(&arp, Reason::NotIp);
-        b.kernel(&bent(b.packet4(), |f| f[..6].fill(0xff)), Reason::OtherMac);
+        b.kernel(&bent(packet4(), |f| f[..6].fill(0xff)), Reason::OtherMac);
         for byte in 0..6 {
-            b.kernel(&bent(b.packet4(), |f| f[byte] ^= 0x40), Reason::OtherMac);
-            let six = b.to6("2001:db8:1::7");
+            b.kernel(&bent(packet4(), |f| f[byte] ^= 0x40), Reason::OtherMac);
+            let six = to6("2001:db8:1::7");
             b.kernel(&bent(six, |f| f[byte] ^= 0x40), Reason::OtherMac);
         }
-        b.kernel(&b.packet4()[..14], Reason::Truncated);
-        b.kernel(&b.packet4()[..33], Reason::Truncated);
-        b.kernel(&b.to6("2001:db8:1::7")[..53], Reason::Truncated);
+        b.kernel(&packet4()[..14], Reason::Truncated);
+        b.kernel(&packet4()[..33], Reason::Truncated);
+        b.kernel(&to6("2001:db8:1::7")[..53], Reason::Truncated);
     });
 }
 

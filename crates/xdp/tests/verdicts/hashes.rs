@@ -2,8 +2,9 @@
 
 use raddle_xdp::Verdict;
 
-use crate::bench::{Bench, DST_MAC, MANY, SRC_MAC};
-use crate::common::image::{adjacency, hash31, threshold};
+use crate::bench::MANY;
+use raddle_xdp_testing::bench::{Bench, DST_MAC, SRC_MAC};
+use raddle_xdp_testing::image::{adjacency, hash31, threshold};
 
 /// Which of 2^k equal members a hash takes tells its upper k bits.
 pub(crate) fn many(b: &Bench, weights: &[u32]) {

@@ -6,16 +6,17 @@ use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags, own_bit};
 use raddle_xdp::Verdict;
 
-use crate::bench::{DST_MAC, DST4, SINGLE, SRC_MAC, SRC4, bent, bent4, set_up, v4};
-use crate::common::frames::{self, udp4};
-use crate::common::image::adjacency;
-use crate::common::net::in_namespace;
+use crate::bench::{DST4, SRC4, bent, bent4, from4, packet4, set_up, to4, v4};
+use raddle_xdp_testing::bench::{DST_MAC, SINGLE, SRC_MAC};
+use raddle_xdp_testing::frames::{self, udp4};
+use raddle_xdp_testing::image::adjacency;
+use raddle_xdp_testing::net::in_namespace;
 
 #[test]
 fn bad_headers4() {
     in_namespace("bad_headers4", || {
         let b = set_up();
-        let first = |byte| bent4(b.packet4(), move |f| f[14] = byte);
+        let first = |byte| bent4(packet4(), move |f| f[14] = byte);
         b.kernel(&first(0x55), Reason::BadHeader);
         b.kernel(&first(0x44), Reason::BadHeader);
         b.kernel(&first(0x65), Reason::BadHeader);
@@ -23,23 +24,23 @@ fn bad_headers4() {
         b.kernel(&first(0x4f), Reason::Options);
         for bit in 0..16 {
             let flip = |f: &mut Vec<u8>| f[24 + bit / 8] ^= 1 << (bit % 8);
-            b.kernel(&bent(b.packet4(), flip), Reason::BadChecksum);
+            b.kernel(&bent(packet4(), flip), Reason::BadChecksum);
         }
-        let zero = bent(b.packet4(), |f| f[24..26].fill(0));
+        let zero = bent(packet4(), |f| f[24..26].fill(0));
         b.kernel(&zero, Reason::BadChecksum);
         let len = |n: u16| {
-            bent4(b.packet4(), move |f| {
+            bent4(packet4(), move |f| {
                 f[16..18].copy_from_slice(&n.to_be_bytes())
             })
         };
         b.kernel(&len(19), Reason::BadLength);
         b.kernel(&len(0), Reason::BadLength);
-        let have = (b.packet4().len() - 14) as u16;
+        let have = (packet4().len() - 14) as u16;
         b.kernel(&len(have + 1), Reason::BadLength);
         b.kernel(&len(65535), Reason::BadLength);
         b.forward(&len(have), 0);
         for ttl in [0, 1] {
-            b.kernel(&bent4(b.packet4(), |f| f[22] = ttl), Reason::TtlExceeded);
+            b.kernel(&bent4(packet4(), |f| f[22] = ttl), Reason::TtlExceeded);
         }
     });
 }
@@ -48,7 +49,7 @@ fn bad_headers4() {
 fn links_and_addresses4() {
     in_namespace("links_and_addresses4", || {
         let b = set_up();
-        let frame = b.packet4();
+        let frame = packet4();
         b.with_link(|link| link.flags &= !link_flags::FORWARD4);
         b.kernel(&frame, Reason::ForwardingOff);
         b.with_link(|link| link.flags |= link_flags::RULES4 | link_flags::RP_FILTER);
@@ -65,7 +66,7 @@ fn links_and_addresses4() {
             [239, 1, 1, 1],
             [255; 4],
         ] {
-            b.kernel(&b.from4(src), Reason::MartianSource);
+            b.kernel(&from4(src), Reason::MartianSource);
         }
         for src in [
             [0, 1, 2, 3],
@@ -73,14 +74,14 @@ fn links_and_addresses4() {
             [126, 255, 255, 255],
             [128, 0, 0, 0],
         ] {
-            b.forward(&b.from4(src), 0);
+            b.forward(&from4(src), 0);
         }
-        b.kernel(&b.to4([0; 4]), Reason::MartianDestination);
-        b.kernel(&b.to4([127, 1, 2, 3]), Reason::MartianDestination);
-        b.kernel(&b.to4([224, 0, 0, 5]), Reason::Multicast);
-        b.kernel(&b.to4([239, 255, 255, 255]), Reason::Multicast);
-        b.kernel(&b.to4([255; 4]), Reason::Broadcast);
-        b.forward(&b.to4([250, 1, 2, 3]), 0);
+        b.kernel(&to4([0; 4]), Reason::MartianDestination);
+        b.kernel(&to4([127, 1, 2, 3]), Reason::MartianDestination);
+        b.kernel(&to4([224, 0, 0, 5]), Reason::Multicast);
+        b.kernel(&to4([239, 255, 255, 255]), Reason::Multicast);
+        b.kernel(&to4([255; 4]), Reason::Broadcast);
+        b.forward(&to4([250, 1, 2, 3]), 0);
     });
 }
 
@@ -93,15 +94,15 @@ fn own_sources() {
             let word = &b.memory.own4.words()[bit / 64];
             word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
         };
-        let own = b.from4([10, 9, 9, 9]);
+        let own = from4([10, 9, 9, 9]);
         b.forward(&own, 0);
         mark(v4(10, 9, 9, 9));
         b.kernel(&own, Reason::OwnSource);
         // A yes of the filter that the table does not confirm.
         mark(v4(10, 11, 0, 1));
-        b.forward(&b.from4([10, 11, 0, 1]), 0);
+        b.forward(&from4([10, 11, 0, 1]), 0);
         mark(v4(10, 10, 0, 1));
-        b.forward(&b.from4([10, 10, 0, 1]), 0);
+        b.forward(&from4([10, 10, 0, 1]), 0);
         b.with_link(|link| link.flags |= link_flags::ACCEPT_LOCAL);
         b.forward(&own, 0);
     });
@@ -111,25 +112,25 @@ fn own_sources() {
 fn routes4() {
     in_namespace("routes4", || {
         let b = set_up();
-        b.kernel(&b.to4([8, 8, 8, 8]), Reason::NoRoute);
-        b.kernel(&b.to4([10, 9, 9, 9]), Reason::Local);
-        b.kernel(&b.to4([10, 11, 3, 4]), Reason::Unreachable);
-        b.kernel(&b.to4([10, 12, 3, 4]), Reason::SameLink);
-        b.kernel(&b.to4([10, 13, 3, 4]), Reason::Unresolved);
-        b.kernel(&b.to4([10, 14, 3, 4]), Reason::RedirectFailed);
-        let hole = b.to4([10, 10, 3, 4]);
+        b.kernel(&to4([8, 8, 8, 8]), Reason::NoRoute);
+        b.kernel(&to4([10, 9, 9, 9]), Reason::Local);
+        b.kernel(&to4([10, 11, 3, 4]), Reason::Unreachable);
+        b.kernel(&to4([10, 12, 3, 4]), Reason::SameLink);
+        b.kernel(&to4([10, 13, 3, 4]), Reason::Unresolved);
+        b.kernel(&to4([10, 14, 3, 4]), Reason::RedirectFailed);
+        let hole = to4([10, 10, 3, 4]);
         assert_eq!(b.run(&hole).0, Verdict::Drop(Reason::Blackhole));
         // The route is found before the TTL is looked at.
         let dying = bent4(hole, |f| f[22] = 1);
         assert_eq!(b.run(&dying).0, Verdict::Drop(Reason::Blackhole));
         // A table that is empty, one that does not exist, a group that does not exist.
         b.with_link(|link| link.table4 = 1);
-        b.kernel(&b.packet4(), Reason::NoRoute);
+        b.kernel(&packet4(), Reason::NoRoute);
         b.with_link(|link| link.table4 = 1 << 20);
-        b.kernel(&b.packet4(), Reason::NoRoute);
+        b.kernel(&packet4(), Reason::NoRoute);
         b.with_link(|_| ());
         b.memory.store_group(SINGLE, Group::Single(1 << 20));
-        b.kernel(&b.packet4(), Reason::Unresolved);
+        b.kernel(&packet4(), Reason::Unresolved);
     });
 }
 
@@ -175,9 +176,7 @@ fn rewrites4() {
         let b = set_up();
         // Checksums around the carry, which the identification moves through all values.
         for id in (0..=u16::MAX).step_by(97).chain([0, 1, 0xfffe, 0xffff]) {
-            let frame = bent4(b.packet4(), |f| {
-                f[18..20].copy_from_slice(&id.to_be_bytes())
-            });
+            let frame = bent4(packet4(), |f| f[18..20].copy_from_slice(&id.to_be_bytes()));
             let (_, after) = b.run(&frame);
             assert_eq!(after[..6], DST_MAC);
             assert_eq!(after[6..12], SRC_MAC);

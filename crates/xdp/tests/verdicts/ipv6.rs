@@ -4,15 +4,16 @@ use raddle_rib::Reason;
 use raddle_rib::image::link_flags;
 use raddle_xdp::Verdict;
 
-use crate::bench::{DST_MAC, SRC_MAC, bent, dst6, set_up, src6};
-use crate::common::frames::{self, udp6};
-use crate::common::net::in_namespace;
+use crate::bench::{bent, dst6, from6, set_up, src6, to6};
+use raddle_xdp_testing::bench::{DST_MAC, SRC_MAC};
+use raddle_xdp_testing::frames::{self, udp6};
+use raddle_xdp_testing::net::in_namespace;
 
 #[test]
 fn verdicts6() {
     in_namespace("verdicts6", || {
         let b = set_up();
-        let frame = b.to6("2001:db8:1::7");
+        let frame = to6("2001:db8:1::7");
         let after = b.forward(&frame, 0);
         let mut expected = frame.clone();
         expected[..6].copy_from_slice(&DST_MAC);
@@ -37,10 +38,10 @@ fn verdicts6() {
         b.forward(&frame, 0);
         b.with_link(|_| ());
         for src in ["ff02::1", "::1", "::", "::ffff:1.2.3.4"] {
-            b.kernel(&b.from6(src), Reason::MartianSource);
+            b.kernel(&from6(src), Reason::MartianSource);
         }
-        b.kernel(&b.from6("fe80::1"), Reason::LinkLocal);
-        b.kernel(&b.from6("febf::1"), Reason::LinkLocal);
+        b.kernel(&from6("fe80::1"), Reason::LinkLocal);
+        b.kernel(&from6("febf::1"), Reason::LinkLocal);
         for src in [
             "fec0::1",
             "::2",
@@ -48,20 +49,20 @@ fn verdicts6() {
             "::fffe:1.2.3.4",
             "0:0:1::ffff:0:0",
         ] {
-            b.forward(&b.from6(src), 0);
+            b.forward(&from6(src), 0);
         }
-        b.kernel(&b.to6("::1"), Reason::MartianDestination);
-        b.kernel(&b.to6("::"), Reason::MartianDestination);
-        b.kernel(&b.to6("ff02::1"), Reason::Multicast);
-        b.kernel(&b.to6("fe80::1"), Reason::LinkLocal);
-        b.kernel(&b.to6("::2"), Reason::NoRoute);
-        b.kernel(&b.to6("3fff::1"), Reason::NoRoute);
-        b.kernel(&b.to6("2001:db8::9"), Reason::Local);
-        b.kernel(&b.to6("2001:db8::8"), Reason::NoRoute);
-        b.kernel(&b.to6("2001:db8:5::1"), Reason::Unreachable);
-        b.kernel(&b.to6("2001:db8:6::1"), Reason::SameLink);
-        b.kernel(&b.to6("2001:db8:7::1"), Reason::Unresolved);
-        let hole = b.to6("2001:db8:4::1");
+        b.kernel(&to6("::1"), Reason::MartianDestination);
+        b.kernel(&to6("::"), Reason::MartianDestination);
+        b.kernel(&to6("ff02::1"), Reason::Multicast);
+        b.kernel(&to6("fe80::1"), Reason::LinkLocal);
+        b.kernel(&to6("::2"), Reason::NoRoute);
+        b.kernel(&to6("3fff::1"), Reason::NoRoute);
+        b.kernel(&to6("2001:db8::9"), Reason::Local);
+        b.kernel(&to6("2001:db8::8"), Reason::NoRoute);
+        b.kernel(&to6("2001:db8:5::1"), Reason::Unreachable);
+        b.kernel(&to6("2001:db8:6::1"), Reason::SameLink);
+        b.kernel(&to6("2001:db8:7::1"), Reason::Unresolved);
+        let hole = to6("2001:db8:4::1");
         assert_eq!(b.run(&hole).0, Verdict::Drop(Reason::Blackhole));
         b.kernel(&udp6(src6(), dst6(), (1, 2), 1501 - 48), Reason::Mtu);
         assert_eq!(

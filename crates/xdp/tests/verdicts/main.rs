@@ -3,9 +3,6 @@
 
 mod bench;
 mod choices;
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../common/mod.rs"]
-mod common;
 mod gates;
 mod hashes;
 mod ipv4;

@@ -2,11 +2,13 @@
 
 use raddle_rib::Reason;
 
-use crate::bench::{SEED, SRC4, addr6, set_up, src6};
-use crate::common::frames;
-use crate::common::image::config;
-use crate::common::net::in_namespace;
+use crate::bench::{SRC4, set_up, src6};
 use crate::hashes::{DST_MANY, chosen, hash4, hash6, many, member_of};
+use raddle_xdp_testing::bench::SEED;
+use raddle_xdp_testing::frames;
+use raddle_xdp_testing::image::config;
+use raddle_xdp_testing::net::in_namespace;
+use raddle_xdp_testing::packets::addr;
 
 #[test]
 fn what_counts_as_ports() {
@@ -20,7 +22,7 @@ fn what_counts_as_ports() {
             let word = |i: usize| u16::from_be_bytes([payload[i], payload[i + 1]]);
             (word(n), word(n + 2))
         };
-        let d6 = addr6("2001:db8:9::1");
+        let d6 = addr("2001:db8:9::1");
         for proto in 1..=255u8 {
             let ports = match proto {
                 6 | 17 | 33 | 50 | 132 | 136 => at(0),
@@ -82,7 +84,7 @@ fn extension_headers() {
         let config = config(SEED, 1, 1);
         let weights = [1; 1024];
         many(&b, &weights);
-        let d6 = addr6("2001:db8:9::1");
+        let d6 = addr("2001:db8:9::1");
         let expect = |frame: &[u8], proto, ports| {
             let hash = hash6(&config, 0, proto, ports, src6(), d6);
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Tables by brute force: obvious, slow, and independent of the `fib` crate; and by its writer.
+//! IPv4 tables by brute force: obvious, slow, and independent of the `fib` crate; IPv6 tables by its writer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,6 +61,7 @@ pub struct Tables4<'a> {
 }
 
 impl<'a> Tables4<'a> {
+    /// None so far.
     pub fn new(memory: &'a Memory) -> Self {
         // Nothing at the very start, so that a forgotten base shows.
         Tables4 {
@@ -151,121 +152,4 @@ fn pair(leaves: &[u32]) -> u64 {
         bitmap |= u32::from(leaf != first) << slot;
     }
     1 << 63 | u64::from(last) << 47 | u64::from(first) << 32 | u64::from(bitmap)
-}
-
-/// Which structure stands for 16 bits of an IPv6 address.
-#[derive(Clone, Copy, Debug)]
-pub enum Shape6 {
-    Block,
-    Group,
-    Direct,
-}
-
-/// Writes IPv6 tables into an image, one after the other.
-pub struct Tables6<'a> {
-    memory: &'a Memory,
-    /// Next free word.
-    word: usize,
-}
-
-impl<'a> Tables6<'a> {
-    pub fn new(memory: &'a Memory) -> Self {
-        Tables6 { memory, word: 1 }
-    }
-
-    /// Writes a table; level `i` (16 bits each) has the shape `shapes[i]`, or the last one.
-    pub fn table(&mut self, number: usize, shapes: &[Shape6], routes: &[Route6]) {
-        let entry = self.build(0, 0, shapes, routes);
-        put(self.memory.roots6.words(), number, u64::from(entry));
-    }
-
-    fn build(&mut self, base: u128, level: u32, shapes: &[Shape6], routes: &[Route6]) -> u32 {
-        let bits = level * 16;
-        let inside: Vec<Route6> = routes
-            .iter()
-            .copied()
-            .filter(|&(prefix, len, _)| {
-                let common = bits.min(u32::from(len));
-                common == 0 || (prefix ^ base) >> (128 - common) == 0
-            })
-            .collect();
-        if inside.iter().all(|route| u32::from(route.1) <= bits) {
-            return longest6(&inside, base);
-        }
-        let shift = 112 - bits;
-        // Only keys at which something begins or ends can differ from their neighbour below.
-        let mut entries = Vec::with_capacity(65536);
-        let mut starts: Vec<u32> = vec![0];
-        for &(prefix, len, _) in inside.iter().filter(|route| u32::from(route.1) > bits) {
-            let key = (prefix >> shift) as u32 & 0xffff;
-            let width = 1u32 << 16u32.saturating_sub(u32::from(len) - bits);
-            starts.extend([key, key + width]);
-        }
-        starts.sort_unstable();
-        starts.dedup();
-        for key in 0..65536u32 {
-            if starts.binary_search(&key).is_ok() {
-                let start = base | u128::from(key) << shift;
-                entries.push(self.build(start, level + 1, shapes, &inside));
-            } else {
-                entries.push(entries[key as usize - 1]);
-            }
-        }
-        let shape = shapes[(level as usize).min(shapes.len() - 1)];
-        self.write(shape, &entries)
-    }
-
-    fn write(&mut self, shape: Shape6, entries: &[u32]) -> u32 {
-        let at = self.word;
-        let halves = self.memory.words6.halves();
-        match shape {
-            Shape6::Direct => {
-                self.word += 32768;
-                for (i, &entry) in entries.iter().enumerate() {
-                    halves[at * 2 + i].store(entry, Ordering::Relaxed);
-                }
-                0b111 << 29 | at as u32
-            }
-            Shape6::Block => {
-                let ends: Vec<u16> = (0..65535u16)
-                    .filter(|&key| entries[usize::from(key)] != entries[usize::from(key) + 1])
-                    .collect();
-                let cells = self.memory.words6.quarters();
-                cells[at * 4].store(ends.len() as u16, Ordering::Relaxed);
-                for (i, &end) in ends.iter().enumerate() {
-                    cells[at * 4 + 1 + i].store(end, Ordering::Relaxed);
-                }
-                let words = (ends.len() + 1).div_ceil(4);
-                for filler in &cells[at * 4 + 1 + ends.len()..(at + words) * 4] {
-                    filler.store(u16::MAX, Ordering::Relaxed);
-                }
-                let mut half = (at + words) * 2;
-                for key in ends.iter().copied().chain([0xffff]) {
-                    halves[half].store(entries[usize::from(key)], Ordering::Relaxed);
-                    half += 1;
-                }
-                self.word = half.div_ceil(2);
-                0b10 << 30 | at as u32
-            }
-            Shape6::Group => {
-                self.word += 2048;
-                let mut half = self.word * 2;
-                for (node, slots) in entries.chunks_exact(32).enumerate() {
-                    let base = half;
-                    let mut bitmap = 0u32;
-                    for (slot, &entry) in slots.iter().enumerate() {
-                        if slot == 0 || entry != slots[slot - 1] {
-                            bitmap |= u32::from(slot != 0) << slot;
-                            halves[half].store(entry, Ordering::Relaxed);
-                            half += 1;
-                        }
-                    }
-                    let word = u64::from(bitmap) | (base as u64) << 32;
-                    put(self.memory.words6.words(), at + node, word);
-                }
-                self.word = half.div_ceil(2);
-                0b110 << 29 | at as u32
-            }
-        }
-    }
 }

@@ -1,5 +1,4 @@
 //! Network namespaces and veths that vanish with the thread that made them.
-#![allow(unreachable_pub, reason = "helpers of tests")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
@@ -65,16 +64,12 @@ pub fn veth(a: &str, b: &str, mtu: u32) {
     }
 }
 
-/// `CLOCK_MONOTONIC` in nanoseconds.
-pub fn monotonic() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is a valid place for the answer.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    assert_eq!(result, 0);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// Veths `l0`, `l1`, ..., whose other ends are `p0`, `p1`, ...: their interface indices.
+pub fn links<const N: usize>() -> [u32; N] {
+    std::array::from_fn(|n| {
+        veth(&format!("l{n}"), &format!("p{n}"), 1500);
+        index_of(&format!("l{n}"))
+    })
 }
 
 /// A packet socket on one end of a veth.
@@ -125,6 +120,7 @@ impl Wire {
         address
     }
 
+    /// Sends a frame.
     pub fn send(&self, frame: &[u8]) {
         let sent = send(self.socket.as_raw_fd(), frame, MsgFlags::empty()).unwrap();
         assert_eq!(sent, frame.len());

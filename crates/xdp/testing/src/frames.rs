@@ -2,7 +2,9 @@
 
 use etherparse::PacketBuilder;
 
+/// MAC address of the link that frames come in by.
 pub const IN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x10];
+/// MAC address of their sender.
 pub const FROM_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 
 /// A UDP packet over IPv4 with TTL 64 and a payload of this length.

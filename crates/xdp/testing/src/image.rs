@@ -6,18 +6,33 @@ use raddle_rib::image::{
 };
 use raddle_xdp::{Engine, LoadOptions};
 
-/// An engine over a small image, for what does not depend on its size.
-pub fn load() -> Engine {
-    let capacity = Capacity {
+/// Room for a few routes, for what does not depend on it.
+pub fn small() -> Capacity {
+    Capacity {
         nodes4: 1 << 12,
         leaves4: 1 << 12,
-        words6: 1 << 10,
+        words6: 1 << 12,
         groups: 64,
         members: 64,
         adjacencies: 64,
         segments: 64,
         templates: 1 << 10,
-    };
+    }
+}
+
+/// The same with room for IPv6 tables of the writer, and for groups of many members.
+pub fn roomy() -> Capacity {
+    Capacity {
+        words6: 1 << 17,
+        members: 2048,
+        adjacencies: 2048,
+        ..small()
+    }
+}
+
+/// An engine over a small image.
+pub fn load() -> Engine {
+    let capacity = small();
     Engine::load(&LoadOptions { capacity }).unwrap()
 }
 

@@ -1,24 +1,30 @@
 //! IPv6 packets with and without an SRH, byte by byte.
 
-use crate::common::frames::{FROM_MAC, IN_MAC, checksum};
+use crate::frames::{FROM_MAC, IN_MAC, checksum};
 
-pub(crate) fn addr(text: &str) -> [u8; 16] {
+/// The bytes of an IPv6 address.
+pub fn addr(text: &str) -> [u8; 16] {
     text.parse::<std::net::Ipv6Addr>().unwrap().octets()
 }
 
 /// An SRH.
 #[derive(Clone, Debug)]
-pub(crate) struct Srh {
-    pub(crate) next: u8,
-    pub(crate) left: u8,
-    pub(crate) flags: u8,
-    pub(crate) segments: Vec<[u8; 16]>,
-    pub(crate) tlvs: Vec<u8>,
+pub struct Srh {
+    /// Next header.
+    pub next: u8,
+    /// Segments left.
+    pub left: u8,
+    /// Flags.
+    pub flags: u8,
+    /// Visited last to visited first.
+    pub segments: Vec<[u8; 16]>,
+    /// TLVs, padded.
+    pub tlvs: Vec<u8>,
 }
 
 impl Srh {
     /// Segments in the order of the list: visited last to visited first.
-    pub(crate) fn new(next: u8, left: u8, segments: &[&str]) -> Srh {
+    pub fn new(next: u8, left: u8, segments: &[&str]) -> Srh {
         Srh {
             next,
             left,
@@ -28,7 +34,8 @@ impl Srh {
         }
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    /// As it stands in a packet.
+    pub fn bytes(&self) -> Vec<u8> {
         let length = 16 * self.segments.len() + self.tlvs.len();
         let last = self.segments.len() as u8 - 1;
         let mut bytes = vec![
@@ -48,7 +55,7 @@ impl Srh {
 }
 
 /// An IPv6 packet without a frame.
-pub(crate) fn packet6(src: &str, dst: &str, next: u8, hops: u8, payload: &[u8]) -> Vec<u8> {
+pub fn packet6(src: &str, dst: &str, next: u8, hops: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x60, 0, 0, 0];
     packet.extend((payload.len() as u16).to_be_bytes());
     packet.extend([next, hops]);
@@ -59,21 +66,21 @@ pub(crate) fn packet6(src: &str, dst: &str, next: u8, hops: u8, payload: &[u8]) 
 }
 
 /// The same in a frame, with hop limit 64.
-pub(crate) fn ipv6(src: &str, dst: &str, next: u8, payload: &[u8]) -> Vec<u8> {
+pub fn ipv6(src: &str, dst: &str, next: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = [&IN_MAC[..], &FROM_MAC, &[0x86, 0xdd]].concat();
     frame.extend(packet6(src, dst, next, 64, payload));
     frame
 }
 
 /// A frame with an SRH.
-pub(crate) fn outer(src: &str, dst: &str, srh: &Srh, payload: &[u8]) -> Vec<u8> {
+pub fn outer(src: &str, dst: &str, srh: &Srh, payload: &[u8]) -> Vec<u8> {
     let mut all = srh.bytes();
     all.extend(payload);
     ipv6(src, dst, 43, &all)
 }
 
 /// An IPv4 packet of UDP, more or less.
-pub(crate) fn inner4(src: [u8; 4], dst: [u8; 4], ttl: u8, payload: &[u8]) -> Vec<u8> {
+pub fn inner4(src: [u8; 4], dst: [u8; 4], ttl: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0];
     packet.extend((20 + payload.len() as u16).to_be_bytes());
     packet.extend([1, 2, 0, 0, ttl, 17, 0, 0]);
@@ -86,6 +93,6 @@ pub(crate) fn inner4(src: [u8; 4], dst: [u8; 4], ttl: u8, payload: &[u8]) -> Vec
 }
 
 /// An IPv6 packet of UDP, more or less.
-pub(crate) fn inner6(src: &str, dst: &str, hops: u8, payload: &[u8]) -> Vec<u8> {
+pub fn inner6(src: &str, dst: &str, hops: u8, payload: &[u8]) -> Vec<u8> {
     packet6(src, dst, 17, hops, payload)
 }
