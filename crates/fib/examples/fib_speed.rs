@@ -3,9 +3,9 @@
 //! `cargo run --release -p raddle-fib --example fib_speed`. Uses the real tables where
 //! `RADDLE_DATA` (or `shared/data` beside the workspace) has them, and invented ones otherwise.
 
-#[path = "../tests/tables/invented.rs"]
+#[path = "../tests/fib/tables/invented.rs"]
 mod invented;
-#[path = "../tests/tables/mod.rs"]
+#[path = "../tests/fib/tables/mod.rs"]
 mod tables;
 
 use std::hint::black_box;

@@ -8,15 +8,14 @@
 
 mod fib;
 mod forward;
-#[path = "../../../../crates/fib/tests/tables/invented.rs"]
+#[path = "../../../../crates/fib/tests/fib/tables/invented.rs"]
 mod invented;
 mod netlink;
 mod rib;
 mod router;
 mod select;
 mod srv6;
-#[path = "../../../../crates/fib/tests/tables/mod.rs"]
-#[allow(dead_code, reason = "tests use the rest")]
+#[path = "../../../../crates/fib/tests/fib/tables/dice.rs"]
 mod tables;
 
 use fib::look_up;

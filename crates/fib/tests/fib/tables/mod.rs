@@ -1,27 +1,14 @@
-//! Tables of the size of the Internet's: the real one where it is at hand, else an invented one.
+//! The Internet's tables, where they are at hand; and what is drawn.
+
+mod dice;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
+pub(crate) use dice::{Dice, spread};
 use raddle_fib::{Prefix4, Prefix6};
-
-/// xorshift: repeatable and fast.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn roll(&mut self, below: u32) -> u32 {
-        (((self.bits() >> 32) * u64::from(below)) >> 32) as u32
-    }
-}
 
 /// The folder of `prefixes4.txt.xz` and `prefixes6.txt.xz`: `RADDLE_DATA`, or `shared/data` beside
 /// the workspace.
@@ -67,10 +54,4 @@ pub(crate) fn real6() -> Result<Vec<Prefix6>, String> {
     let list = read::<Ipv6Addr>("prefixes6.txt.xz")?.into_iter();
     list.map(|(addr, len)| Prefix6::new(addr.into(), len).map_err(|error| error.to_string()))
         .collect()
-}
-
-/// A hash that spreads routes over `n` values, so that neighbours rarely merge.
-pub(crate) fn spread(key: u64, n: u32) -> u32 {
-    let mixed = (key ^ (key >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    1 + (((mixed >> 32) * u64::from(n)) >> 32) as u32
 }

@@ -1,19 +1,15 @@
 //! IPv6 tables against a linear scan, and at scale against the `prefix-trie` crate.
 
-mod both;
-#[allow(dead_code, reason = "other tests use the rest")]
-mod tables;
-
 use std::sync::Arc;
 
-use both::steps::Step;
-use both::{
+use crate::both::steps::Step;
+use crate::both::{
     Grace, answers_like_a_linear_scan, bulk_and_single_changes, full_memory_changes_nothing,
     grows_and_shrinks, long_churn, readers_see_old_or_new, refuses_bad_requests, step,
 };
+use crate::tables::Dice;
 use proptest::prelude::*;
 use raddle_fib::{Fib6, Heap6, Prefix6, Value, lookup6};
-use tables::Dice;
 
 fn fib(words: usize) -> Fib6<Heap6> {
     Fib6::new(Arc::new(Heap6::new(8, words)), Box::new(|| {}))

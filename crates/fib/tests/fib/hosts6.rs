@@ -1,5 +1,4 @@
 //! Hash tables of host routes in the IPv6 tables: hosts that crowd, memory that is full, and what costs much.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

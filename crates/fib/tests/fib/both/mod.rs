@@ -1,6 +1,5 @@
 //! What the tests of both families share: the writer of either as one trait, and the tests that differ
 //! in numbers only.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 mod scale;
 pub(crate) mod steps;

@@ -1,16 +1,11 @@
 //! The real Internet tables, where they are at hand.
-#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
-
-#[allow(dead_code, unused_imports, reason = "other tests use the rest")]
-mod both;
-mod tables;
 
 use std::sync::Arc;
 
-use both::{Fib, check_trie};
+use crate::both::{Fib, check_trie};
+use crate::tables::{Dice, real4, real6, spread};
 use prefix_trie::PrefixMap;
 use raddle_fib::{Fib4, Fib6, Heap4, Heap6, Prefix4, Prefix6, Value};
-use tables::{Dice, real4, real6, spread};
 
 /// Builds the table at once and looks up the edges of its prefixes; then routes flap so many times,
 /// and the default route comes and changes.

@@ -1,18 +1,14 @@
 //! IPv4 tables against a linear scan, and at scale against the `prefix-trie` crate.
 
-mod both;
-#[allow(dead_code, reason = "other tests use the rest")]
-mod tables;
-
 use std::sync::Arc;
 
-use both::{
+use crate::both::{
     Grace, answers_like_a_linear_scan, bulk_and_single_changes, full_memory_changes_nothing,
     grows_and_shrinks, long_churn, readers_see_old_or_new, refuses_bad_requests, step,
 };
+use crate::tables::Dice;
 use proptest::prelude::*;
 use raddle_fib::{Fib4, Heap4, Prefix4, Value, lookup4};
-use tables::Dice;
 
 fn fib(nodes: usize, leaves: usize) -> Fib4<Heap4> {
     Fib4::new(Arc::new(Heap4::new(8, nodes, leaves)), Box::new(|| {}))
