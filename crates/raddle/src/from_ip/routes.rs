@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::Error;
 use super::object::{Lookup, Objects, Word, address, bits};
+use crate::show::ENCAPS;
 
 /// `RTNH_F_*`, which routes carry in their flags, too.
 const FLAGS: [(&str, u32); 7] = [
@@ -22,20 +23,6 @@ const FLAGS: [(&str, u32); 7] = [
     ("linkdown", 0x10),
     ("unresolved", 0x20),
     ("trap", 0x40),
-];
-/// `LWTUNNEL_ENCAP_*`.
-const ENCAPS: [&str; 11] = [
-    "none",
-    "mpls",
-    "ip",
-    "ila",
-    "ip6",
-    "seg6",
-    "bpf",
-    "seg6local",
-    "rpl",
-    "ioam6",
-    "xfrm",
 ];
 /// `RTPROT_BOOT`: what `ip` leaves out where it prints no details.
 const BOOT: u8 = 3;

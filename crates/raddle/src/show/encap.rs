@@ -10,7 +10,7 @@ use super::lookup::Carried;
 use super::out::Out;
 
 /// `LWTUNNEL_ENCAP_*` by number.
-const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 11] = [
     "none",
     "mpls",
     "ip",

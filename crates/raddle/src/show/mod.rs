@@ -35,6 +35,7 @@ use std::path::PathBuf;
 use raddle_rib::event::{Bucket, Link, Neighbour, Nexthop, Route};
 
 use args::{Args, abbreviates};
+pub(crate) use encap::KINDS as ENCAPS;
 pub(crate) use error::Error;
 use figures::Figures;
 use lookup::Lookup;
