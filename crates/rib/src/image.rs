@@ -11,13 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use raddle_fib::Region;
 
+mod adjacency;
+mod capacity;
+mod config;
 mod group;
+mod link;
 mod segment;
 mod wanted;
 
+pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
+pub use capacity::Capacity;
+pub use config::{Config, ConfigHead, config_flags};
 pub use group::{
     BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind,
 };
+pub use link::{LinkEntry, link_flags};
 pub use segment::{
     LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, SEGMENT_HEAD, SEGMENT_TARGET, Segment,
     VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
@@ -48,183 +56,6 @@ pub const ADJACENCY_COUNTERS: usize = REASON_COUNTERS + LINK_COUNTERS;
 pub fn verdict_slot(reason: crate::Reason, dropped: bool) -> usize {
     let apart = dropped && !reason.is_drop();
     reason as usize + if apart { REASON_DROPPED } else { 0 }
-}
-
-/// Everything that holds for all packets. One in the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Config {
-    /// [`MAGIC`] once the image is complete.
-    pub magic: u64,
-    /// [`config_flags`].
-    pub flags: u32,
-    /// `fib_multipath_hash_seed`.
-    pub seed: u32,
-    /// IPv4 hash policy 0..=3.
-    pub policy4: u8,
-    /// IPv6 hash policy 0..=3.
-    pub policy6: u8,
-    /// IPv4 hash fields, for policy 3.
-    pub fields4: u16,
-    /// IPv6 hash fields.
-    pub fields6: u16,
-    /// Zero.
-    pub pad: [u8; 2],
-    /// `CLOCK_MONOTONIC` nanoseconds after which the image is too old to be used; 0 for never.
-    pub deadline: u64,
-    /// SipHash state (v0..v3) keyed with the seed, before any message word.
-    pub sip_key: [u64; 4],
-    /// SipHash state after the first three message words of a flow key with flow label 0, by
-    /// protocol number: what is left to absorb are ports and addresses.
-    pub sip_mid: [[u64; 4]; 256],
-}
-
-/// The part of [`Config`] that is looked at for every packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConfigHead {
-    /// [`MAGIC`] once the image is complete.
-    pub magic: u64,
-    /// [`config_flags`].
-    pub flags: u32,
-    /// `fib_multipath_hash_seed`.
-    pub seed: u32,
-    /// IPv4 hash policy.
-    pub policy4: u8,
-    /// IPv6 hash policy.
-    pub policy6: u8,
-    /// IPv4 hash fields.
-    pub fields4: u16,
-    /// IPv6 hash fields.
-    pub fields6: u16,
-    /// See [`Config::deadline`].
-    pub deadline: u64,
-}
-
-/// Flags of [`Config`].
-pub mod config_flags {
-    /// Hand everything to the kernel.
-    pub const HOLD: u32 = 1;
-    /// The seed is known (not 0), so multipath choices can be made.
-    pub const SEED_KNOWN: u32 = 2;
-}
-
-/// A network device, found by interface index. 64 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct LinkEntry {
-    /// [`link_flags`]; 0 when the link is not enabled.
-    pub flags: u32,
-    /// Counter slot, below [`LINK_COUNTERS`].
-    pub slot: u32,
-    /// Its MAC address.
-    pub mac: [u8; 6],
-    /// Zero.
-    pub pad: u16,
-    /// MTU in bytes, without the Ethernet header.
-    pub mtu: u32,
-    /// Table in which packets from this link look up IPv4 destinations.
-    pub table4: u32,
-    /// The same for IPv6.
-    pub table6: u32,
-    /// Zero.
-    pub rest: [u32; 9],
-}
-
-/// Flags of [`LinkEntry`].
-pub mod link_flags {
-    /// Packets that come in here are ours to forward.
-    pub const ENABLED: u32 = 1;
-    /// IPv4 forwarding is on.
-    pub const FORWARD4: u32 = 2;
-    /// IPv6 forwarding is on.
-    pub const FORWARD6: u32 = 4;
-    /// Reverse-path filtering is on: IPv4 goes to the kernel.
-    pub const RP_FILTER: u32 = 8;
-    /// IPv4 from here goes to the kernel because of routing rules.
-    pub const RULES4: u32 = 16;
-    /// IPv6 from here goes to the kernel because of routing rules.
-    pub const RULES6: u32 = 32;
-    /// `accept_local`: our own addresses may be sources.
-    pub const ACCEPT_LOCAL: u32 = 64;
-    /// `seg6_require_hmac` is 1: SRHs must have an HMAC.
-    pub const HMAC_REQUIRED: u32 = 128;
-    /// `seg6_require_hmac` is -1: HMACs of SRHs are not looked at.
-    pub const HMAC_IGNORED: u32 = 256;
-}
-
-/// A nexthop resolved to bytes. 64 bytes, one cache line.
-///
-/// The first word is written last and cleared first: while `state` is not [`ADJ_FORWARD`] the rest
-/// is not read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Adjacency {
-    /// Out-link; the segment where the state is [`ADJ_SEGMENT`].
-    pub index: u32,
-    /// [`ADJ_KERNEL`], [`ADJ_FORWARD`] or [`ADJ_SEGMENT`].
-    pub state: u8,
-    /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
-    pub reason: u8,
-    /// Zero.
-    pub pad: u16,
-    /// Neighbour's MAC address.
-    pub dst_mac: [u8; 6],
-    /// Out-link's MAC address.
-    pub src_mac: [u8; 6],
-    /// Largest IP packet that may go out, in bytes.
-    pub mtu: u32,
-    /// Zero.
-    pub rest: [u32; 10],
-}
-
-/// Adjacency state: to the kernel.
-pub const ADJ_KERNEL: u8 = 0;
-/// Adjacency state: forward.
-pub const ADJ_FORWARD: u8 = 1;
-/// Adjacency state: [`Segment`] `index` says what becomes of the packet.
-pub const ADJ_SEGMENT: u8 = 2;
-
-const _: () = assert!(size_of::<Config>() == 64 + 256 * 32);
-const _: () = assert!(offset_of!(Config, sip_key) == 32 && offset_of!(Config, sip_mid) == 64);
-const _: () = assert!(size_of::<LinkEntry>() == 64 && offset_of!(LinkEntry, table4) == 20);
-const _: () = assert!(size_of::<Adjacency>() == 64 && offset_of!(Adjacency, dst_mac) == 8);
-const _: () = assert!(offset_of!(Adjacency, mtu) == 20);
-
-/// How much the image can hold. Fixed when it is made: the memory may be BPF arrays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// 8-byte nodes of the IPv4 tables.
-    pub nodes4: usize,
-    /// 16-bit leaves of the IPv4 tables.
-    pub leaves4: usize,
-    /// 8-byte words of the IPv6 tables.
-    pub words6: usize,
-    /// Groups.
-    pub groups: usize,
-    /// Group members.
-    pub members: usize,
-    /// Adjacencies.
-    pub adjacencies: usize,
-    /// SRv6 behaviours and encapsulations.
-    pub segments: usize,
-    /// 8-byte words of the headers that encapsulations put in front of packets.
-    pub templates: usize,
-}
-
-impl Default for Capacity {
-    /// Enough for a full table of both families with room to rebuild it, about 64 MiB.
-    fn default() -> Self {
-        Capacity {
-            nodes4: 3 << 19,
-            leaves4: 4 << 20,
-            words6: 3 << 20,
-            groups: 1 << 17,
-            members: 1 << 18,
-            adjacencies: 1 << 14,
-            segments: 1 << 12,
-            templates: 1 << 16,
-        }
-    }
 }
 
 /// The memory of one image.
@@ -558,64 +389,4 @@ pub(crate) fn store<T: Record>(region: &Region, i: usize, record: &T) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn records_survive_memory() {
-        let memory = Memory::heap(&Capacity {
-            adjacencies: 4,
-            ..Capacity::default()
-        });
-        let adj = Adjacency {
-            index: 9,
-            state: ADJ_FORWARD,
-            mtu: 1500,
-            ..Adjacency::default()
-        };
-        store(&memory.adjacencies, 3, &adj);
-        assert_eq!(memory.adjacency(3), adj);
-        assert_eq!(memory.adjacency(4).state, ADJ_KERNEL);
-    }
-
-    #[test]
-    fn segments_survive_memory() {
-        let memory = Memory::heap(&Capacity {
-            segments: 5,
-            ..Capacity::default()
-        });
-        assert!(!memory.has_segments());
-        let segment = Segment {
-            kind: segment_kind::END_X,
-            size: 0xffff,
-            template: 1,
-            out: 2,
-            table4: 3,
-            table6: 4,
-            mtu: 5,
-            salt: 6,
-            target: std::array::from_fn(|byte| byte as u8 + 1),
-            ..Segment::default()
-        };
-        memory.store_segment(4, &segment);
-        assert_eq!(memory.segment(4), segment);
-        assert_eq!(memory.segment(3), Segment::default());
-        assert!(memory.has_segments());
-        let without = Segment {
-            kind: segment_kind::END_T,
-            ..segment
-        };
-        memory.store_segment(4, &without);
-        assert_eq!(memory.segment(4).target, [0; 16]);
-        assert_eq!(memory.segment(4).salt, 6);
-        assert_eq!(memory.segment(1 << 20).kind, segment_kind::KERNEL);
-        memory.reset(|| {});
-        assert!(!memory.has_segments());
-        let words = memory.segment_targets.words().iter();
-        assert!(
-            words
-                .into_iter()
-                .all(|word| word.load(Ordering::Relaxed) == 0)
-        );
-    }
-}
+mod tests;

@@ -1,0 +1,38 @@
+//! What packets leave by, in bytes.
+
+use std::mem::{offset_of, size_of};
+
+/// A nexthop resolved to bytes. 64 bytes, one cache line.
+///
+/// The first word is written last and cleared first: while `state` is not [`ADJ_FORWARD`] the rest
+/// is not read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Adjacency {
+    /// Out-link; the segment where the state is [`ADJ_SEGMENT`].
+    pub index: u32,
+    /// [`ADJ_KERNEL`], [`ADJ_FORWARD`] or [`ADJ_SEGMENT`].
+    pub state: u8,
+    /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
+    pub reason: u8,
+    /// Zero.
+    pub pad: u16,
+    /// Neighbour's MAC address.
+    pub dst_mac: [u8; 6],
+    /// Out-link's MAC address.
+    pub src_mac: [u8; 6],
+    /// Largest IP packet that may go out, in bytes.
+    pub mtu: u32,
+    /// Zero.
+    pub rest: [u32; 10],
+}
+
+/// Adjacency state: to the kernel.
+pub const ADJ_KERNEL: u8 = 0;
+/// Adjacency state: forward.
+pub const ADJ_FORWARD: u8 = 1;
+/// Adjacency state: [`Segment`](super::Segment) `index` says what becomes of the packet.
+pub const ADJ_SEGMENT: u8 = 2;
+
+const _: () = assert!(size_of::<Adjacency>() == 64 && offset_of!(Adjacency, dst_mac) == 8);
+const _: () = assert!(offset_of!(Adjacency, mtu) == 20);

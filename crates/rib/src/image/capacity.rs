@@ -1,0 +1,38 @@
+//! How much an image holds.
+
+/// How much the image can hold. Fixed when it is made: the memory may be BPF arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// 8-byte nodes of the IPv4 tables.
+    pub nodes4: usize,
+    /// 16-bit leaves of the IPv4 tables.
+    pub leaves4: usize,
+    /// 8-byte words of the IPv6 tables.
+    pub words6: usize,
+    /// Groups.
+    pub groups: usize,
+    /// Group members.
+    pub members: usize,
+    /// Adjacencies.
+    pub adjacencies: usize,
+    /// SRv6 behaviours and encapsulations.
+    pub segments: usize,
+    /// 8-byte words of the headers that encapsulations put in front of packets.
+    pub templates: usize,
+}
+
+impl Default for Capacity {
+    /// Enough for a full table of both families with room to rebuild it, about 64 MiB.
+    fn default() -> Self {
+        Capacity {
+            nodes4: 3 << 19,
+            leaves4: 4 << 20,
+            words6: 3 << 20,
+            groups: 1 << 17,
+            members: 1 << 18,
+            adjacencies: 1 << 14,
+            segments: 1 << 12,
+            templates: 1 << 16,
+        }
+    }
+}
