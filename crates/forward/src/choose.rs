@@ -81,6 +81,12 @@ pub(crate) fn choose(
         }
         _ => stateful(context, state, (value, group), hash31)?,
     };
+    reach(context, number, len)
+}
+
+/// Step A12 (the rest of B9): this adjacency, if a packet of `len` bytes can be sent to it.
+#[inline(always)]
+pub(crate) fn reach(context: &Context<'_>, number: u32, len: usize) -> Result<Chosen, Stop> {
     let adjacency = context.memory.adjacency(number);
     if adjacency.state != ADJ_FORWARD {
         if adjacency.state == ADJ_SEGMENT {

@@ -8,34 +8,34 @@ use std::ops::Range;
 
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{Group, LINK_TABLE, Segment, link_flags, segment_flags, segment_kind};
-use raddle_select::{HashConfig, Hasher};
+use raddle_rib::image::{Group, How, LINK_TABLE, Segment, link_flags, segment_flags, segment_kind};
 use raddle_srv6::{Around, Demand, Plan, Step, Target, outer_addresses, plan, spread};
 
-use crate::choose::{choose, hash, hashed_by, hashing};
+use crate::choose::{Chosen, choose, hash, hashing};
 use crate::context::{Context, NO_ADJACENCY, Sent};
 use crate::counters::Counters;
 use crate::ipv6;
 use crate::rewrite::{ETHERNET, sent_len, set_macs};
 use crate::state::State;
 
-/// What a segment will do with a packet, and what comes behind it.
-#[derive(Clone, Copy)]
-pub(crate) struct Detour {
-    number: u32,
+/// A segment, as far as it matters when its packet has left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Met {
+    pub(crate) number: u32,
     counts: bool,
-    action: Action,
 }
 
-/// A [`Plan`] without what the look-up is for.
-#[derive(Clone, Copy)]
-enum Action {
-    Step(Step),
-    Frame(raddle_srv6::Frame),
-    Around(Around),
+impl Met {
+    /// Rule S10.1.
+    #[inline(always)]
+    pub(crate) fn count(self, counters: &mut Counters, bytes: usize) {
+        if self.counts {
+            counters.carried(self.number, bytes as u64);
+        }
+    }
 }
 
-/// What has to be looked up for a detour, if anything.
+/// What has to be looked up for a detour.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask {
     pub(crate) table: u32,
@@ -51,14 +51,14 @@ pub(crate) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn l3(&self) -> &[u8] {
         let start = self.range.start + ETHERNET;
         &self.buffer[start..start + self.len]
     }
 
-    #[inline]
-    fn l3_mut(&mut self) -> &mut [u8] {
+    #[inline(always)]
+    pub(crate) fn l3_mut(&mut self) -> &mut [u8] {
         let start = self.range.start + ETHERNET;
         &mut self.buffer[start..start + self.len]
     }
@@ -67,15 +67,15 @@ impl Frame<'_> {
 /// A segment, and what follows from it for all of its packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Course {
-    pub(crate) number: u32,
+    pub(crate) met: Met,
     segment: Segment,
     demand: Demand,
     /// Of the look-up behind it.
     table: u32,
-    /// Whether a packet may be looked up there.
+    /// Whether a packet may be looked up there; of an encapsulation, one with the outer addresses.
     open: bool,
-    /// Of an encapsulation: the outer destination, where a packet with the outer addresses may be routed.
-    outer: Option<u128>,
+    /// Of an encapsulation: the outer destination.
+    outer: u128,
 }
 
 impl Course {
@@ -89,212 +89,192 @@ impl Course {
         } else {
             flags &= !link_flags::RULES6;
         }
-        let outer = (segment.kind == segment_kind::ENCAPS)
-            .then(|| outer_addresses(context.memory, segment.template))
-            .filter(|(src, dst)| ipv6::check_addresses(*src, *dst).is_ok())
-            .map(|(_, dst)| dst);
+        let mut open = ipv6::check_link(flags).is_ok();
+        let mut outer = 0;
+        if segment.kind == segment_kind::ENCAPS {
+            let (src, dst) = outer_addresses(context.memory, segment.template);
+            open &= ipv6::check_addresses(src, dst).is_ok();
+            outer = dst;
+        }
+        let counts = segment.flags & segment_flags::COUNTERS != 0;
         Course {
-            number,
+            met: Met { number, counts },
             segment,
             demand: context.demand(),
             table,
-            open: ipv6::check_link(flags).is_ok(),
+            open,
             outer,
         }
     }
-}
 
-impl Detour {
-    /// Rules S1 to S6, S7.1, S7.2, S8 and S9.1 to S9.5 for a frame that has passed A1 to A9 or B1 to B7 and
-    /// is routed to this segment.
+    /// Rules S1 to S6, S8.1 to S8.3 and S9.1 to S9.5 for a frame that has passed A1 to A9 or B1 to B7 and is
+    /// routed to this segment. A segment of the kernel's has no plan.
     #[inline(always)]
-    pub(crate) fn new(
-        context: &Context<'_>,
-        course: &Course,
-        frame: &Frame<'_>,
-    ) -> Option<(Detour, Option<Ask>)> {
-        let segment = &course.segment;
-        if segment.kind == segment_kind::KERNEL {
-            return None;
-        }
-        let l3 = frame.l3();
+    pub(crate) fn plan(&self, context: &Context<'_>, frame: &Frame<'_>) -> Option<Plan> {
         let place = frame.range.start + ETHERNET;
-        let of = (frame.family, l3);
-        let detour = |action| Detour {
-            number: course.number,
-            counts: segment.flags & segment_flags::COUNTERS != 0,
-            action,
-        };
-        let (detour, dst, lives) = match plan(context.memory, segment, course.demand, of, place)? {
-            Plan::Frame(frame) => return Some((detour(Action::Frame(frame)), None)),
-            Plan::Step(step, target) => {
-                let src = ipv6::address(l3.first_chunk()?, 8);
-                ipv6::check_addresses(src, step.dst).ok()?;
-                let dst = match target {
-                    Target::V6(address) => address,
-                    _ => step.dst,
-                };
-                (detour(Action::Step(step)), dst, l3[7].into())
-            }
-            Plan::Around(around) => (
-                detour(Action::Around(around)),
-                course.outer?,
-                around.hop_limit,
-            ),
-        };
-        if !course.open || lives <= 1 {
-            return None;
-        }
-        let table = course.table;
-        Some((detour, Some(Ask { table, dst })))
+        let of = (frame.family, frame.l3());
+        plan(context.memory, &self.segment, self.demand, of, place)
     }
 
-    /// Whether the group that was found is one that this is for. Then the packet has its new destination, for
-    /// its hash.
-    #[inline]
-    pub(crate) fn turn(&self, group: Group, frame: &mut Frame<'_>) -> bool {
-        let stateless = matches!(
-            group,
-            Group::Single(_) | Group::Neighbour(_) | Group::Threshold { .. }
-        );
-        if stateless && let Action::Step(step) = &self.action {
-            step.take(frame.l3_mut());
-        }
-        stateless
-    }
-
-    /// What is to be hashed, and by what; none where no hash chooses.
-    #[inline]
-    pub(crate) fn hashing<'a>(
-        &self,
-        context: &Context<'a>,
-        group: Group,
-        family: Family,
-    ) -> Option<Result<(&'a Hasher, HashConfig), Reason>> {
-        let how = hashed_by(group)?;
-        let how = match self.action {
-            Action::Around(_) => raddle_rib::image::How::default(),
-            _ => how,
-        };
-        Some(hashing(context, how, family))
-    }
-
-    /// Rule S10.1 for a frame that leaves as it is; none if that is not what the segment does.
+    /// Rules S8.4 and S10.1 for a frame that leaves as it is.
     #[inline(always)]
-    pub(crate) fn leave(&self, counters: &mut Counters, frame: &Frame<'_>) -> Option<Sent> {
-        let Action::Frame(sent) = &self.action else {
-            return None;
-        };
-        self.count(counters, frame.len);
-        Some(Sent {
+    pub(crate) fn leave(
+        &self,
+        counters: &mut Counters,
+        frame: &Frame<'_>,
+        sent: &raddle_srv6::Frame,
+    ) -> Sent {
+        self.met.count(counters, frame.len);
+        Sent {
             index: sent.out,
             adjacency: NO_ADJACENCY,
             start: sent.start,
             len: sent_len(frame.range.end - sent.start, sent.len - ETHERNET),
-        })
-    }
-
-    /// Rule S10.1.
-    #[inline(always)]
-    fn count(&self, counters: &mut Counters, bytes: usize) {
-        if self.counts {
-            counters.carried(self.number, bytes as u64);
         }
     }
 
-    /// The rest of rules S7 and S9, and S10.1. None: the frame is as it came, and is not for this.
+    /// Rules S7.1 and S7.5 behind a step, whose packet's source has been checked, and what S7.2 is for.
     #[inline(always)]
-    pub(crate) fn depart(
+    pub(crate) fn behind_step(
         &self,
-        context: &Context<'_>,
-        (state, counters): (&mut State, &mut Counters),
-        to: (u32, Group),
-        hash31: u32,
-        frame: &mut Frame<'_>,
-    ) -> Option<Sent> {
-        let bytes = frame.len;
-        let (start, end) = (frame.range.start, frame.range.end);
-        let sent = match &self.action {
-            Action::Frame(_) => return self.leave(counters, frame),
-            Action::Step(step) => match choose(context, state, to, hash31, bytes) {
-                Ok(chosen) => {
-                    let whole = &mut frame.buffer[frame.range.clone()];
-                    ipv6::send(whole, start, bytes, &chosen)
-                }
-                Err(_) => {
-                    step.take_back(frame.l3_mut());
-                    return None;
-                }
-            },
-            Action::Around(around) => {
-                let hash31 = spread(hash31, around.salt) >> 1;
-                let len = around.len();
-                let chosen = choose(context, state, to, hash31, len).ok()?;
-                let start = start - around.size();
-                let whole = &mut frame.buffer[start..end];
-                let outer = &mut whole[ETHERNET..ETHERNET + around.size()];
-                around.write(context.memory, outer);
-                outer[7] -= 1;
-                set_macs(whole, &chosen.adjacency);
-                whole[12..14].copy_from_slice(&[0x86, 0xdd]);
-                chosen.sent(start, end - start, len)
-            }
-        };
-        self.count(counters, bytes);
-        Some(sent)
-    }
-
-    /// All of it for one frame. None as above.
-    #[inline]
-    pub(crate) fn alone(
-        context: &Context<'_>,
-        parts: (&mut State, &mut Counters),
-        number: u32,
-        frame: &mut Frame<'_>,
-    ) -> Option<Sent> {
-        let course = Course::new(context, number);
-        let (detour, ask) = Detour::new(context, &course, frame)?;
-        let Some(Ask { table, dst }) = ask else {
-            let none = (0, Group::Kernel(Reason::NoRoute));
-            return detour.depart(context, parts, none, 0, frame);
-        };
-        let value = context.memory.route6(table, dst);
-        let group = context.memory.group(value);
-        if !detour.turn(group, frame) {
-            return None;
-        }
-        let hash31 = match (&detour.action, hashed_by(group)) {
-            (_, None) => Ok(0),
-            (Action::Around(_), Some(_)) => plain_hash(context, frame.family, frame.l3()),
-            _ => hash(context, group, frame.family, frame.l3()),
-        };
-        match hash31 {
-            Ok(hash31) => detour.depart(context, parts, (value, group), hash31, frame),
-            Err(_) => {
-                detour.give_up(frame);
-                None
-            }
+        step: &Step,
+        target: Target,
+        frame: &Frame<'_>,
+    ) -> Option<Ask> {
+        let dst = step.dst();
+        ipv6::check_destination(dst).ok()?;
+        let lives = frame.l3()[7];
+        match target {
+            Target::V6(address) => self.ask(address, lives.into()),
+            _ => self.ask(dst, lives.into()),
         }
     }
 
-    /// After [`Detour::turn`]: the frame as it came.
-    #[cold]
-    pub(crate) fn give_up(&self, frame: &mut Frame<'_>) {
-        if let Action::Step(step) = &self.action {
+    /// The same around a packet.
+    #[inline(always)]
+    pub(crate) fn behind_around(&self, around: &Around) -> Option<Ask> {
+        self.ask(self.outer, around.hop_limit)
+    }
+
+    #[inline(always)]
+    fn ask(&self, dst: u128, lives: u32) -> Option<Ask> {
+        let table = self.table;
+        (self.open && lives > 1).then_some(Ask { table, dst })
+    }
+}
+
+/// Rule S7.7 for a packet that has taken its step.
+#[inline(always)]
+pub(crate) fn send_step(frame: &mut Frame<'_>, chosen: &Chosen) -> Sent {
+    let start = frame.range.start;
+    let whole = &mut frame.buffer[frame.range.clone()];
+    ipv6::send(whole, start, frame.len, chosen)
+}
+
+/// Rules S9.2 and S7.7.
+#[inline(always)]
+pub(crate) fn send_around(
+    context: &Context<'_>,
+    around: &Around,
+    frame: &mut Frame<'_>,
+    chosen: &Chosen,
+) -> Sent {
+    let (start, end) = (frame.range.start - around.size(), frame.range.end);
+    let whole = &mut frame.buffer[start..end];
+    let outer = &mut whole[ETHERNET..ETHERNET + around.size()];
+    around.write(context.memory, outer);
+    outer[7] -= 1;
+    set_macs(whole, &chosen.adjacency);
+    whole[12..14].copy_from_slice(&[0x86, 0xdd]);
+    chosen.sent(start, end - start, around.len())
+}
+
+/// Rules S7.6, S7.7 and S10.1 for a packet that has taken its step. None: it is as it came, and is not for
+/// this.
+#[inline(always)]
+pub(crate) fn depart_step(
+    context: &Context<'_>,
+    (state, counters): (&mut State, &mut Counters),
+    (met, step): (Met, &Step),
+    (to, hash31): ((u32, Group), u32),
+    frame: &mut Frame<'_>,
+) -> Option<Sent> {
+    match choose(context, state, to, hash31, frame.len) {
+        Ok(chosen) => {
+            met.count(counters, frame.len);
+            Some(send_step(frame, &chosen))
+        }
+        Err(_) => {
             step.take_back(frame.l3_mut());
+            None
         }
     }
+}
 
-    /// The segment.
-    #[inline]
-    pub(crate) fn number(&self) -> u32 {
-        self.number
+/// Rules S9.2, S9.6, S7.6, S7.7 and S10.1. None as above.
+#[inline(always)]
+pub(crate) fn depart_around(
+    context: &Context<'_>,
+    (state, counters): (&mut State, &mut Counters),
+    (met, around): (Met, &Around),
+    (to, hash31): ((u32, Group), u32),
+    frame: &mut Frame<'_>,
+) -> Option<Sent> {
+    let hash31 = spread(hash31, around.salt) >> 1;
+    let chosen = choose(context, state, to, hash31, around.len()).ok()?;
+    met.count(counters, frame.len);
+    Some(send_around(context, around, frame, &chosen))
+}
+
+/// All of it for one frame. None: it is as it came, and is not for this.
+#[inline]
+pub(crate) fn alone(
+    context: &Context<'_>,
+    (state, counters): (&mut State, &mut Counters),
+    number: u32,
+    frame: &mut Frame<'_>,
+) -> Option<Sent> {
+    let course = Course::new(context, number);
+    let met = course.met;
+    match course.plan(context, frame)? {
+        Plan::Frame(sent) => Some(course.leave(counters, frame, &sent)),
+        Plan::Step(step, target) => {
+            let to = look_up(context, course.behind_step(&step, target, frame)?)?;
+            step.take(frame.l3_mut());
+            let Ok(hash31) = hash(context, to.1, frame.family, frame.l3()) else {
+                step.take_back(frame.l3_mut());
+                return None;
+            };
+            let parts = (state, counters);
+            depart_step(context, parts, (met, &step), (to, hash31), frame)
+        }
+        Plan::Around(around) => {
+            let to = look_up(context, course.behind_around(&around)?)?;
+            let hash31 = match to.1 {
+                Group::Threshold { .. } => plain_hash(context, frame.family, frame.l3()).ok()?,
+                _ => 0,
+            };
+            let parts = (state, counters);
+            depart_around(context, parts, (met, &around), (to, hash31), frame)
+        }
     }
+}
+
+/// Rules S7.2 and S7.4: a group that this is for, and its number.
+#[inline]
+fn look_up(context: &Context<'_>, ask: Ask) -> Option<(u32, Group)> {
+    let value = context.memory.route6(ask.table, ask.dst);
+    let group = context.memory.group(value);
+    let stateless = matches!(
+        group,
+        Group::Single(_) | Group::Neighbour(_) | Group::Threshold { .. }
+    );
+    stateless.then_some((value, group))
 }
 
 /// The hash by the namespace's policy.
 pub(crate) fn plain_hash(context: &Context<'_>, family: Family, l3: &[u8]) -> Result<u32, Reason> {
-    let (hasher, config) = hashing(context, raddle_rib::image::How::default(), family)?;
+    let (hasher, config) = hashing(context, How::default(), family)?;
     let hash31 = hasher.hash31_of_packet(&config, family, l3);
     hash31.map_err(|_| Reason::HashPolicy)
 }

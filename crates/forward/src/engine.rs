@@ -15,7 +15,7 @@ use crate::lookups::VECTOR;
 use crate::parts::{Parts, Work, count};
 use crate::srv6::{refused, stopped};
 use crate::state::State;
-use crate::vector::Vector;
+use crate::vector::{Slots, Vector};
 use crate::{ipv4, ipv6};
 
 /// Room in front of a frame that is enough for everything that segments can put around it.
@@ -31,6 +31,7 @@ pub struct Engine {
     hasher: Option<(u32, Hasher)>,
     /// Empty between vectors.
     keys: KeyBatch,
+    slots: Box<Slots>,
     work: Work,
 }
 
@@ -46,6 +47,7 @@ impl Engine {
             work: Work::default(),
             hasher: None,
             keys: KeyBatch::new(),
+            slots: Slots::new(),
         }
     }
 
@@ -94,7 +96,7 @@ impl Engine {
         };
         let decided = match self.arrive(ingress, now) {
             Ok((config, link)) => {
-                let (context, mut parts) = self.parts(config, link, ingress, now);
+                let (context, mut parts, _) = self.parts(config, link, ingress, now);
                 parts.received(&context.link, 1, len);
                 let decided = match family(frame, &context.link) {
                     Ok(Family::V4) => ipv4::forward(&context, parts.state, frame, range.start),
@@ -148,8 +150,8 @@ impl Engine {
             let frames = &mut frames[..count];
             match self.arrive(ingress, now) {
                 Ok((config, link)) => {
-                    let (context, mut parts) = self.parts(config, link, ingress, now);
-                    let mut vector = Vector::new(&context);
+                    let (context, mut parts, slots) = self.parts(config, link, ingress, now);
+                    let mut vector = Vector::new(&context, slots, count);
                     let (mut packets, mut bytes) = (0, 0);
                     for (at, frame) in frames.iter_mut().enumerate() {
                         let range = range(frame);
@@ -171,27 +173,17 @@ impl Engine {
                             verdicts[at] = parts.sent(sent);
                         }
                     }
-                    if vector.look_up_again() {
-                        for (at, frame) in frames.iter_mut().enumerate() {
-                            let range = range(frame);
-                            let Parts {
-                                keys,
-                                state,
-                                counters,
-                                ..
-                            } = parts.again();
-                            let to = (keys, state, counters);
-                            let sent = vector.collect_again(to, at, frame.as_mut(), range);
-                            if let Some(sent) = sent {
-                                verdicts[at] = parts.sent(sent);
-                            }
+                    for at in vector.look_up_again() {
+                        let frame = &mut frames[at];
+                        let range = range(frame);
+                        let to = (&mut *parts.keys, &mut *parts.counters);
+                        let sent = vector.collect_again(to, at, frame.as_mut(), range);
+                        if let Some(sent) = sent {
+                            verdicts[at] = parts.sent(sent);
                         }
                     }
-                    vector.hash(parts.keys);
-                    for (at, frame) in frames.iter_mut().enumerate() {
-                        if vector.is_sent(at) {
-                            continue;
-                        }
+                    for at in vector.hash(parts.keys) {
+                        let frame = &mut frames[at];
                         let range = range(frame);
                         let to = (&mut *parts.state, &mut *parts.counters);
                         let sent = vector.send(to, at, frame.as_mut(), range.clone());
@@ -244,7 +236,7 @@ impl Engine {
         link: LinkEntry,
         ingress: u32,
         now: u64,
-    ) -> (Context<'_>, Parts<'_>) {
+    ) -> (Context<'_>, Parts<'_>, &mut Slots) {
         let context = Context {
             memory: &self.memory,
             config,
@@ -259,7 +251,7 @@ impl Engine {
             work: &mut self.work,
             counters: &mut self.counters,
         };
-        (context, parts)
+        (context, parts, &mut self.slots)
     }
 
     #[inline]

@@ -102,31 +102,56 @@ pub(crate) fn address(header: &[u8; 40], at: usize) -> u128 {
 /// Steps B4 and B5. Addresses with an embedded IPv4 address may not be sources.
 #[inline]
 pub(crate) fn check_addresses(src: u128, dst: u128) -> Result<(), Reason> {
-    // All that may not be begins with 0x00, 0xfe or 0xff.
-    let usual = |a: u128| ((a >> 120) as u8).wrapping_add(2) > 2;
-    if usual(src) && usual(dst) {
+    if is_usual(src) && is_usual(dst) {
         return Ok(());
     }
-    check_unusual_addresses(src, dst)
+    check_unusual_source(src)?;
+    check_unusual_destination(dst)
+}
+
+/// Step B5.
+#[inline]
+pub(crate) fn check_destination(dst: u128) -> Result<(), Reason> {
+    if is_usual(dst) {
+        return Ok(());
+    }
+    check_unusual_destination(dst)
+}
+
+/// All that may not be begins with 0x00, 0xfe or 0xff.
+#[inline]
+fn is_usual(address: u128) -> bool {
+    ((address >> 120) as u8).wrapping_add(2) > 2
+}
+
+fn is_multicast(address: u128) -> bool {
+    address >> 120 == 0xff
+}
+
+fn is_link_local(address: u128) -> bool {
+    address >> 118 == 0xfe80 >> 6
 }
 
 #[inline(never)]
-fn check_unusual_addresses(src: u128, dst: u128) -> Result<(), Reason> {
-    let multicast = |a: u128| a >> 120 == 0xff;
-    let link_local = |a: u128| a >> 118 == 0xfe80 >> 6;
-    if multicast(src) || src <= 1 || src >> 32 == 0xffff {
+fn check_unusual_source(src: u128) -> Result<(), Reason> {
+    if is_multicast(src) || src <= 1 || src >> 32 == 0xffff {
         return Err(Reason::MartianSource);
     }
-    if link_local(src) {
+    if is_link_local(src) {
         return Err(Reason::LinkLocal);
     }
+    Ok(())
+}
+
+#[inline(never)]
+fn check_unusual_destination(dst: u128) -> Result<(), Reason> {
     if dst <= 1 {
         return Err(Reason::MartianDestination);
     }
-    if multicast(dst) {
+    if is_multicast(dst) {
         return Err(Reason::Multicast);
     }
-    if link_local(dst) {
+    if is_link_local(dst) {
         return Err(Reason::LinkLocal);
     }
     Ok(())

@@ -9,6 +9,7 @@ pub const VECTOR: usize = KeyBatch::ROOM;
 
 /// Addresses of one family in one table, and whose they are. Those that are the same as the one before are
 /// looked up with it.
+#[derive(Debug)]
 pub(crate) struct Lookups<A> {
     /// Addresses so far.
     pub(crate) count: usize,
@@ -26,6 +27,11 @@ impl<A: Copy + Eq> Lookups<A> {
             values: [0; VECTOR],
             place: [0; VECTOR],
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
     }
 
     #[inline(always)]

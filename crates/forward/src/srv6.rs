@@ -16,7 +16,7 @@ use raddle_srv6::{
 use crate::choose::{Chosen, choose, hash, hashed_by};
 use crate::context::{Context, NO_ADJACENCY, Stop, Verdict};
 use crate::counters::Counters;
-use crate::detour::{self, Detour, plain_hash};
+use crate::detour::{self, plain_hash};
 use crate::parts::Parts;
 use crate::rewrite::{sent_len, set_macs};
 use crate::state::State;
@@ -107,7 +107,7 @@ pub(crate) fn stopped(
             len,
         };
         let to = (&mut *parts.state, &mut *parts.counters);
-        if let Some(sent) = Detour::alone(context, to, number, &mut whole) {
+        if let Some(sent) = detour::alone(context, to, number, &mut whole) {
             return Ok(sent.into());
         }
     }

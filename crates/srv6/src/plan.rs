@@ -23,16 +23,16 @@ pub enum Plan {
 
 /// End, End.X or End.T: the packet's next destination. All of it is numbers, and so is [`Around`]: bytes
 /// would be moved into the gaps of a [`Plan`], and copied in pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Destination as it came, host order.
+    /// Destination as it came, as the wire has it.
     old: u128,
-    /// Destination to be, host order.
-    pub dst: u128,
+    /// Destination to be, likewise.
+    new: u128,
 }
 
 /// H.Encaps: what the outer header is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Around {
     template: u32,
     size: u32,
@@ -99,29 +99,36 @@ fn step(segment: &Segment, demand: Demand, family: Family, l3: &[u8]) -> Option<
         return None;
     }
     let next = IPV6 + FIXED + 16 * usize::from(left - 1);
-    let dst = u128::from_be_bytes(*l3.get(next..)?.first_chunk()?);
-    let old = u128::from_be_bytes(*l3.get(24..)?.first_chunk()?);
+    let new = u128::from_ne_bytes(*l3.get(next..)?.first_chunk()?);
+    let old = u128::from_ne_bytes(*l3.get(24..)?.first_chunk()?);
     let target = match segment.kind {
         segment_kind::END_X if segment.target != [0; 16] => {
             Target::V6(u128::from_be_bytes(segment.target))
         }
         _ => Target::Destination,
     };
-    Some(Plan::Step(Step { old, dst }, target))
+    Some(Plan::Step(Step { old, new }, target))
 }
 
 impl Step {
+    /// The packet's destination to be, host order.
+    #[inline]
+    pub fn dst(&self) -> u128 {
+        u128::from_be(self.new)
+    }
+
     /// Takes the step in this packet, which is the one that was planned for.
     #[inline]
     pub fn take(&self, l3: &mut [u8]) {
-        l3[24..40].copy_from_slice(&self.dst.to_be_bytes());
+        let l3 = &mut l3[..IPV6 + FIXED];
+        l3[24..40].copy_from_slice(&self.new.to_ne_bytes());
         l3[IPV6 + 3] -= 1;
     }
 
     /// Takes it back.
     #[cold]
     pub fn take_back(&self, l3: &mut [u8]) {
-        l3[24..40].copy_from_slice(&self.old.to_be_bytes());
+        l3[24..40].copy_from_slice(&self.old.to_ne_bytes());
         l3[IPV6 + 3] += 1;
     }
 }
