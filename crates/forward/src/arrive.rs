@@ -23,9 +23,27 @@ pub(crate) fn arrive(
     Ok((config, link))
 }
 
+/// A MAC address as a number: what is compared with every frame's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mac(u64);
+
+impl Mac {
+    #[inline]
+    pub(crate) fn new(mac: [u8; 6]) -> Mac {
+        let [a, b, c, d, e, f] = mac;
+        Mac(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+
+    #[inline(always)]
+    fn first_of(header: &[u8; 14]) -> Mac {
+        let [a, b, c, d, e, f, g, h, ..] = *header;
+        Mac(u64::from_le_bytes([a, b, c, d, e, f, g, h]) << 16 >> 16)
+    }
+}
+
 /// Steps P3 to P5.
 #[inline]
-pub(crate) fn family(frame: &[u8], link: &LinkEntry) -> Result<Family, Reason> {
+pub(crate) fn family(frame: &[u8], mac: Mac) -> Result<Family, Reason> {
     let Some(header) = frame.first_chunk::<14>() else {
         return Err(Reason::Truncated);
     };
@@ -35,7 +53,7 @@ pub(crate) fn family(frame: &[u8], link: &LinkEntry) -> Result<Family, Reason> {
         0x8100 | 0x88a8 => return Err(Reason::Vlan),
         _ => return Err(Reason::NotIp),
     };
-    if header[..6] != link.mac {
+    if Mac::first_of(header) != mac {
         return Err(Reason::OtherMac);
     }
     Ok(family)

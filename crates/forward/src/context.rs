@@ -6,6 +6,8 @@ use raddle_rib::image::{ConfigHead, LinkEntry, Memory, link_flags};
 use raddle_select::Hasher;
 use raddle_srv6::Demand;
 
+use crate::arrive::Mac;
+
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -58,6 +60,8 @@ pub(crate) struct Context<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) config: ConfigHead,
     pub(crate) link: LinkEntry,
+    /// The link's.
+    pub(crate) mac: Mac,
     pub(crate) ingress: u32,
     pub(crate) hasher: Option<&'a Hasher>,
     /// `CLOCK_MONOTONIC` in nanoseconds.

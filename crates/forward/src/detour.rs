@@ -1,4 +1,4 @@
-//! Packets with one segment on their way that is one of the common cases ([`raddle_srv6::plan()`]).
+//! Packets with one segment on their way that is one of the common cases ([`raddle_srv6::Usual::plan`]).
 //!
 //! Nothing is decided here that rules S1 to S10 do not say: what turns out to be uncommon, or not to be
 //! forwarded, is left as it came to [`crate::srv6::stopped`]. So groups with a state are not chosen from
@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use raddle_packet::Family;
 use raddle_rib::Reason;
-use raddle_rib::image::{Group, How, LINK_TABLE, Segment, link_flags, segment_flags, segment_kind};
-use raddle_srv6::{Around, Demand, Plan, Step, Target, outer_addresses, plan, spread};
+use raddle_rib::image::{Group, How, LINK_TABLE, link_flags, segment_flags, segment_kind};
+use raddle_srv6::{Around, Plan, Step, Usual, spread};
 
 use crate::choose::{Chosen, choose, hash, hashing};
 use crate::context::{Context, NO_ADJACENCY, Sent};
@@ -65,21 +65,22 @@ impl Frame<'_> {
 }
 
 /// A segment, and what follows from it for all of its packets.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Course {
     pub(crate) met: Met,
-    segment: Segment,
-    demand: Demand,
+    usual: Usual,
     /// Of the look-up behind it.
     table: u32,
     /// Whether a packet may be looked up there; of an encapsulation, one with the outer addresses.
     open: bool,
-    /// Of an encapsulation: the outer destination.
-    outer: u128,
+    /// What is looked up there, if that is not the packet's own destination: the segment's target, or that of the
+    /// outer header.
+    target: u128,
+    has_target: bool,
 }
 
 impl Course {
-    #[inline]
+    #[inline(never)]
     pub(crate) fn new(context: &Context<'_>, number: u32) -> Course {
         let segment = context.memory.segment(number);
         let mut flags = context.link.flags;
@@ -90,30 +91,32 @@ impl Course {
             flags &= !link_flags::RULES6;
         }
         let mut open = ipv6::check_link(flags).is_ok();
-        let mut outer = 0;
-        if segment.kind == segment_kind::ENCAPS {
-            let (src, dst) = outer_addresses(context.memory, segment.template);
+        let mut target = match segment.kind {
+            segment_kind::END_X => u128::from_be_bytes(segment.target),
+            _ => 0,
+        };
+        let usual = Usual::new(context.memory, &segment, context.demand());
+        if let Some((src, dst)) = usual.outer_addresses() {
             open &= ipv6::check_addresses(src, dst).is_ok();
-            outer = dst;
+            target = dst;
         }
         let counts = segment.flags & segment_flags::COUNTERS != 0;
         Course {
             met: Met { number, counts },
-            segment,
-            demand: context.demand(),
+            usual,
             table,
             open,
-            outer,
+            target,
+            has_target: target != 0,
         }
     }
 
     /// Rules S1 to S6, S8.1 to S8.3 and S9.1 to S9.5 for a frame that has passed A1 to A9 or B1 to B7 and is
     /// routed to this segment. A segment of the kernel's has no plan.
     #[inline(always)]
-    pub(crate) fn plan(&self, context: &Context<'_>, frame: &Frame<'_>) -> Option<Plan> {
+    pub(crate) fn plan(&self, frame: &Frame<'_>) -> Option<Plan> {
         let place = frame.range.start + ETHERNET;
-        let of = (frame.family, frame.l3());
-        plan(context.memory, &self.segment, self.demand, of, place)
+        self.usual.plan((frame.family, frame.l3()), place)
     }
 
     /// Rules S8.4 and S10.1 for a frame that leaves as it is.
@@ -135,39 +138,37 @@ impl Course {
 
     /// Rules S7.1 and S7.5 behind a step, whose packet's source has been checked, and what S7.2 is for.
     #[inline(always)]
-    pub(crate) fn behind_step(
-        &self,
-        step: &Step,
-        target: Target,
-        frame: &Frame<'_>,
-    ) -> Option<Ask> {
+    pub(crate) fn behind_step(&self, step: Step, frame: &Frame<'_>) -> Option<Ask> {
         let dst = step.dst();
         ipv6::check_destination(dst).ok()?;
         let lives = frame.l3()[7];
-        match target {
-            Target::V6(address) => self.ask(address, lives.into()),
-            _ => self.ask(dst, lives.into()),
+        match self.has_target {
+            true => self.ask(self.target, lives),
+            false => self.ask(dst, lives),
         }
     }
 
     /// The same around a packet.
     #[inline(always)]
     pub(crate) fn behind_around(&self, around: &Around) -> Option<Ask> {
-        self.ask(self.outer, around.hop_limit)
+        self.ask(self.target, around.hop_limit())
     }
 
     #[inline(always)]
-    fn ask(&self, dst: u128, lives: u32) -> Option<Ask> {
+    fn ask(&self, dst: u128, lives: u8) -> Option<Ask> {
         let table = self.table;
         (self.open && lives > 1).then_some(Ask { table, dst })
     }
 }
 
-/// Rule S7.7 for a packet that has taken its step.
+/// Rule S7.7 for a packet that has taken its step, or is to take this one.
 #[inline(always)]
-pub(crate) fn send_step(frame: &mut Frame<'_>, chosen: &Chosen) -> Sent {
+pub(crate) fn send_step(step: Option<Step>, frame: &mut Frame<'_>, chosen: &Chosen) -> Sent {
     let start = frame.range.start;
     let whole = &mut frame.buffer[frame.range.clone()];
+    if let Some(step) = step {
+        step.take(&mut whole[ETHERNET..]);
+    }
     ipv6::send(whole, start, frame.len, chosen)
 }
 
@@ -189,23 +190,23 @@ pub(crate) fn send_around(
     chosen.sent(start, end - start, around.len())
 }
 
-/// Rules S7.6, S7.7 and S10.1 for a packet that has taken its step. None: it is as it came, and is not for
-/// this.
+/// Rules S7.6, S7.7 and S10.1 for a packet that has taken its step, and which step leads back. None: it is as it
+/// came, and is not for this.
 #[inline(always)]
 pub(crate) fn depart_step(
     context: &Context<'_>,
     (state, counters): (&mut State, &mut Counters),
-    (met, step): (Met, &Step),
+    (met, back): (Met, Step),
     (to, hash31): ((u32, Group), u32),
     frame: &mut Frame<'_>,
 ) -> Option<Sent> {
     match choose(context, state, to, hash31, frame.len) {
         Ok(chosen) => {
             met.count(counters, frame.len);
-            Some(send_step(frame, &chosen))
+            Some(send_step(None, frame, &chosen))
         }
         Err(_) => {
-            step.take_back(frame.l3_mut());
+            back.take_back(frame.l3_mut());
             None
         }
     }
@@ -236,17 +237,17 @@ pub(crate) fn alone(
 ) -> Option<Sent> {
     let course = Course::new(context, number);
     let met = course.met;
-    match course.plan(context, frame)? {
+    match course.plan(frame)? {
         Plan::Frame(sent) => Some(course.leave(counters, frame, &sent)),
-        Plan::Step(step, target) => {
-            let to = look_up(context, course.behind_step(&step, target, frame)?)?;
-            step.take(frame.l3_mut());
+        Plan::Step(step) => {
+            let to = look_up(context, course.behind_step(step, frame)?)?;
+            let back = step.take(frame.l3_mut());
             let Ok(hash31) = hash(context, to.1, frame.family, frame.l3()) else {
-                step.take_back(frame.l3_mut());
+                back.take_back(frame.l3_mut());
                 return None;
             };
             let parts = (state, counters);
-            depart_step(context, parts, (met, &step), (to, hash31), frame)
+            depart_step(context, parts, (met, back), (to, hash31), frame)
         }
         Plan::Around(around) => {
             let to = look_up(context, course.behind_around(&around)?)?;

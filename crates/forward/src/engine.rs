@@ -8,14 +8,15 @@ use raddle_rib::Reason;
 use raddle_rib::image::{Adjacency, ConfigHead, LinkEntry, Memory, SEGMENT_HEAD, Wanted};
 use raddle_select::{Hasher, KeyBatch, Seed};
 
-use crate::arrive::{arrive, family};
+use crate::arrive::{Mac, arrive, family};
 use crate::context::{Context, Stop, Verdict};
 use crate::counters::Counters;
 use crate::lookups::VECTOR;
 use crate::parts::{Parts, Work, count};
+use crate::slots::Slots;
 use crate::srv6::{refused, stopped};
 use crate::state::State;
-use crate::vector::{Slots, Vector};
+use crate::vector::Vector;
 use crate::{ipv4, ipv6};
 
 /// Room in front of a frame that is enough for everything that segments can put around it.
@@ -98,7 +99,7 @@ impl Engine {
             Ok((config, link)) => {
                 let (context, mut parts, _) = self.parts(config, link, ingress, now);
                 parts.received(&context.link, 1, len);
-                let decided = match family(frame, &context.link) {
+                let decided = match family(frame, context.mac) {
                     Ok(Family::V4) => ipv4::forward(&context, parts.state, frame, range.start),
                     Ok(Family::V6) => ipv6::forward(&context, parts.state, frame, range.start),
                     Err(reason) => Err(reason.into()),
@@ -152,35 +153,29 @@ impl Engine {
                 Ok((config, link)) => {
                     let (context, mut parts, slots) = self.parts(config, link, ingress, now);
                     let mut vector = Vector::new(&context, slots, count);
-                    let (mut packets, mut bytes) = (0, 0);
+                    let mut bytes = 0;
                     for (at, frame) in frames.iter_mut().enumerate() {
                         let range = range(frame);
                         if let Some(frame) = frame.as_mut().get(range) {
-                            packets += 1;
                             bytes += frame.len();
                             vector.check(at, frame);
                         } else {
                             vector.refuse(at);
                         }
                     }
-                    parts.received(&context.link, packets, bytes);
+                    parts.received(&context.link, vector.frames(), bytes);
                     vector.look_up();
-                    for (at, frame) in frames.iter_mut().enumerate() {
+                    let all = frames.iter_mut().zip(&mut *verdicts);
+                    for (at, (frame, verdict)) in all.enumerate() {
                         let range = range(frame);
-                        let to = (&mut *parts.keys, &mut *parts.counters);
-                        let sent = vector.collect(to, at, frame.as_mut(), range);
-                        if let Some(sent) = sent {
-                            verdicts[at] = parts.sent(sent);
-                        }
+                        let frame = (frame.as_mut(), range);
+                        vector.collect(&mut parts, at, frame, verdict);
                     }
                     for at in vector.look_up_again() {
                         let frame = &mut frames[at];
                         let range = range(frame);
-                        let to = (&mut *parts.keys, &mut *parts.counters);
-                        let sent = vector.collect_again(to, at, frame.as_mut(), range);
-                        if let Some(sent) = sent {
-                            verdicts[at] = parts.sent(sent);
-                        }
+                        let frame = (frame.as_mut(), range);
+                        vector.collect_again(&mut parts, at, frame, &mut verdicts[at]);
                     }
                     for at in vector.hash(parts.keys) {
                         let frame = &mut frames[at];
@@ -240,6 +235,7 @@ impl Engine {
         let context = Context {
             memory: &self.memory,
             config,
+            mac: Mac::new(link.mac),
             link,
             ingress,
             hasher: self.hasher.as_ref().map(|(_, hasher)| hasher),

@@ -48,9 +48,10 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>,
         return Err(Reason::BadLength);
     }
     check_link(context.link.flags)?;
-    let src = address(header, 8);
     let dst = address(header, 24);
-    check_addresses(src, dst)?;
+    if !is_usual(header[8]) || !is_usual(header[24]) {
+        check_addresses(address(header, 8), dst)?;
+    }
     Ok(Passed { len, dst })
 }
 
@@ -102,26 +103,25 @@ pub(crate) fn address(header: &[u8; 40], at: usize) -> u128 {
 /// Steps B4 and B5. Addresses with an embedded IPv4 address may not be sources.
 #[inline]
 pub(crate) fn check_addresses(src: u128, dst: u128) -> Result<(), Reason> {
-    if is_usual(src) && is_usual(dst) {
-        return Ok(());
+    if !is_usual((src >> 120) as u8) {
+        check_unusual_source(src)?;
     }
-    check_unusual_source(src)?;
-    check_unusual_destination(dst)
+    check_destination(dst)
 }
 
 /// Step B5.
 #[inline]
 pub(crate) fn check_destination(dst: u128) -> Result<(), Reason> {
-    if is_usual(dst) {
-        return Ok(());
+    match is_usual((dst >> 120) as u8) {
+        true => Ok(()),
+        false => check_unusual_destination(dst),
     }
-    check_unusual_destination(dst)
 }
 
-/// All that may not be begins with 0x00, 0xfe or 0xff.
+/// Whether an address with this first byte may be any: all that may not begin with 0x00, 0xfe or 0xff.
 #[inline]
-fn is_usual(address: u128) -> bool {
-    ((address >> 120) as u8).wrapping_add(2) > 2
+fn is_usual(first: u8) -> bool {
+    first.wrapping_add(2) > 2
 }
 
 fn is_multicast(address: u128) -> bool {

@@ -31,6 +31,7 @@ mod ipv6;
 mod lookups;
 mod parts;
 mod rewrite;
+mod slots;
 mod srv6;
 mod state;
 mod vector;

@@ -7,25 +7,22 @@ use raddle_select::KeyBatch;
 /// Frames that are under way at once.
 pub const VECTOR: usize = KeyBatch::ROOM;
 
-/// Addresses of one family in one table, and whose they are. Those that are the same as the one before are
-/// looked up with it.
+/// Addresses of one family in one table. Those that are the same as the one before are looked up with it.
 #[derive(Debug)]
 pub(crate) struct Lookups<A> {
     /// Addresses so far.
-    pub(crate) count: usize,
+    count: usize,
+    /// Of [`Lookups::addresses`].
+    last: A,
     addresses: [A; VECTOR],
-    values: [u32; VECTOR],
-    /// By frame.
-    place: [u8; VECTOR],
 }
 
 impl<A: Copy + Eq> Lookups<A> {
     pub(crate) fn new(zero: A) -> Lookups<A> {
         Lookups {
             count: 0,
+            last: zero,
             addresses: [zero; VECTOR],
-            values: [0; VECTOR],
-            place: [0; VECTOR],
         }
     }
 
@@ -34,42 +31,34 @@ impl<A: Copy + Eq> Lookups<A> {
         self.count = 0;
     }
 
+    /// The place of the address's value.
     #[inline(always)]
-    pub(crate) fn push(&mut self, address: A, at: usize) {
+    pub(crate) fn push(&mut self, address: A) -> u8 {
         let count = self.count;
-        if count == 0 || self.addresses[count - 1] != address {
+        if count == 0 || self.last != address {
+            self.last = address;
             self.addresses[count] = address;
             self.count = count + 1;
         }
-        self.place[at] = (self.count - 1) as u8;
-    }
-
-    #[inline(always)]
-    pub(crate) fn value(&self, at: usize) -> u32 {
-        self.values[usize::from(self.place[at]) % VECTOR]
+        (self.count - 1) as u8
     }
 }
 
 impl Lookups<u128> {
     #[inline]
-    pub(crate) fn look_up(&mut self, memory: &Memory, table: u32) {
+    pub(crate) fn look_up(&self, memory: &Memory, table: u32, values: &mut [u32; VECTOR]) {
         let n = self.count;
         match n {
             0 => {}
-            1 => self.values[0] = memory.route6(table, self.addresses[0]),
-            _ => lookup6_batch(memory, table, &self.addresses[..n], &mut self.values),
+            1 => values[0] = memory.route6(table, self.addresses[0]),
+            _ => lookup6_batch(memory, table, &self.addresses[..n], values),
         }
     }
 }
 
 impl Lookups<u32> {
     #[inline]
-    pub(crate) fn look_up(&mut self, memory: &Memory, table: u32) {
-        lookup4_batch(
-            memory,
-            table,
-            &self.addresses[..self.count],
-            &mut self.values,
-        );
+    pub(crate) fn look_up(&self, memory: &Memory, table: u32, values: &mut [u32; VECTOR]) {
+        lookup4_batch(memory, table, &self.addresses[..self.count], values);
     }
 }

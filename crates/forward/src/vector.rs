@@ -11,120 +11,30 @@ use raddle_packet::Family;
 use raddle_rib::Reason;
 use raddle_rib::image::{Group, How};
 use raddle_select::KeyBatch;
-use raddle_srv6::{Around, Plan, Step};
+use raddle_srv6::Plan;
 
 use crate::arrive::family;
 use crate::choose::{choose, hashed_by, hashing, reach};
-use crate::context::{Context, Passed, Sent, Stop};
+use crate::context::{Context, Passed, Sent, Stop, Verdict};
 use crate::counters::Counters;
-use crate::detour::{Ask, Course, Frame, Met, depart_around, depart_step, send_around, send_step};
-use crate::lookups::{Lookups, VECTOR};
+use crate::detour::{Ask, Course, Frame, depart_around, depart_step, send_around, send_step};
+use crate::lookups::VECTOR;
+use crate::parts::Parts;
+use crate::slots::{By, ELSEWHERE, Frames, Slots, Way};
 use crate::state::State;
 use crate::{ipv4, ipv6};
 
-/// In the place of a group's number, of which there are far fewer: [`Slots::again`] has it.
-const LOOKED_UP_AGAIN: u32 = u32::MAX;
 const _: () = assert!(VECTOR <= 64, "a bit for each");
-
-/// What a frame is under way by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    /// It is not: [`Way::stop`] says why.
-    Nothing,
-    Route,
-    /// A segment with the step in [`Slots::steps`].
-    Step,
-    /// One with the outer header in [`Slots::arounds`].
-    Around,
-}
-
-/// How far a frame has come. Each part is written by itself where it becomes known: what is put together
-/// first and copied then has to wait for its parts.
-#[derive(Clone, Copy, Debug)]
-struct Way {
-    by: By,
-    family: Family,
-    /// Of the packet from its IP header on.
-    len: u32,
-    /// The group's number.
-    value: u32,
-    group: Group,
-    stop: Stop,
-}
-
-impl Way {
-    const NONE: Way = Way {
-        by: By::Nothing,
-        family: Family::V6,
-        len: 0,
-        value: 0,
-        group: Group::Kernel(Reason::NoRoute),
-        stop: Stop::Reason(Reason::Held),
-    };
-
-    #[inline(always)]
-    fn ends(&mut self, stop: Stop) {
-        self.by = By::Nothing;
-        self.stop = stop;
-    }
-}
-
-/// What is known of frames between the steps, by frame. Kept from vector to vector, so that nobody has to clear
-/// it: what is read of it was written in the same vector.
-#[derive(Debug)]
-pub(crate) struct Slots {
-    ways: [Way; VECTOR],
-    lookups4: Lookups<u32>,
-    lookups6: Lookups<u128>,
-    /// Behind segments, in table `.0`.
-    again: (u32, Lookups<u128>),
-    met: [Met; VECTOR],
-    steps: [Step; VECTOR],
-    arounds: [Around; VECTOR],
-    hashes: [u32; VECTOR],
-}
-
-impl Slots {
-    pub(crate) fn new() -> Box<Slots> {
-        Box::new(Slots {
-            ways: [Way::NONE; VECTOR],
-            lookups4: Lookups::new(0),
-            lookups6: Lookups::new(0),
-            again: (0, Lookups::new(0)),
-            met: [Met::default(); VECTOR],
-            steps: [Step::default(); VECTOR],
-            arounds: [Around::default(); VECTOR],
-            hashes: [0; VECTOR],
-        })
-    }
-}
-
-/// Frames of a vector, a bit for each.
-#[derive(Clone, Copy)]
-pub(crate) struct Frames(u64);
-
-impl Iterator for Frames {
-    type Item = usize;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<usize> {
-        if self.0 == 0 {
-            return None;
-        }
-        let at = self.0.trailing_zeros() as usize;
-        self.0 &= self.0 - 1;
-        Some(at)
-    }
-}
 
 /// Frames of one link, at most [`VECTOR`]. The steps are to be called in the order in which they stand
 /// here, each for all frames.
 pub(crate) struct Vector<'a> {
     context: &'a Context<'a>,
     slots: &'a mut Slots,
-    /// The segment and the group that were read last.
-    course: Option<Course>,
+    /// The group that was read last.
     group: (u32, Group),
+    /// Where the first is looked up that has met a segment, and most others.
+    table: u32,
     /// A bit for each frame that is none.
     refused: u64,
     /// For each that has not left.
@@ -136,14 +46,12 @@ pub(crate) struct Vector<'a> {
 impl<'a> Vector<'a> {
     #[inline(always)]
     pub(crate) fn new(context: &'a Context<'a>, slots: &'a mut Slots, count: usize) -> Vector<'a> {
-        slots.lookups4.clear();
-        slots.lookups6.clear();
-        slots.again.1.clear();
+        slots.clear();
         Vector {
             context,
             slots,
-            course: None,
             group: (0, context.memory.group(0)),
+            table: 0,
             refused: 0,
             here: u64::MAX >> (64 - count.clamp(1, 64)),
             detours: 0,
@@ -151,14 +59,20 @@ impl<'a> Vector<'a> {
     }
 
     /// Of a frame that its buffer does not hold.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn refuse(&mut self, at: usize) {
         self.slots.ways[at].ends(Reason::Truncated.into());
         self.refused |= 1 << at;
     }
 
+    /// How many came in.
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> usize {
+        (self.here & !self.refused).count_ones() as usize
+    }
+
     /// Of these bytes of a frame, those that came in: none where its buffer does not hold it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn received(&self, at: usize, len: usize) -> usize {
         if self.refused & 1 << at == 0 { len } else { 0 }
     }
@@ -166,40 +80,38 @@ impl<'a> Vector<'a> {
     /// Steps P3 to P5, A1 to A7, B1 to B5: everything up to the route.
     #[inline(always)]
     pub(crate) fn check(&mut self, at: usize, frame: &[u8]) {
-        match self.checked(at, frame) {
-            Ok((family, len)) => {
+        match self.checked(frame) {
+            Ok((family, len, place)) => {
                 let way = &mut self.slots.ways[at];
                 way.by = By::Route;
                 way.family = family;
                 way.len = len as u32;
+                way.place = place;
             }
             Err(reason) => self.slots.ways[at].ends(reason.into()),
         }
     }
 
     #[inline(always)]
-    fn checked(&mut self, at: usize, frame: &[u8]) -> Result<(Family, usize), Reason> {
-        let family = family(frame, &self.context.link)?;
-        let len = match family {
+    fn checked(&mut self, frame: &[u8]) -> Result<(Family, usize, u8), Reason> {
+        let family = family(frame, self.context.mac)?;
+        match family {
             Family::V4 => {
                 let Passed { len, dst } = ipv4::check(self.context, frame)?;
-                self.slots.lookups4.push(dst, at);
-                len
+                let place = self.slots.lookups4.push(dst);
+                Ok((family, len, place + VECTOR as u8))
             }
             Family::V6 => {
                 let Passed { len, dst } = ipv6::check(self.context, frame)?;
-                self.slots.lookups6.push(dst, at);
-                len
+                Ok((family, len, self.slots.lookups6.push(dst)))
             }
-        };
-        Ok((family, len))
+        }
     }
 
     /// Step A8 (B6).
+    #[inline(always)]
     pub(crate) fn look_up(&mut self) {
-        let (memory, link) = (self.context.memory, &self.context.link);
-        self.slots.lookups4.look_up(memory, link.table4);
-        self.slots.lookups6.look_up(memory, link.table6);
+        self.slots.look_up(self.context);
     }
 
     #[inline(always)]
@@ -210,56 +122,56 @@ impl<'a> Vector<'a> {
         self.group.1
     }
 
+    /// It leaves, and is counted.
+    #[inline(always)]
+    fn leaves(&mut self, parts: &mut Parts<'_>, at: usize, sent: Sent, verdict: &mut Verdict) {
+        self.here &= !(1 << at);
+        *verdict = parts.sent(sent);
+    }
+
     /// Steps A9 and A10 (B7 and B8), what is to be hashed for A11 (B9), and what a segment will do. What leaves
     /// by an adjacency that nothing chooses is sent at once, and so is what a segment sends without a look-up.
     #[inline(always)]
     pub(crate) fn collect(
         &mut self,
-        (keys, counters): (&mut KeyBatch, &mut Counters),
+        parts: &mut Parts<'_>,
         at: usize,
-        buffer: &mut [u8],
-        range: Range<usize>,
-    ) -> Option<Sent> {
+        (buffer, range): (&mut [u8], Range<usize>),
+        verdict: &mut Verdict,
+    ) {
         let way = &self.slots.ways[at];
         if way.by == By::Nothing {
-            return None;
+            return;
         }
-        let (family, len) = (way.family, way.len as usize);
         let mut frame = Frame {
             buffer,
             range,
-            family,
-            len,
+            family: way.family,
+            len: way.len as usize,
         };
-        match self.collected((keys, counters), at, &mut frame) {
-            Ok(None) => None,
-            Ok(sent) => {
-                self.here &= !(1 << at);
-                sent
+        let value = self.slots.value(way.place);
+        let group = self.group(value);
+        if let Group::Segment(number) = group {
+            let plans = self.detour(parts, (at, number), &frame, verdict);
+            if plans.is_none() {
+                self.slots.ways[at].ends(Stop::Segment(number));
             }
-            Err(stop) => {
-                self.slots.ways[at].ends(stop);
-                None
-            }
+            return;
+        }
+        let collected = self.route(parts, (at, value, group), &mut frame, verdict);
+        if let Err(stop) = collected {
+            self.slots.ways[at].ends(stop);
         }
     }
 
     #[inline(always)]
-    fn collected(
+    fn route(
         &mut self,
-        (keys, counters): (&mut KeyBatch, &mut Counters),
-        at: usize,
+        parts: &mut Parts<'_>,
+        (at, value, group): (usize, u32, Group),
         frame: &mut Frame<'_>,
-    ) -> Result<Option<Sent>, Stop> {
-        let value = match frame.family {
-            Family::V4 => self.slots.lookups4.value(at),
-            Family::V6 => self.slots.lookups6.value(at),
-        };
-        let group = self.group(value);
-        if let Group::Segment(number) = group {
-            let plans = self.detour(counters, at, number, frame);
-            return plans.ok_or(Stop::Segment(number));
-        }
+        verdict: &mut Verdict,
+    ) -> Result<(), Stop> {
         let (start, len) = (frame.range.start, frame.len);
         let whole = &mut frame.buffer[frame.range.clone()];
         match frame.family {
@@ -270,18 +182,20 @@ impl<'a> Vector<'a> {
         if let Group::Single(number) | Group::Neighbour(number) = group
             && let Ok(chosen) = reach(self.context, number, len)
         {
-            return Ok(Some(match frame.family {
+            let sent = match frame.family {
                 Family::V4 => ipv4::send(whole, start, len, &chosen),
                 Family::V6 => ipv6::send(whole, start, len, &chosen),
-            }));
+            };
+            self.leaves(parts, at, sent, verdict);
+            return Ok(());
         }
         let way = &mut self.slots.ways[at];
         way.value = value;
         way.group = group;
-        if let Some(how) = hashed_by(group) {
-            self.key(keys, how, at, frame)?;
+        match hashed_by(group) {
+            Some(how) => Ok(self.key(parts.keys, how, at, frame)?),
+            None => Ok(()),
         }
-        Ok(None)
     }
 
     /// What is hashed of a packet.
@@ -305,50 +219,56 @@ impl<'a> Vector<'a> {
     #[inline(always)]
     fn detour(
         &mut self,
-        counters: &mut Counters,
-        at: usize,
-        number: u32,
+        parts: &mut Parts<'_>,
+        (at, number): (usize, u32),
         frame: &Frame<'_>,
-    ) -> Option<Option<Sent>> {
-        let course = match &mut self.course {
+        verdict: &mut Verdict,
+    ) -> Option<()> {
+        let course = match &mut self.slots.course {
             Some(course) if course.met.number == number => course,
             other => other.insert(Course::new(self.context, number)),
         };
-        let way = &mut self.slots.ways[at];
-        let Ask { table, dst } = match course.plan(self.context, frame)? {
-            Plan::Frame(sent) => return Some(Some(course.leave(counters, frame, &sent))),
-            Plan::Step(step, target) => {
-                let ask = course.behind_step(&step, target, frame)?;
+        let met = course.met;
+        let (by, Ask { table, dst }) = match course.plan(frame)? {
+            Plan::Frame(sent) => {
+                let sent = course.leave(parts.counters, frame, &sent);
+                self.leaves(parts, at, sent, verdict);
+                return Some(());
+            }
+            Plan::Step(step) => {
+                let ask = course.behind_step(step, frame)?;
                 self.slots.steps[at] = step;
-                way.by = By::Step;
-                ask
+                (By::Step, ask)
             }
             Plan::Around(around) => {
                 let ask = course.behind_around(&around)?;
                 self.slots.arounds[at] = around;
-                way.by = By::Around;
-                ask
+                (By::Around, ask)
             }
         };
-        self.slots.met[at] = course.met;
-        self.detours |= 1 << at;
-        let (of, lookups) = &mut self.slots.again;
-        if lookups.count == 0 {
-            *of = table;
+        self.slots.met[at] = met;
+        if self.detours == 0 {
+            self.table = table;
         }
-        way.value = if *of == table {
-            lookups.push(dst, at);
-            LOOKED_UP_AGAIN
+        self.detours |= 1 << at;
+        let way = &mut self.slots.ways[at];
+        way.by = by;
+        if self.table == table {
+            way.place = self.slots.again.push(dst);
         } else {
-            self.context.memory.route6(table, dst)
-        };
-        Some(None)
+            way.place = ELSEWHERE;
+            way.value = self.context.memory.route6(table, dst);
+        }
+        Some(())
     }
 
     /// Rule S7.2, and for which frames.
+    #[inline(always)]
     pub(crate) fn look_up_again(&mut self) -> Frames {
-        let (table, lookups) = &mut self.slots.again;
-        lookups.look_up(self.context.memory, *table);
+        let (memory, slots) = (self.context.memory, &mut *self.slots);
+        slots
+            .again
+            .look_up(memory, self.table, &mut slots.again_values);
         Frames(self.detours)
     }
 
@@ -356,56 +276,54 @@ impl<'a> Vector<'a> {
     #[inline(always)]
     pub(crate) fn collect_again(
         &mut self,
-        (keys, counters): (&mut KeyBatch, &mut Counters),
+        parts: &mut Parts<'_>,
         at: usize,
-        buffer: &mut [u8],
-        range: Range<usize>,
-    ) -> Option<Sent> {
+        (buffer, range): (&mut [u8], Range<usize>),
+        verdict: &mut Verdict,
+    ) {
         let way = &self.slots.ways[at];
-        let (by, family, len) = (way.by, way.family, way.len as usize);
-        let value = match way.value {
-            LOOKED_UP_AGAIN => self.slots.again.1.value(at),
-            value => value,
+        let value = match way.place {
+            ELSEWHERE => way.value,
+            place => self.slots.again_values[usize::from(place) % VECTOR],
         };
-        let group = self.group(value);
+        let (by, len) = (way.by, way.len as usize);
         let mut frame = Frame {
             buffer,
             range,
-            family,
+            family: way.family,
             len,
         };
+        let group = self.group(value);
         let met = self.slots.met[at];
         let sent = match group {
-            Group::Single(number) | Group::Neighbour(number) => match by {
-                By::Step => reach(self.context, number, len).ok().map(|chosen| {
-                    self.slots.steps[at].take(frame.l3_mut());
-                    send_step(&mut frame, &chosen)
-                }),
-                By::Around => {
-                    let around = &self.slots.arounds[at];
-                    let chosen = reach(self.context, number, around.len()).ok();
-                    chosen.map(|chosen| send_around(self.context, around, &mut frame, &chosen))
-                }
-                _ => None,
-            },
+            Group::Single(number) | Group::Neighbour(number) if by == By::Step => {
+                let chosen = reach(self.context, number, len).ok();
+                let step = Some(self.slots.steps[at]);
+                chosen.map(|chosen| send_step(step, &mut frame, &chosen))
+            }
+            Group::Single(number) | Group::Neighbour(number) => {
+                let around = &self.slots.arounds[at];
+                let chosen = reach(self.context, number, around.len()).ok();
+                chosen.map(|chosen| send_around(self.context, around, &mut frame, &chosen))
+            }
             Group::Threshold { how, .. } => {
                 let way = &mut self.slots.ways[at];
                 way.value = value;
                 way.group = group;
-                if self.key_again((keys, how), at, &mut frame).is_ok() {
-                    return None;
+                if self.key_again((parts.keys, how), at, &mut frame).is_ok() {
+                    return;
                 }
                 None
             }
             _ => None,
         };
-        if sent.is_some() {
-            met.count(counters, len);
-            self.here &= !(1 << at);
-        } else {
-            self.slots.ways[at].ends(Stop::Segment(met.number));
+        match sent {
+            Some(sent) => {
+                met.count(parts.counters, len);
+                self.leaves(parts, at, sent, verdict);
+            }
+            None => self.slots.ways[at].ends(Stop::Segment(met.number)),
         }
-        sent
     }
 
     /// What is hashed of a packet on a detour, which has its new destination then.
@@ -419,15 +337,17 @@ impl<'a> Vector<'a> {
         if self.slots.ways[at].by == By::Around {
             return self.key(keys, How::default(), at, frame);
         }
-        self.slots.steps[at].take(frame.l3_mut());
+        let back = self.slots.steps[at].take(frame.l3_mut());
+        self.slots.steps[at] = back;
         let collected = self.key(keys, how, at, frame);
         if collected.is_err() {
-            self.slots.steps[at].take_back(frame.l3_mut());
+            back.take_back(frame.l3_mut());
         }
         collected
     }
 
     /// The hashes of what was collected; and which frames have not left.
+    #[inline(always)]
     pub(crate) fn hash(&mut self, keys: &mut KeyBatch) -> Frames {
         if self.here != 0
             && let Some(hasher) = self.context.hasher
@@ -453,6 +373,7 @@ impl<'a> Vector<'a> {
             value,
             group,
             stop,
+            ..
         } = self.slots.ways[at];
         let (context, slots) = (self.context, &*self.slots);
         let to = (value, group);
@@ -467,7 +388,7 @@ impl<'a> Vector<'a> {
         let sent = match by {
             By::Nothing => return Err((stop, false)),
             By::Step => {
-                let of = (met, &slots.steps[at]);
+                let of = (met, slots.steps[at]);
                 depart_step(context, parts, of, (to, hash31), &mut frame)
             }
             By::Around => {

@@ -235,14 +235,10 @@ impl Memory {
     /// The adjacency with this number.
     #[inline]
     pub fn adjacency(&self, number: u32) -> Adjacency {
-        if (number as usize) < self.adjacencies.len() / size_of::<Adjacency>() {
-            load(&self.adjacencies, number as usize)
-        } else {
-            Adjacency {
-                reason: crate::Reason::Unresolved as u8,
-                ..Adjacency::default()
-            }
-        }
+        try_load(&self.adjacencies, number).unwrap_or_else(|| Adjacency {
+            reason: crate::Reason::Unresolved as u8,
+            ..Adjacency::default()
+        })
     }
 
     /// The segment with this number; one that is the kernel's when there is none. Its target is zero where its
@@ -276,6 +272,17 @@ impl Memory {
     pub fn template_word(&self, place: u32) -> u64 {
         let word = self.templates.words().get(place as usize);
         word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Words of the templates, likewise; none where they do not hold all of them.
+    #[inline]
+    pub fn template(&self, first: u32, words: u32) -> Option<impl Iterator<Item = u64>> {
+        let first = first as usize;
+        let words = self
+            .templates
+            .words()
+            .get(first..first.checked_add(words as usize)?)?;
+        Some(words.iter().map(|word| word.load(Ordering::Acquire)))
     }
 
     /// Whether `address` (host order) may be one of our own; a yes can be wrong, a no cannot.
@@ -362,12 +369,27 @@ unsafe impl<const WORDS: usize> Record for [u64; WORDS] {
     const USED: usize = WORDS;
 }
 
+/// A record that must be inside the capacity.
 #[inline]
 fn load<T: Record>(region: &Region, i: usize) -> T {
     let words = size_of::<T>() / 8;
+    load_from(&region.words()[i * words..(i + 1) * words])
+}
+
+/// A record; none beyond the capacity.
+#[inline]
+fn try_load<T: Record>(region: &Region, i: u32) -> Option<T> {
+    let words = size_of::<T>() / 8;
+    let first = (i as usize).checked_mul(words)?;
+    let words = region.words().get(first..first.checked_add(words)?);
+    words.map(load_from)
+}
+
+#[inline]
+fn load_from<T: Record>(words: &[AtomicU64]) -> T {
+    assert_eq!(words.len(), size_of::<T>() / 8, "all words of a record");
     let mut out = std::mem::MaybeUninit::<T>::zeroed();
     let to: *mut u64 = out.as_mut_ptr().cast();
-    let words = &region.words()[i * words..(i + 1) * words];
     for (w, word) in words.iter().take(T::USED).enumerate() {
         // SAFETY: `w` stays below size_of::<T>() / 8, so the store is inside `out`; a record may
         // be aligned to 4 only, hence the unaligned store.

@@ -76,7 +76,7 @@ pub(crate) fn encapsulate(
 
 /// The hop limit that a template has, for what is not IPv6.
 #[inline]
-pub(crate) fn hop_limit_of(memory: &Memory, segment: &Segment) -> u8 {
+fn hop_limit_of(memory: &Memory, segment: &Segment) -> u8 {
     let [.., limit] = memory.template_word(segment.template).to_le_bytes();
     limit
 }

@@ -140,7 +140,7 @@ pub use decap::Frame;
 pub use find::{Found, find};
 pub use hmac::{Algorithm, Demand, Key, Keys, MAX_SECRET};
 pub use packet::{ETHERNET, Flow, Packet, Undo};
-pub use plan::{Around, Plan, Step, outer_addresses, plan};
+pub use plan::{Around, Plan, Step, Usual};
 
 /// Segments that a packet may meet on one machine (rule S1).
 pub const MAX_CHAIN: usize = 4;
