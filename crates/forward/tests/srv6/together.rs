@@ -3,11 +3,13 @@
 use proptest::prelude::*;
 use raddle_forward::{Engine, HEADROOM, VECTOR, Verdict};
 use raddle_rib::Reason;
-use raddle_rib::image::{Segment, flavours, segment_flags, segment_kind};
+use raddle_rib::image::{
+    ADJ_FORWARD, Adjacency, Group, Segment, flavours, link_flags, segment_flags, segment_kind,
+};
 
 use crate::headends::template;
 use crate::packets::{frame, ip4, ip6, srh, udp};
-use crate::router::{INGRESS, OTHER_TABLE, OUT, Router, octets, plain};
+use crate::router::{INGRESS, OTHER_TABLE, OUT, Router, SEED, octets, plain};
 use crate::scenarios::{FRAMES, scenario};
 
 /// Frames in buffers with room in front.
@@ -39,19 +41,62 @@ pub(crate) fn compare(
     Ok(verdicts)
 }
 
+/// Adjacencies that nothing leaves by: a segment, one that is not resolved, one of the link that packets come
+/// in by.
+const MEMBER: u32 = 8;
+const UNRESOLVED: u32 = 9;
+const BACK: u32 = 10;
+
+/// Where packets go behind a segment, and without one: to several, to turns, to one, to one with a smaller MTU, to
+/// adjacencies that nothing leaves by, to another segment, nowhere.
+const NEXT: [&str; 9] = [
+    "fc00:10::9",
+    "fc00:11::9",
+    "fc00:12::9",
+    "fc00:13::9",
+    "fc00:14::9",
+    "fc00:15::9",
+    "fc00:16::9",
+    "fc00:1::9",
+    "fc00:17::9",
+];
+
 /// A router on which the next destination of a packet is chosen in each way.
-fn router() -> Router {
-    let mut router = Router::new();
+fn router(signed: bool) -> Router {
+    let flags = link_flags::FORWARD4 | link_flags::FORWARD6;
+    let signed = if signed { link_flags::HMAC_REQUIRED } else { 0 };
+    let mut router = Router::with(flags | signed, 1);
     let spread = router.spread(&[0, 1, 7]);
     let turns = router.turns(&[2, 3]);
     router.route6(0, "fc00:10::/32", spread);
     router.route6(0, "fc00:11::/32", turns);
     router.via("fc00:12::/32", 4);
+    router.via("fc00:13::/32", 7);
+    router.via("203.0.113.0/24", 7);
+    for (net, adjacency) in [(14, MEMBER), (15, UNRESOLVED), (16, BACK)] {
+        router.via(&format!("fc00:{net}::/32"), adjacency);
+        router.via(&format!("203.0.{net}.0/24"), adjacency);
+    }
+    let back = Adjacency {
+        index: INGRESS,
+        state: ADJ_FORWARD,
+        mtu: 1500,
+        ..Adjacency::default()
+    };
+    router.memory.store_adjacency(BACK, &back);
+    let unresolved = Adjacency {
+        reason: Reason::Unresolved as u8,
+        ..Adjacency::default()
+    };
+    router.memory.store_adjacency(UNRESOLVED, &unresolved);
     router.route6(0, "2001:db8:9::/48", spread);
     router.route6(OTHER_TABLE, "::/0", turns);
     let other = router.spread(&[5, 6]);
     router.route6(OTHER_TABLE, "fc00:10::/32", other);
-    router.sid("fc00:0::/32", plain(segment_kind::END));
+    let single = router.group(Group::Single(5));
+    router.route6(OTHER_TABLE, "fc00:12::/32", single);
+    let end = router.sid("fc00:0::/32", plain(segment_kind::END));
+    router.segment_adjacency(MEMBER, end);
     let psp = Segment {
         flavours: flavours::PSP,
         ..plain(segment_kind::END)
@@ -93,8 +138,8 @@ fn router() -> Router {
 /// Packets to all of these.
 fn drawn() -> impl Strategy<Value = Vec<u8>> {
     let rare = prop::sample::select((0..20u8).collect::<Vec<_>>());
-    (0u8..14, any::<u16>(), 0u8..4, 0usize..1400, rare).prop_map(|(to, flow, next, len, rare)| {
-        let next = ["fc00:10::9", "fc00:11::9", "fc00:12::9", "fc00:1::9"][usize::from(next)];
+    let next = prop::sample::select(&NEXT[..]);
+    (0u8..16, any::<u16>(), next, 0usize..1480, rare).prop_map(|(to, flow, next, len, rare)| {
         let pad = if rare < 2 { len } else { len % 20 };
         let upper = [udp(flow % 50), vec![7; pad]].concat();
         let src = "2001:db8:ff::1";
@@ -122,6 +167,11 @@ fn drawn() -> impl Strategy<Value = Vec<u8>> {
             }
             5..9 => ip6(src, &format!("2001:db8:{}::1", to - 5), 17, &upper),
             9..13 => ip4("192.0.2.1", &format!("198.51.{}.1", to - 9), 17, &upper),
+            13 => ip6(src, next, 17, &upper),
+            14 => {
+                let net = [113, 14, 15, 16][usize::from(flow) % 4];
+                ip4("192.0.2.1", &format!("203.0.{net}.1"), 17, &upper)
+            }
             _ => ip6(src, "2001:db8:9::1", 17, &upper),
         };
         if rare == 5 && to < 9 {
@@ -131,6 +181,12 @@ fn drawn() -> impl Strategy<Value = Vec<u8>> {
         if rare == 6 {
             frame.truncate(frame.len() - usize::from(flow) % 50);
         }
+        if rare == 7 || rare == 8 {
+            // Some byte of the headers.
+            let [at, bits] = flow.to_be_bytes();
+            let at = 12 + usize::from(at) % (frame.len().min(100) - 12);
+            frame[at] ^= if rare == 7 { 1 << (bits & 7) } else { bits };
+        }
         frame
     })
 }
@@ -138,8 +194,14 @@ fn drawn() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn as_one_after_the_other(frames in prop::collection::vec(drawn(), 0..=2 * VECTOR + 9)) {
-        let (mut alone, mut together) = (router(), router());
+    fn as_one_after_the_other(
+        frames in prop::collection::vec(drawn(), 0..=2 * VECTOR + 9),
+        signed in prop::sample::select(vec![false, false, false, true]),
+        seed in prop::sample::select(vec![SEED, SEED, SEED, 0]),
+    ) {
+        let (mut alone, mut together) = (router(signed), router(signed));
+        alone.set_config(seed, 1);
+        together.set_config(seed, 1);
         compare([&mut alone.engine, &mut together.engine], &frames)?;
     }
 }
@@ -152,9 +214,14 @@ fn every_link_is_reached() {
 
     let frames = prop::collection::vec(drawn(), 4000);
     let frames = frames.new_tree(&mut TestRunner::deterministic());
-    let (mut alone, mut together) = (router(), router());
+    let (mut alone, mut together) = (router(false), router(false));
     let engines = [&mut alone.engine, &mut together.engine];
     let verdicts = compare(engines, &frames.unwrap().current()).unwrap();
+    for reason in [Reason::Mtu, Reason::Unresolved, Reason::SameLink] {
+        let of_reason = |verdict: &&Verdict| **verdict == Verdict::Kernel(reason);
+        let found = verdicts.iter().filter(of_reason).count();
+        assert!(found > 5, "{reason}: {found}");
+    }
     let left = |verdict: &Verdict| match verdict {
         Verdict::Forward { adjacency, .. } => Some(*adjacency),
         _ => None,
@@ -165,7 +232,7 @@ fn every_link_is_reached() {
 
 #[test]
 fn ranges_that_are_none_are_truncated() {
-    let mut router = router();
+    let mut router = router(false);
     let mut buffers = vec![vec![0; 60]; 3];
     let mut verdicts = [Verdict::Drop(Reason::None); 3];
     let engine = &mut router.engine;
