@@ -80,7 +80,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn new(context: &Context<'_>, number: u32) -> Course {
         let segment = context.memory.segment(number);
         let mut flags = context.link.flags;

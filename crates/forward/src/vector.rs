@@ -226,7 +226,7 @@ impl<'a> Vector<'a> {
     ) -> Option<()> {
         let course = match &mut self.slots.course {
             Some(course) if course.met.number == number => course,
-            other => other.insert(Course::new(self.context, number)),
+            other => other.insert(course(self.context, number)),
         };
         let met = course.met;
         let (by, Ask { table, dst }) = match course.plan(frame)? {
@@ -408,4 +408,10 @@ impl<'a> Vector<'a> {
         };
         sent.ok_or((Stop::Segment(met.number), false))
     }
+}
+
+/// Out of the way of those that need not read it.
+#[inline(never)]
+fn course(context: &Context<'_>, number: u32) -> Course {
+    Course::new(context, number)
 }
