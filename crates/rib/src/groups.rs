@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 
 use crate::adjacency::{Adjacencies, Key, Publish};
 use crate::event::NexthopKind;
-use crate::image::{Capacity, GROUP_OWN, Group, Memory, TURN_SLOTS};
+use crate::image::{
+    Capacity, GROUP_OWN, Group, Memory, SEGMENT_VALUE, TURN_SLOTS, segment_of_value, segment_value,
+};
 use crate::reason::Reason;
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::segments::Segments;
@@ -56,7 +58,8 @@ fn moved(group: Group, to: u32) -> Group {
     group
 }
 
-/// All groups of an image. A group's number is the value that tables give for its routes.
+/// All groups of an image. A group's number is the value that tables give for its routes; a SID needs no group,
+/// its routes' value names the segment.
 #[derive(Debug)]
 pub(crate) struct Groups {
     numbers: Slots,
@@ -77,7 +80,7 @@ impl Groups {
     pub(crate) fn new(capacity: &Capacity) -> Groups {
         Groups {
             // Group 0 stands for "no route".
-            numbers: Slots::new(1, capacity.groups),
+            numbers: Slots::new(1, capacity.groups.min(SEGMENT_VALUE as usize)),
             runs: Runs::new(capacity.members),
             turn_slots: Slots::new(0, TURN_SLOTS),
             entries: HashMap::new(),
@@ -91,11 +94,20 @@ impl Groups {
         }
     }
 
-    /// The number of the group for `spec`, with one use more; none when there is no room.
+    /// The value for `spec`, with one use more; none when there is no room.
+    ///
+    /// 1. A group that there is already.
+    /// 2. A SID: its segment. What becomes of it the segment says, so it is never another value.
+    /// 3. A new group. That of a SID for which there is no segment left gets one when there is.
     pub(crate) fn take(&mut self, spec: Spec, at: &Publish<'_>) -> Option<u32> {
         if let Some(&number) = self.by_spec.get(&spec) {
             self.keep(number, 1);
             return Some(number);
+        }
+        if let Some(sid) = spec.sid()
+            && let Some(segment) = self.segments.take(sid, at)
+        {
+            return Some(segment_value(segment));
         }
         let number = self.numbers.take(at.grace)?;
         let spec = Arc::new(spec);
@@ -116,8 +128,11 @@ impl Groups {
         Some(number)
     }
 
-    /// More uses of a group that is in use.
+    /// More uses of a value that is in use.
     pub(crate) fn keep(&mut self, number: u32, uses: u32) {
+        if let Some(segment) = segment_of_value(number) {
+            return self.segments.keep(segment, uses);
+        }
         if let Some(entry) = self.entries.get_mut(&number) {
             entry.refs += uses;
         }
@@ -137,6 +152,9 @@ impl Groups {
 
     /// One use less.
     pub(crate) fn give_back(&mut self, number: u32, memory: &Memory) {
+        if let Some(segment) = segment_of_value(number) {
+            return self.segments.give_back(segment, memory);
+        }
         let Some(entry) = self.entries.get_mut(&number) else {
             return;
         };
@@ -346,7 +364,7 @@ impl Groups {
             .collect()
     }
 
-    /// Where the routes of a group lead.
+    /// Where the routes of a group lead; none for a value that names a segment.
     pub(crate) fn spec(&self, number: u32) -> Option<&Spec> {
         self.entries.get(&number).map(|entry| &*entry.spec)
     }

@@ -23,7 +23,8 @@ pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
 pub use group::{
-    BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, TURN_SLOTS, TurnsHead, group_kind,
+    BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, SEGMENT_VALUE, TURN_SLOTS, TurnsHead,
+    group_kind, segment_of_value, segment_value,
 };
 pub use link::{LinkEntry, link_flags};
 pub use segment::{
@@ -32,8 +33,8 @@ pub use segment::{
 };
 pub use wanted::{WANTED, Wanted, wanted_kind};
 
-/// First word of the configuration: "raddleI3".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI5");
+/// First word of the configuration: "raddleI6".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI6");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.
@@ -191,15 +192,19 @@ impl Memory {
         raddle_fib::lookup4(self, table, address)
     }
 
-    /// The number of the group that an IPv6 address (host order) leads to in this table.
+    /// The number of the group that an IPv6 address (host order) leads to in this table, or a value that names a
+    /// segment.
     #[inline]
     pub fn route6(&self, table: u32, address: u128) -> u32 {
         raddle_fib::lookup6(self, table, address)
     }
 
-    /// The group with this number.
+    /// The group with this number, or the segment that the value names.
     #[inline]
     pub fn group(&self, number: u32) -> Group {
+        if let Some(segment) = segment_of_value(number) {
+            return Group::Segment(segment);
+        }
         match self.groups.words().get(number as usize) {
             Some(word) => Group::from_word(word.load(Ordering::Acquire)),
             None => Group::Kernel(crate::Reason::NoRoute),
@@ -209,6 +214,9 @@ impl Memory {
     /// Whether what is not forwarded by the group with this number is dropped, see [`GROUP_OWN`].
     #[cold]
     pub fn group_is_own(&self, number: u32) -> bool {
+        if let Some(segment) = segment_of_value(number) {
+            return self.segment(segment).flags & segment_flags::OWN != 0;
+        }
         let word = self.groups.words().get(number as usize);
         word.is_some_and(|word| word.load(Ordering::Acquire) & GROUP_OWN != 0)
     }

@@ -222,6 +222,23 @@ impl Spec {
         }
     }
 
+    /// The segment of a SID that is the route's only nexthop: it is this route's, so it can say whatever there is to
+    /// say about the route.
+    pub(crate) fn sid(&self) -> Option<&Arc<SegmentUse>> {
+        match self {
+            Spec::Plain { hops, .. } => match hops.as_slice() {
+                [
+                    SpecHop {
+                        encap: SpecEncap::Segment(what),
+                        ..
+                    },
+                ] if what.is_routed() => Some(what),
+                _ => None,
+            },
+            Spec::Kernel(_) | Spec::Object { .. } | Spec::Neighbour { .. } => None,
+        }
+    }
+
     /// Whether it is raddle's own: the kernel has no such route.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, Spec::Plain { own: true, .. })
@@ -515,7 +532,7 @@ fn object_link_lives(state: &State, index: u32) -> bool {
 
 /// A plain nexthop has a share unless it is dead, or linkdown where that is to be honoured
 /// (`fib_rebalance`, `rt6_multipath_rebalance`).
-fn has_share(state: &State, index: u32, v6: bool) -> bool {
+pub(crate) fn has_share(state: &State, index: u32, v6: bool) -> bool {
     let Some(link) = state.links.get(&index) else {
         return false;
     };

@@ -1,7 +1,7 @@
 //! Behaviours of SIDs and encapsulations in the image, each kept once.
 //!
-//! A SID's segment is its route's, so that it counts for itself. Encapsulations that are equal share
-//! one, which counts for the segment list.
+//! A SID's segment is its route's, so that it counts for itself, and tables name it without a group in between
+//! ([`image::segment_value`]). Encapsulations that are equal share one, which counts for the segment list.
 
 mod build;
 
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use ipnet::IpNet;
 
 use crate::adjacency::Publish;
-use crate::image::{self, Capacity, Memory, Segment, segment_flags, segment_kind};
+use crate::image::{self, Capacity, Memory, SEGMENT_VALUE, Segment, segment_flags, segment_kind};
 use crate::reason::Reason;
 use crate::seg6::{Behaviour, Seg6};
 use crate::slots::{Runs, Slots};
@@ -62,6 +62,22 @@ pub struct SegmentUse {
 }
 
 impl SegmentUse {
+    /// Whether it is an IPv6 route's own.
+    pub(crate) fn is_routed(&self) -> bool {
+        matches!(
+            self.owner,
+            Owner::Route {
+                dst: IpNet::V6(_),
+                ..
+            }
+        )
+    }
+
+    /// The link without which the route that it is the own of has no nexthop, if it has no other; raddle's need none.
+    pub(crate) fn needs_link(&self) -> Option<u32> {
+        (self.is_routed() && !self.own).then_some(self.index)
+    }
+
     /// The tables, one for each family, that what comes out is looked up in, where they are not the
     /// link's.
     fn tables(&self) -> (Option<u32>, Option<u32>) {
@@ -191,7 +207,7 @@ impl std::fmt::Debug for Segments {
 impl Segments {
     pub(crate) fn new(capacity: &Capacity) -> Segments {
         Segments {
-            slots: Slots::new(0, capacity.segments),
+            slots: Slots::new(0, capacity.segments.min(SEGMENT_VALUE as usize)),
             runs: Runs::new(capacity.templates),
             entries: HashMap::new(),
             by_use: HashMap::new(),
@@ -230,6 +246,13 @@ impl Segments {
         Some(number)
     }
 
+    /// More uses of a segment that is in use.
+    pub(crate) fn keep(&mut self, number: u32, uses: u32) {
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.refs += uses;
+        }
+    }
+
     /// One use less.
     pub(crate) fn give_back(&mut self, number: u32, memory: &Memory) {
         let Some(entry) = self.entries.get_mut(&number) else {
@@ -247,7 +270,7 @@ impl Segments {
         let (table4, table6) = entry.what.tables();
         self.tables.v4.want_no_more(table4);
         self.tables.v6.want_no_more(table6);
-        // A reader may still come here by a group that it read before: the kernel takes over what is its.
+        // A reader may still come here by a group or an entry that it read before: the kernel takes over what is its.
         let gone = Segment {
             kind: segment_kind::KERNEL,
             reason: Reason::NoRoute as u8,

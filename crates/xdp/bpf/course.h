@@ -147,7 +147,7 @@ inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct co
 	}
 	if (!(link->flags & LINK_FORWARD6) || (link->flags & LINK_RULES6 && table == LINK_TABLE))
 		return -1;
-	group = group_word(fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl));
+	group = group_word6(fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl));
 	return usual_member(p->ctx, here, c, group);
 }
 

@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3549656c64646172ULL /* "raddleI5" */
+#define IMAGE_MAGIC 0x3649656c64646172ULL /* "raddleI6" */
 
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
@@ -88,6 +88,9 @@ struct adjacency {
 #define GROUP_PER_PACKET 4
 #define GROUP_FLOWLET 5
 #define GROUP_SEGMENT 6
+
+/* Values of IPv6 tables from here on name a segment, and no group; see image::segment_value. */
+#define SEGMENT_VALUE (1u << 25)
 
 /* Added: what is not forwarded by it is dropped, not handed over; see image::GROUP_OWN. */
 #define GROUP_OWN 0x4000

@@ -205,7 +205,7 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 		dl = bpf_be64_to_cpu(w->target_low);
 	}
 	value = fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl);
-	group = group_word(value);
+	group = group_word6(value);
 	reason = lead(w, group, w1 >> 24);
 	if (is_unresolved(reason))
 		want_neighbour(here, value, dh, dl, WANTED_HOST6);
@@ -272,7 +272,7 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 			dst = bpf_ntohl((__u32)w->target_high);
 		value = fib4_lookup(table == LINK_TABLE ? link->table4 : table, dst);
 	}
-	group = group_word(value);
+	group = group_word6(value);
 	reason = lead(w, group, w2 & 0xff);
 	if (is_unresolved(reason) && w->target_type != TARGET_V6)
 		want_neighbour(here, value, 0, dst, WANTED_HOST4);

@@ -121,6 +121,14 @@ inline_always __u64 group_word(__u32 value)
 	return READ(groups, __u64, groups_len, value, GROUP_KERNEL | REASON_NO_ROUTE << 8);
 }
 
+/* The same for a value of an IPv6 table, of which some name a segment. */
+inline_always __u64 group_word6(__u32 value)
+{
+	if (value >= SEGMENT_VALUE)
+		return GROUP_SEGMENT | (__u64)(value - SEGMENT_VALUE) << 32;
+	return group_word(value);
+}
+
 /* What an adjacency that is not for forwarding says, given its first word. */
 inline_always int adjacency_reason(__u64 word0)
 {

@@ -153,6 +153,10 @@ inline_always int forward6(struct packet *p)
 
 	/* B6 to B9 */
 	value = fib6_lookup(p->link->table6, dh, dl);
+	if (value >= SEGMENT_VALUE) {
+		p->segment = value - SEGMENT_VALUE;
+		return THE_SEGMENTS_WAY;
+	}
 	group = group_word(value);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return not_for_forwarding(p, group);

@@ -2,6 +2,24 @@
 
 use raddle_select::Policy;
 
+/// Values of IPv6 tables from here on name a segment themselves, and no group: see [`segment_value`].
+///
+/// Below 2^26 they still fit where tables keep the answer for all that is not found.
+pub const SEGMENT_VALUE: u32 = 1 << 25;
+
+/// The value that leads to this segment, of which the number is below [`SEGMENT_VALUE`]. Engines read no group on
+/// the way, so what becomes of it is said by the segment alone.
+#[inline]
+pub fn segment_value(number: u32) -> u32 {
+    SEGMENT_VALUE + number
+}
+
+/// The segment that a value names.
+#[inline]
+pub fn segment_of_value(value: u32) -> Option<u32> {
+    value.checked_sub(SEGMENT_VALUE)
+}
+
 /// What a route points to, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {

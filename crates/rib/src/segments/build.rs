@@ -12,6 +12,7 @@ use crate::image::{
     LINK_TABLE, Segment, VlanEntry, flavours, segment_flags as flag, segment_kind as kind,
 };
 use crate::reason::Reason;
+use crate::resolve::has_share;
 use crate::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef, hmac_key};
 use crate::source6::source_for;
 use crate::state::State;
@@ -43,10 +44,14 @@ const ADDRESS: usize = 16;
 ///    [`out_link`] say when.
 /// 2. Flavours of the kernel's SIDs are those that it heeds; raddle's own have all that they say.
 /// 3. A table that there is no room for: the kernel's.
-/// 4. An encapsulation takes its source from itself, else from `ip sr tunsrc`, else by
+/// 4. The only nexthop of a route whose link is down, as `resolve` has it: the kernel's. Tables lead to such a
+///    segment without a group that could say so. Among several nexthops none is chosen then.
+/// 5. An encapsulation takes its source from itself, else from `ip sr tunsrc`, else by
 ///    [`source_for`]; without one it is the kernel's.
 pub(super) fn build(around: &Around<'_>, what: &SegmentUse) -> Built {
+    let down = |index| !has_share(around.state, index, true);
     let mut built = match &what.what {
+        Seg6::Sid(_) if what.needs_link().is_some_and(down) => Err(Reason::OutLink),
         Seg6::Sid(sid) => build_sid(around, what, sid),
         Seg6::Encaps(encaps) => build_encaps(around, what, encaps),
     }

@@ -60,6 +60,14 @@ fn segment_leaves(memory: &Memory, number: u32) -> (u32, [u8; 6], [u8; 6], u32) 
     (number, [0xff; 6], [segment.flags; 6], segment.kind.into())
 }
 
+/// What becomes of packets to a route that is one segment: where that is the kernel's, it is as good as a group that is.
+fn alone(segment: (u32, [u8; 6], [u8; 6], u32), reason: u8) -> Seen {
+    match segment.3 {
+        0 => Err(Reason::from_number(reason).unwrap()),
+        _ => Ok(vec![(0x7fff_ffff, Ok(segment))]),
+    }
+}
+
 /// What engines read for packets to `dst` that come in by link `iif`; none when they hand them to
 /// the kernel without a look at the tables.
 pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
@@ -86,7 +94,7 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     };
     Some(match memory.group(number) {
         Group::Kernel(reason) => Err(reason),
-        Group::Segment(n) => Ok(vec![(0x7fff_ffff, Ok(segment_leaves(memory, n)))]),
+        Group::Segment(n) => alone(segment_leaves(memory, n), memory.segment(n).reason),
         Group::Single(n) | Group::Neighbour(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
         Group::PerPacket { .. } | Group::Flowlet { .. } => {
             panic!("nothing here asks for {:?}", memory.group(number))
@@ -137,7 +145,13 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     };
     Some(match trace.resolved {
         Resolved::Kernel(reason) => Err(reason),
-        Resolved::One(hop) => Ok(vec![(0x7fff_ffff, adjacency(&hop))]),
+        Resolved::One(hop) => match (hop.segment.as_ref(), adjacency(&hop)) {
+            (Some(what), Ok(leaves)) => {
+                let number = rib.segment_number(what)?;
+                alone(leaves, rib.segment(number)?.1.reason)
+            }
+            (_, leaves) => Ok(vec![(0x7fff_ffff, leaves)]),
+        },
         Resolved::Many { hops, ranges, .. } => Ok(ranges
             .iter()
             .map(|(upper, place)| (*upper, adjacency(&hops[*place])))
