@@ -103,20 +103,33 @@ inline_always __u32 fib6_compare(__u32 at, __u32 longer, struct address *rest)
 	return differ ? (__u32)word >> 6 : word >> 32;
 }
 
-/* Slots that a look-up in a hash table of hosts goes through at most; words of a cache line. */
-#define HOST_SLOTS 64
+/* Lines that a look-up in a hash table of hosts goes through at most; words and slots of a line. */
+#define HOST_LINES 16
 #define LINE_WORDS 8
+#define LINE_SLOTS 4
 #define HASH_FACTOR 0x9e3779b97f4a7c15ULL
+
+/* All ones if `x` is 0, else 0, without a branch. */
+inline_always __u64 zero_mask(__u64 x)
+{
+	__u64 mask = x | -x;
+
+	OPAQUE(mask);
+	return (mask >> 63) - 1;
+}
 
 /*
  * The value of a host in the hash table at word `at`, which is of the bits that are left behind some of its address; or
  * the table's answer for others. A slot is the first 64 bits, then the next 32 above the value, whose top bit says that
- * the host is gone. Places are checked once, for all slots: the verifier goes through each.
+ * the host is gone. Places are checked once, for all lines: the verifier goes through each.
+ *
+ * All slots of a line are compared without a branch, since nobody can know which one it will be: what comes behind the
+ * look-up would wait for the line otherwise. A slot that nobody had yet has value 0, and so have all behind it.
  */
 static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
 {
 	__u64 head = word6(at), hash, second;
-	__u32 lines = head >> 32, outside = head, past = word6(at + 1), host, slot;
+	__u32 lines = head >> 32, outside = head, past = word6(at + 1), host, line;
 	const volatile __u64 *s;
 
 	/* 32 bits at least, a multiple of 16. */
@@ -129,17 +142,22 @@ static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
 	host = low << past >> 32;
 	hash = (high ^ (__u64)host << 29) * HASH_FACTOR;
 	hash = (hash ^ hash >> 32) * HASH_FACTOR;
-	slot = ((at + LINE_WORDS) & ~(LINE_WORDS - 1)) + (__u32)((hash >> 32) * lines >> 32) * LINE_WORDS;
-	if (words6_len < 2 * HOST_SLOTS || slot > words6_len - 2 * HOST_SLOTS)
+	line = ((at + LINE_WORDS) & ~(LINE_WORDS - 1)) + (__u32)((hash >> 32) * lines >> 32) * LINE_WORDS;
+	if (words6_len < HOST_LINES * LINE_WORDS || line > words6_len - HOST_LINES * LINE_WORDS)
 		return outside;
-	s = ELEMENT(words6, const volatile __u64, slot);
-	ROLLED for (int i = 0; i < HOST_SLOTS; i++) {
-		second = s[1];
+	s = ELEMENT(words6, const volatile __u64, line);
+	ROLLED for (int i = 0; i < HOST_LINES; i++) {
+		__u64 found = 0;
+
+		for (int slot = 0; slot < LINE_SLOTS; slot++) {
+			second = s[2 * slot + 1];
+			found |= second & zero_mask((second >> 32 ^ host) | (s[2 * slot] ^ high));
+		}
+		if ((__u32)found)
+			return found & 0x80000000 ? outside : found;
 		if (!(__u32)second)
 			return outside;
-		if (!((second >> 32 ^ host) | (s[0] ^ high)))
-			return second & 0x80000000 ? outside : second;
-		s += 2;
+		s += LINE_WORDS;
 	}
 	return outside;
 }
