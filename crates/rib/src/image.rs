@@ -84,9 +84,9 @@ pub struct Memory {
     pub members: Region,
     /// [`Adjacency`] entries.
     pub adjacencies: Region,
-    /// [`Segment`] entries without their targets: [`SEGMENT_HEAD`] bytes each.
+    /// What all packets read of a [`Segment`]: [`SEGMENT_HEAD`] bytes each.
     pub segments: Region,
-    /// Their targets, [`SEGMENT_TARGET`] bytes each.
+    /// Their targets or salts, [`SEGMENT_TARGET`] bytes each.
     pub segment_targets: Region,
     /// Headers that segments put in front of packets, in the order of the wire.
     pub templates: Region,
@@ -249,8 +249,8 @@ impl Memory {
         })
     }
 
-    /// The segment with this number; one that is the kernel's when there is none. Its target is zero where its
-    /// kind has none.
+    /// The segment with this number; one that is the kernel's when there is none. What its
+    /// kind does not need is zero.
     #[inline]
     pub fn segment(&self, number: u32) -> Segment {
         let place = number as usize;
@@ -260,12 +260,9 @@ impl Memory {
                 ..Segment::default()
             };
         }
-        let head: [u64; SEGMENT_HEAD / 8] = load(&self.segments, place);
-        let target = match segment_kind::has_target(head[0] as u8) {
-            true => load(&self.segment_targets, place),
-            false => [0; SEGMENT_TARGET / 8],
-        };
-        Segment::from_parts((head, target))
+        Segment::from_parts(load(&self.segments, place), || {
+            load(&self.segment_targets, place)
+        })
     }
 
     /// Whether any segment is not the kernel's. Reads them all.
@@ -320,8 +317,8 @@ impl Memory {
 
     /// Writes a segment, its first word last; it must be inside the capacity.
     pub fn store_segment(&self, number: u32, segment: &Segment) {
-        let (head, target) = segment.to_parts();
-        store(&self.segment_targets, number as usize, &target);
+        let (head, rest) = segment.to_parts();
+        store(&self.segment_targets, number as usize, &rest);
         store(&self.segments, number as usize, &head);
     }
 

@@ -432,17 +432,6 @@ fn with_first_word(rest: &Segment, first: &Segment) -> Segment {
 
 /// Stores only the first word.
 fn put_first_word(memory: &Memory, number: u32, segment: &Segment) {
-    let [low, high] = segment.size.to_ne_bytes();
-    let word = u64::from_ne_bytes([
-        segment.kind,
-        segment.reason,
-        segment.flavours,
-        segment.flags,
-        segment.block,
-        segment.csid,
-        low,
-        high,
-    ]);
     let at = number as usize * (image::SEGMENT_HEAD / 8);
-    memory.segments.words()[at].store(word, Ordering::Release);
+    memory.segments.words()[at].store(segment.first_word(), Ordering::Release);
 }

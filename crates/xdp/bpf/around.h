@@ -90,7 +90,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	if (!(flags & SEGMENT_LABEL_FROM_INNER))
 		first &= ~FLOW_LABEL;
 	if (flags & SEGMENT_LABEL_FROM_FLOW) {
-		__s64 label = flow_label(ctx, here, s->salt);
+		__s64 label = flow_label(ctx, here, salt_of(NOW(w->segment)));
 
 		if (label < 0)
 			return -label;
@@ -132,7 +132,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	w->ether_type = ETH_P_IPV6;
 	/* S9.6 */
 	if (kind != SEGMENT_END_B6_ENCAPS || flags & SEGMENT_OWN) {
-		w->salt = s->salt;
+		w->salt = salt_of(NOW(w->segment));
 		if (!NOW(w->flow_type)) {
 			w->flow_type = type;
 			w->flow_end = NOW(w->end);

@@ -120,7 +120,8 @@ inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struc
 	q->at = at;
 	q->end = c->end;
 	q->around = around;
-	q->salt = c->s->salt;
+	if (around)
+		q->salt = salt_of(NOW(here->way.segment));
 	return usual_choice(ctx, here);
 }
 

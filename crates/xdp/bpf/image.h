@@ -137,7 +137,7 @@ struct adjacency {
 
 #define LINK_TABLE 0xffffffffu
 
-/* An SRv6 behaviour or encapsulation. The first word is published last, so it is read first. */
+/* What all packets read of an SRv6 behaviour or encapsulation; see image::Segment. The first word is published last, so it is read first. */
 struct segment {
 	__u8 kind;
 	__u8 reason;
@@ -146,15 +146,22 @@ struct segment {
 	__u8 block;
 	__u8 csid;
 	__u16 size;
-	__u32 template;
-	__u32 out;
-	__u32 table4;
-	__u32 table6;
-	__u32 mtu;
-	__u32 salt;
-} __attribute__((aligned(32)));
+	union {
+		__u32 out;	/* SEGMENT_END_DX2 */
+		__u32 template;	/* SEGMENT_END_DX2V, and those with a template */
+		__u32 table4;	/* all others */
+	};
+	union {
+		__u32 mtu;	/* SEGMENT_END_DX2 */
+		__u32 vlans;	/* SEGMENT_END_DX2V */
+		__u32 table6;	/* all others */
+	};
+} __attribute__((aligned(16)));
 
-/* The address that End.X, End.DX4 and End.DX6 look up, in the order of the wire; others do not read it. */
+/*
+ * The address that End.X, End.DX4 and End.DX6 look up, in the order of the wire; or in `high` the salt of those with a
+ * template. Others do not read it.
+ */
 struct segment_target {
 	__u64 high, low;
 };

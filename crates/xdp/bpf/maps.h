@@ -253,6 +253,14 @@ inline_always const struct segment_target *target_of(__u32 number)
 	return ELEMENT(segment_targets, const struct segment_target, number);
 }
 
+/* The seed of the hash by which packets that a segment was put around choose their link. */
+inline_always __u32 salt_of(__u32 number)
+{
+	const struct segment_target *place = target_of(number);
+
+	return place ? place->high : 0;
+}
+
 inline_always void count(__u32 stripe, __u32 slot, __u32 bytes)
 {
 	struct counter *c;

@@ -108,7 +108,7 @@ inline_always int send_frame(struct xdp_md *ctx, struct way *w, __u32 out, __u32
 /* S8.2: the out-link by the VLAN of the frame that was taken out. */
 static __noinline int send_by_vlan(struct xdp_md *ctx, struct way *w, const struct segment *s)
 {
-	__u32 from = 0, to = s->out, place = s->template, at = NOW(w->at), vlan;
+	__u32 from = 0, to = s->vlans, place = s->template, at = NOW(w->at), vlan;
 	__u8 *frame = bytes_at(ctx, at, ETH_HLEN);
 
 	if (!frame)

@@ -92,9 +92,12 @@ fn structs() {
         rest
     );
     offsets!(
-        c, Segment, "segment", kind, reason, flavours, flags, block, csid, size, template, out,
-        table4, table6, mtu, salt
+        c, Segment, "segment", kind, reason, flavours, flags, block, csid, size
     );
+    for (one, other) in [("out", "mtu"), ("template", "vlans"), ("table4", "table6")] {
+        c.push(format!("offsetof(struct segment, {one}) == 8"));
+        c.push(format!("offsetof(struct segment, {other}) == 12"));
+    }
     c.push(format!("sizeof(struct segment) == {}", image::SEGMENT_HEAD));
     c.push(format!(
         "sizeof(struct segment_target) == {}",
@@ -183,6 +186,7 @@ fn constants() {
         ("SEGMENT_FAILED", segment_counter::FAILED as u64),
         ("SEGMENT_FAILURES", image::SEGMENT_FAILURES as u64),
         ("GROUP_OWN", image::GROUP_OWN),
+        ("SEGMENT_VALUE", image::SEGMENT_VALUE.into()),
         ("WANTED", image::WANTED as u64),
         ("WANTED_HOST6", wanted_kind::HOST6.into()),
         ("WANTED_HOST4", wanted_kind::HOST4.into()),

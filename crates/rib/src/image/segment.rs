@@ -1,11 +1,19 @@
 //! What SRv6 does with a packet: behaviours of SIDs, and encapsulations.
 
-use std::mem::{offset_of, size_of, transmute};
+use std::mem::size_of;
 
 /// An SRv6 behaviour or encapsulation, ready to be carried out.
 ///
-/// The image has its first [`SEGMENT_HEAD`] bytes in one place, two segments to a cache line, and the target in
-/// another, which is read for kinds that have one only ([`segment_kind::has_target`]).
+/// The image has of it what its kind needs: the first eight fields in a word, and two numbers, four segments to a cache
+/// line; and in another place, read for some kinds only, the target or the salt. Of a SID for which packets need not go
+/// through a template they read 16 bytes.
+///
+/// | kind | the two numbers | the other place |
+/// |---|---|---|
+/// | End.DX2 | `out`, `mtu` | |
+/// | End.DX2V | `template`, `out` | |
+/// | those with a template, [`segment_kind::has_template`] | `template`, `table6` | `salt` |
+/// | all others | `table4`, `table6` | `target`, of [`segment_kind::has_target`] |
 ///
 /// As with an adjacency the first word is written last, and cleared first: while `kind` is
 /// [`segment_kind::KERNEL`] the rest is not read. A segment's number is also that of its counters.
@@ -44,30 +52,84 @@ pub struct Segment {
 }
 
 /// Bytes of a segment in [`super::Memory::segments`].
-pub const SEGMENT_HEAD: usize = offset_of!(Segment, target);
+pub const SEGMENT_HEAD: usize = size_of::<Head>();
 /// Bytes of a segment in [`super::Memory::segment_targets`].
-pub const SEGMENT_TARGET: usize = size_of::<Segment>() - SEGMENT_HEAD;
+pub const SEGMENT_TARGET: usize = size_of::<Rest>();
 
-/// A segment as the image has it: head and target.
-pub(super) type Parts = ([u64; SEGMENT_HEAD / 8], [u64; SEGMENT_TARGET / 8]);
-
-/// The words of [`Parts`], one after the other.
-type Words = [[u64; 2]; 3];
+/// First word, and the two numbers, the first of them in the lower half.
+pub(super) type Head = [u64; 2];
+/// Target, or salt.
+pub(super) type Rest = [u64; 2];
 
 impl Segment {
-    /// What the image has of it.
-    pub(super) fn to_parts(self) -> Parts {
-        // SAFETY: repr(C), every byte named, integers only; and so are words.
-        let [[a, b], [c, d], target] = unsafe { transmute::<Segment, Words>(self) };
-        ([a, b, c, d], target)
+    /// The word that is published last.
+    pub(crate) fn first_word(self) -> u64 {
+        let [low, high] = self.size.to_ne_bytes();
+        u64::from_ne_bytes([
+            self.kind,
+            self.reason,
+            self.flavours,
+            self.flags,
+            self.block,
+            self.csid,
+            low,
+            high,
+        ])
     }
 
-    /// The segment of which the image has this.
+    /// What the image has of it.
+    pub(super) fn to_parts(self) -> (Head, Rest) {
+        let (one, other) = match self.kind {
+            segment_kind::END_DX2 => (self.out, self.mtu),
+            segment_kind::END_DX2V => (self.template, self.out),
+            kind if segment_kind::has_template(kind) => (self.template, self.table6),
+            _ => (self.table4, self.table6),
+        };
+        let (high, low) = match self.target.as_chunks::<8>().0 {
+            [high, low] => (u64::from_ne_bytes(*high), u64::from_ne_bytes(*low)),
+            _ => (0, 0),
+        };
+        let rest = match self.kind {
+            kind if segment_kind::has_template(kind) => [self.salt.into(), 0],
+            kind if segment_kind::has_target(kind) => [high, low],
+            _ => [0; 2],
+        };
+        let head = [self.first_word(), u64::from(one) | u64::from(other) << 32];
+        (head, rest)
+    }
+
+    /// The segment of which the image has this; `rest` is asked for where its kind has any.
     #[inline]
-    pub(super) fn from_parts(([a, b, c, d], target): Parts) -> Segment {
-        let words: Words = [[a, b], [c, d], target];
-        // SAFETY: as above; a segment is valid for any bits.
-        unsafe { transmute::<Words, Segment>(words) }
+    pub(super) fn from_parts([word, numbers]: Head, rest: impl FnOnce() -> Rest) -> Segment {
+        let [kind, reason, flavours, flags, block, csid, low, high] = word.to_ne_bytes();
+        let (one, other) = (numbers as u32, (numbers >> 32) as u32);
+        let mut segment = Segment {
+            kind,
+            reason,
+            flavours,
+            flags,
+            block,
+            csid,
+            size: u16::from_ne_bytes([low, high]),
+            ..Segment::default()
+        };
+        match kind {
+            segment_kind::END_DX2 => (segment.out, segment.mtu) = (one, other),
+            segment_kind::END_DX2V => (segment.template, segment.out) = (one, other),
+            kind if segment_kind::has_template(kind) => {
+                (segment.template, segment.table6) = (one, other);
+                segment.salt = rest()[0] as u32;
+            }
+            kind => {
+                (segment.table4, segment.table6) = (one, other);
+                if segment_kind::has_target(kind) {
+                    let [high, low] = rest();
+                    let target = u128::from(high) | u128::from(low) << 64;
+                    segment.target = target.to_ne_bytes();
+                }
+            }
+        }
+        segment
     }
 }
 
@@ -110,6 +172,12 @@ pub mod segment_kind {
     pub const ENCAPS: u8 = 33;
     /// `H.Encaps.L2`, `H.Encaps.L2.Red`: likewise.
     pub const ENCAPS_L2: u8 = 34;
+
+    /// Whether the template is headers that packets get.
+    #[inline]
+    pub const fn has_template(kind: u8) -> bool {
+        matches!(kind, END_B6 | END_B6_ENCAPS | INSERT | ENCAPS | ENCAPS_L2)
+    }
 
     /// Whether `target` means anything.
     #[inline]
@@ -235,8 +303,6 @@ pub mod segment_counter {
     }
 }
 
-const _: () = assert!(SEGMENT_HEAD == 32 && SEGMENT_TARGET == 16);
-const _: () = assert!(offset_of!(Segment, template) == 8 && offset_of!(Segment, table4) == 16);
 const _: () = assert!(size_of::<VlanEntry>() == 8);
 const _: () = {
     assert!(segment_counter::FAILED + segment_counter::REASONS.len() < SEGMENT_COUNTERS);
@@ -252,6 +318,55 @@ mod tests {
             assert_eq!(segment_counter::of(reason), place, "{reason}");
         }
         assert_eq!(segment_counter::of(crate::Reason::Rules), 14);
+    }
+
+    #[test]
+    fn what_a_kind_needs_survives() {
+        let all = Segment {
+            kind: 0,
+            reason: 1,
+            flavours: 2,
+            flags: 3,
+            block: 4,
+            csid: 5,
+            size: 0xfff8,
+            template: 7,
+            out: 8,
+            table4: 9,
+            table6: LINK_TABLE,
+            mtu: 11,
+            salt: 12,
+            target: std::array::from_fn(|byte| byte as u8 + 1),
+        };
+        for kind in 0..=40 {
+            let (head, rest) = Segment { kind, ..all }.to_parts();
+            let back = Segment::from_parts(head, || rest);
+            assert_eq!(back.to_parts(), (head, rest), "{kind}");
+            let mut wanted = Segment {
+                kind,
+                template: 0,
+                out: 0,
+                table4: 0,
+                table6: 0,
+                mtu: 0,
+                salt: 0,
+                target: [0; 16],
+                ..all
+            };
+            use segment_kind::*;
+            match kind {
+                END_DX2 => (wanted.out, wanted.mtu) = (8, 11),
+                END_DX2V => (wanted.template, wanted.out) = (7, 8),
+                END_B6 | END_B6_ENCAPS | INSERT | ENCAPS | ENCAPS_L2 => {
+                    (wanted.template, wanted.table6, wanted.salt) = (7, LINK_TABLE, 12);
+                }
+                _ => (wanted.table4, wanted.table6) = (9, LINK_TABLE),
+            }
+            if matches!(kind, END_X | END_DX6 | END_DX4) {
+                wanted.target = all.target;
+            }
+            assert_eq!(back, wanted);
+        }
     }
 
     #[test]
