@@ -10,6 +10,7 @@ use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, GROUP_OWN, Group, How, LINK_TABLE,
     LinkEntry, MAGIC, Member, Memory, Segment, TurnsHead, config_flags, link_flags, segment_flags,
+    segment_value,
 };
 use raddle_select::{Seed, compile_threshold, keyed, mid_states, upper_bounds};
 
@@ -248,10 +249,11 @@ impl Router {
     /// A segment that a route of the first table leads to.
     pub(crate) fn sid(&mut self, prefix: &str, segment: Segment) -> u32 {
         let number = self.segment(segment);
-        let group = self.group(Group::Segment(number));
-        match prefix.contains(':') {
-            true => self.route6(0, prefix, group),
-            false => self.route4(0, prefix, group),
+        if prefix.contains(':') {
+            self.route6(0, prefix, segment_value(number));
+        } else {
+            let group = self.group(Group::Segment(number));
+            self.route4(0, prefix, group);
         }
         number
     }

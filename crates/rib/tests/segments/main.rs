@@ -7,4 +7,5 @@ mod common;
 mod compiled;
 mod groups;
 mod own;
+mod values;
 mod world;

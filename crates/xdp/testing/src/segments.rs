@@ -1,7 +1,9 @@
 //! An engine with a SID, and links to send through.
 
 use raddle_rib::Reason;
-use raddle_rib::image::{Capacity, Group, LINK_TABLE, Segment, segment_counter, segment_flags};
+use raddle_rib::image::{
+    Capacity, Group, LINK_TABLE, Segment, segment_counter, segment_flags, segment_value,
+};
 use raddle_xdp::SegmentCounts;
 
 use crate::bench::{Bench, DST_MAC, SINGLE, SRC_MAC};
@@ -11,8 +13,6 @@ use crate::tables::{Tables4, write6};
 
 const LOCAL: u32 = 2;
 const BLACKHOLE: u32 = 3;
-/// Group that leads to segment [`SID_NUMBER`].
-const SEGMENT: u32 = 4;
 /// Group of adjacencies 0 and 1.
 pub const TWO_WAY: u32 = 5;
 /// The SID.
@@ -49,7 +49,6 @@ pub fn set_up_without() -> Bench {
     memory.store_adjacency(1, &adjacency(out, DST_MAC, SRC_MAC, 1500));
     memory.store_group(LOCAL, Group::Kernel(Reason::Local));
     memory.store_group(BLACKHOLE, Group::Kernel(Reason::Blackhole));
-    memory.store_group(SEGMENT, Group::Segment(SID_NUMBER));
     threshold(memory, TWO_WAY, 0, &[(0, 1), (1, 1)]);
     let routes = [(u32::from_be_bytes([192, 0, 2, 0]), 24, SINGLE)];
     Tables4::new(memory).table(0, 3, &routes);
@@ -59,7 +58,7 @@ pub fn set_up_without() -> Bench {
         (six("2001:db8:2::"), 48, TWO_WAY),
         (six("2001:db8::9"), 128, LOCAL),
         (six("2001:db8:4::"), 48, BLACKHOLE),
-        (six(SID), 128, SEGMENT),
+        (six(SID), 128, segment_value(SID_NUMBER)),
     ];
     write6(memory, &[&routes, &[(six("2001:db8:f::"), 48, SINGLE)]]);
     bench

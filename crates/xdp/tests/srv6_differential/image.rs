@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJ_SEGMENT, Adjacency, Capacity, GROUP_OWN, Group, How, LINK_TABLE, LinkEntry, Memory,
-    Segment, VlanEntry, flavours, link_flags, segment_flags, segment_kind,
+    Segment, VlanEntry, flavours, link_flags, segment_flags, segment_kind, segment_value,
 };
 use raddle_select::Policy;
 use raddle_xdp::{Engine, LoadOptions};
@@ -66,8 +66,18 @@ impl Image {
             (net(4), 48, 3),
             (prefix | 9, 128, 4),
         ];
-        routes.extend((0..8).map(|n| (net(5) | n << 64, 64, 10 + n as u32)));
-        let other = [(net(15), 48, 1), (net(5), 48, 2), (net(1), 48, 11)];
+        // By a group, or by a value that names the segment.
+        let to = |n: u32| match n % 2 {
+            0 => 10 + n,
+            _ => segment_value(n),
+        };
+        routes.extend((0..8).map(|n| (net(5) | u128::from(n) << 64, 64, to(n))));
+        let other = [
+            (net(15), 48, 1),
+            (net(5), 48, 2),
+            (net(1), 48, 11),
+            (net(3), 48, segment_value(2)),
+        ];
         write6(&memory, &[&routes, &other]);
         memory.store_group(0, Group::Kernel(Reason::NoRoute));
         memory.store_group(3, Group::Kernel(Reason::Blackhole));
