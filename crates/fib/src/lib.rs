@@ -96,7 +96,8 @@
 //! table of them. With `high` and `low` the first 64 and the next 32 bits behind those in front, and F
 //! 0x9e3779b97f4a7c15, a look-up begins in line `(h >> 32) * lines >> 32`, where `h` is `(g ^ g >> 32) * F`
 //! and `g` is `(high ^ low << 29) * F`, both of 64 bits. It goes through 64 slots at most: a value of 0
-//! ends it, and one with the top bit says that this host is gone. A slot keeps its address, which is
+//! ends it, and one with the top bit says that this host is gone. Those of a line are taken in order, so that where the
+//! last is free the way ends. A slot keeps its address, which is
 //! written before the value; readers read the value first.
 //!
 //! # When memory runs out
