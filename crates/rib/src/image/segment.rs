@@ -5,8 +5,7 @@ use std::mem::size_of;
 /// An SRv6 behaviour or encapsulation, ready to be carried out.
 ///
 /// The image has of it what its kind needs: the first eight fields in a word, and two numbers, four segments to a cache
-/// line; and in another place, read for some kinds only, the target or the salt. Of a SID for which packets need not go
-/// through a template they read 16 bytes.
+/// line; and in another place, read for some kinds only, the target or the salt.
 ///
 /// | kind | the two numbers | the other place |
 /// |---|---|---|
