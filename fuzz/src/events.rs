@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use raddle_rib::MpAlgo;
 use raddle_rib::event::{
-    Address, Bucket, DeviceSettings, Encap, Event, GroupMember, Link, Neighbour, Nexthop,
+    Address, Bucket, DeviceSettings, Encap, Event, Fpm, GroupMember, Link, Neighbour, Nexthop,
     NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 
@@ -46,10 +46,26 @@ pub fn event(u: Bytes<'_, '_>) -> Result<Event> {
             idle_time: u.arbitrary::<u8>()?.into(),
             flags: 0,
         }),
-        _ => match u.arbitrary()? {
-            true => Event::SweepBegin(sweep(u)?),
-            false => Event::SweepEnd(sweep(u)?),
+        _ => match u.arbitrary::<u8>()? {
+            n if n & 0x30 == 0x30 => Event::Fpm(told(u, v6)?),
+            n if n & 1 == 1 => Event::SweepBegin(sweep(u)?),
+            _ => Event::SweepEnd(sweep(u)?),
         },
+    })
+}
+
+/// What a routing daemon tells by FPM.
+fn told(u: Bytes<'_, '_>, v6: bool) -> Result<Fpm> {
+    Ok(match u.int_in_range(0..=7u8)? {
+        0..=2 => Fpm::Route(any_route(u, v6)?),
+        3 => {
+            let Route { table, dst, .. } = any_route(u, v6)?;
+            Fpm::RouteGone { table, dst }
+        }
+        4 => Fpm::Nexthop(any_nexthop(u, v6)?),
+        5 => Fpm::NexthopGone(any_id(u)?),
+        6 => Fpm::ResyncBegin,
+        _ => Fpm::ResyncEnd,
     })
 }
 

@@ -3,9 +3,11 @@
 //! * [`codec`] decodes and encodes rtnetlink messages;
 //! * [`Socket`] talks to the kernel: requests, dumps, errors in the kernel's own words;
 //! * [`mirror::Mirror`] hands on the whole state and then every change of it.
+//! * [`fpm::Server`] takes what a routing daemon tells beside the kernel.
 
 pub mod codec;
 mod error;
+pub mod fpm;
 pub mod mirror;
 pub mod probe;
 mod request;

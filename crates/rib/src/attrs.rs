@@ -241,4 +241,10 @@ impl AttrsStore {
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
+
+    /// The numbers of those that `wanted` is true of. Costs a walk over all.
+    pub(crate) fn numbers(&self, wanted: impl Fn(&Attrs) -> bool) -> impl Iterator<Item = AttrsId> {
+        let all = self.ids.iter().filter(move |(attrs, _)| wanted(attrs));
+        all.map(|(_, id)| *id)
+    }
 }

@@ -4,6 +4,7 @@
 //! applies them. Names and numbers are rtnetlink's; addresses are in no particular byte order
 //! because they are `IpAddr`s.
 
+mod fpm;
 mod link;
 mod nexthop;
 mod route;
@@ -14,11 +15,12 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use fpm::Fpm;
 pub use link::{Address, Link, NUD_STALE, NUD_VALID, Neighbour, XdpAttached};
 pub use nexthop::{Bucket, GroupMember, Nexthop, NexthopKind};
 pub use route::{
-    Encap, Metrics, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RTNH_F_ONLINK, Route, RouteKind,
-    RouteNexthop, RouteOp, RouteTarget,
+    Encap, Metrics, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RTNH_F_ONLINK, Route,
+    RouteKind, RouteNexthop, RouteOp, RouteTarget,
 };
 pub use settings::{DeviceSettings, HmacAlgorithm, HmacKey, Settings};
 
@@ -94,6 +96,8 @@ pub enum Event {
     SweepBegin(Sweep),
     /// The dump is complete.
     SweepEnd(Sweep),
+    /// What a routing daemon tells by FPM.
+    Fpm(Fpm),
 }
 
 /// Kinds of object that a dump can sweep.

@@ -31,7 +31,7 @@ mod view;
 pub use adjacency::Ports;
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
 pub use prefix::{Addr, Prefix};
-pub use query::{Snapshot, Trace};
+pub use query::{Snapshot, ToldNumbers, Trace};
 pub use reason::Reason;
 pub use resolve::{Hop, Resolved};
 pub use rib::{Commit, Rib, Usage};

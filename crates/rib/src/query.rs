@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::adjacency::Key;
 use crate::algo::MpAlgo;
-use crate::attrs::AttrsStore;
+use crate::attrs::AttrsId;
 use crate::event::{
     Address, Bucket, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, Route, RouteOp,
-    Rule, Settings, Sweep,
+    RouteTarget, Rule, Settings, Sweep,
 };
 use crate::image::{Adjacency, Segment, Wanted};
 use crate::prefix::{Addr, Prefix};
@@ -20,8 +20,8 @@ use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
 use crate::rules::tables_for;
 use crate::segments::SegmentUse;
-use crate::state::Family;
-use crate::view::best;
+use crate::state::{Family, State};
+use crate::view::{best_spec, covering};
 
 /// Everything that the mirror holds, as one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +85,23 @@ impl Snapshot {
                 Event::SweepEnd(Sweep::Routes6),
             ])
     }
+}
+
+/// How much a routing daemon tells by FPM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToldNumbers {
+    /// IPv4 routes.
+    pub routes4: usize,
+    /// IPv6 routes.
+    pub routes6: usize,
+    /// IPv4 routes that count, as the kernel has none of their prefix.
+    pub alone4: usize,
+    /// IPv6 routes that count.
+    pub alone6: usize,
+    /// Nexthop objects.
+    pub nexthops: usize,
+    /// Routes and objects that were not taken, as there were too many.
+    pub refused: u64,
 }
 
 /// How a destination is looked up, step by step.
@@ -170,12 +187,68 @@ impl Rib {
 
     /// IPv4 routes, table by table, in the order of prefixes; those of one prefix in the kernel's.
     pub fn routes4(&self) -> impl Iterator<Item = Route> {
-        routes(&self.state.attrs, &self.state.v4)
+        routes(&self.state, &self.state.v4)
     }
 
     /// IPv6 routes, likewise.
     pub fn routes6(&self) -> impl Iterator<Item = Route> {
-        routes(&self.state.attrs, &self.state.v6)
+        routes(&self.state, &self.state.v6)
+    }
+
+    /// Raddle's own routes, in no order.
+    pub fn own_routes(&self) -> impl Iterator<Item = Route> {
+        self.with_nexthops(self.state.v4.own(), self.state.v6.own())
+    }
+
+    /// The routes that FPM tells and nobody else has of their prefix, those of IPv6 first, but for those that are
+    /// none now. Costs a walk over all that FPM tells, if there are any.
+    pub fn fpm_routes(&self) -> impl Iterator<Item = Route> {
+        let leads = |id: &AttrsId| self.state.leads(self.state.attrs.get(*id));
+        let v4 = self
+            .state
+            .v4
+            .fpm_alone()
+            .filter(move |(_, _, id)| leads(id));
+        let v6 = self
+            .state
+            .v6
+            .fpm_alone()
+            .filter(move |(_, _, id)| leads(id));
+        self.with_nexthops(v4, v6)
+    }
+
+    fn with_nexthops<'a>(
+        &'a self,
+        v4: impl Iterator<Item = (u32, Prefix<u32>, AttrsId)> + 'a,
+        v6: impl Iterator<Item = (u32, Prefix<u128>, AttrsId)> + 'a,
+    ) -> impl Iterator<Item = Route> + 'a {
+        let v4 = v4.map(|(table, prefix, id)| (table, prefix.to_net(), id));
+        let v6 = v6.map(|(table, prefix, id)| (table, prefix.to_net(), id));
+        let all = v6.chain(v4);
+        all.map(|(table, dst, id)| as_told(&self.state, id, table, dst))
+    }
+
+    /// What FPM tells.
+    pub fn told(&self) -> ToldNumbers {
+        let (v4, alone4) = self.state.v4.told_numbers();
+        let (v6, alone6) = self.state.v6.told_numbers();
+        ToldNumbers {
+            routes4: v4,
+            routes6: v6,
+            alone4,
+            alone6,
+            nexthops: self.state.fpm.nexthops(),
+            refused: self.state.fpm.refused(),
+        }
+    }
+
+    /// The links and addresses of the gateways that routes by FPM send to as they are, if any of these routes count.
+    /// Costs a walk over all sets of route attributes then.
+    pub fn told_gateways(&self) -> impl Iterator<Item = (u32, IpAddr)> {
+        let told = self.told();
+        let counts = told.alone4 + told.alone6 > 0;
+        let gateways = counts.then(|| self.state.told_gateways());
+        gateways.into_iter().flatten()
     }
 
     /// How many sets of route attributes there are apart from prefixes.
@@ -300,25 +373,19 @@ impl Rib {
             let Some(table) = family.tables.get(&table_number) else {
                 continue;
             };
-            let Some((prefix, slot)) = table.covering(Prefix::host(dst)).next() else {
+            let found = covering(&self.state, table, Prefix::host(dst)).next();
+            let Some((prefix, slot)) = found else {
                 continue;
             };
-            let first = self.state.attrs.get(slot.ids()[0]);
-            let route = Some(first.to_route(table_number, prefix.to_net()));
-            let spec = match best::<A>(&self.state.attrs, slot) {
-                Ok(id) => {
-                    let attrs = self.state.attrs.get(id);
-                    let dst = prefix.to_net();
-                    let algo = self.state.algo_of(&dst, attrs);
-                    Spec::of(attrs, self.state.route_id(table_number, dst), algo)
-                }
-                Err(reason) => {
-                    return Trace {
-                        route,
-                        ..none(tables, reason)
-                    };
-                }
-            };
+            let first = slot.ids()[0];
+            let route = Some(as_told(&self.state, first, table_number, prefix.to_net()));
+            let spec = best_spec::<A>(&self.state, table_number, prefix, slot);
+            if let Spec::Kernel(reason) = spec {
+                return Trace {
+                    route,
+                    ..none(tables, reason)
+                };
+            }
             if let Some((index, mtu)) = spec.direct_link(&self.state)
                 && self.state.neighbour_at(index, dst.to_ip()).is_some()
             {
@@ -353,8 +420,21 @@ impl Rib {
     }
 }
 
+/// The route with these attributes; one by FPM with its nexthops in itself.
+fn as_told(state: &State, id: AttrsId, table: u32, dst: IpNet) -> Route {
+    let attrs = state.attrs.get(id);
+    match state.fpm.expand(attrs) {
+        Some(attrs) => attrs.to_route(table, dst),
+        // Nothing that could be taken for an object of the kernel's.
+        None => Route {
+            target: RouteTarget::None,
+            ..attrs.to_route(table, dst)
+        },
+    }
+}
+
 fn routes<'a, A: Addr>(
-    store: &'a AttrsStore,
+    state: &'a State,
     family: &'a Family<A>,
 ) -> impl Iterator<Item = Route> + 'a {
     let mut numbers: Vec<u32> = family.tables.keys().copied().collect();
@@ -367,7 +447,7 @@ fn routes<'a, A: Addr>(
                 let dst: IpNet = prefix.to_net();
                 slot.ids()
                     .iter()
-                    .map(move |id| store.get(*id).to_route(number, dst))
+                    .map(move |id| as_told(state, *id, number, dst))
             })
         })
 }

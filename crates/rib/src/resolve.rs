@@ -13,9 +13,11 @@ use raddle_select::{compile_threshold, upper_bounds};
 
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
-use crate::event::{Encap, Link, NexthopKind, ROUTE_OWN, RouteKind, RouteNexthop, RouteTarget};
+use crate::event::{
+    Encap, Link, NexthopKind, ROUTE_FPM, ROUTE_OWN, RouteKind, RouteNexthop, RouteTarget,
+};
 use crate::reason::Reason;
-use crate::seg6::Seg6;
+use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
 use crate::segments::{Owner, SegmentUse, kernel_only};
 use crate::state::State;
 use resilient::resolve_resilient;
@@ -31,8 +33,11 @@ pub(crate) enum Spec {
         hops: Vec<SpecHop>,
         mtu: u32,
         algo: Option<MpAlgo>,
-        /// Raddle's own, see [`ROUTE_OWN`].
+        /// Raddle's own, see [`ROUTE_OWN`], or with SIDs or encapsulations that FPM tells and the kernel
+        /// does not have.
         own: bool,
+        /// Told by FPM: its nexthops live and die as the kernel's nexthop objects do.
+        told: bool,
     },
     /// A nexthop object.
     Object {
@@ -155,7 +160,8 @@ impl Spec {
             gateway: nh.gateway,
             generation: id.generation,
         };
-        let own = attrs.flags & ROUTE_OWN != 0;
+        let told = attrs.flags & ROUTE_FPM != 0;
+        let own = attrs.flags & ROUTE_OWN != 0 || (told && has_srv6(&attrs.target));
         let hop = |nh: &RouteNexthop| SpecHop {
             gateway: nh.gateway,
             index: nh.index,
@@ -181,6 +187,7 @@ impl Spec {
                 // Nothing to spread, and one group more than is needed.
                 algo: None,
                 own,
+                told,
             },
             RouteTarget::Multipath(nhs) => Spec::Plain {
                 v6,
@@ -188,6 +195,7 @@ impl Spec {
                 mtu,
                 algo,
                 own,
+                told,
             },
         }
     }
@@ -310,7 +318,13 @@ pub enum Resolved {
 pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
     match spec {
         Spec::Kernel(reason) => Resolved::Kernel(*reason),
-        Spec::Plain { v6, hops, mtu, .. } => resolve_plain(state, *v6, hops, *mtu),
+        Spec::Plain {
+            v6,
+            hops,
+            mtu,
+            told,
+            ..
+        } => resolve_plain(state, (*v6, *told), hops, *mtu),
         Spec::Object { id, limits, .. } => resolve_object(state, *id, *limits),
         Spec::Neighbour {
             index,
@@ -353,7 +367,10 @@ impl Resolved {
 /// 4. IPv4 with `fib_multipath_use_neigh`: one whose neighbour entry exists and is not valid is
 ///    passed over; its hashes go to the next. When that is so for all, the first is taken.
 /// 5. None has a share: to the kernel, which goes on to other routes.
-fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolved {
+/// 6. Told by FPM: one whose link is down or has no carrier has no share, and one whose neighbour entry is not
+///    valid is passed over, whatever the settings, as for the nexthop objects that most of them are. The kernel has
+///    taken its own copy of the route away by then.
+fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu: u32) -> Resolved {
     if hops.iter().any(|hop| hop.encap == SpecEncap::Kernel) {
         return Resolved::Kernel(Reason::Encap);
     }
@@ -365,7 +382,11 @@ fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolve
             index: hop.index,
             weight: hop.weight,
             upper: None,
-            eligible: needs_no_link(hop) || has_share(state, hop.index, v6),
+            eligible: needs_no_link(hop)
+                || match told {
+                    true => object_link_lives(state, hop.index),
+                    false => has_share(state, hop.index, v6),
+                },
             mtu,
             segment: hop.encap.segment(),
         })
@@ -377,7 +398,7 @@ fn resolve_plain(state: &State, v6: bool, hops: &[SpecHop], mtu: u32) -> Resolve
             (true, true) => Resolved::One(hop.clone()),
         };
     }
-    let check_neighbours = state.settings.use_neigh && !v6;
+    let check_neighbours = told || (state.settings.use_neigh && !v6);
     bound(&mut out);
     for hop in &mut out {
         hop.eligible &= !check_neighbours || neighbour_is_good(state, hop);
@@ -500,6 +521,13 @@ fn resolve_single(state: &State, id: u32, limits: Limits) -> Resolved {
     }
 }
 
+/// Whether a route has a SID or a segment list.
+fn has_srv6(target: &RouteTarget) -> bool {
+    let is_srv6 = |encap: &Encap| matches!(encap.kind, ENCAP_SEG6 | ENCAP_SEG6_LOCAL);
+    let mut encaps = target.hops().iter().filter_map(|hop| hop.encap.as_ref());
+    encaps.any(is_srv6)
+}
+
 /// The link of raddle's own SIDs and encapsulations says where an outer source comes from, and no more: were
 /// they gone with it, the kernel would get their packets, which knows nothing of them.
 fn needs_no_link(hop: &SpecHop) -> bool {
@@ -526,7 +554,7 @@ fn direct_hop(state: &State, id: u32) -> Option<Hop> {
     }
 }
 
-fn object_link_lives(state: &State, index: u32) -> bool {
+pub(crate) fn object_link_lives(state: &State, index: u32) -> bool {
     state.links.get(&index).is_some_and(Link::keeps_nexthops)
 }
 

@@ -185,6 +185,7 @@ impl Rib {
     /// Whether anything waits for [`Rib::commit`].
     pub fn is_dirty(&self) -> bool {
         self.ports_changed
+            || !self.state.fpm.is_clean()
             || !self.state.dirty.is_clean()
             || !self.state.v4.changed.is_clean()
             || !self.state.v6.changed.is_clean()
@@ -226,6 +227,7 @@ impl Rib {
     /// Compiles what changed and publishes it to all engines.
     pub fn commit(&mut self) -> Commit {
         let start = Instant::now();
+        self.state.note_told();
         let dirty = std::mem::take(&mut self.state.dirty);
         let ports_changed = std::mem::take(&mut self.ports_changed);
         if dirty.settings {

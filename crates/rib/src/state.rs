@@ -1,6 +1,7 @@
 //! The mirrored state: what the kernel has told us, and nothing that we concluded.
 
 mod buckets;
+mod fpm;
 mod generations;
 mod routes;
 
@@ -10,6 +11,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 pub(crate) use buckets::Buckets;
+pub(crate) use fpm::Told;
 pub(crate) use generations::Generations;
 pub(crate) use routes::{Changed, Family};
 
@@ -64,6 +66,7 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) attrs: AttrsStore,
     pub(crate) algos: AlgoRules,
+    pub(crate) fpm: Told,
     pub(crate) v4: Family<u32>,
     pub(crate) v6: Family<u128>,
     pub(crate) hmac_keys: BTreeMap<u32, HmacKey>,
@@ -157,6 +160,7 @@ impl State {
             }
             Event::SweepBegin(sweep) => self.sweep_begin(sweep),
             Event::SweepEnd(sweep) => self.sweep_end(sweep),
+            Event::Fpm(told) => self.told(told),
         }
     }
 

@@ -12,6 +12,9 @@
 //!    the kernel's. The best of an IPv6 prefix is the one with the least metric; several that are
 //!    not one multipath route, or a source prefix, make it the kernel's.
 //! 4. One of raddle's own comes before all others of its prefix.
+//! 5. One that is told by FPM counts where it is the only one, and is no route while the nexthop object that it
+//!    names is not told, or its links are down. Where it is unreachable or prohibited it drops: the kernel, which
+//!    would say so, does not know.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,7 +23,7 @@ use raddle_fib::TableId;
 
 use crate::adjacency::Publish;
 use crate::attrs::{AttrsId, AttrsStore};
-use crate::event::ROUTE_OWN;
+use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::{Addr, Prefix};
@@ -44,8 +47,14 @@ pub(crate) struct View<A, L> {
 }
 
 /// What rule 3 makes of a prefix's routes.
-pub(crate) fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, Reason> {
-    let ids = slot.ids();
+fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, Reason> {
+    let mut ids = slot.ids();
+    if let [others @ .., last] = ids
+        && !others.is_empty()
+        && store.get(*last).flags & ROUTE_FPM != 0
+    {
+        ids = others;
+    }
     let first = store.get(ids[0]);
     if first.flags & ROUTE_OWN != 0 {
         return Ok(ids[0]);
@@ -68,19 +77,48 @@ pub(crate) fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, 
     }
 }
 
-fn best_spec<A: Addr>(state: &State, table: u32, prefix: Prefix<A>, slot: &Slot) -> Spec {
-    match best::<A>(&state.attrs, slot) {
-        Ok(id) => {
-            let attrs = state.attrs.get(id);
-            let dst = prefix.to_net();
-            Spec::of(
-                attrs,
-                state.route_id(table, dst),
-                state.algo_of(&dst, attrs),
-            )
-        }
-        Err(reason) => Spec::Kernel(reason),
+/// Whether the routes of a prefix are any: rule 5.
+fn leads(state: &State, slot: &Slot) -> bool {
+    match slot {
+        Slot::One(id) => state.leads(state.attrs.get(*id)),
+        Slot::Many(_) => true,
     }
+}
+
+/// The prefixes with routes that cover `prefix`, itself included, longest first.
+pub(crate) fn covering<'a, A: Addr>(
+    state: &'a State,
+    table: &'a Table<A>,
+    prefix: Prefix<A>,
+) -> impl Iterator<Item = (Prefix<A>, &'a Slot)> {
+    let all = table.covering(prefix);
+    all.filter(|(_, slot)| leads(state, slot))
+}
+
+/// Where the routes of a prefix lead: rules 3 to 5.
+pub(crate) fn best_spec<A: Addr>(
+    state: &State,
+    table: u32,
+    prefix: Prefix<A>,
+    slot: &Slot,
+) -> Spec {
+    let attrs = match best::<A>(&state.attrs, slot) {
+        Ok(id) => state.fpm.expand(state.attrs.get(id)),
+        Err(reason) => return Spec::Kernel(reason),
+    };
+    let Some(attrs) = attrs else {
+        return Spec::Kernel(Reason::NoRoute);
+    };
+    let refuses = matches!(attrs.kind, RouteKind::Unreachable | RouteKind::Prohibit);
+    if refuses && attrs.flags & ROUTE_FPM != 0 {
+        return Spec::Kernel(Reason::Blackhole);
+    }
+    let dst = prefix.to_net();
+    Spec::of(
+        &attrs,
+        state.route_id(table, dst),
+        state.algo_of(&dst, &attrs),
+    )
 }
 
 /// The tables of a view that exist, in order, with their numbers.
@@ -100,7 +138,7 @@ pub(crate) fn entry<A: Addr>(
     prefix: Prefix<A>,
 ) -> Option<Spec> {
     for (number, table) in existing(family, tables) {
-        let Some((found, slot)) = table.covering(prefix).next() else {
+        let Some((found, slot)) = covering(state, table, prefix).next() else {
             continue;
         };
         let spec = best_spec::<A>(state, number, found, slot);
@@ -325,10 +363,11 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         let mut known: HashMap<AttrsId, u32> = HashMap::new();
         let mut more: HashMap<u32, u32> = HashMap::new();
         for (i, (number, table)) in tables.iter().enumerate() {
-            let covers = |t: &(u32, &Table<A>), p| t.1.covering(p).next().is_some();
+            let covers = |t: &(u32, &Table<A>), p| covering(at.state, t.1, p).next().is_some();
             let shadowed = |p| tables[..i].iter().any(|t| covers(t, p));
             for (prefix, slot) in table.iter() {
-                if hosts.contains(&prefix) || (i > 0 && shadowed(prefix)) {
+                let is_none = hosts.contains(&prefix) || !leads(at.state, slot);
+                if is_none || (i > 0 && shadowed(prefix)) {
                     continue;
                 }
                 let group = match slot {
@@ -345,7 +384,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                     None => fits = false,
                 }
                 if let (Slot::One(id), Some(group)) = (slot, group)
-                    && !at.state.attrs.get(*id).has_sid()
+                    && !at.state.has_sid(*id)
                 {
                     known.insert(*id, group);
                 }

@@ -144,6 +144,7 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::Settings(_) => Err(EncodeError::NoMessage("settings")),
         Event::HmacKeys(_) => Err(EncodeError::NoMessage("HMAC keys")),
         Event::SweepBegin(_) | Event::SweepEnd(_) => Err(EncodeError::NoMessage("sweep")),
+        Event::Fpm(_) => Err(EncodeError::NoMessage("FPM")),
     }
 }
 

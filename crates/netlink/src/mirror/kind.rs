@@ -62,7 +62,8 @@ impl Kind {
             | Event::Settings(_)
             | Event::HmacKeys(_)
             | Event::SweepBegin(_)
-            | Event::SweepEnd(_) => {
+            | Event::SweepEnd(_)
+            | Event::Fpm(_) => {
                 return None;
             }
         })

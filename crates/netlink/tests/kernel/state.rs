@@ -35,6 +35,7 @@ impl State {
             Event::Device(index, settings) => drop(self.devices.insert(index, settings)),
             Event::Settings(settings) => self.settings = settings,
             Event::HmacKeys(keys) => self.keys = keys,
+            Event::Fpm(told) => unreachable!("the kernel does not tell {told:?}"),
             Event::Address(a) => {
                 self.addresses
                     .retain(|b| (b.index, b.local) != (a.index, a.local));

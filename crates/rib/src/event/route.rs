@@ -111,6 +111,10 @@ impl RouteKind {
 /// them, and they come before the kernel's of the same prefix. The kernel uses other bits.
 pub const ROUTE_OWN: u32 = 1 << 24;
 
+/// Bit of [`Route::flags`] of routes that a routing daemon tells by FPM ([`super::Fpm`]): dumps do not sweep
+/// them, and they count where the kernel has no route of the prefix. The kernel uses other bits.
+pub const ROUTE_FPM: u32 = 1 << 25;
+
 /// Where a route leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -127,17 +131,22 @@ pub enum RouteTarget {
 }
 
 impl RouteTarget {
+    /// The nexthops that it names itself.
+    pub fn hops(&self) -> &[RouteNexthop] {
+        match self {
+            RouteTarget::Single(hop) => std::slice::from_ref(hop),
+            RouteTarget::Multipath(hops) => hops,
+            RouteTarget::None | RouteTarget::Object(_) => &[],
+        }
+    }
+
     /// Whether it is, or one of its nexthops is, a SID of this machine.
     pub fn has_sid(&self) -> bool {
         let is_sid = |hop: &RouteNexthop| {
             let encap = hop.encap.as_ref();
             encap.is_some_and(|encap| encap.kind == crate::seg6::ENCAP_SEG6_LOCAL)
         };
-        match self {
-            RouteTarget::Single(hop) => is_sid(hop),
-            RouteTarget::Multipath(hops) => hops.iter().any(is_sid),
-            RouteTarget::None | RouteTarget::Object(_) => false,
-        }
+        self.hops().iter().any(is_sid)
     }
 }
 

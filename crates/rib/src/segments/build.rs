@@ -104,7 +104,7 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
             }
         }
         Behaviour::Dt6 { table } | Behaviour::Dt4 { table } | Behaviour::Dt46 { table } => {
-            usable_table(around, *table)?;
+            usable_table(around, *table, what.own)?;
             if !matches!(sid.behaviour, Behaviour::Dt6 { .. }) {
                 segment.table4 = table4(*table)?;
             }
@@ -187,12 +187,13 @@ pub(crate) fn kernel_only(sid: &Sid) -> bool {
     )
 }
 
-/// A VRF's table is known by its number, but packets come in by the VRF then, so there must be one
-/// that is up.
-fn usable_table(around: &Around<'_>, table: TableRef) -> Result<(), Reason> {
+/// A VRF's table is known by its number, but in the kernel packets come in by the VRF then, so there must be one
+/// that is up. What the kernel does not have (`own`) goes by the number: it may lack VRFs altogether.
+fn usable_table(around: &Around<'_>, table: TableRef, own: bool) -> Result<(), Reason> {
     let is_vrf = |link: &Link| link.kind.as_deref() == Some("vrf") && link.is_up();
     match table {
         TableRef::Table(_) => Ok(()),
+        TableRef::Vrf(_) if own => Ok(()),
         TableRef::Vrf(_) if around.state.links.values().any(is_vrf) => Ok(()),
         TableRef::Vrf(_) => Err(Reason::Encap),
     }

@@ -136,10 +136,12 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
             true => rib.settings().min_pmtu.max(68),
             false => 0,
         };
-        let mtus = [hop.mtu, rib.device(hop.index).mtu6, learnt, out.mtu];
-        let mtu = mtus.into_iter().filter(|mtu| *mtu != 0).min();
+        // 0 says nothing, but of a link, which then takes nothing.
+        let mtus = [hop.mtu, rib.device(hop.index).mtu6, learnt];
+        let mtus = mtus.into_iter().filter(|mtu| *mtu != 0);
+        let mtu = mtus.fold(out.mtu, u32::min);
         match neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) {
-            Some(mac) => Ok((hop.index, mac, src_mac, mtu.unwrap_or(0))),
+            Some(mac) => Ok((hop.index, mac, src_mac, mtu)),
             None => Err(Reason::Unresolved as u8),
         }
     };
