@@ -16,6 +16,7 @@ mod other_xdp;
 mod packet_socket;
 pub mod rpc;
 pub mod srv6;
+pub mod tagged;
 mod traffic;
 mod world;
 

@@ -90,6 +90,7 @@ fn status_text(status: &Value) -> String {
             },
         );
     }
+    status_fpm(&mut out, &status["fpm"]);
     let settings = &status["settings"];
     let _ = writeln!(
         out,
@@ -122,6 +123,32 @@ fn kept_text(kept: &Value) -> String {
         let _ = writeln!(out, "  link {dev}: {mode}");
     }
     out
+}
+
+/// The line about FPM, if it is listened for.
+fn status_fpm(out: &mut String, fpm: &Value) {
+    let Some(listen) = fpm["listen"].as_str() else {
+        return;
+    };
+    let peer = match fpm["peer"].as_str() {
+        Some(peer) if fpm["resync"] == true => format!("{peer} is telling its routes"),
+        Some(peer) => format!("{peer} is connected"),
+        None => "nobody is connected".to_owned(),
+    };
+    let left = match fpm["grace_seconds"].as_u64() {
+        Some(left) => format!(", what is not told again goes in {left} s"),
+        None => String::new(),
+    };
+    let sum = |what: &str| {
+        let of = |family: &str| fpm[what][family].as_u64().unwrap_or(0);
+        of("inet") + of("inet6")
+    };
+    let _ = writeln!(
+        out,
+        "  FPM at {listen}: {peer}{left}; {} routes, {} of them used, the kernel has the others",
+        sum("routes"),
+        sum("used"),
+    );
 }
 
 /// A line for each link: what it is used for, or why it is not.

@@ -109,7 +109,7 @@ Examples:
   raddle explain 10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201
   raddle explain --both --kernel 6.12.5 10.0.2.1 ipproto udp sport 4000 dport 53
   raddle explain --pcap capture.pcap --packet 3 iif eth0
-  raddle explain --srh fc00:1::1,fc00:2::6 --inner '10.0.9.1 from 10.0.8.1' fc00:1::1 iif eth0";
+  raddle explain --srh fc00:1::1,fc00:2::6 --inner '10.0.9.1 from 10.0.8.1' fc00:1::1 from fd00::2 iif eth0";
 
 const SNAPSHOT_HELP: &str = "\
 Of a machine without raddle, any user of it can collect what --from-ip DIR wants by these lines:
@@ -175,6 +175,16 @@ pub(crate) struct Run {
     /// A,B [weight N] [segs C,D [weight N]]... [dev LINK]"; may be repeated
     #[arg(long, value_name = "ENCAP")]
     pub encap: Vec<OwnEncap>,
+    /// Take the routes, SIDs and segment lists that a routing daemon tells by FPM and the kernel does not have:
+    /// listen for it at this loopback address [127.0.0.1:2620, which is where zebra looks]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:2620"
+    )]
+    pub fpm: Option<SocketAddr>,
     /// Serve Prometheus metrics at this loopback address, path /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,

@@ -1,5 +1,6 @@
 //! The daemon's configuration: a TOML file, then what the command line adds.
 
+mod fpm;
 mod point;
 mod tables;
 
@@ -7,6 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub(crate) use fpm::Fpm;
 use ipnet::IpNet;
 pub(crate) use point::{in_a_line, pointed};
 use raddle_rib::{AlgoError, AlgoRules, MpAlgo};
@@ -257,6 +259,8 @@ pub(crate) struct Config {
     /// Encapsulations of raddle's own, by several segment lists: `[[encap]]`.
     #[serde(deserialize_with = "tables::encap")]
     pub encap: Vec<OwnEncap>,
+    /// Take routes from a routing daemon by FPM: `[fpm]`.
+    pub fpm: Option<Fpm>,
     /// The control socket; by default one for each network namespace under /run/raddle.
     pub socket: Option<PathBuf>,
     /// IPv4 routes to make room for.
@@ -284,6 +288,7 @@ impl Default for Config {
             mp_algos: Vec::new(),
             sid: Vec::new(),
             encap: Vec::new(),
+            fpm: None,
             socket: None,
             routes4: 1_500_000,
             routes6: 400_000,
@@ -361,6 +366,9 @@ impl Config {
         if self.sids == 0 || self.sids > 1_000_000 {
             return Err("sids is at least 1 and at most 1000000".into());
         }
+        if let Some(fpm) = &self.fpm {
+            fpm.check()?;
+        }
         own::check(&self.sid, &self.encap).map_err(|e| e.to_string())?;
         Ok(())
     }
@@ -373,6 +381,11 @@ impl Config {
     /// Whether there are SIDs or encapsulations that the kernel does not have.
     pub(crate) fn has_own(&self) -> bool {
         !self.sid.is_empty() || !self.encap.is_empty()
+    }
+
+    /// The same, or there may be some at any time.
+    pub(crate) fn may_have_own(&self) -> bool {
+        self.has_own() || self.fpm.is_some()
     }
 
     /// The image that these numbers of routes want.

@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Counters,
     /// SIDs and encapsulations as the engine has them, with their counters.
     Segments,
+    /// Routes that the kernel does not have: raddle's own, and those by FPM.
+    Own,
 }
 
 /// A question and where its answer goes.

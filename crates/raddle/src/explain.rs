@@ -71,9 +71,9 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         names: Names::load(),
         both: args.both,
     };
-    // The kernel, which is to be asked, does not have them.
+    // The kernel, which is to be asked, does not have them, nor does this machine send by them.
     let own = match &args.snapshot {
-        None if !args.check => source::own_of_daemon(),
+        None if !args.check && asked.words.iif.is_some() => source::own_of_daemon(),
         _ => Vec::new(),
     };
     if args.watch {

@@ -1,6 +1,7 @@
 //! `raddle run`: the daemon. Follows the kernel, keeps the image, attaches the engine.
 
 mod daemon;
+mod fpm;
 mod links;
 mod own;
 mod report;
@@ -58,6 +59,9 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.mend &= !args.no_mend;
     config.seed = args.seed.or(config.seed);
     config.rx_hash = args.rx_hash.unwrap_or(config.rx_hash);
+    if let Some(listen) = args.fpm {
+        config.fpm.get_or_insert_default().listen = listen;
+    }
     config.metrics = args.metrics.or(config.metrics);
     config.socket = args.socket.clone().or(config.socket);
     config.check().map_err(Failure::usage)?;

@@ -82,16 +82,24 @@ pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
         .collect()
 }
 
-/// The SIDs and encapsulations that the daemon of this network namespace has of its own, which the kernel
-/// does not know; none where no daemon answers.
-pub(crate) fn own_of_daemon() -> Vec<Event> {
-    let Ok(mut answer) = control::ask(None, control::Command::Segments) else {
+/// The routes that the daemon of this network namespace has and the kernel does not: SIDs and encapsulations of its
+/// own, and what it is told by FPM; none where no daemon answers.
+pub(crate) fn own_routes_of_daemon() -> Vec<Route> {
+    let Ok(mut answer) = control::ask(None, control::Command::Own) else {
         return Vec::new();
     };
-    let routes: Vec<Route> =
-        serde_json::from_value(answer["own_routes"].take()).unwrap_or_default();
+    if let Some(more @ 1..) = answer["more"].as_u64() {
+        eprintln!(
+            "raddle: {more} more routes by FPM are left out here: the daemon tells no more at a time"
+        );
+    }
+    serde_json::from_value(answer["routes"].take()).unwrap_or_default()
+}
+
+/// The same as what brings them about.
+pub(crate) fn own_of_daemon() -> Vec<Event> {
     let add = |route| Event::Route(route, RouteOp::Add);
-    routes.into_iter().map(add).collect()
+    own_routes_of_daemon().into_iter().map(add).collect()
 }
 
 /// Has a state's routes spread as the command line says, else, for the live state, as the daemon here does.

@@ -12,6 +12,7 @@ use super::probe;
 use super::srv6::Srv6;
 use crate::control::{Command, ask};
 use crate::preflight::{self, Mend, Options, Scene};
+use crate::source::own_routes_of_daemon;
 
 /// `RT_TABLE_LOCAL`: what is in there is not forwarded.
 const LOCAL: u32 = raddle_rib::TABLE_LOCAL;
@@ -85,11 +86,13 @@ pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Vers
 
 /// SRv6 of the routes, and of the daemon of this network namespace, if one answers.
 fn srv6(rib: &Rib, scope: &Scope) -> Srv6 {
-    let answer = match scope {
-        Scope::Live => ask(None, Command::Segments).unwrap_or_default(),
-        Scope::Snapshot => Value::Null,
+    let (answer, own) = match scope {
+        Scope::Live => (
+            ask(None, Command::Segments).unwrap_or_default(),
+            own_routes_of_daemon(),
+        ),
+        Scope::Snapshot => (Value::Null, Vec::new()),
     };
-    let own: Vec<Route> = serde_json::from_value(answer["own_routes"].clone()).unwrap_or_default();
     let mut srv6 = Srv6::of(rib, &own);
     let segments = answer["segments"].as_array().into_iter().flatten();
     let idle = segments.filter(|segment| segment["own"] == true && segment["forwards"] == false);

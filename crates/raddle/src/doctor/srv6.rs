@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
-use raddle_rib::event::{Link, NexthopKind, ROUTE_OWN, Route, RouteNexthop, RouteTarget};
+use raddle_rib::event::{
+    Link, NexthopKind, ROUTE_FPM, ROUTE_OWN, Route, RouteNexthop, RouteTarget,
+};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 use raddle_rib::{Resolved, Rib, Trace};
 
@@ -286,7 +288,7 @@ impl<'a> Collected<'a> {
 }
 
 fn is_own(route: &Route) -> bool {
-    route.flags & ROUTE_OWN != 0
+    route.flags & (ROUTE_OWN | ROUTE_FPM) != 0
 }
 
 fn is_single(nexthop: &raddle_rib::event::Nexthop) -> bool {

@@ -1,6 +1,6 @@
 //! The steps around the choice: input, rules and route before it, neighbour and link behind it.
 
-use raddle_rib::event::{ROUTE_OWN, Route, RouteKind, RouteTarget};
+use raddle_rib::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteTarget};
 use raddle_rib::{Hop, Reason, Trace, rule_beyond_engines};
 use serde_json::json;
 
@@ -88,6 +88,7 @@ impl Walk<'_> {
         };
         let names = self.view.names;
         let own = route.flags & ROUTE_OWN != 0;
+        let fpm = route.flags & ROUTE_FPM != 0;
         let text = format!(
             "{}{} in table {}, {}",
             kind_word(route.kind),
@@ -97,25 +98,29 @@ impl Walk<'_> {
                 route.dst.to_string()
             },
             names.table(route.table),
-            if own {
-                "raddle's own, which the kernel does not have".to_owned()
-            } else {
-                format!(
+            match (own, fpm) {
+                (true, _) => "raddle's own, which the kernel does not have".to_owned(),
+                (false, true) => format!(
+                    "proto {}, told by FPM; the kernel does not have it",
+                    names.protocol(route.protocol)
+                ),
+                (false, false) => format!(
                     "proto {}, metric {}",
                     names.protocol(route.protocol),
                     route.metric
-                )
+                ),
             },
         );
         let data = json!({
             "own": own,
+            "fpm": fpm,
             "dst": route.dst.to_string(),
             "table": names.table(route.table),
             "protocol": names.protocol(route.protocol),
             "metric": route.metric,
             "nhid": nhid(route),
         });
-        let function = if own { "" } else { function };
+        let function = if own || fpm { "" } else { function };
         self.add(3, "route", function, text, data);
         Ok(())
     }

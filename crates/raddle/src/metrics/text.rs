@@ -45,7 +45,11 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
         .to_vec();
     let held = u64::from(status["state"] == "held");
     let mut sets = vec![
-        gauge("routes", "Routes in the mirror of the kernel", routes),
+        gauge(
+            "routes",
+            "Prefixes with routes, of the kernel, by FPM and of raddle's own",
+            routes,
+        ),
         gauge(
             "held",
             "1 while everything is handed to the kernel",
@@ -152,6 +156,7 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
             .collect();
         sets.push(counter(name, help, rows));
     }
+    sets.extend(of_fpm(&status["fpm"]));
     sets.extend(of_segments(segments));
     for set in sets {
         registry.register_collector(Box::new(set));
@@ -159,6 +164,72 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
     let mut out = String::new();
     encode(&mut out, &registry).ok()?;
     Some(out)
+}
+
+/// What there is to say of FPM, where it is listened for.
+fn of_fpm(fpm: &Value) -> Vec<Rows> {
+    if fpm.is_null() {
+        return Vec::new();
+    }
+    let families = |what: &str| {
+        let row = |family: &str| {
+            let labels = vec![("family".to_owned(), family.to_owned())];
+            (labels, fpm[what][family].as_u64().unwrap_or(0))
+        };
+        ["inet", "inet6"].map(row).to_vec()
+    };
+    let messages = fpm["messages"].as_object().into_iter().flatten();
+    let messages = messages.map(|(kind, count)| {
+        let labels = vec![("type".to_owned(), kind.clone())];
+        (labels, count.as_u64().unwrap_or(0))
+    });
+    let rows = |name, help: &'static str, counter, rows| Rows {
+        name,
+        help: help.into(),
+        counter,
+        rows,
+    };
+    let of_result = |what: &str| {
+        let result = match what {
+            "connections" => "accepted",
+            other => other,
+        };
+        let labels = vec![("result".to_owned(), result.to_owned())];
+        (labels, fpm[what].as_u64().unwrap_or(0))
+    };
+    let connected = u64::from(fpm["peer"].is_string());
+    vec![
+        rows(
+            "fpm_connected",
+            "1 while a routing daemon is connected",
+            false,
+            vec![(Vec::new(), connected)],
+        ),
+        rows(
+            "fpm_routes",
+            "Routes that a routing daemon has told",
+            false,
+            families("routes"),
+        ),
+        rows(
+            "fpm_routes_used",
+            "Routes that a routing daemon has told and that are used, as the kernel does not have them",
+            false,
+            families("used"),
+        ),
+        rows(
+            "fpm_connections",
+            "Connections of routing daemons, by what became of them",
+            true,
+            ["connections", "refused", "broken"].map(of_result).to_vec(),
+        ),
+        rows(
+            "fpm_messages",
+            "Messages of a routing daemon, by type",
+            true,
+            messages.collect(),
+        ),
+    ]
 }
 
 /// Gauges of links, warnings and the image.
@@ -282,6 +353,9 @@ mod tests {
             "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,
                        "adjacencies": 14 },
             "mirror": { "overruns": 1 }, "commits": 2,
+            "fpm": { "peer": "127.0.0.1:40000", "routes": { "inet": 21, "inet6": 22 },
+                     "used": { "inet": 23, "inet6": 24 }, "messages": { "route": 25, "malformed": 26 },
+                     "connections": 27, "refused": 28, "broken": 29 },
         });
         let counters = json!({
             "reasons": [
@@ -307,7 +381,6 @@ mod tests {
                 { "counters": true, "name": "encap.red", "segs": ["fc00::7", "fc00::8"], "dev": "eth1",
                   "cpus": [cpus(5, 0)], "owner": null },
             ],
-            "own_routes": [],
         });
         let text = render(&status, &counters, &segments).unwrap();
         assert!(!text.contains("fc00::2"), "{text}");
@@ -328,6 +401,12 @@ mod tests {
             "raddle_received_bytes_total{device=\"eth0\"} 70",
             "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
             "raddle_netlink_overruns_total 1",
+            "raddle_fpm_connected 1",
+            "raddle_fpm_routes{family=\"inet6\"} 22",
+            "raddle_fpm_routes_used{family=\"inet\"} 23",
+            "raddle_fpm_messages_total{type=\"malformed\"} 26",
+            "raddle_fpm_connections_total{result=\"accepted\"} 27",
+            "raddle_fpm_connections_total{result=\"broken\"} 29",
             "raddle_sid_packets_total{sid=\"fc00::1/128\",table=\"254\",behaviour=\"End.X\"} 4",
             "raddle_sid_bytes_total{sid=\"fc00::1/128\",table=\"254\",behaviour=\"End.X\"} 400",
             "behaviour=\"End.X\",reason=\"no-srh\"} 6",

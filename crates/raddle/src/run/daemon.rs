@@ -9,6 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use raddle_netlink::fpm::Server;
 use raddle_netlink::{Mirror, Socket};
 use raddle_rib::event::Event;
 use raddle_rib::{Commit, Rib};
@@ -49,6 +50,8 @@ pub(super) struct Daemon {
     requests: Socket,
     /// What is raddle's own.
     own: Own,
+    /// Listens for a routing daemon.
+    pub(super) fpm: Option<Server>,
     srv6: Srv6,
     /// Where the engine names neighbours that it lacks, and when they were last asked for.
     wanted: (WantedPlaces, Instant),
@@ -82,6 +85,7 @@ impl Daemon {
                     Command::Status => report::status(self),
                     Command::Counters => report::counters(&self.rib, &self.counters()),
                     Command::Segments => report::segments(self),
+                    Command::Own => report::own(&self.rib),
                 };
                 let _ = request.answer.send(value);
             }
@@ -95,7 +99,7 @@ impl Daemon {
         self.stop()
     }
 
-    /// Sleeps until the kernel says something, a request may wait no longer, or work is due.
+    /// Sleeps until the kernel or a routing daemon says something, a request may wait no longer, or work is due.
     fn wait(&self, next_round: Instant) {
         let until = match self.dirty_since {
             Some(since) => (since + GATHER).min(next_round),
@@ -104,12 +108,14 @@ impl Daemon {
         let timeout = until.saturating_duration_since(Instant::now()).min(ANSWER);
         let timeout =
             PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
-        let mut fds = [PollFd::new(self.mirror.fd(), PollFlags::POLLIN)];
+        let fpm = self.fpm.iter().flat_map(Server::fds);
+        let fds = std::iter::once(self.mirror.fd()).chain(fpm);
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // A signal may interrupt it: the loop looks again at everything anyway.
         let _ = poll(&mut fds, timeout);
     }
 
-    /// Applies what the kernel said; publishes when it is quiet or has been long enough.
+    /// Applies what the kernel and a routing daemon said; publishes when it is quiet or has been long enough.
     fn follow(&mut self) -> Result<(), Failure> {
         let rib = &mut self.rib;
         let look_again = &mut self.look_again;
@@ -134,6 +140,10 @@ impl Daemon {
                 count += 1;
             }
         })?;
+        let told = match &mut self.fpm {
+            Some(fpm) => fpm.poll(Instant::now(), &mut |told| rib.apply(Event::Fpm(told))),
+            None => 0,
+        };
         if self.look_again {
             let events = self.own.follow(&self.config, &self.rib);
             events.into_iter().for_each(|event| self.rib.apply(event));
@@ -146,7 +156,7 @@ impl Daemon {
             return Ok(());
         }
         let since = *self.dirty_since.get_or_insert_with(Instant::now);
-        if batch.events > 0 && since.elapsed() < GATHER {
+        if batch.events + told > 0 && since.elapsed() < GATHER {
             return Ok(());
         }
         if self.look_again {

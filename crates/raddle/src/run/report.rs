@@ -1,6 +1,6 @@
 //! What the daemon tells about itself.
 
-use raddle_rib::event::{Link, NUD_STALE, ROUTE_OWN, Route};
+use raddle_rib::event::{Link, NUD_STALE, Route};
 use raddle_rib::image::{Segment, segment_flags, segment_kind};
 use raddle_rib::seg6::Seg6;
 use raddle_rib::{Owner, Reason, Rib, SegmentUse};
@@ -72,6 +72,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
             "full": usage.full,
         },
         "segments": segment_numbers(&daemon.rib),
+        "fpm": daemon.fpm.as_ref().map(|server| super::fpm::status(server, &daemon.rib)),
         "mirror": {
             "notifications": stats.notified,
             "dumps": stats.runs,
@@ -155,7 +156,7 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
 }
 
 /// The answer to `segments`: what the image has, with what each CPU has counted (those that have counted
-/// nothing are left out), and the routes that raddle has of its own.
+/// nothing are left out).
 pub(super) fn segments(daemon: &Daemon) -> Value {
     let rib = &daemon.rib;
     let mut all: Vec<_> = rib.segments().collect();
@@ -186,9 +187,19 @@ pub(super) fn segments(daemon: &Daemon) -> Value {
             })
         })
         .collect();
-    let own = rib.routes4().chain(rib.routes6());
-    let own: Vec<Route> = own.filter(|route| route.flags & ROUTE_OWN != 0).collect();
-    json!({ "segments": segments, "own_routes": own })
+    json!({ "segments": segments })
+}
+
+/// No more routes by FPM than this are told here: there may be millions that the kernel does not have.
+const ROUTES_MOST: usize = 50_000;
+
+/// The answer to `own`: the routes that the kernel does not have, and how many more there are.
+pub(super) fn own(rib: &Rib) -> Value {
+    let told = rib.told();
+    let all = told.alone4 + told.alone6;
+    let fpm = rib.fpm_routes().take(ROUTES_MOST);
+    let routes: Vec<Route> = rib.own_routes().chain(fpm).collect();
+    json!({ "routes": routes, "more": all.saturating_sub(ROUTES_MOST) })
 }
 
 /// The behaviour, or how a list is put on.

@@ -23,7 +23,7 @@ pub(super) struct Facts {
     offered: bool,
     /// The driver passes the NIC's hash on (`receive-hashing`).
     passed_on: bool,
-    /// There are SIDs or encapsulations of raddle's own.
+    /// There are SIDs or encapsulations that the kernel does not have, or may be.
     own: bool,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Verdict {
 ///    marks them with it, so that even the kernel would choose otherwise than without raddle.
 /// 4. `auto`, and the NIC's hash is not passed on: not read, because the kernel has none either.
 /// 5. The program does not run in the driver, or the driver does not offer it: not read, but lacking.
-/// 6. There are SIDs or encapsulations of raddle's own: not read, but lacking. The program that reads it cannot
+/// 6. There are SIDs or encapsulations that the kernel does not have, or FPM may tell some: not read, but lacking. The program that reads it cannot
 ///    carry them out, and the kernel, which gets SRv6 packets of its own routes from such a link, does not have these.
 /// 7. Read.
 fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
@@ -76,7 +76,9 @@ fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
     } else if !facts.offered {
         Verdict::Lacking("the driver does not offer it to programs".into())
     } else if facts.own {
-        Verdict::Lacking("a program that reads it cannot carry out SIDs of raddle's own".into())
+        Verdict::Lacking(
+            "a program that reads it cannot carry out SIDs that the kernel does not have".into(),
+        )
     } else {
         Verdict::Read
     }
@@ -95,7 +97,7 @@ fn facts(link: &Link, native: bool, own: bool) -> Facts {
 
 /// Whether the hash of a link would be read where the program runs in the driver as `native` says.
 pub(super) fn would_read(rib: &Rib, config: &Config, link: &Link, native: bool) -> bool {
-    let facts = facts(link, native, config.has_own());
+    let facts = facts(link, native, config.may_have_own());
     decide(config.rx_hash, rib.settings(), facts) == Verdict::Read
 }
 
@@ -113,7 +115,7 @@ impl Decisions {
             let Some(link) = rib.link(index) else {
                 continue;
             };
-            let facts = facts(link, mode == AttachedMode::Native, config.has_own());
+            let facts = facts(link, mode == AttachedMode::Native, config.may_have_own());
             let wanted = decide(config.rx_hash, rib.settings(), facts);
             let read = wanted == Verdict::Read;
             let verdict = match (before.remove(&index), engine.reads_rx_hash(index)) {

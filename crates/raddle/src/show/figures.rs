@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use raddle_netlink::codec::SidCounters;
 use raddle_netlink::{EncapOf, Socket};
 use raddle_rib::Reason;
-use raddle_rib::event::{Encap, Route};
+use raddle_rib::event::Encap;
 use raddle_rib::image::SEGMENT_COUNTERS;
 use raddle_rib::image::segment_counter::{BYTES, FAILED, PACKETS, REASONS};
 use raddle_rib::seg6::{Encaps, Seg6};
@@ -116,8 +116,6 @@ pub(crate) struct Figures {
     lists: HashMap<(Encaps, u32), EngineCounts>,
     /// What the engine has sent, by link and neighbour. None where no daemon answers.
     sent: Option<HashMap<(u32, IpAddr), Sent>>,
-    /// Routes that the daemon has by its own configuration, and not from the kernel.
-    pub own: Vec<Route>,
 }
 
 /// A segment as the daemon tells of it.
@@ -149,7 +147,6 @@ enum Owner {
 #[derive(Deserialize)]
 struct Segments {
     segments: Vec<Told>,
-    own_routes: Vec<Route>,
 }
 
 impl Figures {
@@ -214,7 +211,6 @@ impl Figures {
             };
             self.sids.insert(place, counts);
         }
-        self.own = answer.own_routes;
         Ok(())
     }
 

@@ -314,8 +314,10 @@ pub(crate) fn run(object: Object, words: &[String]) -> Result<(), crate::error::
         true => Some(Figures::live()?),
         false => None,
     };
-    if let Some(figures) = figures.as_ref().filter(|_| object == Object::Sr) {
-        snapshot.routes.extend(figures.own.iter().cloned());
+    if live && matches!(object, Object::Sr | Object::Route) {
+        snapshot
+            .routes
+            .extend(crate::source::own_routes_of_daemon());
     }
     let state = State {
         links: &snapshot.links,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use raddle_rib::event::{ROUTE_OWN, Route, RouteKind, RouteTarget};
+use raddle_rib::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteTarget};
 
 use super::args::{Args, abbreviates};
 use super::encap;
@@ -30,7 +30,7 @@ const MAIN: u32 = 254;
 const RTM_F_CLONED: u32 = 0x200;
 
 /// `RTNH_F_*` and `RTM_F_*` flags in the order in which `ip` prints them.
-const FLAGS: [(u32, &str); 12] = [
+const FLAGS: [(u32, &str); 13] = [
     (0x1, "dead"),
     (0x4, "onlink"),
     (0x2, "pervasive"),
@@ -44,6 +44,7 @@ const FLAGS: [(u32, &str); 12] = [
     (0x2000_0000, "rt_offload_failed"),
     // Ours: the kernel does not have the route.
     (ROUTE_OWN, "own"),
+    (ROUTE_FPM, "fpm"),
 ];
 
 /// Which routes are shown. What a filter fixes is not printed, because it is the same in all.

@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 
 use raddle_netlink::codec::{Builder, DecodeError, SidCounters, encode};
-use raddle_rib::event::{Encap, Event, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
+use raddle_rib::event::{
+    Encap, Event, ROUTE_FPM, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget,
+};
 
 use super::args::Args;
 use super::encap::{SEG6, SEG6LOCAL};
@@ -189,7 +191,7 @@ fn counted(context: &Context<'_>, route: &Route) -> Result<Route, Error> {
     };
     Ok(Route {
         target,
-        flags: route.flags & !ROUTE_OWN,
+        flags: route.flags & !(ROUTE_OWN | ROUTE_FPM),
         ..route.clone()
     })
 }

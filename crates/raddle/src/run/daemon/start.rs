@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use raddle_netlink::fpm::Server;
 use raddle_netlink::{Mirror, Socket};
 use raddle_rib::event::Event;
 use raddle_rib::{Commit, Rib};
@@ -17,6 +18,7 @@ use crate::control::{Command, ask};
 use crate::error::Failure;
 use crate::kept;
 use crate::preflight::{Finding, Mend, Report};
+use crate::run::fpm;
 use crate::run::links::{self, Plan, plan};
 use crate::run::own::{self, Own};
 use crate::run::rx_hash::Decisions;
@@ -35,6 +37,7 @@ struct Prepared {
     requests: Socket,
     wanted: WantedPlaces,
     own: Own,
+    fpm: Option<Server>,
     srv6: Srv6,
 }
 
@@ -58,6 +61,7 @@ pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
     require_links(&plan)?;
     can_keep(config)?;
     crate::control::check(config.socket.as_deref())?;
+    config.fpm.as_ref().map(fpm::listen).transpose()?;
     config.metrics.map_or(Ok(()), crate::metrics::check)
 }
 
@@ -122,9 +126,11 @@ impl Daemon {
     pub(in crate::run) fn start(config: Config) -> Result<Daemon, Failure> {
         let started = Instant::now();
         can_keep(&config)?;
+        // What an earlier daemon has left goes on where this fails.
+        let fpm = config.fpm.as_ref().map(fpm::listen).transpose()?;
         let mirror = Mirror::open()?;
         let mut engine = load(&config)?;
-        match Daemon::prepare(&config, mirror, &mut engine) {
+        match Daemon::prepare(&config, (mirror, fpm), &mut engine) {
             Ok(ready) => Ok(Daemon::ready(config, started, engine, ready)),
             Err(failure) => {
                 // Dropping the engine detaches what is not pinned.
@@ -139,7 +145,7 @@ impl Daemon {
     /// All that may fail between loading the engine and serving.
     fn prepare(
         config: &Config,
-        mut mirror: Mirror,
+        (mut mirror, fpm): (Mirror, Option<Server>),
         engine: &mut Engine,
     ) -> Result<Prepared, Failure> {
         let memory = engine.memory();
@@ -183,6 +189,10 @@ impl Daemon {
         if config.has_own() {
             // The kernel does not know them: it must not get packets for them at any time.
             engine.load_srv6()?;
+        } else if config.may_have_own()
+            && let Err(e) = engine.load_srv6()
+        {
+            tracing::warn!("SIDs and segment lists by FPM cannot be carried out: {e}");
         }
         for (index, name) in &plan.attach {
             attach(engine, *index, name, config.mode)?;
@@ -224,6 +234,7 @@ impl Daemon {
             requests,
             wanted,
             own,
+            fpm,
             srv6,
         })
     }
@@ -244,6 +255,7 @@ impl Daemon {
             requests: ready.requests,
             wanted: (ready.wanted, Instant::now()),
             own: ready.own,
+            fpm: ready.fpm,
             srv6: ready.srv6,
             sent: HashMap::new(),
             shaped: ready.shaped,

@@ -21,6 +21,8 @@ use crate::run::survey::{bypass, shaped, survey};
 /// How often neighbours that the engine lacks are asked for, and how many at a time.
 const WANTED_EACH: Duration = Duration::from_millis(100);
 const WANTED_MOST: usize = 16;
+/// How many gateways are asked for a second.
+const UNRESOLVED_MOST: usize = 160;
 
 impl Daemon {
     /// Links or settings changed: attaches and detaches accordingly.
@@ -158,7 +160,12 @@ impl Daemon {
         let Some(iif) = self.plan.attach.values().next() else {
             return;
         };
-        for (index, ip) in self.own.unresolved(&self.rib, iif) {
+        let mut list = self.own.unresolved(&self.rib, iif);
+        // Each in its turn, where there are many.
+        let turn = self.started.elapsed().as_secs() as usize * UNRESOLVED_MOST;
+        let first = turn.checked_rem(list.len()).unwrap_or(0);
+        list.rotate_left(first);
+        for (index, ip) in list.into_iter().take(UNRESOLVED_MOST) {
             if let Err(e) = self.requests.use_neighbour(index, ip) {
                 tracing::debug!("cannot have neighbour {ip} resolved: {e}");
             }

@@ -47,7 +47,6 @@ fn world() -> World {
                 { "segment": 6, "forwards": false, "reason": "image-full", "cpus": [], "index": 2,
                   "encap": seg6(1, &["fc00:1::1", "fc00:2::1"]), "owner": null },
             ],
-            "own_routes": [],
         }))
         .unwrap();
     let nexthops = [("fd00:1::2", 10, 1000), ("fd00:1::2", 1, 60)]
@@ -176,7 +175,7 @@ fn what_is_raddles_own_is_dropped_where_it_is_not_ready() {
               "index": 2, "encap": list(), "owner": null },
         ]);
         figures
-            .read_segments(&json!({ "segments": segments, "own_routes": [] }))
+            .read_segments(&json!({ "segments": segments }))
             .unwrap();
         world.figures = Some(figures);
         world.show("-s -d sr show")
