@@ -13,7 +13,7 @@ use raddle_rib::event::{
     Event, Fpm, GroupMember, Nexthop, NexthopKind, ROUTE_FPM, Route, RouteKind, RouteNexthop,
     RouteOp, RouteTarget, Rule, Settings,
 };
-use raddle_rib::image::Capacity;
+use raddle_rib::image::{Capacity, segment_kind};
 use raddle_rib::seg6::{Behaviour, Seg6, Sid};
 use raddle_rib::{Reason, Rib, ToldNumbers};
 
@@ -283,6 +283,8 @@ fn sids_by_fpm_are_raddles_own_and_others_are_not() {
     rib.apply(Event::LinkGone(1));
     rib.commit();
     assert_eq!(own(&rib).0, [true]);
+    let kind = |rib: &Rib| rib.segments().next().unwrap().2.kind;
+    assert_eq!(kind(&rib), segment_kind::END);
     // The kernel's own is the kernel's.
     rib.apply(Event::Link(link(1, true, true)));
     rib.apply(Event::Route(to("fc00:1::/64", sid), RouteOp::Add));
