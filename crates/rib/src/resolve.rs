@@ -14,7 +14,7 @@ use raddle_select::{compile_threshold, upper_bounds};
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
 use crate::event::{
-    Encap, Link, NexthopKind, ROUTE_FPM, ROUTE_OWN, RouteKind, RouteNexthop, RouteTarget,
+    Encap, NexthopKind, ROUTE_FPM, ROUTE_OWN, RouteKind, RouteNexthop, RouteTarget,
 };
 use crate::reason::Reason;
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
@@ -384,7 +384,7 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
             upper: None,
             eligible: needs_no_link(hop)
                 || match told {
-                    true => object_link_lives(state, hop.index),
+                    true => state.link_lives(hop.index),
                     false => has_share(state, hop.index, v6),
                 },
             mtu,
@@ -492,7 +492,7 @@ fn resolve_single(state: &State, id: u32, limits: Limits) -> Resolved {
         Some(NexthopKind::Group(_) | NexthopKind::Resilient { .. }) => {
             Resolved::Kernel(Reason::RouteFeature)
         }
-        Some(NexthopKind::Single { index, .. }) if !object_link_lives(state, *index) => {
+        Some(NexthopKind::Single { index, .. }) if !state.link_lives(*index) => {
             Resolved::Kernel(Reason::OutLink)
         }
         Some(NexthopKind::Single {
@@ -552,10 +552,6 @@ fn direct_hop(state: &State, id: u32) -> Option<Hop> {
         }),
         _ => None,
     }
-}
-
-pub(crate) fn object_link_lives(state: &State, index: u32) -> bool {
-    state.links.get(&index).is_some_and(Link::keeps_nexthops)
 }
 
 /// A plain nexthop has a share unless it is dead, or linkdown where that is to be honoured

@@ -390,6 +390,11 @@ impl State {
         }
     }
 
+    /// Whether nexthop objects on this link stay: it is up and has carrier.
+    pub(crate) fn link_lives(&self, index: u32) -> bool {
+        self.links.get(&index).is_some_and(Link::keeps_nexthops)
+    }
+
     /// The neighbour with this address on this link.
     pub(crate) fn neighbour_at(&self, index: u32, dst: IpAddr) -> Option<&Neighbour> {
         self.neighbours.get(&(dst, index))

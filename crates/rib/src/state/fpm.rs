@@ -11,7 +11,6 @@ use crate::attrs::{Attrs, AttrsId};
 use crate::event::{
     Encap, Fpm, Nexthop, NexthopKind, ROUTE_FPM, RouteKind, RouteNexthop, RouteTarget,
 };
-use crate::resolve::object_link_lives;
 use crate::seg6;
 
 /// The nexthop objects that FPM tells. They are told apart from the kernel's: the daemon keeps some that the kernel
@@ -221,8 +220,7 @@ impl State {
         if attrs.kind != RouteKind::Unicast {
             return attrs.kind != RouteKind::Throw;
         }
-        let lives =
-            |index, encap: Option<&Encap>| encap.is_some() || object_link_lives(self, index);
+        let lives = |index, encap: Option<&Encap>| encap.is_some() || self.link_lives(index);
         let object_lives = |id| {
             let known = self.fpm.nexthops.get(&id);
             let hop = known.and_then(|(nexthop, _)| single(nexthop));
