@@ -4,7 +4,7 @@ use crate::FibError;
 use crate::alloc::Runs;
 use crate::error::Part;
 
-/// What a route leads to: 1 to 0x7fff_ffff, in the image the number of a group. Lookups answer 0
+/// What a route leads to: 1 to 0x7fff_ffff, in the image the number of a group or, of IPv6, a segment's. Lookups answer 0
 /// where there is no route. Values below 0x8000 take half as much memory as larger ones.
 pub type Value = u32;
 

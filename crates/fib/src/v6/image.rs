@@ -3,6 +3,7 @@
 //! Changes are transactions, as for IPv4: what is fresh and what is planned is noted, and then
 //! either committed or aborted.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -14,7 +15,8 @@ use crate::alloc::Runs;
 use crate::error::Part;
 use crate::{FibError, Memory6};
 
-/// Values below this share the leaf of nodes in which nothing else occurs.
+/// Below this values are looked up by their number among the leaves that nodes share in which nothing else occurs; few
+/// tables have larger ones, but for those that name segments.
 const SHARED_VALUES: u32 = 1 << 16;
 
 /// A leaf that many nodes point to.
@@ -43,6 +45,8 @@ pub(super) struct Image<M> {
     /// Runs of words, counted in units.
     runs: Runs,
     shared: Vec<Shared>,
+    /// The same for larger values.
+    shared_large: HashMap<u32, Shared>,
     /// Units that are kept for removals.
     reserve: usize,
     removing: bool,
@@ -73,6 +77,7 @@ impl<M: Memory6> Image<M> {
         Image {
             runs: Runs::new(count / UNIT as usize, RESERVED_WORDS / UNIT),
             shared: Vec::new(),
+            shared_large: HashMap::new(),
             reserve: (count / 64).min(4096) / UNIT as usize,
             removing: false,
             planned: Vec::new(),
@@ -303,7 +308,7 @@ impl<M: Memory6> Image<M> {
     fn make_node(&mut self, bitmap: u32, run: &[u32]) -> Result<u64, FibError> {
         let base = match run {
             [0] => 0,
-            [value] if *value < SHARED_VALUES => 2 * self.share(*value)?,
+            [value] => 2 * self.share(*value)?,
             _ => {
                 let word = self.alloc_run(run.len().div_ceil(2) as u32)?;
                 let cells = &self.memory.words().halves()[2 * word as usize..];
@@ -320,17 +325,26 @@ impl<M: Memory6> Image<M> {
 
     /// The leaf of all nodes that answer `value` everywhere.
     fn share(&mut self, value: u32) -> Result<u32, FibError> {
+        if self.shared_by(value).nodes == 0 {
+            let word = self.alloc_run(1)?;
+            self.memory.words().words()[word as usize].store(u64::from(value), Relaxed);
+            self.shared_by(value).word = word;
+        }
+        let shared = self.shared_by(value);
+        shared.nodes += 1;
+        Ok(shared.word)
+    }
+
+    /// The leaf that nodes with this value share, if any has it.
+    fn shared_by(&mut self, value: u32) -> &mut Shared {
+        if value >= SHARED_VALUES {
+            return self.shared_large.entry(value).or_default();
+        }
         let i = value as usize;
         if i >= self.shared.len() {
             self.shared.resize(i + 1, Shared::default());
         }
-        if self.shared[i].nodes == 0 {
-            let word = self.alloc_run(1)?;
-            self.memory.words().words()[word as usize].store(u64::from(value), Relaxed);
-            self.shared[i].word = word;
-        }
-        self.shared[i].nodes += 1;
-        Ok(self.shared[i].word)
+        &mut self.shared[i]
     }
 
     fn drop_node(&mut self, node: u64, give_back: fn(&mut Runs, u32, u32)) {
@@ -340,14 +354,13 @@ impl<M: Memory6> Image<M> {
         }
         if bitmap == 1 {
             let value = self.memory.words().halves()[2 * word as usize].load(Relaxed);
-            if value < SHARED_VALUES {
-                let shared = &mut self.shared[value as usize];
-                shared.nodes -= 1;
-                if shared.nodes == 0 {
-                    give_back(&mut self.runs, word, 1);
-                }
-                return;
+            let shared = self.shared_by(value);
+            shared.nodes -= 1;
+            if shared.nodes == 0 {
+                self.shared_large.remove(&value);
+                give_back(&mut self.runs, word, 1);
             }
+            return;
         }
         give_back(&mut self.runs, word, bitmap.count_ones().div_ceil(2));
     }

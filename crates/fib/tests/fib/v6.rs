@@ -275,3 +275,31 @@ fn a_wide_table_has_an_array_from_the_first_route_to_the_last() {
     assert!(wide(&fib));
     assert_eq!(lookup6(fib.memory(), table.index(), 0x2001_0db8 << 96), 8);
 }
+
+/// What a prefix that holds many others answers between them is kept once, however large the value is.
+#[test]
+fn large_values_take_no_more_room_between_others() {
+    let used = |first: Value| {
+        let mut fib = fib(1 << 16);
+        let table = fib.create_table().unwrap();
+        let base = 0xfc00_0001_0001u128 << 80;
+        let prefix = |addr, len| Prefix6::new(addr, len).unwrap();
+        fib.insert(table, prefix(base, 48), first).unwrap();
+        for (n, value) in (0..400u128).zip(first + 1..) {
+            fib.insert(table, prefix(base | (n * 160) << 64, 64), value)
+                .unwrap();
+        }
+        for n in 0..400u128 {
+            let between = base | (n * 160 + 1) << 64 | 7;
+            assert_eq!(lookup6(fib.memory(), 0, between), first);
+        }
+        let full = fib.usage()[0].used;
+        for n in 0..400u128 {
+            fib.remove(table, prefix(base | (n * 160) << 64, 64))
+                .unwrap();
+        }
+        assert_eq!(lookup6(fib.memory(), 0, base), first);
+        full
+    };
+    assert_eq!(used((1 << 25) + 5), used(5));
+}
