@@ -142,7 +142,13 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
         Behaviour::X { oif: Some(_), .. } | Behaviour::Other(_) => return Err(Reason::Encap),
     }
     segment.size = (words.len() * 8) as u16;
-    segment.salt = salt(around.state);
+    // Of the others nothing is to be spread anew, and they are to stay the same when the seed changes.
+    if matches!(
+        sid.behaviour,
+        Behaviour::B6 { .. } | Behaviour::B6Encaps { .. }
+    ) {
+        segment.salt = salt(around.state);
+    }
     Ok(Built { segment, words })
 }
 

@@ -1,11 +1,13 @@
 //! Values of tables that name the segments of SIDs, and what still goes by a group.
 
-use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget, Rule};
+use std::sync::{Arc, Mutex};
+
+use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget, Rule, Settings};
 use raddle_rib::image::{
-    Capacity, GROUP_OWN, Group, segment_kind, segment_of_value, segment_value,
+    Capacity, GROUP_OWN, Group, Memory, segment_kind, segment_of_value, segment_value,
 };
 use raddle_rib::seg6::{Behaviour, Mode, Seg6, Sid};
-use raddle_rib::{Reason, Rib};
+use raddle_rib::{Ports, Reason, Rib};
 
 use crate::common::link;
 use crate::world::{CAPACITY, add, encaps, group, hop, ip, route, segment, sid, start};
@@ -162,4 +164,40 @@ fn a_sid_waits_for_its_segment_in_a_group() {
     assert_eq!(value(&rib, "fc00::2"), waiting);
     assert_eq!(group(&rib, "fc00::2"), Group::Segment(0));
     assert_eq!(value(&rib, "fc00::1"), 0);
+}
+
+/// A new seed spreads anew what a segment puts around packets; one that puts nothing around them stays as it is, not
+/// even held for a moment.
+#[test]
+fn a_new_seed_holds_no_plain_sid() {
+    let memory = Arc::new(Memory::heap(&CAPACITY));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (at_grace, list) = (Arc::clone(&memory), Arc::clone(&seen));
+    let mut rib = Rib::new(Arc::clone(&memory), &CAPACITY, move || {
+        list.lock().unwrap().push(at_grace.segment(0).kind);
+    });
+    let seed = |hash_seed| {
+        Event::Settings(Settings {
+            hash_seed,
+            ..Settings::default()
+        })
+    };
+    rib.apply(seed(7));
+    for index in 1..=4 {
+        rib.apply(Event::Link(link(index, true, true)));
+    }
+    rib.set_ports(Ports {
+        enabled: [1].into(),
+        out: [1].into(),
+    });
+    add(&mut rib, sid("fc00::1/128", Behaviour::End));
+    assert_eq!(memory.segment(0).kind, segment_kind::END);
+    seen.lock().unwrap().clear();
+    rib.apply(seed(8));
+    rib.commit();
+    let seen = seen.lock().unwrap();
+    assert!(
+        !seen.is_empty() && seen.iter().all(|kind| *kind == segment_kind::END),
+        "{seen:?}"
+    );
 }
