@@ -27,7 +27,7 @@ fn read(stream: &[u8], piece: usize) -> (Vec<Fpm>, Tallies, Option<FrameError>) 
     for piece in stream.chunks(piece) {
         frames.push(piece);
         loop {
-            match frames.next() {
+            match frames.take() {
                 Ok(Some(frame)) => reader.read(frame, &mut tallies, &mut |event| told.push(event)),
                 Ok(None) => break,
                 Err(error) => return (told, tallies, Some(error)),

@@ -48,8 +48,7 @@ impl Frames {
     ///
     /// # Errors
     /// [`FrameError`]; nothing behind it can be trusted.
-    #[allow(clippy::should_implement_trait)] // what it gives borrows from it
-    pub fn next(&mut self) -> Result<Option<&[u8]>, FrameError> {
+    pub fn take(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let rest = &self.buffer[self.start..];
         let Some(&[version, kind, high, low]) = rest.first_chunk::<HEADER>() else {
             return Ok(None);
@@ -104,7 +103,7 @@ mod tests {
                 let (piece, behind) = rest.split_at((*cut).min(rest.len()));
                 rest = behind;
                 frames.push(piece);
-                while let Some(frame) = frames.next().unwrap() {
+                while let Some(frame) = frames.take().unwrap() {
                     got.push(frame.to_vec());
                 }
                 if rest.is_empty() {
@@ -125,7 +124,7 @@ mod tests {
         ] {
             let mut frames = Frames::default();
             frames.push(&bytes);
-            assert_eq!(frames.next(), Err(error));
+            assert_eq!(frames.take(), Err(error));
         }
     }
 
@@ -135,7 +134,7 @@ mod tests {
         let mut frames = Frames::default();
         let longest = vec![7; usize::from(u16::MAX) - HEADER];
         frames.push(&framed(&longest));
-        assert_eq!(frames.next().unwrap(), Some(&longest[..]));
-        assert_eq!(frames.next(), Ok(None));
+        assert_eq!(frames.take().unwrap(), Some(&longest[..]));
+        assert_eq!(frames.take(), Ok(None));
     }
 }

@@ -279,7 +279,7 @@ impl Server {
             }
             let tallies = &mut self.stats.tallies;
             let error: Option<FrameError> = loop {
-                match self.frames.next() {
+                match self.frames.take() {
                     Ok(Some(frame)) => {
                         let told = &mut peer.told;
                         self.options.reader.read(frame, tallies, &mut |event| {

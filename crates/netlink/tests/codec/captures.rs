@@ -19,9 +19,15 @@ fn check(name: &str) {
             Decoded::Other => writeln!(text, "type {} is not for us", message.kind).unwrap(),
         }
     }
+    hold(name, &text);
+}
+
+/// Holds a text against the one that is kept beside the capture, or writes that anew.
+pub(crate) fn hold(name: &str, text: &str) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let expected = data.join(format!("{name}.txt"));
     if std::env::var_os("RADDLE_UPDATE_CAPTURES").is_some() {
-        std::fs::write(&expected, &text).unwrap();
+        std::fs::write(&expected, text).unwrap();
     }
     let expected = std::fs::read_to_string(&expected).unwrap();
     for (number, (got, want)) in text.lines().zip(expected.lines()).enumerate() {

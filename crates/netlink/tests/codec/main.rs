@@ -4,5 +4,6 @@
 
 mod captures;
 mod events;
+mod fpm;
 mod oracle;
 mod round_trip;
