@@ -26,6 +26,8 @@ pub struct Load {
     pub lane: bool,
     /// Bytes of calls without a reply, both ways.
     pub outstanding: u64,
+    /// Whether one of these calls is large: moves more than [`SMALL`].
+    pub large: bool,
     /// Bytes that it may have outstanding.
     pub window: u64,
     /// Bytes a second, if measured.
@@ -41,17 +43,29 @@ pub struct Want {
     pub file: Option<u64>,
 }
 
+impl Want {
+    /// Whether it moves more than [`SMALL`].
+    pub fn is_large(&self) -> bool {
+        self.bytes > SMALL
+    }
+}
+
 /// Chooses connections, and remembers whose turn it is.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     policy: Policy,
-    turn: usize,
+    /// Whose turn it is, for small calls and for large ones: if they shared it, calls that come small, large,
+    /// small, large would leave every second connection to one kind.
+    turns: [usize; 2],
 }
 
 impl Dispatch {
     /// By this policy.
     pub fn new(policy: Policy) -> Dispatch {
-        Dispatch { policy, turn: 0 }
+        Dispatch {
+            policy,
+            turns: [0; 2],
+        }
     }
 
     /// The policy.
@@ -61,33 +75,47 @@ impl Dispatch {
 
     /// The connection of a call; none when it has to wait. O(connections).
     ///
-    /// 1. A small call takes the lane that is up and has the fewest bytes outstanding, window or not.
-    /// 2. Without such a lane, and for all others: connections that are up, no lane, and have room: less
-    ///    outstanding than their window. If none is up but lanes, the lanes.
+    /// 1. Candidates are the connections that are up, are no lanes, and have room: less outstanding than their
+    ///    window. If none is up but lanes, the lanes.
+    /// 2. A small call, while a large one is outstanding on a connection that is up and no lane: with
+    ///    `LeastBytes`, the lanes that are up are candidates as well, window or not. With the other policies it
+    ///    takes the lane that is up and has the fewest bytes outstanding.
     /// 3. `RoundRobin`: the next one that is up, in turn; if that has no room, the call waits, as in the series
     ///    that this policy is named for.
     /// 4. `Hash`: the file's number picks one of those that are up, by highest random weight, so that a
     ///    failure moves the files of that connection alone; without a file, and if it has no room, by rule 5.
     /// 5. `LeastBytes`: the one where outstanding bytes and this call's are done first at its rate; one
-    ///    without a measured rate counts with the highest that was measured. Among equals in turn.
+    ///    without a measured rate counts with the highest that was measured. Less than a quarter of this call's own
+    ///    time makes no difference: else a large call would go back and back to a slow path that it has just left
+    ///    empty, as small ones are under way on the others. Among equals in turn, lanes last.
+    ///
+    /// Without large calls, small ones use all connections and leave the lane alone: it shares a link with one of
+    /// them, which would get more than its part. With large calls, the lane is where the fewest bytes are, until
+    /// small calls themselves have filled it; what goes past it then is done sooner elsewhere.
     pub fn choose(&mut self, loads: &[Load], want: Want) -> Option<usize> {
-        if want.bytes <= SMALL {
+        let bulk = |load: &&Load| load.up && !load.lane;
+        let any = loads.iter().any(|load| bulk(&load));
+        let beside_large = !want.is_large() && loads.iter().filter(bulk).any(|load| load.large);
+        if beside_large && self.policy != Policy::LeastBytes {
             let lanes = loads.iter().enumerate().filter(|(_, l)| l.up && l.lane);
             if let Some((lane, _)) = lanes.min_by_key(|(_, lane)| lane.outstanding) {
                 return Some(lane);
             }
         }
-        let any = loads.iter().any(|load| load.up && !load.lane);
         let up = |i: &usize| loads[*i].up && (!any || !loads[*i].lane);
         let room = |i: &usize| loads[*i].outstanding < loads[*i].window;
+        let lane = |i: &usize| beside_large && loads[*i].up && loads[*i].lane;
         let count = loads.len();
+        let turn = &mut self.turns[usize::from(want.is_large())];
+        let from = *turn;
+        let in_turn = || (0..count).map(move |i| (from + i) % count);
         match (self.policy, want.file) {
             (Policy::RoundRobin, _) => {
-                let next = (0..count).map(|i| (self.turn + i) % count).find(up)?;
+                let next = in_turn().find(up)?;
                 if !room(&next) {
                     return None;
                 }
-                self.turn = next + 1;
+                *turn = next + 1;
                 return Some(next);
             }
             (Policy::Hash, Some(file)) => {
@@ -103,16 +131,17 @@ impl Dispatch {
             .filter_map(|load| load.rate)
             .fold(0.0, f64::max);
         let fastest = if best > 0.0 { best } else { 1.0 };
+        // Whole quarters of this call's own time.
         let time = |i: usize| {
             let rate = loads[i].rate.filter(|rate| *rate > 0.0).unwrap_or(fastest);
-            (loads[i].outstanding + want.bytes) as f64 / rate
+            let quarter = want.bytes.max(1) as f64 / fastest / 4.0;
+            ((loads[i].outstanding + want.bytes) as f64 / rate / quarter) as u64
         };
-        let turn = self.turn;
-        let in_turn = (0..count).map(|i| (turn + i) % count);
-        let chosen = in_turn
+        let chosen = in_turn()
             .filter(|i| up(i) && room(i))
-            .min_by(|a, b| time(*a).total_cmp(&time(*b)))?;
-        self.turn = chosen + 1;
+            .chain(in_turn().filter(lane))
+            .min_by_key(|i| time(*i))?;
+        *turn = chosen + 1;
         Some(chosen)
     }
 }
@@ -195,136 +224,6 @@ impl Rate {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const IDLE: Load = Load {
-        up: true,
-        lane: false,
-        outstanding: 0,
-        window: 4 << 20,
-        rate: None,
-    };
-
-    fn large(file: u64) -> Want {
-        Want {
-            bytes: 1 << 20,
-            file: Some(file),
-        }
-    }
-
-    #[test]
-    fn round_robin_takes_turns_and_waits_for_the_slow() {
-        let mut dispatch = Dispatch::new(Policy::RoundRobin);
-        let mut loads = [IDLE; 3];
-        let taken: Vec<_> = (0..4).map(|_| dispatch.choose(&loads, large(1))).collect();
-        assert_eq!(taken, [Some(0), Some(1), Some(2), Some(0)]);
-        loads[1].outstanding = 4 << 20;
-        assert_eq!(dispatch.choose(&loads, large(1)), None);
-        loads[1].up = false;
-        assert_eq!(dispatch.choose(&loads, large(1)), Some(2));
-    }
-
-    #[test]
-    fn least_bytes_shares_by_rate() {
-        let mut dispatch = Dispatch::new(Policy::LeastBytes);
-        let mut loads = [IDLE; 4].map(|load| Load {
-            rate: Some(100.0),
-            window: u64::MAX,
-            ..load
-        });
-        loads[2].rate = Some(25.0);
-        for _ in 0..1300 {
-            let chosen = dispatch.choose(&loads, large(1)).unwrap();
-            loads[chosen].outstanding += 1 << 20;
-        }
-        let calls: Vec<u64> = loads.iter().map(|load| load.outstanding >> 20).collect();
-        assert_eq!(calls, [400, 400, 100, 400]);
-    }
-
-    #[test]
-    fn small_calls_have_their_lane() {
-        let mut dispatch = Dispatch::new(Policy::LeastBytes);
-        let lane = Load { lane: true, ..IDLE };
-        let small = Want {
-            bytes: 300,
-            file: None,
-        };
-        assert_eq!(dispatch.choose(&[IDLE, lane], small), Some(1));
-        assert_eq!(dispatch.choose(&[IDLE, lane], large(1)), Some(0));
-        let down = Load { up: false, ..IDLE };
-        assert_eq!(dispatch.choose(&[down, lane], large(1)), Some(1));
-        let down = Load { up: false, ..lane };
-        assert_eq!(dispatch.choose(&[IDLE, down], small), Some(0));
-    }
-
-    proptest! {
-        #[test]
-        fn a_choice_is_up_and_has_room(
-            loads in proptest::collection::vec((any::<bool>(), any::<bool>(), 0..9_u64, 0..9_u64), 1..9),
-            file in proptest::option::of(any::<u64>()), bytes in 0..100_000_u64, policy in 0..3_u8,
-        ) {
-            let loads: Vec<Load> = loads.into_iter().map(|(up, lane, outstanding, window)| Load {
-                up, lane, outstanding, window, rate: Some(outstanding as f64),
-            }).collect();
-            let policy = [Policy::RoundRobin, Policy::LeastBytes, Policy::Hash][policy as usize];
-            let want = Want { bytes, file };
-            let all_busy = loads.iter().all(|load| !load.up || load.outstanding >= load.window);
-            match Dispatch::new(policy).choose(&loads, want) {
-                Some(i) => {
-                    prop_assert!(loads[i].up);
-                    prop_assert!(loads[i].lane || loads[i].outstanding < loads[i].window);
-                }
-                // Only large calls keep off the lanes, and round robin waits for its turn.
-                None => prop_assert!(
-                    all_busy || policy == Policy::RoundRobin || loads.iter().any(|load| load.lane)),
-            }
-        }
-
-        #[test]
-        fn a_failure_moves_the_files_of_one_connection(files in proptest::collection::vec(any::<u64>(), 1..50)) {
-            let mut dispatch = Dispatch::new(Policy::Hash);
-            let all = [IDLE; 4];
-            let mut fewer = all;
-            fewer[2].up = false;
-            for file in files {
-                let before = dispatch.choose(&all, large(file)).unwrap();
-                prop_assert_eq!(dispatch.choose(&all, large(file)), Some(before));
-                let after = dispatch.choose(&fewer, large(file)).unwrap();
-                prop_assert!(before == 2 || after == before);
-            }
-        }
-    }
-
-    #[test]
-    fn a_rate_is_that_of_busy_times() {
-        let (start, mut rate) = (Instant::now(), Rate::default());
-        let at = |ms| start + Duration::from_millis(ms);
-        for ms in 0..100 {
-            rate.moved(1000, 1 << 20, at(ms));
-        }
-        let measured = rate.per_second(at(100)).unwrap();
-        assert!((measured - 1e6).abs() < 5e4, "{measured}");
-        // A lull is no slow path.
-        rate.moved(10, 0, at(200));
-        rate.moved(10, 1 << 20, at(900));
-        assert_eq!(rate.per_second(at(1000)), Some(measured));
-        assert_eq!(rate.per_second(at(9000)), None);
-        assert_eq!(rate.window(), 4 << 20);
-    }
-
-    #[test]
-    fn the_time_between_calls_is_no_rate() {
-        let (start, mut rate) = (Instant::now(), Rate::default());
-        // A call of 1 MiB now and then, each done within 40 ms.
-        for second in 0..10 {
-            let at = |ms: u64| start + Duration::from_millis(1000 * second + ms);
-            rate.moved(1 << 19, 1 << 20, at(0));
-            rate.moved(1 << 19, 1 << 20, at(40));
-            rate.left(0);
-            assert_eq!(rate.per_second(at(41)), None);
-        }
-    }
-}
+mod model;
+#[cfg(test)]
+mod tests;

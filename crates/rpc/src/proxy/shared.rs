@@ -18,7 +18,7 @@ use super::own::is_own;
 use super::transport::Transport;
 use super::waiting::Waiting;
 use super::{Config, Connect, Ended};
-use crate::dispatch::{Dispatch, Load, SMALL};
+use crate::dispatch::{Dispatch, Load};
 use crate::replay::Sent;
 use crate::trouble::Trouble;
 
@@ -160,7 +160,7 @@ impl Shared {
     /// Gives a call to a transport, or has it wait. A small one overtakes large ones that wait.
     pub(super) fn submit(&self, call: Rc<Call>) {
         let free = self.waiting[call.service].borrow().is_empty();
-        if (free || call.want.bytes <= SMALL) && self.assign(&call) {
+        if (free || !call.want.is_large()) && self.assign(&call) {
             return;
         }
         let mut waiting = self.waiting[call.service].borrow_mut();

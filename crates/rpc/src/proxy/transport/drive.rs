@@ -218,6 +218,7 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
         .map(|(_, c)| c)
         .collect();
     transport.outstanding.set(0);
+    transport.large.set(0);
     // The oldest goes first again.
     calls.sort_by_key(|call| std::cmp::Reverse(call.since));
     for call in calls {
@@ -257,8 +258,7 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
 
 /// Keeps a call until the connection stands again from the same port.
 fn hold(transport: &Transport, call: Rc<Call>) {
-    let outstanding = transport.outstanding.get() + call.want.bytes;
-    transport.outstanding.set(outstanding);
+    transport.charge(&call);
     transport.held.borrow_mut().insert(0, Rc::clone(&call));
     transport.pending.borrow_mut().insert(call.xid.get(), call);
 }

@@ -18,7 +18,7 @@ use super::client::Client;
 use super::duplicates::Way;
 use super::shared::count;
 use super::watch::Watched;
-use crate::dispatch::{Load, Rate, SMALL};
+use crate::dispatch::{Load, Rate};
 use crate::histogram::Histogram;
 use crate::message::null;
 use crate::program::number::NFS;
@@ -83,7 +83,7 @@ impl Tallies {
             before => before + (took - before) / 8.0,
         });
         if let Some(written) = call.written.get() {
-            let trips = &self.trips[usize::from(call.want.bytes > SMALL)];
+            let trips = &self.trips[usize::from(call.want.is_large())];
             trips.borrow_mut().add(written.elapsed());
         }
     }
@@ -128,6 +128,8 @@ pub(super) struct Transport {
     /// The call that is being answered.
     answering: RefCell<Option<Answering>>,
     pub outstanding: Cell<u64>,
+    /// How many of its calls are large.
+    large: Cell<usize>,
     pub rate: RefCell<Rate>,
     wake: Notify,
     failed: Notify,
@@ -163,6 +165,7 @@ impl Transport {
             silent: Cell::new(false),
             answering: RefCell::default(),
             outstanding: Cell::new(0),
+            large: Cell::new(0),
             rate: RefCell::default(),
             wake: Notify::new(),
             failed: Notify::new(),
@@ -178,9 +181,27 @@ impl Transport {
             up: matches!(*self.state.borrow(), State::Up(_)) && !self.drains.get(),
             lane: self.lane,
             outstanding: self.outstanding.get(),
+            large: self.large.get() > 0,
             window: rate.window(),
             rate: rate.per_second(Instant::now()),
         }
+    }
+
+    /// A call waits for its reply here from now on.
+    fn charge(&self, call: &Call) {
+        let outstanding = self.outstanding.get() + call.want.bytes;
+        self.outstanding.set(outstanding);
+        let large = usize::from(call.want.is_large());
+        self.large.set(self.large.get() + large);
+    }
+
+    /// It no longer does; bytes that are left outstanding.
+    fn discharge(&self, call: &Call) -> u64 {
+        let left = self.outstanding.get().saturating_sub(call.want.bytes);
+        self.outstanding.set(left);
+        let large = usize::from(call.want.is_large());
+        self.large.set(self.large.get().saturating_sub(large));
+        left
     }
 
     /// Whether an XID is in use.
@@ -210,8 +231,7 @@ impl Transport {
         self.program.set((call.header.program, call.header.version));
         call.xid.set(xid);
         pending.insert(xid, Rc::clone(call));
-        self.outstanding
-            .set(self.outstanding.get() + call.want.bytes);
+        self.charge(call);
         self.queue.borrow_mut().push_back(Rc::clone(call));
         self.wake();
         true
@@ -237,8 +257,8 @@ impl Transport {
         let Some(before) = pending.get_mut(&call.header.xid).filter(repeats) else {
             return false;
         };
-        let left = self.outstanding.get().saturating_sub(before.want.bytes);
-        self.outstanding.set(left + call.want.bytes);
+        self.discharge(before);
+        self.charge(call);
         call.xid.set(call.header.xid);
         // What has been sent once stays sent: the server may have run it then.
         call.sent.set(before.sent.get());
@@ -375,8 +395,7 @@ impl Transport {
     /// Forgets a call.
     fn forget(&self, call: &Call) {
         if self.pending.borrow_mut().remove(&call.xid.get()).is_some() {
-            let left = self.outstanding.get().saturating_sub(call.want.bytes);
-            self.outstanding.set(left);
+            let left = self.discharge(call);
             self.rate.borrow_mut().left(left);
         }
     }

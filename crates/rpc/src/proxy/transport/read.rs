@@ -188,8 +188,7 @@ fn answered(
 
 /// A call has its whole reply, which is given if it may be kept.
 fn done(shared: &Shared, transport: &Transport, call: &Rc<Call>, reply: Option<&Reply>) {
-    let left = transport.outstanding.get().saturating_sub(call.want.bytes);
-    transport.outstanding.set(left);
+    let left = transport.discharge(call);
     transport.rate.borrow_mut().left(left);
     transport.tallies.done(call);
     call.client().done(call);
