@@ -9,12 +9,14 @@ const MOST: u32 = 64;
 /// What a COMPOUND does, by its arguments, of which there may be only the first.
 ///
 /// 1. It begins with SEQUENCE: it counts under that session's slot, whatever follows.
-/// 2. All its operations only look, or are WRITE or COMMIT: idempotent.
-/// 3. It has another operation, such as CREATE, REMOVE, OPEN or LOCK: it counts once.
-/// 4. It cannot be read to its end, and what could be read is by rule 2: unknown.
+/// 2. It has an operation that is not named below, such as CREATE, REMOVE, SETATTR, OPEN or LOCK: it counts once.
+/// 3. It cannot be read to its end, and what could be read is by rules 4 and 5: unknown.
+/// 4. It has a WRITE: a write.
+/// 5. All its operations only look (ACCESS, GETATTR, GETFH, LOOKUP, LOOKUPP, NVERIFY, PUTFH, PUTPUBFH, PUTROOTFH, READ,
+///    READDIR, READLINK, RESTOREFH, SAVEFH, SECINFO, VERIFY), are COMMIT, or renew a lease (RENEW): read-only.
 pub fn nature(arguments: &[u8]) -> Nature {
     let mut nature = Nature {
-        class: Class::Idempotent,
+        class: Class::ReadOnly,
         expected: 0,
         file: None,
     };
@@ -32,10 +34,11 @@ fn read(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<Class> {
     if count > MOST {
         return None;
     }
-    let mut slot = false;
+    let (mut slot, mut class) = (false, Class::ReadOnly);
     for n in 0..count {
         match operation(cursor, nature, n == 0) {
             Operation::Looks => {}
+            Operation::Writes => class = Class::Write,
             Operation::Sequence => slot = true,
             Operation::Counts if slot => return Some(Class::Slot),
             Operation::Counts => return Some(Class::Once),
@@ -43,13 +46,15 @@ fn read(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<Class> {
             Operation::Unread => return None,
         }
     }
-    Some(if slot { Class::Slot } else { Class::Idempotent })
+    Some(if slot { Class::Slot } else { class })
 }
 
 /// What one operation is.
 enum Operation {
-    /// May be made twice.
+    /// Changes nothing that another call could notice.
     Looks,
+    /// Overwrites.
+    Writes,
     /// The slot of a session.
     Sequence,
     /// Counts once.
@@ -89,7 +94,12 @@ fn operation(cursor: &mut Cursor<'_>, nature: &mut Nature, first: bool) -> Opera
         // RENEW.
         30 => cursor.u64().map(drop),
         // WRITE: state, offset, how stable, data.
-        38 => cursor.skip(28).and_then(|()| cursor.opaque()).map(drop),
+        38 => {
+            return match cursor.skip(28).and_then(|()| cursor.opaque()) {
+                Some(_) => Operation::Writes,
+                None => Operation::Unread,
+            };
+        }
         // SEQUENCE: session, sequence, slot, highest slot, whether to keep the reply.
         53 if first => {
             return match cursor.skip(32) {
@@ -186,9 +196,11 @@ mod tests {
     #[test]
     fn operations_decide() {
         for (operations, class) in [
-            (&[PUTFH, GETATTR][..], Class::Idempotent),
-            (&[PUTFH, READ, GETATTR], Class::Idempotent),
-            (&[PUTFH, WRITE, GETATTR], Class::Idempotent),
+            (&[PUTFH, GETATTR][..], Class::ReadOnly),
+            (&[PUTFH, READ, GETATTR], Class::ReadOnly),
+            (&[PUTFH, WRITE, GETATTR], Class::Write),
+            (&[PUTFH, WRITE, REMOVE], Class::Once),
+            (&[SEQUENCE, PUTFH, WRITE], Class::Slot),
             (&[PUTFH, REMOVE, GETATTR], Class::Once),
             (&[SEQUENCE, PUTFH, REMOVE], Class::Slot),
             (&[SEQUENCE, PUTFH, READ], Class::Slot),

@@ -1,4 +1,4 @@
-//! What calls do: whether they may be made twice, how much moves, and which file they are about.
+//! What calls do: whether they may be run twice, how much moves, and which file they are about.
 
 use crate::compound;
 use crate::message::Call;
@@ -16,14 +16,17 @@ pub mod number {
     pub const NFS_ACL: u32 = 100_227;
 }
 
-/// What a call does when it is made twice.
+/// What a call does when it is run twice, at any two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// The same as once: it may be sent again anywhere.
-    Idempotent,
-    /// An NFSv4.1 request under a session's slot: the server runs it once, whichever connection it comes
-    /// by (RFC 8881, section 2.10.6.1).
+    /// Nothing that another call could notice: it may be sent again anywhere.
+    ReadOnly,
+    /// Nothing, as it is an NFSv4.1 request under a session's slot: the server runs it once, whichever connection it
+    /// comes by (RFC 8881, section 2.10.6.1).
     Slot,
+    /// It is idempotent, as WRITE is: twice in a row is as once. But a copy that is run late undoes what was
+    /// written since.
+    Write,
     /// Something else than once, such as to remove a file.
     Once,
     /// Nobody knows: the program is not known, or the call could not be read.
@@ -31,16 +34,17 @@ pub enum Class {
 }
 
 impl Class {
-    /// Whether it may not be made twice by two ways: [`Class::Once`] and [`Class::Unknown`].
+    /// Whether it may not be sent by two ways: all but [`Class::ReadOnly`] and [`Class::Slot`]. The argument is in
+    /// [`crate::replay`].
     pub fn counts(self) -> bool {
-        matches!(self, Class::Once | Class::Unknown)
+        !matches!(self, Class::ReadOnly | Class::Slot)
     }
 }
 
 /// What dispatch and replay want to know about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nature {
-    /// Whether it may be made twice.
+    /// Whether it may be run twice.
     pub class: Class,
     /// Bytes that the reply probably has beside its header: what a READ or READDIR asks for.
     pub expected: u32,
@@ -60,23 +64,27 @@ impl Nature {
 
 /// Looks at a call, of which `bytes` are the first or all from the XID on.
 ///
-/// 1. Procedure 0 of every program does nothing (RFC 5531, section 12.1): idempotent.
-/// 2. NFSv3: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK count once; SETATTR does if it has a
-///    guard, or cannot be read; all others are idempotent, unstable WRITEs and COMMIT included.
+/// 1. Procedure 0 of every program does nothing (RFC 5531, section 12.1): read-only.
+/// 2. NFSv3: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK count once, and so does SETATTR with a
+///    guard, or one that cannot be read. WRITE, however stable, and SETATTR without a guard are writes. All
+///    others are read-only, COMMIT included.
 /// 3. NFSv4: by the operations of the COMPOUND ([`compound::nature`]).
-/// 4. MOUNT, and the portmapper's GETPORT and DUMP, are idempotent; of NFS_ACL version 3 GETACL is.
-/// 5. Everything else is unknown.
+/// 4. MOUNT: MNT, DUMP and EXPORT are read-only; the list that MNT adds to is for people. UMNT and UMNTALL count
+///    once: a late one takes a newer mount off that list.
+/// 5. The portmapper's GETPORT and DUMP, and GETACL of NFS_ACL version 3, are read-only.
+/// 6. Everything else is unknown, NLM and NSM among it.
 pub fn nature(call: &Call, bytes: &[u8]) -> Nature {
     let arguments = bytes.get(call.arguments..).unwrap_or(&[]);
     match (call.program, call.version, call.procedure) {
-        (.., 0) => Nature::of(Class::Idempotent),
+        (.., 0) => Nature::of(Class::ReadOnly),
         (number::NFS, 3, procedure) => nfs3(procedure, arguments),
         (number::NFS, 4, 1) => compound::nature(arguments),
-        (number::MOUNT, 1..=3, 1..=5) => Nature::of(Class::Idempotent),
+        (number::MOUNT, 1..=3, 1 | 2 | 5) => Nature::of(Class::ReadOnly),
+        (number::MOUNT, 1..=3, 3 | 4) => Nature::of(Class::Once),
         (number::PORTMAP, 2, 3 | 4) | (number::PORTMAP, 3 | 4, 3 | 4) => {
-            Nature::of(Class::Idempotent)
+            Nature::of(Class::ReadOnly)
         }
-        (number::NFS_ACL, 3, 1) => Nature::of(Class::Idempotent),
+        (number::NFS_ACL, 3, 1) => Nature::of(Class::ReadOnly),
         _ => Nature::of(Class::Unknown),
     }
 }
@@ -86,11 +94,12 @@ fn nfs3(procedure: u32, arguments: &[u8]) -> Nature {
     let file = cursor.opaque().map(hash);
     let class = match procedure {
         2 => match guarded(&mut cursor) {
-            Some(false) => Class::Idempotent,
+            Some(false) => Class::Write,
             Some(true) | None => Class::Once,
         },
+        7 => Class::Write,
         8..=15 => Class::Once,
-        1..=21 => Class::Idempotent,
+        1..=21 => Class::ReadOnly,
         _ => Class::Unknown,
     };
     let mut words = |skip: usize| cursor.skip(skip).and_then(|()| cursor.u32());
@@ -196,7 +205,19 @@ mod tests {
         assert_eq!(once.join(" "), listed);
         assert_eq!(nature(&call(number::NFS, 3, 22), &[]).class, Class::Unknown);
         assert_eq!(nature(&call(100_021, 4, 2), &[]).class, Class::Unknown);
-        assert_eq!(nature(&call(100_021, 4, 0), &[]).class, Class::Idempotent);
+        assert_eq!(nature(&call(100_021, 4, 0), &[]).class, Class::ReadOnly);
+        let writes: Vec<u32> = (0..22)
+            .filter(|p| nature(&call(number::NFS, 3, *p), &[]).class == Class::Write)
+            .collect();
+        assert_eq!(writes, [7]);
+    }
+
+    #[test]
+    fn of_mount_only_the_end_counts() {
+        let once: Vec<u32> = (0..6)
+            .filter(|p| nature(&call(number::MOUNT, 3, *p), &[]).class == Class::Once)
+            .collect();
+        assert_eq!(once, [3, 4]);
     }
 
     #[test]
@@ -205,7 +226,7 @@ mod tests {
         let mut setattr = vec![4, 7, 1, 0o644, 0, 0, 1, 0, 99, 1, 2, 5, 6];
         setattr.push(0);
         let class = |words_: &[u32]| nature(&call(number::NFS, 3, 2), &words(words_)).class;
-        assert_eq!(class(&setattr), Class::Idempotent);
+        assert_eq!(class(&setattr), Class::Write);
         *setattr.last_mut().unwrap() = 1;
         assert_eq!(class(&setattr), Class::Once);
         assert_eq!(class(&setattr[..9]), Class::Once);
@@ -214,7 +235,7 @@ mod tests {
     #[test]
     fn reads_say_how_much_comes_back() {
         let read = nature(&call(number::NFS, 3, 6), &words(&[4, 7, 0, 0, 1 << 20]));
-        assert_eq!((read.class, read.expected), (Class::Idempotent, 1 << 20));
+        assert_eq!((read.class, read.expected), (Class::ReadOnly, 1 << 20));
         let other = nature(&call(number::NFS, 3, 1), &words(&[4, 7]));
         assert_eq!(read.file, other.file);
         let list = words(&[4, 7, 0, 0, 0, 0, 512, 8192]);

@@ -1,5 +1,39 @@
 //! What becomes of a call when its connection fails before the reply has come: of the connection to the server
 //! ([`decide`]), and of the client's ([`repeated`]).
+//!
+//! # Which calls may be sent elsewhere
+//!
+//! A call that was sent and has no reply has been run, or will be run at any later moment, or never: it may lie in a
+//! socket's buffer, or wait for a slow disk. This is the first copy. A second copy that goes by another connection
+//! has another port and XID: the server cannot know that both are one call, and runs both. The client gets the
+//! second one's reply, goes on, and the first copy may be run after anything that the client does from then on. So:
+//!
+//! 1. A call may be sent elsewhere only if its first copy, run at any moment, changes neither what is stored nor the
+//!    reply to any other call.
+//! 2. Calls that only look are such: READ, GETATTR, LOOKUP, ACCESS, READLINK, READDIR, FSSTAT and the like. The
+//!    client is told what the second copy saw, at a moment between the call and its reply. READDIR's cookies are
+//!    the client's to give; no server keeps a position for them.
+//! 3. COMMIT is: whenever it is run, it makes durable what was written before, and nothing less durable. The
+//!    verifier that the client gets is that of the second copy, which is as late as its own call.
+//! 4. READ sets the time of access, and state ids and RENEW extend a lease: a server may do either a little later by
+//!    itself, and neither is lost by it.
+//! 5. WRITE and SETATTR are not, though they are idempotent: run late, the first copy undoes what the client has
+//!    written, and was told to be written, since.
+//! 6. What makes, removes, renames, opens or locks is not: the second copy has another reply, or the first undoes
+//!    what came after.
+//! 7. A COMPOUND is as bad as the worst of its operations.
+//! 8. A call under a slot of an NFSv4.1 session may be sent by any connection, whatever it does. The slot has a
+//!    sequence number, and the server runs each number once: the copy that comes second gets the first one's reply,
+//!    or `NFS4ERR_DELAY` while that is being run. Once the client has gone on, with the next number, a copy with
+//!    the number before is answered with the old reply or `NFS4ERR_SEQ_MISORDERED`, and not run (RFC 8881,
+//!    section 2.10.6.1).
+//! 9. All others go out again with the same XID from the same address and port, and no other way: the server's
+//!    duplicate request cache has the first copy from the moment when it is begun, and runs the call once, whichever
+//!    comes first. A server that restarts forgets it, and its own clients rely on the same.
+//! 10. What was not sent completely is no call: the server never runs it, as its rest never comes.
+//!
+//! `replay/model.rs` has a server whose copies wait for as long as a schedule likes, and checks that what was
+//! acknowledged is there at the end.
 
 use std::time::Duration;
 
@@ -21,7 +55,7 @@ pub enum Sent {
 pub struct Cut {
     /// How much was sent.
     pub sent: Sent,
-    /// What it does when it is made twice.
+    /// What it does when it is run twice.
     pub class: Class,
     /// Whether its header is signed (RPCSEC_GSS).
     pub signed: bool,
@@ -58,10 +92,10 @@ pub enum Action {
 ///    and a client that is disconnected repeats all its calls, under way elsewhere or not.
 /// 4. Not all of it was sent: elsewhere. The server has not run it.
 /// 5. It is signed: the server drops a sequence number of RPCSEC_GSS that it has seen (RFC 2203, section 5.3.3.1),
-///    and only the client can sign a new one. Idempotent: disconnect the client. Otherwise: same port, as by
-///    rule 7.
-/// 6. It is idempotent, or the server counts it under a slot: elsewhere, at once.
-/// 7. It counts once, or is unknown: same port, never elsewhere.
+///    and only the client can sign a new one. Read-only, or under a slot: disconnect the client. Otherwise: same
+///    port, as by rule 7.
+/// 6. It is read-only, or the server counts it under a slot: elsewhere, at once.
+/// 7. It writes, counts once, or is unknown: same port, never elsewhere.
 pub fn decide(cut: &Cut) -> (Action, u8) {
     let repeatable = !cut.class.counts();
     match cut {
@@ -87,8 +121,8 @@ pub fn decide(cut: &Cut) -> (Action, u8) {
 }
 
 /// How long a call that counts, that was sent and has no reply yet, is kept after its client's connection has ended:
-/// the client may come back and repeat it. Clients do so at once, or within a few seconds.
-pub const RETURN: Duration = Duration::from_secs(30);
+/// the client may come back and repeat it, and the server may not have run it yet.
+pub const RETURN: Duration = REMEMBER;
 
 /// How long it is remembered that a call that counts was answered, and what. As long as Linux's server does.
 pub const REMEMBER: Duration = Duration::from_secs(120);
@@ -261,5 +295,7 @@ pub fn repeat_after(times: u32) -> Duration {
     doubled.min(REPEATS.1)
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -44,7 +44,7 @@ impl Request {
         self
     }
 
-    /// What the call does when it is made twice. Needed for programs other than NFS and MOUNT, whose calls
+    /// What the call does when it is run twice. Needed for programs other than NFS and MOUNT, whose calls
     /// count as [`Class::Unknown`] and are repeated only from the same port.
     pub fn class(mut self, class: Class) -> Request {
         self.class = Some(class);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::client::{Client, TOGETHER};
-use super::duplicates::{self, Ticket, Way};
+use super::duplicates::{Ticket, Way};
 use super::memory::Charge;
 use super::shared::Shared;
 use crate::dispatch::Want;
@@ -130,10 +130,7 @@ impl Call {
         match self.client.borrow().closed_for() {
             None => true,
             Some(time) => {
-                self.ticket.get().is_some()
-                    && self.sent.get() == Sent::All
-                    && time < RETURN
-                    && duplicates::is_small(self)
+                self.ticket.get().is_some() && self.sent.get() == Sent::All && time < RETURN
             }
         }
     }

@@ -9,11 +9,11 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::call::{Call, Reply};
-use super::client::{Client, Connection, TOGETHER};
+use super::client::{Client, Connection};
 use super::shared::{Shared, count};
 use crate::duplicate::{Bounds, Cache, Key, Known};
 use crate::message;
-use crate::program::{self, Nature};
+use crate::program::{self, Class, Nature};
 use crate::replay::{Earlier, Meant, Progress, REMEMBER, Repeated, repeated};
 
 /// What is remembered of calls that were answered. Replies up to 16 KiB are kept, as they are written.
@@ -35,15 +35,21 @@ struct Answered {
     way: Option<Way>,
 }
 
+/// Calls under way and answered.
+type Calls = RefCell<Cache<Weak<Call>, Answered>>;
+
 /// Calls that count, under way and answered.
 pub(super) struct Duplicates {
-    cache: RefCell<Cache<Weak<Call>, Answered>>,
+    /// What writes, and all else: many WRITEs push out no MKDIR. A call's bytes decide which it is in.
+    writes: Calls,
+    others: Calls,
     hasher: RandomState,
 }
 
 /// A call's place among them; it is given up with the call, unless that was answered.
 pub(super) struct Ticket {
     of: Rc<Duplicates>,
+    class: Class,
     key: Key,
     serial: u64,
 }
@@ -59,26 +65,41 @@ pub(super) enum Met {
 impl Duplicates {
     pub(super) fn new() -> Rc<Duplicates> {
         Rc::new(Duplicates {
-            cache: RefCell::new(Cache::new(BOUNDS)),
+            writes: RefCell::new(Cache::new(BOUNDS)),
+            others: RefCell::new(Cache::new(BOUNDS)),
             hasher: RandomState::new(),
         })
     }
 
+    /// Those that a call of this class is among.
+    fn of(&self, class: Class) -> &Calls {
+        match class {
+            Class::Write => &self.writes,
+            _ => &self.others,
+        }
+    }
+
     /// Answered calls that are remembered, and bytes of their replies.
     pub(super) fn kept(&self) -> (usize, usize) {
-        self.cache.borrow().kept()
+        let (writes, others) = (self.writes.borrow().kept(), self.others.borrow().kept());
+        (writes.0 + others.0, writes.1 + others.1)
     }
 
     /// Forgets what is too old.
     pub(super) fn expire(&self) {
-        self.cache.borrow_mut().expire(Instant::now());
+        let now = Instant::now();
+        self.writes.borrow_mut().expire(now);
+        self.others.borrow_mut().expire(now);
     }
 
     /// Remembers a call.
     pub(super) fn begin(self: &Rc<Self>, key: Key, call: &Rc<Call>) -> Ticket {
-        let serial = self.cache.borrow_mut().begin(key, Rc::downgrade(call));
+        let class = call.nature.class;
+        let mut calls = self.of(class).borrow_mut();
+        let serial = calls.begin(key, Rc::downgrade(call));
         Ticket {
             of: Rc::clone(self),
+            class,
             key,
             serial,
         }
@@ -104,14 +125,15 @@ impl Ticket {
             way,
         };
         let place = (self.key, self.serial);
-        let mut cache = self.of.cache.borrow_mut();
+        let mut cache = self.of.of(self.class).borrow_mut();
         cache.answered(place, answered, bytes, Instant::now());
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.of.cache.borrow_mut().ended(&self.key, self.serial);
+        let mut calls = self.of.of(self.class).borrow_mut();
+        calls.ended(&self.key, self.serial);
     }
 }
 
@@ -131,7 +153,7 @@ pub(super) fn meet(
     let Some(key) = Key::new(address, header, head, fragment, &duplicates.hasher) else {
         return Met::Other(None, None);
     };
-    let cache = duplicates.cache.borrow();
+    let cache = duplicates.of(nature.class).borrow();
     let other = Met::Other(Some(key), None);
     let (call, earlier, progress, reply, way) = match cache.find(&key, Instant::now()) {
         None => return other,
@@ -214,9 +236,4 @@ fn attach(shared: &Shared, call: &Rc<Call>, client: &Rc<Client>) {
     }
     let mut pending = client.pending.borrow_mut();
     pending.insert(call.header.xid, Rc::clone(call));
-}
-
-/// Whether a call is of a size that is kept for a client that may come back.
-pub(super) fn is_small(call: &Call) -> bool {
-    call.length() <= TOGETHER
 }

@@ -7,8 +7,9 @@ use super::*;
 fn cut() -> impl Strategy<Value = Cut> {
     let sent = prop_oneof![Just(Sent::Nothing), Just(Sent::Part), Just(Sent::All)];
     let class = prop_oneof![
-        Just(Class::Idempotent),
+        Just(Class::ReadOnly),
         Just(Class::Slot),
+        Just(Class::Write),
         Just(Class::Once),
         Just(Class::Unknown),
     ];
@@ -27,7 +28,7 @@ proptest! {
     fn nothing_that_counts_is_ever_run_twice(cut in cut()) {
         let (action, _) = decide(&cut);
         let may_have_run = cut.sent == Sent::All && cut.complete;
-        let counts = matches!(cut.class, Class::Once | Class::Unknown);
+        let counts = matches!(cut.class, Class::Write | Class::Once | Class::Unknown);
         if may_have_run && counts {
             prop_assert_ne!(action, Action::Elsewhere);
         }
@@ -51,7 +52,7 @@ fn rules_have_their_numbers() {
         wanted: true,
     };
     let read = Cut {
-        class: Class::Idempotent,
+        class: Class::ReadOnly,
         ..plain
     };
     for (cut, decided) in [
@@ -106,6 +107,13 @@ fn rules_have_their_numbers() {
             (Action::SamePort, 5),
         ),
         (read, (Action::Elsewhere, 6)),
+        (
+            Cut {
+                class: Class::Write,
+                ..plain
+            },
+            (Action::SamePort, 7),
+        ),
         (plain, (Action::SamePort, 7)),
     ] {
         assert_eq!(decide(&cut), decided, "{cut:?}");

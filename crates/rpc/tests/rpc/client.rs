@@ -201,7 +201,7 @@ fn calls_that_are_dropped_leave_nothing_behind() {
         let client = Rc::new(local(server, Config::default()).await);
         for n in 0..300_u32 {
             let request = Request::new(PROGRAM, 1, MUCH).arguments(words(&[n * 300]));
-            let call = client.send(request.class(Class::Idempotent));
+            let call = client.send(request.class(Class::ReadOnly));
             // Some before they are sent, some while the reply comes, some after.
             let _ = timeout(Duration::from_micros(u64::from(n % 20) * 200), call).await;
         }
@@ -271,7 +271,7 @@ fn connections_that_fail_run_nothing_twice() {
         assert!(counters.replayed > 0, "{counters:?}");
         // The same calls, said to be repeatable, go elsewhere.
         for n in 0..200_u32 {
-            let request = Request::new(PROGRAM, 1, ECHO).class(Class::Idempotent);
+            let request = Request::new(PROGRAM, 1, ECHO).class(Class::ReadOnly);
             client.send(request.arguments(words(&[n]))).await.unwrap();
         }
         assert!(client.status().counters.resent > counters.resent);

@@ -1,9 +1,13 @@
 //! A server that takes its time, or takes nothing any more.
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
-use crate::common::{config, fragments, proxy_to, record, run, until, word, words};
+use crate::common::{config, connected, fragments, proxy_to, record, run, until, word, words};
 use raddle_rpc::proxy::{Config, Service};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -210,5 +214,79 @@ fn a_server_that_stalls_within_a_reply_is_left() {
         let again = record(&mut second).await.unwrap();
         answer(&mut second, &again).await;
         assert_eq!(word(&record(&mut client).await.unwrap(), 0), 1);
+    });
+}
+
+/// One file of one word, behind a disk that is slow once: what is written then is there 700 ms later.
+#[derive(Default)]
+struct Disk {
+    file: Cell<u32>,
+    slow: Cell<bool>,
+    /// Calls by peer and XID, and whether they have been run.
+    cache: RefCell<HashMap<(SocketAddr, u32), bool>>,
+}
+
+impl Disk {
+    /// Takes the WRITEs of a connection, and resets it behind the one that the disk is slow for.
+    async fn serve(self: Rc<Self>, mut stream: TcpStream, peer: SocketAddr) {
+        while let Ok(call) = record(&mut stream).await {
+            let key = (peer, word(&call, 0));
+            let known = self.cache.borrow().get(&key).copied();
+            match known {
+                // It is being run.
+                Some(false) => continue,
+                None if word(&call, 5) == 7 => {
+                    self.cache.borrow_mut().insert(key, false);
+                    let (disk, value) = (Rc::clone(&self), word(&call, 10));
+                    let run = move || {
+                        disk.file.set(value);
+                        disk.cache.borrow_mut().insert(key, true);
+                    };
+                    if self.slow.take() {
+                        let late = async move {
+                            sleep(Duration::from_millis(700)).await;
+                            run();
+                        };
+                        tokio::task::spawn_local(late);
+                        let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                        return;
+                    }
+                    run();
+                }
+                _ => {}
+            }
+            answer(&mut stream, &call).await;
+        }
+    }
+}
+
+/// Written, cut off, written again, acknowledged, overwritten: the first copy does not come last.
+#[test]
+fn a_write_that_is_run_late_undoes_nothing() {
+    run(async {
+        let listener = narrow();
+        let several = config(2, 64 << 20, 60);
+        let (proxy, address) = proxy_to(listener.local_addr().unwrap(), several).await;
+        let disk = Rc::new(Disk::default());
+        disk.slow.set(true);
+        let server = Rc::clone(&disk);
+        tokio::task::spawn_local(async move {
+            while let Ok((stream, peer)) = listener.accept().await {
+                tokio::task::spawn_local(Rc::clone(&server).serve(stream, peer));
+            }
+        });
+        connected(&proxy).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        for value in 1..3 {
+            let mut write = words(&[value, 0, 2, NFS, 3, 7, 0, 0, 0, 0, value]);
+            write.resize(100_000, 0);
+            client.write_all(&fragments(&write, 1 << 20)).await.unwrap();
+            assert_eq!(word(&record(&mut client).await.unwrap(), 0), value);
+        }
+        // Long after the disk has done all.
+        sleep(Duration::from_millis(1000)).await;
+        assert_eq!(disk.file.get(), 2);
+        let counters = proxy.status().counters;
+        assert_eq!((counters.resent, counters.replayed > 0), (0, true));
     });
 }
