@@ -2,7 +2,7 @@
 #![no_main]
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ const BOUNDS: Bounds = Bounds {
     bytes: 4096,
     time: Duration::from_secs(60),
 };
-const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const CLIENT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 700));
 
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
@@ -56,15 +56,22 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn of(message: &[u8]) -> Option<Key> {
+    from(CLIENT, message)
+}
+
+fn from(client: SocketAddr, message: &[u8]) -> Option<Key> {
     let call = Call::parse(message).ok()?;
     let fragment = (message.len() as u64, true);
-    Key::new(ADDRESS, &call, message, fragment, &Hasher::default())
+    Key::new(client, &call, message, fragment, &Hasher::default())
 }
 
 /// A key is of the bytes alone; a call that differs has another one, but for what a signature changes.
 fn key(message: &[u8], at: usize) {
     let key = of(message);
     assert_eq!(key, of(message));
+    // From another port it is another call.
+    let elsewhere = from(SocketAddr::new(CLIENT.ip(), CLIENT.port() + 1), message);
+    assert!(key.is_none() || key != elsewhere);
     let Ok(call) = Call::parse(message) else {
         return;
     };

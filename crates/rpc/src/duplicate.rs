@@ -1,21 +1,22 @@
-//! Calls that count, and what they were answered: a client that comes back by a new connection and repeats them is to
-//! have them run once. What becomes of a repetition is decided in [`crate::replay::repeated`]; this tells which
+//! Calls that count, and what they were answered: a client that comes back by a new connection from the same port and
+//! repeats them is to have them run once. What becomes of a repetition is decided in [`crate::replay::repeated`]; this tells which
 //! call is one, and remembers within bounds.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::assemble::HEAD;
 use crate::message::Call;
 use crate::wire::Cursor;
 
-/// What a call is known by when it is repeated by another connection. Its address has no port: a client that comes
-/// back may have another one.
+/// What a call is known by when it is repeated: what Linux's server and nfs-ganesha know it by. Its client's port is
+/// of it: a kernel's client connects again from the port that it had, and who calls from another one is somebody
+/// else, whose calls are other calls, as for those servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    address: IpAddr,
+    client: SocketAddr,
     xid: u32,
     /// Program, version, procedure.
     target: [u32; 3],
@@ -26,7 +27,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a call from this address, whose `head` are the first bytes or all, from the XID on, of which the
+    /// The key of a call of the client at this address and port, whose `head` are the first bytes or all, from the XID on, of which the
     /// first 2 KiB count; its first fragment has `length` bytes, and may be the `last`. `hasher` is the same for
     /// all calls, and best drawn, so that nobody finds two calls with one key. O(1).
     ///
@@ -34,7 +35,7 @@ impl Key {
     /// credentials cannot be read. A repetition is signed anew, and its arguments may be wrapped anew, so that
     /// of these nothing counts but the context that it is signed in.
     pub fn new(
-        address: IpAddr,
+        client: SocketAddr,
         call: &Call,
         head: &[u8],
         (length, last): (u64, bool),
@@ -52,7 +53,7 @@ impl Key {
             }
         };
         Some(Key {
-            address: address.to_canonical(),
+            client: SocketAddr::new(client.ip().to_canonical(), client.port()),
             xid: call.xid,
             target: [call.program, call.version, call.procedure],
             length,

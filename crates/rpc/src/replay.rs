@@ -127,19 +127,6 @@ pub const RETURN: Duration = REMEMBER;
 /// How long it is remembered that a call that counts was answered, and what. As long as Linux's server does.
 pub const REMEMBER: Duration = Duration::from_secs(120);
 
-/// The connection by which an earlier call came, seen from one that looks like its repetition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Earlier {
-    /// The same one, or one from the same address and port.
-    Same,
-    /// Another one, which stands.
-    Stands,
-    /// Another one, which the client has closed in order when it had acknowledged all replies.
-    Satisfied,
-    /// Another one, which ended in any other way.
-    Lost,
-}
-
 /// How far the earlier call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -151,12 +138,10 @@ pub enum Progress {
     Answered(bool),
 }
 
-/// What is known about a call that counts, or is unknown, and that looks like an earlier one: the same address, XID,
-/// program, version, procedure, length, and the same first bytes ([`crate::duplicate::Key`]).
+/// What is known about a call that counts, or is unknown, and that looks like an earlier one: the same address and
+/// port, XID, program, version, procedure, length, and the same first bytes ([`crate::duplicate::Key`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeated {
-    /// By which connection the earlier one came.
-    pub earlier: Earlier,
     /// How far it is.
     pub progress: Progress,
     /// Whether its header is signed (RPCSEC_GSS).
@@ -179,45 +164,25 @@ pub enum Meant {
 
 /// Decides whether a call that counts is the repetition of an earlier one. The first rule that applies counts.
 ///
-/// 1. The earlier one never came completely: another. The server cannot have run it.
-/// 2. The earlier one's connection stands: another. Two programs of one machine, or behind one address, may
-///    number their calls alike. (A client whose connection ended without our hearing of it is taken for two.)
-/// 3. It was answered, and its client has closed the connection in order after it had all replies: another, of a
-///    program that numbers its calls as the last one did.
-/// 4. It is signed: the server. The client signs its repetition anew and wants a signature over the new sequence
+/// 1. It comes from another address or port, or differs in its XID or bytes: another. The duplicate request caches of
+///    Linux's server and of nfs-ganesha take it for another, too, and a new program that numbers its calls as the
+///    last one did has to have them run. [`crate::duplicate::Key`] sees to this, so that it never comes here. A
+///    client that comes back from another port has its calls run again, as without a proxy; the kernel's comes back
+///    from the same one.
+/// 2. The earlier one never came completely: another. The server cannot have run it.
+/// 3. It is signed: the server. The client signs its repetition anew and wants a signature over the new sequence
 ///    number (RFC 2203, section 5.3.3.1), so that no reply that is kept would do; the server's duplicate
 ///    request cache knows the call behind the signature, by XID, address and port.
-/// 5. It is under way: wait.
-/// 6. It was answered, and the reply is kept: answer.
-/// 7. It was answered with more than is kept: another. That is counted and reported.
+/// 4. It is under way: wait.
+/// 5. It was answered, and the reply is kept: answer.
+/// 6. It was answered with more than is kept: another. That is counted and reported.
 pub fn repeated(call: &Repeated) -> (Meant, u8) {
-    match call {
-        Repeated {
-            progress: Progress::Coming,
-            ..
-        } => (Meant::Other, 1),
-        Repeated {
-            earlier: Earlier::Stands,
-            ..
-        } => (Meant::Other, 2),
-        Repeated {
-            earlier: Earlier::Satisfied,
-            progress: Progress::Answered(_),
-            ..
-        } => (Meant::Other, 3),
-        Repeated { signed: true, .. } => (Meant::Server, 4),
-        Repeated {
-            progress: Progress::UnderWay,
-            ..
-        } => (Meant::Wait, 5),
-        Repeated {
-            progress: Progress::Answered(true),
-            ..
-        } => (Meant::Answer, 6),
-        Repeated {
-            progress: Progress::Answered(false),
-            ..
-        } => (Meant::Other, 7),
+    match call.progress {
+        Progress::Coming => (Meant::Other, 2),
+        _ if call.signed => (Meant::Server, 3),
+        Progress::UnderWay => (Meant::Wait, 4),
+        Progress::Answered(true) => (Meant::Answer, 5),
+        Progress::Answered(false) => (Meant::Other, 6),
     }
 }
 

@@ -10,9 +10,14 @@ fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-fn key(hasher: &RandomState, address: [u8; 4], call: &[u8], fragment: (u64, bool)) -> Option<Key> {
+fn key(
+    hasher: &RandomState,
+    client: ([u8; 4], u16),
+    call: &[u8],
+    fragment: (u64, bool),
+) -> Option<Key> {
     let header = Call::parse(call).unwrap();
-    Key::new(address.into(), &header, call, fragment, hasher)
+    Key::new(client.into(), &header, call, fragment, hasher)
 }
 
 proptest! {
@@ -23,14 +28,15 @@ proptest! {
         let hasher = RandomState::new();
         let mut call = bytes(&[7, 0, 2, 100_003, 3, 9, 1, 4, 0xfeed, 0, 0]);
         call.extend(arguments);
-        let of = |call: &[u8]| key(&hasher, [10, 0, 0, 1], call, (call.len() as u64, true));
+        let of = |call: &[u8]| key(&hasher, ([10, 0, 0, 1], 700), call, (call.len() as u64, true));
         let before = of(&call);
         prop_assert!(before.is_some());
         prop_assert_eq!(before, of(&call.clone()));
-        prop_assert_ne!(before, key(&hasher, [10, 0, 0, 2], &call, (call.len() as u64, true)));
-        prop_assert_ne!(before, key(&hasher, [10, 0, 0, 1], &call, (call.len() as u64, false)));
+        prop_assert_ne!(before, key(&hasher, ([10, 0, 0, 2], 700), &call, (call.len() as u64, true)));
+        prop_assert_ne!(before, key(&hasher, ([10, 0, 0, 1], 701), &call, (call.len() as u64, true)));
+        prop_assert_ne!(before, key(&hasher, ([10, 0, 0, 1], 700), &call, (call.len() as u64, false)));
         let length = call.len() as u64 + 4;
-        prop_assert_ne!(before, key(&hasher, [10, 0, 0, 1], &call, (length, true)));
+        prop_assert_ne!(before, key(&hasher, ([10, 0, 0, 1], 700), &call, (length, true)));
         // Not what says that it is a call, of which version, and how long its credentials are.
         let which = which.index(call.len());
         if !(4..12).contains(&which) && !(28..32).contains(&which) && !(40..44).contains(&which) {
@@ -49,7 +55,14 @@ fn of_a_signed_call_its_context_counts() {
             7, 0, 2, 100_003, 3, 9, 6, 24, 1, kind, sequence, 2, 4, handle, 6, 4, signature, 5, 5,
         ])
     };
-    let of = |call: Vec<u8>| key(&hasher, [10, 0, 0, 1], &call, (call.len() as u64, true));
+    let of = |call: Vec<u8>| {
+        key(
+            &hasher,
+            ([10, 0, 0, 1], 700),
+            &call,
+            (call.len() as u64, true),
+        )
+    };
     let first = of(call(0, 1, 77, 1));
     assert!(first.is_some());
     // Signed anew.
@@ -70,8 +83,8 @@ fn an_address_is_the_same_in_both_its_forms() {
     let call = bytes(&[7, 0, 2, 100_003, 3, 9, 0, 0, 0, 0]);
     let header = Call::parse(&call).unwrap();
     let of = |address: &str| {
-        let address = address.parse().unwrap();
-        Key::new(address, &header, &call, (40, true), &hasher)
+        let client = SocketAddr::new(address.parse().unwrap(), 700);
+        Key::new(client, &header, &call, (40, true), &hasher)
     };
     assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
 }
@@ -133,7 +146,7 @@ proptest! {
         let hasher = RandomState::new();
         let of = |xid: u32| {
             let call = bytes(&[xid, 0, 2, 100_003, 3, 9, 0, 0, 0, 0]);
-            key(&hasher, [10, 0, 0, 1], &call, (40, true)).unwrap()
+            key(&hasher, ([10, 0, 0, 1], 700), &call, (40, true)).unwrap()
         };
         let mut cache: Cache<u64, u64> = Cache::new(BOUNDS);
         let (mut all, mut order): (Vec<Told>, Vec<u64>) = Default::default();

@@ -9,12 +9,12 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::call::{Call, Reply};
-use super::client::{Client, Connection};
+use super::client::Client;
 use super::shared::{Shared, count};
 use crate::duplicate::{Bounds, Cache, Key, Known};
 use crate::message;
 use crate::program::{self, Class, Nature};
-use crate::replay::{Earlier, Meant, Progress, REMEMBER, Repeated, repeated};
+use crate::replay::{Meant, Progress, REMEMBER, Repeated, repeated};
 
 /// What is remembered of calls that were answered. Replies up to 16 KiB are kept, as they are written.
 const BOUNDS: Bounds = Bounds {
@@ -30,8 +30,6 @@ pub(super) type Way = (usize, SocketAddr);
 struct Answered {
     /// The stream, as the client gets it.
     reply: Option<Bytes>,
-    /// The connection that the reply was given to; none where that had ended.
-    to: Option<Rc<Connection>>,
     way: Option<Way>,
 }
 
@@ -114,16 +112,11 @@ impl Ticket {
 
     /// The call has its reply, which is kept if it is given.
     pub(super) fn answered(&self, call: &Call, reply: Option<&Reply>, way: Option<Way>) {
-        let client = call.client();
         // A signed one would not be accepted a second time.
         let reply = reply.filter(|_| !call.header.is_signed());
         let reply = reply.and_then(Reply::small);
         let bytes = reply.as_ref().map_or(0, Bytes::len);
-        let answered = Answered {
-            reply,
-            to: (!client.is_closed()).then(|| Rc::clone(&client.connection)),
-            way,
-        };
+        let answered = Answered { reply, way };
         let place = (self.key, self.serial);
         let mut cache = self.of.of(self.class).borrow_mut();
         cache.answered(place, answered, bytes, Instant::now());
@@ -149,33 +142,29 @@ pub(super) fn meet(
         return Met::Other(None, None);
     }
     let duplicates = &shared.duplicates;
-    let address = client.peer.ip();
-    let Some(key) = Key::new(address, header, head, fragment, &duplicates.hasher) else {
+    let Some(key) = Key::new(client.peer, header, head, fragment, &duplicates.hasher) else {
         return Met::Other(None, None);
     };
     let cache = duplicates.of(nature.class).borrow();
     let other = Met::Other(Some(key), None);
-    let (call, earlier, progress, reply, way) = match cache.find(&key, Instant::now()) {
+    let (call, progress, reply, way) = match cache.find(&key, Instant::now()) {
         None => return other,
         Some(Known::UnderWay(call)) => {
             let Some(call) = call.upgrade() else {
                 return other;
             };
-            let earlier = seen(client, &call.client().connection);
             let progress = progress(shared, &call);
             let way = call.transport.get();
             let way = way.and_then(|number| shared.transports[number].way());
-            (Some(call), earlier, progress, None, way)
+            (Some(call), progress, None, way)
         }
-        Some(Known::Answered(Answered { reply, to, way })) => {
-            let earlier = to.as_ref().map_or(Earlier::Lost, |to| seen(client, to));
+        Some(Known::Answered(Answered { reply, way })) => {
             let progress = Progress::Answered(reply.is_some());
-            (None, earlier, progress, reply.clone(), *way)
+            (None, progress, reply.clone(), *way)
         }
     };
     drop(cache);
     let (meant, rule) = repeated(&Repeated {
-        earlier,
         progress,
         signed: header.is_signed(),
     });
@@ -194,7 +183,7 @@ pub(super) fn meet(
         }
         (Meant::Server, ..) => Met::Other(Some(key), way),
         _ => {
-            if rule == 7 {
+            if rule == 6 {
                 count(&shared.counts.run_again);
                 let name = program::name(header.program, header.version, header.procedure);
                 tracing::warn!(client = %client.peer, program = header.program, procedure = header.procedure, name,
@@ -202,14 +191,6 @@ pub(super) fn meet(
             }
             other
         }
-    }
-}
-
-/// An earlier call's connection, seen from a client.
-fn seen(client: &Client, earlier: &Rc<Connection>) -> Earlier {
-    match Rc::ptr_eq(&client.connection, earlier) || client.peer == earlier.peer {
-        true => Earlier::Same,
-        false => earlier.left(),
     }
 }
 

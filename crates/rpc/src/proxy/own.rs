@@ -72,7 +72,7 @@ impl Proxy {
         let header = header.map_err(|e| Lost::Connection(e.to_string()))?;
         self.shared.calls.room().await;
         let (taker, taken) = oneshot::channel();
-        let client = Client::new(OWN, None, Some(taker));
+        let client = Client::new(OWN, Some(taker));
         let mut nature = nature(&header, &message.head);
         nature.class = message.class.unwrap_or(nature.class);
         let length = message.head.len() as u64 + message.rest.len() as u64;

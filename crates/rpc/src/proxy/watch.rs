@@ -15,9 +15,6 @@ use crate::liveness::{Signs, Verdict, judge};
 /// How often connections are looked at.
 const TICK: Duration = Duration::from_millis(50);
 
-/// `TCP_ESTABLISHED` of the kernel.
-const ESTABLISHED: u8 = 1;
-
 /// A connection's socket, to ask the kernel about while reader and writer have it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watched {
@@ -31,7 +28,6 @@ struct Heard {
     rtt: Duration,
     unacknowledged: bool,
     retransmits: u32,
-    stands: bool,
 }
 
 impl Watched {
@@ -45,19 +41,6 @@ impl Watched {
     /// Segments that TCP has sent again.
     pub(super) fn retransmits(self) -> Option<u32> {
         self.heard().map(|heard| heard.retransmits)
-    }
-
-    /// Whether neither side has ended it, whatever has been read.
-    pub(super) fn stands(self) -> bool {
-        self.heard().is_some_and(|heard| heard.stands)
-    }
-
-    /// Whether the peer has acknowledged all that was written (`SIOCOUTQ`).
-    pub(super) fn is_acknowledged(self) -> bool {
-        let mut left: libc::c_int = 0;
-        // SAFETY: the kernel writes one integer.
-        let done = unsafe { libc::ioctl(self.fd, libc::TIOCOUTQ, &raw mut left) };
-        (done, left) == (0, 0)
     }
 
     /// `TCP_INFO`.
@@ -81,7 +64,6 @@ impl Watched {
             rtt: Duration::from_micros(u64::from(info.tcpi_rtt)),
             // Probes of a window of zero count from the last answer; so do attempts that the own qdisc drops.
             unacknowledged: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
-            stands: info.tcpi_state == ESTABLISHED,
             retransmits: info.tcpi_total_retrans,
         })
     }

@@ -424,7 +424,6 @@ fn came_again(answered: bool) -> Meant {
         false => Progress::UnderWay,
     };
     let (meant, _) = repeated(&Repeated {
-        earlier: Earlier::Lost,
         progress,
         signed: false,
     });

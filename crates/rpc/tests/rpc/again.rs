@@ -12,7 +12,7 @@ use crate::common::{
 };
 use raddle_rpc::proxy::{Config, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -130,6 +130,14 @@ impl Lab {
         TcpStream::connect(self.address).await.unwrap()
     }
 
+    /// A connection from the port of an earlier one, as the kernel's client makes it.
+    async fn connect_from(&self, own: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(own).unwrap();
+        socket.connect(self.address).await.unwrap()
+    }
+
     /// Waits until so many messages have come to the server.
     async fn come(&self, count: u32) {
         until(|| self.server.came.get() == count).await;
@@ -162,10 +170,11 @@ async fn status(stream: &mut TcpStream) -> (u32, u32) {
     (word(&reply, 0), word(&reply, 6))
 }
 
-/// Ends a connection by a reset.
-fn reset(stream: TcpStream) {
+/// Ends a connection by a reset, and gives where it came from.
+fn reset(stream: TcpStream) -> SocketAddr {
     let socket = socket2::SockRef::from(&stream);
     socket.set_linger(Some(Duration::ZERO)).unwrap();
+    stream.local_addr().unwrap()
 }
 
 /// Two connections, without a lane, so that calls that wait take both.
@@ -177,32 +186,26 @@ fn two(patience: u64) -> Config {
 
 #[test]
 fn a_client_that_comes_back_gets_the_first_reply() {
-    for ends_by_reset in [false, true] {
-        run(async move {
-            let lab = lab(two(20)).await;
-            lab.server.waits.set(true);
-            let mut first = lab.connect().await;
-            say(&mut first, &mkdir(1, 70)).await;
-            lab.come(1).await;
-            // It has lost its patience.
-            match ends_by_reset {
-                true => reset(first),
-                false => drop(first),
-            }
-            let mut second = lab.connect().await;
-            say(&mut second, &mkdir(1, 70)).await;
-            until(|| lab.proxy.status().counters.repeated_calls == 1).await;
-            lab.go();
-            assert_eq!(status(&mut second).await, (1, 0));
-            assert_eq!((lab.runs(70), lab.server.came.get()), (1, 1));
-            // Its next one is another.
-            say(&mut second, &mkdir(2, 70)).await;
-            assert_eq!(status(&mut second).await, (2, EXIST));
-            let status = lab.proxy.status();
-            assert_eq!(status.kept_bytes, (0, 0));
-            assert_eq!(status.remembered.0, 2);
-        });
-    }
+    run(async {
+        let lab = lab(two(20)).await;
+        lab.server.waits.set(true);
+        let mut first = lab.connect().await;
+        say(&mut first, &mkdir(1, 70)).await;
+        lab.come(1).await;
+        // It has lost its patience.
+        let mut second = lab.connect_from(reset(first)).await;
+        say(&mut second, &mkdir(1, 70)).await;
+        until(|| lab.proxy.status().counters.repeated_calls == 1).await;
+        lab.go();
+        assert_eq!(status(&mut second).await, (1, 0));
+        assert_eq!((lab.runs(70), lab.server.came.get()), (1, 1));
+        // Its next one is another.
+        say(&mut second, &mkdir(2, 70)).await;
+        assert_eq!(status(&mut second).await, (2, EXIST));
+        let status = lab.proxy.status();
+        assert_eq!(status.kept_bytes, (0, 0));
+        assert_eq!(status.remembered.0, 2);
+    });
 }
 
 #[test]
@@ -213,15 +216,14 @@ fn a_reply_that_nobody_took_is_given_to_who_comes_back() {
         let mut first = lab.connect().await;
         say(&mut first, &mkdir(1, 70)).await;
         lab.come(1).await;
-        drop(first);
+        let own = reset(first);
         until(|| lab.proxy.status().clients.is_empty()).await;
         lab.go();
         until(|| lab.proxy.status().remembered.0 == 1).await;
         for _ in 0..3 {
-            let mut second = lab.connect().await;
+            let mut second = lab.connect_from(own).await;
             say(&mut second, &mkdir(1, 70)).await;
             assert_eq!(status(&mut second).await, (1, 0));
-            // It had one reply more than it has read, perhaps.
             reset(second);
         }
         assert_eq!((lab.runs(70), lab.server.came.get()), (1, 1));
@@ -255,7 +257,7 @@ fn who_is_disconnected_within_a_reply_makes_no_directory_twice() {
         assert!(rest.len() < 1 << 20);
         assert_eq!(lab.proxy.status().counters.clients_disconnected, 1);
         lab.server.stalls.set(false);
-        let mut second = lab.connect().await;
+        let mut second = lab.connect_from(reset(first)).await;
         say(&mut second, &[mkdir(3, 70), read(2)].concat()).await;
         until(|| lab.proxy.status().counters.repeated_calls == 1).await;
         lab.go();
@@ -281,10 +283,10 @@ fn what_is_held_waits_for_its_client() {
         let mut first = lab.connect().await;
         say(&mut first, &mkdir(1, 70)).await;
         lab.come(1).await;
-        drop(first);
+        let own = reset(first);
         until(|| lab.proxy.status().clients.is_empty()).await;
         lab.go();
-        let mut second = lab.connect().await;
+        let mut second = lab.connect_from(own).await;
         say(&mut second, &mkdir(1, 70)).await;
         assert_eq!(status(&mut second).await, (1, 0));
         assert_eq!(lab.runs(70), 1);
@@ -302,20 +304,29 @@ fn two_programs_of_one_address_are_two() {
         assert_eq!(status(&mut one).await, (1, 0));
         say(&mut two, &mkdir(1, 70)).await;
         assert_eq!(status(&mut two).await, (1, EXIST));
-        drop((one, two));
+        // They end in order, and by a crash with a call under way.
+        drop(one);
+        lab.server.waits.set(true);
+        say(&mut two, &mkdir(2, 60)).await;
+        lab.come(3).await;
+        reset(two);
         until(|| lab.proxy.status().clients.is_empty()).await;
-        // They had their replies, and closed in order.
         let mut three = lab.connect().await;
+        say(&mut three, &mkdir(2, 60)).await;
+        lab.come(4).await;
+        lab.go();
+        assert_eq!(status(&mut three).await, (2, EXIST));
         say(&mut three, &mkdir(1, 70)).await;
         assert_eq!(status(&mut three).await, (1, EXIST));
-        assert_eq!(lab.runs(70), 3);
+        assert_eq!((lab.runs(70), lab.runs(60)), (3, 2));
+        assert_eq!(lab.proxy.status().counters.repeated_calls, 0);
         assert_eq!(lab.proxy.status().counters.answered_again, 0);
         // The same while both wait.
         lab.server.waits.set(true);
         let mut four = lab.connect().await;
         say(&mut three, &mkdir(5, 80)).await;
         say(&mut four, &mkdir(5, 80)).await;
-        lab.come(5).await;
+        lab.come(7).await;
         lab.go();
         let mut got = [status(&mut three).await, status(&mut four).await];
         got.sort_unstable();
@@ -374,8 +385,7 @@ fn what_never_came_whole_is_another_call() {
                 .sum::<u64>()
         };
         until(|| sent() == 1).await;
-        let mut second = lab.connect().await;
-        reset(first);
+        let mut second = lab.connect_from(reset(first)).await;
         say(&mut second, &call).await;
         assert_eq!(status(&mut second).await, (1, 0));
         assert_eq!(lab.runs(70), 1);
@@ -421,7 +431,7 @@ fn what_is_signed_again_goes_where_it_went() {
         say(&mut first, &signed(5, 70)).await;
         let reply = record(&mut first).await.unwrap();
         assert_eq!(word(&reply, 7), 5);
-        reset(first);
+        let mut own = reset(first);
         let used = || -> Vec<u64> {
             let status = lab.proxy.status();
             status.transports.iter().map(|t| t.calls).collect()
@@ -429,23 +439,21 @@ fn what_is_signed_again_goes_where_it_went() {
         let before = used();
         let index = before.iter().position(|calls| *calls == 1).unwrap();
         for sequence in 6..12 {
-            let mut again = lab.connect().await;
+            let mut again = lab.connect_from(own).await;
             say(&mut again, &signed(sequence, 70)).await;
             let reply = record(&mut again).await.unwrap();
             // A signature of its own.
             assert_eq!(word(&reply, 7), sequence);
-            reset(again);
-            sleep(Duration::from_millis(20)).await;
+            own = reset(again);
         }
         assert_eq!(used()[index], 7, "{before:?} {:?}", used());
         // While it is under way, too: the server has the first one.
         lab.server.waits.set(true);
-        let mut first = lab.connect().await;
-        say(&mut first, &signed(20, 71)).await;
+        let mut first = lab.connect_from(own).await;
         let came = lab.server.came.get();
+        say(&mut first, &signed(20, 71)).await;
         lab.come(came + 1).await;
-        drop(first);
-        let mut second = lab.connect().await;
+        let mut second = lab.connect_from(reset(first)).await;
         say(&mut second, &signed(21, 71)).await;
         sleep(Duration::from_millis(100)).await;
         lab.go();

@@ -21,8 +21,7 @@ use super::call::{Call, Reply};
 use super::first;
 use super::own::{Taker, is_own};
 use super::shared::{Shared, count};
-use crate::proxy::watch::Watched;
-use crate::replay::{Earlier, Sent};
+use crate::replay::Sent;
 use read::read;
 use write::write;
 
@@ -82,39 +81,9 @@ impl Pace {
     }
 }
 
-/// A client's connection, and how it ended.
-pub(super) struct Connection {
-    pub peer: SocketAddr,
-    state: Cell<Open>,
-}
-
-/// Whether a connection is open.
-#[derive(Clone, Copy)]
-enum Open {
-    /// It is; with its socket, if it has one.
-    Yes(Option<Watched>),
-    /// The client has closed it in order, when it had acknowledged all replies.
-    Satisfied,
-    /// It ended in any other way.
-    Lost,
-}
-
-impl Connection {
-    /// What it is to calls that come by another one. The kernel may have heard of its end when we have not.
-    pub(super) fn left(&self) -> Earlier {
-        match self.state.get() {
-            Open::Yes(Some(socket)) if !socket.stands() => Earlier::Lost,
-            Open::Yes(_) => Earlier::Stands,
-            Open::Satisfied => Earlier::Satisfied,
-            Open::Lost => Earlier::Lost,
-        }
-    }
-}
-
 /// A client.
 pub(super) struct Client {
     pub peer: SocketAddr,
-    pub connection: Rc<Connection>,
     /// When its connection ended.
     closed: Cell<Option<Instant>>,
     /// Replies that it was given and that are not written.
@@ -137,15 +106,9 @@ pub(super) struct Client {
 
 impl Client {
     /// One with this address, and nothing else yet.
-    pub(super) fn new(
-        peer: SocketAddr,
-        socket: Option<Watched>,
-        taker: Option<Taker>,
-    ) -> Rc<Client> {
-        let state = Cell::new(Open::Yes(socket));
+    pub(super) fn new(peer: SocketAddr, taker: Option<Taker>) -> Rc<Client> {
         Rc::new(Client {
             peer,
-            connection: Rc::new(Connection { peer, state }),
             closed: Cell::new(None),
             owed: Cell::new(0),
             small: RefCell::default(),
@@ -168,16 +131,6 @@ impl Client {
     /// For how long its connection has been over.
     pub(super) fn closed_for(&self) -> Option<Duration> {
         self.closed.get().map(|at| at.elapsed())
-    }
-
-    /// The client has closed its connection in order.
-    fn has_left(&self) {
-        if let Open::Yes(Some(socket)) = self.connection.state.get()
-            && self.owed.get() == 0
-            && socket.is_acknowledged()
-        {
-            self.connection.state.set(Open::Satisfied);
-        }
     }
 
     /// Whether a reply may be passed on while it comes: nothing else is to be said, or expected, meanwhile
@@ -242,9 +195,6 @@ impl Client {
             return;
         }
         self.closed.set(Some(Instant::now()));
-        if let Open::Yes(_) = self.connection.state.get() {
-            self.connection.state.set(Open::Lost);
-        }
         if is_own(self.peer) {
             for (_, call) in self.pending.borrow_mut().drain() {
                 call.abandon();
@@ -291,7 +241,7 @@ pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) 
     let _ = keep_unsent_small(&stream);
     count(&shared.counts.clients);
     let number = shared.counts.clients.get();
-    let client = Client::new(peer, Some(Watched::new(&stream)), None);
+    let client = Client::new(peer, None);
     shared
         .clients
         .borrow_mut()

@@ -38,7 +38,6 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
         match ready.and_then(|()| reader.try_read_buf(&mut input)) {
             Ok(0) if assembler.is_inside() => return End::bad("it ended within a record"),
             Ok(0) => {
-                client.has_left();
                 return End {
                     text: "by the client".into(),
                     is_bad: false,
