@@ -8,11 +8,12 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle --target-dir '$(TARGET)'
 RADDLE = '$(TARGET)/release/raddle'
 
-.PHONY: help build test counts check unit e2e fuzz soak bench demo install uninstall clean
+.PHONY: help build test test-bare counts check unit e2e fuzz soak bench demo install uninstall clean
 
 help:
 	@echo 'make demo     see it work on a small fabric (root; a minute, after a build of three)'
 	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
+	@echo 'make test-bare  make demo and make test on a bare Debian 12 (root; an hour)'
 	@echo 'make counts   instructions of the hot paths, against their limits'
 	@echo 'make bench    measure raddle beside the kernel (root; about five minutes)'
 	@echo 'make install  build and install into $(PREFIX)'
@@ -27,12 +28,15 @@ test:
 	@scripts/need.sh build test
 	scripts/test.sh
 
+test-bare:
+	scripts/test-bare.sh
+
 counts:
 	@scripts/need.sh counts
 	scripts/counts.sh
 
 fuzz:
-	@scripts/need.sh build
+	@scripts/need.sh build fuzz
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh
 
 soak:

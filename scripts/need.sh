@@ -1,46 +1,56 @@
 #!/usr/bin/env bash
-# Sees to it that the tools of the named sets are there, by Debian's packages: says what is missing,
-# then installs it. As an ordinary user it only says so, and fails where building needs it.
+# Sees to it that Rust and the tools of the named sets are there, by Debian's packages: says what is
+# missing, then installs it. As an ordinary user it only says so, and fails where building needs it.
 set -euo pipefail
-. "$(dirname "$0")/path.sh"
+cd "$(dirname "$0")/.."
+. scripts/path.sh
+. scripts/rust.sh
 
 declare -A package=(
   [clang]=clang [cc]=gcc [ip]=iproute2 [iperf3]=iperf3 [ethtool]=ethtool [nft]=nftables
   [iptables-legacy]=iptables [tcpdump]=tcpdump [xz]=xz-utils [ping]=iputils-ping [jq]=jq
-  [zebra]=frr [tc]=iproute2 [g++]=g++ [birdc]=bird2 [valgrind]=valgrind
+  [zebra]=frr [tc]=iproute2 [g++]=g++ [birdc]=bird2 [valgrind]=valgrind [python3]=python3
+  [debootstrap]=debootstrap [slirp4netns]=slirp4netns [libc-headers]=libc6-dev [libbpf-headers]=libbpf-dev [certificates]=ca-certificates
 )
 declare -A tools=(
-  [build]="clang cc"
-  [test]="g++ ip tc zebra iperf3 ethtool nft iptables-legacy tcpdump xz ping valgrind"
-  [counts]="cc valgrind"
+  [build]="clang cc libc-headers libbpf-headers certificates cargo"
+  [test]="g++ ip tc zebra iperf3 ethtool nft iptables-legacy tcpdump xz ping valgrind python3 cargo-fmt cargo-clippy"
+  [counts]="cc valgrind python3"
+  [fuzz]="g++ cargo-fmt"
   [soak]="ip tc ethtool"
   [demo]="ip tc zebra iperf3 ethtool tcpdump"
   [bench]="ip tc ethtool"
+  [bare]="ip debootstrap slirp4netns"
 )
 
 has() {
   case $1 in
     zebra) [ -x /usr/lib/frr/zebra ] ;;
+    libc-headers) [ -e /usr/include/stdio.h ] ;;
+    libbpf-headers) [ -e /usr/include/bpf/bpf_helpers.h ] ;;
+    # Without them cargo cannot fetch anything; other distributions than Debian keep them elsewhere.
+    certificates)
+      [ -n "${SSL_CERT_FILE-}${SSL_CERT_DIR-}${CARGO_HTTP_CAINFO-}" ] || ! command -v apt-get >/dev/null ||
+        [ -e /etc/ssl/certs/ca-certificates.crt ] ;;
     *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ;;
   esac
 }
 
+can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; }
 missing=() vital=no
-want() { missing+=("$1"); }
 for set in "$@"; do
   for tool in ${tools[$set]}; do
-    if ! has "$tool"; then want "${package[$tool]}"; [ "$set" = build ] && vital=yes; fi
+    case $tool in
+      cargo) if ! rust_is_there; then rust_packages cargo rustc; vital=yes; fi ;;
+      cargo-*) if ! has "$tool"; then rust_packages "$tool"; fi ;;
+      *) if ! has "$tool"; then missing+=("${package[$tool]}"); [ "$set" != build ] || vital=yes; fi ;;
+    esac
   done
-  if [ "$set" = build ] && [ ! -e /usr/include/bpf/bpf_helpers.h ]; then want libbpf-dev; vital=yes; fi
 done
-if ! command -v cargo >/dev/null; then
-  echo "cargo is missing: install Rust 1.95 or later (https://rustup.rs)" >&2
-  exit 1
-fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 list=$(printf '%s\n' "${missing[@]}" | sort -u | tr '\n' ' ')
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+if ! can_install; then
   echo "missing packages: $list(as root: apt-get install $list)" >&2
   [ "$vital" = no ] || exit 1
   exit 0
