@@ -14,7 +14,23 @@
 
 inline_always __u64 template_word(__u32 place)
 {
-	return READ(templates, __u64, templates_len, place, 0);
+	return READ_CHECKED(templates, __u64, templates_len, place, 0);
+}
+
+/*
+ * So many words of the image's at once, or NULL where they are not all there. By one check: with one for each, Linux 6.1
+ * goes on where a word is there and the one before it is not ("R2 invalid mem access 'scalar'").
+ */
+inline_always const __u64 *template_words(__u32 place, __u32 words)
+{
+	__u64 index = INDEX(place);
+	const __u64 *at;
+
+	if (templates_len < words || index > templates_len - words)
+		return NULL;
+	at = ELEMENT(templates, const __u64, index);
+	OPAQUE(at);
+	return at;
 }
 
 /* Writes words of the template from `first` on to `at`; 0 where they are not there. */
@@ -65,11 +81,15 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	__u64 word = *(volatile const __u64 *)s, head;
 	__u32 kind = word & 0xff, flags = word >> 24 & 0xff, size = word >> 48, place = s->template;
 	__u32 at = NOW(w->at), inner = NOW(w->end) - at, type = NOW(w->ether_type), around = size;
-	__u32 first = 0, hop_limit = template_word(place) >> 56, number = IPPROTO_IPIP, payload;
+	__u32 first = 0, hop_limit, number = IPPROTO_IPIP, payload;
+	const __u64 *template = template_words(place, 5);
 	__u64 *to, top;
 	int reason;
 	__u8 *ip;
 
+	if (!template)
+		return REASON_ENCAP;
+	hop_limit = NOW(template[0]) >> 56;
 	if (size < (flags & SEGMENT_HAS_SRH ? 48 : 40) || size & 7)
 		return REASON_ENCAP;
 	if (flags & SEGMENT_HAS_SRH && template_word(place + 5) >> 40 & SRH_FLAG_HMAC)
@@ -125,10 +145,10 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	if (!to)
 		return REASON_DEEP_HEADERS;
 	to[0] = top;
-	to[1] = template_word(place + 1);
-	to[2] = template_word(place + 2);
-	to[3] = template_word(place + 3);
-	to[4] = template_word(place + 4);
+	to[1] = NOW(template[1]);
+	to[2] = NOW(template[2]);
+	to[3] = NOW(template[3]);
+	to[4] = NOW(template[4]);
 	w->ether_type = ETH_P_IPV6;
 	/* S9.6 */
 	if (kind != SEGMENT_END_B6_ENCAPS || flags & SEGMENT_OWN) {
@@ -149,6 +169,7 @@ inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct 
 	__u32 size = *(volatile const __u64 *)s >> 48, place = s->template, at = NOW(w->at);
 	__u32 payload = NOW(w->end) - at - 40 + size, last;
 	__u64 *to, head, src[2], dst[2], fixed = template_word(place);
+	const __u64 *segment;
 	int reason;
 
 	if (NOW(w->ether_type) != ETH_P_IPV6 || size < 24 || size & 7)
@@ -188,8 +209,11 @@ inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct 
 		to[3] = dst[0];
 		to[4] = dst[1];
 	} else {
-		to[3] = template_word(place + last / 8);
-		to[4] = template_word(place + last / 8 + 1);
+		segment = template_words(place + last / 8, 2);
+		if (!segment)
+			return REASON_DEEP_HEADERS;
+		to[3] = NOW(segment[0]);
+		to[4] = NOW(segment[1]);
 	}
 	return 0;
 }

@@ -44,12 +44,14 @@ inline_always __u32 large_length(__u32 length)
 /* Notes that so many bytes change; NULL where they are too many or not there. */
 inline_always struct change *keep_large(struct xdp_md *ctx, struct way *w, __u32 at, __u32 length)
 {
-	__u32 n = NOW(w->larges);
+	__u32 n = NOW(w->larges), place = n;
 	struct change *c;
 
 	if (length == 0 || length > LARGE_CHANGE || n >= MAX_LARGE)
 		return NULL;
-	if (bpf_xdp_load_bytes(ctx, at, w->large[n & (MAX_LARGE - 1)], large_length(length)))
+	/* Lest the compiler leaves out the mask, by which Linux 6.1 knows a bound ("R3 unbounded memory access"). */
+	OPAQUE(place);
+	if (bpf_xdp_load_bytes(ctx, at, w->large[place & (MAX_LARGE - 1)], large_length(length)))
 		return NULL;
 	w->larges = n + 1;
 	c = next_change(w);

@@ -53,8 +53,8 @@ static __noinline __s64 usual_choice(struct xdp_md *ctx, struct scratch *here)
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	struct question *q = &here->question;
 	struct seen *s = &here->innermost;
-	__u32 at = NOW(q->at), end = NOW(q->end);
-	__u64 group = NOW(q->group);
+	__u64 group = NOW(q->group), at = INDEX(NOW(q->at));
+	__u32 end = NOW(q->end);
 	__s64 hash;
 
 	if (at < IP_AT || at > FARTHEST)
@@ -201,13 +201,17 @@ inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct co
 inline_always int write_outer(struct xdp_md *ctx, struct course *c)
 {
 	__u32 size = c->word >> 48;
-	__u64 place = c->s->template, *to;
+	__u64 place = INDEX(c->s->template), *to;
 	const __u64 *template;
 
 	if (size == 40)
 		return 0;
 	to = bytes_at(ctx, IP_AT, 64);
-	if (!to || place + USUAL_WORDS > templates_len)
+	/*
+	 * Linux 6.12 refuses a check of the sum ("R6 unbounded memory access, make sure to bounds check any such access"):
+	 * that bounds the sum, and nothing else.
+	 */
+	if (!to || templates_len < USUAL_WORDS || place > templates_len - USUAL_WORDS)
 		return DROP | REASON_REDIRECT_FAILED;
 	template = ELEMENT(templates, const __u64, place);
 	to[5] = c->srh;
@@ -242,7 +246,7 @@ inline_always int usual_finish(struct packet *p, struct course *c, __u32 cpu, __
 	if (adjacency != NO_COUNTERS)
 		count(p->stripe, ADJACENCY_COUNTERS + adjacency, length);
 	if (counting && c->word >> 24 & SEGMENT_HAS_COUNTERS) {
-		__u32 number = cpu * segment_stripe + segment;
+		__u64 number = INDEX(cpu * segment_stripe + segment);
 
 		if (number < segment_counters_len) {
 			struct counter *counts = ELEMENT(segment_counters, struct counter, number);
@@ -259,12 +263,16 @@ inline_always int usual_leave(struct packet *p, struct course *c, __u32 cpu, __u
 {
 	__u32 ttl = c->ether_type == ETH_P_IP ? c->head & 0xff : c->head >> HEAD_HOP_LIMIT;
 	const struct adjacency *adj;
-	__u64 word0, *ip;
+	__u64 word0, *ip, index;
 	__u8 *frame;
 
-	if (number >= adjacencies_len || ttl <= 1)
+	if (ttl <= 1)
 		return UNUSUAL;
-	adj = ELEMENT(adjacencies, const struct adjacency, number);
+	index = INDEX(number);
+	if (index >= adjacencies_len)
+		return UNUSUAL;
+	OPAQUE(index);
+	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || (__u32)word0 == p->ingress ||
 	    c->end - IP_AT - c->cut > adj->mtu ||

@@ -13,12 +13,12 @@
 
 inline_always __u32 half6(__u32 half)
 {
-	return READ(words6, __u32, words6_len * 2, half, 0);
+	return READ_CHECKED(words6, __u32, words6_len * 2, half, 0);
 }
 
 inline_always __u64 word6(__u32 word)
 {
-	return READ(words6, __u64, words6_len, word, ~0ULL);
+	return READ_CHECKED(words6, __u64, words6_len, word, ~0ULL);
 }
 
 #define EACH_CELL 0x0001000100010001ULL
@@ -46,7 +46,7 @@ inline_always __u32 ends_below(__u64 word, __u32 key)
 /* The entry for `key` in the block of intervals at word `at`. */
 inline_always __u32 fib6_block(__u32 at, __u32 key)
 {
-	__u64 word = word6(at), below;
+	__u64 word = READ(words6, __u64, words6_len, at, ~0ULL), below;
 	__u32 words = ((word & 0xffff) >> 2) + 1;
 	__u32 entries = at + words, rank;
 
@@ -74,7 +74,7 @@ inline_always __u32 fib6_block(__u32 at, __u32 key)
 
 inline_always __u32 fib6_group(__u32 at, __u32 key)
 {
-	__u64 node = READ(words6, __u64, words6_len, at + (key >> 5), 0);
+	__u64 node = READ_CHECKED(words6, __u64, words6_len, at + (key >> 5), 0);
 	__u32 below = 0xffffffff >> (31 - (key & 31));
 	__u32 rank = ones(((__u32)node | 1) & below);
 
@@ -88,9 +88,17 @@ struct address {
 /* The entry or value behind the bits that are compared at word `at`: those up to 64, or more. */
 inline_always __u32 fib6_compare(__u32 at, __u32 longer, struct address *rest)
 {
-	__u64 first = word6(at), word = word6(at + 1), differ = rest->high ^ first;
-	__u32 past = word & 63;
+	__u64 index = INDEX(at), word, differ;
+	const volatile __u64 *s;
+	__u32 past;
 
+	/* As in fib6_hosts(). */
+	if (words6_len < 2 || index > words6_len - 2)
+		return 0;
+	s = ELEMENT(words6, const volatile __u64, index);
+	differ = rest->high ^ s[0];
+	word = s[1];
+	past = word & 63;
 	if (longer) {
 		differ |= (rest->low ^ word6(at + 2)) >> past;
 		rest->high = rest->low << 1 << (63 - past);
@@ -128,10 +136,21 @@ inline_always __u64 zero_mask(__u64 x)
  */
 static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
 {
-	__u64 head = word6(at), hash, second;
-	__u32 lines = head >> 32, outside = head, past = word6(at + 1), host, line;
+	__u64 index = INDEX(at), head, hash, second;
+	__u32 lines, outside, past, host;
 	const volatile __u64 *s;
 
+	/*
+	 * Both words by one check: with two, Linux 6.1 goes on where the second word is there and the first is not, and finds
+	 * that no index is below its least value ("R4 invalid mem access 'scalar'").
+	 */
+	if (words6_len < 2 || index > words6_len - 2)
+		return 0;
+	s = ELEMENT(words6, const volatile __u64, index);
+	head = s[0];
+	past = s[1];
+	lines = head >> 32;
+	outside = head;
 	/* 32 bits at least, a multiple of 16. */
 	if (past >= 64) {
 		high = low;
@@ -142,10 +161,10 @@ static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
 	host = low << past >> 32;
 	hash = (high ^ (__u64)host << 29) * HASH_FACTOR;
 	hash = (hash ^ hash >> 32) * HASH_FACTOR;
-	line = ((at + LINE_WORDS) & ~(LINE_WORDS - 1)) + (__u32)((hash >> 32) * lines >> 32) * LINE_WORDS;
-	if (words6_len < HOST_LINES * LINE_WORDS || line > words6_len - HOST_LINES * LINE_WORDS)
+	index = INDEX(((at + LINE_WORDS) & ~(LINE_WORDS - 1)) + (__u32)((hash >> 32) * lines >> 32) * LINE_WORDS);
+	if (words6_len < HOST_LINES * LINE_WORDS || index > words6_len - HOST_LINES * LINE_WORDS)
 		return outside;
-	s = ELEMENT(words6, const volatile __u64, line);
+	s = ELEMENT(words6, const volatile __u64, index);
 	ROLLED for (int i = 0; i < HOST_LINES; i++) {
 		__u64 found = 0;
 

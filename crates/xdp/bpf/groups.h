@@ -38,13 +38,13 @@ static __noinline __s64 choose_bucket(__u32 first, __u32 count, __u32 hash)
 	__u64 head = member_word(first);
 	__u32 reciprocal = head, interval = head >> 32;
 	__u32 rest = hash - (__u32)((__u64)hash * reciprocal >> 32) * count;
-	__u64 bucket, *activity_at, last;
-	__u32 place, now;
+	__u64 bucket, *activity_at, last, place;
+	__u32 now;
 
 	/* The quotient is right or one too small, since the hash is below 2^31. */
 	if (rest >= count)
 		rest -= count;
-	place = first + 1 + rest;
+	place = INDEX(first + 1 + rest);
 	if (place >= members_len)
 		return -REASON_RESILIENT;
 	bucket = member(place);
@@ -60,7 +60,7 @@ static __noinline __s64 choose_bucket(__u32 first, __u32 count, __u32 hash)
 }
 
 /* The place of the member whose turn it is. */
-inline_always __u32 take_turn(__u32 first, __u32 count, __u32 cpu)
+inline_always __u32 take_turn(__u32 first, __u32 count, __u64 cpu)
 {
 	__u64 turns_word = member_word(first), state_word = member_word(first + 1), next;
 	__u32 total = turns_word, stride = turns_word >> 32, slot = (__u32)state_word;
@@ -70,7 +70,7 @@ inline_always __u32 take_turn(__u32 first, __u32 count, __u32 cpu)
 		slot = TURN_SLOTS - 1;
 	if (!total)
 		total = 1;
-	turn = ELEMENT(turns, __u32, cpu * TURN_SLOTS + slot);
+	turn = STRIPED(turns, __u32, TURN_SLOTS, cpu, slot);
 	next = (__u64)*turn + (stride ? stride : 1);
 	if (next >= total)
 		next -= total;
@@ -90,12 +90,12 @@ inline_always __u32 take_turn(__u32 first, __u32 count, __u32 cpu)
 }
 
 /* The place that a flow has, or takes now that it has been idle. */
-inline_always __u32 flowlet_place(__u32 value, __u32 first, __u32 count, __u32 hash, __u32 cpu)
+inline_always __u32 flowlet_place(__u32 value, __u32 first, __u32 count, __u32 hash, __u64 cpu)
 {
 	__u32 gap = member_word(first + 1) >> 32, now = bpf_ktime_get_ns() >> 10;
-	__u32 index = cpu * FLOWLETS + ((hash ^ value) & (FLOWLETS - 1));
+	__u32 index = (hash ^ value) & (FLOWLETS - 1);
 	__u64 flow = (__u64)value << 32 | hash;
-	struct flowlet *entry = ELEMENT(flowlets, struct flowlet, index);
+	struct flowlet *entry = STRIPED(flowlets, struct flowlet, FLOWLETS, cpu, index);
 	__u32 place;
 
 	if (entry->flow == flow && now - entry->last < gap) {
@@ -124,7 +124,8 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 {
 	struct question *q = &here->question;
 	__u64 group = NOW(q->group);
-	__u32 cpu = bpf_get_smp_processor_id(), how = (group & ~GROUP_OWN) >> 8 & 0xff, brought;
+	__u64 cpu = INDEX(bpf_get_smp_processor_id());
+	__u32 how = (group & ~GROUP_OWN) >> 8 & 0xff, brought;
 	__s64 hash;
 
 	if (cpu >= cpus)

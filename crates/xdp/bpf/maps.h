@@ -232,8 +232,44 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 		element + (index);              \
 	})
 
-/* What is there as it stands now, read whole, of a section with `length` elements; or `missing`. */
-#define READ(section, type, length, index, missing)                                        \
+/*
+ * An index that is going to be checked, as a register of its own: what is checked has to be what is used. Linux 6.1
+ * follows no copy of a value that was checked: neither that of 32 bits (`w8 = w9; if w8 < len` says nothing of r9), nor
+ * the one that lies on the stack meanwhile ("R6 unbounded memory access, make sure to bounds check any such access").
+ * Without this the compiler checks one and uses the other. Newer kernels (6.12) tell that they are the same.
+ */
+#define INDEX(x)                         \
+	({                               \
+		__u64 index_ = (__u32)(x); \
+		OPAQUE(index_);          \
+		index_;                  \
+	})
+
+/*
+ * The element at `index` of a CPU's `stripe` elements: in two steps, since the compiler makes one sum of both an OR, of
+ * which Linux 6.1 knows no bound ("math between map_value pointer and register with unbounded min value is not
+ * allowed").
+ */
+#define STRIPED(section, type, stripe, cpu, index)                         \
+	({                                                                 \
+		type *striped = ELEMENT(section, type, (cpu) * (stripe)); \
+		OPAQUE(striped);                                           \
+		striped + (index);                                         \
+	})
+
+/*
+ * What is there as it stands now, read whole, of a section with `length` elements; or `missing`. The index is a
+ * register of its own, see INDEX; of 32 bits, as the compiler keeps it.
+ */
+#define READ(section, type, length, index, missing)                    \
+	({                                                             \
+		__u32 own_index = (index);                             \
+		OPAQUE(own_index);                                     \
+		READ_CHECKED(section, type, length, own_index, missing); \
+	})
+
+/* The same where the compiler checks what it uses anyway, and another register would double the verifier's work. */
+#define READ_CHECKED(section, type, length, index, missing)                                \
 	({                                                                                 \
 		__u32 read_index = (index);                                                \
 		typeof(+(type)0) read_value = (missing);                                   \
@@ -248,9 +284,11 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 /* Where a segment's target is, for kinds that have one. */
 inline_always const struct segment_target *target_of(__u32 number)
 {
-	if (number >= segments_len)
+	__u64 index = INDEX(number);
+
+	if (index >= segments_len)
 		return NULL;
-	return ELEMENT(segment_targets, const struct segment_target, number);
+	return ELEMENT(segment_targets, const struct segment_target, index);
 }
 
 /* The seed of the hash by which packets that a segment was put around choose their link. */
@@ -263,11 +301,11 @@ inline_always __u32 salt_of(__u32 number)
 
 inline_always void count(__u32 stripe, __u32 slot, __u32 bytes)
 {
+	__u64 index = INDEX(slot + stripe);
 	struct counter *c;
 
-	slot += stripe;
-	if (slot < counters_len) {
-		c = ELEMENT(counters, struct counter, slot);
+	if (index < counters_len) {
+		c = ELEMENT(counters, struct counter, index);
 		c->packets += 1;
 		c->bytes += bytes;
 	}

@@ -27,14 +27,14 @@ inline_always void count_segments(struct way *w, __u32 cpu, __u32 slot)
 	if (!counting)
 		return;
 	ROLLED for (__u32 i = 0; i < MAX_SEGMENTS; i++) {
-		__u32 number;
+		__u64 number;
 
 		if (i >= done)
 			break;
 		number = NOW(w->numbers[i]);
 		if (number >= segments_len)
 			continue;
-		number += stripe;
+		number = INDEX(number + stripe);
 		if (number >= segment_counters_len)
 			continue;
 		if (!slot) {
@@ -103,12 +103,12 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 	struct way *w = &here->way;
 	__u32 end = NOW(w->end), cut = at - IP_AT;
 	const struct adjacency *adj;
+	__u64 word0, index = INDEX(number);
 	__u16 *frame;
-	__u64 word0;
 
-	if (number >= adjacencies_len)
+	if (index >= adjacencies_len)
 		return ttl <= 1 ? REASON_TTL_EXCEEDED : REASON_UNRESOLVED;
-	adj = ELEMENT(adjacencies, const struct adjacency, number);
+	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) == ADJ_SEGMENT) {
 		w->segment = (__u32)word0;
@@ -167,16 +167,17 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 	__u32 at = NOW(w->at), end = NOW(w->end), w1, value, table = w->table, flags;
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
-	__u64 sh, sl, dh, dl, group;
+	__u64 sh, sl, dh, dl, group, from;
 	struct addresses a;
 	__u32 *ip;
 	int reason;
 
 	if (at + 40 > end)
 		return REASON_TRUNCATED;
-	if (!link || at < IP_AT || at > FARTHEST)
+	from = INDEX(at);
+	if (!link || from < IP_AT || from > FARTHEST)
 		return REASON_DEEP_HEADERS;
-	base = data + (at - IP_AT);
+	base = data + (from - IP_AT);
 	ip = base + IP_AT;
 	if ((void *)(ip + 10) > data_end)
 		return REASON_DEEP_HEADERS;
@@ -224,14 +225,15 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
 	__u32 *ip, raw_src, raw_dst, src, dst, flags, table = w->table;
-	__u64 group;
+	__u64 group, from;
 	int reason;
 
 	if (at + 20 > end)
 		return REASON_TRUNCATED;
-	if (!link || at < IP_AT || at > FARTHEST)
+	from = INDEX(at);
+	if (!link || from < IP_AT || from > FARTHEST)
 		return REASON_DEEP_HEADERS;
-	base = data + (at - IP_AT);
+	base = data + (from - IP_AT);
 	ip = base + IP_AT;
 	if ((void *)(ip + 5) > data_end)
 		return REASON_DEEP_HEADERS;
@@ -322,15 +324,18 @@ static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct question *q = &here->question;
-	__u32 at = NOW(q->at);
-	__u64 group = NOW(q->group);
+	__u64 group = NOW(q->group), at = INDEX(NOW(q->at));
+	void *base;
 	__s64 hash;
 
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
 	if (at < IP_AT || at > FARTHEST)
 		return -REASON_DEEP_HEADERS;
-	hash = hash_short(ctx, data + (at - IP_AT), data_end, NOW(q->ether_type), at - IP_AT, NOW(q->end));
+	base = data + (at - IP_AT);
+	/* One pointer for all that is read, or the verifier knows of one what was checked of the other. */
+	OPAQUE(base);
+	hash = hash_short(ctx, base, data_end, NOW(q->ether_type), at - IP_AT, NOW(q->end));
 	if (hash < 0)
 		return hash;
 	if (NOW(q->around))

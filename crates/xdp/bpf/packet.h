@@ -58,14 +58,15 @@ inline_always int expired(const struct config *config, __u32 cpu)
 {
 	__u64 deadline = *(volatile const __u64 *)&config->deadline;
 	struct clock_entry *clock;
-	__u64 now;
+	__u64 now, index;
 
 	if (!deadline)
 		return 0;
 	now = bpf_jiffies64();
-	if (cpu >= cpus)
+	index = INDEX(cpu);
+	if (index >= cpus)
 		return 1;
-	clock = &ELEMENT(scratch, struct scratch, cpu)->clock;
+	clock = &ELEMENT(scratch, struct scratch, index)->clock;
 	if (clock->jiffies != now || clock->deadline != deadline) {
 		clock->jiffies = now;
 		clock->deadline = deadline;
@@ -143,9 +144,11 @@ inline_always int adjacency_reason(__u64 word0)
 /* The first word of an adjacency, read at once. */
 inline_always __u64 adjacency_word(__u32 number)
 {
-	if (number >= adjacencies_len)
+	__u64 index = INDEX(number);
+
+	if (index >= adjacencies_len)
 		return (__u64)REASON_UNRESOLVED << 40;
-	return *(volatile const __u64 *)ELEMENT(adjacencies, const struct adjacency, number);
+	return *(volatile const __u64 *)ELEMENT(adjacencies, const struct adjacency, index);
 }
 
 /*
@@ -156,12 +159,12 @@ inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_le
 				 const struct adjacency **taken)
 {
 	const struct adjacency *adj;
-	__u64 word0;
+	__u64 word0, index = INDEX(number);
 	__u32 out;
 
-	if (number >= adjacencies_len)
+	if (index >= adjacencies_len)
 		return REASON_UNRESOLVED;
-	adj = ELEMENT(adjacencies, const struct adjacency, number);
+	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
 		p->segment = (__u32)word0;

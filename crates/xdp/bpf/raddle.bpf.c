@@ -202,14 +202,15 @@ inline_always int forward_long(struct packet *p, __u32 cpu)
 	struct scratch *here;
 	struct question *q;
 	__s64 chosen;
-	__u64 group;
+	__u64 group, index;
 	int reason;
 
 	if ((void *)(ip + 5) > p->data_end)
 		return REASON_TRUNCATED;
-	if (cpu >= cpus)
+	index = INDEX(cpu);
+	if (index >= cpus)
 		return REASON_HASH_POLICY | own_drop(p->group);
-	here = ELEMENT(scratch, struct scratch, cpu);
+	here = ELEMENT(scratch, struct scratch, index);
 	q = &here->question;
 	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
 	q->group = p->group;
@@ -243,17 +244,18 @@ inline_always int forward_long(struct packet *p, __u32 cpu)
 inline_always int decide(struct packet *p, __u32 cpu)
 {
 	const struct link_entry *link;
+	__u64 dst_mac, ingress;
 	__u16 *words = p->data;
-	__u64 dst_mac;
 	__u16 proto;
 
 	p->config = config;
 	if (p->config->magic != IMAGE_MAGIC ||
 	    (*(volatile const __u32 *)&p->config->flags & CONFIG_HOLD) || expired(p->config, cpu))
 		return REASON_HELD;
-	if (p->ingress >= MAX_LINKS)
+	ingress = INDEX(p->ingress);
+	if (ingress >= MAX_LINKS)
 		return REASON_NOT_ENABLED;
-	link = ELEMENT(links, const struct link_entry, p->ingress);
+	link = ELEMENT(links, const struct link_entry, ingress);
 	if (!(link->flags & LINK_ENABLED))
 		return REASON_NOT_ENABLED;
 	p->link = link;

@@ -15,9 +15,11 @@
 /* Whether the kernel does not have it. */
 inline_always int is_own_segment(__u32 number)
 {
-	if (number >= segments_len)
+	__u64 index = INDEX(number);
+
+	if (index >= segments_len)
 		return 0;
-	return ELEMENT(segments, const struct segment, number)->flags & SEGMENT_OWN;
+	return ELEMENT(segments, const struct segment, index)->flags & SEGMENT_OWN;
 }
 
 /*
@@ -29,10 +31,11 @@ inline_always int meet_segment(struct packet *p, __u32 cpu)
 #ifdef SEGMENTS
 	struct way *way;
 	int verdict = usual(p, cpu);
+	__u64 index = INDEX(cpu);
 
-	if (verdict != UNUSUAL || cpu >= cpus)
+	if (verdict != UNUSUAL || index >= cpus)
 		return verdict;
-	way = &ELEMENT(scratch, struct scratch, cpu)->way;
+	way = &ELEMENT(scratch, struct scratch, index)->way;
 	way->segment = p->segment;
 	way->done = 0;
 	way->onward = 0;

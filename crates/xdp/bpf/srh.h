@@ -33,10 +33,12 @@ inline_always void *bytes_at(struct xdp_md *ctx, __u32 at, __u32 length)
 {
 	/* Loaded anew each time: what the compiler keeps of them is no pointer to the verifier. */
 	void *data = (void *)(long)NOW(ctx->data), *data_end = (void *)(long)NOW(ctx->data_end);
+	/* What is checked is what is added: else Linux 6.1 says "R1 offset is outside of the packet". */
+	__u64 from = __builtin_constant_p(at) ? at : INDEX(at);
 
-	if (at > FARTHEST)
+	if (from > FARTHEST)
 		return NULL;
-	data += at;
+	data += from;
 	if (data + length > data_end)
 		return NULL;
 	return data;
@@ -45,7 +47,7 @@ inline_always void *bytes_at(struct xdp_md *ctx, __u32 at, __u32 length)
 /* The link that the packet came in on. */
 inline_always const struct link_entry *link_of(struct xdp_md *ctx)
 {
-	__u32 ingress = ctx->ingress_ifindex;
+	__u64 ingress = INDEX(ctx->ingress_ifindex);
 
 	if (ingress >= MAX_LINKS)
 		return NULL;

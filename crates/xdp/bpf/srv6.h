@@ -181,13 +181,13 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 {
 	__u32 number = NOW(w->segment), done = NOW(w->done), kind, flavours;
 	const struct segment *s;
-	__u64 word;
+	__u64 word, index = INDEX(number);
 	int reason;
 
 	/* S1 and S2 */
-	if (number >= segments_len)
+	if (index >= segments_len)
 		return REASON_ENCAP;
-	s = ELEMENT(segments, const struct segment, number);
+	s = ELEMENT(segments, const struct segment, index);
 	word = *(volatile const __u64 *)s;
 	kind = word & 0xff;
 	flavours = word >> 16 & 0xff;
@@ -308,7 +308,7 @@ inline_always int settle(struct xdp_md *ctx, struct way *w, int verdict)
 
 inline_always struct scratch *scratch_here(void)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 cpu = INDEX(bpf_get_smp_processor_id());
 
 	return cpu < cpus ? ELEMENT(scratch, struct scratch, cpu) : NULL;
 }
@@ -316,9 +316,15 @@ inline_always struct scratch *scratch_here(void)
 /* The segment again, in a program that goes on with it. */
 inline_always const struct segment *segment_of(struct way *w)
 {
-	__u32 number = NOW(w->segment);
+	__u64 number = INDEX(NOW(w->segment));
+	const struct segment *s;
 
-	return number < segments_len ? ELEMENT(segments, const struct segment, number) : NULL;
+	if (number >= segments_len)
+		return NULL;
+	s = ELEMENT(segments, const struct segment, number);
+	/* Reckoned here, or the compiler puts the number aside before the check and takes that. */
+	OPAQUE(s);
+	return s;
 }
 
 /* What most packets need, and what comes behind a segment. */

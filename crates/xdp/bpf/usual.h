@@ -94,10 +94,10 @@ inline_always int usual_outer(struct xdp_md *ctx, struct course *c)
 {
 	__u32 flags = c->word >> 24 & 0xff, size = c->word >> 48, first = 0, next = IPPROTO_IPIP;
 	__u32 payload = size - 40 + c->end - IP_AT;
-	__u64 *ip = bytes_at(ctx, IP_AT, 8), place = c->s->template, hop_limit;
+	__u64 *ip = bytes_at(ctx, IP_AT, 8), place = INDEX(c->s->template), hop_limit;
 	const __u64 *template;
 
-	if (!ip || place + USUAL_WORDS > templates_len || flags & SEGMENT_LABEL_FROM_FLOW ||
+	if (!ip || templates_len < USUAL_WORDS || place > templates_len - USUAL_WORDS || flags & SEGMENT_LABEL_FROM_FLOW ||
 	    payload > 0xffff)
 		return UNUSUAL;
 	template = ELEMENT(templates, const __u64, place);
@@ -156,13 +156,13 @@ inline_always int usual(struct packet *p, __u32 cpu)
 	struct scratch *here;
 	struct way *w;
 	__u32 number, kind, flavours;
-	__u64 inner;
+	__u64 inner, index = INDEX(cpu);
 	__s64 adjacency;
 	__u16 *frame;
 
-	if (cpu >= cpus)
+	if (index >= cpus)
 		return UNUSUAL;
-	here = ELEMENT(scratch, struct scratch, cpu);
+	here = ELEMENT(scratch, struct scratch, index);
 	w = &here->way;
 	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
 	w->segment = p->segment;
@@ -170,9 +170,10 @@ inline_always int usual(struct packet *p, __u32 cpu)
 	number = NOW(w->segment);
 	c.received = NOW(w->received);
 	/* S1 and S2 */
-	if (number >= segments_len)
+	index = INDEX(number);
+	if (index >= segments_len)
 		return UNUSUAL;
-	c.s = ELEMENT(segments, const struct segment, number);
+	c.s = ELEMENT(segments, const struct segment, index);
 	c.word = *(volatile const __u64 *)c.s;
 	kind = c.word & 0xff;
 	flavours = c.word >> 16 & 0xff;

@@ -55,6 +55,34 @@ pub struct Engine {
     pub(crate) pins: Option<Pins>,
 }
 
+/// How large a loaded program is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramSize {
+    /// Its name in the kernel.
+    pub name: String,
+    /// Instructions that the verifier went through, on all ways; a million is the most it does.
+    pub verified: u32,
+    /// Bytes of BPF instructions after the verifier's changes.
+    pub translated: u32,
+    /// Bytes of machine code; 0 where the kernel interprets.
+    pub compiled: u32,
+}
+
+impl ProgramSize {
+    fn of(program: &OwnedFd) -> Result<ProgramSize> {
+        let (name, sizes) = sys::program_size(program.as_fd()).map_err(|source| {
+            Error::system("BPF_OBJ_GET_INFO_BY_FD", "look at an XDP program", source)
+        })?;
+        let [verified, translated, compiled] = sizes;
+        Ok(ProgramSize {
+            name,
+            verified,
+            translated,
+            compiled,
+        })
+    }
+}
+
 /// Programs for SRv6 that are to be loaded, over the maps of an engine.
 pub struct Srv6Plan(Plan<'static>);
 
@@ -316,6 +344,15 @@ impl Engine {
     pub fn segment_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
         let counters = Arc::clone(&self.segment_counters);
         move |number| counters.clear(number)
+    }
+
+    /// How large the loaded programs are, the main one first.
+    ///
+    /// # Errors
+    /// Only when the system call is refused.
+    pub fn sizes(&self) -> Result<Vec<ProgramSize>> {
+        let programs = std::iter::once(&self.program).chain(&self.called);
+        programs.map(ProgramSize::of).collect()
     }
 
     pub(crate) fn program(&self) -> &OwnedFd {

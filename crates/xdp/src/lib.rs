@@ -29,7 +29,7 @@ mod wanted;
 
 pub use attach::{AttachedMode, Mode};
 pub use counters::{Counter, Counters, SegmentCounts};
-pub use engine::{Engine, LoadOptions, Srv6Plan, Srv6Programs};
+pub use engine::{Engine, LoadOptions, ProgramSize, Srv6Plan, Srv6Programs};
 pub use error::{Error, Result};
 pub use features::{Features, features, has_program, offers_rx_hash};
 pub use grace::grace;

@@ -267,6 +267,19 @@ pub(crate) fn program_name(id: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
+/// Name and size of a program in `struct bpf_prog_info`: the lengths are at 16 and 20, the name is at 64, what the
+/// verifier went through at 216.
+pub(crate) fn program_size(fd: BorrowedFd<'_>) -> io::Result<(String, [u32; 3])> {
+    let info = info::<224>(fd)?;
+    let name = &info[64..80];
+    let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+    let name = String::from_utf8_lossy(&name[..end]).into_owned();
+    Ok((
+        name,
+        [u32_at(&info, 216), u32_at(&info, 20), u32_at(&info, 16)],
+    ))
+}
+
 /// What `BPF_PROG_TEST_RUN` is asked.
 pub(crate) struct TestRun<'a> {
     pub(crate) program: BorrowedFd<'a>,
