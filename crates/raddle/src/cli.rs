@@ -102,6 +102,17 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it goes on for others until it is told to end, so that nobody's going away may end it.
+    pub(crate) fn serves(&self) -> bool {
+        match self {
+            Command::Run(args) => !args.check,
+            Command::Rpc(args) => args.command.is_none(),
+            _ => false,
+        }
+    }
+}
+
 const EXPLAIN_HELP: &str = "\
 With iif the flow is a forwarded one; without it this machine's own.
 

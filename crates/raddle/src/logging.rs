@@ -19,6 +19,8 @@ pub(crate) fn start(json: bool) {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let stderr = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
+        // Nobody reads it any more: there is nowhere to say so, and trying to would be a panic.
+        .log_internal_errors(false)
         .with_ansi(colour);
     // Fails only when a subscriber is set already, which then does the work.
     let _ = if json {

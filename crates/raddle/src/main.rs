@@ -41,16 +41,21 @@ use cli::{Cli, Command};
 use error::Failure;
 
 fn main() -> ExitCode {
-    // Rust ignores SIGPIPE, and `raddle route show | head` would end with an error.
-    // SAFETY: no other thread runs yet, and the default action needs no handler.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     // Words that are no text are the parser's to complain about.
     let words = std::env::args_os().skip(1).map(|word| word.into_string());
     let words: Result<Vec<String>, _> = words.collect();
     let done = match words.ok().as_deref().and_then(show::options_first) {
-        Some((object, words)) => show::run(object, &words),
+        Some((object, words)) => {
+            signals::end_with_readers();
+            show::run(object, &words)
+        }
         None => match Cli::try_parse() {
-            Ok(cli) => dispatch(&cli.command),
+            Ok(cli) => {
+                if !cli.command.serves() {
+                    signals::end_with_readers();
+                }
+                dispatch(&cli.command)
+            }
             Err(e) => {
                 let _ = e.print();
                 return ExitCode::from(u8::from(e.use_stderr()));
