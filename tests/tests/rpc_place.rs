@@ -370,9 +370,9 @@ fn what_cannot_be_is_said() {
             "name addresses of one family",
         ),
         (
-            run(&["--server", "10.251.1.2"]),
+            run(&["--server", "10.251.1.2:"]),
             1,
-            "write HOST:PORT, such as nas.example:2049",
+            "write HOST or HOST:PORT, such as nas.example:2049",
         ),
         (run(&["status"]), 2, "no proxy (raddle rpc) answers on "),
     ] {

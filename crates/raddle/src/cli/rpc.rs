@@ -113,8 +113,8 @@ pub(crate) struct RpcProxy {
     /// Where clients connect; may be repeated [default: 127.0.0.1:2049]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<SocketAddr>,
-    /// The server
-    #[arg(long, value_name = "HOST:PORT")]
+    /// The server; without a port 2049
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = server)]
     pub server: Option<String>,
     /// More addresses of the same server, to spread connections over; all of one family
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
@@ -137,7 +137,8 @@ pub(crate) struct RpcProxy {
     /// Leave source ports, and so paths, to the kernel
     #[arg(long)]
     pub no_placement: bool,
-    /// Connect from ports 665 to 1023, which servers may want of root (NFS exports without insecure)
+    /// Connect from ports 665 to 1023, which servers may want of root (NFS exports without insecure); then clients
+    /// are taken only from ports below 1024, too
     #[arg(long)]
     pub privileged_ports: bool,
     /// First of 64 routing tables, and priorities of rules before that of table main, for connections that go around a
@@ -193,6 +194,24 @@ impl From<RpcPolicy> for Policy {
     }
 }
 
+/// NFS's port, where none is given.
+const NFS_PORT: u16 = 2049;
+
+/// A server with its port: `nas`, `nas:2049`, `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]:2049`.
+fn server(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, NFS_PORT).to_string());
+    }
+    match text.rsplit_once(':') {
+        None if !text.is_empty() => Ok(format!("{text}:{NFS_PORT}")),
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => {
+            Ok(text.to_owned())
+        }
+        _ => Err("write HOST or HOST:PORT, such as nas.example:2049".to_owned()),
+    }
+}
+
 /// A mark, decimal or by `0x`.
 fn mark(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
@@ -202,5 +221,28 @@ fn mark(text: &str) -> Result<u32, String> {
     match parsed {
         Ok(mark) if (1..=0xffff_ff00).contains(&mark) => Ok(mark),
         _ => Err("a mark is 1 to 0xffffff00".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_port_has_that_of_nfs() {
+        for (text, want) in [
+            ("nas", "nas:2049"),
+            ("nas.example:20490", "nas.example:20490"),
+            ("192.0.2.1", "192.0.2.1:2049"),
+            ("192.0.2.1:1", "192.0.2.1:1"),
+            ("2001:db8::1", "[2001:db8::1]:2049"),
+            ("[2001:db8::1]", "[2001:db8::1]:2049"),
+            ("[2001:db8::1]:7", "[2001:db8::1]:7"),
+        ] {
+            assert_eq!(server(text).as_deref(), Ok(want));
+        }
+        for wrong in ["", ":2049", "nas:", "nas:0", "nas:nfs", "nas:70000"] {
+            assert!(server(wrong).is_err(), "{wrong}");
+        }
     }
 }

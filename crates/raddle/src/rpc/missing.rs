@@ -44,8 +44,25 @@ impl Missing {
         why.map_or_else(|| ASKED.into(), |(why, _)| why.to_string())
     }
 
-    /// It cannot be served now; logged, but not each time.
-    pub(super) fn failed(&mut self, failure: Failure) {
+    /// It cannot be served now; at the start nothing is logged, as that may end with this failure, which is printed
+    /// then.
+    pub(super) fn failed(&mut self, failure: Failure, starts: bool) {
+        if !starts {
+            self.tell(&failure);
+        }
+        self.why = Some((failure, Instant::now()));
+    }
+
+    /// Others are served, and it is tried again.
+    pub(super) fn others_start(&mut self) {
+        if let Some((failure, at)) = self.why.take() {
+            self.tell(&failure);
+            self.why = Some((failure, at));
+        }
+    }
+
+    /// Logs it, but not each time.
+    fn tell(&mut self, failure: &Failure) {
         let (server, again) = (display(name(&self.args)), AGAIN.as_secs());
         match self.trouble.failed(0, Instant::now()) {
             None => {}
@@ -61,6 +78,5 @@ impl Missing {
                 );
             }
         }
-        self.why = Some((failure, Instant::now()));
     }
 }

@@ -24,6 +24,7 @@ mod servers;
 mod show;
 mod suspects;
 mod top;
+mod trim;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use crate::control::{Command, Request, Server, ask_at, path_of};
 use crate::error::Failure;
 use reload::Reads;
 use servers::Servers;
+use trim::Trim;
 
 /// How often questions and signals are looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -154,6 +156,7 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
         });
         let done = attend(&mut servers, (&stop, &reload), asked, &mut file).await;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        servers.drain().await;
         done
     }));
     // A name server that does not answer holds nobody up.
@@ -170,6 +173,15 @@ fn keep_memory() {
         libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 20);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
         libc::mallopt(libc::M_TOP_PAD, 1 << 20);
+    }
+}
+
+/// Has the C library give back what is free, once nothing is under way that would ask for it again.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes a number, and looks at the library's own lists, with their lock.
+    unsafe {
+        libc::malloc_trim(1 << 20);
     }
 }
 
@@ -194,8 +206,12 @@ async fn attend(
     asked: [Option<&Receiver<Request>>; 2],
     file: &mut Option<Watched<'_>>,
 ) -> Result<(), Failure> {
+    let mut trim = Trim::default();
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(TICK).await;
+        if trim.is_due(servers.kept(), Instant::now()) {
+            give_memory_back();
+        }
         for requests in asked.iter().flatten() {
             while let Ok(request) = requests.try_recv() {
                 let answer = match request.command {

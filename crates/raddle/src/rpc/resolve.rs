@@ -11,6 +11,15 @@ use crate::error::Failure;
 /// Ports that servers take for root's, of which the kernel's own NFS client takes its.
 pub(super) const PRIVILEGED: (u16, u16) = (665, 1023);
 
+/// With privileged ports, clients have one, too: below this one.
+pub(super) const CLIENTS_BELOW: u16 = 1024;
+
+/// The first port that everybody may use, if it can be read.
+fn unprivileged_from() -> Option<u16> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok()?;
+    text.trim().parse().ok()
+}
+
 /// The addresses of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Servers {
@@ -119,6 +128,13 @@ pub(super) fn check_own(args: &cli::RpcProxy, servers: &Servers) -> Result<(), F
     }
     if !args.privileged_ports {
         return Ok(());
+    }
+    if let Some(start) = unprivileged_from().filter(|start| *start < CLIENTS_BELOW) {
+        return Err(Failure::system(format!(
+            "--privileged-ports takes who calls from a port below {CLIENTS_BELOW} for root, and here everybody may from \
+             {start} on: any local user could be any user to the server; set net.ipv4.ip_unprivileged_port_start to \
+             {CLIENTS_BELOW}"
+        )));
     }
     let any: IpAddr = match servers.named[0].is_ipv6() {
         true => [0_u16; 8].into(),

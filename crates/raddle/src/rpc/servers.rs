@@ -27,6 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 1024;
 /// How long what a new configuration changes waits for that.
 const SAID: Duration = Duration::from_secs(5);
+/// How long calls under way, and clients that take replies, are waited for at the end.
+const DRAIN: Duration = Duration::from_secs(10);
+/// What a record may have beside what `max-record` allows: the call's header and arguments, or the reply's.
+const HEADER: u32 = 64 << 10;
 /// How often it is looked at the start whether servers have been found.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -107,11 +111,12 @@ impl Served {
         let config = Config {
             services,
             policy: args.policy.into(),
-            most: args.max_record << 20,
+            most: (args.max_record << 20) + HEADER,
             memory: (args.memory as usize) << 20,
             patience: PATIENCE,
             clients: CLIENTS,
             port: listeners[0].local_addr()?.port(),
+            below: args.privileged_ports.then_some(resolve::CLIENTS_BELOW),
         };
         // Keys are drawn anew for each.
         let start = RandomState::new().hash_one(std::process::id()) as u32;
@@ -170,6 +175,8 @@ struct NotServed {
 pub(super) struct Servers {
     served: Vec<Served>,
     missing: Vec<Missing>,
+    /// Whether it was found out of all that were wanted first whether they can be served.
+    started: bool,
     /// What has changed, until it is known which of those can be served.
     change: Option<(Change, Instant)>,
 }
@@ -192,8 +199,38 @@ impl Servers {
             failed.filter_map(|missing| missing.why.take_if(|(failure, _)| fatal(failure)));
         match failed.map(|(failure, _)| failure).next() {
             Some(failure) => Err(failure),
-            None => Ok(servers),
+            None => {
+                servers.started = true;
+                servers.missing.iter_mut().for_each(Missing::others_start);
+                Ok(servers)
+            }
         }
+    }
+
+    /// Ends all in order: takes no calls any more, and waits until those that are under way have their replies, and
+    /// clients these.
+    pub(super) async fn drain(mut self) {
+        for served in &mut self.served {
+            served.serving.drain(..).for_each(|task| task.abort());
+            served.proxy.drain();
+        }
+        let end = Instant::now() + DRAIN;
+        let busy = |served: &Served| !served.proxy.is_drained();
+        while self.served.iter().any(busy) && Instant::now() < end {
+            tokio::time::sleep(LOOK).await;
+        }
+        for served in self.served.iter().filter(|served| busy(served)) {
+            let seconds = DRAIN.as_secs();
+            tracing::warn!(
+                server = display(name(&served.args)),
+                "ends with calls without a reply after {seconds} s: their clients repeat them when it is back"
+            );
+        }
+    }
+
+    /// Bytes of calls and replies that are kept now.
+    pub(super) fn kept(&self) -> usize {
+        self.served.iter().map(|served| served.proxy.kept()).sum()
     }
 
     /// Serves these from now on, and logs what that changes as soon as it is known which of them can be served.
@@ -265,8 +302,10 @@ impl Servers {
                 Some(asked) if asked.is_finished() => {
                     match asked.await {
                         Ok(Ok(servers)) => found.push((missing.args.clone(), servers)),
-                        Ok(Err(failure)) => missing.failed(failure),
-                        Err(e) => missing.failed(Failure::system(e.to_string())),
+                        Ok(Err(failure)) => missing.failed(failure, !self.started),
+                        Err(e) => {
+                            missing.failed(Failure::system(e.to_string()), !self.started);
+                        }
                     }
                     missing.asked = None;
                 }
@@ -304,9 +343,12 @@ impl Servers {
                 }
                 Err(failure) => {
                     let missing = self.missing.iter_mut().find(|missing| is(missing));
-                    missing
-                        .into_iter()
-                        .for_each(|m| m.failed(Failure::new(failure.code, failure.to_string())));
+                    missing.into_iter().for_each(|m| {
+                        m.failed(
+                            Failure::new(failure.code, failure.to_string()),
+                            !self.started,
+                        )
+                    });
                 }
             }
         }

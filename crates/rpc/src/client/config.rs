@@ -107,6 +107,7 @@ impl Config {
             patience: STALL,
             clients: 0,
             port: 0,
+            below: None,
         }
     }
 }

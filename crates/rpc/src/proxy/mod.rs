@@ -49,6 +49,8 @@ pub struct Config {
     pub clients: usize,
     /// The port that the portmapper's questions are answered with.
     pub port: u16,
+    /// Clients have to come from a port below this one; others are refused.
+    pub below: Option<u16>,
 }
 
 /// A server, or a port of one.
@@ -191,6 +193,22 @@ impl Proxy {
         tasks.push(tokio::task::spawn_local(watched).abort_handle());
         drop(tasks);
         Proxy { shared }
+    }
+
+    /// Takes no more calls of clients; who has a reply to each is disconnected in order. [`Proxy::is_drained`] says when
+    /// that is all of them, and [`Proxy::stop`] waits for none.
+    pub fn drain(&self) {
+        self.shared.end();
+    }
+
+    /// Whether no client is connected any more.
+    pub fn is_drained(&self) -> bool {
+        self.shared.clients.borrow().is_empty()
+    }
+
+    /// Bytes of calls and of replies that are kept now.
+    pub fn kept(&self) -> usize {
+        self.shared.calls.used() + self.shared.replies.used()
     }
 
     /// Ends it: connections to servers and of clients are closed, and calls have no reply any more.

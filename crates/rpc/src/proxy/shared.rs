@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tracing::field::{DisplayValue, display};
 
@@ -69,6 +71,11 @@ pub(super) struct Shared {
     pub ended: RefCell<VecDeque<Ended>>,
     /// Which transports cannot connect, by service.
     pub troubles: Vec<RefCell<Trouble>>,
+    /// Clients that were refused for their port.
+    pub strangers: RefCell<Trouble>,
+    /// Whether no more calls are taken.
+    ends: Cell<bool>,
+    end: Notify,
     pub started: Instant,
     /// What runs for as long as the proxy does.
     pub tasks: RefCell<Vec<AbortHandle>>,
@@ -105,10 +112,34 @@ impl Shared {
             sessions: Sessions::default(),
             ended: RefCell::default(),
             troubles: (0..services).map(|_| RefCell::default()).collect(),
+            strangers: RefCell::default(),
+            ends: Cell::new(false),
+            end: Notify::new(),
             started: Instant::now(),
             tasks: RefCell::default(),
             config,
         }
+    }
+
+    /// Takes no more calls.
+    pub(super) fn end(&self) {
+        self.ends.set(true);
+        self.end.notify_waiters();
+    }
+
+    /// Whether no more calls are taken.
+    pub(super) fn ends(&self) -> bool {
+        self.ends.get()
+    }
+
+    /// Waits until no more calls are taken.
+    pub(super) async fn told_to_end(&self) -> io::Result<()> {
+        // Made first, so that it hears of what comes meanwhile.
+        let told = self.end.notified();
+        if !self.ends() {
+            told.await;
+        }
+        Ok(())
     }
 
     /// A client has been disconnected.

@@ -69,6 +69,7 @@ pub(crate) fn config(connections: usize, memory: usize, patience: u64) -> Config
         patience: Duration::from_secs(patience),
         clients: 64,
         port: 2049,
+        below: None,
     }
 }
 

@@ -5,6 +5,7 @@ mod again;
 mod backchannel;
 mod client;
 mod common;
+mod ends;
 mod fair;
 mod late;
 mod proxy;

@@ -22,7 +22,8 @@ use super::first;
 use super::own::{Taker, is_own};
 use super::shared::{Shared, count};
 use crate::replay::Sent;
-use read::read;
+use crate::trouble::Tell;
+use read::{linger, read};
 use write::write;
 
 /// Bytes that a read takes at most.
@@ -142,6 +143,11 @@ impl Client {
             && self.large.borrow().is_empty()
     }
 
+    /// Whether it has a reply to all that it has called, as far as the proxy can tell.
+    fn is_satisfied(&self) -> bool {
+        self.pending.borrow().is_empty() && self.owed.get() == 0
+    }
+
     /// Something of a reply has come.
     pub(super) fn wake(&self) {
         self.wake.notify_one();
@@ -236,6 +242,9 @@ pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) 
         tracing::warn!(server, client = %peer, "client refused: {most} are connected, which is the most");
         return;
     }
+    if let Some(below) = shared.config.below.filter(|below| peer.port() >= *below) {
+        return stranger(shared, peer, below);
+    }
     let _ = stream.set_nodelay(true);
     // The kernel may know better what it can hold; then small replies wait for more.
     let _ = keep_unsent_small(&stream);
@@ -248,6 +257,20 @@ pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) 
         .insert(number, Rc::clone(&client));
     let task = tokio::task::spawn_local(serve(Rc::clone(shared), Rc::clone(&client), stream));
     *client.task.borrow_mut() = Some(task.abort_handle());
+}
+
+/// Says that a client was refused for its port, but not each time.
+fn stranger(shared: &Shared, peer: SocketAddr, below: u16) {
+    count(&shared.counts.refused);
+    let told = shared.strangers.borrow_mut().failed(0, Instant::now());
+    let times = match told {
+        None => return,
+        Some(Tell::First) => 1,
+        Some(Tell::Still { times, .. }) => times,
+    };
+    tracing::warn!(server = shared.server(), client = %peer, times,
+        "client refused: port {} is not below {below}, so that it may be any user's program, and the server takes the \
+         proxy's calls for root's; mount as root, without noresvport", peer.port());
 }
 
 /// Has the kernel take no more than [`UNSENT`] bytes before it has sent them (`TCP_NOTSENT_LOWAT`).
@@ -272,10 +295,13 @@ fn keep_unsent_small(stream: &TcpStream) -> io::Result<()> {
 async fn serve(shared: Rc<Shared>, client: Rc<Client>, stream: TcpStream) {
     let (reader, writer) = stream.into_split();
     let why = first(
-        read(&shared, &client, reader),
+        read(&shared, &client, &reader),
         write(&shared, &client, writer),
     )
     .await;
+    if shared.ends() && !why.is_bad {
+        linger(&reader).await;
+    }
     if why.is_bad {
         shared.ended(client.peer, &why.text);
     }

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::tcp::OwnedReadHalf;
+use tokio::time::{sleep, timeout};
 
 use super::{Client, End, Pace, READ};
 use crate::assemble::{Assembler, Part};
@@ -14,18 +16,21 @@ use crate::program;
 use crate::proxy::backchannel;
 use crate::proxy::call::{Call, Reply};
 use crate::proxy::duplicates::{self, Met};
+use crate::proxy::first;
 use crate::proxy::shared::{Shared, count};
 use crate::record::mark;
 
-pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: OwnedReadHalf) -> End {
+/// How often it is looked whether a client has all its replies.
+const SOON: Duration = Duration::from_millis(2);
+/// How long a client may take to close its connection when the proxy ends.
+const LINGER: Duration = Duration::from_millis(500);
+
+pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &OwnedReadHalf) -> End {
     let mut assembler = Assembler::new(shared.config.most);
     let mut input = BytesMut::new();
     let mut large = None;
     let mut pace = Pace::new(shared.config.patience);
     loop {
-        if input.capacity() - input.len() < READ / 4 {
-            input.reserve(READ);
-        }
         let ready = match assembler.is_inside() {
             true => match pace.ready(reader.readable()).await {
                 Err(e) if e.kind() == io::ErrorKind::TimedOut => {
@@ -33,8 +38,15 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
                 }
                 ready => ready,
             },
-            false => reader.readable().await,
+            false if shared.ends() => return satisfied(client).await,
+            false => match first(shared.told_to_end(), reader.readable()).await {
+                Ok(()) if shared.ends() => continue,
+                ready => ready,
+            },
         };
+        if input.capacity() - input.len() < READ / 4 {
+            input.reserve(READ);
+        }
         match ready.and_then(|()| reader.try_read_buf(&mut input)) {
             Ok(0) if assembler.is_inside() => return End::bad("it ended within a record"),
             Ok(0) => {
@@ -44,7 +56,12 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
                 };
             }
             Ok(bytes) => pace.moved(bytes),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                // Who says nothing has no buffer.
+                if input.is_empty() {
+                    input = BytesMut::new();
+                }
+            }
             Err(e) => return End::of(&e),
         }
         loop {
@@ -70,6 +87,34 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: Owned
             }
         }
     }
+}
+
+/// Waits until the client has a reply to all that it has called.
+async fn satisfied(client: &Client) -> End {
+    while !client.is_satisfied() {
+        sleep(SOON).await;
+    }
+    End {
+        text: "the proxy ends".into(),
+        is_bad: false,
+    }
+}
+
+/// Reads what comes until the client closes its connection, too, or for half a second: a connection that is closed
+/// with something unread is reset, and the client may lose replies that it has not read.
+pub(super) async fn linger(reader: &OwnedReadHalf) {
+    let mut away = vec![0; 16 << 10];
+    let read = async {
+        while reader.readable().await.is_ok() {
+            match reader.try_read(&mut away) {
+                Ok(0) => return,
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
+        }
+    };
+    // Whoever has not closed by then has read all, or never will.
+    let _ = timeout(LINGER, read).await;
 }
 
 fn take(

@@ -48,6 +48,9 @@ async fn write_next(
     }
     let large = client.large.borrow_mut().pop_front();
     if large.is_none() && together.is_empty() {
+        if together.capacity() > TOGETHER {
+            *together = BytesMut::new();
+        }
         client.wake.notified().await;
         return Ok(());
     }

@@ -26,9 +26,6 @@ pub(super) async fn read(
     let mut assembler = Assembler::new(shared.config.most);
     let mut input = BytesMut::new();
     loop {
-        if input.capacity() - input.len() < READ / 4 {
-            input.reserve(READ);
-        }
         let ready = match assembler.is_inside() {
             true => match timeout(shared.config.patience, reader.readable()).await {
                 Ok(ready) => ready,
@@ -38,6 +35,9 @@ pub(super) async fn read(
         };
         if let Err(e) = ready {
             return e.to_string();
+        }
+        if input.capacity() - input.len() < READ / 4 {
+            input.reserve(READ);
         }
         match reader.try_read_buf(&mut input) {
             Ok(0) => return "closed by the server".into(),
@@ -50,7 +50,12 @@ pub(super) async fn read(
                     .borrow_mut()
                     .moved(bytes as u64, outstanding, now);
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                // What says nothing has no buffer.
+                if input.is_empty() {
+                    input = BytesMut::new();
+                }
+            }
             Err(e) => return e.to_string(),
         }
         loop {
