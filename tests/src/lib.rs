@@ -12,6 +12,7 @@ mod binary;
 mod daemon;
 pub mod frame;
 pub mod in_memory;
+pub mod loss;
 mod other_xdp;
 mod packet_socket;
 pub mod rpc;

@@ -143,14 +143,20 @@ fn routes_come_and_go() {
     let said =
         "IPv4 routing rule 100: from all to 10.9.0.0/26 lookup 77: all IPv4 goes to the kernel";
     let warned = |f: &Followed<'_>| f.daemon.status()["warnings"].to_string().contains(said);
-    assert!(warned(&f), "{}", f.daemon.status());
+    let until_warned = |f: &Followed<'_>, want: bool| {
+        within(LIMIT, || match warned(f) == want {
+            true => Ok(()),
+            false => Err(f.daemon.status().to_string()),
+        })
+    };
+    until_warned(&f, true);
     assert!(f.daemon.log().contains(said), "{}", f.daemon.log());
     let checked = world.raddle(&["run", "--check"]);
     assert!(checked.stdout.contains(said), "{}", checked.stdout);
     world.ip("route add default via 10.2.1.2 table 77");
     f.agrees("a route in its table", Who::Kernel);
     f.ip("rule del pref 100");
-    assert!(!warned(&f), "{}", f.daemon.status());
+    until_warned(&f, false);
     f.explains();
     let links = f.ip("route flush root 10.9.0.0/16");
     assert!(!links.is_empty(), "IPv6 is still there");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use crate::image::{self, ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory};
 use crate::reason::Reason;
@@ -70,6 +71,9 @@ impl Adjacencies {
             return Some(number);
         }
         let number = self.slots.take(at.grace)?;
+        at.memory
+            .adjacencies_used
+            .fetch_max(number as usize + 1, Ordering::Release);
         let now = resolve(at.state, at.ports, &key);
         image::store(&at.memory.adjacencies, number as usize, &now);
         let entry = Entry { key, refs: 1, now };
@@ -110,7 +114,7 @@ impl Adjacencies {
                 reason: Reason::Unresolved as u8,
                 ..Adjacency::default()
             };
-            put_first_word(memory, number, &gone);
+            memory.store_adjacency_word(number, &gone);
         }
         self.slots.give_back(number);
         key.segment.then_some(key.index)
@@ -131,12 +135,19 @@ impl Adjacencies {
         self.entries.get(&number).map(|entry| entry.key)
     }
 
+    /// The adjacencies on these links.
+    pub(crate) fn of_links(&self, links: &BTreeSet<u32>) -> Vec<u32> {
+        let entries = self.entries.iter();
+        let on = entries.filter(|(_, e)| !e.key.segment && links.contains(&e.key.index));
+        on.map(|(number, _)| *number).collect()
+    }
+
     /// All adjacencies.
     pub(crate) fn all(&self) -> Vec<u32> {
         self.entries.keys().copied().collect()
     }
 
-    /// Brings these adjacencies up to date in the image.
+    /// Brings these adjacencies up to date in the image, those as well that [`Memory::punt_link`] has punted.
     pub(crate) fn refresh(&mut self, numbers: &[u32], at: &Publish<'_>) {
         let mut rewrites = Vec::new();
         for &number in numbers {
@@ -144,7 +155,7 @@ impl Adjacencies {
                 continue;
             };
             let wanted = resolve(at.state, at.ports, &entry.key);
-            if wanted == entry.now {
+            if wanted == entry.now && at.memory.adjacency_word(number) == wanted.first_word() {
                 continue;
             }
             let same_bytes = Adjacency {
@@ -154,7 +165,7 @@ impl Adjacencies {
                 ..entry.now
             } == wanted;
             if wanted.state == ADJ_KERNEL || same_bytes {
-                put_first_word(at.memory, number, &wanted);
+                at.memory.store_adjacency_word(number, &wanted);
                 // The bytes of the image stay as they were until they are written anew.
                 entry.now = Adjacency {
                     state: wanted.state,
@@ -168,7 +179,7 @@ impl Adjacencies {
                     reason: Reason::Unresolved as u8,
                     ..entry.now
                 };
-                put_first_word(at.memory, number, &held);
+                at.memory.store_adjacency_word(number, &held);
                 entry.now = wanted;
                 rewrites.push(number);
             }
@@ -210,7 +221,8 @@ pub(crate) struct Publish<'a> {
 /// Resolves a nexthop to bytes.
 ///
 /// 0. A behaviour or an encapsulation: its segment says what becomes of the packet.
-/// 1. Its link must exist, be up, be Ethernet, have a MAC address, and be allowed as an out-link.
+/// 1. Its link must exist, be up with carrier, be Ethernet, have a MAC address, and be allowed as an out-link. What
+///    the kernel still sends by a link without carrier is lost, and it may know better.
 /// 2. Its neighbour must be valid and have a MAC address.
 /// 3. What is longer than the least of these goes to the kernel: the link's MTU, the route's, the
 ///    link's for IPv6 (`ip6_dst_mtu_maybe_forward`), and with `ip_forward_use_pmtu` the least path
@@ -230,7 +242,7 @@ fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
     let link = state
         .links
         .get(&key.index)
-        .filter(|link| link.is_up() && link.is_ethernet());
+        .filter(|link| link.is_up() && link.has_carrier() && link.is_ethernet());
     let Some((link, src_mac)) = link.and_then(|link| Some((link, link.mac?))) else {
         return kernel(Reason::OutLink);
     };
@@ -266,11 +278,4 @@ fn least_learnt_mtu(state: &State) -> u32 {
         true => state.settings.min_pmtu.max(68),
         false => 0,
     }
-}
-
-/// Stores only the first word: out-link, state and reason.
-fn put_first_word(memory: &Memory, number: u32, adj: &Adjacency) {
-    let word = u64::from(adj.index) | u64::from(adj.state) << 32 | u64::from(adj.reason) << 40;
-    let at = number as usize * (size_of::<Adjacency>() / 8);
-    memory.adjacencies.words()[at].store(word, std::sync::atomic::Ordering::Release);
 }

@@ -202,6 +202,29 @@ impl Groups {
             .collect()
     }
 
+    /// The groups whose nexthops are on one of these links, directly or through objects.
+    pub(crate) fn of_links(&self, state: &State, links: &BTreeSet<u32>) -> BTreeSet<u32> {
+        if links.is_empty() {
+            return BTreeSet::new();
+        }
+        let on = |kind: &NexthopKind| matches!(kind, NexthopKind::Single { index, .. } if links.contains(index));
+        let objects = state
+            .nexthops
+            .iter()
+            .filter(|(_, nexthop)| on(&nexthop.kind));
+        let objects: HashSet<u32> = objects.map(|(id, _)| *id).collect();
+        let plain = self.entries.iter().filter(|(_, entry)| match &*entry.spec {
+            Spec::Kernel(_) | Spec::Object { .. } => false,
+            Spec::Plain { hops, .. } => hops.iter().any(|hop| links.contains(&hop.index)),
+            Spec::Neighbour { index, .. } => links.contains(index),
+        });
+        let mut groups: BTreeSet<u32> = plain.map(|(number, _)| *number).collect();
+        if !objects.is_empty() {
+            groups.extend(self.of_nexthops(state, &objects));
+        }
+        groups
+    }
+
     pub(crate) fn all(&self) -> BTreeSet<u32> {
         self.entries.keys().copied().collect()
     }

@@ -7,7 +7,7 @@
 //! byte order (little endian), MAC addresses in the order of the wire.
 
 use std::mem::{offset_of, size_of};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use raddle_fib::Region;
 
@@ -90,6 +90,8 @@ pub struct Memory {
     pub segment_targets: Region,
     /// Headers that segments put in front of packets, in the order of the wire.
     pub templates: Region,
+    /// Adjacencies from this number on were never used. No part of the image: engines do not see it.
+    pub adjacencies_used: AtomicUsize,
 }
 
 impl Memory {
@@ -110,6 +112,7 @@ impl Memory {
             segments: Region::heap(capacity.segments * SEGMENT_HEAD),
             segment_targets: Region::heap(capacity.segments * SEGMENT_TARGET),
             templates: Region::heap(capacity.templates * 8),
+            adjacencies_used: AtomicUsize::new(0),
         }
     }
 

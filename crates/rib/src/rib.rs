@@ -224,6 +224,40 @@ impl Rib {
         })
     }
 
+    /// Publishes what follows for adjacencies, segments and groups where links have gone, gone down or lost their
+    /// carrier: nothing that waits to be gathered holds that up. As with [`Rib::commit_nexthops`], [`Rib::commit`] is
+    /// still to be called. None when no link was lost.
+    pub fn commit_links(&mut self) -> Option<Commit> {
+        let start = Instant::now();
+        let lost = std::mem::take(&mut self.state.dirty.lost_links);
+        if lost.is_empty() {
+            return None;
+        }
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let adjacencies = self.groups.adjacencies.of_links(&lost);
+        self.groups.adjacencies.refresh(&adjacencies, &at);
+        let segments = self.groups.segments.all();
+        self.groups.segments.refresh(&segments, &at);
+        let mut groups = self.groups.of_links(&self.state, &lost);
+        let nexthops = &self.state.dirty.nexthops;
+        groups.extend(self.groups.of_nexthops(&self.state, nexthops));
+        for group in &groups {
+            self.groups.compile(*group, &at);
+        }
+        let entries = self.make_segment_tables();
+        Some(Commit {
+            entries,
+            groups: groups.len(),
+            full: self.is_full(),
+            took: start.elapsed(),
+        })
+    }
+
     /// Compiles what changed and publishes it to all engines.
     pub fn commit(&mut self) -> Commit {
         let start = Instant::now();
@@ -233,7 +267,7 @@ impl Rib {
         if dirty.settings {
             self.publish_config();
         }
-        let everything = dirty.links || dirty.settings || ports_changed;
+        let everything = dirty.settings || ports_changed;
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
@@ -242,10 +276,15 @@ impl Rib {
         };
         let adjacencies = match everything {
             true => self.groups.adjacencies.all(),
-            false => self.groups.adjacencies.of_neighbours(&dirty.neighbours),
+            false => {
+                let mut adjacencies = self.groups.adjacencies.of_neighbours(&dirty.neighbours);
+                adjacencies.extend(self.groups.adjacencies.of_links(&dirty.changed_links));
+                adjacencies
+            }
         };
         self.groups.adjacencies.refresh(&adjacencies, &at);
-        let segments = match everything {
+        // Addresses are sources of what is encapsulated.
+        let segments = match everything || dirty.links {
             true => self.groups.segments.all(),
             false => self.groups.segments.full(),
         };
@@ -255,6 +294,7 @@ impl Rib {
         } else {
             let mut groups = self.groups.of_neighbours(&dirty.neighbours);
             groups.extend(self.groups.of_nexthops(&self.state, &dirty.nexthops));
+            groups.extend(self.groups.of_links(&self.state, &dirty.changed_links));
             groups.extend(self.groups.full());
             groups
         };

@@ -5,7 +5,7 @@ mod fpm;
 mod generations;
 mod routes;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -30,6 +30,10 @@ use crate::source6::comes_before;
 pub(crate) struct Dirty {
     /// A link, an address or per-device settings: link entries and all that lies on links.
     pub(crate) links: bool,
+    /// The links that changed themselves or in their settings.
+    pub(crate) changed_links: BTreeSet<u32>,
+    /// Those of them that went, went down or lost their carrier, until [`crate::Rib::commit_links`] has seen to them.
+    pub(crate) lost_links: BTreeSet<u32>,
     /// Rules: which tables a link's packets are looked up in.
     pub(crate) rules: bool,
     /// Hash policy, seed and so on.
@@ -43,6 +47,12 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
+    /// A link or its settings changed.
+    fn link(&mut self, index: u32) {
+        self.links = true;
+        self.changed_links.insert(index);
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         !self.links
             && !self.rules
@@ -108,12 +118,15 @@ impl State {
             Event::LinkGone(index) => {
                 self.devices.remove(&index);
                 if self.links.remove(&index).is_some() {
-                    self.dirty.links = true;
+                    self.dirty.link(index);
+                    self.dirty.lost_links.insert(index);
                     self.nexthops_gone_with(index);
                 }
             }
             Event::Device(index, settings) => {
-                self.dirty.links |= self.devices.insert(index, settings) != Some(settings);
+                if self.devices.insert(index, settings) != Some(settings) {
+                    self.dirty.link(index);
+                }
             }
             Event::Address(address) => self.address(address),
             Event::AddressGone(address) => {
@@ -177,8 +190,9 @@ impl State {
         if before != Some(&link) {
             let lost = before.is_some_and(Link::keeps_nexthops) && !link.keeps_nexthops();
             self.links.insert(index, link);
-            self.dirty.links = true;
+            self.dirty.link(index);
             if lost {
+                self.dirty.lost_links.insert(index);
                 self.nexthops_gone_with(index);
             }
         }
@@ -343,10 +357,16 @@ impl State {
         };
         match sweep {
             Sweep::Links => {
-                let before = self.links.len();
-                self.links.retain(|index, _| seen.numbers.contains(index));
+                let dirty = &mut self.dirty;
+                self.links.retain(|index, _| {
+                    let keep = seen.numbers.contains(index);
+                    if !keep {
+                        dirty.link(*index);
+                        dirty.lost_links.insert(*index);
+                    }
+                    keep
+                });
                 self.devices.retain(|index, _| seen.numbers.contains(index));
-                self.dirty.links |= self.links.len() != before;
             }
             Sweep::Addresses => {
                 let before = self.addresses.len();

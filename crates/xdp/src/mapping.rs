@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
 
 use raddle_fib::Region;
 use raddle_rib::image::Memory;
@@ -109,5 +110,6 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         segments: map(11)?,
         segment_targets: map(12)?,
         templates: map(13)?,
+        adjacencies_used: AtomicUsize::new(0),
     })
 }

@@ -12,6 +12,7 @@
 
 mod dumper;
 mod kind;
+mod lost;
 mod queue;
 mod reader;
 mod signs;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, Settings};
 
 use self::kind::{Dumped, Kind, Kinds};
+use self::lost::OnLost;
 use self::queue::{Queue, Report};
 use self::signs::signs;
 use self::sysctl::Sysctls;
@@ -92,6 +94,7 @@ pub struct Batch {
 pub struct Mirror {
     queue: Arc<Queue>,
     stop: Arc<Wake>,
+    on_lost: OnLost,
     threads: Vec<JoinHandle<()>>,
     links: HashMap<u32, LinkState>,
     devices: HashMap<String, DeviceSettings>,
@@ -144,6 +147,7 @@ impl Mirror {
         let mut mirror = Mirror {
             queue: Arc::new(Queue::new().map_err(failed)?),
             stop: Arc::new(Wake::new().map_err(failed)?),
+            on_lost: OnLost::default(),
             threads: Vec::new(),
             links: HashMap::new(),
             devices: HashMap::new(),
@@ -155,7 +159,10 @@ impl Mirror {
         };
         let dumps = Socket::open()?;
         let (queue, stop) = (mirror.queue.clone(), mirror.stop.clone());
-        mirror.spawn("mirror-reader", move || reader::run(&socket, &stop, &queue))?;
+        let on_lost = mirror.on_lost.clone();
+        mirror.spawn("mirror-reader", move || {
+            reader::run(&socket, &stop, &queue, &on_lost);
+        })?;
         let queue = mirror.queue.clone();
         mirror.spawn("mirror-dumps", move || dumper::run(dumps, &queue))?;
         Ok(mirror)
@@ -171,6 +178,13 @@ impl Mirror {
             })?;
         self.threads.push(thread);
         Ok(())
+    }
+
+    /// From now on calls `callback` with each link that has gone, gone down or lost its carrier, before anything
+    /// else is done about it: [`Mirror::poll`] tells of it later. The thread that receives notifications calls it, so
+    /// it must not wait for anybody. Only the first callback counts.
+    pub fn on_link_lost(&self, callback: impl Fn(u32) + Send + Sync + 'static) {
+        self.on_lost.set(Box::new(callback));
     }
 
     /// Hands the whole state to `sink`: settings first, then every kind of object in its sweep.

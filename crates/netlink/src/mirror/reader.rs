@@ -1,10 +1,12 @@
 //! The thread that empties the notification socket.
 //!
-//! It only copies, so that the kernel's buffer stays empty however busy the consumer is.
+//! It only copies, so that the kernel's buffer stays empty however busy the consumer is; but of links that are lost it
+//! tells at once.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use super::lost::OnLost;
 use super::queue::{Queue, Report};
 use super::wake::{Wake, wait};
 use crate::error::Error;
@@ -16,7 +18,7 @@ const BUFFER: usize = 256 << 10;
 const LARGEST: usize = 128 << 10;
 
 /// Runs until `stop` is set.
-pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>) {
+pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>, on_lost: &OnLost) {
     loop {
         match wait([socket.as_fd(), stop.as_fd()], None) {
             Ok([_, true]) => return,
@@ -30,7 +32,7 @@ pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>) {
                 return;
             }
         }
-        match empty(socket, queue) {
+        match empty(socket, queue, on_lost) {
             Ok(true) => {}
             // The kernel discards until its buffer is empty, which it is now: what was lost is
             // older than what comes next, and a dump from here on makes good for it.
@@ -44,16 +46,20 @@ pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>) {
 }
 
 /// Reads until nothing is left; whether nothing was lost.
-fn empty(socket: &Socket, queue: &Queue) -> Result<bool, Error> {
+fn empty(socket: &Socket, queue: &Queue, on_lost: &OnLost) -> Result<bool, Error> {
     let mut whole = true;
     loop {
         let mut buffer = queue.buffer();
         buffer.reserve(BUFFER);
         let mut more = true;
         while more && buffer.capacity() - buffer.len() >= LARGEST {
+            let before = buffer.len();
             match socket.receive(&mut buffer, false) {
                 // The next one has to start aligned, and a datagram may lack its last padding.
-                Ok(Some(_)) => buffer.resize(buffer.len().next_multiple_of(4), 0),
+                Ok(Some(_)) => {
+                    on_lost.tell(&buffer[before..]);
+                    buffer.resize(buffer.len().next_multiple_of(4), 0);
+                }
                 Ok(None) => more = false,
                 Err(Error::Overrun | Error::Oversized(_)) => whole = false,
                 Err(error) => return Err(error),

@@ -62,6 +62,8 @@ pub(super) struct Daemon {
     dirty_since: Option<Instant>,
     /// Something changed that the preflight looks at.
     look_again: bool,
+    /// Settings of the namespace changed.
+    new_settings: bool,
 }
 
 impl Daemon {
@@ -119,6 +121,7 @@ impl Daemon {
     fn follow(&mut self) -> Result<(), Failure> {
         let rib = &mut self.rib;
         let look_again = &mut self.look_again;
+        let new_settings = &mut self.new_settings;
         let mut ahead = None;
         let mut count = 0;
         let batch = self.mirror.poll(&mut |event| {
@@ -131,12 +134,19 @@ impl Daemon {
                     | Event::Rule(_)
                     | Event::RuleGone(_)
             );
+            *new_settings |= matches!(event, Event::Settings(_));
             // With a million routes behind a group, the kernel tells of each of them as well; the
-            // group itself need not wait for that.
-            let at_once = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
+            // group itself need not wait for that. What leaves by a link that is lost is punted already.
+            let nexthops = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
+            let links = matches!(event, Event::Link(_) | Event::LinkGone(_));
             rib.apply(event);
-            if at_once && let Some(commit) = rib.commit_nexthops() {
-                ahead = Some(commit);
+            let commit = match (nexthops, links) {
+                (true, _) => rib.commit_nexthops(),
+                (_, true) => rib.commit_links(),
+                _ => None,
+            };
+            if commit.is_some() {
+                ahead = commit;
                 count += 1;
             }
         })?;
@@ -159,10 +169,19 @@ impl Daemon {
         if batch.events + told > 0 && since.elapsed() < GATHER {
             return Ok(());
         }
+        if std::mem::take(&mut self.new_settings) {
+            // Flows must not move when a policy is published of which the hash that packets bring is part.
+            self.rx_hash
+                .renew(&mut self.engine, &self.rib, &self.config);
+        }
+        // Looking around takes milliseconds for each network namespace of the machine. What is known comes first.
+        self.publish();
         if self.look_again {
             self.replan();
         }
-        self.publish();
+        if self.rib.is_dirty() {
+            self.publish();
+        }
         Ok(())
     }
 

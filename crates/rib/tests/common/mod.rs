@@ -125,9 +125,12 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
                 None => Err(Reason::ImageFull as u8),
             };
         }
-        let out = rib
-            .link(hop.index)
-            .filter(|out| out.is_up() && out.is_ethernet() && rib.ports().out.contains(&out.index));
+        let out = rib.link(hop.index).filter(|out| {
+            out.is_up()
+                && out.has_carrier()
+                && out.is_ethernet()
+                && rib.ports().out.contains(&out.index)
+        });
         let Some((out, src_mac)) = out.and_then(|out| Some((out, out.mac?))) else {
             return Err(Reason::OutLink as u8);
         };

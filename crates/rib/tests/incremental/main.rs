@@ -15,7 +15,7 @@ use raddle_rib::event::{
     DeviceSettings, Event, GroupMember, Neighbour, NexthopKind, ROUTE_FPM, Route, RouteKind,
     RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
-use raddle_rib::image::{Capacity, LinkEntry, Memory};
+use raddle_rib::image::{ADJ_FORWARD, Adjacency, Capacity, LinkEntry, Memory};
 use raddle_rib::{Ports, Rib};
 
 fn new_rib(capacity: &Capacity) -> Rib {
@@ -82,6 +82,34 @@ proptest! {
                     rib.commit_nexthops();
                 }
             }
+            if rib.is_dirty() {
+                rib.commit();
+            }
+            compare(&rib);
+        }
+    }
+
+    /// As the daemon does it: what follows for a lost link comes first, and before that another thread has punted
+    /// what leaves by it. It may also be late, and punt what the mirror knows to be up again.
+    #[test]
+    fn the_image_follows_when_lost_links_are_published_first(batches in proptest::collection::vec(
+        (proptest::collection::vec(event(), 0..6), 1..=LINKS, any::<bool>()), 1..24)) {
+        let mut rib = new_rib(&small());
+        for (batch, index, loses) in batches {
+            if loses {
+                for carrier in [true, false, true] {
+                    if !carrier {
+                        rib.memory().punt_link(index);
+                        let by = |number| rib.memory().adjacency(number);
+                        let forwards = |a: Adjacency| a.index == index && a.state == ADJ_FORWARD;
+                        prop_assert!(!rib.adjacencies().any(|(number, ..)| forwards(by(number))));
+                    }
+                    rib.apply(link(index, true, carrier));
+                    prop_assert_ne!(rib.commit_links().is_some(), carrier);
+                }
+            }
+            batch.into_iter().for_each(|event| rib.apply(event));
+            rib.commit_links();
             if rib.is_dirty() {
                 rib.commit();
             }

@@ -153,6 +153,10 @@ impl Daemon {
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         rib.set_algos(algo_rules(&config.mp_algos));
         rib.on_new_segment(engine.segment_counter_clearer());
+        let image = Arc::clone(&memory);
+        mirror.on_link_lost(move |index| {
+            image.punt_link(index);
+        });
         mirror.initial(&mut |event| rib.apply(event))?;
         own::check_seed(config, rib.settings()).map_err(|e| Failure::usage(e.to_string()))?;
         let mut own = Own::default();
@@ -261,6 +265,7 @@ impl Daemon {
             shaped: ready.shaped,
             dirty_since: None,
             look_again: false,
+            new_settings: false,
         };
         daemon.tend_deadline();
         daemon.announce();
