@@ -327,7 +327,7 @@ fn connections_that_share_a_path_are_counted() {
     // The hash that steering supplies counts with policy 1 alone.
     let steer = "echo 1 > /sys/class/net/source/queues/rx-0/rps_cpus";
     let mut shell = world.lab().command("router", "sh").unwrap();
-    let outcome = Outcome::of(shell.args(["-c", steer]), Duration::from_secs(5));
+    let outcome = Outcome::of(shell.args(["-c", steer]), Duration::from_secs(60));
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let only = ["--only", "rps-hash"];
     assert!(findings(&examined(&world, &only).0, "rps-hash").is_empty());

@@ -8,7 +8,7 @@ use raddle_e2e::frame::Flow;
 use raddle_e2e::{Crafted, Daemon, World, root, within};
 
 /// Generous, because machines are busy; how long it took is printed.
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A router with a daemon, and flows that are looked at after every change.
 struct Followed<'a> {
@@ -315,10 +315,12 @@ fn links_are_plugged_in_and_out() {
             n => Err(format!("{n} links")),
         }
     });
-    assert!(
-        world.transmit(&f.frames).iter().all(Vec::is_empty),
-        "sent to the old address"
-    );
+    within(LIMIT, || {
+        match world.transmit(&f.frames).iter().flatten().count() {
+            0 => Ok(()),
+            n => Err(format!("{n} packets to the old address came through")),
+        }
+    });
     for frame in &mut f.frames {
         frame.bytes[..6].copy_from_slice(&[2, 0, 0x5e, 0, 0, 9]);
     }

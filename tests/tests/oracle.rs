@@ -375,7 +375,7 @@ fn replay(world: &World, frames: &[Crafted]) -> HashMap<Vec<u8>, Arrival> {
     assert_eq!(saved.code, Some(0), "{}", saved.stderr);
     Outcome::of(
         Command::new("chown").args(["-R", "65534:65534", folder.path().to_str().unwrap()]),
-        Duration::from_secs(5),
+        Duration::from_secs(60),
     );
     let mut command = Command::new("setpriv");
     command

@@ -144,7 +144,7 @@ fn left(client: &str) -> String {
     for words in ["rule show", "route show table all proto 82"] {
         let mut command = Command::new("ip");
         command.args(["-n", client]).args(words.split(' '));
-        all += &Outcome::of(&mut command, Duration::from_secs(5)).stdout;
+        all += &Outcome::of(&mut command, Duration::from_secs(60)).stdout;
     }
     let of_ours = |line: &&str| line.contains("fwmark") || line.contains("table 82");
     all.lines().filter(of_ours).collect()

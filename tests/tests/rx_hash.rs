@@ -189,7 +189,7 @@ fn sockets_keep_their_way_when_raddle_comes() {
     // Another policy than 1 does not look at it, and comes and goes while it runs.
     let daemon = Daemon::start(&world, &["--link", "direct", "--rx-hash", "on"]);
     let reads = |wanted: bool| {
-        within(Duration::from_secs(5), || {
+        within(Duration::from_secs(60), || {
             let hash = &daemon.status()["links"][0]["rx_hash"];
             (hash["read"] == wanted)
                 .then_some(())
