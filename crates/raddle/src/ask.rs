@@ -76,6 +76,15 @@ fn status_text(status: &Value) -> String {
         image["adjacencies"],
         if image["full"] == true { ", FULL" } else { "" },
     );
+    let keys = image["raise"].as_array().into_iter().flatten();
+    let keys: Vec<&str> = keys.filter_map(|key| key.as_str()).collect();
+    if !keys.is_empty() {
+        let _ = writeln!(
+            out,
+            "    part of the traffic goes to the kernel as image-full: raise {} in the configuration and restart",
+            keys.join(", ")
+        );
+    }
     let segments = &status["segments"];
     if segments["all"].as_u64().is_some_and(|all| all > 0) {
         let _ = writeln!(

@@ -2,6 +2,7 @@
 
 mod fpm;
 mod point;
+mod room;
 mod tables;
 
 use std::fmt;
@@ -270,10 +271,17 @@ pub(crate) struct Config {
     /// SIDs and encapsulations to make room for.
     #[serde(deserialize_with = "tables::sids")]
     pub sids: usize,
+    /// Groups to make room for: places that routes lead to.
+    pub groups: usize,
+    /// Members of groups to make room for; a group of several takes the next power of two.
+    pub members: usize,
+    /// Adjacencies to make room for: neighbours, again for each MTU that routes set.
+    pub adjacencies: usize,
 }
 
 impl Default for Config {
     fn default() -> Config {
+        let room = raddle_rib::image::Capacity::default();
         Config {
             links: Vec::new(),
             mode: Mode::Auto,
@@ -292,7 +300,10 @@ impl Default for Config {
             socket: None,
             routes4: 1_500_000,
             routes6: 400_000,
-            sids: raddle_rib::image::Capacity::default().segments,
+            sids: room.segments,
+            groups: room.groups,
+            members: room.members,
+            adjacencies: room.adjacencies,
         }
     }
 }
@@ -355,17 +366,7 @@ impl Config {
         if self.keep_for.is_some() && self.on_exit != OnExit::Keep {
             return Err("keep_for does nothing without on_exit = \"keep\" (--on-exit keep)".into());
         }
-        if self.routes4 == 0 || self.routes6 == 0 {
-            return Err(
-                "routes4 and routes6 are at least 1; leave them out for the default".into(),
-            );
-        }
-        if self.routes4 > 64_000_000 || self.routes6 > 16_000_000 {
-            return Err("routes4 is at most 64000000, routes6 at most 16000000".into());
-        }
-        if self.sids == 0 || self.sids > 1_000_000 {
-            return Err("sids is at least 1 and at most 1000000".into());
-        }
+        self.check_room()?;
         if let Some(fpm) = &self.fpm {
             fpm.check()?;
         }
@@ -386,23 +387,6 @@ impl Config {
     /// The same, or there may be some at any time.
     pub(crate) fn may_have_own(&self) -> bool {
         self.has_own() || self.fpm.is_some()
-    }
-
-    /// The image that these numbers of routes want.
-    pub(crate) fn capacity(&self) -> raddle_rib::image::Capacity {
-        let default = raddle_rib::image::Capacity::default();
-        raddle_rib::image::Capacity {
-            // Two direct roots, so that a table can be rebuilt beside itself, and for each
-            // route of unusual length a block of eight nodes in every fourth.
-            nodes4: (2 << 19) + 2 * self.routes4.max(1 << 17),
-            leaves4: (4 * self.routes4).max(1 << 20),
-            words6: (16 * self.routes6).max(1 << 20),
-            // Each SID leads there by a group of its own, and up to three segments take 16 words.
-            groups: default.groups.max(self.sids + (1 << 16)),
-            segments: self.sids,
-            templates: default.templates.max(16 * self.sids),
-            ..default
-        }
     }
 }
 
@@ -574,6 +558,12 @@ mod tests {
             ("routes4 = 0", "at least 1"),
             ("routes6 = 0", "at least 1"),
             ("keep_for = 5", "does nothing without on_exit"),
+            ("groups = 15", "groups is at least 16"),
+            (
+                "members = 100000000",
+                "members is at least 16 and at most 33554432",
+            ),
+            ("adjacencies = 2000000", "at most 1048576"),
             ("keep_for = 0", "at least 1 second"),
         ] {
             let config: Config = toml::from_str(text).unwrap();

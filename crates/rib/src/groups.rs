@@ -13,6 +13,7 @@ use crate::event::NexthopKind;
 use crate::image::{
     Capacity, GROUP_OWN, Group, Memory, SEGMENT_VALUE, TURN_SLOTS, segment_of_value, segment_value,
 };
+use crate::lack::Lack;
 use crate::reason::Reason;
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::segments::Segments;
@@ -34,11 +35,13 @@ struct Entry {
     watched: Vec<(u32, IpAddr)>,
 }
 
-/// Words of the members' memory, without the stamps of buckets.
+/// Words of the members' memory, without the stamps of buckets. Groups of the same members share them, but for those
+/// for which engines remember something beside each member.
 #[derive(Debug)]
 struct Run {
     first: u32,
-    words: Vec<u64>,
+    words: Arc<[u64]>,
+    shared: bool,
 }
 
 /// What a group is now, and its adjacencies. The run is none for a group without members, and a none in
@@ -64,14 +67,18 @@ fn moved(group: Group, to: u32) -> Group {
 pub(crate) struct Groups {
     numbers: Slots,
     runs: Runs,
+    /// Runs that groups share: where they are, and how many groups have them.
+    shared: HashMap<Arc<[u64]>, (u32, u32)>,
     turn_slots: Slots,
     entries: HashMap<u32, Entry>,
     by_spec: HashMap<Arc<Spec>, u32>,
     pub(crate) adjacencies: Adjacencies,
     pub(crate) segments: Segments,
     watchers: HashMap<(u32, IpAddr), BTreeSet<u32>>,
-    /// Groups that could not be compiled for want of room.
-    full: HashSet<u32>,
+    /// Groups that could not be compiled for want of room, and of what.
+    full: HashMap<u32, Lack>,
+    /// What there was no room for when it was last asked for.
+    lack: Lack,
     /// What the buckets of the last resilient group that was written are stamped with.
     stamp: u32,
 }
@@ -82,13 +89,15 @@ impl Groups {
             // Group 0 stands for "no route".
             numbers: Slots::new(1, capacity.groups.min(SEGMENT_VALUE as usize)),
             runs: Runs::new(capacity.members),
+            shared: HashMap::new(),
             turn_slots: Slots::new(0, TURN_SLOTS),
             entries: HashMap::new(),
             by_spec: HashMap::new(),
             adjacencies: Adjacencies::new(capacity.adjacencies),
             segments: Segments::new(capacity),
             watchers: HashMap::new(),
-            full: HashSet::new(),
+            full: HashMap::new(),
+            lack: Lack::Groups,
             // Anywhere: engines may remember what an earlier daemon has written.
             stamp: RandomState::new().build_hasher().finish() as u32,
         }
@@ -248,7 +257,7 @@ impl Groups {
                 placed
             }
             None => {
-                self.full.insert(number);
+                self.full.insert(number, self.lack);
                 (Group::Kernel(Reason::ImageFull), None, Vec::new())
             }
         };
@@ -298,12 +307,22 @@ impl Groups {
     }
 
     fn give_back_run(&mut self, run: Option<Run>) {
-        if let Some(run) = run {
-            self.runs.give_back(run.first, run.words.len() as u32);
+        let Some(run) = run else {
+            return;
+        };
+        if run.shared
+            && let Some((_, groups)) = self.shared.get_mut(&run.words)
+        {
+            *groups -= 1;
+            if *groups > 0 {
+                return;
+            }
+            self.shared.remove(&run.words);
         }
+        self.runs.give_back(run.first, run.words.len() as u32);
     }
 
-    /// Writes what was built to a run of its own, unless the group has the same already.
+    /// Writes what was built to a run, unless the group has the same already, or another from which it may be shared.
     fn place(&mut self, number: u32, built: Built, at: &Publish<'_>) -> Option<Placed> {
         let Built {
             group,
@@ -314,10 +333,22 @@ impl Groups {
             return Some((group, None, adjacencies));
         }
         let known = self.entries.get(&number).and_then(|e| e.run.as_ref());
-        if let Some(run) = known.filter(|run| run.words == words) {
+        if let Some(run) = known.filter(|run| *run.words == *words) {
             return Some((moved(group, run.first), Some(None), adjacencies));
         }
+        let shared = matches!(group, Group::Threshold { .. });
+        if shared && let Some((known, (first, groups))) = self.shared.get_key_value(&*words) {
+            let (words, first, groups) = (Arc::clone(known), *first, *groups + 1);
+            self.shared.insert(Arc::clone(&words), (first, groups));
+            let run = Run {
+                first,
+                words,
+                shared,
+            };
+            return Some((moved(group, first), Some(Some(run)), adjacencies));
+        }
         let Some(first) = self.runs.take(words.len() as u32, at.grace) else {
+            self.lack = Lack::Members;
             self.let_go(group, adjacencies, at.memory);
             return None;
         };
@@ -331,11 +362,16 @@ impl Groups {
             let word = word | u64::from(stamp);
             at.memory.store_member_word(first + offset, word);
         }
-        Some((
-            moved(group, first),
-            Some(Some(Run { first, words })),
-            adjacencies,
-        ))
+        let words: Arc<[u64]> = words.into();
+        if shared {
+            self.shared.insert(Arc::clone(&words), (first, 1));
+        }
+        let run = Run {
+            first,
+            words,
+            shared,
+        };
+        Some((moved(group, first), Some(Some(run)), adjacencies))
     }
 
     /// A stamp that was not used lately, and is not 0.
@@ -402,7 +438,12 @@ impl Groups {
 
     /// Groups to try again when room may have come.
     pub(crate) fn full(&self) -> Vec<u32> {
-        self.full.iter().copied().collect()
+        self.full.keys().copied().collect()
+    }
+
+    /// What there was no room for, once for each group.
+    pub(crate) fn lacks(&self) -> impl Iterator<Item = Lack> + '_ {
+        self.full.values().copied()
     }
 
     pub(crate) fn used(&self) -> usize {

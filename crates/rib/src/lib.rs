@@ -12,6 +12,7 @@ pub mod event;
 mod groups;
 mod hmac;
 pub mod image;
+mod lack;
 mod lpm;
 mod prefix;
 mod query;
@@ -30,6 +31,7 @@ mod view;
 
 pub use adjacency::Ports;
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
+pub use lack::Lack;
 pub use prefix::{Addr, Prefix};
 pub use query::{Snapshot, ToldNumbers, Trace};
 pub use reason::Reason;

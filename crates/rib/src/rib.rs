@@ -4,7 +4,7 @@ mod links;
 mod own;
 mod tables;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use crate::algo::AlgoRules;
 use crate::event::Event;
 use crate::groups::Groups;
 use crate::image::{self, Capacity, Config, LinkEntry, MAGIC, Memory, config_flags};
+use crate::lack::Lack;
 use crate::prefix::Prefix;
 use crate::reason::Reason;
 use crate::rules::TABLE_LOCAL;
@@ -386,9 +387,20 @@ impl Rib {
     }
 
     fn is_full(&self) -> bool {
-        self.v4.views.iter().any(|view| view.full)
-            || self.v6.views.iter().any(|view| view.full)
-            || self.lacks_room()
+        !self.lacks().is_empty()
+    }
+
+    /// What there is not enough of.
+    pub fn lacks(&self) -> BTreeSet<Lack> {
+        let views4 = self.v4.views.iter().filter_map(|view| view.full);
+        let views6 = self.v6.views.iter().filter_map(|view| view.full);
+        let segments = self.groups.segments.full();
+        let segments = segments.into_iter().map(|_| Lack::Sids);
+        views4
+            .chain(views6)
+            .chain(self.groups.lacks())
+            .chain(segments)
+            .collect()
     }
 
     /// How much of the image is used.

@@ -25,6 +25,7 @@ use crate::adjacency::Publish;
 use crate::attrs::{AttrsId, AttrsStore};
 use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
 use crate::groups::Groups;
+use crate::lack::Lack;
 use crate::lpm::Lpm;
 use crate::prefix::{Addr, Prefix};
 use crate::reason::Reason;
@@ -40,7 +41,7 @@ pub(crate) struct View<A, L> {
     /// How many prefixes lead to each group.
     uses: HashMap<u32, u32>,
     /// There was no room: everything goes to the kernel until a rebuild finds some.
-    pub(crate) full: bool,
+    pub(crate) full: Option<Lack>,
     /// How many prefixes there were when there was no room.
     full_at: usize,
     _family: std::marker::PhantomData<(A, L)>,
@@ -177,7 +178,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
             tables,
             id,
             uses: HashMap::new(),
-            full: false,
+            full: None,
             full_at: 0,
             _family: std::marker::PhantomData,
         }
@@ -195,7 +196,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         let Changed::Some(changed) = &family.changed else {
             return self.rebuild(lpm, groups, family, at);
         };
-        if self.full {
+        if self.full.is_some() {
             // Try again only when it is likely to fit: a rebuild of a large table is not cheap.
             let now: usize = existing(family, &self.tables)
                 .iter()
@@ -227,16 +228,16 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
             }
         }
         let count = points.len();
-        if !self.change(lpm, groups, family, points, at) {
+        if let Err(lack) = self.change(lpm, groups, family, points, at) {
             // New entries come before old ones go, which takes the most room. From an empty table,
             // with all packets at the kernel meanwhile, the view may fit.
-            self.give_up(lpm, groups, family, at);
+            self.give_up(lack, lpm, groups, family, at);
             self.rebuild(lpm, groups, family, at);
         }
         count
     }
 
-    /// Brings these entries up to date, one after the other; says whether there was room.
+    /// Brings these entries up to date, one after the other, while there is room.
     ///
     /// At any time between, a look-up gives what it gave before all of them or what it gives after
     /// them: entries that come or change are written first, the longest prefixes first, and only
@@ -248,7 +249,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         family: &Family<A>,
         points: BTreeSet<Prefix<A>>,
         at: &Publish<'_>,
-    ) -> bool {
+    ) -> Result<(), Lack> {
         let mut points: Vec<Prefix<A>> = points.into_iter().collect();
         points.sort_by_key(|point| std::cmp::Reverse(point.len));
         let mut gone = Vec::new();
@@ -257,16 +258,22 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                 gone.push(point);
                 continue;
             };
-            if !self.set(lpm, groups, point, Some(spec), at) {
-                return false;
-            }
+            self.set(lpm, groups, point, Some(spec), at)?;
         }
         gone.into_iter()
             .rev()
-            .all(|point| self.set(lpm, groups, point, None, at))
+            .try_for_each(|point| self.set(lpm, groups, point, None, at))
     }
 
-    /// Changes one entry; says whether there was room.
+    /// What a table that takes no more entries lacks.
+    fn lack() -> Lack {
+        match A::BITS {
+            32 => Lack::Routes4,
+            _ => Lack::Routes6,
+        }
+    }
+
+    /// Changes one entry, if there is room.
     fn set(
         &mut self,
         lpm: &mut L,
@@ -274,27 +281,20 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         prefix: Prefix<A>,
         spec: Option<Spec>,
         at: &Publish<'_>,
-    ) -> bool {
+    ) -> Result<(), Lack> {
         let before = match spec {
-            None => match lpm.remove(self.id, prefix) {
-                Ok(before) => before,
-                Err(_) => return false,
-            },
+            None => lpm.remove(self.id, prefix).map_err(|_| Self::lack())?,
             Some(spec) => {
-                let Some(group) = groups.take(spec, at) else {
-                    return false;
-                };
+                let group = groups.take(spec, at).ok_or(Lack::Groups)?;
                 *self.uses.entry(group).or_default() += 1;
-                match lpm.insert(self.id, prefix, group) {
-                    Ok(before) => before,
-                    Err(_) => return false,
-                }
+                let inserted = lpm.insert(self.id, prefix, group);
+                inserted.map_err(|_| Self::lack())?
             }
         };
         if let Some(group) = before {
             self.release(groups, group, at);
         }
-        true
+        Ok(())
     }
 
     fn release(&mut self, groups: &mut Groups, group: u32, at: &Publish<'_>) {
@@ -316,16 +316,16 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         at: &Publish<'_>,
     ) -> usize {
         let Some((routes, uses)) = self.collect(groups, family, at) else {
-            self.give_up(lpm, groups, family, at);
+            self.give_up(Lack::Groups, lpm, groups, family, at);
             return 0;
         };
         let count = routes.len();
         let old = std::mem::replace(&mut self.uses, uses);
         let done = lpm.replace_all(self.id, routes).is_ok();
         release_all(groups, old, at);
-        self.full = !done;
+        self.full = None;
         if !done {
-            self.give_up(lpm, groups, family, at);
+            self.give_up(Self::lack(), lpm, groups, family, at);
         }
         count
     }
@@ -403,8 +403,15 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
     }
 
     /// There is no room: one route for everything, to the kernel.
-    fn give_up(&mut self, lpm: &mut L, groups: &mut Groups, family: &Family<A>, at: &Publish<'_>) {
-        self.full = true;
+    fn give_up(
+        &mut self,
+        lack: Lack,
+        lpm: &mut L,
+        groups: &mut Groups,
+        family: &Family<A>,
+        at: &Publish<'_>,
+    ) {
+        self.full = Some(lack);
         self.full_at = existing(family, &self.tables)
             .iter()
             .map(|(_, t)| t.len())

@@ -3,7 +3,7 @@
 mod start;
 mod tend;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use raddle_netlink::fpm::Server;
 use raddle_netlink::{Mirror, Socket};
 use raddle_rib::event::Event;
-use raddle_rib::{Commit, Rib};
+use raddle_rib::{Commit, Lack, Rib};
 use raddle_xdp::{Engine, WantedPlaces};
 
 use super::links::Plan;
@@ -62,6 +62,8 @@ pub(super) struct Daemon {
     dirty_since: Option<Instant>,
     /// Something changed that the preflight looks at.
     look_again: bool,
+    /// What the image had too little of at the last commit.
+    pub(super) lacks: BTreeSet<Lack>,
     /// Settings of the namespace changed.
     new_settings: bool,
 }
@@ -195,13 +197,15 @@ impl Daemon {
 
     /// Remembers the last commit and says what it has to say.
     fn note(&mut self, commit: Commit) {
-        let was_full = std::mem::replace(&mut self.last_commit, commit).full;
-        if self.last_commit.full && !was_full {
-            tracing::error!(
-                "the image is full: part of the traffic goes to the kernel; raise routes4, routes6 or \
-                 sids in the configuration and restart"
-            );
+        self.last_commit = commit;
+        let lacks = match self.last_commit.full {
+            true => self.rib.lacks(),
+            false => BTreeSet::new(),
+        };
+        for lack in lacks.difference(&self.lacks) {
+            tracing::error!("the image is full: part of the traffic goes to the kernel; {lack}");
         }
+        self.lacks = lacks;
         tracing::debug!(
             entries = self.last_commit.entries,
             groups = self.last_commit.groups,

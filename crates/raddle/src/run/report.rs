@@ -70,6 +70,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
             "groups": usage.groups,
             "adjacencies": usage.adjacencies,
             "full": usage.full,
+            "raise": daemon.lacks.iter().filter_map(|lack| lack.key()).collect::<Vec<_>>(),
         },
         "segments": segment_numbers(&daemon.rib),
         "fpm": daemon.fpm.as_ref().map(|server| super::fpm::status(server, &daemon.rib)),

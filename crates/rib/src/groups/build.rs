@@ -1,13 +1,17 @@
 //! What a group is made of: its members in the order in which engines look for them, and their adjacencies.
 
+use std::sync::Arc;
+
 use raddle_select::{Turns, turns};
 
 use super::Groups;
 use crate::adjacency::{Key, Publish};
 use crate::algo::MpAlgo;
 use crate::image::{BucketsHead, Group, How, Member, TurnsHead};
+use crate::lack::Lack;
 use crate::reason::Reason;
 use crate::resolve::{Hop, Resolved, Spec};
+use crate::segments::SegmentUse;
 
 /// What a group shall be.
 pub(super) struct Built {
@@ -60,7 +64,7 @@ impl Groups {
             Resolved::Kernel(reason) => Some(Built::kernel(*reason)),
             Resolved::One(hop) => {
                 if let Some(what) = &hop.segment {
-                    let segment = self.segments.take(what, at)?;
+                    let segment = self.take_segment(what, at)?;
                     return Some(Built::flat(Group::Segment(segment), Vec::new()));
                 }
                 let adjacency = self.take_hop(hop, at)?;
@@ -201,7 +205,10 @@ impl Groups {
         let slot = match self.entries.get(&number).and_then(|entry| entry.slot) {
             Some(slot) => slot,
             None => {
-                let slot = self.turn_slots.take(at.grace)?;
+                let Some(slot) = self.turn_slots.take(at.grace) else {
+                    self.lack = Lack::Turns;
+                    return None;
+                };
                 if let Some(entry) = self.entries.get_mut(&number) {
                     entry.slot = Some(slot);
                 }
@@ -250,12 +257,24 @@ impl Groups {
         })
     }
 
+    fn take_segment(&mut self, what: &Arc<SegmentUse>, at: &Publish<'_>) -> Option<u32> {
+        let segment = self.segments.take(what, at);
+        if segment.is_none() {
+            self.lack = Lack::Sids;
+        }
+        segment
+    }
+
     /// The adjacency of a nexthop, or that of its segment.
     fn take_hop(&mut self, hop: &Hop, at: &Publish<'_>) -> Option<u32> {
         let Some(what) = &hop.segment else {
-            return self.adjacencies.take(key_of(hop), at);
+            let adjacency = self.adjacencies.take(key_of(hop), at);
+            if adjacency.is_none() {
+                self.lack = Lack::Adjacencies;
+            }
+            return adjacency;
         };
-        let segment = self.segments.take(what, at)?;
+        let segment = self.take_segment(what, at)?;
         let key = Key {
             index: segment,
             neighbour: None,
@@ -265,6 +284,9 @@ impl Groups {
         // The adjacency holds one use of its segment, however many use the adjacency.
         let held = self.adjacencies.known(&key).is_some();
         let adjacency = self.adjacencies.take(key, at);
+        if adjacency.is_none() {
+            self.lack = Lack::Adjacencies;
+        }
         if held || adjacency.is_none() {
             self.segments.give_back(segment, at.memory);
         }

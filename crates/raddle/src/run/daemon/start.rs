@@ -1,7 +1,7 @@
 //! The daemon's start: everything is looked at first, then the image is compiled, then programs are
 //! attached.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -266,6 +266,7 @@ impl Daemon {
             dirty_since: None,
             look_again: false,
             new_settings: false,
+            lacks: BTreeSet::new(),
         };
         daemon.tend_deadline();
         daemon.announce();
