@@ -10,11 +10,11 @@ declare -A package=(
   [clang]=clang [cc]=gcc [ip]=iproute2 [iperf3]=iperf3 [ethtool]=ethtool [nft]=nftables
   [iptables-legacy]=iptables [tcpdump]=tcpdump [xz]=xz-utils [ping]=iputils-ping [jq]=jq
   [zebra]=frr [tc]=iproute2 [g++]=g++ [birdc]=bird2 [valgrind]=valgrind [python3]=python3
-  [debootstrap]=debootstrap [slirp4netns]=slirp4netns [libc-headers]=libc6-dev [libbpf-headers]=libbpf-dev [certificates]=ca-certificates
+  [sysctl]=procps [debootstrap]=debootstrap [slirp4netns]=slirp4netns [libc-headers]=libc6-dev [libbpf-headers]=libbpf-dev [certificates]=ca-certificates
 )
 declare -A tools=(
   [build]="clang cc libc-headers libbpf-headers certificates cargo"
-  [test]="g++ ip tc zebra iperf3 ethtool nft iptables-legacy tcpdump xz ping valgrind python3 cargo-fmt cargo-clippy"
+  [test]="g++ ip tc sysctl zebra iperf3 ethtool nft iptables-legacy tcpdump xz ping valgrind python3 cargo-fmt cargo-clippy"
   [counts]="cc valgrind python3"
   [fuzz]="g++ cargo-fmt"
   [soak]="ip tc ethtool"
