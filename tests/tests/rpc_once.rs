@@ -5,10 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use raddle_e2e::rpc::{LINKS, Pair, Proxy, SERVER, inside, record, restore, send, silence};
+use raddle_e2e::rpc::{
+    LINKS, Pair, Proxy, SERVER, done, inside, port_of, record, restore, send, silence,
+};
 use raddle_e2e::{Outcome, root, within};
 
 const MKDIR: u32 = 9;
@@ -342,4 +345,104 @@ fn what_a_held_call_waits_for_is_said() {
         assert_eq!(calls.join().unwrap(), [0; 4]);
         assert!(server.lock().unwrap().runs.values().all(|runs| *runs == 1));
     }
+}
+
+/// A firewall at the server: it drops what belongs to connections from ports in a set, until a SYN comes.
+const FIREWALL: &str = "table inet fw {
+    set gone { type inet_service; flags dynamic; size 1024; }
+    set path { type inet_service; }
+    chain in {
+        type filter hook input priority 0;
+        tcp dport @path drop
+        tcp dport 2049 tcp flags & (syn|ack) == syn delete @gone { tcp sport }
+        tcp dport 2049 tcp sport @gone drop
+    }
+    chain out {
+        type filter hook output priority 0;
+        tcp sport @path drop
+        tcp sport 2049 tcp dport @gone drop
+    }
+}";
+
+fn nft(ns: &str, words: &str) {
+    done(Command::new("ip").args(["netns", "exec", ns, "nft", words]));
+}
+
+/// Calls of eight programs are under way while something happens; how long the longest took. Each is run once.
+fn all_are_run_once(pair: &Pair, what: impl FnOnce(&Proxy)) -> Duration {
+    let server = serve(pair);
+    let proxy = Proxy::start(pair, &[]);
+    proxy.all_up();
+    let go_on = Arc::new(AtomicBool::new(true));
+    let workers: Vec<_> = (0..8)
+        .map(|number| {
+            let (ns, go_on) = (pair.client.clone(), Arc::clone(&go_on));
+            std::thread::spawn(move || {
+                inside(&ns, move || {
+                    let (mut round, mut longest) = (0, Duration::ZERO);
+                    while go_on.load(Ordering::Relaxed) {
+                        let pause = Duration::from_millis(10);
+                        longest = longest.max(worker((number << 12) | round, 1, pause));
+                        round += 1;
+                    }
+                    longest
+                })
+            })
+        })
+        .collect();
+    let runs = || server.lock().unwrap().runs.len();
+    let more = |than: usize| {
+        within(Duration::from_secs(60), || match runs() {
+            now if now > than + 100 => Ok(()),
+            now => Err(format!("{now} calls\n{}", proxy.log())),
+        });
+    };
+    more(0);
+    what(&proxy);
+    more(runs());
+    go_on.store(false, Ordering::Relaxed);
+    let longest = workers.into_iter().map(|worker| worker.join());
+    let longest = longest.map(|done| done.unwrap_or_else(|_| panic!("{}", proxy.log())));
+    let longest = longest.max().unwrap();
+    let server = server.lock().unwrap();
+    let twice: Vec<_> = server.runs.iter().filter(|(_, runs)| **runs != 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    assert!(server.tree.is_empty());
+    longest
+}
+
+#[test]
+fn a_firewall_that_forgets_everything_costs_seconds() {
+    if !root("a_firewall_that_forgets_everything_costs_seconds") {
+        return;
+    }
+    let pair = Pair::new("g");
+    nft(&pair.server, FIREWALL);
+    let longest = all_are_run_once(&pair, |proxy| {
+        let transports = proxy.all_up();
+        let ports = transports.iter().map(|t| port_of(t).to_string());
+        let ports = ports.collect::<Vec<_>>().join(", ");
+        let add = format!("add element inet fw gone {{ {ports} }}");
+        nft(&pair.server, &add);
+    });
+    eprintln!("the longest call: {longest:?}");
+    // TCP alone would try for a quarter of an hour.
+    assert!(longest < Duration::from_secs(15), "{longest:?}");
+}
+
+#[test]
+fn a_path_that_comes_back_is_used_within_seconds() {
+    if !root("a_path_that_comes_back_is_used_within_seconds") {
+        return;
+    }
+    const GONE: Duration = Duration::from_secs(30);
+    let pair = Pair::new("p");
+    nft(&pair.server, FIREWALL);
+    let longest = all_are_run_once(&pair, |_| {
+        nft(&pair.server, "add element inet fw path { 2049 }");
+        std::thread::sleep(GONE);
+        nft(&pair.server, "delete element inet fw path { 2049 }");
+    });
+    eprintln!("the longest call: {longest:?}, of which the path was gone for {GONE:?}");
+    assert!(longest < GONE + Duration::from_secs(15), "{longest:?}");
 }

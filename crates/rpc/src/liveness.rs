@@ -1,4 +1,5 @@
-//! Whether a connection that says nothing is dead: a link can lose everything without a reset.
+//! Whether a connection that says nothing is dead: a link can lose everything without a reset, and so does a firewall
+//! that has forgotten the connection.
 
 use std::time::Duration;
 
@@ -7,10 +8,14 @@ const SILENCE: Duration = Duration::from_millis(250);
 /// Time that an answer gets, at least.
 const ANSWER: Duration = Duration::from_millis(300);
 
+/// Silence in which answers to what TCP sends again may be missing: a kernel answers what it has no room for twice a
+/// second at most, and so may leave out one of the first few.
+const LEFT_OUT: Duration = Duration::from_millis(1500);
+
 /// What is known about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signs {
-    /// Whether calls wait for replies.
+    /// Whether something is to come: replies to calls, or an answer to a keep-alive of TCP.
     pub outstanding: bool,
     /// How long nothing has been heard, acknowledgements included.
     pub silent: Duration,
@@ -23,6 +28,10 @@ pub struct Signs {
     /// How long nothing has been heard on the connection to the same server that was heard last, of the
     /// others; none if there is none.
     pub others: Option<Duration>,
+    /// How long ago a connection was made beside it.
+    pub beside: Option<Duration>,
+    /// How long TCP waits before it sends again what is not acknowledged.
+    pub repeats: Duration,
 }
 
 /// What to do.
@@ -32,21 +41,27 @@ pub enum Verdict {
     Fine,
     /// Ask it, and the others, by a call that does nothing.
     Ask,
+    /// Make a connection beside it, which says whether the server can be reached.
+    Beside,
     /// Give it up.
     Dead,
 }
 
 /// Judges; the first rule that applies counts.
 ///
-/// 1. Nothing waits for a reply: fine.
+/// 1. Nothing is to come: fine.
 /// 2. It was heard within 250 ms, or two round trips if these are longer: fine.
 /// 3. It was not asked since it was heard last: ask.
 /// 4. The answer still has time, 300 ms or two round trips: fine. A server that is busy does not answer, but
 ///    its kernel acknowledges the question.
 /// 5. All that was sent is acknowledged: fine. The server takes no more for now (a window of zero), and the
 ///    question waits behind what has to.
-/// 6. Another connection to the server was heard since: dead. Otherwise fine: the server may be down, and
-///    TCP decides.
+/// 6. Another connection to the server was heard since it was asked: dead.
+/// 7. TCP has sent nothing again since it was heard last, or the answer to that still has time: fine. A server whose
+///    buffers are full acknowledges nothing, and answers each repetition.
+/// 8. A connection was made beside it since it was asked: dead. A firewall between has forgotten all connections, and
+///    drops what is of none; or the way was gone, and is back.
+/// 9. Otherwise the server may be down, or the way to it. A connection beside it will tell: make one.
 pub fn judge(signs: &Signs) -> Verdict {
     let trips = 2 * signs.rtt;
     if !signs.outstanding || signs.silent < SILENCE.max(trips) {
@@ -60,7 +75,9 @@ pub fn judge(signs: &Signs) -> Verdict {
     }
     match signs.others {
         Some(others) if others < asked => Verdict::Dead,
-        _ => Verdict::Fine,
+        _ if signs.silent < signs.repeats.max(LEFT_OUT) + ANSWER.max(trips) => Verdict::Fine,
+        _ if signs.beside.is_some_and(|beside| beside < asked) => Verdict::Dead,
+        _ => Verdict::Beside,
     }
 }
 
@@ -81,6 +98,8 @@ mod tests {
             unacknowledged: true,
             asked: None,
             others: Some(ms(0)),
+            beside: None,
+            repeats: ms(200),
         };
         assert_eq!(judge(&signs), Verdict::Ask);
         assert_eq!(
@@ -117,21 +136,26 @@ mod tests {
             }),
             Verdict::Fine
         );
-        // Nobody is heard: that is not this connection's fault.
-        assert_eq!(
-            judge(&Signs {
-                others: Some(ms(400)),
+        // Nobody is heard: that may not be this connection's fault.
+        for others in [Some(ms(400)), None] {
+            assert_eq!(judge(&Signs { others, ..asked }), Verdict::Fine);
+            let longer = Signs {
+                others,
+                silent: ms(2000),
                 ..asked
-            }),
-            Verdict::Fine
-        );
-        assert_eq!(
-            judge(&Signs {
-                others: None,
-                ..asked
-            }),
-            Verdict::Fine
-        );
+            };
+            assert_eq!(judge(&longer), Verdict::Beside);
+        }
+        let beside = Signs {
+            others: None,
+            beside: Some(ms(100)),
+            silent: ms(2000),
+            ..asked
+        };
+        assert_eq!(judge(&beside), Verdict::Dead);
+        // TCP would have said something later.
+        let repeats = ms(1800);
+        assert_eq!(judge(&Signs { repeats, ..beside }), Verdict::Fine);
         // It was heard after it was asked, and is silent again.
         assert_eq!(
             judge(&Signs {

@@ -16,8 +16,9 @@ use super::placing::name_of;
 use crate::paths::{self, Place};
 use crate::source;
 
-/// Rounds after which an attempt gets no longer time: 16 times as long as the first, 4 s.
-const DOUBLED: u32 = 4;
+/// Rounds after which an attempt gets no longer time: 8 times as long as the first, 2 s. When a way is back, it is
+/// noticed by the next attempt, or by the repetition within this one.
+const DOUBLED: u32 = 3;
 
 /// A connection that was made again.
 pub(super) struct Made {

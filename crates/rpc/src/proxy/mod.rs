@@ -4,6 +4,7 @@
 //! nothing waits while it borrows.
 
 mod backchannel;
+mod beside;
 mod call;
 mod client;
 mod duplicates;

@@ -188,6 +188,11 @@ impl Shared {
         self.waiting.iter().map(|of| of.borrow().count()).sum()
     }
 
+    /// Whether calls wait for a transport of this service.
+    pub(super) fn has_waiting(&self, service: usize) -> bool {
+        !self.waiting[service].borrow().is_empty()
+    }
+
     /// Gives a call to a transport, or has it wait. A small one overtakes large ones that wait.
     pub(super) fn submit(&self, call: Rc<Call>) {
         let free = self.waiting[call.service].borrow().is_empty();

@@ -1,19 +1,38 @@
 //! Looks after connections that say nothing.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
 use super::Standing;
+use super::beside::Beside;
 use super::shared::Shared;
 use super::transport::State;
 use crate::liveness::{Signs, Verdict, judge};
 
 /// How often connections are looked at.
 const TICK: Duration = Duration::from_millis(50);
+
+/// After which time without a word TCP asks whether the other side is there, and how often from then on. It also
+/// keeps firewalls between from forgetting a connection that is not used.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(2));
+/// How long TCP goes on by itself when nothing is acknowledged. The kernel counts a server that takes nothing for
+/// so long (a window of zero), too, so it must not be short.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+/// Has the kernel ask about a connection that is not used, and give one up that is dead.
+pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let (time, interval) = KEEP_ALIVE;
+    let keep_alive = TcpKeepalive::new().with_time(time).with_interval(interval);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keep_alive)?;
+    socket.set_tcp_user_timeout(Some(GIVE_UP))
+}
 
 /// A connection's socket, to ask the kernel about while reader and writer have it.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +45,11 @@ pub(super) struct Watched {
 struct Heard {
     silent: Duration,
     rtt: Duration,
+    /// How long TCP waits before it sends again.
+    repeats: Duration,
     unacknowledged: bool,
+    /// Whether a keep-alive, or a probe of its window, has no answer.
+    probed: bool,
     retransmits: u32,
 }
 
@@ -59,11 +82,20 @@ impl Watched {
             (done, info.assume_init())
         };
         let silent = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+        // While bytes are under way, the kernel has doubled it already; while it probes a window, not.
+        let probes = info.tcpi_unacked == 0;
+        let doubled = if probes {
+            1 << info.tcpi_backoff.min(8)
+        } else {
+            1_u32
+        };
         (done == 0).then(|| Heard {
             silent: Duration::from_millis(u64::from(silent)),
             rtt: Duration::from_micros(u64::from(info.tcpi_rtt)),
+            repeats: Duration::from_micros(u64::from(info.tcpi_rto)) * doubled,
             // Probes of a window of zero count from the last answer; so do attempts that the own qdisc drops.
             unacknowledged: info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+            probed: info.tcpi_probes > 0,
             retransmits: info.tcpi_total_retrans,
         })
     }
@@ -75,6 +107,7 @@ const REVIEW: Duration = Duration::from_secs(10);
 /// Watches all connections for as long as the proxy runs.
 pub(super) async fn watch(shared: Rc<Shared>) {
     let mut reviewed = Instant::now();
+    let beside: Rc<Beside> = Rc::default();
     loop {
         tokio::time::sleep(TICK).await;
         let now = Instant::now();
@@ -106,13 +139,17 @@ pub(super) async fn watch(shared: Rc<Shared>) {
             };
             // Also those of other services: it is the same machine, and a service may have one connection.
             let others = heard.iter().enumerate().filter(|(i, _)| *i != number);
+            let others = others.filter_map(|(_, heard)| Some((*heard)?.silent)).min();
+            let asked = transport.asked(now);
             let signs = Signs {
-                outstanding: transport.is_waiting(),
+                outstanding: transport.is_waiting() || own.probed,
                 silent: own.silent,
                 rtt: own.rtt,
                 unacknowledged: own.unacknowledged,
-                asked: transport.asked(now),
-                others: others.filter_map(|(_, heard)| Some((*heard)?.silent)).min(),
+                asked,
+                others,
+                beside: beside.heard(now),
+                repeats: own.repeats,
             };
             match judge(&signs) {
                 Verdict::Fine => {}
@@ -121,9 +158,15 @@ pub(super) async fn watch(shared: Rc<Shared>) {
                     let stand = all.filter(|(_, heard)| heard.is_some());
                     stand.for_each(|(transport, _)| transport.ask(now));
                 }
+                Verdict::Beside => {
+                    if let State::Up(up) = &*transport.state.borrow() {
+                        beside.reach((up.local, up.peer), now);
+                    }
+                }
                 Verdict::Dead => {
                     shared.connect.silent(transport.service, transport.number);
-                    transport.is_silent();
+                    let heard = others.is_some_and(|others| asked.is_some_and(|at| others < at));
+                    transport.is_silent(heard);
                 }
             }
         }

@@ -13,7 +13,7 @@ use super::{Answering, State, Transport, Up};
 use crate::dispatch::Rate;
 use crate::proxy::call::Call;
 use crate::proxy::shared::{Shared, count};
-use crate::proxy::watch::Watched;
+use crate::proxy::watch::{Watched, keep_alive};
 use crate::proxy::{Again, Connected, Wanted, first};
 use crate::replay::{Action, decide};
 use crate::trouble::Tell;
@@ -22,7 +22,7 @@ use crate::trouble::Tell;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// A connection that fails sooner, without a reply, is one more attempt: some servers accept, and close at once.
 const STOOD: Duration = Duration::from_secs(1);
-/// The longest while calls are held.
+/// The longest while calls are held, or wait for a connection.
 const HELD: Duration = Duration::from_secs(1);
 
 /// Keeps a transport connected for as long as the proxy runs.
@@ -71,10 +71,8 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
             }
         }
         // Calls may be held only since the connection has failed.
-        let longest = match transport.held.borrow().is_empty() {
-            true => PAUSES.1,
-            false => HELD,
-        };
+        let wanted = !transport.held.borrow().is_empty() || shared.has_waiting(service);
+        let longest = if wanted { HELD } else { PAUSES.1 };
         tokio::time::sleep(pause.min(longest)).await;
         pause = (2 * pause).min(longest);
     }
@@ -138,6 +136,7 @@ async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: Socket
     let peer = made.stream.peer_addr().unwrap_or(local);
     let watched = Watched::new(&made.stream);
     let _ = made.stream.set_nodelay(true);
+    let _ = keep_alive(&made.stream);
     connected(shared, transport, &made, [local, peer]);
     let (out, back) = (link(&made.out), link(&made.back));
     *transport.state.borrow_mut() = State::Up(Up {

@@ -351,10 +351,15 @@ impl Transport {
         }
     }
 
-    /// Gives a connection up that says nothing.
-    pub(super) fn is_silent(&self) {
+    /// Gives a connection up that says nothing, while others are heard, or new ones are answered.
+    pub(super) fn is_silent(&self, others: bool) {
         self.silent.set(true);
-        self.fail("nothing is heard by it, while others are heard: its link may be silent");
+        self.fail(match others {
+            true => "nothing is heard by it, while others are heard: its link may be silent",
+            false => {
+                "nothing is heard by it, while a new connection is answered: a firewall may have forgotten it"
+            }
+        });
     }
 
     /// Gives the connection up.
