@@ -4,8 +4,9 @@
 //! The decisions are pure functions without I/O: how a stream falls into records ([`record`],
 //! [`assemble`]), what a call is ([`message`], [`program`]), which transaction id it travels under
 //! ([`xid`]), which connection it takes ([`dispatch`]), when a connection is taken for
-//! dead ([`liveness`]), what becomes of its calls then ([`replay`]), and which call is the
-//! repetition of an earlier one ([`duplicate`]). [`proxy`] does the work, over sockets that it is given.
+//! dead ([`liveness`]), what becomes of its calls then ([`replay`]), which call is the
+//! repetition of an earlier one ([`duplicate`]), and which client is taken in ([`limits`]).
+//! [`proxy`] does the work, over sockets that it is given.
 
 pub mod assemble;
 pub mod client;
@@ -13,6 +14,7 @@ pub mod compound;
 pub mod dispatch;
 pub mod duplicate;
 pub mod histogram;
+pub mod limits;
 pub mod liveness;
 pub mod message;
 pub mod portmap;

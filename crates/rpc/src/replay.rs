@@ -59,8 +59,6 @@ pub struct Cut {
     pub class: Class,
     /// Whether its header is signed (RPCSEC_GSS).
     pub signed: bool,
-    /// Whether all of it is here, so that it can be sent again.
-    pub complete: bool,
     /// Whether a part of the reply has been passed on to the client.
     pub answered: bool,
     /// Whether its client is still there; or may yet come back and repeat it ([`RETURN`]), where [`repeated`] knows
@@ -87,36 +85,26 @@ pub enum Action {
 /// 1. Its client is gone: drop it.
 /// 2. A part of the reply is with the client already: disconnect the client, whose stream cannot be
 ///    continued. What it repeats then meets the rules of [`repeated`]; one that counts is kept for that, as by
-///    rules 5 and 7.
-/// 3. It has not come completely from its client: elsewhere, as it comes. The server has not all of it either,
-///    and a client that is disconnected repeats all its calls, under way elsewhere or not.
-/// 4. Not all of it was sent: elsewhere. The server has not run it.
-/// 5. It is signed: the server drops a sequence number of RPCSEC_GSS that it has seen (RFC 2203, section 5.3.3.1),
+///    rules 4 and 6.
+/// 3. Not all of it was sent: elsewhere. The server has not run it.
+/// 4. It is signed: the server drops a sequence number of RPCSEC_GSS that it has seen (RFC 2203, section 5.3.3.1),
 ///    and only the client can sign a new one. Read-only, or under a slot: disconnect the client. Otherwise: same
-///    port, as by rule 7.
-/// 6. It is read-only, or the server counts it under a slot: elsewhere, at once.
-/// 7. It writes, counts once, or is unknown: same port, never elsewhere.
+///    port, as by rule 6.
+/// 5. It is read-only, or the server counts it under a slot: elsewhere, at once.
+/// 6. It writes, counts once, or is unknown: same port, never elsewhere.
 pub fn decide(cut: &Cut) -> (Action, u8) {
     let repeatable = !cut.class.counts();
     match cut {
         Cut { wanted: false, .. } => (Action::Drop, 1),
         Cut { answered: true, .. } => (Action::Disconnect, 2),
         Cut {
-            complete: false,
             sent: Sent::Nothing | Sent::Part,
             ..
         } => (Action::Elsewhere, 3),
-        Cut {
-            complete: false, ..
-        } => (Action::Disconnect, 3),
-        Cut {
-            sent: Sent::Nothing | Sent::Part,
-            ..
-        } => (Action::Elsewhere, 4),
-        Cut { signed: true, .. } if repeatable => (Action::Disconnect, 5),
-        Cut { signed: true, .. } => (Action::SamePort, 5),
-        _ if repeatable => (Action::Elsewhere, 6),
-        _ => (Action::SamePort, 7),
+        Cut { signed: true, .. } if repeatable => (Action::Disconnect, 4),
+        Cut { signed: true, .. } => (Action::SamePort, 4),
+        _ if repeatable => (Action::Elsewhere, 5),
+        _ => (Action::SamePort, 6),
     }
 }
 
@@ -130,8 +118,6 @@ pub const REMEMBER: Duration = Duration::from_secs(120);
 /// How far the earlier call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Not all of it came from its client.
-    Coming,
     /// It waits for its reply.
     UnderWay,
     /// It was answered, or is being; whether the reply is kept.
@@ -169,20 +155,19 @@ pub enum Meant {
 ///    last one did has to have them run. [`crate::duplicate::Key`] sees to this, so that it never comes here. A
 ///    client that comes back from another port has its calls run again, as without a proxy; the kernel's comes back
 ///    from the same one.
-/// 2. The earlier one never came completely: another. The server cannot have run it.
-/// 3. It is signed: the server. The client signs its repetition anew and wants a signature over the new sequence
+///    The same is a call of which the earlier copy never came completely: nothing of it has reached the server.
+/// 2. It is signed: the server. The client signs its repetition anew and wants a signature over the new sequence
 ///    number (RFC 2203, section 5.3.3.1), so that no reply that is kept would do; the server's duplicate
 ///    request cache knows the call behind the signature, by XID, address and port.
-/// 4. It is under way: wait.
-/// 5. It was answered, and the reply is kept: answer.
-/// 6. It was answered with more than is kept: another. That is counted and reported.
+/// 3. It is under way: wait.
+/// 4. It was answered, and the reply is kept: answer.
+/// 5. It was answered with more than is kept: another. That is counted and reported.
 pub fn repeated(call: &Repeated) -> (Meant, u8) {
     match call.progress {
-        Progress::Coming => (Meant::Other, 2),
-        _ if call.signed => (Meant::Server, 3),
-        Progress::UnderWay => (Meant::Wait, 4),
-        Progress::Answered(true) => (Meant::Answer, 5),
-        Progress::Answered(false) => (Meant::Other, 6),
+        _ if call.signed => (Meant::Server, 2),
+        Progress::UnderWay => (Meant::Wait, 3),
+        Progress::Answered(true) => (Meant::Answer, 4),
+        Progress::Answered(false) => (Meant::Other, 5),
     }
 }
 

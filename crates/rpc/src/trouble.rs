@@ -62,9 +62,53 @@ impl Trouble {
     }
 }
 
+/// What may happen very often, such as clients that break off: a few are told, and the others counted.
+#[derive(Clone, Debug, Default)]
+pub struct Often {
+    /// When the present minute began, and how many were told in it.
+    minute: Option<(Instant, u32)>,
+    untold: u64,
+}
+
+/// How many of them are told in a minute.
+const TOLD: u32 = 5;
+
+impl Often {
+    /// It has happened. Whether it is told: then how many were not since the last that was.
+    ///
+    /// 1. In each minute, which begins with the first, five are told.
+    /// 2. The others are counted, and told of with the next one that is told.
+    pub fn happened(&mut self, now: Instant) -> Option<u64> {
+        let (since, told) = self.minute.get_or_insert((now, 0));
+        if now.saturating_duration_since(*since) >= EVERY {
+            (*since, *told) = (now, 0);
+        }
+        if *told >= TOLD {
+            self.untold += 1;
+            return None;
+        }
+        *told += 1;
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_very_many_a_few_are_told() {
+        let (mut often, start) = (Often::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let told = |often: &mut Often, seconds, count: u32| -> Vec<u64> {
+            let all = (0..count).filter_map(|_| often.happened(at(seconds)));
+            all.collect()
+        };
+        assert_eq!(told(&mut often, 0, 1000), [0; 5]);
+        assert_eq!(told(&mut often, 59, 1), [0; 0]);
+        assert_eq!(told(&mut often, 60, 7), [996, 0, 0, 0, 0]);
+        assert_eq!(told(&mut often, 500, 1), [2]);
+    }
 
     #[test]
     fn a_line_at_the_start_one_a_minute_and_one_at_the_end() {

@@ -139,7 +139,7 @@ pub(super) fn call(
     });
     let passed = client.and_then(|client| {
         let own = client.debts.add(shared, Owed { by, xid })?;
-        let reply = Reply::new(own, bytes, 0, true, shared.replies.charge(0));
+        let reply = Reply::new(own, bytes, 0, true, client.of_replies.charge(0));
         reply.complete.set(true);
         client.reply(Rc::new(reply));
         Some(())

@@ -20,7 +20,7 @@ use crate::replay::{Cut, RETURN, Sent};
 /// What a call or a reply takes beside its bytes, roughly, so that very many small ones are bounded, too.
 const OVERHEAD: usize = 512;
 
-/// A call. All of it is kept until its reply has come.
+/// A call, all of which has come from its client. It is kept until its reply has come.
 pub(super) struct Call {
     /// Who gets the reply; another one where the client has come back by a new connection.
     pub client: RefCell<Rc<Client>>,
@@ -32,8 +32,6 @@ pub(super) struct Call {
     pub mark: [u8; 4],
     /// The stream behind the first mark and the XID.
     pub body: RefCell<Vec<Bytes>>,
-    /// Whether all of it has come from the client.
-    pub complete: Cell<bool>,
     /// The XID to the server.
     pub xid: Cell<u32>,
     /// The transport that has it.
@@ -46,6 +44,8 @@ pub(super) struct Call {
     /// When it was written to a connection last.
     pub written: Cell<Option<Instant>>,
     pub charge: Charge,
+    /// Its reply, as far as its size is known.
+    pub reserve: Charge,
     /// Its place among the calls that count.
     pub ticket: OnceCell<Ticket>,
     /// The way that it has to take, as it is the repetition of a signed call.
@@ -61,6 +61,7 @@ impl Call {
         nature: Nature,
         (length, last): (u64, bool),
     ) -> Rc<Call> {
+        let reserve = nature.expected.min(shared.config.most) as usize;
         Rc::new(Call {
             client: RefCell::new(Rc::clone(client)),
             service: shared.service(header.program),
@@ -72,14 +73,14 @@ impl Call {
             },
             mark: mark(length as u32, last),
             body: RefCell::default(),
-            complete: Cell::new(false),
             xid: Cell::new(header.xid),
             transport: Cell::new(None),
             sent: Cell::new(Sent::Nothing),
             replay: Cell::new(None),
             since: Instant::now(),
             written: Cell::new(None),
-            charge: shared.calls.charge(OVERHEAD),
+            charge: client.of_calls.charge(OVERHEAD),
+            reserve: client.of_replies.expect(reserve),
             ticket: OnceCell::new(),
             way: Cell::new(None),
         })
@@ -94,14 +95,15 @@ impl Call {
     /// Lets go of what has been handed over as a whole, and which nobody wants the reply to: the server may
     /// never give one. The XID stays in use.
     pub(super) fn abandon(&self) {
-        let copied = self.complete.get() && self.length() <= TOGETHER;
+        let copied = self.length() <= TOGETHER;
         if copied && self.sent.get() == Sent::All {
             self.body.borrow_mut().clear();
             self.charge.release();
+            self.reserve.release();
         }
     }
 
-    /// Bytes of it that are here.
+    /// Its bytes.
     pub(super) fn length(&self) -> usize {
         8 + self.body.borrow().iter().map(Bytes::len).sum::<usize>()
     }
@@ -141,7 +143,6 @@ impl Call {
             sent: self.sent.get(),
             class: self.nature.class,
             signed: self.header.is_signed(),
-            complete: self.complete.get(),
             answered,
             wanted: self.is_wanted(),
         }

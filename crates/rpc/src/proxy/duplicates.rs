@@ -177,13 +177,13 @@ pub(super) fn meet(
         }
         (Meant::Answer, _, Some(reply)) => {
             count(&shared.counts.answered_again);
-            let charge = shared.replies.charge(0);
+            let charge = client.of_replies.charge(0);
             client.reply(Rc::new(Reply::again(reply, charge)));
             Met::Repeated
         }
         (Meant::Server, ..) => Met::Other(Some(key), way),
         _ => {
-            if rule == 6 {
+            if rule == 5 {
                 count(&shared.counts.run_again);
                 let name = program::name(header.program, header.version, header.procedure);
                 tracing::warn!(client = %client.peer, program = header.program, procedure = header.procedure, name,
@@ -195,9 +195,6 @@ pub(super) fn meet(
 }
 
 fn progress(shared: &Shared, call: &Rc<Call>) -> Progress {
-    if !call.complete.get() {
-        return Progress::Coming;
-    }
     let spoilt = |number: usize| shared.transports[number].is_spoilt(call);
     match call.transport.get().is_some_and(spoilt) {
         true => Progress::Answered(false),

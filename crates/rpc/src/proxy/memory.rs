@@ -1,14 +1,34 @@
-//! How much may be kept at once: who would exceed it waits before reading more.
+//! How much may be kept at once: who would exceed it waits before reading more. Each client has a share, so that one
+//! that sends much, or takes no replies, leaves room for the others.
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// How often somebody whose share is used up looks whether others have given some back.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A number of bytes that may be kept.
 #[derive(Debug)]
 pub(super) struct Memory {
     most: usize,
+    used: Cell<usize>,
+    /// Bytes that are not here, and will be.
+    expected: Cell<usize>,
+    freed: Notify,
+}
+
+/// What all clients of one user have together.
+pub(super) type User = Rc<Cell<usize>>;
+
+/// What one client has of it.
+#[derive(Debug)]
+pub(super) struct Share {
+    memory: Rc<Memory>,
+    user: User,
     used: Cell<usize>,
     freed: Notify,
 }
@@ -18,6 +38,7 @@ impl Memory {
         Rc::new(Memory {
             most,
             used: Cell::new(0),
+            expected: Cell::new(0),
             freed: Notify::new(),
         })
     }
@@ -27,7 +48,17 @@ impl Memory {
         self.used.get()
     }
 
-    /// Waits until another record may begin.
+    /// A client's share, and its user's.
+    pub(super) fn share(self: &Rc<Memory>, user: &User) -> Rc<Share> {
+        Rc::new(Share {
+            memory: Rc::clone(self),
+            user: Rc::clone(user),
+            used: Cell::new(0),
+            freed: Notify::new(),
+        })
+    }
+
+    /// Waits until another record may begin, whoever it is for.
     pub(super) async fn room(&self) {
         while self.used.get() >= self.most {
             self.freed.notified().await;
@@ -35,35 +66,85 @@ impl Memory {
         // Who waits behind us may find room, too.
         self.freed.notify_one();
     }
+}
+
+impl Share {
+    /// Whether another record of this client may begin. What is expected counts as if it were here.
+    ///
+    /// 1. Nothing may while all is in use.
+    /// 2. Who has nothing, and whose user has nothing, may.
+    /// 3. Otherwise what the client has and what its user has, together, have to be less than what is free. So a
+    ///    client has a third at most while it is alone, a user with many clients a half, and others always find
+    ///    room: of users that take all they get, each leaves as much as it has.
+    fn has_room(&self) -> bool {
+        let taken = self.memory.used.get() + self.memory.expected.get();
+        let free = self.memory.most.saturating_sub(taken);
+        let had = self.used.get() + self.user.get();
+        free > 0 && (had == 0 || had < free)
+    }
+
+    /// Waits until another record of this client may begin.
+    pub(super) async fn room(&self) {
+        while !self.has_room() {
+            // What others give back counts, too.
+            let _ = timeout(LOOK, self.freed.notified()).await;
+        }
+    }
 
     /// Takes bytes, whether there is room or not.
-    pub(super) fn charge(self: &Rc<Memory>, bytes: usize) -> Charge {
-        self.used.set(self.used.get() + bytes);
-        Charge {
-            memory: Rc::clone(self),
-            bytes: Cell::new(bytes),
-        }
+    pub(super) fn charge(self: &Rc<Share>, bytes: usize) -> Charge {
+        self.take(bytes, false)
+    }
+
+    /// Takes bytes that will come. Nobody but clients with more records waits for these.
+    pub(super) fn expect(self: &Rc<Share>, bytes: usize) -> Charge {
+        self.take(bytes, true)
+    }
+
+    fn take(self: &Rc<Share>, bytes: usize, expected: bool) -> Charge {
+        let charge = Charge {
+            share: Rc::clone(self),
+            expected,
+            bytes: Cell::new(0),
+        };
+        charge.add(bytes);
+        charge
     }
 }
 
 /// Bytes in use; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
-    memory: Rc<Memory>,
+    share: Rc<Share>,
+    expected: bool,
     bytes: Cell<usize>,
 }
 
 impl Charge {
+    /// So many bytes more, or less.
+    fn change(&self, change: impl Fn(usize) -> usize) {
+        let share = &self.share;
+        let all = match self.expected {
+            true => &share.memory.expected,
+            false => &share.memory.used,
+        };
+        for used in [all, &share.user, &share.used] {
+            used.set(change(used.get()));
+        }
+    }
+
     /// More bytes.
     pub(super) fn add(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
-        self.memory.used.set(self.memory.used.get() + bytes);
+        self.change(|used| used + bytes);
     }
 
     /// Gives all of them back.
     pub(super) fn release(&self) {
-        let memory = &self.memory;
-        memory.used.set(memory.used.get() - self.bytes.take());
+        let bytes = self.bytes.take();
+        self.change(|used| used - bytes);
+        self.share.freed.notify_one();
+        let memory = &self.share.memory;
         if memory.used.get() < memory.most {
             memory.freed.notify_one();
         }
@@ -73,5 +154,41 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes records of so many bytes as long as it may; how many.
+    fn fill(share: &Rc<Share>, bytes: usize) -> Vec<Charge> {
+        let mut all = Vec::new();
+        while share.has_room() {
+            all.push(share.charge(bytes));
+        }
+        all
+    }
+
+    #[test]
+    fn nobody_takes_what_others_need() {
+        let memory = Memory::new(1200);
+        let user = || Rc::new(Cell::new(0));
+        let greedy = user();
+        // One client that takes all it gets has a third.
+        let first = fill(&memory.share(&greedy), 1);
+        assert_eq!(first.len(), 400);
+        // With more and more connections its user has a half.
+        let more: Vec<_> = (0..50).map(|_| fill(&memory.share(&greedy), 1)).collect();
+        assert!((590..=600).contains(&greedy.get()), "{}", greedy.get());
+        // Another one like that leaves room, too; and so on.
+        let second: Vec<_> = (0..5).map(|_| user()).collect();
+        let others: Vec<_> = second
+            .iter()
+            .map(|user| fill(&memory.share(user), 1))
+            .collect();
+        assert!(others[0].len() >= 190 && others[4].len() > 30);
+        drop((first, more, others));
+        assert_eq!((memory.used(), greedy.get()), (0, 0));
     }
 }

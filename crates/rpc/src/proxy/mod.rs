@@ -10,6 +10,7 @@ mod client;
 mod duplicates;
 mod memory;
 mod own;
+mod peer;
 mod shared;
 mod status;
 mod transport;
@@ -46,7 +47,7 @@ pub struct Config {
     pub memory: usize,
     /// How long a client or a server may stall within a record, or a client not take a reply.
     pub patience: Duration,
-    /// Most clients at once.
+    /// Most clients at once, of which one user has half at most ([`crate::limits`]).
     pub clients: usize,
     /// The port that the portmapper's questions are answered with.
     pub port: u16,

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::Proxy;
 use super::call::{Call, Reply};
 use super::client::Client;
+use super::peer::User;
 use super::shared::Shared;
 use crate::message;
 use crate::program::{Class, nature};
@@ -72,7 +73,8 @@ impl Proxy {
         let header = header.map_err(|e| Lost::Connection(e.to_string()))?;
         self.shared.calls.room().await;
         let (taker, taken) = oneshot::channel();
-        let client = Client::new(OWN, Some(taker));
+        let who = (OWN, User::At(OWN.ip()));
+        let client = Client::new(&self.shared, who, Some(taker));
         let mut nature = nature(&header, &message.head);
         nature.class = message.class.unwrap_or(nature.class);
         let length = message.head.len() as u64 + message.rest.len() as u64;
@@ -81,7 +83,6 @@ impl Proxy {
         if !message.rest.is_empty() {
             call.push(message.rest);
         }
-        call.complete.set(true);
         let wanted = Wanted {
             shared: Rc::clone(&self.shared),
             client,

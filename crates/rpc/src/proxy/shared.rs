@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use tokio::sync::Notify;
@@ -15,14 +15,15 @@ use super::backchannel::Sessions;
 use super::call::Call;
 use super::client::Client;
 use super::duplicates::Duplicates;
-use super::memory::Memory;
+use super::memory::{Memory, User as Kept};
 use super::own::is_own;
+use super::peer::User;
 use super::transport::Transport;
 use super::waiting::Waiting;
 use super::{Config, Connect, Ended};
 use crate::dispatch::{Dispatch, Load};
 use crate::replay::Sent;
-use crate::trouble::Trouble;
+use crate::trouble::{Often, Trouble};
 
 /// Signed calls that wait for their XID and are tried at once, at most.
 const STUCK: usize = 64;
@@ -76,6 +77,10 @@ pub(super) struct Shared {
     /// Whether no more calls are taken.
     ends: Cell<bool>,
     end: Notify,
+    /// Clients that are told of in the log.
+    told: RefCell<Often>,
+    /// What clients of one user keep together, of calls and of replies.
+    users: RefCell<HashMap<User, [Weak<Cell<usize>>; 2]>>,
     pub started: Instant,
     /// What runs for as long as the proxy does.
     pub tasks: RefCell<Vec<AbortHandle>>,
@@ -115,6 +120,8 @@ impl Shared {
             strangers: RefCell::default(),
             ends: Cell::new(false),
             end: Notify::new(),
+            told: RefCell::default(),
+            users: RefCell::default(),
             started: Instant::now(),
             tasks: RefCell::default(),
             config,
@@ -149,14 +156,38 @@ impl Shared {
             return;
         }
         count(&self.counts.disconnected);
-        let server = self.server();
-        tracing::warn!(server, %client, "client disconnected: {why}");
+        self.tell(client, &format!("client disconnected: {why}"));
         let mut ended = self.ended.borrow_mut();
         ended.truncate(ENDED - 1);
         ended.push_front(Ended {
             client,
             why: why.to_owned(),
         });
+    }
+
+    /// Logs what has become of a client, unless that happens too often.
+    pub(super) fn tell(&self, client: SocketAddr, what: &str) {
+        let server = self.server();
+        match self.told.borrow_mut().happened(Instant::now()) {
+            Some(0) => tracing::warn!(server, %client, "{what}"),
+            Some(more) => {
+                tracing::warn!(server, %client, "{what}; so were, or otherwise, {more} more before")
+            }
+            None => tracing::debug!(server, %client, "{what}"),
+        }
+    }
+
+    /// What clients of a user keep together, of calls and of replies.
+    pub(super) fn kept_by(&self, user: User) -> [Kept; 2] {
+        let mut users = self.users.borrow_mut();
+        users.retain(|_, of| of.iter().any(|kept| kept.strong_count() > 0));
+        let known = users
+            .get(&user)
+            .map(|of| [of[0].upgrade(), of[1].upgrade()]);
+        let kept = known.unwrap_or_default().map(Option::unwrap_or_default);
+        let of = [Rc::downgrade(&kept[0]), Rc::downgrade(&kept[1])];
+        users.insert(user, of);
+        kept
     }
 
     /// What log lines call the server.

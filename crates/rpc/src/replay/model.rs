@@ -374,7 +374,6 @@ impl World {
                 sent: Sent::All,
                 class: waits.copy.class,
                 signed: false,
-                complete: true,
                 answered: false,
                 wanted: true,
             };

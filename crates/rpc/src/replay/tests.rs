@@ -13,13 +13,12 @@ fn cut() -> impl Strategy<Value = Cut> {
         Just(Class::Once),
         Just(Class::Unknown),
     ];
-    (sent, class, any::<[bool; 4]>()).prop_map(|(sent, class, flags)| Cut {
+    (sent, class, any::<[bool; 3]>()).prop_map(|(sent, class, flags)| Cut {
         sent,
         class,
         signed: flags[0],
-        complete: flags[1],
-        answered: flags[2],
-        wanted: flags[3],
+        answered: flags[1],
+        wanted: flags[2],
     })
 }
 
@@ -27,7 +26,7 @@ proptest! {
     #[test]
     fn nothing_that_counts_is_ever_run_twice(cut in cut()) {
         let (action, _) = decide(&cut);
-        let may_have_run = cut.sent == Sent::All && cut.complete;
+        let may_have_run = cut.sent == Sent::All;
         let counts = matches!(cut.class, Class::Write | Class::Once | Class::Unknown);
         if may_have_run && counts {
             prop_assert_ne!(action, Action::Elsewhere);
@@ -47,7 +46,6 @@ fn rules_have_their_numbers() {
         sent: Sent::All,
         class: Class::Once,
         signed: false,
-        complete: true,
         answered: false,
         wanted: true,
     };
@@ -72,14 +70,6 @@ fn rules_have_their_numbers() {
         ),
         (
             Cut {
-                complete: false,
-                ..plain
-            },
-            (Action::Disconnect, 3),
-        ),
-        (
-            Cut {
-                complete: false,
                 sent: Sent::Part,
                 ..plain
             },
@@ -87,34 +77,27 @@ fn rules_have_their_numbers() {
         ),
         (
             Cut {
-                sent: Sent::Part,
-                ..plain
-            },
-            (Action::Elsewhere, 4),
-        ),
-        (
-            Cut {
                 signed: true,
                 ..read
             },
-            (Action::Disconnect, 5),
+            (Action::Disconnect, 4),
         ),
         (
             Cut {
                 signed: true,
                 ..plain
             },
-            (Action::SamePort, 5),
+            (Action::SamePort, 4),
         ),
-        (read, (Action::Elsewhere, 6)),
+        (read, (Action::Elsewhere, 5)),
         (
             Cut {
                 class: Class::Write,
                 ..plain
             },
-            (Action::SamePort, 7),
+            (Action::SamePort, 6),
         ),
-        (plain, (Action::SamePort, 7)),
+        (plain, (Action::SamePort, 6)),
     ] {
         assert_eq!(decide(&cut), decided, "{cut:?}");
     }
@@ -189,17 +172,12 @@ fn repeats_are_rarer_and_rarer() {
 fn what_counts_is_sent_twice_only_by_rule() {
     use Meant::{Answer, Other, Server, Wait};
     for (progress, plain) in [
-        (Progress::Coming, (Other, 2)),
-        (Progress::UnderWay, (Wait, 4)),
-        (Progress::Answered(true), (Answer, 5)),
-        (Progress::Answered(false), (Other, 6)),
+        (Progress::UnderWay, (Wait, 3)),
+        (Progress::Answered(true), (Answer, 4)),
+        (Progress::Answered(false), (Other, 5)),
     ] {
         for signed in [false, true] {
-            let want = if signed && plain.1 > 2 {
-                (Server, 3)
-            } else {
-                plain
-            };
+            let want = if signed { (Server, 2) } else { plain };
             assert_eq!(repeated(&Repeated { progress, signed }), want);
         }
     }

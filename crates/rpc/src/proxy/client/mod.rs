@@ -19,9 +19,11 @@ use tokio::time::timeout_at;
 use super::backchannel::{self, Debts};
 use super::call::{Call, Reply};
 use super::first;
+use super::memory::Share;
 use super::own::{Taker, is_own};
+use super::peer::{User, user_of};
 use super::shared::{Shared, count};
-use crate::replay::Sent;
+use crate::limits::{Admission, admit};
 use crate::trouble::Tell;
 use read::{linger, read};
 use write::write;
@@ -37,8 +39,7 @@ pub(super) const SLICES: usize = 64;
 const UNSENT: libc::c_int = 512 << 10;
 
 /// Bytes that have to move within [`crate::proxy::Config::patience`] where a record is under way, unless that ends: a
-/// client that is too slow holds up others, as a call that comes has a connection for itself, and replies that
-/// go fill the memory for all.
+/// client that is too slow holds memory that others could use.
 const PACE: usize = 1 << 20;
 
 /// How fast a client reads or writes.
@@ -85,6 +86,14 @@ impl Pace {
 /// A client.
 pub(super) struct Client {
     pub peer: SocketAddr,
+    /// Who it is.
+    pub user: User,
+    /// Its shares of what may be kept of calls and of replies.
+    pub of_calls: Rc<Share>,
+    pub of_replies: Rc<Share>,
+    /// When it has sent or taken something last, and whether a record of it is coming.
+    moved: Cell<Instant>,
+    receives: Cell<bool>,
     /// When its connection ended.
     closed: Cell<Option<Instant>>,
     /// Replies that it was given and that are not written.
@@ -107,9 +116,19 @@ pub(super) struct Client {
 
 impl Client {
     /// One with this address, and nothing else yet.
-    pub(super) fn new(peer: SocketAddr, taker: Option<Taker>) -> Rc<Client> {
+    pub(super) fn new(
+        shared: &Shared,
+        (peer, user): (SocketAddr, User),
+        taker: Option<Taker>,
+    ) -> Rc<Client> {
+        let [calls, replies] = shared.kept_by(user);
         Rc::new(Client {
             peer,
+            user,
+            of_calls: shared.calls.share(&calls),
+            of_replies: shared.replies.share(&replies),
+            moved: Cell::new(Instant::now()),
+            receives: Cell::new(false),
             closed: Cell::new(None),
             owed: Cell::new(0),
             small: RefCell::default(),
@@ -132,6 +151,13 @@ impl Client {
     /// For how long its connection has been over.
     pub(super) fn closed_for(&self) -> Option<Duration> {
         self.closed.get().map(|at| at.elapsed())
+    }
+
+    /// For how long nothing has been under way for it; none while something is.
+    fn idle(&self) -> Option<Duration> {
+        let nothing = self.owed.get() == 0 && !self.receives.get();
+        let idle = nothing && self.pending.borrow().is_empty();
+        idle.then(|| self.moved.get().elapsed())
     }
 
     /// Whether a reply may be passed on while it comes: nothing else is to be said, or expected, meanwhile
@@ -215,15 +241,7 @@ impl Client {
         self.large.borrow_mut().clear();
         backchannel::gone(shared, self);
         let calls = std::mem::take(&mut *self.pending.borrow_mut());
-        for call in calls.into_values() {
-            // The rest of it will not come, and the server waits for it.
-            if !call.complete.get()
-                && call.sent.get() == Sent::Part
-                && let Some(number) = call.transport.get()
-            {
-                shared.transports[number].fail("a client left within a call");
-            }
-        }
+        drop(calls);
         shared
             .clients
             .borrow_mut()
@@ -234,23 +252,49 @@ impl Client {
     }
 }
 
+/// Whether a client of this user is taken in; one that is idle may have to go.
+fn is_welcome(shared: &Shared, user: User) -> bool {
+    let clients: Vec<_> = shared.clients.borrow().values().cloned().collect();
+    let connected: Vec<_> = clients.iter().map(|c| (c.user, c.idle())).collect();
+    match admit(shared.config.clients, &user, &connected) {
+        Admission::Welcome => true,
+        Admission::InPlaceOf(number) => {
+            let idle = &clients[number];
+            shared.ended(
+                idle.peer,
+                "it was idle, and its user has the most connections",
+            );
+            idle.disconnect(shared, "idle, to make room");
+            true
+        }
+        Admission::Refused => false,
+    }
+}
+
 /// Takes a client in, or refuses it where there are too many.
 pub(super) fn welcome(shared: &Rc<Shared>, stream: TcpStream, peer: SocketAddr) {
-    if shared.clients.borrow().len() >= shared.config.clients {
-        count(&shared.counts.refused);
-        let (server, most) = (shared.server(), shared.config.clients);
-        tracing::warn!(server, client = %peer, "client refused: {most} are connected, which is the most");
-        return;
-    }
+    // Before it could have one closed that is idle.
     if let Some(below) = shared.config.below.filter(|below| peer.port() >= *below) {
         return stranger(shared, peer, below);
+    }
+    let user = user_of(stream.local_addr().unwrap_or(peer), peer);
+    if !is_welcome(shared, user) {
+        count(&shared.counts.refused);
+        let most = shared.config.clients;
+        shared.tell(
+            peer,
+            &format!(
+                "client refused: its user has its share of {most} connections, and none is idle"
+            ),
+        );
+        return;
     }
     let _ = stream.set_nodelay(true);
     // The kernel may know better what it can hold; then small replies wait for more.
     let _ = keep_unsent_small(&stream);
     count(&shared.counts.clients);
     let number = shared.counts.clients.get();
-    let client = Client::new(peer, None);
+    let client = Client::new(shared, (peer, user), None);
     shared
         .clients
         .borrow_mut()

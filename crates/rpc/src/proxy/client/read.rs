@@ -2,7 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::tcp::OwnedReadHalf;
@@ -17,6 +17,7 @@ use crate::proxy::backchannel;
 use crate::proxy::call::{Call, Reply};
 use crate::proxy::duplicates::{self, Met};
 use crate::proxy::first;
+use crate::proxy::memory::Charge;
 use crate::proxy::shared::{Shared, count};
 use crate::record::mark;
 
@@ -24,6 +25,25 @@ use crate::record::mark;
 const SOON: Duration = Duration::from_millis(2);
 /// How long a client may take to close its connection when the proxy ends.
 const LINGER: Duration = Duration::from_millis(500);
+
+/// A large call that comes.
+struct Coming {
+    head: Bytes,
+    /// Length of its first fragment, and whether that is its last.
+    fragment: (u64, bool),
+    /// What has come behind the head, marks included.
+    rest: Vec<Bytes>,
+    kept: Charge,
+    /// What is to come of the first fragment, so that nobody else takes the room that it needs.
+    _expected: Charge,
+}
+
+impl Coming {
+    fn push(&mut self, bytes: Bytes) {
+        self.kept.add(bytes.len());
+        self.rest.push(bytes);
+    }
+}
 
 pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &OwnedReadHalf) -> End {
     let mut assembler = Assembler::new(shared.config.most);
@@ -55,7 +75,10 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &Owne
                     is_bad: false,
                 };
             }
-            Ok(bytes) => pace.moved(bytes),
+            Ok(bytes) => {
+                pace.moved(bytes);
+                client.moved.set(Instant::now());
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 // Who says nothing has no buffer.
                 if input.is_empty() {
@@ -65,11 +88,13 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &Owne
             Err(e) => return End::of(&e),
         }
         loop {
+            client
+                .receives
+                .set(assembler.is_inside() || !input.is_empty());
             // Before each record, also those that have come together with the end of another.
             if !assembler.is_inside() {
-                shared.calls.room().await;
-                // Some are answered here.
-                shared.replies.room().await;
+                client.of_calls.room().await;
+                client.of_replies.room().await;
                 pace.begin();
             }
             match assembler.next(&mut input) {
@@ -117,54 +142,47 @@ pub(super) async fn linger(reader: &OwnedReadHalf) {
     let _ = timeout(LINGER, read).await;
 }
 
+/// Takes a part. A call goes to a server when all of it is here: what a client has broken off never reaches one, and
+/// none waits for a client that is slow. All of it has to be kept until the reply, in any case.
 fn take(
     shared: &Rc<Shared>,
     client: &Rc<Client>,
     part: Part,
-    large: &mut Option<Rc<Call>>,
+    large: &mut Option<Coming>,
 ) -> Result<(), message::MessageError> {
     match part {
         Part::Whole(bytes) => {
-            let Some(call) = call(shared, client, &bytes, bytes.len() as u64, true)? else {
-                return Ok(());
-            };
-            call.push(bytes.slice(4..));
-            call.complete.set(true);
-            submit(shared, call);
+            let fragment = (bytes.len() as u64, true);
+            call(shared, client, &bytes, fragment, [])?;
         }
         Part::Start { head, rest, last } => {
-            let length = head.len() as u64 + u64::from(rest);
-            let Some(call) = call(shared, client, &head, length, last)? else {
-                return Ok(());
-            };
-            call.push(head.slice(4..));
-            *large = Some(Rc::clone(&call));
-            submit(shared, call);
+            // What makes no sense is not waited for.
+            message::Call::parse(&head)?;
+            *large = Some(Coming {
+                fragment: (head.len() as u64 + u64::from(rest), last),
+                kept: client.of_calls.charge(head.len()),
+                head,
+                rest: Vec::new(),
+                _expected: client.of_calls.expect(rest as usize),
+            });
         }
         Part::Fragment { length, last } => {
-            more(shared, large, Bytes::copy_from_slice(&mark(length, last)));
+            more(large, Bytes::copy_from_slice(&mark(length, last)));
         }
-        Part::Data(bytes) => more(shared, large, bytes),
+        Part::Data(bytes) => more(large, bytes),
         Part::End => {
-            if let Some(call) = large.take() {
-                call.complete.set(true);
-                awake(shared, &call);
+            if let Some(coming) = large.take() {
+                let (head, fragment) = (coming.head, coming.fragment);
+                call(shared, client, &head, fragment, coming.rest)?;
             }
         }
     }
     Ok(())
 }
 
-fn more(shared: &Shared, large: &Option<Rc<Call>>, bytes: Bytes) {
-    if let Some(call) = large {
-        call.push(bytes);
-        awake(shared, call);
-    }
-}
-
-fn awake(shared: &Shared, call: &Call) {
-    if let Some(number) = call.transport.get() {
-        shared.transports[number].wake();
+fn more(large: &mut Option<Coming>, bytes: Bytes) {
+    if let Some(coming) = large {
+        coming.push(bytes);
     }
 }
 
@@ -176,20 +194,20 @@ fn submit(shared: &Shared, call: Rc<Call>) {
     shared.submit(call);
 }
 
-/// Makes a call of its head; none where it has been answered, or is a repetition of one that is on its way.
-/// `length` is that of its first fragment.
+/// Passes on a call that is all here, unless it is answered at once, or repeats one that is on its way. `fragment` is
+/// the length of its first fragment, and whether that is its last; `rest` is what is behind the head.
 fn call(
     shared: &Rc<Shared>,
     client: &Rc<Client>,
     head: &Bytes,
-    length: u64,
-    last: bool,
-) -> Result<Option<Rc<Call>>, message::MessageError> {
+    fragment: (u64, bool),
+    rest: impl IntoIterator<Item = Bytes>,
+) -> Result<(), message::MessageError> {
     if let Ok(FromServer::Reply(xid)) = FromServer::parse(head)
-        && head.len() as u64 == length
+        && head.len() as u64 == fragment.0
         && backchannel::reply(shared, client, head, xid)
     {
-        return Ok(None);
+        return Ok(());
     }
     let header = message::Call::parse(head)?;
     client.calls.set(client.calls.get() + 1);
@@ -199,21 +217,20 @@ fn call(
         _ => None,
     };
     if let Some(bytes) = own {
-        let charge = shared.replies.charge(0);
+        let charge = client.of_replies.charge(0);
         let reply = Reply::new(header.xid, &bytes, 0, true, charge);
         reply.complete.set(true);
         client.reply(Rc::new(reply));
-        return Ok(None);
+        return Ok(());
     }
-    if is_repeated(client, &header, head, length) {
+    if is_repeated(client, &header, head, fragment.0) {
         count(&shared.counts.repeated);
-        return Ok(None);
+        return Ok(());
     }
     let nature = program::nature(&header, head);
-    let fragment = (length, last);
     let Met::Other(key, way) = duplicates::meet(shared, client, (&header, &nature), head, fragment)
     else {
-        return Ok(None);
+        return Ok(());
     };
     let call = Call::new(shared, client, header, nature, fragment);
     call.way.set(way);
@@ -222,7 +239,10 @@ fn call(
         // It is new, and has none.
         let _ = call.ticket.set(ticket);
     }
-    Ok(Some(call))
+    call.push(head.slice(4..));
+    rest.into_iter().for_each(|bytes| call.push(bytes));
+    submit(shared, call);
+    Ok(())
 }
 
 /// Whether a small call is the same, byte by byte, as one that has no reply yet: the client has lost its
@@ -232,8 +252,6 @@ fn is_repeated(client: &Client, header: &message::Call, head: &Bytes, length: u6
     let before = pending.get(&header.xid);
     before.is_some_and(|before| {
         let body = before.body.borrow();
-        head.len() as u64 == length
-            && before.complete.get()
-            && matches!(body.as_slice(), [all] if all[..] == head[4..])
+        head.len() as u64 == length && matches!(body.as_slice(), [all] if all[..] == head[4..])
     })
 }

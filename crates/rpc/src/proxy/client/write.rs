@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::tcp::OwnedWriteHalf;
@@ -60,12 +60,14 @@ async fn write_next(
     }
     all(writer, together, patience).await?;
     client.owed.set(client.owed.get() - written);
+    client.moved.set(Instant::now());
     let Some(reply) = large else {
         return Ok(());
     };
     let done = stream(client, writer, &reply, patience).await;
     *client.writing.borrow_mut() = None;
     client.owed.set(client.owed.get().saturating_sub(1));
+    client.moved.set(Instant::now());
     done
 }
 

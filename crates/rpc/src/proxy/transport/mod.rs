@@ -250,7 +250,6 @@ impl Transport {
         let repeats = |before: &&mut Rc<Call>| {
             (repeats_earlier(before) || Rc::ptr_eq(&before.client(), &call.client()))
                 && before.header.is_signed()
-                && (before.complete.get() && call.complete.get())
                 && (call.header.program, call.header.procedure)
                     == (before.header.program, before.header.procedure)
         };

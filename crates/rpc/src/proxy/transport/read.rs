@@ -83,7 +83,7 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
                 return Ok(());
             };
             backchannel::look(shared, transport, &call, &bytes);
-            let charge = shared.replies.charge(0);
+            let charge = call.client().of_replies.charge(0);
             let reply = Rc::new(Reply::new(call.header.xid, &bytes, 0, true, charge));
             reply.complete.set(true);
             call.client().reply(Rc::clone(&reply));
@@ -93,7 +93,7 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
             let Some(call) = answered(shared, transport, &head, false)? else {
                 return Ok(());
             };
-            let charge = shared.replies.charge(0);
+            let charge = call.client().of_replies.charge(0);
             let reply = Rc::new(Reply::new(call.header.xid, &head, rest, last, charge));
             *transport.answering.borrow_mut() = Some(Answering {
                 call,
@@ -196,6 +196,7 @@ fn done(shared: &Shared, transport: &Transport, call: &Rc<Call>, reply: Option<&
     let left = transport.discharge(call);
     transport.rate.borrow_mut().left(left);
     transport.tallies.done(call);
+    call.reserve.release();
     call.client().done(call);
     if let Some(ticket) = call.ticket.get() {
         ticket.answered(call, reply, transport.way());

@@ -57,7 +57,7 @@ async fn write_next(
     }
     count(&transport.tallies.calls);
     call.written.set(Some(Instant::now()));
-    if call.complete.get() && call.length() <= TOGETHER {
+    if call.length() <= TOGETHER {
         // From here on nobody knows how far it gets.
         call.sent.set(Sent::All);
         together.extend_from_slice(&call.head());
@@ -94,7 +94,7 @@ async fn all(
     Ok(())
 }
 
-/// Writes a large call as it comes. It has been sent as a whole when its last byte may have been.
+/// Writes a large call. It has been sent as a whole when its last byte may have been.
 async fn stream(transport: &Transport, writer: &OwnedWriteHalf, call: &Call) -> io::Result<()> {
     // What has been sent once stays sent: the server may have run it then.
     if call.sent.get() == Sent::Nothing {
@@ -104,14 +104,10 @@ async fn stream(transport: &Transport, writer: &OwnedWriteHalf, call: &Call) -> 
     // Bytes written of the head; then chunks, and bytes of the next one.
     let (mut of_head, mut chunk, mut within) = (0, 0, 0);
     loop {
-        let (all_here, count) = (call.complete.get(), call.body.borrow().len());
+        let count = call.body.borrow().len();
         if of_head == head.len() && chunk == count {
-            if all_here {
-                call.sent.set(Sent::All);
-                return Ok(());
-            }
-            transport.wake.notified().await;
-            continue;
+            call.sent.set(Sent::All);
+            return Ok(());
         }
         writer.writable().await?;
         let written = {
@@ -125,7 +121,7 @@ async fn stream(transport: &Transport, writer: &OwnedWriteHalf, call: &Call) -> 
                 chunks
                     .map(|(i, bytes)| IoSlice::new(if i == 0 { &bytes[within..] } else { bytes })),
             );
-            if all_here && count - chunk < SLICES {
+            if count - chunk < SLICES {
                 call.sent.set(Sent::All);
             }
             writer.try_write_vectored(&slices)
