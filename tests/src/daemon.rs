@@ -218,6 +218,21 @@ impl<'a> Daemon<'a> {
         let _ = wait(&mut self.child, PATIENCE);
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it in mid-air (SIGSTOP), as if it hung; it ends well only after [`Daemon::resume`].
+    pub fn suspend(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }

@@ -128,12 +128,12 @@ fn programs_that_are_kept_forward_for_a_while() {
     }
     let world = World::new("keep", 3);
     let flows = world.flows(FLOWS);
-    let keep = ["--on-exit", "keep", "--keep-for", "2"];
+    let keep = ["--on-exit", "keep", "--deadline", "2"];
     let report = under_traffic(&world, &flows, |_| {
         for end in [Daemon::terminate, Daemon::kill] {
             let daemon = Daemon::start(&world, &keep);
             takes_over(&world, &daemon);
-            // The deadline is moved every second: 1 to 2 s are left.
+            // The deadline is moved twice a second: 1.5 to 2 s are left.
             end(daemon);
             let gone = Instant::now();
             assert_eq!(world.attached().len(), 4, "all links stay attached");

@@ -43,14 +43,7 @@ fn arguments_and_configurations_that_make_no_sense() {
     };
     for (arguments, said) in [
         (&["run", "--mode", "fast"][..], "invalid value 'fast'"),
-        (
-            &["run", "--keep-for", "0"],
-            "keep_for must be at least 1 second",
-        ),
-        (
-            &["run", "--keep-for", "5"],
-            "keep_for does nothing without on_exit",
-        ),
+        (&["run", "--deadline", "0"], "deadline is at least 1 second"),
         (&["run", "--seed", "0"], "'0' is not a seed"),
         (
             &["run", "--metrics", "0.0.0.0:80"],

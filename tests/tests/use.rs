@@ -252,7 +252,7 @@ fn kept_programs_are_seen_and_removed() {
         return;
     }
     let world = World::new("kept", 2);
-    let keep = ["--on-exit", "keep", "--keep-for", "20"];
+    let keep = ["--on-exit", "keep", "--deadline", "20"];
     let daemon = Daemon::start(&world, &keep);
     // A daemon's programs are its own.
     let refused = world.raddle(&["detach"]);

@@ -10,7 +10,7 @@ use nix::unistd::geteuid;
 use proptest::prelude::*;
 use raddle_netlink::probe::namespace::{Namespace, Place, links};
 use raddle_netlink::probe::tc::Direction;
-use raddle_netlink::probe::{self, bpf, ethtool, iptables, ipvs, nft, tc, xfrm};
+use raddle_netlink::probe::{self, bpf, conntrack, ethtool, iptables, ipvs, nft, tc, xfrm};
 
 /// Runs `job` on a thread in a fresh network namespace; says so when it cannot.
 fn alone(name: &str, job: impl FnOnce() + Send) {
@@ -194,6 +194,88 @@ fn legacy_iptables_chains_are_seen() {
             assert!(busy.contains(&expected), "{expected:?} in {busy:?}");
         }
         assert_eq!(busy.len(), 4);
+    });
+}
+
+#[test]
+fn whoever_turns_on_tracking_is_seen() {
+    use conntrack::Does::{Reassembles, Tracks};
+    let seen = |trackers: Vec<conntrack::Tracker>| {
+        let mut seen: Vec<_> = trackers
+            .into_iter()
+            .map(|t| (t.families, t.does, t.who))
+            .collect();
+        seen.sort();
+        seen
+    };
+    alone("whoever_turns_on_tracking_is_seen", || {
+        if !try_run("nft list tables") {
+            eprintln!("skipped: this kernel has no nf_tables");
+            return;
+        }
+        assert_eq!(seen(conntrack::of_nftables().unwrap()), []);
+        let idle = nft::generation().unwrap();
+        run("nft 'add table inet f
+             add chain inet f input { type filter hook input priority 0; }
+             add chain inet f unused
+             add rule inet f input tcp dport 22 accept
+             add rule inet f input ip saddr 10.0.0.1 limit rate 1/second drop'");
+        assert_eq!(seen(conntrack::of_nftables().unwrap()), []);
+        let changed = nft::generation().unwrap();
+        assert_ne!(idle, changed, "a change is not seen");
+        run("nft 'add rule inet f unused ct state established accept
+             add table ip6 g
+             add chain ip6 g input { type filter hook input priority 0; }
+             add rule ip6 g input socket transparent 1 accept
+             add table ip h
+             add set ip h many { type ipv4_addr; flags dynamic; }
+             add chain ip h output { type filter hook output priority 0; }
+             add rule ip h output add @many { ip daddr ct count over 10 } drop'");
+        let trackers = seen(conntrack::of_nftables().unwrap());
+        let brief: Vec<_> = trackers
+            .iter()
+            .map(|(families, does, who)| (*families, *does, who.split(" handle").next().unwrap()))
+            .collect();
+        assert_eq!(
+            brief,
+            [
+                ([false, true], Reassembles, "nftables rule ip6 g input"),
+                ([true, false], Tracks, "nftables rule ip h output"),
+                ([true, true], Tracks, "nftables rule inet f unused"),
+            ]
+        );
+        assert_ne!(nft::generation().unwrap(), changed);
+    });
+    alone("whoever_turns_on_tracking_is_seen", || {
+        if !try_run("iptables-nft -A INPUT -m conntrack --ctstate NEW -j ACCEPT") {
+            eprintln!("skipped: iptables-nft does not work here");
+            return;
+        }
+        let trackers = seen(conntrack::of_nftables().unwrap());
+        assert_eq!(trackers.len(), 1, "{trackers:?}");
+        assert_eq!((trackers[0].0, trackers[0].1), ([true, false], Tracks));
+    });
+    alone("whoever_turns_on_tracking_is_seen", || {
+        if !try_run("iptables-legacy -A INPUT -p tcp -j ACCEPT") {
+            eprintln!("skipped: this kernel has no legacy iptables");
+            return;
+        }
+        let legacy = || seen(conntrack::of_iptables(&iptables::tables().unwrap()));
+        assert_eq!(legacy(), []);
+        run("iptables-legacy -A INPUT -p tcp -m conntrack --ctstate NEW -j ACCEPT");
+        run("ip6tables-legacy -t mangle -A INPUT -m socket -j ACCEPT");
+        let text = |text: &str| text.to_owned();
+        let state = text("iptables-legacy table filter (-m conntrack)");
+        let socket = text("ip6tables-legacy table mangle (-m socket)");
+        assert_eq!(
+            legacy(),
+            [
+                ([false, true], Reassembles, socket),
+                ([true, false], Tracks, state)
+            ]
+        );
+        run("iptables-legacy -F; ip6tables-legacy -t mangle -F");
+        assert_eq!(legacy(), []);
     });
 }
 

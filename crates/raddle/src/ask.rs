@@ -63,6 +63,14 @@ fn status_text(status: &Value) -> String {
     if let Some(why) = status["held_because"].as_str() {
         let _ = writeln!(out, "  everything goes to the kernel because: {why}");
     }
+    if let Some(lapses) = status["deadline"]["lapses"].as_u64().filter(|n| *n > 0) {
+        let _ = writeln!(
+            out,
+            "  the daemon was late {lapses} time(s): everything went to the kernel after {} s without a look at \
+             the firewall",
+            status["deadline"]["seconds"],
+        );
+    }
     status_links(&mut out, status);
     let image = &status["image"];
     let _ = writeln!(

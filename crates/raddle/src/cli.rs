@@ -152,9 +152,11 @@ pub(crate) struct Run {
     /// with nsenter --net=/run/netns/NAME
     #[arg(long)]
     pub on_exit: Option<OnExit>,
-    /// With --on-exit keep: seconds that programs forward without a daemon
+    /// How long programs forward when no daemon looks at the firewall, because it hangs, starves or is
+    /// gone; then they leave everything to the kernel. A rule that comes meanwhile is bypassed for so long
+    /// [default: 2]
     #[arg(long, value_name = "SECONDS")]
-    pub keep_for: Option<u32>,
+    pub deadline: Option<u32>,
     /// Attach although netfilter, tc or xfrm would have seen the packets
     #[arg(long)]
     pub allow_bypass: bool,

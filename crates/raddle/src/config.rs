@@ -235,8 +235,8 @@ pub(crate) struct Config {
     pub mode: Mode,
     /// What becomes of the programs when the daemon goes.
     pub on_exit: OnExit,
-    /// With `on_exit = "keep"`: how long programs forward without a daemon, in seconds.
-    pub keep_for: Option<u32>,
+    /// For how many seconds programs forward since a daemon last looked at the firewall.
+    pub deadline: u32,
     /// Attach although netfilter, tc or xfrm would have seen the packets.
     pub allow_bypass: bool,
     /// Send through these links although they have a shaping qdisc, which XDP bypasses.
@@ -286,7 +286,7 @@ impl Default for Config {
             links: Vec::new(),
             mode: Mode::Auto,
             on_exit: OnExit::Detach,
-            keep_for: None,
+            deadline: 2,
             allow_bypass: false,
             allow_qdisc: Vec::new(),
             mend: true,
@@ -358,13 +358,8 @@ impl Config {
                  control, so put a proxy before 127.0.0.1 or ::1"
             ));
         }
-        if self.keep_for == Some(0) {
-            return Err(
-                "keep_for must be at least 1 second; to detach use on_exit = \"detach\"".into(),
-            );
-        }
-        if self.keep_for.is_some() && self.on_exit != OnExit::Keep {
-            return Err("keep_for does nothing without on_exit = \"keep\" (--on-exit keep)".into());
+        if self.deadline == 0 || self.deadline > 3600 {
+            return Err("deadline is at least 1 second and at most 3600".into());
         }
         self.check_room()?;
         if let Some(fpm) = &self.fpm {
@@ -372,11 +367,6 @@ impl Config {
         }
         own::check(&self.sid, &self.encap).map_err(|e| e.to_string())?;
         Ok(())
-    }
-
-    /// How long programs forward without a daemon when they are kept, in seconds.
-    pub(crate) fn keep_for(&self) -> u32 {
-        self.keep_for.unwrap_or(60)
     }
 
     /// Whether there are SIDs or encapsulations that the kernel does not have.
@@ -486,7 +476,7 @@ mod tests {
     #[test]
     fn a_file_is_read_and_mistakes_are_named() {
         let good: Config =
-            toml::from_str("links = ['eth0']\nmode = 'generic'\nseed = 'random'\nkeep_for = 5")
+            toml::from_str("links = ['eth0']\nmode = 'generic'\nseed = 'random'\ndeadline = 5")
                 .unwrap();
         let hashes = |text| toml::from_str::<Config>(text).unwrap().rx_hash;
         assert_eq!(hashes(""), RxHash::Auto);
@@ -494,8 +484,8 @@ mod tests {
         // The other keys have underscores.
         assert_eq!(hashes("rx_hash = 'on'"), RxHash::On);
         assert_eq!(
-            (good.mode, good.seed, good.keep_for),
-            (Mode::Generic, Some(Seed::Random), Some(5))
+            (good.mode, good.seed, good.deadline),
+            (Mode::Generic, Some(Seed::Random), 5)
         );
         for (text, said) in [
             ("link = ['eth0']", "unknown field `link`"),
@@ -557,19 +547,19 @@ mod tests {
         for (text, said) in [
             ("routes4 = 0", "at least 1"),
             ("routes6 = 0", "at least 1"),
-            ("keep_for = 5", "does nothing without on_exit"),
             ("groups = 15", "groups is at least 16"),
             (
                 "members = 100000000",
                 "members is at least 16 and at most 33554432",
             ),
             ("adjacencies = 2000000", "at most 1048576"),
-            ("keep_for = 0", "at least 1 second"),
+            ("deadline = 0", "at least 1 second"),
+            ("deadline = 3601", "at most 3600"),
         ] {
             let config: Config = toml::from_str(text).unwrap();
             assert!(config.check().unwrap_err().contains(said), "{text}");
         }
-        let kept: Config = toml::from_str("on_exit = 'keep'\nkeep_for = 5").unwrap();
-        assert_eq!((kept.check(), kept.keep_for()), (Ok(()), 5));
+        let kept: Config = toml::from_str("on_exit = 'keep'\ndeadline = 5").unwrap();
+        assert_eq!((kept.check(), kept.deadline), (Ok(()), 5));
     }
 }

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod fpm;
+mod guard;
 mod links;
 mod own;
 mod report;
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 
 use crate::cli;
-use crate::config::{Config, OnExit, Seed};
+use crate::config::{Config, Seed};
 use crate::control::{Request, Server, default_path, lock};
 use crate::error::Failure;
 use crate::metrics;
@@ -25,6 +26,7 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     if args.check {
         return daemon::check(&config);
     }
+    raise_file_limit();
     // Before the first thread: one that does not block the signals would be ended by them.
     let stop = crate::signals::stop_flag()?;
     let _lock = lock()?;
@@ -39,6 +41,16 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     daemon.serve(&stop, &server.requests, metrics.as_ref())
 }
 
+/// Each link, map and client takes descriptors, and many systems allow 1024 unless a program asks for more.
+fn raise_file_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(e) = raised {
+        tracing::debug!("the limit of open files stays as it is: {e}");
+    }
+}
+
 /// What the command line says goes before what the file says.
 fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     if !args.links.is_empty() {
@@ -46,11 +58,7 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     }
     config.mode = args.mode.unwrap_or(config.mode);
     config.on_exit = args.on_exit.unwrap_or(config.on_exit);
-    if args.on_exit == Some(OnExit::Detach) {
-        // What the file says about keeping does not matter then.
-        config.keep_for = None;
-    }
-    config.keep_for = args.keep_for.or(config.keep_for);
+    config.deadline = args.deadline.unwrap_or(config.deadline);
     config.allow_bypass |= args.allow_bypass;
     config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
     config.mp_algos.extend(args.mp_algo.iter().cloned());

@@ -1,8 +1,10 @@
 //! Legacy iptables and ip6tables: what their built-in chains hold.
 //!
 //! Only tables that exist already are asked for (`/proc/net/ip_tables_names`): asking for another
-//! one would create it, and hook it in.
+//! one would create it, and hook it in. That file is for root alone, so others ask for the tables
+//! whose kernel modules are there; one that is created by that is empty, and lets everything pass.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -41,6 +43,14 @@ impl Family {
         match self {
             Family::Ipv4 => "iptables-legacy",
             Family::Ipv6 => "ip6tables-legacy",
+        }
+    }
+
+    /// What the kernel modules of its tables are called, without the table's name.
+    fn modules(self) -> &'static str {
+        match self {
+            Family::Ipv4 => "iptable_",
+            Family::Ipv6 => "ip6table_",
         }
     }
 
@@ -88,28 +98,80 @@ pub struct Chain {
     pub first: Option<String>,
 }
 
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Its built-in chains.
+    pub chains: Vec<Chain>,
+    /// The matches and targets that any of its rules uses, as `-m conntrack` and `-j MASQUERADE`.
+    pub extensions: BTreeSet<String>,
+}
+
 /// The built-in chains of all tables of the namespace. None without legacy iptables.
 ///
-/// Reads the tables that have such chains, rules and all.
+/// # Errors
+/// As [`tables`].
+pub fn chains() -> Result<Vec<Chain>, Error> {
+    Ok(tables()?
+        .into_iter()
+        .flat_map(|table| table.chains)
+        .collect())
+}
+
+/// All tables of the namespace. None without legacy iptables.
+///
+/// Reads them, rules and all.
 ///
 /// # Errors
 /// [`Error::Denied`] without `CAP_NET_ADMIN`; [`Error::Decode`] for an answer that makes no sense.
-pub fn chains() -> Result<Vec<Chain>, Error> {
-    let mut chains = Vec::new();
+pub fn tables() -> Result<Vec<Table>, Error> {
+    let mut tables = Vec::new();
     for family in [Family::Ipv4, Family::Ipv6] {
-        let names = match std::fs::read_to_string(family.names()) {
-            Ok(names) => names,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+        match std::fs::read_to_string(family.names()) {
+            Ok(names) => {
+                for table in names.lines() {
+                    tables.push(read(family, table)?);
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                for table in TABLES.into_iter().filter(|t| may_exist(family, t)) {
+                    match read(family, table) {
+                        Err(e) if e.errno() == Some(libc::ENOENT) => {}
+                        table => tables.push(table?),
+                    }
+                }
+            }
             Err(e) => return Err(Error::io("list iptables tables", e)),
-        };
-        for table in names.lines() {
-            chains.extend(read(family, table)?);
         }
     }
-    Ok(chains)
+    Ok(tables)
 }
 
-fn read(family: Family, table: &str) -> Result<Vec<Chain>, Error> {
+/// The tables that there are modules for.
+const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+
+/// Whether there may be such a table: its module is loaded, or part of the kernel. Asking for one that
+/// is not would load it.
+fn may_exist(family: Family, table: &str) -> bool {
+    let name = format!("{}{table}", family.modules());
+    let loaded = std::fs::read_to_string("/proc/modules").unwrap_or_default();
+    if loaded.lines().any(|l| l.split(' ').next() == Some(&name)) {
+        return true;
+    }
+    let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
+    let list = format!(
+        "/lib/modules/{}/modules.builtin",
+        release.unwrap_or_default()
+    );
+    // A kernel without a list of its own was built without modules.
+    std::fs::read_to_string(list).map_or(true, |list| {
+        let file = format!("/{name}.ko");
+        list.lines().any(|line| line.ends_with(&file))
+    })
+}
+
+fn read(family: Family, table: &str) -> Result<Table, Error> {
     let what = "read an iptables table";
     let address = match family {
         Family::Ipv4 => AddressFamily::Inet,
@@ -174,7 +236,7 @@ fn get(
 }
 
 /// Decodes `struct ipt_getinfo` followed by the table's entries.
-pub(super) fn decode(family: Family, table: &str, bytes: &[u8]) -> Result<Vec<Chain>, DecodeError> {
+pub(super) fn decode(family: Family, table: &str, bytes: &[u8]) -> Result<Table, DecodeError> {
     let Some((info, entries)) = bytes.split_at_checked(INFO) else {
         return Err(DecodeError::Truncated {
             what: "ipt_getinfo",
@@ -213,11 +275,31 @@ pub(super) fn decode(family: Family, table: &str, bytes: &[u8]) -> Result<Vec<Ch
             first: first.map(|e| e.text(family)),
         });
     }
-    Ok(chains)
+    Ok(Table {
+        chains,
+        extensions: extensions(family, entries)?,
+    })
+}
+
+/// What all rules of a table use.
+fn extensions(family: Family, entries: &[u8]) -> Result<BTreeSet<String>, DecodeError> {
+    let mut used = BTreeSet::new();
+    let mut at = 0;
+    while at < entries.len() {
+        let rule = entry(family, entries, at)?;
+        used.extend(rule.matches().map(|name| format!("-m {name}")));
+        let target = extension_name(rule.target).filter(|name| !name.is_empty());
+        used.extend(target.map(|name| format!("-j {name}")));
+        // Never 0: the fixed part lies in between.
+        at += rule.length;
+    }
+    Ok(used)
 }
 
 /// One rule: its selector, its matches and its target.
 struct Entry<'a> {
+    /// To the next one.
+    length: usize,
     selector: &'a [u8],
     matches: &'a [u8],
     target: &'a [u8],
@@ -235,13 +317,25 @@ fn entry(family: Family, entries: &[u8], at: usize) -> Result<Entry<'_>, DecodeE
     // Behind the selector: nfcache, target_offset, next_offset.
     let (target, next) = (offset(selector_len + 4)?, offset(selector_len + 6)?);
     Ok(Entry {
+        length: next,
         selector: bytes.get(..selector_len).ok_or_else(|| bad(fixed))?,
         matches: bytes.get(fixed..target).ok_or_else(|| bad(target))?,
         target: bytes.get(target..next).ok_or_else(|| bad(next))?,
     })
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    /// The names of its matches.
+    fn matches(&self) -> impl Iterator<Item = String> + use<'a> {
+        let mut rest = self.matches;
+        std::iter::from_fn(move || {
+            let (size, name) = (half(rest, 0)?, extension_name(rest)?);
+            let next = rest.get(usize::from(size)..).filter(|_| size > 0);
+            rest = next.unwrap_or_default();
+            Some(name)
+        })
+    }
+
     /// The verdict of a standard target: -1 drop, -2 accept, others below 0, a jump from 0 on.
     fn verdict(&self) -> Option<i32> {
         let standard = extension_name(self.target)?.is_empty();
@@ -252,13 +346,8 @@ impl Entry<'_> {
     /// About as `iptables -S` would put it.
     fn text(&self, family: Family) -> String {
         let mut text = selector(family, self.selector);
-        let mut rest = self.matches;
-        while let (Some(size), Some(name)) = (half(rest, 0), extension_name(rest)) {
+        for name in self.matches() {
             text += &format!("-m {name} ");
-            match rest.get(usize::from(size)..) {
-                Some(next) if size > 0 => rest = next,
-                _ => break,
-            }
         }
         let target = match self.verdict() {
             Some(-1) => "DROP".to_owned(),

@@ -7,6 +7,7 @@
 //!
 //! * [`nft`]: base chains of nftables (iptables-nft is the same thing);
 //! * [`iptables`]: the built-in chains of legacy iptables and ip6tables;
+//! * [`conntrack`]: what turns on connection tracking, wherever it stands;
 //! * [`ipvs`]: virtual services;
 //! * [`tc`]: queueing disciplines and filters;
 //! * [`bpf`]: tcx programs, and a flow dissector in BPF, which changes multipath hashes;
@@ -23,10 +24,11 @@
 //! **Not looked for**, because nothing tells it cheaply or per namespace: netfilter programs
 //! attached as BPF links (`BPF_NETFILTER`), flowtables (a rule that feeds them is found), bridge
 //! netfilter and ebtables (bridge ports are not forwarded from at all), kernel modules that
-//! register hooks of their own, XDP's own siblings in a NIC (flower offload, `ethtool -N`), and
+//! register hooks of their own (connection tracking for Open vSwitch among them), XDP's own siblings in a NIC (flower offload, `ethtool -N`), and
 //! packet taps (`AF_PACKET`), which see less but lose nothing.
 
 pub mod bpf;
+pub mod conntrack;
 pub mod ethtool;
 pub mod iptables;
 pub mod ipvs;
@@ -126,6 +128,8 @@ pub fn decode_any(bytes: &[u8]) -> usize {
         facts += usize::from(matches!(nft::decode_table(&message), Ok(Some(_))));
         facts += usize::from(matches!(nft::decode_chain(&message), Ok(Some(_))));
         facts += usize::from(matches!(nft::decode_rule(&message), Ok(Some(_))));
+        facts += usize::from(matches!(nft::decode_object(&message), Ok(Some(_))));
+        facts += usize::from(matches!(nft::decode_generation(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_qdisc(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_filter(&message), Ok(Some(_))));
         facts += usize::from(matches!(xfrm::decode_policy(&message), Ok(Some(_))));
@@ -135,7 +139,7 @@ pub fn decode_any(bytes: &[u8]) -> usize {
         facts += usize::from(matches!(seg6::decode_key(&message), Ok(Some(_))));
     }
     for family in [iptables::Family::Ipv4, iptables::Family::Ipv6] {
-        facts += iptables::decode(family, "filter", bytes).map_or(0, |chains| chains.len());
+        facts += iptables::decode(family, "filter", bytes).map_or(0, |table| table.chains.len());
     }
     facts + ipvs::services(&String::from_utf8_lossy(bytes))
 }

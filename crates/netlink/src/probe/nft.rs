@@ -3,6 +3,11 @@
 //! A base chain is a chain on a hook; only through one can a packet meet a rule. Chains of
 //! iptables-nft are such chains too. Numbers in nf_tables messages are in network byte order.
 
+mod whole;
+
+pub use self::whole::{Object, Placed, generation, objects, rules};
+pub(super) use self::whole::{decode_generation, decode_object};
+
 use super::Error;
 use super::talk::Talk;
 use crate::codec::{Attribute, Attributes, Builder, DecodeError, Message};
@@ -43,6 +48,9 @@ const EXPRESSION_NAME: u16 = 1;
 const EXPRESSION_DATA: u16 = 2;
 /// `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`: the xtables extension behind a compatibility expression.
 const EXTENSION_NAME: u16 = 1;
+/// One statement of a `dynset` expression, or a list of several.
+const DYNSET_EXPRESSION: u16 = 7;
+const DYNSET_EXPRESSIONS: u16 = 10;
 const IMMEDIATE_DATA: u16 = 2;
 const DATA_VERDICT: u16 = 2;
 const VERDICT_CODE: u16 = 1;
@@ -203,8 +211,9 @@ impl BaseChain {
 pub struct Rule {
     /// Its handle, as `nft -a list ruleset` shows it.
     pub handle: u64,
-    /// Its expressions' names in order, verdicts and iptables extensions by their own:
-    /// `meta`, `cmp`, `counter`, `match conntrack`, `drop`.
+    /// Its expressions' names in order, verdicts and iptables extensions by their own, and what is
+    /// kept for each element of a set behind it: `meta`, `cmp`, `counter`, `match conntrack`,
+    /// `dynset connlimit`, `drop`.
     pub expressions: Vec<String>,
     /// Its comment.
     pub comment: Option<String>,
@@ -225,10 +234,7 @@ pub fn base_chains() -> Result<Vec<BaseChain>, Error> {
         let tables = talk.dump(&mut request(GETTABLE, 0), what, decode_table);
         match tables {
             Ok(tables) => tables.into_iter().filter(|t| t.dormant).collect(),
-            // nfnetlink's answer when nobody has registered nf_tables.
-            Err(e) if matches!(e.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
-                return Ok(Vec::new());
-            }
+            Err(e) if is_absent(&e) => return Ok(Vec::new()),
             Err(e) => return Err(e),
         }
     };
@@ -261,6 +267,11 @@ pub fn first_rule(chain: &BaseChain) -> Result<Option<Rule>, Error> {
         Ok(decode_rule(message)?.filter(|r| r.1 == chain.table && r.2 == chain.name))
     })?;
     Ok(rules.into_iter().next().map(|(rule, ..)| rule))
+}
+
+/// nfnetlink's answer when nobody has registered nf_tables.
+fn is_absent(error: &Error) -> bool {
+    matches!(error.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 fn request(kind: u16, family: u8) -> Builder {
@@ -408,10 +419,34 @@ fn expression(attributes: Attributes<'_>) -> Result<String, DecodeError> {
                 let extension = find(a.nested(), EXTENSION_NAME)?;
                 detail = extension.map(|e| format!("{name} {}", e.string()));
             }
+            (EXPRESSION_DATA, "dynset") => detail = kept_by_element(a.nested())?,
             _ => {}
         }
     }
     Ok(detail.unwrap_or(name))
+}
+
+/// What a dynset expression keeps for each element: `dynset connlimit`.
+fn kept_by_element(attributes: Attributes<'_>) -> Result<Option<String>, DecodeError> {
+    let mut text = String::new();
+    for a in attributes {
+        let a = a?;
+        match a.kind {
+            DYNSET_EXPRESSION => text = text + " " + &name_of(a.nested())?,
+            DYNSET_EXPRESSIONS => {
+                for element in a.nested() {
+                    text = text + " " + &name_of(element?.nested())?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((!text.is_empty()).then(|| format!("dynset{text}")))
+}
+
+fn name_of(attributes: Attributes<'_>) -> Result<String, DecodeError> {
+    let name = find(attributes, EXPRESSION_NAME)?;
+    Ok(name.map(|name| name.string()).unwrap_or_default())
 }
 
 /// The verdict of an immediate expression that is one.
@@ -465,53 +500,4 @@ fn be32(a: &Attribute<'_>, what: &'static str) -> Result<u32, DecodeError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::codec::{Messages, NESTED};
-
-    #[test]
-    fn a_chain_with_devices_is_on_those_links_and_no_others() {
-        let mut b = Builder::new();
-        b.begin(NEWCHAIN, 0, &[5, 0, 0, 0])
-            .put_str(CHAIN_TABLE, "t")
-            .put_str(CHAIN_NAME, "c");
-        let hook = b.open(CHAIN_HOOK | NESTED);
-        b.put(HOOK_NUMBER, &1u32.to_be_bytes())
-            .put(HOOK_PRIORITY, &(-5i32).to_be_bytes());
-        let devices = b.open(HOOK_DEVICES | NESTED);
-        b.put_str(DEVICE_NAME, "eth0")
-            .put_str(DEVICE_PREFIX, "veth");
-        b.close(devices);
-        b.close(hook)
-            .put(CHAIN_POLICY, &0u32.to_be_bytes())
-            .put(CHAIN_USE, &3u32.to_be_bytes());
-        b.end().unwrap();
-        let message = Messages::new(b.as_bytes()).next().unwrap().unwrap();
-        let chain = decode_chain(&message).unwrap().unwrap();
-        assert_eq!(
-            (
-                chain.family,
-                chain.hook,
-                chain.priority,
-                chain.policy_drop,
-                chain.rules
-            ),
-            (Family::Netdev, Hook::Egress, -5, true, 3)
-        );
-        for (link, on) in [
-            ("eth0", true),
-            ("eth01", false),
-            ("veth7", true),
-            ("et", false),
-        ] {
-            assert_eq!(chain.is_on(link), on, "{link}");
-        }
-    }
-
-    #[test]
-    fn comments_are_found_behind_other_user_data() {
-        assert_eq!(comment(b"\x02\x01x\x00\x03hi\0"), Some("hi".into()));
-        assert_eq!(comment(b"\x02\x09x"), None);
-        assert_eq!(comment(b""), None);
-    }
-}
+mod tests;

@@ -61,6 +61,11 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
             vec![(Vec::new(), u64::from(status["image"]["full"] == true))],
         ),
         counter(
+            "deadline_lapses",
+            "Times that the daemon did not look at the firewall before its deadline, and everything went to the kernel",
+            vec![(Vec::new(), number(&status["deadline"]["lapses"]))],
+        ),
+        counter(
             "netlink_overruns",
             "Times that the kernel's notifications were lost and everything was read anew",
             vec![(Vec::new(), number(&status["mirror"]["overruns"]))],
@@ -352,7 +357,7 @@ mod tests {
             "warnings": [{ "text": "x" }, { "text": "y" }],
             "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,
                        "adjacencies": 14 },
-            "mirror": { "overruns": 1 }, "commits": 2,
+            "mirror": { "overruns": 1 }, "commits": 2, "deadline": { "seconds": 2, "lapses": 15 },
             "fpm": { "peer": "127.0.0.1:40000", "routes": { "inet": 21, "inet6": 22 },
                      "used": { "inet": 23, "inet6": 24 }, "messages": { "route": 25, "malformed": 26 },
                      "connections": 27, "refused": 28, "broken": 29 },
@@ -401,6 +406,7 @@ mod tests {
             "raddle_received_bytes_total{device=\"eth0\"} 70",
             "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
             "raddle_netlink_overruns_total 1",
+            "raddle_deadline_lapses_total 15",
             "raddle_fpm_connected 1",
             "raddle_fpm_routes{family=\"inet6\"} 22",
             "raddle_fpm_routes_used{family=\"inet\"} 23",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use raddle_netlink::probe::conntrack::{self, Does, Tracker};
 use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Rule};
 use raddle_netlink::probe::tc::{Direction, Filter, Qdisc};
 use raddle_netlink::probe::{Error, bpf, iptables, ipvs, nft, tc, xfrm};
@@ -18,6 +19,8 @@ pub(super) struct Hooks {
     pub(super) nft: Vec<(BaseChain, Option<Rule>)>,
     /// The built-in chains of legacy iptables.
     pub(super) iptables: Vec<iptables::Chain>,
+    /// What turns on connection tracking or reassembly.
+    pub(super) trackers: Vec<Tracker>,
     /// IPVS services.
     pub(super) services: usize,
     /// Filters by link and side.
@@ -30,10 +33,40 @@ pub(super) struct Hooks {
     pub(super) defaults: xfrm::Defaults,
 }
 
+/// What costs more to ask for, and the sign by which it is known to have changed.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Of this generation of nftables' rules.
+    trackers: Option<(u32, Vec<Tracker>)>,
+}
+
+impl Known {
+    /// What of nftables turns on connection tracking.
+    fn trackers(&mut self) -> Result<&[Tracker], Error> {
+        // Asked for before the rules: what comes in between is a generation that is not known yet.
+        let Some(now) = nft::generation()? else {
+            return Ok(&[]);
+        };
+        if self.trackers.as_ref().is_none_or(|(then, _)| *then != now) {
+            self.trackers = Some((now, conntrack::of_nftables()?));
+        }
+        Ok(self.trackers.as_ref().map_or(&[], |(_, trackers)| trackers))
+    }
+}
+
 /// Asks the kernel.
-pub(super) fn gather(ins: &Links, outs: &Links, qdiscs: &[Qdisc]) -> Result<Hooks, Error> {
+pub(super) fn gather(
+    ins: &Links,
+    outs: &Links,
+    qdiscs: &[Qdisc],
+    known: &mut Known,
+) -> Result<Hooks, Error> {
+    let tables = iptables::tables()?;
+    let mut trackers = conntrack::of_iptables(&tables);
+    trackers.extend_from_slice(known.trackers()?);
     let mut hooks = Hooks {
-        iptables: iptables::chains()?,
+        trackers,
+        iptables: tables.into_iter().flat_map(|t| t.chains).collect(),
         services: ipvs::count()?,
         policies: xfrm::policies()?,
         defaults: xfrm::defaults()?,
@@ -102,6 +135,8 @@ fn met_by<'a>(chain: &BaseChain, ins: &'a Links, outs: &'a Links) -> Option<Opti
 /// 4. A filter or tcx program on ingress of a link in `ins` or egress of a link in `outs`.
 /// 5. An xfrm policy of direction `out` or `fwd` that is not an xfrm interface's, or a default that
 ///    blocks these. Direction `in` is for packets to this machine, a socket's policy for its own.
+/// 6. Whatever turns on connection tracking or reassembly, also for input or output: that hooks in before
+///    routing ([`raddle_netlink::probe::conntrack`]).
 pub(super) fn judge(hooks: &Hooks, ins: &Links, outs: &Links, severity: Severity) -> Vec<Finding> {
     let found = |what, why: &str| Finding::new(severity, what, why);
     let mut findings = Vec::new();
@@ -133,6 +168,7 @@ pub(super) fn judge(hooks: &Hooks, ins: &Links, outs: &Links, severity: Severity
             "replies of their servers would no longer be translated",
         ));
     }
+    findings.extend(judge_tracking(hooks, severity));
     findings.extend(judge_tc(hooks, severity));
     findings.extend(judge_xfrm(hooks, severity));
     findings
@@ -182,6 +218,40 @@ fn describe_legacy(chain: &iptables::Chain) -> Option<String> {
         )),
         None => None,
     }
+}
+
+/// One finding for all that do the same to the same families.
+fn judge_tracking(hooks: &Hooks, severity: Severity) -> Vec<Finding> {
+    let mut alike: BTreeMap<_, Vec<&Tracker>> = BTreeMap::new();
+    for tracker in &hooks.trackers {
+        let key = (tracker.families, tracker.does);
+        alike.entry(key).or_default().push(tracker);
+    }
+    let finding = |((families, does), trackers): (([bool; 2], Does), Vec<&Tracker>)| {
+        let families = match families {
+            [true, false] => "IPv4",
+            [false, _] => "IPv6",
+            [true, true] => "IPv4 and IPv6",
+        };
+        let who = &trackers.first()?.who;
+        let (turns_on, why) = match does {
+            Does::Tracks => (
+                "connection tracking",
+                "fragments of forwarded packets would no longer be reassembled, nor packets dropped for which its table has no room",
+            ),
+            Does::Reassembles => (
+                "reassembly",
+                "fragments of forwarded packets would no longer be reassembled",
+            ),
+        };
+        let more = match trackers.len() - 1 {
+            0 => String::new(),
+            n => format!(", as do {n} more"),
+        };
+        let what = format!("{who} turns on {turns_on} for {families}{more}");
+        Some(Finding::new(severity, what, why))
+    };
+    alike.into_iter().filter_map(finding).collect()
 }
 
 fn judge_tc(hooks: &Hooks, severity: Severity) -> Vec<Finding> {
@@ -250,197 +320,4 @@ fn judge_xfrm(hooks: &Hooks, severity: Severity) -> Vec<Finding> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn links(names: &[(u32, &str)]) -> Links {
-        names.iter().map(|(i, n)| (*i, (*n).to_owned())).collect()
-    }
-
-    fn chain(family: Family, hook: Hook, devices: &[&str], rules: u32, drop: bool) -> BaseChain {
-        BaseChain {
-            family,
-            table: "t".into(),
-            name: "c".into(),
-            kind: "filter".into(),
-            hook,
-            priority: 0,
-            devices: devices.iter().map(|d| (*d).to_owned()).collect(),
-            policy_drop: drop,
-            rules,
-        }
-    }
-
-    fn judged(hooks: &Hooks) -> Vec<String> {
-        let (ins, outs) = (links(&[(2, "in0")]), links(&[(2, "in0"), (3, "out0")]));
-        judge(hooks, &ins, &outs, Severity::Refuse)
-            .iter()
-            .map(ToString::to_string)
-            .collect()
-    }
-
-    #[test]
-    fn chains_on_the_way_count_when_they_do_something() {
-        use Hook::{Egress, Forward, Ingress, Input, Output, Postrouting, Prerouting};
-        for (chain, refused) in [
-            (chain(Family::Inet, Forward, &[], 1, false), true),
-            (chain(Family::Inet, Forward, &[], 0, true), true),
-            (chain(Family::Inet, Forward, &[], 0, false), false),
-            (chain(Family::Ip, Prerouting, &[], 1, false), true),
-            (chain(Family::Ip6, Postrouting, &[], 1, false), true),
-            (chain(Family::Inet, Input, &[], 9, true), false),
-            (chain(Family::Ip, Output, &[], 9, true), false),
-            (chain(Family::Netdev, Ingress, &["in0"], 1, false), true),
-            (chain(Family::Netdev, Ingress, &["out0"], 1, false), false),
-            (chain(Family::Inet, Ingress, &["in*"], 0, true), true),
-            (chain(Family::Netdev, Egress, &["out0"], 1, false), true),
-            (chain(Family::Netdev, Egress, &["eth9"], 1, false), false),
-            (chain(Family::Bridge, Forward, &[], 1, true), false),
-            (chain(Family::Arp, Hook::Other(0), &[], 1, true), false),
-            (
-                chain(Family::Other(99), Hook::Other(7), &[], 1, false),
-                true,
-            ),
-        ] {
-            let text = format!("{chain:?}");
-            let hooks = Hooks {
-                nft: vec![(chain, None)],
-                ..Hooks::default()
-            };
-            assert_eq!(!judged(&hooks).is_empty(), refused, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_filter_is_told_once() {
-        let filter = |kind: &str, priority, program: Option<(&str, u32)>| {
-            let program = program.map(|(name, id)| (name.to_owned(), id));
-            let kind = kind.to_owned();
-            let filter = Filter {
-                kind,
-                priority,
-                program,
-            };
-            ("in0".to_owned(), Direction::Ingress, filter)
-        };
-        let hooks = Hooks {
-            filters: vec![
-                filter("bpf", 1, None),
-                filter("bpf", 1, Some(("police", 7))),
-                filter("u32", 2, None),
-                filter("u32", 2, None),
-            ],
-            ..Hooks::default()
-        };
-        let found = judged(&hooks);
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(
-            found[0].contains("bpf (program police, id 7) pref 1"),
-            "{found:?}"
-        );
-        assert!(found[1].contains("u32 pref 2"), "{found:?}");
-    }
-
-    #[test]
-    fn the_first_rule_is_named() {
-        let rule = Rule {
-            handle: 5,
-            expressions: vec!["ct".into(), "drop".into()],
-            comment: Some("no guests".into()),
-        };
-        let chain = chain(Family::Inet, Hook::Forward, &[], 2, true);
-        let hooks = Hooks {
-            nft: vec![(chain, Some(rule))],
-            ..Hooks::default()
-        };
-        assert_eq!(
-            judged(&hooks),
-            [
-                "nftables chain inet t c (hook forward) has 2 rule(s), the first is handle 5 \
-              \"no guests\": ct, drop: forwarded packets would no longer pass it"
-            ]
-        );
-    }
-
-    #[test]
-    fn legacy_chains_count_when_forwarded_packets_meet_them() {
-        let chain = |hook, first: Option<&str>, drop| iptables::Chain {
-            family: iptables::Family::Ipv4,
-            table: "filter".into(),
-            hook,
-            has_rules: first.is_some(),
-            policy_drop: drop,
-            first: first.map(str::to_owned),
-        };
-        for (chain, text) in [
-            (chain("INPUT", Some("-j DROP"), true), None),
-            (chain("OUTPUT", Some("-j DROP"), true), None),
-            (chain("FORWARD", None, false), None),
-            (
-                chain("FORWARD", None, true),
-                Some("chain FORWARD has policy DROP"),
-            ),
-            (
-                chain("POSTROUTING", Some("-j X"), false),
-                Some("the first is: -j X"),
-            ),
-            (
-                chain("PREROUTING", Some("-j X"), false),
-                Some("iptables-legacy table filter"),
-            ),
-        ] {
-            let hooks = Hooks {
-                iptables: vec![chain],
-                ..Hooks::default()
-            };
-            match (judged(&hooks).as_slice(), text) {
-                ([], None) => {}
-                ([found], Some(text)) => assert!(found.contains(text), "{found}"),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn policies_count_when_forwarded_packets_meet_them() {
-        use xfrm::Direction::{Forward, In, Out, Socket};
-        let any = (std::net::IpAddr::from([0, 0, 0, 0]), 0);
-        for (direction, if_id, refused) in [
-            (Out, 0, true),
-            (Forward, 0, true),
-            (In, 0, false),
-            (Socket, 0, false),
-            (Out, 5, false),
-        ] {
-            let policy = xfrm::Policy {
-                direction,
-                src: any,
-                dst: any,
-                protocol: 0,
-                blocks: false,
-                if_id,
-            };
-            let hooks = Hooks {
-                policies: vec![policy],
-                ..Hooks::default()
-            };
-            assert_eq!(
-                judged(&hooks).len(),
-                usize::from(refused),
-                "{direction} {if_id}"
-            );
-        }
-        let defaults = xfrm::Defaults {
-            block_out: false,
-            block_forward: true,
-        };
-        assert_eq!(
-            judged(&Hooks {
-                defaults,
-                ..Hooks::default()
-            })
-            .len(),
-            1
-        );
-    }
-}
+mod tests;

@@ -20,6 +20,7 @@ mod rules;
 mod settings;
 mod veth;
 
+pub(crate) use firewall::Known;
 pub(crate) use settings::steering;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -294,7 +295,7 @@ pub(crate) fn inspect_by_topic(
     // A link that fell out now need not be looked at any more. The probes are asked even when none
     // is left, so that missing privilege is said first.
     let (ins, outs) = in_use(scene, options, &known);
-    let hooks = firewall::gather(&ins, &outs, &qdiscs)?;
+    let hooks = firewall::gather(&ins, &outs, &qdiscs, &mut Known::default())?;
     if !ins.is_empty() {
         let severity = if options.allow_bypass {
             Severity::Warning
@@ -319,7 +320,7 @@ pub(crate) fn inspect_by_topic(
 }
 
 /// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`
-/// those sent through, by index with their names.
+/// those sent through, by index with their names; `known` is what earlier looks have found out.
 ///
 /// Well below a millisecond while there is nothing to find: meant for every few seconds.
 ///
@@ -328,8 +329,9 @@ pub(crate) fn inspect_by_topic(
 pub(crate) fn bypass(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
+    known: &mut Known,
 ) -> Result<Vec<Finding>, Error> {
-    let hooks = firewall::gather(ins, outs, &tc::qdiscs()?)?;
+    let hooks = firewall::gather(ins, outs, &tc::qdiscs()?, known)?;
     let mut findings = firewall::judge(&hooks, ins, outs, Severity::Refuse);
     findings.sort();
     findings.dedup();

@@ -15,6 +15,7 @@ use raddle_rib::event::Event;
 use raddle_rib::{Commit, Lack, Rib};
 use raddle_xdp::{Engine, WantedPlaces};
 
+use super::guard::Guard;
 use super::links::Plan;
 use super::own::Own;
 use super::report;
@@ -22,6 +23,7 @@ use super::rx_hash::Decisions;
 use crate::config::{Config, OnExit};
 use crate::control::{Command, Request};
 use crate::error::Failure;
+use crate::kept::now;
 use crate::preflight::Finding;
 
 pub(super) use start::check;
@@ -44,6 +46,8 @@ pub(super) struct Daemon {
     pub(super) warnings: Vec<Finding>,
     pub(super) rx_hash: Decisions,
     pub(super) held: Option<String>,
+    /// For how long programs may forward.
+    pub(super) guard: Guard,
     pub(super) started: Instant,
     pub(super) commits: u64,
     pub(super) last_commit: Commit,
@@ -80,6 +84,7 @@ impl Daemon {
         let mut next_round = Instant::now() + ROUND;
         while !stop.load(Ordering::Relaxed) {
             self.wait(next_round);
+            let since = now();
             self.follow()?;
             for request in control
                 .try_iter()
@@ -95,6 +100,9 @@ impl Daemon {
             }
             self.srv6.take_over(&mut self.engine);
             self.tend_wanted();
+            if self.guard.is_due() {
+                self.look(since);
+            }
             if Instant::now() >= next_round {
                 self.round();
                 next_round = Instant::now() + ROUND;
@@ -222,11 +230,11 @@ impl Daemon {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         match self.config.on_exit {
             OnExit::Keep => {
-                self.tend_deadline();
+                self.look(now());
                 tracing::info!(
-                    "stopping; programs forward for {} s without a daemon, then hand everything \
-                     to the kernel; raddle detach removes them",
-                    self.config.keep_for()
+                    "stopping; programs stay attached for the next daemon: they forward for {} s at most, \
+                     then hand everything to the kernel; raddle detach removes them",
+                    self.config.deadline
                 );
             }
             OnExit::Detach => tracing::info!("stopping; the kernel forwards"),

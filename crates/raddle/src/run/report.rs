@@ -57,6 +57,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "state": daemon.held.as_ref().map_or("forwarding", |_| "held"),
         "held_because": daemon.held,
         "on_exit": format!("{:?}", daemon.config.on_exit).to_lowercase(),
+        "deadline": { "seconds": daemon.config.deadline, "lapses": daemon.guard.lapses() },
         "links": links,
         "out_only": out_only,
         "left_to_kernel": daemon.plan.left,

@@ -6,7 +6,7 @@ use super::links::Plan;
 use super::rx_hash::would_read;
 use crate::config::{Config, Mode};
 use crate::error::Failure;
-use crate::preflight::{self, Finding, Mend, Options, Report, Scene};
+use crate::preflight::{self, Finding, Known, Mend, Options, Report, Scene};
 
 /// Looks at everything that matters before attaching; `mend` says what to do about what can be
 /// mended, `attached` are the links that have our program already.
@@ -40,9 +40,9 @@ pub(super) fn survey(
     Ok(preflight::inspect(&scene, &options)?)
 }
 
-/// What the links of the plan would bypass just now.
-pub(super) fn bypass(plan: &Plan) -> Result<Vec<Finding>, Failure> {
-    Ok(preflight::bypass(&plan.attach, &plan.out)?)
+/// What the links of the plan would bypass just now; `known` is what earlier looks have found out.
+pub(super) fn bypass(plan: &Plan, known: &mut Known) -> Result<Vec<Finding>, Failure> {
+    Ok(preflight::bypass(&plan.attach, &plan.out, known)?)
 }
 
 /// The links whose qdisc shapes what they send just now, but those that are `allowed`.

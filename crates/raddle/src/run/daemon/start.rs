@@ -12,13 +12,14 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 
 use super::Daemon;
-use super::tend::{Srv6, attach, deadline};
+use super::tend::{Srv6, attach};
 use crate::config::{Config, OnExit, algo_rules};
 use crate::control::{Command, ask};
 use crate::error::Failure;
-use crate::kept;
+use crate::kept::{self, now};
 use crate::preflight::{Finding, Mend, Report};
 use crate::run::fpm;
+use crate::run::guard::{self, Guard};
 use crate::run::links::{self, Plan, plan};
 use crate::run::own::{self, Own};
 use crate::run::rx_hash::Decisions;
@@ -220,10 +221,8 @@ impl Daemon {
             rib.apply(Event::Settings(settings));
         }
         rib.set_ports(plan.ports());
-        // Before there is anything to forward by: it must not outlive this process for ever.
-        if let Some(deadline) = deadline(config) {
-            rib.set_deadline(deadline);
-        }
+        // Before there is anything to forward by: nothing is, before the first look.
+        rib.set_deadline(guard::PASSED);
         let last_commit = rib.commit();
         let mut srv6 = Srv6::default();
         srv6.carry_out_at_once(engine, &rib);
@@ -245,6 +244,7 @@ impl Daemon {
 
     fn ready(config: Config, started: Instant, engine: Engine, ready: Prepared) -> Daemon {
         let mut daemon = Daemon {
+            guard: Guard::new(config.deadline),
             config,
             rib: ready.rib,
             engine,
@@ -268,7 +268,7 @@ impl Daemon {
             new_settings: false,
             lacks: BTreeSet::new(),
         };
-        daemon.tend_deadline();
+        daemon.look(now());
         daemon.announce();
         daemon
     }

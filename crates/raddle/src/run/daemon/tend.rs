@@ -1,5 +1,5 @@
-//! What the daemon looks after while it runs: links that come and go, firewalls, neighbours in use, and the
-//! deadline of programs that may outlive it.
+//! What the daemon looks after while it runs: links that come and go, firewalls, neighbours in use, and how long
+//! programs may forward.
 
 use std::collections::HashMap;
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use raddle_rib::image::{ADJ_FORWARD, Segment, segment_kind};
 use raddle_xdp::{Engine, Srv6Programs};
 
 use super::Daemon;
-use crate::config::{Config, Mode, OnExit};
+use crate::config::Mode;
 use crate::error::Failure;
 use crate::kept::now;
 use crate::preflight::{Finding, Mend, Report};
@@ -120,8 +120,6 @@ impl Daemon {
     pub(super) fn round(&mut self) {
         self.tend_neighbours();
         self.tend_own_neighbours();
-        self.tend_firewall();
-        self.tend_deadline();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
     }
 
@@ -193,23 +191,47 @@ impl Daemon {
         }
     }
 
+    /// Looks whether programs may go on, and lets them if so: `since` is when what the kernel had said was last
+    /// taken in.
+    pub(super) fn look(&mut self, since: u64) {
+        if self.tend_firewall() {
+            if let Some(late) = self.guard.prolong(since, now()) {
+                tracing::warn!(
+                    "the daemon did not look at the firewall for {late:?}: it hung, was stopped, or had no \
+                     processor; everything has gone to the kernel since its deadline"
+                );
+            }
+            self.rib.set_deadline(self.guard.deadline());
+        }
+        self.guard.looked();
+    }
+
     /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
-    /// who listens to links and routes. What cannot be seen counts as being there.
-    fn tend_firewall(&mut self) {
+    /// who listens to links and routes. What cannot be seen counts as being there. Whether all could be looked
+    /// at.
+    fn tend_firewall(&mut self) -> bool {
+        let mut seen = true;
         if !self.config.allow_bypass {
-            self.hold(match bypass(&self.plan) {
+            let why = match bypass(&self.plan, &mut self.guard.known) {
                 Ok(findings) => findings.first().map(ToString::to_string),
-                Err(e) => Some(format!(
-                    "whether anything would be bypassed cannot be seen: {e}"
-                )),
-            });
+                Err(e) => {
+                    seen = false;
+                    Some(format!(
+                        "whether anything would be bypassed cannot be seen: {e}"
+                    ))
+                }
+            };
+            self.hold(why);
         }
         match shaped(&self.rib, &self.config.allow_qdisc) {
             Ok(shaped) => {
                 self.look_again |= shaped != self.shaped;
                 self.shaped = shaped;
             }
-            Err(e) => tracing::warn!("links stay as they are for now: {e}"),
+            Err(e) => {
+                seen = false;
+                tracing::warn!("links stay as they are for now: {e}");
+            }
         }
         if self.look_again {
             self.replan();
@@ -218,6 +240,7 @@ impl Daemon {
         if self.rib.is_dirty() || self.rib.lacks_room() {
             self.publish();
         }
+        seen
     }
 
     /// Hands everything to the kernel from now on, for this reason; none forwards again.
@@ -233,20 +256,6 @@ impl Daemon {
         self.rib.set_hold(why.is_some());
         self.held = why;
     }
-
-    /// Programs that outlive the daemon may forward by its last state for so long only.
-    pub(super) fn tend_deadline(&mut self) {
-        if let Some(deadline) = deadline(&self.config) {
-            self.rib.set_deadline(deadline);
-        }
-    }
-}
-
-/// Until when programs may forward without a daemon, if they outlive it (`CLOCK_MONOTONIC`
-/// nanoseconds).
-pub(super) fn deadline(config: &Config) -> Option<u64> {
-    (config.on_exit == OnExit::Keep)
-        .then(|| now().saturating_add(u64::from(config.keep_for()) * 1_000_000_000))
 }
 
 /// Attaches the engine to a link, unless it is attached already.

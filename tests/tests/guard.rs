@@ -1,0 +1,239 @@
+//! Never around the firewall, also when nobody is there to look: what daemons that hang, or are gone, leave
+//! forwarding has a deadline.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::time::{Duration, Instant};
+
+use raddle_e2e::{Crafted, Daemon, World, frame, root, within};
+
+/// A generous limit: machines are busy.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The default deadline, and how coarse the clock is that programs go by.
+const DEADLINE: Duration = Duration::from_millis(2000 + 20);
+
+fn nft(world: &World, words: &str) {
+    let output = world.lab().output("router", &["nft", words]).unwrap();
+    assert!(
+        output.status.success(),
+        "{words}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn close(world: &World) {
+    nft(world, "add table inet guard");
+    nft(
+        world,
+        "add chain inet guard passing { type filter hook forward priority 0; policy accept; }",
+    );
+    nft(world, "add rule inet guard passing udp dport 30000 drop");
+}
+
+fn open(world: &World) {
+    nft(world, "delete table inet guard");
+}
+
+/// How many of these frames come through.
+fn arrive(world: &World, frames: &[Crafted]) -> usize {
+    world.transmit(frames).iter().flatten().count()
+}
+
+/// Sends until nothing has come through for longer than a deadline. When, after `start`, the last frames were sent
+/// of which any did.
+fn last_passed(world: &World, frames: &[Crafted], start: Instant) -> Duration {
+    let mut last = Duration::ZERO;
+    let mut silent = 0;
+    while start.elapsed() < 2 * DEADLINE || silent < 5 {
+        assert!(start.elapsed() < LIMIT, "packets pass for ever");
+        let sent = start.elapsed();
+        match arrive(world, frames) {
+            0 => silent += 1,
+            _ => (last, silent) = (sent, 0),
+        }
+    }
+    last
+}
+
+#[test]
+fn a_daemon_that_hangs_goes_around_no_rule() {
+    if !root("a_daemon_that_hangs_goes_around_no_rule") {
+        return;
+    }
+    let world = World::new("hang", 2);
+    let frames = world.frames(&world.flows(32));
+    for on_exit in ["detach", "keep"] {
+        let daemon = Daemon::start(&world, &["--on-exit", on_exit]);
+        within(LIMIT, || {
+            match (arrive(&world, &frames), daemon.forwarded()) {
+                (32, 1..) => Ok(()),
+                other => Err(format!("{other:?} of 32 packets")),
+            }
+        });
+        let stopped = Instant::now();
+        daemon.suspend();
+        close(&world);
+        let last = last_passed(&world, &frames, stopped);
+        eprintln!("{on_exit}: packets passed for {last:?} after the daemon was stopped");
+        assert!(last <= DEADLINE, "packets passed for {last:?}");
+
+        // It notices before it lets anything pass again.
+        daemon.resume();
+        within(LIMIT, || {
+            assert_eq!(arrive(&world, &frames), 0, "around the rule");
+            let status = daemon.status();
+            match status["state"].as_str() {
+                Some("held") if status["deadline"]["lapses"] == 1 => Ok(()),
+                _ => Err(status.to_string()),
+            }
+        });
+        assert!(daemon.log().contains("did not look at the firewall"));
+        open(&world);
+        let before = daemon.forwarded();
+        within(LIMIT, || {
+            match (arrive(&world, &frames), daemon.forwarded()) {
+                (32, now) if now > before => Ok(()),
+                other => Err(format!("{other:?} of 32 packets after the rule was gone")),
+            }
+        });
+        daemon.terminate();
+        let _ = world.raddle(&["detach"]);
+    }
+}
+
+#[test]
+fn programs_that_are_kept_go_around_no_rule() {
+    if !root("programs_that_are_kept_go_around_no_rule") {
+        return;
+    }
+    let world = World::new("orphan", 2);
+    let frames = world.frames(&world.flows(32));
+    let keep = ["--on-exit", "keep"];
+    for end in [Daemon::kill, Daemon::terminate] {
+        let daemon = Daemon::start(&world, &keep);
+        within(LIMIT, || {
+            match (arrive(&world, &frames), daemon.forwarded()) {
+                (32, 1..) => Ok(()),
+                other => Err(format!("{other:?} of 32 packets")),
+            }
+        });
+        let ended = Instant::now();
+        end(daemon);
+        // A daemon that is asked to end looks once more.
+        let slack = ended.elapsed();
+        close(&world);
+        let last = last_passed(&world, &frames, ended);
+        eprintln!("packets passed for {last:?}; the daemon took {slack:?} to end");
+        assert!(last <= DEADLINE + slack, "packets passed for {last:?}");
+        assert_eq!(
+            world.attached().len(),
+            3,
+            "programs stay for the next daemon"
+        );
+        open(&world);
+        assert_eq!(arrive(&world, &frames), 32, "the kernel forwards");
+    }
+    let daemon = Daemon::start(&world, &keep);
+    assert!(daemon.log().contains("taking over"), "{}", daemon.log());
+    let before = daemon.forwarded();
+    within(LIMIT, || {
+        match (arrive(&world, &frames), daemon.forwarded()) {
+            (32, now) if now > before => Ok(()),
+            other => Err(format!("{other:?} of 32 packets after the take-over")),
+        }
+    });
+    daemon.terminate();
+    let _ = world.raddle(&["detach"]);
+}
+
+/// IPv4 frames of these as first fragments, whose other fragments never come.
+fn fragments(frames: &[Crafted]) -> Vec<Crafted> {
+    let ipv4 = frames.iter().filter(|f| f.bytes[12..14] == [8, 0]);
+    ipv4.map(|whole| {
+        let mut fragment = whole.clone();
+        // More fragments.
+        fragment.bytes[20] = 0x20;
+        frame::seal(&mut fragment.bytes[14..34]);
+        fragment
+    })
+    .collect()
+}
+
+/// A rule for input that looks at connections has the kernel reassemble what it forwards.
+#[test]
+fn tracking_for_input_is_honoured() {
+    if !root("tracking_for_input_is_honoured") {
+        return;
+    }
+    let world = World::new("tracked", 2);
+    let node = |command: &str| world.lab().output("router", &["sh", "-c", command]);
+    let whole = world.frames(&world.flows(32));
+    let fragments = fragments(&whole);
+    assert_eq!(fragments.len(), 16);
+    assert_eq!(
+        arrive(&world, &fragments),
+        16,
+        "the kernel forwards fragments"
+    );
+    let daemon = Daemon::start(&world, &[]);
+    for (on, off, said) in [
+        (
+            "nft 'add table inet own; add chain inet own in { type filter hook input priority 0; }; \
+             add rule inet own in ct state established accept'",
+            "nft delete table inet own",
+            "nftables rule inet own in",
+        ),
+        (
+            "iptables-nft -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+            "nft delete table ip filter",
+            "nftables rule ip filter INPUT",
+        ),
+        (
+            "iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+            "iptables-legacy -F INPUT",
+            "iptables-legacy table filter (-m conntrack)",
+        ),
+        (
+            "nft 'add table ip6 own; add chain ip6 own in { type filter hook input priority 0; }; \
+             add rule ip6 own in ct state established accept'",
+            "nft delete table ip6 own",
+            "nftables rule ip6 own in",
+        ),
+        (
+            "ip6tables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+            "ip6tables-legacy -F INPUT",
+            "ip6tables-legacy table filter (-m conntrack)",
+        ),
+    ] {
+        if !node(on).unwrap().status.success() {
+            eprintln!("skipped: '{on}' does not work here");
+            continue;
+        }
+        within(LIMIT, || {
+            let status = daemon.status();
+            let why = status["held_because"].as_str().unwrap_or_default();
+            match why.contains(said) && why.contains("connection tracking") {
+                true => Ok(()),
+                false => Err(format!("{said}: {status}")),
+            }
+        });
+        if !said.contains("ip6") {
+            assert_eq!(
+                arrive(&world, &fragments),
+                0,
+                "{said}: incomplete, as by the kernel"
+            );
+        }
+        let refused = world.raddle(&["run", "--check"]);
+        assert_eq!(refused.code, Some(2), "{said}: {}", refused.stdout);
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+        assert!(node(off).unwrap().status.success(), "{off}");
+        let before = daemon.forwarded();
+        within(LIMIT, || {
+            match (arrive(&world, &whole), daemon.forwarded()) {
+                (32, now) if now > before => Ok(()),
+                other => Err(format!("{other:?} of 32 packets after {off}")),
+            }
+        });
+    }
+    daemon.terminate();
+}
