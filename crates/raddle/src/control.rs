@@ -3,6 +3,8 @@
 //! A request is one line, a JSON object with a `command`; the answer is one line of JSON. One socket
 //! for each network namespace, because one daemon forwards for each.
 
+mod clients;
+
 use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -244,10 +246,10 @@ impl Server {
         std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                for stream in listener.incoming().flatten() {
+                clients::accept(&listener, move |stream, asked| {
                     // A client that goes away or talks nonsense hurts only itself.
-                    let _ = serve(stream, &sender, &not_yet);
-                }
+                    let _ = serve(stream, asked, &sender, &not_yet);
+                });
             })?;
         Ok(Server {
             path,
@@ -268,16 +270,35 @@ impl Drop for Server {
     }
 }
 
+/// Answers a client; `asked` is told when its question is there.
 fn serve(
-    mut stream: UnixStream,
+    mut stream: &UnixStream,
+    asked: &dyn Fn(),
     requests: &Sender<Request>,
     starting: &AtomicBool,
 ) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new((&stream).take(LONGEST)).read_line(&mut line)?;
-    let reply = match serde_json::from_str::<Command>(&line) {
+    let mut line = Vec::new();
+    let until = Instant::now() + PATIENCE;
+    let mut reader = BufReader::new(stream.take(LONGEST));
+    loop {
+        // As long in all as for one read: a client may send byte by byte.
+        let left = until.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let part = reader.fill_buf()?;
+        let end = part.iter().position(|byte| *byte == b'\n');
+        let length = end.map_or(part.len(), |end| end + 1);
+        line.extend_from_slice(&part[..length]);
+        reader.consume(length);
+        if end.is_some() || length == 0 {
+            break;
+        }
+    }
+    if line.is_empty() {
+        return Ok(());
+    }
+    asked();
+    let reply = match serde_json::from_slice::<Command>(&line) {
         Err(e) => serde_json::json!({ "error": format!("not a request: {e}") }),
         Ok(_) if starting.load(Ordering::Relaxed) => serde_json::json!({
             "error": "the daemon is starting: it loads its programs, and the kernel forwards until then; \
@@ -339,133 +360,4 @@ pub(crate) fn ask_at(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_daemon_answers_and_a_second_one_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("test.sock");
-        let server = Server::start(path.clone()).unwrap();
-        let clients = std::thread::spawn({
-            let path = path.clone();
-            move || (ask(Some(&path), Command::Status), Server::start(path))
-        });
-        let request = server.requests.recv_timeout(PATIENCE).unwrap();
-        assert_eq!(request.command, Command::Status);
-        request
-            .answer
-            .send(serde_json::json!({ "pid": 7 }))
-            .unwrap();
-        let (answer, second) = clients.join().unwrap();
-        assert_eq!(answer.unwrap()["pid"], 7);
-        assert!(second.unwrap_err().to_string().contains("already answers"));
-        drop(server);
-        assert!(!path.exists());
-        assert!(
-            ask(Some(&path), Command::Status)
-                .unwrap_err()
-                .to_string()
-                .contains("raddle run")
-        );
-    }
-
-    #[test]
-    fn one_daemon_holds_the_lock_as_long_as_it_lives() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("raddle").join("test.lock");
-        let held = lock_at(&path).unwrap();
-        let error = lock_at(&path).unwrap_err();
-        assert!(error.to_string().contains("already runs"), "{error}");
-        drop(held);
-        assert!(!path.exists());
-        lock_at(&path).unwrap();
-    }
-
-    #[test]
-    fn what_dead_daemons_have_left_goes() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        let alive = lock_at(&path("net-1.lock")).unwrap();
-        for name in ["net-1.sock", "net-2.lock", "net-2.sock", "other.lock", "x"] {
-            std::fs::write(path(name), "").unwrap();
-        }
-        let ours = lock_at(&path("net-3.lock")).unwrap();
-        sweep(&ours);
-        let mut left: Vec<_> = std::fs::read_dir(directory.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        left.sort();
-        assert_eq!(
-            left,
-            ["net-1.lock", "net-1.sock", "net-3.lock", "other.lock", "x"]
-        );
-        drop(alive);
-    }
-
-    #[test]
-    fn a_check_finds_who_is_there_and_makes_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let lock = directory.path().join("test.lock");
-        check_lock(&lock).unwrap();
-        assert!(!lock.exists());
-        let held = lock_at(&lock).unwrap();
-        let error = check_lock(&lock).unwrap_err();
-        assert_eq!(error.code, 2);
-        assert!(error.to_string().contains("already runs"), "{error}");
-        drop(held);
-        check_lock(&lock).unwrap();
-
-        let path = directory.path().join("no").join("test.sock");
-        for error in [
-            check_socket(&path).unwrap_err(),
-            Server::start(path.clone()).unwrap_err(),
-        ] {
-            assert_eq!(error.code, 2);
-            assert!(
-                error.to_string().contains("there is no directory"),
-                "{error}"
-            );
-        }
-        assert!(!path.parent().unwrap().exists());
-    }
-
-    #[test]
-    fn only_a_socket_makes_way() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("precious");
-        std::fs::write(&path, "data").unwrap();
-        let error = Server::start(path.clone()).unwrap_err();
-        assert!(error.to_string().contains("not a socket"), "{error}");
-        assert_eq!(error.code, 1);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
-        // What a dead daemon has left does.
-        std::fs::remove_file(&path).unwrap();
-        drop(UnixListener::bind(&path).unwrap());
-        Server::start(path).unwrap();
-    }
-
-    #[test]
-    fn a_start_is_called_that() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("test.sock");
-        let server = Server::start(path.clone()).unwrap();
-        server.set_starting(true);
-        let error = ask(Some(&path), Command::Status).unwrap_err();
-        assert!(error.to_string().contains("is starting"), "{error}");
-        assert_eq!(error.code, 2);
-    }
-
-    #[test]
-    fn nonsense_is_answered() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("test.sock");
-        let _server = Server::start(path.clone()).unwrap();
-        let mut stream = UnixStream::connect(&path).unwrap();
-        writeln!(stream, "make me a sandwich").unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        assert!(line.contains("not a request"), "{line}");
-    }
-}
+mod tests;

@@ -1,14 +1,12 @@
 //! Prometheus metrics at `/metrics`, on a loopback address, when asked for.
 
+mod connections;
 mod segments;
 mod text;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,22 +15,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Sleep;
 
 use crate::control::{Command, Request};
 use crate::error::Failure;
+use connections::Bounded;
 pub(crate) use text::{Rows, render};
 
 /// How long a scrape waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How many connections there may be at once. Every user of this machine can make some, and the
-/// daemon needs its descriptors for other things.
-const CONNECTIONS: usize = 8;
-/// How long a connection may last, idle or not; the next scrape makes another.
-const LONGEST: Duration = Duration::from_secs(5);
 
 fn failed(address: SocketAddr) -> impl Fn(io::Error) -> Failure {
     move |e| {
@@ -80,10 +70,7 @@ pub(crate) fn serve_as(
                     .with_state((requests, render));
                 match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => {
-                        let listener = Bounded {
-                            listener,
-                            room: Arc::new(Semaphore::new(CONNECTIONS)),
-                        };
+                        let listener = Bounded::new(listener);
                         if let Err(e) = axum::serve(listener, app).await {
                             tracing::error!("metrics are no longer served: {e}");
                         }
@@ -93,82 +80,6 @@ pub(crate) fn serve_as(
             });
         })?;
     Ok(())
-}
-
-/// Accepts no more than so many connections at a time.
-struct Bounded {
-    listener: tokio::net::TcpListener,
-    room: Arc<Semaphore>,
-}
-
-impl axum::serve::Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let room = Arc::clone(&self.room).acquire_owned().await.ok();
-        let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
-        let connection = Connection {
-            stream,
-            end: Box::pin(tokio::time::sleep(LONGEST)),
-            _room: room,
-        };
-        (connection, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that ends by itself after [`LONGEST`].
-struct Connection {
-    stream: TcpStream,
-    end: Pin<Box<Sleep>>,
-    /// Given back when it ends. (The semaphore is never closed, so there always is one.)
-    _room: Option<OwnedSemaphorePermit>,
-}
-
-impl Connection {
-    /// Does `poll`, unless the time is up.
-    fn in_time<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        match self.end.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => poll(Pin::new(&mut self.stream), context),
-        }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.in_time(context, |stream, context| stream.poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.in_time(context, |stream, context| stream.poll_write(context, bytes))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.in_time(context, AsyncWrite::poll_flush)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.in_time(context, AsyncWrite::poll_shutdown)
-    }
 }
 
 async fn scrape(State((requests, render)): State<(Sender<Request>, Render)>) -> Response {
@@ -203,9 +114,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Connections that ask nothing neither pile up nor keep scrapes out for long.
+    /// Connections that ask nothing, or little by little, keep no scrape out, however many they are.
     #[test]
-    fn idle_connections_end() {
+    fn idle_connections_make_way() {
         use std::io::{Read, Write};
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .and_then(|free| free.local_addr())
@@ -219,10 +130,16 @@ mod tests {
         });
         let connect = || {
             let stream = std::net::TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(2 * LONGEST)).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
             stream
         };
-        let mut idle: Vec<_> = (0..CONNECTIONS).map(|_| connect()).collect();
+        let mut idle: Vec<_> = (0..200).map(|_| connect()).collect();
+        for stream in idle.iter_mut().step_by(2) {
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo");
+        }
+        let started = std::time::Instant::now();
         let mut scrape = connect();
         scrape
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")
@@ -230,6 +147,9 @@ mod tests {
         let mut start = [0; 15];
         scrape.read_exact(&mut start).unwrap();
         assert_eq!(&start, b"HTTP/1.1 200 OK");
+        let took = started.elapsed();
+        assert!(took < connections::LONGEST, "a scrape took {took:?}");
+        // All of them end, also those that make way for nobody.
         for stream in &mut idle {
             let ended = stream.read(&mut [0; 16]);
             assert!(

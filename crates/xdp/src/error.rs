@@ -42,10 +42,7 @@ pub enum Error {
         log: String,
     },
     /// A map could not be made.
-    #[error(
-        "cannot create the BPF map `{name}` ({source}); if memory is short, lower the image's \
-         capacity or raise the memory limit of the service"
-    )]
+    #[error("cannot create the BPF map `{name}` ({source}); {}", map_advice(.source))]
     Map {
         /// The map.
         name: String,
@@ -165,5 +162,35 @@ impl Error {
             Some(libc::ENOSYS | libc::EOPNOTSUPP) => Error::KernelTooOld { action, source },
             _ => Error::System { call, source },
         }
+    }
+}
+
+/// What to do where a map cannot be made.
+fn map_advice(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EMFILE) => {
+            "the process has too many files open; raise its limit (ulimit -n, LimitNOFILE= of the service)"
+        }
+        Some(libc::ENFILE) => "this machine has too many files open; raise fs.file-max (sysctl)",
+        _ => {
+            "if memory is short, lower the image's capacity or raise the memory limit of the service"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_is_not_called_one_of_memory() {
+        let said = |errno| {
+            let name = "links".to_owned();
+            let source = io::Error::from_raw_os_error(errno);
+            Error::Map { name, source }.to_string()
+        };
+        assert!(said(libc::EMFILE).contains("ulimit -n"));
+        assert!(!said(libc::EMFILE).contains("memory"));
+        assert!(said(libc::ENOMEM).contains("lower the image's capacity"));
     }
 }

@@ -1,0 +1,166 @@
+use super::*;
+
+#[test]
+fn a_daemon_answers_and_a_second_one_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let server = Server::start(path.clone()).unwrap();
+    let clients = std::thread::spawn({
+        let path = path.clone();
+        move || (ask(Some(&path), Command::Status), Server::start(path))
+    });
+    let request = server.requests.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(request.command, Command::Status);
+    request
+        .answer
+        .send(serde_json::json!({ "pid": 7 }))
+        .unwrap();
+    let (answer, second) = clients.join().unwrap();
+    assert_eq!(answer.unwrap()["pid"], 7);
+    assert!(second.unwrap_err().to_string().contains("already answers"));
+    drop(server);
+    assert!(!path.exists());
+    assert!(
+        ask(Some(&path), Command::Status)
+            .unwrap_err()
+            .to_string()
+            .contains("raddle run")
+    );
+}
+
+#[test]
+fn one_daemon_holds_the_lock_as_long_as_it_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("raddle").join("test.lock");
+    let held = lock_at(&path).unwrap();
+    let error = lock_at(&path).unwrap_err();
+    assert!(error.to_string().contains("already runs"), "{error}");
+    drop(held);
+    assert!(!path.exists());
+    lock_at(&path).unwrap();
+}
+
+#[test]
+fn what_dead_daemons_have_left_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let alive = lock_at(&path("net-1.lock")).unwrap();
+    for name in ["net-1.sock", "net-2.lock", "net-2.sock", "other.lock", "x"] {
+        std::fs::write(path(name), "").unwrap();
+    }
+    let ours = lock_at(&path("net-3.lock")).unwrap();
+    sweep(&ours);
+    let mut left: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(
+        left,
+        ["net-1.lock", "net-1.sock", "net-3.lock", "other.lock", "x"]
+    );
+    drop(alive);
+}
+
+#[test]
+fn a_check_finds_who_is_there_and_makes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let lock = directory.path().join("test.lock");
+    check_lock(&lock).unwrap();
+    assert!(!lock.exists());
+    let held = lock_at(&lock).unwrap();
+    let error = check_lock(&lock).unwrap_err();
+    assert_eq!(error.code, 2);
+    assert!(error.to_string().contains("already runs"), "{error}");
+    drop(held);
+    check_lock(&lock).unwrap();
+
+    let path = directory.path().join("no").join("test.sock");
+    for error in [
+        check_socket(&path).unwrap_err(),
+        Server::start(path.clone()).unwrap_err(),
+    ] {
+        assert_eq!(error.code, 2);
+        assert!(
+            error.to_string().contains("there is no directory"),
+            "{error}"
+        );
+    }
+    assert!(!path.parent().unwrap().exists());
+}
+
+#[test]
+fn only_a_socket_makes_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("precious");
+    std::fs::write(&path, "data").unwrap();
+    let error = Server::start(path.clone()).unwrap_err();
+    assert!(error.to_string().contains("not a socket"), "{error}");
+    assert_eq!(error.code, 1);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+    // What a dead daemon has left does.
+    std::fs::remove_file(&path).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    Server::start(path).unwrap();
+}
+
+#[test]
+fn a_start_is_called_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let server = Server::start(path.clone()).unwrap();
+    server.set_starting(true);
+    let error = ask(Some(&path), Command::Status).unwrap_err();
+    assert!(error.to_string().contains("is starting"), "{error}");
+    assert_eq!(error.code, 2);
+}
+
+#[test]
+fn nonsense_is_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let _server = Server::start(path.clone()).unwrap();
+    let mut stream = UnixStream::connect(&path).unwrap();
+    writeln!(stream, "make me a sandwich").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    assert!(line.contains("not a request"), "{line}");
+}
+
+/// Answers whatever is asked.
+fn answering(server: Server) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        while let Ok(request) = server.requests.recv_timeout(2 * PATIENCE) {
+            let _ = request.answer.send(serde_json::json!({ "pid": 7 }));
+        }
+    })
+}
+
+/// Clients that say nothing, or little by little, keep nobody waiting, however many they are.
+#[test]
+fn idle_clients_make_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let _daemon = answering(Server::start(path.clone()).unwrap());
+    let mut idle = Vec::new();
+    for n in 0..1000 {
+        // The backlog may be full for a moment.
+        let mut stream = UnixStream::connect(&path).unwrap();
+        if n % 2 == 0 {
+            // Many have been closed by the time that they say this.
+            let _ = stream.write_all(b"{");
+        }
+        idle.push(stream);
+    }
+    for _ in 0..20 {
+        let started = Instant::now();
+        assert_eq!(ask(Some(&path), Command::Status).unwrap()["pid"], 7);
+        assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    }
+    // The first ones are gone.
+    let mut rest = Vec::new();
+    let first = &mut idle[1];
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    first.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+}
