@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install.sh BINARY DESTDIR PREFIX: the program, man pages, completions, units and example
+# install.sh BINARY DESTDIR PREFIX: the program, man pages, completions, units with their user, and example
 # configurations, each named as it is written. With the prefixes /usr and /usr/local the units and the
 # configurations are where systemd and raddle look for them, outside of the prefix; with any other
 # prefix everything is inside. install.sh --remove DESTDIR PREFIX takes it all away again, but for
@@ -21,11 +21,13 @@ run="$prefix/sbin/raddle run"
 rpc="$prefix/sbin/raddle rpc --config"
 if [ "$system" ]; then
   units=$dest/lib/systemd/system
+  users=$dest/usr/lib/sysusers.d/raddle.conf
   configs=$dest/etc/raddle
   rpc="$rpc /etc/raddle/rpc.toml"
   enable='systemctl enable --now raddle'
 else
   units=$root/lib/systemd/system
+  users=$root/lib/sysusers.d/raddle.conf
   configs=$root/etc/raddle
   run="$run --config $prefix/etc/raddle/raddle.toml"
   rpc="$rpc $prefix/etc/raddle/rpc.toml"
@@ -35,7 +37,7 @@ unit=$units/raddle.service
 rpc_unit=$units/raddle-rpc.service
 
 if [ "$what" = --remove ]; then
-  for file in "$program" "$root"/share/man/man8/raddle*.8 "$bash" "$zsh" "$fish" "$unit" "$rpc_unit"; do
+  for file in "$program" "$root"/share/man/man8/raddle*.8 "$bash" "$zsh" "$fish" "$unit" "$rpc_unit" "$users"; do
     [ -e "$file" ] || continue
     rm "$file"
     echo "removed $file"
@@ -65,6 +67,18 @@ printf 'installed %s\n' "$root"/share/man/man8/raddle*.8
 "$what" completions fish | put 644 "$fish"
 sed "s|@RUN@|$run|" packaging/raddle.service | put 644 "$unit"
 sed "s|@RPC@|$rpc|" packaging/raddle-rpc.service | put 644 "$rpc_unit"
+put 644 "$users" < packaging/raddle.sysusers
+# The units run as this user. A package's own scripts make it, from the same file.
+if [ -z "$system" ]; then
+  echo "the units run as the user raddle, whom this makes: systemd-sysusers $users"
+elif [ -z "$dest" ] && [ "$(id -u)" = 0 ] && ! getent passwd raddle > /dev/null; then
+  if command -v systemd-sysusers > /dev/null; then
+    systemd-sysusers "$users"
+  else
+    useradd --system --user-group --no-create-home --shell /usr/sbin/nologin raddle
+  fi
+  echo 'made the user raddle'
+fi
 for config in raddle.toml rpc.toml; do
   if [ -e "$configs/$config" ]; then
     echo "left $configs/$config as it is"

@@ -2,9 +2,11 @@
 //! forwarding has a deadline.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use raddle_e2e::{Crafted, Daemon, World, frame, root, within};
+use raddle_e2e::{Crafted, Daemon, Outcome, World, frame, readable_raddle, root, within};
+use serde_json::Value;
 
 /// A generous limit: machines are busy.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -236,4 +238,148 @@ fn tracking_for_input_is_honoured() {
         });
     }
     daemon.terminate();
+}
+
+/// Killed at the end, also of a test that fails.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The capabilities that the unit gives the daemon, as setpriv writes them.
+fn of_the_unit() -> String {
+    let unit = include_str!("../../packaging/raddle.service");
+    let line = unit
+        .lines()
+        .find_map(|l| l.strip_prefix("AmbientCapabilities="));
+    let names = line.unwrap().split(' ');
+    let names = names.map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()));
+    names.collect()
+}
+
+/// With the capabilities that the documentation names, any user may run the daemon: it forwards, and sees firewalls
+/// of every kind.
+#[test]
+fn any_user_with_the_documented_capabilities() {
+    if !root("any_user_with_the_documented_capabilities") {
+        return;
+    }
+    let world = World::new("anybody", 2);
+    let frames = world.frames(&world.flows(32));
+    let folder = tempfile::tempdir().unwrap();
+    let program = readable_raddle(folder.path());
+    Command::new("chmod")
+        .arg("777")
+        .arg(folder.path())
+        .status()
+        .unwrap();
+    let documented = ",+net_admin,+bpf,+perfmon".to_owned();
+    for (name, capabilities) in [("documented", documented), ("unit", of_the_unit())] {
+        let socket = folder.path().join(name);
+        // As the unit's RuntimeDirectory=.
+        let run = format!(
+            "mount -t tmpfs -o uid=65534,gid=65534,mode=0755 tmpfs /run/raddle && \
+             exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all{capabilities} \
+             --ambient-caps=-all{capabilities} --bounding-set=-all{capabilities} \
+             {} run --socket {}",
+            program.display(),
+            socket.display()
+        );
+        let mut command = world.lab().command("router", "unshare").unwrap();
+        command.args(["--mount", "sh", "-c", &run]);
+        std::fs::create_dir_all("/run/raddle").unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let mut daemon = Process(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
+        let ask = |what: &str| -> Result<Value, String> {
+            let answer = world.raddle(&[what, "-j", "--socket", socket.to_str().unwrap()]);
+            serde_json::from_str(&answer.stdout).map_err(|_| answer.stderr)
+        };
+        let (status, _) = within(LIMIT, || {
+            let ended = daemon.0.try_wait().unwrap();
+            let log = || std::fs::read_to_string(folder.path().join("log")).unwrap();
+            assert!(ended.is_none(), "{name}: {ended:?}: {}", log());
+            ask("status")
+        });
+        assert_eq!(status["state"], "forwarding", "{name}: {status}");
+        let forwarded = || -> u64 {
+            let counters = ask("counters").unwrap();
+            let nexthops = counters["nexthops"].as_array().unwrap();
+            nexthops
+                .iter()
+                .map(|n| n["packets"].as_u64().unwrap())
+                .sum()
+        };
+        within(LIMIT, || match (arrive(&world, &frames), forwarded()) {
+            (32, 1..) => Ok(()),
+            other => Err(format!("{name}: {other:?}")),
+        });
+        for (on, off, said) in [
+            (
+                "iptables-legacy -P FORWARD DROP",
+                "iptables-legacy -P FORWARD ACCEPT",
+                "iptables-legacy",
+            ),
+            (
+                "ip6tables-legacy -A FORWARD -j DROP",
+                "ip6tables-legacy -F FORWARD",
+                "ip6tables-legacy",
+            ),
+        ] {
+            let shell = |words: &str| world.lab().output("router", &["sh", "-c", words]).unwrap();
+            if !shell(on).status.success() {
+                eprintln!("skipped: '{on}' does not work here");
+                continue;
+            }
+            within(LIMIT, || {
+                let status = ask("status")?;
+                match status["held_because"].to_string().contains(said) {
+                    true => Ok(()),
+                    false => Err(format!("{name}: {said}: {status}")),
+                }
+            });
+            assert!(shell(off).status.success());
+        }
+    }
+}
+
+/// The units' sandboxes, by systemd's own measure (in tenths).
+#[test]
+fn the_units_are_confined() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, unit) in [
+        (
+            "raddle.service",
+            include_str!("../../packaging/raddle.service"),
+        ),
+        (
+            "raddle-rpc.service",
+            include_str!("../../packaging/raddle-rpc.service"),
+        ),
+    ] {
+        let path = folder.path().join(name);
+        let unit = unit
+            .replace("@RUN@", "/bin/true")
+            .replace("@RPC@", "/bin/true");
+        std::fs::write(&path, unit).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        command
+            .args(["security", "--offline=true", "--threshold=39"])
+            .arg(&path);
+        if command.output().is_err() {
+            eprintln!("skipped: there is no systemd-analyze");
+            return;
+        }
+        let outcome = Outcome::of(&mut command, LIMIT);
+        assert_eq!(
+            outcome.code,
+            Some(0),
+            "{name}: {}{}",
+            outcome.stdout,
+            outcome.stderr
+        );
+    }
 }
