@@ -1,4 +1,5 @@
 //! What is lost when a link goes down or loses its carrier, beside what the kernel alone loses.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
