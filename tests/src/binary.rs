@@ -24,9 +24,12 @@ fn build() -> PathBuf {
     let binary = folder.join("raddle");
     let release = folder.file_name().is_some_and(|name| name == "release");
     // Cargo knows whether it is up to date, and several tests that ask at once wait for each other.
+    // The whole workspace's features, as in `cargo test --workspace`: with others it would build most
+    // dependencies again.
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
-        .args(["build", "--quiet", "--package", "raddle", "--target-dir"])
+        .args(["build", "--quiet", "--workspace", "--bin", "raddle"])
+        .arg("--target-dir")
         .arg(folder.parent().unwrap())
         .args(release.then_some("--release"))
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
