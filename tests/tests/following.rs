@@ -281,6 +281,116 @@ fn links_and_addresses_go() {
     eprintln!("slowest: {:?}", f.slowest);
 }
 
+/// A neighbour entry outlives its link's carrier; the connected route does not count then where the sysctl
+/// says so, and the kernel goes on to a shorter one.
+#[test]
+fn hosts_behind_a_link_without_carrier() {
+    if !root("hosts_behind_a_link_without_carrier") {
+        return;
+    }
+    let world = World::new("hosts", 2);
+    let mut f = Followed::new(&world);
+    for conf in ["ipv4", "ipv6"] {
+        let key = format!("net.{conf}.conf.all.ignore_routes_with_linkdown");
+        world.sysctl(&key, "1");
+    }
+    world.sysctl("net.ipv6.conf.sink.ignore_routes_with_linkdown", "1");
+    world.ip("route add 10.2.0.0/16 via 10.2.2.2");
+    world.ip("-6 route add 2001:db8:2::/48 via 2001:db8:2:2::2");
+    let (four, six) = world.gateway(1);
+    for flow in &mut f.flows {
+        flow.dst = match flow.dst.is_ipv4() {
+            true => four.into(),
+            false => six.into(),
+        };
+    }
+    f.frames = world.frames(&f.flows);
+    assert_eq!(f.agrees("hosts", Who::Raddle), names(&["sink"]));
+    world.lab().link_down(world.plug(1)).unwrap();
+    let links = f.agrees("no carrier on sink", Who::Kernel);
+    assert_eq!(links, names(&["sink-2"]));
+    for flow in &f.flows[..2] {
+        let words = format!(
+            "explain -j {} from {} iif source ipproto udp sport {} dport {}",
+            flow.dst, flow.src, flow.sport, flow.dport
+        );
+        let words: Vec<&str> = words.split(' ').collect();
+        let answer = world.raddle(&words);
+        assert!(!answer.stdout.contains("\"exact\""), "{}", answer.stdout);
+    }
+    world.lab().link_up(world.plug(1)).unwrap();
+    world.neighbours(1, "permanent");
+    assert_eq!(f.agrees("carrier on sink", Who::Raddle), names(&["sink"]));
+}
+
+/// The kernel does not look for carrier when it makes an IPv4 route with an IPv6 gateway, only when it comes
+/// or goes.
+#[test]
+fn ipv6_gateways_of_ipv4_routes_keep_their_shares() {
+    if !root("ipv6_gateways_of_ipv4_routes_keep_their_shares") {
+        return;
+    }
+    let world = World::new("gateways", 3);
+    world.sysctl("net.ipv4.conf.all.ignore_routes_with_linkdown", "1");
+    let mut f = Followed::new(&world);
+    f.flows.retain(|flow| flow.dst.is_ipv4());
+    f.frames = world.frames(&f.flows);
+    let hops: Vec<String> = (1..=3)
+        .map(|n| {
+            format!(
+                "nexthop via inet6 {} dev {}",
+                world.gateway(n).1,
+                world.out(n)
+            )
+        })
+        .collect();
+    let make = format!("route replace 10.9.0.0/16 {}", hops.join(" "));
+    // What is sent to the link without carrier is lost, and the rest goes where the kernel sends it.
+    let shares = |what: &str, dead: bool| {
+        let (expected, took) = within(LIMIT, || {
+            let choices: Vec<_> = f
+                .flows
+                .iter()
+                .map(|flow| world.kernel_choice(flow))
+                .collect();
+            let arrived = world.transmit(&f.frames);
+            for ((flow, choice), arrivals) in f.flows.iter().zip(&choices).zip(&arrived) {
+                let there = choice.iter().filter(|link| !dead || *link != "sink-3");
+                if arrivals.iter().map(|a| &a.link).ne(there) {
+                    return Err(format!("{what}: {flow:?}: {arrivals:?}, not {choice:?}"));
+                }
+                let words = format!(
+                    "explain -j {} from {} iif source ipproto udp sport {} dport {}",
+                    flow.dst, flow.src, flow.sport, flow.dport
+                );
+                let answer = world.raddle_json(&words.split(' ').collect::<Vec<_>>());
+                if answer["link"].as_str() != choice.as_deref() {
+                    return Err(format!("{what}: {flow:?}: {answer}, not {choice:?}"));
+                }
+            }
+            Ok(choices.into_iter().flatten().collect::<BTreeSet<String>>())
+        });
+        eprintln!("{took:?} {what}");
+        expected
+    };
+    let (all, two) = (
+        names(&["sink", "sink-2", "sink-3"]),
+        names(&["sink", "sink-2"]),
+    );
+    world.ip(&make);
+    assert_eq!(shares("with carrier", false), all);
+    world.lab().link_down(world.plug(3)).unwrap();
+    assert_eq!(shares("carrier is lost", true), two);
+    world.ip("route del 10.9.0.0/16");
+    world.ip(&make);
+    assert_eq!(shares("made without carrier", true), all);
+    world.lab().link_up(world.plug(3)).unwrap();
+    world.neighbours(3, "permanent");
+    assert_eq!(shares("carrier comes", false), all);
+    world.lab().link_down(world.plug(3)).unwrap();
+    assert_eq!(shares("carrier is lost again", true), two);
+}
+
 #[test]
 fn links_are_plugged_in_and_out() {
     if !root("links_are_plugged_in_and_out") {

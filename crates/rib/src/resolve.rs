@@ -4,6 +4,7 @@
 //! it.
 
 mod resilient;
+mod share;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,13 +15,15 @@ use raddle_select::{compile_threshold, upper_bounds};
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
 use crate::event::{
-    Encap, NexthopKind, ROUTE_FPM, ROUTE_OWN, RouteKind, RouteNexthop, RouteTarget,
+    Encap, NexthopKind, ROUTE_FPM, ROUTE_OWN, RTNH_F_LINKDOWN, RouteKind, RouteNexthop, RouteTarget,
 };
 use crate::reason::Reason;
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
 use crate::segments::{Owner, SegmentUse, kernel_only};
 use crate::state::State;
 use resilient::resolve_resilient;
+pub(crate) use share::has_share;
+use share::{is_doubtful, share_of};
 
 /// What makes two routes lead to the same place: they then share a group of the image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +72,8 @@ pub(crate) struct SpecHop {
     pub(crate) index: u32,
     pub(crate) weight: u16,
     pub(crate) encap: SpecEncap,
+    /// Of an IPv6 gateway of an IPv4 route: whether the kernel takes its link to be down.
+    pub(crate) linkdown: Option<bool>,
 }
 
 /// The encapsulation of a nexthop.
@@ -166,6 +171,8 @@ impl Spec {
             gateway: nh.gateway,
             index: nh.index,
             weight: nh.weight,
+            linkdown: (!v6 && nh.gateway.is_some_and(|gateway| gateway.is_ipv6()))
+                .then_some(nh.flags & RTNH_F_LINKDOWN != 0),
             encap: SpecEncap::of(
                 nh.encap.as_ref(),
                 || owner(nh),
@@ -330,17 +337,26 @@ pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
             index,
             address,
             mtu,
-        } => Resolved::One(Hop {
-            object: None,
-            gateway: Some(*address),
-            index: *index,
-            weight: 1,
-            upper: None,
-            eligible: true,
-            mtu: *mtu,
-            segment: None,
-        }),
+        } => resolve_neighbour(state, (*index, *address), *mtu),
     }
+}
+
+/// A neighbour on a connected prefix (`fib_lookup_good_nhc`, `find_match`): where its link gives it no share the kernel
+/// passes over the connected route, and goes on to others.
+fn resolve_neighbour(state: &State, (index, address): (u32, IpAddr), mtu: u32) -> Resolved {
+    if !has_share(state, index, address.is_ipv6()) {
+        return Resolved::Kernel(Reason::OutLink);
+    }
+    Resolved::One(Hop {
+        object: None,
+        gateway: Some(address),
+        index,
+        weight: 1,
+        upper: None,
+        eligible: true,
+        mtu,
+        segment: None,
+    })
 }
 
 impl Resolved {
@@ -363,7 +379,7 @@ impl Resolved {
 ///    the neighbour, and destinations that are known have routes of their own. With a behaviour or an
 ///    encapsulation neither counts. Raddle's own need no link.
 /// 3. Several: one whose link is down, or has no carrier where `ignore_routes_with_linkdown` is
-///    set, has no share.
+///    set, has no share. Where it is not known whom the kernel last gave shares: to the kernel.
 /// 4. IPv4 with `fib_multipath_use_neigh`: one whose neighbour entry exists and is not valid is
 ///    passed over; its hashes go to the next. When that is so for all, the first is taken.
 /// 5. None has a share: to the kernel, which goes on to other routes.
@@ -385,7 +401,7 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
             eligible: needs_no_link(hop)
                 || match told {
                     true => state.link_lives(hop.index),
-                    false => has_share(state, hop.index, v6),
+                    false => share_of(state, hop, v6),
                 },
             mtu,
             segment: hop.encap.segment(),
@@ -397,6 +413,9 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
             (true, false) => Resolved::Kernel(Reason::Unresolved),
             (true, true) => Resolved::One(hop.clone()),
         };
+    }
+    if !told && hops.iter().any(|hop| is_doubtful(state, hop, v6)) {
+        return Resolved::Kernel(Reason::RouteFeature);
     }
     let check_neighbours = told || (state.settings.use_neigh && !v6);
     bound(&mut out);
@@ -552,22 +571,6 @@ fn direct_hop(state: &State, id: u32) -> Option<Hop> {
         }),
         _ => None,
     }
-}
-
-/// A plain nexthop has a share unless it is dead, or linkdown where that is to be honoured
-/// (`fib_rebalance`, `rt6_multipath_rebalance`).
-pub(crate) fn has_share(state: &State, index: u32, v6: bool) -> bool {
-    let Some(link) = state.links.get(&index) else {
-        return false;
-    };
-    let ignore = state.devices.get(&index).is_some_and(|d| {
-        if v6 {
-            d.ignore_linkdown6
-        } else {
-            d.ignore_linkdown4
-        }
-    });
-    link.is_up() && (link.has_carrier() || !ignore)
 }
 
 /// `fib_good_nh`, `ipv4_good_nh`, `ipv6_good_nh`: no entry is good, an entry must be valid.

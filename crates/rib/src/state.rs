@@ -4,6 +4,7 @@ mod buckets;
 mod fpm;
 mod generations;
 mod routes;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,12 +15,13 @@ pub(crate) use buckets::Buckets;
 pub(crate) use fpm::Told;
 pub(crate) use generations::Generations;
 pub(crate) use routes::{Changed, Family};
+pub(crate) use shares::Shares;
 
 use crate::algo::{AlgoRules, MpAlgo};
 use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
-    Address, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, NexthopKind, Rule, Settings,
-    Sweep,
+    Address, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, NexthopKind, RouteTarget,
+    Rule, Settings, Sweep,
 };
 use crate::resolve::RouteId;
 use crate::seg6;
@@ -83,6 +85,7 @@ pub(crate) struct State {
     pub(crate) dirty: Dirty,
     /// How often SIDs were replaced: they count anew then.
     pub(crate) generations: Generations,
+    pub(crate) shares: Shares,
     sweeps: HashMap<Sweep, Seen>,
 }
 
@@ -117,17 +120,14 @@ impl State {
             Event::Link(link) => self.link(link),
             Event::LinkGone(index) => {
                 self.devices.remove(&index);
+                self.shares.link_gone(index);
                 if self.links.remove(&index).is_some() {
                     self.dirty.link(index);
                     self.dirty.lost_links.insert(index);
                     self.nexthops_gone_with(index);
                 }
             }
-            Event::Device(index, settings) => {
-                if self.devices.insert(index, settings) != Some(settings) {
-                    self.dirty.link(index);
-                }
-            }
+            Event::Device(index, settings) => self.device(index, settings),
             Event::Address(address) => self.address(address),
             Event::AddressGone(address) => {
                 let before = self.addresses.len();
@@ -189,12 +189,28 @@ impl State {
         let before = self.links.get(&index);
         if before != Some(&link) {
             let lost = before.is_some_and(Link::keeps_nexthops) && !link.keeps_nexthops();
+            let state = |link: &Link| (link.is_up(), link.has_carrier());
+            if before.is_some_and(|before| state(before) != state(&link)) {
+                self.shares.link_changed(index);
+            }
             self.links.insert(index, link);
             self.dirty.link(index);
             if lost {
                 self.dirty.lost_links.insert(index);
                 self.nexthops_gone_with(index);
             }
+        }
+    }
+
+    fn device(&mut self, index: u32, settings: DeviceSettings) {
+        let before = self.devices.insert(index, settings);
+        if before != Some(settings) {
+            self.dirty.link(index);
+        }
+        let ignores = |d: DeviceSettings| (d.ignore_linkdown4, d.ignore_linkdown6);
+        let silent = self.links.get(&index).is_some_and(|l| !l.has_carrier());
+        if silent && before.is_some_and(|before| ignores(before) != ignores(settings)) {
+            self.shares.setting_changed(index);
         }
     }
 
@@ -333,7 +349,10 @@ impl State {
 
     fn sweep_begin(&mut self, sweep: Sweep) {
         match sweep {
-            Sweep::Routes4 => self.v4.sweep_begin(&mut self.attrs),
+            Sweep::Routes4 => {
+                self.shares.sweep_begin();
+                self.v4.sweep_begin(&mut self.attrs);
+            }
             Sweep::Routes6 => self.v6.sweep_begin(&mut self.attrs),
             Sweep::Buckets => self.buckets.sweep_begin(None),
             Sweep::BucketsOf(group) => self.buckets.sweep_begin(Some(group)),
@@ -345,7 +364,14 @@ impl State {
 
     fn sweep_end(&mut self, sweep: Sweep) {
         match sweep {
-            Sweep::Routes4 => return self.v4.sweep_end(&mut self.attrs),
+            Sweep::Routes4 => {
+                self.v4.sweep_end(&mut self.attrs);
+                let read = self.shares.sweep_end();
+                if !read.is_empty() && self.has_ipv6_gateways() {
+                    read.into_iter().for_each(|index| self.dirty.link(index));
+                }
+                return;
+            }
             Sweep::Routes6 => return self.v6.sweep_end(&mut self.attrs),
             Sweep::Buckets | Sweep::BucketsOf(_) => {
                 return self.dirty.nexthops.extend(self.buckets.sweep_end());
@@ -357,10 +383,11 @@ impl State {
         };
         match sweep {
             Sweep::Links => {
-                let dirty = &mut self.dirty;
+                let (dirty, shares) = (&mut self.dirty, &mut self.shares);
                 self.links.retain(|index, _| {
                     let keep = seen.numbers.contains(index);
                     if !keep {
+                        shares.link_gone(*index);
                         dirty.link(*index);
                         dirty.lost_links.insert(*index);
                     }
@@ -408,6 +435,16 @@ impl State {
             }
             Sweep::Buckets | Sweep::BucketsOf(_) | Sweep::Routes4 | Sweep::Routes6 => {}
         }
+    }
+
+    /// Whether an IPv4 route has an IPv6 gateway. Costs a walk over all sets of route attributes.
+    fn has_ipv6_gateways(&self) -> bool {
+        let is_v6 = |gateway: Option<IpAddr>| gateway.is_some_and(|gateway| gateway.is_ipv6());
+        let multipath = |target: &RouteTarget| matches!(target, RouteTarget::Multipath(_));
+        let has = |attrs: &Attrs| {
+            multipath(&attrs.target) && attrs.target.hops().iter().any(|hop| is_v6(hop.gateway))
+        };
+        self.attrs.numbers(has).next().is_some()
     }
 
     /// Whether nexthop objects on this link stay: it is up and has carrier.

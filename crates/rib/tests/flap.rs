@@ -5,7 +5,9 @@
 mod common;
 
 use common::{address, compare, link, neighbour, object, route};
-use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteOp, RouteTarget, Sweep};
+use raddle_rib::event::{
+    DeviceSettings, Event, GroupMember, NexthopKind, RouteNexthop, RouteOp, RouteTarget, Sweep,
+};
 use raddle_rib::image::Capacity;
 use raddle_rib::{Reason, Resolved, Rib};
 
@@ -141,4 +143,140 @@ fn a_group_that_loses_all_is_the_kernels() {
     assert!(group.is_err(), "{group:?}");
     rib.commit();
     compare(&rib, [8, 16].map(|n| address(false, n)));
+}
+
+/// A host on a connected prefix is the kernel's where the connected route does not count, though its neighbour
+/// entry is still there.
+#[test]
+fn a_host_behind_a_link_without_carrier() {
+    for v6 in [false, true] {
+        let mut rib = new_rib();
+        let direct = RouteNexthop {
+            index: 3,
+            ..RouteNexthop::default()
+        };
+        let target = RouteTarget::Single(direct);
+        let host = address(v6, 24);
+        let len = if v6 { 64 } else { 29 };
+        rib.apply(Event::Route(route(host, len, target), RouteOp::Add));
+        rib.apply(Event::Neighbour(neighbour(3, host)));
+        let leaves = |rib: &mut Rib, carrier: bool, ignore: bool| {
+            let settings = DeviceSettings {
+                ignore_linkdown4: ignore && !v6,
+                ignore_linkdown6: ignore && v6,
+                ..DeviceSettings::default()
+            };
+            rib.apply(Event::Device(3, settings));
+            rib.apply(Event::Link(link(3, true, carrier)));
+            rib.commit();
+            compare(rib, [host, host, host, host]);
+            match rib.trace("l1", host).resolved {
+                Resolved::One(hop) => Ok(hop.index),
+                Resolved::Kernel(reason) => Err(reason),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(leaves(&mut rib, true, true), Ok(3));
+        assert_eq!(leaves(&mut rib, false, false), Ok(3));
+        assert_eq!(leaves(&mut rib, false, true), Err(Reason::OutLink));
+        assert_eq!(leaves(&mut rib, true, true), Ok(3));
+    }
+}
+
+/// IPv4 nexthops by IPv6 gateways are linkdown where the kernel says so, and unknown between a change of their
+/// link and the next dump that began after it.
+#[test]
+fn ipv6_gateways_are_linkdown_when_the_kernel_says_so() {
+    let mut rib = new_rib();
+    for index in [1, 2] {
+        let settings = DeviceSettings {
+            ignore_linkdown4: true,
+            ..DeviceSettings::default()
+        };
+        rib.apply(Event::Device(index, settings));
+    }
+    let told = |flags: u8| {
+        let hop = |index: u32| RouteNexthop {
+            gateway: Some(address(true, index as u8)),
+            index,
+            flags: if index == 2 { flags } else { 0 },
+            ..RouteNexthop::default()
+        };
+        let target = RouteTarget::Multipath(vec![hop(1), hop(2)]);
+        Event::Route(route(address(false, 24), 29, target), RouteOp::Add)
+    };
+    let shares = |rib: &mut Rib| {
+        rib.commit();
+        compare(rib, (24..32).map(|n| address(false, n)));
+        match rib.trace("l1", address(false, 24)).resolved {
+            Resolved::Many { hops, .. } => Ok(hops.iter().filter(|h| h.upper.is_some()).count()),
+            Resolved::Kernel(reason) => Err(reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    let dump = |rib: &mut Rib, flags: u8| {
+        rib.apply(Event::SweepBegin(Sweep::Routes4));
+        rib.apply(told(flags));
+        rib.apply(Event::SweepEnd(Sweep::Routes4));
+    };
+    rib.apply(told(0));
+    assert_eq!(shares(&mut rib), Ok(2));
+    rib.apply(Event::SweepBegin(Sweep::Routes4));
+    rib.apply(Event::Link(link(2, true, false)));
+    rib.apply(told(0));
+    rib.apply(Event::SweepEnd(Sweep::Routes4));
+    assert_eq!(
+        shares(&mut rib),
+        Err(Reason::RouteFeature),
+        "the dump began before"
+    );
+    dump(&mut rib, 16);
+    assert_eq!(shares(&mut rib), Ok(1));
+    dump(&mut rib, 0);
+    assert_eq!(shares(&mut rib), Ok(2), "made without carrier");
+}
+
+/// The kernel cuts the hash space anew when a link changes, and not when the setting does.
+#[test]
+fn a_setting_that_changes_without_carrier() {
+    let mut rib = new_rib();
+    let hop = |index: u32| RouteNexthop {
+        gateway: Some(address(false, index as u8)),
+        index,
+        ..RouteNexthop::default()
+    };
+    let target = RouteTarget::Multipath(vec![hop(1), hop(2)]);
+    rib.apply(Event::Route(
+        route(address(false, 24), 29, target),
+        RouteOp::Add,
+    ));
+    let ignore = |ignore_linkdown4| {
+        let settings = DeviceSettings {
+            ignore_linkdown4,
+            ..DeviceSettings::default()
+        };
+        Event::Device(2, settings)
+    };
+    let shares = |rib: &mut Rib| {
+        rib.commit();
+        compare(rib, (24..32).map(|n| address(false, n)));
+        match rib.trace("l1", address(false, 24)).resolved {
+            Resolved::Many { hops, .. } => Ok(hops.iter().filter(|h| h.upper.is_some()).count()),
+            Resolved::Kernel(reason) => Err(reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (event, expected) in [
+        (ignore(false), Ok(2)),
+        (ignore(true), Ok(2)),
+        (Event::Link(link(2, true, false)), Ok(1)),
+        (ignore(false), Err(Reason::RouteFeature)),
+        (Event::Link(link(2, true, true)), Ok(2)),
+        (Event::Link(link(2, true, false)), Ok(2)),
+        (ignore(true), Err(Reason::RouteFeature)),
+        (Event::Link(link(2, false, false)), Ok(1)),
+    ] {
+        rib.apply(event.clone());
+        assert_eq!(shares(&mut rib), expected, "{event:?}");
+    }
 }
