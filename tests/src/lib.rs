@@ -13,6 +13,7 @@ mod daemon;
 pub mod frame;
 pub mod in_memory;
 pub mod loss;
+pub mod once;
 mod other_xdp;
 mod packet_socket;
 pub mod rpc;

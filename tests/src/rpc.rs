@@ -2,8 +2,10 @@
 //! proxy in the other as a user would start it; links that go silent.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -240,6 +242,7 @@ pub fn serve(pair: &Pair) -> Arc<AtomicU32> {
 /// A running proxy.
 pub struct Proxy {
     child: Child,
+    words: Vec<OsString>,
     socket: std::path::PathBuf,
     folder: tempfile::TempDir,
 }
@@ -261,23 +264,24 @@ impl Proxy {
         let socket = folder.path().join("rpc.sock");
         std::fs::write(folder.path().join("hosts"), hosts).unwrap();
         let mount = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
-        let child = Command::new("ip")
-            .args(["netns", "exec", &pair.client, "sh", "-c", mount])
-            .arg(folder.path().join("hosts"))
-            .arg(raddle())
-            .args(["rpc", "--server", server, "--socket"])
-            .arg(&socket)
-            .args(options)
-            .stderr(Stdio::from(
-                std::fs::File::create(folder.path().join("log")).unwrap(),
-            ))
-            .spawn()
-            .unwrap();
+        let mut words: Vec<OsString> = Vec::new();
+        words.extend(["netns", "exec", &pair.client, "sh", "-c", mount].map(OsString::from));
+        words.extend([folder.path().join("hosts").into(), raddle().into()]);
+        words.extend(["rpc", "--server", server, "--socket"].map(OsString::from));
+        words.push(socket.clone().into());
+        words.extend(options.iter().map(OsString::from));
+        let child = spawn(&words, folder.path());
         Proxy {
             child,
+            words,
             socket,
             folder,
         }
+    }
+
+    /// Starts it again, after it has ended or crashed.
+    pub fn again(&mut self) {
+        self.child = spawn(&self.words, self.folder.path());
     }
 
     /// What it says.
@@ -327,6 +331,19 @@ impl Proxy {
         self.child.wait().unwrap();
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether nothing has ended it.
+    ///
+    /// # Panics
+    /// When that cannot be told.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// The notes of its status, one a line.
     pub fn notes(&self) -> String {
         let status = self.status().unwrap();
@@ -335,6 +352,17 @@ impl Proxy {
             all + note.as_str().unwrap() + "\n"
         })
     }
+}
+
+/// Runs `ip` with these words; the log is in this folder.
+fn spawn(words: &[OsString], folder: &Path) -> Child {
+    let mut log = std::fs::OpenOptions::new();
+    let log = log.create(true).append(true).open(folder.join("log"));
+    Command::new("ip")
+        .args(words)
+        .stderr(Stdio::from(log.unwrap()))
+        .spawn()
+        .unwrap()
 }
 
 impl Drop for Proxy {

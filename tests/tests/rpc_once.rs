@@ -2,101 +2,31 @@
 //! the server's own log and by its tree, and goes around the link where that is possible.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use raddle_e2e::rpc::{
-    LINKS, Pair, Proxy, SERVER, done, inside, port_of, record, restore, send, silence,
-};
+use raddle_e2e::once::{self, MKDIR, REMOVE, RENAME, WRITE};
+use raddle_e2e::rpc::{LINKS, Pair, Proxy, done, inside, port_of, record, restore, send, silence};
 use raddle_e2e::{Outcome, root, within};
 
-const MKDIR: u32 = 9;
-const REMOVE: u32 = 12;
-const RENAME: u32 = 14;
 /// Operations that are under way at once.
 const WORKERS: u32 = 16;
 /// Names from here on take a second.
 const SLOW: u32 = 1 << 30;
 
-/// A server's memory.
-#[derive(Default)]
-struct Server {
-    /// The replies that it remembers, by peer, XID and a sum of the call, as knfsd and nfs-ganesha do.
-    cache: BTreeMap<(SocketAddr, u32, u64), u32>,
-    /// Names that there are.
-    tree: BTreeSet<u32>,
-    /// What was run: procedure and name, and how often.
-    runs: BTreeMap<(u32, u32), u32>,
-    /// Replies from the cache.
-    hits: u32,
+/// What is begun takes a while: one WRITE in four waits for the disk, longer than it takes to see that a link is
+/// silent, and slow names' replies are late.
+fn pace(procedure: u32, name: u32) -> [Duration; 2] {
+    let slow = procedure == WRITE && name.is_multiple_of(8);
+    let late = name >= SLOW;
+    [(slow, 1500), (late, 1000)].map(|(is, ms)| Duration::from_millis(if is { ms } else { 0 }))
 }
 
-impl Server {
-    /// The status of a call: 0, 2 (no such name), 17 (it exists).
-    fn call(&mut self, peer: SocketAddr, bytes: &[u8]) -> u32 {
-        let word = |i: usize| u32::from_be_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap());
-        let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-            (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        let key = (peer, word(0), sum);
-        if let Some(status) = self.cache.get(&key) {
-            self.hits += 1;
-            return *status;
-        }
-        let (procedure, name) = (word(5), word(10));
-        *self.runs.entry((procedure, name)).or_default() += 1;
-        let status = match procedure {
-            MKDIR if self.tree.insert(name) => 0,
-            MKDIR => 17,
-            REMOVE if self.tree.remove(&name) => 0,
-            RENAME if self.tree.remove(&name) => {
-                self.tree.insert(word(11));
-                0
-            }
-            _ => 2,
-        };
-        self.cache.insert(key, status);
-        status
-    }
-}
-
-fn serve(pair: &Pair) -> Arc<Mutex<Server>> {
-    let server = Arc::new(Mutex::new(Server::default()));
-    let listener = inside(&pair.server, || TcpListener::bind((SERVER, 2049)).unwrap());
-    let shared = Arc::clone(&server);
-    std::thread::spawn(move || {
-        while let Ok((mut stream, peer)) = listener.accept() {
-            let server = Arc::clone(&shared);
-            std::thread::spawn(move || {
-                while let Ok(call) = record(&mut stream) {
-                    let xid = u32::from_be_bytes(call[..4].try_into().unwrap());
-                    let word =
-                        |i: usize| u32::from_be_bytes(call[4 * i..4 * i + 4].try_into().unwrap());
-                    let null = word(5) == 0;
-                    let status = if null {
-                        0
-                    } else {
-                        server.lock().unwrap().call(peer, &call)
-                    };
-                    if !null && word(10) >= SLOW {
-                        std::thread::sleep(Duration::from_secs(1));
-                    }
-                    if send(&mut stream, &[xid, 1, 0, 0, 0, 0, status], 0).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    server
-}
-
-/// Makes, renames and removes directories of its own, one call after the other, and gives how long the longest
-/// took.
+/// Makes, renames and removes directories of its own, and writes, one call after the other, and gives how long the
+/// longest took.
 fn worker(number: u32, rounds: u32, pause: Duration) -> Duration {
     let mut stream = TcpStream::connect("127.0.0.1:2049").unwrap();
     stream
@@ -106,7 +36,8 @@ fn worker(number: u32, rounds: u32, pause: Duration) -> Duration {
     let mut xid = number << 16;
     for n in 0..rounds {
         let name = (number * rounds + n) * 2;
-        for (procedure, other) in [(MKDIR, 0), (RENAME, name + 1), (REMOVE, 0)] {
+        let calls = [(MKDIR, 0), (RENAME, name + 1), (REMOVE, 0), (WRITE, number)];
+        for (procedure, other) in calls {
             let name = if procedure == REMOVE { name + 1 } else { name };
             xid += 1;
             let start = Instant::now();
@@ -162,9 +93,9 @@ fn silent_links_run_no_call_twice() {
     // 10,000 operations and more: RADDLE_RPC_OPERATIONS=10000.
     let operations = std::env::var("RADDLE_RPC_OPERATIONS").ok();
     let operations: u32 = operations.map_or(1_000, |count| count.parse().unwrap());
-    let rounds = operations.div_ceil(3 * WORKERS);
+    let rounds = operations.div_ceil(4 * WORKERS);
     let pair = Pair::new("o");
-    let server = serve(&pair);
+    let server = once::serve(&pair, pace);
     let proxy = Proxy::start(&pair, &["--no-lane"]);
     proxy.all_up();
     let start = Instant::now();
@@ -206,10 +137,14 @@ fn silent_links_run_no_call_twice() {
         counters["replayed"],
         server.hits
     );
-    assert_eq!(server.runs.len() as u32, 3 * WORKERS * rounds);
+    assert_eq!(server.runs.len() as u32, 4 * WORKERS * rounds);
     let twice: Vec<_> = server.runs.iter().filter(|(_, runs)| **runs != 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
     assert!(server.tree.is_empty());
+    // What a worker wrote last is what is there.
+    for (number, name) in &server.written {
+        assert_eq!(*name, (number * rounds + rounds - 1) * 2);
+    }
     assert!(counters["replayed"].as_u64() > Some(0), "{status}");
     assert_eq!(counters["clients_disconnected"], 0);
     // Detours are taken away when nothing is held any more.
@@ -256,7 +191,7 @@ fn a_dead_way_out_is_gone_around_and_leaves_nothing() {
         return;
     }
     let pair = Pair::new("w");
-    let server = serve(&pair);
+    let server = once::serve(&pair, pace);
     let mut proxy = Proxy::start(&pair, &EACH);
     proxy.all_up();
     assert_eq!(one_each(&pair.client, 0, LONG), [0; 4]);
@@ -319,7 +254,7 @@ fn what_a_held_call_waits_for_is_said() {
         return;
     }
     let pair = Pair::new("h");
-    let server = serve(&pair);
+    let server = once::serve(&pair, pace);
     for (options, ns, side, said) in [
         (&[][..], &pair.server, 's', "the way back, by c3, is silent"),
         (
@@ -370,7 +305,7 @@ fn nft(ns: &str, words: &str) {
 
 /// Calls of eight programs are under way while something happens; how long the longest took. Each is run once.
 fn all_are_run_once(pair: &Pair, what: impl FnOnce(&Proxy)) -> Duration {
-    let server = serve(pair);
+    let server = once::serve(pair, |_, _| [Duration::ZERO; 2]);
     let proxy = Proxy::start(pair, &[]);
     proxy.all_up();
     let go_on = Arc::new(AtomicBool::new(true));

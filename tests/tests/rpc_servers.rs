@@ -211,10 +211,23 @@ fn several_servers_have_one_status_and_change_by_themselves() {
     for line in [
         "raddle_rpc_clients{server=\"two\"} 0",
         "raddle_rpc_up{server=\"one\",service=\"0\",number=\"2\",lane=\"true\"} 1",
-        "raddle_rpc_call_seconds_count{server=\"one\",service=\"0\",number=\"2\",lane=\"true\",size=\"small\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line}\n{text}");
     }
+    // By whichever connection it went.
+    let small = "raddle_rpc_call_seconds_count{server=\"one\"";
+    let counts = text
+        .lines()
+        .filter(|l| l.starts_with(small) && l.contains("size=\"small\""));
+    let counts: Vec<_> = counts.filter_map(|l| l.rsplit(' ').next()).collect();
+    assert_eq!(
+        counts
+            .iter()
+            .filter(|count| **count != "0")
+            .collect::<Vec<_>>(),
+        [&"1"],
+        "{text}"
+    );
 
     // Reports: the first since the start, JSON by lines; batch where there is no terminal.
     let lines = proxy.ask(&["top", "-j", "-n", "2", "-d", "0.2"]).stdout;
