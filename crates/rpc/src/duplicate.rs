@@ -3,8 +3,8 @@
 //! call is one, and remembers within bounds.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::net::SocketAddr;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::assemble::HEAD;
@@ -44,7 +44,7 @@ impl Key {
         let mut state = hasher.build_hasher();
         let length = match call.is_signed() {
             true => {
-                context(head)?.hash(&mut state);
+                state.write(context(head)?);
                 0
             }
             false => {
@@ -59,6 +59,23 @@ impl Key {
             length,
             check: state.finish(),
         })
+    }
+
+    /// The same in a number that other processes come to as well, with the same keys ([`crate::journal`]).
+    pub fn tag(&self, hasher: &impl BuildHasher) -> u64 {
+        let mut state = hasher.build_hasher();
+        let ip = match self.client.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        state.write(&ip.octets());
+        state.write(&self.client.port().to_be_bytes());
+        for word in [self.xid].iter().chain(&self.target) {
+            state.write(&word.to_be_bytes());
+        }
+        state.write(&self.length.to_be_bytes());
+        state.write(&self.check.to_be_bytes());
+        state.finish()
     }
 }
 

@@ -14,6 +14,7 @@ pub mod compound;
 pub mod dispatch;
 pub mod duplicate;
 pub mod histogram;
+pub mod journal;
 pub mod limits;
 pub mod liveness;
 pub mod message;

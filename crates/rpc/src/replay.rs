@@ -171,6 +171,50 @@ pub fn repeated(call: &Repeated) -> (Meant, u8) {
     }
 }
 
+/// What is known about a call that an earlier process sent ([`crate::journal`]), and that its client repeats to this
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// How long ago it was sent.
+    pub age: Duration,
+    /// Whether the connection with its number has the address and port that it was sent from, or may still get them.
+    pub same_port: bool,
+    /// Whether another call waits there under its XID.
+    pub taken: bool,
+}
+
+/// What to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// It is sent as any other.
+    Other,
+    /// It is sent from the same port and with the same XID.
+    SamePlace,
+}
+
+/// Decides where a call goes that counts, and that an earlier process sent. The first rule that applies counts.
+///
+/// 1. It was sent [`RETURN`] ago: as any other. Servers forget, too.
+/// 2. The connection with its number has another port, and will not get that one: as any other. This is reported, as
+///    it may be run twice. So it is when somebody else has the port, or the server's address has changed; each
+///    connection looks for its port first when the process starts.
+/// 3. Another call waits under its XID: as any other, reported. Only a signed call can be that, which has its
+///    client's XID.
+/// 4. From the same port, with the same XID: the server has the first copy in its duplicate request cache, or never
+///    got it. Whichever of the two copies comes first is run, and the other one is not.
+///
+/// Whether the earlier process had a reply makes no difference: its client may not have got that.
+pub fn resumed(left: &Left) -> (Resume, u8) {
+    match left {
+        Left { age, .. } if *age >= RETURN => (Resume::Other, 1),
+        Left {
+            same_port: false, ..
+        } => (Resume::Other, 2),
+        Left { taken: true, .. } => (Resume::Other, 3),
+        _ => (Resume::SamePlace, 4),
+    }
+}
+
 /// What is known of a way to the server while held calls look for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {

@@ -278,6 +278,8 @@ impl State {
 
     async fn made(&self, wanted: Wanted) -> io::Result<Connected> {
         if let Some(again) = wanted.again {
+            // None is settled on yet where an earlier process has left calls.
+            self.settle().await?;
             return self.again(wanted, again).await;
         }
         let mut turn = self.turn.lock().await;

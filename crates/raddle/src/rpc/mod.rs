@@ -10,6 +10,7 @@ mod detour;
 mod dial;
 mod follow;
 mod health;
+mod journal;
 mod metrics;
 mod missing;
 mod moves;
@@ -131,7 +132,8 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
     }
     // Before the first thread: one that does not block the signals would be ended by them.
     let (stop, reload) = crate::signals::stop_and_reload_flags()?;
-    let control = Server::start(daemon.socket.clone().unwrap_or_else(|| path_of("rpc")))?;
+    let socket = daemon.socket.clone().unwrap_or_else(|| path_of("rpc"));
+    let control = Server::start(socket.clone())?;
     let scrapes = match daemon.metrics {
         Some(address) => {
             let (sender, requests) = channel();
@@ -146,7 +148,7 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
         .enable_time()
         .build()?;
     let done = runtime.block_on(LocalSet::new().run_until(async {
-        let mut servers = Servers::start(wanted.servers.clone()).await?;
+        let mut servers = Servers::start(wanted.servers.clone(), socket.with_extension("")).await?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let asked = [Some(&control.requests), scrapes.as_ref()];
         let mut file = args.config.as_deref().map(|path| Watched {

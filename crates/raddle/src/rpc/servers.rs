@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 use tracing::field::display;
 
 use super::connect::Connector;
+use super::journal;
 use super::missing::{AGAIN, Missing};
 use super::reload::Change;
 use super::resolve;
@@ -84,8 +86,12 @@ struct Served {
 }
 
 impl Served {
-    /// Starts to serve it, within a [`tokio::task::LocalSet`].
-    fn start(args: RpcProxy, servers: resolve::Servers) -> Result<Served, Failure> {
+    /// Starts to serve it, within a [`tokio::task::LocalSet`]. Journals' names begin with `journals`.
+    fn start(
+        args: RpcProxy,
+        servers: resolve::Servers,
+        journals: &Path,
+    ) -> Result<Served, Failure> {
         let listeners = listen(&args)
             .into_iter()
             .map(|address| listener(&args, address))
@@ -95,6 +101,7 @@ impl Served {
                 "the server {own} is where this proxy listens itself; name another --server, or --listen elsewhere"
             )));
         }
+        let addresses = servers.named.clone();
         let connector = Connector::new(&args, servers)?;
         let mut services = vec![Service {
             programs: Vec::new(),
@@ -118,9 +125,10 @@ impl Served {
             port: listeners[0].local_addr()?.port(),
             below: args.privileged_ports.then_some(resolve::CLIENTS_BELOW),
         };
+        let journal = journal::open(&args, journals, &config.services, &addresses);
         // Keys are drawn anew for each.
         let start = RandomState::new().hash_one(std::process::id()) as u32;
-        let proxy = Proxy::start(config, Rc::new(connector), start);
+        let proxy = Proxy::resume(config, Rc::new(connector), start, journal);
         let serving = listeners.into_iter().map(|listener| {
             let proxy = proxy.clone();
             tokio::task::spawn_local(async move { proxy.serve(listener).await })
@@ -175,6 +183,8 @@ struct NotServed {
 pub(super) struct Servers {
     served: Vec<Served>,
     missing: Vec<Missing>,
+    /// What journals' names begin with.
+    journals: PathBuf,
     /// Whether it was found out of all that were wanted first whether they can be served.
     started: bool,
     /// What has changed, until it is known which of those can be served.
@@ -182,12 +192,18 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts to serve these. One that cannot be served now holds up no others, and is tried again.
+    /// Starts to serve these; journals' names begin with `journals`. One that cannot be served now holds up no others, and is tried again.
     ///
     /// # Errors
     /// Why none of them can be, or what is wrong with one for good (exit code 1).
-    pub(super) async fn start(wanted: Vec<RpcProxy>) -> Result<Servers, Failure> {
-        let mut servers = Servers::default();
+    pub(super) async fn start(
+        wanted: Vec<RpcProxy>,
+        journals: PathBuf,
+    ) -> Result<Servers, Failure> {
+        let mut servers = Servers {
+            journals,
+            ..Servers::default()
+        };
         servers.want(wanted).await;
         while servers.missing.iter().any(|missing| missing.why.is_none()) {
             tokio::time::sleep(LOOK).await;
@@ -323,7 +339,7 @@ impl Servers {
                 self.served.swap_remove(before).stop(why).await;
             }
             let is = |missing: &Missing| missing.args == args;
-            match Served::start(args.clone(), servers) {
+            match Served::start(args.clone(), servers, &self.journals) {
                 Ok(served) => {
                     let missing = self.missing.iter_mut().find(|missing| is(missing));
                     let past = missing.and_then(|m| m.trouble.works(0, Instant::now()));

@@ -12,6 +12,7 @@ use super::duplicates::{Ticket, Way};
 use super::memory::Charge;
 use super::shared::Shared;
 use crate::dispatch::Want;
+use crate::journal::Entry;
 use crate::message;
 use crate::program::Nature;
 use crate::record::mark;
@@ -50,6 +51,8 @@ pub(super) struct Call {
     pub ticket: OnceCell<Ticket>,
     /// The way that it has to take, as it is the repetition of a signed call.
     pub way: Cell<Option<Way>>,
+    /// The place that an earlier process sent it from, where it goes again.
+    pub place: Cell<Option<Entry>>,
 }
 
 impl Call {
@@ -83,6 +86,7 @@ impl Call {
             reserve: client.of_replies.expect(reserve),
             ticket: OnceCell::new(),
             way: Cell::new(None),
+            place: Cell::new(None),
         })
     }
 
@@ -139,8 +143,13 @@ impl Call {
 
     /// What replay has to know.
     pub(super) fn cut(&self, answered: bool) -> Cut {
+        // What an earlier process has sent may have been run.
+        let sent = match self.place.get() {
+            Some(_) => Sent::All,
+            None => self.sent.get(),
+        };
         Cut {
-            sent: self.sent.get(),
+            sent,
             class: self.nature.class,
             signed: self.header.is_signed(),
             answered,

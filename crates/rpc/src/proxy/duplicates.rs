@@ -1,7 +1,6 @@
 //! Calls that clients repeat by another connection: they wait for the first one's reply, or have the one that is kept.
 
 use std::cell::RefCell;
-use std::hash::RandomState;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
@@ -12,6 +11,7 @@ use super::call::{Call, Reply};
 use super::client::Client;
 use super::shared::{Shared, count};
 use crate::duplicate::{Bounds, Cache, Key, Known};
+use crate::journal::Keys;
 use crate::message;
 use crate::program::{self, Class, Nature};
 use crate::replay::{Meant, Progress, REMEMBER, Repeated, repeated};
@@ -41,7 +41,7 @@ pub(super) struct Duplicates {
     /// What writes, and all else: many WRITEs push out no MKDIR. A call's bytes decide which it is in.
     writes: Calls,
     others: Calls,
-    hasher: RandomState,
+    keys: Keys,
 }
 
 /// A call's place among them; it is given up with the call, unless that was answered.
@@ -61,11 +61,12 @@ pub(super) enum Met {
 }
 
 impl Duplicates {
-    pub(super) fn new() -> Rc<Duplicates> {
+    /// Calls are known by a hash with these keys.
+    pub(super) fn new(keys: Keys) -> Rc<Duplicates> {
         Rc::new(Duplicates {
             writes: RefCell::new(Cache::new(BOUNDS)),
             others: RefCell::new(Cache::new(BOUNDS)),
-            hasher: RandomState::new(),
+            keys,
         })
     }
 
@@ -105,6 +106,11 @@ impl Duplicates {
 }
 
 impl Ticket {
+    /// What the call is known by to other processes.
+    pub(super) fn tag(&self) -> u64 {
+        self.key.tag(&self.of.keys)
+    }
+
     /// Whether both are of one call and its repetition.
     pub(super) fn is_of(&self, other: &Ticket) -> bool {
         self.key == other.key
@@ -142,7 +148,7 @@ pub(super) fn meet(
         return Met::Other(None, None);
     }
     let duplicates = &shared.duplicates;
-    let Some(key) = Key::new(client.peer, header, head, fragment, &duplicates.hasher) else {
+    let Some(key) = Key::new(client.peer, header, head, fragment, &duplicates.keys) else {
         return Met::Other(None, None);
     };
     let cache = duplicates.of(nature.class).borrow();

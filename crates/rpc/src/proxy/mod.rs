@@ -18,6 +18,7 @@ mod waiting;
 mod watch;
 
 use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::dispatch::Policy;
+use crate::journal::{Journal, Keys, Left};
 pub(crate) use own::{Lost, Message};
 use shared::Shared;
 pub use status::{ClientStatus, Counters, Ended, Held, Status, TransportState, TransportStatus};
@@ -185,7 +187,21 @@ impl Proxy {
     /// Starts connecting to the servers, within a [`tokio::task::LocalSet`]. `start` is where XIDs start;
     /// draw it.
     pub fn start(config: Config, connect: Rc<dyn Connect>, start: u32) -> Proxy {
-        let shared = Rc::new(Shared::new(config, connect, start));
+        let mut draw = RandomState::new().build_hasher();
+        let first = draw.finish();
+        draw.write_u32(start);
+        let journal = Journal::none(Keys(first, draw.finish()));
+        Proxy::resume(config, connect, start, (journal, Left::default()))
+    }
+
+    /// The same, with a journal of calls that count, and what an earlier process has left in it.
+    pub fn resume(
+        config: Config,
+        connect: Rc<dyn Connect>,
+        start: u32,
+        journal: (Journal, Left),
+    ) -> Proxy {
+        let shared = Rc::new(Shared::new(config, connect, start, journal));
         let mut tasks = shared.tasks.borrow_mut();
         for number in 0..shared.transports.len() {
             let driven = transport::drive(Rc::clone(&shared), number);

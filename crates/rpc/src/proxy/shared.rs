@@ -22,7 +22,9 @@ use super::transport::Transport;
 use super::waiting::Waiting;
 use super::{Config, Connect, Ended};
 use crate::dispatch::{Dispatch, Load};
-use crate::replay::Sent;
+use crate::journal::{Entry, Journal, Left, Place};
+use crate::program::Class;
+use crate::replay::{RETURN, Resume, Sent};
 use crate::trouble::{Often, Trouble};
 
 /// Signed calls that wait for their XID and are tried at once, at most.
@@ -66,6 +68,9 @@ pub(super) struct Shared {
     pub counts: Counts,
     /// Calls that count.
     pub duplicates: Rc<Duplicates>,
+    /// Where calls that count are noted for the next process, and what the one before has left.
+    pub journal: RefCell<Journal>,
+    left: RefCell<Left>,
     /// Which clients servers may call.
     pub sessions: Sessions,
     /// The last clients that were disconnected, and why.
@@ -87,7 +92,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(config: Config, connect: Rc<dyn Connect>, start: u32) -> Shared {
+    pub(super) fn new(
+        config: Config,
+        connect: Rc<dyn Connect>,
+        start: u32,
+        (journal, left): (Journal, Left),
+    ) -> Shared {
         let all: usize = config
             .services
             .iter()
@@ -98,7 +108,9 @@ impl Shared {
             for number in 0..of.connections + of.lanes {
                 let lane = number >= of.connections;
                 let segment = (transports.len(), all, start);
-                transports.push(Transport::new((service, number, lane), segment));
+                let transport = Transport::new((service, number, lane), segment);
+                transport.expect(&left);
+                transports.push(transport);
             }
         }
         let services = config.services.len();
@@ -113,7 +125,9 @@ impl Shared {
             calls: Memory::new(config.memory),
             replies: Memory::new(config.memory),
             counts: Counts::default(),
-            duplicates: Duplicates::new(),
+            duplicates: Duplicates::new(journal.keys()),
+            journal: RefCell::new(journal),
+            left: RefCell::new(left),
             sessions: Sessions::default(),
             ended: RefCell::default(),
             troubles: (0..services).map(|_| RefCell::default()).collect(),
@@ -285,7 +299,79 @@ impl Shared {
             && stand.all(|transport| transport.has(call.header.xid))
     }
 
+    /// Notes a call that counts and is about to be sent.
+    pub(super) fn note(&self, transport: &Transport, call: &Call) {
+        let Some((ticket, (local, peer))) = call.ticket.get().zip(transport.ends()) else {
+            return;
+        };
+        let mut journal = self.journal.borrow_mut();
+        if journal.is_kept() {
+            let place = Place {
+                transport: transport.index as u16,
+                local,
+                peer,
+                xid: call.xid.get(),
+            };
+            journal.note(call.nature.class == Class::Write, ticket.tag(), place);
+        }
+    }
+
+    /// Has what was noted outlive this process.
+    pub(super) fn flush(&self) {
+        if let Err(e) = self.journal.borrow_mut().flush() {
+            tracing::error!(
+                server = self.server(),
+                "calls are not noted any more, and may be run twice when this process ends: {e}"
+            );
+        }
+    }
+
+    /// What an earlier process has left of a call that counts and has come now, if it has sent it.
+    pub(super) fn left(&self, call: &Call) -> Option<Entry> {
+        let left = self.left.borrow();
+        if left.calls.is_empty() {
+            return None;
+        }
+        left.calls.get(&call.ticket.get()?.tag()).copied()
+    }
+
+    /// Forgets what an earlier process has left when nobody comes back for it any more.
+    pub(super) fn forget_left(&self) {
+        if self.started.elapsed() >= RETURN && !self.left.borrow().calls.is_empty() {
+            self.left.replace(Left::default());
+            self.transports.iter().for_each(Transport::expect_no_more);
+        }
+    }
+
+    /// Sends a call from where an earlier process has sent it, if this is possible.
+    fn resume(&self, call: &Rc<Call>, entry: &Entry) -> bool {
+        let number = usize::from(entry.place.transport);
+        let Some(transport) = self.transports.get(number) else {
+            return false;
+        };
+        let (resumed, rule) = transport.resume(call, entry);
+        let (server, client, local) = (self.server(), call.client().peer, entry.place.local);
+        tracing::debug!(server, %client, %local, xid = call.header.xid, ?resumed, rule, "left by an earlier process");
+        if resumed == Resume::SamePlace {
+            call.transport.set(Some(number));
+            count(&self.counts.replayed);
+            return true;
+        }
+        call.place.set(None);
+        if rule != 1 {
+            count(&self.counts.run_again);
+            tracing::warn!(server, %client, xid = call.header.xid, rule,
+                "sent again from another port: an earlier process has sent it from {local}, which is not to be had");
+        }
+        false
+    }
+
     fn assign(&self, call: &Rc<Call>) -> bool {
+        if let Some(entry) = call.place.get()
+            && self.resume(call, &entry)
+        {
+            return true;
+        }
         if let Some(way) = call.way.get()
             && self.transports[way.0].way() == Some(way)
             && self.transports[way.0].take_again(call)

@@ -112,6 +112,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         tokio::time::sleep(TICK).await;
         let now = Instant::now();
         shared.duplicates.expire();
+        shared.forget_left();
         let changed = shared.connect.changed();
         if changed || now.saturating_duration_since(reviewed) >= REVIEW {
             reviewed = now;
@@ -119,7 +120,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         }
         for transport in &shared.transports {
             let stands = transport.watched().is_some();
-            if stands && transport.drains.get() && !transport.is_waiting() {
+            if stands && transport.drains.get() && !transport.is_waiting() && !transport.expects() {
                 let detour = matches!(&*transport.state.borrow(), State::Up(up) if up.detour);
                 transport.fail(match detour {
                     true => "closed: the calls that it went around a silent link for are answered",
@@ -198,8 +199,10 @@ fn review(shared: &Shared) {
             (up.out, up.back) = (out, back);
         }
     }
+    // One that calls of an earlier process may come back to stays until then.
     if let Some(number) = review.again
         && let Some(transport) = transports.get(number)
+        && !transport.expects()
     {
         transport.drains.set(true);
     }

@@ -182,3 +182,22 @@ fn what_counts_is_sent_twice_only_by_rule() {
         }
     }
 }
+
+#[test]
+fn what_an_earlier_process_sent_goes_from_the_same_place_or_is_another() {
+    use Resume::{Other, SamePlace};
+    for (age, same_port, taken, want) in [
+        (0, true, false, (SamePlace, 4)),
+        (119, true, false, (SamePlace, 4)),
+        (120, true, false, (Other, 1)),
+        (0, false, false, (Other, 2)),
+        (0, true, true, (Other, 3)),
+    ] {
+        let left = Left {
+            age: Duration::from_secs(age),
+            same_port,
+            taken,
+        };
+        assert_eq!(resumed(&left), want);
+    }
+}

@@ -238,6 +238,9 @@ fn call(
         let ticket = shared.duplicates.begin(key, &call);
         // It is new, and has none.
         let _ = call.ticket.set(ticket);
+        if way.is_none() {
+            call.place.set(shared.left(&call));
+        }
     }
     call.push(head.slice(4..));
     rest.into_iter().for_each(|bytes| call.push(bytes));

@@ -35,7 +35,8 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
         // Nobody has to be answered but those that still wait.
         transport.forget_unwanted();
         let identity = transport.identity.get();
-        let again = identity.filter(|_| !transport.held.borrow().is_empty());
+        let seeks = transport.seeks();
+        let again = identity.filter(|_| seeks || !transport.held.borrow().is_empty());
         let wanted = Wanted {
             service,
             number,
@@ -66,12 +67,15 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
             },
             Err(e) => {
                 round += 1;
+                transport.not_found(&e);
                 not_connected(&shared, transport, &e);
                 *transport.state.borrow_mut() = State::Down(e.to_string());
             }
         }
         // Calls may be held only since the connection has failed.
-        let wanted = !transport.held.borrow().is_empty() || shared.has_waiting(service);
+        let wanted = !transport.held.borrow().is_empty()
+            || transport.expects()
+            || shared.has_waiting(service);
         let longest = if wanted { HELD } else { PAUSES.1 };
         tokio::time::sleep(pause.min(longest)).await;
         pause = (2 * pause).min(longest);
@@ -155,7 +159,7 @@ async fn stand(shared: &Rc<Shared>, index: usize, made: Connected, local: Socket
     transport.drains.set(made.detour);
     transport.silent.set(false);
     transport.pings.borrow_mut().clear();
-    transport.identity.set(Some((local, peer)));
+    transport.found((local, peer));
     *transport.rate.borrow_mut() = Rate::default();
     count(&transport.tallies.connections);
     // What is held goes out first, as it was.
@@ -257,7 +261,5 @@ fn cut_off(shared: &Shared, transport: &Transport, why: String) {
 
 /// Keeps a call until the connection stands again from the same port.
 fn hold(transport: &Transport, call: Rc<Call>) {
-    transport.charge(&call);
-    transport.held.borrow_mut().insert(0, Rc::clone(&call));
-    transport.pending.borrow_mut().insert(call.xid.get(), call);
+    transport.hold(call, 0);
 }

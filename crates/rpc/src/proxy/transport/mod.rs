@@ -1,6 +1,7 @@
 //! A connection to a server: which calls it has, and whether it stands.
 
 mod drive;
+mod left;
 mod read;
 mod write;
 
@@ -123,6 +124,11 @@ pub(super) struct Transport {
     pub held: RefCell<Vec<Rc<Call>>>,
     /// Where they were sent from, and to.
     identity: Cell<Option<(SocketAddr, SocketAddr)>>,
+    /// Whether calls of an earlier process may come back to it, and which XIDs they have.
+    expects: Cell<bool>,
+    reserved: RefCell<HashSet<u32>>,
+    /// Since when it has looked for their port.
+    seeks: Cell<Option<Instant>>,
     /// Whether the last connection failed by saying nothing.
     silent: Cell<bool>,
     /// The call that is being answered.
@@ -162,6 +168,9 @@ impl Transport {
             asked: Cell::new(None),
             held: RefCell::default(),
             identity: Cell::new(None),
+            expects: Cell::new(false),
+            reserved: RefCell::default(),
+            seeks: Cell::new(None),
             silent: Cell::new(false),
             answering: RefCell::default(),
             outstanding: Cell::new(0),
@@ -223,7 +232,11 @@ impl Transport {
         let used = |xid: u32| pending.contains_key(&xid) || pings.contains(&xid);
         let xid = match call.header.is_signed() {
             true => Some(call.header.xid).filter(|xid| !used(*xid)),
-            false => self.segment.borrow_mut().take(used),
+            false => {
+                let reserved = self.reserved.borrow();
+                let used = |xid| used(xid) || reserved.contains(&xid);
+                self.segment.borrow_mut().take(used)
+            }
         };
         let Some(xid) = xid else {
             return false;
@@ -341,7 +354,9 @@ impl Transport {
             return;
         }
         let pending = self.pending.borrow();
-        let used = |xid| pending.contains_key(&xid) || pings.contains(&xid);
+        let reserved = self.reserved.borrow();
+        let used =
+            |xid| pending.contains_key(&xid) || pings.contains(&xid) || reserved.contains(&xid);
         let taken = self.segment.borrow_mut().take(used);
         if let Some(xid) = taken {
             let (program, version) = self.program.get();

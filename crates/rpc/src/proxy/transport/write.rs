@@ -44,7 +44,7 @@ async fn write_next(
             transport.wake.notified().await;
             return Ok(());
         }
-        return all(transport, writer, together).await;
+        return all(shared, transport, writer, together).await;
     };
     // One that is here to be repeated may have been answered meanwhile.
     if !transport.is_pending(&call) {
@@ -57,6 +57,7 @@ async fn write_next(
     }
     count(&transport.tallies.calls);
     call.written.set(Some(Instant::now()));
+    shared.note(transport, &call);
     if call.length() <= TOGETHER {
         // From here on nobody knows how far it gets.
         call.sent.set(Sent::All);
@@ -67,19 +68,21 @@ async fn write_next(
         if together.len() < 4 * TOGETHER {
             return Ok(());
         }
-        return all(transport, writer, together).await;
+        return all(shared, transport, writer, together).await;
     }
-    all(transport, writer, together).await?;
+    all(shared, transport, writer, together).await?;
     stream(transport, writer, &call).await
 }
 
 /// Writes all of a buffer.
 async fn all(
+    shared: &Shared,
     transport: &Transport,
     writer: &OwnedWriteHalf,
     bytes: &mut BytesMut,
 ) -> io::Result<()> {
     use bytes::Buf;
+    shared.flush();
     while !bytes.is_empty() {
         writer.writable().await?;
         match writer.try_write(bytes) {

@@ -1,0 +1,358 @@
+//! Calls that must not be run twice and that were sent to a server, in a file that outlives the process: the next
+//! one sends what clients repeat from the same port and with the same XID, so that the server's cache knows it.
+//! What becomes of a repetition is decided in [`crate::replay::resumed`].
+//!
+//! The file has a page with the hash's keys, and two rings of entries of 64 bytes: one for what writes, one for all
+//! else, so that many WRITEs push out no MKDIR. An entry is in the file before the first byte of its call is sent.
+//! Nothing is synchronised to a disk: it is the process that may end, not the machine. None of 64 bytes crosses a
+//! page, and the kernel ends no process within one, so that every entry is whole.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::hash::BuildHasher;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use siphasher::sip::SipHasher13;
+
+use crate::replay::RETURN;
+
+/// What the file begins with; another number for another layout.
+const MAGIC: [u8; 8] = *b"raddlej1";
+/// Bytes before the rings.
+const PAGE: u64 = 4096;
+/// Bytes of an entry.
+const ENTRY: usize = 64;
+/// Entries of a ring.
+const SLOTS: u32 = 1 << 15;
+/// What an entry ends with, so that bytes that were never written are none.
+const WRITTEN: u16 = 0x5a1d;
+
+/// Keys of the hash that calls are known by; every process that uses the file has the same ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys(pub u64, pub u64);
+
+impl BuildHasher for Keys {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, self.1)
+    }
+}
+
+/// Where a call was sent: by which connection, and with which XID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The connection's number among all.
+    pub transport: u16,
+    /// Its own address and port.
+    pub local: SocketAddr,
+    /// The server's.
+    pub peer: SocketAddr,
+    /// The XID to the server.
+    pub xid: u32,
+}
+
+/// A call that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Which one of all, counted from anywhere.
+    pub number: u32,
+    /// When, in seconds since the machine started.
+    pub second: u32,
+    /// What it is known by ([`crate::duplicate::Key::tag`]).
+    pub tag: u64,
+    /// Where it was sent.
+    pub place: Place,
+}
+
+impl Entry {
+    /// As it is written.
+    pub fn to_bytes(self) -> [u8; ENTRY] {
+        let mut bytes = [0; ENTRY];
+        let Place {
+            transport,
+            local,
+            peer,
+            xid,
+        } = self.place;
+        let scope = match (local, peer) {
+            (SocketAddr::V6(local), SocketAddr::V6(peer)) => local.scope_id().max(peer.scope_id()),
+            _ => 0,
+        };
+        let parts: [&[u8]; 11] = [
+            &self.number.to_be_bytes(),
+            &self.second.to_be_bytes(),
+            &self.tag.to_be_bytes(),
+            &octets(local),
+            &octets(peer),
+            &xid.to_be_bytes(),
+            &scope.to_be_bytes(),
+            &transport.to_be_bytes(),
+            &local.port().to_be_bytes(),
+            &peer.port().to_be_bytes(),
+            &WRITTEN.to_be_bytes(),
+        ];
+        let mut at = 0;
+        for part in parts {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        bytes
+    }
+
+    /// Reads one; none where none was written.
+    pub fn parse(bytes: &[u8; ENTRY]) -> Option<Entry> {
+        fn part<const N: usize>(bytes: &[u8; ENTRY], at: usize) -> [u8; N] {
+            std::array::from_fn(|i| bytes[at + i])
+        }
+        if u16::from_be_bytes(part(bytes, 62)) != WRITTEN {
+            return None;
+        }
+        let scope = u32::from_be_bytes(part(bytes, 52));
+        let address = |at: usize, port: usize| {
+            let port = u16::from_be_bytes(part(bytes, port));
+            match Ipv6Addr::from(part::<16>(bytes, at)).to_canonical() {
+                IpAddr::V4(ip) => SocketAddr::from((ip, port)),
+                IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+            }
+        };
+        Some(Entry {
+            number: u32::from_be_bytes(part(bytes, 0)),
+            second: u32::from_be_bytes(part(bytes, 4)),
+            tag: u64::from_be_bytes(part(bytes, 8)),
+            place: Place {
+                local: address(16, 58),
+                peer: address(32, 60),
+                xid: u32::from_be_bytes(part(bytes, 48)),
+                transport: u16::from_be_bytes(part(bytes, 56)),
+            },
+        })
+    }
+}
+
+fn octets(address: SocketAddr) -> [u8; 16] {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// What an earlier process has left.
+#[derive(Clone, Debug, Default)]
+pub struct Left {
+    /// The last entry of each call, by tag.
+    pub calls: HashMap<u64, Entry>,
+    /// The address and port of each connection that called last, and the server's, by number.
+    pub ends: HashMap<u16, (SocketAddr, SocketAddr)>,
+}
+
+impl Left {
+    /// Of these entries; what is as old as [`RETURN`] at this second, or of no `wanted` connection and server, counts
+    /// as not there.
+    pub fn of(mut entries: Vec<Entry>, now: u32, wanted: impl Fn(u16, SocketAddr) -> bool) -> Left {
+        entries.retain(|entry| {
+            age(entry, now) < RETURN && wanted(entry.place.transport, entry.place.peer)
+        });
+        // Numbers wrap, and are near each other.
+        let base = entries.first().map_or(0, |entry| entry.number);
+        entries.sort_by_key(|entry| entry.number.wrapping_sub(base) as i32);
+        let mut left = Left::default();
+        for entry in entries {
+            let place = entry.place;
+            left.ends.insert(place.transport, (place.local, place.peer));
+            left.calls.insert(entry.tag, entry);
+        }
+        left
+    }
+}
+
+/// How long ago a call was sent, as far as seconds tell.
+pub fn age(entry: &Entry, now: u32) -> Duration {
+    Duration::from_secs(now.wrapping_sub(entry.second).into())
+}
+
+/// Seconds since the machine started.
+pub fn second() -> u32 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes a value of this type, which lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    time.tv_sec as u32
+}
+
+/// One ring.
+#[derive(Debug, Default)]
+struct Ring {
+    /// The slot that the first of `waiting` goes to.
+    next: u32,
+    /// Entries that are not in the file yet.
+    waiting: Vec<u8>,
+}
+
+/// Where sent calls are noted.
+#[derive(Debug)]
+pub struct Journal {
+    file: Option<File>,
+    keys: Keys,
+    number: u32,
+    rings: [Ring; 2],
+}
+
+impl Journal {
+    /// One without a file: nothing outlives the process. Draw the keys.
+    pub fn none(keys: Keys) -> Journal {
+        Journal {
+            file: None,
+            keys,
+            number: 0,
+            rings: Default::default(),
+        }
+    }
+
+    /// Opens the file, or makes it with these keys, and gives what an earlier process has left in it, as by
+    /// [`Left::of`].
+    ///
+    /// # Errors
+    /// It cannot be used, or is used by another process (`WouldBlock`).
+    pub fn open(
+        path: &Path,
+        keys: Keys,
+        wanted: impl Fn(u16, SocketAddr) -> bool,
+    ) -> io::Result<(Journal, Left)> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)?;
+        file.try_lock()?;
+        let mut journal = Journal::none(keys);
+        let mut head = [0; 24];
+        let word = |head: &[u8; 24], i: usize| {
+            u64::from_be_bytes(std::array::from_fn(|byte| head[8 * i + byte]))
+        };
+        let known = file.read_exact_at(&mut head, 0).is_ok() && head[..8] == MAGIC;
+        let mut entries = Vec::new();
+        if known {
+            journal.keys = Keys(word(&head, 1), word(&head, 2));
+            entries = journal.read(&file)?;
+        } else {
+            file.set_len(0)?;
+            head[..8].copy_from_slice(&MAGIC);
+            head[8..16].copy_from_slice(&keys.0.to_be_bytes());
+            head[16..].copy_from_slice(&keys.1.to_be_bytes());
+            file.write_all_at(&head, 0)?;
+        }
+        journal.file = Some(file);
+        Ok((journal, Left::of(entries, second(), wanted)))
+    }
+
+    /// All entries; where the rings go on is known from then on.
+    fn read(&mut self, file: &File) -> io::Result<Vec<Entry>> {
+        let mut all = Vec::new();
+        let mut newest: Option<Entry> = None;
+        for (i, ring) in self.rings.iter_mut().enumerate() {
+            let mut last: Option<(u32, Entry)> = None;
+            let mut bytes = vec![0; SLOTS as usize * ENTRY];
+            let read = read_up_to(file, &mut bytes, start(i))?;
+            let entries = bytes[..read].as_chunks::<ENTRY>().0.iter();
+            for (slot, bytes) in (0..).zip(entries) {
+                let Some(entry) = Entry::parse(bytes) else {
+                    continue;
+                };
+                all.push(entry);
+                let later = |before: &Entry| entry.number.wrapping_sub(before.number) as i32 > 0;
+                if last.as_ref().is_none_or(|(_, before)| later(before)) {
+                    last = Some((slot, entry));
+                }
+                if newest.as_ref().is_none_or(later) {
+                    newest = Some(entry);
+                }
+            }
+            ring.next = last.map_or(0, |(slot, _)| (slot + 1) % SLOTS);
+        }
+        self.number = newest.map_or(0, |entry| entry.number.wrapping_add(1));
+        Ok(all)
+    }
+
+    /// The keys of the hash that calls are known by.
+    pub fn keys(&self) -> Keys {
+        self.keys
+    }
+
+    /// Whether there is a file.
+    pub fn is_kept(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Notes a call that is about to be sent, one that writes or another. It is in the file after
+    /// [`Journal::flush`].
+    pub fn note(&mut self, writes: bool, tag: u64, place: Place) {
+        if self.file.is_none() {
+            return;
+        }
+        let entry = Entry {
+            number: self.number,
+            second: second(),
+            tag,
+            place,
+        };
+        self.number = self.number.wrapping_add(1);
+        let ring = &mut self.rings[usize::from(writes)];
+        ring.waiting.extend(entry.to_bytes());
+    }
+
+    /// Writes what was noted; to be called before any of it is sent.
+    ///
+    /// # Errors
+    /// It cannot be written; nothing is noted any more from then on.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        for (i, ring) in self.rings.iter_mut().enumerate() {
+            let mut bytes = ring.waiting.as_slice();
+            while !bytes.is_empty() {
+                let room = (SLOTS - ring.next) as usize * ENTRY;
+                let (now, later) = bytes.split_at(bytes.len().min(room));
+                let at = start(i) + u64::from(ring.next) * ENTRY as u64;
+                if let Err(e) = file.write_all_at(now, at) {
+                    self.file = None;
+                    return Err(e);
+                }
+                ring.next = (ring.next + (now.len() / ENTRY) as u32) % SLOTS;
+                bytes = later;
+            }
+            ring.waiting.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Where a ring begins.
+fn start(ring: usize) -> u64 {
+    PAGE + ring as u64 * u64::from(SLOTS) * ENTRY as u64
+}
+
+/// Reads as much as there is.
+fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], at + read as u64)? {
+            0 => break,
+            count => read += count,
+        }
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests;
