@@ -4,6 +4,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 10
 SOAK_MINUTES ?= 10
+BARE ?= demo test
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle --target-dir '$(TARGET)'
 RADDLE = '$(TARGET)/release/raddle'
@@ -13,7 +14,7 @@ RADDLE = '$(TARGET)/release/raddle'
 help:
 	@echo 'make demo     see it work on a small fabric (root; a minute, after a build of three)'
 	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
-	@echo 'make test-bare  make demo and make test on a bare Debian 12 (root; an hour)'
+	@echo 'make test-bare  make demo and make test on a bare Debian 12 (root; an hour); with BARE=demo only the first'
 	@echo 'make counts   instructions of the hot paths, against their limits'
 	@echo 'make bench    measure raddle beside the kernel (root; about five minutes)'
 	@echo 'make install  build and install into $(PREFIX)'
@@ -29,7 +30,7 @@ test:
 	scripts/test.sh
 
 test-bare:
-	scripts/test-bare.sh
+	scripts/test-bare.sh $(BARE:%='make %')
 
 counts:
 	@scripts/need.sh counts
