@@ -143,6 +143,7 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
         None => None,
     };
     keep_memory();
+    open_many();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -184,6 +185,16 @@ fn give_memory_back() {
     // SAFETY: it takes a number, and looks at the library's own lists, with their lock.
     unsafe {
         libc::malloc_trim(1 << 20);
+    }
+}
+
+/// Has the process open as many files as it may: many systems start programs with 1024, which is fewer than the
+/// clients of one server.
+fn open_many() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // What cannot be raised stays.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 

@@ -25,8 +25,8 @@ use crate::error::Failure;
 
 /// How long a client may stall within a record, or take no reply.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Most clients of a server at once.
-const CLIENTS: usize = 1024;
+/// Most clients of a server at once; a user has half of them at most.
+const CLIENTS: usize = 2048;
 /// How long what a new configuration changes waits for that.
 const SAID: Duration = Duration::from_secs(5);
 /// How long calls under way, and clients that take replies, are waited for at the end.
