@@ -65,6 +65,11 @@ A share is of iperf3's best over the same links, 16 streams. Loads are READs or 
   silent       a link loses everything without a sign: at most 1 s until the full rate of the
                others, in every trial
   loopback     reads over loopback, the proxy on one core: at least 12 Gbit/s in the mean
+  small        reads and writes of 4 and 16 KiB at random places, 16 and 64 outstanding, of one client and of
+               four: at least 95 % of 4 plain connections from the same ports, and of round robin, in
+               the mean; each is measured for one second
+  stuck        99th percentile of GETATTR beside a client that asks for much and takes no replies: at most
+               twice that before it came, in the mean
   eight        8 connections over 8 links: 8 ways out, 8 ways back, all links used, in every trial
 
 Columns: mean and worst of the trials; what they must be (the second figure is for the worst
@@ -95,7 +100,7 @@ pub(crate) struct BenchRpc {
     /// Over IPv6: between proxy and server, and for iperf3
     #[arg(short = '6', long)]
     pub ipv6: bool,
-    /// Only these rows, see below: reads, after-one, writes, round-robin, quarter, tools, one, latency, silent, loopback, eight
+    /// Only these rows, see below: reads, after-one, writes, round-robin, quarter, tools, one, latency, silent, loopback, small, stuck, eight
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
     /// Where the export is made, on a file system with file handles such as ext4

@@ -14,7 +14,7 @@ const CALLS: u32 = 1000;
 const EVERY: Duration = Duration::from_millis(20);
 
 /// The time, in microseconds, that this share of all stays below.
-fn percentile(times: &[Duration], share: f64) -> f64 {
+pub(super) fn percentile(times: &[Duration], share: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let place = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));

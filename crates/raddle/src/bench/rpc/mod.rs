@@ -7,6 +7,7 @@ mod load;
 mod own;
 mod rates;
 mod report;
+mod small;
 mod stage;
 mod wire;
 mod xdr;
@@ -40,11 +41,13 @@ enum Row {
     Latency,
     Silent,
     Loopback,
+    Small,
+    Stuck,
     Eight,
 }
 
 impl Row {
-    const ALL: [Row; 11] = [
+    const ALL: [Row; 13] = [
         Row::Reads,
         Row::AfterOne,
         Row::Writes,
@@ -55,6 +58,8 @@ impl Row {
         Row::Latency,
         Row::Silent,
         Row::Loopback,
+        Row::Small,
+        Row::Stuck,
         Row::Eight,
     ];
 
@@ -71,6 +76,8 @@ impl Row {
             Row::Latency => "latency",
             Row::Silent => "silent",
             Row::Loopback => "loopback",
+            Row::Small => "small",
+            Row::Stuck => "stuck",
             Row::Eight => "eight",
         }
     }
@@ -248,6 +255,8 @@ fn run(settings: &Settings, rows: &[Row], results: &mut Results) -> Result<(), F
                 Row::Latency => latency::beside(&mut trials, &stage)?,
                 Row::Silent => failing::silent(&mut trials, &stage)?,
                 Row::Loopback => rates::loopback(&mut trials, &stage)?,
+                Row::Small => small::small(&mut trials, &stage)?,
+                Row::Stuck => small::stuck(&mut trials, &stage)?,
                 Row::Eight => rates::eight(&mut trials, &stage)?,
             }
         }
