@@ -223,10 +223,15 @@ fn counters_text(counters: &Value, all: bool) -> String {
         }
     };
     for link in list(&counters["links"]) {
-        row(
-            &link["received"],
-            format!("received on {}", text(&link["dev"])),
-        );
+        let dev = match link["dev"].as_str() {
+            Some("") => "links that have gone",
+            _ => text(&link["dev"]),
+        };
+        for (count, what) in [("received", "received on"), ("sent", "forwarded through")] {
+            if link[count].is_object() {
+                row(&link[count], format!("{what} {dev}"));
+            }
+        }
     }
     for nexthop in list(&counters["nexthops"]) {
         let (via, dev) = (text(&nexthop["via"]), text(&nexthop["dev"]));
@@ -292,13 +297,18 @@ mod tests {
     #[test]
     fn counters_are_aligned_and_zeros_left_out() {
         let counters = json!({
-            "links": [{ "dev": "eth0", "received": { "packets": 1234, "bytes": 99 } }],
+            "links": [
+                { "dev": "eth0", "received": { "packets": 1234, "bytes": 99 },
+                  "sent": { "packets": 0, "bytes": 0 } },
+                { "dev": "", "sent": { "packets": 7, "bytes": 8 } },
+            ],
             "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "packets": 0, "bytes": 0 }],
             "reasons": [{ "reason": "mtu", "verdict": "kernel", "packets": 2, "bytes": 3000 }],
         });
         assert_eq!(
             counters_text(&counters, false),
-            "packets  bytes  what\n   1234     99  received on eth0\n      2   3000  to the kernel: mtu\n"
+            "packets  bytes  what\n   1234     99  received on eth0\n      7      8  forwarded through \
+             links that have gone\n      2   3000  to the kernel: mtu\n"
         );
         assert!(counters_text(&counters, true).contains("via 10.0.0.2 dev eth1"));
     }

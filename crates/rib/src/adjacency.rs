@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
+use crate::counted::{Counter, Ledger};
 use crate::image::{self, ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory};
 use crate::reason::Reason;
 use crate::slots::Slots;
@@ -29,13 +30,26 @@ struct Entry {
     now: Adjacency,
 }
 
+/// Says what was counted by a number that is given to another now, and sets that to 0.
+pub(crate) type TakeOut = Box<dyn Fn(u32) -> Counter + Send + Sync>;
+
 /// All adjacencies of an image.
-#[derive(Debug)]
 pub(crate) struct Adjacencies {
     slots: Slots,
     entries: HashMap<u32, Entry>,
     by_key: HashMap<Key, u32>,
     by_neighbour: HashMap<(u32, IpAddr), Vec<u32>>,
+    pub(crate) ledger: Ledger,
+    pub(crate) take_out: TakeOut,
+}
+
+impl std::fmt::Debug for Adjacencies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adjacencies")
+            .field("entries", &self.entries)
+            .field("ledger", &self.ledger)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which links may be used, and for what. Decided by the daemon: the kernel does not know.
@@ -54,6 +68,8 @@ impl Adjacencies {
             entries: HashMap::new(),
             by_key: HashMap::new(),
             by_neighbour: HashMap::new(),
+            ledger: Ledger::default(),
+            take_out: Box::new(|_| Counter::default()),
         }
     }
 
@@ -71,6 +87,7 @@ impl Adjacencies {
             return Some(number);
         }
         let number = self.slots.take(at.grace)?;
+        self.ledger.give(number, key, at.state, &self.take_out);
         at.memory
             .adjacencies_used
             .fetch_max(number as usize + 1, Ordering::Release);

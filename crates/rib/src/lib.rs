@@ -8,6 +8,7 @@
 mod adjacency;
 mod algo;
 mod attrs;
+mod counted;
 pub mod event;
 mod groups;
 mod hmac;
@@ -31,6 +32,7 @@ mod view;
 
 pub use adjacency::Ports;
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
+pub use counted::{Counter, Sent};
 pub use lack::Lack;
 pub use prefix::{Addr, Prefix};
 pub use query::{Snapshot, ToldNumbers, Trace};

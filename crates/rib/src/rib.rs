@@ -15,6 +15,7 @@ use raddle_select::{Seed, keyed, mid_states};
 
 use crate::adjacency::{Ports, Publish};
 use crate::algo::AlgoRules;
+use crate::counted::{Counter, Sent};
 use crate::event::Event;
 use crate::groups::Groups;
 use crate::image::{self, Capacity, Config, LinkEntry, MAGIC, Memory, config_flags};
@@ -165,6 +166,19 @@ impl Rib {
         self.groups.segments.on_new = Box::new(forget);
     }
 
+    /// Has `take_out` called with the number of each adjacency before it is given to another nexthop: it says what
+    /// the engines counted by that number, and sets it to 0. No engine counts by it then. What numbers have counted
+    /// that were not given out before is 0.
+    pub fn on_passed_on(&mut self, take_out: impl Fn(u32) -> Counter + Send + Sync + 'static) {
+        self.groups.adjacencies.take_out = Box::new(take_out);
+    }
+
+    /// What was forwarded to each nexthop and through each link; `read` says what the engines have counted by a
+    /// number. It never gets less, whatever comes and goes.
+    pub fn sent(&self, read: impl Fn(u32) -> Counter) -> Sent {
+        self.groups.adjacencies.ledger.sent(read)
+    }
+
     /// Which links engines may use.
     pub fn ports(&self) -> &Ports {
         &self.ports
@@ -264,6 +278,8 @@ impl Rib {
         let start = Instant::now();
         self.state.note_told();
         let dirty = std::mem::take(&mut self.state.dirty);
+        let ledger = &mut self.groups.adjacencies.ledger;
+        ledger.see_links(&dirty.changed_links, &self.state);
         let ports_changed = std::mem::take(&mut self.ports_changed);
         if dirty.settings {
             self.publish_config();

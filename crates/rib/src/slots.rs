@@ -1,12 +1,15 @@
 //! Numbers and runs in the image that may be given out again only when no reader can still hold
 //! them.
 
+use std::collections::VecDeque;
+
 /// Numbers below a fixed capacity.
 #[derive(Debug)]
 pub(crate) struct Slots {
     next: u32,
     capacity: u32,
-    free: Vec<u32>,
+    /// What was given back first is given out first.
+    free: VecDeque<u32>,
     /// Given back, but a reader may still hold them.
     limbo: Vec<u32>,
 }
@@ -17,14 +20,14 @@ impl Slots {
         Slots {
             next: first,
             capacity,
-            free: Vec::new(),
+            free: VecDeque::new(),
             limbo: Vec::new(),
         }
     }
 
     /// A number that nobody holds. Asks `grace` to wait for all readers when only that helps.
     pub(crate) fn take(&mut self, grace: &dyn Fn()) -> Option<u32> {
-        if let Some(n) = self.free.pop() {
+        if let Some(n) = self.free.pop_front() {
             return Some(n);
         }
         if self.next < self.capacity {
@@ -35,8 +38,8 @@ impl Slots {
             return None;
         }
         grace();
-        self.free.append(&mut self.limbo);
-        self.free.pop()
+        self.free.extend(self.limbo.drain(..));
+        self.free.pop_front()
     }
 
     pub(crate) fn give_back(&mut self, n: u32) {

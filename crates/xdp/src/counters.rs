@@ -3,27 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use raddle_fib::Region;
+pub use raddle_rib::Counter;
 use raddle_rib::Reason;
 use raddle_rib::image::{
     ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, SEGMENT_COUNTERS, SEGMENT_FAILURES,
     segment_counter,
 };
-
-/// Packets and bytes. Bytes count whole frames, from the destination MAC on, without FCS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counter {
-    /// Frames.
-    pub packets: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-impl std::ops::AddAssign for Counter {
-    fn add_assign(&mut self, other: Counter) {
-        self.packets = self.packets.wrapping_add(other.packets);
-        self.bytes = self.bytes.wrapping_add(other.bytes);
-    }
-}
 
 /// A reading of all counters, indexed as in the image: reasons, then links by their slot, then
 /// adjacencies.
@@ -104,6 +89,21 @@ impl Counters {
     pub fn adjacency(&self, number: u32) -> Counter {
         self.total(ADJACENCY_COUNTERS + number as usize)
     }
+}
+
+/// Sets the counter of an adjacency to 0 on all CPUs, and says what it was.
+pub(crate) fn take_out(region: &Region, slots: usize, number: u32) -> Counter {
+    let mut sum = Counter::default();
+    let at = 2 * (ADJACENCY_COUNTERS + number as usize);
+    for cpu in region.words().chunks_exact(2 * slots) {
+        if let Some([packets, bytes]) = cpu.get(at..at + 2) {
+            sum += Counter {
+                packets: packets.swap(0, Ordering::Relaxed),
+                bytes: bytes.swap(0, Ordering::Relaxed),
+            };
+        }
+    }
+    sum
 }
 
 /// What was counted of a segment.
@@ -308,5 +308,29 @@ mod tests {
         assert_eq!(counters.dropped(Reason::NotIp), Counter::default());
         assert_eq!(counters.on_cpu(2, 3), Counter::default());
         assert_eq!(counters.on_cpu(0, slots), Counter::default());
+    }
+
+    #[test]
+    fn an_adjacency_starts_anew() {
+        let slots = slots(2);
+        let region = Region::heap(2 * slots * 16);
+        let put = |cpu: usize, number: usize, packets, bytes| {
+            let at = 2 * (cpu * slots + ADJACENCY_COUNTERS + number);
+            region.words()[at].store(packets, Ordering::Relaxed);
+            region.words()[at + 1].store(bytes, Ordering::Relaxed);
+        };
+        put(0, 1, 5, 500);
+        put(1, 1, 7, 70);
+        put(1, 0, 3, 30);
+        let sum = Counter {
+            packets: 12,
+            bytes: 570,
+        };
+        assert_eq!(take_out(&region, slots, 1), sum);
+        assert_eq!(take_out(&region, slots, 1), Counter::default());
+        let counters = Counters::read(&region, slots);
+        assert_eq!(counters.adjacency(0).packets, 3);
+        // There is no such adjacency.
+        assert_eq!(take_out(&region, slots, 1 << 20), Counter::default());
     }
 }

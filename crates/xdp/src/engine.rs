@@ -13,7 +13,7 @@ use raddle_rib::image::{
 };
 
 use crate::attach::Attached;
-use crate::counters::{self, Counters, SegmentCells, SegmentCounts, segment_stripe};
+use crate::counters::{self, Counter, Counters, SegmentCells, SegmentCounts, segment_stripe};
 use crate::mapping::{
     self, COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, SEGMENT_FAILURES, STATE,
 };
@@ -47,7 +47,7 @@ pub struct Engine {
     program: OwnedFd,
     maps: Maps,
     memory: Arc<Memory>,
-    counters: Region,
+    counters: Arc<Region>,
     counter_slots: usize,
     segment_counters: Arc<SegmentCells>,
     called: Vec<OwnedFd>,
@@ -268,7 +268,7 @@ impl Engine {
             program: loaded.program,
             maps,
             memory,
-            counters,
+            counters: Arc::new(counters),
             counter_slots: counters::slots(capacity.adjacencies),
             segment_counters: Arc::new(segment_counters),
             called: loaded.called,
@@ -344,6 +344,13 @@ impl Engine {
     pub fn segment_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
         let counters = Arc::clone(&self.segment_counters);
         move |number| counters.clear(number)
+    }
+
+    /// Sets the counters of an adjacency to 0 and says what they were, for [`raddle_rib::Rib::on_passed_on`]. As with
+    /// [`Engine::clear_segment_counters`], a [`crate::grace()`] must be over since the image has shown it last.
+    pub fn adjacency_counter_taker(&self) -> impl Fn(u32) -> Counter + Send + Sync + use<> {
+        let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);
+        move |number| counters::take_out(&counters, slots, number)
     }
 
     /// How large the loaded programs are, the main one first.

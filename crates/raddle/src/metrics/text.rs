@@ -117,20 +117,39 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
         "Packets that were dropped, by reason",
         drops,
     ));
-    for (name, what, help) in [
+    for (name, way, what, help) in [
         (
             "received_packets",
+            "received",
             "packets",
             "Packets that came in on a link",
         ),
-        ("received_bytes", "bytes", "Bytes that came in on a link"),
+        (
+            "received_bytes",
+            "received",
+            "bytes",
+            "Bytes that came in on a link",
+        ),
+        (
+            "sent_packets",
+            "sent",
+            "packets",
+            "Packets that were forwarded through a link",
+        ),
+        (
+            "sent_bytes",
+            "sent",
+            "bytes",
+            "Bytes that were forwarded through a link",
+        ),
     ] {
         let rows = list(&counters["links"])
             .iter()
+            .filter(|row| row[way].is_object())
             .map(|row| {
                 (
                     vec![label("device", text(&row["dev"]))],
-                    number(&row["received"][what]),
+                    number(&row[way][what]),
                 )
             })
             .collect();
@@ -367,7 +386,8 @@ mod tests {
                 { "reason": "mtu", "verdict": "kernel", "packets": 3, "bytes": 30 },
                 { "reason": "blackhole", "verdict": "drop", "packets": 4, "bytes": 40 },
             ],
-            "links": [{ "dev": "eth0", "received": { "packets": 7, "bytes": 70 } }],
+            "links": [{ "dev": "eth0", "received": { "packets": 7, "bytes": 70 } },
+                      { "dev": "eth1", "sent": { "packets": 8, "bytes": 90 } }],
             "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "mtu": 1500, "packets": 8, "bytes": 80 }],
         });
         let cpus = |first: u64, last: u64| {
@@ -404,6 +424,8 @@ mod tests {
             "raddle_handed_over_packets_total{reason=\"mtu\"} 3",
             "raddle_drops_total{reason=\"blackhole\"} 4",
             "raddle_received_bytes_total{device=\"eth0\"} 70",
+            "raddle_sent_packets_total{device=\"eth1\"} 8",
+            "raddle_sent_bytes_total{device=\"eth1\"} 90",
             "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
             "raddle_netlink_overruns_total 1",
             "raddle_deadline_lapses_total 15",

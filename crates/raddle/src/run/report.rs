@@ -3,7 +3,7 @@
 use raddle_rib::event::{Link, NUD_STALE, Route};
 use raddle_rib::image::{Segment, segment_flags, segment_kind};
 use raddle_rib::seg6::Seg6;
-use raddle_rib::{Owner, Reason, Rib, SegmentUse};
+use raddle_rib::{Counter, Owner, Reason, Rib, SegmentUse, Sent};
 use raddle_xdp::Counters;
 use serde_json::{Value, json};
 
@@ -123,23 +123,13 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
             kernel.into_iter().chain(drop)
         })
         .collect();
-    let links: Vec<Value> = rib
-        .ports()
-        .enabled
-        .iter()
-        .filter_map(|index| {
-            let count = counters.link(rib.memory().link(*index).slot);
-            Some(json!({
-                "dev": rib.link(*index)?.name,
-                "received": { "packets": count.packets, "bytes": count.bytes },
-            }))
-        })
-        .collect();
+    let sent = rib.sent(|number| counters.adjacency(number));
+    let links = links(rib, counters, &sent);
     let mut nexthops: Vec<Value> = Vec::new();
     let mut adjacencies: Vec<_> = rib.adjacencies().collect();
     adjacencies.sort_unstable_by_key(|(number, ..)| *number);
     for (number, index, neighbour, adjacency) in adjacencies {
-        let count = counters.adjacency(number);
+        let count = sent.nexthop(number);
         let state = neighbour
             .and_then(|ip| rib.neighbour(index, ip))
             .map_or(0, |n| n.state);
@@ -155,6 +145,28 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
         }));
     }
     json!({ "reasons": reasons, "links": links, "nexthops": nexthops })
+}
+
+/// What came in and what was forwarded, by link: those that packets are forwarded from, and those that some were
+/// forwarded through, gone ones as well.
+fn links(rib: &Rib, counters: &Counters, sent: &Sent) -> Vec<Value> {
+    let json = |count: Counter| json!({ "packets": count.packets, "bytes": count.bytes });
+    let of = |name: &str| json(sent.links.get(name).copied().unwrap_or_default());
+    let enabled = rib.ports().enabled.iter();
+    let mut rows: Vec<Value> = enabled
+        .filter_map(|index| {
+            let received = counters.link(rib.memory().link(*index).slot);
+            let name = &*rib.link(*index)?.name;
+            Some(json!({ "dev": name, "received": json(received), "sent": of(name) }))
+        })
+        .collect();
+    let others = sent.links.iter().filter_map(|(name, count)| {
+        let is_there = rows.iter().any(|row| row["dev"] == **name);
+        (!is_there && count.packets > 0).then(|| json!({ "dev": name, "sent": json(*count) }))
+    });
+    let others: Vec<Value> = others.collect();
+    rows.extend(others);
+    rows
 }
 
 /// The answer to `segments`: what the image has, with what each CPU has counted (those that have counted

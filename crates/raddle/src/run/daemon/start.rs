@@ -154,6 +154,7 @@ impl Daemon {
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         rib.set_algos(algo_rules(&config.mp_algos));
         rib.on_new_segment(engine.segment_counter_clearer());
+        rib.on_passed_on(engine.adjacency_counter_taker());
         let image = Arc::clone(&memory);
         mirror.on_link_lost(move |index| {
             image.punt_link(index);
@@ -316,6 +317,10 @@ fn load(config: &Config) -> Result<Engine, Failure> {
         {
             tracing::info!("taking over programs that are attached already");
             engine.memory().reset(wait_for_readers);
+            // Whom the numbers counted for only that daemon knew.
+            (0..options.capacity.adjacencies as u32)
+                .map(engine.adjacency_counter_taker())
+                .for_each(drop);
             return Ok(engine);
         }
         Ok(Some(mut engine)) => {

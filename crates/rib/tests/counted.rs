@@ -1,0 +1,264 @@
+//! What was forwarded by nexthop and by link never gets less, whatever comes and goes: engines that count by the
+//! numbers of adjacencies, also by those that they still hold after these were given back.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+#[allow(dead_code, unused_imports, reason = "other tests use the rest of it")]
+mod common;
+#[path = "incremental/draw.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod draw;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use common::{address, link, neighbour, route};
+use draw::{LINKS, event};
+use proptest::prelude::*;
+use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget};
+use raddle_rib::image::{ADJ_FORWARD, Capacity, Memory};
+use raddle_rib::{Counter, Ports, Rib};
+
+/// A nexthop: link and neighbour. (Routes with an MTU of their own are not drawn.)
+type Nexthop = (u32, Option<IpAddr>);
+
+/// What engines have.
+#[derive(Default)]
+struct Engines {
+    counters: HashMap<u32, Counter>,
+    /// The numbers that they may hold and have forwarded by.
+    held: BTreeSet<u32>,
+}
+
+/// A mirror whose image engines forward by.
+struct World {
+    rib: Rib,
+    engines: Arc<Mutex<Engines>>,
+    /// Whom each number was published for last.
+    published: BTreeMap<u32, Nexthop>,
+    /// What was really counted.
+    nexthops: HashMap<Nexthop, Counter>,
+    links: BTreeMap<String, Counter>,
+    /// What was told of nexthops when it was last asked for.
+    told: HashMap<Nexthop, Counter>,
+}
+
+impl World {
+    fn new(adjacencies: usize) -> World {
+        let capacity = Capacity {
+            nodes4: 1 << 16,
+            leaves4: 1 << 16,
+            words6: 1 << 16,
+            groups: 4096,
+            members: 4096,
+            adjacencies,
+            segments: 64,
+            templates: 1 << 10,
+        };
+        let engines: Arc<Mutex<Engines>> = Arc::default();
+        let grace = {
+            let engines = Arc::clone(&engines);
+            move || engines.lock().unwrap().held.clear()
+        };
+        let mut rib = Rib::new(Arc::new(Memory::heap(&capacity)), &capacity, grace);
+        rib.on_passed_on({
+            let engines = Arc::clone(&engines);
+            move |number| {
+                let mut engines = engines.lock().unwrap();
+                assert!(!engines.held.contains(&number), "{number} is still held");
+                engines.counters.remove(&number).unwrap_or_default()
+            }
+        });
+        let all = 1..=LINKS;
+        rib.set_ports(Ports {
+            enabled: all.clone().collect(),
+            out: all.clone().collect(),
+        });
+        for index in all {
+            rib.apply(draw::link(index, true, true));
+        }
+        rib.commit();
+        World {
+            rib,
+            engines,
+            published: BTreeMap::new(),
+            nexthops: HashMap::new(),
+            links: BTreeMap::new(),
+            told: HashMap::new(),
+        }
+    }
+
+    fn commit(&mut self) {
+        self.rib.commit();
+        let mut engines = self.engines.lock().unwrap();
+        for (number, index, neighbour, adjacency) in self.rib.adjacencies() {
+            if adjacency.state == ADJ_FORWARD {
+                engines.held.insert(number);
+                self.published.insert(number, (index, neighbour));
+            }
+        }
+    }
+
+    /// Counts packets by one of the numbers that engines may hold.
+    fn forward(&mut self, which: usize, packets: u64) {
+        let mut engines = self.engines.lock().unwrap();
+        let numbers: Vec<u32> = engines.held.iter().copied().collect();
+        let Some(number) = which.checked_rem(numbers.len()).map(|at| numbers[at]) else {
+            return;
+        };
+        let count = Counter {
+            packets,
+            bytes: 100 * packets,
+        };
+        let nexthop = self.published[&number];
+        *engines.counters.entry(number).or_default() += count;
+        *self.nexthops.entry(nexthop).or_default() += count;
+        *self.links.entry(format!("l{}", nexthop.0)).or_default() += count;
+    }
+
+    /// Holds what is told against what was counted. `forgets`: nexthops may have started anew after they were gone.
+    fn check(&mut self, forgets: bool) {
+        let engines = self.engines.lock().unwrap();
+        let read = |number| engines.counters.get(&number).copied().unwrap_or_default();
+        let mut sent = self.rib.sent(read);
+        sent.links.retain(|_, count| count.packets > 0);
+        assert_eq!(sent.links, self.links);
+        let before = std::mem::take(&mut self.told);
+        for (number, index, neighbour, _) in self.rib.adjacencies() {
+            let nexthop = (index, neighbour);
+            let (told, counted) = (sent.nexthop(number), self.nexthops.get(&nexthop));
+            let counted = counted.copied().unwrap_or_default();
+            let least = before.get(&nexthop).copied().unwrap_or_default();
+            let fits = match forgets {
+                true => (least.packets..=counted.packets).contains(&told.packets),
+                false => told == counted,
+            };
+            assert!(
+                fits,
+                "{nexthop:?}: {told:?}, before {least:?}, counted {counted:?}"
+            );
+            self.told.insert(nexthop, told);
+        }
+    }
+}
+
+/// Events, links that go among them, and packets by some of the numbers.
+type Batch = (Vec<Event>, Vec<(usize, u64)>);
+
+fn batches() -> impl Strategy<Value = Vec<Batch>> {
+    let event = prop_oneof![
+        12 => event(),
+        1 => (1..=LINKS).prop_map(Event::LinkGone),
+        1 => (1..=LINKS).prop_map(|index| draw::link(index, true, true)),
+    ];
+    let packets = (any::<usize>(), 1..100u64);
+    let batch = (
+        proptest::collection::vec(event, 0..12),
+        proptest::collection::vec(packets, 0..8),
+    );
+    proptest::collection::vec(batch, 1..24)
+}
+
+fn follow(mut world: World, batches: Vec<Batch>, forgets: bool) {
+    for (events, packets) in batches {
+        events.into_iter().for_each(|event| world.rib.apply(event));
+        world.commit();
+        world.check(forgets);
+        for (which, count) in packets {
+            world.forward(which, count);
+        }
+        world.check(forgets);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn all_is_told_while_numbers_last(batches in batches()) {
+        follow(World::new(4096), batches, false);
+    }
+
+    #[test]
+    fn nothing_gets_less_where_numbers_pass_from_one_to_another(batches in batches()) {
+        follow(World::new(16), batches, true);
+    }
+}
+
+/// Routes to two hosts by turns leave 1 of 8 numbers in use: each number has passed through many hands.
+#[test]
+fn who_comes_back_soon_has_what_it_had() {
+    let mut world = World::new(8);
+    let host = |n: u32| address(false, n as u8);
+    let to = |n: u32| {
+        let hop = RouteNexthop {
+            gateway: Some(host(n)),
+            index: 1,
+            ..RouteNexthop::default()
+        };
+        route(address(false, 63), 32, RouteTarget::Single(hop))
+    };
+    for n in 1..=40 {
+        for n in [n, 50] {
+            world.rib.apply(Event::Neighbour(neighbour(1, host(n))));
+            world.rib.apply(Event::Route(to(n), RouteOp::Replace));
+            world.commit();
+            // No more than one that is there, and one that was before.
+            for which in 0..2 {
+                world.forward(which, 3);
+            }
+            world.check(n != 50);
+        }
+    }
+    assert!(world.links["l1"].packets >= 120, "{:?}", world.links);
+}
+
+/// A link of the same name goes on from what the last one had, and the names of a great many are not kept.
+#[test]
+fn links_that_have_gone_keep_their_names() {
+    let mut world = World::new(64);
+    let up = |index: u32, name: &str| {
+        let mut link = link(index, true, true);
+        link.name = name.to_owned();
+        Event::Link(link)
+    };
+    let host = address(false, 1);
+    let last = 1300;
+    world.rib.set_ports(Ports {
+        enabled: BTreeSet::from([1]),
+        out: (1..=last).collect(),
+    });
+    for index in 10..=last {
+        let name = match index % 2 {
+            0 => "ppp0".to_owned(),
+            _ => format!("veth{index}"),
+        };
+        let hop = RouteNexthop {
+            gateway: Some(host),
+            index,
+            ..RouteNexthop::default()
+        };
+        let route = route(address(false, 63), 32, RouteTarget::Single(hop));
+        world.rib.apply(up(index, &name));
+        world.rib.apply(Event::Neighbour(neighbour(index, host)));
+        world.rib.apply(Event::Route(route, RouteOp::Replace));
+        world.commit();
+        let mut engines = world.engines.lock().unwrap();
+        let live: Vec<u32> = world.rib.adjacencies().map(|(number, ..)| number).collect();
+        assert_eq!(live.len(), 1);
+        engines.counters.entry(live[0]).or_default().packets += 1;
+        drop(engines);
+        world.rib.apply(Event::LinkGone(index));
+        world.commit();
+    }
+    let engines = world.engines.lock().unwrap();
+    let sent = world
+        .rib
+        .sent(|number| engines.counters.get(&number).copied().unwrap_or_default());
+    let packets = |name: &str| sent.links.get(name).map_or(0, |count| count.packets);
+    let all: u64 = sent.links.values().map(|count| count.packets).sum();
+    assert_eq!(all, u64::from(last - 9));
+    let told = ["ppp0", "veth1299", "veth11", ""].map(packets);
+    assert_eq!(told, [512, 1, 0, u64::from(last) - 9 - 1024]);
+    assert!(sent.links.len() < 600, "{}", sent.links.len());
+}

@@ -1,0 +1,152 @@
+//! What `raddle counters` says while nexthops come and go, and an image with more room than by default.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::time::Duration;
+
+use raddle_e2e::frame::Flow;
+use raddle_e2e::{Crafted, Daemon, World, root, within};
+use serde_json::Value;
+
+/// Generous, because machines are busy.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Starts it with these keys.
+fn start<'a>(world: &'a World, keys: &str) -> Daemon<'a> {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("raddle.toml");
+    std::fs::write(&config, keys).unwrap();
+    Daemon::start(world, &["--config", config.to_str().unwrap()])
+}
+
+/// A router with a nexthop that changes.
+struct Changing<'a> {
+    world: &'a World,
+    daemon: Daemon<'a>,
+    frames: Vec<Crafted>,
+    /// What was sent through each link when it was last asked for.
+    sent: [u64; 2],
+}
+
+impl Changing<'_> {
+    fn gateway(n: u8) -> String {
+        format!("10.2.1.{n}")
+    }
+
+    fn add(&self, n: u8) {
+        let (gateway, dev) = (Self::gateway(n), self.world.out(1));
+        let mac: Vec<String> = self
+            .world
+            .mac("sink", "router")
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        self.world.ip(&format!(
+            "neigh replace {gateway} lladdr {} dev {dev} nud permanent",
+            mac.join(":")
+        ));
+        self.world
+            .ip(&format!("route replace 10.9.9.0/24 via {gateway}"));
+    }
+
+    fn remove(&self, n: u8) {
+        let (gateway, dev) = (Self::gateway(n), self.world.out(1));
+        self.world.ip("route del 10.9.9.0/24");
+        self.world.ip(&format!("neigh del {gateway} dev {dev}"));
+    }
+
+    /// What was sent to it; nothing where it is no nexthop that packets are forwarded to. Links have never sent less
+    /// than before.
+    fn count(&mut self, n: u8) -> Option<u64> {
+        let counters = self.daemon.counters();
+        for (place, before) in (1..).zip(&mut self.sent) {
+            let dev = self.world.out(place);
+            let rows = counters["links"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["dev"] == *dev);
+            let now = row.map_or(0, |row| row["sent"]["packets"].as_u64().unwrap());
+            assert!(now >= *before, "{dev}: {now} after {before}");
+            *before = now;
+        }
+        let rows = counters["nexthops"].as_array().unwrap();
+        let via = Value::from(Self::gateway(n));
+        let row = rows
+            .iter()
+            .find(|r| r["via"] == via && r["forwards"] == true);
+        row.map(|row| row["packets"].as_u64().unwrap())
+    }
+
+    /// Waits until it is a nexthop, and says what was sent to it.
+    fn wait(&mut self, n: u8) -> u64 {
+        let ask = || self.count(n).ok_or_else(|| format!("{n} is no nexthop"));
+        within(LIMIT, ask).0
+    }
+
+    fn wait_until_gone(&mut self, n: u8) {
+        within(LIMIT, || match self.count(n) {
+            None => Ok(()),
+            Some(count) => Err(format!("{n} is there, with {count}")),
+        });
+    }
+}
+
+/// 40 nexthops with room for 16: each number of an adjacency passes through several hands.
+#[test]
+fn no_counter_goes_back_when_nexthops_go() {
+    if !root("no_counter_goes_back_when_nexthops_go") {
+        return;
+    }
+    let world = World::new("counted", 2);
+    let flow = |n: u8| Flow {
+        src: [10, 1, 1, 2].into(),
+        dst: [10, 9, 9, n].into(),
+        proto: 17,
+        sport: 20_000,
+        dport: 30_000,
+    };
+    let flows: Vec<Flow> = (1..=5).map(flow).collect();
+    let mut changing = Changing {
+        world: &world,
+        daemon: start(&world, "adjacencies = 16\n"),
+        frames: world.frames(&flows),
+        sent: [0; 2],
+    };
+    changing.count(0);
+    let [before, _] = changing.sent;
+    for n in 100..140 {
+        changing.add(n);
+        assert_eq!(changing.wait(n), 0, "{n} was never there before");
+        let kernel = world.kernel_forwarded();
+        let arrived = world.transmit(&changing.frames);
+        assert!(arrived.iter().all(|arrivals| arrivals.len() == 1));
+        let by_kernel = world.kernel_forwarded() - kernel;
+        assert_eq!((changing.count(n), by_kernel), (Some(5), 0));
+        changing.remove(n);
+        changing.wait_until_gone(n);
+    }
+    assert_eq!(changing.sent[0] - before, 40 * 5);
+    // One that comes back at once has what it had.
+    changing.add(139);
+    assert_eq!(changing.wait(139), 5);
+}
+
+#[test]
+fn an_image_with_more_room_forwards() {
+    if !root("an_image_with_more_room_forwards") {
+        return;
+    }
+    let world = World::new("roomy", 2);
+    world.policy(1);
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "4242");
+    let keys = "groups = 1000000\nmembers = 3000000\nadjacencies = 100000\n";
+    let daemon = start(&world, keys);
+    let frames = world.frames(&world.flows(64));
+    within(LIMIT, || {
+        let before = daemon.forwarded();
+        let arrived = world.transmit(&frames);
+        let complete = arrived.iter().all(|arrivals| arrivals.len() == 1);
+        match (daemon.forwarded() - before, complete) {
+            (64, true) => Ok(()),
+            (n, complete) => Err(format!("{n} of 64 packets forwarded, {complete}")),
+        }
+    });
+    assert_eq!(daemon.status()["image"]["full"], false);
+}
