@@ -71,6 +71,7 @@ fn status_text(status: &Value) -> String {
             status["deadline"]["seconds"],
         );
     }
+    status_lag(&mut out, status);
     status_links(&mut out, status);
     let image = &status["image"];
     let _ = writeln!(
@@ -126,6 +127,29 @@ fn status_text(status: &Value) -> String {
         let _ = writeln!(out, "  warning: {}", text(&warning["text"]));
     }
     out
+}
+
+/// How far behind the kernel the daemon is, and what it does about it.
+fn status_lag(out: &mut String, status: &Value) {
+    let (lag, priority) = (&status["lag"], &status["priority"]);
+    if lag["count"].as_u64().is_some_and(|count| count > 0) {
+        let millis = |what: &str| lag[what].as_u64().unwrap_or(0) as f64 / 1e3;
+        let _ = writeln!(
+            out,
+            "  changes are in use {:.1} ms after the kernel's word (the last), {:.1} ms (99 of 100), {:.1} ms (the slowest)",
+            millis("last_microseconds"),
+            millis("p99_microseconds"),
+            millis("max_microseconds"),
+        );
+    }
+    if priority["have"] != priority["wanted"] {
+        let _ = writeln!(
+            out,
+            "  priority {}: {} is not permitted without CAP_SYS_NICE",
+            text(&priority["have"]),
+            text(&priority["wanted"]),
+        );
+    }
 }
 
 fn kept_text(kept: &Value) -> String {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
-use crate::config::{AlgoRule, Mode, OnExit, RxHash, Seed};
+use crate::config::{AlgoRule, Mode, OnExit, Priority, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
 #[cfg(test)]
@@ -157,6 +157,9 @@ pub(crate) struct Run {
     /// [default: 2]
     #[arg(long, value_name = "SECONDS")]
     pub deadline: Option<u32>,
+    /// Before whom the threads that follow the kernel get a processor [default: realtime]
+    #[arg(long)]
+    pub priority: Option<Priority>,
     /// Attach although netfilter, tc or xfrm would have seen the packets
     #[arg(long)]
     pub allow_bypass: bool,

@@ -2,6 +2,7 @@
 
 mod fpm;
 mod point;
+mod priority;
 mod room;
 mod tables;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use fpm::Fpm;
 use ipnet::IpNet;
 pub(crate) use point::{in_a_line, pointed};
+pub(crate) use priority::Priority;
 use raddle_rib::{AlgoError, AlgoRules, MpAlgo};
 use serde::Deserialize;
 
@@ -237,6 +239,8 @@ pub(crate) struct Config {
     pub on_exit: OnExit,
     /// For how many seconds programs forward since a daemon last looked at the firewall.
     pub deadline: u32,
+    /// Before whom the threads that follow the kernel get a processor.
+    pub priority: Priority,
     /// Attach although netfilter, tc or xfrm would have seen the packets.
     pub allow_bypass: bool,
     /// Send through these links although they have a shaping qdisc, which XDP bypasses.
@@ -287,6 +291,7 @@ impl Default for Config {
             mode: Mode::Auto,
             on_exit: OnExit::Detach,
             deadline: 2,
+            priority: Priority::Realtime,
             allow_bypass: false,
             allow_qdisc: Vec::new(),
             mend: true,

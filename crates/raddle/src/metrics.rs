@@ -1,6 +1,7 @@
 //! Prometheus metrics at `/metrics`, on a loopback address, when asked for.
 
 mod connections;
+mod lag;
 mod segments;
 mod text;
 

@@ -3,8 +3,10 @@
 mod daemon;
 mod fpm;
 mod guard;
+mod lag;
 mod links;
 mod own;
+mod priority;
 mod report;
 mod rx_hash;
 mod survey;
@@ -59,6 +61,7 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.mode = args.mode.unwrap_or(config.mode);
     config.on_exit = args.on_exit.unwrap_or(config.on_exit);
     config.deadline = args.deadline.unwrap_or(config.deadline);
+    config.priority = args.priority.unwrap_or(config.priority);
     config.allow_bypass |= args.allow_bypass;
     config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
     config.mp_algos.extend(args.mp_algo.iter().cloned());

@@ -10,6 +10,7 @@
 //! Two threads work for a mirror: one empties the notification socket, one dumps and reads
 //! `/proc/sys`. Both stay in the network namespace in which the mirror was opened.
 
+mod arrival;
 mod dumper;
 mod kind;
 mod lost;
@@ -22,8 +23,9 @@ mod wake;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, Settings};
 
@@ -84,6 +86,8 @@ pub struct Batch {
     pub overrun: bool,
     /// A run of dumps (the initial one, or one that was ordered) came to its end.
     pub settled: bool,
+    /// When the first of the notifications in it arrived.
+    pub since: Option<Instant>,
 }
 
 /// A mirror of one network namespace. See the [module](self).
@@ -96,6 +100,7 @@ pub struct Mirror {
     stop: Arc<Wake>,
     on_lost: OnLost,
     threads: Vec<JoinHandle<()>>,
+    thread_ids: Vec<i32>,
     links: HashMap<u32, LinkState>,
     devices: HashMap<String, DeviceSettings>,
     settings: Option<Settings>,
@@ -149,6 +154,7 @@ impl Mirror {
             stop: Arc::new(Wake::new().map_err(failed)?),
             on_lost: OnLost::default(),
             threads: Vec::new(),
+            thread_ids: Vec::new(),
             links: HashMap::new(),
             devices: HashMap::new(),
             settings: None,
@@ -169,14 +175,19 @@ impl Mirror {
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let (tell, told) = channel();
         let thread = ThreadBuilder::new()
             .name(name.into())
-            .spawn(body)
+            .spawn(move || {
+                let _ = tell.send(nix::unistd::gettid().as_raw());
+                body();
+            })
             .map_err(|source| Error::Io {
                 what: "start a thread",
                 source,
             })?;
         self.threads.push(thread);
+        self.thread_ids.extend(told.recv());
         Ok(())
     }
 
@@ -235,10 +246,11 @@ impl Mirror {
             batch.events += 1;
             sink(event);
         };
-        let (mut overrun, mut settled) = (false, false);
+        let (mut overrun, mut settled, mut since) = (false, false, None);
         for report in self.queue.take() {
             match report {
-                Report::Notifications(buffer) => {
+                Report::Notifications(buffer, arrived) => {
+                    since.get_or_insert(arrived);
                     self.notifications(&buffer, &mut sink);
                     self.queue.give_back(buffer);
                 }
@@ -269,7 +281,13 @@ impl Mirror {
         batch.sweeping = self.sweeping.is_some();
         batch.overrun = overrun;
         batch.settled = settled;
+        batch.since = since;
         Ok(batch)
+    }
+
+    /// The kernel's numbers of the mirror's threads, to give them a priority.
+    pub fn thread_ids(&self) -> &[i32] {
+        &self.thread_ids
     }
 
     /// Counters.

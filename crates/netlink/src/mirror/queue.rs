@@ -31,8 +31,8 @@ const REST: u32 = 4;
 /// What the threads have to say.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// Notifications, in order.
-    Notifications(Vec<u8>),
+    /// Notifications, in order, and when the first of them arrived.
+    Notifications(Vec<u8>, Instant),
     /// Notifications were lost before this point.
     Lost,
     /// A dump of these begins, or begins anew.
@@ -109,10 +109,10 @@ impl Queue {
 
     /// Queues notifications, together with those queued last where they fit. False when too many
     /// wait and these were thrown away.
-    pub(super) fn push_notifications(&self, buffer: Vec<u8>) -> bool {
+    pub(super) fn push_notifications(&self, buffer: Vec<u8>, since: Instant) -> bool {
         let mut guard = self.lock();
         let state = &mut *guard;
-        if let Some(Report::Notifications(last)) = state.reports.back_mut()
+        if let Some(Report::Notifications(last, _)) = state.reports.back_mut()
             && last.capacity() - last.len() >= buffer.len()
         {
             last.extend_from_slice(&buffer);
@@ -124,7 +124,7 @@ impl Queue {
             return false;
         }
         state.notification_bytes += buffer.capacity();
-        self.push_locked(state, Report::Notifications(buffer));
+        self.push_locked(state, Report::Notifications(buffer, since));
         true
     }
 

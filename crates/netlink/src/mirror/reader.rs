@@ -5,7 +5,9 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::arrival::Arrival;
 use super::lost::OnLost;
 use super::queue::{Queue, Report};
 use super::wake::{Wake, wait};
@@ -19,6 +21,7 @@ const LARGEST: usize = 128 << 10;
 
 /// Runs until `stop` is set.
 pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>, on_lost: &OnLost) {
+    let mut arrival = Arrival::new();
     loop {
         match wait([socket.as_fd(), stop.as_fd()], None) {
             Ok([_, true]) => return,
@@ -32,7 +35,10 @@ pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>, on_lost: &On
                 return;
             }
         }
-        match empty(socket, queue, on_lost) {
+        let since = arrival.woken();
+        let emptied = empty(socket, queue, on_lost, since);
+        arrival.emptied();
+        match emptied {
             Ok(true) => {}
             // The kernel discards until its buffer is empty, which it is now: what was lost is
             // older than what comes next, and a dump from here on makes good for it.
@@ -45,8 +51,8 @@ pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>, on_lost: &On
     }
 }
 
-/// Reads until nothing is left; whether nothing was lost.
-fn empty(socket: &Socket, queue: &Queue, on_lost: &OnLost) -> Result<bool, Error> {
+/// Reads until nothing is left; whether nothing was lost. The first arrived at `since`.
+fn empty(socket: &Socket, queue: &Queue, on_lost: &OnLost, since: Instant) -> Result<bool, Error> {
     let mut whole = true;
     loop {
         let mut buffer = queue.buffer();
@@ -68,7 +74,7 @@ fn empty(socket: &Socket, queue: &Queue, on_lost: &OnLost) -> Result<bool, Error
         if buffer.is_empty() {
             queue.give_back(buffer);
         } else {
-            whole &= queue.push_notifications(buffer);
+            whole &= queue.push_notifications(buffer, since);
         }
         if !more {
             return Ok(whole);

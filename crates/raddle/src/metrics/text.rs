@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
+use super::lag::Lag;
 use super::segments::of as of_segments;
 
 /// The exposition text for these answers of the daemon.
@@ -64,6 +65,11 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
             "deadline_lapses",
             "Times that the daemon did not look at the firewall before its deadline, and everything went to the kernel",
             vec![(Vec::new(), number(&status["deadline"]["lapses"]))],
+        ),
+        counter(
+            "priority_demotions",
+            "Times that the daemon computed for so long that it lost its real-time priority for up to a second",
+            vec![(Vec::new(), number(&status["priority"]["demotions"]))],
         ),
         counter(
             "netlink_overruns",
@@ -185,6 +191,7 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
     for set in sets {
         registry.register_collector(Box::new(set));
     }
+    registry.register_collector(Box::new(Lag::of(status)));
     let mut out = String::new();
     encode(&mut out, &registry).ok()?;
     Some(out)
@@ -377,6 +384,10 @@ mod tests {
             "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,
                        "adjacencies": 14 },
             "mirror": { "overruns": 1 }, "commits": 2, "deadline": { "seconds": 2, "lapses": 15 },
+            "priority": { "demotions": 16 },
+            "lag": { "count": 10, "sum_microseconds": 2_500_000, "buckets": [
+                { "up_to_microseconds": 500, "count": 7 }, { "up_to_microseconds": 1_000_000, "count": 2 },
+            ] },
             "fpm": { "peer": "127.0.0.1:40000", "routes": { "inet": 21, "inet6": 22 },
                      "used": { "inet": 23, "inet6": 24 }, "messages": { "route": 25, "malformed": 26 },
                      "connections": 27, "refused": 28, "broken": 29 },
@@ -429,6 +440,12 @@ mod tests {
             "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
             "raddle_netlink_overruns_total 1",
             "raddle_deadline_lapses_total 15",
+            "raddle_priority_demotions_total 16",
+            "raddle_publish_lag_seconds_sum 2.5",
+            "raddle_publish_lag_seconds_count 10",
+            "raddle_publish_lag_seconds_bucket{le=\"0.0005\"} 7",
+            "raddle_publish_lag_seconds_bucket{le=\"1.0\"} 9",
+            "raddle_publish_lag_seconds_bucket{le=\"+Inf\"} 10",
             "raddle_fpm_connected 1",
             "raddle_fpm_routes{family=\"inet6\"} 22",
             "raddle_fpm_routes_used{family=\"inet\"} 23",

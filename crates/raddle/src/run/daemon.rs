@@ -16,8 +16,10 @@ use raddle_rib::{Commit, Lack, Rib};
 use raddle_xdp::{Engine, WantedPlaces};
 
 use super::guard::Guard;
+use super::lag::Lag;
 use super::links::Plan;
 use super::own::Own;
+use super::priority::Standing;
 use super::report;
 use super::rx_hash::Decisions;
 use crate::config::{Config, OnExit};
@@ -48,6 +50,10 @@ pub(super) struct Daemon {
     pub(super) held: Option<String>,
     /// For how long programs may forward.
     pub(super) guard: Guard,
+    /// Before whom it gets a processor.
+    pub(super) standing: Standing,
+    /// How far the image is behind the kernel.
+    pub(super) lag: Lag,
     pub(super) started: Instant,
     pub(super) commits: u64,
     pub(super) last_commit: Commit,
@@ -80,6 +86,9 @@ impl Daemon {
         control: &Receiver<Request>,
         metrics: Option<&Receiver<Request>>,
     ) -> Result<(), Failure> {
+        let own = nix::unistd::gettid().as_raw();
+        let threads = std::iter::once(own).chain(self.mirror.thread_ids().iter().copied());
+        self.standing = Standing::take(self.config.priority, threads);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;
         while !stop.load(Ordering::Relaxed) {
@@ -160,6 +169,7 @@ impl Daemon {
                 count += 1;
             }
         })?;
+        self.lag.heard(batch.since);
         let told = match &mut self.fpm {
             Some(fpm) => fpm.poll(Instant::now(), &mut |told| rib.apply(Event::Fpm(told))),
             None => 0,
@@ -168,11 +178,18 @@ impl Daemon {
             let events = self.own.follow(&self.config, &self.rib);
             events.into_iter().for_each(|event| self.rib.apply(event));
         }
+        let is_ahead = ahead.is_some();
         if let Some(commit) = ahead {
             self.commits += count;
             self.note(commit);
         }
         if !self.rib.is_dirty() {
+            match is_ahead {
+                true => self.lag.published(),
+                // What waits for the end of a dump may be something new yet.
+                false if batch.sweeping => {}
+                false => self.lag.nothing_new(),
+            }
             return Ok(());
         }
         let since = *self.dirty_since.get_or_insert_with(Instant::now);
@@ -197,6 +214,7 @@ impl Daemon {
 
     fn publish(&mut self) {
         let commit = self.rib.commit();
+        self.lag.published();
         self.srv6.carry_out(&self.engine, &self.rib);
         self.commits += 1;
         self.dirty_since = None;

@@ -58,6 +58,8 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "held_because": daemon.held,
         "on_exit": format!("{:?}", daemon.config.on_exit).to_lowercase(),
         "deadline": { "seconds": daemon.config.deadline, "lapses": daemon.guard.lapses() },
+        "priority": daemon.standing.json(daemon.config.priority),
+        "lag": daemon.lag.json(),
         "links": links,
         "out_only": out_only,
         "left_to_kernel": daemon.plan.left,

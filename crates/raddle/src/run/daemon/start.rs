@@ -20,8 +20,10 @@ use crate::kept::{self, now};
 use crate::preflight::{Finding, Mend, Report};
 use crate::run::fpm;
 use crate::run::guard::{self, Guard};
+use crate::run::lag::Lag;
 use crate::run::links::{self, Plan, plan};
 use crate::run::own::{self, Own};
+use crate::run::priority::Standing;
 use crate::run::rx_hash::Decisions;
 use crate::run::survey::{shaped, survey};
 use crate::run::{report, set_seed};
@@ -246,6 +248,8 @@ impl Daemon {
     fn ready(config: Config, started: Instant, engine: Engine, ready: Prepared) -> Daemon {
         let mut daemon = Daemon {
             guard: Guard::new(config.deadline),
+            standing: Standing::default(),
+            lag: Lag::new(),
             config,
             rib: ready.rib,
             engine,

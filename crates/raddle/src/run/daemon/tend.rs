@@ -118,6 +118,7 @@ impl Daemon {
 
     /// What has to be done now and then.
     pub(super) fn round(&mut self) {
+        self.standing.round();
         self.tend_neighbours();
         self.tend_own_neighbours();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
