@@ -9,11 +9,12 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle --target-dir '$(TARGET)'
 RADDLE = '$(TARGET)/release/raddle'
 
-.PHONY: help build test test-bare counts check unit e2e fuzz soak bench demo install uninstall clean
+.PHONY: help build test test-bare test-kernels counts check unit e2e fuzz soak bench demo install uninstall clean
 
 help:
 	@echo 'make demo     see it work on a small fabric (root; a minute, after a build of three)'
 	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
+	@echo 'make test-kernels  raddle on Linux 6.1 and 6.12 of Debian, emulated (root; see CONTRIBUTING.md)'
 	@echo 'make test-bare  make demo and make test on a bare Debian 12 (root; an hour); with BARE=demo only the first'
 	@echo 'make counts   instructions of the hot paths, against their limits'
 	@echo 'make bench    measure raddle beside the kernel (root; about five minutes)'
@@ -26,11 +27,15 @@ build:
 	$(BUILD)
 
 test:
-	@scripts/need.sh build test
+	@scripts/need.sh build test kernels
 	scripts/test.sh
 
 test-bare:
 	scripts/test-bare.sh $(BARE:%='make %')
+
+test-kernels:
+	@scripts/need.sh build kernels
+	scripts/kernels/run.sh
 
 counts:
 	@scripts/need.sh counts

@@ -10,7 +10,8 @@ declare -A package=(
   [clang]=clang [cc]=gcc [ip]=iproute2 [iperf3]=iperf3 [ethtool]=ethtool [nft]=nftables
   [iptables-legacy]=iptables [tcpdump]=tcpdump [xz]=xz-utils [ping]=iputils-ping [jq]=jq
   [zebra]=frr [tc]=iproute2 [g++]=g++ [birdc]=bird2 [valgrind]=valgrind [python3]=python3
-  [sysctl]=procps [debootstrap]=debootstrap [slirp4netns]=slirp4netns [libc-headers]=libc6-dev [libbpf-headers]=libbpf-dev [certificates]=ca-certificates
+  [sysctl]=procps [debootstrap]=debootstrap [slirp4netns]=slirp4netns
+  [qemu-system-x86_64]=qemu-system-x86 [cpio]=cpio [busybox]=busybox-static [libc-headers]=libc6-dev [libbpf-headers]=libbpf-dev [certificates]=ca-certificates
 )
 declare -A tools=(
   [build]="clang cc libc-headers libbpf-headers certificates cargo"
@@ -21,6 +22,7 @@ declare -A tools=(
   [demo]="ip tc zebra iperf3 ethtool tcpdump"
   [bench]="ip tc ethtool"
   [bare]="ip debootstrap slirp4netns"
+  [kernels]="qemu-system-x86_64 cpio busybox xz ip nft ping"
 )
 
 has() {

@@ -31,6 +31,10 @@ sum() { grep -E '^test result:' "$log" | sed -E "s/.* ([0-9]+) $1.*/\\1/" | awk 
 passed=$(sum passed)
 broken=$(sum failed)
 
+step kernels
+kernels=right
+scripts/kernels/run.sh 2>&1 | tee -a "$log" || kernels=wrong
+
 step counts
 scripts/counts.sh 2>&1 | tee -a "$log"
 
@@ -42,4 +46,5 @@ if grep -q '^skipped:' "$log"; then
   grep '^skipped:' "$log" | sort -u
 fi
 printf '\n%s passed, %s failed\n' "$passed" "$broken"
-[ "$broken" -eq 0 ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+[ "$kernels" = right ] || echo "wrong on Debian's kernels: see the step kernels"
+[ "$kernels" = right ] && [ "$broken" -eq 0 ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,217 @@
+# Sourced by guest.sh: what is run on the kernel. Each part says what it checked, and `bad` what is wrong.
+
+say() { read -r up _ </proc/uptime; echo "[$up] $*"; }
+ok() { echo "ok: $*"; }
+bad() { echo "WRONG: $*"; wrong=$((wrong + 1)); }
+check() { what=$1; shift; if "$@" >/tmp/said 2>&1; then ok "$what"; else bad "$what"; tail -n 40 /tmp/said; false; fi; }
+# until_ok SECONDS COMMAND...: emulated machines are slow, so what is waited for is what happens.
+until_ok() {
+  end=$(($(cut -d . -f 1 /proc/uptime) + $1))
+  shift
+  until "$@"; do
+    [ "$(cut -d . -f 1 /proc/uptime)" -lt $end ] || return 1
+    sleep 0.3
+  done
+}
+
+part_loads() {
+  RADDLE_LINKS=$links loads --nocapture --test-threads=1 >/tmp/out 2>&1
+  ended=$?
+  grep -E '^skipped:|verified over|^test result|FAILED|panicked' /tmp/out
+  check "every program is loaded and attached ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
+}
+
+# A source, a router and a sink. Source and router are joined by the two NICs and the host's bridge, where there are
+# NICs; router and sink by two veths.
+#   source 10.0.1.2, fd00:1::2 -- NIC -- eth0 router a0 -- a1 sink (10.0.2.2, fd00:2::2)
+#                                               b0 -- b1      (10.0.3.2, fd00:3::2)
+one4=198.18.1
+one6=2001:db8:1
+two4=198.18.2
+two6=2001:db8:2
+# By its path, as busybox's shell would take its own.
+ip() { /usr/sbin/ip "$@"; }
+in_source() { nsenter --net=/run/netns/source "$@"; }
+in_router() { nsenter --net=/run/netns/router "$@"; }
+in_sink() { nsenter --net=/run/netns/sink "$@"; }
+world() {
+  for name in source router sink; do
+    ip netns add $name
+    ip -n $name link set lo up
+  done
+  if [ -e /sys/class/net/eth1 ]; then
+    ip link set eth0 netns router
+    ip link set eth1 netns source
+  else
+    ip link add eth0 netns router type veth peer name eth1 netns source
+  fi
+  for link in a b; do ip link add ${link}0 netns router type veth peer name ${link}1 netns sink; done
+  in_router sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
+    net.ipv4.fib_multipath_hash_policy=1 net.ipv6.fib_multipath_hash_policy=1
+  addresses source eth1 1 2
+  addresses router eth0 1 1
+  addresses router a0 2 1
+  addresses router b0 3 1
+  addresses sink a1 2 2
+  addresses sink b1 3 2
+  ip -n source route add default via 10.0.1.1
+  ip -n source route add default via fd00:1::1
+  ip -n sink route add 10.0.1.0/24 via 10.0.2.1
+  ip -n sink route add fd00:1::/64 via fd00:2::1
+  for host in 1 2 3 4; do
+    for net in $one4 $two4; do ip -n sink address add $net.$host/32 dev lo; done
+    for net in $one6 $two6; do ip -n sink address add $net::$host/128 dev lo; done
+  done
+  ip -n router route add $one4.0/24 via 10.0.2.2
+  ip -n router route add $one6::/64 via fd00:2::2
+  ip -n router route add $two4.0/24 nexthop via 10.0.2.2 nexthop via 10.0.3.2
+  ip -n router route add $two6::/64 nexthop via fd00:2::2 nexthop via fd00:3::2
+  # Where each datagram arrived: the sink's rules are its own.
+  in_sink nft -f - <<'RULES' || bad 'the sink has nftables'
+table inet seen {
+  set four { typeof iifname . ip daddr . udp sport . udp dport; flags dynamic; size 65535; }
+  set six { typeof iifname . ip6 daddr . udp sport . udp dport; flags dynamic; size 65535; }
+  chain input {
+    type filter hook prerouting priority 0;
+    udp dport 20000-21000 update @four { iifname . ip daddr . udp sport . udp dport }
+    udp dport 20000-21000 update @six { iifname . ip6 daddr . udp sport . udp dport }
+  }
+}
+RULES
+}
+addresses() { # NODE LINK NETWORK HOST
+  ip -n $1 link set $2 up
+  ip -n $1 address add 10.0.$3.$4/24 dev $2
+  ip -n $1 address add fd00:$3::$4/64 dev $2 nodad
+}
+
+has_seed() { [ -e /proc/sys/net/ipv4/fib_multipath_hash_seed ]; }
+start_raddle() {
+  set -- --link eth0 --link a0 --link b0 --mode native "$@"
+  if has_seed; then set -- "$@" --seed 12345; fi
+  check "raddle run --check $*" in_router raddle run --check "$@"
+  say "# raddle run $*"
+  # Not by the function, whose shell would be what is killed.
+  nsenter --net=/run/netns/router raddle run "$@" >/tmp/raddle.log 2>&1 &
+  daemon=$!
+  check 'raddle forwards' until_ok 240 is_state forwarding || cat /tmp/raddle.log
+  for link in eth0 a0 b0; do check "$link: attached in the driver" in_driver $link; done
+}
+stop_raddle() {
+  kill $daemon
+  wait $daemon
+  ended=$?
+  check "raddle ends well ($ended)" [ $ended = 0 ]
+  for link in eth0 a0 b0; do check "$link: detached" is_free $link; done
+}
+in_driver() { ip -n router link show $1 | grep ' xdp '; }
+is_free() { ! ip -n router link show $1 | grep xdp; }
+is_state() { kill -0 $daemon && in_router raddle status -j | grep -q "\"state\": *\"$1\""; }
+# sent PATTERN: packets that raddle forwarded to gateways that match. left REASON: what it left to the kernel for that.
+sent() { in_router raddle counters | awk -v of="$1" '/ forwarded via / && $5 ~ of { n += $1 } END { print n + 0 }'; }
+left() { in_router raddle counters | awk -v of="$1" '/ to the kernel: / && $NF == of { n += $1 } END { print n + 0 }'; }
+sent_more() { [ "$(sent "$1")" -ge "$2" ]; }
+
+# send PREFIX COUNT: datagrams to so many ports of each of four hosts, which nobody listens to.
+send() {
+  in_source bash -c "for h in 1 2 3 4; do for ((p = 20000; p < 20000 + $2; p++)); do echo x >/dev/udp/$1\$h/\$p; done; done" 2>/dev/null
+}
+both() { send $1 $3; send $2 $3; }
+# arrived four|six: `link address source-port port` of each, once.
+arrived() { in_sink nft list set inet seen $1 | grep -oE '"[ab]1" \. [^ ]+ \. [0-9]+ \. [0-9]+' | sed 's/"//g; s/ \. / /g'; }
+forget() { for set in four six; do in_sink nft flush set inet seen $set; done; }
+have_arrived() { [ "$(arrived four | wc -l)" = $1 ] && [ "$(arrived six | wc -l)" = $1 ]; }
+uses() { arrived $1 | cut -d ' ' -f 1 | sort | uniq -c; [ "$(arrived $1 | cut -d ' ' -f 1 | sort -u | wc -l)" = $2 ]; }
+
+# The kernel is asked for the link of each datagram that arrived, and both must say the same.
+as_the_kernel() { # SET SOURCE
+  arrived $1 >/tmp/arrived
+  awk -v from=$2 '{ print "route get", $2, "from", from, "iif eth0 ipproto 17 sport", $3, "dport", $4 }' /tmp/arrived >/tmp/questions
+  ip -n router -batch /tmp/questions >/tmp/answers || return 1
+  grep -oE ' dev [ab]0' /tmp/answers | sed 's/ dev \(.\)0/\11/' >/tmp/kernels
+  cut -d ' ' -f 1 /tmp/arrived >/tmp/links
+  [ -s /tmp/links ] && diff /tmp/links /tmp/kernels
+}
+explained() { # SET SOURCE
+  arrived $1 | head -n 6 >/tmp/flows
+  while read -r _ to sport dport; do
+    in_router raddle explain --check $to from $2 iif eth0 ipproto udp sport $sport dport $dport </dev/null || return 1
+  done </tmp/flows
+}
+
+part_forward() {
+  world
+  start_raddle
+  # What goes to neighbours that are not known yet is the kernel's.
+  for via in 10.0.1.2 10.0.2.2 10.0.3.2 fd00:1::2 fd00:2::2 fd00:3::2; do
+    check "the router knows $via" in_router ping -q -c 1 -W 20 $via
+  done
+  # On a busy machine they would be given up for a late answer.
+  ip -n router neighbour show | awk '$4 == "lladdr" { print "neighbour replace", $1, "dev", $3, "lladdr", $5, "nud permanent" }' >/tmp/known
+  check 'they stay known' ip -n router -batch /tmp/known
+  for host in 1 2 3 4; do
+    for net in $one4. $one6:: $two4. $two6::; do
+      check "ping $net$host" in_source ping -q -c 5 -i 0.1 -W 20 $net$host
+    done
+  done
+
+  # The pings' answers; those to datagrams are limited by the sink.
+  for via in 10.0.1.2 fd00:1::2; do check "answers: sent by raddle ($(sent "^$via\$"))" sent_more "^$via\$" 30; done
+
+  forget
+  before4=$(sent '^10.0.2') before6=$(sent '^fd00:2')
+  both $one4. $one6:: 16
+  check 'one path: every datagram arrives, of both families' until_ok 60 have_arrived 64
+  check 'one path: sent by raddle, IPv4' sent_more '^10.0.2' $((before4 + 64))
+  check 'one path: sent by raddle, IPv6' sent_more '^fd00:2' $((before6 + 64))
+  for set in four six; do check "one path: one link, $set" uses $set 1; done
+
+  forget
+  before4=$(sent '^10.0.[23]') before6=$(sent '^fd00:[23]')
+  both $two4. $two6:: 32
+  check 'two paths: every datagram arrives, of both families' until_ok 60 have_arrived 128
+  for set in four six; do check "two paths: both are used, $set" uses $set 2; done
+  if has_seed; then
+    check 'two paths: sent by raddle, IPv4' sent_more '^10.0.[23]' $((before4 + 128))
+    check 'two paths: sent by raddle, IPv6' sent_more '^fd00:[23]' $((before6 + 128))
+    check 'two paths: nothing is left to the kernel' [ "$(left seed-unknown)" = 0 ]
+  else
+    check "two paths: the seed cannot be known before 6.11, so they are the kernel's ($(left seed-unknown))" \
+      [ "$(left seed-unknown)" -ge 256 ]
+  fi
+  check "two paths: the kernel's choice, IPv4" as_the_kernel four 10.0.1.2
+  check "two paths: the kernel's choice, IPv6" as_the_kernel six fd00:1::2
+  check 'explain --check, IPv4' explained four 10.0.1.2
+  check 'explain --check, IPv6' explained six fd00:1::2
+
+  # A rule that comes while packets are forwarded.
+  in_router nft -f - <<'RULES' || bad 'the router has nftables'
+table inet stop {
+  chain forward { type filter hook forward priority 0; meta l4proto udp counter drop; }
+}
+RULES
+  check 'a firewall: raddle holds' until_ok 60 is_state held
+  forget
+  both $one4. $one6:: 16
+  check 'a firewall: it saw every packet' until_ok 60 firewall_saw 128
+  check 'a firewall: nothing passed' have_arrived 0
+  in_router nft delete table inet stop
+  check 'no firewall: raddle forwards again' until_ok 60 is_state forwarding
+  before4=$(sent '^10.0.2') before6=$(sent '^fd00:2')
+  both $one4. $one6:: 16
+  check 'no firewall: every datagram arrives' until_ok 60 have_arrived 64
+  check 'no firewall: sent by raddle, IPv4' sent_more '^10.0.2' $((before4 + 64))
+  check 'no firewall: sent by raddle, IPv6' sent_more '^fd00:2' $((before6 + 64))
+
+  in_router raddle counters
+  in_router raddle doctor >/tmp/doctor
+  ended=$?
+  check "doctor looks at the router ($ended)" [ $ended = 0 ]
+  cat /tmp/doctor
+  stop_raddle
+  check 'the kernel forwards on' in_source ping -q -c 2 -W 20 ${two4}.1
+}
+firewall_saw() {
+  in_router nft list table inet stop | grep counter
+  [ "$(in_router nft list table inet stop | sed -n 's/.*counter packets \([0-9]*\) .*/\1/p')" -ge $1 ]
+}

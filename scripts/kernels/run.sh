@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Runs raddle on Debian's stock kernels, each in an emulated machine with two CPUs, two virtio_net NICs with two queues, and
+# veths. As root; no KVM is needed, and neither this machine's kernel nor its network is touched.
+#   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
+# PARTS are loads (every program is loaded and attached) and forward (packets of both families go over one and two paths, as
+# the kernel would choose); both, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
+# TIMEOUT is a machine's, in seconds.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. scripts/path.sh
+. scripts/vm/lib.sh
+out=${OUT:-target/kernels}
+parts=${PARTS:-loads,forward}
+limit=${TIMEOUT:-900}
+kernels=("$@")
+[ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
+
+skip() {
+  echo "skipped: raddle on Debian's kernels $*"
+  exit 0
+}
+PATH=$PATH:/usr/sbin:/sbin
+for tool in qemu-system-x86_64 cpio busybox apt-get dpkg-deb xz ip nft ping; do
+  command -v "$tool" >/dev/null || skip "needs $tool (as root: scripts/need.sh kernels)"
+done
+[ "$(uname -m)" = x86_64 ] || skip 'needs an x86_64 machine, whose programs run there'
+# In a network namespace of its own, a bridge with two taps is the wire between the guest's NICs.
+nics='
+  ip link add name wire type bridge mcast_snooping 0 && ip link set wire addrgenmode none up || exit
+  for tap in tap0 tap1; do
+    ip tuntap add name $tap mode tap multi_queue && ip link set $tap master wire addrgenmode none up || exit
+  done'
+unshare --net sh -c "$nics" 2>/dev/null || skip 'needs root, /dev/net/tun and bridges (for the NICs)'
+BOOT_IN=(unshare --net sh -c "$nics
+  exec \"\$@\"" nics)
+
+# Package lists of Debian 12 with its security archive and backports, apart from this machine's.
+lists() {
+  local apt mirror
+  apt=$(realpath -m "$out/apt")
+  mkdir -p "$apt"/{lists/partial,cache/archives/partial,parts}
+  mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null |
+    grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1 | sed 's,/* *$,,' || true)
+  mirror=${mirror:-http://deb.debian.org/debian}
+  {
+    for suite in bookworm bookworm-backports; do echo "deb $mirror $suite main"; done
+    echo "deb $mirror-security bookworm-security main"
+  } >"$apt/sources.list"
+  cat >"$apt/apt.conf" <<CONF
+Dir::State "$apt";
+Dir::State::status "/dev/null";
+Dir::Cache "$apt/cache";
+Dir::Etc::sourcelist "$apt/sources.list";
+Dir::Etc::sourceparts "$apt/parts";
+Acquire::Languages "none";
+APT::Architecture "amd64";
+CONF
+  export APT_CONFIG=$apt/apt.conf
+  apt-get update >/dev/null
+}
+
+# fetch KERNEL: the newest package of that series, unpacked once.
+fetch() {
+  compgen -G "$out/$1/boot/vmlinuz-*" >/dev/null && return
+  local name=linux-image-$1-amd64
+  [ "$1" != 6.1 ] || name=linux-image-amd64
+  (
+    lists || exit
+    package=$(apt-cache depends --no-recommends "$name" 2>/dev/null |
+      awk -v series="linux-image-$1." '/Depends: linux-image/ && index($2, series) == 1 { print $2; exit }')
+    [ -n "$package" ] || exit
+    unpack "$(realpath -m "$out/$1")" 'boot/vmlinuz-*' "$package"
+  )
+}
+
+# Those that can be had, first: without any nothing is built.
+mkdir -p "$out"
+here=()
+for kernel in "${kernels[@]}"; do
+  if fetch "$kernel"; then here+=("$kernel"); else echo "skipped: Debian's Linux $kernel cannot be had, so raddle was not run on it"; fi
+done
+[ ${#here[@]} -gt 0 ] || exit 0
+
+# With the workspace's features, as test.sh builds them: nothing is built twice.
+cargo build --workspace --bin raddle --locked --quiet
+cargo test --workspace --test loads --locked --no-run 2>&1 | tee "$out/build.log" || exit
+loads=$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$out/build.log")
+
+# Debug information is most of a program, and of what the guest unpacks.
+root=$out/root
+start_root "$root" 'ip ping nsenter'
+for tool in ip ping nsenter nft bash; do add_program "$root" "$(command -v "$tool")"; done
+add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle"
+strip "$root/usr/sbin/raddle"
+add_program "$root" "$loads" loads
+strip "$root/usr/sbin/loads"
+install -m 755 scripts/kernels/guest.sh "$root/init"
+cp scripts/kernels/parts.sh "$root/parts.sh"
+
+devices=()
+for n in 0 1; do
+  devices+=(-netdev "tap,id=n$n,ifname=tap$n,script=no,downscript=no,vhost=off,queues=2")
+  devices+=(-device "virtio-net-pci,netdev=n$n,mac=52:54:00:00:00:0$n,mq=on,vectors=6,romfile=")
+done
+wrong=0
+for kernel in "${here[@]}"; do
+  echo "== Linux $kernel"
+  SECONDS=0
+  rm -rf "$root/lib/modules"
+  add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf
+  boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts" "${devices[@]}"
+  if grep -q '^all parts are right$' "$out/$kernel.log"; then
+    echo "Linux $kernel: all parts are right ($parts), $SECONDS s"
+  else
+    echo "Linux $kernel: wrong ($parts), $SECONDS s; $out/$kernel.log has its console"
+    wrong=1
+  fi
+done
+exit $wrong
