@@ -44,6 +44,140 @@ fn raddle_does_what_the_kernel_does_with_policy_3() {
     }
 }
 
+/// What the kernel does with sources that are not plain hosts depends on rules and routes, also on those that
+/// are gone (`fib_validate_source`).
+#[test]
+fn sources_are_refused_as_the_kernel_refuses_them() {
+    if !root("sources_are_refused_as_the_kernel_refuses_them") {
+        return;
+    }
+    let world = World::new("sources", 3);
+    world.ip("route add 10.9.7.0/24 via 10.2.2.2");
+    world.ip("route add 172.16.0.0/12 via 10.1.1.2");
+    world.ip("route add unreachable 203.0.113.0/25");
+    world.ip("route add blackhole 203.0.113.128/25");
+    let plain = [
+        "10.1.1.7",
+        "172.16.5.5",
+        "203.0.113.1",
+        "203.0.113.130",
+        "198.51.100.1",
+    ];
+    let odd = [
+        "10.1.1.255",
+        "10.2.1.255",
+        "10.1.1.1",
+        "10.2.2.1",
+        "10.2.3.1",
+        "192.0.2.5",
+        "192.0.2.77",
+    ];
+    let sources: Vec<&str> = plain.into_iter().chain(odd).collect();
+    let flow = |source: &&str| Flow {
+        src: source.parse().unwrap(),
+        dst: "10.9.7.9".parse().unwrap(),
+        proto: 17,
+        sport: 7,
+        dport: 9,
+    };
+    let flows: Vec<Flow> = sources.iter().map(flow).collect();
+    let frames = world.frames(&flows);
+    let mut refused = BTreeSet::new();
+    for (what, commands) in [
+        ("as it begins", &[][..]),
+        (
+            "a rule has come and gone",
+            &[
+                "rule add from 192.0.2.1 lookup 77",
+                "rule del from 192.0.2.1 lookup 77",
+            ],
+        ),
+        (
+            "local routes",
+            &[
+                "route add local 192.0.2.0/26 dev lo table 88",
+                "route add local 192.0.2.64/26 dev lo",
+            ],
+        ),
+        (
+            "a rule for packets from the out-link",
+            &["rule add iif sink-2 lookup 88 pref 100"],
+        ),
+        (
+            "a rule for packets from another link",
+            &[
+                "rule del pref 100",
+                "rule add iif sink-3 lookup 88 pref 100",
+            ],
+        ),
+        (
+            "no way back",
+            &["rule del pref 100", "rule add iif sink-2 prohibit pref 100"],
+        ),
+        (
+            "a realm",
+            &[
+                "rule del pref 100",
+                "route add 10.9.8.0/24 via 10.2.3.2 realm 5",
+            ],
+        ),
+    ] {
+        commands.iter().for_each(|command| drop(world.ip(command)));
+        for accept_local in ["0", "1"] {
+            world.sysctl("net.ipv4.conf.source.accept_local", accept_local);
+            let about = format!("{what}, accept_local {accept_local}");
+            let kernel = world.transmit(&frames);
+            let replayed = replay(&world, &frames);
+            let daemon = Daemon::start(&world, &[]);
+            let ours = world.transmit(&frames);
+            for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
+                let links = |arrivals: &[Arrival]| -> Vec<String> {
+                    arrivals.iter().map(|a| a.link.clone()).collect()
+                };
+                assert_eq!(links(kernel), links(ours), "{about}: {}", flow.src);
+                let answer = world.raddle(&[
+                    "explain",
+                    "-j",
+                    "10.9.7.9",
+                    "from",
+                    &flow.src.to_string(),
+                    "iif",
+                    "source",
+                    "ipproto",
+                    "udp",
+                    "sport",
+                    "7",
+                    "dport",
+                    "9",
+                ]);
+                let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+                let same = answer["link"].as_str() == kernel.first().map(|a| &*a.link);
+                let exact = answer["confidence"]["level"] == "exact";
+                assert!(same || !exact, "{about}: {}: {answer}", flow.src);
+                if kernel.is_empty() {
+                    refused.insert(flow.src.to_string());
+                }
+            }
+            same_as_replayed(&about, &frames, &kernel, &replayed, daemon.forwarded());
+            for frame in &frames[..plain.len()] {
+                let itself = replayed.contains_key(&identity(&frame.bytes));
+                assert!(
+                    itself,
+                    "{about}: {}: {}",
+                    describe(frame),
+                    daemon.counters()
+                );
+            }
+            daemon.terminate();
+        }
+    }
+    assert_eq!(
+        refused.into_iter().collect::<Vec<_>>().len(),
+        odd.len(),
+        "every odd source is refused once"
+    );
+}
+
 /// Several random configurations in one network. `RADDLE_SEED` changes them.
 fn compare(name: &str, policy: u32) {
     let seed = std::env::var("RADDLE_SEED").map_or(1, |s| s.parse().unwrap());

@@ -16,7 +16,7 @@ use crate::state::State;
 /// 3. (A3) The total length holds the header and fits the frame.
 /// 4. (A4) The link forwards IPv4, and neither rules nor reverse-path filtering want the kernel.
 /// 5. (A5, A6) Source and destination may appear on the wire and are unicast.
-/// 6. (A7) The source is not one of our own addresses.
+/// 6. (A7) The source is none that the kernel may refuse.
 /// 7. (A8, A9) There is a route, and it leads to nexthops.
 /// 8. (A10) TTL is above 1, unless the route leads to a segment.
 /// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation.
@@ -104,17 +104,12 @@ pub(crate) fn check_link(flags: u32) -> Result<(), Reason> {
 /// Step A7.
 #[inline(always)]
 pub(crate) fn check_own(context: &Context<'_>, src: u32) -> Result<(), Reason> {
-    let looks = context.link.flags & link_flags::ACCEPT_LOCAL == 0;
-    if looks && context.memory.maybe_own(src) && is_own(context, src) {
-        return Err(Reason::OwnSource);
+    if context.memory.maybe_own(src)
+        && let Some(reason) = context.memory.refuses(&context.link, src)
+    {
+        return Err(reason);
     }
     Ok(())
-}
-
-#[cold]
-fn is_own(context: &Context<'_>, src: u32) -> bool {
-    let value = context.memory.route4(context.link.table4, src);
-    context.memory.group(value) == Group::Kernel(Reason::Local)
 }
 
 /// Steps A5 and A6. Class E and 0/8 but for 0.0.0.0 are unicast to Linux.

@@ -33,13 +33,13 @@ pub use segment::{
 };
 pub use wanted::{WANTED, Wanted, wanted_kind};
 
-/// First word of the configuration: "raddleI6".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI6");
+/// First word of the configuration: "raddleI7".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI7");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.
 pub const MAX_TABLES: usize = 1024;
-/// Bits in the filter of our own IPv4 addresses.
+/// Bits in the filter of the IPv4 sources that the kernel may refuse.
 pub const OWN_BITS: usize = 65536;
 /// Of the counters of reasons, the first for packets that were dropped for a reason for which others are handed
 /// over, see [`verdict_slot`].
@@ -66,7 +66,7 @@ pub struct Memory {
     pub config: Region,
     /// [`MAX_LINKS`] times [`LinkEntry`].
     pub links: Region,
-    /// Filter of our own IPv4 addresses: [`OWN_BITS`] bits, see [`own_bit`].
+    /// Filter of the IPv4 sources that the kernel may refuse: [`OWN_BITS`] bits, see [`own_bit`].
     pub own4: Region,
     /// Roots of the IPv4 tables, one word each ([`MAX_TABLES`]).
     pub roots4: Region,
@@ -293,7 +293,26 @@ impl Memory {
         Some(words.iter().map(|word| word.load(Ordering::Acquire)))
     }
 
-    /// Whether `address` (host order) may be one of our own; a yes can be wrong, a no cannot.
+    /// Why the kernel may refuse packets with this IPv4 source (host order) from this link
+    /// (`fib_validate_source`); none where it cannot. [`Memory::maybe_own`] says which sources to ask about.
+    ///
+    /// 1. The table of sources has nothing about it: it cannot.
+    /// 2. An address of this machine: [`Reason::OwnSource`](crate::Reason::OwnSource), unless the link takes
+    ///    them (`accept_local`).
+    /// 3. Anything else in the table is the reason itself.
+    #[cold]
+    pub fn refuses(&self, link: &LinkEntry, source: u32) -> Option<crate::Reason> {
+        use crate::Reason;
+        match self.group(self.route4(link.sources4, source)) {
+            Group::Kernel(Reason::Local) if link.flags & link_flags::ACCEPT_LOCAL != 0 => None,
+            Group::Kernel(Reason::Local) => Some(Reason::OwnSource),
+            Group::Kernel(Reason::NoRoute) => None,
+            Group::Kernel(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel may refuse this IPv4 source (host order); a yes can be wrong, a no cannot.
     #[inline]
     pub fn maybe_own(&self, address: u32) -> bool {
         let bit = own_bit(address);
@@ -346,7 +365,7 @@ impl Memory {
     }
 }
 
-/// The bit that stands for an IPv4 address (host order) in the filter of our own addresses.
+/// The bit that stands for an IPv4 address (host order) in the filter of sources.
 #[inline]
 pub fn own_bit(address: u32) -> usize {
     (address.wrapping_mul(0x9e37_79b1) >> 16) as usize

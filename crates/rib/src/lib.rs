@@ -38,6 +38,6 @@ pub use prefix::{Addr, Prefix};
 pub use query::{Snapshot, ToldNumbers, Trace};
 pub use reason::Reason;
 pub use resolve::{Hop, Resolved};
-pub use rib::{Commit, Rib, Usage};
+pub use rib::{Claim, Commit, Rib, Usage};
 pub use rules::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, rule_beyond_engines, tables_for};
 pub use segments::{Owner, SegmentUse};

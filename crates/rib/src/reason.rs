@@ -110,6 +110,9 @@ pub enum Reason {
     SidChain = 48,
     /// No room in front of the frame, or in the engine, for the headers of an encapsulation.
     Headroom = 49,
+    /// The source is no unicast address by a route in some table, and where the kernel looks sources up it
+    /// refuses such a packet. Nobody can see from outside whether it does.
+    SourceCheck = 50,
 }
 
 impl Reason {
@@ -117,7 +120,7 @@ impl Reason {
     pub const SLOTS: usize = 64;
 
     /// Every reason, in the order of its number.
-    pub const ALL: [Reason; 50] = {
+    pub const ALL: [Reason; 51] = {
         use Reason::*;
         [
             None,
@@ -170,6 +173,7 @@ impl Reason {
             HmacCheck,
             SidChain,
             Headroom,
+            SourceCheck,
         ]
     };
 
@@ -243,6 +247,7 @@ impl Reason {
             HmacCheck => "hmac-check",
             SidChain => "sid-chain",
             Headroom => "headroom",
+            SourceCheck => "source-check",
         }
     }
 }

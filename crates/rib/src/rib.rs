@@ -1,7 +1,7 @@
 //! The mirror and the image together: apply what the kernel says, publish what follows.
 
 mod links;
-mod own;
+mod sources;
 mod tables;
 
 use std::collections::{BTreeSet, HashMap};
@@ -22,9 +22,10 @@ use crate::image::{self, Capacity, Config, LinkEntry, MAGIC, Memory, config_flag
 use crate::lack::Lack;
 use crate::prefix::Prefix;
 use crate::reason::Reason;
-use crate::rules::TABLE_LOCAL;
 use crate::state::State;
 use crate::view::View;
+pub use sources::Claim;
+use sources::Sources;
 use tables::Side;
 
 /// The mirrored state and the image compiled from it.
@@ -36,6 +37,7 @@ pub struct Rib {
     pub(crate) groups: Groups,
     v4: Side<u32, Fib4<Memory>>,
     v6: Side<u128, Fib6<Memory>>,
+    sources: Sources,
     config: Config,
     links: HashMap<u32, LinkEntry>,
     ports_changed: bool,
@@ -107,6 +109,7 @@ impl Rib {
             memory,
             grace,
             ports: Ports::default(),
+            sources: Sources::default(),
             config: empty_config(),
             links: HashMap::new(),
             ports_changed: false,
@@ -322,9 +325,15 @@ impl Rib {
             groups: groups.len(),
             ..Commit::default()
         };
-        let own_changed = dirty.links || self.state.v4.changed.touches(TABLE_LOCAL);
+        let sources_changed = self.sources.note(&self.state)
+            || dirty.links
+            || dirty.rules
+            || self.sources.full.is_some();
         commit.entries = self.publish_tables(&dirty.neighbours, dirty.direct);
         commit.entries += self.make_segment_tables();
+        if sources_changed {
+            self.publish_sources();
+        }
         if dirty.links || dirty.rules || ports_changed {
             commit.entries += self.publish_links();
             // New views of links may have led to new SIDs.
@@ -336,9 +345,6 @@ impl Rib {
             IpNet::V4(_) => Prefix::from_net(dst).is_some_and(|p| v4.has(table, p)),
             IpNet::V6(_) => Prefix::from_net(dst).is_some_and(|p| v6.has(table, p)),
         });
-        if own_changed {
-            self.publish_own();
-        }
         commit.full = self.is_full();
         commit.took = start.elapsed();
         commit
@@ -416,6 +422,7 @@ impl Rib {
             .chain(views6)
             .chain(self.groups.lacks())
             .chain(segments)
+            .chain(self.sources.full)
             .collect()
     }
 

@@ -41,6 +41,29 @@ pub fn tables_for(rules: &[Rule], family: u8, link: &str) -> Result<Vec<u32>, Re
     Ok(tables)
 }
 
+/// `FRA_L3MDEV`: look into the table of the VRF.
+const L3MDEV: u16 = 19;
+
+/// The tables in which the kernel may look up the source of an IPv4 packet that it forwards
+/// (`__fib_validate_source`); none for all that there are. It asks the rules as for a packet the other way
+/// round, which comes in by the out-link: any rule may be asked.
+///
+/// 1. Its own three, always.
+/// 2. Those that rules name, whatever else the rules want.
+/// 3. A rule for VRFs may lead to any.
+pub(crate) fn tables_for_sources(rules: &[Rule]) -> Option<Vec<u32>> {
+    let mut tables = vec![TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
+    for rule in rules.iter().filter(|rule| rule.family == 4) {
+        if rule.other.contains(&L3MDEV) {
+            return None;
+        }
+        if rule.action == TO_TABLE {
+            tables.push(rule.table);
+        }
+    }
+    Some(tables)
+}
+
 /// The rule because of which the kernel forwards all packets of a family that come in on link
 /// `link`: the first by rule 4 of [`tables_for`]. None where engines can follow all of them.
 pub fn rule_beyond_engines<'a>(rules: &'a [Rule], family: u8, link: &str) -> Option<&'a Rule> {

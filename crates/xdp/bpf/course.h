@@ -177,7 +177,7 @@ inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct co
 	if (c->word >> 24 & SEGMENT_OWN)
 		flags &= ~LINK_RP_FILTER;
 	if ((flags & (LINK_FORWARD4 | LINK_RULES4 | LINK_RP_FILTER)) != LINK_FORWARD4 ||
-	    (!(flags & LINK_ACCEPT_LOCAL) && maybe_own(src)))
+	    maybe_own(src))
 		return -1;
 	if ((c->word & 0xff) == SEGMENT_END_DX4) {
 		const struct segment_target *found = target_of(segment);

@@ -11,7 +11,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3649656c64646172ULL /* "raddleI6" */
+#define IMAGE_MAGIC 0x3749656c64646172ULL /* "raddleI7" */
 
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
@@ -61,7 +61,8 @@ struct link_entry {
 	__u32 mtu;
 	__u32 table4;
 	__u32 table6;
-	__u32 rest[9];
+	__u32 sources4;
+	__u32 rest[8];
 } __attribute__((aligned(64)));
 
 #define ADJ_KERNEL 0
@@ -242,6 +243,7 @@ enum reason {
 	REASON_HMAC_CHECK = 47,
 	REASON_SID_CHAIN = 48,
 	REASON_HEADROOM = 49,
+	REASON_SOURCE_CHECK = 50,
 	REASON_COUNT
 };
 

@@ -264,8 +264,11 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 	reason = check_addresses4(src, dst);
 	if (reason)
 		return reason;
-	if (!(flags & LINK_ACCEPT_LOCAL) && maybe_own(src) && own_source(link->table4, src))
-		return REASON_OWN_SOURCE;
+	if (maybe_own(src)) {
+		reason = refused_source(link->sources4, src, flags);
+		if (reason)
+			return reason;
+	}
 	if (w->target_type == TARGET_V6) {
 		value = fib6_lookup(table == LINK_TABLE ? link->table6 : table,
 				    bpf_be64_to_cpu(w->target_high), bpf_be64_to_cpu(w->target_low));

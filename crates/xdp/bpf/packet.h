@@ -205,12 +205,23 @@ inline_always int finish(struct packet *p, __u32 number, __u32 packet_end)
 	return REASON_FORWARDED;
 }
 
-/* Whether the source is one of our own addresses; the filter said that it may be. */
-static __noinline int own_source(__u32 table, __u32 src)
+/*
+ * Why the kernel may refuse the source, 0 if it cannot; the filter said that it may. The rules are those
+ * of Memory::refuses. `flags` are the link's.
+ */
+static __noinline int refused_source(__u32 sources, __u32 src, __u32 flags)
 {
-	__u64 group = group_word(fib4_lookup(table, src));
+	__u64 group = group_word(fib4_lookup(sources, src));
+	__u32 reason = group >> 8 & 0xff;
 
-	return (group & 0xffff) == (GROUP_KERNEL | REASON_LOCAL << 8);
+	if ((__u8)group != GROUP_KERNEL || reason == REASON_NO_ROUTE)
+		return 0;
+	/* A counter's index: without a bound "math between map_value pointer and register with unbounded min value". */
+	if (reason >= REASON_COUNT)
+		return REASON_SOURCE_CHECK;
+	if (reason != REASON_LOCAL)
+		return reason;
+	return flags & LINK_ACCEPT_LOCAL ? 0 : REASON_OWN_SOURCE;
 }
 
 inline_always int maybe_own(__u32 address)

@@ -70,8 +70,11 @@ inline_always int forward4(struct packet *p)
 	reason = check_addresses4(src, dst);
 	if (reason)
 		return reason;
-	if (!(flags & LINK_ACCEPT_LOCAL) && maybe_own(src) && own_source(p->link->table4, src))
-		return REASON_OWN_SOURCE;
+	if (maybe_own(src)) {
+		reason = refused_source(p->link->sources4, src, flags);
+		if (reason)
+			return reason;
+	}
 
 	/* A8 to A11 */
 	value = fib4_lookup(p->link->table4, dst);

@@ -76,6 +76,7 @@ fn structs() {
         mtu,
         table4,
         table6,
+        sources4,
         rest
     );
     same!(

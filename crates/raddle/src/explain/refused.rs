@@ -2,10 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use raddle_rib::Reason;
+use raddle_rib::event::{Route, RouteKind, Rule};
+use raddle_rib::{Claim, Reason, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use serde_json::json;
 
 use super::steps::Walk;
+
+/// `RTPROT_KERNEL`: what the kernel makes by itself.
+const RTPROT_KERNEL: u8 = 2;
 
 impl Walk<'_> {
     /// Part of step 1, for flows that come in.
@@ -13,7 +17,8 @@ impl Walk<'_> {
     /// 1. Addresses that may not appear on the wire, and destinations that are not unicast, by the rules
     ///    of the engines ([`raddle_forward::check_addresses`]). A source that was not named is not
     ///    judged.
-    /// 2. IPv4: a source that is an address of this machine, unless `accept_local` is set for the link.
+    /// 2. IPv4: a source that is an address of this machine, unless `accept_local` is set for the link; and
+    ///    one that engines leave to the kernel because it may refuse it, see [`Walk::source`].
     /// 3. IPv4 with `rp_filter`: the flow goes on, but engines leave it to the kernel, which also looks
     ///    the source up.
     pub(super) fn addresses(&mut self) -> Result<(), Reason> {
@@ -34,9 +39,11 @@ impl Walk<'_> {
         if !mapped && let Err(reason) = raddle_forward::check_addresses(judged, dst) {
             return Err(self.refuse(reason, why(reason, src, dst)));
         }
-        if self.is_v4() && !unnamed && !device.accept_local && self.is_own(src) {
-            let text = format!("{src} is an address of this machine: the kernel drops the packet");
-            return Err(self.refuse(Reason::OwnSource, text));
+        if let IpAddr::V4(src) = src
+            && !unnamed
+            && let Some(claim) = self.view.rib.source_claim(src)
+        {
+            self.source(src, claim, device.accept_local)?;
         }
         if self.is_v4() && device.rp_filter != 0 {
             self.confidence.unless(format!(
@@ -48,9 +55,61 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn is_own(&self, address: IpAddr) -> bool {
-        let addresses = self.view.rib.addresses();
-        addresses.iter().any(|own| own.local == address)
+    /// A source that the kernel may refuse (`fib_validate_source`).
+    ///
+    /// 1. With `accept_local` it takes addresses of this machine, and others unless there is a realm.
+    /// 2. An address of this machine it refuses, unless a rule leads its look-up past the local table.
+    /// 3. Others it refuses when it looks sources up and the look-up ends there. It does from the first
+    ///    routing rule or local route on that somebody adds, also when that is gone, and while there
+    ///    is a realm.
+    fn source(&mut self, src: Ipv4Addr, claim: Claim, accept_local: bool) -> Result<(), Reason> {
+        let what = match claim {
+            Claim::Own => "a local address by a route",
+            Claim::NotUnicast => "not a unicast address by a route",
+        };
+        if accept_local {
+            if claim == Claim::NotUnicast {
+                self.confidence.unless(format!(
+                    "a route has a realm: {src} is {what}, and the kernel then refuses it"
+                ));
+            }
+            return Ok(());
+        }
+        let rib = self.view.rib;
+        let is_address = rib.addresses().iter().any(|a| a.local == IpAddr::V4(src));
+        let local_first = match rib.rules().iter().find(|rule| rule.family == 4) {
+            Some(rule) => is_default(rule) && rule.table == TABLE_LOCAL,
+            None => true,
+        };
+        if is_address {
+            let local = rib.trace_table(TABLE_LOCAL, src.into()).route;
+            if !local_first || local.is_none_or(|route| route.kind != RouteKind::Local) {
+                self.confidence.unless(format!(
+                    "the kernel's own look-up of {src} does not end in the local table"
+                ));
+            }
+            let text = format!("{src} is an address of this machine: the kernel drops the packet");
+            return Err(self.refuse(Reason::OwnSource, text));
+        }
+        let added =
+            |route: &Route| route.kind == RouteKind::Local && route.protocol != RTPROT_KERNEL;
+        let mut rules = rib.rules().iter().filter(|rule| rule.family == 4);
+        if !rules.all(is_default) || rib.routes4().any(|route| added(&route)) {
+            self.confidence.unless(format!(
+                "the kernel's own look-up of {src}, by the rules for the way back, ends elsewhere"
+            ));
+            let text = format!("{src} is {what}: the kernel looks it up and drops the packet");
+            let reason = match claim {
+                Claim::Own => Reason::OwnSource,
+                Claim::NotUnicast => Reason::SourceCheck,
+            };
+            return Err(self.refuse(reason, text));
+        }
+        self.confidence.unless(format!(
+            "there has ever been a routing rule or an added local route, or there is a realm: {src} is {what}, \
+             and the kernel then refuses it (engines leave it to the kernel)"
+        ));
+        Ok(())
     }
 
     fn refuse(&mut self, reason: Reason, text: String) -> Reason {
@@ -59,6 +118,31 @@ impl Walk<'_> {
         self.add(1, "addresses", function, text, data);
         reason
     }
+}
+
+/// Whether a rule is one of the three that the kernel begins with (`fib_default_rules_init`).
+fn is_default(rule: &Rule) -> bool {
+    let first = [
+        (0, TABLE_LOCAL),
+        (32766, TABLE_MAIN),
+        (32767, TABLE_DEFAULT),
+    ];
+    let plain = Rule {
+        family: rule.family,
+        priority: rule.priority,
+        table: rule.table,
+        action: rule.action,
+        protocol: rule.protocol,
+        from: rule.from,
+        to: rule.to,
+        ..Rule::default()
+    };
+    let any = |net: Option<ipnet::IpNet>| net.is_none_or(|net| net.prefix_len() == 0);
+    plain == *rule
+        && any(rule.from)
+        && any(rule.to)
+        && rule.action == 1
+        && first.contains(&(rule.priority, rule.table))
 }
 
 /// A source that nobody objects to.

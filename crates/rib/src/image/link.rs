@@ -20,8 +20,10 @@ pub struct LinkEntry {
     pub table4: u32,
     /// The same for IPv6.
     pub table6: u32,
+    /// Table of the IPv4 sources that the kernel may refuse; see [`Memory::refuses`](super::Memory::refuses).
+    pub sources4: u32,
     /// Zero.
-    pub rest: [u32; 9],
+    pub rest: [u32; 8],
 }
 
 /// Flags of [`LinkEntry`].
@@ -38,7 +40,7 @@ pub mod link_flags {
     pub const RULES4: u32 = 16;
     /// IPv6 from here goes to the kernel because of routing rules.
     pub const RULES6: u32 = 32;
-    /// `accept_local`: our own addresses may be sources.
+    /// `accept_local`: addresses of this machine may be sources.
     pub const ACCEPT_LOCAL: u32 = 64;
     /// `seg6_require_hmac` is 1: SRHs must have an HMAC.
     pub const HMAC_REQUIRED: u32 = 128;

@@ -34,6 +34,10 @@ impl Rib {
                 }
                 None => entry.flags |= link_flags::RULES4,
             }
+            match self.sources.table() {
+                Some(table) => entry.sources4 = table,
+                None => entry.flags |= link_flags::RULES4,
+            }
             match self
                 .v6
                 .table_for(&self.state, 6, link, &self.state.v6, &mut self.groups, &at)

@@ -57,14 +57,6 @@ impl<A> Changed<A> {
     pub(crate) fn is_clean(&self) -> bool {
         matches!(self, Changed::Some(list) if list.is_empty())
     }
-
-    /// Whether a route of this table may have changed.
-    pub(crate) fn touches(&self, table: u32) -> bool {
-        match self {
-            Changed::Some(list) => list.iter().any(|(number, _)| *number == table),
-            Changed::All => true,
-        }
-    }
 }
 
 type Tables<A> = HashMap<u32, Table<A>>;

@@ -4,16 +4,16 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod draw;
+mod sources;
 
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use common::object as nexthop;
 use draw::{LINKS, address, event, link, route};
 use proptest::prelude::*;
 use raddle_rib::event::{
-    DeviceSettings, Event, GroupMember, Neighbour, NexthopKind, ROUTE_FPM, Route, RouteKind,
-    RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
+    DeviceSettings, Event, GroupMember, Neighbour, NexthopKind, ROUTE_FPM, Route, RouteNexthop,
+    RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 use raddle_rib::image::{ADJ_FORWARD, Adjacency, Capacity, LinkEntry, Memory};
 use raddle_rib::{Ports, Rib};
@@ -204,39 +204,6 @@ fn a_group_that_loses_its_weights_goes_to_the_kernel() {
         rib.commit();
         compare(&rib);
     }
-}
-
-/// The kernel refuses sources that a local route claims, be they on a link or not; the filter has to
-/// let them through to the look-up.
-#[test]
-fn what_local_routes_claim_is_our_own() {
-    let mut rib = new_rib(&small());
-    let local = |dst: &str| Route {
-        table: 255,
-        dst: dst.parse().unwrap(),
-        kind: RouteKind::Local,
-        target: RouteTarget::None,
-        ..object_route(0)
-    };
-    let own = |rib: &Rib, ip: &str| {
-        let ip: Ipv4Addr = ip.parse().unwrap();
-        rib.memory().maybe_own(ip.to_bits())
-    };
-    for (dst, inside) in [
-        ("192.0.2.1/32", "192.0.2.1"),
-        ("203.0.113.0/24", "203.0.113.77"),
-        ("198.18.0.0/15", "198.19.7.7"),
-    ] {
-        rib.apply(Event::Route(local(dst), RouteOp::Add));
-        rib.commit();
-        assert!(own(&rib, inside), "{dst}");
-        rib.apply(Event::RouteGone(local(dst)));
-        rib.commit();
-        assert!(!own(&rib, inside), "{dst}");
-    }
-    rib.apply(Event::Route(local("127.0.0.0/8"), RouteOp::Add));
-    rib.commit();
-    assert!(!own(&rib, "192.0.2.1"), "loopback claims no source");
 }
 
 /// Packets longer than IPv6's own MTU on a link, or than any path MTU that the kernel may have

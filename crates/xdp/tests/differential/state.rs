@@ -49,6 +49,7 @@ pub(crate) fn route(v6: bool) -> impl Strategy<Value = Event> {
         12 => Just(RouteKind::Unicast),
         1 => Just(RouteKind::Blackhole),
         1 => Just(RouteKind::Local),
+        1 => Just(RouteKind::Broadcast),
         1 => Just(RouteKind::Prohibit),
     ];
     let lens: &[u8] = if v6 {

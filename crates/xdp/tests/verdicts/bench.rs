@@ -29,6 +29,9 @@ const BACK: u32 = 6;
 const UNRESOLVED: u32 = 7;
 const NOT_ALLOWED: u32 = 8;
 pub(crate) const MANY: u32 = 9;
+const SOURCE_CHECK: u32 = 60;
+/// The number of the table of sources.
+pub(crate) const SOURCES: u32 = 1;
 
 pub(crate) fn v4(a: u8, b: u8, c: u8, d: u8) -> u32 {
     u32::from_be_bytes([a, b, c, d])
@@ -67,7 +70,14 @@ pub(crate) fn set_up() -> Bench {
         (v4(10, 15, 0, 0), 16, MANY),
         (v4(240, 0, 0, 0), 4, SINGLE),
     ];
-    Tables4::new(memory).table(0, 3, &routes);
+    memory.store_group(SOURCE_CHECK, Group::Kernel(Reason::SourceCheck));
+    let sources = [
+        (v4(10, 9, 9, 9), 32, LOCAL),
+        (v4(10, 9, 9, 8), 32, SOURCE_CHECK),
+    ];
+    let mut tables = Tables4::new(memory);
+    tables.table(0, 3, &routes);
+    tables.table(SOURCES as usize, 3, &sources);
     let six = |text: &str| u128::from_be_bytes(addr(text));
     let routes = [
         (six("2001:db8:1::"), 48, SINGLE),

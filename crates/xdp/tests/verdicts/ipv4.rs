@@ -6,7 +6,7 @@ use raddle_rib::Reason;
 use raddle_rib::image::{Group, link_flags, own_bit};
 use raddle_xdp::Verdict;
 
-use crate::bench::{DST4, SRC4, bent, bent4, from4, packet4, set_up, to4, v4};
+use crate::bench::{DST4, SOURCES, SRC4, bent, bent4, from4, packet4, set_up, to4, v4};
 use raddle_xdp_testing::bench::{DST_MAC, SINGLE, SRC_MAC};
 use raddle_xdp_testing::frames::{self, udp4};
 use raddle_xdp_testing::image::adjacency;
@@ -94,6 +94,7 @@ fn own_sources() {
             let word = &b.memory.own4.words()[bit / 64];
             word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
         };
+        b.with_link(|link| link.sources4 = SOURCES);
         let own = from4([10, 9, 9, 9]);
         b.forward(&own, 0);
         mark(v4(10, 9, 9, 9));
@@ -103,8 +104,17 @@ fn own_sources() {
         b.forward(&from4([10, 11, 0, 1]), 0);
         mark(v4(10, 10, 0, 1));
         b.forward(&from4([10, 10, 0, 1]), 0);
-        b.with_link(|link| link.flags |= link_flags::ACCEPT_LOCAL);
+        b.with_link(|link| {
+            link.flags |= link_flags::ACCEPT_LOCAL;
+            link.sources4 = SOURCES;
+        });
         b.forward(&own, 0);
+        // Whatever else a table of sources says of one is the reason.
+        let other = from4([10, 9, 9, 8]);
+        mark(v4(10, 9, 9, 8));
+        b.kernel(&other, Reason::SourceCheck);
+        b.with_link(|link| link.sources4 = SOURCES);
+        b.kernel(&other, Reason::SourceCheck);
     });
 }
 
