@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::cli;
 use crate::control::{Command, ask};
 use crate::error::Failure;
+use crate::seed;
 use crate::show::table::Table;
 
 /// Runs `raddle status`.
@@ -94,20 +95,7 @@ fn status_text(status: &Value) -> String {
             keys.join(", ")
         );
     }
-    let segments = &status["segments"];
-    if segments["all"].as_u64().is_some_and(|all| all > 0) {
-        let _ = writeln!(
-            out,
-            "  SRv6: {} SIDs and segment lists, {} of raddle's own, {} left to the kernel{}",
-            segments["all"],
-            segments["own"],
-            segments["kernel"],
-            match segments["dropped"].as_u64() {
-                Some(0) | None => String::new(),
-                Some(n) => format!(", {n} NOT READY: their packets are dropped"),
-            },
-        );
-    }
+    status_segments(&mut out, &status["segments"]);
     status_fpm(&mut out, &status["fpm"]);
     let settings = &status["settings"];
     let _ = writeln!(
@@ -116,6 +104,10 @@ fn status_text(status: &Value) -> String {
         settings["hash_policy4"],
         settings["hash_policy6"],
         match settings["hash_seed"].as_u64() {
+            Some(0) | None if status["hash_seed_can_be_set"] == false => format!(
+                "unknown: multipath packets go to the kernel, which {}",
+                seed::CANNOT_BE_SET
+            ),
             Some(0) | None => "unknown: multipath packets go to the kernel".to_owned(),
             Some(seed) => seed.to_string(),
         },
@@ -164,6 +156,37 @@ fn kept_text(kept: &Value) -> String {
         let _ = writeln!(out, "  link {dev}: {mode}");
     }
     out
+}
+
+/// What there is to say of SRv6, where there is any.
+fn status_segments(out: &mut String, segments: &Value) {
+    if segments["all"].as_u64().is_none_or(|all| all == 0) {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "  SRv6: {} SIDs and segment lists, {} of raddle's own, {} left to the kernel{}",
+        segments["all"],
+        segments["own"],
+        segments["kernel"],
+        match segments["dropped"].as_u64() {
+            Some(0) | None => String::new(),
+            Some(n) => format!(", {n} NOT READY: their packets are dropped"),
+        },
+    );
+    let idle = &segments["not_carried_out"];
+    if let Some(why) = idle["why"].as_str() {
+        let names: Vec<&str> = list(&idle["names"]).iter().map(text).collect();
+        let more = match (idle["count"].as_u64().unwrap_or(0)).saturating_sub(names.len() as u64) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let _ = writeln!(
+            out,
+            "    not carried out by raddle: {}{more}: {why}",
+            names.join(", ")
+        );
+    }
 }
 
 /// The line about FPM, if it is listened for.
@@ -315,6 +338,30 @@ mod tests {
              link b: native, in, not out: qdisc tbf\n    receive hash not read: no BTF\n  \
              link c (down): generic, in\n  link d (no carrier): native, in and out\n  \
              link e: out only: not named\n  link lo: left to the kernel: loopback\n"
+        );
+    }
+
+    #[test]
+    fn segments_that_nothing_carries_out_are_named() {
+        let said = |segments: Value| {
+            let mut out = String::new();
+            status_segments(&mut out, &segments);
+            out
+        };
+        assert_eq!(said(json!({ "all": 0 })), "");
+        assert_eq!(
+            said(json!({ "all": 3, "own": 1, "kernel": 1, "dropped": 0, "not_carried_out": null })),
+            "  SRv6: 3 SIDs and segment lists, 1 of raddle's own, 1 left to the kernel\n"
+        );
+        let refused = json!({ "count": 9, "names": ["End fc00::1/128", "encap fc00::7"],
+                              "why": "the kernel's verifier refused it" });
+        assert_eq!(
+            said(
+                json!({ "all": 9, "own": 0, "kernel": 9, "dropped": 0, "not_carried_out": refused })
+            ),
+            "  SRv6: 9 SIDs and segment lists, 0 of raddle's own, 9 left to the kernel\n    \
+             not carried out by raddle: End fc00::1/128, encap fc00::7 and 7 more: the kernel's verifier \
+             refused it\n"
         );
     }
 

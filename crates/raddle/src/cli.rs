@@ -127,7 +127,7 @@ Of a machine without raddle, any user of it can collect what --from-ip DIR wants
 
   mkdir net && cd net
   ip -d -j link >link.json; ip -j addr >addr.json; ip -j neigh show nud all >neigh.json
-  ip -N -d -j nexthop >nexthop.json; ip -j nexthop bucket >bucket.json; uname -r >kernel.txt
+  ip -N -d -j nexthop >nexthop.json; ip -j nexthop bucket >bucket.json; uname -rv >kernel.txt
   for f in 4 6; do
     ip -$f -N -d -j rule >rule$f.json; ip -$f -N -d -j route show table all >route$f.json
   done
@@ -170,7 +170,7 @@ pub(crate) struct Run {
     /// what is mended stays so when the daemon stops
     #[arg(long)]
     pub no_mend: bool,
-    /// Set the kernel's multipath hash seed if it is unset: a number, or random
+    /// Set the kernel's multipath hash seed if it is unset: a number, or random (Linux 6.11)
     #[arg(long)]
     pub seed: Option<Seed>,
     /// With hash policy 1, take the L4 hash that the driver gives with a packet, as the kernel does:
@@ -207,7 +207,7 @@ pub(crate) struct Run {
     /// Control socket [default: /run/raddle/net-INODE.sock]
     #[arg(long)]
     pub socket: Option<PathBuf>,
-    /// Check the configuration and this machine, change nothing, and exit
+    /// Check the configuration and this machine, load the programs without attaching any, and exit
     #[arg(long)]
     pub check: bool,
     /// Log as JSON lines
@@ -310,7 +310,7 @@ pub(crate) struct Doctor {
     pub snapshot: Option<PathBuf>,
     /// Kernel version to judge by [default: the running kernel's, or the snapshot's]
     #[arg(long, value_name = "VERSION")]
-    pub kernel: Option<String>,
+    pub kernel: Option<KernelVersion>,
     /// Hash seed of a router one tier away; may be repeated
     #[arg(long, value_name = "SEED")]
     pub peers_seed: Vec<u32>,

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     let found = match args.snapshot {
         None => Surroundings::live(),
         Some(_) => Surroundings {
-            kernel: kernel.and_then(|text| text.parse().ok()),
+            kernel,
             ..Surroundings::default()
         },
     };

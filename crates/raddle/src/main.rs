@@ -25,6 +25,7 @@ mod preflight;
 mod replay;
 mod rpc;
 mod run;
+mod seed;
 mod show;
 mod signals;
 mod snapshot;

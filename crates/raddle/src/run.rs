@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 
 use crate::cli;
-use crate::config::{Config, Seed};
+use crate::config::Config;
 use crate::control::{Request, Server, default_path, lock};
 use crate::error::Failure;
 use crate::metrics;
@@ -84,24 +84,4 @@ fn start_metrics(address: SocketAddr) -> Result<std::sync::mpsc::Receiver<Reques
     let (sender, receiver): (Sender<Request>, _) = std::sync::mpsc::channel();
     metrics::serve(address, sender)?;
     Ok(receiver)
-}
-
-/// Sets the kernel's hash seed where it is unset. Flows over several paths move once when it is set,
-/// because the kernel's own random seed can neither be read nor kept.
-fn set_seed(seed: Seed) -> Result<u32, Failure> {
-    let number = match seed {
-        Seed::Number(number) => number,
-        Seed::Random => {
-            let mut bytes = [0; 4];
-            std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-            u32::from_le_bytes(bytes).max(1)
-        }
-    };
-    let path = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
-    std::fs::write(path, number.to_string()).map_err(|e| {
-        Failure::system(format!(
-            "cannot set the hash seed in {path}: {e}; it needs Linux 6.11 and CAP_NET_ADMIN"
-        ))
-    })?;
-    Ok(number)
 }

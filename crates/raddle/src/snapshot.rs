@@ -5,14 +5,14 @@ use raddle_rib::Snapshot;
 use crate::cli;
 use crate::error::Failure;
 use crate::from_ip;
-use crate::source::{mirror, uname};
+use crate::source::{kernel, mirror};
 
 /// Runs `raddle snapshot`: writes the state of the live kernel, or of output of `ip`, to a file, or to
 /// standard output.
 pub(crate) fn save(args: &cli::Snapshot) -> Result<(), Failure> {
     let snapshot = if args.from_ip.is_empty() {
         Snapshot {
-            kernel: uname(),
+            kernel: kernel().ok().map(|version| version.to_string()),
             ..mirror(None)?.snapshot()
         }
     } else {

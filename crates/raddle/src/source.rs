@@ -6,6 +6,7 @@ use clap::Args;
 use raddle_netlink::Mirror;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
+use raddle_select::KernelVersion;
 
 use crate::config::{AlgoRule, Config, algo_rules};
 use crate::control;
@@ -50,12 +51,17 @@ pub(crate) fn mirror(file: Option<&Path>) -> Result<Rib, Failure> {
 }
 
 /// As [`mirror`], and which kernel the snapshot is of, if it says.
-pub(crate) fn mirror_and_kernel(file: Option<&Path>) -> Result<(Rib, Option<String>), Failure> {
+pub(crate) fn mirror_and_kernel(
+    file: Option<&Path>,
+) -> Result<(Rib, Option<KernelVersion>), Failure> {
     let Some(file) = file else {
-        return Ok((mirror(None)?, uname()));
+        return Ok((mirror(None)?, kernel().ok()));
     };
     let snapshot = read(file)?;
-    let kernel = snapshot.kernel.clone();
+    let kernel = snapshot
+        .kernel
+        .as_deref()
+        .and_then(|text| text.parse().ok());
     let mut rib = Rib::detached();
     snapshot.into_events().for_each(|event| rib.apply(event));
     Ok((rib, kernel))
@@ -160,8 +166,19 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
     Ok(snapshot)
 }
 
-/// The running kernel's release, as `uname -r` prints it.
-pub(crate) fn uname() -> Option<String> {
-    let uname = nix::sys::utsname::uname().ok()?;
-    Some(uname.release().to_string_lossy().into_owned())
+/// The running kernel's version: the stable one, also of a distribution whose release says only the ABI.
+///
+/// # Errors
+/// Why it cannot be told.
+pub(crate) fn kernel() -> Result<KernelVersion, String> {
+    let names = nix::sys::utsname::uname().map_err(|e| format!("uname: {e}"))?;
+    // Only Ubuntu's kernels have it.
+    let signature = std::fs::read_to_string("/proc/version_signature").unwrap_or_default();
+    let (release, build) = (names.release(), names.version());
+    KernelVersion::of_uname(
+        &release.to_string_lossy(),
+        &build.to_string_lossy(),
+        &signature,
+    )
+    .map_err(|e| e.to_string())
 }

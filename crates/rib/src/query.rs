@@ -29,7 +29,8 @@ use crate::view::{best_spec, covering};
 pub struct Snapshot {
     /// [`Snapshot::FORMAT`].
     pub format: String,
-    /// The kernel's version, as `uname -r` tells it; the mirror itself does not know it.
+    /// The kernel's version: `6.1.192`, or what `uname -r` or `uname -rv` prints. The mirror itself does not
+    /// know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Settings of the namespace.

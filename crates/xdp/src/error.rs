@@ -155,6 +155,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// On one line, without the verifier's log.
+    pub fn brief(&self) -> String {
+        match self {
+            Error::Verifier { source, .. } => format!(
+                "the kernel's verifier refused the program ({source}); the log has its reasons"
+            ),
+            other => other.to_string(),
+        }
+    }
+
     /// Sorts a failed system call into the kinds that have advice of their own.
     pub(crate) fn system(call: &'static str, action: &'static str, source: io::Error) -> Error {
         match source.raw_os_error() {
@@ -192,5 +202,21 @@ mod tests {
         assert!(said(libc::EMFILE).contains("ulimit -n"));
         assert!(!said(libc::EMFILE).contains("memory"));
         assert!(said(libc::ENOMEM).contains("lower the image's capacity"));
+    }
+
+    #[test]
+    fn brief_is_one_line() {
+        let refused = Error::Verifier {
+            source: io::Error::from_raw_os_error(libc::EACCES),
+            log: "one\ntwo".to_owned(),
+        };
+        assert_eq!(refused.to_string().lines().count(), 3);
+        let brief = refused.brief();
+        assert!(
+            brief.lines().count() == 1 && brief.contains("verifier"),
+            "{brief}"
+        );
+        let other = Error::NoSuchLink { index: 7 };
+        assert_eq!(other.brief(), other.to_string());
     }
 }

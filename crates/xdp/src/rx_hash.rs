@@ -95,6 +95,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether the kernel takes the program that reads the hash of this link, which need not be attached.
+    /// Loads it, and lets it go.
+    ///
+    /// # Errors
+    /// [`Error::RxHash`], as [`Engine::set_rx_hash`].
+    pub fn try_rx_hash(&self, index: u32) -> Result<()> {
+        self.variant(index)
+            .map(drop)
+            .map_err(|why| Error::RxHash { index, why })
+    }
+
     /// Whether the program of a link reads the hash that the driver gives.
     pub fn reads_rx_hash(&self, index: u32) -> bool {
         let mut links = self.links.iter();

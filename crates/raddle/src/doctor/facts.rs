@@ -10,9 +10,9 @@ use raddle_rib::event::{
     RouteNexthop, Settings,
 };
 
-use super::kernel::Version;
 use super::srv6::Srv6;
 use crate::preflight;
+use raddle_select::KernelVersion;
 
 /// What the user told that no machine can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,7 +184,7 @@ pub(crate) struct Facts {
     /// What the user told.
     pub asked: Asked,
     /// The kernel's version.
-    pub kernel: Option<Version>,
+    pub kernel: Option<KernelVersion>,
     /// Settings of the namespace.
     pub settings: Settings,
     /// More of them.

@@ -7,12 +7,13 @@ use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 use serde_json::Value;
 
 use super::facts::{Asked, Facts, Need, Paths, Target};
-use super::kernel::Version;
 use super::probe;
 use super::srv6::Srv6;
 use crate::control::{Command, ask};
 use crate::preflight::{self, Mend, Options, Scene};
-use crate::source::own_routes_of_daemon;
+use crate::seed;
+use crate::source::{self, own_routes_of_daemon};
+use raddle_select::KernelVersion;
 
 /// `RT_TABLE_LOCAL`: what is in there is not forwarded.
 const LOCAL: u32 = raddle_rib::TABLE_LOCAL;
@@ -31,7 +32,12 @@ pub(super) enum Scope {
 ///
 /// Cost: one pass over the routes, and some milliseconds of probes; a few more for each namespace of
 /// this machine.
-pub(super) fn gather(rib: &Rib, scope: &Scope, asked: Asked, kernel: Option<Version>) -> Facts {
+pub(super) fn gather(
+    rib: &Rib,
+    scope: &Scope,
+    asked: Asked,
+    kernel: Option<KernelVersion>,
+) -> Facts {
     let nexthops: BTreeMap<u32, Nexthop> = rib.nexthops().map(|nh| (nh.id, nh.clone())).collect();
     let mut routes = Routes::new(&nexthops);
     rib.routes4()
@@ -120,9 +126,9 @@ fn live(facts: &mut Facts, rib: &Rib) {
     let mut not_seen = BTreeMap::new();
     let mut missing = |need, why: String| _ = not_seen.insert(need, why);
     if facts.kernel.is_none() {
-        match probe::kernel() {
+        match source::kernel() {
             Ok(version) => facts.kernel = Some(version),
-            Err(why) => missing(Need::Kernel, why),
+            Err(why) => missing(Need::Kernel, format!("{why}; --kernel VERSION tells it")),
         }
     }
     facts.tuning = probe::tuning();
@@ -184,6 +190,7 @@ fn traps(
         generic: false,
         mend: Mend::Would,
         sets_seed: false,
+        can_set_seed: seed::can_be_set(),
         reads_hash: BTreeSet::new(),
     };
     let mut findings = preflight::inspect_by_topic(&Scene::of(rib, attached), &options)?;

@@ -13,6 +13,7 @@ mod probe;
 mod srv6;
 mod text;
 
+use raddle_select::KernelVersion;
 use serde::Serialize;
 
 use crate::cli;
@@ -22,13 +23,12 @@ use checks::Check;
 use facts::{Asked, Facts, Need};
 use finding::{Finding, Severity};
 use gather::Scope;
-use kernel::Version;
 
 /// What the command says.
 #[derive(Debug, Serialize)]
 struct Answer {
     /// The kernel's version; none when unknown.
-    kernel: Option<Version>,
+    kernel: Option<KernelVersion>,
     /// Links, and routes with several paths.
     links: usize,
     multipath_routes: usize,
@@ -72,11 +72,8 @@ pub(crate) fn run(args: &cli::Doctor) -> Result<(), Failure> {
         print!("{}", list(&checks, args.json)?);
         return Ok(());
     }
-    let kernel = args.kernel.as_deref().map(str::parse).transpose();
-    let kernel: Option<Version> =
-        kernel.map_err(|e: kernel::NoVersion| Failure::usage(e.to_string()))?;
     let (rib, of_snapshot) = source::mirror_and_kernel(args.snapshot.as_deref())?;
-    let kernel = kernel.or_else(|| of_snapshot?.parse().ok());
+    let kernel = args.kernel.or(of_snapshot);
     let scope = match args.snapshot {
         Some(_) => Scope::Snapshot,
         None => Scope::Live,

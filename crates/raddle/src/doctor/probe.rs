@@ -13,18 +13,8 @@ use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::event::Link;
 
 use super::facts::{Choices, Connections, Facts, Other, Receive, Target, Tuning};
-use super::kernel::Version;
 use super::srv6::Srv6;
 use crate::preflight;
-
-/// The running kernel's version.
-pub(super) fn kernel() -> Result<Version, String> {
-    let names = nix::sys::utsname::uname().map_err(|e| format!("uname: {e}"))?;
-    let release = names.release().to_string_lossy();
-    Version::of_uname(&release, &names.version().to_string_lossy()).ok_or_else(|| {
-        format!("'{release}' does not begin with a version; --kernel VERSION tells it")
-    })
-}
 
 /// A number below `/proc/sys/net` of the calling thread's namespace.
 fn sysctl(path: &str) -> Option<u32> {

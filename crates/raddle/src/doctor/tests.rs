@@ -2,11 +2,11 @@
 
 use super::checks::made_up::*;
 use super::*;
-use crate::doctor::kernel::Version;
+use raddle_select::KernelVersion;
 
 fn faulty() -> Facts {
     let mut facts = multipath();
-    facts.kernel = Some(Version(6, 18, 44));
+    facts.kernel = Some(KernelVersion::new(6, 18, 44));
     facts.links.get_mut(&2).unwrap().flags = 1;
     facts.devices.get_mut(&2).unwrap().ignore_linkdown4 = false;
     facts.settings.hash_seed = 0;

@@ -8,7 +8,7 @@ use raddle_rib::AlgoRules;
 use raddle_rib::event::Link;
 use raddle_select::KernelVersion;
 
-use crate::source::uname;
+use crate::source::kernel;
 
 /// The surroundings of the state that is explained.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl Surroundings {
     /// Those of this machine.
     pub(crate) fn live() -> Surroundings {
         Surroundings {
-            kernel: uname().and_then(|text| text.parse().ok()),
+            kernel: kernel().ok(),
             live: true,
             algos: AlgoRules::default(),
         }

@@ -6,6 +6,7 @@ use raddle_select::KernelVersion;
 use serde::Serialize;
 
 use super::around::Marks;
+use crate::seed;
 
 /// How sure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -127,11 +128,15 @@ pub(super) fn l4_hash_doubts(link: &Link, marks: Marks, ports: bool, confidence:
     }
 }
 
-/// Whether an answer without a link is sure, by its reason. `None` where it is: nothing is chosen.
-pub(super) fn reason_doubt(reason: Reason) -> Option<&'static str> {
+/// Whether an answer without a link is sure, by its reason and the kernel. `None` where it is: nothing is
+/// chosen.
+pub(super) fn reason_doubt(reason: Reason, kernel: Option<KernelVersion>) -> Option<&'static str> {
     match reason {
         Reason::Rules => Some("a rule decides by what is not modelled"),
         Reason::HashPolicy => Some("the hash policy is not modelled"),
+        Reason::SeedUnknown if !seed::can_be_set_on(kernel) => {
+            Some("the kernel's hash seed is random, and nobody can read it")
+        }
         Reason::SeedUnknown => Some(
             "net.ipv4.fib_multipath_hash_seed is 0: the kernel uses a random one that nobody can \
              read",

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::confidence::l4_hash_doubts;
 use super::packet::Packet;
 use super::steps::Walk;
+use crate::seed::{CANNOT_BE_SET, can_be_set_on};
 
 impl Walk<'_> {
     /// Steps 5 to 8.
@@ -57,10 +58,14 @@ impl Walk<'_> {
         self.add(5, "policy", function, text, data);
         let function = "fib_multipath_hash_from_keys";
         let Some(seed) = Seed::new(seed) else {
-            let text =
-                "unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random \
-                        one that nobody can read; set it to predict choices"
-                    .to_owned();
+            let text = match can_be_set_on(self.view.around.kernel) {
+                true => "unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random one \
+                         that nobody can read; set it to predict choices"
+                    .to_owned(),
+                false => format!(
+                    "unknown: the kernel uses a random one that nobody can read, and {CANNOT_BE_SET}"
+                ),
+            };
             self.add(7, "seed", function, text, json!({ "seed": null }));
             return Err(Reason::SeedUnknown);
         };

@@ -125,7 +125,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
     };
     let (route, hop) = walk.run();
     if let Err(reason) = hop
-        && let Some(why) = reason_doubt(reason)
+        && let Some(why) = reason_doubt(reason, view.around.kernel)
     {
         walk.confidence.unknown(why);
     }

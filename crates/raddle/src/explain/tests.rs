@@ -132,6 +132,12 @@ fn forwarded_flows() {
         ..Odd::default()
     };
     golden_is("no-seed", &format!("198.18.0.9 {udp}"), no_seed);
+    let none_to_set = Odd {
+        kernel: Some("6.1.192"),
+        no_seed: true,
+        ..Odd::default()
+    };
+    golden_is("seedless-kernel", &format!("198.18.0.9 {udp}"), none_to_set);
     let old = Odd {
         kernel: Some("6.6.30"),
         ..Odd::default()

@@ -289,6 +289,12 @@ fn of_status(status: &Value) -> Vec<Rows> {
         let entries = image[format!("{family}_entries")].as_u64();
         (vec![label("family", &family.into())], entries.unwrap_or(0))
     });
+    let told = |value: &Value| value.as_u64().unwrap_or(0);
+    let [all_segments, kernel, dropped] =
+        ["all", "kernel", "dropped"].map(|key| told(&status["segments"][key]));
+    let engine = all_segments.saturating_sub(kernel + dropped);
+    let segments = [("raddle", engine), ("kernel", kernel), ("nobody", dropped)]
+        .map(|(who, count)| (vec![label("by", &who.into())], count));
     vec![
         gauge(
             "link_attached",
@@ -304,6 +310,17 @@ fn of_status(status: &Value) -> Vec<Rows> {
             "link_up",
             "1 for each link that is up and has carrier",
             all().map(|l| by_link(l, l["state"] == "up")).collect(),
+        ),
+        gauge(
+            "segments",
+            "SIDs and segment lists, by who carries them out: raddle, the kernel, or nobody, so that packets \
+             are dropped",
+            segments.to_vec(),
+        ),
+        gauge(
+            "segments_not_carried_out",
+            "SIDs and segment lists that raddle would carry out if the kernel took its programs for them",
+            alone(told(&status["segments"]["not_carried_out"]["count"])),
         ),
         gauge(
             "warnings",
@@ -381,6 +398,8 @@ mod tests {
             "links": [{ "dev": "eth0", "mode": "native", "state": "up", "out": false }],
             "out_only": [{ "dev": "eth1", "state": "no carrier", "out": true }],
             "warnings": [{ "text": "x" }, { "text": "y" }],
+            "segments": { "all": 9, "own": 2, "kernel": 4, "dropped": 2,
+                          "not_carried_out": { "count": 6, "names": [], "why": "refused" } },
             "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,
                        "adjacencies": 14 },
             "mirror": { "overruns": 1 }, "commits": 2, "deadline": { "seconds": 2, "lapses": 15 },
@@ -428,6 +447,10 @@ mod tests {
             "raddle_link_up{device=\"eth0\"} 1",
             "raddle_link_up{device=\"eth1\"} 0",
             "raddle_warnings 2",
+            "raddle_segments{by=\"raddle\"} 3",
+            "raddle_segments{by=\"kernel\"} 4",
+            "raddle_segments{by=\"nobody\"} 2",
+            "raddle_segments_not_carried_out 6",
             "raddle_image_entries{family=\"inet6\"} 12",
             "raddle_image_groups 13",
             "raddle_image_adjacencies 14",

@@ -3,6 +3,8 @@
 use ipnet::IpNet;
 use raddle_rib::seg6::Seg6Error;
 
+use crate::seed::CANNOT_BE_SET;
+
 /// What is wrong, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OwnError {
@@ -56,6 +58,11 @@ pub(crate) enum OwnError {
          known; give one with seed = \"random\" (--seed random) or net.ipv4.fib_multipath_hash_seed"
     )]
     Seed(IpNet),
+    #[error(
+        "{0} is spread over several segment lists by the hash seed, and this kernel {CANNOT_BE_SET}; give it one \
+         list"
+    )]
+    NoSeed(IpNet),
     #[error("mode inline is for IPv6, and {0} is not")]
     Inline(IpNet),
     #[error("'{0}' is not a number")]

@@ -47,7 +47,7 @@ pub(super) struct Load {
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsAudit) -> Result<(), Failure> {
     let rib = source::mirror(None)?;
-    let kernel = source::uname().and_then(|text| text.parse().ok());
+    let kernel = source::kernel().ok();
     let audits = audit(&rib, kernel, &sockets::connected()?, &args.dst)?;
     if args.json {
         let json = serde_json::to_string(&audits).map_err(|e| Failure::system(e.to_string()))?;

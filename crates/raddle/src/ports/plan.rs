@@ -32,7 +32,6 @@ pub(super) fn run(args: &cli::PortsPlan) -> Result<(), Failure> {
     let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
     let file = args.snapshot.as_deref();
     source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
-    let kernel = kernel.and_then(|text| text.parse().ok());
     let certificate = make(&rib, kernel, args)?;
     let json =
         || serde_json::to_string_pretty(&certificate).map_err(|e| Failure::system(e.to_string()));

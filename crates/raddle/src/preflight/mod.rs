@@ -157,6 +157,8 @@ pub(crate) struct Options {
     pub mend: Mend,
     /// The daemon itself will set the hash seed if it is 0.
     pub sets_seed: bool,
+    /// This kernel has a hash seed that can be set.
+    pub can_set_seed: bool,
     /// Links of which the program reads the NIC's receive hash, as the kernel does.
     pub reads_hash: BTreeSet<u32>,
 }

@@ -9,6 +9,7 @@ use raddle_netlink::probe::{Error, bpf};
 use raddle_rib::event::Link;
 
 use super::{Finding, Options, Role, Scene, Severity};
+use crate::seed;
 
 /// Links by index.
 type Links = BTreeMap<u32, String>;
@@ -64,7 +65,8 @@ pub(crate) fn steering(sys: &Path, link: &Link) -> Option<bool> {
 
 /// Decides what to warn of, for the links forwarded from.
 ///
-/// 1. A hash seed of 0: the kernel's real one cannot be read, so multipath is the kernel's.
+/// 1. A hash seed of 0: the kernel's real one cannot be read, so multipath is the kernel's. What to do about
+///    that is said where the kernel has a seed that can be set.
 /// 2. Forwarding off on all links, or on one.
 /// 3. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
 /// 4. With policy 1, packet steering, or a hash from the NIC that the program does not read: the
@@ -132,7 +134,7 @@ fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Fi
         findings.push(Finding::new(Severity::Warning, what, why).mend(mend));
     };
     let settings = &scene.settings;
-    if settings.hash_seed == 0 && !options.sets_seed {
+    if settings.hash_seed == 0 && !options.sets_seed && options.can_set_seed {
         warn(
             "the multipath hash seed is the kernel's random one".into(),
             "it cannot be read, so packets with several paths go to the kernel; setting one moves \
@@ -150,6 +152,13 @@ fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Fi
             ),
             "sysctl -w net.ipv4.ip_forward_use_pmtu=0",
         );
+    }
+    if settings.hash_seed == 0 && !options.can_set_seed {
+        findings.push(Finding::new(
+            Severity::Warning,
+            format!("this kernel {}", seed::CANNOT_BE_SET),
+            "its own is random and cannot be read, so packets with several paths go to the kernel",
+        ));
     }
     if let Some(id) = dissector
         && settings.hash_policy4.max(settings.hash_policy6) > 0
@@ -239,6 +248,40 @@ mod tests {
     #[test]
     fn a_well_set_namespace_has_no_warnings() {
         assert!(judged(GOOD, forwards(), &Receive::default()).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_advised_that_the_kernel_cannot_do() {
+        let scene = Scene {
+            settings: Settings {
+                hash_seed: 0,
+                ..GOOD
+            },
+            devices: [(2, forwards())].into(),
+            ..Scene::default()
+        };
+        let ins: Links = [(2, "eth0".to_owned())].into();
+        let said = |can_set_seed, sets_seed| {
+            let options = Options {
+                can_set_seed,
+                sets_seed,
+                ..super::super::tests::options()
+            };
+            let found = judge(&scene, &options, &ins, &Receive::default());
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let old = said(false, false);
+        assert!(old.len() == 1 && old[0].contains("Linux 6.11"), "{old:?}");
+        assert!(
+            !old[0].contains("--seed") && !old[0].contains("sysctl -w"),
+            "{old:?}"
+        );
+        let new = said(true, false);
+        assert!(
+            new.len() == 1 && new[0].contains("--seed random"),
+            "{new:?}"
+        );
+        assert!(said(true, true).is_empty());
     }
 
     #[test]

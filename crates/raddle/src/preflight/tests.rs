@@ -16,6 +16,7 @@ pub(super) fn options() -> Options {
         generic: false,
         mend: Mend::Never,
         sets_seed: false,
+        can_set_seed: true,
         reads_hash: BTreeSet::new(),
     }
 }

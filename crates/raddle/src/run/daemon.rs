@@ -1,5 +1,6 @@
 //! The daemon's life: start, follow, answer, stop.
 
+mod check;
 mod start;
 mod tend;
 
@@ -28,7 +29,7 @@ use crate::error::Failure;
 use crate::kept::now;
 use crate::preflight::Finding;
 
-pub(super) use start::check;
+pub(super) use check::check;
 use tend::Srv6;
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
@@ -62,7 +63,7 @@ pub(super) struct Daemon {
     own: Own,
     /// Listens for a routing daemon.
     pub(super) fpm: Option<Server>,
-    srv6: Srv6,
+    pub(super) srv6: Srv6,
     /// Where the engine names neighbours that it lacks, and when they were last asked for.
     wanted: (WantedPlaces, Instant),
     /// Packets through each adjacency at the last round.

@@ -90,12 +90,17 @@ impl Own {
 
 /// Refuses several segment lists where nothing says which of them a flow takes: the kernel would get every
 /// packet that is to be encapsulated, and would send it as it is.
-pub(crate) fn check_seed(config: &Config, settings: &Settings) -> Result<(), OwnError> {
-    if settings.hash_seed != 0 || config.seed.is_some() {
+pub(crate) fn check_seed(
+    config: &Config,
+    settings: &Settings,
+    can_be_set: bool,
+) -> Result<(), OwnError> {
+    if settings.hash_seed != 0 || (config.seed.is_some() && can_be_set) {
         return Ok(());
     }
     match config.encap.iter().find(|encap| encap.spreads()) {
-        Some(encap) => Err(OwnError::Seed(encap.prefix())),
+        Some(encap) if can_be_set => Err(OwnError::Seed(encap.prefix())),
+        Some(encap) => Err(OwnError::NoSeed(encap.prefix())),
         None => Ok(()),
     }
 }

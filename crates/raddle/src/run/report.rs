@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::daemon::Daemon;
 use super::links::state;
+use crate::seed;
 
 /// The answer to `status`.
 pub(super) fn status(daemon: &Daemon) -> Value {
@@ -65,6 +66,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
         "left_to_kernel": daemon.plan.left,
         "warnings": warnings,
         "settings": daemon.rib.settings(),
+        "hash_seed_can_be_set": seed::can_be_set(),
         "mp_algos": daemon.config.mp_algos.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "routes": { "inet": usage.routes4, "inet6": usage.routes6 },
         "image": {
@@ -75,7 +77,7 @@ pub(super) fn status(daemon: &Daemon) -> Value {
             "full": usage.full,
             "raise": daemon.lacks.iter().filter_map(|lack| lack.key()).collect::<Vec<_>>(),
         },
-        "segments": segment_numbers(&daemon.rib),
+        "segments": segment_numbers(&daemon.rib, daemon.srv6.lacking(&daemon.engine).as_deref()),
         "fpm": daemon.fpm.as_ref().map(|server| super::fpm::status(server, &daemon.rib)),
         "mirror": {
             "notifications": stats.notified,
@@ -88,20 +90,46 @@ pub(super) fn status(daemon: &Daemon) -> Value {
     })
 }
 
+/// No more segments that nothing carries out are named than this; the rest are counted.
+const NAMED_MOST: usize = 8;
+
 /// How many SIDs and segment lists there are, how many of these are raddle's own, how many the kernel's
-/// business, and how many of raddle's own cannot be carried out, so that their packets are dropped.
-fn segment_numbers(rib: &Rib) -> Value {
+/// business, and how many of raddle's own cannot be carried out, so that their packets are dropped. `lacking`
+/// says why there are no programs for them, where there are none: then nothing is carried out here, and what
+/// would have been is counted and named.
+fn segment_numbers(rib: &Rib, lacking: Option<&str>) -> Value {
+    let idle = |segment: &Segment| lacking.is_some() || segment.kind == segment_kind::KERNEL;
     let count = |wanted: &dyn Fn(&SegmentUse, &Segment) -> bool| {
         rib.segments()
             .filter(|(_, what, segment)| wanted(what, segment))
             .count()
     };
+    let mut able: Vec<_> = rib
+        .segments()
+        .filter(|(.., segment)| segment.kind != segment_kind::KERNEL)
+        .collect();
+    able.sort_unstable_by_key(|(number, ..)| *number);
+    let not_carried_out = lacking.filter(|_| !able.is_empty()).map(|why| {
+        let named = able.iter().take(NAMED_MOST).map(|(_, what, _)| label(what));
+        json!({ "count": able.len(), "names": named.collect::<Vec<_>>(), "why": why })
+    });
     json!({
         "all": count(&|_, _| true),
         "own": count(&|what, _| what.own),
-        "kernel": count(&|what, segment| !what.own && segment.kind == segment_kind::KERNEL),
-        "dropped": count(&|what, segment| what.own && segment.kind == segment_kind::KERNEL),
+        "kernel": count(&|what, segment| !what.own && idle(segment)),
+        "dropped": count(&|what, segment| what.own && idle(segment)),
+        "not_carried_out": not_carried_out,
     })
+}
+
+/// A segment in a few words: `End.DT46 fc00::1/128`, `encap.red fc00:1::,fc00:2::`.
+fn label(what: &SegmentUse) -> String {
+    let whose = match &what.owner {
+        Owner::Route { dst, .. } => dst.to_string(),
+        Owner::Object { id, .. } => format!("nexthop {id}"),
+        Owner::Shared => segments_of(&what.what).join(","),
+    };
+    format!("{} {whose}", segment_name(&what.what))
 }
 
 /// The answer to `counters`.
@@ -175,6 +203,7 @@ fn links(rib: &Rib, counters: &Counters, sent: &Sent) -> Vec<Value> {
 /// nothing are left out).
 pub(super) fn segments(daemon: &Daemon) -> Value {
     let rib = &daemon.rib;
+    let lacking = !daemon.engine.has_srv6();
     let mut all: Vec<_> = rib.segments().collect();
     all.sort_unstable_by_key(|(number, ..)| *number);
     let segments: Vec<Value> = all
@@ -185,11 +214,15 @@ pub(super) fn segments(daemon: &Daemon) -> Value {
                 .filter(|(_, counts)| counts.values.iter().any(|value| *value != 0))
                 .map(|(cpu, counts)| json!({ "cpu": cpu, "values": counts.values }))
                 .collect();
-            let forwards = segment.kind != segment_kind::KERNEL;
-            let reason = Reason::from_number(segment.reason).filter(|_| !forwards);
+            let known = segment.kind != segment_kind::KERNEL;
+            // Without programs for them the engine counts their packets as it does other encapsulations.
+            let reason = match known {
+                true => Some(Reason::Encap).filter(|_| lacking),
+                false => Reason::from_number(segment.reason),
+            };
             json!({
                 "segment": number,
-                "forwards": forwards,
+                "forwards": known && !lacking,
                 "reason": reason.map(Reason::name),
                 "own": what.own,
                 "counters": segment.flags & segment_flags::COUNTERS != 0,
@@ -256,4 +289,61 @@ fn owner(owner: &Owner) -> Value {
 pub(super) fn name(rib: &Rib, index: u32) -> String {
     rib.link(index)
         .map_or_else(|| format!("if{index}"), |link| link.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_rib::Ports;
+    use raddle_rib::event::{DeviceSettings, Event, Route, RouteNexthop, RouteOp, RouteTarget};
+    use raddle_rib::seg6::{Behaviour, Sid};
+
+    use super::*;
+
+    #[test]
+    fn what_nothing_carries_out_is_counted_and_named() {
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(Link::ethernet(1, "a", [2; 6])));
+        rib.apply(Event::Device(1, DeviceSettings::default()));
+        rib.set_ports(Ports {
+            enabled: [1].into(),
+            out: [1].into(),
+        });
+        for number in 1..=10 {
+            let hop = RouteNexthop {
+                index: 1,
+                encap: Some(Seg6::Sid(Sid::new(Behaviour::End)).encode()),
+                ..RouteNexthop::default()
+            };
+            let route = Route {
+                dst: format!("fc00::{number:x}/128").parse().unwrap(),
+                target: RouteTarget::Single(hop),
+                ..Route::default()
+            };
+            rib.apply(Event::Route(route, RouteOp::Add));
+        }
+        rib.commit();
+        let fine = segment_numbers(&rib, None);
+        assert_eq!((&fine["all"], &fine["kernel"]), (&json!(10), &json!(0)));
+        assert_eq!(fine["not_carried_out"], Value::Null);
+        let refused = segment_numbers(&rib, Some("the verifier refused it"));
+        assert_eq!(
+            (&refused["kernel"], &refused["dropped"]),
+            (&json!(10), &json!(0))
+        );
+        let told = &refused["not_carried_out"];
+        assert_eq!(
+            (&told["count"], &told["why"]),
+            (&json!(10), &json!("the verifier refused it"))
+        );
+        let names = told["names"].as_array().unwrap();
+        assert_eq!(names.len(), NAMED_MOST);
+        assert!(
+            names.iter().any(|name| name == "End fc00::1/128"),
+            "{names:?}"
+        );
+        assert_eq!(
+            segment_numbers(&Rib::detached(), Some("x"))["not_carried_out"],
+            Value::Null
+        );
+    }
 }

@@ -7,6 +7,7 @@ use super::rx_hash::would_read;
 use crate::config::{Config, Mode};
 use crate::error::Failure;
 use crate::preflight::{self, Finding, Known, Mend, Options, Report, Scene};
+use crate::seed;
 
 /// Looks at everything that matters before attaching; `mend` says what to do about what can be
 /// mended, `attached` are the links that have our program already.
@@ -24,13 +25,16 @@ pub(super) fn survey(
             link.xdp = None;
         }
     }
+    let can_set_seed = seed::can_be_set();
     let options = Options {
         links: config.links.clone(),
         allow_bypass: config.allow_bypass,
         allow_qdisc: config.allow_qdisc.clone(),
         generic: config.mode == Mode::Generic,
         mend: if config.mend { mend } else { Mend::Never },
-        sets_seed: config.seed.is_some(),
+        // A number that cannot be set has been refused before.
+        sets_seed: seed::will_be_set(config, can_set_seed).unwrap_or(false),
+        can_set_seed,
         reads_hash: rib
             .links()
             .filter(|link| would_read(rib, config, link, config.mode != Mode::Generic))

@@ -2,9 +2,10 @@
 
 use super::super::facts::{Facts, Need, Target};
 use super::super::finding::{Found, Severity, count};
-use super::super::kernel::{DST_HINT, RANDOM_CONNECT, SIGNED_ORDER, SOURCE_TO_LAST, Span, Version};
+use super::super::kernel::{DST_HINT, RANDOM_CONNECT, SIGNED_ORDER, SOURCE_TO_LAST, Span};
 use super::Check;
 use super::neighbours::as_group;
+use raddle_select::KernelVersion;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -47,7 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn has(facts: &Facts, span: &Span) -> Option<Version> {
+fn has(facts: &Facts, span: &Span) -> Option<KernelVersion> {
     facts.kernel.filter(|version| span.holds(*version))
 }
 
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use crate::doctor::facts::Connections;
 
-    fn on(version: Version) -> Facts {
+    fn on(version: KernelVersion) -> Facts {
         Facts {
             kernel: Some(version),
             ..multipath()
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn local_traffic_by_one_nexthop() {
-        for version in [Version(6, 16, 0), Version(6, 18, 3)] {
+        for version in [KernelVersion::new(6, 16, 0), KernelVersion::new(6, 18, 3)] {
             let said = ["10.9.0.0/24", "6.18.4"];
             assert_found(
                 "kernel-source-to-last",
@@ -190,10 +191,14 @@ mod tests {
                 &said,
             );
         }
-        for version in [Version(6, 15, 9), Version(6, 18, 4), Version(6, 19, 0)] {
+        for version in [
+            KernelVersion::new(6, 15, 9),
+            KernelVersion::new(6, 18, 4),
+            KernelVersion::new(6, 19, 0),
+        ] {
             assert_clean("kernel-source-to-last", &on(version));
         }
-        let mut groups = on(Version(6, 17, 0));
+        let mut groups = on(KernelVersion::new(6, 17, 0));
         groups
             .paths
             .retain(|paths| matches!(paths.target, Target::Group(_)));
@@ -204,35 +209,35 @@ mod tests {
     fn one_path_for_a_batch() {
         assert_found(
             "kernel-dst-hint",
-            &on(Version(6, 1, 20)),
+            &on(KernelVersion::new(6, 1, 20)),
             Severity::Warning,
             &["6.1.20"],
         );
-        assert_clean("kernel-dst-hint", &on(Version(6, 1, 54)));
-        let mut host = on(Version(6, 1, 20));
+        assert_clean("kernel-dst-hint", &on(KernelVersion::new(6, 1, 54)));
+        let mut host = on(KernelVersion::new(6, 1, 20));
         host.devices.clear();
         assert_clean("kernel-dst-hint", &host);
     }
 
     #[test]
     fn an_order_by_sign() {
-        let mut facts = on(Version(5, 15, 70));
+        let mut facts = on(KernelVersion::new(5, 15, 70));
         assert_found("kernel-signed-order", &facts, Severity::Note, &["5.15.70"]);
         facts.asked.symmetric = true;
         assert_found("kernel-signed-order", &facts, Severity::Serious, &[]);
-        assert_clean("kernel-signed-order", &on(Version(6, 1, 0)));
+        assert_clean("kernel-signed-order", &on(KernelVersion::new(6, 1, 0)));
     }
 
     #[test]
     fn random_paths_of_connections() {
         assert_found(
             "kernel-random-connect",
-            &on(Version(6, 18, 44)),
+            &on(KernelVersion::new(6, 18, 44)),
             Severity::Note,
             &["IPv4 and IPv6"],
         );
-        assert_clean("kernel-random-connect", &on(Version(6, 12, 1)));
-        let mut l3 = on(Version(6, 18, 44));
+        assert_clean("kernel-random-connect", &on(KernelVersion::new(6, 12, 1)));
+        let mut l3 = on(KernelVersion::new(6, 18, 44));
         (l3.settings.hash_policy4, l3.settings.hash_policy6) = (0, 0);
         assert_clean("kernel-random-connect", &l3);
     }

@@ -70,12 +70,12 @@ pub(crate) mod made_up {
     use super::*;
     use crate::doctor::finding::Severity;
     use crate::doctor::gather::Routes;
-    use crate::doctor::kernel::Version;
+    use raddle_select::KernelVersion;
 
     /// A router with three links (`eth1`, index 1, to `eth3`) that has nothing wrong.
     pub(crate) fn healthy() -> Facts {
         let mut facts = Facts {
-            kernel: Some(Version(6, 18, 44)),
+            kernel: Some(KernelVersion::new(6, 18, 44)),
             settings: Settings {
                 hash_policy4: 1,
                 hash_policy6: 1,

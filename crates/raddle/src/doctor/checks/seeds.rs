@@ -2,8 +2,8 @@
 
 use super::super::facts::{Facts, Need};
 use super::super::finding::{Found, Severity};
-use super::super::kernel;
 use super::Check;
+use crate::seed;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -33,6 +33,11 @@ pub(super) const CHECKS: &[Check] = &[
 const RANDOM: &str =
     "sysctl -w net.ipv4.fib_multipath_hash_seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')";
 
+/// What there is to do about a seed that cannot be set.
+fn newer() -> String {
+    format!("this kernel {}", seed::CANNOT_BE_SET)
+}
+
 /// 1. Only where routes have several paths, and the seed reads 0.
 /// 2. A kernel older than 6.11 has no such setting: a note.
 /// 3. Otherwise a warning.
@@ -43,7 +48,7 @@ fn seed_unset(facts: &Facts) -> Vec<Found> {
     let effect = "the key is random and shown to nobody: which path a flow takes cannot be \
                   predicted, changes with every reboot, and raddle leaves such choices to the kernel";
     match facts.kernel {
-        Some(version) if version < kernel::SEED => {
+        Some(version) if !seed::can_be_set_on(Some(version)) => {
             let what = "this kernel has no hash seed that could be set";
             let found = Found::new(Severity::Note, what, effect);
             vec![found.evidence([format!("Linux {version}; the setting came with 6.11")])]
@@ -101,6 +106,9 @@ fn seed_shared(facts: &Facts) -> Vec<Found> {
     }
     evidence.extend(others);
     let found = Found::new(severity, what, effect).evidence(evidence);
+    if ours == 0 && !seed::can_be_set_on(facts.kernel) {
+        return vec![found.advice(newer())];
+    }
     let advice = "each tier wants a seed of its own; routers of one tier may share one";
     vec![found.mend(RANDOM).advice(advice)]
 }
@@ -131,13 +139,14 @@ fn seed_differs(facts: &Facts) -> Vec<Found> {
         what,
         "the two directions of a flow take different ways, and firewalls in between see half of it",
     );
-    let seed = peers
-        .iter()
-        .copied()
-        .find(|seed| *seed != 0)
-        .unwrap_or(ours.max(1));
-    let mend = format!("sysctl -w net.ipv4.fib_multipath_hash_seed={seed}");
-    let found = found.evidence(evidence).mend(mend);
+    let found = found.evidence(evidence);
+    if ours == 0 && !seed::can_be_set_on(facts.kernel) {
+        return vec![found.advice(newer())];
+    }
+    let first = peers.iter().copied().find(|seed| *seed != 0);
+    let wanted = first.unwrap_or(ours.max(1));
+    let mend = format!("sysctl -w net.ipv4.fib_multipath_hash_seed={wanted}");
+    let found = found.mend(mend);
     vec![found.advice("on both sides of what needs symmetry")]
 }
 
@@ -146,7 +155,7 @@ mod tests {
     use super::super::made_up::*;
     use super::*;
     use crate::doctor::facts::Other;
-    use crate::doctor::kernel::Version;
+    use raddle_select::KernelVersion;
 
     #[test]
     fn a_seed_wants_to_be_set_where_it_can() {
@@ -159,7 +168,7 @@ mod tests {
             Severity::Warning,
             &["hash_seed = 0", "sysctl -w"],
         );
-        facts.kernel = Some(Version(6, 10, 9));
+        facts.kernel = Some(KernelVersion::new(6, 10, 9));
         assert_found("seed-unset", &facts, Severity::Note, &["6.10.9"]);
         facts.kernel = None;
         assert_found("seed-unset", &facts, Severity::Warning, &[]);
@@ -193,6 +202,32 @@ mod tests {
         );
         facts.asked.symmetric = true;
         assert_clean("seed-shared", &facts);
+    }
+
+    #[test]
+    fn a_seed_that_cannot_be_set_is_not_advised() {
+        let mut facts = multipath();
+        facts.kernel = Some(KernelVersion::new(6, 1, 192));
+        facts.settings.hash_seed = 0;
+        facts.asked.symmetric = true;
+        facts.asked.peer_seeds = vec![78];
+        let shared = Other {
+            place: "namespace leaf2".into(),
+            seed: 0,
+            policy4: 1,
+        };
+        for symmetric in [true, false] {
+            facts.asked.symmetric = symmetric;
+            facts.others = vec![shared.clone()];
+            for check in super::super::all() {
+                for found in (check.run)(&facts) {
+                    let mend = found.mend.unwrap_or_default();
+                    assert!(!mend.contains("hash_seed"), "{}: {mend}", check.id);
+                }
+            }
+        }
+        facts.asked.symmetric = true;
+        assert_found("seed-differs", &facts, Severity::Serious, &["Linux 6.11"]);
     }
 
     #[test]

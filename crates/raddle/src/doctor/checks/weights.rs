@@ -210,7 +210,7 @@ fn narrow_weights(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::doctor::kernel::Version;
+    use raddle_select::KernelVersion;
 
     #[test]
     fn a_thousandth_is_the_limit() {
@@ -275,7 +275,7 @@ mod tests {
         group(&mut facts, &[2, 1]);
         let mut facts = with(facts, &[grouped("10.8.0.0/24", 100)]);
         assert_clean("narrow-weights", &facts);
-        facts.kernel = Some(Version(6, 11, 9));
+        facts.kernel = Some(KernelVersion::new(6, 11, 9));
         assert_found(
             "narrow-weights",
             &facts,

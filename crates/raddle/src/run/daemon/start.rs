@@ -24,9 +24,10 @@ use crate::run::lag::Lag;
 use crate::run::links::{self, Plan, plan};
 use crate::run::own::{self, Own};
 use crate::run::priority::Standing;
+use crate::run::report;
 use crate::run::rx_hash::Decisions;
 use crate::run::survey::{shaped, survey};
-use crate::run::{report, set_seed};
+use crate::seed;
 
 /// What a start comes to, apart from the engine.
 struct Prepared {
@@ -44,32 +45,8 @@ struct Prepared {
     srv6: Srv6,
 }
 
-/// `raddle run --check`: everything that the start would look at, without changing anything.
-pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
-    let mut rib = Rib::detached();
-    Mirror::open()?.initial(&mut |event| rib.apply(event))?;
-    own::check_seed(config, rib.settings()).map_err(|e| Failure::usage(e.to_string()))?;
-    let report = survey(&rib, config, Mend::Would, own_links(config).into_iter())?;
-    let plan = plan(&rib, config, &report).map_err(Failure::system)?;
-    for finding in report.warnings() {
-        println!("{finding}");
-    }
-    for line in links::would(&plan, &rib) {
-        println!("{line}");
-    }
-    for line in own::missing(config, &rib) {
-        println!("{line}");
-    }
-    refuse(&report, config)?;
-    require_links(&plan)?;
-    can_keep(config)?;
-    crate::control::check(config.socket.as_deref())?;
-    config.fpm.as_ref().map(fpm::listen).transpose()?;
-    config.metrics.map_or(Ok(()), crate::metrics::check)
-}
-
 /// Programs are kept only where they would last.
-fn can_keep(config: &Config) -> Result<(), Failure> {
+pub(super) fn can_keep(config: &Config) -> Result<(), Failure> {
     match config.on_exit {
         OnExit::Keep => kept::possible(),
         OnExit::Detach => Ok(()),
@@ -77,7 +54,7 @@ fn can_keep(config: &Config) -> Result<(), Failure> {
 }
 
 /// A daemon without a link to forward from would only look as if it worked.
-fn require_links(plan: &Plan) -> Result<(), Failure> {
+pub(super) fn require_links(plan: &Plan) -> Result<(), Failure> {
     if !plan.attach.is_empty() {
         return Ok(());
     }
@@ -94,7 +71,7 @@ fn require_links(plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Links that have our program already: those of a running daemon, and those that one has left.
-fn own_links(config: &Config) -> Vec<u32> {
+pub(super) fn own_links(config: &Config) -> Vec<u32> {
     let mut links = Vec::new();
     if let Ok(status) = ask(config.socket.as_deref(), Command::Status) {
         let list = status["links"].as_array().cloned().unwrap_or_default();
@@ -107,8 +84,18 @@ fn own_links(config: &Config) -> Vec<u32> {
     links
 }
 
+/// Whether the start will set the hash seed.
+///
+/// # Errors
+/// The configuration wants a seed that there is none of, or that cannot be set.
+pub(super) fn check_seed(config: &Config, rib: &Rib) -> Result<bool, Failure> {
+    let (settings, can_be_set) = (rib.settings(), seed::can_be_set());
+    own::check_seed(config, settings, can_be_set).map_err(|e| Failure::usage(e.to_string()))?;
+    Ok(seed::will_be_set(config, can_be_set)? && settings.hash_seed == 0)
+}
+
 /// Promise 6: never around the firewall.
-fn refuse(report: &Report, config: &Config) -> Result<(), Failure> {
+pub(super) fn refuse(report: &Report, config: &Config) -> Result<(), Failure> {
     let list: Vec<String> = report
         .refusals()
         .map(|finding| format!("  {finding}"))
@@ -162,7 +149,7 @@ impl Daemon {
             image.punt_link(index);
         });
         mirror.initial(&mut |event| rib.apply(event))?;
-        own::check_seed(config, rib.settings()).map_err(|e| Failure::usage(e.to_string()))?;
+        let sets_seed = check_seed(config, &rib)?;
         let mut own = Own::default();
         let events = own.follow(config, &rib);
         events.into_iter().for_each(|event| rib.apply(event));
@@ -194,6 +181,7 @@ impl Daemon {
         for index in plan.out.keys() {
             engine.set_out_link(*index)?;
         }
+        let mut srv6 = Srv6::default();
         if config.has_own() {
             // The kernel does not know them: it must not get packets for them at any time.
             engine.load_srv6()?;
@@ -201,6 +189,7 @@ impl Daemon {
             && let Err(e) = engine.load_srv6()
         {
             tracing::warn!("SIDs and segment lists by FPM cannot be carried out: {e}");
+            srv6.refuse(&e);
         }
         for (index, name) in &plan.attach {
             attach(engine, *index, name, config.mode)?;
@@ -211,10 +200,8 @@ impl Daemon {
         if config.on_exit == OnExit::Keep && !engine.is_pinned() {
             engine.pin(&kept::folder())?;
         }
-        if let Some(seed) = config.seed
-            && rib.settings().hash_seed == 0
-        {
-            let number = set_seed(seed)?;
+        if let Some(seed) = config.seed.filter(|_| sets_seed) {
+            let number = seed::set(seed)?;
             tracing::info!("hash seed set to {number}; flows over several paths have moved once");
             mirror.poll(&mut |event| rib.apply(event))?;
             let settings = raddle_rib::event::Settings {
@@ -227,7 +214,6 @@ impl Daemon {
         // Before there is anything to forward by: nothing is, before the first look.
         rib.set_deadline(guard::PASSED);
         let last_commit = rib.commit();
-        let mut srv6 = Srv6::default();
         srv6.carry_out_at_once(engine, &rib);
         Ok(Prepared {
             rib,

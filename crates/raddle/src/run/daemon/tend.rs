@@ -281,8 +281,9 @@ pub(super) fn attach(
 /// of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
 /// again.
 #[derive(Debug, Default)]
-pub(super) struct Srv6 {
-    refused: bool,
+pub(in crate::run) struct Srv6 {
+    /// Why they cannot be had.
+    refused: Option<String>,
     loading: Option<Loading>,
 }
 
@@ -332,8 +333,9 @@ impl Srv6 {
         };
         match thread.join() {
             Ok(programs) => self.told(since, programs.and_then(|all| engine.use_srv6(all))),
-            // It has said why.
-            Err(_) => self.refused = true,
+            Err(_) => {
+                self.refused = Some("loading its programs failed; the log says how".to_owned())
+            }
         }
     }
 
@@ -341,10 +343,24 @@ impl Srv6 {
         match loaded {
             Ok(()) => tracing::info!("SRv6 is carried out, ready after {:?}", started.elapsed()),
             Err(e) => {
-                self.refused = true;
                 tracing::warn!("SRv6 stays with the kernel until raddle is started again: {e}");
+                self.refuse(&e);
             }
         }
+    }
+
+    /// Remembers that the kernel has refused them.
+    pub(super) fn refuse(&mut self, error: &raddle_xdp::Error) {
+        self.refused = Some(error.brief());
+    }
+
+    /// Why nothing carries segments out; none where the engine does.
+    pub(in crate::run) fn lacking(&self, engine: &Engine) -> Option<String> {
+        if engine.has_srv6() {
+            return None;
+        }
+        let loading = || "its programs are being loaded".to_owned();
+        Some(self.refused.clone().unwrap_or_else(loading))
     }
 
     /// Whether there is a segment, without its programs, and the kernel has not refused them.
@@ -352,9 +368,9 @@ impl Srv6 {
         !engine.has_srv6() && self.is_wanted(rib)
     }
 
-    fn is_wanted(&self, rib: &Rib) -> bool {
+    pub(super) fn is_wanted(&self, rib: &Rib) -> bool {
         let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
-        !self.refused && rib.segments().any(|(_, _, segment)| known(segment))
+        self.refused.is_none() && rib.segments().any(|(_, _, segment)| known(segment))
     }
 }
 
@@ -393,7 +409,7 @@ mod tests {
         rib.apply(Event::Route(route, RouteOp::Add));
         rib.commit();
         assert!(srv6.is_wanted(&rib));
-        srv6.refused = true;
+        srv6.refuse(&raddle_xdp::Error::NotPermitted { action: "load" });
         assert!(!srv6.is_wanted(&rib));
     }
 }

@@ -79,9 +79,18 @@ fn several_lists_want_a_seed() {
     let two = config(&lists).unwrap();
     let given = config(&format!("seed = 7\n{lists}")).unwrap();
     let unknown = Settings::default();
-    assert_eq!(check_seed(&one, &unknown), Ok(()));
-    assert_eq!(check_seed(&given, &unknown), Ok(()));
-    let error = check_seed(&two, &unknown).unwrap_err().to_string();
+    assert_eq!(check_seed(&one, &unknown, true), Ok(()));
+    assert_eq!(check_seed(&one, &unknown, false), Ok(()));
+    assert_eq!(check_seed(&given, &unknown, true), Ok(()));
+    for config in [&two, &given] {
+        let error = check_seed(config, &unknown, false).unwrap_err().to_string();
+        assert!(
+            error.contains("10.9.0.0/16") && error.contains("Linux 6.11"),
+            "{error}"
+        );
+        assert!(!error.contains("--seed"), "{error}");
+    }
+    let error = check_seed(&two, &unknown, true).unwrap_err().to_string();
     assert!(
         error.contains("10.9.0.0/16") && error.contains("--seed random"),
         "{error}"
@@ -90,7 +99,7 @@ fn several_lists_want_a_seed() {
         hash_seed: 7,
         ..unknown
     };
-    assert_eq!(check_seed(&two, &known), Ok(()));
+    assert_eq!(check_seed(&two, &known, false), Ok(()));
 }
 
 /// A mirror with two links that forward, and these routes.

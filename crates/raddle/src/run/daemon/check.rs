@@ -1,0 +1,134 @@
+//! `raddle run --check`: everything that the start would look at and load, without changing anything.
+
+use raddle_netlink::Mirror;
+use raddle_rib::Rib;
+use raddle_rib::event::{Event, Settings};
+use raddle_xdp::{Engine, Error, LoadOptions};
+
+use super::start::{can_keep, check_seed, own_links, refuse, require_links};
+use super::tend::Srv6;
+use crate::config::{Config, Mode, algo_rules};
+use crate::error::Failure;
+use crate::preflight::Mend;
+use crate::run::fpm;
+use crate::run::links::{self, Plan, plan};
+use crate::run::own::{self, Own};
+use crate::run::rx_hash::would_read;
+use crate::run::survey::survey;
+
+/// Prints what there is to say of this machine, then ends with what would keep a start from succeeding, in
+/// the order in which the start meets it:
+///
+/// 1. a daemon that runs already, pins that would not last, an address of FPM that cannot be had;
+/// 2. the program for forwarding is refused;
+/// 3. seed, links, firewall;
+/// 4. with SIDs or encapsulations of raddle's own: the programs for these are refused;
+/// 5. an address of the metrics that cannot be had.
+///
+/// What a start would go on without is only told: SRv6 of the kernel's routes, a link's receive hash. The
+/// programs are loaded over an image of their own, which holds the state as it is, and go with it.
+pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
+    let early = crate::control::check(config.socket.as_deref())
+        .and_then(|()| can_keep(config))
+        .and_then(|()| config.fpm.as_ref().map(fpm::listen).transpose());
+    // Beside a daemon that runs there is no use in a second image.
+    let engine = early.is_ok().then(|| load(config));
+    let mut rib = match &engine {
+        Some(Ok(engine)) => {
+            let mut rib = Rib::new(engine.memory(), &config.capacity(), || ());
+            rib.set_algos(algo_rules(&config.mp_algos));
+            rib
+        }
+        _ => Rib::detached(),
+    };
+    Mirror::open()?.initial(&mut |event| rib.apply(event))?;
+    let looked = look(&rib, config);
+    let _fpm = early?;
+    let engine = engine.transpose()?;
+    let (plan, sets_seed) = looked?;
+    if let Some(engine) = engine {
+        programs(config, engine, rib, &plan, sets_seed)?;
+    }
+    config.metrics.map_or(Ok(()), crate::metrics::check)
+}
+
+/// The program for forwarding, as the start loads it.
+fn load(config: &Config) -> Result<Engine, Failure> {
+    let options = LoadOptions {
+        capacity: config.capacity(),
+    };
+    Engine::load(&options).map_err(|e| match e {
+        Error::NotPermitted { .. } => Failure::system(format!(
+            "whether the kernel takes raddle's programs could not be tried: {e}"
+        )),
+        e => e.into(),
+    })
+}
+
+/// What follows from links, settings and firewall; prints it.
+fn look(rib: &Rib, config: &Config) -> Result<(Plan, bool), Failure> {
+    let sets_seed = check_seed(config, rib)?;
+    let report = survey(rib, config, Mend::Would, own_links(config).into_iter())?;
+    let plan = plan(rib, config, &report).map_err(Failure::system)?;
+    for finding in report.warnings() {
+        println!("{finding}");
+    }
+    for line in links::would(&plan, rib) {
+        println!("{line}");
+    }
+    for line in own::missing(config, rib) {
+        println!("{line}");
+    }
+    refuse(&report, config)?;
+    require_links(&plan)?;
+    Ok((plan, sets_seed))
+}
+
+/// Loads the programs that the start would load beside the one that is there; prints what the kernel takes.
+fn programs(
+    config: &Config,
+    mut engine: Engine,
+    mut rib: Rib,
+    plan: &Plan,
+    sets_seed: bool,
+) -> Result<(), Failure> {
+    for event in Own::default().follow(config, &rib) {
+        rib.apply(event);
+    }
+    if sets_seed {
+        // Which one does not matter here.
+        let settings = Settings {
+            hash_seed: 1,
+            ..*rib.settings()
+        };
+        rib.apply(Event::Settings(settings));
+    }
+    rib.set_ports(plan.ports());
+    rib.commit();
+    let mut taken = vec!["forwarding"];
+    if config.has_own() {
+        engine.load_srv6()?;
+        taken.push("SRv6");
+    } else if config.may_have_own() || Srv6::default().is_wanted(&rib) {
+        match engine.load_srv6() {
+            Ok(()) => taken.push("SRv6"),
+            Err(e) => println!("SRv6 would stay with the kernel: {e}"),
+        }
+    }
+    let native = config.mode != Mode::Generic;
+    let links = rib
+        .links()
+        .filter(|link| plan.attach.contains_key(&link.index));
+    for link in links.filter(|link| would_read(&rib, config, link, native)) {
+        match engine.try_rx_hash(link.index) {
+            Ok(()) if taken.contains(&"receive hash") => {}
+            Ok(()) => taken.push("receive hash"),
+            Err(e) => println!(
+                "link {}: would go on without its receive hash: {e}",
+                link.name
+            ),
+        }
+    }
+    println!("programs that this kernel takes: {}", taken.join(", "));
+    Ok(())
+}
