@@ -552,6 +552,14 @@ mod tests {
         for (text, said) in [
             ("routes4 = 0", "at least 1"),
             ("routes6 = 0", "at least 1"),
+            (
+                "routes4 = 64000000",
+                "routes4 is at least 1 and at most 33000000",
+            ),
+            (
+                "routes6 = 16000000",
+                "routes6 is at least 1 and at most 4000000",
+            ),
             ("groups = 15", "groups is at least 16"),
             (
                 "members = 100000000",

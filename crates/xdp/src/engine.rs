@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use aya::include_bytes_aligned;
 use raddle_fib::Region;
-use raddle_rib::image::{
-    self, Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, Memory,
-    OWN_BITS, SEGMENT_HEAD, SEGMENT_TARGET, TURN_SLOTS,
-};
+use raddle_rib::image::{Capacity, MAX_LINKS, Memory};
 
 use crate::attach::Attached;
 use crate::counters::{self, Counter, Counters, SegmentCells, SegmentCounts, segment_stripe};
@@ -19,6 +16,7 @@ use crate::mapping::{
 };
 use crate::object::{Loaded, Plan};
 use crate::pin::Pins;
+use crate::room::sizes;
 use crate::sys;
 use crate::{Error, Result};
 
@@ -27,13 +25,6 @@ static SRV6_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ra
 const PROGRAM: &str = "raddle";
 /// Programs that it calls, by their places in [`PROGRAMS`].
 const CALLED: [&str; 4] = ["segment", "around", "flavours", "choice"];
-/// `struct counter`, `struct flowlet` and `struct scratch`, in bytes.
-const COUNTER: usize = 16;
-const FLOWLET: usize = 16;
-pub(crate) const SCRATCH: usize = 4224;
-/// The verifier follows offsets into a map up to this many bytes.
-const LARGEST: usize = (1 << 29) - 8;
-
 /// How to load the engine.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
@@ -413,68 +404,6 @@ pub(crate) fn plan(
         ],
         existing,
         bound: None,
-    })
-}
-
-/// Bytes of every data section, for a capacity. Each has room for something, at least.
-pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static str, u32>> {
-    let bytes = [
-        ("config", size_of::<Config>()),
-        ("links", MAX_LINKS * size_of::<LinkEntry>()),
-        ("own4", OWN_BITS / 8),
-        ("roots4", MAX_TABLES * 8),
-        ("nodes4", capacity.nodes4 * 8),
-        ("leaves4", capacity.leaves4.next_multiple_of(4) * 2),
-        ("roots6", MAX_TABLES * 8),
-        ("words6", capacity.words6 * 8),
-        ("groups", capacity.groups * 8),
-        ("members", capacity.members * 8),
-        ("adjacencies", capacity.adjacencies * size_of::<Adjacency>()),
-        ("segments", capacity.segments * SEGMENT_HEAD),
-        ("segment_targets", capacity.segments * SEGMENT_TARGET),
-        ("templates", capacity.templates * 8),
-        (
-            COUNTERS,
-            counters::slots(capacity.adjacencies) * COUNTER * cpus,
-        ),
-        (
-            SEGMENT_COUNTERS,
-            segment_stripe(capacity.segments) * COUNTER * cpus,
-        ),
-        (
-            SEGMENT_FAILURES,
-            segment_stripe(capacity.segments) * image::SEGMENT_FAILURES * 8 * cpus,
-        ),
-        (STATE[0], SCRATCH * cpus),
-        (STATE[1], TURN_SLOTS * 4 * cpus),
-        (STATE[2], FLOWLETS * FLOWLET * cpus),
-        (STATE[3], capacity.members * 8),
-    ];
-    let mut sizes = HashMap::new();
-    for (name, bytes) in bytes {
-        if bytes == 0 || bytes > LARGEST {
-            return Err(Error::Capacity {
-                name,
-                bytes,
-                limit: LARGEST,
-            });
-        }
-        sizes.insert(name, small(bytes)?);
-    }
-    Ok(sizes)
-}
-
-/// The capacity of existing maps, given how many bytes each has.
-pub(crate) fn capacity_of(bytes: impl Fn(&str) -> Result<usize>) -> Result<Capacity> {
-    Ok(Capacity {
-        nodes4: bytes("nodes4")? / 8,
-        leaves4: bytes("leaves4")? / 2,
-        words6: bytes("words6")? / 8,
-        groups: bytes("groups")? / 8,
-        members: bytes("members")? / 8,
-        adjacencies: bytes("adjacencies")? / size_of::<Adjacency>(),
-        segments: bytes("segments")? / SEGMENT_HEAD,
-        templates: bytes("templates")? / 8,
     })
 }
 

@@ -51,15 +51,21 @@ pub enum Error {
     },
     /// The image is to hold nothing of something, or too much.
     #[error(
-        "the image's `{name}` would have {bytes} bytes; choose a capacity that gives it 1 to {limit}"
+        "the image's `{name}` would have {bytes} bytes for {cpus} CPUs, and may have 1 to {limit}; choose another \
+         number of {}",
+        key.unwrap_or("CPUs: they have too many counters")
     )]
     Capacity {
         /// The part of the image.
         name: &'static str,
+        /// The key of the configuration that its size goes by; none where only the CPUs count.
+        key: Option<&'static str>,
         /// Its size.
         bytes: usize,
         /// The largest size.
         limit: usize,
+        /// The CPUs of the machine, each of which has its own counters.
+        cpus: usize,
     },
     /// The embedded object cannot be loaded.
     #[error("cannot load the embedded BPF object: {0}; this is a bug in raddle's build")]

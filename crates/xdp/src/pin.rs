@@ -16,10 +16,11 @@ use raddle_rib::image::Capacity;
 
 use crate::attach::{Attached, AttachedMode};
 use crate::counters::possible_cpus;
-use crate::engine::{Engine, capacity_of, sizes};
+use crate::engine::Engine;
 use crate::mapping::{
     COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, SEGMENT_FAILURES, STATE,
 };
+use crate::room::{capacity_of, sizes};
 use crate::sys;
 use crate::{Error, Result};
 

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use raddle_rib::Reason;
 use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED};
 
-use crate::engine::{Engine, SCRATCH};
+use crate::engine::Engine;
 use crate::mapping::{STATE, region};
+use crate::room::SCRATCH;
 use crate::sys;
 use crate::{Error, Result};
 

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use raddle_fib::Region;
 use raddle_rib::image::{WANTED, Wanted};
 
-use crate::engine::{Engine, SCRATCH};
+use crate::engine::Engine;
 use crate::mapping::{STATE, region};
+use crate::room::SCRATCH;
 use crate::{Error, Result};
 
 /// Where `wanted` is in `struct scratch`, in words, and how long each is.

@@ -4,8 +4,12 @@ use raddle_rib::image::Capacity;
 
 use super::Config;
 
-/// What `groups`, `members` and `adjacencies` may be at most: group numbers end below values that name segments, and
-/// each map has to be smaller than 512 MiB.
+/// What these keys may be at most: group numbers end below values that name segments, and each map has to be smaller
+/// than 512 MiB ([`raddle_xdp::check_capacity`]). SIDs and adjacencies have counters on every CPU, so that less of them
+/// may fit on a machine with many; loading tells.
+const MOST_ROUTES4: usize = 33_000_000;
+const MOST_ROUTES6: usize = 4_000_000;
+const MOST_SIDS: usize = 1_000_000;
 const MOST_GROUPS: usize = 1 << 24;
 const MOST_MEMBERS: usize = 1 << 25;
 const MOST_ADJACENCIES: usize = 1 << 20;
@@ -13,24 +17,18 @@ const MOST_ADJACENCIES: usize = 1 << 20;
 impl Config {
     /// What no image can have room for, or none would do with.
     pub(super) fn check_room(&self) -> Result<(), String> {
-        if self.routes4 == 0 || self.routes6 == 0 {
-            return Err(
-                "routes4 and routes6 are at least 1; leave them out for the default".into(),
-            );
-        }
-        if self.routes4 > 64_000_000 || self.routes6 > 16_000_000 {
-            return Err("routes4 is at most 64000000, routes6 at most 16000000".into());
-        }
-        if self.sids == 0 || self.sids > 1_000_000 {
-            return Err("sids is at least 1 and at most 1000000".into());
-        }
-        for (key, value, most) in [
-            ("groups", self.groups, MOST_GROUPS),
-            ("members", self.members, MOST_MEMBERS),
-            ("adjacencies", self.adjacencies, MOST_ADJACENCIES),
+        for (key, value, least, most) in [
+            ("routes4", self.routes4, 1, MOST_ROUTES4),
+            ("routes6", self.routes6, 1, MOST_ROUTES6),
+            ("sids", self.sids, 1, MOST_SIDS),
+            ("groups", self.groups, 16, MOST_GROUPS),
+            ("members", self.members, 16, MOST_MEMBERS),
+            ("adjacencies", self.adjacencies, 16, MOST_ADJACENCIES),
         ] {
-            if value < 16 || value > most {
-                return Err(format!("{key} is at least 16 and at most {most}"));
+            if value < least || value > most {
+                return Err(format!(
+                    "{key} is at least {least} and at most {most}; leave it out for the default"
+                ));
             }
         }
         Ok(())
@@ -51,6 +49,57 @@ impl Config {
             adjacencies: self.adjacencies,
             segments: self.sids,
             templates: default.templates.max(16 * self.sids),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the configuration may say can be loaded; `routes4` and `routes6` allow nearly all that can.
+    #[test]
+    fn what_may_be_configured_can_be_loaded() {
+        let least = Config {
+            routes4: 1,
+            routes6: 1,
+            sids: 1,
+            groups: 16,
+            members: 16,
+            adjacencies: 16,
+            ..Config::default()
+        };
+        let most = Config {
+            routes4: MOST_ROUTES4,
+            routes6: MOST_ROUTES6,
+            sids: MOST_SIDS,
+            groups: MOST_GROUPS,
+            members: MOST_MEMBERS,
+            adjacencies: MOST_ADJACENCIES,
+            ..Config::default()
+        };
+        for config in [&least, &most] {
+            assert_eq!(config.check(), Ok(()));
+            let loaded = raddle_xdp::check_capacity(&config.capacity(), 1);
+            assert!(loaded.is_ok(), "{loaded:?}");
+        }
+        let changed = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            let loaded = raddle_xdp::check_capacity(&config.capacity(), 1);
+            (config.check(), loaded.map_err(|e| e.to_string()))
+        };
+        for (key, change) in [
+            ("routes4", (|c| c.routes4 = 34_000_000) as fn(&mut Config)),
+            ("routes6", |c| c.routes6 = 4_200_000),
+        ] {
+            let (checked, loaded) = changed(change);
+            let (checked, loaded) = (checked.unwrap_err(), loaded.unwrap_err());
+            assert!(
+                checked.contains(key) && checked.contains("at most"),
+                "{checked}"
+            );
+            assert!(loaded.contains(key), "{loaded}");
         }
     }
 }
