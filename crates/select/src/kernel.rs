@@ -22,7 +22,7 @@ pub struct KernelVersion {
 
 impl KernelVersion {
     /// The oldest version that the rules of this crate are held against.
-    pub const OLDEST: KernelVersion = KernelVersion::new(6, 12, 0);
+    pub const OLDEST: KernelVersion = KernelVersion::new(6, 1, 0);
     /// The newest one, whatever its patch level.
     pub const NEWEST: KernelVersion = KernelVersion::new(6, 18, u16::MAX);
     /// The first that has `net.ipv4.fib_multipath_hash_seed`; before, nobody can set the seed of choices.

@@ -23,6 +23,7 @@ use checks::Check;
 use facts::{Asked, Facts, Need};
 use finding::{Finding, Severity};
 use gather::Scope;
+pub(crate) use kernel::DST_HINT;
 
 /// What the command says.
 #[derive(Debug, Serialize)]

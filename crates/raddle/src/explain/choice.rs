@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use raddle_rib::Hop;
 use serde_json::{Value, json};
 
-use super::confidence::version_doubt;
+use super::confidence::{batch_doubt, version_doubt};
 use super::steps::Walk;
 
 impl Walk<'_> {
@@ -36,6 +36,11 @@ impl Walk<'_> {
     /// What makes the bounds other than they seem.
     fn group_doubts(&mut self, hops: &[Hop], group: Option<u32>) {
         if let Some(why) = version_doubt(self.view.around.kernel) {
+            self.confidence.unless(why);
+        }
+        if !self.is_local()
+            && let Some(why) = batch_doubt(self.view.around.kernel)
+        {
             self.confidence.unless(why);
         }
         let rib = self.view.rib;

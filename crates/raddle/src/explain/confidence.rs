@@ -6,6 +6,7 @@ use raddle_select::KernelVersion;
 use serde::Serialize;
 
 use super::around::Marks;
+use crate::doctor::DST_HINT;
 use crate::seed;
 
 /// How sure.
@@ -86,6 +87,15 @@ pub(super) fn version_doubt(kernel: Option<KernelVersion>) -> Option<String> {
         )),
         Some(_) => None,
     }
+}
+
+/// What a forwarded packet's choice owes to the packet before it, on kernels that have the fault.
+pub(super) fn batch_doubt(kernel: Option<KernelVersion>) -> Option<String> {
+    let version = kernel.filter(|version| DST_HINT.holds(*version))?;
+    Some(format!(
+        "it arrives in one batch behind another packet to the same destination: Linux {version} then \
+         takes that packet's path (fixed in 6.6, 6.5.4 and 6.1.54)"
+    ))
 }
 
 /// Why policy 1 may not hash a packet's fields: it takes the packet's L4 hash where there is one
@@ -208,10 +218,23 @@ mod tests {
     #[test]
     fn versions_beside_the_model_are_doubts() {
         let doubt = |text: &str| version_doubt(Some(text.parse().unwrap()));
+        assert_eq!(doubt("6.1.0"), None);
+        assert_eq!(doubt("6.1.192"), None);
         assert_eq!(doubt("6.12.0"), None);
         assert_eq!(doubt("6.18.99"), None);
-        assert!(doubt("6.11.9").unwrap().contains("older than 6.12"));
+        assert!(doubt("6.0.19").unwrap().contains("older than 6.1,"));
         assert!(doubt("7.0.1").unwrap().contains("newer than 6.18"));
         assert!(version_doubt(None).unwrap().contains("--kernel"));
+    }
+
+    #[test]
+    fn a_batch_with_one_path_is_a_doubt() {
+        let doubt = |text: &str| batch_doubt(Some(text.parse().unwrap()));
+        assert!(doubt("6.1.53").unwrap().contains("Linux 6.1.53"));
+        assert!(doubt("6.5.3").is_some());
+        for fixed in ["6.1.54", "6.1.192", "6.5.4", "6.6.0", "6.12.1", "6.18.44"] {
+            assert_eq!(doubt(fixed), None, "{fixed}");
+        }
+        assert_eq!(batch_doubt(None), None);
     }
 }

@@ -139,7 +139,7 @@ fn forwarded_flows() {
     };
     golden_is("seedless-kernel", &format!("198.18.0.9 {udp}"), none_to_set);
     let old = Odd {
-        kernel: Some("6.6.30"),
+        kernel: Some("5.15.150"),
         ..Odd::default()
     };
     golden_is("old-kernel", &format!("198.18.0.9 {udp}"), old);
