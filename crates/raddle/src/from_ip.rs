@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use raddle_rib::event::{Event, RouteOp, Sweep};
 use raddle_rib::{Rib, Snapshot};
+use raddle_select::KernelVersion;
 
 use crate::names::Names;
 use object::{Lookup, Objects};
@@ -194,9 +195,16 @@ pub(crate) fn snapshot(paths: &[PathBuf]) -> Result<Snapshot, Error> {
     }
     let kernel = files.get("kernel.txt").ok();
     Ok(Snapshot {
-        kernel: kernel.map(|(_, text)| text.trim().to_owned()),
+        kernel: kernel.map(|(_, text)| version(text.trim())),
         ..rib.snapshot()
     })
+}
+
+/// The stable version that `uname -rv` tells, as live snapshots have it; what is no version as it stands.
+fn version(text: &str) -> String {
+    let (release, build) = text.split_once(' ').unwrap_or((text, ""));
+    KernelVersion::of_uname(release, build, "")
+        .map_or_else(|_| text.to_owned(), |version| version.to_string())
 }
 
 #[cfg(test)]
