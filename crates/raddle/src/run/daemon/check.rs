@@ -19,7 +19,8 @@ use crate::run::survey::survey;
 /// Prints what there is to say of this machine, then ends with what would keep a start from succeeding, in
 /// the order in which the start meets it:
 ///
-/// 1. a daemon that runs already, pins that would not last, an address of FPM that cannot be had;
+/// 1. a daemon that runs already, pins that would not last, an address of FPM that cannot be had; but what 3
+///    would refuse as well is told first, as whoever asks beside a running daemon knows that it runs;
 /// 2. the program for forwarding is refused;
 /// 3. seed, links, firewall;
 /// 4. with SIDs or encapsulations of raddle's own: the programs for these are refused;
@@ -43,7 +44,13 @@ pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
     };
     Mirror::open()?.initial(&mut |event| rib.apply(event))?;
     let looked = look(&rib, config);
-    let _fpm = early?;
+    let _fpm = match early {
+        Ok(listener) => listener,
+        Err(e) => {
+            looked?;
+            return Err(e);
+        }
+    };
     let engine = engine.transpose()?;
     let (plan, sets_seed) = looked?;
     if let Some(engine) = engine {
