@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raddle_e2e::once::{self, WRITE};
 use raddle_e2e::rpc::{Pair, Proxy, SERVER, inside, record, send};
@@ -73,6 +73,19 @@ fn leaver(number: u32, end: &AtomicBool) {
     }
 }
 
+/// The server's port, as soon as nothing of the one before has it: a program that another thread is about to start
+/// has its descriptors for a moment.
+fn listen() -> TcpListener {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind((SERVER, 2049)) {
+            Ok(listener) => return listener,
+            Err(e) => assert!(begun.elapsed() < Duration::from_secs(60), "{e}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn nobody_who_goes_away_ends_the_proxy() {
     if !root("nobody_who_goes_away_ends_the_proxy") {
@@ -84,7 +97,7 @@ fn nobody_who_goes_away_ends_the_proxy() {
     let mut clients = Vec::new();
     for kill in 0..KILLS {
         let away = Arc::new(AtomicBool::new(false));
-        let listener = inside(&pair.server, || TcpListener::bind((SERVER, 2049)).unwrap());
+        let listener = inside(&pair.server, listen);
         listener.set_nonblocking(true).unwrap();
         let gone = Arc::clone(&away);
         let server = std::thread::spawn(move || {
