@@ -400,5 +400,5 @@ fn drawn_packets_end_as_the_reference_says() {
 /// `SRV6_CASES` in the environment for more.
 fn cases() -> u32 {
     let asked = std::env::var("SRV6_CASES").ok();
-    asked.and_then(|n| n.parse().ok()).unwrap_or(300)
+    asked.and_then(|n| n.parse().ok()).unwrap_or(1000)
 }
