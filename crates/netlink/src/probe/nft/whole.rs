@@ -33,7 +33,7 @@ pub struct Placed {
 /// None if it has no nf_tables. Costs a dump of all rules.
 ///
 /// # Errors
-/// As [`base_chains`].
+/// As [`base_chains`](super::base_chains).
 pub fn rules() -> Result<Vec<Placed>, Error> {
     everything(GETRULE, "list nftables rules", |message| {
         let family = family_of(message)?;
@@ -62,7 +62,7 @@ pub struct Object {
 /// All objects of the namespace. None if it has no nf_tables.
 ///
 /// # Errors
-/// As [`base_chains`].
+/// As [`base_chains`](super::base_chains).
 pub fn objects() -> Result<Vec<Object>, Error> {
     everything(GETOBJ, "list nftables objects", decode_object)
 }
@@ -85,7 +85,7 @@ fn everything<T>(
 /// The number of the ruleset, which each change of it raises. None if there is no nf_tables.
 ///
 /// # Errors
-/// As [`base_chains`].
+/// As [`base_chains`](super::base_chains).
 pub fn generation() -> Result<Option<u32>, Error> {
     let what = "ask for the generation of nftables";
     let Some(mut talk) = Talk::open(libc::NETLINK_NETFILTER, what)? else {
