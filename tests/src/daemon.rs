@@ -176,6 +176,15 @@ impl<'a> Daemon<'a> {
             .sum()
     }
 
+    /// Packets that came in on links that it forwards from.
+    pub fn received(&self) -> u64 {
+        let counters = self.counters();
+        let links = counters["links"].as_array().unwrap().iter();
+        links
+            .filter_map(|link| link["received"]["packets"].as_u64())
+            .sum()
+    }
+
     /// Packets that it has left to the kernel or dropped for a reason.
     pub fn reason(&self, name: &str) -> u64 {
         let counters = self.counters();

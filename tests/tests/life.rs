@@ -129,7 +129,7 @@ fn programs_that_are_kept_forward_for_a_while() {
     let world = World::new("keep", 3);
     let flows = world.flows(FLOWS);
     let keep = ["--on-exit", "keep", "--deadline", "2"];
-    let report = under_traffic(&world, &flows, |_| {
+    let report = under_traffic(&world, &flows, |stream| {
         for end in [Daemon::terminate, Daemon::kill] {
             let daemon = Daemon::start(&world, &keep);
             takes_over(&world, &daemon);
@@ -161,12 +161,24 @@ fn programs_that_are_kept_forward_for_a_while() {
         // A new daemon takes over what is attached, and takes it along when it goes.
         let daemon = Daemon::start(&world, &keep);
         assert!(daemon.log().contains("taking over"), "{}", daemon.log());
-        takes_over(&world, &daemon);
-        let before = daemon.forwarded();
+        // Far more than the links' own chatter.
+        let plenty = 3000;
+        within(Duration::from_secs(60), || match daemon.forwarded() {
+            now if now > plenty => Ok(()),
+            now => Err(format!("{now} packets forwarded")),
+        });
         daemon.kill();
+        // The next one gives out numbers anew: what was counted by them is not its nexthops' and links'.
+        let before = stream.sent();
         let daemon = Daemon::start(&world, &keep);
         takes_over(&world, &daemon);
-        assert!(daemon.forwarded() > before, "counters go on");
+        let (forwarded, received) = (daemon.forwarded(), daemon.received());
+        let sent = stream.sent() - before;
+        assert!(forwarded <= received, "{forwarded} of {received} packets");
+        assert!(
+            received < sent + plenty,
+            "{received} packets since {sent} were sent"
+        );
         daemon.kill();
         let daemon = Daemon::start(&world, &["--on-exit", "detach"]);
         takes_over(&world, &daemon);

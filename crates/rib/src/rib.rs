@@ -40,6 +40,9 @@ pub struct Rib {
     sources: Sources,
     config: Config,
     links: HashMap<u32, LinkEntry>,
+    /// The link that each counter slot was given to last.
+    slot_owners: HashMap<u32, u32>,
+    forget_received: Box<dyn Fn(u32) + Send + Sync>,
     ports_changed: bool,
     hold: bool,
 }
@@ -112,6 +115,8 @@ impl Rib {
             sources: Sources::default(),
             config: empty_config(),
             links: HashMap::new(),
+            slot_owners: HashMap::new(),
+            forget_received: Box::new(|_| ()),
             ports_changed: false,
             hold: false,
         };
@@ -174,6 +179,12 @@ impl Rib {
     /// that were not given out before is 0.
     pub fn on_passed_on(&mut self, take_out: impl Fn(u32) -> Counter + Send + Sync + 'static) {
         self.groups.adjacencies.take_out = Box::new(take_out);
+    }
+
+    /// Has `forget` called with the counter slot of each link before it is given to another link: what it has counted
+    /// is to be set to 0. No engine counts by it then. What slots have counted that were not given out before is 0.
+    pub fn on_slot_passed_on(&mut self, forget: impl Fn(u32) + Send + Sync + 'static) {
+        self.forget_received = Box::new(forget);
     }
 
     /// What was forwarded to each nexthop and through each link; `read` says what the engines have counted by a

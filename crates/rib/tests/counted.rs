@@ -16,7 +16,7 @@ use common::{address, link, neighbour, route};
 use draw::{LINKS, event};
 use proptest::prelude::*;
 use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget};
-use raddle_rib::image::{ADJ_FORWARD, Capacity, Memory};
+use raddle_rib::image::{ADJ_FORWARD, Capacity, LINK_COUNTERS, Memory};
 use raddle_rib::{Counter, Ports, Rib};
 
 /// A nexthop: link and neighbour. (Routes with an MTU of their own are not drawn.)
@@ -261,4 +261,41 @@ fn links_that_have_gone_keep_their_names() {
     let told = ["ppp0", "veth1299", "veth11", ""].map(packets);
     assert_eq!(told, [512, 1, 0, u64::from(last) - 9 - 1024]);
     assert!(sent.links.len() < 600, "{}", sent.links.len());
+}
+
+/// Far more links than there are slots come and go: none begins with what another received, and one that comes back
+/// while nobody had its slot goes on.
+#[test]
+fn no_link_has_what_another_received() {
+    let received: Arc<Mutex<HashMap<u32, u64>>> = Arc::default();
+    let mut world = World::new(64);
+    world.rib.on_slot_passed_on({
+        let received = Arc::clone(&received);
+        move |slot| {
+            received.lock().unwrap().remove(&slot);
+        }
+    });
+    let mut enable = |index: u32, on: bool| {
+        if on {
+            world.rib.apply(Event::Link(link(index, true, true)));
+        } else {
+            world.rib.apply(Event::LinkGone(index));
+        }
+        let enabled = BTreeSet::from_iter(on.then_some(index));
+        world.rib.set_ports(Ports {
+            out: enabled.clone(),
+            enabled,
+        });
+        world.rib.commit();
+        world.rib.memory().link(index).slot
+    };
+    for index in 10..2 * LINK_COUNTERS as u32 {
+        let slot = enable(index, true);
+        let before = received.lock().unwrap().insert(slot, 7);
+        assert_eq!(before, None, "link {index}, slot {slot}");
+        enable(index, false);
+        let slot = enable(index, true);
+        assert_eq!(received.lock().unwrap().get(&slot), Some(&7));
+        enable(index, false);
+    }
 }

@@ -91,10 +91,10 @@ impl Counters {
     }
 }
 
-/// Sets the counter of an adjacency to 0 on all CPUs, and says what it was.
-pub(crate) fn take_out(region: &Region, slots: usize, number: u32) -> Counter {
+/// Sets a counter to 0 on all CPUs, and says what it was.
+pub(crate) fn take_out(region: &Region, slots: usize, counter: usize) -> Counter {
     let mut sum = Counter::default();
-    let at = 2 * (ADJACENCY_COUNTERS + number as usize);
+    let at = 2 * counter;
     for cpu in region.words().chunks_exact(2 * slots) {
         if let Some([packets, bytes]) = cpu.get(at..at + 2) {
             sum += Counter {

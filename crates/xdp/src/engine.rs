@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aya::include_bytes_aligned;
 use raddle_fib::Region;
-use raddle_rib::image::{Capacity, MAX_LINKS, Memory};
+use raddle_rib::image::{ADJACENCY_COUNTERS, Capacity, MAX_LINKS, Memory, REASON_COUNTERS};
 
 use crate::attach::Attached;
 use crate::counters::{self, Counter, Counters, SegmentCells, SegmentCounts, segment_stripe};
@@ -341,7 +341,25 @@ impl Engine {
     /// [`Engine::clear_segment_counters`], a [`crate::grace()`] must be over since the image has shown it last.
     pub fn adjacency_counter_taker(&self) -> impl Fn(u32) -> Counter + Send + Sync + use<> {
         let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);
-        move |number| counters::take_out(&counters, slots, number)
+        move |number| counters::take_out(&counters, slots, ADJACENCY_COUNTERS + number as usize)
+    }
+
+    /// Sets what was received on the link with this counter slot to 0, for [`raddle_rib::Rib::on_slot_passed_on`]. As
+    /// with [`Engine::clear_segment_counters`], a [`crate::grace()`] must be over since the image has shown it last.
+    pub fn link_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
+        let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);
+        move |slot| {
+            counters::take_out(&counters, slots, REASON_COUNTERS + slot as usize);
+        }
+    }
+
+    /// Sets the counters of all links and adjacencies to 0: whom their numbers counted for, only that daemon knew that
+    /// gave them out. To be called where no program counts by them, after [`Memory::reset`]. What reasons have counted
+    /// stays: packets are counted for them at any time.
+    pub fn clear_numbered_counters(&self) {
+        for counter in REASON_COUNTERS..self.counter_slots {
+            counters::take_out(&self.counters, self.counter_slots, counter);
+        }
     }
 
     /// How large the loaded programs are, the main one first.

@@ -50,7 +50,7 @@ impl Rib {
             }
             wanted.insert(link.index, entry);
         }
-        self.number_links(&mut wanted);
+        let passed_on = self.number_links(&mut wanted);
         let gone = self
             .links
             .keys()
@@ -66,13 +66,14 @@ impl Rib {
             let word = *index as usize * (size_of::<LinkEntry>() / 8);
             self.memory.links.words()[word].store(0, Ordering::Release);
         }
-        if changed
-            .iter()
-            .any(|(index, _)| self.links.contains_key(index))
-        {
+        let was_there = |(index, _): &(u32, LinkEntry)| self.links.contains_key(index);
+        if !passed_on.is_empty() || changed.iter().any(was_there) {
             // Whoever saw the old flags has to be done before the rest changes, lest a packet is
-            // looked up in a table that was never its own.
+            // looked up in a table that was never its own, or counted for another link.
             (self.grace)();
+        }
+        for slot in passed_on {
+            (self.forget_received)(slot);
         }
         for (index, entry) in &changed {
             image::store(&self.memory.links, *index as usize, entry);
@@ -82,8 +83,10 @@ impl Rib {
     }
 
     /// Gives each link a counter slot: the one that it had, else the one of its index, else a free
-    /// one. Links share one only where there are more links than slots.
-    fn number_links(&self, wanted: &mut HashMap<u32, LinkEntry>) {
+    /// one. Links share one only where there are more links than slots. Says which slots pass from a link that has
+    /// gone to another: what they have counted was the other's.
+    fn number_links(&mut self, wanted: &mut HashMap<u32, LinkEntry>) -> Vec<u32> {
+        let mut passed_on = Vec::new();
         let known = |index: &u32| self.links.get(index).map(|entry| entry.slot);
         let mut used: HashSet<u32> = wanted.keys().filter_map(known).collect();
         let mut indices: Vec<u32> = wanted.keys().copied().collect();
@@ -96,11 +99,16 @@ impl Rib {
                     .find(|slot| !used.contains(slot))
                     .unwrap_or(own)
             });
-            used.insert(slot);
+            let is_first = used.insert(slot);
+            let last = self.slot_owners.insert(slot, index);
+            if is_first && last.is_some_and(|last| last != index) {
+                passed_on.push(slot);
+            }
             if let Some(entry) = wanted.get_mut(&index) {
                 entry.slot = slot;
             }
         }
+        passed_on
     }
 }
 

@@ -144,6 +144,7 @@ impl Daemon {
         rib.set_algos(algo_rules(&config.mp_algos));
         rib.on_new_segment(engine.segment_counter_clearer());
         rib.on_passed_on(engine.adjacency_counter_taker());
+        rib.on_slot_passed_on(engine.link_counter_clearer());
         let image = Arc::clone(&memory);
         mirror.on_link_lost(move |index| {
             image.punt_link(index);
@@ -307,10 +308,7 @@ fn load(config: &Config) -> Result<Engine, Failure> {
         {
             tracing::info!("taking over programs that are attached already");
             engine.memory().reset(wait_for_readers);
-            // Whom the numbers counted for only that daemon knew.
-            (0..options.capacity.adjacencies as u32)
-                .map(engine.adjacency_counter_taker())
-                .for_each(drop);
+            engine.clear_numbered_counters();
             return Ok(engine);
         }
         Ok(Some(mut engine)) => {
