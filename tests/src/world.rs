@@ -424,6 +424,33 @@ impl World {
         arrived
     }
 
+    /// All that comes out of the router while `act` runs, and after that until nothing has come for `quiet`.
+    pub fn watched(&self, quiet: Duration, act: impl FnOnce()) -> Vec<Arrival> {
+        let mut sinks = lock(&self.sinks);
+        for sink in sinks.iter_mut() {
+            while sink.receive().unwrap().is_some() {}
+        }
+        act();
+        let mut arrived = Vec::new();
+        let mut last = Instant::now();
+        while last.elapsed() < quiet {
+            for (n, sink) in (1..).zip(sinks.iter_mut()) {
+                while let Some(frame) = sink.receive().unwrap() {
+                    let (link, frame) = (self.out(n), frame.to_vec());
+                    arrived.push(Arrival { link, frame });
+                    last = Instant::now();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        arrived
+    }
+
+    /// The MAC address of the gateway behind the `n`th parallel link.
+    pub fn gateway_mac(&self, n: u32) -> [u8; 6] {
+        self.mac("sink", &parallel("router", n))
+    }
+
     pub(crate) fn sockets(
         &self,
     ) -> (

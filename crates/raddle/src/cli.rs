@@ -267,13 +267,17 @@ pub(crate) struct Explain {
     /// With routes spread as by run --mp-algo [default: as the daemon here does]
     #[arg(long, value_name = "WHAT=ALGO", conflicts_with = "check")]
     pub mp_algo: Vec<AlgoRule>,
-    /// Explain a packet of this capture, pcap or pcapng; - for standard input
+    /// Explain the packets of this capture, pcap or pcapng; - for standard input. One after the other,
+    /// with -j a line of JSON each
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Which packet of the capture, from 1
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap",
+    /// This packet of the capture alone, from 1
+    #[arg(long, value_name = "N", requires = "pcap",
           value_parser = clap::value_parser!(u64).range(1..))]
-    pub packet: u64,
+    pub packet: Option<u64>,
+    /// Explain the flows of this file, one to a line; - for standard input. With -j a line of JSON each
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "hex", "srh", "inner", "check", "both", "watch"])]
+    pub flows: Option<PathBuf>,
     /// Explain this packet, in hexadecimal, with or without Ethernet header; - for standard input
     #[arg(long, value_name = "BYTES", conflicts_with = "pcap")]
     pub hex: Option<String>,
@@ -293,9 +297,9 @@ pub(crate) struct Explain {
     /// With --watch: end after so many answers
     #[arg(long, value_name = "N", requires = "watch")]
     pub count: Option<u64>,
-    /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N]; with a
-    /// packet: iif LINK
-    #[arg(required_unless_present_any = ["pcap", "hex"])]
+    /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N] [connected];
+    /// with a packet: iif LINK
+    #[arg(required_unless_present_any = ["pcap", "hex", "flows"])]
     pub flow: Vec<String>,
 }
 

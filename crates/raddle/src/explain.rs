@@ -10,12 +10,16 @@ mod both;
 mod check;
 mod choice;
 mod confidence;
+mod fate;
 mod flow;
 mod hash;
 mod image;
 mod local;
 mod made;
+mod onward;
+mod options;
 mod packet;
+mod received;
 mod refused;
 #[cfg(test)]
 mod resilient_test;
@@ -31,9 +35,12 @@ mod text;
 mod watch;
 mod words;
 
+use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use raddle_rib::Rib;
+use raddle_rib::event::Event;
 
 use crate::cli;
 use crate::config;
@@ -43,13 +50,20 @@ use crate::source;
 pub(crate) use answer::{Answer, answer};
 pub(crate) use around::Surroundings;
 pub(crate) use flow::FlowWords;
+pub(crate) use image::Images;
 use packet::Packet;
 pub(crate) use steps::{Question, View};
 
 /// Runs the command.
 pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
+    if let (Some(file), None) = (&args.pcap, args.packet) {
+        return packets(args, file);
+    }
+    if let Some(file) = &args.flows {
+        return flows(args, file);
+    }
     let packet = match (&args.pcap, &args.hex) {
-        (Some(file), _) => Some(Packet::of_capture(file, args.packet)),
+        (Some(file), _) => Some(Packet::of_capture(file, args.packet.unwrap_or(1))),
         (None, Some(hex)) => Some(Packet::of_hex(hex)),
         (None, None) => None,
     };
@@ -71,11 +85,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         names: Names::load(),
         both: args.both,
     };
-    // The kernel, which is to be asked, does not have them, nor does this machine send by them.
-    let own = match &args.snapshot {
-        None if !args.check && asked.words.iif.is_some() => source::own_of_daemon(),
-        _ => Vec::new(),
-    };
+    let own = own(args, &asked.words);
     if args.watch {
         let around = around(args, Surroundings::live());
         let limits = watch::Limits {
@@ -84,15 +94,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         };
         return watch::watch(limits, args.json, own, |rib| asked.answer(rib, &around));
     }
-    let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
-    own.into_iter().for_each(|event| rib.apply(event));
-    let found = match args.snapshot {
-        None => Surroundings::live(),
-        Some(_) => Surroundings {
-            kernel,
-            ..Surroundings::default()
-        },
-    };
+    let (rib, found) = state(args, own)?;
     let answer = asked.answer(&rib, &around(args, found))?;
     if args.json {
         println!(
@@ -109,6 +111,119 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What a daemon here has beyond the kernel's state. The kernel, which may be to be asked, does not have it, nor
+/// does this machine send by it.
+fn own(args: &cli::Explain, words: &FlowWords) -> Vec<Event> {
+    match &args.snapshot {
+        None if !args.check && words.iif.is_some() => source::own_of_daemon(),
+        _ => Vec::new(),
+    }
+}
+
+/// The state that is explained, and what was found around it.
+fn state(args: &cli::Explain, own: Vec<Event>) -> Result<(Rib, Surroundings), Failure> {
+    let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
+    own.into_iter().for_each(|event| rib.apply(event));
+    let found = match args.snapshot {
+        None => Surroundings::live(),
+        Some(_) => Surroundings {
+            kernel,
+            ..Surroundings::default()
+        },
+    };
+    Ok((rib, found))
+}
+
+/// Every packet of a capture, by one state.
+fn packets(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
+    if args.watch {
+        return Err(Failure::usage(
+            "one packet at a time can be watched: name it (--packet N)",
+        ));
+    }
+    let iif = FlowWords::parse_input(&args.flow).map_err(Failure::usage)?;
+    let packets = Packet::all_of_capture(file).map_err(Failure::usage)?;
+    let questions = packets.map(|packet| {
+        let packet = packet?;
+        Ok((packet.words(&iif), Some(packet)))
+    });
+    all(args, questions)
+}
+
+/// Every flow of a file, by one state.
+fn flows(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
+    if !args.flow.is_empty() {
+        return Err(Failure::usage(
+            "the flows are in the file: name no other (--flows FILE alone)",
+        ));
+    }
+    let failed = |e| Failure::usage(format!("cannot read {}: {e}", file.display()));
+    let text = match file.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin().lock()),
+        false => std::fs::read_to_string(file),
+    };
+    let text = text.map_err(failed)?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let questions = lines.map(|line| {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let words = FlowWords::parse(&words).map_err(|e| format!("'{line}': {e}"))?;
+        Ok((words, None))
+    });
+    all(args, questions)
+}
+
+/// Every question by one state: an answer after the other, or one line of JSON for each.
+fn all(
+    args: &cli::Explain,
+    questions: impl Iterator<Item = Result<(FlowWords, Option<Packet>), String>>,
+) -> Result<(), Failure> {
+    let names = Names::load();
+    let images = Images::default();
+    let own = match args.snapshot {
+        None => source::own_of_daemon(),
+        Some(_) => Vec::new(),
+    };
+    let (rib, found) = state(args, own)?;
+    let around = around(args, found);
+    let view = View {
+        rib: &rib,
+        names: &names,
+        around: &around,
+        images: &images,
+        kernel_alone: false,
+    };
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for (n, question) in questions.enumerate() {
+        let (words, packet) = question.map_err(Failure::usage)?;
+        known(&rib, &words)?;
+        let question = Question {
+            words: &words,
+            packet: packet.as_ref(),
+        };
+        let answer = answer(view, question);
+        if args.json {
+            let line = serde_json::to_string(&answer);
+            let line = line.map_err(|e| Failure::system(e.to_string()))?;
+            writeln!(out, "{line}")?;
+        } else {
+            let blank = if n > 0 { "\n" } else { "" };
+            write!(out, "{blank}{}", text::render(&answer))?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The input link has to be one.
+fn known(rib: &Rib, words: &FlowWords) -> Result<(), Failure> {
+    match &words.iif {
+        Some(name) if rib.link_named(name).is_none() => {
+            Err(Failure::usage(format!("there is no link '{name}'")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What the command line says goes before what was found. Without rules of its own, those of a daemon
@@ -136,15 +251,14 @@ struct Asked {
 
 impl Asked {
     fn answer(&self, rib: &Rib, around: &Surroundings) -> Result<Answer, Failure> {
-        if let Some(name) = &self.words.iif
-            && rib.link_named(name).is_none()
-        {
-            return Err(Failure::usage(format!("there is no link '{name}'")));
-        }
+        known(rib, &self.words)?;
+        let images = Images::default();
         let view = View {
             rib,
             names: &self.names,
             around,
+            images: &images,
+            kernel_alone: false,
         };
         let question = Question {
             words: &self.words,

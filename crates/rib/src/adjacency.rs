@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use crate::counted::{Counter, Ledger};
+use crate::event::Link;
 use crate::image::{self, ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory};
 use crate::reason::Reason;
 use crate::slots::Slots;
@@ -241,9 +242,7 @@ pub(crate) struct Publish<'a> {
 /// 1. Its link must exist, be up with carrier, be Ethernet, have a MAC address, and be allowed as an out-link. What
 ///    the kernel still sends by a link without carrier is lost, and it may know better.
 /// 2. Its neighbour must be valid and have a MAC address.
-/// 3. What is longer than the least of these goes to the kernel: the link's MTU, the route's, the
-///    link's for IPv6 (`ip6_dst_mtu_maybe_forward`), and with `ip_forward_use_pmtu` the least path
-///    MTU that the kernel may have learnt. One adjacency serves both families, so both keep to all.
+/// 3. What is longer than [`PathMtu::engine`] goes to the kernel.
 fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
     let kernel = |reason: Reason| Adjacency {
         reason: reason as u8,
@@ -272,20 +271,58 @@ fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
     let Some(dst_mac) = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) else {
         return kernel(Reason::Unresolved);
     };
-    let mtu6 = state.devices.get(&key.index).map_or(0, |d| d.mtu6);
-    let mtu = [key.mtu, mtu6, least_learnt_mtu(state)]
-        .into_iter()
-        .filter(|mtu| *mtu != 0)
-        .fold(link.mtu, u32::min);
     Adjacency {
         index: key.index,
         state: ADJ_FORWARD,
         dst_mac,
         src_mac,
-        mtu,
+        mtu: PathMtu::of(state, link, key.mtu).engine,
         ..Adjacency::default()
     }
 }
+
+/// How long packets may be that are forwarded by a path: from the IP header on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtu {
+    /// What the kernel forwards of IPv4 without fragmenting or refusing it.
+    pub v4: u32,
+    /// The same of IPv6.
+    pub v6: u32,
+    /// Set where the kernel may have learnt a smaller MTU, and keeps to that: what is no longer than this is
+    /// forwarded all the same.
+    pub learnt: Option<u32>,
+    /// What engines forward themselves, of both families.
+    pub engine: u32,
+}
+
+impl PathMtu {
+    /// Of a path over this link, on a route with this MTU (0 where it has none).
+    ///
+    /// 1. IPv4: the route's MTU where there is one, even a larger one, else the link's
+    ///    (`ip_dst_mtu_maybe_forward`).
+    /// 2. IPv6: the least of the link's MTU for IPv6 (the link's own where that is not known), but not less
+    ///    than 1280, and the route's where there is one (`ip6_forward`, then `ip6_finish_output`).
+    /// 3. With `ip_forward_use_pmtu` the kernel keeps to path MTUs that it has learnt from ICMP errors.
+    /// 4. Engines: the least of all of these. One adjacency serves both families, so both keep to it.
+    pub(crate) fn of(state: &State, link: &Link, route: u32) -> PathMtu {
+        let mtu6 = state.devices.get(&link.index).map_or(0, |d| d.mtu6);
+        let learnt = least_learnt_mtu(state);
+        let least = |of: &[u32], most: u32| {
+            let set = of.iter().copied().filter(|mtu| *mtu != 0);
+            set.fold(most, u32::min)
+        };
+        let link6 = if mtu6 == 0 { link.mtu } else { mtu6 };
+        PathMtu {
+            v4: if route == 0 { link.mtu } else { route },
+            v6: least(&[route], link6.max(IPV6_MIN_MTU)),
+            learnt: (learnt != 0).then_some(learnt),
+            engine: least(&[route, mtu6, learnt], link.mtu),
+        }
+    }
+}
+
+/// What every IPv6 link takes (RFC 8200, section 5).
+const IPV6_MIN_MTU: u32 = 1280;
 
 /// What every path is sure to take where the kernel forwards by path MTUs that it has learnt
 /// (`ip_dst_mtu_maybe_forward`); 0 where it does not. It learns none below `min_pmtu`

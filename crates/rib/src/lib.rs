@@ -30,7 +30,7 @@ mod state;
 mod table;
 mod view;
 
-pub use adjacency::Ports;
+pub use adjacency::{PathMtu, Ports};
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
 pub use counted::{Counter, Sent};
 pub use lack::Lack;

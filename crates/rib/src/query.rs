@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::adjacency::Key;
+use crate::adjacency::{Key, PathMtu};
 use crate::algo::MpAlgo;
 use crate::attrs::AttrsId;
 use crate::event::{
@@ -139,6 +139,13 @@ impl Rib {
     /// Per-device settings.
     pub fn device(&self, index: u32) -> DeviceSettings {
         self.state.devices.get(&index).copied().unwrap_or_default()
+    }
+
+    /// How long packets may be that are forwarded by this link on a route with this MTU (0 where it has none); none
+    /// where there is no such link. The adjacencies of engines are made by the same function.
+    pub fn path_mtu(&self, index: u32, route: u32) -> Option<PathMtu> {
+        let link = self.state.links.get(&index)?;
+        Some(PathMtu::of(&self.state, link, route))
     }
 
     /// Settings of the namespace.

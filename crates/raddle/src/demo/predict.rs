@@ -7,7 +7,7 @@ use raddle_rib::Rib;
 
 use super::fabric::Fabric;
 use crate::error::Failure;
-use crate::explain::{FlowWords, Question, Surroundings, View, answer};
+use crate::explain::{FlowWords, Images, Question, Surroundings, View, answer};
 use crate::names::Names;
 use crate::source;
 
@@ -71,11 +71,14 @@ impl Oracle {
             sport: port,
             dport: self.server_port,
             flow_label: 0,
+            connected: false,
         };
         let view = View {
             rib: &self.rib,
             names: &self.names,
             around: &Surroundings::default(),
+            images: &Images::default(),
+            kernel_alone: false,
         };
         let question = Question {
             words: &flow,

@@ -2,16 +2,17 @@
 
 use std::net::IpAddr;
 
-use raddle_rib::Reason;
+use raddle_rib::{Hop, Reason};
 use serde::Serialize;
 
 use super::both::Symmetry;
-use super::confidence::Confidence;
+use super::confidence::{Confidence, Level};
+use super::fate::Fate;
 use super::flow::FlowWords;
 use super::local::walk_local;
 use super::packet::Packet;
 use super::segments::Outcome;
-use super::steps::{Question, Step, View, link_name, walk};
+use super::steps::{Question, Step, View, Walked, link_name, walk};
 
 /// The whole answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +30,9 @@ pub(crate) struct Answer {
     pub via: Option<String>,
     /// Why there is no link, or why only the kernel sends there, in a word.
     pub reason: Option<&'static str>,
+    /// What becomes of a packet that was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fate: Option<Fate>,
     /// How sure that is.
     pub confidence: Confidence,
     /// The kernel by whose rules it was found.
@@ -57,15 +61,17 @@ pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
     let words = question.words;
     let (walked, source) = match (&words.iif, question.packet) {
         (None, None) => walk_local(view, words),
-        _ => (walk(view, question), None),
+        _ => (forwarded(view, question), None),
     };
     let (link, via, reason) = match &walked.hop {
         Ok(hop) => {
             let via = hop.gateway.map(|g| g.to_string());
             // The link is clear, but no engine forwards to a neighbour that nobody knows.
             let unknown = words.iif.is_some() && hop.gateway.is_none();
-            let reason = unknown.then(|| Reason::Unresolved.name());
-            (Some(link_name(view.rib, hop.index)), via, reason)
+            let reason = unknown.then_some(Reason::Unresolved).or(walked.punted);
+            let leaves = walked.fate.as_ref().is_none_or(Fate::leaves);
+            let link = leaves.then(|| link_name(view.rib, hop.index));
+            (link, via, reason.map(Reason::name))
         }
         Err(Reason::None) => (None, None, Some("takes-turns")),
         Err(reason) => (None, None, Some(reason.name())),
@@ -77,6 +83,7 @@ pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         link,
         via,
         reason,
+        fate: walked.fate,
         confidence: walked.confidence,
         kernel: view.around.kernel.map(|kernel| kernel.to_string()),
         source,
@@ -85,4 +92,52 @@ pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         reverse: None,
         symmetry: None,
     }
+}
+
+/// Walks for a flow or a packet that comes in by a link. Where raddle spreads the route otherwise than the
+/// kernel (`mp-algo`), two choices are possible:
+///
+/// 1. A packet that engines leave to the kernel is the kernel's, and goes by its hash policy.
+/// 2. Everything else is raddle's while it runs, and the kernel's while it does not: the answer is raddle's, and
+///    says what the kernel's would be, unless both are the same.
+fn forwarded(view: View<'_>, question: Question<'_>) -> Walked {
+    let mut walked = walk(view, question);
+    if walked.algo.is_none() || view.kernel_alone {
+        return walked;
+    }
+    let kernel_alone = View {
+        kernel_alone: true,
+        ..view
+    };
+    let kernel = walk(kernel_alone, question);
+    if walked.punted.is_some() {
+        return kernel;
+    }
+    let place = |hop: &Hop| {
+        let via = hop.gateway.map_or(String::new(), |g| format!(" via {g}"));
+        format!("dev {}{via}", link_name(view.rib, hop.index))
+    };
+    let same = match (&walked.hop, &kernel.hop) {
+        (Ok(ours), Ok(theirs)) => place(ours) == place(theirs),
+        _ => false,
+    };
+    let only = "raddle does not forward it (no daemon with this mp-algo runs here, or the link is not one of its): \
+                the kernel then chooses by its own hash policy";
+    match (&kernel.hop, same) {
+        (_, true) => walked.confidence.merge(&kernel.confidence),
+        (Ok(hop), false) => {
+            let sure = match kernel.confidence.level {
+                Level::Exact => "",
+                Level::ExactUnless => ", but for the reasons that make its choice unsure",
+                Level::Unknown => ", as far as anybody can tell",
+            };
+            let text = format!("{only}, {}{sure}", place(hop));
+            walked.confidence.unless(text);
+        }
+        (Err(reason), false) => {
+            let text = format!("{only}, and nobody can tell what: {reason}");
+            walked.confidence.unless(text);
+        }
+    }
+    walked
 }

@@ -37,6 +37,7 @@ pub(crate) fn both(view: View<'_>, question: Question<'_>) -> Result<Answer, Str
         sport: words.dport,
         dport: words.sport,
         flow_label: words.flow_label,
+        connected: false,
     };
     if reverse.dst.is_unspecified() {
         return Err("the reverse goes to the flow's source address: name it (from)".into());

@@ -152,6 +152,7 @@ pub(super) fn reason_doubt(reason: Reason, kernel: Option<KernelVersion>) -> Opt
              read",
         ),
         Reason::OutLink => Some("no nexthop can be used, and the kernel goes on to other routes"),
+        Reason::Throw => Some("the tables behind it decide, as the route is one to throw"),
         Reason::Encap => Some("an encapsulation that is not modelled"),
         Reason::Resilient => Some("a resilient group whose buckets are moving, or are not known"),
         Reason::RouteFeature => Some("a feature of the route that is not modelled"),

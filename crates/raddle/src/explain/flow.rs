@@ -1,4 +1,5 @@
-//! The words of a flow: `DST [from SRC] [iif LINK] [ipproto P] [sport N] [dport N] [flowlabel N]`.
+//! The words of a flow: `DST [from SRC] [iif LINK] [ipproto P] [sport N] [dport N] [flowlabel N]
+//! [connected]`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +24,12 @@ pub(crate) struct FlowWords {
     pub dport: u16,
     /// IPv6 flow label.
     pub flow_label: u32,
+    /// This machine's own UDP socket is connected to the destination.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub connected: bool,
 }
+
+const UDP: u8 = 17;
 
 /// Protocols by name, as `ip route get` takes them, and their numbers.
 const PROTOCOLS: [(&str, u8); 8] = [
@@ -58,8 +64,13 @@ impl FlowWords {
             sport: 0,
             dport: 0,
             flow_label: 0,
+            connected: false,
         };
         while let Some(key) = words.next() {
+            if key == "connected" {
+                flow.connected = true;
+                continue;
+            }
             let mut value = || words.next().ok_or_else(|| format!("'{key}' wants a value"));
             match key {
                 "from" => flow.src = address(value()?)?,
@@ -71,7 +82,7 @@ impl FlowWords {
                 other => {
                     return Err(format!(
                         "'{other}' is not a word of a flow: use from, iif, ipproto, sport, dport, \
-                         flowlabel"
+                         flowlabel, connected"
                     ));
                 }
             }
@@ -81,6 +92,12 @@ impl FlowWords {
                 "{} and {} are of different families",
                 flow.src, flow.dst
             ));
+        }
+        if flow.connected && (flow.proto != UDP || flow.iif.is_some()) {
+            return Err(
+                "'connected' is about this machine's own UDP sockets: ipproto udp, and no iif"
+                    .into(),
+            );
         }
         if flow.proto == 0 && (flow.sport != 0 || flow.dport != 0) {
             return Err("ports want a protocol: add ipproto tcp or ipproto udp".into());
@@ -123,6 +140,9 @@ impl std::fmt::Display for FlowWords {
         }
         if self.flow_label != 0 {
             write!(f, " flowlabel {:#x}", self.flow_label)?;
+        }
+        if self.connected {
+            f.write_str(" connected")?;
         }
         Ok(())
     }
@@ -176,6 +196,7 @@ mod tests {
             "10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201",
             "fd00::2 from fd00::1 ipproto udp sport 1 dport 2 flowlabel 0x12345",
             "10.0.2.1 from 0.0.0.0",
+            "10.0.2.1 from 0.0.0.0 ipproto udp sport 5 dport 6 connected",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -190,6 +211,7 @@ mod tests {
             ("10.0.0.1 from ::1", "different families"),
             ("10.0.0.1 sport 5", "ports want a protocol"),
             ("10.0.0.1 ipproto tcp sport 70000", "'70000' is not a sport"),
+            ("10.0.0.1 ipproto tcp dport 5 connected", "own UDP sockets"),
             ("10.0.0.1 oif eth0", "'oif' is not a word of a flow"),
         ] {
             assert!(parse(text).unwrap_err().contains(said), "{text}");

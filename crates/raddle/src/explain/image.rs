@@ -1,21 +1,51 @@
 //! An image for questions.
 
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-use raddle_rib::event::Event;
+use raddle_forward::{Engine, HEADROOM, Verdict};
+use raddle_rib::event::{Event, HmacKey};
 use raddle_rib::image::{Capacity, Memory, Segment, segment_kind};
-use raddle_rib::{Owner, Ports, Reason, Rib, SegmentUse};
+use raddle_rib::{AlgoRules, Owner, Ports, Reason, Rib, SegmentUse};
 
-/// An image with the same state, for the segments that engines would have: those of the mirror that
+use raddle_srv6::{Algorithm, Key, Keys};
+
+use super::steps::View;
+
+/// The image of a state, made when the first question about that state needs it.
+#[derive(Default)]
+pub(crate) struct Images(OnceCell<Image>);
+
+impl std::fmt::Debug for Images {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let made = if self.0.get().is_some() {
+            "made"
+        } else {
+            "not made"
+        };
+        f.debug_tuple("Images").field(&made).finish()
+    }
+}
+
+impl Images {
+    /// The image of the view's state.
+    pub(super) fn of(&self, view: View<'_>) -> &Image {
+        self.0
+            .get_or_init(|| Image::of(view.rib, view.around.algos.clone()))
+    }
+}
+
+/// An image with the same state, for what engines would have and do: those of the mirror that
 /// questions are put to drive no engine.
-pub(super) struct Image(Rib);
+pub(super) struct Image(Rib, RefCell<Engine>);
 
 impl Image {
     /// Costs a walk over all routes.
-    pub(super) fn of(rib: &Rib) -> Image {
+    pub(super) fn of(rib: &Rib, algos: AlgoRules) -> Image {
         let capacity = capacity_for(rib.routes4().count() + rib.routes6().count());
         let memory = Arc::new(Memory::heap(&capacity));
         let mut image = Rib::new(memory, &capacity, || ());
+        image.set_algos(algos);
         rib.snapshot()
             .into_events()
             .for_each(|event| image.apply(event));
@@ -27,7 +57,25 @@ impl Image {
             out: all(),
         });
         image.commit();
-        Image(image)
+        let mut engine = Engine::new(Arc::clone(image.memory()));
+        engine.set_hmac_keys(keys_of(rib));
+        Image(image, RefCell::new(engine))
+    }
+
+    /// What an engine does with a frame that comes in on this link.
+    pub(super) fn verdict(&self, frame: &[u8], ingress: u32) -> Verdict {
+        let mut engine = self.1.borrow_mut();
+        let mut decide = || {
+            let mut buffer = vec![0; HEADROOM];
+            buffer.extend(frame);
+            let range = HEADROOM..buffer.len();
+            engine.forward_in(&mut buffer, range, ingress, 0)
+        };
+        match decide() {
+            // The kernel would forward it by the same bucket, and here is no kernel to be shown it.
+            Verdict::Kernel(Reason::BucketActivity) => decide(),
+            verdict => verdict,
+        }
     }
 
     /// What engines read.
@@ -51,6 +99,15 @@ impl Image {
             _ => Ok(*segment),
         }
     }
+}
+
+/// The keys of HMACs that the kernel has.
+pub(super) fn keys_of(rib: &Rib) -> Keys {
+    let key = |key: &HmacKey| {
+        let algorithm = Algorithm::from_number(key.algorithm as u8)?;
+        Some((key.id, Key::new(algorithm, &key.secret)?))
+    };
+    rib.hmac_keys().values().filter_map(key).collect()
 }
 
 /// Room for so many routes, each of which may be a SID with a template.
@@ -115,7 +172,7 @@ mod tests {
         };
         rib.apply(Event::Route(route, RouteOp::Add));
         let kinds = |rib: &Rib| -> Vec<u8> {
-            let image = Image::of(rib);
+            let image = Image::of(rib, AlgoRules::default());
             image.0.segments().map(|(_, _, s)| s.kind).collect()
         };
         rib.commit();

@@ -25,7 +25,9 @@ const NUD_FAILED: u16 = 0x20;
 /// 2. Without one, an IPv4 look-up hashes 0.0.0.0, and its path decides the source
 ///    (`fib_result_prefsrc`). That is what an unconnected socket uses.
 /// 3. A TCP socket then looks again with that source (`ip_route_connect`), and uses what it finds.
-///    So does a connected UDP socket.
+///    So does a connected UDP socket (`__ip4_datagram_connect`), which keeps that path for what it sends
+///    (`sk_dst_check`), and finds it again when routes change, as it has a source now. Its port is drawn
+///    before the first look-up (`inet_dgram_connect`).
 pub(super) fn walk_local(view: View<'_>, words: &FlowWords) -> (Walked, Option<IpAddr>) {
     let mut first = walk(
         view,
@@ -69,8 +71,14 @@ fn look_again(view: View<'_>, words: &FlowWords, mut first: Walked) -> (Walked, 
         Ok(hop) => super::steps::link_name(view.rib, hop.index),
         Err(reason) => reason.name().to_owned(),
     };
-    let (before, after) = (dev(&first), dev(&second));
-    if words.proto == TCP {
+    // Two gateways of one link are two paths.
+    let via = |walked: &Walked| Some(walked.hop.as_ref().ok()?.gateway?.to_string());
+    let place = |walked: &Walked| match via(walked) {
+        Some(via) => format!("{} via {via}", dev(walked)),
+        None => dev(walked),
+    };
+    let (before, after) = (place(&first), place(&second));
+    if words.proto == TCP || words.connected {
         if let Some(input) = second.steps.first_mut() {
             input.details.push(format!(
                 "first look-up, without a source: {before}, whose source is {source}; these steps \
@@ -80,7 +88,7 @@ fn look_again(view: View<'_>, words: &FlowWords, mut first: Walked) -> (Walked, 
         second.confidence.merge(&first.confidence);
         return (second, Some(source.into()));
     }
-    if before != after && first.hash31.is_some() {
+    if before != after {
         first.confidence.unless(format!(
             "the socket is connected: it then looks again with its source {source}, and takes \
              {after}"
@@ -92,7 +100,11 @@ fn look_again(view: View<'_>, words: &FlowWords, mut first: Walked) -> (Walked, 
         name: "source",
         text: format!("{source}, chosen for this path; a connected socket then takes {after}"),
         details: Vec::new(),
-        data: json!({ "source": source.to_string(), "connected": after }),
+        data: json!({
+            "source": source.to_string(),
+            "connected": dev(&second),
+            "connected_via": via(&second),
+        }),
         function: "fib_result_prefsrc",
     });
     (first, Some(source.into()))

@@ -33,32 +33,72 @@ pub(crate) struct Packet {
     pub vlan: Option<u16>,
     /// What it is, in words.
     pub about: String,
-    /// Bytes of it that are missing: the capture cut it short.
+    /// Bytes of it that are missing, by its IP length or because the capture cut it short.
     pub missing: usize,
     #[serde(skip)]
     pub family: Family,
-    /// From the IP header on, ended at its IP length.
+    /// From the IP header on, ended at its IP length where that is valid.
     #[serde(skip)]
     pub l3: Vec<u8>,
+    #[serde(skip)]
+    pub raw: Raw,
+}
+
+/// A packet as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Raw {
+    /// The Ethernet frame; none where only the packet is known.
+    pub frame: Option<Vec<u8>>,
+    /// The EtherType behind all VLAN tags; 0 where there is none.
+    pub ether_type: u16,
+    /// How many VLAN tags there are.
+    pub tags: usize,
+    /// Everything behind the EtherType, padding included.
+    pub l3: Vec<u8>,
+    /// Bytes at its end that the capture left out.
+    pub cut: usize,
+}
+
+impl Raw {
+    /// Bytes behind the EtherType on the wire.
+    pub(super) fn wire_len(&self) -> usize {
+        self.l3.len() + self.cut
+    }
 }
 
 impl Packet {
     /// The `number`th packet of a capture, from 1.
     pub(crate) fn of_capture(file: &Path, number: u64) -> Result<Packet, String> {
-        let reader = Reader::open(file).map_err(|e| e.to_string())?;
+        let mut packets = Packet::all_of_capture(file)?;
         let mut seen = 0;
-        for record in reader {
-            let record = record.map_err(|e| e.to_string())?;
+        for packet in packets.by_ref() {
             seen += 1;
             if seen == number {
-                let from = format!("packet {number} of {}", file.display());
-                return frame(&record.data, from);
+                return packet;
             }
+            packet?;
         }
         let name = file.display();
         Err(format!(
             "{name} has {seen} packets, there is no number {number}"
         ))
+    }
+
+    /// The packets of a capture, one after the other.
+    pub(crate) fn all_of_capture(
+        file: &Path,
+    ) -> Result<impl Iterator<Item = Result<Packet, String>>, String> {
+        let reader = Reader::open(file).map_err(|e| e.to_string())?;
+        let name = file.display().to_string();
+        Ok((1_u64..).zip(reader).map(move |(number, record)| {
+            let record = record.map_err(|e| e.to_string())?;
+            let cut = (record.original_len as usize).saturating_sub(record.data.len());
+            Ok(frame(
+                &record.data,
+                cut,
+                format!("packet {number} of {name}"),
+            ))
+        }))
     }
 
     /// A packet in hexadecimal digits, among which blanks, colons and `0x` are passed over; `-` reads
@@ -83,7 +123,7 @@ impl Packet {
     /// # Errors
     /// It has no IP header.
     pub(super) fn of_ip(bytes: &[u8], from: String) -> Result<Packet, String> {
-        packet(bytes, Framing::Ip, None, from)
+        packet(bytes, from)
     }
 
     /// These bytes as a packet, all of them, whatever its header says of its length.
@@ -96,22 +136,45 @@ impl Packet {
             missing: 0,
             family,
             l3: l3.to_vec(),
+            raw: Raw::default(),
         }
+    }
+
+    /// The packet as a frame on a link with this MAC address, as long as it was on the wire.
+    pub(super) fn as_frame(&self, mac: [u8; 6]) -> Vec<u8> {
+        let mut frame = match &self.raw.frame {
+            Some(frame) => frame.clone(),
+            None => {
+                let source = [2, 0, 0, 0, 0, 0];
+                let kind = self.raw.ether_type.to_be_bytes();
+                [&mac[..], &source, &kind, &self.raw.l3].concat()
+            }
+        };
+        // Neither engine looks at payloads.
+        frame.resize(frame.len() + self.raw.cut, 0);
+        frame
     }
 
     /// The flow that the packet belongs to, as words: its outer addresses, and the ports that the
     /// dissector finds.
     pub(crate) fn words(&self, iif: &str) -> FlowWords {
         let seen = dissect(&self.l3, self.family, Stop::AtEncap);
+        let address = |at: usize, len: usize| self.l3.get(at..at + len);
         let (src, dst): (IpAddr, IpAddr) = match self.family {
-            Family::V4 => Ipv4::new_checked(&self.l3[..]).map_or_else(
-                |_| ([0; 4].into(), [0; 4].into()),
-                |ip| (ip.src().into(), ip.dst().into()),
-            ),
-            Family::V6 => Ipv6::new_checked(&self.l3[..]).map_or_else(
-                |_| ([0; 16].into(), [0; 16].into()),
-                |ip| (ip.src().into(), ip.dst().into()),
-            ),
+            Family::V4 => {
+                let at = |at| address(at, 4).and_then(|b| <[u8; 4]>::try_from(b).ok());
+                (
+                    at(12).unwrap_or_default().into(),
+                    at(16).unwrap_or_default().into(),
+                )
+            }
+            Family::V6 => {
+                let at = |at| address(at, 16).and_then(|b| <[u8; 16]>::try_from(b).ok());
+                (
+                    at(8).unwrap_or_default().into(),
+                    at(24).unwrap_or_default().into(),
+                )
+            }
         };
         FlowWords {
             dst,
@@ -121,12 +184,13 @@ impl Packet {
             sport: seen.sport,
             dport: seen.dport,
             flow_label: seen.flow_label,
+            connected: false,
         }
     }
 
     /// The ICMP or ICMPv6 type, where the packet is such a message itself (not behind extension
     /// headers, which no policy looks behind for it).
-    fn icmp_type(&self) -> Option<u8> {
+    pub(super) fn icmp_type(&self) -> Option<u8> {
         let (proto, message) = match self.family {
             Family::V4 => {
                 let ip = Ipv4::new_checked(&self.l3[..]).ok()?;
@@ -149,10 +213,11 @@ impl Packet {
 
     /// TTL or hop limit.
     pub(super) fn ttl(&self) -> u8 {
-        self.l3[match self.family {
+        let at = match self.family {
             Family::V4 => 8,
             Family::V6 => 7,
-        }]
+        };
+        self.l3.get(at).copied().unwrap_or_default()
     }
 }
 
@@ -184,59 +249,81 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
 ///
 /// 1. An IP packet, where they begin with an IPv4 header whose checksum is right and whose length
 ///    they have, or an IPv6 header whose length is theirs.
-/// 2. Else an Ethernet frame, where the EtherType behind the addresses says so.
-/// 3. Else an IP packet, where there is an IP header at all.
+/// 2. Else an Ethernet frame, where the EtherType behind the addresses says so, and the version behind
+///    it is that EtherType's.
+/// 3. Else an IP packet, where there is an IPv4 header whose checksum is right.
+/// 4. Else an Ethernet frame, where the EtherType says that there is IP inside.
+/// 5. Else an IP packet, where there is an IP header at all.
 fn guess(bytes: &[u8]) -> Result<Packet, String> {
+    let v4 = Ipv4::new_checked(bytes)
+        .ok()
+        .filter(Ipv4::is_checksum_valid);
     let whole = match bytes.first().map(|byte| byte >> 4) {
-        Some(4) => Ipv4::new_checked(bytes)
-            .is_ok_and(|ip| ip.is_checksum_valid() && usize::from(ip.total_len()) == bytes.len()),
+        Some(4) => v4.is_some_and(|ip| usize::from(ip.total_len()) == bytes.len()),
         Some(6) => Ipv6::new_checked(bytes)
             .is_ok_and(|ip| usize::from(ip.payload_len()) + 40 == bytes.len()),
         _ => false,
     };
     if whole {
-        return packet(bytes, Framing::Ip, None, "hex".into());
+        return packet(bytes, "hex".into());
     }
-    match frame(bytes, "hex".into()) {
-        Ok(packet) => Ok(packet),
-        Err(as_frame) => packet(bytes, Framing::Ip, None, "hex".into()).map_err(|as_packet| {
-            format!("neither an Ethernet frame ({as_frame}) nor an IP packet ({as_packet})")
-        }),
+    let framed = frame(bytes, 0, "hex".into());
+    let version = framed.raw.l3.first().map(|byte| byte >> 4);
+    let kind = framed.raw.ether_type;
+    let is_ip = matches!(kind, ethertype::IPV4 | ethertype::IPV6);
+    if is_ip && version == Some(if kind == ethertype::IPV4 { 4 } else { 6 }) {
+        return Ok(framed);
     }
+    if v4.is_some() {
+        return packet(bytes, "hex".into());
+    }
+    if is_ip {
+        return Ok(framed);
+    }
+    let as_frame = match bytes.len() {
+        ..14 => format!("{} bytes are less than its header", bytes.len()),
+        _ => format!("EtherType {kind:#06x} is not IP's"),
+    };
+    packet(bytes, "hex".into()).map_err(|as_packet| {
+        format!("neither an Ethernet frame ({as_frame}) nor an IP packet ({as_packet})")
+    })
 }
 
-/// An Ethernet frame, with or without VLAN tags.
-fn frame(bytes: &[u8], from: String) -> Result<Packet, String> {
-    let ethernet = Ethernet::new_checked(bytes).map_err(|e| e.to_string())?;
-    let (mut kind, mut rest) = (ethernet.ether_type(), ethernet.payload());
-    let mut vlan = None;
-    while matches!(kind, ethertype::VLAN | ethertype::QINQ) {
-        let tag = Vlan::new_checked(rest).map_err(|e| e.to_string())?;
-        vlan = Some(tag.id());
+/// An Ethernet frame of any kind, with or without VLAN tags, of which a capture cut off so many bytes.
+fn frame(bytes: &[u8], cut: usize, from: String) -> Packet {
+    let (mut kind, mut rest) = match Ethernet::new_checked(bytes) {
+        Ok(ethernet) => (ethernet.ether_type(), &bytes[14..]),
+        Err(_) => (0, &[][..]),
+    };
+    let (mut vlan, mut tags) = (None, 0);
+    while matches!(kind, ethertype::VLAN | ethertype::QINQ)
+        && let Ok(tag) = Vlan::new_checked(rest)
+    {
+        vlan = vlan.or(Some(tag.id()));
+        tags += 1;
         kind = tag.ether_type();
         rest = &rest[Vlan::<&[u8]>::LEN..];
     }
-    let version = rest.first().map(|byte| byte >> 4);
-    match (kind, version) {
-        (ethertype::IPV4, Some(4)) | (ethertype::IPV6, Some(6)) => {
-            packet(rest, Framing::Ethernet, vlan, from)
-        }
-        _ => Err(format!(
-            "{from} has EtherType {kind:#06x}, and is no IP packet"
-        )),
-    }
+    let raw = Raw {
+        frame: Some(bytes.to_vec()),
+        ether_type: kind,
+        tags,
+        l3: rest.to_vec(),
+        cut,
+    };
+    let family = match kind {
+        ethertype::IPV6 => Family::V6,
+        _ => Family::V4,
+    };
+    whole(raw, family, Framing::Ethernet, vlan, from)
 }
 
-fn packet(
-    bytes: &[u8],
-    framing: Framing,
-    vlan: Option<u16>,
-    from: String,
-) -> Result<Packet, String> {
-    let (family, length) = match bytes.first().map(|byte| byte >> 4) {
+/// An IP packet without a link-layer header.
+fn packet(bytes: &[u8], from: String) -> Result<Packet, String> {
+    let family = match bytes.first().map(|byte| byte >> 4) {
         Some(6) => {
-            let ip = Ipv6::new_checked(bytes).map_err(|e| e.to_string())?;
-            (Family::V6, 40 + usize::from(ip.payload_len()))
+            Ipv6::new_checked(bytes).map_err(|e| e.to_string())?;
+            Family::V6
         }
         _ => {
             let ip = Ipv4::new_checked(bytes).map_err(|e| e.to_string())?;
@@ -246,25 +333,58 @@ fn packet(
                     "its IP length, {length}, is less than its header's"
                 ));
             }
-            (Family::V4, length)
+            Family::V4
         }
     };
-    let l3 = bytes[..length.min(bytes.len())].to_vec();
+    let raw = Raw {
+        ether_type: match family {
+            Family::V4 => ethertype::IPV4,
+            Family::V6 => ethertype::IPV6,
+        },
+        l3: bytes.to_vec(),
+        ..Raw::default()
+    };
+    Ok(whole(raw, family, Framing::Ip, None, from))
+}
+
+fn whole(raw: Raw, family: Family, framing: Framing, vlan: Option<u16>, from: String) -> Packet {
+    let field = |at: usize| match raw.l3.get(at..at + 2) {
+        Some(&[a, b]) => usize::from(u16::from_be_bytes([a, b])),
+        _ => 0,
+    };
+    let length = match family {
+        Family::V4 => field(2),
+        Family::V6 if raw.l3.len() < 40 => 0,
+        Family::V6 => 40 + field(4),
+    };
+    let least = if family == Family::V4 { 20 } else { 40 };
+    let end = match length >= least {
+        true => length.min(raw.l3.len()),
+        false => raw.l3.len(),
+    };
     let mut packet = Packet {
         from,
         framing,
         vlan,
         about: String::new(),
-        missing: length - l3.len(),
+        missing: length.saturating_sub(raw.l3.len()),
         family,
-        l3,
+        l3: raw.l3[..end].to_vec(),
+        raw,
     };
     packet.about = about(&packet);
-    Ok(packet)
+    packet
 }
 
 /// What the packet is, in words.
 fn about(packet: &Packet) -> String {
+    let kind = packet.raw.ether_type;
+    if !matches!(kind, ethertype::IPV4 | ethertype::IPV6) {
+        return match &packet.raw.frame {
+            Some(frame) if frame.len() < 14 => format!("{} bytes, no frame", frame.len()),
+            _ => format!("EtherType {kind:#06x}, {} bytes", packet.raw.wire_len()),
+        };
+    }
     let words = packet.words("");
     let fragment = dissect(&packet.l3, packet.family, Stop::AtEncap).fragment;
     let mut text = format!("{} {}", packet.family, protocol_name(words.proto));

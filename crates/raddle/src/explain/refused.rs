@@ -12,14 +12,17 @@ use super::steps::Walk;
 const RTPROT_KERNEL: u8 = 2;
 
 impl Walk<'_> {
-    /// Part of step 1, for flows that come in.
+    /// Part of step 1, for flows that come in, in the kernel's order (`ip_route_input_slow`,
+    /// `ip6_route_input`); for packets step K9.
     ///
     /// 1. Addresses that may not appear on the wire, and destinations that are not unicast, by the rules
     ///    of the engines ([`raddle_forward::check_addresses`]). A source that was not named is not
     ///    judged.
-    /// 2. IPv4: a source that is an address of this machine, unless `accept_local` is set for the link; and
-    ///    one that engines leave to the kernel because it may refuse it, see [`Walk::source`].
-    /// 3. IPv4 with `rp_filter`: the flow goes on, but engines leave it to the kernel, which also looks
+    /// 2. Of IPv6 packets, `::` and link-local sources are judged when the way out is known. A link-local
+    ///    destination is this machine's, or looked for on the link; `::` is looked up like any.
+    /// 3. IPv4 from 0.0.0.0 to 255.255.255.255, as DHCP asks, is for this machine.
+    /// 4. IPv4 behind a SID: a source that the kernel refuses, or may refuse, see [`Walk::source`].
+    /// 5. IPv4 with `rp_filter`: the flow goes on, but engines leave it to the kernel, which also looks
     ///    the source up.
     pub(super) fn addresses(&mut self) -> Result<(), Reason> {
         let Some(link) = self
@@ -33,17 +36,41 @@ impl Walk<'_> {
         let device = self.view.rib.device(link.index);
         let (src, dst) = (self.words.src, self.words.dst);
         let unnamed = src.is_unspecified() && self.packet.is_none();
-        let judged = if unnamed { stand_in(dst) } else { src };
+        let asks = self.received.is_some();
+        let later = asks && is_judged_later(src);
+        let judged = if unnamed || later { stand_in(dst) } else { src };
         // Engines leave sources of this kind to the kernel, which forwards them.
         let mapped = matches!(src, IpAddr::V6(src) if src.to_ipv4_mapped().is_some());
-        if !mapped && let Err(reason) = raddle_forward::check_addresses(judged, dst) {
+        if let IpAddr::V6(ip) = dst
+            && asks
+            && ip.is_unicast_link_local()
+        {
+            return Err(self.link_local(link.index, ip));
+        }
+        // IPv6 looks for a route to `::` like any.
+        let nowhere = asks && dst.is_ipv6() && dst.is_unspecified();
+        if !mapped
+            && !nowhere
+            && let Err(reason) = raddle_forward::check_addresses(judged, dst)
+        {
+            let to_all = dst == IpAddr::V4(Ipv4Addr::BROADCAST);
+            if asks && to_all && src.is_unspecified() {
+                return Err(self.refuse(Reason::Broadcast, why(Reason::Broadcast, src, dst)));
+            }
+            if asks && to_all && reason == Reason::Broadcast && self.is_own(src) {
+                return Err(self.refuse(Reason::OwnSource, why(Reason::MartianSource, src, dst)));
+            }
+            let is_loopback = |ip: IpAddr| ip.is_ipv4() && ip.is_loopback();
+            if is_loopback(src) || is_loopback(dst) {
+                self.confidence
+                    .unless("route_localnet is set for the link: then 127.0.0.0/8 is routed");
+            }
             return Err(self.refuse(reason, why(reason, src, dst)));
         }
-        if let IpAddr::V4(src) = src
-            && !unnamed
-            && let Some(claim) = self.view.rib.source_claim(src)
+        if self.look_up > 1
+            && let IpAddr::V4(src) = src
         {
-            self.source(src, claim, device.accept_local)?;
+            self.source(src, device.accept_local)?;
         }
         if self.is_v4() && device.rp_filter != 0 {
             self.confidence.unless(format!(
@@ -62,7 +89,10 @@ impl Walk<'_> {
     /// 3. Others it refuses when it looks sources up and the look-up ends there. It does from the first
     ///    routing rule or local route on that somebody adds, also when that is gone, and while there
     ///    is a realm.
-    fn source(&mut self, src: Ipv4Addr, claim: Claim, accept_local: bool) -> Result<(), Reason> {
+    pub(super) fn source(&mut self, src: Ipv4Addr, accept_local: bool) -> Result<(), Reason> {
+        let Some(claim) = self.view.rib.source_claim(src) else {
+            return Ok(());
+        };
         let what = match claim {
             Claim::Own => "a local address by a route",
             Claim::NotUnicast => "not a unicast address by a route",
@@ -112,7 +142,27 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn refuse(&mut self, reason: Reason, text: String) -> Reason {
+    /// A link-local destination of a packet, which leaves the link for nowhere.
+    fn link_local(&mut self, index: u32, dst: Ipv6Addr) -> Reason {
+        let mut own = self.view.rib.addresses().iter();
+        if own.any(|own| own.index == index && own.local == IpAddr::V6(dst)) {
+            let text = format!("{dst} is this machine's own on this link: delivered here");
+            return self.refuse(Reason::Local, text);
+        }
+        self.confidence.unknown(format!(
+            "{dst} is looked for on the link that the packet came in on: if somebody there has it, the \
+             kernel sends the packet back there"
+        ));
+        let text = format!("{dst} is of this link only: the packet leaves by no other");
+        self.refuse(Reason::LinkLocal, text)
+    }
+
+    pub(super) fn is_own(&self, address: IpAddr) -> bool {
+        let addresses = self.view.rib.addresses();
+        addresses.iter().any(|own| own.local == address)
+    }
+
+    pub(super) fn refuse(&mut self, reason: Reason, text: String) -> Reason {
         let function = self.by_family("ip_route_input_slow", "ip6_rcv_core");
         let data = json!({ "reason": reason.name() });
         self.add(1, "addresses", function, text, data);
@@ -143,6 +193,11 @@ fn is_default(rule: &Rule) -> bool {
         && any(rule.to)
         && rule.action == 1
         && first.contains(&(rule.priority, rule.table))
+}
+
+/// Whether `ip6_forward` looks at the source of a packet, and nobody before it.
+fn is_judged_later(src: IpAddr) -> bool {
+    matches!(src, IpAddr::V6(src) if src.is_unspecified() || src.is_unicast_link_local())
 }
 
 /// A source that nobody objects to.

@@ -6,7 +6,7 @@ use raddle_rib::event::{
     RouteOp, RouteTarget, Settings,
 };
 
-use super::{Answer, FlowWords, Question, Surroundings, View, answer, text};
+use super::{Answer, FlowWords, Images, Question, Surroundings, View, answer, text};
 use crate::names::Names;
 
 const FLOW: &str = "10.9.0.7 from 10.1.1.2 iif l1 ipproto udp sport 1000 dport 53";
@@ -89,6 +89,8 @@ fn answered(known: u16) -> Answer {
         rib: &rib,
         names: &names,
         around: &around,
+        images: &Images::default(),
+        kernel_alone: false,
     };
     let question = Question {
         words: &words,

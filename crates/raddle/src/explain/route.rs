@@ -34,22 +34,8 @@ impl Walk<'_> {
         );
         let data = json!({ "iif": name, "index": link.index, "forwarding": on });
         let function = self.by_family("ip_route_input_slow", "ip6_route_input");
-        let details = self.packet.map(|packet| {
-            let tag = packet
-                .vlan
-                .map(|id| format!("the frame has VLAN tag {id}: {name} is to be the VLAN's link"));
-            let last = (packet.ttl() <= 1).then(|| {
-                "its TTL is at its end: the kernel answers with an ICMP error and does not forward"
-                    .to_owned()
-            });
-            [tag, last].into_iter().flatten().collect::<Vec<_>>()
-        });
-        self.add(1, "input", function, text, data).details = details.unwrap_or_default();
-        if on {
-            Ok(())
-        } else {
-            Err(Reason::ForwardingOff)
-        }
+        self.add(1, "input", function, text, data);
+        Ok(())
     }
 
     /// Step 2.
@@ -156,11 +142,13 @@ impl Walk<'_> {
     pub(super) fn out_link(&mut self, hop: &Hop) {
         let name = self.link_name(hop.index);
         let same = self.words.iif.as_ref() == Some(&name);
+        let mtu = self.view.rib.path_mtu(hop.index, hop.mtu);
+        let mtu = mtu.map(|mtu| if self.is_v4() { mtu.v4 } else { mtu.v6 });
         let text = match same {
             true => format!("{name}: back where it came from, the kernel also sends a redirect"),
             false => name.clone(),
         };
-        self.add(11, "link", "", text, json!({ "dev": name }));
+        self.add(11, "link", "", text, json!({ "dev": name, "mtu": mtu }));
     }
 }
 

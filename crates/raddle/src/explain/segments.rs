@@ -6,22 +6,21 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use raddle_packet::Family;
-use raddle_rib::event::HmacKey;
 use raddle_rib::image::{LINK_TABLE, Segment, segment_flags};
 use raddle_rib::seg6::{Behaviour, Seg6};
-use raddle_rib::{Hop, Owner, Reason, Resolved, Rib, SegmentUse, Trace};
+use raddle_rib::{Hop, Owner, Reason, Resolved, SegmentUse, Trace};
 use raddle_select::{HashConfig, Seed, explain_packet};
 use raddle_srv6::{
-    Algorithm, Demand, ETHERNET, Flow, Key, Keys, MAX_CHAIN, MAX_TEMPLATE, Next,
-    Packet as Changing, Route, Settings, Target, Undo, carry_out, spread,
+    Demand, ETHERNET, Flow, MAX_CHAIN, MAX_TEMPLATE, Next, Packet as Changing, Route, Settings,
+    Target, Undo, carry_out, spread,
 };
 use serde_json::json;
 
 use super::flow::FlowWords;
-use super::image::Image;
+use super::image::{Image, keys_of};
 use super::packet::Packet;
 use super::seen::headers;
-use super::steps::Walk;
+use super::steps::{Question, Walk};
 use super::words::{name_of, rule_of, rules_of, what_is_done, why};
 
 /// A segment on the way, for rule S10.
@@ -64,7 +63,7 @@ impl<'a> Walk<'a> {
         packet: &Packet,
         passed: &mut Vec<Passed>,
     ) -> Result<Hop, Reason> {
-        let image = Image::of(self.view.rib);
+        let image = self.view.images.of(self.view);
         let room = MAX_CHAIN * MAX_TEMPLATE + ETHERNET;
         let mut buffer = vec![0; room + packet.l3.len()];
         buffer[room..].copy_from_slice(&packet.l3);
@@ -100,7 +99,7 @@ impl<'a> Walk<'a> {
                 self.add(13, "segment", "", text, json!({ "rule": "S1.1" }));
                 return Err(Reason::SidChain);
             }
-            let segment = self.segment(&image, &what, &name)?;
+            let segment = self.segment(image, &what, &name)?;
             passed.push(Passed {
                 name,
                 bytes: now.len(),
@@ -258,17 +257,15 @@ impl<'a> Walk<'a> {
             table,
             by_flow: now.flow().is_some() && several,
         });
-        let mut sub = Walk {
-            view: self.view,
+        let question = Question {
             words: &words,
             packet: Some(&packet),
-            steps: Vec::new(),
+        };
+        let mut sub = Walk {
             look_up: self.look_up,
             confidence: std::mem::take(&mut self.confidence),
-            hash31: None,
-            algo: None,
             inner: now.flow().map(|flow| Inner::of(now, flow, &iif)),
-            outcome: None,
+            ..Walk::new(self.view, question)
         };
         let found = sub.look_up_now(&trace, table.is_none(), route.gateway_only, now.len());
         let Walk {
@@ -321,16 +318,8 @@ impl<'a> Walk<'a> {
         }
         self.neighbour(&hop);
         self.out_link(&hop);
-        let link = self
-            .view
-            .rib
-            .link(hop.index)
-            .map_or(u32::MAX, |link| link.mtu);
-        let mtu = if hop.mtu == 0 {
-            link
-        } else {
-            link.min(hop.mtu)
-        };
+        let mtu = self.view.rib.path_mtu(hop.index, hop.mtu);
+        let mtu = mtu.map_or(u32::MAX, |mtu| mtu.engine);
         if length > mtu as usize {
             let text = format!("{length} bytes are more than the {mtu} that get through (S7.6)");
             let data = json!({ "rule": "S7.6", "mtu": mtu, "bytes": length });
@@ -345,17 +334,14 @@ impl<'a> Walk<'a> {
         let Some(inner) = self.inner.take() else {
             return self.hash();
         };
-        let mut flow = Walk {
-            view: self.view,
+        let question = Question {
             words: &inner.words,
             packet: Some(&inner.packet),
-            steps: Vec::new(),
+        };
+        let mut flow = Walk {
             look_up: self.look_up,
             confidence: std::mem::take(&mut self.confidence),
-            hash31: None,
-            algo: None,
-            inner: None,
-            outcome: None,
+            ..Walk::new(self.view, question)
         };
         let hash31 = flow.hash();
         let Walk {
@@ -476,15 +462,6 @@ impl super::steps::View<'_> {
             _ => Demand::Required,
         }
     }
-}
-
-/// The keys of HMACs that the kernel has.
-fn keys_of(rib: &Rib) -> Keys {
-    let key = |key: &HmacKey| {
-        let algorithm = Algorithm::from_number(key.algorithm as u8)?;
-        Some((key.id, Key::new(algorithm, &key.secret)?))
-    };
-    rib.hmac_keys().values().filter_map(key).collect()
 }
 
 /// The table that a SID names.

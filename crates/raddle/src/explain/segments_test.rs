@@ -10,7 +10,7 @@ use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Rib, TABLE_MAIN};
 
 use super::made::Carried;
-use super::{Answer, FlowWords, Question, Surroundings, View, answer, text};
+use super::{Answer, FlowWords, Images, Question, Surroundings, View, answer, text};
 use crate::names::Names;
 
 fn ip(text: &str) -> IpAddr {
@@ -135,6 +135,8 @@ fn answered_by(rib: &Rib, flow: &str, srh: Option<&str>, inner: Option<&str>) ->
         rib,
         names: &Names::built_in(),
         around: &around,
+        images: &Images::default(),
+        kernel_alone: false,
     };
     let question = Question {
         words: &words,
@@ -173,7 +175,7 @@ fn end_goes_on_by_the_next_segment() {
         .iter()
         .filter_map(|s| s.data["rule"].as_str())
         .collect();
-    assert_eq!(rules, ["S1", "S7.2", "S10.1"]);
+    assert_eq!(rules, ["S1", "S7.2", "S10.1", "K16"]);
 }
 
 /// A mirror that has been followed for a while knows of replacements.

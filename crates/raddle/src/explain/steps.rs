@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 
 use super::around::Surroundings;
 use super::confidence::{Confidence, reason_doubt};
+use super::fate::{Fate, What};
 use super::flow::FlowWords;
+use super::image::Images;
 use super::packet::Packet;
+use super::received::Received;
 use super::segments::{Inner, Outcome};
 use crate::names::Names;
 
@@ -47,6 +50,10 @@ pub(crate) struct View<'a> {
     pub names: &'a Names,
     /// What else it depends on.
     pub around: &'a Surroundings,
+    /// What engines read, of the same state.
+    pub images: &'a Images,
+    /// By the kernel alone: routes are spread by its hash policy, whatever raddle is told.
+    pub kernel_alone: bool,
 }
 
 /// What is asked: a flow, or a packet and the flow that it belongs to.
@@ -70,6 +77,12 @@ pub(super) struct Walked {
     pub route: Option<Route>,
     /// What came out of segments.
     pub outcome: Option<Outcome>,
+    /// How the route is spread, where that is not by the namespace's hash policy.
+    pub algo: Option<MpAlgo>,
+    /// What becomes of a packet.
+    pub fate: Option<Fate>,
+    /// Why an engine does not forward a packet itself.
+    pub punted: Option<Reason>,
 }
 
 /// Collects steps.
@@ -88,6 +101,33 @@ pub(super) struct Walk<'a> {
     pub(super) inner: Option<Inner>,
     /// What has come out of segments so far.
     pub(super) outcome: Option<Outcome>,
+    /// Of a packet that has come as far as the look-up of its route.
+    pub(super) received: Option<Received>,
+    /// What becomes of a packet, once that is decided.
+    pub(super) fate: Option<Fate>,
+    /// Why an engine does not forward a packet itself.
+    pub(super) punted: Option<Reason>,
+}
+
+impl<'a> Walk<'a> {
+    /// One that has no steps yet.
+    pub(super) fn new(view: View<'a>, question: Question<'a>) -> Walk<'a> {
+        Walk {
+            view,
+            words: question.words,
+            packet: question.packet,
+            steps: Vec::new(),
+            look_up: 1,
+            confidence: Confidence::default(),
+            hash31: None,
+            algo: None,
+            inner: None,
+            outcome: None,
+            received: None,
+            fate: None,
+            punted: None,
+        }
+    }
 }
 
 /// Walks through the steps.
@@ -109,22 +149,17 @@ pub(super) struct Walk<'a> {
 /// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 16 come
 ///     once more for each look-up behind one, and have its number in front (`2.4` is step 4 of the second).
 ///
+/// 18. engine: of a packet, whether raddle forwards it itself, or why it leaves it to the kernel.
+/// 19. fate: of a packet, what becomes of it: see [`super::received::receive`] and [`super::onward`].
+///
 /// Steps that decide nothing (one nexthop needs no hash) are left out; numbers stay.
 pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
-    let mut walk = Walk {
-        view,
-        words: question.words,
-        packet: question.packet,
-        steps: Vec::new(),
-        look_up: 1,
-        confidence: Confidence::default(),
-        hash31: None,
-        algo: None,
-        inner: None,
-        outcome: None,
-    };
+    let mut walk = Walk::new(view, question);
     let (route, hop) = walk.run();
+    walk.conclude(hop.as_ref().map_err(|reason| *reason));
+    let sure = matches!(&walk.fate, Some(fate) if fate.what != What::Unknown);
     if let Err(reason) = hop
+        && !sure
         && let Some(why) = reason_doubt(reason, view.around.kernel)
     {
         walk.confidence.unknown(why);
@@ -136,6 +171,9 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         hash31: walk.hash31,
         route,
         outcome: walk.outcome,
+        algo: walk.algo,
+        fate: walk.fate,
+        punted: walk.punted,
     }
 }
 
@@ -180,7 +218,8 @@ impl Walk<'_> {
     }
 
     fn run(&mut self) -> (Option<Route>, Result<Hop, Reason>) {
-        if let Err(reason) = self.input().and_then(|()| self.addresses()) {
+        let come = self.input().and_then(|()| self.receive());
+        if let Err(reason) = come.and_then(|()| self.addresses()) {
             return (None, Err(reason));
         }
         // Local output is looked up as if it came in on lo.
@@ -188,14 +227,17 @@ impl Walk<'_> {
         let trace = self.view.rib.trace(iif, self.words.dst);
         let found = self
             .rules(&trace)
-            .and_then(|()| self.route(&trace))
+            .and_then(|()| {
+                let routed = self.route(&trace);
+                self.admitted(&trace).and(routed)
+            })
             .and_then(|()| self.choose(&trace));
         let found = match found {
             Ok(hop) if hop.segment.is_some() => self.follow(hop),
             Ok(hop) => {
                 self.neighbour(&hop);
                 self.out_link(&hop);
-                Ok(hop)
+                self.onward(&hop).map(|()| hop)
             }
             Err(reason) => Err(reason),
         };
@@ -217,7 +259,8 @@ impl Walk<'_> {
 
     pub(super) fn choose(&mut self, trace: &Trace) -> Result<Hop, Reason> {
         // The kernel, which sends this machine's own packets, knows of no such rules.
-        if let Some(route) = trace.route.as_ref().filter(|_| !self.is_local()) {
+        let rules_count = !self.is_local() && !self.view.kernel_alone;
+        if let Some(route) = trace.route.as_ref().filter(|_| rules_count) {
             let rules = &self.view.around.algos;
             self.algo = rules.of(&route.dst, &route.target, route.mp_algo);
         }
@@ -299,7 +342,7 @@ impl Walk<'_> {
             weight: 1,
             upper: None,
             eligible: true,
-            mtu: 0,
+            mtu: trace.route.as_ref().map_or(0, mtu_of),
             segment: None,
         };
         let data = json!({
@@ -335,6 +378,14 @@ impl Walk<'_> {
 pub(super) fn link_name(rib: &Rib, index: u32) -> String {
     rib.link(index)
         .map_or_else(|| format!("if{index}"), |link| link.name.clone())
+}
+
+/// The MTU of a route; 0 where it has none.
+fn mtu_of(route: &Route) -> u32 {
+    /// `RTAX_MTU`.
+    const MTU: u8 = 2;
+    let mtu = route.metrics.iter().find(|(kind, _)| *kind == MTU);
+    mtu.map_or(0, |(_, mtu)| *mtu)
 }
 
 /// What happens to packets that are not forwarded by an engine.

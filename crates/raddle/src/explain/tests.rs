@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use raddle_rib::Snapshot;
 
+use super::confidence::Level;
 use super::*;
 use crate::from_ip;
 
@@ -74,11 +75,36 @@ fn golden_is(name: &str, question: &str, odd: Odd) {
     );
 }
 
-/// An IPv4 packet without options, its checksum left out.
+/// An IPv4 packet without options.
 fn ipv4(proto: u8, fragment: u16, body: &str) -> String {
-    let length = 20 + body.len() / 2;
-    format!("4500{length:04x}0000{fragment:04x}40{proto:02x}0000c0000201c6120009{body}")
+    with_ttl(64, proto, fragment, body)
 }
+
+fn with_ttl(ttl: u8, proto: u8, fragment: u16, body: &str) -> String {
+    let length = 20 + body.len() / 2;
+    let words = [
+        0x4500,
+        length as u16,
+        0,
+        fragment,
+        u16::from(ttl) << 8 | u16::from(proto),
+        0,
+        0xc000,
+        0x0201,
+        0xc612,
+        0x0009,
+    ];
+    let header: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let sum = raddle_packet::checksum::checksum(&header);
+    format!("4500{length:04x}0000{fragment:04x}{ttl:02x}{proto:02x}{sum:04x}c0000201c6120009{body}")
+}
+
+fn frame(mac: &str, packet: &str) -> String {
+    format!("{mac}0200000000200800{packet}")
+}
+
+/// The MAC address of in0.
+const IN0: &str = "020000000010";
 
 #[test]
 fn forwarded_flows() {
@@ -298,6 +324,110 @@ fn packets() {
     golden_is("icmp-error-custom", &ask(&error), custom(7));
     golden_is("esp", &ask(&ipv4(50, 0, "0000abcd00000001")), l4());
     golden_is("cut-short", &ask(&ipv4(17, 0, "03e80035")[..46]), l4());
+    golden_is(
+        "fragment",
+        &ask(&ipv4(17, 0x2000, "03e8003500100000")),
+        l4(),
+    );
+}
+
+/// Packets that are not forwarded have no link, whatever their destination's route says.
+#[test]
+fn packets_end_as_what_happens_to_them() {
+    let body = "03e8003500080000";
+    let long = format!("03e8003507d00000{}", "00".repeat(1992));
+    let ask = |packet: &str| format!("hex {packet} iif in0");
+    let mut bad = ipv4(17, 0, body);
+    bad.replace_range(20..24, "dead");
+    for (name, packet) in [
+        ("packet-ttl", with_ttl(1, 17, 0, body)),
+        ("packet-ttl-icmp", with_ttl(1, 1, 0, "0300000000000000")),
+        ("packet-df", ipv4(17, 0x4000, &long)),
+        ("packet-long", ipv4(17, 0, &long)),
+        ("packet-checksum", frame(IN0, &bad)),
+        ("packet-mac", frame("020000000099", &ipv4(17, 0, body))),
+        ("packet-all", frame("ffffffffffff", &ipv4(17, 0, body))),
+    ] {
+        golden_is(name, &ask(&packet), Odd::default());
+        let answer = answer_to(&ask(&packet), &Odd::default());
+        let leaves = name == "packet-long";
+        assert_eq!(answer.link.is_some(), leaves, "{name}: {answer:?}");
+        assert_eq!(answer.confidence.level, Level::Exact, "{name}: {answer:?}");
+        assert!(answer.fate.is_some());
+    }
+}
+
+/// What raddle is told to spread otherwise is the kernel's choice where raddle does not forward it.
+#[test]
+fn a_choice_that_is_not_the_kernels_names_the_kernels() {
+    let answer_by = |rules: &[&str], words: &str| {
+        let snapshot: Snapshot = from_ip::snapshot(&[golden().join("net")]).unwrap();
+        let rules: Vec<_> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let around = Surroundings {
+            kernel: "6.18.44".parse().ok(),
+            algos: config::algo_rules(&rules),
+            ..Surroundings::default()
+        };
+        let mut rib = Rib::detached();
+        snapshot.into_events().for_each(|event| rib.apply(event));
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let view = View {
+            rib: &rib,
+            names: &Names::built_in(),
+            around: &around,
+            images: &Images::default(),
+            kernel_alone: false,
+        };
+        let words = FlowWords::parse(&words).unwrap();
+        let question = Question {
+            words: &words,
+            packet: None,
+        };
+        answer(view, question)
+    };
+    let mut named = 0;
+    for port in 1..20 {
+        let words = format!("198.18.0.9 from 10.0.0.7 iif in0 ipproto udp sport {port} dport 53");
+        let kernel = answer_by(&[], &words);
+        let ours = answer_by(&["198.18.0.0/16=l4"], &words);
+        assert_eq!(kernel.confidence.level, Level::Exact);
+        assert_eq!(ours.confidence.level, Level::ExactUnless);
+        let via = kernel.via.as_deref().unwrap();
+        let says = ours.confidence.why.iter().any(|why| {
+            why.contains("the kernel then chooses by its own hash policy") && why.contains(via)
+        });
+        assert_eq!(says, ours.via != kernel.via, "{ours:?}");
+        named += u32::from(says);
+    }
+    assert!(named > 0);
+}
+
+/// Of a connected socket it is the second look-up that counts, also among the gateways of one link.
+#[test]
+fn connected_sockets_take_their_second_look_up() {
+    for port in 1..60 {
+        let words = format!("198.18.0.9 ipproto udp sport {port} dport 53");
+        let odd = || Odd {
+            policy: 1,
+            ..Odd::default()
+        };
+        let loose = answer_to(&words, &odd());
+        let connected = answer_to(&format!("{words} connected"), &odd());
+        let source = loose.source.unwrap();
+        assert_eq!(connected.source, Some(source));
+        let named = format!("198.18.0.9 from {source} ipproto udp sport {port} dport 53");
+        let second = answer_to(&named, &odd());
+        assert_eq!(
+            (&connected.link, &connected.via),
+            (&second.link, &second.via)
+        );
+        let doubts = loose.confidence.why.iter();
+        let doubt = doubts
+            .filter(|why| why.contains("the socket is connected"))
+            .count();
+        let differ = (&loose.link, &loose.via) != (&second.link, &second.via);
+        assert_eq!(doubt == 1, differ, "{loose:?}");
+    }
 }
 
 #[test]

@@ -52,8 +52,11 @@ fn one(out: &mut String, answer: &Answer) {
         }
     }
     match (&answer.link, &answer.via, answer.reason) {
-        (Some(link), Some(via), _) => {
+        (Some(link), Some(via), None) => {
             let _ = writeln!(out, "=> dev {link} via {via}");
+        }
+        (Some(link), Some(via), Some(reason)) => {
+            let _ = writeln!(out, "=> dev {link} via {via}, by the kernel: {reason}");
         }
         (Some(link), None, None) => {
             let _ = writeln!(out, "=> dev {link}");
@@ -62,11 +65,12 @@ fn one(out: &mut String, answer: &Answer) {
             let _ = writeln!(out, "=> dev {link}, by the kernel: {reason}");
         }
         (None, _, reason) => {
-            let what = match answer.confidence.level {
-                Level::Unknown => "not predicted",
-                Level::Exact | Level::ExactUnless => "no link",
+            let reason = reason.unwrap_or("unknown");
+            let _ = match (&answer.fate, answer.confidence.level) {
+                (_, Level::Unknown) => writeln!(out, "=> not predicted: {reason}"),
+                (Some(fate), _) => writeln!(out, "=> no link: {reason}, {}", fate.text),
+                (None, _) => writeln!(out, "=> no link: {reason}"),
             };
-            let _ = writeln!(out, "=> {what}: {}", reason.unwrap_or("unknown"));
         }
     }
     confidence(out, &answer.confidence);

@@ -1,0 +1,397 @@
+//! What becomes of a packet between its route and the link that it leaves by.
+
+use std::net::IpAddr;
+
+use raddle_forward::Verdict;
+use raddle_packet::{Family, Ipv4};
+use raddle_rib::event::RouteKind;
+use raddle_rib::{Hop, Reason, Trace};
+use serde_json::json;
+
+use super::confidence::Level;
+use super::fate::{Fate, What, of_reason};
+use super::options::Options;
+use super::packet::Packet;
+use super::received::{Ingress, Received, receive};
+use super::steps::Walk;
+
+/// `IFF_NOARP`.
+const NO_ARP: u32 = 0x80;
+
+impl Walk<'_> {
+    /// Steps K1 to K8, of packets.
+    pub(super) fn receive(&mut self) -> Result<(), Reason> {
+        let (Some(packet), Some(link)) = (self.packet, self.ingress()) else {
+            return Ok(());
+        };
+        let rib = self.view.rib;
+        let is_vlan = |kind: Option<&str>| kind == Some("vlan");
+        let above = |other: &&raddle_rib::event::Link| {
+            is_vlan(other.kind.as_deref()) && other.lower == Some(link.index)
+        };
+        let ingress = Ingress {
+            mac: link.mac,
+            has_vlans: rib.links().any(|other| above(&other)),
+            is_vlan: is_vlan(link.kind.as_deref()),
+        };
+        match receive(packet, ingress) {
+            Ok(received) => {
+                if received.cut {
+                    self.confidence.unless(format!(
+                        "what the capture cut off matters ({} bytes)",
+                        packet.raw.cut
+                    ));
+                }
+                self.received = Some(received);
+                Ok(())
+            }
+            Err(refusal) => {
+                if refusal.fate.what == What::Vlan {
+                    self.confidence.unless(format!(
+                        "there is no link for that VLAN above {}: then it is dropped",
+                        link.name
+                    ));
+                }
+                self.fate = Some(refusal.fate);
+                Err(refusal.reason)
+            }
+        }
+    }
+
+    /// Steps K10 to K13, of packets: what does not depend on which nexthop is chosen (`ip_rcv_finish_core`,
+    /// `ip_forward`, `ip6_forward`).
+    ///
+    /// 1. (K9) IPv4: the source is not this machine's own.
+    /// 2. (K11) IPv4: the options are well-formed, and no source route.
+    /// 3. (K10) Where the route leads to forwarding: the link forwards.
+    /// 4. (K10) A route that does not lead to forwarding: see [`of_reason`].
+    /// 5. (K12) The frame was not sent to a group or to all.
+    /// 6. (K13) The TTL is above 1, unless the route leads to a segment.
+    pub(super) fn admitted(&mut self, trace: &Trace) -> Result<(), Reason> {
+        use raddle_rib::Resolved;
+        let ends = match trace.resolved {
+            Resolved::Kernel(reason) if !is_forwarding(reason) => Some(reason),
+            _ => None,
+        };
+        let here = matches!(
+            ends,
+            Some(Reason::Local | Reason::Broadcast | Reason::Anycast)
+        );
+        if ends.is_none() || here {
+            self.own_source(None)?;
+        }
+        let off = ends.is_none() && !self.forwards();
+        let stop = || match off {
+            true => Err(Reason::ForwardingOff),
+            false => Ok(()),
+        };
+        let (Some(packet), Some(received)) = (self.packet, self.received) else {
+            return stop();
+        };
+        if self.is_v4() {
+            self.options4(received)?;
+        } else if received.options == Options::Others {
+            self.confidence.unless(
+                "a hop-by-hop option has the kernel do something else: router alert, a jumbogram, one that it \
+                 does not know",
+            );
+        }
+        stop()?;
+        if let Some(reason) = ends {
+            if !received.to_host && here {
+                self.confidence
+                    .unless("drop_unicast_in_l2_multicast is set, and the kernel drops it");
+            }
+            if reason == Reason::Broadcast {
+                self.confidence
+                    .unless("bc_forwarding is set, and the kernel forwards it");
+            }
+            return Ok(());
+        }
+        if self.words.dst.is_unspecified() {
+            self.confidence
+                .unknown("a route leads to ::, which no packet should be sent to");
+        }
+        if !received.to_host {
+            let text = "a frame to a group or to all is not forwarded: dropped";
+            self.fate = Some(Fate::new(What::Dropped, "K12", text));
+            return Err(Reason::OtherMac);
+        }
+        if packet.ttl() <= 1 && !trace.resolved.has_segments() {
+            let icmp = if self.is_v4() { (11, 0) } else { (3, 0) };
+            self.fate = Some(Fate::answered(packet, "K13", icmp, "its TTL is at its end"));
+            return Err(Reason::TtlExceeded);
+        }
+        Ok(())
+    }
+
+    /// Step K11 (`ip_rcv_options`).
+    fn options4(&mut self, received: Received) -> Result<(), Reason> {
+        let Some(packet) = self.packet else {
+            return Ok(());
+        };
+        self.fate = Some(match received.options {
+            Options::Nothing => return Ok(()),
+            Options::Others | Options::Discard | Options::Refuse => {
+                self.confidence.unless(
+                    "an IP option has the kernel do something else: router alert, a record that is not \
+                     well-formed, CIPSO",
+                );
+                return Ok(());
+            }
+            Options::Bad => Fate::answered(packet, "K11", (12, 0), "its IP options are malformed"),
+            Options::SourceRoute => {
+                self.confidence
+                    .unless("accept_source_route is set, and the kernel follows the source route");
+                Fate::new(
+                    What::Dropped,
+                    "K11",
+                    "a source route, which the kernel does not accept: dropped",
+                )
+            }
+        });
+        Err(Reason::Options)
+    }
+
+    /// Steps K14 to K16, of packets: what depends on the nexthop that was chosen.
+    ///
+    /// 1. (K14) IPv4 back by the link that it came in on: its source is looked up in full
+    ///    (`__fib_validate_source`), where redirects are sent. IPv6 by any other link: a source that is neither
+    ///    `::` nor link-local.
+    /// 2. (K15) It is no longer than the path's MTU: else IPv4 without DF leaves in fragments, and the sender
+    ///    of everything else is told.
+    /// 3. (K16) The link has a carrier, and the neighbour is known; else the kernel asks for it first.
+    pub(super) fn onward(&mut self, hop: &Hop) -> Result<(), Reason> {
+        let Some(packet) = self.packet.filter(|_| self.received.is_some()) else {
+            return Ok(());
+        };
+        self.own_source(Some(hop))?;
+        let name = self.link_name(hop.index);
+        let Some(mtu) = self.view.rib.path_mtu(hop.index, hop.mtu) else {
+            return Ok(());
+        };
+        let length = match packet.raw.cut {
+            0 => packet.l3.len(),
+            cut => packet.l3.len() + packet.missing.min(cut),
+        };
+        let most = if self.is_v4() { mtu.v4 } else { mtu.v6 } as usize;
+        let limit = mtu.learnt.map_or(most, |learnt| most.min(learnt as usize));
+        let mut what = What::Forwarded;
+        let mut text = String::new();
+        if length > most {
+            text = format!("{length} bytes, and {most} get through");
+            let whole = !self.is_v4()
+                || Ipv4::new_checked(&packet.l3[..]).is_ok_and(|ip| ip.dont_fragment());
+            let step = self.add(
+                11,
+                "mtu",
+                "",
+                text.clone(),
+                json!({ "mtu": most, "bytes": length }),
+            );
+            step.function = match packet.family {
+                Family::V4 => "ip_exceeds_mtu",
+                Family::V6 => "ip6_pkt_too_big",
+            };
+            if whole {
+                let icmp = if self.is_v4() { (3, 4) } else { (2, 0) };
+                self.fate = Some(Fate::answered(packet, "K15", icmp, &text));
+                return Err(Reason::Mtu);
+            }
+            what = What::Fragmented;
+            text += ": fragmented, ";
+        } else if length > limit {
+            self.confidence.unless(format!(
+                "the kernel has learnt a path MTU below {length} (ip_forward_use_pmtu is set)"
+            ));
+        }
+        let link = self.view.rib.link(hop.index);
+        if link.is_some_and(|link| length > link.mtu as usize && what == What::Forwarded) {
+            self.confidence.unless(format!(
+                "{name} refuses packets above its own MTU, which the route's exceeds"
+            ));
+        }
+        if !link.is_some_and(|link| link.is_up() && link.has_carrier()) {
+            let text = format!("{name} has no carrier: dropped");
+            self.fate = Some(Fate::new(What::Dropped, "K16", text));
+            return Err(Reason::OutLink);
+        }
+        let asks = link.is_some_and(|link| link.is_ethernet() && link.flags & NO_ARP == 0);
+        let target = hop.gateway.unwrap_or(self.words.dst);
+        let known = self.view.rib.neighbour(hop.index, target);
+        if asks && !known.is_some_and(|known| known.is_valid()) {
+            what = match what {
+                What::Forwarded => What::Resolving,
+                other => other,
+            };
+            text += &format!("leaves by {name} as soon as {target} has answered");
+            self.confidence
+                .unless(format!("{target} does not answer: then it is dropped"));
+        } else {
+            text += &format!("leaves by {name}");
+        }
+        if self.words.iif.as_ref() == Some(&name) {
+            text += ", where it came in; the kernel may also send a redirect";
+        }
+        self.fate = Some(Fate::new(what, "K16", text));
+        Ok(())
+    }
+
+    /// Steps K9 and K14: what the source keeps from being forwarded; `hop` is the way out, where it is known.
+    fn own_source(&mut self, hop: Option<&Hop>) -> Result<(), Reason> {
+        let (src, unnamed) = (
+            self.words.src,
+            self.words.src.is_unspecified() && self.packet.is_none(),
+        );
+        let Some(link) = self.ingress() else {
+            return Ok(());
+        };
+        let device = self.view.rib.device(link.index);
+        let back = hop.is_some_and(|hop| hop.index == link.index);
+        match (src, hop) {
+            (IpAddr::V4(_), None) if unnamed => Ok(()),
+            (IpAddr::V4(src), None) => self.source(src, device.accept_local),
+            (IpAddr::V4(_), Some(_)) if back && device.send_redirects => self.looked_up(src),
+            (IpAddr::V6(src), Some(_)) if !back => match src {
+                src if src.is_unspecified() => Err(Reason::MartianSource),
+                src if src.is_unicast_link_local() => {
+                    let why = format!("{src} is of its link only");
+                    self.fate = self
+                        .packet
+                        .map(|packet| Fate::answered(packet, "K14", (1, 2), &why));
+                    Err(Reason::LinkLocal)
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// The full look-up of an IPv4 source without `rp_filter` (`__fib_validate_source`): where it has a route,
+    /// this is one to other machines.
+    fn looked_up(&mut self, src: IpAddr) -> Result<(), Reason> {
+        let name = self.words.iif.clone().unwrap_or_default();
+        let route = self.view.rib.trace(&name, src).route;
+        let kind = route.map(|route| route.kind);
+        let refused = matches!(
+            kind,
+            Some(RouteKind::Local | RouteKind::Broadcast | RouteKind::Multicast)
+        );
+        if refused {
+            let text = format!("{src} is an address of this machine or of its links: dropped");
+            return Err(self.refuse(Reason::OwnSource, text));
+        }
+        Ok(())
+    }
+
+    /// Step 18: what an engine does with the packet (P1 to P5, A1 to A14, B1 to B10, S1 to S10), asked of the
+    /// engine itself. An answer that it does not agree with is no answer.
+    fn engine(&mut self, packet: &Packet, fate: &Fate, found: Result<&Hop, Reason>) {
+        let Some((frame, index)) = self
+            .ingress()
+            .and_then(|link| Some((packet.as_frame(link.mac?), link.index)))
+        else {
+            return;
+        };
+        let verdict = self.view.images.of(self.view).verdict(&frame, index);
+        let fits = match (verdict, found) {
+            (Verdict::Forward { index, .. }, Ok(hop)) => {
+                (fate.what == What::Forwarded && hop.index == index)
+                    || matches!(self.confidence.level, Level::Unknown)
+            }
+            (Verdict::Forward { .. }, Err(reason)) => matches!(reason, Reason::None),
+            (Verdict::Drop(_), _) => fate.what == What::Dropped,
+            (Verdict::Kernel(_), _) => true,
+        };
+        let (text, reason) = match verdict {
+            Verdict::Forward { index, .. } => {
+                (format!("forwards it by {}", self.link_name(index)), None)
+            }
+            Verdict::Kernel(reason) => (format!("leaves it to the kernel: {reason}"), Some(reason)),
+            Verdict::Drop(reason) => (format!("drops it: {reason}"), Some(reason)),
+        };
+        if !fits {
+            self.confidence.unknown(format!(
+                "raddle's engine {text}: please report this with a snapshot (raddle snapshot) and the packet"
+            ));
+        }
+        self.punted = match verdict {
+            Verdict::Kernel(reason) => Some(reason),
+            _ => None,
+        };
+        let data = json!({ "reason": reason.map(Reason::name) });
+        self.add(18, "engine", "", text, data);
+    }
+
+    /// Steps 18 and 19: what becomes of the packet, at the end of all steps.
+    pub(super) fn conclude(&mut self, found: Result<&Hop, Reason>) {
+        let Some(packet) = self.packet.filter(|_| !self.is_local()) else {
+            return;
+        };
+        let fate = match (self.fate.take(), found) {
+            (Some(fate), _) => fate,
+            (None, Ok(hop)) => {
+                let text = format!("leaves by {}", self.link_name(hop.index));
+                Fate::new(What::Forwarded, "K16", text)
+            }
+            (None, Err(reason)) => of_reason(packet, reason, self.forwards()),
+        };
+        let fate = match fate.icmp.is_some() && self.is_own(self.words.src) {
+            true => Fate::new(
+                What::Dropped,
+                fate.rule,
+                format!("{}; but the sender would be this machine", fate.text),
+            ),
+            false => fate,
+        };
+        if fate.what == What::Multicast {
+            self.confidence
+                .unless("multicast routing is on here, and forwards the group");
+        }
+        if fate.what == What::Unknown && self.confidence.level == Level::Exact {
+            self.confidence.unknown(fate.text.clone());
+        }
+        self.look_up = 1;
+        self.engine(packet, &fate, found);
+        let text = format!("{} ({})", fate.text, fate.rule);
+        let data = json!({ "what": fate.what, "rule": fate.rule, "icmp": fate.icmp });
+        self.add(19, "fate", "", text, data);
+        self.fate = Some(fate);
+    }
+
+    /// The link that it comes in on.
+    pub(super) fn ingress(&self) -> Option<raddle_rib::event::Link> {
+        let name = self.words.iif.as_ref()?;
+        self.view.rib.link_named(name).cloned()
+    }
+
+    /// Whether that link forwards the family.
+    pub(super) fn forwards(&self) -> bool {
+        let Some(link) = self.ingress() else {
+            return true;
+        };
+        let device = self.view.rib.device(link.index);
+        match self.is_v4() {
+            true => device.forwarding4,
+            false => device.forwarding6,
+        }
+    }
+}
+
+/// Whether a reason of a route leaves open that its packets are forwarded.
+fn is_forwarding(reason: Reason) -> bool {
+    use Reason::*;
+    !matches!(
+        reason,
+        Local
+            | Broadcast
+            | Anycast
+            | Multicast
+            | Blackhole
+            | Unreachable
+            | Prohibit
+            | NoRoute
+            | Throw
+            | Rules
+    )
+}
