@@ -1,5 +1,5 @@
 //! `raddle explain --flows` beside sockets of the machine itself: TCP, connected and unconnected UDP, bound and
-//! not, over routes with several gateways on one link. `RADDLE_CASES` says how many (400), `RADDLE_SEED` which.
+//! not, over routes with several gateways on one link. `RADDLE_CASES` says how many (1600), `RADDLE_SEED` which.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -33,13 +33,16 @@ fn every_socket_sends_as_explained() {
     }
     let number =
         |name: &str, default: usize| std::env::var(name).map_or(default, |n| n.parse().unwrap());
-    let (cases, seed) = (number("RADDLE_CASES", 400), number("RADDLE_SEED", 1));
+    let (cases, seed) = (
+        number("RADDLE_CASES", 4 * SOCKETS),
+        number("RADDLE_SEED", 1),
+    );
     let world = world("exsend");
     let mut seen = BTreeMap::<String, usize>::new();
     let mut wrong = Vec::new();
     for state in 0..cases.div_ceil(SOCKETS) {
         let mut rng = Random::new((seed * 1_000_000 + state) as u64);
-        let about = draw_state(&world, &mut rng);
+        let about = draw_state(&world, &mut rng, state);
         let senders: Vec<Sender> = (0..SOCKETS).map(|n| draw(&mut rng, n)).collect();
         let answers = explained(&world, &senders);
         let came = sent(&world, &senders);
@@ -96,8 +99,9 @@ fn world(name: &str) -> World {
     world
 }
 
-fn draw_state(world: &World, rng: &mut Random) -> String {
-    let (policy, use_neigh) = (rng.below(4) as u32, rng.below(2));
+/// Another state, and what it is, for messages; each policy is one in four.
+fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
+    let (policy, use_neigh) = (state as u32 % 4, rng.below(2));
     world.policy(policy);
     let seed = 1 + rng.below(u32::MAX as usize - 1);
     world.sysctl("net.ipv4.fib_multipath_hash_seed", &seed.to_string());
