@@ -141,12 +141,9 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
             &format!("net.ipv6.conf.{dev}.mtu"),
             &rng.pick(&[mtu, 1280]).to_string(),
         );
-        let state = if n == 3 && rng.once_in(3) {
-            "failed"
-        } else {
-            "permanent"
-        };
-        world.neighbours(n, state);
+        let gone = n == 3 && rng.once_in(3);
+        answers(world, n, !gone);
+        world.neighbours(n, if gone { "failed" } else { "permanent" });
     }
     let mut hops = |six: bool| -> String {
         let count = 2 + rng.below(3) as u32;
@@ -201,6 +198,18 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
     format!(
         "policy {policy}, use_neigh {use_neigh}, forwarding off {off4} {off6}, redirects {redirects}"
     )
+}
+
+/// Whether the gateways of a link are there: one that has failed must not answer when a packet has the kernel ask,
+/// or it is taken again while packets are still on their way.
+fn answers(world: &World, n: u32, there: bool) {
+    let (four, six) = world.gateway(n);
+    let dev = world.out(n).replace("sink", "router");
+    world.node("sink", &format!("ip addr flush dev {dev} scope global"));
+    if there {
+        world.node("sink", &format!("ip addr add {four}/24 dev {dev}"));
+        world.node("sink", &format!("ip addr add {six}/64 dev {dev} nodad"));
+    }
 }
 
 /// What is in a frame, with or without a VLAN tag.
