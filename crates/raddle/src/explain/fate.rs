@@ -91,12 +91,14 @@ impl Fate {
                     ),
                 )
             },
-            Err(not) => Fate::new(
-                What::Dropped,
-                rule,
-                format!("{why}: dropped without an ICMP error, {not}"),
-            ),
+            Err(not) => Fate::unanswered(rule, why, not),
         }
+    }
+
+    /// It is dropped, and nobody is told, since it is `not` a packet that may be answered.
+    pub(super) fn unanswered(rule: &'static str, why: &str, not: &str) -> Fate {
+        let text = format!("{why}: dropped without an ICMP error, {not}");
+        Fate::new(What::Dropped, rule, text)
     }
 
     /// It leaves by the link that was found.

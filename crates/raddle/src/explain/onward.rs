@@ -17,6 +17,7 @@ use super::steps::Walk;
 
 /// `IFF_NOARP`.
 const NO_ARP: u32 = 0x80;
+const BAD_OPTIONS: &str = "its IP options are malformed";
 
 impl Walk<'_> {
     /// Steps K1 to K8, of packets.
@@ -89,7 +90,8 @@ impl Walk<'_> {
             return stop();
         };
         if self.is_v4() {
-            self.options4(received)?;
+            let to_many = matches!(ends, Some(Reason::Broadcast | Reason::Multicast));
+            self.options4(received, to_many)?;
         } else if received.options == Options::Others {
             self.confidence.unless(
                 "a hop-by-hop option has the kernel do something else: router alert, a jumbogram, one that it \
@@ -125,8 +127,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Step K11 (`ip_rcv_options`).
-    fn options4(&mut self, received: Received) -> Result<(), Reason> {
+    /// Step K11 (`ip_rcv_options`). What is sent `to_many` by its route, as to a subnet's broadcast address, is
+    /// answered with no ICMP error (`icmp_send`).
+    fn options4(&mut self, received: Received, to_many: bool) -> Result<(), Reason> {
         let Some(packet) = self.packet else {
             return Ok(());
         };
@@ -139,7 +142,10 @@ impl Walk<'_> {
                 );
                 return Ok(());
             }
-            Options::Bad => Fate::answered(packet, "K11", (12, 0), "its IP options are malformed"),
+            Options::Bad if to_many => {
+                Fate::unanswered("K11", BAD_OPTIONS, "since it was sent to many")
+            }
+            Options::Bad => Fate::answered(packet, "K11", (12, 0), BAD_OPTIONS),
             Options::SourceRoute => {
                 self.confidence
                     .unless("accept_source_route is set, and the kernel follows the source route");
