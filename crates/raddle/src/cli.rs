@@ -297,9 +297,13 @@ pub(crate) struct Explain {
     /// With --watch: end after so many answers
     #[arg(long, value_name = "N", requires = "watch")]
     pub count: Option<u64>,
-    /// DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N] [connected];
-    /// with a packet: iif LINK
-    #[arg(required_unless_present_any = ["pcap", "hex", "flows"])]
+    /// The words of a flow, as `ip route get` takes them, or where a packet comes in.
+    // The help has brackets that rustdoc would take for a link.
+    #[arg(
+        required_unless_present_any = ["pcap", "hex", "flows"],
+        help = "DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N] [connected]; \
+                with a packet: iif LINK"
+    )]
     pub flow: Vec<String>,
 }
 
