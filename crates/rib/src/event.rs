@@ -83,6 +83,9 @@ pub enum Event {
     Route(Route, RouteOp),
     /// A route, or one nexthop of an IPv6 one, is gone.
     RouteGone(Route),
+    /// A notification of a route while a dump of its family runs: new or changed, or gone where there is no operation.
+    /// It counts at once, and for what the dump tells, too.
+    Meanwhile(Route, Option<RouteOp>),
     /// A rule is new.
     Rule(Rule),
     /// A rule is gone.

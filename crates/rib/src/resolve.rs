@@ -3,6 +3,7 @@
 //! Pure functions of the mirrored state; `explain` shows their result, the image is compiled from
 //! it.
 
+mod bounds;
 mod resilient;
 mod share;
 
@@ -10,7 +11,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use raddle_select::{compile_threshold, upper_bounds};
 
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
@@ -21,6 +21,7 @@ use crate::reason::Reason;
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
 use crate::segments::{Owner, SegmentUse, kernel_only};
 use crate::state::State;
+use bounds::{bound, ranges};
 use resilient::resolve_resilient;
 pub(crate) use share::has_share;
 use share::{is_doubtful, share_of};
@@ -342,8 +343,11 @@ pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
 }
 
 /// A neighbour on a connected prefix (`fib_lookup_good_nhc`, `find_match`): where its link gives it no share the kernel
-/// passes over the connected route, and goes on to others.
+/// passes over the connected route, and goes on to others. So it does where it has taken the route away.
 fn resolve_neighbour(state: &State, (index, address): (u32, IpAddr), mtu: u32) -> Resolved {
+    if address.is_ipv4() && state.shares.is_flushed(index) {
+        return Resolved::Kernel(Reason::RouteFeature);
+    }
     if !has_share(state, index, address.is_ipv6()) {
         return Resolved::Kernel(Reason::OutLink);
     }
@@ -386,9 +390,15 @@ impl Resolved {
 /// 6. Told by FPM: one whose link is down or has no carrier has no share, and one whose neighbour entry is not
 ///    valid is passed over, whatever the settings, as for the nexthop objects that most of them are. The kernel has
 ///    taken its own copy of the route away by then.
+/// 7. IPv4, and each of its links was down at some time since routes were last read: the kernel may have taken it away
+///    without a word, so it is the kernel's.
 fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu: u32) -> Resolved {
     if hops.iter().any(|hop| hop.encap == SpecEncap::Kernel) {
         return Resolved::Kernel(Reason::Encap);
+    }
+    let flushed = |hop: &SpecHop| !needs_no_link(hop) && state.shares.is_flushed(hop.index);
+    if !v6 && !told && hops.iter().all(flushed) {
+        return Resolved::Kernel(Reason::RouteFeature);
     }
     let mut out: Vec<Hop> = hops
         .iter()
@@ -582,19 +592,4 @@ fn neighbour_is_good(state: &State, hop: &Hop) -> bool {
         Some(neighbour) => neighbour.is_valid(),
         None => true,
     }
-}
-
-fn bound(hops: &mut [Hop]) {
-    let weights: Vec<Option<u32>> = hops
-        .iter()
-        .map(|hop| hop.eligible.then_some(u32::from(hop.weight)))
-        .collect();
-    for (hop, upper) in hops.iter_mut().zip(upper_bounds(&weights)) {
-        hop.upper = upper;
-    }
-}
-
-fn ranges(hops: &[Hop]) -> Vec<(u32, usize)> {
-    let uppers: Vec<Option<u32>> = hops.iter().map(|hop| hop.upper).collect();
-    compile_threshold(&uppers, |i| hops[i].eligible)
 }

@@ -155,6 +155,10 @@ impl State {
                 IpNet::V4(_) => self.v4.remove(&mut self.attrs, route),
                 IpNet::V6(_) => self.v6.remove(&mut self.attrs, route),
             },
+            Event::Meanwhile(route, op) => match route.dst {
+                IpNet::V4(_) => self.v4.meanwhile(&mut self.attrs, route, op),
+                IpNet::V6(_) => self.v6.meanwhile(&mut self.attrs, route, op),
+            },
             Event::Rule(rule) => self.rule(rule),
             Event::RuleGone(rule) => {
                 if let Some(i) = self.rules.iter().position(|r| *r == rule) {
@@ -192,6 +196,9 @@ impl State {
             let state = |link: &Link| (link.is_up(), link.has_carrier());
             if before.is_some_and(|before| state(before) != state(&link)) {
                 self.shares.link_changed(index);
+            }
+            if before.is_some_and(Link::is_up) && !link.is_up() {
+                self.shares.link_down(index);
             }
             self.links.insert(index, link);
             self.dirty.link(index);
@@ -366,10 +373,11 @@ impl State {
         match sweep {
             Sweep::Routes4 => {
                 self.v4.sweep_end(&mut self.attrs);
-                let read = self.shares.sweep_end();
+                let [read, flushed] = self.shares.sweep_end();
                 if !read.is_empty() && self.has_ipv6_gateways() {
                     read.into_iter().for_each(|index| self.dirty.link(index));
                 }
+                flushed.into_iter().for_each(|index| self.dirty.link(index));
                 return;
             }
             Sweep::Routes6 => return self.v6.sweep_end(&mut self.attrs),

@@ -280,3 +280,63 @@ fn a_setting_that_changes_without_carrier() {
         assert_eq!(shares(&mut rib), expected, "{event:?}");
     }
 }
+
+/// The kernel takes plain IPv4 routes away whose last link goes down, and does not bring them back with it: nobody knows
+/// of which that is so before routes have been read again.
+#[test]
+fn plain_routes_over_a_link_that_was_down_are_the_kernels_until_they_are_read() {
+    let mut rib = new_rib();
+    let hop = |index: u32| RouteNexthop {
+        gateway: Some(address(false, index as u8)),
+        index,
+        ..RouteNexthop::default()
+    };
+    let routes = [
+        (24, RouteTarget::Single(hop(2))),
+        (32, RouteTarget::Multipath(vec![hop(2), hop(3)])),
+        (40, RouteTarget::Multipath(vec![hop(1), hop(2)])),
+    ];
+    let tell = |rib: &mut Rib| {
+        for (n, target) in routes.clone() {
+            let route = route(address(false, n), 29, target);
+            rib.apply(Event::Route(route, RouteOp::Replace));
+        }
+    };
+    tell(&mut rib);
+    let kernels = |rib: &mut Rib| {
+        rib.commit();
+        let all = [24, 32, 40].map(|n| address(false, n));
+        compare(rib, all);
+        all.map(|dst| match rib.trace("l1", dst).resolved {
+            Resolved::Kernel(reason) => {
+                assert_eq!(reason, Reason::RouteFeature);
+                true
+            }
+            _ => false,
+        })
+    };
+    assert_eq!(kernels(&mut rib), [false, false, false]);
+    let flap = |rib: &mut Rib, index: u32| {
+        for up in [false, true] {
+            rib.apply(Event::Link(link(index, up, true)));
+        }
+    };
+    flap(&mut rib, 2);
+    assert_eq!(kernels(&mut rib), [true, false, false]);
+    flap(&mut rib, 3);
+    assert_eq!(kernels(&mut rib), [true, true, false]);
+    // A dump that began before says nothing of a link that goes down meanwhile.
+    rib.apply(Event::SweepBegin(Sweep::Routes4));
+    flap(&mut rib, 2);
+    tell(&mut rib);
+    rib.apply(Event::SweepEnd(Sweep::Routes4));
+    assert_eq!(kernels(&mut rib), [true, false, false]);
+    rib.apply(Event::SweepBegin(Sweep::Routes4));
+    tell(&mut rib);
+    rib.apply(Event::SweepEnd(Sweep::Routes4));
+    assert_eq!(kernels(&mut rib), [false, false, false]);
+    // Without a carrier they stay.
+    rib.apply(Event::Link(link(2, true, false)));
+    rib.apply(Event::Link(link(2, true, true)));
+    assert_eq!(kernels(&mut rib), [false, false, false]);
+}

@@ -134,10 +134,12 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::Nexthop(nexthop) => nexthop::encode(b, nexthop, flags),
         Event::NexthopGone(id) => nexthop::encode_gone(b, *id, flags),
         Event::Bucket(bucket) => nexthop::encode_bucket(b, bucket, flags),
-        Event::Route(route, op) => {
+        Event::Route(route, op) | Event::Meanwhile(route, Some(op)) => {
             route_encode::encode(b, route, false, flags | route_encode::operation_flags(*op))
         }
-        Event::RouteGone(route) => route_encode::encode(b, route, true, flags),
+        Event::RouteGone(route) | Event::Meanwhile(route, None) => {
+            route_encode::encode(b, route, true, flags)
+        }
         Event::Rule(rule) => rule::encode(b, rule, false, flags),
         Event::RuleGone(rule) => rule::encode(b, rule, true, flags),
         Event::Device(..) => Err(EncodeError::NoMessage("device settings")),

@@ -54,10 +54,12 @@ impl Kind {
             Event::Rule(_) | Event::RuleGone(_) => Kind::Rules,
             Event::Nexthop(_) | Event::NexthopGone(_) => Kind::Nexthops,
             Event::Bucket(_) => Kind::Buckets,
-            Event::Route(route, _) | Event::RouteGone(route) => match route.dst {
-                IpNet::V4(_) => Kind::Routes4,
-                IpNet::V6(_) => Kind::Routes6,
-            },
+            Event::Route(route, _) | Event::RouteGone(route) | Event::Meanwhile(route, _) => {
+                match route.dst {
+                    IpNet::V4(_) => Kind::Routes4,
+                    IpNet::V6(_) => Kind::Routes6,
+                }
+            }
             Event::Device(..)
             | Event::Settings(_)
             | Event::HmacKeys(_)

@@ -303,10 +303,15 @@ impl Mirror {
                     self.queue.want(signs(&event, |index| {
                         self.links.get(&index).map(|l| l.flags)
                     }));
-                    if Kind::of(&event) == self.sweeping.map(Dumped::kind) {
-                        self.held.push(event);
-                    } else {
+                    if Kind::of(&event) != self.sweeping.map(Dumped::kind) {
                         self.deliver(event, sink);
+                        continue;
+                    }
+                    // Dumps of routes take seconds where there are a million.
+                    match event {
+                        Event::Route(route, op) => sink(Event::Meanwhile(route, Some(op))),
+                        Event::RouteGone(route) => sink(Event::Meanwhile(route, None)),
+                        event => self.held.push(event),
                     }
                 }
                 Ok(Decoded::Netconf(_)) => self.queue.want_settings(),

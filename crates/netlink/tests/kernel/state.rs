@@ -25,6 +25,8 @@ pub(crate) struct State {
     /// What is being swept, and what it was before: kept so that a frame inside of a frame, or an
     /// event of the swept kind that is not from the dump, would show.
     sweep: Option<Sweep>,
+    /// What was told of the swept kind since.
+    meanwhile: Vec<(Route, Option<RouteOp>)>,
 }
 
 impl State {
@@ -61,9 +63,19 @@ impl State {
             }
             Event::Route(route, op) => self.route(route, op),
             Event::RouteGone(route) => self.route_gone(&route),
+            Event::Meanwhile(route, op) => {
+                assert!(self.sweep.is_some());
+                self.meanwhile.push((route, op));
+            }
             Event::SweepBegin(sweep) => self.begin(sweep),
             Event::SweepEnd(sweep) => {
                 assert_eq!(self.sweep.take(), Some(sweep));
+                for (route, op) in std::mem::take(&mut self.meanwhile) {
+                    match op {
+                        Some(op) => self.route(route, op),
+                        None => self.route_gone(&route),
+                    }
+                }
             }
         }
     }

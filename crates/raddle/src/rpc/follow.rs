@@ -109,7 +109,9 @@ impl Follower {
 /// Detours do not concern others.
 fn concerns(event: &Event, servers: &[IpAddr]) -> bool {
     match event {
-        Event::Route(route, _) | Event::RouteGone(route) if route.protocol != PROTOCOL => {
+        Event::Route(route, _) | Event::RouteGone(route) | Event::Meanwhile(route, _)
+            if route.protocol != PROTOCOL =>
+        {
             servers.iter().any(|server| route.dst.contains(server))
         }
         Event::Link(_)

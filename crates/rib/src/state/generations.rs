@@ -22,6 +22,8 @@ impl Generations {
         let (route, gone) = match event {
             Event::Route(route, RouteOp::Replace) => (route, false),
             Event::RouteGone(route) => (route, true),
+            Event::Meanwhile(route, Some(RouteOp::Replace)) => (route, false),
+            Event::Meanwhile(route, None) => (route, true),
             _ => return,
         };
         if has_sid(route) {

@@ -68,6 +68,8 @@ pub(crate) struct Family<A> {
     pub(crate) changed: Changed<A>,
     /// Filled by a running dump; takes the place of `tables` when the dump is complete.
     incoming: Option<Tables<A>>,
+    /// What was told since that dump began: it comes behind what the dump tells.
+    meanwhile: Vec<(Route, Option<RouteOp>)>,
     /// Raddle's own.
     own: Beside<A>,
     /// Those that FPM tells.
@@ -82,6 +84,7 @@ impl<A> Default for Family<A> {
             tables: Tables::new(),
             changed: Changed::default(),
             incoming: None,
+            meanwhile: Vec::new(),
             own: Beside::default(),
             fpm: Beside::default(),
             alone: 0,
@@ -159,6 +162,24 @@ impl<A: Addr> Family<A> {
         }
     }
 
+    /// Applies a notification that came while a dump runs: now, and to what the dump tells once it is complete, which
+    /// may or may not have it.
+    pub(crate) fn meanwhile(&mut self, store: &mut AttrsStore, route: Route, op: Option<RouteOp>) {
+        let incoming = self.incoming.take();
+        self.tell(store, route.clone(), op);
+        self.incoming = incoming;
+        if self.incoming.is_some() {
+            self.meanwhile.push((route, op));
+        }
+    }
+
+    fn tell(&mut self, store: &mut AttrsStore, route: Route, op: Option<RouteOp>) {
+        match op {
+            Some(op) => self.apply(store, route, op),
+            None => self.remove(store, route),
+        }
+    }
+
     /// Whether the table has a route of this prefix.
     pub(crate) fn has(&self, number: u32, prefix: Prefix<A>) -> bool {
         let table = self.tables.get(&number);
@@ -166,6 +187,8 @@ impl<A: Addr> Family<A> {
     }
 
     pub(crate) fn sweep_begin(&mut self, store: &mut AttrsStore) {
+        // What was told before a dump began is in it.
+        self.meanwhile.clear();
         if let Some(abandoned) = self.incoming.replace(Tables::new()) {
             release(store, abandoned);
         }
@@ -173,6 +196,9 @@ impl<A: Addr> Family<A> {
 
     /// Puts the dumped tables in place of the old and notes where they differ.
     pub(crate) fn sweep_end(&mut self, store: &mut AttrsStore) {
+        for (route, op) in std::mem::take(&mut self.meanwhile) {
+            self.tell(store, route, op);
+        }
         let Some(mut new) = self.incoming.take() else {
             return;
         };

@@ -1,4 +1,5 @@
-//! Links of which it is not known what the kernel last made of them when it gave nexthops their shares.
+//! Links of which it is not known what the kernel last made of them when it gave nexthops their shares, or whether routes
+//! went with them.
 
 use std::collections::HashSet;
 
@@ -11,6 +12,10 @@ pub(crate) struct Shares {
     unread: HashSet<u32>,
     /// Of these, those that had changed when the running dump began.
     reading: HashSet<u32>,
+    /// Down, or gone, at some time since IPv4 routes were last read.
+    flushed: HashSet<u32>,
+    /// Of these, those that were when the running dump began.
+    reading_flushed: HashSet<u32>,
 }
 
 impl Shares {
@@ -21,7 +26,15 @@ impl Shares {
         self.unread.insert(index);
     }
 
+    /// The kernel has taken the IPv4 routes away that had no other link, without a word (`fib_sync_down_dev`). They stay
+    /// away when the link comes back.
+    pub(super) fn link_down(&mut self, index: u32) {
+        self.reading_flushed.remove(&index);
+        self.flushed.insert(index);
+    }
+
     pub(super) fn link_gone(&mut self, index: u32) {
+        self.link_down(index);
         self.stale.remove(&index);
         self.reading.remove(&index);
         self.unread.remove(&index);
@@ -35,13 +48,22 @@ impl Shares {
     /// A dump of IPv4 routes begins.
     pub(super) fn sweep_begin(&mut self) {
         self.reading.clone_from(&self.unread);
+        self.reading_flushed.clone_from(&self.flushed);
     }
 
-    /// A dump of IPv4 routes is complete. The links that it settles.
-    pub(super) fn sweep_end(&mut self) -> HashSet<u32> {
+    /// A dump of IPv4 routes is complete. The links that it settles: those of which the marks are known now, and those
+    /// of which it is known which routes are left.
+    pub(super) fn sweep_end(&mut self) -> [HashSet<u32>; 2] {
         let read = std::mem::take(&mut self.reading);
         self.unread.retain(|index| !read.contains(index));
-        read
+        let flushed = std::mem::take(&mut self.reading_flushed);
+        self.flushed.retain(|index| !flushed.contains(index));
+        [read, flushed]
+    }
+
+    /// Whether the kernel may have taken IPv4 routes over this link away without our knowing.
+    pub(crate) fn is_flushed(&self, index: u32) -> bool {
+        self.flushed.contains(&index)
     }
 
     pub(crate) fn is_stale(&self, index: u32) -> bool {

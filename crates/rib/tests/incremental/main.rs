@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use common::object as nexthop;
 use draw::{LINKS, address, event, link, route};
+use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
     DeviceSettings, Event, GroupMember, Neighbour, NexthopKind, ROUTE_FPM, Route, RouteNexthop,
@@ -158,6 +159,53 @@ proptest! {
     }
 
     #[test]
+    fn notifications_count_while_a_dump_runs(
+        before in proptest::collection::vec(told_route(), 0..40),
+        steps in proptest::collection::vec(
+            prop_oneof![2 => told_route().prop_map(Some), 3 => Just(None)], 0..60),
+        again in any::<bool>(),
+    ) {
+        // What the kernel has, as a mirror that dumps nothing is told of it.
+        let (mut kernel, mut rib) = (new_rib(&small()), new_rib(&small()));
+        for (route, op) in before {
+            kernel.apply(notification(route.clone(), op));
+            rib.apply(notification(route, op));
+        }
+        rib.commit();
+        for sweep in [Sweep::Routes4, Sweep::Routes6] {
+            rib.apply(Event::SweepBegin(sweep));
+        }
+        if again {
+            for sweep in [Sweep::Routes4, Sweep::Routes6] {
+                rib.apply(Event::SweepBegin(sweep));
+            }
+        }
+        // A dump goes from prefix to prefix, and tells of each what there is then.
+        let mut dumped: Option<(bool, u32, IpNet)> = None;
+        for step in steps {
+            match step {
+                Some((route, op)) => {
+                    kernel.apply(notification(route.clone(), op));
+                    rib.apply(Event::Meanwhile(route, op));
+                }
+                None => dumped = dump_next(&kernel, &mut rib, dumped).or(dumped),
+            }
+            rib.commit();
+            prop_assert_eq!(routes_of(&rib), routes_of(&kernel));
+            compare(&rib);
+        }
+        while let Some(next) = dump_next(&kernel, &mut rib, dumped) {
+            dumped = Some(next);
+        }
+        for sweep in [Sweep::Routes4, Sweep::Routes6] {
+            rib.apply(Event::SweepEnd(sweep));
+        }
+        rib.commit();
+        prop_assert_eq!(routes_of(&rib), routes_of(&kernel));
+        compare(&rib);
+    }
+
+    #[test]
     fn a_full_image_hands_over_and_recovers(batches in proptest::collection::vec(
         proptest::collection::vec(event(), 0..20), 1..8)) {
         let capacity = Capacity {
@@ -172,6 +220,42 @@ proptest! {
             compare(&rib);
         }
     }
+}
+
+/// A route that is replaced, or gone: what a dump and a notification both tell comes to the same.
+fn told_route() -> impl Strategy<Value = (Route, Option<RouteOp>)> {
+    let op = prop_oneof![3 => Just(Some(RouteOp::Replace)), 1 => Just(None)];
+    (any::<bool>().prop_flat_map(route), op)
+}
+
+fn notification(route: Route, op: Option<RouteOp>) -> Event {
+    match op {
+        Some(op) => Event::Route(route, op),
+        None => Event::RouteGone(route),
+    }
+}
+
+fn routes_of(rib: &Rib) -> Vec<Route> {
+    rib.snapshot().routes
+}
+
+/// Tells of the prefix behind the last one.
+fn dump_next(
+    kernel: &Rib,
+    rib: &mut Rib,
+    last: Option<(bool, u32, IpNet)>,
+) -> Option<(bool, u32, IpNet)> {
+    let key = |route: &Route| (route.dst.addr().is_ipv6(), route.table, route.dst);
+    let routes = routes_of(kernel);
+    let next = routes
+        .iter()
+        .map(key)
+        .filter(|key| Some(*key) > last)
+        .min()?;
+    for route in routes.iter().filter(|route| key(route) == next) {
+        rib.apply(Event::Route(route.clone(), RouteOp::Add));
+    }
+    Some(next)
 }
 
 /// 0.0.0.0/1 by way of a nexthop object.
