@@ -345,11 +345,11 @@ pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
 /// A neighbour on a connected prefix (`fib_lookup_good_nhc`, `find_match`): where its link gives it no share the kernel
 /// passes over the connected route, and goes on to others. So it does where it has taken the route away.
 fn resolve_neighbour(state: &State, (index, address): (u32, IpAddr), mtu: u32) -> Resolved {
-    if address.is_ipv4() && state.shares.is_flushed(index) {
-        return Resolved::Kernel(Reason::RouteFeature);
-    }
     if !has_share(state, index, address.is_ipv6()) {
         return Resolved::Kernel(Reason::OutLink);
+    }
+    if address.is_ipv4() && state.shares.is_flushed(index) {
+        return Resolved::Kernel(Reason::RouteFeature);
     }
     Resolved::One(Hop {
         object: None,
@@ -396,10 +396,6 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
     if hops.iter().any(|hop| hop.encap == SpecEncap::Kernel) {
         return Resolved::Kernel(Reason::Encap);
     }
-    let flushed = |hop: &SpecHop| !needs_no_link(hop) && state.shares.is_flushed(hop.index);
-    if !v6 && !told && hops.iter().all(flushed) {
-        return Resolved::Kernel(Reason::RouteFeature);
-    }
     let mut out: Vec<Hop> = hops
         .iter()
         .map(|hop| Hop {
@@ -417,6 +413,10 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
             segment: hop.encap.segment(),
         })
         .collect();
+    let flushed = |hop: &SpecHop| !needs_no_link(hop) && state.shares.is_flushed(hop.index);
+    if !v6 && !told && out.iter().any(|hop| hop.eligible) && hops.iter().all(flushed) {
+        return Resolved::Kernel(Reason::RouteFeature);
+    }
     if let [hop] = out.as_slice() {
         return match (hop.eligible, hop.leads_somewhere()) {
             (false, _) => Resolved::Kernel(Reason::OutLink),

@@ -157,6 +157,12 @@ impl Rib {
         }
     }
 
+    /// Has the next [`Rib::commit`] publish all adjacencies, segments and groups anew, also those that are as they were:
+    /// somebody else may have changed what the image says of them ([`Memory::punt_link`]).
+    pub fn refresh(&mut self) {
+        self.ports_changed = true;
+    }
+
     /// Says which routes spread their packets otherwise than by the namespace's hash policy, from the
     /// first route on: to be called before there are any.
     pub fn set_algos(&mut self, algos: AlgoRules) {
