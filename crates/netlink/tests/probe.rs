@@ -230,7 +230,9 @@ fn whoever_turns_on_tracking_is_seen() {
              add table ip h
              add set ip h many { type ipv4_addr; flags dynamic; }
              add chain ip h output { type filter hook output priority 0; }
-             add rule ip h output add @many { ip daddr ct count over 10 } drop'");
+             add rule ip h output add @many { ip daddr ct count over 10 } drop
+             add table ip i
+             add set ip i few { type ipv4_addr; flags dynamic; ct count over 20; }'");
         let trackers = seen(conntrack::of_nftables().unwrap());
         let brief: Vec<_> = trackers
             .iter()
@@ -241,6 +243,7 @@ fn whoever_turns_on_tracking_is_seen() {
             [
                 ([false, true], Reassembles, "nftables rule ip6 g input"),
                 ([true, false], Tracks, "nftables rule ip h output"),
+                ([true, false], Tracks, "nftables set ip i few (connlimit)"),
                 ([true, true], Tracks, "nftables rule inet f unused"),
             ]
         );

@@ -5,8 +5,9 @@
 //! reassembled then (and those that stay incomplete are dropped), and a full table drops. The kernel tells
 //! of such hooks only where it has `NETFILTER_NETLINK_HOOK`, so they are inferred from who asks for them.
 //!
-//! 1. nftables: expressions that look at, change or count connections, and objects for these; also in
-//!    chains that nothing jumps to, and in dormant tables, since the kernel counts from when a rule is made.
+//! 1. nftables: expressions that look at, change or count connections, sets that keep such an expression for each
+//!    element, and objects for these; also in chains that nothing jumps to, and in dormant tables, since the kernel
+//!    counts from when a rule is made.
 //! 2. xtables' matches and targets of this kind, over nftables or legacy iptables.
 //! 3. What only reassembles: sockets and transparent proxies.
 //! 4. Families: `ip` and iptables for IPv4, `ip6` and ip6tables for IPv6; `inet` and `bridge` for both.
@@ -102,12 +103,13 @@ pub fn of_iptables(tables: &[iptables::Table]) -> Vec<Tracker> {
     trackers
 }
 
-/// Whoever asks for tracking in nftables. Costs a dump of all rules and one of all objects.
+/// Whoever asks for tracking in nftables. Costs a dump of all rules, one of all sets and one of all objects.
 ///
 /// # Errors
 /// As [`nft::base_chains`].
 pub fn of_nftables() -> Result<Vec<Tracker>, Error> {
     let mut trackers: Vec<Tracker> = nft::rules()?.iter().filter_map(of_rule).collect();
+    trackers.extend(nft::sets()?.iter().filter_map(of_set));
     for object in nft::objects()? {
         if OBJECTS.contains(&object.kind)
             && let Some(families) = families(object.family)
@@ -147,6 +149,21 @@ fn of_rule(placed: &nft::Placed) -> Option<Tracker> {
             "nftables rule {family} {table} {chain} handle {} ({expression})",
             rule.handle
         ),
+    })
+}
+
+fn of_set(set: &nft::Set) -> Option<Tracker> {
+    let (kept, does) = set.kept.iter().find_map(|e| Some((e, expression(e)?)))?;
+    let nft::Set {
+        family,
+        table,
+        name,
+        ..
+    } = set;
+    Some(Tracker {
+        families: families(*family)?,
+        does,
+        who: format!("nftables set {family} {table} {name} ({kept})"),
     })
 }
 

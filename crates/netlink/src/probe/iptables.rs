@@ -135,7 +135,10 @@ pub fn tables() -> Result<Vec<Table>, Error> {
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                for table in TABLES.into_iter().filter(|t| may_exist(family, t)) {
+                for table in TABLES {
+                    if !may_exist(family, table)? {
+                        continue;
+                    }
                     match read(family, table) {
                         Err(e) if e.errno() == Some(libc::ENOENT) => {}
                         table => tables.push(table?),
@@ -153,22 +156,24 @@ const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// Whether there may be such a table: its module is loaded, or part of the kernel. Asking for one that
 /// is not would load it.
-fn may_exist(family: Family, table: &str) -> bool {
+fn may_exist(family: Family, table: &str) -> Result<bool, Error> {
     let name = format!("{}{table}", family.modules());
     let loaded = std::fs::read_to_string("/proc/modules").unwrap_or_default();
     if loaded.lines().any(|l| l.split(' ').next() == Some(&name)) {
-        return true;
+        return Ok(true);
     }
     let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
     let list = format!(
         "/lib/modules/{}/modules.builtin",
         release.unwrap_or_default()
     );
-    // A kernel without a list of its own was built without modules.
-    std::fs::read_to_string(list).map_or(true, |list| {
-        let file = format!("/{name}.ko");
-        list.lines().any(|line| line.ends_with(&file))
-    })
+    let file = format!("/{name}.ko");
+    match std::fs::read_to_string(list) {
+        Ok(list) => Ok(list.lines().any(|line| line.ends_with(&file))),
+        // A kernel without a list of its own was built without modules.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(Error::io("read which modules are part of the kernel", e)),
+    }
 }
 
 fn read(family: Family, table: &str) -> Result<Table, Error> {

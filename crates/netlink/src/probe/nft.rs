@@ -5,8 +5,8 @@
 
 mod whole;
 
-pub use self::whole::{Object, Placed, generation, objects, rules};
-pub(super) use self::whole::{decode_generation, decode_object};
+pub use self::whole::{Object, Placed, Set, generation, objects, rules, sets};
+pub(super) use self::whole::{decode_generation, decode_object, decode_set};
 
 use super::Error;
 use super::talk::Talk;

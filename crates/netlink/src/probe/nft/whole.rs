@@ -1,16 +1,26 @@
-//! The whole ruleset: all rules, all objects, and whether it has changed.
+//! The whole ruleset: all rules, sets and objects, and whether it has changed.
 
 use super::super::Error;
 use super::super::talk::Talk;
-use super::{Family, GETRULE, Rule, SUBSYSTEM, be32, decode_rule, find, is_absent, request};
+use super::{
+    Family, GETRULE, Rule, SUBSYSTEM, be32, decode_rule, find, is_absent, name_of, request,
+};
 use crate::codec::{DecodeError, Message};
 
+const NEWSET: u16 = SUBSYSTEM | 9;
+const GETSET: u16 = SUBSYSTEM | 10;
 const NEWGEN: u16 = SUBSYSTEM | 15;
 const GETGEN: u16 = SUBSYSTEM | 16;
 const NEWOBJ: u16 = SUBSYSTEM | 18;
 const GETOBJ: u16 = SUBSYSTEM | 19;
 
 const GENERATION_ID: u16 = 1;
+
+const SET_TABLE: u16 = 1;
+const SET_NAME: u16 = 2;
+/// One statement that is kept for each element, or a list of several.
+const SET_EXPRESSION: u16 = 17;
+const SET_EXPRESSIONS: u16 = 18;
 
 const OBJECT_TABLE: u16 = 1;
 const OBJECT_NAME: u16 = 2;
@@ -67,6 +77,27 @@ pub fn objects() -> Result<Vec<Object>, Error> {
     everything(GETOBJ, "list nftables objects", decode_object)
 }
 
+/// A set or a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// Its table's family.
+    pub family: Family,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+    /// The names of the expressions that it keeps for each of its elements: `counter`, `connlimit`.
+    pub kept: Vec<String>,
+}
+
+/// All named sets of the namespace, and those without a name of rules. None if it has no nf_tables.
+///
+/// # Errors
+/// As [`base_chains`](super::base_chains).
+pub fn sets() -> Result<Vec<Set>, Error> {
+    everything(GETSET, "list nftables sets", decode_set)
+}
+
 /// What all answers to `request` without a filter tell.
 fn everything<T>(
     kind: u16,
@@ -112,6 +143,34 @@ pub(in crate::probe) fn decode_generation(
     find(attributes, GENERATION_ID)?
         .map(|a| be32(&a, "NFTA_GEN_ID"))
         .transpose()
+}
+
+pub(in crate::probe) fn decode_set(message: &Message<'_>) -> Result<Option<Set>, DecodeError> {
+    if message.kind != NEWSET {
+        return Ok(None);
+    }
+    let (head, attributes) = message.split::<4>("nfgenmsg")?;
+    let mut set = Set {
+        family: Family::from_number(head[0]),
+        table: String::new(),
+        name: String::new(),
+        kept: Vec::new(),
+    };
+    for a in attributes {
+        let a = a?;
+        match a.kind {
+            SET_TABLE => set.table = a.string(),
+            SET_NAME => set.name = a.string(),
+            SET_EXPRESSION => set.kept.push(name_of(a.nested())?),
+            SET_EXPRESSIONS => {
+                for element in a.nested() {
+                    set.kept.push(name_of(element?.nested())?);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(set))
 }
 
 pub(in crate::probe) fn decode_object(
