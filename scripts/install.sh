@@ -58,6 +58,12 @@ put() {
   install -D -m "$1" /dev/stdin "$2"
   echo "installed $2"
 }
+# fill KEY TEXT FILE: the file with the text in the place of its key.
+fill() {
+  local text
+  text=$(cat "$3")
+  printf '%s\n' "${text//"$1"/"$2"}"
+}
 put 755 "$program" < "$what"
 mkdir -p "$root/share/man/man8"
 "$what" man "$root/share/man/man8"
@@ -65,8 +71,8 @@ printf 'installed %s\n' "$root"/share/man/man8/raddle*.8
 "$what" completions bash | put 644 "$bash"
 "$what" completions zsh | put 644 "$zsh"
 "$what" completions fish | put 644 "$fish"
-sed "s|@RUN@|$run|" packaging/raddle.service | put 644 "$unit"
-sed "s|@RPC@|$rpc|" packaging/raddle-rpc.service | put 644 "$rpc_unit"
+fill @RUN@ "$run" packaging/raddle.service | put 644 "$unit"
+fill @RPC@ "$rpc" packaging/raddle-rpc.service | put 644 "$rpc_unit"
 put 644 "$users" < packaging/raddle.sysusers
 # The units run as this user. A package's own scripts make it, from the same file.
 if [ -z "$system" ]; then

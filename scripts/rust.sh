@@ -58,7 +58,7 @@ rust_packages() {
   read -r kind version <<<"$(rust_kind)" || true
   if [ -z "${kind-}" ] && can_install; then
     # A fresh system does not know yet what its archives have.
-    apt-get update -qq
+    apt-get update -qq || echo 'the package lists cannot be renewed' >&2
     read -r kind version <<<"$(rust_kind)" || true
   fi
   if [ -z "${kind-}" ]; then

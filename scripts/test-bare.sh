@@ -98,6 +98,14 @@ contained() {
   done
   slirp4netns --configure --mtu=65520 --ready-fd=3 "$container" tap0 3>"$ready" >"$work/slirp4netns.log" 2>&1 &
   nat=$!
+  until [ -s "$ready" ]; do
+    if ! kill -0 "$nat" 2>/dev/null; then
+      cat "$work/slirp4netns.log"
+      stop
+      return 1
+    fi
+    sleep 0.1
+  done
   wait "$container" || result=$?
   stop
   return "$result"

@@ -27,7 +27,8 @@ for part in $(word parts | tr , ' '); do
   say "== $part"
   part_$part
 done
-if dmesg | grep -E 'BUG:|Oops|WARNING:|INFO: task'; then bad "the kernel's log"; fi
+# A busy host holds processors up for longer than Linux thinks possible.
+if dmesg | grep -E 'BUG:|Oops|WARNING:|INFO: task' | grep -v 'soft lockup'; then bad "the kernel's log"; fi
 say 'done'
 if [ $wrong = 0 ]; then echo 'all parts are right'; else echo "$wrong checks failed"; fi
 poweroff -f
