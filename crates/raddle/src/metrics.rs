@@ -7,6 +7,7 @@ mod text;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -16,12 +17,15 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::control::{Command, Request};
 use crate::error::Failure;
 use connections::Bounded;
 pub(crate) use text::{Rows, render};
 
+/// How many scrapes are answered at the same time: the daemon does so beside its work.
+const SCRAPES: usize = 2;
 /// How long a scrape waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -68,7 +72,11 @@ pub(crate) fn serve_as(
             runtime.block_on(async move {
                 let app = Router::new()
                     .route("/metrics", get(scrape))
-                    .with_state((requests, render));
+                    .with_state(Asks {
+                        requests,
+                        render,
+                        turns: Arc::new(Semaphore::new(SCRAPES)),
+                    });
                 match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => {
                         let listener = Bounded::new(listener);
@@ -83,8 +91,26 @@ pub(crate) fn serve_as(
     Ok(())
 }
 
-async fn scrape(State((requests, render)): State<(Sender<Request>, Render)>) -> Response {
+/// Whom a scrape asks.
+#[derive(Clone)]
+struct Asks {
+    requests: Sender<Request>,
+    render: Render,
+    turns: Arc<Semaphore>,
+}
+
+async fn scrape(State(asks): State<Asks>) -> Response {
+    let Asks {
+        requests,
+        render,
+        turns,
+    } = asks;
+    // One whose connection ends while it waits is forgotten; one that asks holds its turn until all is answered.
+    let Ok(turn) = turns.acquire_owned().await else {
+        return busy();
+    };
     let asked = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
         Some((
             question(&requests, Command::Status)?,
             question(&requests, Command::Counters)?,
@@ -100,8 +126,12 @@ async fn scrape(State((requests, render)): State<(Sender<Request>, Render)>) -> 
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
-        None => (StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy\n").into_response(),
+        None => busy(),
     }
+}
+
+fn busy() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy\n").into_response()
 }
 
 fn question(requests: &Sender<Request>, command: Command) -> Option<Value> {

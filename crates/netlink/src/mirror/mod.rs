@@ -100,7 +100,8 @@ pub struct Mirror {
     stop: Arc<Wake>,
     on_lost: OnLost,
     threads: Vec<JoinHandle<()>>,
-    thread_ids: Vec<i32>,
+    /// Of the thread that receives notifications.
+    reader: Option<i32>,
     links: HashMap<u32, LinkState>,
     devices: HashMap<String, DeviceSettings>,
     settings: Option<Settings>,
@@ -154,7 +155,7 @@ impl Mirror {
             stop: Arc::new(Wake::new().map_err(failed)?),
             on_lost: OnLost::default(),
             threads: Vec::new(),
-            thread_ids: Vec::new(),
+            reader: None,
             links: HashMap::new(),
             devices: HashMap::new(),
             settings: None,
@@ -166,7 +167,7 @@ impl Mirror {
         let dumps = Socket::open()?;
         let (queue, stop) = (mirror.queue.clone(), mirror.stop.clone());
         let on_lost = mirror.on_lost.clone();
-        mirror.spawn("mirror-reader", move || {
+        mirror.reader = mirror.spawn("mirror-reader", move || {
             reader::run(&socket, &stop, &queue, &on_lost);
         })?;
         let queue = mirror.queue.clone();
@@ -174,7 +175,12 @@ impl Mirror {
         Ok(mirror)
     }
 
-    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    /// The kernel's number of the thread.
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<Option<i32>, Error> {
         let (tell, told) = channel();
         let thread = ThreadBuilder::new()
             .name(name.into())
@@ -187,8 +193,7 @@ impl Mirror {
                 source,
             })?;
         self.threads.push(thread);
-        self.thread_ids.extend(told.recv());
-        Ok(())
+        Ok(told.recv().ok())
     }
 
     /// From now on calls `callback` with each link that has gone, gone down or lost its carrier, before anything
@@ -285,9 +290,10 @@ impl Mirror {
         Ok(batch)
     }
 
-    /// The kernel's numbers of the mirror's threads, to give them a priority.
-    pub fn thread_ids(&self) -> &[i32] {
-        &self.thread_ids
+    /// The kernel's number of the thread that receives notifications, to give it a priority. The one that reads dumps
+    /// computes for seconds where there are a million routes, and nothing waits for it that has been told.
+    pub fn reader(&self) -> Option<i32> {
+        self.reader
     }
 
     /// Counters.

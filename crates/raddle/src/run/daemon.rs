@@ -36,6 +36,8 @@ use tend::Srv6;
 const GATHER: Duration = Duration::from_millis(10);
 /// How often the daemon looks after what nobody announces.
 const ROUND: Duration = Duration::from_secs(1);
+/// How many questions of each kind are answered before the kernel is looked at again.
+const QUESTIONS_MOST: usize = 16;
 /// How long a request may wait.
 const ANSWER: Duration = Duration::from_millis(50);
 
@@ -71,6 +73,10 @@ pub(super) struct Daemon {
     /// What was found about the qdiscs of all links.
     shaped: Vec<Finding>,
     dirty_since: Option<Instant>,
+    /// Notifications were lost: what was punted for them is looked at again once all has been read.
+    overrun: bool,
+    /// What found no room is to be tried again.
+    try_room: bool,
     /// Something changed that the preflight looks at.
     look_again: bool,
     /// What the image had too little of at the last commit.
@@ -88,7 +94,7 @@ impl Daemon {
         metrics: Option<&Receiver<Request>>,
     ) -> Result<(), Failure> {
         let own = nix::unistd::gettid().as_raw();
-        let threads = std::iter::once(own).chain(self.mirror.thread_ids().iter().copied());
+        let threads = std::iter::once(own).chain(self.mirror.reader());
         self.standing = Standing::take(self.config.priority, threads);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;
@@ -96,10 +102,10 @@ impl Daemon {
             self.wait(next_round);
             let since = now();
             self.follow()?;
-            for request in control
-                .try_iter()
-                .chain(metrics.into_iter().flat_map(|m| m.try_iter()))
-            {
+            let metrics = metrics
+                .into_iter()
+                .flat_map(|m| m.try_iter().take(QUESTIONS_MOST));
+            for request in control.try_iter().take(QUESTIONS_MOST).chain(metrics) {
                 let value = match request.command {
                     Command::Status => report::status(self),
                     Command::Counters => report::counters(&self.rib, &self.counters()),
@@ -144,6 +150,7 @@ impl Daemon {
         let new_settings = &mut self.new_settings;
         let mut ahead = None;
         let mut count = 0;
+        let mut links = false;
         let batch = self.mirror.poll(&mut |event| {
             *look_again |= matches!(
                 event,
@@ -156,20 +163,25 @@ impl Daemon {
             );
             *new_settings |= matches!(event, Event::Settings(_));
             // With a million routes behind a group, the kernel tells of each of them as well; the
-            // group itself need not wait for that. What leaves by a link that is lost is punted already.
+            // group itself need not wait for that.
             let nexthops = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
-            let links = matches!(event, Event::Link(_) | Event::LinkGone(_));
+            links |= matches!(event, Event::Link(_) | Event::LinkGone(_));
             rib.apply(event);
-            let commit = match (nexthops, links) {
-                (true, _) => rib.commit_nexthops(),
-                (_, true) => rib.commit_links(),
-                _ => None,
-            };
-            if commit.is_some() {
-                ahead = commit;
+            if nexthops && let Some(commit) = rib.commit_nexthops() {
+                ahead = Some(commit);
                 count += 1;
             }
         })?;
+        // What leaves by links that are lost is punted already, so that a hundred of them cost one walk.
+        if links && let Some(commit) = rib.commit_links() {
+            ahead = Some(commit);
+            count += 1;
+        }
+        self.overrun |= batch.overrun;
+        if batch.settled && std::mem::take(&mut self.overrun) {
+            // Links that were lost and came back in what was thrown away are punted, and nothing tells of them.
+            rib.refresh();
+        }
         self.lag.heard(batch.since);
         let told = match &mut self.fpm {
             Some(fpm) => fpm.poll(Instant::now(), &mut |told| rib.apply(Event::Fpm(told))),
@@ -199,8 +211,7 @@ impl Daemon {
         }
         if std::mem::take(&mut self.new_settings) {
             // Flows must not move when a policy is published of which the hash that packets bring is part.
-            self.rx_hash
-                .renew(&mut self.engine, &self.rib, &self.config);
+            self.renew_rx_hash();
         }
         // Looking around takes milliseconds for each network namespace of the machine. What is known comes first.
         self.publish();

@@ -2,8 +2,9 @@
 //!
 //! 1. `realtime`: the threads that follow the kernel run before all without a real-time priority (`SCHED_RR` 1, the
 //!    lowest). `nice`: at -15, which is a share of some 25 beside one of others. `none`: as all others.
-//! 2. One that computes for 0.2 s without a pause (`RLIMIT_RTTIME`) takes the processor from others for no longer: all
-//!    are at nice -15 from then on, until the next round.
+//! 2. One that computes for 0.2 s without waiting for anything (`RLIMIT_RTTIME`) takes the processor from others for no
+//!    longer: all are at nice -15 from then on, until the next round. So is one that loads a program, which is one long
+//!    system call.
 //! 3. What is not permitted falls back to the next, and is told: `realtime`, `nice`, `none`.
 //! 4. Threads and programs that they start begin as all others (`SCHED_RESET_ON_FORK`).
 
@@ -78,6 +79,24 @@ impl Standing {
         }
     }
 
+    /// Does something long as one of rule 2, on the thread that was named first.
+    pub(super) fn as_others<T>(&self, work: impl FnOnce() -> T) -> T {
+        let own = THREADS[0].load(Ordering::Relaxed);
+        let lowers = self.have == Priority::Realtime && own == nix::unistd::gettid().as_raw();
+        if lowers {
+            let _ = nice(own);
+        }
+        let result = work();
+        // Not where rule 2 has applied meanwhile.
+        if lowers
+            && DEMOTIONS.load(Ordering::Relaxed) == self.demotions
+            && let Err(e) = realtime(own)
+        {
+            tracing::warn!("the real-time priority cannot be had again: {e}");
+        }
+        result
+    }
+
     /// For `status`.
     pub(super) fn json(&self, wanted: Priority) -> Value {
         json!({
@@ -100,10 +119,14 @@ fn prepare() -> io::Result<()> {
     limit()
 }
 
-/// Sets the soft limit of rule 2; the hard one, at which the kernel would kill, stays.
+/// Sets the soft limit of rule 2; the hard one, at which the kernel would kill, stays. It has to leave room.
 fn limit() -> io::Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_RTTIME)?;
-    setrlimit(Resource::RLIMIT_RTTIME, RT_TIME.min(hard), hard)?;
+    if hard <= RT_TIME {
+        let why = format!("RLIMIT_RTTIME is {hard} µs, and {RT_TIME} and more are needed");
+        return Err(io::Error::other(why));
+    }
+    setrlimit(Resource::RLIMIT_RTTIME, RT_TIME, hard)?;
     Ok(())
 }
 

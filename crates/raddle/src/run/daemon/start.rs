@@ -121,14 +121,14 @@ impl Daemon {
         let mirror = Mirror::open()?;
         let mut engine = load(&config)?;
         match Daemon::prepare(&config, (mirror, fpm), &mut engine) {
-            Ok(ready) => Ok(Daemon::ready(config, started, engine, ready)),
-            Err(failure) => {
-                // Dropping the engine detaches what is not pinned.
-                if let Err(e) = engine.unpin() {
-                    tracing::warn!("{e}");
+            Ok(ready) => {
+                let mut daemon = Daemon::ready(config, started, engine, ready);
+                match daemon.go_live() {
+                    Ok(()) => Ok(daemon),
+                    Err(failure) => Err(give_up(&mut daemon.engine, failure)),
                 }
-                Err(failure)
             }
+            Err(failure) => Err(give_up(&mut engine, failure)),
         }
     }
 
@@ -233,7 +233,7 @@ impl Daemon {
     }
 
     fn ready(config: Config, started: Instant, engine: Engine, ready: Prepared) -> Daemon {
-        let mut daemon = Daemon {
+        Daemon {
             guard: Guard::new(config.deadline),
             standing: Standing::default(),
             lag: Lag::new(),
@@ -256,13 +256,24 @@ impl Daemon {
             sent: HashMap::new(),
             shaped: ready.shaped,
             dirty_since: None,
+            overrun: false,
+            try_room: false,
             look_again: false,
             new_settings: false,
             lacks: BTreeSet::new(),
-        };
-        daemon.look(now());
-        daemon.announce();
-        daemon
+        }
+    }
+
+    /// Lets programs forward, once all that the kernel has told while they were loaded is published.
+    fn go_live(&mut self) -> Result<(), Failure> {
+        let since = now();
+        self.follow()?;
+        while self.rib.is_dirty() {
+            self.follow()?;
+        }
+        self.look(since);
+        self.announce();
+        Ok(())
     }
 
     fn announce(&self) {
@@ -286,6 +297,14 @@ impl Daemon {
             self.started.elapsed()
         );
     }
+}
+
+/// Leaves nothing behind. Dropping the engine detaches what is not pinned.
+fn give_up(engine: &mut Engine, failure: Failure) -> Failure {
+    if let Err(e) = engine.unpin() {
+        tracing::warn!("{e}");
+    }
+    failure
 }
 
 /// Returns when no packet is in the program that was there before the call.

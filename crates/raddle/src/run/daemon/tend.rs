@@ -43,8 +43,15 @@ impl Daemon {
             self.take_plan(plan, &report);
         }
         // Before policies, and links that are new, are published.
-        self.rx_hash
-            .renew(&mut self.engine, &self.rib, &self.config);
+        self.renew_rx_hash();
+    }
+
+    /// The verifier takes its time for a program, and a system call is not interrupted: not before everybody else.
+    pub(super) fn renew_rx_hash(&mut self) {
+        self.standing.as_others(|| {
+            self.rx_hash
+                .renew(&mut self.engine, &self.rib, &self.config);
+        });
     }
 
     /// Attaches and detaches as a plan says that is not the last one.
@@ -119,6 +126,7 @@ impl Daemon {
     /// What has to be done now and then.
     pub(super) fn round(&mut self) {
         self.standing.round();
+        self.try_room = true;
         self.tend_neighbours();
         self.tend_own_neighbours();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
@@ -238,7 +246,8 @@ impl Daemon {
             self.replan();
         }
         // What found no room may find some now, and nothing else need change for that.
-        if self.rib.is_dirty() || self.rib.lacks_room() {
+        let try_room = std::mem::take(&mut self.try_room) && self.rib.lacks_room();
+        if self.rib.is_dirty() || try_room {
             self.publish();
         }
         seen
