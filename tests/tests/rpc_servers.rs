@@ -1,18 +1,21 @@
 //! `raddle rpc --config`: several servers at once, asked by status, metrics and top, and read again.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use raddle_e2e::{Outcome, raddle, within};
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn record(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut mark = [0; 4];
@@ -80,6 +83,11 @@ struct Proxy {
 
 impl Proxy {
     fn start(text: &str) -> Proxy {
+        Proxy::logging(text, "info")
+    }
+
+    /// As [`Proxy::start`], with this as `RUST_LOG`.
+    fn logging(text: &str, level: &str) -> Proxy {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rpc.toml");
         std::fs::write(&file, text).unwrap();
@@ -89,6 +97,7 @@ impl Proxy {
             .arg(&file)
             .arg("--socket")
             .arg(folder.path().join("rpc.sock"))
+            .env("RUST_LOG", level)
             .stderr(Stdio::from(log))
             .spawn()
             .unwrap();
@@ -299,21 +308,187 @@ fn several_servers_have_one_status_and_change_by_themselves() {
     assert_eq!(call(&mut client, GETATTR, &[]), 1);
 }
 
+/// A server that makes directories when it may, and knows calls by port and XID.
+#[derive(Default)]
+struct Directories {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Calls that it knows, and whether they have been run.
+    known: HashMap<(SocketAddr, u32), bool>,
+    /// How often each was begun, by name.
+    runs: HashMap<u32, u32>,
+    goes: bool,
+}
+
+impl Directories {
+    fn start() -> (Arc<Directories>, SocketAddr) {
+        let server = Arc::new(Directories::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let all = Arc::clone(&server);
+        std::thread::spawn(move || {
+            while let Ok((stream, peer)) = listener.accept() {
+                let server = Arc::clone(&all);
+                std::thread::spawn(move || server.serve(stream, peer));
+            }
+        });
+        (server, address)
+    }
+
+    fn serve(self: &Arc<Self>, mut stream: TcpStream, peer: SocketAddr) {
+        while let Ok(call) = record(&mut stream) {
+            let word = |i: usize| u32::from_be_bytes(call[4 * i..4 * i + 4].try_into().unwrap());
+            let reply = [word(0), 1, 0, 0, 0, 0, 0];
+            let key = (peer, word(0));
+            let known = match word(5) {
+                9 => self.state.lock().unwrap().known.get(&key).copied(),
+                _ => Some(true),
+            };
+            match known {
+                Some(true) => drop(send(&mut stream, &reply)),
+                // It is being run.
+                Some(false) => {}
+                None => {
+                    {
+                        let mut state = self.state.lock().unwrap();
+                        state.known.insert(key, false);
+                        *state.runs.entry(word(12)).or_default() += 1;
+                    }
+                    let (server, mut stream) = (Arc::clone(self), stream.try_clone().unwrap());
+                    std::thread::spawn(move || {
+                        let state = server.state.lock().unwrap();
+                        let mut state = server.changed.wait_while(state, |s| !s.goes).unwrap();
+                        state.known.insert(key, true);
+                        drop(state);
+                        let _ = send(&mut stream, &reply);
+                    });
+                }
+            }
+        }
+    }
+
+    /// How often a call was begun.
+    fn runs(&self, name: u32) -> u32 {
+        let state = self.state.lock().unwrap();
+        state.runs.get(&name).copied().unwrap_or(0)
+    }
+
+    /// Has calls go on, or wait.
+    fn go(&self, goes: bool) {
+        self.state.lock().unwrap().goes = goes;
+        self.changed.notify_all();
+    }
+}
+
+/// A connection from this port, as soon as somebody takes it.
+fn connect_from(own: SocketAddr, to: SocketAddr) -> TcpStream {
+    let (stream, _) = within(Duration::from_secs(60), || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&own.into()).unwrap();
+        socket.connect(&to.into()).map_err(|e| e.to_string())?;
+        Ok(TcpStream::from(socket))
+    });
+    stream
+}
+
+fn mkdir(stream: &mut TcpStream, xid: u32) {
+    send(stream, &[xid, 0, 2, 100_003, 3, 9, 0, 0, 0, 0, 4, 9, xid]).unwrap();
+}
+
+/// Its calls under way are answered, others go on meanwhile, and what takes longer is repeated from the same port.
+#[test]
+fn a_server_that_changes_runs_nothing_twice() {
+    let ((directories, two), one) = (Directories::start(), server(1));
+    let (at, other, own) = (free(), free(), free());
+    let text = |policy: &str| {
+        format!(
+            "[[server]]\nname = 'one'\nserver = '{one}'\nlisten = '{at}'\nno-placement = true\n\
+             [[server]]\nname = 'two'\nserver = '{two}'\nlisten = '{other}'\nno-placement = true\n\
+             connections = 2\npolicy = '{policy}'\n"
+        )
+    };
+    let proxy = Proxy::start(&text("hash"));
+    let all =
+        |servers: &[Value]| servers.len() == 2 && up(&servers[0]) == 5 && up(&servers[1]) == 3;
+    let ends = |servers: &[Value]| servers.len() == 2 && !servers[1]["not_served"].is_null();
+    proxy.servers(all);
+    let mut client = connect_from(own, other);
+    mkdir(&mut client, 77);
+    let begun = |xid| {
+        within(Duration::from_secs(60), || {
+            (directories.runs(xid) > 0).then_some(()).ok_or(proxy.log())
+        })
+    };
+    begun(77);
+
+    proxy.reload(&text("round-robin"));
+    let servers = proxy.servers(ends);
+    let why = servers[1]["not_served"].as_str().unwrap();
+    assert!(why.contains("calls under way are answered first"), "{why}");
+    assert_eq!(call(&mut TcpStream::connect(at).unwrap(), GETATTR, &[]), 1);
+    assert!(TcpStream::connect(other).is_err(), "{}", proxy.log());
+    directories.go(true);
+    let reply = record(&mut client).unwrap();
+    assert_eq!(reply[..4], 77_u32.to_be_bytes());
+    assert!(record(&mut client).is_err());
+    drop(client);
+    proxy.servers(all);
+
+    // This one takes longer than it is waited for.
+    directories.go(false);
+    let mut client = connect_from(own, other);
+    mkdir(&mut client, 78);
+    begun(78);
+    proxy.reload(&text("hash"));
+    assert!(record(&mut client).is_err());
+    drop(client);
+    directories.go(true);
+    let mut client = connect_from(own, other);
+    mkdir(&mut client, 78);
+    let reply = record(&mut client).unwrap();
+    assert_eq!(reply[..4], 78_u32.to_be_bytes());
+    let servers = proxy.servers(all);
+    let log = proxy.log();
+    assert_eq!(
+        (directories.runs(77), directories.runs(78)),
+        (1, 1),
+        "{log}"
+    );
+    assert_eq!(servers[1]["counters"]["replayed"], 1, "{log}");
+    assert_eq!(servers[1]["counters"]["run_again"], 0, "{log}");
+    assert!(!log.contains("no journal"), "{log}");
+}
+
 #[test]
 fn a_server_that_refuses_is_told_once_and_when_it_is_back() {
     let (at, listen) = (free(), free());
     let text = format!(
         "[[server]]\nname = 'gone'\nserver = '{at}'\nlisten = '{listen}'\nno-placement = true\n"
     );
-    let proxy = Proxy::start(&text);
+    let proxy = Proxy::logging(&text, "info,raddle_rpc=debug");
     let refused = |servers: &[Value]| {
         let all = servers.first().and_then(|s| s["transports"].as_array());
         let refused = |t: &Value| t["why"].as_str().is_some_and(|why| why.contains("refused"));
         all.is_some_and(|all| all.len() == 5 && all.iter().all(refused))
     };
     proxy.servers(refused);
-    // Each is tried again after 0.1, 0.3 and 0.7 s.
-    std::thread::sleep(Duration::from_secs(1));
+    // Each has been tried again.
+    within(PATIENCE, || {
+        let log = proxy.log();
+        match (0..4).all(|n| {
+            log.matches(&format!("connection {n}: not connected: "))
+                .count()
+                > 1
+        }) {
+            true => Ok(()),
+            false => Err(log),
+        }
+    });
     let log = proxy.log();
     assert_eq!(log.matches(" WARN ").count(), 1, "{log}");
     assert!(log.contains("connection 0: not connected: "), "{log}");
@@ -332,7 +507,10 @@ fn a_server_that_refuses_is_told_once_and_when_it_is_back() {
     });
     assert_eq!(log.0.matches("stand again").count(), 1, "{}", log.0);
     assert!(
-        log.0.lines().all(|line| line.contains("server=gone")),
+        log.0
+            .lines()
+            .filter(|line| !line.contains(" DEBUG "))
+            .all(|line| line.contains("server=gone")),
         "{}",
         log.0
     );

@@ -12,9 +12,11 @@ use crate::cli::RpcProxy;
 use crate::error::Failure;
 
 /// How soon a server that cannot be served is tried again.
-pub(super) const AGAIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_secs(10);
 /// What is said of one whose server's name is not known to have an address yet.
 const ASKED: &str = "its name is being asked for";
+/// What is said of one that waits for its former self.
+const ENDS: &str = "its calls under way are answered first";
 
 /// One that is not served yet.
 pub(super) struct Missing {
@@ -22,9 +24,11 @@ pub(super) struct Missing {
     /// Why not, and when it was tried last.
     pub why: Option<(Failure, Instant)>,
     /// How often it failed, which is not told each time.
-    pub trouble: Trouble,
+    trouble: Trouble,
     /// Its addresses are asked for.
-    pub asked: Option<JoinHandle<Result<resolve::Servers, Failure>>>,
+    asked: Option<JoinHandle<Result<resolve::Servers, Failure>>>,
+    /// Its addresses, once they are known.
+    pub found: Option<resolve::Servers>,
 }
 
 impl Missing {
@@ -35,13 +39,54 @@ impl Missing {
             why: None,
             trouble: Trouble::default(),
             asked: None,
+            found: None,
+        }
+    }
+
+    /// Asks for its addresses if that is due, within a [`tokio::task::LocalSet`], and takes them in once they are
+    /// there; at the start failures are not logged.
+    pub(super) async fn ask(&mut self, starts: bool) {
+        let due = self.why.as_ref().is_none_or(|(_, at)| at.elapsed() > AGAIN);
+        match &mut self.asked {
+            None if due && self.found.is_none() => {
+                let args = self.args.clone();
+                let asked = async move { resolve::servers(&args).await };
+                self.asked = Some(tokio::task::spawn_local(asked));
+            }
+            Some(asked) if asked.is_finished() => {
+                match asked.await {
+                    Ok(Ok(servers)) => self.found = Some(servers),
+                    Ok(Err(failure)) => self.failed(failure, starts),
+                    Err(e) => self.failed(Failure::system(e.to_string()), starts),
+                }
+                self.asked = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// It is served.
+    pub(super) fn works(&mut self) {
+        let server = display(name(&self.args));
+        match self.trouble.works(0, Instant::now()) {
+            None => tracing::info!(server, "served"),
+            Some((times, time)) => {
+                let seconds = time.as_secs();
+                tracing::info!(
+                    server,
+                    "served, after {seconds} s and {times} attempts in vain"
+                );
+            }
         }
     }
 
     /// Why it is not served.
     pub(super) fn said(&self) -> String {
-        let why = self.why.as_ref();
-        why.map_or_else(|| ASKED.into(), |(why, _)| why.to_string())
+        match (&self.found, &self.why) {
+            (Some(_), _) => ENDS.into(),
+            (None, Some((why, _))) => why.to_string(),
+            (None, None) => ASKED.into(),
+        }
     }
 
     /// It cannot be served now; at the start nothing is logged, as that may end with this failure, which is printed

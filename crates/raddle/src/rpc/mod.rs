@@ -21,6 +21,7 @@ mod rates;
 mod reload;
 mod resolve;
 mod screen;
+mod served;
 mod servers;
 mod show;
 mod suspects;

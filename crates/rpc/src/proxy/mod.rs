@@ -28,6 +28,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
 
 use crate::dispatch::Policy;
 use crate::journal::{Journal, Keys, Left};
@@ -229,15 +230,25 @@ impl Proxy {
         self.shared.calls.used() + self.shared.replies.used()
     }
 
-    /// Ends it: connections to servers and of clients are closed, and calls have no reply any more.
+    /// Ends it: connections to servers and of clients are closed, and calls have no reply any more. The journal is
+    /// another's from then on, and the connections' ports are as soon as [`Proxy::is_stopped`] says so.
     pub fn stop(&self) {
-        for task in self.shared.tasks.borrow_mut().drain(..) {
+        for task in &*self.shared.tasks.borrow() {
             task.abort();
         }
+        // Tasks have what they share until they are polled, which is too late for who opens the journal now.
+        let keys = self.shared.journal.borrow().keys();
+        self.shared.journal.replace(Journal::none(keys));
         let clients: Vec<_> = self.shared.clients.borrow().values().cloned().collect();
         for client in clients {
             client.disconnect(&self.shared, "the proxy stops");
         }
+    }
+
+    /// Whether its connections to servers are closed, after [`Proxy::stop`].
+    pub fn is_stopped(&self) -> bool {
+        let tasks = self.shared.tasks.borrow();
+        tasks.iter().all(AbortHandle::is_finished)
     }
 
     /// Serves clients of this listener until it fails.
