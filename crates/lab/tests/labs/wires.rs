@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     process::Command,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use aya::{EbpfLoader, maps::Array, programs::Xdp, programs::XdpMode};
@@ -228,12 +228,19 @@ fn a_shaper_counts_what_it_drops() {
     for client in &sockets.unwrap() {
         (0..FRAMES / 10).for_each(|_| _ = client.send_to(&[7; 1000], (SINK, 9)).unwrap());
     }
-    thread::sleep(Duration::from_millis(300));
-    let after = counters();
-    let (carried, dropped) = (
-        after.packets - before.packets,
-        after.dropped - before.dropped,
-    );
+    // The queue empties at the wire's rate.
+    let until = Instant::now() + Duration::from_secs(60);
+    let (carried, dropped) = loop {
+        let after = counters();
+        let (carried, dropped) = (
+            after.packets - before.packets,
+            after.dropped - before.dropped,
+        );
+        if carried + dropped >= FRAMES || Instant::now() > until {
+            break (carried, dropped);
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
     assert!(dropped > FRAMES / 2, "{dropped} of {FRAMES} were dropped");
     let all = carried + dropped;
     assert!(
@@ -308,7 +315,10 @@ fn xdp_sees_frames_and_reaches_wires() {
     // TCP's first segments, more than a frame each where they leave the socket.
     // No more than the socket's buffer holds: nothing will be acknowledged.
     tcp.write_all(&[0; 20_000]).unwrap();
-    thread::sleep(Duration::from_millis(50));
+    let until = Instant::now() + Duration::from_secs(60);
+    while seen.get(&0, 0).unwrap() != 1514 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
     assert_eq!(seen.get(&0, 0).unwrap(), 1514);
     drop(listener);
 }

@@ -33,10 +33,13 @@ fn gates() {
         b.memory.store_config(&held);
         b.forward(&frame, 0);
         // A deadline that passes while nothing else changes.
-        held.deadline = monotonic() + 100_000_000;
+        held.deadline = monotonic() + 2_000_000_000;
         b.memory.store_config(&held);
         b.forward(&frame, 0);
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        // The program looks at the clock once a jiffy, of 10 ms at most.
+        while monotonic() < held.deadline + 20_000_000 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         b.kernel(&frame, Reason::Held);
         b.memory.store_config(&config(SEED, 1, 1));
         b.with_link(|link| link.flags &= !link_flags::ENABLED);
