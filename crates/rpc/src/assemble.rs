@@ -4,6 +4,9 @@
 //! least the head: the part with the header, which is looked at before anything is passed on. And small ones are
 //! joined: each piece that is kept costs some 100 bytes, so that a message of fragments of one byte would take a
 //! hundred times the memory that it is counted with.
+//!
+//! A piece that is passed on without a copy keeps all of the buffer that it was read into. So there are none below
+//! [`PIECE`]: what has come of a larger fragment stays in the buffer until it is as much, and the rest is copied.
 
 use std::collections::VecDeque;
 
@@ -19,6 +22,8 @@ pub const WHOLE: usize = 64 << 10;
 pub const HEAD: usize = 2 << 10;
 /// Fragments of large messages up to this size are joined, until they have [`WHOLE`] bytes together.
 pub const JOINED: u32 = 4 << 10;
+/// Bytes of a large message's fragment that are passed on without a copy, at least.
+pub const PIECE: usize = 16 << 10;
 
 /// A part of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,8 +90,15 @@ impl Assembler {
         self.marks.is_inside()
     }
 
-    /// The next part, taken from the front of `input`; none until there is more input, which is empty then.
-    /// Heads, small messages and small fragments are copied, the rest is not.
+    /// Bytes that are to come of the present fragment, if it is of a large message whose head has been given: parts of
+    /// it may have been taken from `input` without a copy, and more will be.
+    pub fn passes(&self) -> Option<usize> {
+        let passes = !matches!(self.state, State::Collecting(..));
+        passes.then(|| self.marks.left() as usize)
+    }
+
+    /// The next part, taken from the front of `input`; none until there is more input, of which less than [`PIECE`]
+    /// bytes are left then. Heads, small messages, small fragments and ends of fragments are copied, the rest is not.
     ///
     /// # Errors
     /// [`RecordError`], after which the stream makes no sense any more.
@@ -95,6 +107,11 @@ impl Assembler {
             return Ok(Some(part));
         }
         loop {
+            if let State::Passing = self.state
+                && input.len() < PIECE.min(self.marks.left() as usize)
+            {
+                return Ok(None);
+            }
             let (taken, step) = self.marks.step(&input[..input.len().min(self.wanted())])?;
             match (step, &mut self.state) {
                 (Step::More, _) => {
@@ -138,11 +155,15 @@ impl Assembler {
                     }
                 }
                 (Step::Payload(_), State::Passing) => {
-                    return Ok(Some(Part::Data(input.split_to(taken).freeze())));
+                    let piece = input.split_to(taken);
+                    return Ok(Some(Part::Data(match taken < PIECE {
+                        true => Bytes::copy_from_slice(&piece),
+                        false => piece.freeze(),
+                    })));
                 }
                 (Step::End, State::Collecting(..)) => {
                     self.state = State::Collecting(0, false);
-                    return Ok(Some(Part::Whole(self.head.split().freeze())));
+                    return Ok(Some(Part::Whole(self.collected())));
                 }
                 (Step::End, State::Passing | State::Joining(..)) => {
                     self.state = State::Collecting(0, false);
@@ -173,9 +194,14 @@ impl Assembler {
         self.next.pop_front()
     }
 
+    /// What is collected, in memory of its own: what comes next shares none of it.
+    fn collected(&mut self) -> Bytes {
+        std::mem::take(&mut self.head).freeze()
+    }
+
     /// Has what was joined come next; where nothing was, only if that is the last.
     fn give_joined(&mut self, last: bool) {
-        let joined = self.head.split().freeze();
+        let joined = self.collected();
         if !joined.is_empty() || last {
             let length = joined.len() as u32;
             self.next.push_back(Part::Fragment { length, last });
@@ -196,7 +222,7 @@ impl Assembler {
         }
         self.state = State::Passing;
         Some(Part::Start {
-            head: self.head.split().freeze(),
+            head: self.collected(),
             rest,
             last,
         })
@@ -213,8 +239,9 @@ mod tests {
     /// Sends the parts on as a proxy does, and gives the stream that comes out.
     fn passed_on(stream: &[u8], cut: usize) -> Vec<u8> {
         let (mut assembler, mut out) = (Assembler::new(16 << 20), Vec::new());
+        let mut input = BytesMut::new();
         for piece in stream.chunks(cut) {
-            let mut input = BytesMut::from(piece);
+            input.extend_from_slice(piece);
             while let Some(part) = assembler.next(&mut input).unwrap() {
                 match part {
                     Part::Whole(whole) => {
@@ -232,9 +259,16 @@ mod tests {
                     Part::End => {}
                 }
             }
-            assert!(input.is_empty());
+            assert!(
+                input.len()
+                    < if assembler.passes().is_some() {
+                        PIECE
+                    } else {
+                        1
+                    }
+            );
         }
-        assert!(!assembler.is_inside());
+        assert!(input.is_empty() && !assembler.is_inside());
         out
     }
 

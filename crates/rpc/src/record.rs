@@ -85,6 +85,11 @@ impl Marks {
         self.inside || self.have > 0
     }
 
+    /// Bytes that are to come of the present fragment.
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
     /// The next step, and how many bytes at the front of `input` it takes. O(1).
     ///
     /// # Errors

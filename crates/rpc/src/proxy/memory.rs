@@ -69,23 +69,30 @@ impl Memory {
 }
 
 impl Share {
-    /// Whether another record of this client may begin. What is expected counts as if it were here.
+    /// Whether so many bytes more of this client may come; none where another record is to begin, and nothing is
+    /// known of it. What is expected counts as if it were here.
     ///
     /// 1. Nothing may while all is in use.
-    /// 2. Who has nothing, and whose user has nothing, may.
-    /// 3. Otherwise what the client has and what its user has, together, have to be less than what is free. So a
-    ///    client has a third at most while it is alone, a user with many clients a half, and others always find
-    ///    room: of users that take all they get, each leaves as much as it has.
-    fn has_room(&self) -> bool {
+    /// 2. Who has next to nothing may: what the client has and what its user has are an eighth of what is free
+    ///    together, at most. Else who sends records larger than a third of all would wait until its user has nothing
+    ///    at all, which may be never.
+    /// 3. Otherwise what the client has and what its user has then, together, have to be less than what is free then.
+    ///    So a client has a third at most while it is alone, and a user with many clients a half: of users that take
+    ///    all they get, each leaves as much as it has.
+    ///
+    /// By rules 1 and 2 all is exceeded by one record at most.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
         let taken = self.memory.used.get() + self.memory.expected.get();
         let free = self.memory.most.saturating_sub(taken);
         let had = self.used.get() + self.user.get();
-        free > 0 && (had == 0 || had < free)
+        // Each of the three numbers changes by these bytes.
+        let then = had.saturating_add(bytes.saturating_mul(3));
+        free > 0 && (had <= free / 8 || then < free)
     }
 
-    /// Waits until another record of this client may begin.
-    pub(super) async fn room(&self) {
-        while !self.has_room() {
+    /// Waits until so many bytes more of this client may come.
+    pub(super) async fn room(&self, bytes: usize) {
+        while !self.has_room(bytes) {
             // What others give back counts, too.
             let _ = timeout(LOOK, self.freed.notified()).await;
         }
@@ -139,6 +146,14 @@ impl Charge {
         self.change(|used| used + bytes);
     }
 
+    /// Bytes of `expected` have come, and are these now.
+    pub(super) fn arrived(&self, bytes: usize, expected: &Charge) {
+        self.add(bytes);
+        let came = bytes.min(expected.bytes.get());
+        expected.bytes.set(expected.bytes.get() - came);
+        expected.change(|used| used - came);
+    }
+
     /// Gives all of them back.
     pub(super) fn release(&self) {
         let bytes = self.bytes.take();
@@ -164,7 +179,7 @@ mod tests {
     /// Takes records of so many bytes as long as it may; how many.
     fn fill(share: &Rc<Share>, bytes: usize) -> Vec<Charge> {
         let mut all = Vec::new();
-        while share.has_room() {
+        while share.has_room(bytes) {
             all.push(share.charge(bytes));
         }
         all
@@ -177,7 +192,7 @@ mod tests {
         let greedy = user();
         // One client that takes all it gets has a third.
         let first = fill(&memory.share(&greedy), 1);
-        assert_eq!(first.len(), 400);
+        assert_eq!(first.len(), 399);
         // With more and more connections its user has a half.
         let more: Vec<_> = (0..50).map(|_| fill(&memory.share(&greedy), 1)).collect();
         assert!((590..=600).contains(&greedy.get()), "{}", greedy.get());
@@ -190,5 +205,37 @@ mod tests {
         assert!(others[0].len() >= 190 && others[4].len() > 30);
         drop((first, more, others));
         assert_eq!((memory.used(), greedy.get()), (0, 0));
+    }
+
+    #[test]
+    fn large_ones_take_no_more_together() {
+        for bytes in [40, 100, 300, 700, 2000] {
+            let memory = Memory::new(1200);
+            let greedy = Rc::new(Cell::new(0));
+            let all: Vec<_> = (0..50)
+                .map(|_| fill(&memory.share(&greedy), bytes))
+                .collect();
+            assert!(greedy.get() <= bytes.max(600), "{bytes}: {}", greedy.get());
+            // However large, one passes; and somebody else finds room unless that was all.
+            assert!(greedy.get() >= bytes);
+            let other = memory.share(&Rc::default());
+            assert_eq!(other.has_room(bytes), bytes < 1200);
+            drop(all);
+        }
+    }
+
+    #[test]
+    fn what_comes_is_counted_once() {
+        let memory = Memory::new(1200);
+        let share = memory.share(&Rc::default());
+        let (expected, here) = (share.expect(300), share.charge(0));
+        for (bytes, left) in [(100, 200), (190, 10), (14, 0)] {
+            here.arrived(bytes, &expected);
+            assert_eq!(expected.bytes.get(), left);
+            assert_eq!(share.used.get(), here.bytes.get() + left);
+        }
+        assert_eq!((memory.used(), share.used.get()), (304, 304));
+        drop((expected, here));
+        assert_eq!((memory.used(), memory.expected.get()), (0, 0));
     }
 }

@@ -45,8 +45,9 @@ pub struct Config {
     pub policy: Policy,
     /// Longest record, in bytes; less than 2^31.
     pub most: u32,
-    /// Bytes of calls, and as many of replies, that may be kept at once. A record that has begun is always
-    /// finished, so that one record for each connection comes on top.
+    /// Bytes of calls, and as many of replies, that may be kept at once. A call begins only where there is room for
+    /// it, unless its user has next to nothing: one record may come on top. A reply that has begun is always finished,
+    /// so that one for each connection to a server may.
     pub memory: usize,
     /// How long a client or a server may stall within a record, or a client not take a reply.
     pub patience: Duration,

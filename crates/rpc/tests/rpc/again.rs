@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::common::{
     config, connected, fragments, free, proxy_to, record, run, until, word, words,
 };
+use raddle_rpc::assemble::PIECE;
 use raddle_rpc::proxy::{Config, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -57,15 +58,15 @@ async fn serve(mut stream: TcpStream, peer: SocketAddr, server: Rc<Server>) -> i
             let mut reply = words(&[xid, 1, 0, 0, 0, 0]);
             reply.resize(1 << 20, 7);
             let bytes = fragments(&reply, 2 << 20);
-            let (most, rest) = bytes.split_at(bytes.len() - 2000);
+            let (most, rest) = bytes.split_at(bytes.len() - PIECE - 1000);
             stream.write_all(most).await?;
             // The rate is known by now, and that the rest will be here at once.
             sleep(Duration::from_millis(100)).await;
-            stream.write_all(&rest[..1000]).await?;
+            stream.write_all(&rest[..PIECE]).await?;
             if server.stalls.get() {
                 std::future::pending::<()>().await;
             }
-            stream.write_all(&rest[1000..]).await?;
+            stream.write_all(&rest[PIECE..]).await?;
             continue;
         }
         let known = server.cache.borrow().get(&(peer, xid)).cloned();

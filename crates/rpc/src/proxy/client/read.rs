@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::{sleep, timeout};
 
@@ -25,6 +25,8 @@ use crate::record::mark;
 const SOON: Duration = Duration::from_millis(2);
 /// How long a client may take to close its connection when the proxy ends.
 const LINGER: Duration = Duration::from_millis(500);
+/// Bytes that are read of what nobody knows whether there is room for, at most.
+const AHEAD: usize = 64 << 10;
 
 /// A large call that comes.
 struct Coming {
@@ -34,14 +36,35 @@ struct Coming {
     /// What has come behind the head, marks included.
     rest: Vec<Bytes>,
     kept: Charge,
-    /// What is to come of the first fragment, so that nobody else takes the room that it needs.
-    _expected: Charge,
+    /// What is to come, so that nobody else takes the room that it needs.
+    expected: Charge,
 }
 
 impl Coming {
+    /// Begins with a head, behind which `rest` bytes of the first fragment are to come; there is room for what is
+    /// `expected`.
+    fn new(client: &Client, head: Bytes, (rest, last): (u32, bool), expected: usize) -> Coming {
+        Coming {
+            fragment: (head.len() as u64 + u64::from(rest), last),
+            kept: client.of_calls.charge(head.len()),
+            expected: client.of_calls.expect(expected),
+            head,
+            rest: Vec::new(),
+        }
+    }
+
     fn push(&mut self, bytes: Bytes) {
-        self.kept.add(bytes.len());
+        self.kept.arrived(bytes.len(), &self.expected);
         self.rest.push(bytes);
+    }
+}
+
+/// Bytes that may come of a large call behind its head, of which the first fragment has `rest`.
+fn to_come(head: &Bytes, (rest, last): (u32, bool), most: u32) -> usize {
+    match last {
+        true => rest as usize,
+        // Nothing says how much follows.
+        false => (most as usize).saturating_sub(head.len()),
     }
 }
 
@@ -52,14 +75,9 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &Owne
     let mut pace = Pace::new(shared.config.patience);
     loop {
         let ready = match assembler.is_inside() {
-            true => match pace.ready(reader.readable()).await {
-                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    return End::bad("it stalled within a record");
-                }
-                ready => ready,
-            },
+            true => pace.ready(reader.readable()).await,
             false if shared.ends() => return satisfied(client).await,
-            false => match first(shared.told_to_end(), reader.readable()).await {
+            false => match first(reader.readable(), shared.told_to_end()).await {
                 Ok(()) if shared.ends() => continue,
                 ready => ready,
             },
@@ -67,7 +85,10 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &Owne
         if input.capacity() - input.len() < READ / 4 {
             input.reserve(READ);
         }
-        match ready.and_then(|()| reader.try_read_buf(&mut input)) {
+        // There is room for a large call that comes; of what is behind it nobody knows.
+        let granted = assembler.passes().unwrap_or(0).saturating_sub(input.len());
+        let mut most = (&mut input).limit(granted + AHEAD);
+        match ready.and_then(|()| reader.try_read_buf(&mut most)) {
             Ok(0) if assembler.is_inside() => return End::bad("it ended within a record"),
             Ok(0) => {
                 return End {
@@ -80,10 +101,14 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &Owne
                 client.moved.set(Instant::now());
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                // Who says nothing has no buffer.
-                if input.is_empty() {
+                // Who says nothing has no buffer. What a large call has taken of it is there in any case, and the
+                // next part of it belongs behind that.
+                if input.is_empty() && assembler.passes().is_none() {
                     input = BytesMut::new();
                 }
+            }
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                return End::bad("it stalled within a record");
             }
             Err(e) => return End::of(&e),
         }
@@ -93,25 +118,54 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &Owne
                 .set(assembler.is_inside() || !input.is_empty());
             // Before each record, also those that have come together with the end of another.
             if !assembler.is_inside() {
-                client.of_calls.room().await;
-                client.of_replies.room().await;
+                if !room(shared, client, 0, &mut input).await {
+                    return satisfied(client).await;
+                }
                 pace.begin();
             }
-            match assembler.next(&mut input) {
+            let taken = match assembler.next(&mut input) {
                 Ok(None) => break,
-                Ok(Some(part)) => {
-                    if let Err(error) = take(shared, client, part, &mut large) {
-                        count(&shared.counts.bad_records);
-                        return End::bad(error);
+                Ok(Some(Part::Start { head, rest, last })) => match message::Call::parse(&head) {
+                    // What makes no sense is not waited for.
+                    Err(error) => Err(error.to_string()),
+                    Ok(_) => {
+                        let fragment = (rest, last);
+                        let bytes = to_come(&head, fragment, shared.config.most);
+                        if !room(shared, client, bytes, &mut input).await {
+                            return satisfied(client).await;
+                        }
+                        pace.begin();
+                        large = Some(Coming::new(client, head, fragment, bytes));
+                        Ok(())
                     }
+                },
+                Ok(Some(part)) => {
+                    take(shared, client, part, &mut large).map_err(|error| error.to_string())
                 }
-                Err(error) => {
-                    count(&shared.counts.bad_records);
-                    return End::bad(error);
-                }
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = taken {
+                count(&shared.counts.bad_records);
+                return End::bad(error);
             }
         }
     }
+}
+
+/// Waits until so many bytes of a call may come, and its reply; false when no more calls are taken. What has been read
+/// takes no more than its own bytes meanwhile.
+async fn room(shared: &Shared, client: &Client, bytes: usize, input: &mut BytesMut) -> bool {
+    if client.of_calls.has_room(bytes) && client.of_replies.has_room(0) {
+        return true;
+    }
+    *input = BytesMut::from(&input[..]);
+    let found = async {
+        client.of_calls.room(bytes).await;
+        client.of_replies.room(0).await;
+        Ok(())
+    };
+    let _ = first(found, shared.told_to_end()).await;
+    !shared.ends()
 }
 
 /// Waits until the client has a reply to all that it has called.
@@ -155,25 +209,18 @@ fn take(
             let fragment = (bytes.len() as u64, true);
             call(shared, client, &bytes, fragment, [])?;
         }
-        Part::Start { head, rest, last } => {
-            // What makes no sense is not waited for.
-            message::Call::parse(&head)?;
-            *large = Some(Coming {
-                fragment: (head.len() as u64 + u64::from(rest), last),
-                kept: client.of_calls.charge(head.len()),
-                head,
-                rest: Vec::new(),
-                _expected: client.of_calls.expect(rest as usize),
-            });
-        }
+        // Its reader has begun with it, when there was room.
+        Part::Start { .. } => {}
         Part::Fragment { length, last } => {
             more(large, Bytes::copy_from_slice(&mark(length, last)));
         }
         Part::Data(bytes) => more(large, bytes),
         Part::End => {
             if let Some(coming) = large.take() {
-                let (head, fragment) = (coming.head, coming.fragment);
-                call(shared, client, &head, fragment, coming.rest)?;
+                let (head, fragment, rest) = (coming.head, coming.fragment, coming.rest);
+                // The call is counted by itself.
+                drop((coming.kept, coming.expected));
+                call(shared, client, &head, fragment, rest)?;
             }
         }
     }

@@ -51,8 +51,9 @@ pub(super) async fn read(
                     .moved(bytes as u64, outstanding, now);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                // What says nothing has no buffer.
-                if input.is_empty() {
+                // What says nothing has no buffer. What a large reply has taken of it is there in any case, and the
+                // next part of it belongs behind that.
+                if input.is_empty() && assembler.passes().is_none() {
                     input = BytesMut::new();
                 }
             }
