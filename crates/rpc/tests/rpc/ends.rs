@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{
     config, connected, fragments, free, proxy_to, record, run, until, word, words,
@@ -166,4 +166,34 @@ async fn answer(server: TcpListener) {
     while let Ok((stream, _)) = server.accept().await {
         tokio::task::spawn_local(serve(stream, Runs::default()));
     }
+}
+
+/// It was waited for, until it was called dead after 30 s; and its call had reached no server.
+#[test]
+fn nobody_waits_for_a_record_that_is_to_come() {
+    run(async {
+        let server = free().await;
+        let at = server.local_addr().unwrap();
+        tokio::task::spawn_local(answer(server));
+        let (proxy, to) = proxy_to(at, config(1, 64 << 20, 1000)).await;
+        connected(&proxy).await;
+        let mut slow = TcpStream::connect(to).await.unwrap();
+        let mut half = TcpStream::connect(to).await.unwrap();
+        // One within the head, one within what is behind it.
+        let write = words(&[1, 0, 2, 100_003, 3, 7, 0, 0, 0, 0]);
+        let call = fragments(&[write, vec![0; 1 << 20]].concat(), 2 << 20);
+        slow.write_all(&call[..20]).await.unwrap();
+        half.write_all(&call[..600_000]).await.unwrap();
+        until(|| proxy.status().kept_bytes.0 > 500_000).await;
+        proxy.drain();
+        let begun = Instant::now();
+        until(|| proxy.is_drained()).await;
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        for stream in [&mut slow, &mut half] {
+            assert!(matches!(stream.read(&mut [0; 4]).await, Ok(0) | Err(_)));
+        }
+        let status = proxy.status();
+        assert_eq!(status.kept_bytes, (0, 0));
+        assert_eq!(status.counters.clients_disconnected, 0);
+    });
 }

@@ -74,13 +74,14 @@ pub(super) async fn read(shared: &Rc<Shared>, client: &Rc<Client>, reader: &Owne
     let mut large = None;
     let mut pace = Pace::new(shared.config.patience);
     loop {
+        // What has come of a record has reached no server, and its client repeats it.
+        if shared.ends() {
+            return satisfied(client).await;
+        }
+        let ready = first(reader.readable(), shared.told_to_end());
         let ready = match assembler.is_inside() {
-            true => pace.ready(reader.readable()).await,
-            false if shared.ends() => return satisfied(client).await,
-            false => match first(reader.readable(), shared.told_to_end()).await {
-                Ok(()) if shared.ends() => continue,
-                ready => ready,
-            },
+            true => pace.ready(ready).await,
+            false => ready.await,
         };
         if input.capacity() - input.len() < READ / 4 {
             input.reserve(READ);
