@@ -66,12 +66,15 @@ fn hosts_behind_own_sids_are_resolved() {
     let daemon = Daemon::start(&world, &["--sid", sid]);
     let (four, six) = world.gateway(1);
     for dst in [four.to_string(), six.to_string()] {
-        // What the kernel has begun to ask comes back from a flush.
+        // What the kernel has begun to ask comes back from a flush, and the daemon hears of it a moment later.
         within(Duration::from_secs(60), || {
             world.ip("neigh flush dev sink nud all");
-            match world.ip("neigh show dev sink") {
-                known if known.contains("lladdr") => Err(known),
-                _ => Ok(()),
+            let known = world.ip("neigh show dev sink").contains("lladdr");
+            let counters = daemon.counters();
+            let mut hops = counters["nexthops"].as_array().unwrap().iter();
+            match known || hops.any(|hop| hop["via"] == dst && hop["forwards"] == true) {
+                true => Err(format!("{dst} is still known: {counters}")),
+                false => Ok(()),
             }
         });
         let frame = [to_sid(&world, "5f00:0:1::", &flow(&dst, 99))];
