@@ -72,7 +72,7 @@ table inet seen {
   set four { typeof iifname . ip daddr . udp sport . udp dport; flags dynamic; size 65535; }
   set six { typeof iifname . ip6 daddr . udp sport . udp dport; flags dynamic; size 65535; }
   chain input {
-    type filter hook prerouting priority 0;
+    type filter hook input priority 0;
     udp dport 20000-21000 update @four { iifname . ip daddr . udp sport . udp dport }
     udp dport 20000-21000 update @six { iifname . ip6 daddr . udp sport . udp dport }
   }
@@ -140,7 +140,7 @@ explained() { # SET SOURCE
 }
 
 part_forward() {
-  world
+  [ -e /run/netns/router ] || world
   start_raddle
   # What goes to neighbours that are not known yet is the kernel's.
   for via in 10.0.1.2 10.0.2.2 10.0.3.2 fd00:1::2 fd00:2::2 fd00:3::2; do
@@ -207,10 +207,61 @@ RULES
   in_router raddle doctor >/tmp/doctor
   ended=$?
   check "doctor looks at the router ($ended)" [ $ended = 0 ]
+  # Debian's release does not say which stable version it is.
+  stable=$(uname -v | sed -n 's/.* Debian \([0-9.]*\)-.*/\1/p')
+  check "doctor knows the stable version ($stable)" grep "checks on Linux ${stable:-[0-9]}" /tmp/doctor
   cat /tmp/doctor
   stop_raddle
   check 'the kernel forwards on' in_source ping -q -c 2 -W 20 ${two4}.1
 }
+# The router's SIDs, and a prefix that it encapsulates; the sink takes packets out again.
+#   fd00:f::d4  End.DX4 to the sink: 198.18.3.0/24 from the source
+#   fd00:f::e   End, then the sink: 2001:db8:3::/64 from the source
+#   H.Encaps at the router: 2001:db8:4::/64
+part_segments() {
+  [ -e /run/netns/router ] || world
+  for node in source router sink; do
+    nsenter --net=/run/netns/$node sysctl -qw net.ipv6.conf.all.seg6_enabled=1
+    for link in /proc/sys/net/ipv6/conf/*; do
+      nsenter --net=/run/netns/$node sysctl -qw net.ipv6.conf.${link##*/}.seg6_enabled=1 2>/dev/null
+    done
+  done
+  for host in 1 2 3 4; do
+    ip -n sink address add 198.18.3.$host/32 dev lo
+    for net in 3 4; do ip -n sink address add 2001:db8:$net::$host/128 dev lo; done
+  done
+  ip -n source route add 198.18.3.0/24 encap seg6 mode encap segs fd00:f::d4 dev eth1
+  ip -n source route add 2001:db8:3::/64 encap seg6 mode encap segs fd00:f::e,fd00:5::6 dev eth1
+  ip -n source route add 2001:db8:4::/64 via fd00:1::1
+  ip -n source route add fd00:f::/64 via fd00:1::1
+  ip -n router -6 route add fd00:f::d4/128 encap seg6local action End.DX4 nh4 $one4.1 count dev eth0
+  ip -n router -6 route add fd00:f::e/128 encap seg6local action End count dev eth0
+  ip -n router -6 route add 2001:db8:4::/64 encap seg6 mode encap segs fd00:5::6 dev a0
+  ip -n router -6 route add fd00:5::/64 via fd00:2::2
+  ip -n sink -6 route add fd00:5::6/128 encap seg6local action End.DT6 table 255 dev a1
+  start_raddle
+  check 'raddle carries segments out' until_ok 600 grep -q 'SRv6 is carried out' /tmp/raddle.log || cat /tmp/raddle.log
+  for via in 10.0.1.2 10.0.2.2 fd00:1::2 fd00:2::2; do
+    check "the router knows $via" in_router ping -q -c 1 -W 20 $via
+  done
+  ip -n router neighbour show | awk '$4 == "lladdr" { print "neighbour replace", $1, "dev", $3, "lladdr", $5, "nud permanent" }' >/tmp/known
+  check 'they stay known' ip -n router -batch /tmp/known
+  forget
+  for net in 198.18.3. 2001:db8:3:: 2001:db8:4::; do send $net 16; done
+  check 'segments: every datagram arrives' until_ok 60 arrived_of 64 128
+  for sid in fd00:f::d4 fd00:f::e; do
+    check "segments: $sid is carried out by raddle" until_ok 20 engine_has $sid 64
+    check "segments: the kernel has none of its packets" kernel_has $sid 0
+  done
+  check 'segments: what is encapsulated is sent by raddle' until_ok 20 engine_has 2001:db8:4:: 64
+  in_router raddle -s sr show
+  stop_raddle
+}
+arrived_of() { [ "$(arrived four | wc -l)" = $1 ] && [ "$(arrived six | wc -l)" = $2 ]; }
+counted() { in_router raddle -s -j sr show $2 | tr -d ' \n' | grep -oE "\"$1\":\{[^}]*\"packets\":[0-9]+" | grep -oE '[0-9]+$'; }
+engine_has() { [ "$(counted engine $1)" -ge $2 ]; }
+kernel_has() { [ "$(counted kernel $1)" = $2 ]; }
+
 firewall_saw() {
   in_router nft list table inet stop | grep counter
   [ "$(in_router nft list table inet stop | sed -n 's/.*counter packets \([0-9]*\) .*/\1/p')" -ge $1 ]

@@ -2,15 +2,15 @@
 # Runs raddle on Debian's stock kernels, each in an emulated machine with two CPUs, two virtio_net NICs with two queues, and
 # veths. As root; no KVM is needed, and neither this machine's kernel nor its network is touched.
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
-# PARTS are loads (every program is loaded and attached) and forward (packets of both families go over one and two paths, as
-# the kernel would choose); both, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
+# PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
+# the kernel would choose, and not around a firewall) and segments (SIDs and segment lists); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward}
+parts=${PARTS:-loads,forward,segments}
 limit=${TIMEOUT:-900}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
