@@ -48,6 +48,7 @@ pub fn event(u: Bytes<'_, '_>) -> Result<Event> {
         }),
         _ => match u.arbitrary::<u8>()? {
             n if n & 0x30 == 0x30 => Event::Fpm(told(u, v6)?),
+            n if n & 0x30 == 0x20 => Event::Clock(time(u)?),
             n if n & 1 == 1 => Event::SweepBegin(sweep(u)?),
             _ => Event::SweepEnd(sweep(u)?),
         },
@@ -66,6 +67,15 @@ fn told(u: Bytes<'_, '_>, v6: bool) -> Result<Fpm> {
         5 => Fpm::NexthopGone(any_id(u)?),
         6 => Fpm::ResyncBegin,
         _ => Fpm::ResyncEnd,
+    })
+}
+
+/// Times that are near each other, and some that are not.
+fn time(u: Bytes<'_, '_>) -> Result<i64> {
+    Ok(match u.arbitrary::<u8>()? {
+        255 => i64::MAX,
+        254 => i64::MIN,
+        n => 100 * i64::from(n),
     })
 }
 
@@ -157,6 +167,10 @@ fn any_route(u: Bytes<'_, '_>, v6: bool) -> Result<Route> {
         metrics: match odd {
             79 => vec![(2, u.arbitrary()?)],
             _ => Vec::new(),
+        },
+        expires: match odd {
+            81 if v6 => Some(time(u)?),
+            _ => None,
         },
         target,
     })

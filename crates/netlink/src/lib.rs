@@ -5,6 +5,7 @@
 //! * [`mirror::Mirror`] hands on the whole state and then every change of it.
 //! * [`fpm::Server`] takes what a routing daemon tells beside the kernel.
 
+mod clock;
 pub mod codec;
 mod error;
 pub mod fpm;
@@ -15,6 +16,7 @@ mod rules;
 mod sid_counters;
 mod socket;
 
+pub use clock::clock;
 pub use error::Error;
 pub use mirror::Mirror;
 pub use request::{RouteAnswer, RouteQuery};

@@ -8,6 +8,7 @@ mod control;
 mod demo;
 mod doctor;
 mod error;
+mod expiry;
 mod explain;
 mod flows;
 mod from_ip;

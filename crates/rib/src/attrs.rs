@@ -30,6 +30,8 @@ pub(crate) struct Attrs {
     pub(crate) flags: u32,
     pub(crate) pref: Option<u8>,
     pub(crate) metrics: Metrics,
+    /// See [`Route::expires`].
+    pub(crate) expires: Option<i64>,
     pub(crate) mp_algo: Option<MpAlgo>,
     pub(crate) target: RouteTarget,
 }
@@ -54,6 +56,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            expires,
             mp_algo,
             mut target,
         } = route;
@@ -69,6 +72,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            expires,
             mp_algo,
             target,
         };
@@ -87,6 +91,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            expires,
             mp_algo,
             target,
         } = self.clone();
@@ -103,6 +108,7 @@ impl Attrs {
             flags,
             pref,
             metrics,
+            expires,
             mp_algo,
             target,
         }
@@ -156,6 +162,8 @@ pub(crate) struct AttrsStore {
     free: Vec<AttrsId>,
     /// Dumps come in runs of equal attributes; this saves hashing them.
     last: Option<AttrsId>,
+    /// How many of them expire.
+    expiring: usize,
 }
 
 impl AttrsStore {
@@ -180,6 +188,7 @@ impl AttrsStore {
     }
 
     fn add(&mut self, attrs: Attrs) -> AttrsId {
+        self.expiring += usize::from(attrs.expires.is_some());
         let attrs = Arc::new(attrs);
         let entry = Some(Entry {
             attrs: Arc::clone(&attrs),
@@ -218,6 +227,7 @@ impl AttrsStore {
         if entry.refs > 0 {
             return false;
         }
+        self.expiring -= usize::from(entry.attrs.expires.is_some());
         self.ids.remove(&entry.attrs);
         *place = None;
         self.free.push(id);
@@ -240,6 +250,11 @@ impl AttrsStore {
 
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Whether any of them expires.
+    pub(crate) fn has_expiring(&self) -> bool {
+        self.expiring > 0
     }
 
     /// The numbers of those that `wanted` is true of. Costs a walk over all.

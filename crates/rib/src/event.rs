@@ -59,6 +59,9 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // events are moved once, and routes are nearly all of them
 pub enum Event {
+    /// What the clock says by which routes expire: milliseconds, of `CLOCK_MONOTONIC` where routes are the live
+    /// kernel's. It never goes back, and has to be told again and again while [`crate::Rib::has_expiring`].
+    Clock(i64),
     /// A link is new or has changed.
     Link(Link),
     /// A link is gone.

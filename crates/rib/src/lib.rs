@@ -10,6 +10,7 @@ mod algo;
 mod attrs;
 mod counted;
 pub mod event;
+mod expiry;
 mod groups;
 mod hmac;
 pub mod image;

@@ -33,6 +33,9 @@ pub struct Snapshot {
     /// know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
+    /// What the clock said by which routes expire; none where no route does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<i64>,
     /// Settings of the namespace.
     pub settings: Settings,
     /// Links.
@@ -64,7 +67,10 @@ impl Snapshot {
             .routes
             .into_iter()
             .map(|route| Event::Route(route, RouteOp::Add));
-        std::iter::once(Event::Settings(self.settings))
+        let clock = self.clock.map(Event::Clock);
+        clock
+            .into_iter()
+            .chain([Event::Settings(self.settings)])
             .chain(self.links.into_iter().map(Event::Link))
             .chain(
                 self.devices
@@ -259,6 +265,12 @@ impl Rib {
         gateways.into_iter().flatten()
     }
 
+    /// Whether any route expires: then the clock is to be told ([`Event::Clock`]) several times a second, and
+    /// IPv6 routes are to be dumped again now and then.
+    pub fn has_expiring(&self) -> bool {
+        self.state.attrs.has_expiring()
+    }
+
     /// How many sets of route attributes there are apart from prefixes.
     pub fn attribute_sets(&self) -> usize {
         self.state.attrs.len()
@@ -322,6 +334,7 @@ impl Rib {
         Snapshot {
             format: Snapshot::FORMAT.into(),
             kernel: None,
+            clock: self.has_expiring().then_some(self.state.now),
             settings: self.state.settings,
             links: self.state.links.values().cloned().collect(),
             devices,

@@ -113,6 +113,8 @@ pub enum Reason {
     /// The source is no unicast address by a route in some table, and where the kernel looks sources up it
     /// refuses such a packet. Nobody can see from outside whether it does.
     SourceCheck = 50,
+    /// The IPv6 route is about to expire, or its time has come: whether it is used yet, the kernel knows.
+    Expiring = 51,
 }
 
 impl Reason {
@@ -120,7 +122,7 @@ impl Reason {
     pub const SLOTS: usize = 64;
 
     /// Every reason, in the order of its number.
-    pub const ALL: [Reason; 51] = {
+    pub const ALL: [Reason; 52] = {
         use Reason::*;
         [
             None,
@@ -174,6 +176,7 @@ impl Reason {
             SidChain,
             Headroom,
             SourceCheck,
+            Expiring,
         ]
     };
 
@@ -248,6 +251,7 @@ impl Reason {
             SidChain => "sid-chain",
             Headroom => "headroom",
             SourceCheck => "source-check",
+            Expiring => "expiring",
         }
     }
 }

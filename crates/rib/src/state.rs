@@ -86,6 +86,8 @@ pub(crate) struct State {
     /// How often SIDs were replaced: they count anew then.
     pub(crate) generations: Generations,
     pub(crate) shares: Shares,
+    /// What the clock said last.
+    pub(crate) now: i64,
     sweeps: HashMap<Sweep, Seen>,
 }
 
@@ -117,6 +119,11 @@ impl State {
     pub(crate) fn apply(&mut self, event: Event) {
         self.generations.see(&event);
         match event {
+            Event::Clock(now) => {
+                self.now = self.now.max(now);
+                self.v4.tick(self.now);
+                self.v6.tick(self.now);
+            }
             Event::Link(link) => self.link(link),
             Event::LinkGone(index) => {
                 self.devices.remove(&index);
@@ -148,16 +155,16 @@ impl State {
                 }
             }
             Event::Route(route, op) => match route.dst {
-                IpNet::V4(_) => self.v4.apply(&mut self.attrs, route, op),
-                IpNet::V6(_) => self.v6.apply(&mut self.attrs, route, op),
+                IpNet::V4(_) => self.v4.apply(&mut self.attrs, route, op, self.now),
+                IpNet::V6(_) => self.v6.apply(&mut self.attrs, route, op, self.now),
             },
             Event::RouteGone(route) => match route.dst {
                 IpNet::V4(_) => self.v4.remove(&mut self.attrs, route),
                 IpNet::V6(_) => self.v6.remove(&mut self.attrs, route),
             },
             Event::Meanwhile(route, op) => match route.dst {
-                IpNet::V4(_) => self.v4.meanwhile(&mut self.attrs, route, op),
-                IpNet::V6(_) => self.v6.meanwhile(&mut self.attrs, route, op),
+                IpNet::V4(_) => self.v4.meanwhile(&mut self.attrs, route, op, self.now),
+                IpNet::V6(_) => self.v6.meanwhile(&mut self.attrs, route, op, self.now),
             },
             Event::Rule(rule) => self.rule(rule),
             Event::RuleGone(rule) => {
@@ -372,7 +379,7 @@ impl State {
     fn sweep_end(&mut self, sweep: Sweep) {
         match sweep {
             Sweep::Routes4 => {
-                self.v4.sweep_end(&mut self.attrs);
+                self.v4.sweep_end(&mut self.attrs, self.now);
                 let [read, flushed] = self.shares.sweep_end();
                 if !read.is_empty() && self.has_ipv6_gateways() {
                     read.into_iter().for_each(|index| self.dirty.link(index));
@@ -380,7 +387,7 @@ impl State {
                 flushed.into_iter().for_each(|index| self.dirty.link(index));
                 return;
             }
-            Sweep::Routes6 => return self.v6.sweep_end(&mut self.attrs),
+            Sweep::Routes6 => return self.v6.sweep_end(&mut self.attrs, self.now),
             Sweep::Buckets | Sweep::BucketsOf(_) => {
                 return self.dirty.nexthops.extend(self.buckets.sweep_end());
             }

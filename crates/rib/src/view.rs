@@ -15,6 +15,7 @@
 //! 5. One that is told by FPM counts where it is the only one, and is no route while the nexthop object that it
 //!    names is not told, or its links are down. Where it is unreachable or prohibited it drops: the kernel, which
 //!    would say so, does not know.
+//! 6. Around the time when its best route expires, a prefix is the kernel's ([`is_doubtful`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -22,8 +23,9 @@ use std::net::IpAddr;
 use raddle_fib::TableId;
 
 use crate::adjacency::Publish;
-use crate::attrs::{AttrsId, AttrsStore};
+use crate::attrs::AttrsId;
 use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
+use crate::expiry::is_doubtful;
 use crate::groups::Groups;
 use crate::lack::Lack;
 use crate::lpm::Lpm;
@@ -47,9 +49,9 @@ pub(crate) struct View<A, L> {
     _family: std::marker::PhantomData<(A, L)>,
 }
 
-/// What rule 3 makes of a prefix's routes.
-fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, Reason> {
-    let mut ids = slot.ids();
+/// What rules 3, 4 and 6 make of a prefix's routes.
+fn best<A: Addr>(state: &State, slot: &Slot) -> Result<AttrsId, Reason> {
+    let (store, mut ids) = (&state.attrs, slot.ids());
     if let [others @ .., last] = ids
         && !others.is_empty()
         && store.get(*last).flags & ROUTE_FPM != 0
@@ -59,6 +61,9 @@ fn best<A: Addr>(store: &AttrsStore, slot: &Slot) -> Result<AttrsId, Reason> {
     let first = store.get(ids[0]);
     if first.flags & ROUTE_OWN != 0 {
         return Ok(ids[0]);
+    }
+    if is_doubtful(first, state.now) {
+        return Err(Reason::Expiring);
     }
     if A::BITS == 32 {
         return if first.tos != 0 {
@@ -96,14 +101,14 @@ pub(crate) fn covering<'a, A: Addr>(
     all.filter(|(_, slot)| leads(state, slot))
 }
 
-/// Where the routes of a prefix lead: rules 3 to 5.
+/// Where the routes of a prefix lead: rules 3 to 6.
 pub(crate) fn best_spec<A: Addr>(
     state: &State,
     table: u32,
     prefix: Prefix<A>,
     slot: &Slot,
 ) -> Spec {
-    let attrs = match best::<A>(&state.attrs, slot) {
+    let attrs = match best::<A>(state, slot) {
         Ok(id) => state.fpm.expand(state.attrs.get(id)),
         Err(reason) => return Spec::Kernel(reason),
     };
@@ -451,7 +456,7 @@ mod tests {
 
     use super::*;
     use crate::adjacency::Ports;
-    use crate::event::{Event, Route, RouteKind, RouteOp, RouteTarget};
+    use crate::event::{Event, Route, RouteKind, RouteOp};
     use crate::image::{Capacity, Memory};
     use raddle_fib::{Fib4, FibError, Heap4};
 
@@ -520,19 +525,8 @@ mod tests {
         let prefix = Prefix::<u32>::new(addr, len);
         Route {
             dst: ipnet::IpNet::new(prefix.addr.to_ip(), len).unwrap(),
-            src: None,
-            table: 254,
-            tos: 0,
-            protocol: 4,
-            scope: 0,
             kind: kinds[to],
-            metric: 0,
-            prefsrc: None,
-            flags: 0,
-            pref: None,
-            metrics: Vec::new(),
-            mp_algo: None,
-            target: RouteTarget::None,
+            ..Route::default()
         }
     }
 

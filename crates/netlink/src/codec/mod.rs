@@ -57,7 +57,7 @@ pub enum Decoded {
     Other,
 }
 
-/// Decodes one message.
+/// Decodes one message. Its time being unknown, [`raddle_rib::event::Route::expires`] counts from it on.
 ///
 /// # Errors
 /// [`DecodeError`] when the message is of a known type and cut short, contradictory, or without
@@ -146,6 +146,7 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::Settings(_) => Err(EncodeError::NoMessage("settings")),
         Event::HmacKeys(_) => Err(EncodeError::NoMessage("HMAC keys")),
         Event::SweepBegin(_) | Event::SweepEnd(_) => Err(EncodeError::NoMessage("sweep")),
+        Event::Clock(_) => Err(EncodeError::NoMessage("clock")),
         Event::Fpm(_) => Err(EncodeError::NoMessage("FPM")),
     }
 }

@@ -21,6 +21,7 @@ pub(super) const RTA_PRIORITY: u16 = 6;
 pub(super) const RTA_PREFSRC: u16 = 7;
 pub(super) const RTA_METRICS: u16 = 8;
 pub(super) const RTA_MULTIPATH: u16 = 9;
+pub(super) const RTA_CACHEINFO: u16 = 12;
 pub(super) const RTA_MP_ALGO: u16 = 14;
 pub(super) const RTA_TABLE: u16 = 15;
 pub(crate) const RTA_MARK: u16 = 16;
@@ -57,6 +58,8 @@ pub(crate) struct RouteView<'a> {
     pub pref: Option<u8>,
     pub object: Option<u32>,
     pub metrics: &'a [u8],
+    /// For how many hundredths of a second an IPv6 route lasts yet, less than 0 where its time is over; 0 for ever.
+    pub expires: i32,
     pub mp_algo: Option<MpAlgo>,
     pub multipath: Option<&'a [u8]>,
     pub hop: HopView<'a>,
@@ -121,6 +124,7 @@ impl<'a> RouteView<'a> {
             pref: None,
             object: None,
             metrics: &[],
+            expires: 0,
             mp_algo: None,
             multipath: None,
             hop: HopView::default(),
@@ -141,6 +145,11 @@ impl<'a> RouteView<'a> {
             RTA_PREFSRC => self.prefsrc = Some(a.ip("RTA_PREFSRC")?),
             RTA_METRICS => self.metrics = a.payload,
             RTA_MULTIPATH => self.multipath = Some(a.payload),
+            // `rta_expires` in `struct rta_cacheinfo`. Of IPv4, only entries of caches have it.
+            RTA_CACHEINFO if self.family == INET6 => {
+                let known = a.payload.first_chunk::<12>();
+                self.expires = known.map_or(0, |info| read_u32(info, 8).cast_signed());
+            }
             RTA_MP_ALGO => self.mp_algo = Some(mp_algo(a)?),
             RTA_TABLE => self.table = a.u32("RTA_TABLE")?,
             RTA_PREF => self.pref = Some(a.u8("RTA_PREF")?),
@@ -220,7 +229,7 @@ impl<'a> RouteView<'a> {
         Ok(metrics)
     }
 
-    /// The route that the message is about.
+    /// The route that the message is about. When it expires is told in milliseconds from the message on.
     ///
     /// # Errors
     /// When prefix, family or nexthops contradict each other.
@@ -243,6 +252,7 @@ impl<'a> RouteView<'a> {
             flags: self.flags,
             pref: self.pref,
             metrics: self.metrics()?,
+            expires: (self.expires != 0).then(|| 10 * i64::from(self.expires)),
             mp_algo: self.mp_algo,
             target: self.target()?,
         })

@@ -105,7 +105,7 @@ fn dump(socket: &mut Socket, queue: &Queue, dumped: Dumped) -> Result<Dump, Erro
     for &family in dumped.families() {
         let mut request = Builder::new();
         dumped.request(family, &mut request)?;
-        match socket.dump(&mut request, dumped.what(), &mut Chunks(queue)) {
+        match socket.dump(&mut request, dumped.what(), &mut Chunks::new(queue)) {
             Ok(Dump::Consistent) => {}
             Ok(Dump::Interrupted) => quality = Dump::Interrupted,
             Err(error) if has_none(dumped, &error) => {}
@@ -126,15 +126,36 @@ fn has_none(dumped: Dumped, error: &Error) -> bool {
 }
 
 /// Passes the buffers of a dump to the queue.
-struct Chunks<'a>(&'a Queue);
+///
+/// The kernel makes the first when the dump is asked for, and each of the others when the one before is received
+/// (`netlink_recvmsg`).
+struct Chunks<'a> {
+    queue: &'a Queue,
+    /// When the next buffer was made, and the one behind it, at the earliest.
+    made: Instant,
+    then: Instant,
+}
+
+impl Chunks<'_> {
+    /// For a dump that is asked for next.
+    fn new(queue: &Queue) -> Chunks<'_> {
+        let now = Instant::now();
+        Chunks {
+            queue,
+            made: now,
+            then: now,
+        }
+    }
+}
 
 impl DumpSink for Chunks<'_> {
     fn buffer(&mut self) -> Vec<u8> {
-        self.0.buffer()
+        self.made = std::mem::replace(&mut self.then, Instant::now());
+        self.queue.buffer()
     }
 
     fn take(&mut self, buffer: Vec<u8>) -> Result<(), Error> {
-        if self.0.push_chunk(buffer) {
+        if self.queue.push_chunk(buffer, self.made) {
             Ok(())
         } else {
             Err(Error::Stopped("consumer"))

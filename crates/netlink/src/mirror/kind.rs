@@ -60,7 +60,8 @@ impl Kind {
                     IpNet::V6(_) => Kind::Routes6,
                 }
             }
-            Event::Device(..)
+            Event::Clock(_)
+            | Event::Device(..)
             | Event::Settings(_)
             | Event::HmacKeys(_)
             | Event::SweepBegin(_)

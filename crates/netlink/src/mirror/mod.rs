@@ -36,6 +36,7 @@ use self::signs::signs;
 use self::sysctl::Sysctls;
 pub use self::sysctl::{device_settings, namespace_settings, number};
 use self::wake::{Wake, wait};
+use crate::clock::{clock, date};
 use crate::codec::number::group;
 use crate::codec::{Decoded, Messages, decode_message};
 use crate::error::Error;
@@ -203,8 +204,8 @@ impl Mirror {
         self.on_lost.set(Box::new(callback));
     }
 
-    /// Hands the whole state to `sink`: settings first, then every kind of object in its sweep.
-    /// Returns when it is complete.
+    /// Hands the whole state to `sink`: settings first, then every kind of object in its sweep, and what the clock
+    /// says. Returns when it is complete.
     ///
     /// # Errors
     /// [`Error::Refused`] when the kernel refuses a dump.
@@ -216,6 +217,7 @@ impl Mirror {
             self.wait(None)?;
             self.poll(sink)?;
         }
+        sink(Event::Clock(clock()));
         Ok(())
     }
 
@@ -256,7 +258,7 @@ impl Mirror {
             match report {
                 Report::Notifications(buffer, arrived) => {
                     since.get_or_insert(arrived);
-                    self.notifications(&buffer, &mut sink);
+                    self.notifications(&buffer, arrived, &mut sink);
                     self.queue.give_back(buffer);
                 }
                 Report::Lost => {
@@ -270,8 +272,8 @@ impl Mirror {
                     self.sweeping = Some(dumped);
                     sink(Event::SweepBegin(dumped.sweep()));
                 }
-                Report::DumpChunk(buffer) => {
-                    self.chunk(&buffer, &mut sink);
+                Report::DumpChunk(buffer, made) => {
+                    self.chunk(&buffer, made, &mut sink);
                     self.queue.give_back(buffer);
                 }
                 Report::DumpEnd(dumped, quality) => self.dump_end(dumped, quality, &mut sink),
@@ -290,6 +292,12 @@ impl Mirror {
         Ok(batch)
     }
 
+    /// Orders a dump of IPv6 routes, which [`Mirror::poll`] tells: the kernel announces neither that one has expired
+    /// nor that it lasts longer now.
+    pub fn read_routes6(&self) {
+        self.queue.want(Kinds::NONE.with(Kind::Routes6));
+    }
+
     /// The kernel's number of the thread that receives notifications, to give it a priority. The one that reads dumps
     /// computes for seconds where there are a million routes, and nothing waits for it that has been told.
     pub fn reader(&self) -> Option<i32> {
@@ -301,11 +309,12 @@ impl Mirror {
         self.stats
     }
 
-    fn notifications(&mut self, buffer: &[u8], sink: &mut dyn FnMut(Event)) {
+    fn notifications(&mut self, buffer: &[u8], made: Instant, sink: &mut dyn FnMut(Event)) {
         for message in Messages::new(buffer) {
             match message.and_then(|m| decode_message(&m)) {
-                Ok(Decoded::Event(event)) => {
+                Ok(Decoded::Event(mut event)) => {
                     self.stats.notified += 1;
+                    date(&mut event, made);
                     self.queue.want(signs(&event, |index| {
                         self.links.get(&index).map(|l| l.flags)
                     }));
@@ -330,11 +339,12 @@ impl Mirror {
         }
     }
 
-    fn chunk(&mut self, buffer: &[u8], sink: &mut dyn FnMut(Event)) {
+    fn chunk(&mut self, buffer: &[u8], made: Instant, sink: &mut dyn FnMut(Event)) {
         for message in Messages::new(buffer) {
             match message.and_then(|m| decode_message(&m)) {
-                Ok(Decoded::Event(event)) => {
+                Ok(Decoded::Event(mut event)) => {
                     self.stats.dumped += 1;
+                    date(&mut event, made);
                     self.deliver(event, sink);
                 }
                 Ok(Decoded::Outcome(_)) => {}

@@ -37,8 +37,8 @@ pub(super) enum Report {
     Lost,
     /// A dump of these begins, or begins anew.
     DumpBegin(Dumped),
-    /// Part of it.
-    DumpChunk(Vec<u8>),
+    /// Part of it, and when the kernel made it, at the earliest.
+    DumpChunk(Vec<u8>, Instant),
     /// It is complete.
     DumpEnd(Dumped, Dump),
     /// All dumps that one order asked for are complete.
@@ -129,7 +129,7 @@ impl Queue {
     }
 
     /// Queues part of a dump; waits for room. False when the mirror is being closed.
-    pub(super) fn push_chunk(&self, buffer: Vec<u8>) -> bool {
+    pub(super) fn push_chunk(&self, buffer: Vec<u8>, made: Instant) -> bool {
         let mut state = self.lock();
         while state.chunks >= CHUNKS_LIMIT && !state.stop {
             state = self
@@ -139,7 +139,7 @@ impl Queue {
         }
         state.chunks += 1;
         let going_on = !state.stop;
-        self.push_locked(&mut state, Report::DumpChunk(buffer));
+        self.push_locked(&mut state, Report::DumpChunk(buffer, made));
         going_on
     }
 

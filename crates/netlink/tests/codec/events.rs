@@ -200,6 +200,7 @@ pub(super) fn route() -> impl Strategy<Value = Route> {
                 flags,
                 pref,
                 metrics,
+                expires: None,
                 mp_algo: None,
                 target,
             }

@@ -67,3 +67,32 @@ proptest! {
         prop_assert_eq!(counts.events + counts.skipped + counts.malformed, messages);
     }
 }
+
+#[test]
+fn when_a_route_expires() {
+    // What `expires` of struct rta_cacheinfo makes of a route of this family.
+    let told = |family, expires: &[u8]| {
+        let mut b = Builder::new();
+        let prefix = u8::from(family == 10) * 32;
+        b.begin(24, 0, &[family, prefix, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0]);
+        if family == 10 {
+            b.put_ip(1, "2001:db8::".parse().unwrap());
+        }
+        b.put(12, &[&[0; 8], expires, &[0; 20]].concat());
+        b.end().unwrap();
+        let mut events = Vec::new();
+        let counts = decode(b.as_bytes(), &mut |event| events.push(event));
+        assert_eq!(counts.malformed, 0);
+        match events.pop() {
+            Some(Event::Route(route, _)) => route.expires,
+            other => panic!("{other:?}"),
+        }
+    };
+    let ticks = |n: i32| n.to_ne_bytes();
+    assert_eq!(told(10, &ticks(9_950)), Some(99_500));
+    assert_eq!(told(10, &ticks(-203)), Some(-2_030));
+    assert_eq!(told(10, &ticks(i32::MIN)), Some(-21_474_836_480));
+    assert_eq!(told(10, &ticks(0)), None);
+    // Entries of a cache.
+    assert_eq!(told(2, &ticks(9_950)), None);
+}

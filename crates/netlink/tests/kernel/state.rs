@@ -37,6 +37,7 @@ impl State {
             Event::Device(index, settings) => drop(self.devices.insert(index, settings)),
             Event::Settings(settings) => self.settings = settings,
             Event::HmacKeys(keys) => self.keys = keys,
+            Event::Clock(_) => {}
             Event::Fpm(told) => unreachable!("the kernel does not tell {told:?}"),
             Event::Address(a) => {
                 self.addresses

@@ -155,6 +155,7 @@ pub(super) fn reason_doubt(reason: Reason, kernel: Option<KernelVersion>) -> Opt
         Reason::Throw => Some("the tables behind it decide, as the route is one to throw"),
         Reason::Encap => Some("an encapsulation that is not modelled"),
         Reason::Resilient => Some("a resilient group whose buckets are moving, or are not known"),
+        Reason::Expiring => Some("the route is about to expire or has expired: the kernel knows"),
         Reason::RouteFeature => Some("a feature of the route that is not modelled"),
         _ => None,
     }

@@ -407,6 +407,9 @@ fn kernel_text(reason: Reason) -> &'static str {
         Reason::Resilient => {
             "a resilient group, and the owners of its buckets are not all known: to the kernel"
         }
+        Reason::Expiring => {
+            "the route is about to expire or has expired: the kernel knows whether it uses it"
+        }
         _ => "a route that engines do not model: to the kernel",
     }
 }

@@ -15,6 +15,7 @@ use super::answer::Answer;
 use super::steps::Step;
 use super::text;
 use crate::error::Failure;
+use crate::expiry::Expiry;
 use crate::signals;
 
 /// How often signals and the time are looked at while nothing happens.
@@ -51,6 +52,7 @@ pub(super) fn watch(
     let mut mirror = Mirror::open()?;
     mirror.initial(&mut |event| rib.apply(event))?;
     own.into_iter().for_each(|event| rib.apply(event));
+    let mut expiry = Expiry::default();
     let mut last = ask(&rib)?;
     let mut answers = 1;
     print(&last, &[], json)?;
@@ -60,8 +62,12 @@ pub(super) fn watch(
             break;
         }
         mirror.wait(Some(left.map_or(TICK, |left| left.min(TICK))))?;
-        let batch = mirror.poll(&mut |event| rib.apply(event))?;
-        if batch.events == 0 || batch.sweeping {
+        expiry.tend(&mut rib, &mirror);
+        let batch = mirror.poll(&mut |event| {
+            expiry.note(&event);
+            rib.apply(event);
+        })?;
+        if (batch.events == 0 && !rib.has_expiring()) || batch.sweeping {
             continue;
         }
         let now = ask(&rib)?;

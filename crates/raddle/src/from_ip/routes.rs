@@ -223,6 +223,8 @@ struct RouteObject {
     #[serde(default)]
     metrics: Vec<serde_json::Map<String, Value>>,
     pref: Option<String>,
+    /// Seconds from then on, less than 0 where its time is over.
+    expires: Option<i64>,
     cache: Option<Value>,
 }
 
@@ -265,6 +267,7 @@ pub(super) fn routes(objects: &Objects, names: &Lookup, v6: bool) -> Result<Vec<
             flags: bits(&route.hop.flags, &FLAGS),
             pref: route.pref.as_deref().map(preference),
             metrics: metrics(&route.metrics),
+            expires: route.expires.map(|seconds| 1000 * seconds),
             mp_algo: None,
             target,
         }))

@@ -26,6 +26,7 @@ use super::rx_hash::Decisions;
 use crate::config::{Config, OnExit};
 use crate::control::{Command, Request};
 use crate::error::Failure;
+use crate::expiry::Expiry;
 use crate::kept::now;
 use crate::preflight::Finding;
 
@@ -72,6 +73,8 @@ pub(super) struct Daemon {
     sent: HashMap<u32, u64>,
     /// What was found about the qdiscs of all links.
     shaped: Vec<Finding>,
+    /// When routes that expire are read again.
+    expiry: Expiry,
     dirty_since: Option<Instant>,
     /// Notifications were lost: what was punted for them is looked at again once all has been read.
     overrun: bool,
@@ -145,9 +148,11 @@ impl Daemon {
 
     /// Applies what the kernel and a routing daemon said; publishes when it is quiet or has been long enough.
     fn follow(&mut self) -> Result<(), Failure> {
+        self.expiry.tend(&mut self.rib, &self.mirror);
         let rib = &mut self.rib;
         let look_again = &mut self.look_again;
         let new_settings = &mut self.new_settings;
+        let expiry = &mut self.expiry;
         let mut ahead = None;
         let mut count = 0;
         let mut links = false;
@@ -162,6 +167,7 @@ impl Daemon {
                     | Event::RuleGone(_)
             );
             *new_settings |= matches!(event, Event::Settings(_));
+            expiry.note(&event);
             // With a million routes behind a group, the kernel tells of each of them as well; the
             // group itself need not wait for that.
             let nexthops = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));

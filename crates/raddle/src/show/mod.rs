@@ -57,6 +57,8 @@ pub(crate) struct State<'a> {
     pub(crate) neighbours: &'a [Neighbour],
     /// Routes of all families and tables.
     pub(crate) routes: &'a [Route],
+    /// What the clock says by which routes expire.
+    pub(crate) clock: i64,
     /// What has been counted; none where nobody was asked.
     pub(crate) figures: Option<&'a Figures>,
 }
@@ -159,6 +161,7 @@ struct Context<'a> {
     names: &'a Names,
     details: bool,
     family: Option<Family>,
+    clock: i64,
     /// Printed with `-statistics`.
     figures: Option<&'a Figures>,
     /// Kernel and engine are told apart.
@@ -262,6 +265,7 @@ impl Command {
             names: &self.names,
             details: self.details,
             family: self.family,
+            clock: state.clock,
             figures: state.figures.filter(|_| self.wants_figures()),
             apart: matches!(self.what, What::Segments(_)),
         };
@@ -325,6 +329,7 @@ pub(crate) fn run(object: Object, words: &[String]) -> Result<(), crate::error::
         buckets: &snapshot.buckets,
         neighbours: &snapshot.neighbours,
         routes: &snapshot.routes,
+        clock: snapshot.clock.unwrap_or(0),
         figures: figures.as_ref(),
     };
     match command.what {

@@ -282,6 +282,11 @@ pub(crate) fn print_route(
         out.number("metric", "metric", u64::from(route.metric));
     }
     print_flags(out, route.flags | one.flags);
+    if let Some(at) = route.expires {
+        let seconds = at.saturating_sub(context.clock) / 1000;
+        out.text(format_args!("expires {seconds}sec "));
+        out.json_raw("expires", &seconds.to_string());
+    }
     print_metrics(out, &route.metrics);
     if let Some(pref) = route.pref {
         print_preference(out, pref);

@@ -18,6 +18,7 @@ struct World {
     buckets: Vec<Bucket>,
     neighbours: Vec<Neighbour>,
     routes: Vec<Route>,
+    clock: i64,
     figures: Option<Figures>,
 }
 
@@ -410,6 +411,7 @@ impl World {
             buckets: buckets(),
             neighbours: neighbours(),
             routes,
+            clock: 0,
             figures: None,
         }
     }
@@ -442,6 +444,7 @@ impl World {
             buckets: &self.buckets,
             neighbours: &self.neighbours,
             routes: &self.routes,
+            clock: self.clock,
             figures: self.figures.as_ref(),
         };
         let mut bytes = Vec::new();

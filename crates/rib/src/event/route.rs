@@ -187,6 +187,10 @@ pub struct Route {
     /// Metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// When an IPv6 route expires (`rta_expires`), at the earliest: in milliseconds of the clock that
+    /// [`super::Event::Clock`] tells. Of a multipath route the kernel tells when its first nexthop does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<i64>,
     /// How it spreads its packets (`RTA_MP_ALGO`), where it says so itself. The kernel drops this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mp_algo: Option<MpAlgo>,
@@ -211,6 +215,7 @@ impl Default for Route {
             flags: 0,
             pref: None,
             metrics: Metrics::new(),
+            expires: None,
             mp_algo: None,
             target: RouteTarget::None,
         }

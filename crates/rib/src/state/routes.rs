@@ -14,6 +14,8 @@
 //! 5. An IPv6 deletion names the nexthops that go; the others keep their order.
 //! 6. A route that is told by FPM is one for each table and prefix, too, and stands behind all others:
 //!    where the kernel has a route of this prefix, it is the kernel's that counts.
+//! 7. Of a route that expires the time is told, which ticks away between one telling and the next: see
+//!    [`expiry::settled`]. What others tell does not expire.
 
 mod beside;
 mod place;
@@ -22,6 +24,7 @@ use std::collections::HashMap;
 
 use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteOp};
+use crate::expiry::{self, Turns};
 use crate::prefix::{Addr, Prefix};
 use crate::table::{Slot, Table};
 use beside::{Beside, Split};
@@ -76,6 +79,9 @@ pub(crate) struct Family<A> {
     fpm: Beside<A>,
     /// How many prefixes have a route by FPM and no other.
     alone: usize,
+    /// Prefixes that turn doubtful, and those of a running dump.
+    turns: Turns<A>,
+    incoming_turns: Turns<A>,
 }
 
 impl<A> Default for Family<A> {
@@ -88,19 +94,24 @@ impl<A> Default for Family<A> {
             own: Beside::default(),
             fpm: Beside::default(),
             alone: 0,
+            turns: Turns::new(),
+            incoming_turns: Turns::new(),
         }
     }
 }
 
 impl<A: Addr> Family<A> {
-    /// Applies a route message of this family; others are not ours.
-    pub(crate) fn apply(&mut self, store: &mut AttrsStore, route: Route, op: RouteOp) {
+    /// Applies a route message of this family, at the time `now`; others are not ours.
+    pub(crate) fn apply(&mut self, store: &mut AttrsStore, route: Route, op: RouteOp, now: i64) {
         let Some(prefix) = Prefix::<A>::from_net(route.dst) else {
             return;
         };
-        let (number, _, attrs) = Attrs::of(route);
+        let (number, _, mut attrs) = Attrs::of(route);
         if attrs.flags & (ROUTE_OWN | ROUTE_FPM) != 0 {
             return self.set_beside(store, (number, prefix), attrs);
+        }
+        if store.has_expiring() || attrs.expires.is_some() {
+            self.settle(store, (number, prefix), &mut attrs, now);
         }
         let counts_anew = op == RouteOp::Replace && attrs.has_sid();
         let sweeping = self.incoming.is_some();
@@ -164,19 +175,53 @@ impl<A: Addr> Family<A> {
 
     /// Applies a notification that came while a dump runs: now, and to what the dump tells once it is complete, which
     /// may or may not have it.
-    pub(crate) fn meanwhile(&mut self, store: &mut AttrsStore, route: Route, op: Option<RouteOp>) {
+    pub(crate) fn meanwhile(
+        &mut self,
+        store: &mut AttrsStore,
+        route: Route,
+        op: Option<RouteOp>,
+        now: i64,
+    ) {
         let incoming = self.incoming.take();
-        self.tell(store, route.clone(), op);
+        self.tell(store, route.clone(), op, now);
         self.incoming = incoming;
         if self.incoming.is_some() {
             self.meanwhile.push((route, op));
         }
     }
 
-    fn tell(&mut self, store: &mut AttrsStore, route: Route, op: Option<RouteOp>) {
+    fn tell(&mut self, store: &mut AttrsStore, route: Route, op: Option<RouteOp>, now: i64) {
         match op {
-            Some(op) => self.apply(store, route, op),
+            Some(op) => self.apply(store, route, op, now),
             None => self.remove(store, route),
+        }
+    }
+
+    /// Rule 7: when a route that is told expires, and when its prefix is to be looked at because of that.
+    fn settle(
+        &mut self,
+        store: &AttrsStore,
+        (table, prefix): (u32, Prefix<A>),
+        attrs: &mut Attrs,
+        now: i64,
+    ) {
+        let known = self.tables.get(&table).and_then(|t| t.get(prefix));
+        attrs.expires = expiry::settled(store, known.map_or(&[], Slot::ids), attrs, now);
+        let turns = match self.incoming {
+            Some(_) => &mut self.incoming_turns,
+            None => &mut self.turns,
+        };
+        // What is past is looked at with what was told.
+        let turn = attrs.expires.map(expiry::turn).filter(|at| *at > now);
+        turns.extend(turn.map(|at| (at, table, prefix)));
+    }
+
+    /// The clock goes on: prefixes whose routes turn doubtful are to be looked at again.
+    pub(crate) fn tick(&mut self, now: i64) {
+        while self.turns.first().is_some_and(|(at, ..)| *at <= now) {
+            if let Some((_, table, prefix)) = self.turns.pop_first() {
+                self.changed.add(table, prefix);
+            }
         }
     }
 
@@ -192,16 +237,18 @@ impl<A: Addr> Family<A> {
         if let Some(abandoned) = self.incoming.replace(Tables::new()) {
             release(store, abandoned);
         }
+        self.incoming_turns.clear();
     }
 
     /// Puts the dumped tables in place of the old and notes where they differ.
-    pub(crate) fn sweep_end(&mut self, store: &mut AttrsStore) {
+    pub(crate) fn sweep_end(&mut self, store: &mut AttrsStore, now: i64) {
         for (route, op) in std::mem::take(&mut self.meanwhile) {
-            self.tell(store, route, op);
+            self.tell(store, route, op, now);
         }
         let Some(mut new) = self.incoming.take() else {
             return;
         };
+        self.turns = std::mem::take(&mut self.incoming_turns);
         self.alone = beside::join_in(store, &mut new, &self.own, &self.fpm);
         let old = std::mem::replace(&mut self.tables, new);
         if old.values().all(Table::is_empty) {

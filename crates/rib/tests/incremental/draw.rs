@@ -94,22 +94,35 @@ pub(crate) fn route(v6: bool) -> impl Strategy<Value = Route> {
         1 => Just(RouteKind::Throw),
     ];
     let tables = prop_oneof![1 => Just(255), 5 => Just(254), 1 => Just(253)];
-    (tables, 0..64u32, 0..6u8, kinds, 0..2u32, target(v6), 0..8u8).prop_map(
-        move |(table, n, len, kind, metric, target, tos)| Route {
-            table,
-            dst: prefix(v6, n, len),
-            tos: if tos == 0 && !v6 { 4 } else { 0 },
-            protocol: 4,
-            kind,
-            metric,
-            target: if kind == RouteKind::Unicast {
-                target
-            } else {
-                RouteTarget::None
-            },
-            ..Route::default()
-        },
+    // Only IPv6 routes expire.
+    let expires = proptest::option::weighted(0.3, 0..8i64);
+    (
+        tables,
+        0..64u32,
+        0..6u8,
+        kinds,
+        0..2u32,
+        target(v6),
+        0..8u8,
+        expires,
     )
+        .prop_map(
+            move |(table, n, len, kind, metric, target, tos, expires)| Route {
+                table,
+                dst: prefix(v6, n, len),
+                expires: expires.filter(|_| v6).map(|seconds| 1000 * seconds),
+                tos: if tos == 0 && !v6 { 4 } else { 0 },
+                protocol: 4,
+                kind,
+                metric,
+                target: if kind == RouteKind::Unicast {
+                    target
+                } else {
+                    RouteTarget::None
+                },
+                ..Route::default()
+            },
+        )
 }
 
 /// A single nexthop object.
@@ -185,6 +198,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         3 => group,
         4 => told().prop_map(Event::Fpm),
         1 => (1..9u32).prop_map(Event::NexthopGone),
+        2 => (0..8_000i64).prop_map(Event::Clock),
         2 => (1..=LINKS, any::<bool>(), any::<bool>()).prop_map(|(i, up, c)| link(i, up, c)),
         1 => any::<bool>().prop_map(|use_neigh| Event::Settings(Settings {
             use_neigh, hash_seed: 7, ..Settings::default() })),

@@ -16,6 +16,7 @@ use super::tend::{Srv6, attach};
 use crate::config::{Config, OnExit, algo_rules};
 use crate::control::{Command, ask};
 use crate::error::Failure;
+use crate::expiry::Expiry;
 use crate::kept::{self, now};
 use crate::preflight::{Finding, Mend, Report};
 use crate::run::fpm;
@@ -255,6 +256,7 @@ impl Daemon {
             srv6: ready.srv6,
             sent: HashMap::new(),
             shaped: ready.shaped,
+            expiry: Expiry::default(),
             dirty_since: None,
             overrun: false,
             try_room: false,

@@ -187,6 +187,7 @@ impl Namespace {
                 buckets: Vec::new(),
                 neighbours: Vec::new(),
                 routes: Vec::new(),
+                clock: 0,
                 figures: None,
             };
             let mut take = |event| match event {
@@ -195,6 +196,7 @@ impl Namespace {
                 Event::Bucket(bucket) => world.buckets.push(bucket),
                 Event::Neighbour(neighbour) => world.neighbours.push(neighbour),
                 Event::Route(route, _) => world.routes.push(route),
+                Event::Clock(now) => world.clock = now,
                 _ => {}
             };
             Mirror::open().unwrap().initial(&mut take).unwrap();

@@ -260,3 +260,27 @@ fn damaged_encapsulations_print_what_can_be_read() {
         }
     }
 }
+
+#[test]
+fn routes_that_expire() {
+    let expiring = |expires| Route {
+        expires: Some(expires),
+        metric: 1024,
+        metrics: vec![(2, 1400), (10, 5)],
+        pref: Some(1),
+        ..route("2001:db8::/64", RouteTarget::Single(hop("", 2, 1)))
+    };
+    let mut world = World::with(&[expiring(1_099_990)]);
+    world.clock = 1_000_000;
+    let shown = world.try_show("-6 route").unwrap();
+    assert_eq!(
+        shown,
+        "2001:db8::/64 dev eth1 metric 1024 expires 99sec mtu 1400 hoplimit 5 pref high\n"
+    );
+    world.routes = vec![expiring(997_010)];
+    let shown = world.try_show("-6 -j route").unwrap();
+    assert!(
+        shown.contains(r#""flags":[],"expires":-2,"metrics":[{"mtu":1400"#),
+        "{shown}"
+    );
+}

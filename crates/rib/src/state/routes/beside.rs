@@ -120,6 +120,7 @@ impl<A: Addr> Family<A> {
             return false;
         }
         route.flags = route.flags & !ROUTE_OWN | ROUTE_FPM;
+        route.expires = None;
         let (number, _, attrs) = Attrs::of(route);
         let id = store.take(attrs);
         match self.fpm.get_mut(&(number, prefix)) {
