@@ -10,7 +10,9 @@ const MOST: u32 = 64;
 ///
 /// 1. It begins with SEQUENCE: it counts under that session's slot, whatever follows.
 /// 2. It has an operation that is not named below, such as CREATE, REMOVE, SETATTR, OPEN or LOCK: it counts once.
-/// 3. It cannot be read to its end, and what could be read is by rules 4 and 5: unknown.
+/// 3. It cannot be read to its end, and what could be read is by rules 4 and 5: unknown, unless it ends within the data
+///    of a WRITE. That is a write: what may follow the data is no worse for who waits for a reply, as both count, and
+///    a WRITE is remembered among WRITEs.
 /// 4. It has a WRITE: a write.
 /// 5. All its operations only look (ACCESS, GETATTR, GETFH, LOOKUP, LOOKUPP, NVERIFY, PUTFH, PUTPUBFH, PUTROOTFH, READ,
 ///    READDIR, READLINK, RESTOREFH, SAVEFH, SECINFO, VERIFY), are COMMIT, or renew a lease (RENEW): read-only.
@@ -39,6 +41,8 @@ fn read(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<Class> {
         match operation(cursor, nature, n == 0) {
             Operation::Looks => {}
             Operation::Writes => class = Class::Write,
+            Operation::Writing if slot => return Some(Class::Slot),
+            Operation::Writing => return Some(Class::Write),
             Operation::Sequence => slot = true,
             Operation::Counts if slot => return Some(Class::Slot),
             Operation::Counts => return Some(Class::Once),
@@ -55,6 +59,8 @@ enum Operation {
     Looks,
     /// Overwrites.
     Writes,
+    /// The same, and it ends within the data.
+    Writing,
     /// The slot of a session.
     Sequence,
     /// Counts once.
@@ -95,8 +101,14 @@ fn operation(cursor: &mut Cursor<'_>, nature: &mut Nature, first: bool) -> Opera
         30 => cursor.u64().map(drop),
         // WRITE: state, offset, how stable, data.
         38 => {
-            return match cursor.skip(28).and_then(|()| cursor.opaque()) {
-                Some(_) => Operation::Writes,
+            let read = cursor.skip(28).and_then(|()| {
+                let mut length = *cursor;
+                length.u32()?;
+                Some(cursor.opaque())
+            });
+            return match read {
+                Some(Some(_)) => Operation::Writes,
+                Some(None) => Operation::Writing,
                 None => Operation::Unread,
             };
         }
@@ -218,8 +230,14 @@ mod tests {
     fn what_is_cut_off_is_unknown_unless_a_slot_keeps_it() {
         let whole = compound(&[PUTFH, WRITE, GETATTR]);
         let slot = compound(&[SEQUENCE, PUTFH, WRITE]);
+        // Within the data, of 8 bytes and behind 4 words of a COMPOUND's and PUTFH's and 9 of the WRITE.
+        let data = 4 * (3 + 3 + 9);
         for cut in 0..whole.len() {
-            assert_eq!(nature(&whole[..cut]).class, Class::Unknown);
+            let class = match cut.checked_sub(data) {
+                Some(0..8) => Class::Write,
+                _ => Class::Unknown,
+            };
+            assert_eq!(nature(&whole[..cut]).class, class, "{cut}");
         }
         assert_eq!(nature(&slot[..slot.len() - 4]).class, Class::Slot);
     }

@@ -6,6 +6,9 @@
 //! else, so that many WRITEs push out no MKDIR. An entry is in the file before the first byte of its call is sent.
 //! Nothing is synchronised to a disk: it is the process that may end, not the machine. None of 64 bytes crosses a
 //! page, and the kernel ends no process within one, so that every entry is whole.
+//!
+//! A ring goes round, and entries grow old. So calls that have no reply yet are noted again ([`Journal::is_due`])
+//! before theirs are written over, or are as old as nobody would come back for.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -28,6 +31,10 @@ const PAGE: u64 = 4096;
 const ENTRY: usize = 64;
 /// Entries of a ring.
 const SLOTS: u32 = 1 << 15;
+/// How many calls may follow one without a reply before it is noted again, and how old its entry may get.
+const AGAIN: (u32, Duration) = (SLOTS / 4, Duration::from_secs(30));
+/// Calls without a reply that a ring has room for, beside all that is noted until they are noted again.
+pub const PENDING: usize = SLOTS as usize / 4;
 /// What an entry ends with, so that bytes that were never written are none.
 const WRITTEN: u16 = 0x5a1d;
 
@@ -148,22 +155,25 @@ pub struct Left {
     pub calls: HashMap<u64, Entry>,
     /// The address and port of each connection that called last, and the server's, by number.
     pub ends: HashMap<u16, (SocketAddr, SocketAddr)>,
+    /// The server's address that was called last.
+    pub peer: Option<SocketAddr>,
 }
 
 impl Left {
-    /// Of these entries; what is as old as [`RETURN`] at this second, or of no `wanted` connection and server, counts
-    /// as not there.
+    /// Of these entries; what is as old as [`RETURN`] at this second counts as not there. Connections have to be
+    /// `wanted`, by their numbers and servers; calls of others are known, and cannot be sent from where they were.
     pub fn of(mut entries: Vec<Entry>, now: u32, wanted: impl Fn(u16, SocketAddr) -> bool) -> Left {
-        entries.retain(|entry| {
-            age(entry, now) < RETURN && wanted(entry.place.transport, entry.place.peer)
-        });
+        entries.retain(|entry| age(entry, now) < RETURN);
         // Numbers wrap, and are near each other.
         let base = entries.first().map_or(0, |entry| entry.number);
         entries.sort_by_key(|entry| entry.number.wrapping_sub(base) as i32);
         let mut left = Left::default();
         for entry in entries {
             let place = entry.place;
-            left.ends.insert(place.transport, (place.local, place.peer));
+            if wanted(place.transport, place.peer) {
+                left.ends.insert(place.transport, (place.local, place.peer));
+                left.peer = Some(place.peer);
+            }
             left.calls.insert(entry.tag, entry);
         }
         left
@@ -186,9 +196,19 @@ pub fn second() -> u32 {
     time.tv_sec as u32
 }
 
+/// When a call was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// How many calls had been noted in its ring.
+    count: u32,
+    second: u32,
+}
+
 /// One ring.
 #[derive(Debug, Default)]
 struct Ring {
+    /// Calls that were noted, each once.
+    count: u32,
     /// The slot that the first of `waiting` goes to.
     next: u32,
     /// Entries that are not in the file yet.
@@ -293,21 +313,57 @@ impl Journal {
         self.file.is_some()
     }
 
-    /// Notes a call that is about to be sent, one that writes or another. It is in the file after
+    /// Notes a call that is about to be sent: one that writes or another. It is in the file after
     /// [`Journal::flush`].
-    pub fn note(&mut self, writes: bool, tag: u64, place: Place) {
-        if self.file.is_none() {
-            return;
-        }
-        let entry = Entry {
-            number: self.number,
-            second: second(),
-            tag,
-            place,
-        };
-        self.number = self.number.wrapping_add(1);
+    pub fn note(&mut self, writes: bool, tag: u64, place: Place) -> Noted {
         let ring = &mut self.rings[usize::from(writes)];
-        ring.waiting.extend(entry.to_bytes());
+        ring.count = ring.count.wrapping_add(1);
+        self.note_again(writes, tag, place)
+    }
+
+    /// Notes a call that was sent and has no reply yet.
+    pub fn note_again(&mut self, writes: bool, tag: u64, place: Place) -> Noted {
+        let second = second();
+        let ring = &mut self.rings[usize::from(writes)];
+        if self.file.is_some() {
+            let number = self.number;
+            self.number = number.wrapping_add(1);
+            let entry = Entry {
+                number,
+                second,
+                tag,
+                place,
+            };
+            ring.waiting.extend(entry.to_bytes());
+        }
+        Noted {
+            count: ring.count,
+            second,
+        }
+    }
+
+    /// Whether a call without a reply has to be noted again.
+    ///
+    /// 1. None is where there is no file.
+    /// 2. One that was not noted, as it could not be, or by an earlier process, has to be.
+    /// 3. So has one behind which an eighth of a ring has been noted, or whose entry is 30 s old. It is asked for each
+    ///    time that [`Journal::step`] changes, so that no more than three eighths come between; what is noted again is
+    ///    at most twice [`PENDING`] meanwhile.
+    pub fn is_due(&self, writes: bool, noted: Option<Noted>) -> bool {
+        let is_old = |noted: Noted| {
+            let since = self.rings[usize::from(writes)]
+                .count
+                .wrapping_sub(noted.count);
+            let age = Duration::from_secs(second().wrapping_sub(noted.second).into());
+            since >= AGAIN.0 / 2 || age >= AGAIN.1
+        };
+        self.is_kept() && noted.is_none_or(is_old)
+    }
+
+    /// A number that changes whenever calls may have become due: with a quarter of a ring, and every 30 s.
+    pub fn step(&self) -> [u32; 3] {
+        let [others, writes] = self.rings.each_ref().map(|ring| ring.count / AGAIN.0);
+        [others, writes, second() / AGAIN.1.as_secs() as u32]
     }
 
     /// Writes what was noted; to be called before any of it is sent.

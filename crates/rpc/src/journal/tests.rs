@@ -114,8 +114,10 @@ fn what_was_noted_is_there_for_the_next_process_and_only_one_has_it() {
     journal.flush().unwrap();
     drop(journal);
     let (_, left) = Journal::open(&scratch.0, Keys(1, 2), |number, _| number == 0).unwrap();
-    assert_eq!(left.calls.len(), 2, "{left:?}");
+    // Calls of connections that there are no more are known, so that what is repeated of them is reported.
+    assert_eq!((left.calls.len(), left.ends.len()), (3, 1), "{left:?}");
     assert_eq!(left.ends[&0].0.port(), 903);
+    assert_eq!(left.peer, Some(place(0, 0, 0).peer));
 }
 
 #[test]
@@ -157,6 +159,72 @@ fn numbers_wrap_and_what_is_old_does_not_count() {
     let left = Left::of(entries, 1000, |_, _| true);
     assert_eq!(left.calls.len(), 1);
     assert_eq!(left.calls[&7].place.xid, 3);
+}
+
+#[test]
+fn what_has_no_reply_is_noted_again_by_number_and_age() {
+    let scratch = Scratch::new("again");
+    let (mut journal, _) = scratch.open();
+    let first = journal.note(true, 1, place(0, 900, 5));
+    assert!(!journal.is_due(true, Some(first)));
+    assert!(journal.is_due(true, None));
+    let older = Noted {
+        second: first.second.wrapping_sub(AGAIN.1.as_secs() as u32),
+        ..first
+    };
+    assert!(journal.is_due(true, Some(older)));
+    let step = journal.step();
+    for n in 0..AGAIN.0 {
+        journal.note(false, 10, place(0, 900, n));
+    }
+    assert!(!journal.is_due(true, Some(first)));
+    for n in 0..AGAIN.0 {
+        journal.note(true, 10, place(0, 900, n));
+    }
+    assert!(journal.is_due(true, Some(first)));
+    assert!(journal.step() != step);
+    // As if it had been noted first now.
+    let again = journal.note_again(true, 1, place(0, 900, 5));
+    assert!(!journal.is_due(true, Some(again)));
+    assert!(!Journal::none(Keys(1, 2)).is_due(true, None));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    /// As many calls as there is room for wait while others come and are answered: none is lost.
+    #[test]
+    fn no_call_without_a_reply_is_lost(
+        waiting in 1..=PENDING, batches in prop::collection::vec(1..3000_u32, 10..60),
+    ) {
+        let scratch = Scratch::new("lost");
+        let (mut journal, _) = scratch.open();
+        let mut pending: Vec<Noted> = Vec::new();
+        let mut step = journal.step();
+        for batch in batches {
+            for n in 0..batch {
+                // They come among the others.
+                if pending.len() < waiting && n % 2 == 0 {
+                    let tag = pending.len() as u64;
+                    pending.push(journal.note(true, tag, place(0, 900, n)));
+                } else {
+                    journal.note(true, u64::MAX, place(0, 900, n));
+                }
+            }
+            if journal.step() != step {
+                step = journal.step();
+                for (tag, noted) in (0..).zip(&mut pending) {
+                    if journal.is_due(true, Some(*noted)) {
+                        *noted = journal.note_again(true, tag, place(0, 900, 0));
+                    }
+                }
+            }
+            journal.flush().unwrap();
+        }
+        drop(journal);
+        let left = scratch.open().1;
+        prop_assert!((0..pending.len() as u64).all(|tag| left.calls.contains_key(&tag)));
+    }
 }
 
 /// A file that is none, or somebody else's.

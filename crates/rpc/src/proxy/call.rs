@@ -12,9 +12,9 @@ use super::duplicates::{Ticket, Way};
 use super::memory::Charge;
 use super::shared::Shared;
 use crate::dispatch::Want;
-use crate::journal::Entry;
+use crate::journal::{Entry, Noted};
 use crate::message;
-use crate::program::Nature;
+use crate::program::{Class, Nature};
 use crate::record::mark;
 use crate::replay::{Cut, RETURN, Sent};
 
@@ -53,6 +53,8 @@ pub(super) struct Call {
     pub way: Cell<Option<Way>>,
     /// The place that an earlier process sent it from, where it goes again.
     pub place: Cell<Option<Entry>>,
+    /// When it was noted in the journal last, by this process.
+    pub noted: Cell<Option<Noted>>,
 }
 
 impl Call {
@@ -87,6 +89,7 @@ impl Call {
             ticket: OnceCell::new(),
             way: Cell::new(None),
             place: Cell::new(None),
+            noted: Cell::new(None),
         })
     }
 
@@ -139,6 +142,16 @@ impl Call {
                 self.ticket.get().is_some() && self.sent.get() == Sent::All && time < RETURN
             }
         }
+    }
+
+    /// Whether it is noted, and remembered, among those that write.
+    pub(super) fn writes(&self) -> bool {
+        self.nature.class == Class::Write
+    }
+
+    /// Whether the server may have run it, or may yet.
+    pub(super) fn may_be_run(&self) -> bool {
+        self.place.get().is_some() || self.sent.get() != Sent::Nothing
     }
 
     /// What replay has to know.

@@ -22,8 +22,7 @@ use super::transport::Transport;
 use super::waiting::Waiting;
 use super::{Config, Connect, Ended};
 use crate::dispatch::{Dispatch, Load};
-use crate::journal::{Entry, Journal, Left, Place};
-use crate::program::Class;
+use crate::journal::{Entry, Journal, Left, Noted, PENDING, Place};
 use crate::replay::{RETURN, Resume, Sent};
 use crate::trouble::{Often, Trouble};
 
@@ -70,6 +69,9 @@ pub(super) struct Shared {
     pub duplicates: Rc<Duplicates>,
     /// Where calls that count are noted for the next process, and what the one before has left.
     pub journal: RefCell<Journal>,
+    /// The journal's step at which calls were noted again last, and whether there were too many.
+    noted: Cell<[u32; 3]>,
+    crowded: Cell<bool>,
     left: RefCell<Left>,
     /// Which clients servers may call.
     pub sessions: Sessions,
@@ -126,6 +128,8 @@ impl Shared {
             replies: Memory::new(config.memory),
             counts: Counts::default(),
             duplicates: Duplicates::new(journal.keys()),
+            noted: Cell::new(journal.step()),
+            crowded: Cell::new(false),
             journal: RefCell::new(journal),
             left: RefCell::new(left),
             sessions: Sessions::default(),
@@ -301,6 +305,15 @@ impl Shared {
 
     /// Notes a call that counts and is about to be sent.
     pub(super) fn note(&self, transport: &Transport, call: &Call) {
+        self.enter(transport, call, Journal::note);
+    }
+
+    fn enter(
+        &self,
+        transport: &Transport,
+        call: &Call,
+        enter: fn(&mut Journal, bool, u64, Place) -> Noted,
+    ) {
         let Some((ticket, (local, peer))) = call.ticket.get().zip(transport.ends()) else {
             return;
         };
@@ -312,12 +325,44 @@ impl Shared {
                 peer,
                 xid: call.xid.get(),
             };
-            journal.note(call.nature.class == Class::Write, ticket.tag(), place);
+            let noted = enter(&mut journal, call.writes(), ticket.tag(), place);
+            call.noted.set(Some(noted));
         }
     }
 
-    /// Has what was noted outlive this process.
+    /// Notes calls that wait for their replies again, where the journal would have them no more otherwise.
+    fn note_again(&self) {
+        let step = self.journal.borrow().step();
+        if self.noted.replace(step) == step {
+            return;
+        }
+        let mut under_way = [0; 2];
+        for transport in &self.transports {
+            for call in transport.under_way() {
+                under_way[usize::from(call.writes())] += 1;
+                let due = self
+                    .journal
+                    .borrow()
+                    .is_due(call.writes(), call.noted.get());
+                if due {
+                    self.enter(transport, &call, Journal::note_again);
+                }
+            }
+        }
+        let crowded = under_way.iter().any(|count| *count > PENDING);
+        if crowded && !self.crowded.replace(crowded) {
+            tracing::warn!(
+                server = self.server(),
+                "more than {PENDING} calls wait for their replies, and the journal has no room for all: some may be run \
+                 twice if this process ends now"
+            );
+        }
+        self.crowded.set(crowded);
+    }
+
+    /// Has what was noted outlive this process, and what has no reply yet.
     pub(super) fn flush(&self) {
+        self.note_again();
         if let Err(e) = self.journal.borrow_mut().flush() {
             tracing::error!(
                 server = self.server(),
@@ -346,10 +391,11 @@ impl Shared {
     /// Sends a call from where an earlier process has sent it, if this is possible.
     fn resume(&self, call: &Rc<Call>, entry: &Entry) -> bool {
         let number = usize::from(entry.place.transport);
-        let Some(transport) = self.transports.get(number) else {
-            return false;
-        };
-        let (resumed, rule) = transport.resume(call, entry);
+        // One that there is no more has no port either.
+        let transport = self.transports.get(number);
+        let (resumed, rule) = transport.map_or((Resume::Other, 2), |transport| {
+            transport.resume(call, entry)
+        });
         let (server, client, local) = (self.server(), call.client().peer, entry.place.local);
         tracing::debug!(server, %client, %local, xid = call.header.xid, ?resumed, rule, "left by an earlier process");
         if resumed == Resume::SamePlace {

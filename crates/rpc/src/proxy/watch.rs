@@ -113,6 +113,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         let now = Instant::now();
         shared.duplicates.expire();
         shared.forget_left();
+        shared.flush();
         let changed = shared.connect.changed();
         if changed || now.saturating_duration_since(reviewed) >= REVIEW {
             reviewed = now;

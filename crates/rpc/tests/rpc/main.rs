@@ -8,5 +8,6 @@ mod common;
 mod ends;
 mod fair;
 mod late;
+mod left;
 mod proxy;
 mod signed;

@@ -15,7 +15,7 @@ use crate::proxy::call::Call;
 use crate::proxy::shared::{Shared, count};
 use crate::proxy::watch::{Watched, keep_alive};
 use crate::proxy::{Again, Connected, Wanted, first};
-use crate::replay::{Action, decide};
+use crate::replay::{Action, Sent, decide};
 use crate::trouble::Tell;
 
 /// Pauses between attempts to connect, first and longest.
@@ -68,6 +68,7 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
             Err(e) => {
                 round += 1;
                 transport.not_found(&e);
+                give_up(&shared, transport);
                 not_connected(&shared, transport, &e);
                 *transport.state.borrow_mut() = State::Down(e.to_string());
             }
@@ -85,6 +86,37 @@ pub(in crate::proxy) async fn drive(shared: Rc<Shared>, index: usize) {
 /// A link, if it is known.
 fn link(link: &Option<String>) -> Option<DisplayValue<String>> {
     link.clone().map(display)
+}
+
+/// Has calls go elsewhere whose port is not to be had any more. One that is signed and was sent has to be signed anew.
+fn give_up(shared: &Shared, transport: &Transport) {
+    let calls = transport.give_up();
+    if calls.is_empty() {
+        return;
+    }
+    // The oldest goes first again.
+    for call in calls.into_iter().rev() {
+        let client = call.client();
+        count(&shared.counts.run_again);
+        let (from, _) = transport.ends().unwrap_or((client.peer, client.peer));
+        shared.tell(
+            client.peer,
+            &format!(
+                "sent again from another port, and may be run twice: {from}, from which it was sent, is not to be had"
+            ),
+        );
+        if call.header.is_signed() && call.sent.get() != Sent::Nothing {
+            if !client.is_closed() {
+                let why = "the port that a signed call was sent from is not to be had";
+                shared.ended(client.peer, why);
+                client.disconnect(shared, why);
+            }
+            continue;
+        }
+        call.place.set(None);
+        shared.again(call);
+    }
+    shared.pump(transport.service);
 }
 
 /// Logs that there is no connection, but not each time.

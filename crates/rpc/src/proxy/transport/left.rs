@@ -1,5 +1,5 @@
 //! Calls that an earlier process has sent: their port is looked for first, and kept until their clients have had time
-//! to repeat them.
+//! to repeat them. And the end of what is held for a port that is not to be had any more.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Transport;
 use crate::journal::{self, Entry, age, second};
 use crate::proxy::call::Call;
-use crate::replay::{Left, Resume, resumed};
+use crate::replay::{Left, RETURN, Resume, resumed};
 
 /// How long the port is looked for. A connection from any other is better than none after that.
 const SEEK: Duration = Duration::from_secs(15);
@@ -44,6 +44,18 @@ impl Transport {
         self.identity.get()
     }
 
+    /// Calls that count, that the server may have run or may yet, and whose replies somebody may want.
+    pub(in crate::proxy) fn under_way(&self) -> Vec<Rc<Call>> {
+        let answering = self.answering.borrow();
+        let pending = self.pending.borrow();
+        let all = pending
+            .values()
+            .chain(answering.as_ref().map(|of| &of.call));
+        let counts =
+            |call: &&Rc<Call>| call.ticket.get().is_some() && call.may_be_run() && call.is_wanted();
+        all.filter(counts).cloned().collect()
+    }
+
     /// Whether their port is looked for; not for ever.
     pub(super) fn seeks(&self) -> bool {
         if !self.expects() {
@@ -63,14 +75,42 @@ impl Transport {
             self.expect_no_more();
         }
         self.seeks.set(None);
+        self.lacks.set(None);
     }
 
-    /// It is not. Where the port is somebody else's, or the address gone, it is looked for no longer.
+    /// It is not. Where its address is gone, or the server is another one, the port is looked for no longer.
     pub(super) fn not_found(&self, error: &io::Error) {
         use io::ErrorKind::{AddrInUse, AddrNotAvailable, Other};
-        if matches!(error.kind(), AddrInUse | AddrNotAvailable | Other) {
+        let gone = error.kind() == Other;
+        if gone {
             self.expect_no_more();
         }
+        let lacks = gone || matches!(error.kind(), AddrInUse | AddrNotAvailable);
+        let since = self.lacks.get().map_or_else(Instant::now, |(at, _)| at);
+        self.lacks.set(lacks.then_some((since, gone)));
+    }
+
+    /// Takes out the held calls that are held no longer, as their port is not to be had.
+    ///
+    /// 1. Their server does not answer, or nobody knows yet: they wait.
+    /// 2. An earlier process has sent them, and the address is gone, or the server another one: they go at once.
+    /// 3. An earlier process has sent them, and the port has been somebody else's for [`SEEK`]: they go.
+    /// 4. This process has sent them, and the port has not been to be had for [`RETURN`]: they go. The server has
+    ///    forgotten them, too.
+    pub(super) fn give_up(&self) -> Vec<Rc<Call>> {
+        let Some((since, gone)) = self.lacks.get() else {
+            return Vec::new();
+        };
+        let lacks = since.elapsed();
+        let goes = |call: &Rc<Call>| match call.place.get() {
+            Some(_) => gone || lacks >= SEEK,
+            None => lacks >= RETURN,
+        };
+        let held = self.held.take();
+        let (go, stay): (Vec<Rc<Call>>, Vec<Rc<Call>>) = held.into_iter().partition(goes);
+        self.held.replace(stay);
+        go.iter().for_each(|call| self.forget(call));
+        go
     }
 
     /// Takes a call that an earlier process has sent from here, if this is possible; by which rule of [`resumed`].

@@ -129,6 +129,8 @@ pub(super) struct Transport {
     reserved: RefCell<HashSet<u32>>,
     /// Since when it has looked for their port.
     seeks: Cell<Option<Instant>>,
+    /// Since when this port is not to be had, and whether it is no port of this machine and server any more.
+    lacks: Cell<Option<(Instant, bool)>>,
     /// Whether the last connection failed by saying nothing.
     silent: Cell<bool>,
     /// The call that is being answered.
@@ -171,6 +173,7 @@ impl Transport {
             expects: Cell::new(false),
             reserved: RefCell::default(),
             seeks: Cell::new(None),
+            lacks: Cell::new(None),
             silent: Cell::new(false),
             answering: RefCell::default(),
             outstanding: Cell::new(0),
@@ -272,8 +275,10 @@ impl Transport {
         self.discharge(before);
         self.charge(call);
         call.xid.set(call.header.xid);
-        // What has been sent once stays sent: the server may have run it then.
+        // What has been sent once stays sent, by an earlier process, too: the server may have run it then.
         call.sent.set(before.sent.get());
+        call.place.set(before.place.get());
+        call.noted.set(before.noted.get());
         let before = std::mem::replace(before, Rc::clone(call));
         let mut held = self.held.borrow_mut();
         match held.iter_mut().find(|of| Rc::ptr_eq(of, &before)) {
