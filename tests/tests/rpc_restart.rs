@@ -2,13 +2,14 @@
 //! is run once. And servers and clients that go away while something is written to them end nobody.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use raddle_e2e::once::{self, MKDIR, REMOVE, RENAME};
-use raddle_e2e::rpc::{Pair, Proxy, inside, record, send};
+use raddle_e2e::rpc::{Pair, Proxy, inside, ip, record, send, serve_at};
 use raddle_e2e::{root, within};
 use socket2::{Domain, Socket, Type};
 
@@ -147,4 +148,62 @@ fn restarts_and_crashes_run_no_call_twice() {
     assert!(twice.is_empty(), "{twice:?}\n{}", proxy.log());
     assert!(server.tree.is_empty());
     assert!(replayed > 0 && server.hits > 0, "{}", proxy.log());
+}
+
+/// Two machines by one name, which do not know each other's clients.
+#[test]
+fn a_restart_stays_with_the_machine_that_has_the_calls() {
+    if !root("a_restart_stays_with_the_machine_that_has_the_calls") {
+        return;
+    }
+    let pair = Pair::subnets("m", 1);
+    ip(&format!("-n {} addr add 10.251.1.3/24 dev s1", pair.server));
+    let _two = serve_at(&pair, "10.251.1.2:2049");
+    let hosts = "10.251.1.3 nas.example\n10.251.1.2 nas.example\n";
+    let mut proxy = Proxy::knowing(&pair, hosts, "nas.example:2049", &[]);
+    let call = |xid: u32| {
+        inside(&pair.client, move || {
+            let mut client = Client {
+                port: 20_001,
+                stream: None,
+                xid,
+            };
+            client.call(MKDIR, 5, 0);
+        });
+    };
+    let peers = |proxy: &Proxy| {
+        let transports = proxy.all_up();
+        let peers = transports
+            .iter()
+            .map(|t| t["peer"].as_str().unwrap().to_owned());
+        peers.collect::<BTreeSet<_>>()
+    };
+    let only = |peer: &str| BTreeSet::from([peer.to_owned()]);
+    assert_eq!(peers(&proxy), only("10.251.1.2:2049"));
+    call(1);
+    call(2);
+
+    // The other one is back.
+    let _three = serve_at(&pair, "10.251.1.3:2049");
+    proxy.end();
+    proxy.again();
+    call(2);
+    assert_eq!(peers(&proxy), only("10.251.1.2:2049"), "{}", proxy.log());
+    let counters = proxy.status().unwrap()["counters"].clone();
+    assert_eq!(
+        (&counters["replayed"], &counters["run_again"]),
+        (&1.into(), &0.into())
+    );
+
+    // And this one is gone: what was sent to it goes to the other one, and that is said.
+    ip(&format!("-n {} addr flush dev s1", pair.server));
+    ip(&format!("-n {} addr add 10.251.1.3/24 dev s1", pair.server));
+    proxy.end();
+    proxy.again();
+    call(2);
+    assert_eq!(peers(&proxy), only("10.251.1.3:2049"), "{}", proxy.log());
+    let counters = proxy.status().unwrap()["counters"].clone();
+    assert_eq!(counters["run_again"], 1, "{}", proxy.log());
+    let settled = proxy.log().matches("the first that answers").count();
+    assert_eq!(settled, 3, "{}", proxy.log());
 }

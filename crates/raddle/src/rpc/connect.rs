@@ -89,14 +89,22 @@ pub(super) struct State {
     pub deaf: RefCell<Option<String>>,
     /// One at a time, so that each sees where the others lie.
     turn: Mutex<Turn>,
+    /// Of several addresses that the server's name stands for, the one that an earlier process called last.
+    last: Option<IpAddr>,
+    /// One at a time takes an address.
+    settling: Mutex<()>,
 }
 
 impl Connector {
-    /// To this server, in this thread's network namespace.
+    /// To this server, in this thread's network namespace; an earlier process has called it at this address `last`.
     ///
     /// # Errors
     /// An own address is none of this machine's, or privileged ports may not be used.
-    pub(super) fn new(args: &cli::RpcProxy, named: Servers) -> Result<Connector, Failure> {
+    pub(super) fn new(
+        args: &cli::RpcProxy,
+        named: Servers,
+        last: Option<IpAddr>,
+    ) -> Result<Connector, Failure> {
         check_own(args, &named)?;
         let place = !args.no_placement;
         let follower = Follower::open()
@@ -133,6 +141,8 @@ impl Connector {
             unplaced: RefCell::default(),
             deaf: RefCell::default(),
             turn: Mutex::default(),
+            last,
+            settling: Mutex::default(),
         })))
     }
 }
@@ -148,15 +158,19 @@ impl State {
     }
 
     /// Takes one of the addresses that the server's name stands for: the first that answers. Several may be
-    /// several machines, which do not know each other's clients.
+    /// several machines, which do not know each other's clients. So the one that an earlier process called is asked
+    /// first, as clients may repeat calls to it.
     async fn settle(&self) -> io::Result<()> {
+        let _settling = self.settling.lock().await;
+        // Another connection may have settled it meanwhile.
         if !self.servers.borrow().is_empty() {
             return Ok(());
         }
-        let named = &self.named.named;
+        let mut named = self.named.named.clone();
+        named.sort_by_key(|server| Some(server.ip()) != self.last);
         let mut chosen = named.first().copied().filter(|_| named.len() == 1);
         let mut why: Option<io::Error> = None;
-        for server in named {
+        for server in &named {
             if chosen.is_some() {
                 break;
             }
@@ -280,6 +294,11 @@ impl State {
         if let Some(again) = wanted.again {
             // None is settled on yet where an earlier process has left calls.
             self.settle().await?;
+            if !self.addresses(wanted.service).contains(&again.to) {
+                // No other port would do: it is another machine, maybe.
+                let why = format!("{} is not the server any more", again.to);
+                return Err(io::Error::other(why));
+            }
             return self.again(wanted, again).await;
         }
         let mut turn = self.turn.lock().await;

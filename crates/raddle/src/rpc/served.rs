@@ -80,7 +80,6 @@ impl Served {
             )));
         }
         let addresses = servers.named.clone();
-        let connector = Connector::new(&args, servers)?;
         let mut services = vec![Service {
             programs: Vec::new(),
             connections: usize::from(args.connections),
@@ -103,10 +102,12 @@ impl Served {
             port: listeners[0].local_addr()?.port(),
             below: args.privileged_ports.then_some(resolve::CLIENTS_BELOW),
         };
-        let journal = journal::open(&args, journals, &config.services, &addresses);
+        let (journal, left) = journal::open(&args, journals, &config.services, &addresses);
+        let last = left.peer.map(|peer| peer.ip());
+        let connector = Connector::new(&args, servers, last)?;
         // Keys are drawn anew for each.
         let start = RandomState::new().hash_one(std::process::id()) as u32;
-        let proxy = Proxy::resume(config, Rc::new(connector), start, journal);
+        let proxy = Proxy::resume(config, Rc::new(connector), start, (journal, left));
         let serving = listeners.into_iter().map(|listener| {
             let proxy = proxy.clone();
             tokio::task::spawn_local(async move { proxy.serve(listener).await })
