@@ -2,7 +2,7 @@
 //! one sends what clients repeat from the same port and with the same XID, so that the server's cache knows it.
 //! What becomes of a repetition is decided in [`crate::replay::resumed`].
 //!
-//! The file has a page with the hash's keys, and two rings of entries of 64 bytes: one for what writes, one for all
+//! The file has a page with the hash's keys and the boot that its times count from, and two rings of entries of 64 bytes: one for what writes, one for all
 //! else, so that many WRITEs push out no MKDIR. An entry is in the file before the first byte of its call is sent.
 //! Nothing is synchronised to a disk: it is the process that may end, not the machine. None of 64 bytes crosses a
 //! page, and the kernel ends no process within one, so that every entry is whole.
@@ -24,9 +24,11 @@ use siphasher::sip::SipHasher13;
 use crate::replay::RETURN;
 
 /// What the file begins with; another number for another layout.
-const MAGIC: [u8; 8] = *b"raddlej1";
+const MAGIC: [u8; 8] = *b"raddlej2";
 /// Bytes before the rings.
 const PAGE: u64 = 4096;
+/// Of these, those that are used: the magic number, the keys, which boot of the machine it is.
+const HEAD: usize = 40;
 /// Bytes of an entry.
 const ENTRY: usize = 64;
 /// Entries of a ring.
@@ -35,6 +37,8 @@ const SLOTS: u32 = 1 << 15;
 const AGAIN: (u32, Duration) = (SLOTS / 4, Duration::from_secs(30));
 /// Calls without a reply that a ring has room for, beside all that is noted until they are noted again.
 pub const PENDING: usize = SLOTS as usize / 4;
+/// How long nothing is noted when it could not be written.
+const PAUSE: Duration = Duration::from_secs(60);
 /// What an entry ends with, so that bytes that were never written are none.
 const WRITTEN: u16 = 0x5a1d;
 
@@ -185,6 +189,11 @@ pub fn age(entry: &Entry, now: u32) -> Duration {
     Duration::from_secs(now.wrapping_sub(entry.second).into())
 }
 
+/// How long ago this second was.
+fn since(at: u32) -> Duration {
+    Duration::from_secs(second().wrapping_sub(at).into())
+}
+
 /// Seconds since the machine started.
 pub fn second() -> u32 {
     let mut time = libc::timespec {
@@ -202,6 +211,13 @@ pub struct Noted {
     /// How many calls had been noted in its ring.
     count: u32,
     second: u32,
+}
+
+/// Which boot of the machine this is; 0 where that cannot be read.
+fn boot() -> u128 {
+    let said = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let digits = said.unwrap_or_default().trim().replace('-', "");
+    u128::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
 /// One ring.
@@ -222,6 +238,8 @@ pub struct Journal {
     keys: Keys,
     number: u32,
     rings: [Ring; 2],
+    /// When it could not be written last, and whether it has been since.
+    failed: Option<(u32, bool)>,
 }
 
 impl Journal {
@@ -232,17 +250,28 @@ impl Journal {
             keys,
             number: 0,
             rings: Default::default(),
+            failed: None,
         }
     }
 
-    /// Opens the file, or makes it with these keys, and gives what an earlier process has left in it, as by
-    /// [`Left::of`].
+    /// Opens the file, or makes it with these keys, and gives what an earlier process has left in it since the machine
+    /// started, as by [`Left::of`].
     ///
     /// # Errors
     /// It cannot be used, or is used by another process (`WouldBlock`).
     pub fn open(
         path: &Path,
         keys: Keys,
+        wanted: impl Fn(u16, SocketAddr) -> bool,
+    ) -> io::Result<(Journal, Left)> {
+        Journal::open_in(path, keys, (boot(), second()), wanted)
+    }
+
+    /// The same in this boot, at this second.
+    fn open_in(
+        path: &Path,
+        keys: Keys,
+        (boot, now): (u128, u32),
         wanted: impl Fn(u16, SocketAddr) -> bool,
     ) -> io::Result<(Journal, Left)> {
         let file = OpenOptions::new()
@@ -255,28 +284,29 @@ impl Journal {
             .open(path)?;
         file.try_lock()?;
         let mut journal = Journal::none(keys);
-        let mut head = [0; 24];
-        let word = |head: &[u8; 24], i: usize| {
-            u64::from_be_bytes(std::array::from_fn(|byte| head[8 * i + byte]))
-        };
-        let known = file.read_exact_at(&mut head, 0).is_ok() && head[..8] == MAGIC;
+        let mut head = [0; HEAD];
+        let read = file.read_exact_at(&mut head, 0);
+        let word = |i: usize| u64::from_be_bytes(std::array::from_fn(|byte| head[8 * i + byte]));
+        let known = read.is_ok() && head[..8] == MAGIC && head[24..] == boot.to_be_bytes();
         let mut entries = Vec::new();
         if known {
-            journal.keys = Keys(word(&head, 1), word(&head, 2));
-            entries = journal.read(&file)?;
+            journal.keys = Keys(word(1), word(2));
+            entries = journal.read(&file, now)?;
         } else {
             file.set_len(0)?;
             head[..8].copy_from_slice(&MAGIC);
             head[8..16].copy_from_slice(&keys.0.to_be_bytes());
-            head[16..].copy_from_slice(&keys.1.to_be_bytes());
+            head[16..24].copy_from_slice(&keys.1.to_be_bytes());
+            head[24..].copy_from_slice(&boot.to_be_bytes());
             file.write_all_at(&head, 0)?;
         }
         journal.file = Some(file);
-        Ok((journal, Left::of(entries, second(), wanted)))
+        Ok((journal, Left::of(entries, now, wanted)))
     }
 
-    /// All entries; where the rings go on is known from then on.
-    fn read(&mut self, file: &File) -> io::Result<Vec<Entry>> {
+    /// All entries that are not too old at this second; where the rings go on is known from then on. Numbers of old
+    /// ones say nothing: they wrap.
+    fn read(&mut self, file: &File, now: u32) -> io::Result<Vec<Entry>> {
         let mut all = Vec::new();
         let mut newest: Option<Entry> = None;
         for (i, ring) in self.rings.iter_mut().enumerate() {
@@ -285,7 +315,8 @@ impl Journal {
             let read = read_up_to(file, &mut bytes, start(i))?;
             let entries = bytes[..read].as_chunks::<ENTRY>().0.iter();
             for (slot, bytes) in (0..).zip(entries) {
-                let Some(entry) = Entry::parse(bytes) else {
+                let entry = Entry::parse(bytes).filter(|entry| age(entry, now) < RETURN);
+                let Some(entry) = entry else {
                     continue;
                 };
                 all.push(entry);
@@ -308,9 +339,10 @@ impl Journal {
         self.keys
     }
 
-    /// Whether there is a file.
+    /// Whether there is a file, and it is not known that it cannot be written.
     pub fn is_kept(&self) -> bool {
-        self.file.is_some()
+        let pauses = |(at, works): (u32, bool)| !works && since(at) < PAUSE;
+        self.file.is_some() && !self.failed.is_some_and(pauses)
     }
 
     /// Notes a call that is about to be sent: one that writes or another. It is in the file after
@@ -323,9 +355,9 @@ impl Journal {
 
     /// Notes a call that was sent and has no reply yet.
     pub fn note_again(&mut self, writes: bool, tag: u64, place: Place) -> Noted {
-        let second = second();
+        let (second, kept) = (second(), self.is_kept());
         let ring = &mut self.rings[usize::from(writes)];
-        if self.file.is_some() {
+        if kept {
             let number = self.number;
             self.number = number.wrapping_add(1);
             let entry = Entry {
@@ -345,35 +377,39 @@ impl Journal {
     /// Whether a call without a reply has to be noted again.
     ///
     /// 1. None is where there is no file.
-    /// 2. One that was not noted, as it could not be, or by an earlier process, has to be.
+    /// 2. One that was not noted, or only when it could not be written, has to be.
     /// 3. So has one behind which an eighth of a ring has been noted, or whose entry is 30 s old. It is asked for each
     ///    time that [`Journal::step`] changes, so that no more than three eighths come between; what is noted again is
     ///    at most twice [`PENDING`] meanwhile.
     pub fn is_due(&self, writes: bool, noted: Option<Noted>) -> bool {
         let is_old = |noted: Noted| {
-            let since = self.rings[usize::from(writes)]
-                .count
-                .wrapping_sub(noted.count);
-            let age = Duration::from_secs(second().wrapping_sub(noted.second).into());
-            since >= AGAIN.0 / 2 || age >= AGAIN.1
+            let count = self.rings[usize::from(writes)].count;
+            let lost = |(at, _): (u32, bool)| noted.second.wrapping_sub(at) as i32 <= 0;
+            count.wrapping_sub(noted.count) >= AGAIN.0 / 2
+                || since(noted.second) >= AGAIN.1
+                || self.failed.is_some_and(lost)
         };
         self.is_kept() && noted.is_none_or(is_old)
     }
 
-    /// A number that changes whenever calls may have become due: with a quarter of a ring, and every 30 s.
-    pub fn step(&self) -> [u32; 3] {
+    /// What changes whenever calls may have become due: with a quarter of a ring, every 30 s, and when it may be
+    /// written again.
+    pub fn step(&self) -> [u32; 4] {
         let [others, writes] = self.rings.each_ref().map(|ring| ring.count / AGAIN.0);
-        [others, writes, second() / AGAIN.1.as_secs() as u32]
+        let time = second() / AGAIN.1.as_secs() as u32;
+        [others, writes, time, self.is_kept().into()]
     }
 
-    /// Writes what was noted; to be called before any of it is sent.
+    /// Writes what was noted; to be called before any of it is sent. Whether it can be written again, after it could
+    /// not.
     ///
     /// # Errors
-    /// It cannot be written; nothing is noted any more from then on.
-    pub fn flush(&mut self) -> io::Result<()> {
+    /// It cannot be written. Nothing is noted for a minute from then on, and then it is tried again.
+    pub fn flush(&mut self) -> io::Result<bool> {
         let Some(file) = &self.file else {
-            return Ok(());
+            return Ok(false);
         };
+        let mut wrote = false;
         for (i, ring) in self.rings.iter_mut().enumerate() {
             let mut bytes = ring.waiting.as_slice();
             while !bytes.is_empty() {
@@ -381,15 +417,18 @@ impl Journal {
                 let (now, later) = bytes.split_at(bytes.len().min(room));
                 let at = start(i) + u64::from(ring.next) * ENTRY as u64;
                 if let Err(e) = file.write_all_at(now, at) {
-                    self.file = None;
+                    self.failed = Some((second(), false));
+                    self.rings.iter_mut().for_each(|ring| ring.waiting.clear());
                     return Err(e);
                 }
                 ring.next = (ring.next + (now.len() / ENTRY) as u32) % SLOTS;
                 bytes = later;
+                wrote = true;
             }
             ring.waiting.clear();
         }
-        Ok(())
+        let again = self.failed.as_mut().filter(|(_, works)| wrote && !*works);
+        Ok(again.is_some_and(|(_, works)| !std::mem::replace(works, true)))
     }
 }
 

@@ -227,6 +227,88 @@ proptest! {
     }
 }
 
+/// A file on a disk outlives the machine's run, whose seconds begin anew.
+#[test]
+fn what_was_noted_before_the_machine_started_is_nothing() {
+    let scratch = Scratch::new("boot");
+    let open = |boot| Journal::open_in(&scratch.0, Keys(1, 2), (boot, second()), |_, _| true);
+    let (mut journal, _) = open(1).unwrap();
+    journal.note(false, 1, place(0, 900, 5));
+    journal.flush().unwrap();
+    drop(journal);
+    assert_eq!(open(1).unwrap().1.calls.len(), 1);
+    assert_eq!(open(2).unwrap().1.calls.len(), 0);
+    assert_eq!(open(1).unwrap().1.calls.len(), 0);
+    assert_ne!(boot(), 0);
+}
+
+/// Entries of one ring that are more than half of all numbers older than others.
+#[test]
+fn old_entries_say_nothing_of_where_a_ring_goes_on() {
+    let scratch = Scratch::new("half");
+    let (journal, _) = scratch.open();
+    let now = second();
+    let write = |ring: usize, slot: u32, number, second, tag: u32| {
+        let entry = Entry {
+            number,
+            second,
+            tag: tag.into(),
+            place: place(0, 900, slot),
+        };
+        let at = start(ring) + u64::from(slot) * ENTRY as u64;
+        let file = journal.file.as_ref().unwrap();
+        file.write_all_at(&entry.to_bytes(), at).unwrap();
+    };
+    let old = now.wrapping_sub(2 * RETURN.as_secs() as u32);
+    (0..10).for_each(|slot| write(0, slot, slot + 5, old, slot));
+    // Since then more than 2^31 calls have been noted in the other ring, and three in this one.
+    let number = (1 << 31) + 100;
+    (0..3).for_each(|slot| write(0, slot, number + slot, now, 100 + slot));
+    (0..3).for_each(|slot| write(1, slot, number + 3 + slot, now, 200 + slot));
+    drop(journal);
+    let (mut journal, left) = scratch.open();
+    let next = journal.rings.each_ref().map(|ring| ring.next);
+    assert_eq!((left.calls.len(), next), (6, [3, 3]));
+    journal.note(false, 300, place(0, 900, 9));
+    journal.flush().unwrap();
+    drop(journal);
+    let left = scratch.open().1;
+    assert_eq!(left.calls.len(), 7);
+    assert_eq!(left.calls[&300].number, number + 6);
+}
+
+/// A disk that is full for a while.
+#[test]
+fn what_could_not_be_written_is_noted_when_it_can() {
+    let scratch = Scratch::new("full");
+    let (mut journal, _) = scratch.open();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let noted = journal.note(true, 1, place(0, 900, 5));
+    let good = journal.file.replace(full);
+    let step = journal.step();
+    journal.flush().unwrap_err();
+    assert!(!journal.is_kept() && !journal.is_due(true, None) && journal.step() != step);
+    journal.note(true, 2, place(0, 900, 6));
+    assert!(!journal.flush().unwrap());
+    // A minute later there is room again.
+    journal.file = good;
+    let (at, works) = journal.failed.unwrap();
+    let ago = |second: u32| second.wrapping_sub(PAUSE.as_secs() as u32);
+    journal.failed = Some((ago(at), works));
+    assert!(journal.is_kept() && journal.step() == step);
+    let before = Noted {
+        second: ago(noted.second),
+        ..noted
+    };
+    assert!(journal.is_due(true, Some(before)) && !journal.is_due(true, Some(noted)));
+    journal.note_again(true, 1, place(0, 900, 5));
+    assert!(journal.flush().unwrap());
+    assert!(!journal.flush().unwrap());
+    drop(journal);
+    let left = scratch.open().1;
+    assert_eq!(left.calls.keys().collect::<Vec<_>>(), [&1]);
+}
+
 /// A file that is none, or somebody else's.
 #[test]
 fn any_file_is_begun_anew() {

@@ -70,7 +70,7 @@ pub(super) struct Shared {
     /// Where calls that count are noted for the next process, and what the one before has left.
     pub journal: RefCell<Journal>,
     /// The journal's step at which calls were noted again last, and whether there were too many.
-    noted: Cell<[u32; 3]>,
+    noted: Cell<[u32; 4]>,
     crowded: Cell<bool>,
     left: RefCell<Left>,
     /// Which clients servers may call.
@@ -363,11 +363,13 @@ impl Shared {
     /// Has what was noted outlive this process, and what has no reply yet.
     pub(super) fn flush(&self) {
         self.note_again();
-        if let Err(e) = self.journal.borrow_mut().flush() {
-            tracing::error!(
+        match self.journal.borrow_mut().flush() {
+            Ok(false) => {}
+            Ok(true) => tracing::info!(server = self.server(), "calls are noted again"),
+            Err(e) => tracing::error!(
                 server = self.server(),
-                "calls are not noted any more, and may be run twice when this process ends: {e}"
-            );
+                "calls are not noted, and may be run twice if this process ends; it is tried again in a minute: {e}"
+            ),
         }
     }
 
