@@ -448,11 +448,10 @@ fn what_is_signed_again_goes_where_it_went() {
         lab.come(came + 1).await;
         let mut second = lab.connect_from(reset(first)).await;
         say(&mut second, &signed(21, 71)).await;
-        sleep(Duration::from_millis(100)).await;
+        until(|| used()[index] == 9).await;
         lab.go();
         let reply = record(&mut second).await.unwrap();
         assert_eq!(word(&reply, 0), 1);
-        assert_eq!(used()[index], 9);
     });
 }
 

@@ -184,7 +184,7 @@ fn a_call_that_is_still_coming_loses_nothing_with_a_connection() {
             .unwrap();
         drop(first);
         let (mut second, _) = listener.accept().await.unwrap();
-        sleep(Duration::from_millis(50)).await;
+        until(|| proxy.status().transports[0].connections == 2).await;
         client.write_all(rest).await.unwrap();
         let came = record(&mut second).await.unwrap();
         assert_eq!(came[4..], call(1, (NFS, 7), 1 << 20)[4..]);
@@ -222,6 +222,8 @@ fn a_server_that_stalls_within_a_reply_is_left() {
 struct Disk {
     file: Cell<u32>,
     slow: Cell<bool>,
+    /// Whether it has done what it was slow with.
+    late: Cell<bool>,
     /// Calls by peer and XID, and whether they have been run.
     cache: RefCell<HashMap<(SocketAddr, u32), bool>>,
 }
@@ -243,9 +245,11 @@ impl Disk {
                         disk.cache.borrow_mut().insert(key, true);
                     };
                     if self.slow.take() {
+                        let disk = Rc::clone(&self);
                         let late = async move {
                             sleep(Duration::from_millis(700)).await;
                             run();
+                            disk.late.set(true);
                         };
                         tokio::task::spawn_local(late);
                         let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
@@ -283,8 +287,7 @@ fn a_write_that_is_run_late_undoes_nothing() {
             client.write_all(&fragments(&write, 1 << 20)).await.unwrap();
             assert_eq!(word(&record(&mut client).await.unwrap(), 0), value);
         }
-        // Long after the disk has done all.
-        sleep(Duration::from_millis(1000)).await;
+        until(|| disk.late.get()).await;
         assert_eq!(disk.file.get(), 2);
         let counters = proxy.status().counters;
         assert_eq!((counters.resent, counters.replayed > 0), (0, true));

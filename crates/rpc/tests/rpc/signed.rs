@@ -6,14 +6,12 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
 use crate::common::{config, connected, fragments, free, proxy_to, record, run, until, words};
 use raddle_rpc::proxy::Proxy;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
 
 const XID: u32 = 42;
 
@@ -72,10 +70,11 @@ fn what_is_signed_again_takes_the_same_connection() {
         // Two connections and a lane.
         let (proxy, address, seen, leave) = lab().await;
         let mut client = TcpStream::connect(address).await.unwrap();
-        for signature in [7, 8] {
+        for (calls, signature) in [(1, 7), (2, 8)] {
             let call = fragments(&signed(signature), 1000);
             client.write_all(&call).await.unwrap();
-            sleep(Duration::from_millis(100)).await;
+            until(|| proxy.status().clients.iter().any(|of| of.calls == calls)).await;
+            until(|| seen.borrow().calls.len() == 1).await;
         }
         // The first is being run, by the only connection that knows of it.
         assert_eq!(seen.borrow().calls.len(), 1);
@@ -106,7 +105,11 @@ fn one_xid_is_never_twice_on_a_connection() {
             clients.push(client);
         }
         until(|| seen.borrow().calls.len() == 3 && proxy.status().waiting == 1).await;
-        sleep(Duration::from_millis(50)).await;
+        // A call behind it passes, which no other does while the proxy could send this one.
+        let mut other = TcpStream::connect(address).await.unwrap();
+        let marker = words(&[9, 0, 2, 100_000, 2, 0, 0, 0, 0, 0]);
+        other.write_all(&fragments(&marker, 1000)).await.unwrap();
+        record(&mut other).await.unwrap();
         {
             let calls = &seen.borrow().calls;
             let peers: HashSet<SocketAddr> = calls.iter().map(|(peer, _)| *peer).collect();
