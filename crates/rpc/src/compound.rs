@@ -16,19 +16,24 @@ const MOST: u32 = 64;
 /// 4. It has a WRITE: a write.
 /// 5. All its operations only look (ACCESS, GETATTR, GETFH, LOOKUP, LOOKUPP, NVERIFY, PUTFH, PUTPUBFH, PUTROOTFH, READ,
 ///    READDIR, READLINK, RESTOREFH, SAVEFH, SECINFO, VERIFY), are COMMIT, or renew a lease (RENEW): read-only.
+///
+/// The reply's size is foreseen where all operations could be read, and none has one that no argument bounds, such as
+/// GETXATTR and the access list of GETATTR.
 pub fn nature(arguments: &[u8]) -> Nature {
     let mut nature = Nature {
         class: Class::ReadOnly,
         expected: 0,
+        foreseen: true,
         file: None,
     };
     let class = read(&mut Cursor::new(arguments), &mut nature);
+    nature.foreseen &= class.is_some();
     nature.class = class.unwrap_or(Class::Unknown);
     nature
 }
 
-/// None when it ends too soon. A session's slot is found at the first operation, but the walk goes on for
-/// the file and the size.
+/// None when it ends too soon. A session's slot is found at the first operation, and what counts at its own, but the
+/// walk goes on for the file and the size.
 fn read(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<Class> {
     cursor.opaque()?;
     cursor.u32()?;
@@ -36,21 +41,30 @@ fn read(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<Class> {
     if count > MOST {
         return None;
     }
-    let (mut slot, mut class) = (false, Class::ReadOnly);
+    // What it is, whatever follows.
+    let mut known = None;
+    let mut class = Class::ReadOnly;
     for n in 0..count {
         match operation(cursor, nature, n == 0) {
             Operation::Looks => {}
             Operation::Writes => class = Class::Write,
-            Operation::Writing if slot => return Some(Class::Slot),
-            Operation::Writing => return Some(Class::Write),
-            Operation::Sequence => slot = true,
-            Operation::Counts if slot => return Some(Class::Slot),
-            Operation::Counts => return Some(Class::Once),
-            Operation::Unread if slot => return Some(Class::Slot),
-            Operation::Unread => return None,
+            Operation::Writing => {
+                nature.foreseen = false;
+                return known.or(Some(Class::Write));
+            }
+            Operation::Sequence => known = Some(Class::Slot),
+            Operation::Counts => known = known.or(Some(Class::Once)),
+            Operation::Endless => {
+                nature.foreseen = false;
+                return known.or(Some(Class::Once));
+            }
+            Operation::Unread => {
+                nature.foreseen = false;
+                return known;
+            }
         }
     }
-    Some(if slot { Class::Slot } else { class })
+    known.or(Some(class))
 }
 
 /// What one operation is.
@@ -65,6 +79,8 @@ enum Operation {
     Sequence,
     /// Counts once.
     Counts,
+    /// The same, and nobody knows where it ends.
+    Endless,
     /// It ends too soon.
     Unread,
 }
@@ -79,7 +95,7 @@ fn operation(cursor: &mut Cursor<'_>, nature: &mut Nature, first: bool) -> Opera
         // COMMIT.
         5 => cursor.skip(12),
         // GETATTR.
-        9 => cursor.words(),
+        9 => attributes(cursor, nature),
         // GETFH, LOOKUPP, PUTPUBFH, PUTROOTFH, READLINK, RESTOREFH, SAVEFH.
         10 | 16 | 23 | 24 | 27 | 31 | 32 => Some(()),
         // LOOKUP, SECINFO.
@@ -119,12 +135,84 @@ fn operation(cursor: &mut Cursor<'_>, nature: &mut Nature, first: bool) -> Opera
                 None => Operation::Unread,
             };
         }
-        _ => return Operation::Counts,
+        _ => {
+            return match counted(number, cursor, nature) {
+                Some(()) => Operation::Counts,
+                None => Operation::Endless,
+            };
+        }
     };
     match read {
         Some(()) => Operation::Looks,
         None => Operation::Unread,
     }
+}
+
+/// Skips an operation that counts once; none where its length is not known, or it ends too soon.
+fn counted(number: u32, cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<()> {
+    match number {
+        // OPENATTR, SECINFO_NO_NAME, RECLAIM_COMPLETE.
+        19 | 52 | 58 => cursor.skip(4),
+        // DELEGPURGE, DESTROY_CLIENTID.
+        7 | 57 => cursor.skip(8),
+        // DELEGRETURN, SETCLIENTID_CONFIRM, DESTROY_SESSION, FREE_STATEID.
+        8 | 36 | 44 | 45 => cursor.skip(16),
+        // CLOSE, OPEN_CONFIRM.
+        4 | 20 => cursor.skip(20),
+        // OPEN_DOWNGRADE, SEEK.
+        21 | 69 => cursor.skip(28),
+        // ALLOCATE, DEALLOCATE.
+        59 | 62 => cursor.skip(32),
+        // CLONE.
+        71 => cursor.skip(56),
+        // LINK, REMOVE, REMOVEXATTR.
+        11 | 28 | 75 => cursor.opaque().map(drop),
+        // RENAME.
+        29 => cursor.opaque().and_then(|_| cursor.opaque()).map(drop),
+        // SETATTR: state, attributes.
+        34 => cursor
+            .skip(16)
+            .and_then(|()| cursor.words())
+            .and_then(|()| cursor.opaque())
+            .map(drop),
+        // RELEASE_LOCKOWNER: client, owner.
+        39 => cursor.skip(8).and_then(|()| cursor.opaque()).map(drop),
+        // TEST_STATEID.
+        55 => {
+            let count = cursor.u32()? as usize;
+            cursor.skip(count.checked_mul(16)?)
+        }
+        // READ_PLUS: state, offset, count.
+        68 => cursor.skip(24).and_then(|()| expect(cursor, nature)),
+        // GETXATTR: nobody says how large it may be.
+        72 => {
+            nature.foreseen = false;
+            cursor.opaque().map(drop)
+        }
+        // SETXATTR: how, name, value.
+        73 => {
+            cursor.skip(4)?;
+            cursor.opaque()?;
+            cursor.opaque().map(drop)
+        }
+        // LISTXATTRS: cookie, count.
+        74 => cursor.skip(8).and_then(|()| expect(cursor, nature)),
+        _ => None,
+    }
+}
+
+/// Attributes that are of any size: `acl`, `fs_locations`, `dacl`, `sacl`, by the words of the bitmap.
+const LARGE: [u32; 2] = [1 << 12 | 1 << 24, 1 << (58 - 32) | 1 << (59 - 32)];
+
+/// A bitmap of attributes that are asked for.
+fn attributes(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<()> {
+    let mut words = *cursor;
+    cursor.words()?;
+    let count = words.u32()? as usize;
+    for large in LARGE.into_iter().take(count) {
+        nature.foreseen &= words.u32()? & large == 0;
+    }
+    Some(())
 }
 
 fn expect(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<()> {
@@ -212,6 +300,9 @@ mod tests {
             (&[PUTFH, READ, GETATTR], Class::ReadOnly),
             (&[PUTFH, WRITE, GETATTR], Class::Write),
             (&[PUTFH, WRITE, REMOVE], Class::Once),
+            (&[PUTFH, REMOVE, WRITE], Class::Once),
+            (&[PUTFH, REMOVE, &[25, 0]], Class::Once),
+            (&[PUTFH, WRITE, &[18, 0]], Class::Once),
             (&[SEQUENCE, PUTFH, WRITE], Class::Slot),
             (&[PUTFH, REMOVE, GETATTR], Class::Once),
             (&[SEQUENCE, PUTFH, REMOVE], Class::Slot),
@@ -224,6 +315,54 @@ mod tests {
         let read = nature(&compound(&[SEQUENCE, PUTFH, READ]));
         assert_eq!(read.expected, 65536);
         assert!(read.file.is_some());
+    }
+
+    /// A READ behind an operation that counts brings as much as one without.
+    #[test]
+    fn what_comes_back_is_foreseen_behind_whatever_can_be_read() {
+        const STATE: [u32; 4] = [1, 2, 3, 4];
+        let with_state = |number: u32, rest: &[u32]| [&[number][..], &STATE, rest].concat();
+        let close = [&[4, 7][..], &STATE].concat();
+        let setattr = with_state(34, &[1, 2, 4, 9]);
+        let read_plus = with_state(68, &[0, 0, 65536]);
+        for (operation, expected) in [
+            (REMOVE, 65536),
+            (&close, 65536),
+            (&setattr, 65536),
+            (&[29, 1, 0x6100_0000, 1, 0x6200_0000], 65536),
+            (&[55, 1, 1, 2, 3, 4], 65536),
+            (&with_state(8, &[]), 65536),
+            (&with_state(69, &[0, 7, 0]), 65536),
+            (&with_state(62, &[0, 7, 0, 9]), 65536),
+            (&with_state(71, &[1, 2, 3, 4, 0, 7, 0, 8, 0, 9]), 65536),
+            (&[73, 0, 1, 0x6100_0000, 1, 0x6200_0000], 65536),
+            (&[74, 0, 0, 4096], 65536 + 4096),
+            (&[39, 1, 2, 1, 0x6100_0000], 65536),
+            (&read_plus, 2 * 65536),
+        ] {
+            for slot in [true, false] {
+                let all: Vec<&[u32]> = [SEQUENCE, PUTFH, operation, READ].into();
+                let whole = nature(&compound(&all[usize::from(!slot)..]));
+                let class = if slot { Class::Slot } else { Class::Once };
+                assert_eq!(whole.class, class, "{operation:?}");
+                assert!(whole.foreseen, "{operation:?}");
+                assert_eq!(whole.expected, expected, "{operation:?}");
+            }
+        }
+        // OPEN and LOCK are of many forms; nobody says how large an attribute is, or what is cut off.
+        let acl: &[u32] = &[9, 1, 1 << 12];
+        let xattr: &[u32] = &[72, 1, 0x6100_0000];
+        for operation in [&[18, 0, 0][..], &[12, 1], acl, xattr, &[9, 5]] {
+            let all = nature(&compound(&[SEQUENCE, PUTFH, operation]));
+            assert_eq!(
+                (all.class, all.foreseen),
+                (Class::Slot, false),
+                "{operation:?}"
+            );
+        }
+        let few: &[u32] = &[9, 2, 0xfff, 7];
+        assert!(nature(&compound(&[SEQUENCE, PUTFH, few])).foreseen);
+        assert!(!nature(&[]).foreseen);
     }
 
     #[test]

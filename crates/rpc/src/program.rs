@@ -48,6 +48,8 @@ pub struct Nature {
     pub class: Class,
     /// Bytes that the reply probably has beside its header: what a READ or READDIR asks for.
     pub expected: u32,
+    /// Whether it has no more, but for some KiB: the call could be read, and says how much may come back.
+    pub foreseen: bool,
     /// A hash of the file handle that it is about.
     pub file: Option<u64>,
 }
@@ -57,10 +59,22 @@ impl Nature {
         Nature {
             class,
             expected: 0,
+            foreseen: true,
             file: None,
         }
     }
+
+    /// One whose reply may be of any size.
+    const fn unforeseen(class: Class) -> Nature {
+        Nature {
+            foreseen: false,
+            ..Nature::of(class)
+        }
+    }
 }
+
+/// Bytes that a reply is taken for whose size nobody can foresee.
+pub const GUESS: u32 = 64 << 10;
 
 /// Looks at a call, of which `bytes` are the first or all from the XID on.
 ///
@@ -73,20 +87,43 @@ impl Nature {
 ///    once: a late one takes a newer mount off that list.
 /// 5. The portmapper's GETPORT and DUMP, and GETACL of NFS_ACL version 3, are read-only.
 /// 6. Everything else is unknown, NLM and NSM among it.
+///
+/// Arguments that RPCSEC_GSS protects (krb5i, krb5p) are not read: by rule 2 the procedure decides alone, and by rule 3
+/// a COMPOUND is unknown.
 pub fn nature(call: &Call, bytes: &[u8]) -> Nature {
     let arguments = bytes.get(call.arguments..).unwrap_or(&[]);
+    let arguments = if is_wrapped(call, bytes) {
+        &[]
+    } else {
+        arguments
+    };
     match (call.program, call.version, call.procedure) {
         (.., 0) => Nature::of(Class::ReadOnly),
         (number::NFS, 3, procedure) => nfs3(procedure, arguments),
         (number::NFS, 4, 1) => compound::nature(arguments),
-        (number::MOUNT, 1..=3, 1 | 2 | 5) => Nature::of(Class::ReadOnly),
+        (number::MOUNT, 1..=3, 1) => Nature::of(Class::ReadOnly),
+        (number::MOUNT, 1..=3, 2 | 5) => Nature::unforeseen(Class::ReadOnly),
         (number::MOUNT, 1..=3, 3 | 4) => Nature::of(Class::Once),
         (number::PORTMAP, 2, 3 | 4) | (number::PORTMAP, 3 | 4, 3 | 4) => {
             Nature::of(Class::ReadOnly)
         }
-        (number::NFS_ACL, 3, 1) => Nature::of(Class::ReadOnly),
-        _ => Nature::of(Class::Unknown),
+        (number::NFS_ACL, 3, 1) => Nature::unforeseen(Class::ReadOnly),
+        _ => Nature::unforeseen(Class::Unknown),
     }
+}
+
+/// Whether RPCSEC_GSS has arguments signed or encrypted, or the call is about the context itself (RFC 2203, section 5):
+/// its credentials are version, procedure, sequence number and service.
+fn is_wrapped(call: &Call, bytes: &[u8]) -> bool {
+    /// Where credentials begin, and how far it is to the service.
+    const CREDENTIALS: usize = 32;
+    const SERVICE: usize = 12;
+    let plain = |bytes| {
+        let mut cursor = Cursor::new(bytes);
+        cursor.skip(CREDENTIALS + SERVICE)?;
+        Some(cursor.u32()? == 1)
+    };
+    call.is_signed() && plain(bytes) != Some(true)
 }
 
 fn nfs3(procedure: u32, arguments: &[u8]) -> Nature {
@@ -103,16 +140,18 @@ fn nfs3(procedure: u32, arguments: &[u8]) -> Nature {
         _ => Class::Unknown,
     };
     let mut words = |skip: usize| cursor.skip(skip).and_then(|()| cursor.u32());
-    let expected = match procedure {
+    let (expected, foreseen) = match procedure {
         // READ: offset, count. READDIR: cookie, verifier, count. READDIRPLUS: also the other count.
         6 => words(8),
         16 => words(16),
         17 => words(20),
-        _ => None,
-    };
+        _ => Some(0),
+    }
+    .map_or((GUESS, false), |count| (count, true));
     Nature {
         class,
-        expected: expected.unwrap_or(0),
+        expected,
+        foreseen: foreseen && class != Class::Unknown,
         file,
     }
 }
@@ -230,6 +269,43 @@ mod tests {
         *setattr.last_mut().unwrap() = 1;
         assert_eq!(class(&setattr), Class::Once);
         assert_eq!(class(&setattr[..9]), Class::Once);
+    }
+
+    /// What Kerberos has signed or encrypted says nothing but its procedure.
+    #[test]
+    fn what_is_wrapped_is_not_read() {
+        let of = |procedure, (version, gss), service| {
+            let header = Call {
+                flavour: 6,
+                arguments: 60,
+                version,
+                ..call(number::NFS, version, procedure)
+            };
+            // A handle of 4 bytes, an offset, a count; or all of that in what is signed.
+            let credentials = [1, gss, 7, service, 0, 0, 0];
+            let arguments = [4, 7, 0, 0, 1 << 20];
+            let all = [
+                &[1, 0, 2, number::NFS, version, procedure, 6, 20][..],
+                &credentials,
+                &arguments,
+            ];
+            nature(&header, &words(&all.concat()))
+        };
+        let plain = of(6, (3, 0), 1);
+        assert_eq!((plain.expected, plain.foreseen), (1 << 20, true));
+        for (gss, service) in [(0, 2), (0, 3), (0, 77)] {
+            let read = of(6, (3, gss), service);
+            assert_eq!(read.class, Class::ReadOnly);
+            assert_eq!(
+                (read.expected, read.foreseen, read.file),
+                (GUESS, false, None)
+            );
+            let write = of(7, (3, gss), service);
+            assert_eq!((write.class, write.foreseen), (Class::Write, true));
+            assert_eq!(of(2, (3, gss), service).class, Class::Once);
+            let compound = of(1, (4, gss), service);
+            assert_eq!((compound.class, compound.foreseen), (Class::Unknown, false));
+        }
     }
 
     #[test]

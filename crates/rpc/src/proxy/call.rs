@@ -66,14 +66,19 @@ impl Call {
         nature: Nature,
         (length, last): (u64, bool),
     ) -> Rc<Call> {
-        let reserve = nature.expected.min(shared.config.most) as usize;
+        let unforeseen = match nature.foreseen {
+            true => 0,
+            false => shared.sizes.guess(shared.config.memory, Instant::now()),
+        };
+        let reserve = (nature.expected as usize).saturating_add(unforeseen);
+        let reserve = reserve.min(shared.config.most as usize);
         Rc::new(Call {
             client: RefCell::new(Rc::clone(client)),
             service: shared.service(header.program),
             header,
             nature,
             want: Want {
-                bytes: length + u64::from(nature.expected),
+                bytes: length + u64::from(shared.sizes.given(nature.expected)),
                 file: nature.file,
             },
             mark: mark(length as u32, last),
@@ -211,6 +216,11 @@ impl Reply {
             forgotten: Cell::new(false),
             charge,
         }
+    }
+
+    /// Bytes that have come of it, and what it takes beside them; none once they are let go of.
+    pub(super) fn bytes(&self) -> usize {
+        self.charge.bytes()
     }
 
     /// All of it, if it is small and in one piece.

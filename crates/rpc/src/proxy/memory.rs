@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// How often somebody whose share is used up looks whether others have given some back.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// A number of bytes that may be kept.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Share {
     memory: Rc<Memory>,
     user: User,
     used: Cell<usize>,
+    /// What of that is here.
+    here: Cell<usize>,
     freed: Notify,
 }
 
@@ -54,17 +56,32 @@ impl Memory {
             memory: Rc::clone(self),
             user: Rc::clone(user),
             used: Cell::new(0),
+            here: Cell::new(0),
             freed: Notify::new(),
         })
     }
 
+    /// Whether no other record may begin, whoever it is for.
+    pub(super) fn is_full(&self) -> bool {
+        self.used.get() >= self.most
+    }
+
+    /// Waits until something is given back.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Has who waits behind us look for room, too.
+    pub(super) fn pass_on(&self) {
+        self.freed.notify_one();
+    }
+
     /// Waits until another record may begin, whoever it is for.
     pub(super) async fn room(&self) {
-        while self.used.get() >= self.most {
-            self.freed.notified().await;
+        while self.is_full() {
+            self.freed().await;
         }
-        // Who waits behind us may find room, too.
-        self.freed.notify_one();
+        self.pass_on();
     }
 }
 
@@ -88,6 +105,11 @@ impl Share {
         // Each of the three numbers changes by these bytes.
         let then = had.saturating_add(bytes.saturating_mul(3));
         free > 0 && (had <= free / 8 || then < free)
+    }
+
+    /// Bytes of the client that are here.
+    pub(super) fn here(&self) -> usize {
+        self.here.get()
     }
 
     /// Waits until so many bytes more of this client may come.
@@ -138,6 +160,14 @@ impl Charge {
         for used in [all, &share.user, &share.used] {
             used.set(change(used.get()));
         }
+        if !self.expected {
+            share.here.set(change(share.here.get()));
+        }
+    }
+
+    /// Bytes that it is of.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.get()
     }
 
     /// More bytes.

@@ -11,6 +11,7 @@ mod duplicates;
 mod memory;
 mod own;
 mod peer;
+mod pressure;
 mod shared;
 mod status;
 mod transport;

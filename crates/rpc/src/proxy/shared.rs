@@ -18,6 +18,7 @@ use super::duplicates::Duplicates;
 use super::memory::{Memory, User as Kept};
 use super::own::is_own;
 use super::peer::User;
+use super::pressure::{Pressure, Sizes};
 use super::transport::Transport;
 use super::waiting::Waiting;
 use super::{Config, Connect, Ended};
@@ -64,6 +65,8 @@ pub(super) struct Shared {
     waiting: Vec<RefCell<Waiting>>,
     pub calls: Rc<Memory>,
     pub replies: Rc<Memory>,
+    pub sizes: Sizes,
+    pub pressure: Pressure,
     pub counts: Counts,
     /// Calls that count.
     pub duplicates: Rc<Duplicates>,
@@ -126,6 +129,8 @@ impl Shared {
             waiting: (0..services).map(|_| RefCell::default()).collect(),
             calls: Memory::new(config.memory),
             replies: Memory::new(config.memory),
+            sizes: Sizes::default(),
+            pressure: Pressure::default(),
             counts: Counts::default(),
             duplicates: Duplicates::new(journal.keys()),
             noted: Cell::new(journal.step()),

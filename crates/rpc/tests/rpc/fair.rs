@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{
     config, connected, fragments, free, proxy_to, record, run, until, word, words,
@@ -74,14 +74,13 @@ fn a_call_that_trickles_in_is_given_up() {
         let call = fragments(&call, 2 << 20);
         let mut slow = TcpStream::connect(address).await.unwrap();
         slow.write_all(&call[..100_000]).await.unwrap();
-        let begun = Instant::now();
+        // All of it would take half a day.
         for byte in &call[100_000..] {
             if slow.write_all(&[*byte]).await.is_err() {
                 break;
             }
             sleep(Duration::from_millis(50)).await;
         }
-        assert!(begun.elapsed() < Duration::from_secs(10));
         assert_eq!(
             proxy.status().disconnected[0].why,
             "it stalled within a record"
@@ -177,31 +176,13 @@ fn signed_calls_that_cannot_go_hold_nobody_up() {
     });
 }
 
-/// How long one READ takes.
-async fn took(stream: &mut TcpStream, xid: u32) -> Duration {
-    let start = Instant::now();
-    stream.write_all(&read(xid)).await.unwrap();
-    assert_eq!(answered(stream).await, xid);
-    start.elapsed()
-}
-
-/// How long READs take by each of several proxies, in turn, so that what else the machine does meets all of them: the
-/// 99th percentiles.
-async fn reads<const N: usize>(by: [std::net::SocketAddr; N], count: u32) -> [Duration; N] {
-    let mut streams = Vec::new();
-    for address in by {
-        streams.push(TcpStream::connect(address).await.unwrap());
-    }
-    let mut times = [const { Vec::new() }; N];
+/// READs one after the other, each answered in time.
+async fn reads(address: std::net::SocketAddr, count: u32) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     for xid in 0..count {
-        for (stream, times) in streams.iter_mut().zip(&mut times) {
-            times.push(took(stream, xid).await);
-        }
+        stream.write_all(&read(xid)).await.unwrap();
+        assert_eq!(answered(&mut stream).await, xid);
     }
-    times.map(|mut times| {
-        times.sort();
-        times[times.len() * 99 / 100]
-    })
 }
 
 /// It used to fill the memory for all, until it was disconnected after 30 s.
@@ -210,7 +191,6 @@ fn one_that_takes_no_replies_holds_nobody_up() {
     run(async {
         const MEMORY: usize = 16 << 20;
         let (proxy, address, seen) = lab(config(2, MEMORY, 60), 1 << 20).await;
-        let (_other, undisturbed, _) = lab(config(2, MEMORY, 60), 1 << 20).await;
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         let stubborn = socket.connect(address).await.unwrap();
@@ -232,15 +212,119 @@ fn one_that_takes_no_replies_holds_nobody_up() {
         .await;
         let kept = proxy.status().kept_bytes.1;
         assert!(kept < MEMORY / 2, "{kept}");
-        let [without, beside] = reads([undisturbed, address], 300).await;
-        eprintln!("99 of 100 READs within {beside:?} beside it, and {without:?} without");
-        // A busy machine has its moments; without shares it is half a minute.
-        assert!(
-            beside < 2 * without + Duration::from_millis(100),
-            "{without:?} {beside:?}"
-        );
+        // Without shares one of them would wait for a minute, and each is waited for less.
+        reads(address, 300).await;
         assert_eq!(proxy.status().counters.clients_disconnected, 0);
         asking.abort();
+    });
+}
+
+/// Asks for much, and takes none of it.
+async fn stubborn(address: std::net::SocketAddr, calls: Vec<u8>) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    stream.write_all(&calls).await.unwrap();
+    stream
+}
+
+/// A READLINK, whose reply nobody expects to be of 1 MiB.
+fn unforeseen(xid: u32) -> Vec<u8> {
+    fragments(&words(&[xid, 0, 2, NFS, 3, 5, 0, 0, 0, 0, 4, 9]), 1000)
+}
+
+/// It used to hold up all until it was disconnected after 30 s.
+#[test]
+fn one_that_takes_none_of_what_nobody_could_foresee_is_let_go() {
+    run(async {
+        let (proxy, address, _) = lab(config(2, 16 << 20, 100), 1 << 20).await;
+        let calls = (0..100).flat_map(unforeseen).collect();
+        let _stubborn = stubborn(address, calls).await;
+        until(|| {
+            let status = proxy.status();
+            status.kept_bytes.1 >= 16 << 20 || status.counters.clients_disconnected == 1
+        })
+        .await;
+        reads(address, 20).await;
+        let status = proxy.status();
+        assert_eq!(status.counters.clients_disconnected, 1);
+        assert_eq!(
+            status.disconnected[0].why,
+            "it takes no replies, and they fill the memory"
+        );
+        until(|| proxy.status().kept_bytes == (0, 0)).await;
+    });
+}
+
+/// Nobody is disconnected for having others do the same: who takes what comes goes on.
+#[test]
+fn who_takes_what_nobody_could_foresee_goes_on() {
+    run(async {
+        let (proxy, address, _) = lab(config(2, 4 << 20, 100), 1 << 20).await;
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let calls: Vec<u8> = (0..60).flat_map(unforeseen).collect();
+            client.write_all(&calls).await.unwrap();
+            all.push(tokio::task::spawn_local(async move {
+                for _ in 0..60 {
+                    answered(&mut client).await;
+                }
+            }));
+        }
+        for client in all {
+            client.await.unwrap();
+        }
+        assert_eq!(proxy.status().counters.clients_disconnected, 0);
+    });
+}
+
+/// Of a program that nobody knows, no more is asked for than there is room for, once its replies are known to be large.
+#[test]
+fn what_was_large_of_late_has_to_find_room() {
+    run(async {
+        const MEMORY: usize = 64 << 20;
+        let (proxy, address, seen) = lab(config(2, MEMORY, 100), 1 << 20).await;
+        let unknown = |xid| fragments(&words(&[xid, 0, 2, 400_000, 1, 5, 0, 0, 0, 0]), 1000);
+        let mut first = TcpStream::connect(address).await.unwrap();
+        first.write_all(&unknown(1)).await.unwrap();
+        assert_eq!(answered(&mut first).await, 1);
+        let before = seen.get();
+        let calls = (0..300).flat_map(unknown).collect();
+        let _stubborn = stubborn(address, calls).await;
+        until(|| seen.get() > before && proxy.status().kept_bytes.1 > MEMORY / 5).await;
+        reads(address, 50).await;
+        let kept = proxy.status().kept_bytes.1;
+        assert!(kept < MEMORY / 2, "{kept}");
+        assert_eq!(proxy.status().counters.clients_disconnected, 0);
+    });
+}
+
+/// Four such calls used to take all that two connections may have outstanding.
+#[test]
+fn who_asks_for_gigabytes_is_taken_for_what_it_gets() {
+    run(async {
+        let (proxy, address, seen) = lab(config(2, 64 << 20, 100), 1000).await;
+        let mut greedy = TcpStream::connect(address).await.unwrap();
+        // The server of these tests answers no signed calls.
+        let signed = |xid| {
+            let credentials = [6, 20, 1, 0, 1, 1, 0, 0, 0];
+            let read = [4, 9, 0, 0, u32::MAX];
+            let call = [&[xid, 0, 2, NFS, 3, READ], &credentials[..], &read].concat();
+            fragments(&words(&call), 1000)
+        };
+        greedy
+            .write_all(&(0..4).flat_map(signed).collect::<Vec<u8>>())
+            .await
+            .unwrap();
+        until(|| seen.get() >= 2).await;
+        reads(address, 10).await;
+        let waits = proxy
+            .status()
+            .transports
+            .iter()
+            .any(|t| t.outstanding_calls > 0);
+        assert!(waits, "it asks for gigabytes no more");
     });
 }
 
@@ -261,7 +345,7 @@ fn what_a_client_breaks_off_never_reaches_a_server() {
             proxy.status().disconnected[0].why,
             "it ended within a record"
         );
-        reads([address], 50).await;
+        reads(address, 50).await;
         assert_eq!(seen.get(), 50);
         let status = proxy.status();
         assert_eq!(status.kept_bytes, (0, 0));

@@ -98,6 +98,8 @@ pub(super) struct Client {
     closed: Cell<Option<Instant>>,
     /// Replies that it was given and that are not written.
     owed: Cell<usize>,
+    /// Bytes of replies that it has taken.
+    took: Cell<u64>,
     /// Replies that wait to be written: small ones, which do not wait for all the others.
     small: RefCell<VecDeque<Rc<Reply>>>,
     large: RefCell<VecDeque<Rc<Reply>>>,
@@ -131,6 +133,7 @@ impl Client {
             receives: Cell::new(false),
             closed: Cell::new(None),
             owed: Cell::new(0),
+            took: Cell::new(0),
             small: RefCell::default(),
             large: RefCell::default(),
             writing: RefCell::default(),
@@ -151,6 +154,16 @@ impl Client {
     /// For how long its connection has been over.
     pub(super) fn closed_for(&self) -> Option<Duration> {
         self.closed.get().map(|at| at.elapsed())
+    }
+
+    /// Whether replies wait for it to take them.
+    pub(super) fn is_owed(&self) -> bool {
+        self.owed.get() > 0
+    }
+
+    /// Bytes of replies that it has taken.
+    pub(super) fn took(&self) -> u64 {
+        self.took.get()
     }
 
     /// For how long nothing has been under way for it; none while something is.
@@ -239,6 +252,8 @@ impl Client {
         tracing::debug!(server = shared.server(), client = %self.peer, "client's connection closed: {why}");
         self.small.borrow_mut().clear();
         self.large.borrow_mut().clear();
+        // Its calls may keep it for long, until there is room to read their replies.
+        self.writing.take();
         backchannel::gone(shared, self);
         let calls = std::mem::take(&mut *self.pending.borrow_mut());
         drop(calls);

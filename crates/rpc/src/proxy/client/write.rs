@@ -58,7 +58,9 @@ async fn write_next(
         reply.started.set(true);
         *client.writing.borrow_mut() = Some(Rc::clone(reply));
     }
+    let bytes = together.len();
     all(writer, together, patience).await?;
+    took(client, bytes);
     client.owed.set(client.owed.get() - written);
     client.moved.set(Instant::now());
     let Some(reply) = large else {
@@ -118,12 +120,18 @@ async fn stream(
         match written {
             Ok(count) => {
                 pace.moved(count);
+                took(client, count);
                 advance(&mut reply.chunks.borrow_mut(), count);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e),
         }
     }
+}
+
+/// The client has taken so many bytes.
+fn took(client: &Client, bytes: usize) {
+    client.took.set(client.took.get() + bytes as u64);
 }
 
 /// Takes bytes off the front.

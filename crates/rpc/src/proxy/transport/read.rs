@@ -14,6 +14,7 @@ use crate::message::{FromServer, MessageError};
 use crate::proxy::backchannel;
 use crate::proxy::call::{Call, Reply};
 use crate::proxy::client::READ;
+use crate::proxy::pressure;
 use crate::proxy::shared::{Shared, count};
 use crate::record::mark;
 use crate::replay::Sent;
@@ -62,7 +63,7 @@ pub(super) async fn read(
         loop {
             // Before each record, also those that have come together with the end of another.
             if !assembler.is_inside() {
-                shared.replies.room().await;
+                pressure::room(shared).await;
             }
             match assembler.next(&mut input) {
                 Ok(None) => break,
@@ -120,6 +121,8 @@ fn take(shared: &Shared, transport: &Transport, part: Part) -> Result<(), Messag
             let answering = transport.answering.borrow_mut().take();
             if let Some(Answering { call, reply, .. }) = answering {
                 reply.complete.set(true);
+                let foreseen = call.nature.foreseen;
+                shared.sizes.saw(reply.bytes(), foreseen, Instant::now());
                 let client = call.client();
                 match client.passes_on(&reply) {
                     true => client.wake(),
