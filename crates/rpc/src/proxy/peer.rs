@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// What limits are kept by.
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub(super) enum User {
     /// A user of this machine.
     Local(u32),
-    /// Whoever is at an address.
+    /// Whoever is at an address, or has it: of IPv6 its /64, in which a machine takes as many as it likes.
     At(IpAddr),
 }
 
@@ -19,7 +19,18 @@ pub(super) enum User {
 pub(super) fn user_of(own: SocketAddr, peer: SocketAddr) -> User {
     match uid_of(own, peer) {
         Ok(Some(uid)) => User::Local(uid),
-        _ => User::At(peer.ip().to_canonical()),
+        _ => User::At(network(peer.ip().to_canonical())),
+    }
+}
+
+/// An address of IPv4, or the /64 of one of IPv6.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
     }
 }
 
@@ -118,6 +129,18 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn a_network_is_one_user() {
+        let of = |ip: &str| {
+            let peer = SocketAddr::new(ip.parse().unwrap(), 7);
+            user_of("[2001:db8::1]:2049".parse().unwrap(), peer)
+        };
+        assert_eq!(of("2001:db8:1:2::3"), of("2001:db8:1:2:ffff:ffff:ffff:4"));
+        assert_ne!(of("2001:db8:1:2::3"), of("2001:db8:1:3::3"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+    }
 
     #[test]
     fn a_local_user_is_known() {
