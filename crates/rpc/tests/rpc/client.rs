@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{fragments, record, run, word, words};
+use crate::common::{fragments, record, run, until, word, words};
 use bytes::Bytes;
 use raddle_rpc::client::{
     AuthStatus, CallError, Client, Config, ConnectError, Credentials, Direct, Local, Request,
@@ -236,13 +236,16 @@ fn no_more_than_so_many_are_on_their_way() {
             )
         };
         let waiting: Vec<_> = (0..5).map(never).collect();
-        sleep(Duration::from_millis(200)).await;
-        let calls: u64 = client.status().transports.iter().map(|t| t.calls).sum();
-        assert_eq!(calls, 3);
+        let calls = || -> u64 { client.status().transports.iter().map(|t| t.calls).sum() };
+        until(|| calls() == 3).await;
+        // The others have had time to be sent.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(calls(), 3);
         waiting.iter().for_each(|task| task.abort());
-        sleep(Duration::from_millis(50)).await;
         // The server never says anything to them, and they take no room.
-        assert_eq!(client.status().kept_bytes, (0, 0));
+        until(|| client.status().kept_bytes == (0, 0)).await;
         let echo = client.send(Request::new(PROGRAM, 1, ECHO));
         assert!(echo.await.unwrap().results.is_empty());
     });
