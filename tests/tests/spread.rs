@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use raddle_e2e::frame::{self, Flow};
-use raddle_e2e::{Arrival, Crafted, Daemon, World, root};
+use raddle_e2e::{Arrival, Crafted, Daemon, World, root, within};
 
 const LINKS: u32 = 3;
 
@@ -307,5 +308,35 @@ fn plans_follow_the_rules() {
     ]);
     assert_eq!(text.code, Some(1));
     assert!(text.stderr.contains("take turns"), "{}", text.stderr);
+    daemon.terminate();
+}
+
+/// The kernel would ask for the gateways that its own hash policy takes, and no others.
+#[test]
+fn gateways_are_resolved_for_an_algorithm() {
+    if !root("gateways_are_resolved_for_an_algorithm") {
+        return;
+    }
+    let world = world("algoasks");
+    world.policy(0);
+    let daemon = Daemon::start(&world, &["--mp-algo", "203.0.113.0/24=l4"]);
+    let hops: Vec<_> = (1..=LINKS)
+        .map(|n| world.gateway(n).0.to_string())
+        .collect();
+    for n in 1..=LINKS {
+        world.ip(&format!("neigh flush dev {} nud all", world.out(n)));
+    }
+    within(Duration::from_secs(60), || {
+        let counters = daemon.counters();
+        let rows = counters["nexthops"].as_array().unwrap();
+        let forwards = |via: &&String| {
+            let mut rows = rows.iter();
+            rows.any(|row| row["via"] == **via && row["forwards"] == true)
+        };
+        match hops.iter().filter(forwards).count() {
+            n if n == hops.len() => Ok(()),
+            n => Err(format!("{n} of {hops:?} are resolved: {counters}")),
+        }
+    });
     daemon.terminate();
 }

@@ -116,7 +116,12 @@ fn status_text(status: &Value) -> String {
         let _ = writeln!(out, "  mp-algo: {}", text(rule));
     }
     for warning in list(&status["warnings"]) {
-        let _ = writeln!(out, "  warning: {}", text(&warning["text"]));
+        // What has been fixed is no cause for alarm.
+        let kind = match warning["finding"]["mended"] == true {
+            true => "note",
+            false => "warning",
+        };
+        let _ = writeln!(out, "  {kind}: {}", text(&warning["text"]));
     }
     out
 }

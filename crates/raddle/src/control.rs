@@ -129,8 +129,10 @@ fn is_current(file: &File, path: &Path) -> bool {
 /// None where somebody else holds it, or removed it meanwhile.
 fn try_lock_at(path: &Path) -> Result<Option<Lock>, Failure> {
     let failed = |e: std::io::Error| {
+        let directory = path.parent().unwrap_or(path).display();
         Failure::system(format!(
-            "cannot lock {}: {e}; run raddle as root (XDP needs CAP_NET_ADMIN and CAP_BPF anyway)",
+            "cannot lock {}: {e}; run raddle as root, or as a user who may write to {directory} and has CAP_NET_ADMIN, \
+             CAP_BPF and CAP_PERFMON",
             path.display()
         ))
     };
@@ -322,6 +324,12 @@ pub(crate) fn ask(socket: Option<&Path>, command: Command) -> Result<Value, Fail
     ask_at(&path, command, ("raddle daemon", "raddle run"))
 }
 
+/// Whether a daemon may run here that this user may not ask.
+pub(crate) fn is_denied() -> bool {
+    let asked = UnixStream::connect(default_path());
+    matches!(asked, Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
 /// The path of another socket of this thread's network namespace, such as `rpc`'s.
 pub(crate) fn path_of(what: &str) -> PathBuf {
     let path = default_path();
@@ -341,7 +349,7 @@ pub(crate) fn ask_at(
             path.display()
         )),
         _ => Failure::system(format!(
-            "no {who} answers on {} ({e}); start one with {start}",
+            "no {who} runs here: nobody answers on {}; start one with {start}",
             path.display()
         )),
     })?;
@@ -350,7 +358,16 @@ pub(crate) fn ask_at(
     let request = serde_json::to_string(&command).map_err(|e| Failure::system(e.to_string()))?;
     writeln!(stream, "{request}")?;
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => Failure::system(format!(
+                "the {who} on {} does not answer: it hangs or is stopped, and after its deadline the kernel \
+                 forwards; look at its log, and restart it",
+                path.display()
+            )),
+            _ => Failure::from(e),
+        })?;
     let value: Value = serde_json::from_str(&line)
         .map_err(|e| Failure::system(format!("the daemon's answer makes no sense: {e}")))?;
     match value.get("error").and_then(Value::as_str) {

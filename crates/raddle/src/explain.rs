@@ -234,7 +234,9 @@ fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
         [] if found.live && !args.check => source::algos_of_daemon(),
         rules => rules.to_vec(),
     };
+    let asks = found.live && !args.check && args.mp_algo.is_empty();
     Surroundings {
+        unasked: asks && crate::control::is_denied(),
         kernel: args.kernel.or(found.kernel),
         algos: config::algo_rules(&rules),
         ..found

@@ -80,6 +80,12 @@ pub(crate) fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
 /// where no daemon answers.
 pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
     let Ok(status) = control::ask(None, control::Command::Status) else {
+        if control::is_denied() {
+            eprintln!(
+                "raddle: the daemon here may not be asked (permission denied): its mp-algo rules and its own SIDs \
+                 are left out; run as root or as a member of the socket's group"
+            );
+        }
         return Vec::new();
     };
     let rules = status["mp_algos"].as_array().into_iter().flatten();

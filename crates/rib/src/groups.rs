@@ -436,6 +436,14 @@ impl Groups {
         numbers.filter_map(|number| self.adjacencies.key(*number))
     }
 
+    /// The neighbours that groups with an algorithm of their own send to. Costs a walk over all groups.
+    pub(crate) fn of_algos(&self) -> impl Iterator<Item = Key> + '_ {
+        let entries = self.entries.values();
+        let spread = entries.filter(|entry| entry.spec.algo().is_some());
+        let numbers = spread.flat_map(|entry| &entry.adjacencies);
+        numbers.filter_map(|number| self.adjacencies.key(*number))
+    }
+
     /// Groups to try again when room may have come.
     pub(crate) fn full(&self) -> Vec<u32> {
         self.full.keys().copied().collect()

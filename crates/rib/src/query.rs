@@ -313,6 +313,13 @@ impl Rib {
         keys.filter_map(|key| Some((key.index, key.neighbour?)))
     }
 
+    /// The links and addresses of the gateways of routes that spread their packets otherwise than by the namespace's
+    /// policy, as often as they are named. Costs a walk over all groups.
+    pub fn algo_gateways(&self) -> impl Iterator<Item = (u32, IpAddr)> + '_ {
+        let keys = self.groups.of_algos();
+        keys.filter_map(|key| Some((key.index, key.neighbour?)))
+    }
+
     /// The neighbours in the image: number, link, neighbour, and what engines see.
     pub fn adjacencies(&self) -> impl Iterator<Item = (u32, u32, Option<IpAddr>, &Adjacency)> {
         let adjacencies = self.groups.adjacencies.iter();

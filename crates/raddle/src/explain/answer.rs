@@ -102,6 +102,12 @@ pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
 ///    says what the kernel's would be, unless both are the same.
 fn forwarded(view: View<'_>, question: Question<'_>) -> Walked {
     let mut walked = walk(view, question);
+    if view.around.unasked && !view.kernel_alone {
+        walked.confidence.unless(
+            "the raddle daemon here, which may not be asked (permission denied), spreads the route otherwise \
+             (mp-algo) or has a SID of its own for it",
+        );
+    }
     if walked.algo.is_none() || view.kernel_alone {
         return walked;
     }
@@ -121,8 +127,8 @@ fn forwarded(view: View<'_>, question: Question<'_>) -> Walked {
         (Ok(ours), Ok(theirs)) => place(ours) == place(theirs),
         _ => false,
     };
-    let only = "raddle does not forward it (no daemon with this mp-algo runs here, or the link is not one of its): \
-                the kernel then chooses by its own hash policy";
+    let only = "raddle does not forward it (no daemon with this mp-algo runs here, the link is not one of its, or the \
+                gateway has not been resolved yet): the kernel then chooses by its own hash policy";
     match (&kernel.hop, same) {
         (_, true) => walked.confidence.merge(&kernel.confidence),
         (Ok(hop), false) => {

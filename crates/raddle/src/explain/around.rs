@@ -19,6 +19,8 @@ pub(crate) struct Surroundings {
     pub live: bool,
     /// Routes that are spread otherwise than by the namespace's hash policy.
     pub algos: AlgoRules,
+    /// A daemon may run here, and may not be asked what else it spreads or has.
+    pub unasked: bool,
 }
 
 /// What may mark packets that come in on a link with an L4 hash (`skb->l4_hash`); none where nobody
@@ -38,6 +40,7 @@ impl Surroundings {
             kernel: kernel().ok(),
             live: true,
             algos: AlgoRules::default(),
+            unasked: false,
         }
     }
 

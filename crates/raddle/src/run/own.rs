@@ -54,6 +54,8 @@ impl Own {
     /// 3. All paths to the first segment of the kernel's encapsulations: it keeps to one for each core
     ///    (`dst_cache`), while the engine spreads flows over them.
     /// 4. The gateways of routes that FPM tells, if any of these counts: the kernel may not have them.
+    /// 5. The gateways of routes with an algorithm of their own: the kernel would ask for those that its own hash
+    ///    policy takes.
     ///
     /// Costs a look-up for each segment, and a walk over all groups where a SID looks in a table.
     pub(crate) fn unresolved(&self, rib: &Rib, iif: &str) -> Vec<(u32, IpAddr)> {
@@ -81,6 +83,7 @@ impl Own {
             list.extend(rib.gateways());
         }
         list.extend(rib.told_gateways());
+        list.extend(rib.algo_gateways());
         list.sort_unstable();
         list.dedup();
         list.retain(|(index, ip)| !rib.neighbour(*index, *ip).is_some_and(|n| n.is_valid()));

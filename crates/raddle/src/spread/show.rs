@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{LinkLoad, Report, TierReport};
+use super::{LinkLoad, Links, Report, TURNS, TierReport};
 use crate::error::Failure;
 use crate::paths::percent;
 use crate::plot;
@@ -26,12 +26,12 @@ pub(super) fn render(report: &Report) -> String {
             "link", "load", "share", "expected"
         );
         for link in &links.loads {
-            let share = |load: f64| percent(load / total.max(1) as f64);
             let (dev, load) = (&link.dev, link.load);
-            let (is, expected) = (share(load as f64), share(link.expected));
+            let is = percent(load as f64 / total.max(1) as f64);
+            let expected = percent(link.expected / of_expected(links));
             let _ = writeln!(out, "{dev:wide$}  {load:>12}  {is:>9}  {expected:>9}");
         }
-        if let Some(even) = &links.evenness {
+        if let Some(even) = links.evenness.as_ref().filter(|_| total > 0) {
             let _ = writeln!(
                 out,
                 "\n{} of {} links in use, as good as {:.2} equally loaded ones; the fullest has {:.3} times the mean",
@@ -39,7 +39,11 @@ pub(super) fn render(report: &Report) -> String {
             );
         }
         for (reason, count) in &links.elsewhere {
-            let _ = writeln!(out, "{count} of the flows have no path here: {reason}");
+            let what = match *reason == TURNS {
+                true => "have no path of their own: their packets take turns, by weight",
+                false => "have no path here",
+            };
+            let _ = writeln!(out, "{count} of the flows {what}: {reason}");
         }
     }
     if let Some(tiers) = &report.tiers {
@@ -72,6 +76,12 @@ pub(super) fn render(report: &Report) -> String {
     out
 }
 
+/// The load that is expected of all links: that of flows without a path of their own is part of it.
+fn of_expected(links: &Links) -> f64 {
+    let sum: f64 = links.loads.iter().map(|link| link.expected).sum();
+    if sum > 0.0 { sum } else { 1.0 }
+}
+
 /// Names the tiers whose hash an earlier one has used up.
 fn verdict(out: &mut String, tiers: &[TierReport]) {
     for (i, tier) in tiers.iter().enumerate() {
@@ -102,10 +112,9 @@ pub(super) fn draw(report: &Report, file: &std::path::Path) -> Result<(), Failur
         (Some(links), _) => {
             let total = links.loads.iter().map(|link| link.load).sum::<u64>().max(1) as f64;
             let group = |link: &LinkLoad| {
-                let share = |load: f64| load / total * 100.0;
                 let both = [
-                    ("load", share(link.load as f64)),
-                    ("expected", share(link.expected)),
+                    ("load", link.load as f64 / total * 100.0),
+                    ("expected", link.expected / of_expected(links) * 100.0),
                 ];
                 (link.dev.clone(), bars(both))
             };

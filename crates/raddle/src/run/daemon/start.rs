@@ -13,7 +13,7 @@ use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 
 use super::Daemon;
 use super::tend::{Srv6, attach};
-use crate::config::{Config, OnExit, algo_rules};
+use crate::config::{Config, OnExit, Seed, algo_rules};
 use crate::control::{Command, ask};
 use crate::error::Failure;
 use crate::expiry::Expiry;
@@ -92,6 +92,16 @@ pub(super) fn own_links(config: &Config) -> Vec<u32> {
 pub(super) fn check_seed(config: &Config, rib: &Rib) -> Result<bool, Failure> {
     let (settings, can_be_set) = (rib.settings(), seed::can_be_set());
     own::check_seed(config, settings, can_be_set).map_err(|e| Failure::usage(e.to_string()))?;
+    if let Some(Seed::Number(wanted)) = config.seed
+        && settings.hash_seed != 0
+        && settings.hash_seed != wanted
+    {
+        tracing::warn!(
+            "the hash seed is {} already, and stays: to have {wanted}, which moves flows once, \
+             sysctl -w net.ipv4.fib_multipath_hash_seed={wanted}",
+            settings.hash_seed
+        );
+    }
     Ok(seed::will_be_set(config, can_be_set)? && settings.hash_seed == 0)
 }
 
