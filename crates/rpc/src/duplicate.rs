@@ -167,24 +167,30 @@ impl<W, A> Cache<W, A> {
             answered: None,
         };
         let before = self.all.insert(key, entry);
-        self.subtract(before);
+        self.subtract(before.as_ref());
         self.serial
     }
 
-    /// A call has its reply, of which `bytes` are kept.
-    pub fn answered(&mut self, (key, serial): (Key, u64), kept: A, bytes: usize, now: Instant) {
+    /// A call has its reply, of which `bytes` are kept. Gives what is forgotten for it, as by [`Cache::expire`].
+    pub fn answered(
+        &mut self,
+        (key, serial): (Key, u64),
+        kept: A,
+        bytes: usize,
+        now: Instant,
+    ) -> Vec<(Key, A)> {
         let Some(entry) = self.all.get_mut(&key) else {
-            return;
+            return Vec::new();
         };
         if entry.serial != serial || entry.answered.is_some() {
-            return;
+            return Vec::new();
         }
         entry.known = Known::Answered(kept);
         entry.answered = Some((now, bytes));
         self.order.push_back((key, serial));
         self.answered += 1;
         self.bytes += bytes;
-        self.expire(now);
+        self.expire(now)
     }
 
     /// A call that is under way will have no reply any more.
@@ -195,25 +201,31 @@ impl<W, A> Cache<W, A> {
         }
     }
 
-    /// Forgets what is too old, and the oldest of what is too much.
-    pub fn expire(&mut self, now: Instant) {
+    /// Forgets what is too old, and the oldest of what is too much. Gives what is not too old.
+    pub fn expire(&mut self, now: Instant) -> Vec<(Key, A)> {
+        let mut forgotten = Vec::new();
         while let Some((key, serial)) = self.order.front() {
             let entry = self.all.get(key).filter(|entry| entry.serial == *serial);
             if let Some((at, _)) = entry.and_then(|entry| entry.answered) {
-                let fits = self.order.len() <= self.bounds.entries
-                    && self.bytes <= self.bounds.bytes
-                    && now.saturating_duration_since(at) < self.bounds.time;
-                if fits {
-                    return;
+                let old = now.saturating_duration_since(at) >= self.bounds.time;
+                let fits =
+                    self.order.len() <= self.bounds.entries && self.bytes <= self.bounds.bytes;
+                if fits && !old {
+                    break;
                 }
-                let before = self.all.remove(key);
-                self.subtract(before);
+                let key = *key;
+                let before = self.all.remove(&key);
+                self.subtract(before.as_ref());
+                if let (false, Some(Known::Answered(kept))) = (old, before.map(|of| of.known)) {
+                    forgotten.push((key, kept));
+                }
             }
             self.order.pop_front();
         }
+        forgotten
     }
 
-    fn subtract(&mut self, entry: Option<Entry<W, A>>) {
+    fn subtract(&mut self, entry: Option<&Entry<W, A>>) {
         if let Some((_, bytes)) = entry.and_then(|entry| entry.answered) {
             self.answered -= 1;
             self.bytes -= bytes;

@@ -171,8 +171,8 @@ pub fn repeated(call: &Repeated) -> (Meant, u8) {
     }
 }
 
-/// What is known about a call that an earlier process sent ([`crate::journal`]), and that its client repeats to this
-/// one.
+/// What is known about a call that an earlier process sent ([`crate::journal`]), or that this one has answered and
+/// remembers no more of than where it was sent, and that its client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// How long ago it was sent.
@@ -192,7 +192,7 @@ pub enum Resume {
     SamePlace,
 }
 
-/// Decides where a call goes that counts, and that an earlier process sent. The first rule that applies counts.
+/// Decides where a call goes that counts, and that was sent before. The first rule that applies counts.
 ///
 /// 1. It was sent [`RETURN`] ago: as any other. Servers forget, too.
 /// 2. The connection with its number has another port, and will not get that one: as any other. This is reported, as

@@ -118,8 +118,9 @@ fn step() -> impl Strategy<Value = (u64, Step)> {
 /// A call of the reference: its XID, its number, and when it was answered with how many bytes.
 type Told = (u32, u64, Option<(Instant, usize)>);
 
-/// Forgets as the cache does, by looking at all.
-fn forget(all: &mut Vec<Told>, order: &mut Vec<u64>, now: Instant) {
+/// Forgets as the cache does, by looking at all; which ones that are not old.
+fn forget(all: &mut Vec<Told>, order: &mut Vec<u64>, now: Instant) -> Vec<u64> {
+    let mut forgotten = Vec::new();
     loop {
         // What is there no more is forgotten when it is the oldest.
         let live = |number: &u64| all.iter().any(|(_, n, at)| n == number && at.is_some());
@@ -127,14 +128,15 @@ fn forget(all: &mut Vec<Told>, order: &mut Vec<u64>, now: Instant) {
             order.remove(0);
         }
         let Some(oldest) = order.first().copied() else {
-            return;
+            return forgotten;
         };
         let bytes: usize = all.iter().filter_map(|of| Some(of.2?.1)).sum();
         let at = all.iter().find(|of| of.1 == oldest).unwrap().2.unwrap().0;
         let old = now - at >= BOUNDS.time;
         if order.len() <= BOUNDS.entries && bytes <= BOUNDS.bytes && !old {
-            return;
+            return forgotten;
         }
+        forgotten.extend(Some(oldest).filter(|_| !old));
         all.retain(|of| of.1 != oldest);
         order.remove(0);
     }
@@ -165,11 +167,12 @@ proptest! {
                 }
                 Step::Answer(back, length) => {
                     let Some((xid, serial, number)) = which(back) else { continue };
-                    cache.answered((of(xid), serial), number, length, now);
+                    let gone = cache.answered((of(xid), serial), number, length, now);
+                    let gone: Vec<u64> = gone.into_iter().map(|(_, number)| number).collect();
                     if let Some(told) = all.iter_mut().find(|of| of.1 == number && of.2.is_none()) {
                         told.2 = Some((now, length));
                         order.push(number);
-                        forget(&mut all, &mut order, now);
+                        prop_assert_eq!(gone, forget(&mut all, &mut order, now));
                     }
                 }
                 Step::End(back) => {

@@ -51,7 +51,7 @@ pub(super) struct Call {
     pub ticket: OnceCell<Ticket>,
     /// The way that it has to take, as it is the repetition of a signed call.
     pub way: Cell<Option<Way>>,
-    /// The place that an earlier process sent it from, where it goes again.
+    /// The place that it was sent from before, by an earlier process or when it was answered, where it goes again.
     pub place: Cell<Option<Entry>>,
     /// When it was noted in the journal last, by this process.
     pub noted: Cell<Option<Noted>>,

@@ -9,9 +9,10 @@ use bytes::Bytes;
 
 use super::call::{Call, Reply};
 use super::client::Client;
+use super::places::Places;
 use super::shared::{Shared, count};
 use crate::duplicate::{Bounds, Cache, Key, Known};
-use crate::journal::Keys;
+use crate::journal::{Entry, Keys, Place};
 use crate::message;
 use crate::program::{self, Class, Nature};
 use crate::replay::{Meant, Progress, REMEMBER, Repeated, repeated};
@@ -23,14 +24,16 @@ const BOUNDS: Bounds = Bounds {
     time: REMEMBER,
 };
 
-/// A call's way to the server: the transport's number, and its own address and port.
-pub(super) type Way = (usize, SocketAddr);
+/// A call's way to the server: the transport's number, its own address and port, and the server's.
+pub(super) type Way = (usize, SocketAddr, SocketAddr);
 
 /// What is remembered of a call that was answered.
 struct Answered {
     /// The stream, as the client gets it.
     reply: Option<Bytes>,
     way: Option<Way>,
+    /// The XID to the server.
+    xid: u32,
 }
 
 /// Calls under way and answered.
@@ -41,6 +44,8 @@ pub(super) struct Duplicates {
     /// What writes, and all else: many WRITEs push out no MKDIR. A call's bytes decide which it is in.
     writes: Calls,
     others: Calls,
+    /// Where those went that are answered and remembered no more.
+    places: RefCell<Places>,
     keys: Keys,
 }
 
@@ -66,6 +71,7 @@ impl Duplicates {
         Rc::new(Duplicates {
             writes: RefCell::new(Cache::new(BOUNDS)),
             others: RefCell::new(Cache::new(BOUNDS)),
+            places: RefCell::default(),
             keys,
         })
     }
@@ -87,8 +93,34 @@ impl Duplicates {
     /// Forgets what is too old.
     pub(super) fn expire(&self) {
         let now = Instant::now();
-        self.writes.borrow_mut().expire(now);
-        self.others.borrow_mut().expire(now);
+        for calls in [&self.writes, &self.others] {
+            let forgotten = calls.borrow_mut().expire(now);
+            self.remember_places(forgotten);
+        }
+    }
+
+    /// Of these calls no more is remembered than where they went.
+    fn remember_places(&self, calls: Vec<(Key, Answered)>) {
+        for (key, answered) in calls {
+            if let Some((transport, local, peer)) = answered.way {
+                let place = Place {
+                    transport: transport as u16,
+                    local,
+                    peer,
+                    xid: answered.xid,
+                };
+                self.places.borrow_mut().add(key.tag(&self.keys), place);
+            }
+        }
+    }
+
+    /// Where a call went that was answered and is remembered no more.
+    pub(super) fn place(&self, ticket: &Ticket) -> Option<Entry> {
+        let places = self.places.borrow();
+        if places.is_empty() {
+            return None;
+        }
+        places.find(ticket.tag())
     }
 
     /// Remembers a call.
@@ -122,10 +154,12 @@ impl Ticket {
         let reply = reply.filter(|_| !call.header.is_signed());
         let reply = reply.and_then(Reply::small);
         let bytes = reply.as_ref().map_or(0, Bytes::len);
-        let answered = Answered { reply, way };
+        let xid = call.xid.get();
+        let answered = Answered { reply, way, xid };
         let place = (self.key, self.serial);
         let mut cache = self.of.of(self.class).borrow_mut();
-        cache.answered(place, answered, bytes, Instant::now());
+        let forgotten = cache.answered(place, answered, bytes, Instant::now());
+        self.of.remember_places(forgotten);
     }
 }
 
@@ -164,7 +198,7 @@ pub(super) fn meet(
             let way = way.and_then(|number| shared.transports[number].way());
             (Some(call), progress, None, way)
         }
-        Some(Known::Answered(Answered { reply, way })) => {
+        Some(Known::Answered(Answered { reply, way, .. })) => {
             let progress = Progress::Answered(reply.is_some());
             (None, progress, reply.clone(), *way)
         }

@@ -11,6 +11,7 @@ mod duplicates;
 mod memory;
 mod own;
 mod peer;
+mod places;
 mod pressure;
 mod shared;
 mod status;

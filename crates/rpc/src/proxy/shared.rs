@@ -378,13 +378,18 @@ impl Shared {
         }
     }
 
-    /// What an earlier process has left of a call that counts and has come now, if it has sent it.
+    /// Where a call that counts and has come now was sent before: by this process, which remembers no more of it, or by
+    /// an earlier one.
     pub(super) fn left(&self, call: &Call) -> Option<Entry> {
-        let left = self.left.borrow();
-        if left.calls.is_empty() {
-            return None;
-        }
-        left.calls.get(&call.ticket.get()?.tag()).copied()
+        let ticket = call.ticket.get()?;
+        let here = self.duplicates.place(ticket);
+        here.or_else(|| {
+            let left = self.left.borrow();
+            match left.calls.is_empty() {
+                true => None,
+                false => left.calls.get(&ticket.tag()).copied(),
+            }
+        })
     }
 
     /// Forgets what an earlier process has left when nobody comes back for it any more.
@@ -404,7 +409,7 @@ impl Shared {
             transport.resume(call, entry)
         });
         let (server, client, local) = (self.server(), call.client().peer, entry.place.local);
-        tracing::debug!(server, %client, %local, xid = call.header.xid, ?resumed, rule, "left by an earlier process");
+        tracing::debug!(server, %client, %local, xid = call.header.xid, ?resumed, rule, "sent before");
         if resumed == Resume::SamePlace {
             call.transport.set(Some(number));
             count(&self.counts.replayed);
@@ -414,7 +419,7 @@ impl Shared {
         if rule != 1 {
             count(&self.counts.run_again);
             tracing::warn!(server, %client, xid = call.header.xid, rule,
-                "sent again from another port: an earlier process has sent it from {local}, which is not to be had");
+                "sent again from another port: it was sent from {local} before, which is not to be had");
         }
         false
     }

@@ -353,3 +353,29 @@ fn what_is_signed_again_is_still_left_by_an_earlier_process() {
         assert_eq!(proxy.status().counters.run_again, 0);
     });
 }
+
+/// So many others are answered that its reply is remembered no more.
+#[test]
+fn what_is_remembered_no_more_is_known_to_the_server() {
+    run(async {
+        let lab = Lab::new("evicted").await;
+        let (proxy, address) = lab.proxy().await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(&call(1, MKDIR, 9999)).await.unwrap();
+        assert_eq!(reply(&mut client).await, 1);
+        let mut other = TcpStream::connect(address).await.unwrap();
+        for batch in 0..40 {
+            let calls = (0..500).flat_map(|n| call(batch * 500 + n, MKDIR, n));
+            let calls: Vec<u8> = calls.collect();
+            other.write_all(&calls).await.unwrap();
+            for _ in 0..500 {
+                reply(&mut other).await;
+            }
+        }
+        client.write_all(&call(1, MKDIR, 9999)).await.unwrap();
+        assert_eq!(reply(&mut client).await, 1);
+        assert_eq!(lab.server.runs(9999), 1);
+        let counters = proxy.status().counters;
+        assert_eq!((counters.replayed, counters.run_again), (1, 0));
+    });
+}

@@ -297,8 +297,8 @@ impl Transport {
     /// Its connection, or the one that its held calls wait for.
     pub(super) fn way(&self) -> Option<Way> {
         let stands = self.watched().is_some() || !self.held.borrow().is_empty();
-        let (local, _) = self.identity.get().filter(|_| stands)?;
-        Some((self.index, local))
+        let (local, peer) = self.identity.get().filter(|_| stands)?;
+        Some((self.index, local, peer))
     }
 
     /// Whether a call has a reply that comes, some of which is gone: with another client, or nowhere.
