@@ -14,7 +14,7 @@ use super::shared::{Shared, count};
 use crate::duplicate::{Bounds, Cache, Key, Known};
 use crate::journal::{Entry, Keys, Place};
 use crate::message;
-use crate::program::{self, Class, Nature};
+use crate::program::{Class, Nature};
 use crate::replay::{Meant, Progress, REMEMBER, Repeated, repeated};
 
 /// What is remembered of calls that were answered. Replies up to 16 KiB are kept, as they are written.
@@ -224,10 +224,8 @@ pub(super) fn meet(
         (Meant::Server, ..) => Met::Other(Some(key), way),
         _ => {
             if rule == 5 {
-                count(&shared.counts.run_again);
-                let name = program::name(header.program, header.version, header.procedure);
-                tracing::warn!(client = %client.peer, program = header.program, procedure = header.procedure, name,
-                    xid = header.xid, "sent again: the client repeats it, and its reply was too large to be kept");
+                let why = "the client repeats it, and its reply was too large to be kept";
+                shared.runs_again(client.peer, header, why);
             }
             other
         }

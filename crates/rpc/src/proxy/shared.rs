@@ -24,6 +24,8 @@ use super::waiting::Waiting;
 use super::{Config, Connect, Ended};
 use crate::dispatch::{Dispatch, Load};
 use crate::journal::{Entry, Journal, Left, Noted, PENDING, Place};
+use crate::message;
+use crate::program;
 use crate::replay::{RETURN, Resume, Sent};
 use crate::trouble::{Often, Trouble};
 
@@ -89,6 +91,8 @@ pub(super) struct Shared {
     end: Notify,
     /// Clients that are told of in the log.
     told: RefCell<Often>,
+    /// Calls that count and were sent again: that many clients go hides none.
+    told_again: RefCell<Often>,
     /// What clients of one user keep together, of calls and of replies.
     users: RefCell<HashMap<User, [Weak<Cell<usize>>; 2]>>,
     pub started: Instant,
@@ -144,6 +148,7 @@ impl Shared {
             ends: Cell::new(false),
             end: Notify::new(),
             told: RefCell::default(),
+            told_again: RefCell::default(),
             users: RefCell::default(),
             started: Instant::now(),
             tasks: RefCell::default(),
@@ -190,8 +195,31 @@ impl Shared {
 
     /// Logs what has become of a client, unless that happens too often.
     pub(super) fn tell(&self, client: SocketAddr, what: &str) {
+        self.say(&self.told, client, what);
+    }
+
+    /// Counts a call of a client that counts and is sent again, so that it may be run twice, and logs why, unless that
+    /// happens too often.
+    pub(super) fn runs_again(&self, client: SocketAddr, call: &message::Call, why: &str) {
+        count(&self.counts.run_again);
+        let (program, xid) = (call.program, call.xid);
+        let what = match program::name(program, call.version, call.procedure) {
+            Some(name) => {
+                format!("{name} with XID {xid:#x} sent again, and may be run twice: {why}")
+            }
+            None => {
+                let procedure = call.procedure;
+                format!(
+                    "procedure {procedure} of program {program} with XID {xid:#x} sent again, and may be run twice: {why}"
+                )
+            }
+        };
+        self.say(&self.told_again, client, &what);
+    }
+
+    fn say(&self, told: &RefCell<Often>, client: SocketAddr, what: &str) {
         let server = self.server();
-        match self.told.borrow_mut().happened(Instant::now()) {
+        match told.borrow_mut().happened(Instant::now()) {
             Some(0) => tracing::warn!(server, %client, "{what}"),
             Some(more) => {
                 tracing::warn!(server, %client, "{what}; so were, or otherwise, {more} more before")
@@ -417,9 +445,9 @@ impl Shared {
         }
         call.place.set(None);
         if rule != 1 {
-            count(&self.counts.run_again);
-            tracing::warn!(server, %client, xid = call.header.xid, rule,
-                "sent again from another port: it was sent from {local} before, which is not to be had");
+            let why =
+                format!("it was sent from {local} before, which is not to be had (rule {rule})");
+            self.runs_again(client, &call.header, &why);
         }
         false
     }

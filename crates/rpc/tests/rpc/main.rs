@@ -11,3 +11,4 @@ mod late;
 mod left;
 mod proxy;
 mod signed;
+mod told;

@@ -97,14 +97,9 @@ fn give_up(shared: &Shared, transport: &Transport) {
     // The oldest goes first again.
     for call in calls.into_iter().rev() {
         let client = call.client();
-        count(&shared.counts.run_again);
         let (from, _) = transport.ends().unwrap_or((client.peer, client.peer));
-        shared.tell(
-            client.peer,
-            &format!(
-                "sent again from another port, and may be run twice: {from}, from which it was sent, is not to be had"
-            ),
-        );
+        let why = format!("from another port, as {from}, from which it was sent, is not to be had");
+        shared.runs_again(client.peer, &call.header, &why);
         if call.header.is_signed() && call.sent.get() != Sent::Nothing {
             if !client.is_closed() {
                 let why = "the port that a signed call was sent from is not to be had";
