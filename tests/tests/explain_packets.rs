@@ -61,18 +61,17 @@ fn every_packet_ends_as_explained() {
         sample.join("\n")
     );
     for what in [
-        "forwarded",
-        "fragmented",
-        "resolving",
-        "delivered",
-        "multicast",
-        "dropped",
-        "answered",
+        "forwarded, exact",
+        "fragmented, exact",
+        "resolving, ",
+        "delivered, exact",
+        "multicast, ",
+        "dropped, exact",
+        "answered, exact",
     ] {
-        let exact = seen.keys().any(|key| key.starts_with(what));
-        assert!(exact, "no packet was {what}: {seen:?}");
+        let found = seen.keys().any(|key| key.starts_with(what));
+        assert!(found, "no packet was {what}: {seen:?}");
     }
-    assert!(seen.keys().any(|key| key == "forwarded, exact"), "{seen:?}");
 }
 
 fn world(name: &str) -> World {
@@ -129,6 +128,10 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
         if off4 { "0" } else { "1" },
     );
     world.sysctl("net.ipv6.conf.all.forwarding", if off6 { "0" } else { "1" });
+    let (accept_local, rp_filter) = (rng.below(2), u8::from(rng.once_in(6)));
+    let key = |name: &str| format!("net.ipv4.conf.source.{name}");
+    world.sysctl(&key("accept_local"), &accept_local.to_string());
+    world.sysctl(&key("rp_filter"), &rp_filter.to_string());
     let redirects = rng.below(2);
     for conf in ["all", "source"] {
         let key = format!("net.ipv4.conf.{conf}.send_redirects");
@@ -196,7 +199,8 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
         world.ip(&format!("{family} route replace {route}"));
     }
     format!(
-        "policy {policy}, use_neigh {use_neigh}, forwarding off {off4} {off6}, redirects {redirects}"
+        "policy {policy}, use_neigh {use_neigh}, forwarding off {off4} {off6}, redirects {redirects}, \
+         accept_local {accept_local}, rp_filter {rp_filter}"
     )
 }
 
@@ -248,6 +252,9 @@ fn draw_frames(world: &World, rng: &mut Random) -> Vec<Crafted> {
                 Ipv4Addr::new(10, 2, 1, 99),
                 Ipv4Addr::new(10, 2, 1, 255),
                 Ipv4Addr::new(255, 255, 255, 255),
+                Ipv4Addr::new(0, 0, 0, 0),
+                Ipv4Addr::new(224, 0, 0, 9),
+                Ipv4Addr::new(239, 1, 1, 1),
                 Ipv4Addr::new(10, 1, 1, 2),
                 Ipv4Addr::new(172, 16, 200, 1),
             ]),
@@ -265,6 +272,7 @@ fn draw_frames(world: &World, rng: &mut Random) -> Vec<Crafted> {
                     "2001:db8:2:1::2",
                     "2001:db8:2:1::99",
                     "2001:db8:aaaa::9",
+                    "ff15::9",
                 ])
                 .parse()
                 .unwrap(),
@@ -285,6 +293,21 @@ fn draw_frames(world: &World, rng: &mut Random) -> Vec<Crafted> {
             )
         })
         .collect();
+    // Now and then the router's own, a broadcast address, or none.
+    for (n, own) in [
+        [10, 7, 7, 7],
+        [10, 2, 2, 1],
+        [10, 1, 1, 255],
+        [0, 0, 0, 0],
+        [0, 1, 2, 3],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for at in 0..20 {
+            addresses.v4[0][100 * at + n] = Ipv4Addr::from(own);
+        }
+    }
     addresses.v6[0] = (0..2000)
         .map(|_| {
             Ipv6Addr::new(
@@ -389,12 +412,25 @@ fn change(rng: &mut Random, frame: &mut Crafted) {
                 [1, 4, 0, 1, 0, 0],
                 [5, 2, 0, 0, 1, 0],
                 [0x42, 4, 0, 0, 0, 0],
+                [0x82, 4, 0, 0, 0, 0],
+                [0xdf, 4, 0, 0, 0, 0],
             ]);
+            // Such errors are the only ones about what was sent to a group.
+            if rng.once_in(3) {
+                bytes[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+            }
             let next = std::mem::replace(&mut bytes[20], 0);
             bytes.splice(54..54, [&[next, 0][..], &options].concat());
             let length = (bytes.len() - 54) as u16;
             bytes[18..20].copy_from_slice(&length.to_be_bytes());
             frame.kind = "hop-by-hop options";
+        }
+        10 if four && bytes.len() > 42 && bytes[14] == 0x45 && bytes[20..22] == [0, 0] => {
+            bytes[22] = rng.below(3) as u8;
+            bytes[23] = 1;
+            bytes[34] = rng.below(20) as u8;
+            seal(&mut bytes[14..34]);
+            frame.kind = "ICMP of any type";
         }
         9 => {
             let kind: [u8; 2] = *rng.pick(&[[0x88, 0xcc], [0x08, 0x01], [0x00, 0x40]]);
@@ -491,6 +527,9 @@ fn agrees(world: &World, answer: &Value, came: &Came) -> Result<(), String> {
         return Err("the engine does not agree".to_owned());
     }
     if answer["confidence"]["level"] == "unknown" {
+        return Ok(());
+    }
+    if came.out.is_empty() && came.icmp.is_empty() && text.contains("rp_filter of") {
         return Ok(());
     }
     let told: Vec<Icmp> = came

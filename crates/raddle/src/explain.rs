@@ -10,6 +10,8 @@ mod both;
 mod check;
 mod choice;
 mod confidence;
+#[cfg(test)]
+mod doubts_test;
 mod fate;
 mod flow;
 mod hash;

@@ -1,6 +1,6 @@
 //! What becomes of a packet, beyond the link that its destination leads to.
 
-use raddle_packet::{Family, Ipv4, Ipv6, icmp, protocol};
+use raddle_packet::{Family, Ipv4, Ipv6, protocol};
 use raddle_rib::Reason;
 use serde::Serialize;
 
@@ -68,30 +68,38 @@ impl Fate {
     }
 
     /// It is dropped with this ICMP error, if the packet is one that may be answered so.
-    pub(super) fn answered(
-        packet: &Packet,
-        rule: &'static str,
-        (kind, code): (u8, u8),
-        why: &str,
-    ) -> Fate {
+    pub(super) fn answered(packet: &Packet, rule: &'static str, icmp: (u8, u8), why: &str) -> Fate {
         match may_be_answered(packet) {
-            Ok(()) => Fate {
-                icmp: Some(IcmpError { kind, code }),
-                ..Fate::new(
-                    What::Answered,
-                    rule,
-                    format!(
-                        "{why}: dropped, and its sender is told ({} type {kind}, code {code}), as far as \
-                         a route back and the limits for ICMP errors allow",
-                        if packet.family == Family::V4 {
-                            "ICMP"
-                        } else {
-                            "ICMPv6"
-                        }
-                    ),
-                )
-            },
+            Ok(()) => Fate::told(packet.family, rule, icmp, why),
             Err(not) => Fate::unanswered(rule, why, not),
+        }
+    }
+
+    /// It is dropped for an IPv6 option that wants its sender told (ICMPv6 type 4, code 2), also when it was sent to
+    /// many.
+    pub(super) fn of_option(packet: &Packet, why: &str) -> Fate {
+        match by_content(packet) {
+            Ok(()) => Fate::told(packet.family, "K8", (4, 2), why),
+            Err(not) => Fate::unanswered("K8", why, not),
+        }
+    }
+
+    /// It is dropped with this ICMP error.
+    fn told(family: Family, rule: &'static str, (kind, code): (u8, u8), why: &str) -> Fate {
+        let icmp = match family {
+            Family::V4 => "ICMP",
+            Family::V6 => "ICMPv6",
+        };
+        Fate {
+            icmp: Some(IcmpError { kind, code }),
+            ..Fate::new(
+                What::Answered,
+                rule,
+                format!(
+                    "{why}: dropped, and its sender is told ({icmp} type {kind}, code {code}), as far as a route back \
+                     and the limits for ICMP errors allow"
+                ),
+            )
         }
     }
 
@@ -113,18 +121,21 @@ impl Fate {
 /// Whether a packet may be answered with an ICMP error at all (`icmp_send`, `icmp6_send`).
 ///
 /// 1. Not a packet in a frame to a group or to all.
-/// 2. Not an ICMP error, nor an IPv4 ICMP message of an unknown type.
+/// 2. Not an ICMP error, nor an IPv4 ICMP message of a type that the kernel takes for one (`icmp_pointers`).
 /// 3. IPv4: not a fragment but the first.
 /// 4. IPv6: not a source that names no single node.
 fn may_be_answered(packet: &Packet) -> Result<(), &'static str> {
-    /// `NR_ICMP_TYPES`.
-    const LAST_KNOWN: u8 = 18;
-    const ERROR: &str = "since it may be one itself";
-    const FRAGMENT: &str = "since it is a later fragment";
     let first = packet.raw.frame.as_ref().and_then(|frame| frame.first());
     if first.is_some_and(|byte| byte & 1 != 0) {
         return Err("since its frame was sent to a group or to all");
     }
+    by_content(packet)
+}
+
+/// Rules 2 to 4.
+fn by_content(packet: &Packet) -> Result<(), &'static str> {
+    const ERROR: &str = "since it may be one itself";
+    const FRAGMENT: &str = "since it is a later fragment";
     match packet.family {
         Family::V4 => {
             let Ok(ip) = Ipv4::new_checked(&packet.l3[..]) else {
@@ -134,7 +145,8 @@ fn may_be_answered(packet: &Packet) -> Result<(), &'static str> {
                 return Err(FRAGMENT);
             }
             let kind = packet.l3.get(ip.header_len()).copied();
-            let refused = |kind| kind > LAST_KNOWN || icmp::is_error(Family::V4, kind);
+            // Echo, timestamps, information and address masks are questions and their replies.
+            let refused = |kind| !matches!(kind, 0 | 8 | 13..=18);
             match ip.protocol() == protocol::ICMP && kind.is_none_or(refused) {
                 true => Err(ERROR),
                 false => Ok(()),

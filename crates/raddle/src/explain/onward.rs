@@ -4,17 +4,20 @@ use std::net::IpAddr;
 
 use raddle_forward::Verdict;
 use raddle_packet::{Family, Ipv4};
-use raddle_rib::event::RouteKind;
+use raddle_rib::event::{Link, RouteKind};
 use raddle_rib::{Hop, Reason, Trace};
 use serde_json::json;
 
-use super::confidence::Level;
+use super::confidence::{Level, reason_doubt};
 use super::fate::{Fate, What, of_reason};
 use super::options::Options;
 use super::packet::Packet;
 use super::received::{Ingress, Received, receive};
 use super::steps::Walk;
 
+/// `NUD_PERMANENT` and `NUD_NOARP`: neighbours that nobody is asked for, whatever happens to the link.
+const NUD_PERMANENT: u16 = 0x80;
+const NUD_NOARP: u16 = 0x40;
 /// `IFF_NOARP`.
 const NO_ARP: u32 = 0x80;
 const BAD_OPTIONS: &str = "its IP options are malformed";
@@ -22,14 +25,17 @@ const BAD_OPTIONS: &str = "its IP options are malformed";
 impl Walk<'_> {
     /// Steps K1 to K8, of packets.
     pub(super) fn receive(&mut self) -> Result<(), Reason> {
-        let (Some(packet), Some(link)) = (self.packet, self.ingress()) else {
+        let Some(link) = self.ingress() else {
+            return Ok(());
+        };
+        self.taken_above(&link);
+        let Some(packet) = self.packet else {
             return Ok(());
         };
         let rib = self.view.rib;
         let is_vlan = |kind: Option<&str>| kind == Some("vlan");
-        let above = |other: &&raddle_rib::event::Link| {
-            is_vlan(other.kind.as_deref()) && other.lower == Some(link.index)
-        };
+        let above =
+            |other: &&Link| is_vlan(other.kind.as_deref()) && other.lower == Some(link.index);
         let ingress = Ingress {
             mac: link.mac,
             has_vlans: rib.links().any(|other| above(&other)),
@@ -47,6 +53,15 @@ impl Walk<'_> {
                 Ok(())
             }
             Err(refusal) => {
+                if let Some(doubt) = refusal.doubt {
+                    self.confidence.unless(doubt);
+                }
+                if packet.raw.cut > 0
+                    && matches!(refusal.reason, Reason::Truncated | Reason::Options)
+                {
+                    self.confidence
+                        .unknown("the capture cut the packet off within its headers");
+                }
                 if refusal.fate.what == What::Vlan {
                     self.confidence.unless(format!(
                         "there is no link for that VLAN above {}: then it is dropped",
@@ -59,11 +74,39 @@ impl Walk<'_> {
         }
     }
 
-    /// Steps K10 to K13, of packets: what does not depend on which nexthop is chosen (`ip_rcv_finish_core`,
+    /// Links above the one that a packet comes in on may take it before IP does (`rx_handler`).
+    fn taken_above(&mut self, link: &Link) {
+        let rib = self.view.rib;
+        let kind_of = |link: &Link| link.kind.clone().unwrap_or_default();
+        if let Some(master) = link.master.and_then(|index| rib.link(index))
+            && kind_of(master) != "vrf"
+        {
+            self.confidence.unknown(format!(
+                "{} belongs to {} ({}), which takes what comes in: ask for iif {}",
+                link.name,
+                master.name,
+                kind_of(master),
+                master.name
+            ));
+        }
+        for above in rib.links() {
+            let takes = matches!(
+                above.kind.as_deref(),
+                Some("macvlan" | "macvtap" | "ipvlan" | "ipvtap")
+            );
+            if takes && above.lower == Some(link.index) && above.lower_netns.is_none() {
+                self.confidence
+                    .unless(format!("{} above {} takes it", above.name, link.name));
+            }
+        }
+    }
+
+    /// Steps K9 to K13, of packets: what does not depend on which nexthop is chosen (`ip_rcv_finish_core`,
     /// `ip_forward`, `ip6_forward`).
     ///
     /// 1. (K9) IPv4: the source is not this machine's own.
-    /// 2. (K11) IPv4: the options are well-formed, and no source route.
+    /// 2. (K11) IPv4: the options are well-formed, and no source route. The kernel looks at them before it drops what
+    ///    is not forwarded.
     /// 3. (K10) Where the route leads to forwarding: the link forwards.
     /// 4. (K10) A route that does not lead to forwarding: see [`of_reason`].
     /// 5. (K12) The frame was not sent to a group or to all.
@@ -74,6 +117,13 @@ impl Walk<'_> {
             Resolved::Kernel(reason) if !is_forwarding(reason) => Some(reason),
             _ => None,
         };
+        // Where nobody knows whether the packet is forwarded, nobody knows what stops it on the way either.
+        if let Resolved::Kernel(reason) = trace.resolved
+            && self.packet.is_some()
+            && let Some(why) = reason_doubt(reason, self.view.around.kernel)
+        {
+            self.confidence.unknown(why);
+        }
         let here = matches!(
             ends,
             Some(Reason::Local | Reason::Broadcast | Reason::Anycast)
@@ -129,13 +179,17 @@ impl Walk<'_> {
 
     /// Step K11 (`ip_rcv_options`). What is sent `to_many` by its route, as to a subnet's broadcast address, is
     /// answered with no ICMP error (`icmp_send`).
-    fn options4(&mut self, received: Received, to_many: bool) -> Result<(), Reason> {
+    pub(super) fn options4(&mut self, received: Received, to_many: bool) -> Result<(), Reason> {
         let Some(packet) = self.packet else {
             return Ok(());
         };
         self.fate = Some(match received.options {
             Options::Nothing => return Ok(()),
-            Options::Others | Options::Discard | Options::Refuse => {
+            Options::Others
+            | Options::Discard
+            | Options::Refuse
+            | Options::RefuseOne
+            | Options::TooMany => {
                 self.confidence.unless(
                     "an IP option has the kernel do something else: router alert, a record that is not \
                      well-formed, CIPSO",
@@ -219,6 +273,13 @@ impl Walk<'_> {
         }
         if !link.is_some_and(|link| link.is_up() && link.has_carrier()) {
             let text = format!("{name} has no carrier: dropped");
+            let target = hop.gateway.unwrap_or(self.words.dst);
+            let known = self.view.rib.neighbour(hop.index, target);
+            if known.is_none_or(|known| known.state & (NUD_PERMANENT | NUD_NOARP) == 0) {
+                self.confidence.unless(format!(
+                    "the kernel asks for {target} all the same: nobody answers, and after seconds the sender is told"
+                ));
+            }
             self.fate = Some(Fate::new(What::Dropped, "K16", text));
             return Err(Reason::OutLink);
         }
@@ -231,8 +292,9 @@ impl Walk<'_> {
                 other => other,
             };
             text += &format!("leaves by {name} as soon as {target} has answered");
-            self.confidence
-                .unless(format!("{target} does not answer: then it is dropped"));
+            self.confidence.unless(format!(
+                "{target} does not answer: then it is dropped, and its sender may be told"
+            ));
         } else {
             text += &format!("leaves by {name}");
         }
@@ -366,7 +428,7 @@ impl Walk<'_> {
     }
 
     /// The link that it comes in on.
-    pub(super) fn ingress(&self) -> Option<raddle_rib::event::Link> {
+    pub(super) fn ingress(&self) -> Option<Link> {
         let name = self.words.iif.as_ref()?;
         self.view.rib.link_named(name).cloned()
     }

@@ -7,10 +7,14 @@ pub(super) enum Options {
     Nothing,
     /// They are malformed.
     Bad,
+    /// There are more than the kernel takes.
+    TooMany,
     /// One that the kernel does not know, and that wants such packets dropped.
     Discard,
     /// The same, and the sender is to be told.
     Refuse,
+    /// The same, unless the packet was sent to many.
+    RefuseOne,
     /// A source route: dropped, unless `accept_source_route` is set.
     SourceRoute,
     /// The kernel looks at them, and forwards the packet unless something is wrong with them.
@@ -58,12 +62,14 @@ pub(super) fn ipv4(mut options: &[u8]) -> Options {
 /// 1. Pad1, and PadN of zeros, fill up, by 7 bytes in a row at most; else they are bad.
 /// 2. Any other has a length that fits; else they are bad.
 /// 3. Router alert, IOAM, jumbo payload and CALIPSO are looked at by the kernel.
-/// 4. Of all others the two upper bits of the number say what is done: passed over, dropped, or dropped with
-///    an ICMP error (RFC 8200, section 4.2). The first that is not passed over decides.
+/// 4. Of all others the two upper bits of the number say what is done: passed over, dropped, dropped with an
+///    ICMP error, or so unless sent to many (RFC 8200, section 4.2). The first that is not passed over decides.
+/// 5. There are 8 at most that do not fill up (`max_hbh_opts_number`).
 pub(super) fn hop_by_hop(mut options: &[u8]) -> Options {
     const MOST_PADDING: usize = 7;
+    const MOST: usize = 8;
     let mut found = Options::Nothing;
-    let mut padding = 0;
+    let (mut padding, mut count) = (0, 0);
     while let Some(&kind) = options.first() {
         let length = match kind {
             0 => 1,
@@ -75,6 +81,10 @@ pub(super) fn hop_by_hop(mut options: &[u8]) -> Options {
         let Some((this, rest)) = options.split_at_checked(length) else {
             return Options::Bad;
         };
+        count += usize::from(kind > 1);
+        if count > MOST {
+            return Options::TooMany;
+        }
         match kind {
             0 | 1 => {
                 padding += length;
@@ -90,9 +100,10 @@ pub(super) fn hop_by_hop(mut options: &[u8]) -> Options {
             _ => {
                 padding = 0;
                 match kind >> 6 {
-                    0 => {}
+                    0 => found = Options::Others,
                     1 => return Options::Discard,
-                    _ => return Options::Refuse,
+                    2 => return Options::Refuse,
+                    _ => return Options::RefuseOne,
                 }
             }
         }
@@ -125,9 +136,13 @@ mod tests {
             (&[1, 4, 0, 0, 1, 0], Options::Bad),
             (&[1, 6, 0, 0, 0, 0, 0, 0], Options::Bad),
             (&[5, 2, 0, 0, 1, 0], Options::Others),
-            (&[0x1e, 4, 0, 0, 1, 0], Options::Nothing),
+            (&[0x1e, 4, 0, 0, 1, 0], Options::Others),
+            (&[0x1e, 0].repeat(8), Options::Others),
+            (&[0x1e, 0].repeat(9), Options::TooMany),
+            (&[[0x1e, 0, 1, 0]; 8].concat(), Options::Others),
             (&[0x42, 4, 0, 0, 1, 0], Options::Discard),
             (&[0x82, 4, 0, 0, 1, 0], Options::Refuse),
+            (&[0xdf, 4, 0, 0, 1, 0], Options::RefuseOne),
             (&[5, 9, 0, 0, 1, 0], Options::Bad),
         ] {
             assert_eq!(hop_by_hop(options), what, "{options:?}");

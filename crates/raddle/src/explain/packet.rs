@@ -92,6 +92,13 @@ impl Packet {
         let name = file.display().to_string();
         Ok((1_u64..).zip(reader).map(move |(number, record)| {
             let record = record.map_err(|e| e.to_string())?;
+            if record.original_len > MOST_ON_WIRE {
+                return Err(format!(
+                    "{name}: packet {number} says that it had {} bytes on the wire, more than the {MOST_ON_WIRE} of \
+                     any frame: the capture is broken",
+                    record.original_len
+                ));
+            }
             let cut = (record.original_len as usize).saturating_sub(record.data.len());
             Ok(frame(
                 &record.data,
@@ -220,6 +227,9 @@ impl Packet {
         self.l3.get(at).copied().unwrap_or_default()
     }
 }
+
+/// More than any frame has on the wire, those that offloads join included. Missing bytes are made up.
+const MOST_ON_WIRE: u32 = 1 << 20;
 
 /// Most digits that are read from standard input: a super-frame with blanks between.
 const MOST_HEX: u64 = 1 << 20;
@@ -467,6 +477,12 @@ mod tests {
             "{error}"
         );
         assert!(Packet::of_capture(&folder.path().join("b.pcap"), 1).is_err());
+        // What is missing is made up, but not gigabytes of it.
+        let mut long = std::fs::read(&file).unwrap();
+        long[36..40].fill(0xff);
+        std::fs::write(&file, long).unwrap();
+        let error = Packet::of_capture(&file, 1).unwrap_err();
+        assert!(error.contains("packet 1 says that it had 4294967295 bytes"));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(super) struct Refusal {
     pub reason: Reason,
     /// What the kernel does with it.
     pub fate: Fate,
+    /// Unless this.
+    pub doubt: Option<&'static str>,
 }
 
 /// Whether the kernel looks up the route of a frame (`eth_type_trans`, `__netif_receive_skb_core`,
@@ -68,7 +70,11 @@ pub(super) fn receive(packet: &Packet, ingress: Ingress) -> Result<Received, Ref
 }
 
 fn refuse<T>(reason: Reason, fate: Fate) -> Result<T, Refusal> {
-    Err(Refusal { reason, fate })
+    Err(Refusal {
+        reason,
+        fate,
+        doubt: None,
+    })
 }
 
 fn drop<T>(reason: Reason, rule: &'static str, why: &str) -> Result<T, Refusal> {
@@ -157,6 +163,10 @@ fn ipv4(packet: &Packet) -> Result<Options, Refusal> {
     Ok(options::ipv4(&header[20..]))
 }
 
+/// What else decides over hop-by-hop options.
+const NUMBER: &str =
+    "net.ipv6.max_hbh_opts_number is not 8, and the kernel takes more or fewer options";
+
 /// Rules 5, 7 and 8.
 fn ipv6(packet: &Packet) -> Result<Options, Refusal> {
     const MARTIAN: Reason = Reason::MartianSource;
@@ -195,7 +205,9 @@ fn ipv6(packet: &Packet) -> Result<Options, Refusal> {
     if header[6] != 0 {
         return Ok(Options::Nothing);
     }
-    let body = &bytes[40..];
+    // What pads the frame is no part of it.
+    let end = if jumbo { bytes.len() } else { 40 + payload };
+    let body = &bytes[40..end.min(bytes.len())];
     let length = body.get(1).map(|length| 8 * (usize::from(*length) + 1));
     let Some(options) = length.and_then(|length| body.get(2..length)) else {
         return drop(
@@ -215,10 +227,30 @@ fn ipv6(packet: &Packet) -> Result<Options, Refusal> {
             "K8",
             "a hop-by-hop option that is unknown, and wants that",
         ),
-        Options::Refuse => refuse(
-            Reason::Options,
-            Fate::answered(packet, "K8", (4, 2), "an unknown hop-by-hop option"),
-        ),
+        Options::TooMany => Err(Refusal {
+            reason: Reason::Options,
+            fate: Fate::new(
+                What::Dropped,
+                "K8",
+                "more hop-by-hop options than 8: dropped",
+            ),
+            doubt: Some(NUMBER),
+        }),
+        told @ (Options::Refuse | Options::RefuseOne) => {
+            const WHY: &str = "an unknown hop-by-hop option";
+            let fate = match told {
+                Options::Refuse => Fate::of_option(packet, WHY),
+                _ if dst.is_multicast() => {
+                    Fate::unanswered("K8", WHY, "since it was sent to a group")
+                }
+                _ => Fate::answered(packet, "K8", (4, 2), WHY),
+            };
+            Err(Refusal {
+                reason: Reason::Options,
+                fate,
+                doubt: Some(NUMBER),
+            })
+        }
         // A length of 0 is for jumbograms, whose option the kernel looks at.
         _ if jumbo => Ok(Options::Others),
         options => Ok(options),

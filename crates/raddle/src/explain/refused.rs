@@ -20,7 +20,7 @@ impl Walk<'_> {
     ///    judged.
     /// 2. Of IPv6 packets, `::` and link-local sources are judged when the way out is known. A link-local
     ///    destination is this machine's, or looked for on the link; `::` is looked up like any.
-    /// 3. IPv4 from 0.0.0.0 to 255.255.255.255, as DHCP asks, is for this machine.
+    /// 3. IPv4 packets to all or to a group: see [`Walk::to_many`]; their sources and options are judged as well.
     /// 4. IPv4 behind a SID: a source that the kernel refuses, or may refuse, see [`Walk::source`].
     /// 5. IPv4 with `rp_filter`: the flow goes on, but engines leave it to the kernel, which also looks
     ///    the source up.
@@ -53,12 +53,16 @@ impl Walk<'_> {
             && !nowhere
             && let Err(reason) = raddle_forward::check_addresses(judged, dst)
         {
-            let to_all = dst == IpAddr::V4(Ipv4Addr::BROADCAST);
-            if asks && to_all && src.is_unspecified() {
-                return Err(self.refuse(Reason::Broadcast, why(Reason::Broadcast, src, dst)));
-            }
-            if asks && to_all && reason == Reason::Broadcast && self.is_own(src) {
-                return Err(self.refuse(Reason::OwnSource, why(Reason::MartianSource, src, dst)));
+            if let (Some(received), IpAddr::V4(src), IpAddr::V4(dst)) = (self.received, src, dst)
+                && let Some(reason) = self.to_many(src, dst, reason)
+            {
+                // Who asks for an address has none that could be looked up.
+                if src.octets()[0] != 0 {
+                    self.source(src, device.accept_local)?;
+                    self.rp_filter(device.rp_filter, src.into(), &link.name);
+                }
+                self.options4(received, true)?;
+                return Err(self.refuse(reason, why(reason, src.into(), dst.into())));
             }
             let is_loopback = |ip: IpAddr| ip.is_ipv4() && ip.is_loopback();
             if is_loopback(src) || is_loopback(dst) {
@@ -72,14 +76,40 @@ impl Walk<'_> {
         {
             self.source(src, device.accept_local)?;
         }
-        if self.is_v4() && device.rp_filter != 0 {
-            self.confidence.unless(format!(
-                "rp_filter of {} refuses it: the kernel looks for a route back to {src} by this link, \
-                 and engines leave all IPv4 of the link to it",
-                link.name
-            ));
+        if self.is_v4() {
+            self.rp_filter(device.rp_filter, src, &link.name);
         }
         Ok(())
+    }
+
+    /// The doubt that `rp_filter` is.
+    fn rp_filter(&mut self, rp_filter: u8, src: IpAddr, link: &str) {
+        if rp_filter != 0 {
+            self.confidence.unless(format!(
+                "rp_filter of {link} refuses it: the kernel looks for a route back to {src} by this link, and \
+                 engines leave all IPv4 of the link to it"
+            ));
+        }
+    }
+
+    /// What is for many, of IPv4 packets whose addresses engines refuse for `reason` (`ip_route_input_slow`,
+    /// `ip_mc_validate_source`).
+    ///
+    /// 1. To 255.255.255.255, or from 0.0.0.0 to 0.0.0.0: a broadcast, from 0.0.0.0/8 as well.
+    /// 2. To a group: from 0.0.0.0/8 only where the group is of the link (224.0.0.0/24), or by IGMP.
+    fn to_many(&self, src: Ipv4Addr, dst: Ipv4Addr, reason: Reason) -> Option<Reason> {
+        const IGMP: u8 = 2;
+        let nobody = src.octets()[0] == 0;
+        let fits = matches!(reason, Reason::Broadcast | Reason::Multicast);
+        if dst.is_broadcast() || (src.is_unspecified() && dst.is_unspecified()) {
+            return (nobody || fits).then_some(Reason::Broadcast);
+        }
+        let of_link = dst.octets()[..3] == [224, 0, 0] || self.words.proto == IGMP;
+        match dst.is_multicast() {
+            true if nobody => of_link.then_some(Reason::Multicast),
+            true if fits => Some(Reason::Multicast),
+            _ => None,
+        }
     }
 
     /// A source that the kernel may refuse (`fib_validate_source`).

@@ -15,7 +15,7 @@ fn golden() -> PathBuf {
 
 /// What is not the machine's usual state.
 #[derive(Default)]
-struct Odd {
+pub(super) struct Odd {
     policy: u8,
     no_seed: bool,
     kernel: Option<&'static str>,
@@ -25,7 +25,13 @@ struct Odd {
 }
 
 fn answer_to(question: &str, odd: &Odd) -> Answer {
+    answer_in(question, odd, |_| ())
+}
+
+/// The same in a state that is changed.
+pub(super) fn answer_in(question: &str, odd: &Odd, change: impl FnOnce(&mut Snapshot)) -> Answer {
     let mut snapshot: Snapshot = from_ip::snapshot(&[golden().join("net")]).unwrap();
+    change(&mut snapshot);
     snapshot.settings.hash_policy4 = odd.policy;
     snapshot.settings.hash_policy6 = odd.policy;
     snapshot.settings.hash_fields4 = odd.fields;
@@ -80,7 +86,7 @@ fn ipv4(proto: u8, fragment: u16, body: &str) -> String {
     with_ttl(64, proto, fragment, body)
 }
 
-fn with_ttl(ttl: u8, proto: u8, fragment: u16, body: &str) -> String {
+pub(super) fn with_ttl(ttl: u8, proto: u8, fragment: u16, body: &str) -> String {
     let length = 20 + body.len() / 2;
     let words = [
         0x4500,
@@ -99,12 +105,12 @@ fn with_ttl(ttl: u8, proto: u8, fragment: u16, body: &str) -> String {
     format!("4500{length:04x}0000{fragment:04x}{ttl:02x}{proto:02x}{sum:04x}c0000201c6120009{body}")
 }
 
-fn frame(mac: &str, packet: &str) -> String {
+pub(super) fn frame(mac: &str, packet: &str) -> String {
     format!("{mac}0200000000200800{packet}")
 }
 
 /// The MAC address of in0.
-const IN0: &str = "020000000010";
+pub(super) const IN0: &str = "020000000010";
 
 #[test]
 fn forwarded_flows() {
