@@ -278,6 +278,25 @@ fn links_and_addresses_go() {
     f.ip("route replace 10.9.0.0/16 via 10.2.3.2");
     f.ip("addr del 10.2.3.1/24 dev sink-3");
     f.explains();
+
+    // Others keep theirs, without the nexthop over that link, also where its gateway is known.
+    let six = world.gateway(4).1;
+    for via in [
+        "10.2.4.2 dev sink-4".to_owned(),
+        format!("inet6 {six} dev sink-4"),
+    ] {
+        f.ip(&format!(
+            "route replace 10.9.0.0/16 nexthop via 10.2.1.2 dev sink weight 1 nexthop via 10.2.2.2 dev sink-2 weight 2 \
+             nexthop via {via} weight 3"
+        ));
+        let links = f.ip("addr del 10.2.4.1/24 dev sink-4");
+        assert!(links.contains("sink-2"), "{links:?}");
+        f.explains();
+        f.ip("addr add 10.2.4.1/24 dev sink-4");
+        world.neighbours(4, "permanent");
+        f.agrees("the neighbours back", Who::Raddle);
+        f.explains();
+    }
     eprintln!("slowest: {:?}", f.slowest);
 }
 

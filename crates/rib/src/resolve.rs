@@ -15,7 +15,8 @@ use ipnet::IpNet;
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
 use crate::event::{
-    Encap, NexthopKind, ROUTE_FPM, ROUTE_OWN, RTNH_F_LINKDOWN, RouteKind, RouteNexthop, RouteTarget,
+    Encap, NexthopKind, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RouteKind,
+    RouteNexthop, RouteTarget,
 };
 use crate::reason::Reason;
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
@@ -75,6 +76,8 @@ pub(crate) struct SpecHop {
     pub(crate) encap: SpecEncap,
     /// Of an IPv6 gateway of an IPv4 route: whether the kernel takes its link to be down.
     pub(crate) linkdown: Option<bool>,
+    /// IPv4: the kernel takes it to be dead, as it was read.
+    pub(crate) dead: bool,
 }
 
 /// The encapsulation of a nexthop.
@@ -174,6 +177,7 @@ impl Spec {
             weight: nh.weight,
             linkdown: (!v6 && nh.gateway.is_some_and(|gateway| gateway.is_ipv6()))
                 .then_some(nh.flags & RTNH_F_LINKDOWN != 0),
+            dead: !v6 && !told && nh.flags & RTNH_F_DEAD != 0,
             encap: SpecEncap::of(
                 nh.encap.as_ref(),
                 || owner(nh),

@@ -140,6 +140,9 @@ impl State {
                 let before = self.addresses.len();
                 self.addresses.retain(|a| !same_address(a, &address));
                 self.dirty.links |= self.addresses.len() != before;
+                if self.addresses.len() != before && address.local.is_ipv4() {
+                    self.lost_address(address.index);
+                }
             }
             Event::Neighbour(neighbour) => self.neighbour(neighbour),
             Event::NeighbourGone(index, dst) => {
@@ -204,8 +207,10 @@ impl State {
             if before.is_some_and(|before| state(before) != state(&link)) {
                 self.shares.link_changed(index);
             }
-            if before.is_some_and(Link::is_up) && !link.is_up() {
-                self.shares.link_down(index);
+            match (before.is_some_and(Link::is_up), link.is_up()) {
+                (true, false) => self.shares.link_down(index),
+                (false, true) if before.is_some() => self.shares.link_up(index),
+                _ => {}
             }
             self.links.insert(index, link);
             self.dirty.link(index);
@@ -262,9 +267,23 @@ impl State {
                     true => self.addresses.len(),
                     false => self.place_of(&address),
                 };
+                // Routes that are read later are told as they are.
+                if address.local.is_ipv4() && !sweeping && !self.v4.is_empty() {
+                    self.shares.link_up(address.index);
+                    self.dirty.link(address.index);
+                }
                 self.addresses.insert(at, address);
                 self.dirty.links = true;
             }
+        }
+    }
+
+    /// Without an IPv4 address a link is down to IPv4 (`fib_disable_ip`).
+    fn lost_address(&mut self, index: u32) {
+        let mut left = self.addresses.iter();
+        if !left.any(|a| a.index == index && a.local.is_ipv4()) {
+            self.shares.link_down(index);
+            self.dirty.link(index);
         }
     }
 

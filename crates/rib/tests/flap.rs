@@ -6,7 +6,8 @@ mod common;
 
 use common::{address, compare, link, neighbour, object, route};
 use raddle_rib::event::{
-    DeviceSettings, Event, GroupMember, NexthopKind, RouteNexthop, RouteOp, RouteTarget, Sweep,
+    Address, DeviceSettings, Event, GroupMember, NexthopKind, RouteNexthop, RouteOp, RouteTarget,
+    Sweep,
 };
 use raddle_rib::image::Capacity;
 use raddle_rib::{Reason, Resolved, Rib};
@@ -339,4 +340,66 @@ fn plain_routes_over_a_link_that_was_down_are_the_kernels_until_they_are_read() 
     rib.apply(Event::Link(link(2, true, false)));
     rib.apply(Event::Link(link(2, true, true)));
     assert_eq!(kernels(&mut rib), [false, false, false]);
+}
+
+/// A link that loses its last IPv4 address is down to IPv4: the kernel marks the nexthops over it, and takes the mark away
+/// when the link gets an address again.
+#[test]
+fn nexthops_over_a_link_without_an_address_are_dead() {
+    let mut rib = new_rib();
+    let has_address = |on: bool| {
+        let address = Address::new(2, address(false, 50), 24);
+        match on {
+            true => Event::Address(address),
+            false => Event::AddressGone(address),
+        }
+    };
+    rib.apply(has_address(true));
+    let told = |dead: bool| {
+        let hop = |index: u32| RouteNexthop {
+            gateway: Some(address(false, index as u8)),
+            index,
+            flags: if dead && index == 2 { 1 } else { 0 },
+            ..RouteNexthop::default()
+        };
+        let target = RouteTarget::Multipath((1..=3).map(hop).collect());
+        let route = route(address(false, 24), 29, target);
+        Event::Route(route, RouteOp::Add)
+    };
+    let dump = |rib: &mut Rib, dead: bool| {
+        rib.apply(Event::SweepBegin(Sweep::Routes4));
+        rib.apply(told(dead));
+        rib.apply(Event::SweepEnd(Sweep::Routes4));
+    };
+    let shares = |rib: &mut Rib| {
+        rib.commit();
+        compare(rib, [address(false, 24)]);
+        match rib.trace("l1", address(false, 24)).resolved {
+            Resolved::Many { hops, .. } => {
+                let with = hops.iter().filter(|hop| hop.upper.is_some());
+                Ok(with.map(|hop| hop.index).collect::<Vec<_>>())
+            }
+            Resolved::Kernel(reason) => Err(reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    dump(&mut rib, false);
+    assert_eq!(shares(&mut rib), Ok(vec![1, 2, 3]));
+    rib.apply(has_address(false));
+    assert_eq!(shares(&mut rib), Err(Reason::RouteFeature));
+    dump(&mut rib, true);
+    assert_eq!(shares(&mut rib), Ok(vec![1, 3]));
+    rib.apply(has_address(true));
+    assert_eq!(shares(&mut rib), Ok(vec![1, 2, 3]));
+    dump(&mut rib, false);
+    assert_eq!(shares(&mut rib), Ok(vec![1, 2, 3]));
+    rib.apply(Event::Link(link(2, false, true)));
+    dump(&mut rib, true);
+    assert_eq!(shares(&mut rib), Ok(vec![1, 3]));
+    rib.apply(Event::Link(link(2, true, true)));
+    assert_eq!(shares(&mut rib), Ok(vec![1, 2, 3]));
+    // As a daemon finds it that starts later.
+    let mut later = new_rib();
+    later.apply(told(true));
+    assert_eq!(shares(&mut later), Ok(vec![1, 3]));
 }

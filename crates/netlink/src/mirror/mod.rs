@@ -27,7 +27,7 @@ use std::sync::mpsc::channel;
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, Settings};
+use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, RouteOp, Settings};
 
 use self::kind::{Dumped, Kind, Kinds};
 use self::lost::OnLost;
@@ -87,6 +87,8 @@ pub struct Batch {
     pub overrun: bool,
     /// A run of dumps (the initial one, or one that was ordered) came to its end.
     pub settled: bool,
+    /// After notifications were lost, everything has been read again.
+    pub recovered: bool,
     /// When the first of the notifications in it arrived.
     pub since: Option<Instant>,
 }
@@ -110,6 +112,10 @@ pub struct Mirror {
     /// What is being dumped, and what was notified about it meanwhile.
     sweeping: Option<Dumped>,
     held: Vec<Event>,
+    /// Notifications were lost, and the links have not been read since.
+    lost: bool,
+    /// They are being read because of that.
+    recovering: bool,
     stats: Stats,
 }
 
@@ -163,6 +169,8 @@ impl Mirror {
             keys: Vec::new(),
             sweeping: None,
             held: Vec::new(),
+            lost: false,
+            recovering: false,
             stats: Stats::default(),
         };
         let dumps = Socket::open()?;
@@ -254,6 +262,7 @@ impl Mirror {
             sink(event);
         };
         let (mut overrun, mut settled, mut since) = (false, false, None);
+        let mut recovered = false;
         for report in self.queue.take() {
             match report {
                 Report::Notifications(buffer, arrived) => {
@@ -265,11 +274,16 @@ impl Mirror {
                     tracing::warn!("notifications were lost; reading everything again");
                     self.stats.overruns += 1;
                     overrun = true;
+                    (self.lost, self.recovering) = (true, false);
                     self.queue.want_settings();
                     self.queue.want(Kinds::ALL);
                 }
                 Report::DumpBegin(dumped) => {
                     self.sweeping = Some(dumped);
+                    // Links are read first where everything is.
+                    if dumped.kind() == Kind::Links && std::mem::take(&mut self.lost) {
+                        self.recovering = true;
+                    }
                     sink(Event::SweepBegin(dumped.sweep()));
                 }
                 Report::DumpChunk(buffer, made) => {
@@ -280,6 +294,7 @@ impl Mirror {
                 Report::RunEnd => {
                     self.stats.runs += 1;
                     settled = true;
+                    recovered |= std::mem::take(&mut self.recovering);
                 }
                 Report::Sysctls(sysctls) => self.sysctls(sysctls, &mut sink),
                 Report::Failed(error) => return Err(error),
@@ -288,6 +303,7 @@ impl Mirror {
         batch.sweeping = self.sweeping.is_some();
         batch.overrun = overrun;
         batch.settled = settled;
+        batch.recovered = recovered;
         batch.since = since;
         Ok(batch)
     }
@@ -324,7 +340,15 @@ impl Mirror {
                     }
                     // Dumps of routes take seconds where there are a million.
                     match event {
-                        Event::Route(route, op) => sink(Event::Meanwhile(route, Some(op))),
+                        Event::Route(route, op) => {
+                            // Whether the dump has it does not show where others of its key stand beside it.
+                            if matches!(op, RouteOp::Append | RouteOp::Prepend)
+                                && let Some(dumped) = self.sweeping
+                            {
+                                self.queue.want(dumped);
+                            }
+                            sink(Event::Meanwhile(route, Some(op)));
+                        }
                         Event::RouteGone(route) => sink(Event::Meanwhile(route, None)),
                         event => self.held.push(event),
                     }

@@ -19,11 +19,20 @@ pub(crate) fn has_share(state: &State, index: u32, v6: bool) -> bool {
 ///    that are made while it has none.
 /// 2. An IPv6 gateway of an IPv4 route is linkdown only if the link lost its carrier after the route was made
 ///    (`fib_check_nh_v6_gw` does not look): the kernel's own mark says so.
+/// 3. One that was read as dead has none, until its link comes up or gets an IPv4 address, which takes the mark of rule 2
+///    away as well where there is a carrier (`fib_sync_up`): the kernel marks the nexthops over a link that loses its last
+///    IPv4 address (`fib_disable_ip`), whatever else can be seen of the link.
 pub(super) fn share_of(state: &State, hop: &SpecHop, v6: bool) -> bool {
+    let revived = state.shares.is_revived(hop.index);
+    if hop.dead && !revived {
+        return false;
+    }
     match hop.linkdown {
         Some(linkdown) => {
-            let is_up = state.links.get(&hop.index).is_some_and(|link| link.is_up());
-            is_up && !(linkdown && ignores_linkdown(state, hop.index, v6))
+            let link = state.links.get(&hop.index);
+            let is_up = link.is_some_and(|link| link.is_up());
+            let cleared = revived && link.is_some_and(|link| link.has_carrier());
+            is_up && !(linkdown && !cleared && ignores_linkdown(state, hop.index, v6))
         }
         None => has_share(state, hop.index, v6),
     }
@@ -33,11 +42,17 @@ pub(super) fn share_of(state: &State, hop: &SpecHop, v6: bool) -> bool {
 ///
 /// 1. It does so when a nexthop's link changes, and not when `ignore_routes_with_linkdown` does: as long
 ///    as a link has no carrier since before that.
-/// 2. The mark of an IPv6 gateway of an IPv4 route (rule 2 of [`share_of`]) changes without a word with the link's
+/// 2. Links that were down, or without an IPv4 address, since routes were last read may have it marked as dead, unless
+///    they came back.
+/// 3. The mark of an IPv6 gateway of an IPv4 route (rule 2 of [`share_of`]) changes without a word with the link's
 ///    carrier: until routes have been read again.
 pub(super) fn is_doubtful(state: &State, hop: &SpecHop, v6: bool) -> bool {
     let unread = hop.linkdown.is_some() && ignores_linkdown(state, hop.index, v6);
-    state.shares.is_stale(hop.index) || (unread && state.shares.is_unread(hop.index))
+    let lost = !v6
+        && state.shares.is_flushed(hop.index)
+        && !state.shares.is_revived(hop.index)
+        && has_share(state, hop.index, v6);
+    state.shares.is_stale(hop.index) || lost || (unread && state.shares.is_unread(hop.index))
 }
 
 fn ignores_linkdown(state: &State, index: u32, v6: bool) -> bool {

@@ -190,6 +190,27 @@ impl<A: Addr> Family<A> {
         }
     }
 
+    /// Applies it to what a dump told. An IPv4 route that is told as new was the only one of its key then: where the dump
+    /// has one of that key, it came to it later.
+    fn tell_again(&mut self, store: &mut AttrsStore, route: Route, op: Option<RouteOp>, now: i64) {
+        let tables = self.incoming.as_ref().unwrap_or(&self.tables);
+        let prefix = Prefix::<A>::from_net(route.dst);
+        let slot = prefix.and_then(|prefix| tables.get(&route.table)?.get(prefix));
+        let has_key = |slot: &Slot| {
+            let mut known = slot.ids().iter().map(|id| store.get(*id));
+            known.any(|attrs| (attrs.tos, attrs.metric) == (route.tos, route.metric))
+        };
+        if A::BITS == 32 && op == Some(RouteOp::Add) && slot.is_some_and(has_key) {
+            return;
+        }
+        self.tell(store, route, op, now);
+    }
+
+    /// Whether there is no route.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.values().all(Table::is_empty)
+    }
+
     fn tell(&mut self, store: &mut AttrsStore, route: Route, op: Option<RouteOp>, now: i64) {
         match op {
             Some(op) => self.apply(store, route, op, now),
@@ -243,7 +264,7 @@ impl<A: Addr> Family<A> {
     /// Puts the dumped tables in place of the old and notes where they differ.
     pub(crate) fn sweep_end(&mut self, store: &mut AttrsStore, now: i64) {
         for (route, op) in std::mem::take(&mut self.meanwhile) {
-            self.tell(store, route, op, now);
+            self.tell_again(store, route, op, now);
         }
         let Some(mut new) = self.incoming.take() else {
             return;

@@ -16,6 +16,10 @@ pub(crate) struct Shares {
     flushed: HashSet<u32>,
     /// Of these, those that were when the running dump began.
     reading_flushed: HashSet<u32>,
+    /// Nexthops over these links live again, whatever mark they were read with.
+    revived: HashSet<u32>,
+    /// Of these, those that did when the running dump began.
+    reading_revived: HashSet<u32>,
 }
 
 impl Shares {
@@ -26,11 +30,26 @@ impl Shares {
         self.unread.insert(index);
     }
 
-    /// The kernel has taken the IPv4 routes away that had no other link, without a word (`fib_sync_down_dev`). They stay
-    /// away when the link comes back.
+    /// A link went down, or lost its last IPv4 address. The kernel has taken the IPv4 routes away that had no other link,
+    /// without a word (`fib_sync_down_dev`), and marks other routes' nexthops over it as dead. The routes stay away when
+    /// the link comes back.
     pub(super) fn link_down(&mut self, index: u32) {
         self.reading_flushed.remove(&index);
         self.flushed.insert(index);
+        self.reading_revived.remove(&index);
+        self.revived.remove(&index);
+    }
+
+    /// A link came up, or got an IPv4 address: the kernel takes its mark from IPv4 nexthops over it, without a word
+    /// (`fib_sync_up`).
+    pub(super) fn link_up(&mut self, index: u32) {
+        self.reading_revived.remove(&index);
+        self.revived.insert(index);
+    }
+
+    /// Whether IPv4 nexthops over this link live though they were read as dead.
+    pub(crate) fn is_revived(&self, index: u32) -> bool {
+        self.revived.contains(&index)
     }
 
     pub(super) fn link_gone(&mut self, index: u32) {
@@ -49,6 +68,7 @@ impl Shares {
     pub(super) fn sweep_begin(&mut self) {
         self.reading.clone_from(&self.unread);
         self.reading_flushed.clone_from(&self.flushed);
+        self.reading_revived.clone_from(&self.revived);
     }
 
     /// A dump of IPv4 routes is complete. The links that it settles: those of which the marks are known now, and those
@@ -58,6 +78,8 @@ impl Shares {
         self.unread.retain(|index| !read.contains(index));
         let flushed = std::mem::take(&mut self.reading_flushed);
         self.flushed.retain(|index| !flushed.contains(index));
+        let revived = std::mem::take(&mut self.reading_revived);
+        self.revived.retain(|index| !revived.contains(index));
         [read, flushed]
     }
 
