@@ -346,6 +346,12 @@ fn what_was_kept_goes_with_a_refusal() {
         }
     });
     mended(&daemon);
+    // Nobody tells of this: in another network namespace it could not be heard.
+    world.node("router", "ethtool -K this tx on");
+    within(LIMIT, || match offload() {
+        true => Err("the far end of a veth pair is not looked at".into()),
+        false => Ok(()),
+    });
     daemon.terminate();
     assert!(!offload(), "put back at the stop");
 }

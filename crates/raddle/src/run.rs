@@ -10,6 +10,7 @@ mod priority;
 mod report;
 mod rx_hash;
 mod survey;
+mod veths;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::Sender;

@@ -22,6 +22,7 @@ mod veth;
 
 pub(crate) use firewall::Known;
 pub(crate) use settings::steering;
+pub(crate) use veth::far_ends;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

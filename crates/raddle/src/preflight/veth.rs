@@ -10,7 +10,7 @@
 //! Both are mended on the peer, which is often in another network namespace.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use raddle_netlink::probe::Error;
 use raddle_netlink::probe::ethtool::{self, Offload};
@@ -136,6 +136,27 @@ impl Peer<'_> {
     fn is_ours(&self) -> bool {
         self.namespace.place == Place::Here
     }
+}
+
+/// What of the far ends of these links decides whether packets are lost there, by index: whether there is an XDP program,
+/// GRO, and checksums that are left to the other end. None where a far end cannot be found or asked. Costs a look into
+/// every network namespace.
+pub(crate) fn far_ends(
+    ours: &[Link],
+    watched: &BTreeSet<u32>,
+) -> Result<BTreeMap<u32, Option<[bool; 3]>>, Error> {
+    let namespaces = Namespace::all()?;
+    let mut surroundings = Surroundings::new(ours, &namespaces);
+    let mut ends = BTreeMap::new();
+    for link in ours.iter().filter(|link| watched.contains(&link.index)) {
+        let state = surroundings.peer(link).and_then(|peer| {
+            let gro = peer.is_on(Offload::Gro).ok()?;
+            let checksum = peer.is_on(Offload::TxChecksum).ok()?;
+            Some([peer.link.xdp.is_some(), gro, checksum])
+        });
+        ends.insert(link.index, state);
+    }
+    Ok(ends)
 }
 
 /// What became of a setting that loses packets.

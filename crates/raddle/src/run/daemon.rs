@@ -23,6 +23,7 @@ use super::own::Own;
 use super::priority::Standing;
 use super::report;
 use super::rx_hash::Decisions;
+use super::veths::Watch;
 use crate::config::{Config, OnExit};
 use crate::control::{Command, Request};
 use crate::error::Failure;
@@ -76,8 +77,8 @@ pub(super) struct Daemon {
     /// When routes that expire are read again.
     expiry: Expiry,
     dirty_since: Option<Instant>,
-    /// Notifications were lost: what was punted for them is looked at again once all has been read.
-    overrun: bool,
+    /// The far ends of veth pairs.
+    veths: Watch,
     /// What found no room is to be tried again.
     try_room: bool,
     /// Something changed that the preflight looks at.
@@ -183,8 +184,7 @@ impl Daemon {
             ahead = Some(commit);
             count += 1;
         }
-        self.overrun |= batch.overrun;
-        if batch.settled && std::mem::take(&mut self.overrun) {
+        if batch.recovered {
             // Links that were lost and came back in what was thrown away are punted, and nothing tells of them.
             rib.refresh();
         }

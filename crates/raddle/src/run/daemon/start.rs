@@ -268,7 +268,7 @@ impl Daemon {
             shaped: ready.shaped,
             expiry: Expiry::default(),
             dirty_since: None,
-            overrun: false,
+            veths: crate::run::veths::Watch::default(),
             try_room: false,
             look_again: false,
             new_settings: false,
@@ -283,6 +283,7 @@ impl Daemon {
         while self.rib.is_dirty() {
             self.follow()?;
         }
+        self.veths.follow(&self.rib, &self.plan, &self.config);
         self.look(since);
         self.announce();
         Ok(())

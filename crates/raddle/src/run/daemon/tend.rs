@@ -43,6 +43,7 @@ impl Daemon {
             self.take_plan(plan, &report);
         }
         // Before policies, and links that are new, are published.
+        self.veths.follow(&self.rib, &self.plan, &self.config);
         self.renew_rx_hash();
     }
 
@@ -242,6 +243,7 @@ impl Daemon {
                 tracing::warn!("links stay as they are for now: {e}");
             }
         }
+        self.look_again |= self.veths.take_changed();
         if self.look_again {
             self.replan();
         }
