@@ -10,6 +10,7 @@ mod both;
 mod check;
 mod choice;
 mod confidence;
+mod doubts;
 #[cfg(test)]
 mod doubts_test;
 mod fate;
@@ -187,7 +188,16 @@ fn all(
         None => source::own_of_daemon(),
         Some(_) => Vec::new(),
     };
-    let (rib, found) = state(args, own)?;
+    let (mut rib, found) = state(args, Vec::new())?;
+    // By what is a daemon's own this machine does not send.
+    let kernels = (!own.is_empty()).then(|| {
+        let mut kernels = Rib::detached();
+        rib.snapshot()
+            .into_events()
+            .for_each(|event| kernels.apply(event));
+        kernels
+    });
+    own.into_iter().for_each(|event| rib.apply(event));
     let around = around(args, found);
     let view = View {
         rib: &rib,
@@ -195,6 +205,12 @@ fn all(
         around: &around,
         images: &images,
         kernel_alone: false,
+    };
+    let images = Images::default();
+    let local = View {
+        rib: kernels.as_ref().unwrap_or(&rib),
+        images: &images,
+        ..view
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     for (n, question) in questions.enumerate() {
@@ -204,7 +220,8 @@ fn all(
             words: &words,
             packet: packet.as_ref(),
         };
-        let answer = answer(view, question);
+        let is_local = words.iif.is_none() && packet.is_none();
+        let answer = answer(if is_local { local } else { view }, question);
         if args.json {
             let line = serde_json::to_string(&answer);
             let line = line.map_err(|e| Failure::system(e.to_string()))?;

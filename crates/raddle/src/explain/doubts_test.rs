@@ -2,7 +2,7 @@
 
 use raddle_packet::checksum;
 use raddle_rib::Snapshot;
-use raddle_rib::event::Link;
+use raddle_rib::event::{Link, ROUTE_FPM, Route, RouteKind, RouteNexthop, RouteTarget};
 
 use super::Answer;
 use super::confidence::Level;
@@ -177,5 +177,105 @@ fn a_route_that_is_unknown_has_unknown_ends() {
             }
         });
         assert_eq!(answer.confidence.level, Level::Unknown, "{ttl}: {answer:?}");
+    }
+}
+
+/// Where a link takes no IPv6 at all, it delivers none either; the mirror knows only that it forwards none.
+#[test]
+fn ipv6_may_be_off() {
+    let local = |snapshot: &mut Snapshot| {
+        snapshot.routes.push(Route {
+            dst: "fd00::1/128".parse().unwrap(),
+            table: 255,
+            kind: RouteKind::Local,
+            protocol: 2,
+            target: RouteTarget::Single(RouteNexthop {
+                index: 2,
+                ..RouteNexthop::default()
+            }),
+            ..Route::default()
+        });
+    };
+    let off = |snapshot: &mut Snapshot| {
+        local(snapshot);
+        for (_, device) in &mut snapshot.devices {
+            device.forwarding6 = false;
+        }
+    };
+    let own = "600000000008113f20010db8007700000000000000000007fd000000000000000000000000000001";
+    let packet = format!("{own}{UDP}");
+    let answer = ask(&packet, local);
+    assert_eq!(
+        level_and_fate(&answer),
+        (Level::Exact, What::Delivered, None)
+    );
+    let answer = ask(&packet, off);
+    assert_eq!(level_and_fate(&answer).1, What::Delivered);
+    assert!(says(&answer, "disable_ipv6"), "{answer:?}");
+}
+
+#[test]
+fn path_mtus_that_were_learnt_are_doubts() {
+    let four = |length: usize| {
+        let body = format!(
+            "03e80035{:04x}0000{}",
+            length - 20,
+            "00".repeat(length - 28)
+        );
+        says(&ask(&with_ttl(64, 17, 0, &body), |_| ()), "a path MTU")
+    };
+    assert_eq!((four(552), four(553)), (false, true));
+    let six = |length: usize| {
+        let address = "20010db8007700000000000000000007";
+        let to = "20010db8000500000000000000000009";
+        let (payload, rest) = (length - 40, "00".repeat(length - 48));
+        let packet = format!("60000000{payload:04x}1140{address}{to}{UDP}{rest}");
+        says(&ask(&packet, |_| ()), "a path MTU")
+    };
+    assert_eq!((six(1280), six(1281)), (false, true));
+}
+
+/// The kernel judges the source of what goes back while it looks up the route, before the TTL.
+#[test]
+fn a_source_is_judged_before_the_ttl() {
+    let mut packet = between([10, 0, 0, 255], [10, 0, 0, 9]);
+    packet.replace_range(16..18, "01");
+    // The checksum makes up for the TTL: 0x40 became 0x01.
+    let sum = u16::from_str_radix(&packet[20..24], 16).unwrap();
+    let (sum, more) = sum.overflowing_add(0x3f00);
+    packet.replace_range(20..24, &format!("{:04x}", sum + u16::from(more)));
+    let fate = |send_redirects| {
+        let answer = ask(&packet, |snapshot| {
+            for (_, device) in &mut snapshot.devices {
+                device.send_redirects = send_redirects;
+            }
+            snapshot.routes.push(Route {
+                dst: "10.0.0.255/32".parse().unwrap(),
+                table: 255,
+                kind: RouteKind::Broadcast,
+                protocol: 2,
+                target: RouteTarget::Single(RouteNexthop {
+                    index: 2,
+                    ..RouteNexthop::default()
+                }),
+                ..Route::default()
+            });
+        });
+        level_and_fate(&answer).1
+    };
+    assert_eq!((fate(true), fate(false)), (What::Dropped, What::Answered));
+}
+
+/// What engines leave to the kernel goes by the kernel's routes, which lack those by FPM.
+#[test]
+fn a_route_by_fpm_is_not_the_kernels() {
+    for (ttl, level) in [(64, Level::Exact), (1, Level::Unknown)] {
+        let packet = frame(IN0, &with_ttl(ttl, 17, 0, UDP));
+        let answer = ask(&packet, |snapshot| {
+            let route = "198.18.0.0/16".parse().unwrap();
+            let told = snapshot.routes.iter_mut().filter(|r| r.dst == route);
+            told.for_each(|route| route.flags |= ROUTE_FPM);
+        });
+        assert_eq!(answer.confidence.level, level, "TTL {ttl}: {answer:?}");
     }
 }

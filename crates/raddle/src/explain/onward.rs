@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use raddle_forward::Verdict;
 use raddle_packet::{Family, Ipv4};
-use raddle_rib::event::{Link, RouteKind};
+use raddle_rib::event::Link;
 use raddle_rib::{Hop, Reason, Trace};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::steps::Walk;
 const NUD_PERMANENT: u16 = 0x80;
 const NUD_NOARP: u16 = 0x40;
 /// `IFF_NOARP`.
-const NO_ARP: u32 = 0x80;
+pub(super) const NO_ARP: u32 = 0x80;
 const BAD_OPTIONS: &str = "its IP options are malformed";
 
 impl Walk<'_> {
@@ -43,6 +43,10 @@ impl Walk<'_> {
         };
         match receive(packet, ingress) {
             Ok(received) => {
+                if ingress.is_vlan && packet.raw.tags > 0 {
+                    self.confidence
+                        .unless(format!("its VLAN tag is not that of {}", link.name));
+                }
                 if received.cut {
                     self.confidence.unless(format!(
                         "what the capture cut off matters ({} bytes)",
@@ -70,33 +74,6 @@ impl Walk<'_> {
                 }
                 self.fate = Some(refusal.fate);
                 Err(refusal.reason)
-            }
-        }
-    }
-
-    /// Links above the one that a packet comes in on may take it before IP does (`rx_handler`).
-    fn taken_above(&mut self, link: &Link) {
-        let rib = self.view.rib;
-        let kind_of = |link: &Link| link.kind.clone().unwrap_or_default();
-        if let Some(master) = link.master.and_then(|index| rib.link(index))
-            && kind_of(master) != "vrf"
-        {
-            self.confidence.unknown(format!(
-                "{} belongs to {} ({}), which takes what comes in: ask for iif {}",
-                link.name,
-                master.name,
-                kind_of(master),
-                master.name
-            ));
-        }
-        for above in rib.links() {
-            let takes = matches!(
-                above.kind.as_deref(),
-                Some("macvlan" | "macvtap" | "ipvlan" | "ipvtap")
-            );
-            if takes && above.lower == Some(link.index) && above.lower_netns.is_none() {
-                self.confidence
-                    .unless(format!("{} above {} takes it", above.name, link.name));
             }
         }
     }
@@ -132,6 +109,9 @@ impl Walk<'_> {
             self.own_source(None)?;
         }
         let off = ends.is_none() && !self.forwards();
+        if self.packet.is_some() && ends.is_none() && !off {
+            self.way_back(trace)?;
+        }
         let stop = || match off {
             true => Err(Reason::ForwardingOff),
             false => Ok(()),
@@ -202,7 +182,10 @@ impl Walk<'_> {
             Options::Bad => Fate::answered(packet, "K11", (12, 0), BAD_OPTIONS),
             Options::SourceRoute => {
                 self.confidence
-                    .unless("accept_source_route is set, and the kernel follows the source route");
+                    .unless(
+                        "accept_source_route is set, and the kernel follows the source route, or another option is \
+                         not well-formed",
+                    );
                 Fate::new(
                     What::Dropped,
                     "K11",
@@ -235,7 +218,6 @@ impl Walk<'_> {
             cut => packet.l3.len() + packet.missing.min(cut),
         };
         let most = if self.is_v4() { mtu.v4 } else { mtu.v6 } as usize;
-        let limit = mtu.learnt.map_or(most, |learnt| most.min(learnt as usize));
         let mut what = What::Forwarded;
         let mut text = String::new();
         if length > most {
@@ -260,10 +242,8 @@ impl Walk<'_> {
             }
             what = What::Fragmented;
             text += ": fragmented, ";
-        } else if length > limit {
-            self.confidence.unless(format!(
-                "the kernel has learnt a path MTU below {length} (ip_forward_use_pmtu is set)"
-            ));
+        } else {
+            self.learnt_mtu(length);
         }
         let link = self.view.rib.link(hop.index);
         if link.is_some_and(|link| length > link.mtu as usize && what == What::Forwarded) {
@@ -301,6 +281,7 @@ impl Walk<'_> {
         if self.words.iif.as_ref() == Some(&name) {
             text += ", where it came in; the kernel may also send a redirect";
         }
+        self.other_link(hop.index);
         self.fate = Some(Fate::new(what, "K16", text));
         Ok(())
     }
@@ -319,7 +300,9 @@ impl Walk<'_> {
         match (src, hop) {
             (IpAddr::V4(_), None) if unnamed => Ok(()),
             (IpAddr::V4(src), None) => self.source(src, device.accept_local),
-            (IpAddr::V4(_), Some(_)) if back && device.send_redirects => self.looked_up(src),
+            (IpAddr::V4(_), Some(_)) if back && device.send_redirects => {
+                self.looked_up(src, device.accept_local)
+            }
             (IpAddr::V6(src), Some(_)) if !back => match src {
                 src if src.is_unspecified() => Err(Reason::MartianSource),
                 src if src.is_unicast_link_local() => {
@@ -333,23 +316,6 @@ impl Walk<'_> {
             },
             _ => Ok(()),
         }
-    }
-
-    /// The full look-up of an IPv4 source without `rp_filter` (`__fib_validate_source`): where it has a route,
-    /// this is one to other machines.
-    fn looked_up(&mut self, src: IpAddr) -> Result<(), Reason> {
-        let name = self.words.iif.clone().unwrap_or_default();
-        let route = self.view.rib.trace(&name, src).route;
-        let kind = route.map(|route| route.kind);
-        let refused = matches!(
-            kind,
-            Some(RouteKind::Local | RouteKind::Broadcast | RouteKind::Multicast)
-        );
-        if refused {
-            let text = format!("{src} is an address of this machine or of its links: dropped");
-            return Err(self.refuse(Reason::OwnSource, text));
-        }
-        Ok(())
     }
 
     /// Step 18: what an engine does with the packet (P1 to P5, A1 to A14, B1 to B10, S1 to S10), asked of the
@@ -404,6 +370,17 @@ impl Walk<'_> {
             }
             (None, Err(reason)) => of_reason(packet, reason, self.forwards()),
         };
+        let fate = match (&self.outcome, found) {
+            (Some(_), Err(reason)) if fate.icmp.is_some() => {
+                let text = format!(
+                    "behind a SID or an encapsulation of this machine: {reason}, and whom the kernel tells is not \
+                     modelled"
+                );
+                self.confidence.unknown(text.clone());
+                Fate::new(What::Unknown, fate.rule, text)
+            }
+            _ => fate,
+        };
         let fate = match fate.icmp.is_some() && self.is_own(self.words.src) {
             true => Fate::new(
                 What::Dropped,
@@ -415,6 +392,16 @@ impl Walk<'_> {
         if fate.what == What::Multicast {
             self.confidence
                 .unless("multicast routing is on here, and forwards the group");
+        }
+        let taken = matches!(
+            fate.what,
+            What::Delivered | What::Multicast | What::Answered
+        );
+        if taken && packet.family == Family::V6 && !self.forwards() {
+            let name = self.words.iif.clone().unwrap_or_default();
+            self.confidence.unless(format!(
+                "IPv6 is off on {name} (disable_ipv6), and the kernel drops it"
+            ));
         }
         if fate.what == What::Unknown && self.confidence.level == Level::Exact {
             self.confidence.unknown(fate.text.clone());

@@ -326,6 +326,7 @@ impl<'a> Walk<'a> {
             self.add(11, "mtu", "", text, data);
             return Err(Reason::Mtu);
         }
+        self.leaves_behind(&hop, length);
         Ok(hop)
     }
 

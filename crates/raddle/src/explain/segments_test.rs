@@ -9,6 +9,8 @@ use raddle_rib::event::{
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Rib, TABLE_MAIN};
 
+use super::confidence::Level;
+use super::fate::What;
 use super::made::Carried;
 use super::{Answer, FlowWords, Images, Question, Surroundings, View, answer, text};
 use crate::names::Names;
@@ -176,6 +178,17 @@ fn end_goes_on_by_the_next_segment() {
         .filter_map(|s| s.data["rule"].as_str())
         .collect();
     assert_eq!(rules, ["S1", "S7.2", "S10.1", "K16"]);
+}
+
+/// Whom the kernel tells of a packet that ends behind a SID, and by which error, is not said.
+#[test]
+fn what_ends_behind_a_sid_is_unknown() {
+    let flow = "fc00:1::6 from fd00:9::9 iif in0";
+    let lost = "2001:db8:7::1 from 2001:db8:8::1 ipproto udp sport 1000 dport 53";
+    let answer = answered(flow, None, Some(lost));
+    assert_eq!(answer.reason, Some("no-route"));
+    assert_eq!(answer.confidence.level, Level::Unknown);
+    assert_eq!(answer.fate.unwrap().what, What::Unknown);
 }
 
 /// A mirror that has been followed for a while knows of replacements.

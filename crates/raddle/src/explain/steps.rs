@@ -157,6 +157,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
     let mut walk = Walk::new(view, question);
     let (route, hop) = walk.run();
     walk.conclude(hop.as_ref().map_err(|reason| *reason));
+    walk.kernel_lacks(route.as_ref());
     let sure = matches!(&walk.fate, Some(fate) if fate.what != What::Unknown);
     if let Err(reason) = hop
         && !sure
