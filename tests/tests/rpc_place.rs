@@ -374,7 +374,11 @@ fn what_cannot_be_is_said() {
             1,
             "write HOST or HOST:PORT, such as nas.example:2049",
         ),
-        (run(&["status"]), 2, "no proxy (raddle rpc) answers on "),
+        (
+            run(&["status"]),
+            2,
+            "no proxy (raddle rpc) runs here: nobody answers on ",
+        ),
     ] {
         assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
         assert!(outcome.stderr.contains(said), "{}", outcome.stderr);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{config, connected, fragments, proxy_to, record, run, until, word, words};
 use raddle_rpc::proxy::{Config, Service};
@@ -51,8 +51,8 @@ async fn answer(stream: &mut TcpStream, call: &[u8]) {
 const PROGRAM: u32 = 400_000;
 const NFS: u32 = 100_003;
 
-/// Connections that a server sees within two seconds that closes each at once, where calls are written or not.
-async fn closed(calls: usize) -> usize {
+/// How long it takes until a server that closes each connection at once has seen five, where calls are written or not.
+async fn closed(calls: usize) -> Duration {
     let listener = narrow();
     let (_proxy, address) = proxy_to(listener.local_addr().unwrap(), single()).await;
     let mut client = TcpStream::connect(address).await.unwrap();
@@ -60,24 +60,27 @@ async fn closed(calls: usize) -> usize {
         let counts = fragments(&call(xid, (PROGRAM, 1), 0), 1000);
         client.write_all(&counts).await.unwrap();
     }
-    let mut times = 0;
     let accept = async {
-        loop {
+        drop(listener.accept().await.unwrap());
+        let first = Instant::now();
+        for _ in 1..5 {
             drop(listener.accept().await.unwrap());
-            times += 1;
         }
+        first.elapsed()
     };
-    let _: Result<(), _> = timeout(Duration::from_secs(2), accept).await;
-    times
+    timeout(Duration::from_secs(60), accept).await.unwrap()
 }
 
 #[test]
 fn a_server_that_closes_what_it_accepts_is_asked_ever_more_rarely() {
     run(async {
         for calls in [0, 1, 100] {
-            // At 0, 0.1, 0.3, 0.7 and 1.5 s.
-            let times = closed(calls).await;
-            assert!((2..=6).contains(&times), "{times} with {calls} calls");
+            // At 0, 0.1, 0.3, 0.7 and 1.5 s, or later on a busy machine.
+            let took = closed(calls).await;
+            assert!(
+                took > Duration::from_millis(600),
+                "{took:?} with {calls} calls"
+            );
         }
     });
 }
