@@ -48,7 +48,14 @@ fn messages(stream: &[u8], cut: usize) -> (Vec<Vec<u8>>, bool) {
                 Ok(Some(Part::End)) => messages.push(std::mem::take(&mut large)),
             }
         }
-        assert!(input.len() < if assembler.passes().is_some() { PIECE } else { 1 });
+        assert!(
+            input.len()
+                < if assembler.passes().is_some() {
+                    PIECE
+                } else {
+                    1
+                }
+        );
     }
     (messages, false)
 }
