@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use raddle_rpc::proxy::{Again, Connect, Connected, Review, Standing, Wanted};
+use raddle_rpc::replay::RETURN;
 use tokio::sync::Mutex;
 use tracing::field::display;
 
@@ -78,6 +79,8 @@ pub(super) struct State {
     pub suspects: RefCell<Suspects>,
     /// How long one may take whose path is to be found out.
     pub brief: Cell<Duration>,
+    /// Whether a connection is not moved, although links are uneven, as calls of an earlier process may come back to it.
+    pub expected: Cell<bool>,
     /// Ways around silent links, and who goes by them.
     detours: Detours,
     taken: RefCell<BTreeMap<(usize, usize), Rc<Detour>>>,
@@ -135,6 +138,7 @@ impl Connector {
             vain: RefCell::default(),
             suspects: RefCell::default(),
             brief: Cell::new(BRIEF),
+            expected: Cell::default(),
             detours: Detours::new(Numbers::of(args)),
             taken: RefCell::default(),
             backs: RefCell::default(),
@@ -361,6 +365,13 @@ impl Connect for Connector {
             notes.extend(tries.notes.iter().cloned());
         }
         notes.extend(self.0.health.borrow().notes());
+        if self.0.expected.get() {
+            let seconds = RETURN.as_secs();
+            notes.push(format!(
+                "links are uneven: connections keep the ports that the process before had, for calls that may come \
+                 back, until {seconds} s after the start"
+            ));
+        }
         let mut said = BTreeSet::new();
         notes.retain(|note| said.insert(note.clone()));
         notes

@@ -182,6 +182,7 @@ impl State {
         let now = Instant::now();
         let mut all_uneven = 0;
         let mut found = None;
+        let mut expected = false;
         for (number, of) in standing.iter().enumerate() {
             let Some(tries) = self.found(of.service) else {
                 continue;
@@ -223,11 +224,13 @@ impl State {
                 }
                 all_uneven += unevenness(&loads, links);
                 let moves = way(lies).is_some_and(|link| uneven(&link, &loads, links));
-                if moves && found.is_none() && !of.moves {
+                expected |= moves && of.expects;
+                if moves && found.is_none() && !of.moves && !of.expects {
                     found = Some(number);
                 }
             }
         }
+        self.expected.set(expected);
         let number = found?;
         let mut pace = self.pace.get();
         let wait = pace.wait(all_uneven, now);

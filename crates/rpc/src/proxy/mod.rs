@@ -129,6 +129,8 @@ pub struct Standing {
     pub peer: SocketAddr,
     /// Whether it, or another one of its service, is being made anew: none is moved meanwhile.
     pub moves: bool,
+    /// Whether it has the port of an earlier process, whose calls may come back to it: it is not moved meanwhile.
+    pub expects: bool,
 }
 
 /// What has become of connections.

@@ -189,6 +189,7 @@ fn review(shared: &Shared) {
                 local: up.local,
                 peer: up.peer,
                 moves: shared.is_moving(transport.service),
+                expects: transport.expects(),
             });
             transports.push(transport);
         }
@@ -200,7 +201,6 @@ fn review(shared: &Shared) {
             (up.out, up.back) = (out, back);
         }
     }
-    // One that calls of an earlier process may come back to stays until then.
     if let Some(number) = review.again
         && let Some(transport) = transports.get(number)
         && !transport.expects()

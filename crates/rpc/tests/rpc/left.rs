@@ -222,6 +222,9 @@ enum Door {
 struct Gate {
     direct: Direct,
     door: Cell<Door>,
+    /// What it was told last of the connections that stand; it wants one made anew that calls may come back to.
+    standing: RefCell<Vec<Standing>>,
+    asked: Cell<u32>,
 }
 
 impl Gate {
@@ -229,6 +232,8 @@ impl Gate {
         Rc::new(Gate {
             direct: Direct::to(lab.at),
             door: Cell::new(door),
+            standing: RefCell::default(),
+            asked: Cell::default(),
         })
     }
 }
@@ -258,8 +263,17 @@ impl Connect for Gate {
         })
     }
 
-    fn review(&self, _: &[Standing]) -> Review {
-        Review::default()
+    fn changed(&self) -> bool {
+        true
+    }
+
+    fn review(&self, standing: &[Standing]) -> Review {
+        self.standing.replace(standing.to_vec());
+        self.asked.set(self.asked.get() + 1);
+        Review {
+            again: standing.iter().position(|of| of.expects),
+            ..Review::default()
+        }
     }
 
     fn closed(&self, _: usize, _: usize) {}
@@ -291,6 +305,32 @@ fn a_port_that_is_free_again_is_had_again() {
         assert_eq!(lab.server.runs(SLOW), 1);
         let counters = proxy.status().counters;
         assert_eq!((counters.replayed, counters.run_again), (1, 0));
+    });
+}
+
+/// A connection that calls may come back to keeps its port, wherever it lies; others are placed anew.
+#[test]
+fn only_ports_that_calls_may_come_back_to_are_kept() {
+    run(async {
+        let lab = Lab::new("kept").await;
+        let own = left(&lab, &call(1, MKDIR, SLOW)).await;
+        let gate = Gate::new(&lab, Door::Open);
+        let (proxy, address) = lab.start(Rc::clone(&gate) as Rc<dyn Connect>).await;
+        connected(&proxy).await;
+        let expects = || -> Vec<bool> {
+            let standing = gate.standing.borrow();
+            standing.iter().map(|of| of.expects).collect()
+        };
+        until(|| expects() == [true, false]).await;
+        // It is asked to move the first all the time.
+        let asked = gate.asked.get();
+        until(|| gate.asked.get() > asked + 3).await;
+        assert_eq!(proxy.status().transports[0].connections, 1);
+        let mut client = connect(own, address).await;
+        client.write_all(&call(1, MKDIR, SLOW)).await.unwrap();
+        assert_eq!(reply(&mut client).await, 1);
+        assert_eq!(lab.server.runs(SLOW), 1);
+        assert_eq!(proxy.status().counters.run_again, 0);
     });
 }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -58,6 +59,8 @@ pub(super) struct Stage {
     pub ip: IpAddr,
     daemon: Option<Child>,
     folder: Folder,
+    /// Proxies that were started.
+    proxies: AtomicU32,
 }
 
 /// Whether nfs-ganesha can be started here.
@@ -91,6 +94,7 @@ impl Stage {
             ip,
             daemon: None,
             folder,
+            proxies: AtomicU32::new(0),
         };
         match server {
             RpcServer::Own => {
@@ -199,12 +203,18 @@ impl Stage {
         let server = self.nfs().to_string();
         let mut all = vec!["--mount-port", &mount, "--server", &server];
         all.extend(options);
-        Proxy::start(&self.lab, &self.folder.0, &all)
+        self.proxy_to(&all)
     }
 
     /// The same for a server elsewhere.
     pub(super) fn proxy_to(&self, options: &[&str]) -> Result<Proxy, Failure> {
-        Proxy::start(&self.lab, &self.folder.0, options)
+        // Each has a folder of its own, so that it is no successor of the last one: that would take its ports again,
+        // and lie by the hash seeds of the trial before.
+        let number = self.proxies.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.0.join(format!("proxy-{number}"));
+        let made = fs::create_dir(&folder);
+        made.map_err(|e| Failure::system(format!("cannot make {}: {e}", folder.display())))?;
+        Proxy::start(&self.lab, &folder, options)
     }
 }
 
