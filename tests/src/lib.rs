@@ -12,6 +12,7 @@ mod binary;
 mod daemon;
 pub mod frame;
 pub mod in_memory;
+pub mod loopback;
 pub mod loss;
 pub mod once;
 mod other_xdp;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use raddle_e2e::loopback::own_address;
 use raddle_e2e::{Outcome, raddle, within};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
@@ -35,7 +36,7 @@ fn send(stream: &mut TcpStream, words: &[u32]) -> std::io::Result<()> {
 
 /// A server that answers every call with this word.
 fn server(word: u32) -> SocketAddr {
-    serve(TcpListener::bind("127.0.0.1:0").unwrap(), word)
+    serve(TcpListener::bind(own_address()).unwrap(), word)
 }
 
 fn serve(listener: TcpListener, word: u32) -> SocketAddr {
@@ -69,9 +70,9 @@ fn call(stream: &mut TcpStream, what: [u32; 3], arguments: &[u32]) -> u32 {
 const GETATTR: [u32; 3] = [100_003, 3, 1];
 const GETPORT: [u32; 3] = [100_000, 2, 3];
 
-/// An address that nobody listens at yet.
+/// An address that nobody listens at yet, and that stays free until the test uses it.
 fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(own_address()).unwrap();
     listener.local_addr().unwrap()
 }
 
@@ -327,7 +328,7 @@ struct State {
 impl Directories {
     fn start() -> (Arc<Directories>, SocketAddr) {
         let server = Arc::new(Directories::default());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(own_address()).unwrap();
         let address = listener.local_addr().unwrap();
         let all = Arc::clone(&server);
         std::thread::spawn(move || {
@@ -520,7 +521,7 @@ fn a_server_that_refuses_is_told_once_and_when_it_is_back() {
 fn one_that_cannot_be_served_holds_up_no_other() {
     let one = server(1);
     let at = free();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind(own_address()).unwrap();
     let other = taken.local_addr().unwrap();
     let table = |name: &str, server: SocketAddr, listen: SocketAddr| {
         format!(

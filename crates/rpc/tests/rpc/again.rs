@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::common::{
-    config, connected, fragments, free, proxy_to, record, run, until, word, words,
+    config, connected, fragments, free, own_address, proxy_to, record, run, until, word, words,
 };
 use raddle_rpc::assemble::PIECE;
 use raddle_rpc::proxy::{Config, Proxy};
@@ -110,6 +110,8 @@ struct Lab {
     server: Rc<Server>,
     proxy: Proxy,
     address: SocketAddr,
+    /// Where its clients are; ports of it are nobody else's.
+    clients: SocketAddr,
 }
 
 async fn lab(config: Config) -> Lab {
@@ -123,15 +125,16 @@ async fn lab(config: Config) -> Lab {
         server,
         proxy,
         address,
+        clients: own_address(),
     }
 }
 
 impl Lab {
     async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.unwrap()
+        self.connect_from(self.clients).await
     }
 
-    /// A connection from the port of an earlier one, as the kernel's client makes it.
+    /// A connection from the port of an earlier one, as the kernel's client makes it; port 0 is any.
     async fn connect_from(&self, own: SocketAddr) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();

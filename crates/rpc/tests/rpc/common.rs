@@ -15,6 +15,12 @@ use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
+#[allow(unreachable_pub, reason = "a module of the end-to-end tests, too")]
+#[path = "../../../../tests/src/loopback.rs"]
+mod loopback;
+
+pub(crate) use loopback::own_address;
+
 /// Words as they are sent.
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
@@ -50,9 +56,14 @@ pub(crate) async fn record(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Resu
     }
 }
 
-/// A listener on a free port.
+/// A listener on an address of its own.
 pub(crate) async fn free() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").await.unwrap()
+    TcpListener::bind(own_address()).await.unwrap()
+}
+
+/// The way to a server, from an address of its own: nobody else can have a port that is connected from again.
+pub(crate) fn direct(server: SocketAddr) -> Direct {
+    Direct::to(server).from([own_address()])
 }
 
 /// A configuration with a lane for small calls.
@@ -77,7 +88,7 @@ pub(crate) fn config(connections: usize, memory: usize, patience: u64) -> Config
 pub(crate) async fn proxy_to(server: SocketAddr, config: Config) -> (Proxy, SocketAddr) {
     let own = free().await;
     let address = own.local_addr().unwrap();
-    let proxy = Proxy::start(config, Rc::new(Direct::to(server)), 0xffff_fff0);
+    let proxy = Proxy::start(config, Rc::new(direct(server)), 0xffff_fff0);
     let serving = proxy.clone();
     tokio::task::spawn_local(async move { serving.serve(own).await });
     (proxy, address)

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    config, connected, fragments, free, proxy_to, record, run, until, word, words,
+    config, connected, direct, fragments, free, own_address, proxy_to, record, run, until, word,
+    words,
 };
-use raddle_rpc::client::Direct;
 use raddle_rpc::proxy::{Config, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -45,9 +45,8 @@ async fn connect(from: SocketAddr, to: SocketAddr) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
         socket.set_zero_linger().unwrap();
-        if socket.bind(from).is_ok()
-            && let Ok(stream) = socket.connect(to).await
-        {
+        socket.bind(from).unwrap();
+        if let Ok(stream) = socket.connect(to).await {
             return stream;
         }
         sleep(Duration::from_millis(2)).await;
@@ -110,7 +109,7 @@ fn restarts_under_load_run_no_call_twice() {
             socket.set_reuseaddr(true).unwrap();
             socket.bind(own).unwrap();
             let listener = socket.listen(64).unwrap();
-            let to = Rc::new(Direct::to(at));
+            let to = Rc::new(direct(at));
             let proxy = Proxy::start(config(4, 64 << 20, 20), to, restart * 1000);
             let serving = proxy.clone();
             let serving = tokio::task::spawn_local(async move { serving.serve(listener).await });
@@ -140,10 +139,9 @@ fn restarts_under_load_run_no_call_twice() {
 fn clients_have_to_come_from_a_port_below() {
     run(async {
         let server = free().await;
-        let (one, two) = (free().await, free().await);
-        let mut own = [one.local_addr().unwrap(), two.local_addr().unwrap()];
-        drop((one, two));
-        own.sort_unstable();
+        let mut own = [own_address(); 2];
+        own[0].set_port(3000);
+        own[1].set_port(3001);
         let config = Config {
             below: Some(own[1].port()),
             ..config(1, 1 << 20, 20)

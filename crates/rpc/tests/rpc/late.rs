@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::common::{config, connected, fragments, proxy_to, record, run, until, word, words};
+use crate::common::{
+    config, connected, fragments, own_address, proxy_to, record, run, until, word, words,
+};
 use raddle_rpc::proxy::{Config, Service};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -30,7 +32,7 @@ fn single() -> Config {
 fn narrow() -> TcpListener {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(512 << 10).unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket.bind(own_address()).unwrap();
     socket.listen(16).unwrap()
 }
 

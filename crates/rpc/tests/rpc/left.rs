@@ -10,7 +10,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::common::{config, connected, fragments, free, record, replies, run, until, word, words};
+use crate::common::{
+    config, connected, direct, fragments, free, record, replies, run, until, word, words,
+};
 use raddle_rpc::client::Direct;
 use raddle_rpc::journal::{Journal, Keys};
 use raddle_rpc::proxy::{Config, Connect, Connected, Proxy, Review, Standing, Wanted};
@@ -129,7 +131,7 @@ impl Lab {
 
     /// One that connects by itself, as soon as it has.
     async fn proxy(&self) -> (Proxy, SocketAddr) {
-        let (proxy, address) = self.start(Rc::new(Direct::to(self.at))).await;
+        let (proxy, address) = self.start(Rc::new(direct(self.at))).await;
         connected(&proxy).await;
         (proxy, address)
     }
@@ -230,7 +232,7 @@ struct Gate {
 impl Gate {
     fn new(lab: &Lab, door: Door) -> Rc<Gate> {
         Rc::new(Gate {
-            direct: Direct::to(lab.at),
+            direct: direct(lab.at),
             door: Cell::new(door),
             standing: RefCell::default(),
             asked: Cell::default(),
