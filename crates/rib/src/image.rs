@@ -16,6 +16,7 @@ mod capacity;
 mod config;
 mod group;
 mod link;
+mod lost;
 mod segment;
 mod wanted;
 
@@ -27,6 +28,7 @@ pub use group::{
     group_kind, segment_of_value, segment_value,
 };
 pub use link::{LinkEntry, link_flags};
+pub(crate) use lost::lost_dx2;
 pub use segment::{
     LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, SEGMENT_HEAD, SEGMENT_TARGET, Segment,
     VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
@@ -92,6 +94,8 @@ pub struct Memory {
     pub templates: Region,
     /// Adjacencies from this number on were never used. No part of the image: engines do not see it.
     pub adjacencies_used: AtomicUsize,
+    /// Segments from this number on were never an End.DX2, which leaves by a link without an adjacency. Likewise.
+    pub dx2_used: AtomicUsize,
 }
 
 impl Memory {
@@ -113,6 +117,7 @@ impl Memory {
             segment_targets: Region::heap(capacity.segments * SEGMENT_TARGET),
             templates: Region::heap(capacity.templates * 8),
             adjacencies_used: AtomicUsize::new(0),
+            dx2_used: AtomicUsize::new(0),
         }
     }
 
@@ -339,6 +344,10 @@ impl Memory {
 
     /// Writes a segment, its first word last; it must be inside the capacity.
     pub fn store_segment(&self, number: u32, segment: &Segment) {
+        if segment.kind == segment_kind::END_DX2 {
+            self.dx2_used
+                .fetch_max(number as usize + 1, Ordering::Release);
+        }
         let (head, rest) = segment.to_parts();
         store(&self.segment_targets, number as usize, &rest);
         store(&self.segments, number as usize, &head);

@@ -352,7 +352,7 @@ impl Segments {
         self.full.iter().copied().collect()
     }
 
-    /// Brings these segments up to date in the image.
+    /// Brings these segments up to date in the image, those as well that [`Memory::punt_link`] has punted.
     pub(crate) fn refresh(&mut self, numbers: &[u32], at: &Publish<'_>) {
         let mut rewrites = Vec::new();
         for &number in numbers {
@@ -360,7 +360,7 @@ impl Segments {
                 continue;
             };
             let (wanted, before) = self.wanted(number, at);
-            if wanted == now {
+            if wanted == now && at.memory.segment_word(number) == wanted.first_word() {
                 continue;
             }
             let same_rest = with_first_word(&now, &wanted) == wanted;

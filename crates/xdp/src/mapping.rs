@@ -111,5 +111,6 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         segment_targets: map(12)?,
         templates: map(13)?,
         adjacencies_used: AtomicUsize::new(0),
+        dx2_used: AtomicUsize::new(0),
     })
 }

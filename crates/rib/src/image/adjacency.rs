@@ -4,7 +4,6 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
 use super::Memory;
-use crate::reason::Reason;
 
 /// A nexthop resolved to bytes. 64 bytes, one cache line.
 ///
@@ -58,38 +57,6 @@ impl Memory {
     pub(crate) fn store_adjacency_word(&self, number: u32, adjacency: &Adjacency) {
         self.adjacencies.words()[number as usize * Adjacency::WORDS]
             .store(adjacency.first_word(), Ordering::Release);
-    }
-
-    /// Punts, from now on, what leaves by this link: the kernel knows where else it may go. Returns how many
-    /// adjacencies forwarded by it.
-    ///
-    /// Any thread may call this, also while another publishes: it is meant for the one that hears first of a link
-    /// that is lost, before anybody has looked what follows. [`crate::Rib::commit`] notices, and writes what the
-    /// mirror makes of the link once it has been told.
-    ///
-    /// Cost: one word for each adjacency that was ever used.
-    pub fn punt_link(&self, index: u32) -> usize {
-        let gone = Adjacency {
-            index,
-            reason: Reason::OutLink as u8,
-            ..Adjacency::default()
-        };
-        let forwards = Adjacency {
-            state: ADJ_FORWARD,
-            reason: 0,
-            ..gone
-        };
-        let used = self.adjacencies_used.load(Ordering::Acquire);
-        let cells = self.adjacencies.words().iter().step_by(Adjacency::WORDS);
-        let (from, to) = (forwards.first_word(), gone.first_word());
-        // A word that changes meanwhile is being written by who knows better.
-        let punt = |cell: &&std::sync::atomic::AtomicU64| {
-            cell.load(Ordering::Relaxed) == from
-                && cell
-                    .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed)
-                    .is_ok()
-        };
-        cells.take(used).filter(punt).count()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::hmac::sign;
 use crate::image::{
-    LINK_TABLE, Segment, VlanEntry, flavours, segment_flags as flag, segment_kind as kind,
+    LINK_TABLE, Segment, VlanEntry, flavours, lost_dx2, segment_flags as flag, segment_kind as kind,
 };
 use crate::reason::Reason;
 use crate::resolve::has_share;
@@ -113,10 +113,7 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
             }
         }
         Behaviour::Dx2 { oif } => {
-            let link = out_link(around, *oif).ok_or(match what.own {
-                true => Reason::SegmentLink,
-                false => Reason::OutLink,
-            })?;
+            let link = out_link(around, *oif).ok_or(lost_dx2(what.own))?;
             segment.out = link.index;
             segment.mtu = link.mtu;
         }

@@ -119,6 +119,50 @@ fn out_links_come_and_go() {
     assert_eq!(segment(&rib, "fc00::1").kind, segment_kind::KERNEL);
 }
 
+/// Whoever hears first that a link is lost punts what leaves by it, an End.DX2's frames too, before the mirror knows: as
+/// the mirror then says. A loss that is over before anybody has looked leaves nothing behind.
+#[test]
+fn frames_to_a_lost_link_are_punted_at_once() {
+    let mut rib = start(&CAPACITY);
+    assert_eq!(rib.memory().punt_link(3), 0);
+    let to = |oif| Behaviour::Dx2 { oif };
+    add(&mut rib, sid("fc00::1/128", Behaviour::End));
+    add(&mut rib, sid("fc00::3/128", to(3)));
+    add(&mut rib, sid("fc00::4/128", to(4)));
+    let own = Route {
+        flags: ROUTE_OWN,
+        ..single("fc00::5/128", Seg6::Sid(Sid::new(to(3))))
+    };
+    add(&mut rib, own);
+    let sids = ["fc00::1", "fc00::3", "fc00::4", "fc00::5"];
+    // As engines see them: the mirror does not know yet.
+    let all = |rib: &Rib| sids.map(|dst| rib.memory().segment(number(rib, dst)));
+    let before = all(&rib);
+    assert_eq!(rib.memory().punt_link(3), 2);
+    let punted = all(&rib);
+    let kernel = segment_kind::KERNEL;
+    let lost = |reason: Reason| (kernel, reason as u8);
+    let [end, punted3, other, own] = punted.map(|s| (s.kind, s.reason));
+    assert_eq!(punted3, lost(Reason::OutLink));
+    assert_eq!(own, lost(Reason::SegmentLink));
+    assert_eq!((end, other), ((before[0].kind, 0), (before[2].kind, 0)));
+    // There is no more to punt, and the mirror comes to the same.
+    assert_eq!(rib.memory().punt_link(3), 0);
+    rib.apply(Event::Link(link(3, true, false)));
+    rib.commit_links();
+    let by_mirror = |s: raddle_rib::image::Segment| (s.kind, s.reason, s.flags);
+    assert_eq!(all(&rib).map(by_mirror), punted.map(by_mirror));
+    rib.apply(Event::Link(link(3, true, true)));
+    rib.commit();
+    assert_eq!(all(&rib), before);
+    for carrier in [false, true] {
+        rib.apply(Event::Link(link(3, true, carrier)));
+    }
+    assert_eq!(rib.memory().punt_link(3), 2);
+    rib.commit();
+    assert_eq!(all(&rib), before);
+}
+
 #[test]
 fn neighbours_do_not_touch_segments() {
     let graces = Arc::new(Mutex::new(0));
