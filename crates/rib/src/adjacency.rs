@@ -31,8 +31,8 @@ struct Entry {
     now: Adjacency,
 }
 
-/// Says what was counted by a number that is given to another now, and sets that to 0.
-pub(crate) type TakeOut = Box<dyn Fn(u32) -> Counter + Send + Sync>;
+/// Says what was counted by a number.
+pub(crate) type Count = Box<dyn Fn(u32) -> Counter + Send + Sync>;
 
 /// All adjacencies of an image.
 pub(crate) struct Adjacencies {
@@ -41,7 +41,10 @@ pub(crate) struct Adjacencies {
     by_key: HashMap<Key, u32>,
     by_neighbour: HashMap<(u32, IpAddr), Vec<u32>>,
     pub(crate) ledger: Ledger,
-    pub(crate) take_out: TakeOut,
+    /// Sets that to 0, too: the number is given to another now.
+    pub(crate) take_out: Count,
+    /// Leaves it as it is.
+    pub(crate) read: Count,
 }
 
 impl std::fmt::Debug for Adjacencies {
@@ -71,6 +74,7 @@ impl Adjacencies {
             by_neighbour: HashMap::new(),
             ledger: Ledger::default(),
             take_out: Box::new(|_| Counter::default()),
+            read: Box::new(|_| Counter::default()),
         }
     }
 
@@ -158,6 +162,14 @@ impl Adjacencies {
         let entries = self.entries.iter();
         let on = entries.filter(|(_, e)| !e.key.segment && links.contains(&e.key.index));
         on.map(|(number, _)| *number).collect()
+    }
+
+    /// Learns what these links are called now: what was counted until now is that of the names that they had.
+    pub(crate) fn see_links(&mut self, changed: &BTreeSet<u32>, state: &State) {
+        let mut ledger = std::mem::take(&mut self.ledger);
+        let numbers_of = |index| self.of_links(&BTreeSet::from([index]));
+        ledger.see_links(changed, state, numbers_of, &self.read);
+        self.ledger = ledger;
     }
 
     /// All adjacencies.

@@ -40,8 +40,8 @@ pub struct Rib {
     sources: Sources,
     config: Config,
     links: HashMap<u32, LinkEntry>,
-    /// The link that each counter slot was given to last.
-    slot_owners: HashMap<u32, u32>,
+    /// The link that each counter slot was given to last, and its name then.
+    slot_owners: HashMap<u32, (u32, String)>,
     forget_received: Box<dyn Fn(u32) + Send + Sync>,
     ports_changed: bool,
     hold: bool,
@@ -187,8 +187,15 @@ impl Rib {
         self.groups.adjacencies.take_out = Box::new(take_out);
     }
 
-    /// Has `forget` called with the counter slot of each link before it is given to another link: what it has counted
-    /// is to be set to 0. No engine counts by it then. What slots have counted that were not given out before is 0.
+    /// Has `read` called with the number of each adjacency whose link is another now, or called otherwise: it says what
+    /// the engines have counted by that number. They go on counting by it.
+    pub fn on_renamed(&mut self, read: impl Fn(u32) -> Counter + Send + Sync + 'static) {
+        self.groups.adjacencies.read = Box::new(read);
+    }
+
+    /// Has `forget` called with the counter slot of each link before it is given to another link, or to the same under
+    /// another name: what it has counted is to be set to 0. No engine counts by it then. What slots have counted that
+    /// were not given out before is 0.
     pub fn on_slot_passed_on(&mut self, forget: impl Fn(u32) + Send + Sync + 'static) {
         self.forget_received = Box::new(forget);
     }
@@ -268,6 +275,8 @@ impl Rib {
         if lost.is_empty() {
             return None;
         }
+        let changed = &self.state.dirty.changed_links;
+        self.groups.adjacencies.see_links(changed, &self.state);
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
@@ -298,8 +307,8 @@ impl Rib {
         let start = Instant::now();
         self.state.note_told();
         let dirty = std::mem::take(&mut self.state.dirty);
-        let ledger = &mut self.groups.adjacencies.ledger;
-        ledger.see_links(&dirty.changed_links, &self.state);
+        let adjacencies = &mut self.groups.adjacencies;
+        adjacencies.see_links(&dirty.changed_links, &self.state);
         let ports_changed = std::mem::take(&mut self.ports_changed);
         if dirty.settings {
             self.publish_config();

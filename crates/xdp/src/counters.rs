@@ -106,6 +106,21 @@ pub(crate) fn take_out(region: &Region, slots: usize, counter: usize) -> Counter
     sum
 }
 
+/// One counter, summed over all CPUs.
+pub(crate) fn read_one(region: &Region, slots: usize, counter: usize) -> Counter {
+    let mut sum = Counter::default();
+    let at = 2 * counter;
+    for cpu in region.words().chunks_exact(2 * slots) {
+        if let Some([packets, bytes]) = cpu.get(at..at + 2) {
+            sum += Counter {
+                packets: packets.load(Ordering::Relaxed),
+                bytes: bytes.load(Ordering::Relaxed),
+            };
+        }
+    }
+    sum
+}
+
 /// What was counted of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCounts {
@@ -327,6 +342,8 @@ mod tests {
             bytes: 570,
         };
         let take = |number| take_out(&region, slots, ADJACENCY_COUNTERS + number);
+        let read = |number| read_one(&region, slots, ADJACENCY_COUNTERS + number);
+        assert_eq!((read(1), read(1 << 20)), (sum, Counter::default()));
         assert_eq!(take(1), sum);
         assert_eq!(take(1), Counter::default());
         let counters = Counters::read(&region, slots);

@@ -344,6 +344,12 @@ impl Engine {
         move |number| counters::take_out(&counters, slots, ADJACENCY_COUNTERS + number as usize)
     }
 
+    /// What has been counted by the adjacency with this number, for [`raddle_rib::Rib::on_renamed`].
+    pub fn adjacency_counter_reader(&self) -> impl Fn(u32) -> Counter + Send + Sync + use<> {
+        let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);
+        move |number| counters::read_one(&counters, slots, ADJACENCY_COUNTERS + number as usize)
+    }
+
     /// Sets what was received on the link with this counter slot to 0, for [`raddle_rib::Rib::on_slot_passed_on`]. As
     /// with [`Engine::clear_segment_counters`], a [`crate::grace()`] must be over since the image has shown it last.
     pub fn link_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {

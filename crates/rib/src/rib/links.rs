@@ -59,7 +59,9 @@ impl Rib {
         let changed: Vec<(u32, LinkEntry)> = wanted
             .iter()
             .map(|(index, entry)| (*index, *entry))
-            .filter(|(index, entry)| self.links.get(index) != Some(entry))
+            .filter(|(index, entry)| {
+                self.links.get(index) != Some(entry) || passed_on.contains(&entry.slot)
+            })
             .chain(gone)
             .collect();
         for (index, _) in &changed {
@@ -84,7 +86,7 @@ impl Rib {
 
     /// Gives each link a counter slot: the one that it had, else the one of its index, else a free
     /// one. Links share one only where there are more links than slots. Says which slots pass from a link that has
-    /// gone to another: what they have counted was the other's.
+    /// gone to another, or to the same under another name: what they have counted was the other's.
     fn number_links(&mut self, wanted: &mut HashMap<u32, LinkEntry>) -> Vec<u32> {
         let mut passed_on = Vec::new();
         let known = |index: &u32| self.links.get(index).map(|entry| entry.slot);
@@ -100,8 +102,14 @@ impl Rib {
                     .unwrap_or(own)
             });
             let is_first = used.insert(slot);
-            let last = self.slot_owners.insert(slot, index);
-            if is_first && last.is_some_and(|last| last != index) {
+            let name = self.state.links.get(&index).map(|link| &*link.name);
+            let owner = (index, name.unwrap_or_default().to_owned());
+            let last = self.slot_owners.insert(slot, owner.clone());
+            let passes = |(last, called): (u32, String)| match known(&index) {
+                Some(_) => last == index && called != owner.1,
+                None => is_first && (last, called) != owner,
+            };
+            if last.is_some_and(passes) {
                 passed_on.push(slot);
             }
             if let Some(entry) = wanted.get_mut(&index) {

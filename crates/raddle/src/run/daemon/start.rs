@@ -155,6 +155,7 @@ impl Daemon {
         rib.set_algos(algo_rules(&config.mp_algos));
         rib.on_new_segment(engine.segment_counter_clearer());
         rib.on_passed_on(engine.adjacency_counter_taker());
+        rib.on_renamed(engine.adjacency_counter_reader());
         rib.on_slot_passed_on(engine.link_counter_clearer());
         let image = Arc::clone(&memory);
         mirror.on_link_lost(move |index| {
