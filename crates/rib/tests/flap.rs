@@ -31,10 +31,9 @@ fn group(members: &[u32]) -> Event {
     )
 }
 
-/// Nexthops 1 to 3 on links of these numbers, a group of the first two, and routes to the group and to
-/// nexthop 2.
-fn new_rib() -> Rib {
-    let mut rib = common::new_rib(&Capacity {
+/// Nothing yet, and room for small states.
+fn empty() -> Rib {
+    common::new_rib(&Capacity {
         nodes4: 1 << 12,
         leaves4: 1 << 12,
         words6: 1 << 12,
@@ -43,7 +42,13 @@ fn new_rib() -> Rib {
         adjacencies: 64,
         segments: 64,
         templates: 1 << 10,
-    });
+    })
+}
+
+/// Nexthops 1 to 3 on links of these numbers, a group of the first two, and routes to the group and to
+/// nexthop 2.
+fn new_rib() -> Rib {
+    let mut rib = empty();
     for id in 1..=3 {
         rib.apply(Event::Link(link(id, true, true)));
         rib.apply(Event::Neighbour(neighbour(id, address(false, id as u8))));
@@ -279,6 +284,63 @@ fn a_setting_that_changes_without_carrier() {
     ] {
         rib.apply(event.clone());
         assert_eq!(shares(&mut rib), expected, "{event:?}");
+    }
+}
+
+/// A link that was without carrier before anybody looked: whatever the setting is now, the kernel may have cut the hash
+/// space by another. (Measured on 6.18: shares stay as they were when it is turned on or off.)
+#[test]
+fn nobody_knows_the_shares_of_links_that_are_found_without_carrier() {
+    for (v6, ignores) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut rib = empty();
+        let find = |rib: &mut Rib, links: &[raddle_rib::event::Link]| {
+            rib.apply(Event::SweepBegin(Sweep::Links));
+            for link in links {
+                rib.apply(Event::Link(link.clone()));
+                let settings = DeviceSettings {
+                    ignore_linkdown4: ignores,
+                    ignore_linkdown6: ignores,
+                    ..DeviceSettings::default()
+                };
+                rib.apply(Event::Device(link.index, settings));
+            }
+            rib.apply(Event::SweepEnd(Sweep::Links));
+        };
+        let found = [(1, true), (2, true), (3, false)].map(|(i, carrier)| link(i, true, carrier));
+        find(&mut rib, &found);
+        let hop = |index: u32| RouteNexthop {
+            gateway: Some(address(v6, index as u8)),
+            index,
+            ..RouteNexthop::default()
+        };
+        let hops = |indices: [u32; 2]| RouteTarget::Multipath(indices.map(hop).to_vec());
+        let length = if v6 { 125 } else { 29 };
+        for (n, indices) in [(24, [1, 2]), (32, [1, 3])] {
+            let route = route(address(v6, n), length, hops(indices));
+            rib.apply(Event::Route(route, RouteOp::Add));
+        }
+        let resolved = |rib: &mut Rib| {
+            rib.commit();
+            compare(rib, (24..40).map(|n| address(v6, n)));
+            [24, 32].map(|n| match rib.trace("l1", address(v6, n)).resolved {
+                Resolved::Many { hops, .. } => Some(hops.iter().filter(|h| h.eligible).count()),
+                Resolved::Kernel(reason) => {
+                    assert_eq!(reason, Reason::RouteFeature);
+                    None
+                }
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(resolved(&mut rib), [Some(2), None], "{v6} {ignores}");
+        // Read again as it was: nothing more is known.
+        find(&mut rib, &found);
+        assert_eq!(resolved(&mut rib), [Some(2), None]);
+        // Its carrier comes and goes while somebody looks.
+        rib.apply(Event::Link(link(3, true, true)));
+        assert_eq!(resolved(&mut rib), [Some(2), Some(2)]);
+        rib.apply(Event::Link(link(3, true, false)));
+        let left = if ignores { 1 } else { 2 };
+        assert_eq!(resolved(&mut rib), [Some(2), Some(left)]);
     }
 }
 

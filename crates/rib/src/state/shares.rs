@@ -6,7 +6,7 @@ use std::collections::HashSet;
 /// What has happened to links since.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Without carrier since before `ignore_routes_with_linkdown` changed.
+    /// Without carrier since before `ignore_routes_with_linkdown` changed, as far as is known.
     stale: HashSet<u32>,
     /// Changed since IPv4 routes were last read.
     unread: HashSet<u32>,
@@ -57,6 +57,14 @@ impl Shares {
         self.stale.remove(&index);
         self.reading.remove(&index);
         self.unread.remove(&index);
+    }
+
+    /// A dump tells a link for the first time. If it is `silent`, that is up without carrier, what the setting was when it
+    /// lost that is not known.
+    pub(super) fn found(&mut self, index: u32, silent: bool) {
+        if silent {
+            self.stale.insert(index);
+        }
     }
 
     /// `ignore_routes_with_linkdown` of a link without carrier has changed.
