@@ -1,10 +1,13 @@
 //! The daemon's configuration: a TOML file, then what the command line adds.
 
 mod fpm;
+mod plain;
 mod point;
 mod priority;
 mod room;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use fpm::Fpm;
 use ipnet::IpNet;
+use plain::plain;
 pub(crate) use point::{in_a_line, pointed};
 pub(crate) use priority::Priority;
 use raddle_rib::{AlgoError, AlgoRules, MpAlgo};
@@ -24,8 +28,7 @@ use crate::own::{self, OwnEncap, OwnSid};
 pub(crate) const DEFAULT_PATH: &str = "/etc/raddle/raddle.toml";
 
 /// How programs are attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
     /// In the driver where it can, generic otherwise.
     #[default]
@@ -37,8 +40,7 @@ pub(crate) enum Mode {
 }
 
 /// What becomes of the programs when the daemon goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnExit {
     /// They are detached, at whatever way it ends, and the kernel forwards.
     #[default]
@@ -49,8 +51,7 @@ pub(crate) enum OnExit {
 }
 
 /// Whether policy 1 takes the hash that comes with a packet from the driver, as the kernel does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum RxHash {
     /// On NICs that give the kernel one.
     #[default]
@@ -92,17 +93,32 @@ impl std::str::FromStr for Seed {
 
 impl<'de> Deserialize<'de> for Seed {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Seed, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Either {
-            Number(u32),
-            Text(String),
+        struct NumberOrRandom;
+        impl serde::de::Visitor<'_> for NumberOrRandom {
+            type Value = Seed;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number from 1 to 4294967295, or \"random\"")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Seed, E> {
+                match u32::try_from(number) {
+                    Ok(0) => Err(E::custom(
+                        "a seed of 0 means unknown: leave it out, or say \"random\"",
+                    )),
+                    Ok(n) => Ok(Seed::Number(n)),
+                    Err(_) => Err(E::invalid_value(
+                        serde::de::Unexpected::Signed(number),
+                        &self,
+                    )),
+                }
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Seed, E> {
+                text.parse().map_err(E::custom)
+            }
         }
-        match Either::deserialize(d)? {
-            Either::Number(0) => Err(serde::de::Error::custom("a seed of 0 means unknown")),
-            Either::Number(n) => Ok(Seed::Number(n)),
-            Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
+        d.deserialize_any(NumberOrRandom)
     }
 }
 
@@ -234,12 +250,15 @@ pub(crate) struct Config {
     #[serde(deserialize_with = "some_links")]
     pub links: Vec<String>,
     /// How programs are attached.
+    #[serde(deserialize_with = "plain::word")]
     pub mode: Mode,
     /// What becomes of the programs when the daemon goes.
+    #[serde(deserialize_with = "plain::word")]
     pub on_exit: OnExit,
     /// For how many seconds programs forward since a daemon last looked at the firewall.
     pub deadline: u32,
     /// Before whom the threads that follow the kernel get a processor.
+    #[serde(deserialize_with = "plain::word")]
     pub priority: Priority,
     /// Attach although netfilter, tc or xfrm would have seen the packets.
     pub allow_bypass: bool,
@@ -251,7 +270,11 @@ pub(crate) struct Config {
     /// Set `net.ipv4.fib_multipath_hash_seed` at start, unless it is set already.
     pub seed: Option<Seed>,
     /// Take the hash that the driver gives with a packet: `rx-hash`.
-    #[serde(rename = "rx-hash", alias = "rx_hash")]
+    #[serde(
+        rename = "rx-hash",
+        alias = "rx_hash",
+        deserialize_with = "plain::word"
+    )]
     pub rx_hash: RxHash,
     /// Serve Prometheus metrics here (a loopback address).
     pub metrics: Option<SocketAddr>,
@@ -338,18 +361,24 @@ impl Config {
 
     fn parse(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|e| {
-            let message = e.message().trim();
-            let message = match tables::meant(message) {
+            let said = e.message().trim();
+            let message = plain(said);
+            let message = match tables::meant(said) {
                 Some(name) => format!("{message}; {name} may be meant"),
-                None => message.to_owned(),
+                None => message,
             };
             let Some(span) = e.span() else {
                 return message;
             };
-            let span = point::culprit(text, span.start, &message).unwrap_or(span);
+            let span = point::culprit(text, span.start, said).unwrap_or(span);
             pointed(text, span, &message)
         })?;
-        config.check()?;
+        config
+            .check()
+            .map_err(|message| match point::key_of(text, &message) {
+                Some(span) => pointed(text, span, &message),
+                None => message,
+            })?;
         Ok(config)
     }
 
@@ -397,182 +426,4 @@ pub(crate) fn algo_rules(list: &[AlgoRule]) -> AlgoRules {
         }
     }
     rules
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_that_are_misspelt_are_named() {
-        for (text, said) in [
-            ("[[sids]]\nprefix = 'fc00::/64'", "a SID is a table [[sid]]"),
-            ("[sids]\nprefix = 'fc00::/64'", "a SID is a table [[sid]]"),
-            ("sids = -1", "how many SIDs and encapsulations"),
-            (
-                "[sid]\nprefix = 'fc00::/64'",
-                "a table [[sid]] for each SID",
-            ),
-            ("sid = 7", "sids = N is how many"),
-            (
-                "[encap]\nprefix = 'fc00::/64'",
-                "a table [[encap]] for each",
-            ),
-            ("[[encaps]]\nprefix = 'fc00::/64'", "encap may be meant"),
-            ("[[sidd]]\nprefix = 'fc00::/64'", "sid may be meant"),
-            ("[[mp-algos]]\ngroup = 7", "mp-algo may be meant"),
-            (
-                "[[encap]]\nprefix = 'fc00::/64'\nlist = []",
-                "lists may be meant",
-            ),
-        ] {
-            let error = Config::parse(text).unwrap_err();
-            assert!(error.contains(said), "{text}: {error}");
-        }
-        let error = Config::parse("quux = 7").unwrap_err();
-        assert!(!error.contains("may be meant"), "{error}");
-    }
-
-    #[test]
-    fn a_caret_stands_below_what_is_wrong_in_a_table() {
-        let sid = |keys: &str| format!("routes4 = 7\n\n[[sid]]\nprefix = 'fc00::/64'\n{keys}");
-        for (text, below) in [
-            (sid("action = 'End.DT9'\ntable = 7"), "'End.DT9'"),
-            (sid("action = 'End.DX4'"), "'End.DX4'"),
-            (sid("action = 'End'\nnh4 = '10.0.0.1'"), "'10.0.0.1'"),
-            (sid("action = 'End'\nflavors = ['psp', 'psk']"), "'psk'"),
-            (sid("action = 'End.DT6'\ntable = 'no-such'"), "'no-such'"),
-            (sid("action = 'End.X'\nnh6 = 'fd00::g'"), "'fd00::g'"),
-            (sid("action = 'End'\nlblen = 32"), "32"),
-            (
-                sid("action = 'End.DX2V'\nvlans = [{ vlan = 4095, dev = 'a' }]"),
-                "4095",
-            ),
-            (sid("routes = 7"), "routes"),
-            (sid(""), "[[sid]]"),
-            (
-                "[[sid]]\naction = 'End'\nprefix = '10.0.0.0/8'".into(),
-                "'10.0.0.0/8'",
-            ),
-            (
-                "[[sid]]\naction = 'End'\nprefix = 'fc00::1/64'".into(),
-                "'fc00::1/64'",
-            ),
-            (
-                "[[encap]]\nprefix = 'fc00::/64'\nmode = 'encaps'\nsegs = ['fc00::1']".into(),
-                "'encaps'",
-            ),
-            (
-                "[[mp-algo]]\nprefix = '10.9.0.1/16'\nalgo = 'l4'".into(),
-                "'10.9.0.1/16'",
-            ),
-            ("[[mp-algo]]\ngroup = 7\nalgo = 'l5'".into(), "'l5'"),
-            ("mode = 'fast'".into(), "'fast'"),
-        ] {
-            let error = Config::parse(&text).unwrap_err();
-            let lines: Vec<&str> = error.lines().collect();
-            let (shown, carets) = (lines[2], lines[3]);
-            let at = carets.find('^').unwrap();
-            let marked = &shown[at..at + carets.matches('^').count()];
-            assert_eq!(marked, below, "{error}");
-        }
-    }
-
-    #[test]
-    fn a_file_is_read_and_mistakes_are_named() {
-        let good: Config =
-            toml::from_str("links = ['eth0']\nmode = 'generic'\nseed = 'random'\ndeadline = 5")
-                .unwrap();
-        let hashes = |text| toml::from_str::<Config>(text).unwrap().rx_hash;
-        assert_eq!(hashes(""), RxHash::Auto);
-        assert_eq!(hashes("rx-hash = 'on'"), RxHash::On);
-        // The other keys have underscores.
-        assert_eq!(hashes("rx_hash = 'on'"), RxHash::On);
-        assert_eq!(
-            (good.mode, good.seed, good.deadline),
-            (Mode::Generic, Some(Seed::Random), 5)
-        );
-        for (text, said) in [
-            ("link = ['eth0']", "unknown field `link`"),
-            ("mode = 'fast'", "unknown variant `fast`"),
-            ("seed = 0", "a seed of 0 means unknown"),
-            ("seed = 'x'", "is not a seed"),
-            (
-                "links = 'eth0'",
-                "expected a list of links, such as [\"eth0\", \"eth1\"]",
-            ),
-            ("allow_qdisc = 'eth0'", "expected a list of links"),
-            ("links = []", "it names no link"),
-        ] {
-            let error = toml::from_str::<Config>(text).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
-        }
-        let spread: Config = toml::from_str(
-            "[[mp-algo]]\nprefix = '10.9.0.0/16'\nalgo = 'l4,icmp-follows-flow'\n\
-             [[mp-algo]]\ngroup = 7\nalgo = 'per-packet'",
-        )
-        .unwrap();
-        let words: Vec<String> = spread.mp_algos.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            words,
-            ["10.9.0.0/16=l4,icmp-follows-flow", "nhid:7=per-packet"]
-        );
-        let parsed: Vec<AlgoRule> = words.iter().map(|word| word.parse().unwrap()).collect();
-        assert_eq!(parsed, spread.mp_algos);
-        assert_eq!(algo_rules(&parsed).groups.len(), 1);
-        for (text, said) in [
-            ("[[mp-algo]]\nalgo = 'l4'", "either a prefix or a group"),
-            (
-                "[[mp-algo]]\ngroup = 1\nprefix = '::/0'\nalgo = 'l4'",
-                "either a prefix or a group",
-            ),
-            (
-                "[[mp-algo]]\ngroup = 1\nalgo = 'drr'",
-                "'drr' is not a multipath algorithm",
-            ),
-            (
-                "[[mp-algo]]\nprefix = '10.0.0.1/8'\nalgo = 'l4'",
-                "use 10.0.0.0/8",
-            ),
-        ] {
-            let error = toml::from_str::<Config>(text).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
-        }
-        for (word, said) in [
-            ("10.0.0.0/8", "PREFIX=ALGO"),
-            ("nhid:x=l4", "'x' is not the id"),
-        ] {
-            assert!(word.parse::<AlgoRule>().unwrap_err().contains(said));
-        }
-        let open = Config {
-            metrics: Some("0.0.0.0:1".parse().unwrap()),
-            ..Config::default()
-        };
-        assert!(open.check().unwrap_err().contains("loopback"));
-        for (text, said) in [
-            ("routes4 = 0", "at least 1"),
-            ("routes6 = 0", "at least 1"),
-            (
-                "routes4 = 64000000",
-                "routes4 is at least 1 and at most 33000000",
-            ),
-            (
-                "routes6 = 16000000",
-                "routes6 is at least 1 and at most 4000000",
-            ),
-            ("groups = 15", "groups is at least 16"),
-            (
-                "members = 100000000",
-                "members is at least 16 and at most 33554432",
-            ),
-            ("adjacencies = 2000000", "at most 1048576"),
-            ("deadline = 0", "at least 1 second"),
-            ("deadline = 3601", "at most 3600"),
-        ] {
-            let config: Config = toml::from_str(text).unwrap();
-            assert!(config.check().unwrap_err().contains(said), "{text}");
-        }
-        let kept: Config = toml::from_str("on_exit = 'keep'\ndeadline = 5").unwrap();
-        assert_eq!((kept.check(), kept.deadline), (Ok(()), 5));
-    }
 }

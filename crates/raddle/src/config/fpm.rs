@@ -48,13 +48,15 @@ impl Fpm {
     pub(super) fn check(&self) -> Result<(), String> {
         if !self.listen.ip().is_loopback() {
             return Err(format!(
-                "FPM cannot be listened for at {}: it has no access control, so use 127.0.0.1 or ::1, and run zebra \
-                 in the same network namespace",
+                "listen for FPM at 127.0.0.1 or ::1, and not at {}: it has no access control; zebra has to run in the \
+                 same network namespace",
                 self.listen
             ));
         }
         if self.listen.port() == 0 {
-            return Err("FPM wants a port that zebra can be told: 2620 is the usual one".into());
+            return Err(
+                "listen for FPM at a port that zebra can be told: 2620 is the usual one".into(),
+            );
         }
         let named = self.users.iter().flatten();
         if let Some(unknown) = named.into_iter().find(|name| user(name).is_none()) {
@@ -107,7 +109,7 @@ mod tests {
         for (text, said) in [
             ("[fpm]\nlisten = '0.0.0.0:2620'", "no access control"),
             ("[fpm]\ngrace = 3601", "at most 3600"),
-            ("[fpm]\nlisten = '127.0.0.1:0'", "wants a port"),
+            ("[fpm]\nlisten = '127.0.0.1:0'", "a port that zebra"),
             ("[fpm]\nusers = ['no-such-user']", "no user 'no-such-user'"),
         ] {
             let config: Config = toml::from_str(text).unwrap();

@@ -69,6 +69,16 @@ pub(super) fn culprit(text: &str, head: usize, message: &str) -> Option<Range<us
         .map(|(_, span)| span.clone())
 }
 
+/// The value of the key that a message about the whole begins with: `deadline is at least 1 second`.
+pub(super) fn key_of(text: &str, message: &str) -> Option<Range<usize>> {
+    let root = DeTable::parse(text).ok()?;
+    let mut all = Found::default();
+    all.table(root.get_ref());
+    let begins = |key: &str| message.split_whitespace().next() == Some(key);
+    let found = all.keys.into_iter().find(|(key, _)| begins(key));
+    found.map(|(_, span)| span)
+}
+
 /// Whether a text has a word, with no letter or digit beside it.
 fn contains_word(text: &str, word: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
@@ -88,19 +98,21 @@ struct Found {
 impl Found {
     fn of(&mut self, value: &Spanned<DeValue<'_>>) {
         match value.get_ref() {
-            DeValue::Table(table) => {
-                for (key, value) in table {
-                    let key = key.get_ref().to_string();
-                    self.keys.push((key, value.span()));
-                    self.of(value);
-                }
-            }
+            DeValue::Table(table) => self.table(table),
             DeValue::Array(list) => list.iter().for_each(|value| self.of(value)),
             DeValue::String(text) => self.values.push((text.to_string(), value.span())),
             DeValue::Integer(number) => {
                 self.values.push((number.as_str().to_owned(), value.span()));
             }
             _ => {}
+        }
+    }
+
+    fn table(&mut self, table: &DeTable<'_>) {
+        for (key, value) in table {
+            let key = key.get_ref().to_string();
+            self.keys.push((key, value.span()));
+            self.of(value);
         }
     }
 }

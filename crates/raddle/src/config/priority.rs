@@ -1,10 +1,7 @@
 //! The priority of the threads that follow the kernel.
 
-use serde::Deserialize;
-
 /// Before whom the daemon's threads that follow the kernel get a processor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Priority {
     /// Before all that have no real-time priority themselves.
     #[default]
