@@ -30,12 +30,51 @@ fn help_is_everywhere() {
         ("-6 route -h", "[ table { TABLE | all } ]"),
         ("nexthop show --help", "[ groups ]"),
         ("neigh --help", "[ nud STATE ]"),
+        (
+            "help nexthop bucket",
+            "nexthop bucket get id ID index INDEX",
+        ),
+        (
+            "help nh bucket show",
+            "nexthop bucket get id ID index INDEX",
+        ),
+        ("help route show", "[ table { TABLE | all } ]"),
+        (
+            "nexthop bucket help",
+            "nexthop bucket get id ID index INDEX",
+        ),
     ] {
         let help = fine(line);
         assert!(help.contains(said), "raddle {line}: {help}");
     }
     let neigh = fine("help neigh");
     assert!(!neigh.contains("table"), "{neigh}");
+}
+
+#[test]
+fn charts_are_svg_or_png() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |name: &str| {
+        let file = folder.path().join(name);
+        let line = format!(
+            "spread --tier seed=7,width=4 --flows 10 --plot {}",
+            file.display()
+        );
+        (raddle(&line), file)
+    };
+    let (outcome, file) = draw("a.gif");
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stderr.contains(".svg or .png"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(!file.exists());
+    for name in ["a.svg", "a.png"] {
+        let (outcome, file) = draw(name);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(file.exists());
+    }
 }
 
 #[test]

@@ -45,13 +45,13 @@ use error::Failure;
 fn main() -> ExitCode {
     // Words that are no text are the parser's to complain about.
     let words = std::env::args_os().skip(1).map(|word| word.into_string());
-    let words: Result<Vec<String>, _> = words.collect();
-    let done = match words.ok().as_deref().and_then(show::options_first) {
+    let words: Vec<String> = words.collect::<Result<_, _>>().unwrap_or_default();
+    let done = match show::options_first(&words) {
         Some((object, words)) => {
             signals::end_with_readers();
             show::run(object, &words)
         }
-        None => match Cli::try_parse() {
+        None => match show::help_of(&words).map_or_else(Cli::try_parse, Cli::try_parse_from) {
             Ok(cli) => {
                 if !cli.command.serves() {
                     signals::end_with_readers();

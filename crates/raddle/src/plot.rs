@@ -58,6 +58,16 @@ pub(crate) enum Error {
     },
 }
 
+/// Reads the name of a chart's file, for the command line: what it ends in says how it is drawn.
+pub(crate) fn file(name: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    let kind = path.extension().map(|end| end.to_ascii_lowercase());
+    match kind.as_ref().and_then(|kind| kind.to_str()) {
+        Some("svg" | "png") => Ok(path),
+        _ => Err("a chart is drawn as SVG or PNG: name a file that ends in .svg or .png".into()),
+    }
+}
+
 /// A group of bars: its label, of one or two lines, and the value of each series that it has.
 pub(crate) type Group = (String, Vec<(String, f64)>);
 /// A line: its name and its points.
@@ -391,6 +401,17 @@ mod tests {
             .collect();
         assert_eq!(heights.len(), 3, "{heights:?}");
         assert!((heights[1] / heights[2] - 2.0).abs() < 0.02, "{heights:?}");
+    }
+
+    #[test]
+    fn a_chart_is_svg_or_png() {
+        for name in ["a.svg", "b.png", "dir/c.d.PNG"] {
+            assert_eq!(file(name), Ok(PathBuf::from(name)));
+        }
+        for name in ["a.gif", "a", "png", "a.svg.gz", ""] {
+            let error = file(name).unwrap_err();
+            assert!(error.contains("ends in .svg or .png"), "{name}: {error}");
+        }
     }
 
     #[test]

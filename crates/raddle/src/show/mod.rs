@@ -291,14 +291,32 @@ impl Command {
 /// `words` are those after the program's name.
 pub(crate) fn options_first(words: &[String]) -> Option<(Object, Vec<String>)> {
     let at = args::first_word(words).filter(|at| *at > 0)?;
-    let object = match words[at].as_str() {
+    let object = object(&words[at])?;
+    Some((object, [&words[..at], &words[at + 1..]].concat()))
+}
+
+/// The noun of a command of raddle's own.
+fn object(word: &str) -> Option<Object> {
+    Some(match word {
         "route" | "ro" => Object::Route,
         "nexthop" | "nh" => Object::Nexthop,
         "neigh" | "neighbour" => Object::Neigh,
         "sr" => Object::Sr,
         _ => return None,
-    };
-    Some((object, [&words[..at], &words[at + 1..]].concat()))
+    })
+}
+
+/// What to ask the parser in place of `help nexthop bucket`: what follows a noun is no command to it, and the noun's
+/// help has it all. None for any other command line.
+///
+/// `words` are those after the program's name.
+pub(crate) fn help_of(words: &[String]) -> Option<[&str; 3]> {
+    match words {
+        [help, noun, _, ..] if help == "help" && object(noun).is_some() => {
+            Some(["raddle", noun, "--help"])
+        }
+        _ => None,
+    }
 }
 
 /// Runs `raddle route`, `raddle nexthop`, `raddle neigh` or `raddle sr` over the live kernel's state or a
