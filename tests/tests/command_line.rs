@@ -77,6 +77,53 @@ fn charts_are_svg_or_png() {
     }
 }
 
+/// One list for all that takes flows, and mistakes in it by their line.
+#[test]
+fn lists_of_flows_are_the_same_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (state, list, wrong) = (path("state.json"), path("list"), path("wrong"));
+    fine(&format!("snapshot {state}"));
+    let text = "# both ways\n127.0.0.1 from 127.0.0.2 ipproto tcp sport 5 dport 6\n127.0.0.2 127.0.0.1 tcp 5 6\n";
+    std::fs::write(&list, text).unwrap();
+    std::fs::write(&wrong, format!("{text}127.0.0.1 from 127.0.0.2 oif lo\n")).unwrap();
+    let answers = fine(&format!("explain -j --snapshot {state} --flows {list}"));
+    let answers: Vec<&str> = answers.lines().collect();
+    assert!(
+        matches!(answers.as_slice(), [a, b] if a == b),
+        "{answers:?}"
+    );
+    let came_in = fine(&format!(
+        "explain -j --snapshot {state} --flows {list} iif lo"
+    ));
+    assert!(
+        came_in.lines().all(|line| line.contains("\"iif\":\"lo\"")),
+        "{came_in}"
+    );
+    let said = fine(&format!("spread -j --tier seed=7,width=4 --flows {list}"));
+    assert!(said.contains("\"flows\":2"), "{said}");
+    for command in [
+        "explain",
+        "explain --snapshot {state}",
+        "spread --tier seed=7,width=4",
+    ] {
+        let command = command.replace("{state}", &state);
+        let outcome = raddle(&format!("{command} --flows {wrong}"));
+        let said = &outcome.stderr;
+        assert_eq!(outcome.code, Some(1), "{command}: {said}");
+        assert!(
+            said.contains("wrong: line 4: 'oif' is not a word of a flow"),
+            "{command}: {said}"
+        );
+    }
+    std::fs::write(&wrong, "\n127.0.0.1 from 127.0.0.2 iif nope\n").unwrap();
+    let said = raddle(&format!("explain --snapshot {state} --flows {wrong}")).stderr;
+    assert!(
+        said.contains("wrong: line 2: there is no link 'nope'"),
+        "{said}"
+    );
+}
+
 #[test]
 fn man_pages_are_about_their_noun() {
     let folder = tempfile::tempdir().unwrap();

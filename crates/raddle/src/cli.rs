@@ -275,7 +275,8 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "N", requires = "pcap",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub packet: Option<u64>,
-    /// Explain the flows of this file, one to a line; - for standard input. With -j a line of JSON each
+    /// Explain the flows of this file, one to a line, as below, or as what-if and spread take them; - for standard
+    /// input. With -j a line of JSON each
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "hex", "srh", "inner", "check", "both", "watch"])]
     pub flows: Option<PathBuf>,
     /// Explain this packet, in hexadecimal, with or without Ethernet header; - for standard input
@@ -302,7 +303,7 @@ pub(crate) struct Explain {
     #[arg(
         required_unless_present_any = ["pcap", "hex", "flows"],
         help = "DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N] [connected]; \
-                with a packet: iif LINK"
+                with a packet or --flows: iif LINK"
     )]
     pub flow: Vec<String>,
 }

@@ -48,6 +48,7 @@ use raddle_rib::event::Event;
 use crate::cli;
 use crate::config;
 use crate::error::Failure;
+use crate::flows::{Line, in_line, list};
 use crate::names::Names;
 use crate::source;
 pub(crate) use answer::{Answer, answer};
@@ -150,37 +151,45 @@ fn packets(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
     let packets = Packet::all_of_capture(file).map_err(Failure::usage)?;
     let questions = packets.map(|packet| {
         let packet = packet?;
-        Ok((packet.words(&iif), Some(packet)))
+        Ok((String::new(), packet.words(&iif), Some(packet)))
     });
     all(args, questions)
 }
 
-/// Every flow of a file, by one state.
+/// Every flow of a file, by one state; a link that is named is that of flows which name none themselves.
 fn flows(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
-    if !args.flow.is_empty() {
-        return Err(Failure::usage(
-            "the flows are in the file: name no other (--flows FILE alone)",
-        ));
-    }
+    let iif = match args.flow.as_slice() {
+        [] => None,
+        [word, name] if word == "iif" => Some(name),
+        _ => {
+            return Err(Failure::usage(
+                "the flows are in the file: beside --flows FILE name only the link that they come in by, as iif LINK",
+            ));
+        }
+    };
     let failed = |e| Failure::usage(format!("cannot read {}: {e}", file.display()));
     let text = match file.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin().lock()),
         false => std::fs::read_to_string(file),
     };
     let text = text.map_err(failed)?;
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let questions = lines.map(|line| {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let words = FlowWords::parse(&words).map_err(|e| format!("'{line}': {e}"))?;
-        Ok((words, None))
+    let named = |e: String| Failure::usage(format!("{}: {e}", file.display()));
+    let lines = list(&text).map_err(named)?;
+    let questions = lines.into_iter().map(|Line { number, mut words }| {
+        if !words.connected {
+            words.iif = words.iif.or_else(|| iif.cloned());
+        }
+        let place = format!("{}: {}", file.display(), in_line(number, ""));
+        Ok((place, words, None))
     });
     all(args, questions)
 }
 
-/// Every question by one state: an answer after the other, or one line of JSON for each.
+/// Every question by one state: an answer after the other, or one line of JSON for each. A question's place is what
+/// mistakes in it begin with.
 fn all(
     args: &cli::Explain,
-    questions: impl Iterator<Item = Result<(FlowWords, Option<Packet>), String>>,
+    questions: impl Iterator<Item = Result<(String, FlowWords, Option<Packet>), String>>,
 ) -> Result<(), Failure> {
     let names = Names::load();
     let images = Images::default();
@@ -214,8 +223,8 @@ fn all(
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     for (n, question) in questions.enumerate() {
-        let (words, packet) = question.map_err(Failure::usage)?;
-        known(&rib, &words)?;
+        let (place, words, packet) = question.map_err(Failure::usage)?;
+        known(&rib, &words).map_err(|e| Failure::usage(format!("{place}{e}")))?;
         let question = Question {
             words: &words,
             packet: packet.as_ref(),
@@ -236,11 +245,9 @@ fn all(
 }
 
 /// The input link has to be one.
-fn known(rib: &Rib, words: &FlowWords) -> Result<(), Failure> {
+fn known(rib: &Rib, words: &FlowWords) -> Result<(), String> {
     match &words.iif {
-        Some(name) if rib.link_named(name).is_none() => {
-            Err(Failure::usage(format!("there is no link '{name}'")))
-        }
+        Some(name) if rib.link_named(name).is_none() => Err(format!("there is no link '{name}'")),
         _ => Ok(()),
     }
 }
@@ -272,7 +279,7 @@ struct Asked {
 
 impl Asked {
     fn answer(&self, rib: &Rib, around: &Surroundings) -> Result<Answer, Failure> {
-        known(rib, &self.words)?;
+        known(rib, &self.words).map_err(Failure::usage)?;
         let images = Images::default();
         let view = View {
             rib,

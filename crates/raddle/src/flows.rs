@@ -1,6 +1,7 @@
 //! Flows that commands compute with: from captures, from lists, or made up.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -11,9 +12,10 @@ use raddle_io::Reader;
 use raddle_packet::protocol::ethertype;
 use raddle_packet::{Ethernet, Family, Stop, Vlan, dissect};
 use raddle_select::{Flow, FlowKey, KeyAddresses, Keys, Policy, keys_of_packet};
-use raddle_sim::sample::{self, Sample, flow_of};
+use raddle_sim::sample::{self, LineError, Sample, flow_of};
 
 use crate::error::Failure;
+use crate::explain::FlowWords;
 
 /// Most bytes of a packet that are kept: what the dissector may look at.
 const HEADERS: usize = 256;
@@ -23,8 +25,8 @@ const MOST: usize = 10_000_000;
 /// Where the flows come from.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct FlowArgs {
-    /// Flows: a capture (pcap, pcapng), or a list (SRC DST PROTO SPORT DPORT, conntrack -L, ss -tun);
-    /// - for standard input; a number makes up so many
+    /// Flows: a capture (pcap, pcapng), or a list (DST from SRC ..., SRC DST PROTO SPORT DPORT, conntrack -L,
+    /// ss -tun); - for standard input; a number makes up so many
     #[arg(long, value_name = "FILE|N")]
     pub flows: Option<String>,
     /// Make up so many TCP flows
@@ -93,8 +95,65 @@ fn read(name: &str) -> Result<Vec<Sample>, Failure> {
     let mut text = String::new();
     let mut whole = whole;
     whole.read_to_string(&mut text).map_err(failed)?;
-    let flows = sample::parse(&text).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+    let flows = list(&text).and_then(|lines| lines.iter().map(sourced).collect());
+    let flows: Vec<Flow> = flows.map_err(|e| Failure::usage(format!("{name}: {e}")))?;
     Ok(flows.into_iter().map(Sample::of).collect())
+}
+
+/// A flow of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The number of its line, from 1.
+    pub number: usize,
+    /// The flow.
+    pub words: FlowWords,
+}
+
+/// What is wrong in a line of a list.
+pub(crate) fn in_line(number: usize, what: impl Display) -> String {
+    format!("line {number}: {what}")
+}
+
+/// Reads a list of flows, one a line (`docs/flows.md`).
+///
+/// 1. What follows `#` is a comment; lines without a word have no flow.
+/// 2. A line of an address, alone or before a word of `explain`, is in `explain`'s words.
+/// 3. The others are those of [`sample::parse_line`].
+///
+/// # Errors
+/// What is wrong in the first line that is none of these.
+pub(crate) fn list(text: &str) -> Result<Vec<Line>, String> {
+    let mut flows = Vec::new();
+    for (i, whole) in text.lines().enumerate() {
+        let line = whole.split('#').next().unwrap_or_default();
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let words = match FlowWords::are(&words) {
+            true => FlowWords::parse(&words).map(Some),
+            false => match sample::parse_line(line) {
+                Ok(flow) => flow.map(|flow| FlowWords::of(&flow)).transpose(),
+                Err(LineError::NoFlow) => Err(format!(
+                    "no flow in '{}': a line is 'DST from SRC [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT]', \
+                     'SRC DST [PROTO [SPORT DPORT]]', or one of conntrack -L or ss -tun",
+                    whole.trim().chars().take(80).collect::<String>()
+                )),
+                Err(e @ LineError::Families { .. }) => Err(e.to_string()),
+            },
+        };
+        let number = i + 1;
+        if let Some(words) = words.map_err(|e| in_line(number, e))? {
+            flows.push(Line { number, words });
+        }
+    }
+    Ok(flows)
+}
+
+/// The flow of a line, which has to say where it comes from.
+fn sourced(line: &Line) -> Result<Flow, String> {
+    let flow = line
+        .words
+        .flow()
+        .filter(|_| !line.words.src.is_unspecified());
+    flow.ok_or_else(|| in_line(line.number, "the flow has no source: add from SRC"))
 }
 
 /// The magic numbers of pcap, of both byte orders and units, and of pcapng.
@@ -251,6 +310,67 @@ mod tests {
                 .iter()
                 .all(|s| s.packet.as_ref().is_some_and(|p| p.len() == 28))
         );
+    }
+
+    /// Both ways to write a flow, in one list, and what other programs print.
+    #[test]
+    fn a_list_has_flows_as_explain_takes_them_and_as_others_print_them() {
+        let text = "\n# a comment\n\
+                    10.0.0.2 from 10.0.0.1 ipproto udp sport 5 dport 6 # explain's\n\
+                    10.0.0.1 10.0.0.2 udp 5 6\n\
+                    Netid State Recv-Q Send-Q Local Peer\n\
+                    udp ESTAB 0 0 10.0.0.1:5 10.0.0.2:6\n\
+                    udp 17 29 src=10.0.0.1 dst=10.0.0.2 sport=5 dport=6 [UNREPLIED]\n\
+                    to 10.0.0.2 from 10.0.0.1 iif eth0 ipproto udp sport 5 dport 6\n\
+                    10.0.0.2\n";
+        let lines = list(text).unwrap();
+        let numbers: Vec<usize> = lines.iter().map(|line| line.number).collect();
+        assert_eq!(numbers, [3, 4, 6, 7, 8, 9]);
+        let said: Vec<String> = lines.iter().map(|line| line.words.to_string()).collect();
+        let flow = "10.0.0.2 from 10.0.0.1 ipproto udp sport 5 dport 6";
+        assert_eq!(said[..4], [flow; 4]);
+        assert_eq!(lines[4].words.iif.as_deref(), Some("eth0"));
+        assert!(
+            lines[..5]
+                .iter()
+                .all(|line| { text_of(line) == "10.0.0.1:5 -> 10.0.0.2:6 udp" })
+        );
+        // Explain takes it: this machine's own, from what the kernel chooses.
+        assert_eq!(said[5], "10.0.0.2 from 0.0.0.0");
+        assert_eq!(
+            sourced(&lines[5]).unwrap_err(),
+            "line 9: the flow has no source: add from SRC"
+        );
+    }
+
+    fn text_of(line: &Line) -> String {
+        text(&sourced(line).unwrap())
+    }
+
+    #[test]
+    fn mistakes_in_a_list_have_their_line() {
+        for (line, said) in [
+            (
+                "hello world",
+                "line 2: no flow in 'hello world': a line is 'DST from SRC",
+            ),
+            (
+                "10.0.0.1 oif eth0",
+                "line 2: no flow in '10.0.0.1 oif eth0'",
+            ),
+            (
+                "10.0.0.1 from 10.0.0.2 oif eth0",
+                "line 2: 'oif' is not a word of a flow",
+            ),
+            ("10.0.0.1 from", "line 2: 'from' wants a value"),
+            ("10.0.0.1 from ::1", "are of different families"),
+            ("10.0.0.1 ::1", "are of different families"),
+            ("10.0.0.1 10.0.0.2 0 5 6", "line 2: ports want a protocol"),
+            ("10.0.0.1 10.0.0.2 tcp 70000 1", "line 2: no flow in"),
+        ] {
+            let error = list(&format!("10.0.0.1 10.0.0.2\n{line}\n")).unwrap_err();
+            assert!(error.contains(said), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -70,24 +70,14 @@ pub fn flow_of(seen: &Dissected) -> Option<Flow> {
 }
 
 /// What is wrong with a line of a list of flows.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LineError {
     /// No two addresses.
-    #[error(
-        "line {line}: no flow in '{text}': lines are 'SRC DST [PROTO [SPORT DPORT]]', or as \
-         conntrack -L or ss -tun print them"
-    )]
-    NoFlow {
-        /// Its number, from 1.
-        line: usize,
-        /// The line.
-        text: String,
-    },
+    #[error("no flow in it")]
+    NoFlow,
     /// Addresses of both families.
-    #[error("line {line}: {src} and {dst} are of different families")]
+    #[error("{src} and {dst} are of different families")]
     Families {
-        /// Its number, from 1.
-        line: usize,
         /// Source.
         src: IpAddr,
         /// Destination.
@@ -95,39 +85,27 @@ pub enum LineError {
     },
 }
 
-/// Reads a list of flows, one a line: `SRC DST [PROTO [SPORT DPORT]]`, lines of `conntrack -L` (the
+/// Reads a line of a list of flows: `SRC DST [PROTO [SPORT DPORT]]`, a line of `conntrack -L` (the
 /// original direction), or of `ss -tun`.
 ///
-/// 1. Empty lines, what follows `#`, the header of `ss` and listening sockets are passed over.
-/// 2. A line with `src=` and `dst=` is conntrack's; its protocol is the first name or number of one.
+/// 1. An empty line, the header of `ss` and listening sockets have no flow.
+/// 2. A line with `src=` and `dst=` is conntrack's; its protocol is the first name of one.
 /// 3. A line with two `ADDRESS:PORT` is `ss`'s; the protocol is TCP unless the line says otherwise.
 /// 4. Everything else starts with two addresses. Mapped addresses (`::ffff:192.0.2.1`) are IPv4.
 ///
 /// # Errors
-/// [`LineError`] at the first line that is none of these.
-pub fn parse(text: &str) -> Result<Vec<Flow>, LineError> {
-    let mut flows = Vec::new();
-    for (i, whole) in text.lines().enumerate() {
-        let line = whole.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let Some(ends) = ends(&words) else {
-            if words.is_empty() || is_header(&words) || is_listening(&words) {
-                continue;
-            }
-            return Err(LineError::NoFlow {
-                line: i + 1,
-                text: whole.trim().chars().take(80).collect(),
-            });
-        };
-        let (src, dst) = (ends.src.to_canonical(), ends.dst.to_canonical());
-        let flow = Flow::new(src, dst).ok_or(LineError::Families {
-            line: i + 1,
-            src,
-            dst,
-        })?;
-        flows.push(flow.ports(ends.proto, ends.sport, ends.dport));
-    }
-    Ok(flows)
+/// [`LineError`] where it is none of these.
+pub fn parse_line(line: &str) -> Result<Option<Flow>, LineError> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let Some(ends) = ends(&words) else {
+        if words.is_empty() || is_header(&words) || is_listening(&words) {
+            return Ok(None);
+        }
+        return Err(LineError::NoFlow);
+    };
+    let (src, dst) = (ends.src.to_canonical(), ends.dst.to_canonical());
+    let flow = Flow::new(src, dst).ok_or(LineError::Families { src, dst })?;
+    Ok(Some(flow.ports(ends.proto, ends.sport, ends.dport)))
 }
 
 struct Ends {
@@ -214,6 +192,7 @@ pub fn named(word: &str) -> Option<u8> {
         "gre" => 47,
         "icmpv6" | "ipv6-icmp" => protocol::ICMPV6,
         "sctp" => 132,
+        "udplite" => 136,
         _ => return None,
     })
 }
@@ -274,10 +253,7 @@ mod tests {
     use super::*;
 
     fn one(line: &str) -> String {
-        let flows = parse(line).unwrap();
-        let [flow] = flows.as_slice() else {
-            panic!("{line}: {flows:?}");
-        };
+        let flow = parse_line(line).unwrap().unwrap();
         let (src, dst) = match flow.addresses {
             raddle_select::KeyAddresses::V4 { src, dst } => (src.to_string(), dst.to_string()),
             raddle_select::KeyAddresses::V6 { src, dst } => (src.to_string(), dst.to_string()),
@@ -292,7 +268,7 @@ mod tests {
                 "10.0.0.1 10.0.0.2 tcp 4000 443",
                 "10.0.0.1 10.0.0.2 6 4000 443",
             ),
-            ("fd00::1 fd00::2 17 1 2 # note", "fd00::1 fd00::2 17 1 2"),
+            ("fd00::1 fd00::2 17 1 2", "fd00::1 fd00::2 17 1 2"),
             ("10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2 0 0 0"),
             (
                 "tcp 6 431999 ESTABLISHED src=10.0.0.1 dst=10.0.0.2 sport=4000 dport=443 \
@@ -322,23 +298,23 @@ mod tests {
         ] {
             assert_eq!(one(line), flow, "{line}");
         }
-        let none = "\n# all\nNetid State Recv-Q Send-Q Local Peer\n\
-                    tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:*\nudp UNCONN 0 0 *:68 *:*\n";
-        assert_eq!(parse(none).unwrap(), []);
+        for none in [
+            "",
+            "Netid State Recv-Q Send-Q Local Peer",
+            "tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:*",
+            "udp UNCONN 0 0 *:68 *:*",
+        ] {
+            assert_eq!(parse_line(none), Ok(None), "{none}");
+        }
     }
 
     #[test]
-    fn mistakes_have_their_line() {
-        let error = parse("10.0.0.1 10.0.0.2\nhello world").unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("line 2: no flow in 'hello world'"),
-            "{error}"
-        );
-        let error = parse("10.0.0.1 fd00::1").unwrap_err();
+    fn what_is_no_flow_is_a_mistake() {
+        assert_eq!(parse_line("hello world"), Err(LineError::NoFlow));
+        let wide = "10.0.0.1 10.0.0.2 tcp 70000 1";
+        assert_eq!(parse_line(wide), Err(LineError::NoFlow));
+        let error = parse_line("10.0.0.1 fd00::1").unwrap_err();
         assert!(error.to_string().contains("different families"), "{error}");
-        assert!(parse("10.0.0.1 10.0.0.2 tcp 70000 1").is_err());
     }
 
     #[test]

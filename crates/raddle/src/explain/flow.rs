@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use raddle_select::Flow;
 use serde::Serialize;
 
+use crate::flows::ends;
+
 /// A flow as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FlowWords {
@@ -30,6 +32,17 @@ pub(crate) struct FlowWords {
 }
 
 const UDP: u8 = 17;
+
+/// What may follow the destination.
+const KEYS: [&str; 7] = [
+    "from",
+    "iif",
+    "ipproto",
+    "sport",
+    "dport",
+    "flowlabel",
+    "connected",
+];
 
 /// Protocols by name, as `ip route get` takes them, and their numbers.
 const PROTOCOLS: [(&str, u8); 8] = [
@@ -81,8 +94,8 @@ impl FlowWords {
                 "flowlabel" => flow.flow_label = number(key, value()?, 0xf_ffff)?,
                 other => {
                     return Err(format!(
-                        "'{other}' is not a word of a flow: use from, iif, ipproto, sport, dport, \
-                         flowlabel, connected"
+                        "'{other}' is not a word of a flow: use {}",
+                        KEYS.join(", ")
                     ));
                 }
             }
@@ -99,10 +112,42 @@ impl FlowWords {
                     .into(),
             );
         }
-        if flow.proto == 0 && (flow.sport != 0 || flow.dport != 0) {
+        flow.checked()
+    }
+
+    /// What selection hashes, in words.
+    pub(crate) fn of(flow: &Flow) -> Result<FlowWords, String> {
+        let (src, dst) = ends(flow);
+        let words = FlowWords {
+            dst,
+            src,
+            iif: None,
+            proto: flow.proto,
+            sport: flow.sport,
+            dport: flow.dport,
+            flow_label: flow.flow_label,
+            connected: false,
+        };
+        words.checked()
+    }
+
+    fn checked(self) -> Result<FlowWords, String> {
+        if self.proto == 0 && (self.sport != 0 || self.dport != 0) {
             return Err("ports want a protocol: add ipproto tcp or ipproto udp".into());
         }
-        Ok(flow)
+        Ok(self)
+    }
+
+    /// Whether [`FlowWords::parse`] is who reads these words, and not who reads other programs' lists.
+    pub(crate) fn are(words: &[String]) -> bool {
+        let mut words = words.iter().map(String::as_str);
+        match (words.next(), words.next()) {
+            (Some("to"), _) => true,
+            (Some(dst), next) => {
+                dst.parse::<IpAddr>().is_ok() && next.is_none_or(|next| KEYS.contains(&next))
+            }
+            (None, _) => false,
+        }
     }
 
     /// Reads what a packet leaves to be said: `iif LINK`.
