@@ -5,6 +5,7 @@
 //! because they are `IpAddr`s.
 
 mod fpm;
+mod hosts;
 mod link;
 mod nexthop;
 mod route;
@@ -16,6 +17,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use fpm::Fpm;
+pub use hosts::KernelHosts;
 pub use link::{Address, Link, NUD_STALE, NUD_VALID, Neighbour, XdpAttached};
 pub use nexthop::{Bucket, GroupMember, Nexthop, NexthopKind};
 pub use route::{
@@ -97,6 +99,8 @@ pub enum Event {
     Settings(Settings),
     /// All keys for HMACs in SRHs.
     HmacKeys(Vec<HmacKey>),
+    /// All IPv6 destinations for which the kernel goes by more than its routes.
+    KernelHosts(KernelHosts),
     /// A dump of these kinds of object begins: what it does not mention by [`Event::SweepEnd`] is
     /// gone.
     SweepBegin(Sweep),

@@ -10,8 +10,8 @@ use crate::adjacency::{Key, PathMtu};
 use crate::algo::MpAlgo;
 use crate::attrs::AttrsId;
 use crate::event::{
-    Address, Bucket, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, Route, RouteOp,
-    RouteTarget, Rule, Settings, Sweep,
+    Address, Bucket, DeviceSettings, Event, HmacKey, KernelHosts, Link, Neighbour, Nexthop, Route,
+    RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 use crate::image::{Adjacency, Segment, Wanted};
 use crate::prefix::{Addr, Prefix};
@@ -21,7 +21,7 @@ use crate::rib::Rib;
 use crate::rules::tables_for;
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
-use crate::view::{best_spec, covering};
+use crate::view::{KERNELS, best_spec, covering};
 
 /// Everything that the mirror holds, as one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +53,9 @@ pub struct Snapshot {
     pub buckets: Vec<Bucket>,
     /// Rules.
     pub rules: Vec<Rule>,
+    /// Destinations for which the kernel goes by more than routes.
+    #[serde(default, skip_serializing_if = "KernelHosts::is_empty")]
+    pub kernel_hosts: KernelHosts,
     /// Routes of both families and all tables, those of one prefix in the kernel's order.
     pub routes: Vec<Route>,
 }
@@ -82,6 +85,7 @@ impl Snapshot {
             .chain(self.nexthops.into_iter().map(Event::Nexthop))
             .chain(self.buckets.into_iter().map(Event::Bucket))
             .chain(self.rules.into_iter().map(Event::Rule))
+            .chain([Event::KernelHosts(self.kernel_hosts)])
             .chain([
                 Event::SweepBegin(Sweep::Routes4),
                 Event::SweepBegin(Sweep::Routes6),
@@ -350,6 +354,7 @@ impl Rib {
             nexthops: self.state.nexthops.values().cloned().collect(),
             buckets: self.state.buckets.iter().copied().collect(),
             rules: self.state.rules.clone(),
+            kernel_hosts: self.state.kernel_hosts.clone(),
             routes: self.routes4().chain(self.routes6()).collect(),
         }
     }
@@ -407,7 +412,10 @@ impl Rib {
             };
             let first = slot.ids()[0];
             let route = Some(as_told(&self.state, first, table_number, prefix.to_net()));
-            let spec = best_spec::<A>(&self.state, table_number, prefix, slot);
+            let spec = match self.state.is_kernels(dst, slot) {
+                true => KERNELS,
+                false => best_spec::<A>(&self.state, table_number, prefix, slot),
+            };
             if let Spec::Kernel(reason) = spec {
                 return Trace {
                     route,

@@ -355,7 +355,9 @@ impl Rib {
             || dirty.links
             || dirty.rules
             || self.sources.full.is_some();
-        commit.entries = self.publish_tables(&dirty.neighbours, dirty.direct);
+        let hosts = dirty.neighbours.iter().map(|(_, ip)| *ip);
+        let hosts = hosts.chain(dirty.kernel_hosts).collect();
+        commit.entries = self.publish_tables(hosts, dirty.direct);
         commit.entries += self.make_segment_tables();
         if sources_changed {
             self.publish_sources();

@@ -3,6 +3,7 @@
 mod buckets;
 mod fpm;
 mod generations;
+mod hosts;
 mod routes;
 mod shares;
 
@@ -20,8 +21,8 @@ pub(crate) use shares::Shares;
 use crate::algo::{AlgoRules, MpAlgo};
 use crate::attrs::{Attrs, AttrsStore};
 use crate::event::{
-    Address, DeviceSettings, Event, HmacKey, Link, Neighbour, Nexthop, NexthopKind, RouteTarget,
-    Rule, Settings, Sweep,
+    Address, DeviceSettings, Event, HmacKey, KernelHosts, Link, Neighbour, Nexthop, NexthopKind,
+    RouteTarget, Rule, Settings, Sweep,
 };
 use crate::resolve::RouteId;
 use crate::seg6;
@@ -42,6 +43,8 @@ pub(crate) struct Dirty {
     pub(crate) settings: bool,
     /// Neighbours, by link and address.
     pub(crate) neighbours: HashSet<(u32, IpAddr)>,
+    /// Destinations that became the kernel's, or are no more.
+    pub(crate) kernel_hosts: HashSet<IpAddr>,
     /// Nexthop objects, by id.
     pub(crate) nexthops: HashSet<u32>,
     /// A nexthop object without a gateway came or went: which destinations are neighbours.
@@ -60,6 +63,7 @@ impl Dirty {
             && !self.rules
             && !self.settings
             && self.neighbours.is_empty()
+            && self.kernel_hosts.is_empty()
             && self.nexthops.is_empty()
             && !self.direct
     }
@@ -86,6 +90,7 @@ pub(crate) struct State {
     /// How often SIDs were replaced: they count anew then.
     pub(crate) generations: Generations,
     pub(crate) shares: Shares,
+    pub(crate) kernel_hosts: KernelHosts,
     /// What the clock said last.
     pub(crate) now: i64,
     sweeps: HashMap<Sweep, Seen>,
@@ -185,6 +190,7 @@ impl State {
                 self.dirty.settings |= self.hmac_keys != keys;
                 self.hmac_keys = keys;
             }
+            Event::KernelHosts(told) => self.set_kernel_hosts(told),
             Event::SweepBegin(sweep) => self.sweep_begin(sweep),
             Event::SweepEnd(sweep) => self.sweep_end(sweep),
             Event::Fpm(told) => self.told(told),

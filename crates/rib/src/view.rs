@@ -16,6 +16,7 @@
 //!    names is not told, or its links are down. Where it is unreachable or prohibited it drops: the kernel, which
 //!    would say so, does not know.
 //! 6. Around the time when its best route expires, a prefix is the kernel's ([`is_doubtful`]).
+//! 7. A host for which the kernel goes by more than its routes is the kernel's ([`crate::event::KernelHosts`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -136,7 +137,10 @@ fn existing<'a, A: Addr>(family: &'a Family<A>, numbers: &[u32]) -> Vec<(u32, &'
         .collect()
 }
 
-/// Rules 1 and 2: where P leads in this view; none when it has no entry.
+/// Rule 7.
+pub(crate) const KERNELS: Spec = Spec::Kernel(Reason::RouteFeature);
+
+/// Rules 1, 2 and 7: where P leads in this view; none when it has no entry.
 pub(crate) fn entry<A: Addr>(
     state: &State,
     family: &Family<A>,
@@ -148,6 +152,9 @@ pub(crate) fn entry<A: Addr>(
             continue;
         };
         let spec = best_spec::<A>(state, number, found, slot);
+        if prefix.is_host() && state.is_kernels(prefix.addr, slot) {
+            return Some(KERNELS);
+        }
         if prefix.is_host()
             && let Some((index, mtu)) = spec.direct_link(state)
             && state.neighbour_at(index, prefix.addr.to_ip()).is_some()
@@ -161,20 +168,6 @@ pub(crate) fn entry<A: Addr>(
         return (found == prefix).then_some(spec);
     }
     None
-}
-
-/// The neighbours with addresses inside `prefix`, as host prefixes.
-fn neighbours_inside<A: Addr>(state: &State, prefix: Prefix<A>) -> Vec<Prefix<A>> {
-    let range = prefix.addresses();
-    let (from, to) = ((range.start().to_ip(), 0), (range.end().to_ip(), u32::MAX));
-    let mut hosts: Vec<Prefix<A>> = state
-        .neighbours
-        .range(from..=to)
-        .filter_map(|((ip, _), _)| A::from_ip(*ip))
-        .map(Prefix::host)
-        .collect();
-    hosts.dedup();
-    hosts
 }
 
 impl<A: Addr, L: Lpm<A>> View<A, L> {
@@ -227,7 +220,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
             if prefix.is_host() {
                 continue;
             }
-            points.extend(neighbours_inside(at.state, prefix));
+            points.extend(at.state.hosts_inside(prefix));
             for (_, below) in existing(family, &self.tables[place + 1..]) {
                 points.extend(below.inside(prefix).map(|(p, _)| p));
             }
@@ -353,9 +346,9 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         };
         let mut fits = true;
         let mut hosts = BTreeSet::new();
-        for host in neighbours_inside(at.state, Prefix::<A>::all()) {
+        for host in at.state.hosts_inside(Prefix::<A>::all()) {
             let spec = entry(at.state, family, &self.tables, host);
-            if let Some(spec @ Spec::Neighbour { .. }) = spec {
+            if let Some(spec @ (Spec::Neighbour { .. } | KERNELS)) = spec {
                 match add(groups, spec) {
                     Some(group) => routes.push((host, group)),
                     None => fits = false,

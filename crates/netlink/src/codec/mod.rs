@@ -31,11 +31,11 @@ pub use sid_counters::SidCounters;
 pub use wire::{Attribute, Attributes, DecodeError, Message, Messages};
 
 pub(crate) use link::IFLA_EXT_MASK;
-pub(crate) use neighbour::NTF_USE;
+pub(crate) use neighbour::{NTF_PROXY, NTF_USE, proxied};
 pub(crate) use nexthop::encap as nexthop_encap;
 pub(crate) use route::{
     EncapView, RTA_DPORT, RTA_DST, RTA_FLOWLABEL, RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF,
-    RTA_SPORT, RTA_SRC, RouteView,
+    RTA_SPORT, RTA_SRC, RTM_F_CLONED, RouteView, exception,
 };
 
 use number::rtm;
@@ -145,6 +145,7 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::Device(..) => Err(EncodeError::NoMessage("device settings")),
         Event::Settings(_) => Err(EncodeError::NoMessage("settings")),
         Event::HmacKeys(_) => Err(EncodeError::NoMessage("HMAC keys")),
+        Event::KernelHosts(_) => Err(EncodeError::NoMessage("hosts of the kernel's")),
         Event::SweepBegin(_) | Event::SweepEnd(_) => Err(EncodeError::NoMessage("sweep")),
         Event::Clock(_) => Err(EncodeError::NoMessage("clock")),
         Event::Fpm(_) => Err(EncodeError::NoMessage("FPM")),

@@ -14,7 +14,7 @@ const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NDA_PROTOCOL: u16 = 12;
 /// Answer for others: not a neighbour to send to.
-const NTF_PROXY: u8 = 0x08;
+pub(crate) const NTF_PROXY: u8 = 0x08;
 /// Resolve it as if there were a packet for it.
 pub(crate) const NTF_USE: u8 = 0x01;
 
@@ -52,6 +52,17 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
         flags,
         protocol,
     })))
+}
+
+/// The address that this machine answers for, if this is such an entry.
+pub(crate) fn proxied(message: &Message<'_>) -> Option<IpAddr> {
+    let (head, attributes) = message.split::<12>("ndmsg").ok()?;
+    if message.kind != RTM_NEWNEIGH || head[10] & NTF_PROXY == 0 {
+        return None;
+    }
+    let mut attributes = attributes.filter_map(Result::ok);
+    let dst = attributes.find(|a| a.kind == NDA_DST)?;
+    dst.ip("NDA_DST").ok()
 }
 
 pub(super) fn encode(b: &mut Builder, n: &Neighbour, flags: u16) -> Result<(), EncodeError> {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::hosts::Hosts;
 use super::kind::{Dumped, Wanted};
 use super::queue::{Order, Queue, Report};
 use super::sysctl::{self, Seg6Settings, Sysctls};
@@ -28,6 +29,7 @@ pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
         last: None,
         devices_due: None,
         seg6: Seg6Settings::open(),
+        hosts: Hosts::default(),
     };
     let mut timer = Instant::now();
     loop {
@@ -52,11 +54,15 @@ struct Watch {
     last: Option<Sysctls>,
     devices_due: Option<Instant>,
     seg6: Seg6Settings,
+    hosts: Hosts,
 }
 
 impl Watch {
     /// Reads settings, and reports them if they have changed or `always`; when to do so next.
     fn read(&mut self, queue: &Queue, always: bool) -> Instant {
+        if let Some(hosts) = self.hosts.read() {
+            queue.push(Report::KernelHosts(hosts));
+        }
         let start = Instant::now();
         let devices = always || self.devices_due.is_none_or(|due| start >= due);
         let now = match &self.last {

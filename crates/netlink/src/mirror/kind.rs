@@ -64,6 +64,7 @@ impl Kind {
             | Event::Device(..)
             | Event::Settings(_)
             | Event::HmacKeys(_)
+            | Event::KernelHosts(_)
             | Event::SweepBegin(_)
             | Event::SweepEnd(_)
             | Event::Fpm(_) => {

@@ -12,6 +12,7 @@
 
 mod arrival;
 mod dumper;
+mod hosts;
 mod kind;
 mod lost;
 mod queue;
@@ -296,6 +297,7 @@ impl Mirror {
                     settled = true;
                     recovered |= std::mem::take(&mut self.recovering);
                 }
+                Report::KernelHosts(hosts) => sink(Event::KernelHosts(hosts)),
                 Report::Sysctls(sysctls) => self.sysctls(sysctls, &mut sink),
                 Report::Failed(error) => return Err(error),
             }

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use raddle_rib::event::KernelHosts;
+
 use super::kind::{Dumped, Wanted};
 use super::sysctl::Sysctls;
 use super::wake::Wake;
@@ -45,6 +47,8 @@ pub(super) enum Report {
     RunEnd,
     /// Settings read from `/proc/sys`.
     Sysctls(Sysctls),
+    /// Destinations for which the kernel goes by more than routes.
+    KernelHosts(KernelHosts),
     /// A thread cannot go on.
     Failed(Error),
 }

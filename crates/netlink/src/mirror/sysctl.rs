@@ -178,7 +178,7 @@ fn device(
 }
 
 /// One setting below `/proc/sys/net`. The seed is a full `u32`; a negative number comes as its bits.
-fn known(path: &str) -> Option<u32> {
+pub(super) fn known(path: &str) -> Option<u32> {
     let mut text = [0; 24];
     let mut file = File::open(format!("/proc/sys/net/{path}")).ok()?;
     let length = file.read(&mut text).ok()?;

@@ -5,6 +5,7 @@
 
 mod changes;
 mod follow;
+mod hosts;
 mod record;
 mod requests;
 mod resilient;

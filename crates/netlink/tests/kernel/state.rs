@@ -20,6 +20,7 @@ pub(crate) struct State {
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
     pub(crate) buckets: BTreeMap<(u32, u16), u32>,
     pub(crate) rules: Vec<Rule>,
+    pub(crate) hosts: KernelHosts,
     routes4: Routes,
     routes6: Routes,
     /// What is being swept, and what it was before: kept so that a frame inside of a frame, or an
@@ -37,6 +38,7 @@ impl State {
             Event::Device(index, settings) => drop(self.devices.insert(index, settings)),
             Event::Settings(settings) => self.settings = settings,
             Event::HmacKeys(keys) => self.keys = keys,
+            Event::KernelHosts(hosts) => self.hosts = hosts,
             Event::Clock(_) => {}
             Event::Fpm(told) => unreachable!("the kernel does not tell {told:?}"),
             Event::Address(a) => {

@@ -69,8 +69,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What a path MTU that the kernel has learnt makes of a packet of this length; the mirror sees none
-    /// (`__ip_rt_update_pmtu`, `rt6_find_cached_rt`).
+    /// What a path MTU that the kernel has learnt makes of a packet of this length; the mirror sees none of IPv4
+    /// (`__ip_rt_update_pmtu`, `rt6_find_cached_rt`), and of IPv6 only destinations, a moment later.
     ///
     /// 1. IPv4: one is learnt from `min_pmtu` on. With `ip_forward_use_pmtu` all count for what is forwarded, else
     ///    those that are locked at `min_pmtu`.

@@ -22,11 +22,8 @@ pub(super) struct Side<A, L> {
 }
 
 impl Rib {
-    pub(super) fn publish_tables(
-        &mut self,
-        neighbours: &HashSet<(u32, IpAddr)>,
-        direct_changed: bool,
-    ) -> usize {
+    /// Brings all views up to date; `hosts` are those of which more than routes has changed.
+    pub(super) fn publish_tables(&mut self, mut hosts: Vec<IpAddr>, direct_changed: bool) -> usize {
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
@@ -35,7 +32,6 @@ impl Rib {
         };
         // Those that changed, also where all are looked at: of the ones that went the state knows
         // nothing any more.
-        let mut hosts: Vec<IpAddr> = neighbours.iter().map(|(_, ip)| *ip).collect();
         if direct_changed {
             hosts.extend(self.state.neighbours.keys().map(|(ip, _)| *ip));
         }

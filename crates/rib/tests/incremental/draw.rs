@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
-    DeviceSettings, Encap, Event, Fpm, GroupMember, Neighbour, Nexthop, NexthopKind, Route,
-    RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings,
+    DeviceSettings, Encap, Event, Fpm, GroupMember, KernelHosts, Neighbour, Nexthop, NexthopKind,
+    Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings,
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 
@@ -199,6 +199,14 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         4 => told().prop_map(Event::Fpm),
         1 => (1..9u32).prop_map(Event::NexthopGone),
         2 => (0..8_000i64).prop_map(Event::Clock),
+        1 => proptest::collection::btree_set(0..64u32, 0..4).prop_map(|set| {
+            let host = |n| match address(true, n) {
+                IpAddr::V6(ip) => ip,
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            };
+            let hosts = set.into_iter().map(host).collect();
+            Event::KernelHosts(KernelHosts { hosts, more_mtus: false })
+        }),
         2 => (1..=LINKS, any::<bool>(), any::<bool>()).prop_map(|(i, up, c)| link(i, up, c)),
         1 => any::<bool>().prop_map(|use_neigh| Event::Settings(Settings {
             use_neigh, hash_seed: 7, ..Settings::default() })),

@@ -5,6 +5,7 @@
 mod common;
 mod draw;
 mod expiry;
+mod hosts;
 mod sources;
 
 use std::sync::{Arc, Mutex};
