@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use raddle_fuzz::{address, compare, link, neighbour, new_rib};
+use raddle_image::Capacity;
 use raddle_netlink::fpm::{FrameError, Frames, Reader, Tallies};
 use raddle_rib::event::{Event, Fpm, Rule};
-use raddle_rib::image::Capacity;
 use raddle_rib::{Rib, ToldNumbers};
 
 const CAPACITY: Capacity = Capacity {

@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use raddle_fuzz::{compare, new_rib};
+use raddle_image::Capacity;
 use raddle_netlink::codec::{Builder, Messages, decode, encode};
 use raddle_rib::event::Event;
-use raddle_rib::image::Capacity;
 
 /// `NLM_F_REQUEST`: group weights have both bytes in requests.
 const REQUEST: u16 = 1;

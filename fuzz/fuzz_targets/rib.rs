@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use raddle_fuzz::{address, compare, event, link, neighbour, new_rib, object, route};
+use raddle_image::Capacity;
 use raddle_rib::Rib;
 use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteOp, RouteTarget, Settings};
-use raddle_rib::image::Capacity;
 
 /// Room for all that a run can make.
 const ROOMY: Capacity = Capacity {

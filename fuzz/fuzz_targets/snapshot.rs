@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use raddle_fuzz::{compare, new_rib};
-use raddle_rib::image::Capacity;
+use raddle_image::Capacity;
 use raddle_rib::{Rib, Snapshot};
 
 const CAPACITY: Capacity = Capacity {

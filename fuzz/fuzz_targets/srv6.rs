@@ -7,9 +7,8 @@ use std::collections::HashMap;
 
 use libfuzzer_sys::fuzz_target;
 use raddle_forward::Verdict;
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    Group, LINK_TABLE, Segment, VlanEntry, flavours, segment_flags, segment_kind,
+use raddle_image::{
+    Group, LINK_TABLE, Reason, Segment, VlanEntry, flavours, segment_flags, segment_kind,
 };
 use reference::{Leads, Outcome, World};
 use router::{OUT, Router, mac, octets, v4};

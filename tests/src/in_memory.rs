@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use raddle_forward::{Engine, HEADROOM, Verdict};
+use raddle_image::{Capacity, Memory, Reason, SEGMENT_COUNTERS, segment_counter};
 use raddle_rib::event::HmacKey;
-use raddle_rib::image::{Capacity, Memory, SEGMENT_COUNTERS, segment_counter};
-use raddle_rib::{Owner, Ports, Reason, Rib};
+use raddle_rib::{Owner, Ports, Rib};
 use raddle_srv6::{Algorithm, Key};
 
 use crate::agreement::{Counted, state};

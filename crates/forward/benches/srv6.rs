@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use raddle_forward::Verdict;
-use raddle_rib::Reason;
+use raddle_image::Reason;
 
 #[path = "../tests/srv6/packets.rs"]
 #[allow(dead_code, reason = "tests use the rest")]

@@ -1,8 +1,7 @@
 //! Steps P1 to P5: what is asked of every frame, before its family is known.
 
+use raddle_image::{ConfigHead, LinkEntry, MAGIC, Memory, Reason, config_flags, link_flags};
 use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{ConfigHead, LinkEntry, MAGIC, Memory, config_flags, link_flags};
 
 /// Steps P1 and P2.
 #[inline]

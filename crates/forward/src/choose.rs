@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, BucketsHead, Group, How, Member, TurnsHead, config_flags,
+use raddle_image::{
+    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, BucketsHead, Group, How, Member, Reason, TurnsHead,
+    config_flags,
 };
+use raddle_packet::Family;
 use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
 
 use crate::context::{Context, Sent, Stop};

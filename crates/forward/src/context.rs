@@ -1,8 +1,7 @@
 //! What goes from step to step of a packet: what is known when it comes in, how far it has come, and what
 //! becomes of it.
 
-use raddle_rib::Reason;
-use raddle_rib::image::{ConfigHead, LinkEntry, Memory, link_flags};
+use raddle_image::{ConfigHead, LinkEntry, Memory, Reason, link_flags};
 use raddle_select::Hasher;
 use raddle_srv6::Demand;
 
@@ -95,7 +94,7 @@ pub(crate) enum Stop {
     /// It is not forwarded.
     Reason(Reason),
     /// It is not forwarded, and the kernel does not have what it was routed to
-    /// ([`raddle_rib::image::GROUP_OWN`]).
+    /// ([`raddle_image::GROUP_OWN`]).
     Own(Reason),
     /// This segment says what becomes of it.
     Segment(u32),

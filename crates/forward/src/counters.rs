@@ -1,8 +1,7 @@
 //! Packets and bytes by reason, link and adjacency, in the numbering of the image.
 
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS, SEGMENT_COUNTERS, SEGMENT_FAILURES,
+use raddle_image::{
+    ADJACENCY_COUNTERS, LINK_COUNTERS, REASON_COUNTERS, Reason, SEGMENT_COUNTERS, SEGMENT_FAILURES,
     segment_counter, verdict_slot,
 };
 
@@ -63,7 +62,7 @@ impl Counters {
         values[segment_counter::of(reason) - segment_counter::FAILED] += 1;
     }
 
-    /// What was counted of a segment, by [`raddle_rib::image::segment_counter`].
+    /// What was counted of a segment, by [`raddle_image::segment_counter`].
     pub fn segment(&self, number: u32) -> [u64; SEGMENT_COUNTERS] {
         let mut values = [0; SEGMENT_COUNTERS];
         if let Some(carried) = self.carried.get(number as usize) {

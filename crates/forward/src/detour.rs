@@ -6,9 +6,8 @@
 
 use std::ops::Range;
 
+use raddle_image::{Group, How, LINK_TABLE, Reason, link_flags, segment_flags, segment_kind};
 use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{Group, How, LINK_TABLE, link_flags, segment_flags, segment_kind};
 use raddle_srv6::{Around, Plan, Step, Usual, spread};
 
 use crate::choose::{Chosen, choose, hash, hashing};
@@ -100,7 +99,7 @@ impl Course {
             open &= ipv6::check_addresses(src, dst).is_ok();
             target = dst;
         }
-        let counts = segment.flags & segment_flags::COUNTERS != 0;
+        let counts = segment.flags & segment_flags::HAS_COUNTERS != 0;
         Course {
             met: Met { number, counts },
             usual,

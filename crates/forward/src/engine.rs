@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use raddle_image::{Adjacency, ConfigHead, LinkEntry, Memory, Reason, SEGMENT_HEAD, Wanted};
 use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{Adjacency, ConfigHead, LinkEntry, Memory, SEGMENT_HEAD, Wanted};
 use raddle_select::{Hasher, KeyBatch, Seed};
 
 use crate::arrive::{Mac, arrive, family};
@@ -63,7 +62,7 @@ impl Engine {
     }
 
     /// The neighbours that packets of raddle's own segments were dropped for the lack of since this was last asked,
-    /// at most [`raddle_rib::image::WANTED`]: the kernel gets none of these packets, so it is to be asked to
+    /// at most [`raddle_image::WANTED`]: the kernel gets none of these packets, so it is to be asked to
     /// resolve them.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
         self.state.take_wanted()

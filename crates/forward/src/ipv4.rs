@@ -1,8 +1,7 @@
 //! The pipeline for IPv4 (`ip_rcv_core`, `ip_route_input_slow`, `ip_forward`).
 
+use raddle_image::{Group, Reason, link_flags};
 use raddle_packet::{Family, checksum};
-use raddle_rib::Reason;
-use raddle_rib::image::{Group, link_flags};
 
 use crate::choose::{Chosen, choose, hash, leads_on};
 use crate::context::{Context, Passed, Sent, Stop};

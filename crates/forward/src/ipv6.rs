@@ -1,8 +1,7 @@
 //! The pipeline for IPv6 (`ip6_rcv_core`, `ip6_forward`).
 
+use raddle_image::{Group, Reason, link_flags};
 use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{Group, link_flags};
 
 use crate::choose::{Chosen, choose, hash, leads_on};
 use crate::context::{Context, Passed, Sent, Stop};

@@ -45,15 +45,15 @@ pub use lookups::VECTOR;
 /// addresses alone.
 ///
 /// # Errors
-/// Why not. Addresses of different families are [`raddle_rib::Reason::BadHeader`].
+/// Why not. Addresses of different families are [`raddle_image::Reason::BadHeader`].
 pub fn check_addresses(
     src: std::net::IpAddr,
     dst: std::net::IpAddr,
-) -> Result<(), raddle_rib::Reason> {
+) -> Result<(), raddle_image::Reason> {
     use std::net::IpAddr::{V4, V6};
     match (src, dst) {
         (V4(src), V4(dst)) => ipv4::check_addresses(src.to_bits(), dst.to_bits()),
         (V6(src), V6(dst)) => ipv6::check_addresses(src.to_bits(), dst.to_bits()),
-        _ => Err(raddle_rib::Reason::BadHeader),
+        _ => Err(raddle_image::Reason::BadHeader),
     }
 }

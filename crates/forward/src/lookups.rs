@@ -1,7 +1,7 @@
 //! Look-ups of a vector: those in one table, done together.
 
 use raddle_fib::{lookup4_batch, lookup6_batch};
-use raddle_rib::image::Memory;
+use raddle_image::Memory;
 use raddle_select::KeyBatch;
 
 /// Frames that are under way at once.

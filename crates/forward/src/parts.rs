@@ -1,7 +1,6 @@
 //! What the steps of packets write to, and how a verdict is counted.
 
-use raddle_rib::Reason;
-use raddle_rib::image::{ADJACENCY_COUNTERS, LinkEntry, REASON_COUNTERS, verdict_slot};
+use raddle_image::{ADJACENCY_COUNTERS, LinkEntry, REASON_COUNTERS, Reason, verdict_slot};
 use raddle_select::KeyBatch;
 use raddle_srv6::{Keys, Undo};
 

@@ -1,6 +1,6 @@
 //! What both families do to the frame itself.
 
-use raddle_rib::image::Adjacency;
+use raddle_image::Adjacency;
 
 /// Ethernet header.
 pub(crate) const ETHERNET: usize = 14;

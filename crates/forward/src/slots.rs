@@ -1,8 +1,7 @@
 //! What is known of the frames of a vector between its steps.
 
+use raddle_image::{Group, Reason};
 use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::Group;
 use raddle_srv6::{Around, Step};
 
 use crate::context::{Context, Stop};

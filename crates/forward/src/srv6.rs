@@ -3,12 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use raddle_packet::{Family, checksum};
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Segment, Wanted, link_flags, segment_flags,
-    segment_kind,
+use raddle_image::{
+    Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Reason, Segment, Wanted, link_flags,
+    segment_flags, segment_kind,
 };
+use raddle_packet::{Family, checksum};
 use raddle_srv6::{
     ETHERNET, Frame, Keys, MAX_CHAIN, Next, Packet, Route, Settings, Target, carry_out, spread,
 };
@@ -39,7 +38,7 @@ impl Way {
     fn meet(&mut self, number: u32, segment: &Segment, bytes: usize) -> Result<(), Reason> {
         let place = self.met.get_mut(self.len).ok_or(Reason::SidChain)?;
         *place = (number, bytes as u32);
-        self.counting |= (segment.flags & segment_flags::COUNTERS) << self.len;
+        self.counting |= (segment.flags & segment_flags::HAS_COUNTERS) << self.len;
         self.flags |= segment.flags;
         self.len += 1;
         Ok(())

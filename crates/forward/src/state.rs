@@ -1,7 +1,7 @@
 //! What one core keeps for groups whose choice is not a function of the packet alone. All of it is
 //! bounded by the image, none of it by the traffic.
 
-use raddle_rib::image::{FLOWLETS, TURN_SLOTS, WANTED, Wanted};
+use raddle_image::{FLOWLETS, TURN_SLOTS, WANTED, Wanted};
 
 /// A flow's last choice.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 
+use raddle_image::{Group, How, Reason};
 use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{Group, How};
 use raddle_select::KeyBatch;
 use raddle_srv6::Plan;
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_forward::{Engine, VECTOR, Verdict};
+use raddle_image::{Capacity, Memory, Reason};
 use raddle_packet::checksum;
 use raddle_rib::event::{
     DeviceSettings, Event, Link, Neighbour, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget,
     Settings,
 };
-use raddle_rib::image::{Capacity, Memory};
-use raddle_rib::{AlgoRules, Ports, Reason, Rib};
+use raddle_rib::{AlgoRules, Ports, Rib};
 
 const INGRESS: u32 = 1;
 const OUT: [u32; 2] = [2, 3];

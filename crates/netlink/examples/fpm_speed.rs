@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net};
+use raddle_image::{Capacity, Memory};
 use raddle_netlink::codec::{Builder, encode};
 use raddle_netlink::fpm::{Options, Reader, Server};
 use raddle_rib::event::{
     DeviceSettings, Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteOp, RouteTarget,
 };
-use raddle_rib::image::{Capacity, Memory};
 use raddle_rib::{Ports, Rib};
 
 const GATHER: Duration = Duration::from_millis(10);

@@ -308,7 +308,7 @@ pub(crate) struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        let room = raddle_rib::image::Capacity::default();
+        let room = raddle_image::Capacity::default();
         Config {
             links: Vec::new(),
             mode: Mode::Auto,

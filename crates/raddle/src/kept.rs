@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use aya::maps::{Array, Map, MapData};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-use raddle_rib::image::Config;
+use raddle_image::Config;
 use serde_json::{Value, json};
 
 use crate::error::Failure;

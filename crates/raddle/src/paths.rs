@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use raddle_image::Reason;
 use raddle_rib::event::Route;
-use raddle_rib::{Hop, MpAlgo, Reason, Resolved, Rib};
+use raddle_rib::{Hop, MpAlgo, Resolved, Rib};
 use raddle_select::{compile_threshold, upper_bounds};
 use raddle_sim::resilient::{Overweight, Weighted, rebalance};
 use raddle_sim::{Asker, Hashing, HashingError, Layout};

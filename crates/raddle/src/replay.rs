@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use raddle_forward::{Engine, HEADROOM, VECTOR, Verdict};
+use raddle_image::{Capacity, Memory, Reason};
 use raddle_io::{Reader, Record, Resolution, Writer};
 use raddle_rib::event::Link;
-use raddle_rib::image::{Capacity, Memory};
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 use serde::Serialize;
 
 use crate::cli;

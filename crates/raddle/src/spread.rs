@@ -6,7 +6,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use raddle_rib::{Reason, Rib};
+use raddle_image::Reason;
+use raddle_rib::Rib;
 use raddle_sim::Predictor;
 use raddle_sim::sample::Sample;
 use raddle_sim::spread::{self, Evenness, Reach, Tier};

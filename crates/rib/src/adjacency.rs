@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 
 use crate::counted::{Counter, Ledger};
 use crate::event::Link;
-use crate::image::{self, ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory};
-use crate::reason::Reason;
 use crate::slots::Slots;
 use crate::state::State;
+use raddle_image::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory, Reason};
 
 /// What an adjacency stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +96,7 @@ impl Adjacencies {
             .adjacencies_used
             .fetch_max(number as usize + 1, Ordering::Release);
         let now = resolve(at.state, at.ports, &key);
-        image::store(&at.memory.adjacencies, number as usize, &now);
+        at.memory.store_adjacency(number, &now);
         let entry = Entry { key, refs: 1, now };
         self.entries.insert(number, entry);
         self.by_key.insert(key, number);
@@ -219,11 +218,8 @@ impl Adjacencies {
             // its look at the bytes; the kernel forwards meanwhile.
             (at.grace)();
             for number in rewrites {
-                image::store(
-                    &at.memory.adjacencies,
-                    number as usize,
-                    &self.entries[&number].now,
-                );
+                at.memory
+                    .store_adjacency(number, &self.entries[&number].now);
             }
         }
     }

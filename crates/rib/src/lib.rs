@@ -1,7 +1,7 @@
 //! The mirrored routing state and its meaning.
 //!
 //! [`event`] has the typed facts that the kernel (or a snapshot) tells us; [`Rib`] applies them and
-//! compiles what follows into an [`image`], the form that every engine reads. Routes point to
+//! compiles what follows into an image ([`raddle_image`]), the form that every engine reads. Routes point to
 //! groups, groups to adjacencies, so that one change of a nexthop is one change of the image
 //! however many routes use it.
 
@@ -13,12 +13,10 @@ pub mod event;
 mod expiry;
 mod groups;
 mod hmac;
-pub mod image;
 mod lack;
 mod lpm;
 mod prefix;
 mod query;
-mod reason;
 mod resolve;
 mod rib;
 mod rules;
@@ -37,7 +35,6 @@ pub use counted::{Counter, Sent};
 pub use lack::Lack;
 pub use prefix::{Addr, Prefix};
 pub use query::{Snapshot, ToldNumbers, Trace};
-pub use reason::Reason;
 pub use resolve::{Hop, Resolved};
 pub use rib::{Claim, Commit, Rib, Usage};
 pub use rules::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, rule_beyond_engines, tables_for};

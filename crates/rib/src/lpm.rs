@@ -1,9 +1,9 @@
 //! The two table structures behind one face, so that views are written once.
 
-use raddle_fib::{Fib4, Fib6, FibError, Memory4, Memory6, Prefix4, Prefix6, Region, TableId};
+use raddle_fib::{Fib4, Fib6, FibError, Prefix4, Prefix6, TableId};
 
-use crate::image::Memory;
 use crate::prefix::{Addr, Prefix};
+use raddle_image::Memory;
 
 /// Longest-prefix match over several tables of one family.
 pub(crate) trait Lpm<A: Addr> {
@@ -17,30 +17,6 @@ pub(crate) trait Lpm<A: Addr> {
         table: TableId,
         routes: Vec<(Prefix<A>, u32)>,
     ) -> Result<(), FibError>;
-}
-
-impl Memory4 for Memory {
-    fn roots(&self) -> &Region {
-        &self.roots4
-    }
-
-    fn nodes(&self) -> &Region {
-        &self.nodes4
-    }
-
-    fn leaves(&self) -> &Region {
-        &self.leaves4
-    }
-}
-
-impl Memory6 for Memory {
-    fn roots(&self) -> &Region {
-        &self.roots6
-    }
-
-    fn words(&self) -> &Region {
-        &self.words6
-    }
 }
 
 macro_rules! lpm {

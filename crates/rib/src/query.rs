@@ -13,15 +13,14 @@ use crate::event::{
     Address, Bucket, DeviceSettings, Event, HmacKey, KernelHosts, Link, Neighbour, Nexthop, Route,
     RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
-use crate::image::{Adjacency, Segment, Wanted};
 use crate::prefix::{Addr, Prefix};
-use crate::reason::Reason;
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
 use crate::rules::tables_for;
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{KERNELS, best_spec, covering};
+use raddle_image::{Adjacency, Reason, Segment, Wanted};
 
 /// Everything that the mirror holds, as one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,11 +18,11 @@ use crate::event::{
     Encap, NexthopKind, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RouteKind,
     RouteNexthop, RouteTarget,
 };
-use crate::reason::Reason;
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
 use crate::segments::{Owner, SegmentUse, kernel_only};
 use crate::state::State;
 use bounds::{bound, ranges};
+use raddle_image::Reason;
 use resilient::resolve_resilient;
 pub(crate) use share::has_share;
 use share::{is_doubtful, share_of};

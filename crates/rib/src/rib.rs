@@ -18,12 +18,12 @@ use crate::algo::AlgoRules;
 use crate::counted::{Counter, Sent};
 use crate::event::Event;
 use crate::groups::Groups;
-use crate::image::{self, Capacity, Config, LinkEntry, MAGIC, Memory, config_flags};
 use crate::lack::Lack;
 use crate::prefix::Prefix;
-use crate::reason::Reason;
 use crate::state::State;
 use crate::view::View;
+use raddle_image as image;
+use raddle_image::{Capacity, Config, LinkEntry, MAGIC, Memory, Reason, config_flags};
 pub use sources::Claim;
 use sources::Sources;
 use tables::Side;
@@ -404,7 +404,7 @@ impl Rib {
             return;
         }
         if self.config.magic != MAGIC {
-            image::store(&self.memory.config, 0, &config);
+            self.memory.store_config(&config);
             self.config = config;
             return;
         }
@@ -423,7 +423,7 @@ impl Rib {
             };
             put(closed.flags, self.config.seed);
             (self.grace)();
-            image::store(&self.memory.config, 0, &closed);
+            self.memory.store_config(&closed);
             (self.grace)();
         }
         put(config.flags, config.seed);

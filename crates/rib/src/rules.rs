@@ -1,7 +1,7 @@
 //! Which tables a packet is looked up in.
 
 use crate::event::{RULE_OTHER_INVERT, Rule};
-use crate::reason::Reason;
+use raddle_image::Reason;
 
 /// `RT_TABLE_LOCAL`.
 pub const TABLE_LOCAL: u32 = 255;

@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering;
 use ipnet::IpNet;
 
 use crate::adjacency::Publish;
-use crate::image::{self, Capacity, Memory, SEGMENT_VALUE, Segment, segment_flags, segment_kind};
-use crate::reason::Reason;
 use crate::seg6::{Behaviour, Seg6};
 use crate::slots::{Runs, Slots};
 pub(crate) use build::kernel_only;
 use build::{Around, Built, build};
+use raddle_image as image;
+use raddle_image::{Capacity, Memory, Reason, SEGMENT_VALUE, Segment, segment_flags, segment_kind};
 
 /// Whose a segment is. Two of different owners are never one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -316,7 +316,7 @@ impl Segments {
             self.full.insert(number);
             let full = Segment {
                 reason: Reason::ImageFull as u8,
-                flags: segment.flags & (segment_flags::COUNTERS | segment_flags::OWN),
+                flags: segment.flags & (segment_flags::HAS_COUNTERS | segment_flags::OWN),
                 ..Segment::default()
             };
             return (full, before);

@@ -31,10 +31,10 @@ use crate::groups::Groups;
 use crate::lack::Lack;
 use crate::lpm::Lpm;
 use crate::prefix::{Addr, Prefix};
-use crate::reason::Reason;
 use crate::resolve::Spec;
 use crate::state::{Changed, Family, State};
 use crate::table::{Slot, Table};
+use raddle_image::Reason;
 
 /// One view, and what it holds of groups.
 #[derive(Debug)]
@@ -450,8 +450,8 @@ mod tests {
     use super::*;
     use crate::adjacency::Ports;
     use crate::event::{Event, Route, RouteKind, RouteOp};
-    use crate::image::{Capacity, Memory};
     use raddle_fib::{Fib4, FibError, Heap4};
+    use raddle_image::{Capacity, Memory};
 
     /// A table that notes, after each of its changes, what every address leads to.
     struct Watched {

@@ -5,12 +5,12 @@
 mod common;
 
 use common::{address, compare, link, neighbour, object, route};
+use raddle_image::{Capacity, Reason};
 use raddle_rib::event::{
     Address, DeviceSettings, Event, GroupMember, NexthopKind, RouteNexthop, RouteOp, RouteTarget,
     Sweep,
 };
-use raddle_rib::image::Capacity;
-use raddle_rib::{Reason, Resolved, Rib};
+use raddle_rib::{Resolved, Rib};
 
 const GROUP: u32 = 10;
 

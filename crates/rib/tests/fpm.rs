@@ -9,13 +9,13 @@ use std::net::IpAddr;
 use common::{address, compare, link, neighbour, new_rib, object, route, seen_by_engines};
 use ipnet::IpNet;
 use proptest::prelude::*;
+use raddle_image::{Capacity, Reason, segment_kind};
 use raddle_rib::event::{
     Event, Fpm, GroupMember, Nexthop, NexthopKind, ROUTE_FPM, Route, RouteKind, RouteNexthop,
     RouteOp, RouteTarget, Rule, Settings,
 };
-use raddle_rib::image::{Capacity, segment_kind};
 use raddle_rib::seg6::{Behaviour, Seg6, Sid};
-use raddle_rib::{Reason, Rib, ToldNumbers};
+use raddle_rib::{Rib, ToldNumbers};
 
 const CAPACITY: Capacity = Capacity {
     nodes4: 1 << 12,

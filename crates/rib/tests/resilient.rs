@@ -7,11 +7,11 @@ use std::net::IpAddr;
 
 use common::{address, compare, link, object, route};
 use proptest::prelude::*;
+use raddle_image::{Capacity, Group, How, Reason};
 use raddle_rib::event::{
     Bucket, Event, GroupMember, Neighbour, NexthopKind, RouteOp, RouteTarget, Settings, Sweep,
 };
-use raddle_rib::image::{Capacity, Group, How};
-use raddle_rib::{AlgoRules, MpAlgo, Reason, Resolved, Rib};
+use raddle_rib::{AlgoRules, MpAlgo, Resolved, Rib};
 
 const GROUP: u32 = 10;
 const BUCKETS: u16 = 4;

@@ -1,8 +1,7 @@
 //! Behaviours that take the outer header off (rule S6; `decap_and_validate`).
 
+use raddle_image::{Reason, Segment, VlanEntry};
 use raddle_packet::{Family, Srh, protocol};
-use raddle_rib::Reason;
-use raddle_rib::image::{Segment, VlanEntry};
 
 use crate::find::find;
 use crate::packet::{ETHERNET, Packet};

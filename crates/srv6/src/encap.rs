@@ -1,9 +1,8 @@
 //! Encapsulations and insertions (rule S9; `seg6_do_srh_encap`, `seg6_do_srh_inline`).
 
+use raddle_image::{Memory, Reason, Segment, segment_flags, segment_kind};
 use raddle_packet::srh::FLAG_HMAC;
 use raddle_packet::{Family, Srh, protocol};
-use raddle_rib::Reason;
-use raddle_rib::image::{Memory, Segment, segment_flags, segment_kind};
 
 use crate::decap::ETHERNET_IN_IP;
 use crate::hmac::{self, FIELD};

@@ -1,8 +1,7 @@
 //! Behaviours that go on with the packet itself: End, End.X, End.T, and their flavours.
 
+use raddle_image::{Reason, Segment, flavours, segment_flags};
 use raddle_packet::{Family, Srh, protocol};
-use raddle_rib::Reason;
-use raddle_rib::image::{Segment, flavours, segment_flags};
 
 use crate::decap;
 use crate::find::{Found, find};

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use hmac::{Hmac, Mac};
+use raddle_image::Reason;
 use raddle_packet::Srh;
 use raddle_packet::srh::{FIXED, HMAC_LEN};
-use raddle_rib::Reason;
 use sha1::Sha1;
 use sha2::Sha256;
 

@@ -6,7 +6,7 @@
 //!
 //! # The rules
 //!
-//! A *segment* is reached when a packet's route is a [`raddle_rib::image::Group::Segment`], or when the
+//! A *segment* is reached when a packet's route is a [`raddle_image::Group::Segment`], or when the
 //! chosen member's adjacency is one (`ADJ_SEGMENT`). A route that is a segment comes before TTL or hop limit
 //! are looked at (A10, B8): `seg6_local_input` does not, and `seg6_input` encapsulates what has a TTL of 1.
 //! So does a member of a single or hash-threshold group; members of groups with a state (resilient, turns)
@@ -119,7 +119,7 @@
 //! 1. Forwarded: every segment on the way counts one packet, and the bytes of S2.2.
 //! 2. A blackhole behind a segment: the same, and the packet is dropped (the kernel's behaviour returns 0).
 //! 3. Any other reason: every segment on the way counts one at
-//!    [`segment_counter::of`](raddle_rib::image::segment_counter::of) it, and nothing else. The packet is
+//!    [`segment_counter::of`](raddle_image::segment_counter::of) it, and nothing else. The packet is
 //!    dropped where [`Reason::is_drop`] says so, or a segment on the way is OWN; else it is the kernel's.
 //! 4. Segments without `COUNTERS` count nothing. Counters of reasons, links and adjacencies count as for every
 //!    packet.
@@ -132,9 +132,8 @@ mod hmac;
 mod packet;
 mod plan;
 
+use raddle_image::{Memory, Reason, Segment, flavours, segment_flags, segment_kind};
 use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{Memory, Segment, flavours, segment_flags, segment_kind};
 
 pub use decap::Frame;
 pub use find::{Found, find};
@@ -176,7 +175,7 @@ pub enum Next {
 /// Where the packet is to be looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Table, or [`raddle_rib::image::LINK_TABLE`].
+    /// Table, or [`raddle_image::LINK_TABLE`].
     pub table: u32,
     /// What is looked up.
     pub target: Target,

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use raddle_image::Reason;
 use raddle_packet::Family;
-use raddle_rib::Reason;
 
 /// Ethernet header.
 pub const ETHERNET: usize = 14;

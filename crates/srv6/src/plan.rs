@@ -1,9 +1,9 @@
 //! The common cases of rules S3 to S6, S8 and S9, seen from the packet as it came: nothing is written before
 //! it is known that the packet leaves, and so nothing has to be undone.
 
+use raddle_image::{Memory, Segment, flavours, segment_flags, segment_kind};
 use raddle_packet::srh::{FIXED, FLAG_HMAC, ROUTING_TYPE};
 use raddle_packet::{Family, protocol};
-use raddle_rib::image::{Memory, Segment, flavours, segment_flags, segment_kind};
 
 use crate::decap::ETHERNET_IN_IP;
 use crate::packet::{ETHERNET, IPV6};

@@ -2,11 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use proptest::prelude::*;
-use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    Capacity, LINK_TABLE, Memory, Segment, flavours, segment_flags, segment_kind,
+use raddle_image::{
+    Capacity, LINK_TABLE, Memory, Reason, Segment, flavours, segment_flags, segment_kind,
 };
+use raddle_packet::Family;
 use raddle_srv6::{Demand, ETHERNET, Keys, Next, Packet, Plan, Settings, Undo, Usual, carry_out};
 
 /// Room in front of a frame.

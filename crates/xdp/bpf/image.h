@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The image as the XDP program sees it.
+ * The image as the XDP program sees it. Made from crates/image by `cargo xtask generate`: change it there. A test
+ * fails where this file is not what comes out.
  *
- * One layout, two descriptions: this header and crates/rib/src/{image,reason}.rs. The test
- * `layout` of this crate compiles static assertions made from the Rust types against this file.
  * Numbers are in host byte order, MAC addresses in the order of the wire.
  */
 #ifndef RADDLE_IMAGE_H
@@ -11,22 +10,30 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3749656c64646172ULL /* "raddleI7" */
+#define IMAGE_MAGIC 0x3749656c64646172ULL
 
+/* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
 #define OWN_BITS 65536
-
 #define REASON_DROPPED 64
 #define REASON_COUNTERS 128
 #define LINK_COUNTERS 1024
-#define ADJACENCY_COUNTERS (REASON_COUNTERS + LINK_COUNTERS)
+#define ADJACENCY_COUNTERS 1152
+#define TURN_SLOTS 1024
+#define FLOWLETS 4096
+#define WANTED 16
+#define SEGMENT_FAILED 2
+#define SEGMENT_FAILURES 14
+#define SCRATCH_SIZE 4224
+#define SCRATCH_WANTED 3840
+#define SCRATCH_SENT 440
 
-/* struct config, flags */
-#define CONFIG_HOLD 1u
-#define CONFIG_SEED_KNOWN 2u
+/* struct config, flags; see config_flags */
+#define CONFIG_HOLD 1
+#define CONFIG_SEED_KNOWN 2
 
-/* What holds for all packets. sip_key and sip_mid are SipHash states, see siphash.h. */
+/* What holds for all packets; see Config. */
 struct config {
 	__u64 magic;
 	__u32 flags;
@@ -41,18 +48,18 @@ struct config {
 	__u64 sip_mid[256][4];
 };
 
-/* struct link_entry, flags */
-#define LINK_ENABLED 1u
-#define LINK_FORWARD4 2u
-#define LINK_FORWARD6 4u
-#define LINK_RP_FILTER 8u
-#define LINK_RULES4 16u
-#define LINK_RULES6 32u
-#define LINK_ACCEPT_LOCAL 64u
-#define LINK_HMAC_REQUIRED 128u
-#define LINK_HMAC_IGNORED 256u
+/* struct link_entry, flags; see link_flags */
+#define LINK_ENABLED 1
+#define LINK_FORWARD4 2
+#define LINK_FORWARD6 4
+#define LINK_RP_FILTER 8
+#define LINK_RULES4 16
+#define LINK_RULES6 32
+#define LINK_ACCEPT_LOCAL 64
+#define LINK_HMAC_REQUIRED 128
+#define LINK_HMAC_IGNORED 256
 
-/* A network device, by interface index. */
+/* A network device, by interface index; see LinkEntry. */
 struct link_entry {
 	__u32 flags;
 	__u32 slot;
@@ -65,11 +72,12 @@ struct link_entry {
 	__u32 rest[8];
 } __attribute__((aligned(64)));
 
+/* struct adjacency, states */
 #define ADJ_KERNEL 0
 #define ADJ_FORWARD 1
 #define ADJ_SEGMENT 2
 
-/* A nexthop resolved to bytes. The first word is published last, so it is read first, at once. */
+/* A nexthop resolved to bytes; see Adjacency. The first word is published last, so it is read first, at once. */
 struct adjacency {
 	__u32 index;
 	__u8 state;
@@ -81,7 +89,7 @@ struct adjacency {
 	__u32 rest[10];
 } __attribute__((aligned(64)));
 
-/* Group words: kind in the low byte; see image::Group. */
+/* Group words: the kind is the low byte; see Group */
 #define GROUP_KERNEL 0
 #define GROUP_SINGLE 1
 #define GROUP_THRESHOLD 2
@@ -90,19 +98,13 @@ struct adjacency {
 #define GROUP_FLOWLET 5
 #define GROUP_SEGMENT 6
 
-/* Values of IPv6 tables from here on name a segment, and no group; see image::segment_value. */
-#define SEGMENT_VALUE (1u << 25)
-
-/* Added: what is not forwarded by it is dropped, not handed over; see image::GROUP_OWN. */
-#define GROUP_OWN 0x4000
-
-/* The second byte of GROUP_SINGLE: a neighbour on a connected prefix. */
+/* The second byte of GROUP_SINGLE for a neighbour on a connected prefix, and of those from GROUP_THRESHOLD on; what is added for raddle's own; values of IPv6 tables that name a segment */
 #define SINGLE_NEIGHBOUR 1
+#define HOW_FOLLOWS 128
+#define GROUP_OWN 16384
+#define SEGMENT_VALUE 33554432
 
-/* The second byte of those from GROUP_THRESHOLD on; see image::How. */
-#define HOW_FOLLOWS 0x80
-
-/* struct segment, kinds; see image::segment_kind */
+/* struct segment, kinds; see segment_kind */
 #define SEGMENT_KERNEL 0
 #define SEGMENT_END 1
 #define SEGMENT_END_X 2
@@ -120,14 +122,14 @@ struct adjacency {
 #define SEGMENT_ENCAPS 33
 #define SEGMENT_ENCAPS_L2 34
 
-/* struct segment, flavours */
-#define FLAVOUR_PSP 0x02
-#define FLAVOUR_USP 0x04
-#define FLAVOUR_USD 0x08
-#define FLAVOUR_NEXT_CSID 0x10
-#define FLAVOUR_REPLACE_CSID 0x20
+/* struct segment, flavours; see flavours */
+#define FLAVOUR_PSP 2
+#define FLAVOUR_USP 4
+#define FLAVOUR_USD 8
+#define FLAVOUR_NEXT_CSID 16
+#define FLAVOUR_REPLACE_CSID 32
 
-/* struct segment, flags */
+/* struct segment, flags; see segment_flags */
 #define SEGMENT_HAS_COUNTERS 1
 #define SEGMENT_OWN 2
 #define SEGMENT_REDUCED 4
@@ -138,7 +140,10 @@ struct adjacency {
 
 #define LINK_TABLE 0xffffffffu
 
-/* What all packets read of an SRv6 behaviour or encapsulation; see image::Segment. The first word is published last, so it is read first. */
+/*
+ * What all packets read of an SRv6 behaviour or encapsulation; see Segment. The first word is published last, so it is
+ * read first, at once.
+ */
 struct segment {
 	__u8 kind;
 	__u8 reason;
@@ -167,24 +172,10 @@ struct segment_target {
 	__u64 high, low;
 };
 
-/*
- * What one CPU counts of one segment; see image::segment_counter. Packets and bytes of those that it was
- * carried out on are a struct counter, apart from the others: most packets touch nothing else.
- */
-#define SEGMENT_FAILED 2
-#define SEGMENT_FAILURES 14
-struct segment_failures {
-	__u64 values[SEGMENT_FAILURES];
-};
-
-/* struct wanted: how many places each CPU has, and kinds; see image::wanted_kind. */
-#define WANTED 16
+/* struct wanted, kinds; see wanted_kind */
 #define WANTED_HOST6 0
 #define WANTED_HOST4 1
 #define WANTED_ADJACENCY 2
-
-#define TURN_SLOTS 1024
-#define FLOWLETS 4096
 
 /* One counter of one CPU. Counter `slot` of CPU `c` is at c * counter_slots + slot. */
 struct counter {
@@ -192,6 +183,15 @@ struct counter {
 	__u64 bytes;
 };
 
+/*
+ * What one CPU counts of one segment; see segment_counter. Packets and bytes of those that it was carried out on are a
+ * struct counter, apart from the others: most packets touch nothing else.
+ */
+struct segment_failures {
+	__u64 values[SEGMENT_FAILURES];
+};
+
+/* Why a packet is not forwarded; see Reason. */
 enum reason {
 	REASON_FORWARDED = 0,
 	REASON_NOT_ENABLED = 1,
@@ -247,5 +247,41 @@ enum reason {
 	REASON_EXPIRING = 51,
 	REASON_COUNT
 };
+
+/* One bit for each reason for which packets are dropped, at its number. */
+#define REASON_DROPS 0x7e0000800000ULL
+
+/* Where a segment counts packets that it was not carried out on, by the reason; see segment_counter::of. */
+static inline __attribute__((always_inline)) __u32 failed_slot(__u32 reason)
+{
+	switch (reason) {
+	case REASON_NO_SRH:
+		return 2;
+	case REASON_SEGMENTS_LEFT:
+		return 3;
+	case REASON_BAD_SRH:
+		return 4;
+	case REASON_HMAC:
+		return 5;
+	case REASON_PAYLOAD:
+		return 6;
+	case REASON_SEGMENT_LINK:
+		return 7;
+	case REASON_TTL_EXCEEDED:
+		return 8;
+	case REASON_MTU:
+		return 9;
+	case REASON_NO_ROUTE:
+		return 10;
+	case REASON_UNRESOLVED:
+		return 11;
+	case REASON_HMAC_CHECK:
+		return 12;
+	case REASON_SID_CHAIN:
+		return 13;
+	default:
+		return 14;
+	}
+}
 
 #endif

@@ -140,11 +140,10 @@ struct scratch {
 	struct wanted wanted[WANTED] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
-/* As in src/engine.rs, src/test_run.rs and src/wanted.rs. */
-#define SCRATCH_WANTED 3840
-_Static_assert(sizeof(struct scratch) == 4224, "");
+/* What the loader reads of it is where crates/image says. */
+_Static_assert(sizeof(struct scratch) == SCRATCH_SIZE, "");
 _Static_assert(__builtin_offsetof(struct scratch, wanted) == SCRATCH_WANTED, "");
-_Static_assert(__builtin_offsetof(struct scratch, way.sent) == 440, "");
+_Static_assert(__builtin_offsetof(struct scratch, way.sent) == SCRATCH_SENT, "");
 
 /* A flow's last choice: flow, group in the upper half; time and place as in crates/forward. */
 struct flowlet {

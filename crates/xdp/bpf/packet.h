@@ -75,10 +75,10 @@ inline_always int expired(const struct config *config, __u32 cpu)
 	return clock->expired;
 }
 
-/* Reason::is_drop */
+/* Reason::is_drop, for what is a reason. */
 inline_always int is_drop(__u32 reason)
 {
-	return reason == REASON_BLACKHOLE || (reason >= REASON_NO_SRH && reason <= REASON_SEGMENT_LINK);
+	return REASON_DROPS >> (reason & 63) & 1;
 }
 
 /* The counter of a verdict that is not to forward; see image::verdict_slot. */
@@ -114,7 +114,7 @@ inline_always int group_reason(__u64 group)
 
 	if (reason >= REASON_COUNT)
 		reason = REASON_NO_ROUTE;
-	return reason == REASON_BLACKHOLE ? DROP | REASON_BLACKHOLE : reason | own_drop(group);
+	return is_drop(reason) ? DROP | reason : reason | own_drop(group);
 }
 
 inline_always __u64 group_word(__u32 value)

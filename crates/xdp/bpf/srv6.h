@@ -21,38 +21,6 @@
 #define TO_AROUND (0x8000 | REASON_ENCAP)
 #define TO_FLAVOURS (0x10000 | REASON_ENCAP)
 
-inline_always __u32 failed_slot(__u32 reason)
-{
-	switch (reason) {
-	case REASON_NO_SRH:
-		return SEGMENT_FAILED;
-	case REASON_SEGMENTS_LEFT:
-		return SEGMENT_FAILED + 1;
-	case REASON_BAD_SRH:
-		return SEGMENT_FAILED + 2;
-	case REASON_HMAC:
-		return SEGMENT_FAILED + 3;
-	case REASON_PAYLOAD:
-		return SEGMENT_FAILED + 4;
-	case REASON_SEGMENT_LINK:
-		return SEGMENT_FAILED + 5;
-	case REASON_TTL_EXCEEDED:
-		return SEGMENT_FAILED + 6;
-	case REASON_MTU:
-		return SEGMENT_FAILED + 7;
-	case REASON_NO_ROUTE:
-		return SEGMENT_FAILED + 8;
-	case REASON_UNRESOLVED:
-		return SEGMENT_FAILED + 9;
-	case REASON_HMAC_CHECK:
-		return SEGMENT_FAILED + 10;
-	case REASON_SID_CHAIN:
-		return SEGMENT_FAILED + 11;
-	default:
-		return SEGMENT_FAILED + 12;
-	}
-}
-
 /* Where the packet that the main program has checked ends. */
 inline_always int set_out(struct xdp_md *ctx, struct way *w)
 {

@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use raddle_rib::image::{Capacity, Group};
+use raddle_image::{Capacity, Group};
 use raddle_xdp::bench::{Bench, Program, Traffic};
 use raddle_xdp::{Engine, LoadOptions};
 use raddle_xdp_testing::frames::{FROM_MAC, IN_MAC};
@@ -38,7 +38,7 @@ fn measure() {
     engine.set_out_link(out).unwrap();
     bench.set_bare_ports(out, None).unwrap();
     memory.store_link(ingress, &link(IN_MAC, 1));
-    memory.store_group(0, Group::Kernel(raddle_rib::Reason::NoRoute));
+    memory.store_group(0, Group::Kernel(raddle_image::Reason::NoRoute));
     memory.store_group(1, Group::Single(0));
     for number in 0..64 {
         memory.store_adjacency(number, &adjacency(out, IN_MAC, FROM_MAC, 1500));
@@ -105,7 +105,7 @@ fn measure() {
         }
     }
     let counters = engine.counters();
-    for reason in raddle_rib::Reason::ALL {
+    for reason in raddle_image::Reason::ALL {
         let counter = counters.reason(reason);
         if counter.packets != 0 {
             println!("{reason}: {}", counter.packets);

@@ -8,7 +8,7 @@
     reason = "a benchmark that fails has nothing to say"
 )]
 
-use raddle_rib::image::{Segment, flavours, segment_flags, segment_kind};
+use raddle_image::{Segment, flavours, segment_flags, segment_kind};
 use raddle_xdp::bench::Bench;
 use raddle_xdp_testing::frames::udp4;
 use raddle_xdp_testing::net::in_namespace;
@@ -110,7 +110,7 @@ fn measure() {
             rows[0].push(time(None, &frame));
             own.memory.store_segment(SID_NUMBER, &case);
             rows[1].push(time(Some(&own.engine), &frame));
-            let flags = case.flags & !segment_flags::COUNTERS;
+            let flags = case.flags & !segment_flags::HAS_COUNTERS;
             own.memory
                 .store_segment(SID_NUMBER, &Segment { flags, ..case });
             rows[2].push(time(Some(&own.engine), &frame));
@@ -123,7 +123,7 @@ fn measure() {
         let (on, off, main) = (on - empty, off - empty, main - empty);
         println!("{name:18} {on:4} {off:4} {main:4}  (empty {empty})");
     }
-    for reason in raddle_rib::Reason::ALL {
+    for reason in raddle_image::Reason::ALL {
         let counter = own.engine.counters().reason(reason);
         if counter.packets != 0 {
             println!("{reason}: {}", counter.packets);

@@ -17,7 +17,7 @@
 
 use std::net::IpAddr;
 
-use raddle_rib::image::{Capacity, Group, Memory};
+use raddle_image::{Capacity, Group, Memory};
 use raddle_xdp::bench::{Attachment, Bench, Program, Traffic};
 use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
 use raddle_xdp_testing::image::{adjacency, config, link, threshold};
@@ -100,7 +100,7 @@ fn set_up_kernel() {
 /// The same in the image.
 fn fill(memory: &std::sync::Arc<Memory>) {
     memory.store_link(index_of("in0"), &link(IN_MAC, 1));
-    memory.store_group(0, Group::Kernel(raddle_rib::Reason::NoRoute));
+    memory.store_group(0, Group::Kernel(raddle_image::Reason::NoRoute));
     for (n, (sink, source)) in (0..).zip(SINK_MACS.into_iter().zip(OUT_MACS)) {
         let out = index_of(&format!("out{n}"));
         memory.store_adjacency(n, &adjacency(out, sink, source, 1500));

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use raddle_rib::image::MAX_LINKS;
+use raddle_image::MAX_LINKS;
 
 use crate::engine::Engine;
 use crate::sys::{self, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE};

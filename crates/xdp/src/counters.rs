@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use raddle_fib::Region;
-pub use raddle_rib::Counter;
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, SEGMENT_COUNTERS, SEGMENT_FAILURES,
-    segment_counter,
+use raddle_image::{
+    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, Reason, SEGMENT_COUNTERS,
+    SEGMENT_FAILURES, segment_counter,
 };
+pub use raddle_rib::Counter;
 
 /// A reading of all counters, indexed as in the image: reasons, then links by their slot, then
 /// adjacencies.

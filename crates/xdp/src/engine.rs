@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aya::include_bytes_aligned;
 use raddle_fib::Region;
-use raddle_rib::image::{ADJACENCY_COUNTERS, Capacity, MAX_LINKS, Memory, REASON_COUNTERS};
+use raddle_image::{ADJACENCY_COUNTERS, Capacity, MAX_LINKS, Memory, REASON_COUNTERS};
 
 use crate::attach::Attached;
 use crate::counters::{self, Counter, Counters, SegmentCells, SegmentCounts, segment_stripe};

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 
 use raddle_fib::Region;
-use raddle_rib::image::Memory;
+use raddle_image::Memory;
 
 use crate::sys;
 use crate::{Error, Result};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{FsType, statfs};
-use raddle_rib::image::Capacity;
+use raddle_image::Capacity;
 
 use crate::attach::{Attached, AttachedMode};
 use crate::counters::possible_cpus;
@@ -156,7 +156,7 @@ impl Engine {
 
     fn check_magic(&self, folder: &Path) -> Result<()> {
         let magic = self.memory().config().magic;
-        if magic != 0 && magic != raddle_rib::image::MAGIC {
+        if magic != 0 && magic != raddle_image::MAGIC {
             return Err(Error::Incompatible {
                 path: folder.to_owned(),
                 why: format!("the image's magic number is {magic:#x}"),

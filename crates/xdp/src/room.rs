@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 
-use raddle_rib::Lack;
-use raddle_rib::image::{
-    self, Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, OWN_BITS,
-    SEGMENT_HEAD, SEGMENT_TARGET, TURN_SLOTS,
+use raddle_image as image;
+use raddle_image::{
+    Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, OWN_BITS,
+    SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET, TURN_SLOTS,
 };
+use raddle_rib::Lack;
 
 use crate::counters::{self, segment_stripe};
 use crate::engine::small;
 use crate::mapping::{COUNTERS, SEGMENT_COUNTERS, SEGMENT_FAILURES, STATE};
 use crate::{Error, Result};
 
-/// `struct counter`, `struct flowlet` and `struct scratch`, in bytes.
+/// `struct counter` and `struct flowlet`, in bytes.
 const COUNTER: usize = 16;
 const FLOWLET: usize = 16;
-pub(crate) const SCRATCH: usize = 4224;
 /// The verifier follows offsets into a map up to this many bytes.
 const LARGEST: usize = (1 << 29) - 8;
 
@@ -61,7 +61,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
             sids,
             stripe * image::SEGMENT_FAILURES * 8 * cpus,
         ),
-        (STATE[0], None, SCRATCH * cpus),
+        (STATE[0], None, SCRATCH_SIZE * cpus),
         (STATE[1], None, TURN_SLOTS * 4 * cpus),
         (STATE[2], None, FLOWLETS * FLOWLET * cpus),
         (STATE[3], members, capacity.members * 8),

@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use raddle_rib::Reason;
-use raddle_rib::image::{ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED};
+use raddle_image::{
+    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, Reason, SCRATCH_SENT, SCRATCH_SIZE,
+};
 
 use crate::engine::Engine;
 use crate::mapping::{STATE, region};
-use crate::room::SCRATCH;
 use crate::sys;
 use crate::{Error, Result};
 
@@ -43,7 +43,7 @@ pub struct TestOutput {
 /// Frames grow by less: that much room there is in front of them.
 const GROWTH: usize = 256;
 /// Where `sent` and `sent_to` are in `struct scratch`, in bytes.
-const SENT: usize = 440;
+const SENT: usize = SCRATCH_SENT;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
@@ -146,7 +146,7 @@ impl Engine {
             name: STATE[0].to_owned(),
             source,
         })?;
-        let each = scratch.words().chunks_exact(SCRATCH / 8);
+        let each = scratch.words().chunks_exact(SCRATCH_SIZE / 8);
         Ok(each
             .map(|words| words[SENT / 8].load(Ordering::Relaxed))
             .collect())

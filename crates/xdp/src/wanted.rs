@@ -4,15 +4,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use raddle_fib::Region;
-use raddle_rib::image::{WANTED, Wanted};
+use raddle_image::{SCRATCH_SIZE, SCRATCH_WANTED, WANTED, Wanted};
 
 use crate::engine::Engine;
 use crate::mapping::{STATE, region};
-use crate::room::SCRATCH;
 use crate::{Error, Result};
 
 /// Where `wanted` is in `struct scratch`, in words, and how long each is.
-const FIRST: usize = 3840 / 8;
+const FIRST: usize = SCRATCH_WANTED / 8;
 const WORDS: usize = 3;
 
 /// Where the programs leave the neighbours that they lack: for each CPU at most [`WANTED`]. While one waits at its
@@ -38,7 +37,7 @@ impl WantedPlaces {
     /// Takes up to `most` neighbours out of their places; others stay for the next time. Costs a load for each
     /// place.
     pub fn take(&self, most: usize) -> Vec<Wanted> {
-        let each = self.0.words().chunks_exact(SCRATCH / 8);
+        let each = self.0.words().chunks_exact(SCRATCH_SIZE / 8);
         let places = each.flat_map(|words| words[FIRST..].chunks_exact(WORDS).take(WANTED));
         let taken = places.filter_map(|place| {
             // The program writes the last word last, and nothing while it is there.

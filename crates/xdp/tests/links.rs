@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use raddle_rib::Reason;
-use raddle_rib::image::{Group, Memory};
+use raddle_image::{Group, Memory, Reason};
 use raddle_xdp::bench::{Attachment, Bench, Program};
 use raddle_xdp::{AttachedMode, Engine, Error, Mode, features};
 use raddle_xdp_testing::bench::{DST_MAC, SRC_MAC};

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use raddle_fib::{Fib6, Prefix6};
-use raddle_rib::Reason;
-use raddle_rib::image::{Capacity, Group, Memory};
+use raddle_image::{Capacity, Group, Memory, Reason};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 use raddle_xdp_testing::frames::{IN_MAC, udp6};
 use raddle_xdp_testing::image::{adjacency, config, link, roomy};

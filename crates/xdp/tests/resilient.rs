@@ -1,12 +1,12 @@
 //! What the kernel is shown of resilient groups, by both engines.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use raddle_image::{Capacity, Reason};
 use raddle_rib::event::{
     Bucket, DeviceSettings, Event, GroupMember, Link, Neighbour, Nexthop, NexthopKind, Route,
     RouteOp, RouteTarget, Settings,
 };
-use raddle_rib::image::Capacity;
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 use raddle_xdp_testing::engines::{monotonic, verdict};
 use raddle_xdp_testing::image::small;

@@ -2,8 +2,7 @@
 //! that bring none.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use raddle_rib::Reason;
-use raddle_rib::image::{BucketsHead, Group, How, Member, Memory};
+use raddle_image::{BucketsHead, Group, How, Member, Memory, Reason};
 use raddle_xdp::bench::{Bench, Program};
 use raddle_xdp::{AttachedMode, Error, Mode, offers_rx_hash};
 use raddle_xdp_testing::frames::{IN_MAC, ipv4, udp4};

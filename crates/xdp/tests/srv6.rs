@@ -3,10 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Segment, TurnsHead, WANTED, Wanted, segment_counter,
-    segment_flags, segment_kind,
+use raddle_image::{
+    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Reason, Segment, TurnsHead, WANTED, Wanted,
+    segment_counter, segment_flags, segment_kind,
 };
 use raddle_xdp::{Counters, NO_ADJACENCY, SegmentCounts, Verdict};
 use raddle_xdp_testing::bench::{Bench, DST_MAC, SINGLE, SRC_MAC};
@@ -101,7 +100,7 @@ fn what_the_kernel_gets_is_as_it_came() {
         bench.drops(&to_sid(&discard, &[0; 20]), Reason::Blackhole);
         assert_eq!(bench.counts().packets(), 1);
         let own = Segment {
-            flags: raddle_rib::image::segment_flags::OWN,
+            flags: raddle_image::segment_flags::OWN,
             ..segment(segment_kind::END)
         };
         bench.sid(&own);
@@ -109,7 +108,7 @@ fn what_the_kernel_gets_is_as_it_came() {
         // A record that is the kernel's, but of our own.
         bench.sid(&Segment {
             reason: Reason::Encap as u8,
-            flags: raddle_rib::image::segment_flags::OWN,
+            flags: raddle_image::segment_flags::OWN,
             ..Segment::default()
         });
         bench.drops(&to_sid(&nowhere, &[0; 20]), Reason::Encap);
@@ -204,7 +203,7 @@ fn nexthops_of_decapsulated_packets() {
         bench.memory.store_group(SINGLE, Group::Neighbour(0));
         bench.fails(&frame, Reason::Encap);
         bench.sid(&Segment {
-            flags: dx4.flags | raddle_rib::image::segment_flags::DIRECT_NH4,
+            flags: dx4.flags | raddle_image::segment_flags::DIRECT_NH4,
             ..dx4
         });
         assert_eq!(bench.run(&frame).0, forwarded(&bench));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gungraun::{library_benchmark, library_benchmark_group};
 use ipnet::IpNet;
 use raddle_forward::{Engine, Verdict};
-use raddle_rib::Reason;
+use raddle_image::Reason;
 use raddle_rib::event::{Event, RouteOp};
 
 use crate::router::{INGRESS, OUT, hops, mac, route, router};

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use raddle_image::{Capacity, Memory};
 use raddle_rib::event::{
     DeviceSettings, Event, Link, Neighbour, Route, RouteNexthop, RouteTarget, Settings,
 };
-use raddle_rib::image::{Capacity, Memory};
 use raddle_rib::{Ports, Rib};
 
 /// The link that packets come in by.

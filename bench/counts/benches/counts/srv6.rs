@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group};
 use raddle_forward::Verdict;
-use raddle_rib::Reason;
+use raddle_image::Reason;
 
 #[path = "../../../../crates/forward/tests/srv6/packets.rs"]
 #[allow(dead_code, reason = "tests use the rest")]

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use raddle_forward::Verdict;
-use raddle_packet::Family;
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    Adjacency, Group, Segment, Wanted, flavours, segment_counter, segment_flags, segment_kind,
+use raddle_image::{
+    Adjacency, Group, Reason, Segment, Wanted, flavours, segment_counter, segment_flags,
+    segment_kind,
 };
+use raddle_packet::Family;
 use raddle_select::{HashConfig, Hasher, Policy, Seed};
 use raddle_srv6::spread;
 
@@ -106,7 +106,7 @@ fn ends() {
     for reason in [Reason::Encap, Reason::ImageFull, Reason::Held] {
         let missing = Segment {
             reason: reason as u8,
-            flags: segment_flags::OWN | segment_flags::COUNTERS,
+            flags: segment_flags::OWN | segment_flags::HAS_COUNTERS,
             ..Segment::default()
         };
         let number = router.sid("fc00:6::/32", missing);

@@ -1,9 +1,8 @@
 //! Behaviours of SIDs, byte for byte, by the pseudo-code of RFC 8986 and RFC 9800.
 
 use raddle_forward::{NO_ADJACENCY, Verdict};
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    Group, Segment, VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
+use raddle_image::{
+    Group, Reason, Segment, VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
 };
 
 use crate::packets::{frame, ip4, ip6, older, set_checksum, srh, udp};

@@ -1,8 +1,7 @@
 //! Encapsulations and insertions, byte for byte (RFC 8986, section 5; spec D.5).
 
 use raddle_forward::Verdict;
-use raddle_rib::Reason;
-use raddle_rib::image::{segment_flags, segment_kind};
+use raddle_image::{Reason, segment_flags, segment_kind};
 
 use crate::packets::{frame, ip4, ip6, older, srh, udp};
 use crate::router::{INGRESS, Router, octets};

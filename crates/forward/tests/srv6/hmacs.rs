@@ -1,7 +1,6 @@
 //! HMACs, against an HMAC made by hand (RFC 2104) with the hash functions alone.
 
-use raddle_rib::Reason;
-use raddle_rib::image::{link_flags, segment_flags, segment_kind};
+use raddle_image::{Reason, link_flags, segment_flags, segment_kind};
 use raddle_srv6::{Algorithm, Key};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};

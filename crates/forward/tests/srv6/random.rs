@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use raddle_forward::Verdict;
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    Group, LINK_TABLE, SEGMENT_COUNTERS, Segment, VlanEntry, flavours, segment_counter,
+use raddle_image::{
+    Group, LINK_TABLE, Reason, SEGMENT_COUNTERS, Segment, VlanEntry, flavours, segment_counter,
     segment_flags, segment_kind,
 };
 

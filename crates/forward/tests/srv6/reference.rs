@@ -2,8 +2,7 @@
 //!
 //! Written from the numbered rules of `raddle_srv6`, and sharing nothing with it but the image's types.
 
-use raddle_rib::Reason;
-use raddle_rib::image::{LINK_TABLE, Segment, VlanEntry, flavours, segment_flags, segment_kind};
+use raddle_image::{LINK_TABLE, Reason, Segment, VlanEntry, flavours, segment_flags, segment_kind};
 
 /// What a prefix leads to.
 #[derive(Clone, Copy, Debug, PartialEq)]

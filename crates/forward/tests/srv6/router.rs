@@ -6,11 +6,10 @@ use std::sync::atomic::Ordering;
 
 use raddle_fib::{Fib4, Fib6, Prefix4, Prefix6, TableId};
 use raddle_forward::{Engine, HEADROOM, Verdict};
-use raddle_rib::Reason;
-use raddle_rib::image::{
+use raddle_image::{
     ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, GROUP_OWN, Group, How, LINK_TABLE,
-    LinkEntry, MAGIC, Member, Memory, Segment, TurnsHead, config_flags, link_flags, segment_flags,
-    segment_value,
+    LinkEntry, MAGIC, Member, Memory, Reason, Segment, TurnsHead, config_flags, link_flags,
+    segment_flags, segment_value,
 };
 use raddle_select::{Seed, compile_threshold, keyed, mid_states, upper_bounds};
 
@@ -240,7 +239,7 @@ impl Router {
     pub(crate) fn segment(&mut self, segment: Segment) -> u32 {
         let number = self.segments;
         self.segments += 1;
-        let flags = segment.flags | segment_flags::COUNTERS;
+        let flags = segment.flags | segment_flags::HAS_COUNTERS;
         self.memory
             .store_segment(number, &Segment { flags, ..segment });
         number

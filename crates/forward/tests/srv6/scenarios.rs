@@ -1,6 +1,6 @@
 //! What is measured and counted: frames of as many flows, for one kind of segment.
 
-use raddle_rib::image::{Segment, segment_flags, segment_kind};
+use raddle_image::{Segment, segment_flags, segment_kind};
 
 use super::packets::{frame, ip6, srh, udp};
 use super::router::{OUT, Router, octets, plain};

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use raddle_forward::{Engine, HEADROOM, VECTOR, Verdict};
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    ADJ_FORWARD, Adjacency, Group, Segment, flavours, link_flags, segment_flags, segment_kind,
+use raddle_image::{
+    ADJ_FORWARD, Adjacency, Group, Reason, Segment, flavours, link_flags, segment_flags,
+    segment_kind,
 };
 
 use crate::headends::template;

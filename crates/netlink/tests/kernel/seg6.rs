@@ -5,11 +5,11 @@ use std::net::Ipv6Addr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use raddle_image::{Capacity, Memory, Reason, flavours, segment_kind};
 use raddle_netlink::Mirror;
 use raddle_rib::event::{HmacAlgorithm, RouteTarget};
-use raddle_rib::image::{Capacity, Memory, flavours, segment_kind};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 
 use crate::support::{Follower, in_namespace, index_of, ip, links, sysctl, try_ip};
 

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use raddle_image::{Capacity, Reason};
 use raddle_netlink::Mirror;
 use raddle_rib::event::Event;
-use raddle_rib::image::Capacity;
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 use raddle_xdp::bench::{Attachment, Bench, Program, Template, Traffic};
 use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
 

@@ -1,6 +1,6 @@
 //! How much room the image makes.
 
-use raddle_rib::image::Capacity;
+use raddle_image::Capacity;
 
 use super::Config;
 

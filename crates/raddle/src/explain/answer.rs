@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use raddle_rib::{Hop, Reason};
+use raddle_image::Reason;
+use raddle_rib::Hop;
 use serde::Serialize;
 
 use super::both::Symmetry;

@@ -1,6 +1,6 @@
 //! How sure an answer is, and why it is not surer.
 
-use raddle_rib::Reason;
+use raddle_image::Reason;
 use raddle_rib::event::Link;
 use raddle_select::KernelVersion;
 use serde::Serialize;

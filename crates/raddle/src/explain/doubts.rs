@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use raddle_image::Reason;
 use raddle_rib::event::{Link, ROUTE_FPM, Route, RouteKind, RouteTarget};
-use raddle_rib::{Hop, Reason, Resolved, Trace};
+use raddle_rib::{Hop, Resolved, Trace};
 
 use super::onward::NO_ARP;
 use super::steps::Walk;

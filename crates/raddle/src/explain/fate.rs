@@ -1,7 +1,7 @@
 //! What becomes of a packet, beyond the link that its destination leads to.
 
+use raddle_image::Reason;
 use raddle_packet::{Family, Ipv4, Ipv6, protocol};
-use raddle_rib::Reason;
 use serde::Serialize;
 
 use super::packet::Packet;

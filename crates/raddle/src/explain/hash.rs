@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use raddle_image::Reason;
 use raddle_packet::protocol::ports_offset;
 use raddle_packet::{Stop, dissect};
-use raddle_rib::{MpAlgo, Reason};
+use raddle_rib::MpAlgo;
 use raddle_select::{
     Explanation, Field, HashConfig, HashedKey, Input, KeyAddresses, KeyError, Part, Policy, Seed,
     explain_flow, explain_packet, explain_plain_packet,

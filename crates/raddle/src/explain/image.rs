@@ -4,9 +4,9 @@ use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
 use raddle_forward::{Engine, HEADROOM, Verdict};
+use raddle_image::{Capacity, Memory, Reason, Segment, segment_kind};
 use raddle_rib::event::{Event, HmacKey};
-use raddle_rib::image::{Capacity, Memory, Segment, segment_kind};
-use raddle_rib::{AlgoRules, Owner, Ports, Reason, Rib, SegmentUse};
+use raddle_rib::{AlgoRules, Owner, Ports, Rib, SegmentUse};
 
 use raddle_srv6::{Algorithm, Key, Keys};
 

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use raddle_forward::Verdict;
+use raddle_image::Reason;
 use raddle_packet::{Family, Ipv4};
 use raddle_rib::event::Link;
-use raddle_rib::{Hop, Reason, Trace};
+use raddle_rib::{Hop, Trace};
 use serde_json::json;
 
 use super::confidence::{Level, reason_doubt};

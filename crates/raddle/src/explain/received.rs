@@ -1,8 +1,8 @@
 //! What becomes of a frame before its destination is looked up: on its way from the link to the route.
 
+use raddle_image::Reason;
 use raddle_packet::protocol::ethertype;
 use raddle_packet::{Family, checksum};
-use raddle_rib::Reason;
 
 use super::fate::{Fate, What};
 use super::options::{self, Options};

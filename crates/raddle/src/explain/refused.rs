@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use raddle_image::Reason;
 use raddle_rib::event::{Route, RouteKind, Rule};
-use raddle_rib::{Claim, Reason, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
+use raddle_rib::{Claim, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use serde_json::json;
 
 use super::steps::Walk;

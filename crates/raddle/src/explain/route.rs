@@ -1,7 +1,8 @@
 //! The steps around the choice: input, rules and route before it, neighbour and link behind it.
 
+use raddle_image::Reason;
 use raddle_rib::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteTarget};
-use raddle_rib::{Hop, Reason, Trace, rule_beyond_engines};
+use raddle_rib::{Hop, Trace, rule_beyond_engines};
 use serde_json::json;
 
 use super::steps::Walk;

@@ -5,10 +5,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use raddle_image::{LINK_TABLE, Reason, Segment, segment_flags};
 use raddle_packet::Family;
-use raddle_rib::image::{LINK_TABLE, Segment, segment_flags};
 use raddle_rib::seg6::{Behaviour, Seg6};
-use raddle_rib::{Hop, Owner, Reason, Resolved, SegmentUse, Trace};
+use raddle_rib::{Hop, Owner, Resolved, SegmentUse, Trace};
 use raddle_select::{HashConfig, Seed, explain_packet};
 use raddle_srv6::{
     Demand, ETHERNET, Flow, MAX_CHAIN, MAX_TEMPLATE, Next, Packet as Changing, Route, Settings,
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
             passed.push(Passed {
                 name,
                 bytes: now.len(),
-                counts: segment.flags & segment_flags::COUNTERS != 0,
+                counts: segment.flags & segment_flags::HAS_COUNTERS != 0,
                 own: what.own,
             });
             let before = headers(now.l3(), now.family());

@@ -1,7 +1,8 @@
 //! The steps from a flow or a packet to a link.
 
+use raddle_image::Reason;
 use raddle_rib::event::{NexthopKind, Route, RouteTarget};
-use raddle_rib::{Hop, MpAlgo, Reason, Resolved, Rib, Trace};
+use raddle_rib::{Hop, MpAlgo, Resolved, Rib, Trace};
 use serde::Serialize;
 use serde_json::{Value, json};
 

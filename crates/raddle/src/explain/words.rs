@@ -2,9 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-use raddle_rib::image::{Segment, segment_kind};
+use raddle_image::{Reason, Segment, segment_kind};
+use raddle_rib::SegmentUse;
 use raddle_rib::seg6::Seg6;
-use raddle_rib::{Reason, SegmentUse};
 
 /// `End.X`, `encap segs A,B`.
 pub(super) fn name_of(what: &SegmentUse) -> String {
@@ -28,7 +28,7 @@ pub(super) fn name_of(what: &SegmentUse) -> String {
 
 /// The rules that a segment of this kind is carried out by.
 pub(super) fn rules_of(segment: &Segment) -> Vec<&'static str> {
-    use raddle_rib::image::flavours::{NEXT_CSID, REPLACE_CSID};
+    use raddle_image::flavours::{NEXT_CSID, REPLACE_CSID};
     let compressed = segment.flavours & (NEXT_CSID | REPLACE_CSID) != 0;
     match segment.kind {
         segment_kind::END | segment_kind::END_X | segment_kind::END_T if compressed => {

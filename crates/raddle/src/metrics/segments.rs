@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::text::Rows;
 use crate::show::figures::error_names;
-use raddle_rib::image::segment_counter::{BYTES, FAILED, PACKETS};
+use raddle_image::segment_counter::{BYTES, FAILED, PACKETS};
 
 /// Counters of SIDs and of segment lists, from the daemon's answer about its segments. SIDs that do not
 /// count have none, nor have those that are left to the kernel and have none to tell.

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use raddle_image::flavours;
 use raddle_rib::event::{Route, RouteNexthop, RouteTarget};
-use raddle_rib::image::flavours;
 use raddle_rib::seg6::{Behaviour, Seg6, Sid, TableRef};
 use serde::Deserialize;
 

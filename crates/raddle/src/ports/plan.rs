@@ -323,7 +323,7 @@ fn explain(error: &PlanError, rib: &Rib, args: &cli::PortsPlan, choice: &Choice)
                  --first and --last"
             ))
         }
-        PlanError::NoPath => paths::no_path(args.dst, raddle_rib::Reason::NoRoute),
+        PlanError::NoPath => paths::no_path(args.dst, raddle_image::Reason::NoRoute),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use raddle_image::MAX_LINKS;
 use raddle_rib::event::Link;
-use raddle_rib::image::MAX_LINKS;
 
 use super::{Finding, Role, Scene, Severity};
 

@@ -50,7 +50,7 @@ impl Own {
     /// 1. Where raddle's own SIDs and encapsulations send to: the kernel does not know of these.
     /// 2. Where a table leads that raddle's own End.T and End.DT* look in: the gateways of all routes. Which
     ///    hosts of a connected prefix are meant, only packets say, and engines do then
-    ///    ([`raddle_rib::image::Wanted`]).
+    ///    ([`raddle_image::Wanted`]).
     /// 3. All paths to the first segment of the kernel's encapsulations: it keeps to one for each core
     ///    (`dst_cache`), while the engine spreads flows over them.
     /// 4. The gateways of routes that FPM tells, if any of these counts: the kernel may not have them.
@@ -130,7 +130,7 @@ fn next_hops(rib: &Rib, iif: &str, target: IpAddr, list: &mut Vec<(u32, IpAddr)>
             let next = |hop: &raddle_rib::Hop| (hop.index, hop.gateway.unwrap_or(target));
             list.extend(hops.iter().filter(|hop| hop.segment.is_none()).map(next));
         }
-        Resolved::Kernel(raddle_rib::Reason::Unresolved) => {
+        Resolved::Kernel(raddle_image::Reason::Unresolved) => {
             use raddle_rib::event::RouteTarget;
             if let Some(RouteTarget::Single(hop)) = trace.route.map(|route| route.target) {
                 list.push((hop.index, target));

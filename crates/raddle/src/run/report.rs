@@ -1,9 +1,9 @@
 //! What the daemon tells about itself.
 
+use raddle_image::{Reason, Segment, segment_flags, segment_kind};
 use raddle_rib::event::{Link, NUD_STALE, Route};
-use raddle_rib::image::{Segment, segment_flags, segment_kind};
 use raddle_rib::seg6::Seg6;
-use raddle_rib::{Counter, Owner, Reason, Rib, SegmentUse, Sent};
+use raddle_rib::{Counter, Owner, Rib, SegmentUse, Sent};
 use raddle_xdp::Counters;
 use serde_json::{Value, json};
 
@@ -168,7 +168,7 @@ pub(super) fn counters(rib: &Rib, counters: &Counters) -> Value {
             "dev": name(rib, index),
             "via": neighbour.map(|ip| ip.to_string()),
             "mtu": adjacency.mtu,
-            "forwards": adjacency.state == raddle_rib::image::ADJ_FORWARD,
+            "forwards": adjacency.state == raddle_image::ADJ_FORWARD,
             "stale": state & NUD_STALE != 0,
             "packets": count.packets,
             "bytes": count.bytes,
@@ -225,7 +225,7 @@ pub(super) fn segments(daemon: &Daemon) -> Value {
                 "forwards": known && !lacking,
                 "reason": reason.map(Reason::name),
                 "own": what.own,
-                "counters": segment.flags & segment_flags::COUNTERS != 0,
+                "counters": segment.flags & segment_flags::HAS_COUNTERS != 0,
                 "name": segment_name(&what.what),
                 "segs": segments_of(&what.what),
                 "encap": what.what.encode(),

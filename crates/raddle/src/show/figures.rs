@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::net::IpAddr;
 
+use raddle_image::segment_counter::{BYTES, FAILED, PACKETS, REASONS};
+use raddle_image::{Reason, SEGMENT_COUNTERS};
 use raddle_netlink::codec::SidCounters;
 use raddle_netlink::{EncapOf, Socket};
-use raddle_rib::Reason;
 use raddle_rib::event::Encap;
-use raddle_rib::image::SEGMENT_COUNTERS;
-use raddle_rib::image::segment_counter::{BYTES, FAILED, PACKETS, REASONS};
 use raddle_rib::seg6::{Encaps, Seg6};
 use serde::Deserialize;
 use serde_json::Value;

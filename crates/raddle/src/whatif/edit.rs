@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
+use raddle_image::Reason;
+use raddle_rib::Rib;
 use raddle_rib::event::{
     Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp, RouteTarget,
 };
-use raddle_rib::{Reason, Rib};
 
 use super::words::{Change, Selector};
 use crate::paths::{self, Choice, link_name};

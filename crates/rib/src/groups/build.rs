@@ -7,11 +7,10 @@ use raddle_select::{Turns, turns};
 use super::Groups;
 use crate::adjacency::{Key, Publish};
 use crate::algo::MpAlgo;
-use crate::image::{BucketsHead, Group, How, Member, TurnsHead};
 use crate::lack::Lack;
-use crate::reason::Reason;
 use crate::resolve::{Hop, Resolved, Spec};
 use crate::segments::SegmentUse;
+use raddle_image::{BucketsHead, Group, How, Member, Reason, TurnsHead};
 
 /// What a group shall be.
 pub(super) struct Built {

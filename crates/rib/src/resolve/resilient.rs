@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::{Hop, Limits, Resolved, direct_hop, resolve_single};
 use crate::event::GroupMember;
-use crate::reason::Reason;
 use crate::state::State;
+use raddle_image::Reason;
 
 /// A resilient group (`nexthop_select_path_res`).
 ///

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use super::Rib;
 use crate::adjacency::{Ports, Publish};
 use crate::event::Link;
-use crate::image::{self, LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
 use crate::state::State;
+use raddle_image::{LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
 
 impl Rib {
     /// Writes the entries of all links, and makes the views that they need.
@@ -78,7 +78,7 @@ impl Rib {
             (self.forget_received)(slot);
         }
         for (index, entry) in &changed {
-            image::store(&self.memory.links, *index as usize, entry);
+            self.memory.store_link(*index, entry);
         }
         self.links = wanted;
         built

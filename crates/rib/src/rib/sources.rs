@@ -10,15 +10,14 @@ use super::Rib;
 use crate::adjacency::Publish;
 use crate::attrs::AttrsId;
 use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
-use crate::image::own_bit;
 use crate::lack::Lack;
 use crate::lpm::Lpm;
 use crate::prefix::Prefix;
-use crate::reason::Reason;
 use crate::resolve::Spec;
 use crate::rules::tables_for_sources;
 use crate::state::{Changed, State};
 use crate::table::Slot;
+use raddle_image::{Reason, own_bit};
 
 /// Prefixes of this length or more have so few addresses that each has its bit in the filter; with a
 /// shorter one all sources are looked up.

@@ -8,12 +8,12 @@ use super::Rib;
 use crate::adjacency::Publish;
 use crate::event::Link;
 use crate::groups::Groups;
-use crate::image::{LinkEntry, link_flags};
 use crate::lpm::Lpm;
 use crate::prefix::Addr;
 use crate::rules::tables_for;
 use crate::state::{Changed, Family, State};
 use crate::view::View;
+use raddle_image::{LinkEntry, link_flags};
 
 /// The views of one family and the tables that they live in.
 pub(super) struct Side<A, L> {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::Seg6Error;
 use super::attributes::{Attributes, put, put_nested};
 use super::encaps::{checked, segments_of, srh};
-use crate::image::{flavours, segment_kind as kind};
+use raddle_image::{flavours, segment_kind as kind};
 
 /// `SEG6_LOCAL_*`.
 mod attribute {

@@ -8,14 +8,14 @@ use super::{Owner, SegmentUse, Tables};
 use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::hmac::sign;
-use crate::image::{
-    LINK_TABLE, Segment, VlanEntry, flavours, lost_dx2, segment_flags as flag, segment_kind as kind,
-};
-use crate::reason::Reason;
 use crate::resolve::has_share;
 use crate::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef, hmac_key};
 use crate::source6::source_for;
 use crate::state::State;
+use raddle_image::{
+    LINK_TABLE, Reason, Segment, VlanEntry, flavours, lost_dx2, segment_flags as flag,
+    segment_kind as kind,
+};
 
 /// A segment, and the template that it refers to (its place is not filled in yet).
 #[derive(Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(super) fn build(around: &Around<'_>, what: &SegmentUse) -> Built {
         Seg6::Sid(sid) => sid.counters,
         Seg6::Encaps(_) => true,
     };
-    for (yes, bit) in [(counts, flag::COUNTERS), (what.own, flag::OWN)] {
+    for (yes, bit) in [(counts, flag::HAS_COUNTERS), (what.own, flag::OWN)] {
         if yes {
             built.segment.flags |= bit;
         }

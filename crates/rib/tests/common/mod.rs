@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 pub use parts::{link, neighbour, new_rib, object};
+use raddle_image::{ADJ_FORWARD, ADJ_SEGMENT, Group, Memory, Reason, link_flags};
 use raddle_rib::event::{Route, RouteTarget};
-use raddle_rib::image::{ADJ_FORWARD, ADJ_SEGMENT, Group, Memory, link_flags};
-use raddle_rib::{Hop, Reason, Resolved, Rib};
+use raddle_rib::{Hop, Resolved, Rib};
 
 /// Out-link, destination and source MAC address, MTU; or the reason why the kernel gets it.
 type Leaves = Result<(u32, [u8; 6], [u8; 6], u32), u8>;

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use raddle_image::{Capacity, Memory};
 use raddle_rib::event::{Event, Link, Neighbour, Nexthop, NexthopKind};
-use raddle_rib::image::{Capacity, Memory};
 use raddle_rib::{Ports, Rib};
 
 /// The link `l<index>`.

@@ -2,9 +2,9 @@
 
 use super::common::{address, compare, link, neighbour, new_rib, route, seen_by_engines};
 use proptest::prelude::*;
+use raddle_image::{Capacity, Reason};
+use raddle_rib::Rib;
 use raddle_rib::event::{Event, Route, RouteNexthop, RouteOp, RouteTarget, Settings, Sweep};
-use raddle_rib::image::Capacity;
-use raddle_rib::{Reason, Rib};
 
 const CAPACITY: Capacity = Capacity {
     nodes4: 1 << 10,

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use raddle_image::ADJ_FORWARD;
+use raddle_image::Reason;
 use raddle_rib::event::{Event, KernelHosts, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
-use raddle_rib::image::ADJ_FORWARD;
-use raddle_rib::{Reason, Resolved, Rib};
+use raddle_rib::{Resolved, Rib};
 
 use super::{compare, small};
 use crate::common::{self, address, neighbour, new_rib};

@@ -14,11 +14,11 @@ use common::object as nexthop;
 use draw::{LINKS, address, event, link, route};
 use ipnet::IpNet;
 use proptest::prelude::*;
+use raddle_image::{ADJ_FORWARD, Adjacency, Capacity, LinkEntry, Memory};
 use raddle_rib::event::{
     DeviceSettings, Event, GroupMember, Neighbour, NexthopKind, ROUTE_FPM, Route, RouteNexthop,
     RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
-use raddle_rib::image::{ADJ_FORWARD, Adjacency, Capacity, LinkEntry, Memory};
 use raddle_rib::{Ports, Rib};
 
 fn new_rib(capacity: &Capacity) -> Rib {

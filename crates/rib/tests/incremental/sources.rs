@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
+use raddle_image::Reason;
+use raddle_rib::Rib;
 use raddle_rib::event::{
     Address, DeviceSettings, Event, ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteOp, RouteTarget,
     Rule,
 };
-use raddle_rib::{Reason, Rib};
 
 use crate::draw::LINKS;
 use crate::{new_rib, small};
@@ -165,7 +166,7 @@ fn loopback_claims_no_source() {
 /// Without room for the table every source is the kernel's; with room again only those that it may refuse.
 #[test]
 fn sources_find_no_room() {
-    let mut rib = new_rib(&raddle_rib::image::Capacity {
+    let mut rib = new_rib(&raddle_image::Capacity {
         nodes4: 256,
         leaves4: 256,
         ..small()

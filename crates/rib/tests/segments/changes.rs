@@ -3,10 +3,10 @@
 use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex};
 
+use raddle_image::{Capacity, Group, Reason, VlanEntry, segment_kind};
 use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget};
-use raddle_rib::image::{Capacity, Group, VlanEntry, segment_kind};
 use raddle_rib::seg6::{Behaviour, Mode, Seg6, Sid, TableRef};
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 
 use crate::common::{link, neighbour};
 use crate::world::{
@@ -150,7 +150,7 @@ fn frames_to_a_lost_link_are_punted_at_once() {
     assert_eq!(rib.memory().punt_link(3), 0);
     rib.apply(Event::Link(link(3, true, false)));
     rib.commit_links();
-    let by_mirror = |s: raddle_rib::image::Segment| (s.kind, s.reason, s.flags);
+    let by_mirror = |s: raddle_image::Segment| (s.kind, s.reason, s.flags);
     assert_eq!(all(&rib).map(by_mirror), punted.map(by_mirror));
     rib.apply(Event::Link(link(3, true, true)));
     rib.commit();
@@ -167,7 +167,7 @@ fn frames_to_a_lost_link_are_punted_at_once() {
 fn neighbours_do_not_touch_segments() {
     let graces = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&graces);
-    let memory = Arc::new(raddle_rib::image::Memory::heap(&CAPACITY));
+    let memory = Arc::new(raddle_image::Memory::heap(&CAPACITY));
     let mut rib = Rib::new(memory, &CAPACITY, move || *counted.lock().unwrap() += 1);
     rib.apply(Event::Settings(settings()));
     for index in 1..=4 {

@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
+use raddle_image::{Group, LINK_TABLE, Reason, flavours, link_flags, segment_flags, segment_kind};
+use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Event, HmacAlgorithm, HmacKey, Settings};
-use raddle_rib::image::{Group, LINK_TABLE, flavours, link_flags, segment_flags, segment_kind};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
-use raddle_rib::{Reason, Rib};
 
 use crate::world::{
     CAPACITY, add, encaps, group, ip, number, own_address, segment, settings, sid, single, start,
@@ -37,7 +37,7 @@ fn behaviours_become_segments() {
     // PSP is not heeded beside it.
     assert_eq!(end.flavours, flavours::NEXT_CSID);
     assert_eq!((end.block, end.csid), (5, 3));
-    assert_eq!(end.flags, segment_flags::COUNTERS);
+    assert_eq!(end.flags, segment_flags::HAS_COUNTERS);
     assert_eq!((end.table4, end.table6), (LINK_TABLE, LINK_TABLE));
     let x = segment(&rib, "fc00::2");
     assert_eq!(

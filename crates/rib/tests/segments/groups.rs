@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
+use raddle_image::{ADJ_SEGMENT, Group, Reason};
+use raddle_rib::Rib;
 use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteNexthop, RouteOp, RouteTarget};
-use raddle_rib::image::{ADJ_SEGMENT, Group};
 use raddle_rib::seg6::{Encaps, Mode, Seg6};
-use raddle_rib::{Reason, Rib};
 
 use crate::common::{link, neighbour, object};
 use crate::world::{CAPACITY, add, group, hop, ip, number, route, start};

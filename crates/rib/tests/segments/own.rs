@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
+use raddle_image::{ADJ_SEGMENT, Capacity, Group, Reason, segment_flags, segment_kind};
+use raddle_rib::Rib;
 use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget};
-use raddle_rib::image::{ADJ_SEGMENT, Capacity, Group, segment_flags, segment_kind};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6};
-use raddle_rib::{Reason, Rib};
 
 use crate::common::link;
 use crate::world::{CAPACITY, add, encaps, group, hop, ip, route, segment, sid, start};

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget, Rule, Settings};
-use raddle_rib::image::{
-    Capacity, GROUP_OWN, Group, Memory, segment_kind, segment_of_value, segment_value,
+use raddle_image::{
+    Capacity, GROUP_OWN, Group, Memory, Reason, segment_kind, segment_of_value, segment_value,
 };
+use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget, Rule, Settings};
 use raddle_rib::seg6::{Behaviour, Mode, Seg6, Sid};
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 
 use crate::common::link;
 use crate::world::{CAPACITY, add, encaps, group, hop, ip, route, segment, sid, start};

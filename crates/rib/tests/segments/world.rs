@@ -2,9 +2,9 @@
 
 use std::net::Ipv6Addr;
 
+use raddle_image::{Capacity, Group, Segment};
 use raddle_rib::Rib;
 use raddle_rib::event::{Address, Event, Route, RouteNexthop, RouteOp, RouteTarget, Settings};
-use raddle_rib::image::{Capacity, Group, Segment};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 
 use crate::common::{self, link};

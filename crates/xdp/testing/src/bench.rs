@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use raddle_rib::Reason;
-use raddle_rib::image::{Capacity, Group, LinkEntry, Memory};
+use raddle_image::{Capacity, Group, LinkEntry, Memory, Reason};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 
 use crate::frames::IN_MAC;

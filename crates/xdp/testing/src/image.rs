@@ -1,6 +1,6 @@
 //! Engines over small images, images by hand, and a plain SipHash-2-4 to fill in the precomputed states.
 
-use raddle_rib::image::{
+use raddle_image::{
     ADJ_FORWARD, Adjacency, Capacity, Config, Group, How, LinkEntry, MAGIC, Member, Memory,
     config_flags, link_flags,
 };

@@ -1,8 +1,7 @@
 //! An engine with a SID, and links to send through.
 
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    Capacity, Group, LINK_TABLE, Segment, segment_counter, segment_flags, segment_value,
+use raddle_image::{
+    Capacity, Group, LINK_TABLE, Reason, Segment, segment_counter, segment_flags, segment_value,
 };
 use raddle_xdp::SegmentCounts;
 
@@ -24,7 +23,7 @@ pub const SID_NUMBER: u32 = 7;
 pub fn segment(kind: u8) -> Segment {
     Segment {
         kind,
-        flags: segment_flags::COUNTERS,
+        flags: segment_flags::HAS_COUNTERS,
         table4: LINK_TABLE,
         table6: LINK_TABLE,
         ..Segment::default()

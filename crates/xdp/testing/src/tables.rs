@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use raddle_fib::{Fib6, Prefix6};
-use raddle_rib::image::Memory;
+use raddle_image::Memory;
 
 /// A prefix with its value; the address is in host order and left-aligned.
 pub type Route4 = (u32, u8, u32);

@@ -13,11 +13,11 @@ use frames::{MAC, frame, ipv4_packet};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use raddle_forward::Verdict as Userspace;
+use raddle_image::{Capacity, Reason};
 use raddle_rib::event::{
     DeviceSettings, Event, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Settings,
 };
-use raddle_rib::image::Capacity;
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 use raddle_xdp_testing::engines::{given, monotonic, name, pin_to_one_cpu, verdict};
 use raddle_xdp_testing::image::small;

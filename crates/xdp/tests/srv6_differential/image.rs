@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use raddle_rib::Reason;
-use raddle_rib::image::{
-    ADJ_SEGMENT, Adjacency, Capacity, GROUP_OWN, Group, How, LINK_TABLE, LinkEntry, Memory,
+use raddle_image::{
+    ADJ_SEGMENT, Adjacency, Capacity, GROUP_OWN, Group, How, LINK_TABLE, LinkEntry, Memory, Reason,
     Segment, VlanEntry, flavours, link_flags, segment_flags, segment_kind, segment_value,
 };
 use raddle_select::Policy;
@@ -179,7 +178,7 @@ impl Image {
             ),
             // Not where its members are segments: some end at a limit of the program's after it has taken a turn.
             1 if !own => {
-                let head = raddle_rib::image::TurnsHead {
+                let head = raddle_image::TurnsHead {
                     total: 3,
                     stride: 0,
                     slot: 1,
@@ -240,7 +239,7 @@ impl Image {
         let mut segment = Segment {
             kind,
             reason: Reason::Encap as u8,
-            flags: segment_flags::COUNTERS,
+            flags: segment_flags::HAS_COUNTERS,
             template: number * WORDS,
             table4: draw.of(&[LINK_TABLE, LINK_TABLE, 1]),
             table6: draw.of(&[LINK_TABLE, LINK_TABLE, 1]),

@@ -1,7 +1,6 @@
 //! Routes to every verdict, and frames for them.
 
-use raddle_rib::Reason;
-use raddle_rib::image::{Adjacency, Group};
+use raddle_image::{Adjacency, Group, Reason};
 use raddle_xdp_testing::bench::{Bench, DST_MAC, SINGLE, SRC_MAC};
 use raddle_xdp_testing::frames::{fix_checksum, udp4, udp6};
 use raddle_xdp_testing::image::{adjacency, roomy, threshold};

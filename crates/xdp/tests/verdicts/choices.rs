@@ -1,6 +1,6 @@
 //! Which member of a group a packet takes: policies 0 and 1, weights, and when there is no choice.
 
-use raddle_rib::Reason;
+use raddle_image::Reason;
 use raddle_xdp::Verdict;
 
 use crate::bench::{SRC4, bent, packet4, set_up, src6, to4, to6};

@@ -1,7 +1,6 @@
 //! What is asked of every frame: steps P1 to P5; and links that do not exist.
 
-use raddle_rib::Reason;
-use raddle_rib::image::link_flags;
+use raddle_image::{Reason, link_flags};
 use raddle_xdp::{Engine, Error, LoadOptions, Verdict};
 
 use crate::bench::{bent, packet4, set_up, to6};

@@ -49,7 +49,7 @@ fn ports_word(ports: (u16, u16)) -> u64 {
 }
 
 pub(crate) fn hash4(
-    config: &raddle_rib::image::Config,
+    config: &raddle_image::Config,
     proto: u8,
     ports: (u16, u16),
     src: [u8; 4],
@@ -66,7 +66,7 @@ pub(crate) fn hash4(
 }
 
 pub(crate) fn hash6(
-    config: &raddle_rib::image::Config,
+    config: &raddle_image::Config,
     label: u32,
     proto: u8,
     ports: (u16, u16),

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use raddle_rib::Reason;
-use raddle_rib::image::{Group, link_flags, own_bit};
+use raddle_image::{Group, Reason, link_flags, own_bit};
 use raddle_xdp::Verdict;
 
 use crate::bench::{DST4, SOURCES, SRC4, bent, bent4, from4, packet4, set_up, to4, v4};

@@ -1,7 +1,6 @@
 //! Steps B1 to B10.
 
-use raddle_rib::Reason;
-use raddle_rib::image::link_flags;
+use raddle_image::{Reason, link_flags};
 use raddle_xdp::Verdict;
 
 use crate::bench::{bent, dst6, from6, set_up, src6, to6};

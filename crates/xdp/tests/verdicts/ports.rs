@@ -1,6 +1,6 @@
 //! What counts as ports of a packet: protocols, fragments, extension headers.
 
-use raddle_rib::Reason;
+use raddle_image::Reason;
 
 use crate::bench::{SRC4, set_up, src6};
 use crate::hashes::{DST_MANY, chosen, hash4, hash6, many, member_of};

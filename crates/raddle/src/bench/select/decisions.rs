@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
 use raddle_fib::lookup4_batch;
+use raddle_image::{Capacity, Group, Memory, TURN_SLOTS, TurnsHead};
 use raddle_packet::Family;
 use raddle_rib::event::{
     DeviceSettings, Event, Link, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Settings,
 };
-use raddle_rib::image::{Capacity, Group, Memory, TURN_SLOTS, TurnsHead};
 use raddle_rib::{AlgoRules, MpAlgo, Ports, Rib};
 use raddle_select::{HashConfig, Hasher, KeyBatch, Policy, Seed, next_turn, search_by};
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raddle_forward::{Engine, HEADROOM, Verdict};
+use raddle_image::{Capacity, Memory, Reason};
 use raddle_netlink::mirror::snapshot;
-use raddle_rib::image::{Capacity, Memory};
-use raddle_rib::{Ports, Reason, Rib};
+use raddle_rib::{Ports, Rib};
 
 use super::Rates;
 use super::network::{What, sid_of};

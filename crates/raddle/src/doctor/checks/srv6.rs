@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use raddle_image::flavours;
 use raddle_rib::event::Link;
-use raddle_rib::image::flavours;
 use raddle_rib::seg6::{Behaviour, Mode};
 
 use super::super::facts::{Facts, Need};

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use raddle_image::{ADJ_FORWARD, Segment, segment_kind};
 use raddle_rib::Rib;
 use raddle_rib::event::NUD_STALE;
-use raddle_rib::image::{ADJ_FORWARD, Segment, segment_kind};
 use raddle_xdp::{Engine, Srv6Programs};
 
 use super::Daemon;

@@ -1,5 +1,5 @@
+use raddle_image::{segment_flags, segment_kind};
 use raddle_rib::event::{Link, RouteTarget};
-use raddle_rib::image::{segment_flags, segment_kind};
 use raddle_rib::seg6::Seg6;
 
 use super::*;

@@ -1,65 +1,11 @@
-//! The compiled form that engines read: layout and typed access.
-//!
-//! Every structure here is also described in `crates/xdp/bpf/image.h`; a test of the `xdp` crate
-//! compiles that header and holds its sizes and offsets against these.
-//!
-//! Writers publish with single 8-byte stores (release); readers need no lock. Numbers are in host
-//! byte order (little endian), MAC addresses in the order of the wire.
+//! The memory of an image: readers and writers.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use raddle_fib::Region;
+use raddle_fib::{Memory4, Memory6, Region};
 
-mod adjacency;
-mod capacity;
-mod config;
-mod group;
-mod link;
-mod lost;
-mod segment;
-mod wanted;
-
-pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
-pub use capacity::Capacity;
-pub use config::{Config, ConfigHead, config_flags};
-pub use group::{
-    BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, SEGMENT_VALUE, TURN_SLOTS, TurnsHead,
-    group_kind, segment_of_value, segment_value,
-};
-pub use link::{LinkEntry, link_flags};
-pub(crate) use lost::lost_dx2;
-pub use segment::{
-    LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, SEGMENT_HEAD, SEGMENT_TARGET, Segment,
-    VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
-};
-pub use wanted::{WANTED, Wanted, wanted_kind};
-
-/// First word of the configuration: "raddleI7".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI7");
-/// Links are found by interface index below this.
-pub const MAX_LINKS: usize = 16384;
-/// Tables (views) of one family.
-pub const MAX_TABLES: usize = 1024;
-/// Bits in the filter of the IPv4 sources that the kernel may refuse.
-pub const OWN_BITS: usize = 65536;
-/// Of the counters of reasons, the first for packets that were dropped for a reason for which others are handed
-/// over, see [`verdict_slot`].
-pub const REASON_DROPPED: usize = crate::Reason::SLOTS;
-/// Counters that reasons take; link counters follow.
-pub const REASON_COUNTERS: usize = 2 * crate::Reason::SLOTS;
-/// Counters that links take (received, by the link's `slot`); adjacency counters follow.
-pub const LINK_COUNTERS: usize = 1024;
-/// Index of the first adjacency counter.
-pub const ADJACENCY_COUNTERS: usize = REASON_COUNTERS + LINK_COUNTERS;
-
-/// The counter of packets that were not forwarded for this reason: those of raddle's own segments are dropped where
-/// the kernel gets others, and count apart from them.
-#[inline]
-pub fn verdict_slot(reason: crate::Reason, dropped: bool) -> usize {
-    let apart = dropped && !reason.is_drop();
-    reason as usize + if apart { REASON_DROPPED } else { 0 }
-}
+use super::*;
 
 /// The memory of one image.
 #[derive(Debug)]
@@ -215,7 +161,7 @@ impl Memory {
         }
         match self.groups.words().get(number as usize) {
             Some(word) => Group::from_word(word.load(Ordering::Acquire)),
-            None => Group::Kernel(crate::Reason::NoRoute),
+            None => Group::Kernel(Reason::NoRoute),
         }
     }
 
@@ -252,7 +198,7 @@ impl Memory {
     #[inline]
     pub fn adjacency(&self, number: u32) -> Adjacency {
         try_load(&self.adjacencies, number).unwrap_or_else(|| Adjacency {
-            reason: crate::Reason::Unresolved as u8,
+            reason: Reason::Unresolved as u8,
             ..Adjacency::default()
         })
     }
@@ -264,7 +210,7 @@ impl Memory {
         let place = number as usize;
         if place >= self.segments.len() / SEGMENT_HEAD {
             return Segment {
-                reason: crate::Reason::Encap as u8,
+                reason: Reason::Encap as u8,
                 ..Segment::default()
             };
         }
@@ -302,12 +248,11 @@ impl Memory {
     /// (`fib_validate_source`); none where it cannot. [`Memory::maybe_own`] says which sources to ask about.
     ///
     /// 1. The table of sources has nothing about it: it cannot.
-    /// 2. An address of this machine: [`Reason::OwnSource`](crate::Reason::OwnSource), unless the link takes
+    /// 2. An address of this machine: [`Reason::OwnSource`], unless the link takes
     ///    them (`accept_local`).
     /// 3. Anything else in the table is the reason itself.
     #[cold]
-    pub fn refuses(&self, link: &LinkEntry, source: u32) -> Option<crate::Reason> {
-        use crate::Reason;
+    pub fn refuses(&self, link: &LinkEntry, source: u32) -> Option<Reason> {
         match self.group(self.route4(link.sources4, source)) {
             Group::Kernel(Reason::Local) if link.flags & link_flags::ACCEPT_LOCAL != 0 => None,
             Group::Kernel(Reason::Local) => Some(Reason::OwnSource),
@@ -322,6 +267,30 @@ impl Memory {
     pub fn maybe_own(&self, address: u32) -> bool {
         let bit = own_bit(address);
         self.own4.words()[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
+    }
+}
+
+impl Memory4 for Memory {
+    fn roots(&self) -> &Region {
+        &self.roots4
+    }
+
+    fn nodes(&self) -> &Region {
+        &self.nodes4
+    }
+
+    fn leaves(&self) -> &Region {
+        &self.leaves4
+    }
+}
+
+impl Memory6 for Memory {
+    fn roots(&self) -> &Region {
+        &self.roots6
+    }
+
+    fn words(&self) -> &Region {
+        &self.words6
     }
 }
 
@@ -384,7 +353,7 @@ pub fn own_bit(address: u32) -> usize {
 ///
 /// # Safety
 /// The type must be `repr(C)` without padding, a multiple of 8 bytes long, and valid for any bits.
-pub(crate) unsafe trait Record: Copy {
+unsafe trait Record: Copy {
     /// Words that are in use. The rest of a record is zero, and so need not be read.
     const USED: usize;
 }
@@ -436,7 +405,7 @@ fn load_from<T: Record>(words: &[AtomicU64]) -> T {
 }
 
 /// Writes a record, its first word last: whoever sees the first word sees the rest.
-pub(crate) fn store<T: Record>(region: &Region, i: usize, record: &T) {
+fn store<T: Record>(region: &Region, i: usize, record: &T) {
     let words = size_of::<T>() / 8;
     let from: *const u64 = std::ptr::from_ref(record).cast();
     let cells: &[AtomicU64] = &region.words()[i * words..(i + 1) * words];

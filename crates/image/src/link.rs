@@ -1,5 +1,6 @@
 //! Links that packets come in by.
 
+use crate::numbers::numbers;
 use std::mem::{offset_of, size_of};
 
 /// A network device, found by interface index. 64 bytes.
@@ -26,26 +27,28 @@ pub struct LinkEntry {
     pub rest: [u32; 8],
 }
 
-/// Flags of [`LinkEntry`].
-pub mod link_flags {
-    /// Packets that come in here are ours to forward.
-    pub const ENABLED: u32 = 1;
-    /// IPv4 forwarding is on.
-    pub const FORWARD4: u32 = 2;
-    /// IPv6 forwarding is on.
-    pub const FORWARD6: u32 = 4;
-    /// Reverse-path filtering is on: IPv4 goes to the kernel.
-    pub const RP_FILTER: u32 = 8;
-    /// IPv4 from here goes to the kernel because of routing rules.
-    pub const RULES4: u32 = 16;
-    /// IPv6 from here goes to the kernel because of routing rules.
-    pub const RULES6: u32 = 32;
-    /// `accept_local`: addresses of this machine may be sources.
-    pub const ACCEPT_LOCAL: u32 = 64;
-    /// `seg6_require_hmac` is 1: SRHs must have an HMAC.
-    pub const HMAC_REQUIRED: u32 = 128;
-    /// `seg6_require_hmac` is -1: HMACs of SRHs are not looked at.
-    pub const HMAC_IGNORED: u32 = 256;
+numbers! {
+    /// Flags of [`LinkEntry`].
+    pub mod link_flags: u32, "LINK" {
+        /// Packets that come in here are ours to forward.
+        ENABLED = 1,
+        /// IPv4 forwarding is on.
+        FORWARD4 = 2,
+        /// IPv6 forwarding is on.
+        FORWARD6 = 4,
+        /// Reverse-path filtering is on: IPv4 goes to the kernel.
+        RP_FILTER = 8,
+        /// IPv4 from here goes to the kernel because of routing rules.
+        RULES4 = 16,
+        /// IPv6 from here goes to the kernel because of routing rules.
+        RULES6 = 32,
+        /// `accept_local`: addresses of this machine may be sources.
+        ACCEPT_LOCAL = 64,
+        /// `seg6_require_hmac` is 1: SRHs must have an HMAC.
+        HMAC_REQUIRED = 128,
+        /// `seg6_require_hmac` is -1: HMACs of SRHs are not looked at.
+        HMAC_IGNORED = 256,
+    }
 }
 
 const _: () = assert!(size_of::<LinkEntry>() == 64 && offset_of!(LinkEntry, table4) == 20);

@@ -1,5 +1,6 @@
 //! What SRv6 does with a packet: behaviours of SIDs, and encapsulations.
 
+use crate::numbers::numbers;
 use std::mem::size_of;
 
 /// An SRv6 behaviour or encapsulation, ready to be carried out.
@@ -62,7 +63,7 @@ pub(super) type Rest = [u64; 2];
 
 impl Segment {
     /// The word that is published last.
-    pub(crate) fn first_word(self) -> u64 {
+    pub fn first_word(self) -> u64 {
         let [low, high] = self.size.to_ne_bytes();
         u64::from_ne_bytes([
             self.kind,
@@ -135,86 +136,93 @@ impl Segment {
 /// Stands for the table of the link that the packet came in on.
 pub const LINK_TABLE: u32 = u32::MAX;
 
-/// Kinds of [`Segment`]. Those below 32 are the numbers of the kernel's actions
-/// (`SEG6_LOCAL_ACTION_*`), where it has them.
-pub mod segment_kind {
-    /// To the kernel.
-    pub const KERNEL: u8 = 0;
-    /// `End`.
-    pub const END: u8 = 1;
-    /// `End.X`; `target`.
-    pub const END_X: u8 = 2;
-    /// `End.T`; `table6`.
-    pub const END_T: u8 = 3;
-    /// `End.DX2`; `out`, `mtu`.
-    pub const END_DX2: u8 = 4;
-    /// `End.DX6`; `target`, or none for the inner destination.
-    pub const END_DX6: u8 = 5;
-    /// `End.DX4`; `target`, or none for the inner destination.
-    pub const END_DX4: u8 = 6;
-    /// `End.DT6`; `table6`.
-    pub const END_DT6: u8 = 7;
-    /// `End.DT4`; `table4`.
-    pub const END_DT4: u8 = 8;
-    /// `End.B6.Insert`: the template is an SRH.
-    pub const END_B6: u8 = 9;
-    /// `End.B6.Encaps`, or with [`super::segment_flags::REDUCED`] `End.B6.Encaps.Red`: the template is
-    /// an IPv6 header and what follows it.
-    pub const END_B6_ENCAPS: u8 = 10;
-    /// `End.DT46`; both tables.
-    pub const END_DT46: u8 = 16;
-    /// `End.DX2V`: the template is a [`super::VlanEntry`] for each VLAN.
-    pub const END_DX2V: u8 = 24;
-    /// `H.Insert`: the template is an SRH.
-    pub const INSERT: u8 = 32;
-    /// `H.Encaps`, `H.Encaps.Red`: the template is an IPv6 header and what follows it.
-    pub const ENCAPS: u8 = 33;
-    /// `H.Encaps.L2`, `H.Encaps.L2.Red`: likewise.
-    pub const ENCAPS_L2: u8 = 34;
-
-    /// Whether the template is headers that packets get.
-    #[inline]
-    pub const fn has_template(kind: u8) -> bool {
-        matches!(kind, END_B6 | END_B6_ENCAPS | INSERT | ENCAPS | ENCAPS_L2)
+numbers! {
+    /// Kinds of [`Segment`]. Those below 32 are the numbers of the kernel's actions
+    /// (`SEG6_LOCAL_ACTION_*`), where it has them.
+    pub mod segment_kind: u8, "SEGMENT" {
+        /// To the kernel.
+        KERNEL = 0,
+        /// `End`.
+        END = 1,
+        /// `End.X`; `target`.
+        END_X = 2,
+        /// `End.T`; `table6`.
+        END_T = 3,
+        /// `End.DX2`; `out`, `mtu`.
+        END_DX2 = 4,
+        /// `End.DX6`; `target`, or none for the inner destination.
+        END_DX6 = 5,
+        /// `End.DX4`; `target`, or none for the inner destination.
+        END_DX4 = 6,
+        /// `End.DT6`; `table6`.
+        END_DT6 = 7,
+        /// `End.DT4`; `table4`.
+        END_DT4 = 8,
+        /// `End.B6.Insert`: the template is an SRH.
+        END_B6 = 9,
+        /// `End.B6.Encaps`, or with [`super::segment_flags::REDUCED`] `End.B6.Encaps.Red`: the template is
+        /// an IPv6 header and what follows it.
+        END_B6_ENCAPS = 10,
+        /// `End.DT46`; both tables.
+        END_DT46 = 16,
+        /// `End.DX2V`: the template is a [`super::VlanEntry`] for each VLAN.
+        END_DX2V = 24,
+        /// `H.Insert`: the template is an SRH.
+        INSERT = 32,
+        /// `H.Encaps`, `H.Encaps.Red`: the template is an IPv6 header and what follows it.
+        ENCAPS = 33,
+        /// `H.Encaps.L2`, `H.Encaps.L2.Red`: likewise.
+        ENCAPS_L2 = 34,
     }
+    also {
+        /// Whether the template is headers that packets get.
+        #[inline]
+        pub const fn has_template(kind: u8) -> bool {
+            matches!(kind, END_B6 | END_B6_ENCAPS | INSERT | ENCAPS | ENCAPS_L2)
+        }
 
-    /// Whether `target` means anything.
-    #[inline]
-    pub const fn has_target(kind: u8) -> bool {
-        matches!(kind, END_X | END_DX6 | END_DX4)
+        /// Whether `target` means anything.
+        #[inline]
+        pub const fn has_target(kind: u8) -> bool {
+            matches!(kind, END_X | END_DX6 | END_DX4)
+        }
     }
 }
 
-/// Flavours of endpoint behaviours, as the bits of `SEG6_LOCAL_FLV_OPERATION`.
-pub mod flavours {
-    /// Penultimate segment pop of the SRH (RFC 8986, 4.16.1).
-    pub const PSP: u8 = 1 << 1;
-    /// Ultimate segment pop of the SRH (RFC 8986, 4.16.2).
-    pub const USP: u8 = 1 << 2;
-    /// Ultimate segment decapsulation (RFC 8986, 4.16.3).
-    pub const USD: u8 = 1 << 3;
-    /// NEXT-C-SID (RFC 9800, 4.1).
-    pub const NEXT_CSID: u8 = 1 << 4;
-    /// REPLACE-C-SID (RFC 9800, 4.2); the kernel has no number for it.
-    pub const REPLACE_CSID: u8 = 1 << 5;
+numbers! {
+    /// Flavours of endpoint behaviours, as the bits of `SEG6_LOCAL_FLV_OPERATION`.
+    pub mod flavours: u8, "FLAVOUR" {
+        /// Penultimate segment pop of the SRH (RFC 8986, 4.16.1).
+        PSP = 1 << 1,
+        /// Ultimate segment pop of the SRH (RFC 8986, 4.16.2).
+        USP = 1 << 2,
+        /// Ultimate segment decapsulation (RFC 8986, 4.16.3).
+        USD = 1 << 3,
+        /// NEXT-C-SID (RFC 9800, 4.1).
+        NEXT_CSID = 1 << 4,
+        /// REPLACE-C-SID (RFC 9800, 4.2); the kernel has no number for it.
+        REPLACE_CSID = 1 << 5,
+    }
 }
 
-/// Flags of [`Segment`].
-pub mod segment_flags {
-    /// Packets, bytes and errors are counted.
-    pub const COUNTERS: u8 = 1;
-    /// The kernel does not have it: what engines cannot do is dropped, not handed over.
-    pub const OWN: u8 = 2;
-    /// The template leaves out the segment that is visited first, which is in the IPv6 header.
-    pub const REDUCED: u8 = 4;
-    /// The template has an SRH; without one the payload follows the IPv6 header.
-    pub const HAS_SRH: u8 = 8;
-    /// The kernel's trap with `nh4` on a connected prefix is not matched: the neighbour is `nh4`.
-    pub const DIRECT_NH4: u8 = 16;
-    /// `net.ipv6.seg6_flowlabel` is 1: the outer flow label is made of the flow's hash.
-    pub const LABEL_FROM_FLOW: u8 = 32;
-    /// `net.ipv6.seg6_flowlabel` is 0: the outer flow label is the inner packet's.
-    pub const LABEL_FROM_INNER: u8 = 64;
+numbers! {
+    /// Flags of [`Segment`].
+    pub mod segment_flags: u8, "SEGMENT" {
+        /// Packets, bytes and errors are counted.
+        HAS_COUNTERS = 1,
+        /// The kernel does not have it: what engines cannot do is dropped, not handed over.
+        OWN = 2,
+        /// The template leaves out the segment that is visited first, which is in the IPv6 header.
+        REDUCED = 4,
+        /// The template has an SRH; without one the payload follows the IPv6 header.
+        HAS_SRH = 8,
+        /// The kernel's trap with `nh4` on a connected prefix is not matched: the neighbour is `nh4`.
+        DIRECT_NH4 = 16,
+        /// `net.ipv6.seg6_flowlabel` is 1: the outer flow label is made of the flow's hash.
+        LABEL_FROM_FLOW = 32,
+        /// `net.ipv6.seg6_flowlabel` is 0: the outer flow label is the inner packet's.
+        LABEL_FROM_INNER = 64,
+    }
 }
 
 /// Where End.DX2V sends the frames of a VLAN. 8 bytes; ascending by VLAN.
@@ -264,40 +272,37 @@ pub mod segment_counter {
     pub const BYTES: usize = 1;
     /// First of the places for packets that it was not carried out on, by [`of`].
     pub const FAILED: usize = 2;
-    /// Those that are told apart, in the order of their places; all others come last.
-    pub const REASONS: [Reason; 12] = [
-        Reason::NoSrh,
-        Reason::SegmentsLeft,
-        Reason::BadSrh,
-        Reason::Hmac,
-        Reason::Payload,
-        Reason::SegmentLink,
-        Reason::TtlExceeded,
-        Reason::Mtu,
-        Reason::NoRoute,
-        Reason::Unresolved,
-        Reason::HmacCheck,
-        Reason::SidChain,
-    ];
+    /// How many are told apart; all others come last.
+    const APART: usize = {
+        let mut count = 0;
+        let mut number = 0;
+        while number < Reason::ALL.len() {
+            count += Reason::ALL[number].slot().is_some() as usize;
+            number += 1;
+        }
+        count
+    };
+    /// Those that are told apart, in the order of their places.
+    pub const REASONS: [Reason; APART] = {
+        let mut reasons = [Reason::None; APART];
+        let mut number = 0;
+        while number < Reason::ALL.len() {
+            let reason = Reason::ALL[number];
+            if let Some(slot) = reason.slot() {
+                reasons[slot] = reason;
+            }
+            number += 1;
+        }
+        reasons
+    };
 
-    /// The place of the packets that were dropped or handed over for this reason.
+    /// The place of the packets that were dropped or punted for this reason.
     #[inline]
-    pub fn of(reason: Reason) -> usize {
+    pub const fn of(reason: Reason) -> usize {
         FAILED
-            + match reason {
-                Reason::NoSrh => 0,
-                Reason::SegmentsLeft => 1,
-                Reason::BadSrh => 2,
-                Reason::Hmac => 3,
-                Reason::Payload => 4,
-                Reason::SegmentLink => 5,
-                Reason::TtlExceeded => 6,
-                Reason::Mtu => 7,
-                Reason::NoRoute => 8,
-                Reason::Unresolved => 9,
-                Reason::HmacCheck => 10,
-                Reason::SidChain => 11,
-                _ => 12,
+            + match reason.slot() {
+                Some(slot) => slot,
+                None => APART,
             }
     }
 }

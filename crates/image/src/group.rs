@@ -2,6 +2,8 @@
 
 use raddle_select::Policy;
 
+use crate::numbers::numbers;
+
 /// Values of IPv6 tables from here on name a segment themselves, and no group: see [`segment_value`].
 ///
 /// Below 2^26 they still fit where tables keep the answer for all that is not found.
@@ -60,7 +62,7 @@ pub enum Group {
         /// Number of members behind the head.
         count: u16,
     },
-    /// Flows take turns, see [`crate::MpAlgo::Flowlet`]. As [`Group::PerPacket`].
+    /// Flows take turns (`mp-algo` flowlet). As [`Group::PerPacket`].
     Flowlet {
         /// Index of the head.
         first: u32,
@@ -97,25 +99,30 @@ impl How {
     }
 }
 
-/// Group kinds in the low byte of a group word.
-pub mod group_kind {
-    /// [`super::Group::Kernel`]; the reason is in the second byte.
-    pub const KERNEL: u8 = 0;
-    /// [`super::Group::Single`]; the adjacency is in the upper half. [`super::Group::Neighbour`] has a 1
-    /// in the second byte.
-    pub const SINGLE: u8 = 1;
-    /// [`super::Group::Threshold`]; [`super::How`] in the second byte, count in bits 16..32, first
-    /// member in the upper half.
-    pub const THRESHOLD: u8 = 2;
-    /// [`super::Group::Resilient`]; likewise.
-    pub const RESILIENT: u8 = 3;
-    /// [`super::Group::PerPacket`]; likewise.
-    pub const PER_PACKET: u8 = 4;
-    /// [`super::Group::Flowlet`]; likewise.
-    pub const FLOWLET: u8 = 5;
-    /// [`super::Group::Segment`]; its number is in the upper half.
-    pub const SEGMENT: u8 = 6;
+numbers! {
+    /// Group kinds in the low byte of a group word.
+    pub mod group_kind: u8, "GROUP" {
+        /// [`super::Group::Kernel`]; the reason is in the second byte.
+        KERNEL = 0,
+        /// [`super::Group::Single`]; the adjacency is in the upper half. [`super::Group::Neighbour`] has a 1
+        /// in the second byte.
+        SINGLE = 1,
+        /// [`super::Group::Threshold`]; [`super::How`] in the second byte, count in bits 16..32, first
+        /// member in the upper half.
+        THRESHOLD = 2,
+        /// [`super::Group::Resilient`]; likewise.
+        RESILIENT = 3,
+        /// [`super::Group::PerPacket`]; likewise.
+        PER_PACKET = 4,
+        /// [`super::Group::Flowlet`]; likewise.
+        FLOWLET = 5,
+        /// [`super::Group::Segment`]; its number is in the upper half.
+        SEGMENT = 6,
+    }
 }
+
+/// The second byte of [`Group::Neighbour`].
+pub(crate) const SINGLE_NEIGHBOUR: u8 = 1;
 
 /// Added to the word of a group whose members, or the members it would have, are raddle's own segments: the
 /// kernel does not have them, so what is not forwarded by it is dropped for the same reason. Engines ask
@@ -137,7 +144,11 @@ impl Group {
         match self {
             Group::Kernel(reason) => u64::from(group_kind::KERNEL) | u64::from(reason as u8) << 8,
             Group::Single(adj) => u64::from(group_kind::SINGLE) | u64::from(adj) << 32,
-            Group::Neighbour(adj) => u64::from(group_kind::SINGLE) | 1 << 8 | u64::from(adj) << 32,
+            Group::Neighbour(adj) => {
+                u64::from(group_kind::SINGLE)
+                    | u64::from(SINGLE_NEIGHBOUR) << 8
+                    | u64::from(adj) << 32
+            }
             Group::Segment(number) => u64::from(group_kind::SEGMENT) | u64::from(number) << 32,
             Group::Threshold { first, count, how } => {
                 many(group_kind::THRESHOLD, how, count, first)
@@ -161,7 +172,7 @@ impl Group {
         let count = (word >> 16) as u16;
         let how = How((word >> 8) as u8 & !OWN);
         match word as u8 {
-            group_kind::SINGLE if how.0 == 1 => Group::Neighbour(first),
+            group_kind::SINGLE if how.0 == SINGLE_NEIGHBOUR => Group::Neighbour(first),
             group_kind::SINGLE => Group::Single(first),
             group_kind::SEGMENT => Group::Segment(first),
             group_kind::THRESHOLD => Group::Threshold { first, count, how },

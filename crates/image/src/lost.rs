@@ -4,14 +4,14 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ADJ_FORWARD, Adjacency, Memory, SEGMENT_HEAD, Segment, segment_flags, segment_kind};
-use crate::reason::Reason;
+use crate::Reason;
 
 impl Memory {
     /// Punts, from now on, what leaves by this link: the kernel knows where else it may go. Returns how many
     /// adjacencies and End.DX2 segments sent by it.
     ///
     /// Any thread may call this, also while another publishes: it is meant for the one that hears first of a link
-    /// that is lost, before anybody has looked what follows. [`crate::Rib::commit`] notices, and writes what the
+    /// that is lost, before anybody has looked what follows. The mirror's next commit notices, and writes what the
     /// mirror makes of the link once it has been told.
     ///
     /// Cost: one word for each adjacency that was ever used, and for each segment up to the last that was ever an
@@ -64,13 +64,13 @@ impl Memory {
     }
 
     /// The first word of the segment with this number, which must be inside the capacity.
-    pub(crate) fn segment_word(&self, number: u32) -> u64 {
+    pub fn segment_word(&self, number: u32) -> u64 {
         self.segments.words()[number as usize * (SEGMENT_HEAD / 8)].load(Ordering::Acquire)
     }
 }
 
 /// Why an End.DX2 is not carried out whose link cannot be used. `own`: the kernel does not have it.
-pub(crate) fn lost_dx2(own: bool) -> Reason {
+pub fn lost_dx2(own: bool) -> Reason {
     match own {
         true => Reason::SegmentLink,
         false => Reason::OutLink,

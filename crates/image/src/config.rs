@@ -1,5 +1,6 @@
 //! What holds for all packets.
 
+use crate::numbers::numbers;
 use std::mem::{offset_of, size_of};
 
 /// Everything that holds for all packets. One in the image.
@@ -52,12 +53,14 @@ pub struct ConfigHead {
     pub deadline: u64,
 }
 
-/// Flags of [`Config`].
-pub mod config_flags {
-    /// Hand everything to the kernel.
-    pub const HOLD: u32 = 1;
-    /// The seed is known (not 0), so multipath choices can be made.
-    pub const SEED_KNOWN: u32 = 2;
+numbers! {
+    /// Flags of [`Config`].
+    pub mod config_flags: u32, "CONFIG" {
+        /// Hand everything to the kernel.
+        HOLD = 1,
+        /// The seed is known (not 0), so multipath choices can be made.
+        SEED_KNOWN = 2,
+    }
 }
 
 const _: () = assert!(size_of::<Config>() == 64 + 256 * 32);

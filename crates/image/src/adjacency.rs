@@ -42,19 +42,19 @@ impl Adjacency {
     const WORDS: usize = size_of::<Adjacency>() / 8;
 
     /// The first word: out-link, state and reason.
-    pub(crate) fn first_word(&self) -> u64 {
+    pub fn first_word(&self) -> u64 {
         u64::from(self.index) | u64::from(self.state) << 32 | u64::from(self.reason) << 40
     }
 }
 
 impl Memory {
     /// The first word of the adjacency with this number, which must be inside the capacity.
-    pub(crate) fn adjacency_word(&self, number: u32) -> u64 {
+    pub fn adjacency_word(&self, number: u32) -> u64 {
         self.adjacencies.words()[number as usize * Adjacency::WORDS].load(Ordering::Acquire)
     }
 
     /// Stores only the first word, likewise.
-    pub(crate) fn store_adjacency_word(&self, number: u32, adjacency: &Adjacency) {
+    pub fn store_adjacency_word(&self, number: u32, adjacency: &Adjacency) {
         self.adjacencies.words()[number as usize * Adjacency::WORDS]
             .store(adjacency.first_word(), Ordering::Release);
     }

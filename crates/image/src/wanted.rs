@@ -1,5 +1,6 @@
 //! Neighbours that engines lack.
 
+use crate::numbers::numbers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A neighbour that a packet of raddle's own segments lacks. The kernel resolves neighbours for packets that it gets,
@@ -20,14 +21,16 @@ pub enum Wanted {
 /// How many of them an engine keeps for each core until they are asked for.
 pub const WANTED: usize = 16;
 
-/// Kinds of [`Wanted`] in the image.
-pub mod wanted_kind {
-    /// [`super::Wanted::Host`], IPv6.
-    pub const HOST6: u32 = 0;
-    /// [`super::Wanted::Host`], IPv4.
-    pub const HOST4: u32 = 1;
-    /// [`super::Wanted::Adjacency`].
-    pub const ADJACENCY: u32 = 2;
+numbers! {
+    /// Kinds of [`Wanted`] in the image.
+    pub mod wanted_kind: u32, "WANTED" {
+        /// [`super::Wanted::Host`], IPv6.
+        HOST6 = 0,
+        /// [`super::Wanted::Host`], IPv4.
+        HOST4 = 1,
+        /// [`super::Wanted::Adjacency`].
+        ADJACENCY = 2,
+    }
 }
 
 impl Wanted {

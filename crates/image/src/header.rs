@@ -1,0 +1,293 @@
+//! The C header of the image, made from the Rust types.
+
+use std::fmt::Write as _;
+use std::mem::{align_of, offset_of, size_of};
+
+use crate::*;
+
+/// A type that C has, too.
+trait C {
+    /// Its declaration under this name.
+    fn declare(name: &str) -> String;
+}
+
+macro_rules! integers {
+    ($($rust:ty = $c:literal),*) => {
+        $(impl C for $rust {
+            fn declare(name: &str) -> String {
+                format!("{} {name}", $c)
+            }
+        })*
+    };
+}
+integers!(u8 = "__u8", u16 = "__u16", u32 = "__u32", u64 = "__u64");
+
+impl<T: C, const COUNT: usize> C for [T; COUNT] {
+    fn declare(name: &str) -> String {
+        T::declare(&format!("{name}[{COUNT}]"))
+    }
+}
+
+/// The declaration of a member, whose type comes from the one that reads it.
+fn member<S, T: C>(name: &str, _: fn(&S) -> &T) -> String {
+    T::declare(name)
+}
+
+/// A struct, from all of its members in their order: one that is missing here does not compile.
+macro_rules! record {
+    ($out:ident, $rust:ident, $c:literal, $attribute:literal, $($member:ident),+ $(,)?) => {{
+        let _all = |$rust { $($member: _),+ }: $rust| {};
+        let mut end = 0;
+        writeln!($out, "struct {} {{", $c)?;
+        $(
+            // What C lays out is what Rust does: members in order, without gaps.
+            assert_eq!(offset_of!($rust, $member), end, "a gap before {}", stringify!($member));
+            end = offset_of!($rust, $member) + size_of_member(|of: &$rust| &of.$member);
+            writeln!($out, "\t{};", member(stringify!($member), |of: &$rust| &of.$member))?;
+        )+
+        assert_eq!(end, size_of::<$rust>(), "a gap at the end of {}", stringify!($rust));
+        writeln!($out, "}}{};\n", $attribute)?;
+        assert!(align_of::<$rust>() <= 8);
+    }};
+}
+
+fn size_of_member<S, T>(_: fn(&S) -> &T) -> usize {
+    size_of::<T>()
+}
+
+/// `bpf/image.h`, as a whole.
+///
+/// # Panics
+/// A struct has a gap between its members. A test writes the header, so this is found there.
+pub fn header() -> String {
+    let mut out = String::new();
+    #[expect(
+        clippy::expect_used,
+        reason = "a String takes whatever is written to it"
+    )]
+    write(&mut out).expect("a String takes everything");
+    out
+}
+
+fn numbers(out: &mut String, heading: &str, numbers: &[(&str, u64)]) -> std::fmt::Result {
+    writeln!(out, "/* {heading} */")?;
+    for (name, value) in numbers {
+        // Without a suffix: `~` of an unsigned number would clear the upper half of a word.
+        writeln!(out, "#define {name} {value}")?;
+    }
+    writeln!(out)
+}
+
+fn write(out: &mut String) -> std::fmt::Result {
+    out.push_str(
+        "/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The image as the XDP program sees it. Made from crates/image by `cargo xtask generate`: change it there. A test
+ * fails where this file is not what comes out.
+ *
+ * Numbers are in host byte order, MAC addresses in the order of the wire.
+ */
+#ifndef RADDLE_IMAGE_H
+#define RADDLE_IMAGE_H
+
+#include <linux/types.h>
+
+",
+    );
+    writeln!(out, "#define IMAGE_MAGIC {MAGIC:#x}ULL\n")?;
+    let sizes = [
+        ("MAX_LINKS", MAX_LINKS as u64),
+        ("MAX_TABLES", MAX_TABLES as u64),
+        ("OWN_BITS", OWN_BITS as u64),
+        ("REASON_DROPPED", REASON_DROPPED as u64),
+        ("REASON_COUNTERS", REASON_COUNTERS as u64),
+        ("LINK_COUNTERS", LINK_COUNTERS as u64),
+        ("ADJACENCY_COUNTERS", ADJACENCY_COUNTERS as u64),
+        ("TURN_SLOTS", TURN_SLOTS as u64),
+        ("FLOWLETS", FLOWLETS as u64),
+        ("WANTED", WANTED as u64),
+        ("SEGMENT_FAILED", segment_counter::FAILED as u64),
+        ("SEGMENT_FAILURES", SEGMENT_FAILURES as u64),
+        ("SCRATCH_SIZE", SCRATCH_SIZE as u64),
+        ("SCRATCH_WANTED", SCRATCH_WANTED as u64),
+        ("SCRATCH_SENT", SCRATCH_SENT as u64),
+    ];
+    numbers(
+        out,
+        "Sizes and places; see the constants of these names.",
+        &sizes,
+    )?;
+
+    numbers(
+        out,
+        "struct config, flags; see config_flags",
+        config_flags::C,
+    )?;
+    out.push_str("/* What holds for all packets; see Config. */\n");
+    record!(
+        out, Config, "config", "", magic, flags, seed, policy4, policy6, fields4, fields6, pad,
+        deadline, sip_key, sip_mid
+    );
+
+    numbers(
+        out,
+        "struct link_entry, flags; see link_flags",
+        link_flags::C,
+    )?;
+    out.push_str("/* A network device, by interface index; see LinkEntry. */\n");
+    record!(
+        out,
+        LinkEntry,
+        "link_entry",
+        " __attribute__((aligned(64)))",
+        flags,
+        slot,
+        mac,
+        pad,
+        mtu,
+        table4,
+        table6,
+        sources4,
+        rest
+    );
+
+    let states = [
+        ("ADJ_KERNEL", ADJ_KERNEL.into()),
+        ("ADJ_FORWARD", ADJ_FORWARD.into()),
+        ("ADJ_SEGMENT", ADJ_SEGMENT.into()),
+    ];
+    numbers(out, "struct adjacency, states", &states)?;
+    out.push_str(
+        "/* A nexthop resolved to bytes; see Adjacency. The first word is published last, so it is read first, at \
+         once. */\n",
+    );
+    record!(
+        out,
+        Adjacency,
+        "adjacency",
+        " __attribute__((aligned(64)))",
+        index,
+        state,
+        reason,
+        pad,
+        dst_mac,
+        src_mac,
+        mtu,
+        rest
+    );
+
+    numbers(
+        out,
+        "Group words: the kind is the low byte; see Group",
+        group_kind::C,
+    )?;
+    let words = [
+        ("SINGLE_NEIGHBOUR", SINGLE_NEIGHBOUR.into()),
+        ("HOW_FOLLOWS", How::FOLLOWS.into()),
+        ("GROUP_OWN", GROUP_OWN),
+        ("SEGMENT_VALUE", SEGMENT_VALUE.into()),
+    ];
+    numbers(
+        out,
+        "The second byte of GROUP_SINGLE for a neighbour on a connected prefix, and of those from GROUP_THRESHOLD on; \
+         what is added for raddle's own; values of IPv6 tables that name a segment",
+        &words,
+    )?;
+
+    numbers(
+        out,
+        "struct segment, kinds; see segment_kind",
+        segment_kind::C,
+    )?;
+    numbers(out, "struct segment, flavours; see flavours", flavours::C)?;
+    numbers(
+        out,
+        "struct segment, flags; see segment_flags",
+        segment_flags::C,
+    )?;
+    writeln!(out, "#define LINK_TABLE {LINK_TABLE:#x}u\n")?;
+    out.push_str(SEGMENT);
+    numbers(out, "struct wanted, kinds; see wanted_kind", wanted_kind::C)?;
+    out.push_str(COUNTERS);
+    reasons(out)?;
+    out.push_str("#endif\n");
+    Ok(())
+}
+
+/// What Segment::to_parts writes: two of its words, and two more apart.
+const SEGMENT: &str = "\
+/*
+ * What all packets read of an SRv6 behaviour or encapsulation; see Segment. The first word is published last, so it is
+ * read first, at once.
+ */
+struct segment {
+	__u8 kind;
+	__u8 reason;
+	__u8 flavours;
+	__u8 flags;
+	__u8 block;
+	__u8 csid;
+	__u16 size;
+	union {
+		__u32 out;	/* SEGMENT_END_DX2 */
+		__u32 template;	/* SEGMENT_END_DX2V, and those with a template */
+		__u32 table4;	/* all others */
+	};
+	union {
+		__u32 mtu;	/* SEGMENT_END_DX2 */
+		__u32 vlans;	/* SEGMENT_END_DX2V */
+		__u32 table6;	/* all others */
+	};
+} __attribute__((aligned(16)));
+
+/*
+ * The address that End.X, End.DX4 and End.DX6 look up, in the order of the wire; or in `high` the salt of those with a
+ * template. Others do not read it.
+ */
+struct segment_target {
+	__u64 high, low;
+};
+
+";
+
+/// What engines count.
+const COUNTERS: &str = "\
+/* One counter of one CPU. Counter `slot` of CPU `c` is at c * counter_slots + slot. */
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/*
+ * What one CPU counts of one segment; see segment_counter. Packets and bytes of those that it was carried out on are a
+ * struct counter, apart from the others: most packets touch nothing else.
+ */
+struct segment_failures {
+	__u64 values[SEGMENT_FAILURES];
+};
+
+";
+
+fn reasons(out: &mut String) -> std::fmt::Result {
+    let c = |reason: Reason| format!("REASON_{}", reason.name().to_uppercase().replace('-', "_"));
+    out.push_str("/* Why a packet is not forwarded; see Reason. */\nenum reason {\n");
+    for reason in Reason::ALL {
+        writeln!(out, "\t{} = {},", c(reason), reason as u8)?;
+    }
+    out.push_str("\tREASON_COUNT\n};\n\n");
+    out.push_str("/* One bit for each reason for which packets are dropped, at its number. */\n");
+    writeln!(out, "#define REASON_DROPS {:#x}ULL\n", Reason::DROPS)?;
+    out.push_str(
+        "/* Where a segment counts packets that it was not carried out on, by the reason; see segment_counter::of. */
+static inline __attribute__((always_inline)) __u32 failed_slot(__u32 reason)
+{
+	switch (reason) {
+",
+    );
+    for reason in segment_counter::REASONS {
+        let slot = segment_counter::of(reason);
+        writeln!(out, "\tcase {}:\n\t\treturn {slot};", c(reason))?;
+    }
+    let others = segment_counter::of(Reason::None);
+    write!(out, "\tdefault:\n\t\treturn {others};\n\t}}\n}}\n\n")
+}

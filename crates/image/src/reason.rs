@@ -1,0 +1,369 @@
+//! Why a packet was not forwarded by an engine. All that is said of a reason is said here, once.
+
+use std::fmt::{self, Write as _};
+
+/// What an engine does with a packet that it does not forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It goes to the kernel, untouched.
+    Punt,
+    /// It is dropped, as the kernel would drop it without a word.
+    Drop,
+}
+
+/// One reason for each entry: its variant, its number, its name in counters, metrics and messages (lower case, words
+/// joined by hyphens), what becomes of the packet, its place among the errors of a SID that are counted apart, if it
+/// has one; then what it means, and what to do if it is much.
+///
+/// From these come the enum, [`Reason::ALL`], the C header and the table of `docs/reasons.md`.
+macro_rules! reasons {
+    ($($variant:ident = $number:literal, $name:literal, $verdict:ident $(, slot $slot:literal)?,
+        $means:literal, $advice:literal;)*) => {
+        /// Why an engine punted a packet to the kernel, or dropped it.
+        ///
+        /// The number is the counter's index, also of a program that an earlier version has pinned: numbers are only
+        /// ever added at the end, and never used again.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum Reason {
+            /// Not a reason: the packet was forwarded.
+            None = 0,
+            $(#[doc = $means] $variant = $number,)*
+        }
+
+        /// What is said of each reason, by its number.
+        const FACTS: &[Facts] = &[
+            Facts {
+                name: "forwarded",
+                verdict: Verdict::Punt,
+                slot: None,
+                means: "",
+                advice: "",
+            },
+            $(Facts {
+                name: $name,
+                verdict: Verdict::$verdict,
+                slot: slot!($($slot)?),
+                means: $means,
+                advice: $advice,
+            },)*
+        ];
+
+        impl Reason {
+            /// Every reason, in the order of its number.
+            pub const ALL: [Reason; FACTS.len()] = [Reason::None, $(Reason::$variant,)*];
+        }
+    };
+}
+
+macro_rules! slot {
+    () => {
+        None
+    };
+    ($slot:literal) => {
+        Some($slot)
+    };
+}
+
+/// What is said of a reason.
+struct Facts {
+    name: &'static str,
+    verdict: Verdict,
+    /// Its place among the errors of a SID.
+    slot: Option<usize>,
+    means: &'static str,
+    advice: &'static str,
+}
+
+reasons! {
+    NotEnabled = 1, "not-enabled", Punt,
+        "the link is not one that raddle forwards from",
+        "name it with `--link`, or turn forwarding on";
+    Held = 2, "held", Punt,
+        "raddle has been told to keep out: a firewall rule appeared, no daemon keeps the image in \
+         step, or it is being written",
+        "`raddle status` says why";
+    NotIp = 3, "not-ip", Punt,
+        "neither IPv4 nor IPv6: ARP, LLDP, MPLS, ...",
+        "";
+    Vlan = 4, "vlan", Punt,
+        "a VLAN tag",
+        "VLANs are not supported yet";
+    OtherMac = 5, "other-mac", Punt,
+        "not to this link's own MAC address: broadcast, multicast, somebody else's",
+        "";
+    Truncated = 6, "truncated", Punt,
+        "the frame ends before its headers do",
+        "look at the sender";
+    BadHeader = 7, "bad-header", Punt,
+        "IP version or header length is wrong",
+        "look at the sender";
+    BadChecksum = 8, "bad-checksum", Punt,
+        "the IPv4 header checksum is wrong",
+        "look at the cable, the NIC, the sender";
+    BadLength = 9, "bad-length", Punt,
+        "the IP length does not fit the frame",
+        "look at the sender";
+    Options = 10, "options", Punt,
+        "IPv4 options, or an IPv6 hop-by-hop header",
+        "";
+    TtlExceeded = 11, "ttl-exceeded", Punt, slot 6,
+        "TTL or hop limit of 1 or 0: the kernel answers with ICMP",
+        "traceroute, or a loop";
+    MartianSource = 12, "martian-source", Punt,
+        "a source address that may not appear on the wire",
+        "look at the sender";
+    MartianDestination = 13, "martian-destination", Punt,
+        "a destination address that may not appear on the wire",
+        "look at the sender";
+    OwnSource = 14, "own-source", Punt,
+        "the source is an address of this machine, or a `local` route leads to it",
+        "a loop, or somebody pretends to be you";
+    RpFilter = 15, "rp-filter", Punt,
+        "reverse-path filtering is on for the link (`rp_filter`, the larger of `all` and the link's)",
+        "set both to 0 if you can do without";
+    ForwardingOff = 16, "forwarding-off", Punt,
+        "forwarding is off for the link and family, or the link takes no IPv6 (`disable_ipv6`, MTU \
+         below 1280)",
+        "turn it on";
+    Local = 17, "local", Punt,
+        "to this machine itself: routing protocols, ssh, ...",
+        "";
+    Broadcast = 18, "broadcast", Punt,
+        "a broadcast destination",
+        "";
+    Multicast = 19, "multicast", Punt,
+        "a multicast destination",
+        "multicast routing is the kernel's";
+    Anycast = 20, "anycast", Punt,
+        "an anycast address of this machine",
+        "";
+    LinkLocal = 21, "link-local", Punt,
+        "an IPv6 link-local source or destination",
+        "";
+    NoRoute = 22, "no-route", Punt, slot 8,
+        "no table has a route: the kernel answers with ICMP",
+        "look at your routes";
+    Blackhole = 23, "blackhole", Drop,
+        "a blackhole route or nexthop",
+        "";
+    Unreachable = 24, "unreachable", Punt,
+        "an unreachable route: the kernel answers with ICMP",
+        "";
+    Prohibit = 25, "prohibit", Punt,
+        "a prohibit route: the kernel answers with ICMP",
+        "";
+    Throw = 26, "throw", Punt,
+        "a throw route: the kernel goes on with the next rule",
+        "";
+    Unresolved = 27, "unresolved", Punt, slot 9,
+        "the neighbour has no valid link-layer address; the kernel asks for it",
+        "if it lasts: the neighbour is down";
+    OutLink = 28, "out-link", Punt,
+        "raddle may not send through that link: down, shaped, not Ethernet, part of a bridge, cannot \
+         take redirects, ...",
+        "`raddle status` says why";
+    SameLink = 29, "same-link", Punt,
+        "it would leave by the link that it came in on; the kernel also sends a redirect",
+        "mend the sender's routes";
+    Mtu = 30, "mtu", Punt, slot 7,
+        "longer than the route's or the link's MTU (or `net.ipv6.conf.LINK.mtu`, for both families): \
+         the kernel fragments or answers. With `ip_forward_use_pmtu` also what is longer than \
+         `net.ipv4.route.min_pmtu`: the kernel alone knows the MTUs it has learnt; and what is longer \
+         than 1280 bytes while it has learnt more than 4096 of IPv6",
+        "raise the MTU; turn LRO off; `sysctl -w net.ipv4.ip_forward_use_pmtu=0`";
+    SeedUnknown = 31, "seed-unknown", Punt,
+        "several paths, and the kernel's hash seed is random",
+        "`sysctl -w net.ipv4.fib_multipath_hash_seed=N`, or `raddle run --seed random`; before Linux \
+         6.11 it cannot be set";
+    HashPolicy = 32, "hash-policy", Punt,
+        "several paths, hash policy 2 or 3, and a tunnel that carries neither IPv4 nor IPv6 in the \
+         end (TIPC)",
+        "";
+    Rules = 33, "rules", Punt,
+        "a routing rule decides by addresses, marks, ports, ...: one such rule sends all packets of \
+         its family here",
+        "`raddle status` names it; rules that name tables, or input links, are fine";
+    Encap = 34, "encap", Punt,
+        "the route or nexthop has an encapsulation that raddle does not carry out: MPLS, IP tunnels, \
+         and [of SRv6](srv6.md#who-does-what) End.BPF, End.X with `oif`, segment lists that are to be \
+         signed",
+        "";
+    RouteFeature = 35, "route-feature", Punt,
+        "routes with a TOS; IPv6 routes with a source prefix; several IPv6 routes of one metric that \
+         are not one multipath route; IPv6 destinations that have a route exception (a learnt path \
+         MTU, a redirect; `ip -6 route show cache`) or, with `net.ipv6.conf.all.proxy_ndp`, a proxied \
+         neighbour (`ip -6 neigh show proxy`); multipath routes over a link that had no carrier when \
+         raddle started, or whose `ignore_routes_with_linkdown` changed since it lost it: the kernel \
+         keeps the shares that it gave by the setting of that time, and does not tell",
+        "of such a link: `ip link set dev LINK down` until it is mended";
+    Resilient = 36, "resilient", Punt,
+        "a resilient nexthop group whose buckets are not known just now, or whose idle timer is below \
+         0.2 s",
+        "a longer idle timer";
+    ImageFull = 37, "image-full", Punt,
+        "there was no room for the table or the group",
+        "raise the key that `raddle status` names (`routes4`, `routes6`, `sids`, `groups`, `members` \
+         or `adjacencies`), restart";
+    DeepHeaders = 38, "deep-headers", Punt,
+        "the hash needs bytes that are in a later buffer of a large frame",
+        "";
+    RedirectFailed = 39, "redirect-failed", Punt,
+        "the redirect was refused: the out-link has just gone",
+        "";
+    BucketActivity = 40, "bucket-activity", Punt,
+        "a resilient group's bucket in use is shown to the kernel eight times in the idle timer, and \
+         first thing after it may have moved, by a packet that the kernel forwards the same way",
+        "";
+    NoSrh = 41, "no-srh", Drop, slot 0,
+        "for an SRv6 SID that wants a segment routing header with segments left, and there is none",
+        "look at the headend's segment list";
+    SegmentsLeft = 42, "segments-left", Drop, slot 1,
+        "for an SRv6 SID that ends the path (End.D*), with segments left",
+        "look at the headend's segment list";
+    BadSrh = 43, "bad-srh", Drop, slot 2,
+        "an SRH that is cut short, lies about its lengths, or has a TLV that runs out",
+        "look at the sender";
+    Hmac = 44, "hmac", Drop, slot 3,
+        "an SRH whose HMAC is wrong, or is missing where `seg6_require_hmac` wants one",
+        "compare the keys (`ip sr hmac show`)";
+    Payload = 45, "payload", Drop, slot 4,
+        "what is encapsulated is not what the SID's behaviour takes out (IPv6 to End.DX4, ...)",
+        "look at the headend";
+    SegmentLink = 46, "segment-link", Drop, slot 5,
+        "the out-link of End.DX2 is gone, down, not Ethernet, or the frame is larger than its MTU, or \
+         no Ethernet II frame",
+        "`ip link show`; raise its MTU";
+    HmacCheck = 47, "hmac-check", Punt, slot 10,
+        "an SRH with an HMAC: the XDP engine leaves the check to the kernel",
+        "";
+    SidChain = 48, "sid-chain", Punt, slot 11,
+        "more SRv6 behaviours one after the other on this machine than an engine carries out on one \
+         packet",
+        "";
+    Headroom = 49, "headroom", Punt,
+        "no room in front of the frame for the headers of an encapsulation",
+        "shorten the segment list, or use compressed SIDs";
+    SourceCheck = 50, "source-check", Punt,
+        "a `broadcast`, `anycast` or `multicast` route leads to the source. The kernel refuses such \
+         packets where it looks sources up: since there was a routing rule or an added `local` route, \
+         or while there is a realm. That cannot be seen",
+        "look at the sender";
+    Expiring = 51, "expiring", Punt,
+        "an IPv6 route that expires (`expires` in `raddle -6 route show`: of a router advertisement, \
+         of an address with a lifetime, of `ip route add ... expires`), from half a second before its \
+         time until it is renewed or the kernel has removed it: the kernel alone knows whether it \
+         still counts",
+        "if it lasts: the router advertises too seldom; `sysctl net.ipv6.route.gc_interval` says how \
+         often the kernel removes expired routes";
+}
+
+impl Reason {
+    /// How many counters reasons take; indices from [`Reason::ALL`] lie below this.
+    pub const SLOTS: usize = 64;
+
+    /// One bit for each reason for which packets are dropped, at its number.
+    pub(crate) const DROPS: u64 = {
+        let mut drops = 0;
+        let mut number = 0;
+        while number < FACTS.len() {
+            if matches!(FACTS[number].verdict, Verdict::Drop) {
+                drops |= 1 << number;
+            }
+            number += 1;
+        }
+        drops
+    };
+
+    /// Whether a packet is dropped for this reason, as the kernel drops it silently, and not punted.
+    #[inline]
+    pub const fn is_drop(self) -> bool {
+        Reason::DROPS >> self as u8 & 1 != 0
+    }
+
+    /// Its place among the errors that are counted apart for each SID, if it has one; see
+    /// [`segment_counter`](crate::segment_counter).
+    #[inline]
+    pub const fn slot(self) -> Option<usize> {
+        FACTS[self as usize].slot
+    }
+
+    /// The reason with this number, if there is one.
+    pub fn from_number(n: u8) -> Option<Reason> {
+        Reason::ALL.get(usize::from(n)).copied()
+    }
+
+    /// The name in counters, metrics and messages: lower case, words joined by hyphens.
+    pub const fn name(self) -> &'static str {
+        FACTS[self as usize].name
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What `docs/reasons.md` has between its marks: a table of all reasons, in Markdown.
+pub fn reasons_table() -> String {
+    let mut out =
+        String::from("| reason | what it means | what to do if it is much |\n|---|---|---|\n");
+    for facts in &FACTS[1..] {
+        let dropped = match facts.verdict {
+            Verdict::Drop => ": **dropped**",
+            Verdict::Punt => "",
+        };
+        let _ = writeln!(
+            out,
+            "| `{}` | {}{dropped} | {} |",
+            facts.name, facts.means, facts.advice
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_positions() {
+        for (i, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, i, "{reason}");
+            assert_eq!(Reason::from_number(i as u8), Some(*reason));
+        }
+        assert!(Reason::ALL.len() <= Reason::SLOTS);
+        assert_eq!(Reason::from_number(Reason::ALL.len() as u8), None);
+    }
+
+    #[test]
+    fn names_are_unique_and_words_of_lower_case() {
+        let mut names = Reason::ALL.map(Reason::name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+        let is_word = |c: char| c.is_ascii_lowercase() || c == '-';
+        assert!(names.iter().all(|name| name.chars().all(is_word)));
+    }
+
+    /// What the kernel drops without a word (`ip_error`, `seg6_local_input_core`), by name: whoever changes this changes
+    /// what becomes of packets.
+    #[test]
+    fn these_are_dropped() {
+        let drops = Reason::ALL.into_iter().filter(|reason| reason.is_drop());
+        let names: Vec<&str> = drops.map(Reason::name).collect();
+        assert_eq!(
+            names,
+            [
+                "blackhole",
+                "no-srh",
+                "segments-left",
+                "bad-srh",
+                "hmac",
+                "payload",
+                "segment-link"
+            ]
+        );
+    }
+}
