@@ -87,6 +87,13 @@ pub(crate) fn lock() -> Result<Lock, Failure> {
     Ok(lock)
 }
 
+/// The lock of the network namespace whose daemon, socket and kept programs have this name, such as `net-4026531840`. None
+/// where a daemon runs.
+pub(crate) fn lock_of(name: &str) -> Option<Lock> {
+    let path = Path::new(DIRECTORY).join(name).with_extension("lock");
+    try_lock_at(&path).ok().flatten()
+}
+
 /// Removes what daemons that were killed have left, in this and in other namespaces.
 fn sweep(ours: &Lock) {
     let folder = ours.path.parent().and_then(|d| std::fs::read_dir(d).ok());

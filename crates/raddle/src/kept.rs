@@ -11,6 +11,7 @@ use std::time::Duration;
 use aya::maps::{Array, Map, MapData};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use raddle_image::Config;
+use raddle_xdp::pins_are_dead;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
@@ -74,6 +75,7 @@ pub(crate) fn detach() -> Result<(), Failure> {
     let _lock = crate::control::lock()?;
     let links = links();
     remove()?;
+    sweep();
     for index in links.keys() {
         println!("link {}: detached, the kernel forwards", name(*index));
     }
@@ -81,6 +83,40 @@ pub(crate) fn detach() -> Result<(), Failure> {
         println!("no programs are kept in this network namespace");
     }
     Ok(())
+}
+
+/// Removes what was kept in network namespaces that are gone. Another namespace may have the number of one that is gone,
+/// so it is not the number that tells:
+///
+/// 1. What is kept in this namespace stays.
+/// 2. So does what a daemon may be using: its lock has to be free, and is held meanwhile.
+/// 3. The devices of all links that are pinned have to be gone ([`pins_are_dead`]). A program on a device that has gone
+///    back to another namespace, as physical ones do, stays.
+/// 4. What cannot be read stays.
+pub(crate) fn sweep() {
+    let ours = folder();
+    let folders = ours.parent().and_then(|all| std::fs::read_dir(all).ok());
+    for folder in folders.into_iter().flatten().flatten().map(|e| e.path()) {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let Some(name) = name.filter(|_| folder != ours) else {
+            continue;
+        };
+        if !matches!(pins_are_dead(&folder), Ok(true)) {
+            continue;
+        }
+        // Asked again under the lock: a daemon may have come meanwhile.
+        if let Some(_lock) = crate::control::lock_of(name)
+            && matches!(pins_are_dead(&folder), Ok(true))
+        {
+            match std::fs::remove_dir_all(&folder) {
+                Ok(()) => tracing::info!(
+                    "removed {}: the links of its network namespace are gone",
+                    folder.display()
+                ),
+                Err(e) => tracing::debug!("cannot remove {}: {e}", folder.display()),
+            }
+        }
+    }
 }
 
 fn name(index: u32) -> String {

@@ -34,6 +34,7 @@ pub use engine::{Engine, LoadOptions, ProgramSize, Srv6Plan, Srv6Programs};
 pub use error::{Error, Result};
 pub use features::{Features, features, has_program, offers_rx_hash};
 pub use grace::grace;
+pub use pin::pins_are_dead;
 pub use room::check_capacity;
 pub use test_run::{NO_ADJACENCY, TestOutput, Verdict};
 pub use wanted::WantedPlaces;

@@ -188,6 +188,27 @@ impl Engine {
     }
 }
 
+/// Whether nothing forwards any more by what is pinned under `folder`, and nothing ever will: it has pins of links, and
+/// the devices of all of them are gone (`bpf_xdp_link_release` on the device's way out), as they are when their network
+/// namespace is.
+///
+/// # Errors
+/// A pin cannot be read.
+pub fn pins_are_dead(folder: &Path) -> Result<bool> {
+    let links = folder.join("links");
+    let mut dead = false;
+    for entry in fs::read_dir(&links).map_err(pin_error("read", &links))? {
+        let path = entry.map_err(pin_error("read", &links))?.path();
+        let link = sys::obj_get(&path).map_err(pin_error("open the pinned XDP link", &path))?;
+        let index = sys::link_index(link.as_fd());
+        if index.map_err(pin_error("ask about the pinned XDP link", &path))? != 0 {
+            return Ok(false);
+        }
+        dead = true;
+    }
+    Ok(dead)
+}
+
 /// The names of all maps.
 fn every_map() -> impl Iterator<Item = &'static str> {
     let rest = [

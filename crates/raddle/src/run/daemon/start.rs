@@ -135,7 +135,10 @@ impl Daemon {
             Ok(ready) => {
                 let mut daemon = Daemon::ready(config, started, engine, ready);
                 match daemon.go_live() {
-                    Ok(()) => Ok(daemon),
+                    Ok(()) => {
+                        kept::sweep();
+                        Ok(daemon)
+                    }
                     Err(failure) => Err(give_up(&mut daemon.engine, failure)),
                 }
             }
