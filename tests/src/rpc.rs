@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::{Outcome, raddle, within};
+use crate::{Outcome, leftovers, raddle, within};
 
 /// Links between client and server where nobody says how many.
 pub const LINKS: u32 = 4;
@@ -38,10 +38,9 @@ pub struct Pair {
 impl Pair {
     /// Links with an IPv4 and an IPv6 subnet each, and no routes over several.
     pub fn subnets(name: &str, links: u32) -> Pair {
-        let id = std::process::id();
         let pair = Pair {
-            client: format!("rt{id}{name}c"),
-            server: format!("rt{id}{name}s"),
+            client: leftovers::namespace(&format!("{name}c")),
+            server: leftovers::namespace(&format!("{name}s")),
             links,
         };
         let (c, s) = (&pair.client, &pair.server);

@@ -11,7 +11,7 @@ use raddle_netlink::{RouteQuery, Socket};
 use serde_json::Value;
 
 use crate::frame::{self, Addresses, Crafted, Flow, identity};
-use crate::{Arrival, Outcome, PacketSocket, raddle};
+use crate::{Arrival, Outcome, PacketSocket, lab_name, raddle};
 
 /// `source -- router == sink`, see [`Chain`]; removed when dropped.
 ///
@@ -42,7 +42,9 @@ impl World {
             mtu,
             ..Chain::default()
         };
-        let name = format!("{name}-{}", std::process::id());
+        // What is built takes minutes, and neighbours that have failed are not kept for so long.
+        raddle();
+        let name = lab_name(name);
         let lab = Lab::up(&name, &chain.topology().unwrap(), UpOptions::default())
             .unwrap_or_else(|e| panic!("{e}"))
             .scoped();

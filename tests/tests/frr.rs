@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use raddle_e2e::{Outcome, readable_raddle, root, within};
+use raddle_e2e::{Outcome, lab_name, readable_raddle, root, within};
 use raddle_lab::{Clos, Lab, UpOptions};
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn lost_paths_are_seen_where_they_are_lost() {
     }
     let folder = tempfile::tempdir().unwrap();
     let raddle = readable_raddle(folder.path());
-    let name = format!("frr{}", std::process::id());
+    let name = lab_name("frr");
     let topology = Clos::default().topology().unwrap();
     let lab = Lab::up(&name, &topology, UpOptions::default())
         .unwrap()

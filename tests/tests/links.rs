@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use raddle_e2e::{Outcome, fine, raddle, root, run};
+use raddle_e2e::{Outcome, fine, lab_name, raddle, root, run};
 
 /// A lab that is taken down whatever happens.
 struct Links(String);
@@ -34,7 +34,7 @@ fn a_link_is_cut_without_a_sign_and_mended() {
     if !root("a_link_is_cut_without_a_sign_and_mended") {
         return;
     }
-    let lab = Links(format!("cut{}", std::process::id()));
+    let lab = Links(lab_name("cut"));
     let name = lab.0.as_str();
     fine(&[
         "lab", "up", "links", "--links", "2", "--rate", "50mbit", "-n", name,
