@@ -363,24 +363,20 @@ fn grown(rng: &mut Random, places: &Places, header: usize, mut body: Vec<u8>) ->
 }
 
 fn inner4(rng: &mut Random, places: &Places, tag: [u8; TAG]) -> Vec<u8> {
+    // Unspecified, loopback, multicast, broadcast, the router's own.
+    let odd = [
+        [0, 0, 0, 0],
+        [127, 0, 0, 1],
+        [224, 0, 0, 9],
+        [255; 4],
+        [10, 2, 1, 1],
+    ];
     let src = match rng.below(16) {
-        0 => *rng.pick(&[
-            [0, 0, 0, 0],
-            [127, 0, 0, 1],
-            [224, 0, 0, 9],
-            [255; 4],
-            [10, 2, 1, 1],
-        ]),
+        0 => *rng.pick(&odd),
         _ => [10, 1, 1, 2],
     };
     let dst = match rng.below(16) {
-        0 => *rng.pick(&[
-            [0, 0, 0, 0],
-            [127, 0, 0, 1],
-            [224, 0, 0, 9],
-            [255; 4],
-            [10, 2, 1, 1],
-        ]),
+        0 => *rng.pick(&odd),
         _ => rng.pick(&places.v4).octets(),
     };
     let ttl = *rng.pick(&[64, 64, 64, 64, 64, 255, 2, 1, 0]);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -206,6 +207,16 @@ impl World {
         Outcome::of(&mut self.command(arguments), Duration::from_secs(30))
     }
 
+    /// Runs `program`, which that user may run, on the router as an ordinary user.
+    pub fn as_nobody(&self, program: &Path, arguments: &[&str]) -> Outcome {
+        let mut command = self.lab.command("router", "setpriv").unwrap();
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(program)
+            .args(arguments);
+        Outcome::of(&mut command, Duration::from_secs(20))
+    }
+
     /// Runs `raddle` on the router and reads its JSON.
     pub fn raddle_json(&self, arguments: &[&str]) -> Value {
         let outcome = self.raddle(arguments);
@@ -342,7 +353,7 @@ impl World {
 
     /// As [`World::transmit`], until nothing has come for `quiet`.
     pub fn transmit_for(&self, frames: &[Crafted], quiet: Duration) -> Vec<Vec<Arrival>> {
-        let source = lock(&self.source);
+        let mut source = lock(&self.source);
         let mut sinks = lock(&self.sinks);
         for sink in sinks.iter_mut() {
             while sink.receive().unwrap().is_some() {}
@@ -352,15 +363,7 @@ impl World {
             .enumerate()
             .map(|(i, f)| (identity(&f.bytes), i))
             .collect();
-        for burst in frames.chunks(32) {
-            for frame in burst {
-                source
-                    .send(&frame.bytes)
-                    .unwrap_or_else(|e| panic!("{}: {e}", frame.kind));
-            }
-            // A veth's ring holds 256 frames, and others use the processors, too.
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        send(&mut source, frames, |_| ());
         let mut arrived = vec![Vec::new(); frames.len()];
         let mut last = Instant::now();
         while last.elapsed() < quiet {
@@ -406,16 +409,9 @@ impl World {
             came
         };
         take(&mut source, false);
-        for burst in frames.chunks(32) {
-            for frame in burst {
-                source
-                    .send(&frame.bytes)
-                    .unwrap_or_else(|e| panic!("{}: {e}", frame.kind));
-            }
-            // A veth's ring holds 256 frames, and others use the processors, too.
-            std::thread::sleep(Duration::from_millis(1));
-            take(&mut source, true);
-        }
+        send(&mut source, frames, |source| {
+            take(source, true);
+        });
         let mut last = Instant::now();
         while last.elapsed() < quiet {
             if take(&mut source, true) {
@@ -478,6 +474,20 @@ impl World {
             )
         });
         drops.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Sends frames in bursts, with something to do after each.
+fn send(source: &mut PacketSocket, frames: &[Crafted], mut between: impl FnMut(&mut PacketSocket)) {
+    for burst in frames.chunks(32) {
+        for frame in burst {
+            source
+                .send(&frame.bytes)
+                .unwrap_or_else(|e| panic!("{}: {e}", frame.kind));
+        }
+        // A veth's ring holds 256 frames, and others use the processors, too.
+        std::thread::sleep(Duration::from_millis(1));
+        between(source);
     }
 }
 

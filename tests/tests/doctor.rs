@@ -362,14 +362,7 @@ fn what_may_not_be_seen_is_said() {
 
     let folder = tempfile::tempdir().unwrap();
     let program = readable_raddle(folder.path());
-    let ordinary = |arguments: &[&str]| {
-        let mut command = world.lab().command("router", "setpriv").unwrap();
-        command
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-            .arg(&program)
-            .args(arguments);
-        Outcome::of(&mut command, Duration::from_secs(20))
-    };
+    let ordinary = |arguments: &[&str]| world.as_nobody(&program, arguments);
     let outcome = ordinary(&["doctor", "-j"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();

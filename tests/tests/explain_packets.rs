@@ -6,12 +6,13 @@
 //! packets (3000), `RADDLE_SEED` which.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use raddle_e2e::explained::{Compared, Drawn, answers, draw_hashing};
 use raddle_e2e::frame::{self, seal};
-use raddle_e2e::{Arrival, Crafted, Outcome, Random, World, root};
+use raddle_e2e::{Arrival, Crafted, Random, World, root};
 use raddle_io::{Record, Resolution, Writer};
 use serde_json::Value;
 
@@ -26,14 +27,10 @@ fn every_packet_ends_as_explained() {
     if !root("every_packet_ends_as_explained") {
         return;
     }
-    let number =
-        |name: &str, default: usize| std::env::var(name).map_or(default, |n| n.parse().unwrap());
-    let (cases, seed) = (number("RADDLE_CASES", 3000), number("RADDLE_SEED", 1));
+    let drawn = Drawn::cases(3000);
     let world = world("exall");
-    let mut seen = BTreeMap::<String, usize>::new();
-    let mut wrong = Vec::new();
-    for state in 0..cases.div_ceil(FRAMES) {
-        let mut rng = Random::new((seed * 1_000_000 + state) as u64);
+    let mut compared = Compared::default();
+    for (state, mut rng) in drawn.states(FRAMES) {
         let about = draw_state(&world, &mut rng, state);
         let frames = draw_frames(&world, &mut rng);
         let answers = explained(&world, &frames);
@@ -41,26 +38,18 @@ fn every_packet_ends_as_explained() {
         for ((frame, answer), came) in frames.iter().zip(&answers).zip(&came) {
             let level = answer["confidence"]["level"].as_str().unwrap();
             let what = answer["fate"]["what"].as_str().unwrap();
-            *seen.entry(format!("{what}, {level}")).or_default() += 1;
+            *compared.seen.entry(format!("{what}, {level}")).or_default() += 1;
             if let Err(why) = agrees(&world, answer, came) {
                 let bytes: String = frame.bytes.iter().map(|b| format!("{b:02x}")).collect();
-                wrong.push(format!(
+                compared.wrong.push(format!(
                     "state {state} ({about}), {}: {why}\n  {}\n  {}\n  {came:?}\n  {bytes}",
                     frame.kind, answer["fate"], answer["confidence"]
                 ));
             }
         }
-        eprintln!("state {state}: {about}: {} wrong so far", wrong.len());
+        compared.so_far(state, &about);
     }
-    eprintln!("{seen:#?}");
-    let sample: Vec<_> = wrong.iter().take(12).cloned().collect();
-    assert!(
-        wrong.is_empty(),
-        "{} of {cases} packets (seed {seed}):\n{}",
-        wrong.len(),
-        sample.join("\n")
-    );
-    for what in [
+    let kinds = [
         "forwarded, exact",
         "fragmented, exact",
         "resolving, ",
@@ -68,10 +57,8 @@ fn every_packet_ends_as_explained() {
         "multicast, ",
         "dropped, exact",
         "answered, exact",
-    ] {
-        let found = seen.keys().any(|key| key.starts_with(what));
-        assert!(found, "no packet was {what}: {seen:?}");
-    }
+    ];
+    compared.check(drawn, &kinds);
 }
 
 fn world(name: &str) -> World {
@@ -113,13 +100,7 @@ fn world(name: &str) -> World {
 /// Another state, and what it is, for messages; each policy is one in four.
 fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
     let policy = state as u32 % 4;
-    world.policy(policy);
-    let seed = 1 + rng.below(u32::MAX as usize - 1);
-    world.sysctl("net.ipv4.fib_multipath_hash_seed", &seed.to_string());
-    for family in ["ipv4", "ipv6"] {
-        let fields = (1 + rng.below(0xfff)).to_string();
-        world.sysctl(&format!("net.{family}.fib_multipath_hash_fields"), &fields);
-    }
+    draw_hashing(world, rng, policy);
     let use_neigh = rng.below(2);
     world.sysctl("net.ipv4.fib_multipath_use_neigh", &use_neigh.to_string());
     let (off4, off6) = (rng.once_in(8), rng.once_in(8));
@@ -145,7 +126,7 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
             &rng.pick(&[mtu, 1280]).to_string(),
         );
         let gone = n == 3 && rng.once_in(3);
-        answers(world, n, !gone);
+        gateways(world, n, !gone);
         world.neighbours(n, if gone { "failed" } else { "permanent" });
     }
     let mut hops = |six: bool| -> String {
@@ -206,7 +187,7 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
 
 /// Whether the gateways of a link are there: one that has failed must not answer when a packet has the kernel ask,
 /// or it is taken again while packets are still on their way.
-fn answers(world: &World, n: u32, there: bool) {
+fn gateways(world: &World, n: u32, there: bool) {
     let (four, six) = world.gateway(n);
     let dev = world.out(n).replace("sink", "router");
     world.node("sink", &format!("ip addr flush dev {dev} scope global"));
@@ -456,13 +437,7 @@ fn explained(world: &World, frames: &[Crafted]) -> Vec<Value> {
     }
     writer.finish().unwrap();
     let file = file.to_str().unwrap();
-    let mut command = world.command(&["explain", "-j", "--pcap", file, "iif", "source"]);
-    let outcome = Outcome::of(&mut command, Duration::from_secs(300));
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let lines = outcome.stdout.lines();
-    let answers: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!(answers.len(), frames.len());
-    answers
+    answers(world, &["--pcap", file, "iif", "source"], frames.len())
 }
 
 /// What became of a packet.

@@ -2,12 +2,13 @@
 //! not, over routes with several gateways on one link. `RADDLE_CASES` says how many (1600), `RADDLE_SEED` which.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use raddle_e2e::{Outcome, Random, World, root};
+use raddle_e2e::explained::{Compared, Drawn, answers, draw_hashing};
+use raddle_e2e::{Random, World, root};
 use serde_json::Value;
 
 const LINKS: u32 = 3;
@@ -31,17 +32,10 @@ fn every_socket_sends_as_explained() {
     if !root("every_socket_sends_as_explained") {
         return;
     }
-    let number =
-        |name: &str, default: usize| std::env::var(name).map_or(default, |n| n.parse().unwrap());
-    let (cases, seed) = (
-        number("RADDLE_CASES", 4 * SOCKETS),
-        number("RADDLE_SEED", 1),
-    );
+    let drawn = Drawn::cases(4 * SOCKETS);
     let world = world("exsend");
-    let mut seen = BTreeMap::<String, usize>::new();
-    let mut wrong = Vec::new();
-    for state in 0..cases.div_ceil(SOCKETS) {
-        let mut rng = Random::new((seed * 1_000_000 + state) as u64);
+    let mut compared = Compared::default();
+    for (state, mut rng) in drawn.states(SOCKETS) {
         let about = draw_state(&world, &mut rng, state);
         let senders: Vec<Sender> = (0..SOCKETS).map(|n| draw(&mut rng, n)).collect();
         let answers = explained(&world, &senders);
@@ -53,35 +47,23 @@ fn every_socket_sends_as_explained() {
                 (_, true) => "connected UDP",
                 _ => "UDP",
             };
-            *seen.entry(format!("{kind}, {level}")).or_default() += 1;
+            *compared.seen.entry(format!("{kind}, {level}")).or_default() += 1;
             if level == "unknown" {
                 continue;
             }
             let theirs = came.get(&(sender.dst.ip(), sender.dst.port()));
             let ours = place(&world, answer);
             if theirs.map(String::as_str) != ours.as_deref() {
-                wrong.push(format!(
+                compared.wrong.push(format!(
                     "state {state} ({about}): {sender:?}: the kernel {theirs:?}, raddle {ours:?}: {}\n  {}",
                     answer["confidence"], answer["steps"]
                 ));
             }
         }
-        eprintln!("state {state}: {about}: {} wrong so far", wrong.len());
+        compared.so_far(state, &about);
     }
-    eprintln!("{seen:#?}");
-    let sample: Vec<_> = wrong.iter().take(5).cloned().collect();
-    assert!(
-        wrong.is_empty(),
-        "{} of {cases} sockets (seed {seed}):\n{}",
-        wrong.len(),
-        sample.join("\n")
-    );
-    for kind in ["TCP, exact", "connected UDP, exact", "UDP, exact"] {
-        assert!(
-            seen.keys().any(|key| key.starts_with(kind)),
-            "no {kind}: {seen:?}"
-        );
-    }
+    let kinds = ["TCP, exact", "connected UDP, exact", "UDP, exact"];
+    compared.check(drawn, &kinds);
 }
 
 fn world(name: &str) -> World {
@@ -102,13 +84,7 @@ fn world(name: &str) -> World {
 /// Another state, and what it is, for messages; each policy is one in four.
 fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
     let (policy, use_neigh) = (state as u32 % 4, rng.below(2));
-    world.policy(policy);
-    let seed = 1 + rng.below(u32::MAX as usize - 1);
-    world.sysctl("net.ipv4.fib_multipath_hash_seed", &seed.to_string());
-    for family in ["ipv4", "ipv6"] {
-        let fields = (1 + rng.below(0xfff)).to_string();
-        world.sysctl(&format!("net.{family}.fib_multipath_hash_fields"), &fields);
-    }
+    draw_hashing(world, rng, policy);
     world.sysctl("net.ipv4.fib_multipath_use_neigh", &use_neigh.to_string());
     let four = |rng: &mut Random| -> String {
         let hops = (0..2 + rng.below(5)).map(|_| {
@@ -208,13 +184,7 @@ fn explained(world: &World, senders: &[Sender]) -> Vec<Value> {
     };
     std::fs::write(&file, senders.iter().map(line).collect::<String>()).unwrap();
     let file = file.to_str().unwrap();
-    let mut command = world.command(&["explain", "-j", "--flows", file]);
-    let outcome = Outcome::of(&mut command, Duration::from_secs(300));
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let lines = outcome.stdout.lines();
-    let answers: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!(answers.len(), senders.len());
-    answers
+    answers(world, &["--flows", file], senders.len())
 }
 
 /// By which link, to which MAC address, by destination and its port.

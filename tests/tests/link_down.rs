@@ -1,12 +1,11 @@
 //! What is lost when a link goes down or loses its carrier, beside what the kernel alone loses.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use raddle_e2e::frame::Flow;
 use raddle_e2e::loss::{Loss, across};
-use raddle_e2e::{Daemon, World, root, within};
+use raddle_e2e::{Daemon, Load, World, root, within};
 
 /// Packets a second, over all paths.
 const RATE: u32 = 25_000;
@@ -143,31 +142,6 @@ fn a_lost_link_is_left_at_once() {
     }
 }
 
-/// Processes that end with the test.
-struct Load(Vec<Child>);
-
-impl Load {
-    fn new(count: usize, command: &[&str]) -> Load {
-        let one = || {
-            Command::new(command[0])
-                .args(&command[1..])
-                .stdin(Stdio::null())
-                .spawn()
-                .unwrap()
-        };
-        Load((0..count).map(|_| one()).collect())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// The record in `bench/runs`: `cargo test --release -p raddle-e2e --test link_down -- --ignored --nocapture`, on a
 /// machine that has nothing else to do. `TRIALS` says how many.
 #[test]
@@ -183,11 +157,10 @@ fn measure_lost_links() {
         // Namespaces that have nothing to do with it, and four loops beside two processors' work.
         let around = if load { 200 } else { 0 };
         let _namespaces = Load::new(around, &["unshare", "-n", "sleep", "3600"]);
-        let spin = ["sh", "-c", "while :; do :; done"];
         for links in [2, 4] {
             let world = World::new("measured", links);
             let paths = Paths::new(&world);
-            let busy = || Load::new(if load { 4 } else { 0 }, &spin);
+            let busy = || Load::busy(if load { 4 } else { 0 });
             eprintln!(
                 "{links} paths, {}",
                 if load {

@@ -127,14 +127,7 @@ fn links_and_privileges_that_are_not_there() {
 
     let folder = tempfile::tempdir().unwrap();
     let program = readable_raddle(folder.path());
-    let ordinary = |arguments: &[&str]| {
-        let mut command = world.lab().command("router", "setpriv").unwrap();
-        command
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-            .arg(&program)
-            .args(arguments);
-        Outcome::of(&mut command, Duration::from_secs(20))
-    };
+    let ordinary = |arguments: &[&str]| world.as_nobody(&program, arguments);
     refusal(
         &ordinary(&["run"]),
         "an ordinary user",

@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use raddle_e2e::{Daemon, World, root, within};
+use raddle_e2e::{Daemon, Load, World, root, within};
 
 /// A generous limit: machines are busy.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -16,30 +15,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ALLOWED: Duration = Duration::from_millis(100);
 const TRIALS: usize = 20;
 
-/// Twice as many busy loops as there are processors; they end with it.
-struct Load(Vec<Child>);
-
-impl Load {
-    fn new() -> Load {
-        let count = 2 * std::thread::available_parallelism().unwrap().get();
-        let one = || {
-            Command::new("sh")
-                .args(["-c", "while :; do :; done"])
-                .stdin(Stdio::null())
-                .spawn()
-                .unwrap()
-        };
-        Load((0..count).map(|_| one()).collect())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// Twice as many busy loops as there are processors.
+fn loops() -> usize {
+    2 * std::thread::available_parallelism().unwrap().get()
 }
 
 /// Policies of the scheduler and niceness of a process's threads, for those that have others than usual.
@@ -170,7 +148,7 @@ fn routes_are_followed_beside_busy_programs() {
                 other => Err(format!("{other:?} of 32 packets")),
             }
         });
-        let load = Load::new();
+        let load = Load::busy(loops());
         let measured = before_all_others().then(|| lateness(&world));
         as_all_others();
         drop(load);
@@ -184,7 +162,7 @@ fn routes_are_followed_beside_busy_programs() {
         eprintln!(
             "{priority}: {TRIALS} changes beside {} loops, median {median:.1?}, worst {worst:.1?}; the daemon says: {} \
              publications, 99 of 100 within {} us, worst {} us",
-            2 * std::thread::available_parallelism().unwrap().get(),
+            loops(),
             lag["count"],
             lag["p99_microseconds"],
             lag["max_microseconds"],
