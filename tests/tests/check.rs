@@ -41,9 +41,9 @@ fn a_check_fails_as_the_start_would() {
         Outcome::of(&mut command, Duration::from_secs(60))
     };
     let (started, checked) = (unable(&[]), unable(&["--check"]));
-    assert_eq!(started.code, Some(2), "{}", started.stderr);
+    assert_eq!(started.code, Some(3), "{}", started.stderr);
     assert!(started.stderr.contains("CAP_BPF"), "{}", started.stderr);
-    assert_eq!(checked.code, Some(2), "{}", checked.stderr);
+    assert_eq!(checked.code, Some(3), "{}", checked.stderr);
     let untried = "could not be tried";
     assert!(checked.stderr.contains(untried), "{}", checked.stderr);
     let last = |outcome: &Outcome| outcome.stderr.lines().last().unwrap_or_default().to_owned();

@@ -63,7 +63,7 @@ fn charts_are_svg_or_png() {
         (raddle(&line), file)
     };
     let (outcome, file) = draw("a.gif");
-    assert_eq!(outcome.code, Some(1));
+    assert_eq!(outcome.code, Some(2));
     assert!(
         outcome.stderr.contains(".svg or .png"),
         "{}",
@@ -110,7 +110,7 @@ fn lists_of_flows_are_the_same_everywhere() {
         let command = command.replace("{state}", &state);
         let outcome = raddle(&format!("{command} --flows {wrong}"));
         let said = &outcome.stderr;
-        assert_eq!(outcome.code, Some(1), "{command}: {said}");
+        assert_eq!(outcome.code, Some(2), "{command}: {said}");
         assert!(
             said.contains("wrong: line 4: 'oif' is not a word of a flow"),
             "{command}: {said}"
@@ -153,7 +153,7 @@ fn options_and_snapshots_stand_before_and_after_the_noun() {
         }
     }
     // An option of one noun only is still said to be unknown elsewhere.
-    assert_eq!(raddle("-6 status").code, Some(1));
+    assert_eq!(raddle("-6 status").code, Some(2));
     let flow = "127.0.0.1 from 10.0.0.1 iif lo";
     let before = raddle(&format!("explain --snapshot {file} {flow}"));
     let after = raddle(&format!("explain {flow} --snapshot {file}"));
@@ -177,7 +177,7 @@ fn a_wrong_word_is_one_exit_code() {
         "walk",
     ] {
         let outcome = raddle(line);
-        assert_eq!(outcome.code, Some(1), "raddle {line}: {}", outcome.stderr);
+        assert_eq!(outcome.code, Some(2), "raddle {line}: {}", outcome.stderr);
         assert!(!outcome.stderr.is_empty(), "raddle {line}");
     }
 }

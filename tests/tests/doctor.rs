@@ -399,7 +399,7 @@ fn arguments_that_make_no_sense() {
         ),
     ] {
         let outcome = raddle(arguments);
-        assert_eq!(outcome.code, Some(1), "{arguments:?}");
+        assert_eq!(outcome.code, Some(2), "{arguments:?}");
         assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
     }
     let listed = raddle(&["doctor", "--list"]);

@@ -261,7 +261,7 @@ fn an_address_that_cannot_be_had_is_refused() {
     let _other = world.lab().within("router", bind).unwrap();
     for check in [&["--check"][..], &[]] {
         let outcome = world.raddle(&[&["run", "--fpm"], check].concat());
-        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+        assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
         assert!(
             outcome.stderr.contains("127.0.0.1:2620"),
             "{}",
@@ -269,7 +269,7 @@ fn an_address_that_cannot_be_had_is_refused() {
         );
     }
     let outcome = world.raddle(&["run", "--fpm=10.1.1.1:2620", "--check"]);
-    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(
         outcome.stderr.contains("no access control"),
         "{}",

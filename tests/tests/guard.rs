@@ -226,7 +226,7 @@ fn tracking_for_input_is_honoured() {
             );
         }
         let refused = world.raddle(&["run", "--check"]);
-        assert_eq!(refused.code, Some(2), "{said}: {}", refused.stdout);
+        assert_eq!(refused.code, Some(3), "{said}: {}", refused.stdout);
         assert!(refused.stderr.contains(said), "{}", refused.stderr);
         assert!(node(off).unwrap().status.success(), "{off}");
         let before = daemon.forwarded();

@@ -54,7 +54,7 @@ fn a_link_is_cut_without_a_sign_and_mended() {
     // In a node, which has a /run/raddle of its own, labs are not to be seen.
     let program = raddle().display().to_string();
     let inside = lab.exec(&[&program, "lab", "list"]);
-    assert_eq!((inside.code, inside.stdout.as_str()), (Some(1), ""));
+    assert_eq!((inside.code, inside.stdout.as_str()), (Some(2), ""));
     let said = format!("this is the node client of the lab {name}");
     assert!(inside.stderr.contains(&said), "{}", inside.stderr);
     // No carrier has gone, and with it no path.
@@ -71,7 +71,7 @@ fn a_link_is_cut_without_a_sign_and_mended() {
         "{listed}"
     );
     let outcome = run(&["lab", "cut", "-n", name, "link3"]);
-    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(
         outcome.stderr.contains("no link has a device"),
         "{}",

@@ -120,7 +120,7 @@ fn the_kernel_agrees_with_every_plan() {
     let preferred = preferred.filter(|path| path["hashes"] != 0).count();
     assert_eq!(check["paths"], preferred, "{one}");
     let six = world.raddle(&["ports", "plan", "2001:db8:10::7", "-n", "8"]);
-    assert_eq!(six.code, Some(1));
+    assert_eq!(six.code, Some(2));
     assert!(
         six.stderr
             .contains("the source address depends on the path"),
@@ -133,7 +133,7 @@ fn the_kernel_agrees_with_every_plan() {
         let labels = format!("{dst} --count 8 --dport 2049 --from 2001:db8:ff::1 --flow-labels");
         assert_eq!(plan(&world, &labels).1["paths"], 8);
         let refused = world.raddle(&["ports", "plan", dst, "-n", "8", "--from", "2001:db8:ff::1"]);
-        assert_eq!(refused.code, Some(1));
+        assert_eq!(refused.code, Some(2));
         assert!(
             refused.stderr.contains("does not look at ports"),
             "{}",

@@ -1,5 +1,5 @@
-//! What cannot work is refused with one message that says what to do, an exit code of 1 (the user's
-//! doing) or 2 (the system's), and nothing attached.
+//! What cannot work is refused with one message that says what to do, an exit code of 2 (the user's
+//! doing) or 3 (the system's), and nothing attached.
 
 use std::process::Command;
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn arguments_and_configurations_that_make_no_sense() {
             "ports want a protocol",
         ),
     ] {
-        refusal(&raddle(arguments), &format!("{arguments:?}"), 1, &[said]);
+        refusal(&raddle(arguments), &format!("{arguments:?}"), 2, &[said]);
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("raddle.toml");
@@ -81,7 +81,7 @@ fn arguments_and_configurations_that_make_no_sense() {
     ] {
         std::fs::write(&path, text).unwrap();
         let path = path.to_str().unwrap();
-        refusal(&raddle(&["run", "-c", path]), text, 1, &[line, said, path]);
+        refusal(&raddle(&["run", "-c", path]), text, 2, &[line, said, path]);
     }
 }
 
@@ -92,36 +92,36 @@ fn links_and_privileges_that_are_not_there() {
     }
     let world = World::new("refused", 2);
     // A link may come later: systemd starts the daemon again after these.
-    refused(&world, &["--link", "nope"], 2, &["there is no link 'nope'"]);
+    refused(&world, &["--link", "nope"], 3, &["there is no link 'nope'"]);
     refused(
         &world,
         &["--link", "source", "--link", "nope"],
-        2,
+        3,
         &["there is no link 'nope'"],
     );
     refused(
         &world,
         &["--allow-qdisc", "nope"],
-        2,
+        3,
         &["there is no link 'nope'"],
     );
     refused(
         &world,
         &["--link", "lo"],
-        2,
+        3,
         &["link lo cannot be used", "loopback"],
     );
     world.ip("link add br0 type bridge");
     refused(
         &world,
         &["--link", "br0"],
-        2,
+        3,
         &["link br0 cannot be used", "bridge"],
     );
     refused(
         &world,
         &["--socket", "/proc/raddle.sock"],
-        2,
+        3,
         &["/proc/raddle.sock", "--socket"],
     );
 
@@ -131,7 +131,7 @@ fn links_and_privileges_that_are_not_there() {
     refusal(
         &ordinary(&["run"]),
         "an ordinary user",
-        2,
+        3,
         &["root", "CAP_NET_ADMIN"],
     );
     let socket = folder.path().join("socket");
@@ -144,7 +144,7 @@ fn links_and_privileges_that_are_not_there() {
     refusal(
         &ordinary(&run),
         "an ordinary user with a socket",
-        2,
+        3,
         &["root", "CAP_"],
     );
     assert_eq!(world.attached(), [""; 0]);
@@ -154,7 +154,7 @@ fn links_and_privileges_that_are_not_there() {
     refusal(
         &ordinary(&["status"]),
         "status without a daemon",
-        2,
+        3,
         &["raddle run"],
     );
     let (lab, node) = (world.lab().name(), "router");
@@ -177,7 +177,7 @@ fn links_and_privileges_that_are_not_there() {
         refusal(
             &ordinary(needs_root),
             &format!("{needs_root:?}"),
-            2,
+            3,
             &["needs root", "sudo"],
         );
     }
@@ -194,10 +194,10 @@ fn links_and_privileges_that_are_not_there() {
         ),
         (&["-n", lab, node, "--", "/proc"], 126, "/proc"),
         (&["-n", lab, node, "--", "sh", "-c", "exit 7"], 7, ""),
-        (&["-n", lab, "leaf9", "--", "true"], 1, "no node `leaf9`"),
+        (&["-n", lab, "leaf9", "--", "true"], 2, "no node `leaf9`"),
         (
             &["-n", "no-such-lab", node, "--", "true"],
-            1,
+            2,
             "no lab named",
         ),
     ] {
@@ -210,7 +210,7 @@ fn links_and_privileges_that_are_not_there() {
     refused(
         &world,
         &[],
-        2,
+        3,
         &["no link to forward from", "net.ipv4.ip_forward=1"],
     );
 }
@@ -230,7 +230,7 @@ fn others_were_there_first() {
     refusal(
         &named,
         "somebody else's program",
-        2,
+        3,
         &["link source cannot be used", "XDP program"],
     );
     assert_eq!(
@@ -256,14 +256,14 @@ fn others_were_there_first() {
     refusal(
         &second,
         "a second daemon",
-        2,
+        3,
         &["already runs in this network namespace"],
     );
     let elsewhere = world.raddle(&["run", "--socket", "/run/raddle/second.sock"]);
     refusal(
         &elsewhere,
         "a second daemon with another socket",
-        2,
+        3,
         &["already runs in this network namespace"],
     );
     assert_eq!(first.status()["links"].as_array().unwrap().len(), 3);
@@ -308,7 +308,7 @@ fn what_was_kept_goes_with_a_refusal() {
                 .success()
         );
     }
-    refused(&world, &keep, 2, &["guard", "--allow-bypass"]);
+    refused(&world, &keep, 3, &["guard", "--allow-bypass"]);
     assert!(offload(), "mended for a start that was refused");
 
     // What is mended stays so, and in the status.
@@ -366,7 +366,7 @@ fn programs_that_would_not_be_kept() {
     let exec = ["ip", "netns", "exec", &namespace];
     let net = format!("--net=/run/netns/{namespace}");
     let refused = run(&exec, &["--on-exit", "keep"]);
-    refusal(&refused, "keep", 2, &["cannot be kept", "nsenter --net="]);
+    refusal(&refused, "keep", 3, &["cannot be kept", "nsenter --net="]);
     for (enter, arguments) in [
         (&exec[..], &[][..]),
         (&["nsenter", &net], &["--on-exit", "keep"]),
@@ -531,7 +531,7 @@ fn never_around_the_firewall() {
     nft("add table inet guard");
     nft("add chain inet guard passing { type filter hook forward priority 0; policy accept; }");
     nft("add rule inet guard passing udp dport 30000 drop");
-    let said = refused(&world, &[], 2, &["guard", "passing", "--allow-bypass"]);
+    let said = refused(&world, &[], 3, &["guard", "passing", "--allow-bypass"]);
     assert!(said.stderr.contains("forward"), "{}", said.stderr);
     let allowed = world.raddle(&["run", "--check", "--allow-bypass"]);
     assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);

@@ -397,7 +397,7 @@ fn what_cannot_be_is_said() {
         .args(["rpc", "--privileged-ports"])
         .args(server);
     let outcome = Outcome::of(&mut command, Duration::from_secs(10));
-    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     let said = "--privileged-ports needs CAP_NET_BIND_SERVICE for ports 665 to 1023";
     assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
 }

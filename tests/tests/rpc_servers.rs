@@ -213,7 +213,7 @@ fn several_servers_have_one_status_and_change_by_themselves() {
     );
     assert!(said.contains("half within"), "{said}");
     let wrong = proxy.ask(&["status", "three"]);
-    assert_eq!(wrong.code, Some(1));
+    assert_eq!(wrong.code, Some(2));
     let names = "no server is called 'three'; there are: one, two";
     assert!(wrong.stderr.contains(names), "{}", wrong.stderr);
 
@@ -561,7 +561,7 @@ fn a_file_with_a_mistake_is_refused() {
         let mut command = Command::new(raddle());
         command.args(["rpc", "--config"]).arg(&path).args(more);
         let outcome = Outcome::of(&mut command, PATIENCE);
-        assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
         outcome.stderr
     };
     let said = refused("[[server]]\nserver = 'a:1'\npolicy = 'fast'\n", &[]);

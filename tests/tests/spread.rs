@@ -107,7 +107,7 @@ fn packets_take_turns() {
         "link-down",
         &world.out(1),
     ]);
-    assert_eq!(planned.code, Some(1), "{}", planned.stdout);
+    assert_eq!(planned.code, Some(2), "{}", planned.stdout);
     assert!(
         planned.stderr.contains("nhid:800=per-packet")
             && planned
@@ -306,7 +306,7 @@ fn plans_follow_the_rules() {
         "--mp-algo",
         "nhid:800=flowlet",
     ]);
-    assert_eq!(text.code, Some(1));
+    assert_eq!(text.code, Some(2));
     assert!(text.stderr.contains("take turns"), "{}", text.stderr);
     daemon.terminate();
 }

@@ -163,7 +163,7 @@ fn it_can_be_asked() {
     let daemon = Daemon::start(&world, &["--metrics", "127.0.0.1:9409"]);
     // What would keep a second one from starting is found, after what there is to say.
     let checked = world.raddle(&["run", "--check"]);
-    assert_eq!(checked.code, Some(2), "{}", checked.stdout);
+    assert_eq!(checked.code, Some(3), "{}", checked.stdout);
     assert!(checked.stdout.contains("link source: would be attached"));
     assert!(
         checked.stderr.contains("already runs"),
@@ -242,7 +242,7 @@ fn it_can_be_asked() {
         "{checked}"
     );
     let gone = world.raddle(&["status"]);
-    assert_eq!(gone.code, Some(2));
+    assert_eq!(gone.code, Some(3));
     assert!(gone.stderr.contains("raddle run"), "{}", gone.stderr);
 }
 
@@ -256,7 +256,7 @@ fn kept_programs_are_seen_and_removed() {
     let daemon = Daemon::start(&world, &keep);
     // A daemon's programs are its own.
     let refused = world.raddle(&["detach"]);
-    assert_eq!(refused.code, Some(2));
+    assert_eq!(refused.code, Some(3));
     assert!(
         refused.stderr.contains("already runs"),
         "{}",
@@ -264,7 +264,7 @@ fn kept_programs_are_seen_and_removed() {
     );
     daemon.terminate();
     let status = world.raddle(&["status", "-j"]);
-    assert_eq!(status.code, Some(2), "no daemon");
+    assert_eq!(status.code, Some(3), "no daemon");
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
     assert_eq!(status["state"], "kept");
     let left = status["forwards_for_seconds"].as_u64().unwrap();

@@ -39,7 +39,7 @@ use takeover::Takeover;
 /// Runs the demo. The fabric is removed however it ends.
 ///
 /// # Errors
-/// What is missing or failed; and exit code 2 when something was not as promised.
+/// What is missing or failed; and exit code 3 when something was not as promised.
 pub(crate) fn run(args: &cli::Demo) -> Result<(), Failure> {
     fabric::preflight()?;
     std::fs::create_dir_all(&args.out).map_err(|e| {

@@ -4,16 +4,26 @@ use std::fmt;
 
 use raddle_lab::LabError;
 
+/// What programs that call this one can go by. 0 is fine.
+pub(crate) mod exit {
+    /// It was done, and something was found: a serious finding, a bar that is missed, flows beyond the budget.
+    pub(crate) const FOUND: u8 = 1;
+    /// The command line or a configuration is wrong.
+    pub(crate) const USAGE: u8 = 2;
+    /// The kernel, the system or another process refused.
+    pub(crate) const SYSTEM: u8 = 3;
+}
+
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// 1: usage or configuration; 2: the kernel or the system refused.
+    /// One of [`exit`]'s, or a shell's.
     pub code: u8,
     message: String,
 }
 
 impl Failure {
-    /// The caller is not root and has to be: exit code 2. `what` as in "`what` needs root".
+    /// The caller is not root and has to be. `what` as in "`what` needs root".
     pub(crate) fn needs_root(what: &str) -> Failure {
         Failure::system(format!("{what} needs root; run it with sudo"))
     }
@@ -26,20 +36,19 @@ impl Failure {
         }
     }
 
-    /// The user asked for something that cannot be: exit code 1.
-    pub(crate) fn usage(message: impl Into<String>) -> Failure {
-        Failure {
-            code: 1,
-            message: message.into(),
-        }
+    /// It was done, and this was found.
+    pub(crate) fn found(message: impl Into<String>) -> Failure {
+        Failure::new(exit::FOUND, message)
     }
 
-    /// The kernel or the system refused: exit code 2.
+    /// The user asked for something that cannot be.
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(exit::USAGE, message)
+    }
+
+    /// The kernel or the system refused.
     pub(crate) fn system(message: impl Into<String>) -> Failure {
-        Failure {
-            code: 2,
-            message: message.into(),
-        }
+        Failure::new(exit::SYSTEM, message)
     }
 }
 
@@ -77,8 +86,8 @@ impl From<LabError> for Failure {
             | LabError::NoSuchLab(_)
             | LabError::NoSuchNode { .. }
             | LabError::NoSuchLink { .. }
-            | LabError::Topology(_) => 1,
-            _ => 2,
+            | LabError::Topology(_) => exit::USAGE,
+            _ => exit::SYSTEM,
         };
         Failure::new(code, e.to_string())
     }

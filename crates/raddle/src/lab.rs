@@ -8,7 +8,7 @@ use raddle_lab::{
 };
 
 use crate::cli;
-use crate::error::Failure;
+use crate::error::{Failure, exit};
 
 /// Runs the command.
 pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
@@ -68,7 +68,7 @@ fn exec(lab: &Lab, node: &str, command: &[String]) -> Result<(), Failure> {
     let code = match error.kind() {
         ErrorKind::NotFound => 127,
         ErrorKind::PermissionDenied => 126,
-        _ => 2,
+        _ => exit::SYSTEM,
     };
     let message = format!("cannot run {program} on {node}: {error}");
     Err(Failure::new(code, message))

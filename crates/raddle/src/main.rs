@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
-use error::Failure;
+use error::{Failure, exit};
 
 fn main() -> ExitCode {
     // Words that are no text are the parser's to complain about.
@@ -60,7 +60,10 @@ fn main() -> ExitCode {
             }
             Err(e) => {
                 let _ = e.print();
-                return ExitCode::from(u8::from(e.use_stderr()));
+                return match e.use_stderr() {
+                    true => ExitCode::from(exit::USAGE),
+                    false => ExitCode::SUCCESS,
+                };
             }
         },
     };

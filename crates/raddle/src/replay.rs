@@ -305,6 +305,7 @@ fn print_report(report: &Report, directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::exit;
     use raddle_rib::event::Event;
 
     fn args(capture: &Path, out: &Path) -> cli::Replay {
@@ -366,7 +367,7 @@ mod tests {
         make_room(&args("in.pcap", false), &rib).unwrap();
         write(&["eth0.pcap", "if3.pcap", "kernel.pcap", "other.pcap"]);
         let error = make_room(&args("in.pcap", false), &rib).unwrap_err();
-        assert_eq!(error.code, 1);
+        assert_eq!(error.code, exit::USAGE);
         let said = error.to_string();
         assert!(
             said.contains("(eth0.pcap, if3.pcap, kernel.pcap, other.pcap)"),

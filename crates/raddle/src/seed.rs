@@ -64,6 +64,7 @@ pub(crate) fn set(seed: Seed) -> Result<u32, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::exit;
 
     fn with(seed: Option<Seed>) -> Config {
         Config {
@@ -76,7 +77,7 @@ mod tests {
     fn a_number_is_refused_where_there_is_nothing_to_set() {
         let number = with(Some(Seed::Number(7)));
         let error = will_be_set(&number, false).unwrap_err();
-        assert_eq!(error.code, 2);
+        assert_eq!(error.code, exit::SYSTEM);
         let said = error.to_string();
         assert!(
             said.contains("seed 7") && said.contains("Linux 6.11"),

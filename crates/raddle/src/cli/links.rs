@@ -73,7 +73,7 @@ A share is of iperf3's best over the same links, 16 streams. Loads are READs or 
   eight        8 connections over 8 links: 8 ways out, 8 ways back, all links used, in every trial
 
 Columns: mean and worst of the trials; what they must be (the second figure is for the worst
-trial); whether they are. Exit code: 0; 1 if a bar is missed (NO); 2 if it could not be measured.
+trial); whether they are. Exit code: 0; 1 if a bar is missed (NO); 3 if it could not be measured.
 
 Examples:
   raddle bench rpc --only reads,silent --trials 3

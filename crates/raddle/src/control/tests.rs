@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::exit;
 
 #[test]
 fn a_daemon_answers_and_a_second_one_is_refused() {
@@ -70,7 +71,7 @@ fn a_check_finds_who_is_there_and_makes_nothing() {
     assert!(!lock.exists());
     let held = lock_at(&lock).unwrap();
     let error = check_lock(&lock).unwrap_err();
-    assert_eq!(error.code, 2);
+    assert_eq!(error.code, exit::SYSTEM);
     assert!(error.to_string().contains("already runs"), "{error}");
     drop(held);
     check_lock(&lock).unwrap();
@@ -80,7 +81,7 @@ fn a_check_finds_who_is_there_and_makes_nothing() {
         check_socket(&path).unwrap_err(),
         Server::start(path.clone()).unwrap_err(),
     ] {
-        assert_eq!(error.code, 2);
+        assert_eq!(error.code, exit::SYSTEM);
         assert!(
             error.to_string().contains("there is no directory"),
             "{error}"
@@ -96,7 +97,7 @@ fn only_a_socket_makes_way() {
     std::fs::write(&path, "data").unwrap();
     let error = Server::start(path.clone()).unwrap_err();
     assert!(error.to_string().contains("not a socket"), "{error}");
-    assert_eq!(error.code, 1);
+    assert_eq!(error.code, exit::USAGE);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
     // What a dead daemon has left does.
     std::fs::remove_file(&path).unwrap();
@@ -112,7 +113,7 @@ fn a_start_is_called_that() {
     server.set_starting(true);
     let error = ask(Some(&path), Command::Status).unwrap_err();
     assert!(error.to_string().contains("is starting"), "{error}");
-    assert_eq!(error.code, 2);
+    assert_eq!(error.code, exit::SYSTEM);
 }
 
 #[test]

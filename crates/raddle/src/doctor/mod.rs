@@ -92,8 +92,8 @@ pub(crate) fn run(args: &cli::Doctor) -> Result<(), Failure> {
     }
     match answer.count(Severity::Serious) {
         0 => Ok(()),
-        1 => Err(Failure::new(1, "1 finding is serious")),
-        n => Err(Failure::new(1, format!("{n} findings are serious"))),
+        1 => Err(Failure::found("1 finding is serious")),
+        n => Err(Failure::found(format!("{n} findings are serious"))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::checks::made_up::*;
 use super::*;
+use crate::error::exit;
 use raddle_select::KernelVersion;
 
 fn faulty() -> Facts {
@@ -64,7 +65,7 @@ fn checks_are_chosen_by_name() {
         ["l3-policy", "seed-unset"]
     );
     let e = chosen(&["l3-policy".into(), "l4-policy".into()]).unwrap_err();
-    assert_eq!(e.code, 1);
+    assert_eq!(e.code, exit::USAGE);
     assert!(e.to_string().contains("'l4-policy'") && e.to_string().contains("--list"));
 }
 

@@ -9,6 +9,7 @@ use super::audit::audit;
 use super::certificate::Certificate;
 use super::plan::{make, render};
 use crate::cli::{Cli, Command, Ports, PortsPlan};
+use crate::error::exit;
 use crate::source::set_algos;
 use crate::whatif::tests::rib;
 
@@ -24,7 +25,7 @@ fn args(words: &str) -> PortsPlan {
 
 fn plan(rib: &Rib, words: &str) -> Result<Certificate, String> {
     make(rib, None, &args(words)).map_err(|failure| {
-        assert_eq!(failure.code, 1);
+        assert_eq!(failure.code, exit::USAGE);
         failure.to_string()
     })
 }

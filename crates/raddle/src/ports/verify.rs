@@ -60,14 +60,11 @@ pub(super) fn run(args: &cli::PortsVerify) -> Result<(), Failure> {
     }
     match report.agree == report.of {
         true => Ok(()),
-        false => Err(Failure::new(
-            1,
-            format!(
-                "{} of {} connections take another path",
-                report.of - report.agree,
-                report.of
-            ),
-        )),
+        false => Err(Failure::found(format!(
+            "{} of {} connections take another path",
+            report.of - report.agree,
+            report.of
+        ))),
     }
 }
 

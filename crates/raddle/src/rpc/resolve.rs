@@ -35,7 +35,7 @@ pub(super) struct Servers {
 /// The addresses of the server.
 ///
 /// # Errors
-/// The addresses make no sense (exit code 1), or the name cannot be found (2), which may be so until the network
+/// The addresses make no sense (exit code 2), or the name cannot be found (3), which may be so until the network
 /// is up.
 pub(super) async fn servers(args: &cli::RpcProxy) -> Result<Servers, Failure> {
     let Some(name) = &args.server else {
@@ -114,7 +114,7 @@ fn bind(address: SocketAddr) -> io::Result<()> {
 /// That own addresses are this machine's, and privileged ports may be used.
 ///
 /// # Errors
-/// Which address is not (exit code 1), or that the capability is missing (2).
+/// Which address is not (exit code 2), or that the capability is missing (3).
 pub(super) fn check_own(args: &cli::RpcProxy, servers: &Servers) -> Result<(), Failure> {
     for address in &args.local_addresses {
         if let Err(e) = bind(SocketAddr::new(*address, 0)) {
@@ -160,6 +160,7 @@ pub(super) fn check_own(args: &cli::RpcProxy, servers: &Servers) -> Result<(), F
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::exit;
 
     fn servers(named: &[&str], more: &[&str], local: &[&str]) -> Servers {
         Servers {
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(check(servers(&both, &[], &[])).unwrap().named.len(), 2);
         let wrong = |named: &[&str], more: &[&str], local: &[&str]| {
             let failure = check(servers(named, more, local)).unwrap_err();
-            assert_eq!(failure.code, 1);
+            assert_eq!(failure.code, exit::USAGE);
             failure.to_string()
         };
         assert_eq!(
@@ -198,7 +199,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.build().unwrap();
         let failure = runtime.block_on(named("nas.example")).unwrap_err();
-        assert_eq!(failure.code, 1);
+        assert_eq!(failure.code, exit::USAGE);
         let named = runtime.block_on(named("127.0.0.1:2049")).unwrap();
         assert_eq!(named, ["127.0.0.1:2049".parse().unwrap()]);
     }

@@ -13,7 +13,7 @@ use super::missing::Missing;
 use super::reload::Change;
 use super::served::Served;
 use crate::cli::RpcProxy;
-use crate::error::Failure;
+use crate::error::{Failure, exit};
 
 /// How long what a new configuration changes waits for that.
 const SAID: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ impl Servers {
     /// Starts to serve these; journals' names begin with `journals`. One that cannot be served now holds up no others, and is tried again.
     ///
     /// # Errors
-    /// Why none of them can be, or what is wrong with one for good (exit code 1).
+    /// Why none of them can be, or what is wrong with one for good (exit code 2).
     pub(super) async fn start(
         wanted: Vec<RpcProxy>,
         journals: PathBuf,
@@ -87,7 +87,7 @@ impl Servers {
             tokio::time::sleep(LOOK).await;
             servers.tend().await;
         }
-        let fatal = |failure: &Failure| failure.code == 1 || servers.served.is_empty();
+        let fatal = |failure: &Failure| failure.code == exit::USAGE || servers.served.is_empty();
         let failed = servers.missing.iter_mut();
         let failed =
             failed.filter_map(|missing| missing.why.take_if(|(failure, _)| fatal(failure)));

@@ -1,5 +1,6 @@
 //! What can be wrong with a command line, in `ip`'s words.
 
+use crate::error::exit;
 use std::io;
 
 /// Why there is nothing to show. The text is the whole line for stderr.
@@ -73,12 +74,12 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The code to exit with: 2 for what the kernel would have refused, 1 for a wrong command line.
+    /// The code to exit with: [`exit::SYSTEM`] for what the kernel would have refused, else [`exit::USAGE`].
     /// (`ip` exits with 255 for some of these.)
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Error::NoNexthop(_) | Error::NotResilient(_) | Error::NoBucket(_) => 2,
-            _ => 1,
+            Error::NoNexthop(_) | Error::NotResilient(_) | Error::NoBucket(_) => exit::SYSTEM,
+            _ => exit::USAGE,
         }
     }
 

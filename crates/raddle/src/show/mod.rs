@@ -8,7 +8,7 @@
 //! does, with what the daemon's engine has counted added; and where a daemon answers, what it has sent
 //! to each nexthop, which `ip` does not know.
 //!
-//! Exit codes ([`Error::exit_code`]) are raddle's: 1 for a wrong command line, 2 for what does not
+//! Exit codes ([`Error::exit_code`]) are raddle's: 2 for a wrong command line, 3 for what does not
 //! exist.
 
 mod args;
@@ -173,7 +173,7 @@ impl Command {
     /// selector, or `help`. Words may be abbreviated as in `ip`: `r s`, `-j ro`, `nei l dev eth0`.
     ///
     /// # Errors
-    /// Every variant of [`Error`] with exit code 1.
+    /// Every variant of [`Error`] with exit code 2.
     pub(crate) fn parse<S: AsRef<str>>(words: &[S], names: Names) -> Result<Command, Error> {
         let (options, mut args) = args::split(words.iter().map(S::as_ref))?;
         let word = args.next().unwrap_or("help");

@@ -45,14 +45,11 @@ pub(crate) fn run(args: &cli::WhatIf) -> Result<(), Failure> {
         plot(&report, path)?;
     }
     match report.within_budget {
-        Some(false) => Err(Failure::new(
-            1,
-            format!(
-                "{} would move, which is more than the budget of {}",
-                percent(report.most()),
-                percent(args.budget.unwrap_or_default())
-            ),
-        )),
+        Some(false) => Err(Failure::found(format!(
+            "{} would move, which is more than the budget of {}",
+            percent(report.most()),
+            percent(args.budget.unwrap_or_default())
+        ))),
         _ => Ok(()),
     }
 }

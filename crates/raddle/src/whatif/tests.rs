@@ -7,6 +7,7 @@ use raddle_rib::event::{
 use raddle_sim::sample::{self, Sample};
 
 use super::*;
+use crate::error::exit;
 
 /// Links `eth1` to `eth4`, a gateway on each, and two destinations behind all of them: 198.51.100.0/24 by a
 /// multipath route, 203.0.113.0/24 by nexthop group 100. 0.0.0.0/0 leads to `eth1` alone.
@@ -350,7 +351,7 @@ fn what_cannot_be_is_said() {
         ("198.51.100.1 weight dev eth9 2", "no nexthop 'dev eth9'"),
     ] {
         let failure = ask(words).unwrap_err();
-        assert_eq!(failure.code, 1, "{words}");
+        assert_eq!(failure.code, exit::USAGE, "{words}");
         assert!(failure.to_string().contains(said), "{words}: {failure}");
     }
     let mut empty = Rib::detached();

@@ -211,7 +211,7 @@ pub(crate) fn rpc(args: &cli::BenchRpc) -> Result<(), Failure> {
     done?;
     match report::missed(&results) {
         None => Ok(()),
-        Some(what) => Err(Failure::new(1, what)),
+        Some(what) => Err(Failure::found(what)),
     }
 }
 
