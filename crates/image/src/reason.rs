@@ -194,10 +194,10 @@ reasons! {
         "routes with a TOS; IPv6 routes with a source prefix; several IPv6 routes of one metric that \
          are not one multipath route; IPv6 destinations that have a route exception (a learnt path \
          MTU, a redirect; `ip -6 route show cache`) or, with `net.ipv6.conf.all.proxy_ndp`, a proxied \
-         neighbour (`ip -6 neigh show proxy`); multipath routes over a link that had no carrier when \
-         raddle started, or whose `ignore_routes_with_linkdown` changed since it lost it: the kernel \
-         keeps the shares that it gave by the setting of that time, and does not tell",
-        "of such a link: `ip link set dev LINK down` until it is mended";
+         neighbour (`ip -6 neigh show proxy`); multipath routes over a link whose \
+         `ignore_routes_with_linkdown` changed since it lost its carrier: the kernel keeps the shares \
+         that it gave by the setting of that time, and does not tell",
+        "of such a link: `ip link set dev LINK down` until it is repaired";
     Resilient = 36, "resilient", Punt,
         "a resilient nexthop group whose buckets are not known just now, or whose idle timer is below \
          0.2 s",

@@ -37,6 +37,22 @@ impl Walk<'_> {
         }
     }
 
+    /// Shares over links that nobody has seen losing their carrier.
+    pub(super) fn assumed_shares(&mut self, hops: &[Hop]) {
+        let rib = self.view.rib;
+        let mut links: Vec<u32> = hops.iter().map(|hop| hop.index).collect();
+        links.sort_unstable();
+        links.dedup();
+        for index in links {
+            if rib.shares_are_assumed(index) {
+                let name = self.link_name(index);
+                self.confidence.unless(format!(
+                    "ignore_routes_with_linkdown of {name} has changed since it lost its carrier"
+                ));
+            }
+        }
+    }
+
     /// Step K14 of IPv4 comes with the look-up of the route, and so before K11 to K13: packets that are sure to go back
     /// by the link that they came in on end here.
     pub(super) fn way_back(&mut self, trace: &Trace) -> Result<(), Reason> {

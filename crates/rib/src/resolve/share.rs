@@ -41,8 +41,8 @@ pub(super) fn share_of(state: &State, hop: &SpecHop, v6: bool) -> bool {
 /// Whether it is not known if one of several nexthops had a share when the kernel last cut the hash space.
 ///
 /// 1. It does so when a nexthop's link changes, and not when `ignore_routes_with_linkdown` does: as long
-///    as a link has no carrier since before that. Of a link that was found without carrier it is not known what the
-///    setting was before.
+///    as a link has no carrier since before that. Of a link that was found without carrier the setting is
+///    assumed to have been today's ([`crate::Rib::shares_are_assumed`]).
 /// 2. Links that were down, or without an IPv4 address, since routes were last read may have it marked as dead, unless
 ///    they came back.
 /// 3. The mark of an IPv6 gateway of an IPv4 route (rule 2 of [`share_of`]) changes without a word with the link's
