@@ -20,7 +20,7 @@ pub(crate) use links::{BenchRpc, LabLink, LabLinks, RpcServer};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
-pub(crate) use rpc::{Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
+pub(crate) use rpc::{MAX_RECORD, Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
 #[cfg(test)]
 pub(crate) use tier::TierArg;
 

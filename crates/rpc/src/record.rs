@@ -5,14 +5,20 @@ use thiserror::Error;
 
 /// The bit of a mark that says that the fragment is its record's last.
 const LAST: u32 = 1 << 31;
+/// Fragments are shorter than this: the mark has 31 bits for their length.
+pub const LONGEST: u32 = LAST;
 /// Fragments of a record that may be empty. They are legal and of no use; without a limit a peer could
 /// send them for ever and never end a record.
 pub const EMPTY_FRAGMENTS: u32 = 64;
 
-/// The mark of a fragment. `length` is less than 2^31.
+/// The mark of a fragment.
+///
+/// # Panics
+/// The length is [`LONGEST`] or more: another mark would have the other side read calls out of the midst of data.
+/// No input leads there: lengths are those of fragments that came, or of records below a limit that is less.
 pub fn mark(length: u32, last: bool) -> [u8; 4] {
-    debug_assert!(length < LAST);
-    (length & !LAST | if last { LAST } else { 0 }).to_be_bytes()
+    assert!(length < LONGEST, "a fragment of {length} bytes");
+    (length | if last { LAST } else { 0 }).to_be_bytes()
 }
 
 /// Why a stream is no sequence of records.
@@ -139,6 +145,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn lengths_have_31_bits() {
+        assert_eq!(mark(LONGEST - 1, false), [0x7f, 0xff, 0xff, 0xff]);
+        assert_eq!(mark(1, true), [0x80, 0, 0, 1]);
+        let too_long = std::panic::catch_unwind(|| mark(LONGEST, false));
+        assert!(too_long.is_err(), "and not a mark of 0 bytes");
+    }
 
     /// Records and what is wrong, by the slow and obvious way: all bytes at once.
     fn reference(mut bytes: &[u8], most: u32) -> (Vec<Vec<u8>>, bool) {

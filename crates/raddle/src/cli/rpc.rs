@@ -41,6 +41,9 @@ their clients connect again; the others go on.
 docs/rpc.md is the user's guide: mounting, all keys, placement, failover, what the words of status
 and top mean, metrics, troubleshooting.";
 
+/// The most that `max-record` may be, in MiB.
+pub(crate) const MAX_RECORD: u32 = 1024;
+
 /// `raddle rpc`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -155,7 +158,7 @@ pub(crate) struct RpcProxy {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub memory: u32,
     /// MiB that one record may have
-    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RECORD)))]
     pub max_record: u32,
 }
 

@@ -16,7 +16,7 @@ use super::connect::Connector;
 use super::journal;
 use super::resolve;
 use super::servers::{LOOK, listen, name};
-use crate::cli::RpcProxy;
+use crate::cli::{MAX_RECORD, RpcProxy};
 use crate::error::Failure;
 
 /// How long a client may stall within a record, or take no reply.
@@ -27,6 +27,8 @@ const CLIENTS: usize = 2048;
 const DRAIN: Duration = Duration::from_secs(10);
 /// What a record may have beside what `max-record` allows: the call's header and arguments, or the reply's.
 const HEADER: u32 = 64 << 10;
+// One fragment may have a whole record.
+const _: () = assert!((MAX_RECORD << 20) + HEADER < raddle_rpc::record::LONGEST);
 
 fn listener(args: &RpcProxy, address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = std::net::TcpListener::bind(address).map_err(|e| {
