@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// What there is not enough of: the packets concerned are punted as
-/// [`Reason::ImageFull`](raddle_image::Reason::ImageFull).
+/// [`Reason::ImageFull`](crate::Reason::ImageFull).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lack {
     /// Memory of the IPv4 tables.
@@ -44,7 +44,7 @@ impl fmt::Display for Lack {
             None => write!(
                 f,
                 "{} groups at most are spread per packet or by flowlets",
-                raddle_image::TURN_SLOTS
+                crate::TURN_SLOTS
             ),
         }
     }

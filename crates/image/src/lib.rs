@@ -11,9 +11,11 @@
 mod adjacency;
 mod capacity;
 mod config;
+mod counter;
 mod generated;
 mod group;
 mod header;
+mod lack;
 mod link;
 mod lost;
 mod memory;
@@ -26,6 +28,7 @@ mod wanted;
 pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
+pub use counter::Counter;
 pub use generated::{between, generated};
 use group::SINGLE_NEIGHBOUR;
 pub use group::{
@@ -33,6 +36,7 @@ pub use group::{
     group_kind, segment_of_value, segment_value,
 };
 pub use header::header;
+pub use lack::Lack;
 pub use link::{LinkEntry, link_flags};
 pub use lost::lost_dx2;
 pub use memory::{Memory, own_bit};

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use crate::counted::{Counter, Ledger};
+use crate::counted::Ledger;
 use crate::event::Link;
 use crate::slots::Slots;
 use crate::state::State;
+use raddle_image::Counter;
 use raddle_image::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory, Reason};
 
 /// What an adjacency stands for.

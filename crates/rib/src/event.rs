@@ -20,11 +20,12 @@ pub use fpm::Fpm;
 pub use hosts::KernelHosts;
 pub use link::{Address, Link, NUD_STALE, NUD_VALID, Neighbour, XdpAttached};
 pub use nexthop::{Bucket, GroupMember, Nexthop, NexthopKind};
+pub use raddle_srv6::Algorithm as HmacAlgorithm;
 pub use route::{
     Encap, Metrics, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RTNH_F_ONLINK, Route,
     RouteKind, RouteNexthop, RouteOp, RouteTarget,
 };
-pub use settings::{DeviceSettings, HmacAlgorithm, HmacKey, Settings};
+pub use settings::{DeviceSettings, HmacKey, Settings};
 
 /// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
 pub const RULE_OTHER_INVERT: u16 = 0x1001;

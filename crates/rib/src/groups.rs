@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 
 use crate::adjacency::{Adjacencies, Key, Publish};
 use crate::event::NexthopKind;
-use crate::lack::Lack;
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::segments::Segments;
 use crate::slots::{Runs, Slots};
 use crate::state::State;
 use build::Built;
+use raddle_image::Lack;
 use raddle_image::{
     Capacity, GROUP_OWN, Group, Memory, Reason, SEGMENT_VALUE, TURN_SLOTS, segment_of_value,
     segment_value,

@@ -12,8 +12,6 @@ mod counted;
 pub mod event;
 mod expiry;
 mod groups;
-mod hmac;
-mod lack;
 mod lpm;
 mod prefix;
 mod query;
@@ -31,8 +29,7 @@ mod view;
 
 pub use adjacency::{PathMtu, Ports};
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
-pub use counted::{Counter, Sent};
-pub use lack::Lack;
+pub use counted::Sent;
 pub use prefix::{Addr, Prefix};
 pub use query::{Snapshot, ToldNumbers, Trace};
 pub use resolve::{Hop, Resolved};

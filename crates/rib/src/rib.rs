@@ -15,14 +15,15 @@ use raddle_select::{Seed, keyed, mid_states};
 
 use crate::adjacency::{Ports, Publish};
 use crate::algo::AlgoRules;
-use crate::counted::{Counter, Sent};
+use crate::counted::Sent;
 use crate::event::Event;
 use crate::groups::Groups;
-use crate::lack::Lack;
 use crate::prefix::Prefix;
 use crate::state::State;
 use crate::view::View;
 use raddle_image as image;
+use raddle_image::Counter;
+use raddle_image::Lack;
 use raddle_image::{Capacity, Config, LinkEntry, MAGIC, Memory, Reason, config_flags};
 pub use sources::Claim;
 use sources::Sources;

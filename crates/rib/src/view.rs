@@ -28,12 +28,12 @@ use crate::attrs::AttrsId;
 use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
 use crate::expiry::is_doubtful;
 use crate::groups::Groups;
-use crate::lack::Lack;
 use crate::lpm::Lpm;
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::Spec;
 use crate::state::{Changed, Family, State};
 use crate::table::{Slot, Table};
+use raddle_image::Lack;
 use raddle_image::Reason;
 
 /// One view, and what it holds of groups.

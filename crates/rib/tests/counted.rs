@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex};
 use common::{address, link, neighbour, route};
 use draw::{LINKS, event};
 use proptest::prelude::*;
+use raddle_image::Counter;
 use raddle_image::{ADJ_FORWARD, Capacity, LINK_COUNTERS, Memory};
 use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget};
-use raddle_rib::{Counter, Ports, Rib};
+use raddle_rib::{Ports, Rib};
 
 /// A nexthop: name of the link and neighbour. (Routes with an MTU of their own are not drawn.)
 type Nexthop = (String, Option<IpAddr>);

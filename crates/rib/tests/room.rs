@@ -7,11 +7,12 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use raddle_image::Lack;
 use raddle_image::{Capacity, Group, Reason};
+use raddle_rib::Rib;
 use raddle_rib::event::{
     Event, GroupMember, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp, RouteTarget,
 };
-use raddle_rib::{Lack, Rib};
 
 const HOPS: u32 = 5;
 /// More than 2^18 / 8: a group of five takes eight members.

@@ -17,12 +17,13 @@ pub(crate) const FIELD: usize = 32;
 const MAX_TEXT: usize = 255;
 
 /// How an HMAC is made (`SEG6_HMAC_ALGO_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Algorithm {
     /// HMAC-SHA-1, 20 bytes.
-    Sha1,
+    Sha1 = 1,
     /// HMAC-SHA-256, 32 bytes.
-    Sha256,
+    Sha256 = 2,
 }
 
 impl Algorithm {
@@ -188,6 +189,22 @@ fn checked(keys: &Keys, demand: Demand, l3: &[u8], srh: &Srh<'_>) -> Result<(), 
     }
 }
 
+/// Writes the HMAC of an SRH that has room for one, for packets from `src` (`seg6_push_hmac`): what no packet
+/// changes of it can be signed once. None where it has no room for one, or the list is too long.
+pub fn sign(srh: &mut [u8], src: &[u8; 16], key: &Key) -> Option<()> {
+    let view = Srh::new_checked(srh, true).ok()?;
+    let field = signed(&view, src, view.hmac()?, key)?;
+    srh.last_chunk_mut::<FIELD>()?.copy_from_slice(&field);
+    Some(())
+}
+
+/// The field of an SRH with this TLV.
+fn signed(srh: &Srh<'_>, src: &[u8; 16], tlv: &[u8; HMAC_LEN], key: &Key) -> Option<[u8; FIELD]> {
+    let mut buffer = [0; MAX_TEXT];
+    let text = text(&mut buffer, src, srh, [tlv[4], tlv[5], tlv[6], tlv[7]])?;
+    Some(key.field(text))
+}
+
 /// The HMAC of an SRH that a packet from `src` carries; none where the SRH has no place for one
 /// (`seg6_push_hmac`).
 ///
@@ -204,7 +221,60 @@ pub(crate) fn made(
     };
     let id = [tlv[4], tlv[5], tlv[6], tlv[7]];
     let key = keys.0.get(&u32::from_be_bytes(id)).ok_or(Reason::Hmac)?;
-    let mut buffer = [0; MAX_TEXT];
-    let text = text(&mut buffer, src, srh, id).ok_or(Reason::Hmac)?;
-    Ok(Some(key.field(text)))
+    signed(srh, src, tlv, key).ok_or(Reason::Hmac).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An SRH with `count` segments and room for an HMAC by key 7.
+    fn srh(count: u8) -> Vec<u8> {
+        let length = (16 * usize::from(count) + HMAC_LEN) / 8;
+        let mut bytes = vec![0, length as u8, 4, count - 1, count - 1, 8, 0, 0];
+        bytes.extend((0..count).flat_map(|n| [n; 16]));
+        bytes.extend([5, 38, 0, 0, 0, 0, 0, 7]);
+        bytes.extend([0; 32]);
+        bytes
+    }
+
+    fn key(algorithm: Algorithm) -> Key {
+        Key::new(algorithm, b"secret").unwrap()
+    }
+
+    #[test]
+    fn the_field_is_filled_and_padded() {
+        let signed = |algorithm| {
+            let mut bytes = srh(2);
+            sign(&mut bytes, &[1; 16], &key(algorithm)).unwrap();
+            let view = Srh::new_checked(&bytes, false).unwrap();
+            view.hmac().unwrap()[HMAC_LEN - FIELD..].to_vec()
+        };
+        let short = signed(Algorithm::Sha1);
+        assert_ne!(short[..20], [0; 20]);
+        assert_eq!(short[20..], [0; 12]);
+        assert_ne!(signed(Algorithm::Sha256)[20..], [0; 12]);
+    }
+
+    #[test]
+    fn fourteen_segments_are_the_most() {
+        let fits = |count| sign(&mut srh(count), &[1; 16], &key(Algorithm::Sha1)).is_some();
+        assert!(fits(14) && !fits(15));
+        let mut none = srh(2);
+        none[5] = 0;
+        assert!(sign(&mut none, &[1; 16], &key(Algorithm::Sha1)).is_none());
+    }
+
+    /// What is signed once is what is signed for each packet, and is checked.
+    #[test]
+    fn what_is_signed_passes() {
+        for algorithm in [Algorithm::Sha1, Algorithm::Sha256] {
+            let mut bytes = srh(3);
+            sign(&mut bytes, &[1; 16], &key(algorithm)).unwrap();
+            let view = Srh::new_checked(&bytes, false).unwrap();
+            let keys: Keys = [(7, key(algorithm))].into_iter().collect();
+            let field = made(&keys, &[1; 16], &view).unwrap().unwrap();
+            assert_eq!(view.hmac().unwrap()[HMAC_LEN - FIELD..], field);
+        }
+    }
 }

@@ -137,7 +137,7 @@ use raddle_packet::Family;
 
 pub use decap::Frame;
 pub use find::{Found, find};
-pub use hmac::{Algorithm, Demand, Key, Keys, MAX_SECRET};
+pub use hmac::{Algorithm, Demand, Key, Keys, MAX_SECRET, sign};
 pub use packet::{ETHERNET, Flow, Packet, Undo};
 pub use plan::{Around, Plan, Step, Usual};
 

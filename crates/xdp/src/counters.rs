@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use raddle_fib::Region;
+pub use raddle_image::Counter;
 use raddle_image::{
     ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, Reason, SEGMENT_COUNTERS,
     SEGMENT_FAILURES, segment_counter,
 };
-pub use raddle_rib::Counter;
 
 /// A reading of all counters, indexed as in the image: reasons, then links by their slot, then
 /// adjacencies.

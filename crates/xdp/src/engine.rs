@@ -331,26 +331,26 @@ impl Engine {
         self.segment_counters.clear(number);
     }
 
-    /// The same as a function that needs no engine at hand, for [`raddle_rib::Rib::on_new_segment`].
+    /// The same as a function that needs no engine at hand, for `Rib::on_new_segment`.
     pub fn segment_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
         let counters = Arc::clone(&self.segment_counters);
         move |number| counters.clear(number)
     }
 
-    /// Sets the counters of an adjacency to 0 and says what they were, for [`raddle_rib::Rib::on_passed_on`]. As with
+    /// Sets the counters of an adjacency to 0 and says what they were, for `Rib::on_passed_on`. As with
     /// [`Engine::clear_segment_counters`], a [`crate::grace()`] must be over since the image has shown it last.
     pub fn adjacency_counter_taker(&self) -> impl Fn(u32) -> Counter + Send + Sync + use<> {
         let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);
         move |number| counters::take_out(&counters, slots, ADJACENCY_COUNTERS + number as usize)
     }
 
-    /// What has been counted by the adjacency with this number, for [`raddle_rib::Rib::on_renamed`].
+    /// What has been counted by the adjacency with this number, for `Rib::on_renamed`.
     pub fn adjacency_counter_reader(&self) -> impl Fn(u32) -> Counter + Send + Sync + use<> {
         let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);
         move |number| counters::read_one(&counters, slots, ADJACENCY_COUNTERS + number as usize)
     }
 
-    /// Sets what was received on the link with this counter slot to 0, for [`raddle_rib::Rib::on_slot_passed_on`]. As
+    /// Sets what was received on the link with this counter slot to 0, for `Rib::on_slot_passed_on`. As
     /// with [`Engine::clear_segment_counters`], a [`crate::grace()`] must be over since the image has shown it last.
     pub fn link_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
         let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);

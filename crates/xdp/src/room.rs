@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use raddle_image as image;
+use raddle_image::Lack;
 use raddle_image::{
     Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, OWN_BITS,
     SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET, TURN_SLOTS,
 };
-use raddle_rib::Lack;
 
 use crate::counters::{self, segment_stripe};
 use crate::engine::small;

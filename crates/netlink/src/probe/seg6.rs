@@ -119,11 +119,7 @@ pub(super) fn decode_key(message: &Message<'_>) -> Result<Option<HmacKey>, Decod
             SEG6_ATTR_HMACKEYID => id = attribute.u32("SEG6_ATTR_HMACKEYID")?,
             SEG6_ATTR_SECRET => secret = attribute.payload.to_vec(),
             SEG6_ATTR_ALGID => {
-                algorithm = match attribute.u8("SEG6_ATTR_ALGID")? {
-                    1 => Some(HmacAlgorithm::Sha1),
-                    2 => Some(HmacAlgorithm::Sha256),
-                    _ => None,
-                };
+                algorithm = HmacAlgorithm::from_number(attribute.u8("SEG6_ATTR_ALGID")?);
             }
             _ => {}
         }

@@ -8,7 +8,7 @@ use raddle_image::{Capacity, Memory, Reason, Segment, segment_kind};
 use raddle_rib::event::{Event, HmacKey};
 use raddle_rib::{AlgoRules, Owner, Ports, Rib, SegmentUse};
 
-use raddle_srv6::{Algorithm, Key, Keys};
+use raddle_srv6::{Key, Keys};
 
 use super::steps::View;
 
@@ -103,10 +103,7 @@ impl Image {
 
 /// The keys of HMACs that the kernel has.
 pub(super) fn keys_of(rib: &Rib) -> Keys {
-    let key = |key: &HmacKey| {
-        let algorithm = Algorithm::from_number(key.algorithm as u8)?;
-        Some((key.id, Key::new(algorithm, &key.secret)?))
-    };
+    let key = |key: &HmacKey| Some((key.id, Key::new(key.algorithm, &key.secret)?));
     rib.hmac_keys().values().filter_map(key).collect()
 }
 

@@ -10,10 +10,11 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use raddle_image::Lack;
 use raddle_netlink::fpm::Server;
 use raddle_netlink::{Mirror, Socket};
 use raddle_rib::event::Event;
-use raddle_rib::{Commit, Lack, Rib};
+use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, WantedPlaces};
 
 use super::guard::Guard;

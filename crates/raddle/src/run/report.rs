@@ -1,9 +1,10 @@
 //! What the daemon tells about itself.
 
+use raddle_image::Counter;
 use raddle_image::{Reason, Segment, segment_flags, segment_kind};
 use raddle_rib::event::{Link, NUD_STALE, Route};
 use raddle_rib::seg6::Seg6;
-use raddle_rib::{Counter, Owner, Rib, SegmentUse, Sent};
+use raddle_rib::{Owner, Rib, SegmentUse, Sent};
 use raddle_xdp::Counters;
 use serde_json::{Value, json};
 

@@ -1,5 +1,6 @@
 //! Settings of devices and of the namespace, and keys for HMACs.
 
+use raddle_srv6::Algorithm;
 use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
@@ -66,23 +67,13 @@ pub struct Settings {
     pub tunsrc: Option<Ipv6Addr>,
 }
 
-/// Algorithms of HMACs in SRHs (`SEG6_HMAC_ALGO_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum HmacAlgorithm {
-    /// HMAC-SHA1.
-    Sha1 = 1,
-    /// HMAC-SHA256.
-    Sha256 = 2,
-}
-
 /// A key for HMACs in SRHs (`ip sr hmac`). Shown without its secret, and part of no snapshot.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HmacKey {
     /// Its number, never 0.
     pub id: u32,
     /// Algorithm.
-    pub algorithm: HmacAlgorithm,
+    pub algorithm: Algorithm,
     /// Secret, at most 64 bytes.
     pub secret: Vec<u8>,
 }

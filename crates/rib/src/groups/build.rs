@@ -7,9 +7,9 @@ use raddle_select::{Turns, turns};
 use super::Groups;
 use crate::adjacency::{Key, Publish};
 use crate::algo::MpAlgo;
-use crate::lack::Lack;
 use crate::resolve::{Hop, Resolved, Spec};
 use crate::segments::SegmentUse;
+use raddle_image::Lack;
 use raddle_image::{BucketsHead, Group, How, Member, Reason, TurnsHead};
 
 /// What a group shall be.

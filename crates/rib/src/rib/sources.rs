@@ -10,13 +10,13 @@ use super::Rib;
 use crate::adjacency::Publish;
 use crate::attrs::AttrsId;
 use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
-use crate::lack::Lack;
 use crate::lpm::Lpm;
 use crate::prefix::Prefix;
 use crate::resolve::Spec;
 use crate::rules::tables_for_sources;
 use crate::state::{Changed, State};
 use crate::table::Slot;
+use raddle_image::Lack;
 use raddle_image::{Reason, own_bit};
 
 /// Prefixes of this length or more have so few addresses that each has its bit in the filter; with a

@@ -7,7 +7,6 @@ use raddle_packet::srh::{FIXED, FLAG_HMAC};
 use super::{Owner, SegmentUse, Tables};
 use crate::adjacency::Ports;
 use crate::event::Link;
-use crate::hmac::sign;
 use crate::resolve::has_share;
 use crate::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef, hmac_key};
 use crate::source6::source_for;
@@ -16,6 +15,7 @@ use raddle_image::{
     LINK_TABLE, Reason, Segment, VlanEntry, flavours, lost_dx2, segment_flags as flag,
     segment_kind as kind,
 };
+use raddle_srv6::sign;
 
 /// A segment, and the template that it refers to (its place is not filled in yet).
 #[derive(Debug, PartialEq, Eq)]
@@ -275,7 +275,8 @@ fn outer(
     }
     if has_hmac(srh) {
         let key = key.and_then(|id| around.state.hmac_keys.get(&id));
-        let signed = key.and_then(|key| sign(&mut bytes[begin..], source.octets(), key));
+        let key = key.and_then(|key| raddle_srv6::Key::new(key.algorithm, &key.secret));
+        let signed = key.and_then(|key| sign(&mut bytes[begin..], &source.octets(), &key));
         signed.ok_or(Reason::Encap)?;
     }
     Ok(Outer { bytes, flags })
