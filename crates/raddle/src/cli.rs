@@ -1,5 +1,7 @@
 //! The command line: one description, from which help, completions and man pages are made.
 
+#[cfg(test)]
+mod docs;
 mod links;
 mod planning;
 mod rpc;
