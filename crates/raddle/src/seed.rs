@@ -1,25 +1,14 @@
-//! The seed of the kernel's choices among several paths: whether it can be set, and setting it.
+//! The seed of the kernel's choices among several paths: what the user wants of it, and setting it.
 
-use std::path::Path;
-
+use raddle_preflight::seed::SETTING;
+pub(crate) use raddle_preflight::seed::{CANNOT_BE_SET, can_be_set};
 use raddle_select::KernelVersion;
 
 use crate::config::{Config, Seed};
 use crate::error::Failure;
 
-const PATH: &str = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
-
-/// What there is to say where the seed cannot be set; behind "this kernel".
-pub(crate) const CANNOT_BE_SET: &str =
-    "has no hash seed that could be set (net.ipv4.fib_multipath_hash_seed came with Linux 6.11)";
-
-/// Whether the running kernel has a seed that can be set. The setting itself is looked for: distributions
-/// bring such things to older versions.
-pub(crate) fn can_be_set() -> bool {
-    Path::new(PATH).exists()
-}
-
-/// Whether a kernel of this version has. Where nobody says which it is, it is taken for a newer one.
+/// Whether a kernel of this version has a seed that can be set. Where nobody says which it is, it is
+/// taken for a newer one.
 pub(crate) fn can_be_set_on(kernel: Option<KernelVersion>) -> bool {
     kernel.is_none_or(KernelVersion::has_hash_seed)
 }
@@ -53,9 +42,9 @@ pub(crate) fn set(seed: Seed) -> Result<u32, Failure> {
             u32::from_le_bytes(bytes).max(1)
         }
     };
-    std::fs::write(PATH, number.to_string()).map_err(|e| {
+    std::fs::write(SETTING, number.to_string()).map_err(|e| {
         Failure::system(format!(
-            "cannot set the hash seed in {PATH}: {e}; it needs CAP_NET_ADMIN"
+            "cannot set the hash seed in {SETTING}: {e}; it needs CAP_NET_ADMIN"
         ))
     })?;
     Ok(number)

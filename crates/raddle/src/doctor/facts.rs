@@ -11,7 +11,7 @@ use raddle_rib::event::{
 };
 
 use super::srv6::Srv6;
-use crate::preflight;
+use raddle_preflight as preflight;
 use raddle_select::KernelVersion;
 
 /// What the user told that no machine can.

@@ -1,6 +1,6 @@
 //! Gathering facts: from the mirror, and for the live kernel from small probes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
@@ -10,9 +10,9 @@ use super::facts::{Asked, Facts, Need, Paths, Target};
 use super::probe;
 use super::srv6::Srv6;
 use crate::control::{Command, ask};
-use crate::preflight::{self, Mend, Options, Scene};
-use crate::seed;
 use crate::source::{self, own_routes_of_daemon};
+use crate::{scene, seed};
+use raddle_preflight::{self as preflight, Mend, Options};
 use raddle_select::KernelVersion;
 
 /// `RT_TABLE_LOCAL`: what is in there is not forwarded.
@@ -184,16 +184,11 @@ fn traps(
         .map(|link| link.index)
         .collect();
     let options = Options {
-        links: Vec::new(),
-        allow_bypass: false,
-        allow_qdisc: Vec::new(),
-        generic: false,
         mend: Mend::Would,
-        sets_seed: false,
         can_set_seed: seed::can_be_set(),
-        reads_hash: BTreeSet::new(),
+        ..Options::default()
     };
-    let mut findings = preflight::inspect_by_topic(&Scene::of(rib, attached), &options)?;
+    let mut findings = preflight::inspect_by_topic(&scene::of(rib, attached), &options)?;
     findings.sort_by(|a, b| a.1.cmp(&b.1));
     findings.dedup();
     Ok(findings)

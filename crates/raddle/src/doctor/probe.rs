@@ -14,7 +14,7 @@ use raddle_rib::event::Link;
 
 use super::facts::{Choices, Connections, Facts, Other, Receive, Target, Tuning};
 use super::srv6::Srv6;
-use crate::preflight;
+use raddle_preflight as preflight;
 
 /// A number below `/proc/sys/net` of the calling thread's namespace.
 fn sysctl(path: &str) -> Option<u32> {

@@ -6,7 +6,7 @@ use raddle_rib::{Hop, Trace, rule_beyond_engines};
 use serde_json::json;
 
 use super::steps::Walk;
-use crate::preflight::describe_rule;
+use raddle_preflight::describe_rule;
 
 impl Walk<'_> {
     /// Step 1.

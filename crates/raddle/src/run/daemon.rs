@@ -30,7 +30,7 @@ use crate::control::{Command, Request};
 use crate::error::Failure;
 use crate::expiry::Expiry;
 use crate::kept::now;
-use crate::preflight::Finding;
+use raddle_preflight::Finding;
 
 pub(super) use check::check;
 use tend::Srv6;

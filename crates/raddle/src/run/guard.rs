@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::preflight::Known;
+use raddle_preflight::Known;
 
 /// A deadline that has passed already: everything is the kernel's. (0 would be none.)
 pub(super) const PASSED: u64 = 1;

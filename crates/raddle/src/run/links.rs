@@ -6,7 +6,7 @@ use raddle_rib::event::Link;
 use raddle_rib::{Ports, Rib};
 
 use crate::config::Config;
-use crate::preflight::{Report, Role};
+use raddle_preflight::{Report, Role};
 
 /// What the engine shall use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub(super) fn plan_of_present(rib: &Rib, config: &Config, report: &Report) -> Pl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preflight::{Finding, Severity};
+    use raddle_preflight::{Finding, Severity};
     use raddle_rib::event::{DeviceSettings, Event, Link};
 
     fn rib() -> Rib {

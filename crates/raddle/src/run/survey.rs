@@ -6,8 +6,8 @@ use super::links::Plan;
 use super::rx_hash::would_read;
 use crate::config::{Config, Mode};
 use crate::error::Failure;
-use crate::preflight::{self, Finding, Known, Mend, Options, Report, Scene};
-use crate::seed;
+use crate::{scene, seed};
+use raddle_preflight::{self as preflight, Finding, Known, Mend, Options, Report};
 
 /// Looks at everything that matters before attaching; `mend` says what to do about what can be
 /// mended, `attached` are the links that have our program already.
@@ -17,7 +17,7 @@ pub(super) fn survey(
     mend: Mend,
     attached: impl Iterator<Item = u32>,
 ) -> Result<Report, Failure> {
-    let mut scene = Scene::of(rib, attached.collect());
+    let mut scene = scene::of(rib, attached.collect());
     // A program that is not ours any more may still be in the mirror.
     for link in &mut scene.links {
         let others = link.xdp.is_some() && !scene.attached.contains(&link.index);

@@ -11,7 +11,7 @@ use raddle_rib::event::Link;
 
 use super::links::Plan;
 use crate::config::{Config, Mode};
-use crate::preflight::far_ends;
+use raddle_preflight::far_ends;
 
 /// How often is looked.
 const EACH: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
-//! What native XDP would lose or go around, as [`crate::preflight`] finds it.
+//! What native XDP would lose or go around, as [`raddle_preflight`] finds it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::facts::{Facts, Need};
 use super::super::finding::{Found, Severity, count};
 use super::Check;
-use crate::preflight::{Finding, Topic};
+use raddle_preflight::{Finding, Topic};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -118,7 +118,7 @@ fn offloads(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::preflight;
+    use raddle_preflight as preflight;
     use raddle_rib::event::XdpAttached;
 
     fn trap(topic: Topic) -> (Topic, Finding) {

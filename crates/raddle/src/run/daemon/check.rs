@@ -9,12 +9,12 @@ use super::start::{can_keep, check_seed, own_links, refuse, require_links};
 use super::tend::Srv6;
 use crate::config::{Config, Mode, algo_rules};
 use crate::error::Failure;
-use crate::preflight::Mend;
 use crate::run::fpm;
 use crate::run::links::{self, Plan, plan};
 use crate::run::own::{self, Own};
 use crate::run::rx_hash::would_read;
 use crate::run::survey::survey;
+use raddle_preflight::Mend;
 
 /// Prints what there is to say of this machine, then ends with what would keep a start from succeeding, in
 /// the order in which the start meets it:

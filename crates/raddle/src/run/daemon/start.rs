@@ -18,7 +18,6 @@ use crate::control::{Command, ask};
 use crate::error::Failure;
 use crate::expiry::Expiry;
 use crate::kept::{self, now};
-use crate::preflight::{Finding, Mend, Report};
 use crate::run::fpm;
 use crate::run::guard::{self, Guard};
 use crate::run::lag::Lag;
@@ -29,6 +28,7 @@ use crate::run::report;
 use crate::run::rx_hash::Decisions;
 use crate::run::survey::{shaped, survey};
 use crate::seed;
+use raddle_preflight::{Finding, Mend, Report};
 
 /// What a start comes to, apart from the engine.
 struct Prepared {

@@ -14,9 +14,9 @@ use super::Daemon;
 use crate::config::Mode;
 use crate::error::Failure;
 use crate::kept::now;
-use crate::preflight::{Finding, Mend, Report};
 use crate::run::links::{Plan, plan_of_present};
 use crate::run::survey::{bypass, shaped, survey};
+use raddle_preflight::{Finding, Mend, Report};
 
 /// How often neighbours that the engine lacks are asked for, and how many at a time.
 const WANTED_EACH: Duration = Duration::from_millis(100);

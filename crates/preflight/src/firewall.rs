@@ -35,7 +35,7 @@ pub(super) struct Hooks {
 
 /// What costs more to ask for, and the sign by which it is known to have changed.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub struct Known {
     /// Of this generation of nftables' rules.
     trackers: Option<(u32, Vec<Tracker>)>,
 }

@@ -1,141 +1,50 @@
-//! What `raddle run` must know before it attaches, and keeps an eye on afterwards.
-//!
-//! XDP forwards before netfilter, traffic control and xfrm see a packet, and past the qdisc of the
-//! link it leaves by; and there are set-ups in which it loses packets without a trace. The probes
-//! of [`raddle_netlink::probe`] tell what is there; the functions here decide what follows:
-//!
-//! * [`firewall`]: what would be bypassed (refused unless allowed);
-//! * [`qdisc`]: links whose qdisc shapes what they send;
-//! * [`link`]: links that XDP cannot be used on;
-//! * [`veth`]: veth pairs that lose packets, and mending them;
-//! * [`rules`]: routing rules that send a family's packets to the kernel;
-//! * [`settings`]: what sends traffic to the kernel, or makes the kernel choose differently.
-//!
-//! Decisions are pure functions over facts. A probe that may not look is an error, not a pass.
+#![doc = include_str!("../README.md")]
 
+mod finding;
 mod firewall;
 mod link;
 mod qdisc;
 mod rules;
+pub mod seed;
 mod settings;
 mod veth;
 
-pub(crate) use firewall::Known;
-pub(crate) use settings::steering;
-pub(crate) use veth::far_ends;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use raddle_netlink::probe::namespace::Namespace;
-use raddle_netlink::probe::{Error, tc};
+use raddle_netlink::probe::tc;
 use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Link, Rule, Settings};
-use serde::Serialize;
 
-pub(crate) use self::rules::describe as describe_rule;
+pub use raddle_netlink::probe::Error;
 
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Severity {
-    /// Forwarded packets would bypass it: do not attach, or hand everything to the kernel.
-    Refuse,
-    /// The link is left to the kernel in its [`Role`].
-    LinkRejected,
-    /// It works, but not as well or as surely as it could.
-    Warning,
-}
+use self::finding::concerns;
+pub use self::finding::{Finding, Report, Role, Severity};
+pub use self::firewall::Known;
+pub use self::rules::describe as describe_rule;
+pub use self::settings::steering;
+pub use self::veth::{FarEnd, far_ends};
 
-/// What a link is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Role {
-    /// Packets are forwarded from it.
-    In,
-    /// Packets are sent through it.
-    Out,
-    /// Either.
-    Both,
-}
-
-/// What a finding is about: the module that decided.
+/// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Topic {
-    /// Netfilter, tc filters, xfrm: [`firewall`].
+pub enum Topic {
+    /// Netfilter, tc filters, xfrm.
     Firewall,
-    /// A qdisc that shapes: [`qdisc`].
+    /// A qdisc that shapes.
     Qdisc,
-    /// A link that XDP cannot be used on: [`link`].
+    /// A link that XDP cannot be used on.
     Link,
-    /// A link that loses what XDP redirects, or checksums: [`veth`].
+    /// A link that loses what XDP redirects, or checksums.
     Loss,
-    /// Settings: [`settings`].
+    /// Settings and routing rules that send traffic to the kernel, or make it choose differently.
     Settings,
 }
 
-/// Something that the user should know.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct Finding {
-    /// How bad it is.
-    pub severity: Severity,
-    /// The link that it is about; none for the whole namespace.
-    pub link: Option<String>,
-    /// In which role the link is concerned.
-    pub role: Role,
-    /// What was found.
-    pub what: String,
-    /// What follows from it.
-    pub why: String,
-    /// The command that mends it, or mended it.
-    pub mend: Option<String>,
-    /// It has been mended.
-    pub mended: bool,
-}
-
-impl Finding {
-    fn new(severity: Severity, what: impl Into<String>, why: impl Into<String>) -> Finding {
-        Finding {
-            severity,
-            link: None,
-            role: Role::Both,
-            what: what.into(),
-            why: why.into(),
-            mend: None,
-            mended: false,
-        }
-    }
-
-    fn on(mut self, link: &str, role: Role) -> Finding {
-        self.link = Some(link.to_owned());
-        self.role = role;
-        self
-    }
-
-    fn mend(mut self, command: impl Into<String>) -> Finding {
-        self.mend = Some(command.into());
-        self
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(link) = &self.link {
-            write!(f, "link {link}: ")?;
-        }
-        write!(f, "{}: {}", self.what, self.why)?;
-        match &self.mend {
-            Some(command) if self.mended => write!(f, " (mended: {command})"),
-            Some(command) => write!(f, "; to mend it: {command}"),
-            None => Ok(()),
-        }
-    }
-}
-
 /// What to do about what can be mended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mend {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mend {
     /// Nothing: what would lose packets is not used.
+    #[default]
     Never,
     /// Say that it would be mended.
     Would,
@@ -143,9 +52,9 @@ pub(crate) enum Mend {
     Do,
 }
 
-/// What the user wants.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
+/// What the user wants; by default nothing is allowed and nothing is mended.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
     /// Links to forward from; when empty, all that can be used and forward.
     pub links: Vec<String>,
     /// Attach although something would be bypassed: such findings become warnings.
@@ -166,7 +75,7 @@ pub(crate) struct Options {
 
 /// What the daemon knows already.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scene {
+pub struct Scene {
     /// The links of the namespace.
     pub links: Vec<Link>,
     /// Their settings, by index.
@@ -184,14 +93,17 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// What a mirror knows, where `attached` are the links on which the XDP program is ours.
-    pub(crate) fn of(rib: &Rib, attached: BTreeSet<u32>) -> Scene {
+    /// `takes_redirects` says of a link by index whether XDP can redirect to it just now
+    /// (`NETDEV_XDP_ACT_NDO_XMIT`), where the kernel tells.
+    pub fn of(
+        rib: &Rib,
+        attached: BTreeSet<u32>,
+        takes_redirects: impl Fn(u32) -> Option<bool>,
+    ) -> Scene {
         let links: Vec<Link> = rib.links().cloned().collect();
         let takes_redirects = links
             .iter()
-            .filter_map(|link| {
-                let features = raddle_xdp::features(link.index).ok().flatten()?;
-                Some((link.index, features.can_receive_redirects()))
-            })
+            .filter_map(|link| Some((link.index, takes_redirects(link.index)?)))
             .collect();
         Scene {
             devices: links
@@ -211,50 +123,6 @@ impl Scene {
     }
 }
 
-/// All findings, the worst first.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Report {
-    /// The findings.
-    pub findings: Vec<Finding>,
-}
-
-impl Report {
-    /// Why not to attach at all.
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = &Finding> {
-        self.findings
-            .iter()
-            .filter(|f| f.severity == Severity::Refuse)
-    }
-
-    /// What may still be used, and what should be known about it.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings
-            .iter()
-            .filter(|f| f.severity == Severity::Warning)
-    }
-
-    /// The links that must not be used in a role, [`Role::In`] or [`Role::Out`], and why.
-    pub(crate) fn rejected(&self, role: Role) -> BTreeMap<String, String> {
-        let mut links = BTreeMap::new();
-        for finding in self
-            .findings
-            .iter()
-            .filter(|f| f.severity == Severity::LinkRejected)
-        {
-            if let Some(link) = finding.link.as_ref().filter(|_| concerns(finding, role)) {
-                let mend = finding.mend.iter().map(|m| format!("; to mend it: {m}"));
-                let why = format!("{}: {}", finding.what, finding.why) + &mend.collect::<String>();
-                links.entry(link.clone()).or_insert(why);
-            }
-        }
-        links
-    }
-}
-
-fn concerns(finding: &Finding, role: Role) -> bool {
-    finding.role == role || finding.role == Role::Both || role == Role::Both
-}
-
 /// Looks at everything, and mends what may be mended.
 ///
 /// Costs some milliseconds, and a thread for each network namespace that is found: at start, and
@@ -262,7 +130,7 @@ fn concerns(finding: &Finding, role: Role) -> bool {
 ///
 /// # Errors
 /// A probe that is refused or whose answer makes no sense.
-pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error> {
+pub fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error> {
     let by_topic = inspect_by_topic(scene, options)?;
     let mut findings: Vec<Finding> = by_topic.into_iter().map(|(_, finding)| finding).collect();
     findings.sort();
@@ -274,10 +142,7 @@ pub(crate) fn inspect(scene: &Scene, options: &Options) -> Result<Report, Error>
 ///
 /// # Errors
 /// As [`inspect`].
-pub(crate) fn inspect_by_topic(
-    scene: &Scene,
-    options: &Options,
-) -> Result<Vec<(Topic, Finding)>, Error> {
+pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, Finding)>, Error> {
     let qdiscs = tc::qdiscs()?;
     let namespaces = Namespace::all()?;
     let mut surroundings = veth::Surroundings::new(&scene.links, &namespaces);
@@ -329,7 +194,7 @@ pub(crate) fn inspect_by_topic(
 ///
 /// # Errors
 /// A probe that is refused or whose answer makes no sense.
-pub(crate) fn bypass(
+pub fn bypass(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
     known: &mut Known,
@@ -346,10 +211,7 @@ pub(crate) fn bypass(
 ///
 /// # Errors
 /// A probe that is refused or whose answer makes no sense.
-pub(crate) fn shaped(
-    links: &BTreeMap<u32, String>,
-    allowed: &[String],
-) -> Result<Vec<Finding>, Error> {
+pub fn shaped(links: &BTreeMap<u32, String>, allowed: &[String]) -> Result<Vec<Finding>, Error> {
     Ok(qdisc::judge_named(links, &tc::qdiscs()?, allowed))
 }
 
@@ -387,6 +249,3 @@ fn in_use(
         pick(&|l| !rejected(l, Role::Out)),
     )
 }
-
-#[cfg(test)]
-mod tests;

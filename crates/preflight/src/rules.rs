@@ -69,7 +69,7 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
 }
 
 /// A rule as `ip rule` prints it, as far as the mirror keeps it.
-pub(crate) fn describe(rule: &Rule) -> String {
+pub fn describe(rule: &Rule) -> String {
     let net = |net: &Option<IpNet>| match net {
         Some(net) if net.prefix_len() == net.max_prefix_len() => net.addr().to_string(),
         Some(net) if net.prefix_len() > 0 => net.to_string(),

@@ -138,21 +138,36 @@ impl Peer<'_> {
     }
 }
 
-/// What of the far ends of these links decides whether packets are lost there, by index: whether there is an XDP program,
-/// GRO, and checksums that are left to the other end. None where a far end cannot be found or asked. Costs a look into
-/// every network namespace.
-pub(crate) fn far_ends(
+/// What of the far end of a veth pair decides whether packets are lost there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FarEnd {
+    /// There is an XDP program.
+    pub has_program: bool,
+    /// GRO is on.
+    pub gro: bool,
+    /// Checksums are left to the other end (tx offload).
+    pub tx_checksum: bool,
+}
+
+/// The far ends of those of `ours` that are `watched`, by index. None where a far end cannot be
+/// found or asked. Costs a look into every network namespace.
+///
+/// # Errors
+/// The network namespaces cannot be listed.
+pub fn far_ends(
     ours: &[Link],
     watched: &BTreeSet<u32>,
-) -> Result<BTreeMap<u32, Option<[bool; 3]>>, Error> {
+) -> Result<BTreeMap<u32, Option<FarEnd>>, Error> {
     let namespaces = Namespace::all()?;
     let mut surroundings = Surroundings::new(ours, &namespaces);
     let mut ends = BTreeMap::new();
     for link in ours.iter().filter(|link| watched.contains(&link.index)) {
         let state = surroundings.peer(link).and_then(|peer| {
-            let gro = peer.is_on(Offload::Gro).ok()?;
-            let checksum = peer.is_on(Offload::TxChecksum).ok()?;
-            Some([peer.link.xdp.is_some(), gro, checksum])
+            Some(FarEnd {
+                has_program: peer.link.xdp.is_some(),
+                gro: peer.is_on(Offload::Gro).ok()?,
+                tx_checksum: peer.is_on(Offload::TxChecksum).ok()?,
+            })
         });
         ends.insert(link.index, state);
     }
@@ -418,7 +433,7 @@ mod tests {
             .iter()
             .map(|l| (l.index, l.name.clone()))
             .collect();
-        let mut options = super::super::tests::options();
+        let mut options = Options::default();
         let judged = |options: &Options| -> Vec<String> {
             let mut nothing = Surroundings::new(&scene.links, &[]);
             let findings = judge(&scene, options, &ins, &outs, &mut nothing);
@@ -445,7 +460,7 @@ mod tests {
             ..Scene::default()
         };
         let links: BTreeMap<_, _> = [(5, "v".to_owned())].into();
-        let options = super::super::tests::options();
+        let options = Options::default();
         let mut nothing = Surroundings::new(&scene.links, &[]);
         let found = judge(&scene, &options, &links, &links, &mut nothing);
         assert_eq!(found.len(), 2);

@@ -1,23 +1,18 @@
 //! The whole of it, in network namespaces of its own.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
 use raddle_netlink::probe::namespace::links;
+use raddle_preflight::{Known, Mend, Options, Role, Scene, Severity, bypass, inspect, shaped};
+use raddle_rib::event::{DeviceSettings, Settings};
 
-use super::*;
-
-pub(super) fn options() -> Options {
+fn options() -> Options {
     Options {
-        links: Vec::new(),
-        allow_bypass: false,
-        allow_qdisc: Vec::new(),
-        generic: false,
-        mend: Mend::Never,
-        sets_seed: false,
         can_set_seed: true,
-        reads_hash: BTreeSet::new(),
+        ..Options::default()
     }
 }
 
@@ -307,27 +302,4 @@ fn become_user(user: u32) {
     // SAFETY: no pointers.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, user, -1i32) };
     assert_eq!(result, 0);
-}
-
-#[test]
-fn a_finding_reads_well_and_serialises() {
-    let finding = Finding::new(Severity::Warning, "GRO is off", "packets are lost")
-        .on("va", Role::Out)
-        .mend("ethtool -K vb gro on");
-    assert_eq!(
-        finding.to_string(),
-        "link va: GRO is off: packets are lost; to mend it: ethtool -K vb gro on"
-    );
-    let mended = Finding {
-        mended: true,
-        ..finding
-    };
-    assert!(
-        mended
-            .to_string()
-            .ends_with("(mended: ethtool -K vb gro on)")
-    );
-    let json = serde_json::to_value(&mended).unwrap();
-    assert_eq!(json["severity"], "warning");
-    assert_eq!(json["role"], "out");
 }

@@ -51,7 +51,7 @@ pub(super) fn gather(links: &[Link], ins: &Links) -> Result<Receive, Error> {
 
 /// Whether any queue of a link has `rps_cpus` set. None when it cannot be seen: /sys shows the
 /// network namespace that it was mounted in, which the index tells.
-pub(crate) fn steering(sys: &Path, link: &Link) -> Option<bool> {
+pub fn steering(sys: &Path, link: &Link) -> Option<bool> {
     let folder = sys.join(&link.name);
     let index = std::fs::read_to_string(folder.join("ifindex")).ok()?;
     if index.trim().parse() != Ok(link.index) {
@@ -225,6 +225,13 @@ mod tests {
         tunsrc: None,
     };
 
+    fn options() -> Options {
+        Options {
+            can_set_seed: true,
+            ..Options::default()
+        }
+    }
+
     fn judged(settings: Settings, device: DeviceSettings, receive: &Receive) -> Vec<String> {
         let scene = Scene {
             settings,
@@ -232,7 +239,7 @@ mod tests {
             ..Scene::default()
         };
         let ins = [(2, "eth0".to_owned())].into();
-        let findings = judge(&scene, &super::super::tests::options(), &ins, receive);
+        let findings = judge(&scene, &options(), &ins, receive);
         assert!(findings.iter().all(|f| f.severity == Severity::Warning));
         findings.into_iter().map(|f| f.what).collect()
     }
@@ -265,7 +272,7 @@ mod tests {
             let options = Options {
                 can_set_seed,
                 sets_seed,
-                ..super::super::tests::options()
+                ..options()
             };
             let found = judge(&scene, &options, &ins, &Receive::default());
             found.iter().map(ToString::to_string).collect::<Vec<_>>()

@@ -1,0 +1,38 @@
+//! Prints what would keep packets from being forwarded past the kernel on this machine, and what
+//! would be bypassed or lost: `cargo run -p raddle-preflight --example survey`, as root. Changes
+//! nothing.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+
+use raddle_preflight::{Options, Scene, Severity, inspect, seed};
+use raddle_rib::Rib;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut rib = Rib::detached();
+    for event in raddle_netlink::mirror::snapshot()? {
+        rib.apply(event);
+    }
+    let takes_redirects = |index| {
+        let features = raddle_xdp::features(index).ok().flatten()?;
+        Some(features.can_receive_redirects())
+    };
+    let scene = Scene::of(&rib, BTreeSet::new(), takes_redirects);
+    let options = Options {
+        can_set_seed: seed::can_be_set(),
+        ..Options::default()
+    };
+    let report = inspect(&scene, &options)?;
+    for finding in &report.findings {
+        let follows = match finding.severity {
+            Severity::Refuse => "refused",
+            Severity::LinkRejected => "not used",
+            Severity::Warning => "warning",
+        };
+        println!("{follows}: {finding}");
+    }
+    if report.findings.is_empty() {
+        println!("nothing is in the way");
+    }
+    Ok(())
+}
