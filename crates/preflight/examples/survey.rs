@@ -4,11 +4,22 @@
 
 use std::collections::BTreeSet;
 use std::error::Error;
+use std::process::ExitCode;
 
 use raddle_preflight::{Options, Scene, Severity, inspect, seed};
 use raddle_rib::Rib;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match survey() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("survey: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn survey() -> Result<(), Box<dyn Error>> {
     let mut rib = Rib::detached();
     for event in raddle_netlink::mirror::snapshot()? {
         rib.apply(event);
