@@ -58,7 +58,9 @@ impl Memory {
                 flags,
                 ..Segment::default()
             };
+            // Another End.DX2 may have been written here since `out` was read, with an equal first word.
             replace(&head[0], from, gone.first_word())
+                && (out() == index || !replace(&head[0], gone.first_word(), from))
         };
         heads.take(used).filter(punt).count()
     }

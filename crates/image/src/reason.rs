@@ -170,8 +170,7 @@ reasons! {
     Mtu = 30, "mtu", Punt, slot 7,
         "longer than the route's or the link's MTU (or `net.ipv6.conf.LINK.mtu`, for both families): \
          the kernel fragments or answers. With `ip_forward_use_pmtu` also what is longer than \
-         `net.ipv4.route.min_pmtu`: the kernel alone knows the MTUs it has learnt; and what is longer \
-         than 1280 bytes while it has learnt more than 4096 of IPv6",
+         `net.ipv4.route.min_pmtu`: the kernel alone knows the MTUs it has learnt",
         "raise the MTU; turn LRO off; `sysctl -w net.ipv4.ip_forward_use_pmtu=0`";
     SeedUnknown = 31, "seed-unknown", Punt,
         "several paths, and the kernel's hash seed is random",
@@ -192,11 +191,10 @@ reasons! {
         "";
     RouteFeature = 35, "route-feature", Punt,
         "routes with a TOS; IPv6 routes with a source prefix; several IPv6 routes of one metric that \
-         are not one multipath route; IPv6 destinations that have a route exception (a learnt path \
-         MTU, a redirect; `ip -6 route show cache`) or, with `net.ipv6.conf.all.proxy_ndp`, a proxied \
-         neighbour (`ip -6 neigh show proxy`); multipath routes over a link whose \
-         `ignore_routes_with_linkdown` changed since it lost its carrier: the kernel keeps the shares \
-         that it gave by the setting of that time, and does not tell",
+         are not one multipath route; with `net.ipv6.conf.all.proxy_ndp`, proxied IPv6 neighbours \
+         (`ip -6 neigh show proxy`); multipath routes over a link whose `ignore_routes_with_linkdown` \
+         changed since it lost its carrier: the kernel keeps the shares that it gave by the setting \
+         of that time, and does not tell",
         "of such a link: `ip link set dev LINK down` until it is repaired";
     Resilient = 36, "resilient", Punt,
         "a resilient nexthop group whose buckets are not known just now, or whose idle timer is below \

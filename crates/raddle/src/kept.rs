@@ -98,7 +98,8 @@ pub(crate) fn sweep() {
     let folders = ours.parent().and_then(|all| std::fs::read_dir(all).ok());
     for folder in folders.into_iter().flatten().flatten().map(|e| e.path()) {
         let name = folder.file_name().and_then(|name| name.to_str());
-        let Some(name) = name.filter(|_| folder != ours) else {
+        let is_ours = |name: &&str| folder != ours && is_of_namespace(name);
+        let Some(name) = name.filter(is_ours) else {
             continue;
         };
         if !matches!(pins_are_dead(&folder), Ok(true)) {
@@ -117,6 +118,12 @@ pub(crate) fn sweep() {
             }
         }
     }
+}
+
+/// Whether a folder is one that is named for a network namespace.
+fn is_of_namespace(name: &str) -> bool {
+    let number = name.strip_prefix("net-").unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn name(index: u32) -> String {

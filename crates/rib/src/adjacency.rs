@@ -311,8 +311,8 @@ impl PathMtu {
     ///    (`ip_dst_mtu_maybe_forward`).
     /// 2. IPv6: the least of the link's MTU for IPv6 (the link's own where that is not known), but not less
     ///    than 1280, and the route's where there is one (`ip6_forward`, then `ip6_finish_output`).
-    /// 3. With `ip_forward_use_pmtu` the kernel keeps to path MTUs that it has learnt from ICMP errors; of IPv6 it always
-    ///    does, which matters here where it has learnt more than is told ([`crate::event::KernelHosts`]).
+    /// 3. With `ip_forward_use_pmtu` the kernel keeps to path MTUs that it has learnt from ICMP errors. (Of IPv6 it always
+    ///    does, and these are not followed: [`crate::event::KernelHosts`].)
     /// 4. Engines: the least of all of these. One adjacency serves both families, so both keep to it.
     pub(crate) fn of(state: &State, link: &Link, route: u32) -> PathMtu {
         let mtu6 = state.devices.get(&link.index).map_or(0, |d| d.mtu6);
@@ -338,15 +338,8 @@ const IPV6_MIN_MTU: u32 = 1280;
 /// (`ip_dst_mtu_maybe_forward`); 0 where it does not. It learns none below `min_pmtu`
 /// (`__ip_rt_update_pmtu`), and none below 68 where that cannot be read.
 fn least_learnt_mtu(state: &State) -> u32 {
-    match (
-        state.settings.forward_use_pmtu,
-        state.kernel_hosts.more_mtus,
-    ) {
-        (true, more) => {
-            let least = state.settings.min_pmtu.max(68);
-            if more { least.min(IPV6_MIN_MTU) } else { least }
-        }
-        (false, true) => IPV6_MIN_MTU,
-        (false, false) => 0,
+    match state.settings.forward_use_pmtu {
+        true => state.settings.min_pmtu.max(68),
+        false => 0,
     }
 }

@@ -212,6 +212,12 @@ impl Ledger {
 
     /// Forgets the oldest of the names that no link has.
     fn forget(&mut self, state: &State) {
+        if self.of_index.len() > 2 * (state.links.len() + GONE_MOST) {
+            let owners = self.owners.values();
+            let counts: BTreeSet<u32> = owners.map(|owner| owner.nexthop.key.index).collect();
+            self.of_index
+                .retain(|index, _| state.links.contains_key(index) || counts.contains(index));
+        }
         if self.names.len() <= GONE_MOST {
             return;
         }

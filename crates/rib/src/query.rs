@@ -145,13 +145,6 @@ impl Rib {
         self.state.links.values().find(|link| link.name == name)
     }
 
-    /// Whether this link has had no carrier since before the mirror began: the kernel gave the nexthops of multipath
-    /// routes over it their shares by `ignore_routes_with_linkdown` as it was when the carrier went, which cannot be read.
-    /// They are compiled by today's.
-    pub fn shares_are_assumed(&self, index: u32) -> bool {
-        self.state.shares.is_assumed(index)
-    }
-
     /// Per-device settings.
     pub fn device(&self, index: u32) -> DeviceSettings {
         self.state.devices.get(&index).copied().unwrap_or_default()

@@ -218,10 +218,6 @@ impl State {
                 (false, true) if before.is_some() => self.shares.link_up(index),
                 _ => {}
             }
-            if before.is_none() && self.sweeps.contains_key(&Sweep::Links) {
-                self.shares
-                    .found(index, link.is_up() && !link.has_carrier());
-            }
             self.links.insert(index, link);
             self.dirty.link(index);
             if lost {

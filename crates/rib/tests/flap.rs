@@ -287,11 +287,9 @@ fn a_setting_that_changes_without_carrier() {
     }
 }
 
-/// A link that was without carrier before anybody looked: the kernel may have cut the hash space by another setting than
-/// today's, by which routes are compiled; that this is assumed is known until its state changes. (Measured on 6.18: shares
-/// stay as they were when it is turned on or off.)
+/// A link that was without carrier before anybody looked: routes are compiled by today's setting, not left to the kernel.
 #[test]
-fn shares_over_links_that_are_found_without_carrier_are_assumed() {
+fn links_that_are_found_without_carrier_keep_nobody_from_forwarding() {
     for (v6, ignores) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rib = empty();
         let find = |rib: &mut Rib, links: &[raddle_rib::event::Link]| {
@@ -330,18 +328,14 @@ fn shares_over_links_that_are_found_without_carrier_are_assumed() {
         };
         let left = if ignores { 1 } else { 2 };
         assert_eq!(resolved(&mut rib), [2, left], "{v6} {ignores}");
-        let assumed = |rib: &Rib| [1, 2, 3].map(|index| rib.shares_are_assumed(index));
-        assert_eq!(assumed(&rib), [false, false, true]);
-        // Read again as it was: nothing more is known.
+        // Read again as it was.
         find(&mut rib, &found);
         assert_eq!(resolved(&mut rib), [2, left]);
-        assert_eq!(assumed(&rib), [false, false, true]);
         // Its carrier comes and goes while somebody looks.
         rib.apply(Event::Link(link(3, true, true)));
         assert_eq!(resolved(&mut rib), [2, 2]);
         rib.apply(Event::Link(link(3, true, false)));
         assert_eq!(resolved(&mut rib), [2, left]);
-        assert_eq!(assumed(&rib), [false; 3]);
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) use neighbour::{NTF_PROXY, NTF_USE, proxied};
 pub(crate) use nexthop::encap as nexthop_encap;
 pub(crate) use route::{
     EncapView, RTA_DPORT, RTA_DST, RTA_FLOWLABEL, RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF,
-    RTA_SPORT, RTA_SRC, RTM_F_CLONED, RouteView, exception,
+    RTA_SPORT, RTA_SRC, RouteView,
 };
 
 use number::rtm;

@@ -8,7 +8,7 @@ use raddle_rib::event::{
     Encap, Event, Metrics, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget,
 };
 
-use super::number::rtm::{RTM_DELROUTE, RTM_NEWROUTE};
+use super::number::rtm::RTM_DELROUTE;
 use super::number::{INET, INET6, nlm};
 use super::wire::{Attribute, DecodeError, Message, align4, ip_from, read_u32};
 
@@ -36,7 +36,7 @@ pub(super) const RTA_NH_ID: u16 = 30;
 pub(crate) const RTA_FLOWLABEL: u16 = 31;
 
 /// An entry of a cache (IPv6 exception) or an answer to a look-up: not a route of a table.
-pub(crate) const RTM_F_CLONED: u32 = 0x200;
+const RTM_F_CLONED: u32 = 0x200;
 
 /// A route message taken apart without copying: what the attributes say, before anything is made
 /// of it.
@@ -370,15 +370,6 @@ pub(crate) fn operation(flags: u16) -> RouteOp {
     } else {
         RouteOp::Add
     }
-}
-
-/// The destination, if this is a route exception.
-pub(crate) fn exception(message: &Message<'_>) -> Option<IpAddr> {
-    if message.kind != RTM_NEWROUTE {
-        return None;
-    }
-    let view = RouteView::new(message).ok()??;
-    view.dst.filter(|_| view.flags & RTM_F_CLONED != 0)
 }
 
 #[inline]

@@ -2,59 +2,43 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use raddle_rib::event::KernelHosts;
 
 use super::sysctl::known;
 use crate::codec::number::INET6;
-use crate::codec::number::rtm::{RTM_GETNEIGH, RTM_GETROUTE};
-use crate::codec::{Builder, Message, Messages, NTF_PROXY, RTM_F_CLONED, exception, proxied};
+use crate::codec::number::rtm::RTM_GETNEIGH;
+use crate::codec::{Builder, Messages, NTF_PROXY, proxied};
 use crate::error::Error;
-use crate::socket::{Dump, DumpSink, Socket};
+use crate::socket::{DumpSink, Socket};
 
-/// More route exceptions than these are not told one by one: everybody can have this machine learn path MTUs for any
-/// destination, and each that is told takes room in every table.
-const EXCEPTIONS_MOST: usize = 4096;
-/// How often exceptions are read while their number stays the same; less often where reading takes more than 2 % of that.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Reading them rests this many times as long as it took, even if their number changes.
-const REST: u32 = 4;
-/// The number of route exceptions in `/proc/net/rt6_stats` (`fib_rt_cache`).
-const CACHED: usize = 4;
+/// Reading them rests this many times as long as it took.
+const REST: u32 = 50;
 
 /// Reads them again and again.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    socket: Option<Socket>,
     told: KernelHosts,
-    exceptions: BTreeSet<Ipv6Addr>,
-    /// How many there were when they were read last.
-    number: Option<u32>,
-    /// When to read them again: not before, and in any case.
+    /// Not to be read again before.
     rest: Option<Instant>,
-    due: Option<Instant>,
+    /// Whether they could not be read last, which is said once.
+    failed: bool,
 }
 
 impl Hosts {
-    /// All of them, where they have changed.
+    /// All of them, where they have changed: proxied neighbours, while `net.ipv6.conf.all.proxy_ndp` is on
+    /// (`ip6_forward`), on whatever link.
     ///
-    /// 1. Proxied neighbours count while `net.ipv6.conf.all.proxy_ndp` is on (`ip6_forward`), on whatever link.
-    /// 2. Exceptions are read when their number changes, and once a second while there are any. Reading them has the
-    ///    kernel walk over all IPv6 routes; their number is a small file.
-    ///
-    /// Cost where there are none: two small files.
+    /// Cost where it is off: a small file. Else a dump of the entries, which takes no more than 2 % of the time.
     pub(super) fn read(&mut self) -> Option<KernelHosts> {
-        let mut hosts = match known("ipv6/conf/all/proxy_ndp") {
-            None | Some(0) => BTreeSet::new(),
-            Some(_) => self.proxied(),
+        let now = match known("ipv6/conf/all/proxy_ndp") {
+            None | Some(0) => {
+                self.rest = None;
+                KernelHosts::default()
+            }
+            Some(_) => self.proxied()?,
         };
-        self.read_exceptions();
-        let more_mtus = self.exceptions.len() > EXCEPTIONS_MOST;
-        if !more_mtus {
-            hosts.extend(&self.exceptions);
-        }
-        let now = KernelHosts { hosts, more_mtus };
         if now == self.told {
             return None;
         }
@@ -62,90 +46,46 @@ impl Hosts {
         Some(now)
     }
 
-    fn proxied(&mut self) -> BTreeSet<Ipv6Addr> {
-        let mut header = [0; 12];
-        header[0] = INET6;
-        header[10] = NTF_PROXY;
-        let read = self.dump(RTM_GETNEIGH, &header, "dump proxied neighbours", proxied);
-        read.map_or_else(|| self.told.hosts.clone(), |(hosts, _)| hosts)
-    }
-
-    fn read_exceptions(&mut self) {
-        let number = cached();
-        if number == Some(0) {
-            self.exceptions.clear();
-            self.number = number;
-            return;
-        }
+    /// None where it is too early, or the kernel refuses, which it does only to processes that may not forward either:
+    /// the last answer counts on.
+    fn proxied(&mut self) -> Option<KernelHosts> {
         let start = Instant::now();
-        let rested = self.rest.is_none_or(|rest| start >= rest);
-        let due = self.due.is_none_or(|due| start >= due);
-        if !(due || rested && number != self.number) {
-            return;
+        if self.rest.is_some_and(|rest| start < rest) {
+            return None;
         }
-        let mut header = [0; 12];
-        header[0] = INET6;
-        header[8..].copy_from_slice(&RTM_F_CLONED.to_ne_bytes());
-        let what = "dump route exceptions";
-        let Some((read, quality)) = self.dump(RTM_GETROUTE, &header, what, exception) else {
-            return;
-        };
-        let took = start.elapsed();
-        self.rest = Some(start + took * REST);
-        self.due = Some(start + INTERVAL.max(took * 50));
-        match quality {
-            Dump::Consistent => (self.exceptions, self.number) = (read, number),
-            // Some may be missing: it is read again, and none goes meanwhile.
-            Dump::Interrupted => {
-                self.exceptions.extend(read);
-                self.number = None;
+        let read = dump();
+        self.rest = Some(Instant::now() + start.elapsed() * REST);
+        match read {
+            Ok(hosts) => {
+                self.failed = false;
+                Some(KernelHosts { hosts })
             }
-        }
-    }
-
-    /// None where the kernel refuses, which it does only to processes that may not forward either.
-    fn dump(
-        &mut self,
-        message: u16,
-        header: &[u8],
-        what: &'static str,
-        address: fn(&Message<'_>) -> Option<IpAddr>,
-    ) -> Option<(BTreeSet<Ipv6Addr>, Dump)> {
-        let mut collect = Collect {
-            address,
-            found: BTreeSet::new(),
-        };
-        let mut dump = || -> Result<Dump, Error> {
-            let socket = match &mut self.socket {
-                Some(socket) => socket,
-                none => none.insert(Socket::open()?),
-            };
-            let mut request = Builder::new();
-            request.begin(message, 0, header).end()?;
-            socket.dump(&mut request, what, &mut collect)
-        };
-        match dump() {
-            Ok(quality) => Some((collect.found, quality)),
             Err(error) => {
-                tracing::debug!(%error, "the last answer counts on");
+                if !std::mem::replace(&mut self.failed, true) {
+                    tracing::warn!(
+                        "proxied neighbours cannot be read, so that the last ones count on: {error}"
+                    );
+                }
                 None
             }
         }
     }
 }
 
-/// How many route exceptions there are; none where that cannot be read.
-fn cached() -> Option<u32> {
-    let stats = std::fs::read_to_string("/proc/thread-self/net/rt6_stats").ok()?;
-    let number = stats.split_whitespace().nth(CACHED)?;
-    u32::from_str_radix(number, 16).ok()
+/// The IPv6 addresses that this machine answers for.
+fn dump() -> Result<BTreeSet<Ipv6Addr>, Error> {
+    let mut header = [0; 12];
+    header[0] = INET6;
+    header[10] = NTF_PROXY;
+    let mut request = Builder::new();
+    request.begin(RTM_GETNEIGH, 0, &header).end()?;
+    let mut collect = Collect::default();
+    Socket::open()?.dump(&mut request, "dump proxied neighbours", &mut collect)?;
+    Ok(collect.0)
 }
 
-/// The IPv6 addresses that a dump tells.
-struct Collect {
-    address: fn(&Message<'_>) -> Option<IpAddr>,
-    found: BTreeSet<Ipv6Addr>,
-}
+#[derive(Default)]
+struct Collect(BTreeSet<Ipv6Addr>);
 
 impl DumpSink for Collect {
     fn buffer(&mut self) -> Vec<u8> {
@@ -154,8 +94,8 @@ impl DumpSink for Collect {
 
     fn take(&mut self, buffer: Vec<u8>) -> Result<(), Error> {
         for message in Messages::new(&buffer) {
-            if let Some(IpAddr::V6(ip)) = (self.address)(&message?) {
-                self.found.insert(ip);
+            if let Some(IpAddr::V6(ip)) = proxied(&message?) {
+                self.0.insert(ip);
             }
         }
         Ok(())

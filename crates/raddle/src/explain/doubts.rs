@@ -37,22 +37,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Shares over links that nobody has seen losing their carrier.
-    pub(super) fn assumed_shares(&mut self, hops: &[Hop]) {
-        let rib = self.view.rib;
-        let mut links: Vec<u32> = hops.iter().map(|hop| hop.index).collect();
-        links.sort_unstable();
-        links.dedup();
-        for index in links {
-            if rib.shares_are_assumed(index) {
-                let name = self.link_name(index);
-                self.confidence.unless(format!(
-                    "ignore_routes_with_linkdown of {name} has changed since it lost its carrier"
-                ));
-            }
-        }
-    }
-
     /// Step K14 of IPv4 comes with the look-up of the route, and so before K11 to K13: packets that are sure to go back
     /// by the link that they came in on end here.
     pub(super) fn way_back(&mut self, trace: &Trace) -> Result<(), Reason> {
@@ -86,8 +70,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What a path MTU that the kernel has learnt makes of a packet of this length; the mirror sees none of IPv4
-    /// (`__ip_rt_update_pmtu`, `rt6_find_cached_rt`), and of IPv6 only destinations, a moment later.
+    /// What a path MTU that the kernel has learnt makes of a packet of this length; the mirror sees none
+    /// (`__ip_rt_update_pmtu`, `rt6_find_cached_rt`).
     ///
     /// 1. IPv4: one is learnt from `min_pmtu` on. With `ip_forward_use_pmtu` all count for what is forwarded, else
     ///    those that are locked at `min_pmtu`.

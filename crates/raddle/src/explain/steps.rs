@@ -297,9 +297,6 @@ impl Walk<'_> {
                 group,
             } => {
                 let scope = trace.route.as_ref().map_or(0, |route| route.scope);
-                if group.is_none() {
-                    self.assumed_shares(hops);
-                }
                 self.group(hops, *group, scope);
                 if let Some(algo @ (MpAlgo::PerPacket | MpAlgo::Flowlet { .. })) = self.algo {
                     return Err(self.turns(algo));

@@ -42,7 +42,8 @@ pub(super) fn share_of(state: &State, hop: &SpecHop, v6: bool) -> bool {
 ///
 /// 1. It does so when a nexthop's link changes, and not when `ignore_routes_with_linkdown` does: as long
 ///    as a link has no carrier since before that. Of a link that was found without carrier the setting is
-///    assumed to have been today's ([`crate::Rib::shares_are_assumed`]).
+///    taken to have been today's: it hardly ever changes meanwhile, and to doubt it would punt every multipath route of a
+///    machine that starts with a link unplugged.
 /// 2. Links that were down, or without an IPv4 address, since routes were last read may have it marked as dead, unless
 ///    they came back.
 /// 3. The mark of an IPv6 gateway of an IPv4 route (rule 2 of [`share_of`]) changes without a word with the link's

@@ -12,12 +12,11 @@ impl State {
         let changed = self.kernel_hosts.hosts.symmetric_difference(&told.hosts);
         let changed = changed.map(|ip| IpAddr::V6(*ip));
         self.dirty.kernel_hosts.extend(changed);
-        self.dirty.settings |= self.kernel_hosts.more_mtus != told.more_mtus;
         self.kernel_hosts = told;
     }
 
     /// Whether packets to this address that go by these routes are the kernel's, see [`KernelHosts`]. It does not know
-    /// what is raddle's own or told by FPM alone, nor has it exceptions for that.
+    /// what is raddle's own or told by FPM alone.
     pub(crate) fn is_kernels<A: Addr>(&self, address: A, slot: &Slot) -> bool {
         let is_one = match address.to_ip() {
             IpAddr::V6(ip) => self.kernel_hosts.hosts.contains(&ip),

@@ -8,8 +8,6 @@ use std::collections::HashSet;
 pub(crate) struct Shares {
     /// Without carrier since before `ignore_routes_with_linkdown` changed.
     stale: HashSet<u32>,
-    /// Without carrier since before anybody looked: the setting is assumed to have been what it is now.
-    assumed: HashSet<u32>,
     /// Changed since IPv4 routes were last read.
     unread: HashSet<u32>,
     /// Of these, those that had changed when the running dump began.
@@ -28,7 +26,6 @@ impl Shares {
     /// A link went up or down, or its carrier came or went: shares are cut anew.
     pub(super) fn link_changed(&mut self, index: u32) {
         self.stale.remove(&index);
-        self.assumed.remove(&index);
         self.reading.remove(&index);
         self.unread.insert(index);
     }
@@ -58,23 +55,8 @@ impl Shares {
     pub(super) fn link_gone(&mut self, index: u32) {
         self.link_down(index);
         self.stale.remove(&index);
-        self.assumed.remove(&index);
         self.reading.remove(&index);
         self.unread.remove(&index);
-    }
-
-    /// A dump tells a link for the first time. If it is `silent`, that is up without carrier, what the setting was when it
-    /// lost that is not known. It has hardly ever changed since, and to doubt it would punt every multipath route of a
-    /// machine that starts with a link unplugged.
-    pub(super) fn found(&mut self, index: u32, silent: bool) {
-        if silent {
-            self.assumed.insert(index);
-        }
-    }
-
-    /// Whether it is assumed, and not known, by which setting shares over this link were given.
-    pub(crate) fn is_assumed(&self, index: u32) -> bool {
-        self.assumed.contains(&index)
     }
 
     /// `ignore_routes_with_linkdown` of a link without carrier has changed.

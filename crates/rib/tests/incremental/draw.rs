@@ -205,7 +205,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             };
             let hosts = set.into_iter().map(host).collect();
-            Event::KernelHosts(KernelHosts { hosts, more_mtus: false })
+            Event::KernelHosts(KernelHosts { hosts })
         }),
         2 => (1..=LINKS, any::<bool>(), any::<bool>()).prop_map(|(i, up, c)| link(i, up, c)),
         1 => any::<bool>().prop_map(|use_neigh| Event::Settings(Settings {

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use raddle_image::ADJ_FORWARD;
 use raddle_image::Reason;
 use raddle_rib::event::{Event, KernelHosts, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
 use raddle_rib::{Resolved, Rib};
@@ -10,14 +9,13 @@ use raddle_rib::{Resolved, Rib};
 use super::{compare, small};
 use crate::common::{self, address, neighbour, new_rib};
 
-fn told(hosts: &[u8], more_mtus: bool) -> Event {
+fn told(hosts: &[u8]) -> Event {
     let ip = |n: &u8| match address(true, *n) {
         IpAddr::V6(ip) => ip,
         IpAddr::V4(ip) => panic!("{ip}"),
     };
     Event::KernelHosts(KernelHosts {
         hosts: hosts.iter().map(ip).collect(),
-        more_mtus,
     })
 }
 
@@ -60,7 +58,7 @@ fn hosts_of_the_kernels_are_its_and_nobody_elses() {
     let hosts = [16, 17, 18, 19];
     let no = [false; 4];
     assert_eq!(kernels(&mut rib, hosts), no);
-    rib.apply(told(&[17, 18, 19], false));
+    rib.apply(told(&[17, 18, 19]));
     let some = [false, true, true, false];
     assert_eq!(kernels(&mut rib, hosts), some);
     // In a table that is built from nothing as well, and under routes that come later.
@@ -68,32 +66,13 @@ fn hosts_of_the_kernels_are_its_and_nobody_elses() {
     let mut other = new_rib(&small());
     snapshot.into_events().for_each(|event| other.apply(event));
     assert_eq!(kernels(&mut other, hosts), some);
-    rib.apply(told(&[17, 40], false));
+    rib.apply(told(&[17, 40]));
     add(&mut rib, route(40, 125));
     assert_eq!(
         kernels(&mut rib, [17, 18, 40, 41]),
         [true, false, true, false]
     );
     rib.apply(Event::RouteGone(route(40, 125)));
-    rib.apply(told(&[], false));
+    rib.apply(told(&[]));
     assert_eq!(kernels(&mut rib, hosts), no);
-}
-
-/// Where too many path MTUs were learnt to tell them, no packet is forwarded that is longer than the least.
-#[test]
-fn more_path_mtus_than_are_told() {
-    let mut rib = new_rib(&small());
-    rib.apply(Event::Link(common::link(1, true, true)));
-    rib.apply(Event::Neighbour(neighbour(1, address(true, 1))));
-    rib.apply(Event::Route(route(16, 125), RouteOp::Add));
-    let mtu = |rib: &mut Rib, event: Event| {
-        rib.apply(event);
-        rib.commit();
-        let (_, _, _, adjacency) = rib.adjacencies().next().unwrap();
-        assert_eq!(adjacency.state, ADJ_FORWARD);
-        adjacency.mtu
-    };
-    assert_eq!(mtu(&mut rib, told(&[], false)), 1500);
-    assert_eq!(mtu(&mut rib, told(&[], true)), 1280);
-    assert_eq!(mtu(&mut rib, told(&[], false)), 1500);
 }
