@@ -20,9 +20,12 @@ fn loops() -> usize {
     2 * std::thread::available_parallelism().unwrap().get()
 }
 
-/// Policies of the scheduler and niceness of a process's threads, for those that have others than usual.
+/// Policies of the scheduler and niceness of a process's threads, for those that have others than this test's, which
+/// may itself be run as a nice one.
 fn scheduled(pid: u32) -> Vec<(String, i32, i32)> {
     let mut all = Vec::new();
+    // SAFETY: no memory is involved.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let path = task.unwrap().path();
         let Ok(stat) = std::fs::read_to_string(path.join("stat")) else {
@@ -33,7 +36,7 @@ fn scheduled(pid: u32) -> Vec<(String, i32, i32)> {
         let fields: Vec<&str> = after.split_whitespace().collect();
         // Fields 19 and 41; `after` begins with the third.
         let (nice, policy) = (fields[16].parse().unwrap(), fields[38].parse().unwrap());
-        if (policy, nice) != (libc::SCHED_OTHER, 0) {
+        if (policy, nice) != (libc::SCHED_OTHER, own) {
             all.push((name, policy, nice));
         }
     }

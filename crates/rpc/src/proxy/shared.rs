@@ -440,7 +440,10 @@ impl Shared {
         tracing::debug!(server, %client, %local, xid = call.header.xid, ?resumed, rule, "sent before");
         if resumed == Resume::SamePlace {
             call.transport.set(Some(number));
-            count(&self.counts.replayed);
+            // What is held counts when it goes out.
+            if self.transports[number].watched().is_some() {
+                count(&self.counts.replayed);
+            }
             return true;
         }
         call.place.set(None);

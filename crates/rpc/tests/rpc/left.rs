@@ -310,6 +310,25 @@ fn a_port_that_is_free_again_is_had_again() {
     });
 }
 
+/// What is held until its port is had again is sent, and counted, once.
+#[test]
+fn what_is_held_for_its_port_counts_once() {
+    run(async {
+        let lab = Lab::new("held").await;
+        let own = left(&lab, &call(1, MKDIR, SLOW)).await;
+        let gate = Gate::new(&lab, Door::Shut);
+        let (proxy, address) = lab.start(Rc::clone(&gate) as Rc<dyn Connect>).await;
+        let mut client = connect(own, address).await;
+        client.write_all(&call(1, MKDIR, SLOW)).await.unwrap();
+        until(|| proxy.status().held.len() == 1).await;
+        gate.door.set(Door::Open);
+        assert_eq!(reply(&mut client).await, 1);
+        assert_eq!(lab.server.runs(SLOW), 1);
+        let counters = proxy.status().counters;
+        assert_eq!((counters.replayed, counters.run_again), (1, 0));
+    });
+}
+
 /// A connection that calls may come back to keeps its port, wherever it lies; others are placed anew.
 #[test]
 fn only_ports_that_calls_may_come_back_to_are_kept() {
