@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::{World, raddle};
 
 /// How long a daemon may take to start or stop: debug builds on busy machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What a program that has ended said.
 #[derive(Clone, Debug)]
