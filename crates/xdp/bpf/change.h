@@ -11,16 +11,16 @@
 #include "srh.h"
 
 /* The place for the next change; what goes beyond the last one is none, and cannot be. */
-inline_always struct change *next_change(struct way *w)
+inline_always struct change *next_change(struct srv6_ctx *w)
 {
-	__u32 n = NOW(w->changes);
+	__u32 n = READ_ONCE(w->changes);
 
 	w->changes = n + 1;
 	return &w->list[n & (MAX_CHANGES - 1)];
 }
 
 /* Notes that these 16 bytes change, and the byte at `segments_left`, if not 0, is lowered by one. */
-inline_always struct change *keep(struct way *w, __u32 at, const __u64 *bytes, __u32 segments_left)
+inline_always struct change *keep(struct srv6_ctx *w, __u32 at, const __u64 *bytes, __u32 segments_left)
 {
 	struct change *c = next_change(w);
 
@@ -42,9 +42,9 @@ inline_always __u32 large_length(__u32 length)
 }
 
 /* Notes that so many bytes change; NULL where they are too many or not there. */
-inline_always struct change *keep_large(struct xdp_md *ctx, struct way *w, __u32 at, __u32 length)
+inline_always struct change *keep_large(struct xdp_md *ctx, struct srv6_ctx *w, __u32 at, __u32 length)
 {
-	__u32 n = NOW(w->larges), place = n;
+	__u32 n = READ_ONCE(w->larges), place = n;
 	struct change *c;
 
 	if (length == 0 || length > LARGE_CHANGE || n >= MAX_LARGE)
@@ -65,10 +65,10 @@ inline_always struct change *keep_large(struct xdp_md *ctx, struct way *w, __u32
 }
 
 /* Puts the frame back as it came, the last change first. */
-static __noinline int undo(struct xdp_md *ctx, struct way *w)
+static __noinline int undo(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	ROLLED for (int i = 0; i < MAX_CHANGES; i++) {
-		__u32 n = NOW(w->changes), length;
+	NO_UNROLL for (int i = 0; i < MAX_CHANGES; i++) {
+		__u32 n = READ_ONCE(w->changes), length;
 		struct change *c;
 		__u8 left;
 
@@ -82,7 +82,7 @@ static __noinline int undo(struct xdp_md *ctx, struct way *w)
 			left += 1;
 			bpf_xdp_store_bytes(ctx, c->segments_left, &left, 1);
 		}
-		length = NOW(c->length);
+		length = READ_ONCE(c->length);
 		if (length == 16)
 			bpf_xdp_store_bytes(ctx, c->at, c->bytes, 16);
 		else if (length)
@@ -93,9 +93,9 @@ static __noinline int undo(struct xdp_md *ctx, struct way *w)
 }
 
 /* Removes `length` bytes at `from`: what stands in front of them in the packet moves. */
-static __noinline int cut_out(struct xdp_md *ctx, struct way *w, __u32 from, __u32 length)
+static __noinline int cut_out(struct xdp_md *ctx, struct srv6_ctx *w, __u32 from, __u32 length)
 {
-	__u32 at = NOW(w->at), front = from - at;
+	__u32 at = READ_ONCE(w->at), front = from - at;
 
 	if (front == 0 || front > LARGE_CHANGE)
 		return REASON_DEEP_HEADERS;
@@ -111,9 +111,9 @@ static __noinline int cut_out(struct xdp_md *ctx, struct way *w, __u32 from, __u
  * Makes room for `length` bytes in front of the packet, of which and of `rest` bytes behind them the old
  * ones are kept. An Ethernet header must fit in front of them.
  */
-inline_always int grow(struct xdp_md *ctx, struct way *w, __u32 length, __u32 rest)
+inline_always int grow(struct xdp_md *ctx, struct srv6_ctx *w, __u32 length, __u32 rest)
 {
-	__u32 at = NOW(w->at), first = at > length ? at - length : 0, shift = 0;
+	__u32 at = READ_ONCE(w->at), first = at > length ? at - length : 0, shift = 0;
 	struct change *c;
 
 	if (at < length + ETH_HLEN)

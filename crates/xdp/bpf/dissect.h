@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The long way of the flow dissector, and the hashes of policies 2 and 3 that need it: tunnels are
+ * The slow path of the flow dissector, and the hashes of policies 2 and 3 that need it: tunnels are
  * looked into, header by header. Steps and their order are those of crates/packet/src/walk.rs.
  *
  * Headers are copied out by a helper, so it does not matter in which buffer they are.
@@ -238,7 +238,7 @@ inline_always void seen_ports(struct xdp_md *ctx, struct seen *s, __u32 end)
 static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end)
 {
 	s->next = NEXT_LINK;
-	ROLLED for (int i = 0; i <= MAX_HEADERS; i++) {
+	NO_UNROLL for (int i = 0; i <= MAX_HEADERS; i++) {
 		__u32 next = *(volatile __u32 *)&s->next;
 		__u32 before;
 
@@ -325,7 +325,7 @@ static __noinline __u32 hash_seen(const struct seen *s, __u32 fields)
 		count = 9;
 	}
 	SIP_LOAD(sip, config->sip_key);
-	ROLLED for (__u32 i = 0; i < 9; i++) {
+	NO_UNROLL for (__u32 i = 0; i < 9; i++) {
 		if (i >= count)
 			break;
 		SIP_WORD(sip, words[i]);
@@ -415,7 +415,7 @@ inline_always __u32 hash_l3(struct xdp_md *ctx, struct seen *s, __u32 ether_type
  */
 static __noinline int ask(struct xdp_md *ctx, struct scratch *scratch)
 {
-	struct question *q = &scratch->question;
+	struct flow_query *q = &scratch->query;
 	struct seen *s = &scratch->innermost;
 	__u32 about = 0, ether_type = q->ether_type, at = q->at, end = q->end;
 	__u8 whole[40];
@@ -447,7 +447,7 @@ static __noinline int ask(struct xdp_md *ctx, struct scratch *scratch)
 /* The hash of what was seen, or a negative reason. */
 static __noinline __s64 answer(struct scratch *scratch)
 {
-	struct question *q = &scratch->question;
+	struct flow_query *q = &scratch->query;
 	struct seen *outer = &scratch->outer, *s = &scratch->innermost;
 	__u32 of_outer = 0, of_innermost = 0;
 
@@ -477,12 +477,12 @@ static __noinline __s64 answer(struct scratch *scratch)
  */
 inline_always __s64 hash_any(struct xdp_md *ctx, struct scratch *scratch)
 {
-	struct question *q = &scratch->question;
+	struct flow_query *q = &scratch->query;
 
-	q->fields = NOW(q->ether_type) == ETH_P_IP ? config->fields4 : config->fields6;
+	q->fields = READ_ONCE(q->ether_type) == ETH_P_IP ? config->fields4 : config->fields6;
 	ask(ctx, scratch);
-	if (NOW(q->dissect))
-		dissect(ctx, &scratch->outer, &scratch->innermost, NOW(q->end));
+	if (READ_ONCE(q->dissect))
+		dissect(ctx, &scratch->outer, &scratch->innermost, READ_ONCE(q->end));
 	return answer(scratch);
 }
 

@@ -28,7 +28,7 @@ inline_always __u32 fib4_lookup(__u32 table, __u32 address)
 
 	if (!root)
 		return 0;
-	ROLLED for (int level = 0; level < 4; level++) {
+	NO_UNROLL for (int level = 0; level < 4; level++) {
 		__u64 node = READ(nodes4, __u64, nodes4_len, index, 1ULL << 63);
 		__u32 bitmap = (__u32)node;
 		__u32 base = node >> 32;

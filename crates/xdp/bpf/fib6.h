@@ -54,7 +54,7 @@ inline_always __u32 fib6_block(__u32 at, __u32 key)
 		__u32 first = at, rest = words;
 
 		/* To the last word that begins below `key`, by halves, without a branch on it. */
-		ROLLED for (int i = 0; i < 14 && rest > 1; i++) {
+		NO_UNROLL for (int i = 0; i < 14 && rest > 1; i++) {
 			__u32 half = rest / 2;
 
 			first += half & less_mask(word6(first + half) & 0xffff, key);
@@ -165,7 +165,7 @@ static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
 	if (words6_len < HOST_LINES * LINE_WORDS || index > words6_len - HOST_LINES * LINE_WORDS)
 		return outside;
 	s = ELEMENT(words6, const volatile __u64, index);
-	ROLLED for (int i = 0; i < HOST_LINES; i++) {
+	NO_UNROLL for (int i = 0; i < HOST_LINES; i++) {
 		__u64 found = 0;
 
 		for (int slot = 0; slot < LINE_SLOTS; slot++) {
@@ -185,11 +185,11 @@ static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
 inline_always __u32 fib6_lookup(__u32 table, __u64 high, __u64 low)
 {
 	/* The first word is 0, which the verifier does not know: with it, ways become one that it told apart. */
-	__u64 zero = NOW(*ELEMENT(words6, __u64, 0));
+	__u64 zero = READ_ONCE(*ELEMENT(words6, __u64, 0));
 	__u32 entry = (__u32)READ(roots6, __u64, MAX_TABLES, table, 0) ^ (__u32)zero;
 	struct address rest = { high ^= zero, low ^= zero };
 
-	ROLLED for (int level = 0; level < 8; level++) {
+	NO_UNROLL for (int level = 0; level < 8; level++) {
 		__u32 key = rest.high >> 48, at = entry & 0x0fffffff;
 
 		if (!(entry >> 31) || entry >> 28 == 0xf)

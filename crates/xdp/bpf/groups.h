@@ -79,7 +79,7 @@ inline_always __u32 take_turn(__u32 first, __u32 count, __u64 cpu)
 	*turn = next;
 	if (!stride)
 		return next < count ? next : count - 1;
-	ROLLED for (int i = 0; i < 16 && rest > 1; i++) {
+	NO_UNROLL for (int i = 0; i < 16 && rest > 1; i++) {
 		__u32 half = rest / 2;
 		__u32 upper = member_word(first + 2 + at + half - 1);
 
@@ -118,12 +118,12 @@ inline_always __u32 namespace_policy(__u32 ether_type)
 
 /*
  * The adjacency that any group of several members gives the packet of the question, or a negative
- * reason; for groups and policies that the short way does not know.
+ * reason; for groups and policies that the fast path does not know.
  */
 static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 {
-	struct question *q = &here->question;
-	__u64 group = NOW(q->group);
+	struct flow_query *q = &here->query;
+	__u64 group = READ_ONCE(q->group);
 	__u64 cpu = INDEX(bpf_get_smp_processor_id());
 	__u32 how = (group & ~GROUP_OWN) >> 8 & 0xff, brought;
 	__s64 hash;
@@ -141,10 +141,10 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 		return choose_bucket(group >> 32, (__u16)(group >> 16), brought);
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
-	q->policy = namespace_policy(NOW(q->ether_type));
+	q->policy = namespace_policy(READ_ONCE(q->ether_type));
 	q->follows = 0;
 	/* Packets around others are hashed by the policy of the namespace, see rule S9. */
-	if (!NOW(q->around)) {
+	if (!READ_ONCE(q->around)) {
 		if ((__u8)group == GROUP_FLOWLET)
 			q->policy = 1;
 		else if (how & ~HOW_FOLLOWS)
@@ -156,19 +156,19 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 	if (hash < 0)
 		return hash;
 	q->hash = hash;
-	if (NOW(q->around))
+	if (READ_ONCE(q->around))
 		q->hash = spread(hash, q->salt) >> 1;
 	/* Read again, so that the verifier does not tell the ways apart that lead here. */
-	group = NOW(q->group);
+	group = READ_ONCE(q->group);
 	if ((__u8)group == GROUP_RESILIENT)
-		return choose_bucket(group >> 32, (__u16)(group >> 16), NOW(q->hash));
+		return choose_bucket(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
 	if ((__u8)group == GROUP_FLOWLET) {
 		__u32 place = flowlet_place(q->value, group >> 32, (__u16)(group >> 16),
-					    NOW(q->hash), cpu);
+					    READ_ONCE(q->hash), cpu);
 
 		return member_word((__u32)(group >> 32) + 2 + place) >> 32;
 	}
-	return choose(group >> 32, (__u16)(group >> 16), NOW(q->hash));
+	return choose(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
 }
 
 #endif

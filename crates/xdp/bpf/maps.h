@@ -18,7 +18,7 @@
 #define inline_always static inline __attribute__((always_inline))
 
 /* Loops stay loops: unrolled they are ten times the code, for the verifier and the cache. */
-#define ROLLED _Pragma("clang loop unroll(disable)")
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
 
 /*
  * A section and how many elements it has. The size in this file is not the section's: ELEMENT
@@ -54,7 +54,7 @@ struct seen {
  * hashed of it: fields of what is in front, and of what is innermost. With `around` the hash is for a packet
  * that was put around this one.
  */
-struct question {
+struct flow_query {
 	__u32 policy, follows, fields;
 	__u32 of_outer, of_innermost;
 	__u32 dissect;
@@ -86,7 +86,7 @@ struct change {
 #define LARGE_CHANGE 256
 
 /* A packet on its way through segments. Offsets are in the frame as it stands. */
-struct way {
+struct srv6_ctx {
 	/* The next one, and how many there were. */
 	__u32 segment, done;
 	/* Where the packet's IP header is, and where the packet ends. */
@@ -135,15 +135,15 @@ struct wanted {
 struct scratch {
 	struct clock_entry clock;
 	struct seen outer, innermost;
-	struct question question;
-	struct way way;
+	struct flow_query query;
+	struct srv6_ctx srv6;
 	struct wanted wanted[WANTED] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
 /* What the loader reads of it is where crates/image says. */
 _Static_assert(sizeof(struct scratch) == SCRATCH_SIZE, "");
 _Static_assert(__builtin_offsetof(struct scratch, wanted) == SCRATCH_WANTED, "");
-_Static_assert(__builtin_offsetof(struct scratch, way.sent) == SCRATCH_SENT, "");
+_Static_assert(__builtin_offsetof(struct scratch, srv6.sent) == SCRATCH_SENT, "");
 
 /* A flow's last choice: flow, group in the upper half; time and place as in crates/forward. */
 struct flowlet {
@@ -278,7 +278,7 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 	})
 
 /* Reads what is there now. Of what comes out of a map the verifier does not know the value. */
-#define NOW(x) (*(volatile typeof(x) *)&(x))
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 
 /* Where a segment's target is, for kinds that have one. */
 inline_always const struct segment_target *target_of(__u32 number)

@@ -25,16 +25,16 @@ struct packet {
 	__u32 ingress;
 	__u32 stripe;	/* first counter of this CPU */
 	__u32 len;	/* of the whole frame */
-	/* For the long way. */
+	/* For the slow path. */
 	__u64 group;
 	__u32 value, packet_end;
-	/* For the segments' way. */
+	/* For the SRv6 path. */
 	__u32 segment;
 };
 
-/* Not verdicts: forward_long() goes on, or the program for segments; without it the kernel. */
-#define THE_LONG_WAY 0x200
-#define THE_SEGMENTS_WAY (0x400 | REASON_ENCAP)
+/* Not verdicts: forward_slow() goes on, or the program for segments; without it the kernel. */
+#define NEXT_SLOW 0x200
+#define NEXT_SRV6 (0x400 | REASON_ENCAP)
 
 /*
  * Length of the frame in all its buffers, given the bytes at hand and how far its IP packet goes.
@@ -95,8 +95,8 @@ inline_always int is_many(__u64 group)
 	return (__u8)((__u8)group - GROUP_THRESHOLD) <= GROUP_FLOWLET - GROUP_THRESHOLD;
 }
 
-/* Whether the short way knows it: hash-threshold by the namespace's policy, and that 0 or 1. */
-inline_always int is_short(__u64 group, __u32 policy)
+/* Whether the fast path knows it: hash-threshold by the namespace's policy, and that 0 or 1. */
+inline_always int is_fast(__u64 group, __u32 policy)
 {
 	return ((__u16)group & ~GROUP_OWN) == GROUP_THRESHOLD && policy <= 1;
 }
@@ -136,7 +136,7 @@ inline_always int adjacency_reason(__u64 word0)
 	__u32 reason = word0 >> 40 & 0xff;
 
 	if ((word0 >> 32 & 0xff) == ADJ_SEGMENT)
-		return THE_SEGMENTS_WAY;
+		return NEXT_SRV6;
 	/* A reason of 0 would say that it may be sent to. */
 	return reason && reason < REASON_COUNT ? reason : REASON_UNRESOLVED;
 }
@@ -243,13 +243,13 @@ inline_always __u32 less_ttl(__u32 word)
 	return ((word & 0xffff) - 1) | sum << 16;
 }
 
-/* Keeps what the long way needs to know; see forward_long(). */
-inline_always int go_long(struct packet *p, __u64 group, __u32 value, __u32 packet_end)
+/* Keeps what the slow path needs to know; see forward_slow(). */
+inline_always int go_slow(struct packet *p, __u64 group, __u32 value, __u32 packet_end)
 {
 	p->group = group;
 	p->value = value;
 	p->packet_end = packet_end;
-	return THE_LONG_WAY;
+	return NEXT_SLOW;
 }
 
 #endif

@@ -28,7 +28,7 @@ inline_always int not_for_forwarding(struct packet *p, __u64 group)
 	if ((__u8)group != GROUP_SEGMENT)
 		return group_reason(group);
 	p->segment = group >> 32;
-	return THE_SEGMENTS_WAY;
+	return NEXT_SRV6;
 }
 
 inline_always int forward4(struct packet *p)
@@ -82,7 +82,7 @@ inline_always int forward4(struct packet *p)
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return not_for_forwarding(p, group);
 	if ((w2 & 0xff) <= 1)
-		return go_long(p, group, value, packet_end);
+		return go_slow(p, group, value, packet_end);
 	number = group >> 32;
 	if ((__u8)group != GROUP_SINGLE) {
 		struct key4 key = {
@@ -92,8 +92,8 @@ inline_always int forward4(struct packet *p)
 		};
 		__u32 hash;
 
-		if (!is_short(group, p->config->policy4))
-			return go_long(p, group, value, packet_end);
+		if (!is_fast(group, p->config->policy4))
+			return go_slow(p, group, value, packet_end);
 		if (brings_hash(p->ctx, p->config->policy4, &hash)) {
 			number = choose(number, (__u16)(group >> 16), hash);
 			goto chosen;
@@ -158,19 +158,19 @@ inline_always int forward6(struct packet *p)
 	value = fib6_lookup(p->link->table6, dh, dl);
 	if (value >= SEGMENT_VALUE) {
 		p->segment = value - SEGMENT_VALUE;
-		return THE_SEGMENTS_WAY;
+		return NEXT_SRV6;
 	}
 	group = group_word(value);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return not_for_forwarding(p, group);
 	if (w1 >> 24 <= 1)
-		return go_long(p, group, value, packet_end);
+		return go_slow(p, group, value, packet_end);
 	number = group >> 32;
 	if ((__u8)group != GROUP_SINGLE) {
 		__u32 hash;
 
-		if (!is_short(group, p->config->policy6))
-			return go_long(p, group, value, packet_end);
+		if (!is_fast(group, p->config->policy6))
+			return go_slow(p, group, value, packet_end);
 		if (brings_hash(p->ctx, p->config->policy6, &hash)) {
 			number = choose(number, (__u16)(group >> 16), hash);
 			goto chosen;
@@ -194,16 +194,16 @@ chosen:
 }
 
 /*
- * A10 to A14 and B8 to B10 for what the short way does not know: groups and policies, and packets at
+ * A10 to A14 and B8 to B10 for what the fast path does not know: groups and policies, and packets at
  * the end of their TTL, which only segments take. One function for both families: the verifier goes
  * through it once.
  */
-inline_always int forward_long(struct packet *p, __u32 cpu)
+inline_always int forward_slow(struct packet *p, __u32 cpu)
 {
 	__u32 *ip = p->data + IP_AT;
 	const struct adjacency *adj;
 	struct scratch *here;
-	struct question *q;
+	struct flow_query *q;
 	__s64 chosen;
 	__u64 group, index;
 	int reason;
@@ -214,7 +214,7 @@ inline_always int forward_long(struct packet *p, __u32 cpu)
 	if (index >= cpus)
 		return REASON_HASH_POLICY | own_drop(p->group);
 	here = ELEMENT(scratch, struct scratch, index);
-	q = &here->question;
+	q = &here->query;
 	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
 	q->group = p->group;
 	q->value = p->value;
@@ -222,25 +222,25 @@ inline_always int forward_long(struct packet *p, __u32 cpu)
 	q->at = IP_AT;
 	q->around = 0;
 	q->ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
-	q->ttl = NOW(q->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
-	group = NOW(q->group);
+	q->ttl = READ_ONCE(q->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
+	group = READ_ONCE(q->group);
 	/* Not even a turn is taken for such a packet. */
-	if (NOW(q->ttl) <= 1 && (__u8)group > GROUP_THRESHOLD)
+	if (READ_ONCE(q->ttl) <= 1 && (__u8)group > GROUP_THRESHOLD)
 		return REASON_TTL_EXCEEDED | own_drop(group);
 	chosen = (__u8)group == GROUP_SINGLE ? group >> 32 : choose_any(p->ctx, here);
-	if (NOW(q->ttl) <= 1 && (chosen < 0 || (adjacency_word(chosen) >> 32 & 0xff) != ADJ_SEGMENT))
-		return REASON_TTL_EXCEEDED | own_drop(NOW(q->group));
+	if (READ_ONCE(q->ttl) <= 1 && (chosen < 0 || (adjacency_word(chosen) >> 32 & 0xff) != ADJ_SEGMENT))
+		return REASON_TTL_EXCEEDED | own_drop(READ_ONCE(q->group));
 	if (chosen < 0)
-		return -chosen | own_drop(NOW(q->group));
-	reason = take_adjacency(p, chosen, NOW(q->end) - IP_AT, &adj);
+		return -chosen | own_drop(READ_ONCE(q->group));
+	reason = take_adjacency(p, chosen, READ_ONCE(q->end) - IP_AT, &adj);
 	if (reason)
 		return reason;
-	if (NOW(q->ether_type) == ETH_P_IPV6)
+	if (READ_ONCE(q->ether_type) == ETH_P_IPV6)
 		ip[1] -= 1u << 24;
 	else
 		ip[2] = less_ttl(ip[2]);
 	rewrite_macs(p->data, adj);
-	return finish(p, chosen, NOW(q->end));
+	return finish(p, chosen, READ_ONCE(q->end));
 }
 
 /* P1 to P5, and the way to the family. */
@@ -296,12 +296,12 @@ int raddle(struct xdp_md *ctx)
 
 	p.len = p.data_end - p.data;
 	verdict = decide(&p, cpu);
-	if (verdict == THE_LONG_WAY)
-		verdict = forward_long(&p, cpu);
-	if (verdict == THE_SEGMENTS_WAY)
+	if (verdict == NEXT_SLOW)
+		verdict = forward_slow(&p, cpu);
+	if (verdict == NEXT_SRV6)
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */
-	if (verdict == THE_SEGMENTS_WAY && is_own_segment(p.segment))
+	if (verdict == NEXT_SRV6 && is_own_segment(p.segment))
 		verdict |= DROP;
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;

@@ -10,7 +10,7 @@
 
 #include "maps.h"
 #include "packet.h"
-#include "usual.h"
+#include "srv6_fast.h"
 
 /* Whether the kernel does not have it. */
 inline_always int is_own_segment(__u32 number)
@@ -23,25 +23,25 @@ inline_always int is_own_segment(__u32 number)
 }
 
 /*
- * The verdict on a packet that has met a segment: forwarded by the short way, or else where the program
+ * The verdict on a packet that has met a segment: forwarded by the fast path, or else where the program
  * for segments is not there.
  */
 inline_always int meet_segment(struct packet *p, __u32 cpu)
 {
 #ifdef SEGMENTS
-	struct way *way;
+	struct srv6_ctx *srv6;
 	int verdict = usual(p, cpu);
 	__u64 index = INDEX(cpu);
 
 	if (verdict != UNUSUAL || index >= cpus)
 		return verdict;
-	way = &ELEMENT(scratch, struct scratch, index)->way;
-	way->segment = p->segment;
-	way->done = 0;
-	way->onward = 0;
+	srv6 = &ELEMENT(scratch, struct scratch, index)->srv6;
+	srv6->segment = p->segment;
+	srv6->done = 0;
+	srv6->onward = 0;
 	bpf_tail_call(p->ctx, &programs, PROGRAM_SEGMENT);
 #endif
-	return THE_SEGMENTS_WAY;
+	return NEXT_SRV6;
 }
 
 #endif

@@ -165,7 +165,7 @@ static __noinline __s64 dissect6(struct xdp_md *ctx, __u32 proto, __u32 end, __u
 	__u64 ports = 0;
 	int offset;
 
-	ROLLED for (int i = 0; i < EXTENSIONS; i++) {
+	NO_UNROLL for (int i = 0; i < EXTENSIONS; i++) {
 		__u32 need = proto == IPPROTO_FRAGMENT ? 8 : 2;
 		__u8 *header;
 
@@ -298,7 +298,7 @@ inline_always __u32 choose(__u32 first, __u32 members_count, __u32 hash)
 	/* Not above its bound, and above the bound before it, where there is one. */
 	if (!(less_mask((__u32)at, hash) | (~less_mask((__u32)before, hash) & inner)))
 		return at >> 32;
-	ROLLED for (int i = 0; i < 16 && rest > 1; i++) {
+	NO_UNROLL for (int i = 0; i < 16 && rest > 1; i++) {
 		__u32 half = rest / 2;
 
 		first += half & less_mask((__u32)member(first + half - 1), hash);

@@ -32,7 +32,7 @@
 inline_always void *bytes_at(struct xdp_md *ctx, __u32 at, __u32 length)
 {
 	/* Loaded anew each time: what the compiler keeps of them is no pointer to the verifier. */
-	void *data = (void *)(long)NOW(ctx->data), *data_end = (void *)(long)NOW(ctx->data_end);
+	void *data = (void *)(long)READ_ONCE(ctx->data), *data_end = (void *)(long)READ_ONCE(ctx->data_end);
 	/* What is checked is what is added: else Linux 6.1 says "R1 offset is outside of the packet". */
 	__u64 from = __builtin_constant_p(at) ? at : INDEX(at);
 
@@ -69,9 +69,9 @@ inline_always int is_extension(__u32 next)
  * Finds a header of the IPv6 packet as ipv6_find_hdr() does: `wanted` is a protocol, or one of the above. Then
  * 0, and `cursor`, `next` and `named` tell of it; else REASON_NO_SRH, whatever it was that is not there.
  */
-static __noinline int find_header(struct xdp_md *ctx, struct way *w, __u32 wanted)
+static __noinline int find_header(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
-	__u32 end = NOW(w->end), at = NOW(w->at);
+	__u32 end = READ_ONCE(w->end), at = READ_ONCE(w->at);
 	__u8 *ip = bytes_at(ctx, at, 40);
 
 	if (!ip)
@@ -79,11 +79,11 @@ static __noinline int find_header(struct xdp_md *ctx, struct way *w, __u32 wante
 	w->cursor = at + 40;
 	w->next = ip[6];
 	w->named = at + 6;
-	ROLLED for (int i = 0; i < WALK_HEADERS; i++) {
-		__u32 next = NOW(w->next), length;
+	NO_UNROLL for (int i = 0; i < WALK_HEADERS; i++) {
+		__u32 next = READ_ONCE(w->next), length;
 		__u8 *h;
 
-		at = NOW(w->cursor);
+		at = READ_ONCE(w->cursor);
 		if (!is_extension(next) || next == IPPROTO_NONE)
 			return next == wanted || wanted == FIND_LAST ? 0 : REASON_NO_SRH;
 		if (at + 4 > end)
@@ -111,12 +111,12 @@ static __noinline int find_header(struct xdp_md *ctx, struct way *w, __u32 wante
 }
 
 /* Whether what follows the segments is TLVs that end where the SRH does. */
-static __noinline int check_tlvs(struct xdp_md *ctx, struct way *w)
+static __noinline int check_tlvs(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 srh_end = NOW(w->srh) + NOW(w->srh_length);
+	__u32 srh_end = READ_ONCE(w->srh) + READ_ONCE(w->srh_length);
 
-	ROLLED for (int i = 0; i <= WALK_TLVS; i++) {
-		__u32 at = NOW(w->cursor);
+	NO_UNROLL for (int i = 0; i <= WALK_TLVS; i++) {
+		__u32 at = READ_ONCE(w->cursor);
 		__u8 *tlv;
 
 		if (at == srh_end)
@@ -132,17 +132,17 @@ static __noinline int check_tlvs(struct xdp_md *ctx, struct way *w)
 }
 
 /* S3.4: whether an HMAC would have to be looked at, which is left to the kernel. */
-inline_always int wants_hmac(struct xdp_md *ctx, struct way *w, __u32 srh_flags)
+inline_always int wants_hmac(struct xdp_md *ctx, struct srv6_ctx *w, __u32 srh_flags)
 {
 	const struct link_entry *link = link_of(ctx);
-	__u32 at = NOW(w->at);
+	__u32 at = READ_ONCE(w->at);
 	__u8 *flags;
 
 	if (!link || link->flags & LINK_HMAC_IGNORED)
 		return 0;
 	if (link->flags & LINK_HMAC_REQUIRED || srh_flags & SRH_FLAG_HMAC)
 		return 1;
-	if (NOW(w->srh) == at + 40)
+	if (READ_ONCE(w->srh) == at + 40)
 		return 0;
 	/* The kernel takes what is there for an SRH. */
 	flags = bytes_at(ctx, at + 45, 1);
@@ -150,9 +150,9 @@ inline_always int wants_hmac(struct xdp_md *ctx, struct way *w, __u32 srh_flags)
 }
 
 /* S3.3: takes the routing header that was found for an SRH, if it is one (seg6_validate_srh). */
-inline_always int take_srh(struct xdp_md *ctx, struct way *w)
+inline_always int take_srh(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 at = NOW(w->cursor), end = NOW(w->end), length, list_end, flags;
+	__u32 at = READ_ONCE(w->cursor), end = READ_ONCE(w->end), length, list_end, flags;
 	int reason;
 	__u8 *h;
 
@@ -180,7 +180,7 @@ inline_always int take_srh(struct xdp_md *ctx, struct way *w)
 }
 
 /* S3: finds the SRH that a SID acts on. */
-static __noinline int want_any_srh(struct xdp_md *ctx, struct way *w, __u32 wanted)
+static __noinline int want_any_srh(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
 	int reason = find_header(ctx, w, wanted);
 
@@ -191,9 +191,9 @@ static __noinline int want_any_srh(struct xdp_md *ctx, struct way *w, __u32 want
  * The same, without a call where the SRH stands right behind the IPv6 header, has segments left and
  * neither flags nor TLVs. A call costs as much as all of this.
  */
-inline_always int want_srh(struct xdp_md *ctx, struct way *w, __u32 wanted)
+inline_always int want_srh(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
-	__u32 at = NOW(w->at), length;
+	__u32 at = READ_ONCE(w->at), length;
 	__u8 *ip = bytes_at(ctx, at, 48);
 	const struct link_entry *link = link_of(ctx);
 
@@ -202,7 +202,7 @@ inline_always int want_srh(struct xdp_md *ctx, struct way *w, __u32 wanted)
 		return want_any_srh(ctx, w, wanted);
 	length = (ip[41] + 1) * 8;
 	if (length != SRH_FIXED + 16 * ((__u32)ip[44] + 1) || ip[43] > ip[44] + 1 ||
-	    at + 40 + length > NOW(w->end))
+	    at + 40 + length > READ_ONCE(w->end))
 		return want_any_srh(ctx, w, wanted);
 	w->srh = at + 40;
 	w->srh_length = length;

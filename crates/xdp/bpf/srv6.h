@@ -8,21 +8,21 @@
 #ifndef RADDLE_SRV6_H
 #define RADDLE_SRV6_H
 
-#include "around.h"
-#include "onward.h"
+#include "srv6_encap.h"
+#include "srv6_route.h"
 #include "packet.h"
-#include "step.h"
+#include "srv6_endpoint.h"
 
 /* Not verdicts: a frame was sent; added to the reason of a record that is the kernel's, which may be 0. */
 #define SENT 0x1000
-#define THE_KERNELS 0x2000
+#define NEXT_KERNEL 0x2000
 /* Nor these: another program goes on. Without it the kernel does. */
-#define TO_ONWARD (0x4000 | REASON_ENCAP)
-#define TO_AROUND (0x8000 | REASON_ENCAP)
-#define TO_FLAVOURS (0x10000 | REASON_ENCAP)
+#define NEXT_ROUTE (0x4000 | REASON_ENCAP)
+#define NEXT_ENCAP (0x8000 | REASON_ENCAP)
+#define NEXT_FLAVOURS (0x10000 | REASON_ENCAP)
 
 /* Where the packet that the main program has checked ends. */
-inline_always int set_out(struct xdp_md *ctx, struct way *w)
+inline_always int set_out(struct xdp_md *ctx, struct srv6_ctx *w)
 {
 	__u32 linear = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 	__u8 *frame = bytes_at(ctx, 0, IP_AT + 20);
@@ -50,9 +50,9 @@ inline_always int set_out(struct xdp_md *ctx, struct way *w)
 }
 
 /* S8: the frame inside, out of a link. */
-inline_always int send_frame(struct xdp_md *ctx, struct way *w, __u32 out, __u32 mtu)
+inline_always int send_frame(struct xdp_md *ctx, struct srv6_ctx *w, __u32 out, __u32 mtu)
 {
-	__u32 at = NOW(w->at), end = NOW(w->end);
+	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end);
 	__u8 *frame;
 	int reason;
 
@@ -74,9 +74,9 @@ inline_always int send_frame(struct xdp_md *ctx, struct way *w, __u32 out, __u32
 }
 
 /* S8.2: the out-link by the VLAN of the frame that was taken out. */
-static __noinline int send_by_vlan(struct xdp_md *ctx, struct way *w, const struct segment *s)
+static __noinline int send_by_vlan(struct xdp_md *ctx, struct srv6_ctx *w, const struct segment *s)
 {
-	__u32 from = 0, to = s->vlans, place = s->template, at = NOW(w->at), vlan;
+	__u32 from = 0, to = s->vlans, place = s->template, at = READ_ONCE(w->at), vlan;
 	__u8 *frame = bytes_at(ctx, at, ETH_HLEN);
 
 	if (!frame)
@@ -84,13 +84,13 @@ static __noinline int send_by_vlan(struct xdp_md *ctx, struct way *w, const stru
 	/* As S8.1 has it, first. */
 	if (big16(frame + 12) < 0x600)
 		return REASON_PAYLOAD;
-	if (at + 16 > NOW(w->end) || big16(frame + 12) != ETH_P_8021Q)
+	if (at + 16 > READ_ONCE(w->end) || big16(frame + 12) != ETH_P_8021Q)
 		return REASON_PAYLOAD;
 	frame = bytes_at(ctx, at, 16);
 	if (!frame)
 		return REASON_DEEP_HEADERS;
 	vlan = big16(frame + 14) & 0xfff;
-	ROLLED for (int i = 0; i < 13 && from < to; i++) {
+	NO_UNROLL for (int i = 0; i < 13 && from < to; i++) {
 		__u32 middle = from + (to - from) / 2;
 		__u64 entry = template_word(place + middle);
 
@@ -120,7 +120,7 @@ inline_always __u32 inner_protocol(__u32 kind)
 	}
 }
 
-inline_always void aim(struct way *w, __u32 number, __u32 type)
+inline_always void aim(struct srv6_ctx *w, __u32 number, __u32 type)
 {
 	const struct segment_target *target = target_of(number);
 	__u64 high, low;
@@ -136,18 +136,18 @@ inline_always void aim(struct way *w, __u32 number, __u32 type)
 }
 
 /* S7.2: in which table the packet is looked up. */
-inline_always void set_table(struct way *w, const struct segment *s)
+inline_always void set_table(struct srv6_ctx *w, const struct segment *s)
 {
-	int is4 = NOW(w->ether_type) == ETH_P_IP && w->target_type != TARGET_V6;
+	int is4 = READ_ONCE(w->ether_type) == ETH_P_IP && w->target_type != TARGET_V6;
 
 	w->table = is4 ? s->table4 : s->table6;
 	w->onward = 1;
 }
 
 /* Carries out the segment: 0 when the packet is to go on by its family. */
-inline_always int carry_out(struct xdp_md *ctx, struct way *w)
+inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 number = NOW(w->segment), done = NOW(w->done), kind, flavours;
+	__u32 number = READ_ONCE(w->segment), done = READ_ONCE(w->done), kind, flavours;
 	const struct segment *s;
 	__u64 word, index = INDEX(number);
 	int reason;
@@ -163,21 +163,21 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 		__u32 why = word >> 8 & 0xff;
 
 		w->own |= word >> 24 & SEGMENT_OWN;
-		return why < REASON_COUNT ? why | THE_KERNELS : REASON_ENCAP;
+		return why < REASON_COUNT ? why | NEXT_KERNEL : REASON_ENCAP;
 	}
 	if (done >= MAX_SEGMENTS)
 		return REASON_SID_CHAIN;
 	if (counting) {
 		w->numbers[done] = word >> 24 & SEGMENT_HAS_COUNTERS ? number : NO_COUNTERS;
-		w->bytes[done] = NOW(w->end) - NOW(w->at);
+		w->bytes[done] = READ_ONCE(w->end) - READ_ONCE(w->at);
 	}
 	w->done = done + 1;
 	w->own |= word >> 24 & SEGMENT_OWN;
 	w->flags = word >> 24 & 0xff;
 	w->target_type = 0;
 	if (kind >= SEGMENT_INSERT)
-		return TO_AROUND;
-	if (NOW(w->ether_type) != ETH_P_IPV6)
+		return NEXT_ENCAP;
+	if (READ_ONCE(w->ether_type) != ETH_P_IPV6)
 		return REASON_ENCAP;
 
 	if (kind == SEGMENT_END_X || kind == SEGMENT_END_DX6)
@@ -196,7 +196,7 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 				break;
 		}
 		if (flavours)
-			return TO_FLAVOURS;
+			return NEXT_FLAVOURS;
 		reason = want_srh(ctx, w, FIND_ROUTING);
 		if (reason)
 			return reason;
@@ -221,9 +221,9 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 		break;
 	case SEGMENT_END_B6:
 		reason = want_srh(ctx, w, FIND_ROUTING);
-		return reason ? reason : TO_AROUND;
+		return reason ? reason : NEXT_ENCAP;
 	case SEGMENT_END_B6_ENCAPS:
-		return TO_FLAVOURS;
+		return NEXT_FLAVOURS;
 	default:
 		return REASON_ENCAP;
 	}
@@ -232,7 +232,7 @@ inline_always int carry_out(struct xdp_md *ctx, struct way *w)
 }
 
 /* Rule S10, and the programs that go on. */
-inline_always int settle(struct xdp_md *ctx, struct way *w, int verdict)
+inline_always int settle(struct xdp_md *ctx, struct srv6_ctx *w, int verdict)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), stripe = cpu * counter_slots, length, reason;
 	const struct link_entry *link;
@@ -241,18 +241,18 @@ inline_always int settle(struct xdp_md *ctx, struct way *w, int verdict)
 		return XDP_REDIRECT;
 	/* By way of the memory, so that the verifier does not tell the reasons apart. */
 	w->verdict = verdict;
-	verdict = NOW(w->verdict);
+	verdict = READ_ONCE(w->verdict);
 	switch (verdict) {
 	case THE_NEXT_SEGMENT:
 		w->onward = 0;
 		/* fallthrough */
-	case TO_ONWARD:
+	case NEXT_ROUTE:
 		bpf_tail_call(ctx, &programs, PROGRAM_SEGMENT);
 		break;
-	case TO_AROUND:
+	case NEXT_ENCAP:
 		bpf_tail_call(ctx, &programs, PROGRAM_AROUND);
 		break;
-	case TO_FLAVOURS:
+	case NEXT_FLAVOURS:
 		bpf_tail_call(ctx, &programs, PROGRAM_FLAVOURS);
 		break;
 	case TO_CHOICE:
@@ -265,7 +265,7 @@ inline_always int settle(struct xdp_md *ctx, struct way *w, int verdict)
 		if (is_drop(reason) || w->own)
 			verdict |= DROP;
 	}
-	length = NOW(w->received);
+	length = READ_ONCE(w->received);
 	link = link_of(ctx);
 	if (link)
 		count(stripe, REASON_COUNTERS + link->slot, length);
@@ -282,9 +282,9 @@ inline_always struct scratch *scratch_here(void)
 }
 
 /* The segment again, in a program that goes on with it. */
-inline_always const struct segment *segment_of(struct way *w)
+inline_always const struct segment *segment_of(struct srv6_ctx *w)
 {
-	__u64 number = INDEX(NOW(w->segment));
+	__u64 number = INDEX(READ_ONCE(w->segment));
 	const struct segment *s;
 
 	if (number >= segments_len)
@@ -300,21 +300,21 @@ SEC("xdp.frags")
 int segment(struct xdp_md *ctx)
 {
 	struct scratch *here = scratch_here();
-	struct way *w;
+	struct srv6_ctx *w;
 	int verdict;
 
 	if (!here)
 		return XDP_PASS;
-	w = &here->way;
-	if (NOW(w->onward)) {
+	w = &here->srv6;
+	if (READ_ONCE(w->onward)) {
 		verdict = 0;
 	} else {
-		verdict = NOW(w->done) ? 0 : set_out(ctx, w);
+		verdict = READ_ONCE(w->done) ? 0 : set_out(ctx, w);
 		if (!verdict)
 			verdict = carry_out(ctx, w);
 	}
 	if (!verdict)
-		verdict = NOW(w->ether_type) == ETH_P_IP ? onward4(ctx, here) : onward6(ctx, here);
+		verdict = READ_ONCE(w->ether_type) == ETH_P_IP ? onward4(ctx, here) : onward6(ctx, here);
 	return settle(ctx, w, verdict);
 }
 
@@ -329,7 +329,7 @@ int around(struct xdp_md *ctx)
 
 	if (!here)
 		return XDP_PASS;
-	s = segment_of(&here->way);
+	s = segment_of(&here->srv6);
 	if (s) {
 		kind = *(volatile const __u8 *)s;
 		if (kind == SEGMENT_INSERT || kind == SEGMENT_END_B6)
@@ -338,11 +338,11 @@ int around(struct xdp_md *ctx)
 			 kind == SEGMENT_END_B6_ENCAPS)
 			verdict = encapsulate(ctx, here, s);
 		if (!verdict) {
-			set_table(&here->way, s);
+			set_table(&here->srv6, s);
 			verdict = onward6(ctx, here);
 		}
 	}
-	return settle(ctx, &here->way, verdict);
+	return settle(ctx, &here->srv6, verdict);
 }
 
 /* Steps with flavours. */
@@ -356,21 +356,21 @@ int flavours(struct xdp_md *ctx)
 
 	if (!here)
 		return XDP_PASS;
-	s = segment_of(&here->way);
+	s = segment_of(&here->srv6);
 	if (s) {
 		word = *(volatile const __u64 *)s;
 		if ((word & 0xff) == SEGMENT_END_B6_ENCAPS) {
 			__u64 others = (__u8)~(FLAVOUR_NEXT_CSID | FLAVOUR_REPLACE_CSID);
 
-			verdict = flavoured_step(ctx, &here->way, word & ~(others << 16));
-			verdict = verdict ? verdict : TO_AROUND;
+			verdict = flavoured_step(ctx, &here->srv6, word & ~(others << 16));
+			verdict = verdict ? verdict : NEXT_ENCAP;
 		} else {
-			verdict = flavoured_step(ctx, &here->way, word);
-			set_table(&here->way, s);
-			verdict = verdict ? verdict : TO_ONWARD;
+			verdict = flavoured_step(ctx, &here->srv6, word);
+			set_table(&here->srv6, s);
+			verdict = verdict ? verdict : NEXT_ROUTE;
 		}
 	}
-	return settle(ctx, &here->way, verdict);
+	return settle(ctx, &here->srv6, verdict);
 }
 
 /* Groups of several members. */
@@ -381,7 +381,7 @@ int choice(struct xdp_md *ctx)
 
 	if (!here)
 		return XDP_PASS;
-	return settle(ctx, &here->way, choose_and_leave(ctx, here));
+	return settle(ctx, &here->srv6, choose_and_leave(ctx, here));
 }
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Encapsulations and insertions: rule S9. Templates are the image's, word by word as on the wire.
  */
-#ifndef RADDLE_AROUND_H
-#define RADDLE_AROUND_H
+#ifndef RADDLE_SRV6_ENCAP_H
+#define RADDLE_SRV6_ENCAP_H
 
 #include "change.h"
 #include "groups.h"
@@ -36,7 +36,7 @@ inline_always const __u64 *template_words(__u32 place, __u32 words)
 /* Writes words of the template from `first` on to `at`; 0 where they are not there. */
 inline_always int write_template(struct xdp_md *ctx, __u32 at, __u32 place, __u32 first, __u32 words)
 {
-	ROLLED for (__u32 i = first; i < LARGE_CHANGE / 8; i++) {
+	NO_UNROLL for (__u32 i = first; i < LARGE_CHANGE / 8; i++) {
 		__u64 *to;
 
 		if (i >= words)
@@ -53,13 +53,13 @@ inline_always int write_template(struct xdp_md *ctx, __u32 at, __u32 place, __u3
 /* The flow label by the flow's hash, or a negative reason. */
 static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u32 salt)
 {
-	struct way *w = &here->way;
-	struct question *q = &here->question;
+	struct srv6_ctx *w = &here->srv6;
+	struct flow_query *q = &here->query;
 	__s64 hash;
 
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
-	if (NOW(w->flow_type)) {
+	if (READ_ONCE(w->flow_type)) {
 		q->ether_type = w->flow_type;
 		q->at = w->flow_at;
 		q->end = w->flow_end;
@@ -68,7 +68,7 @@ static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u
 		q->at = w->at;
 		q->end = w->end;
 	}
-	q->policy = NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
+	q->policy = READ_ONCE(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
 	q->follows = 0;
 	hash = hash_any(ctx, here);
 	return hash < 0 ? hash : spread(hash, salt) & FLOW_LABEL;
@@ -77,10 +77,10 @@ static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u
 /* S9.2: puts the template around the packet, or around the frame that it came in. */
 inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
 {
-	struct way *w = &here->way;
+	struct srv6_ctx *w = &here->srv6;
 	__u64 word = *(volatile const __u64 *)s, head;
 	__u32 kind = word & 0xff, flags = word >> 24 & 0xff, size = word >> 48, place = s->template;
-	__u32 at = NOW(w->at), inner = NOW(w->end) - at, type = NOW(w->ether_type), around = size;
+	__u32 at = READ_ONCE(w->at), inner = READ_ONCE(w->end) - at, type = READ_ONCE(w->ether_type), around = size;
 	__u32 first = 0, hop_limit, number = IPPROTO_IPIP, payload;
 	const __u64 *template = template_words(place, 5);
 	__u64 *to, top;
@@ -89,7 +89,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 
 	if (!template)
 		return REASON_ENCAP;
-	hop_limit = NOW(template[0]) >> 56;
+	hop_limit = READ_ONCE(template[0]) >> 56;
 	if (size < (flags & SEGMENT_HAS_SRH ? 48 : 40) || size & 7)
 		return REASON_ENCAP;
 	if (flags & SEGMENT_HAS_SRH && template_word(place + 5) >> 40 & SRH_FLAG_HMAC)
@@ -110,7 +110,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	if (!(flags & SEGMENT_LABEL_FROM_INNER))
 		first &= ~FLOW_LABEL;
 	if (flags & SEGMENT_LABEL_FROM_FLOW) {
-		__s64 label = flow_label(ctx, here, salt_of(NOW(w->segment)));
+		__s64 label = flow_label(ctx, here, salt_of(READ_ONCE(w->segment)));
 
 		if (label < 0)
 			return -label;
@@ -123,10 +123,10 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	if (reason)
 		return reason;
 	/* The Ethernet header is where it has to be, unless something was changed in front of it. */
-	if (kind == SEGMENT_ENCAPS_L2 && (at != ETH_HLEN || NOW(w->changes) != 1) &&
-	    bpf_xdp_store_bytes(ctx, NOW(w->at) + (size & 0x7ff), w->ethernet, ETH_HLEN))
+	if (kind == SEGMENT_ENCAPS_L2 && (at != ETH_HLEN || READ_ONCE(w->changes) != 1) &&
+	    bpf_xdp_store_bytes(ctx, READ_ONCE(w->at) + (size & 0x7ff), w->ethernet, ETH_HLEN))
 		return REASON_DEEP_HEADERS;
-	at = NOW(w->at);
+	at = READ_ONCE(w->at);
 	top = bpf_htonl(first | 6u << 28) | (__u64)bpf_htons(payload) << 32 | (__u64)hop_limit << 56;
 	if (flags & SEGMENT_HAS_SRH) {
 		top |= (__u64)IPPROTO_ROUTING << 48;
@@ -145,18 +145,18 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	if (!to)
 		return REASON_DEEP_HEADERS;
 	to[0] = top;
-	to[1] = NOW(template[1]);
-	to[2] = NOW(template[2]);
-	to[3] = NOW(template[3]);
-	to[4] = NOW(template[4]);
+	to[1] = READ_ONCE(template[1]);
+	to[2] = READ_ONCE(template[2]);
+	to[3] = READ_ONCE(template[3]);
+	to[4] = READ_ONCE(template[4]);
 	w->ether_type = ETH_P_IPV6;
 	/* S9.6 */
 	if (kind != SEGMENT_END_B6_ENCAPS || flags & SEGMENT_OWN) {
-		w->salt = salt_of(NOW(w->segment));
-		if (!NOW(w->flow_type)) {
+		w->salt = salt_of(READ_ONCE(w->segment));
+		if (!READ_ONCE(w->flow_type)) {
 			w->flow_type = type;
-			w->flow_end = NOW(w->end);
-			w->flow_at = NOW(w->end) - inner;
+			w->flow_end = READ_ONCE(w->end);
+			w->flow_at = READ_ONCE(w->end) - inner;
 		}
 	}
 	return 0;
@@ -165,21 +165,21 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 /* S9.4: puts the template, an SRH, behind the IPv6 header. */
 inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
 {
-	struct way *w = &here->way;
-	__u32 size = *(volatile const __u64 *)s >> 48, place = s->template, at = NOW(w->at);
-	__u32 payload = NOW(w->end) - at - 40 + size, last;
+	struct srv6_ctx *w = &here->srv6;
+	__u32 size = *(volatile const __u64 *)s >> 48, place = s->template, at = READ_ONCE(w->at);
+	__u32 payload = READ_ONCE(w->end) - at - 40 + size, last;
 	__u64 *to, head, src[2], dst[2], fixed = template_word(place);
 	const __u64 *segment;
 	int reason;
 
-	if (NOW(w->ether_type) != ETH_P_IPV6 || size < 24 || size & 7)
+	if (READ_ONCE(w->ether_type) != ETH_P_IPV6 || size < 24 || size & 7)
 		return REASON_ENCAP;
 	last = 8 + 16 * (__u32)(fixed >> 32 & 0xff);
 	if (last + 16 > size)
 		return REASON_ENCAP;
 	to = bytes_at(ctx, at, 40);
 	if (!to)
-		return NOW(w->end) - at < 40 ? REASON_TRUNCATED : REASON_DEEP_HEADERS;
+		return READ_ONCE(w->end) - at < 40 ? REASON_TRUNCATED : REASON_DEEP_HEADERS;
 	if (payload > 0xffff)
 		return REASON_MTU;
 	if (fixed >> 40 & SRH_FLAG_HMAC)
@@ -192,7 +192,7 @@ inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct 
 	reason = grow(ctx, w, size, 40);
 	if (reason)
 		return reason;
-	at = NOW(w->at);
+	at = READ_ONCE(w->at);
 	if (!write_template(ctx, at + 40, place, 1, size / 8))
 		return REASON_DEEP_HEADERS;
 	to = bytes_at(ctx, at, 64);
@@ -212,8 +212,8 @@ inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct 
 		segment = template_words(place + last / 8, 2);
 		if (!segment)
 			return REASON_DEEP_HEADERS;
-		to[3] = NOW(segment[0]);
-		to[4] = NOW(segment[1]);
+		to[3] = READ_ONCE(segment[0]);
+		to[4] = READ_ONCE(segment[1]);
 	}
 	return 0;
 }

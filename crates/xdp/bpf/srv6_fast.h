@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The short way through a segment: rules S1 to S10 for what is usual, in the program that meets the segment.
+ * The fast path through a segment: rules S1 to S10 for what is usual, in the program that meets the segment.
  *
  * Usual is one segment on the way, an SRH right behind the IPv6 header, without flags and TLVs, and a single
  * neighbour behind the next look-up, or several by the hashes of policies 0 and 1. Everything is planned
@@ -8,13 +8,13 @@
  * as it came, and the program for segments takes it from the beginning; it alone says why a packet is not
  * forwarded.
  */
-#ifndef RADDLE_USUAL_H
-#define RADDLE_USUAL_H
+#ifndef RADDLE_SRV6_FAST_H
+#define RADDLE_SRV6_FAST_H
 
-#include "course.h"
+#include "srv6_plan.h"
 
 /* S3 and S5: the next segment becomes the destination; with PSP the last one goes without its SRH. */
-inline_always int usual_step(struct xdp_md *ctx, struct course *c)
+inline_always int usual_step(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 {
 	__u64 *ip = bytes_at(ctx, IP_AT, 48), *segment, srh;
 	__u32 left, last, length;
@@ -52,7 +52,7 @@ inline_always int usual_step(struct xdp_md *ctx, struct course *c)
 }
 
 /* S6: where the packet inside is, and its protocol in the upper half; 0 for what is unusual. */
-inline_always __u64 usual_inner(struct xdp_md *ctx, struct course *c)
+inline_always __u64 usual_inner(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 {
 	__u64 *ip = bytes_at(ctx, IP_AT, 48), srh;
 	__u32 at = IP_AT + 40, next, last;
@@ -74,7 +74,7 @@ inline_always __u64 usual_inner(struct xdp_md *ctx, struct course *c)
 }
 
 /* B1 and B2, of the packet inside. */
-inline_always int usual_inner6(struct xdp_md *ctx, struct course *c, __u32 at)
+inline_always int usual_inner6(struct xdp_md *ctx, struct srv6_fast_ctx *c, __u32 at)
 {
 	__u64 *ip = bytes_at(ctx, at, 40);
 
@@ -90,7 +90,7 @@ inline_always int usual_inner6(struct xdp_md *ctx, struct course *c, __u32 at)
 }
 
 /* S9.2: the outer header. */
-inline_always int usual_outer(struct xdp_md *ctx, struct course *c)
+inline_always int usual_outer(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 {
 	__u32 flags = c->word >> 24 & 0xff, size = c->word >> 48, first = 0, next = IPPROTO_IPIP;
 	__u32 payload = size - 40 + c->end - IP_AT;
@@ -132,7 +132,7 @@ inline_always int usual_outer(struct xdp_md *ctx, struct course *c)
 }
 
 /* S8 */
-inline_always int usual_frame(struct packet *p, struct course *c, struct way *w, __u32 cpu, __u32 segment,
+inline_always int usual_frame(struct packet *p, struct srv6_fast_ctx *c, struct srv6_ctx *w, __u32 cpu, __u32 segment,
 			      __u32 at)
 {
 	__u32 out = c->s->out;
@@ -152,9 +152,9 @@ inline_always int usual_frame(struct packet *p, struct course *c, struct way *w,
 /* Forwards a packet that has met a segment; or UNUSUAL. */
 inline_always int usual(struct packet *p, __u32 cpu)
 {
-	struct course c = {};
+	struct srv6_fast_ctx c = {};
 	struct scratch *here;
-	struct way *w;
+	struct srv6_ctx *w;
 	__u32 number, kind, flavours;
 	__u64 inner, index = INDEX(cpu);
 	__s64 adjacency;
@@ -163,12 +163,12 @@ inline_always int usual(struct packet *p, __u32 cpu)
 	if (index >= cpus)
 		return UNUSUAL;
 	here = ELEMENT(scratch, struct scratch, index);
-	w = &here->way;
+	w = &here->srv6;
 	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
 	w->segment = p->segment;
 	w->received = p->len;
-	number = NOW(w->segment);
-	c.received = NOW(w->received);
+	number = READ_ONCE(w->segment);
+	c.received = READ_ONCE(w->received);
 	/* S1 and S2 */
 	index = INDEX(number);
 	if (index >= segments_len)
@@ -226,16 +226,16 @@ inline_always int usual(struct packet *p, __u32 cpu)
 	/* As above. */
 	w->flags = kind;
 	w->at = c.cut;
-	c.kind = NOW(w->flags);
-	c.cut = NOW(w->at);
+	c.kind = READ_ONCE(w->flags);
+	c.cut = READ_ONCE(w->at);
 	adjacency = usual_way6(p, here, &c, number);
 found:
 	if (adjacency < 0)
 		return UNUSUAL;
 	w->verdict = adjacency;
-	adjacency = NOW(w->verdict);
+	adjacency = READ_ONCE(w->verdict);
 	w->ether_type = c.ether_type;
-	c.ether_type = NOW(w->ether_type);
+	c.ether_type = READ_ONCE(w->ether_type);
 	return usual_leave(p, &c, cpu, number, adjacency);
 }
 

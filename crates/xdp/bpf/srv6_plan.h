@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * What is planned for a packet that takes the short way through a segment (usual.h): the way that the look-up
+ * What is planned for a packet that takes the fast path through a segment (srv6_fast.h): the way that the look-up
  * behind the segment gives it, and how it leaves.
  */
-#ifndef RADDLE_COURSE_H
-#define RADDLE_COURSE_H
+#ifndef RADDLE_SRV6_PLAN_H
+#define RADDLE_SRV6_PLAN_H
 
 #include "maps.h"
-#include "onward.h"
+#include "srv6_route.h"
 #include "packet.h"
 #include "srh.h"
 
 /* Not a verdict, but what makes the program for segments go on. */
-#define UNUSUAL THE_SEGMENTS_WAY
+#define UNUSUAL NEXT_SRV6
 
 /* Bits of an SRH's first word as loaded: type and flags, and segments left. */
 #define SRH_TYPE_AND_FLAGS 0x0000ff0000ff0000ULL
@@ -30,7 +30,7 @@
 #define USUAL_WORDS 14
 
 /* What is planned for a packet. */
-struct course {
+struct srv6_fast_ctx {
 	const struct segment *s;
 	__u64 word;
 	__u32 kind;
@@ -45,25 +45,25 @@ struct course {
 };
 
 /*
- * The member of a group by the short way, or a negative reason, for a packet of which the headers are not
+ * The member of a group by the fast path, or a negative reason, for a packet of which the headers are not
  * written yet: IPv6's stands in `innermost`. Transport headers are `at` and what an IP header takes further.
  */
 static __noinline __s64 usual_choice(struct xdp_md *ctx, struct scratch *here)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
-	struct question *q = &here->question;
+	struct flow_query *q = &here->query;
 	struct seen *s = &here->innermost;
-	__u64 group = NOW(q->group), at = INDEX(NOW(q->at));
-	__u32 end = NOW(q->end);
+	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->at));
+	__u32 end = READ_ONCE(q->end);
 	__s64 hash;
 
 	if (at < IP_AT || at > FARTHEST)
 		return -REASON_DEEP_HEADERS;
 	base = data + (at - IP_AT);
-	if (NOW(q->ether_type) == ETH_P_IPV6) {
+	if (READ_ONCE(q->ether_type) == ETH_P_IPV6) {
 		struct key6 key = {
-			.label = NOW(s->label),
-			.proto = NOW(s->proto) & 0xff,
+			.label = READ_ONCE(s->label),
+			.proto = READ_ONCE(s->proto) & 0xff,
 		};
 		int reason;
 
@@ -75,17 +75,17 @@ static __noinline __s64 usual_choice(struct xdp_md *ctx, struct scratch *here)
 	}
 	if (hash < 0)
 		return hash;
-	if (NOW(q->around))
+	if (READ_ONCE(q->around))
 		hash = spread(hash, q->salt) >> 1;
 	/* So that the verifier does not tell apart the ways that lead here. */
 	q->hash = hash;
-	return choose(group >> 32, (__u16)(group >> 16), NOW(q->hash));
+	return choose(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
 }
 
-/* The adjacency that a group gives, or a negative number where the short way does not know. */
-inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struct course *c, __u64 group)
+/* The adjacency that a group gives, or a negative number where the fast path does not know. */
+inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struct srv6_fast_ctx *c, __u64 group)
 {
-	struct question *q = &here->question;
+	struct flow_query *q = &here->query;
 	struct seen *s = &here->innermost;
 	__u32 around = c->kind == SEGMENT_ENCAPS, type = c->ether_type, at = IP_AT + c->cut;
 	struct addresses *to = (void *)s->addresses;
@@ -121,12 +121,12 @@ inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struc
 	q->end = c->end;
 	q->around = around;
 	if (around)
-		q->salt = salt_of(NOW(here->way.segment));
+		q->salt = salt_of(READ_ONCE(here->srv6.segment));
 	return usual_choice(ctx, here);
 }
 
 /* B4 to B7 of the packet as it will be: the adjacency's number, or a negative number. */
-inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct course *c, __u32 segment)
+inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct srv6_fast_ctx *c, __u32 segment)
 {
 	const struct link_entry *link = p->link;
 	__u32 table = c->s->table6;
@@ -153,7 +153,7 @@ inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct co
 }
 
 /* A1 to A9 of the packet inside: as above. */
-inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct course *c, __u32 segment,
+inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct srv6_fast_ctx *c, __u32 segment,
 			       __u32 at)
 {
 	const struct link_entry *link = p->link;
@@ -198,7 +198,7 @@ inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct co
 }
 
 /* What stands behind the outer header, in the frame that has grown. */
-inline_always int write_outer(struct xdp_md *ctx, struct course *c)
+inline_always int write_outer(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 {
 	__u32 size = c->word >> 48;
 	__u64 place = INDEX(c->s->template), *to;
@@ -230,7 +230,7 @@ inline_always int write_outer(struct xdp_md *ctx, struct course *c)
 }
 
 /* S10 of what is forwarded: cuts off what is behind the packet, and counts. */
-inline_always int usual_finish(struct packet *p, struct course *c, __u32 cpu, __u32 segment,
+inline_always int usual_finish(struct packet *p, struct srv6_fast_ctx *c, __u32 cpu, __u32 segment,
 			       __u32 adjacency)
 {
 	__u32 length = c->received - c->cut, keep = c->end - c->cut;
@@ -259,7 +259,7 @@ inline_always int usual_finish(struct packet *p, struct course *c, __u32 cpu, __
 }
 
 /* A11 to A14 and B8 to B10. */
-inline_always int usual_leave(struct packet *p, struct course *c, __u32 cpu, __u32 segment, __u32 number)
+inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 cpu, __u32 segment, __u32 number)
 {
 	__u32 ttl = c->ether_type == ETH_P_IP ? c->head & 0xff : c->head >> HEAD_HOP_LIMIT;
 	const struct adjacency *adj;

@@ -2,17 +2,17 @@
 /*
  * Behaviours that go on with the packet itself, and those that take out what is in it: rules S3 to S6.
  */
-#ifndef RADDLE_STEP_H
-#define RADDLE_STEP_H
+#ifndef RADDLE_SRV6_ENDPOINT_H
+#define RADDLE_SRV6_ENDPOINT_H
 
 #include "change.h"
 #include "dissect.h"
 #include "srh.h"
 
 /* S5.1: the next segment becomes the destination. */
-inline_always int advance(struct xdp_md *ctx, struct way *w)
+inline_always int advance(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 at = NOW(w->at), srh = NOW(w->srh), left;
+	__u32 at = READ_ONCE(w->at), srh = READ_ONCE(w->srh), left;
 	__u8 *h = bytes_at(ctx, srh, SRH_FIXED);
 	__u64 *dst, *segment;
 
@@ -33,10 +33,10 @@ inline_always int advance(struct xdp_md *ctx, struct way *w)
 }
 
 /* S5.2: cuts the SRH out. */
-static __noinline int pop(struct xdp_md *ctx, struct way *w)
+static __noinline int pop(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 at = NOW(w->at), srh = NOW(w->srh), named = NOW(w->srh_named), length = NOW(w->srh_length);
-	__u32 payload = NOW(w->end) - at - 40 - length;
+	__u32 at = READ_ONCE(w->at), srh = READ_ONCE(w->srh), named = READ_ONCE(w->srh_named), length = READ_ONCE(w->srh_length);
+	__u32 payload = READ_ONCE(w->end) - at - 40 - length;
 	__u8 *h = bytes_at(ctx, srh, SRH_FIXED), *ip, *name, next;
 
 	if (!h)
@@ -62,9 +62,9 @@ inline_always __u64 from_bit(__u32 n)
 }
 
 /* S4.1: NEXT-C-SID. Whether there was an argument, which has moved up; or a negative reason. */
-static __noinline int shift_argument(struct xdp_md *ctx, struct way *w, __u32 block, __u32 csid)
+static __noinline int shift_argument(struct xdp_md *ctx, struct srv6_ctx *w, __u32 block, __u32 csid)
 {
-	__u32 at = NOW(w->at), bits, move = csid * 8;
+	__u32 at = READ_ONCE(w->at), bits, move = csid * 8;
 	__u64 *dst = bytes_at(ctx, at + 24, 16);
 	__u64 high, low, arg_high, arg_low, block_high, block_low;
 
@@ -97,14 +97,14 @@ static __noinline int shift_argument(struct xdp_md *ctx, struct way *w, __u32 bl
 }
 
 /* S6.3: takes off everything in front of an inner packet. `wanted` is its protocol, or FIND_LAST for any. */
-static __noinline int take_out(struct xdp_md *ctx, struct way *w, __u32 wanted)
+static __noinline int take_out(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
 	int reason = find_header(ctx, w, wanted);
 	__u32 inner, least;
 
 	if (reason)
 		return reason == REASON_NO_SRH ? REASON_PAYLOAD : reason;
-	inner = NOW(w->next);
+	inner = READ_ONCE(w->next);
 	if (inner == IPPROTO_IPIP)
 		least = 20;
 	else if (inner == IPPROTO_IPV6)
@@ -113,21 +113,21 @@ static __noinline int take_out(struct xdp_md *ctx, struct way *w, __u32 wanted)
 		least = ETH_HLEN;
 	else
 		return REASON_PAYLOAD;
-	if (NOW(w->cursor) + least > NOW(w->end))
+	if (READ_ONCE(w->cursor) + least > READ_ONCE(w->end))
 		return REASON_PAYLOAD;
-	w->at = NOW(w->cursor);
+	w->at = READ_ONCE(w->cursor);
 	w->ether_type = inner == IPPROTO_IPIP ? ETH_P_IP : ETH_P_IPV6;
 	w->flow_type = 0;
 	return 0;
 }
 
 /* S6 */
-static __noinline int decapsulate_any(struct xdp_md *ctx, struct way *w, __u32 wanted)
+static __noinline int decapsulate_any(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
 	int reason = want_any_srh(ctx, w, FIND_FIRST_ROUTING);
 
 	if (!reason || reason == REASON_HMAC_CHECK) {
-		if (NOW(w->left))
+		if (READ_ONCE(w->left))
 			return REASON_SEGMENTS_LEFT;
 		if (reason)
 			return reason;
@@ -141,9 +141,9 @@ static __noinline int decapsulate_any(struct xdp_md *ctx, struct way *w, __u32 w
  * The same, without a call for what is inside of an IPv6 header alone, or of that and an SRH without
  * segments left, flags or TLVs.
  */
-inline_always int decapsulate(struct xdp_md *ctx, struct way *w, __u32 wanted)
+inline_always int decapsulate(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
-	__u32 at = NOW(w->at), inner = at + 40, next, last;
+	__u32 at = READ_ONCE(w->at), inner = at + 40, next, last;
 	__u8 *ip = bytes_at(ctx, at, 48);
 	const struct link_entry *link = link_of(ctx);
 
@@ -158,7 +158,7 @@ inline_always int decapsulate(struct xdp_md *ctx, struct way *w, __u32 wanted)
 		next = ip[40];
 	}
 	/* Any of them is at most 40 bytes long. */
-	if (next != wanted || inner + 40 > NOW(w->end))
+	if (next != wanted || inner + 40 > READ_ONCE(w->end))
 		return decapsulate_any(ctx, w, wanted);
 	w->at = inner;
 	w->ether_type = wanted == IPPROTO_IPIP ? ETH_P_IP : ETH_P_IPV6;
@@ -167,7 +167,7 @@ inline_always int decapsulate(struct xdp_md *ctx, struct way *w, __u32 wanted)
 }
 
 /* S5.4: what follows the last extension header has been reached. */
-inline_always int upper_layer(struct xdp_md *ctx, struct way *w, __u32 flavours, int had_srh)
+inline_always int upper_layer(struct xdp_md *ctx, struct srv6_ctx *w, __u32 flavours, int had_srh)
 {
 	if (flavours & FLAVOUR_USD)
 		return take_out(ctx, w, FIND_LAST);
@@ -175,14 +175,14 @@ inline_always int upper_layer(struct xdp_md *ctx, struct way *w, __u32 flavours,
 }
 
 /* S5.3: the step with USP or USD. */
-static __noinline int ultimate(struct xdp_md *ctx, struct way *w, __u32 flavours)
+static __noinline int ultimate(struct xdp_md *ctx, struct srv6_ctx *w, __u32 flavours)
 {
 	int reason = want_any_srh(ctx, w, FIND_FIRST_ROUTING), had_srh = !reason;
 	__u32 left;
 
 	if (reason && reason != REASON_NO_SRH)
 		return reason;
-	if (had_srh && !NOW(w->left) && flavours & FLAVOUR_USP) {
+	if (had_srh && !READ_ONCE(w->left) && flavours & FLAVOUR_USP) {
 		reason = pop(ctx, w);
 		if (reason)
 			return reason;
@@ -192,7 +192,7 @@ static __noinline int ultimate(struct xdp_md *ctx, struct way *w, __u32 flavours
 		return upper_layer(ctx, w, flavours, had_srh);
 	if (reason)
 		return reason;
-	left = NOW(w->left);
+	left = READ_ONCE(w->left);
 	reason = advance(ctx, w);
 	if (!reason && flavours & FLAVOUR_PSP && left == 1)
 		reason = pop(ctx, w);
@@ -200,22 +200,22 @@ static __noinline int ultimate(struct xdp_md *ctx, struct way *w, __u32 flavours
 }
 
 /* A C-SID of an entry of the list, into `moved`; whether it is 0, or a negative reason. */
-inline_always int csid_at(struct xdp_md *ctx, struct way *w, __u32 left, __u32 index, __u32 csid)
+inline_always int csid_at(struct xdp_md *ctx, struct srv6_ctx *w, __u32 left, __u32 index, __u32 csid)
 {
 	__u32 any = 0;
 
 	if (index * csid + csid > 16)
 		return -REASON_BAD_SRH;
-	if (bpf_xdp_load_bytes(ctx, NOW(w->srh) + SRH_FIXED + 16 * left + index * csid, w->moved,
+	if (bpf_xdp_load_bytes(ctx, READ_ONCE(w->srh) + SRH_FIXED + 16 * left + index * csid, w->moved,
 			       large_length(csid)))
 		return -REASON_DEEP_HEADERS;
-	ROLLED for (__u32 i = 0; i < 16; i++)
-		any |= i < csid ? NOW(w->moved[i]) : 0;
+	NO_UNROLL for (__u32 i = 0; i < 16; i++)
+		any |= i < csid ? READ_ONCE(w->moved[i]) : 0;
 	return !any;
 }
 
 /* S4.2: REPLACE-C-SID. */
-static __noinline int replace(struct xdp_md *ctx, struct way *w, __u32 flavours, __u32 sizes)
+static __noinline int replace(struct xdp_md *ctx, struct srv6_ctx *w, __u32 flavours, __u32 sizes)
 {
 	__u32 block = sizes & 0xff, csid = sizes >> 8 & 0xff, slots, mask, index, left, last, at;
 	int reason, zero, pops, whole = 0;
@@ -235,12 +235,12 @@ static __noinline int replace(struct xdp_md *ctx, struct way *w, __u32 flavours,
 	mask |= mask >> 1;
 	mask |= mask >> 2;
 	mask |= mask >> 4;
-	at = NOW(w->at);
-	h = bytes_at(ctx, NOW(w->srh), SRH_FIXED);
+	at = READ_ONCE(w->at);
+	h = bytes_at(ctx, READ_ONCE(w->srh), SRH_FIXED);
 	if (!h)
 		return REASON_DEEP_HEADERS;
 	last = h[4];
-	left = NOW(w->left);
+	left = READ_ONCE(w->left);
 	h = bytes_at(ctx, at + 39, 1);
 	if (!h)
 		return REASON_DEEP_HEADERS;
@@ -282,9 +282,9 @@ static __noinline int replace(struct xdp_md *ctx, struct way *w, __u32 flavours,
 	dst = bytes_at(ctx, at + 24, 16);
 	if (!dst)
 		return REASON_DEEP_HEADERS;
-	keep(w, at + 24, dst, left != NOW(w->left) ? NOW(w->srh) + 3 : 0);
+	keep(w, at + 24, dst, left != READ_ONCE(w->left) ? READ_ONCE(w->srh) + 3 : 0);
 	if (whole) {
-		if (bpf_xdp_load_bytes(ctx, NOW(w->srh) + SRH_FIXED + 16 * left, entry, 16) ||
+		if (bpf_xdp_load_bytes(ctx, READ_ONCE(w->srh) + SRH_FIXED + 16 * left, entry, 16) ||
 		    bpf_xdp_store_bytes(ctx, at + 24, entry, 16))
 			return REASON_DEEP_HEADERS;
 	} else {
@@ -302,13 +302,13 @@ static __noinline int replace(struct xdp_md *ctx, struct way *w, __u32 flavours,
 		}
 	}
 	low = left;
-	if (bpf_xdp_store_bytes(ctx, NOW(w->srh) + 3, &low, 1))
+	if (bpf_xdp_store_bytes(ctx, READ_ONCE(w->srh) + 3, &low, 1))
 		return REASON_DEEP_HEADERS;
 	return pops && flavours & FLAVOUR_PSP ? pop(ctx, w) : 0;
 }
 
 /* S3 to S5: one step along the packet's path, with flavours. `word` is the segment's first. */
-static __noinline int flavoured_step(struct xdp_md *ctx, struct way *w, __u64 word)
+static __noinline int flavoured_step(struct xdp_md *ctx, struct srv6_ctx *w, __u64 word)
 {
 	__u32 flavours = word >> 16 & 0xff, own = word >> 24 & SEGMENT_OWN, sizes = word >> 32 & 0xffff;
 	__u32 psp = flavours & FLAVOUR_PSP && (own || !(flavours & FLAVOUR_NEXT_CSID));
@@ -326,7 +326,7 @@ static __noinline int flavoured_step(struct xdp_md *ctx, struct way *w, __u64 wo
 	reason = want_any_srh(ctx, w, psp && !own ? FIND_FIRST_ROUTING : FIND_ROUTING);
 	if (!reason)
 		reason = advance(ctx, w);
-	if (!reason && psp && NOW(w->left) == 1)
+	if (!reason && psp && READ_ONCE(w->left) == 1)
 		reason = pop(ctx, w);
 	return reason;
 }

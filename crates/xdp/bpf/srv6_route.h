@@ -3,8 +3,8 @@
  * Rule S7: the look-up of the packet that a segment leads to, the checks that any packet of its family
  * passes, and its way out.
  */
-#ifndef RADDLE_ONWARD_H
-#define RADDLE_ONWARD_H
+#ifndef RADDLE_SRV6_ROUTE_H
+#define RADDLE_SRV6_ROUTE_H
 
 #include "fib4.h"
 #include "fib6.h"
@@ -20,18 +20,18 @@
 #define TARGET_V4 2
 
 /* Counts the packet at all the segments on its way: `slot` is 0, or why it failed. */
-inline_always void count_segments(struct way *w, __u32 cpu, __u32 slot)
+inline_always void count_segments(struct srv6_ctx *w, __u32 cpu, __u32 slot)
 {
-	__u32 stripe = cpu * segment_stripe, done = NOW(w->done), place = slot - SEGMENT_FAILED;
+	__u32 stripe = cpu * segment_stripe, done = READ_ONCE(w->done), place = slot - SEGMENT_FAILED;
 
 	if (!counting)
 		return;
-	ROLLED for (__u32 i = 0; i < MAX_SEGMENTS; i++) {
+	NO_UNROLL for (__u32 i = 0; i < MAX_SEGMENTS; i++) {
 		__u64 number;
 
 		if (i >= done)
 			break;
-		number = NOW(w->numbers[i]);
+		number = READ_ONCE(w->numbers[i]);
 		if (number >= segments_len)
 			continue;
 		number = INDEX(number + stripe);
@@ -52,10 +52,10 @@ inline_always void count_segments(struct way *w, __u32 cpu, __u32 slot)
  * Of a frame that begins `cut` bytes later now: cuts off what is behind `end`, and counts. The redirect is
  * claimed, so nothing may fail from here on.
  */
-inline_always int trim(struct xdp_md *ctx, struct way *w, __u32 cut, __u32 end, __u32 number)
+inline_always int trim(struct xdp_md *ctx, struct srv6_ctx *w, __u32 cut, __u32 end, __u32 number)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), stripe = cpu * counter_slots;
-	__u32 length = NOW(w->length) - cut, keep = end - cut;
+	__u32 length = READ_ONCE(w->length) - cut, keep = end - cut;
 	const struct link_entry *link = link_of(ctx);
 
 	if (keep < FRAME_MIN)
@@ -87,21 +87,21 @@ inline_always void want_neighbour(struct scratch *here, __u32 group, __u64 high,
 {
 	struct wanted *wanted = &here->wanted[(low ^ low >> 32 ^ low >> 8) & (WANTED - 1)];
 
-	if (!here->way.own || NOW(wanted->group))
+	if (!here->srv6.own || READ_ONCE(wanted->group))
 		return;
 	wanted->high = high;
 	wanted->low = low;
 	wanted->kind = kind;
 	asm volatile("" ::: "memory");
-	NOW(wanted->group) = group;
+	READ_ONCE(wanted->group) = group;
 }
 
 /* A12 to A14, B9 and B10, for the packet at `at`. */
 inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u32 at, __u32 number,
 			__u32 ttl, __u32 family)
 {
-	struct way *w = &here->way;
-	__u32 end = NOW(w->end), cut = at - IP_AT;
+	struct srv6_ctx *w = &here->srv6;
+	__u32 end = READ_ONCE(w->end), cut = at - IP_AT;
 	const struct adjacency *adj;
 	__u64 word0, index = INDEX(number);
 	__u16 *frame;
@@ -142,7 +142,7 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 }
 
 /* What a group leads to when it is not one to choose from, with this TTL; 0 when it is. */
-inline_always int lead(struct way *w, __u64 group, __u32 ttl)
+inline_always int lead(struct srv6_ctx *w, __u64 group, __u32 ttl)
 {
 	if ((__u8)group == GROUP_SINGLE || is_many(group))
 		return ttl <= 1 && (__u8)group > GROUP_THRESHOLD ? REASON_TTL_EXCEEDED | own_drop(group) : 0;
@@ -155,16 +155,16 @@ inline_always int lead(struct way *w, __u64 group, __u32 ttl)
 /* Goes on in the program that chooses. */
 inline_always int to_choice(struct scratch *here, __u64 group, __u32 value)
 {
-	here->question.group = group;
-	here->question.value = value;
+	here->query.group = group;
+	here->query.value = value;
 	return TO_CHOICE;
 }
 
 /* B1 to B9, of the packet at `at`. */
 inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 {
-	struct way *w = &here->way;
-	__u32 at = NOW(w->at), end = NOW(w->end), w1, value, table = w->table, flags;
+	struct srv6_ctx *w = &here->srv6;
+	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), w1, value, table = w->table, flags;
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
 	__u64 sh, sl, dh, dl, group, from;
@@ -220,8 +220,8 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 /* A1 to A12, of the packet at `at`. */
 inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 {
-	struct way *w = &here->way;
-	__u32 at = NOW(w->at), end = NOW(w->end), w0, w1, w2, packet_len, value;
+	struct srv6_ctx *w = &here->srv6;
+	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), w0, w1, w2, packet_len, value;
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
 	__u32 *ip, raw_src, raw_dst, src, dst, flags, table = w->table;
@@ -292,7 +292,7 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 	return leave(ctx, here, ip, at, group >> 32, w2 & 0xff, ETH_P_IP);
 }
 
-/* The hash of a packet by the short way, or a negative reason. `base` is its Ethernet header, or would be. */
+/* The hash of a packet by the fast path, or a negative reason. `base` is its Ethernet header, or would be. */
 inline_always __s64 hash_short(struct xdp_md *ctx, void *base, void *data_end, __u32 type, __u32 begin,
 			       __u32 end)
 {
@@ -322,12 +322,12 @@ inline_always __s64 hash_short(struct xdp_md *ctx, void *base, void *data_end, _
 	}
 }
 
-/* The member of a group for a packet by the short way, or a negative reason. */
+/* The member of a group for a packet by the fast path, or a negative reason. */
 static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	struct question *q = &here->question;
-	__u64 group = NOW(q->group), at = INDEX(NOW(q->at));
+	struct flow_query *q = &here->query;
+	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->at));
 	void *base;
 	__s64 hash;
 
@@ -338,30 +338,30 @@ static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
 	base = data + (at - IP_AT);
 	/* One pointer for all that is read, or the verifier knows of one what was checked of the other. */
 	OPAQUE(base);
-	hash = hash_short(ctx, base, data_end, NOW(q->ether_type), at - IP_AT, NOW(q->end));
+	hash = hash_short(ctx, base, data_end, READ_ONCE(q->ether_type), at - IP_AT, READ_ONCE(q->end));
 	if (hash < 0)
 		return hash;
-	if (NOW(q->around))
+	if (READ_ONCE(q->around))
 		hash = spread(hash, q->salt) >> 1;
 	/* As above. */
 	q->hash = hash;
-	return choose(group >> 32, (__u16)(group >> 16), NOW(q->hash));
+	return choose(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
 }
 
 /* B9 or A11 of a packet that onward4() or onward6() has checked, and on. */
 inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 {
-	struct way *w = &here->way;
-	struct question *q = &here->question;
-	__u32 at = NOW(w->at), policy;
+	struct srv6_ctx *w = &here->srv6;
+	struct flow_query *q = &here->query;
+	__u32 at = READ_ONCE(w->at), policy;
 	__u32 *ip = bytes_at(ctx, at, 20);
 	__u64 group;
 	__s64 chosen;
 
 	if (!ip || at < IP_AT)
-		return REASON_DEEP_HEADERS | own_drop(NOW(q->group));
-	q->ttl = NOW(w->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
-	if (NOW(w->flow_type) && NOW(q->ttl) > 1) {
+		return REASON_DEEP_HEADERS | own_drop(READ_ONCE(q->group));
+	q->ttl = READ_ONCE(w->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
+	if (READ_ONCE(w->flow_type) && READ_ONCE(q->ttl) > 1) {
 		q->at = w->flow_at;
 		q->end = w->flow_end;
 		q->ether_type = w->flow_type;
@@ -373,20 +373,20 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 		q->ether_type = w->ether_type;
 		q->around = 0;
 	}
-	policy = NOW(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
-	group = NOW(q->group);
-	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (NOW(q->around) || !(group & 0xff00 & ~GROUP_OWN)))
+	policy = READ_ONCE(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
+	group = READ_ONCE(q->group);
+	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (READ_ONCE(q->around) || !(group & 0xff00 & ~GROUP_OWN)))
 		chosen = choose_short(ctx, here);
 	else
 		chosen = choose_any(ctx, here);
 	w->verdict = chosen;
 	if (chosen < 0)
-		return (NOW(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | own_drop(NOW(q->group));
-	at = NOW(w->at);
+		return (READ_ONCE(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | own_drop(READ_ONCE(q->group));
+	at = READ_ONCE(w->at);
 	ip = bytes_at(ctx, at, 20);
 	if (!ip || at < IP_AT)
 		return REASON_DEEP_HEADERS;
-	return leave(ctx, here, ip, at, NOW(w->verdict), NOW(q->ttl), NOW(w->ether_type));
+	return leave(ctx, here, ip, at, READ_ONCE(w->verdict), READ_ONCE(q->ttl), READ_ONCE(w->ether_type));
 }
 
 #endif
