@@ -1,4 +1,4 @@
-//! Any frame over a fixed image: a hand-over leaves it alone, and what is forwarded is what the
+//! Any frame over a fixed image: a punt leaves it alone, and what is forwarded is what the
 //! mirror would send, changed where a router changes it and nowhere else.
 #![no_main]
 

@@ -25,7 +25,7 @@ pub struct Decided {
     /// What it forwarded.
     pub sent: Vec<Arrival>,
     /// What it left to the kernel, and why.
-    pub handed_over: Vec<(Crafted, Reason)>,
+    pub punted: Vec<(Crafted, Reason)>,
     /// How many it dropped.
     pub dropped: usize,
 }
@@ -76,7 +76,7 @@ impl InMemory {
                 }),
                 Verdict::Kernel(reason) => {
                     assert_eq!(buffer[HEADROOM..], frame.bytes, "{reason}: {}", frame.kind);
-                    decided.handed_over.push((frame.clone(), reason));
+                    decided.punted.push((frame.clone(), reason));
                 }
                 Verdict::Drop(_) => decided.dropped += 1,
             }

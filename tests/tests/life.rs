@@ -151,11 +151,11 @@ fn programs_that_are_kept_forward_for_a_while() {
             let after = gone.elapsed();
             assert!(
                 after > Duration::from_millis(900),
-                "handed over after {after:?} already"
+                "punted after {after:?} already"
             );
             assert!(
                 after < Duration::from_millis(2500),
-                "handed over after {after:?} only"
+                "punted after {after:?} only"
             );
         }
         // A new daemon takes over what is attached, and takes it along when it goes.

@@ -497,10 +497,10 @@ fn by_kernel(world: &World, frames: &[Crafted], blank: Blank) -> Account {
 fn by_engine(world: &World, about: &str, frames: &[Crafted], blank: Blank) -> Account {
     let mut engine = InMemory::of(world);
     let decided = engine.forward(frames);
-    let left: Vec<Crafted> = decided.handed_over.iter().map(|(f, _)| f.clone()).collect();
+    let left: Vec<Crafted> = decided.punted.iter().map(|(f, _)| f.clone()).collect();
     let mut account = by_kernel(world, &left, blank);
     let mut reasons = BTreeMap::<&str, usize>::new();
-    for (_, reason) in &decided.handed_over {
+    for (_, reason) in &decided.punted {
         *reasons.entry(reason.name()).or_default() += 1;
     }
     let sent = decided.sent.len();

@@ -89,7 +89,7 @@ impl Counters {
         }
     }
 
-    /// Packets that were handed over or dropped for this reason.
+    /// Packets that were punted or dropped for this reason.
     pub fn reason(&self, reason: Reason) -> Count {
         let [kernel, dropped] = [false, true].map(|dropped| verdict_slot(reason, dropped));
         let mut sum = self.slot(kernel);

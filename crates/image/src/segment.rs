@@ -210,7 +210,7 @@ numbers! {
     pub mod segment_flags: u8, "SEGMENT" {
         /// Packets, bytes and errors are counted.
         HAS_COUNTERS = 1,
-        /// The kernel does not have it: what engines cannot do is dropped, not handed over.
+        /// The kernel does not have it: what engines cannot do is dropped, not punted.
         OWN = 2,
         /// The template leaves out the segment that is visited first, which is in the IPv6 header.
         REDUCED = 4,

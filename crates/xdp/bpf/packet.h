@@ -10,7 +10,7 @@
 #include "maps.h"
 #include "parse.h"
 
-/* Added to a reason when the packet is dropped instead of handed over. */
+/* Added to a reason when the packet is dropped instead of punted. */
 #define DROP 0x100
 
 /* Up to this length a frame is taken to be in one buffer, see frame_len(). */

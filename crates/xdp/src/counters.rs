@@ -71,7 +71,7 @@ impl Counters {
         sum
     }
 
-    /// Those of them that were dropped, and not handed over.
+    /// Those of them that were dropped, and not punted.
     pub fn dropped(&self, reason: Reason) -> Counter {
         match reason.is_drop() {
             true => self.reason(reason),

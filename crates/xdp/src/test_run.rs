@@ -122,7 +122,7 @@ impl Engine {
     /// Mean nanoseconds that the program takes for a frame, over `repeat` runs on the same buffer.
     ///
     /// The buffer is not reset between runs: forwarding lowers its TTL each time and changes its
-    /// MAC addresses, so only give frames that the program hands over, or at most that many repeats
+    /// MAC addresses, so only give frames that the program punts, or at most that many repeats
     /// as the TTL allows and with a neighbour whose MAC address is the in-link's.
     ///
     /// # Errors

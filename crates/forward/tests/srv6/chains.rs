@@ -48,7 +48,7 @@ fn segments_follow_each_other() {
     // Nobody knows the way: all three say so, and the packet is whole (the router looks).
     let nowhere = router.group(Group::Kernel(Reason::Unreachable));
     router.route6(0, "fc00:2::/32", nowhere);
-    router.hands_over(&frame(&packet), Reason::Unreachable);
+    router.punts(&frame(&packet), Reason::Unreachable);
     for number in [shift, out, around] {
         let counted = router.engine.counters().segment(number);
         assert_eq!(counted[segment_counter::FAILED + 12], 1);
@@ -70,12 +70,12 @@ fn four_segments_at_most() {
     let with = |dst| frame(&ip6("2001:db8::1", dst, 17, &udp(7)));
     router.forwards(&with("fcbb:0:1:1:1:1:2:0"), 0);
     assert_eq!(router.engine.counters().segment(number)[0], 4);
-    router.hands_over(&with("fcbb:0:1:1:1:1:1:2"), Reason::SidChain);
+    router.punts(&with("fcbb:0:1:1:1:1:1:2"), Reason::SidChain);
     let counted = router.engine.counters().segment(number);
     assert_eq!(counted[segment_counter::of(Reason::SidChain)], 4);
 }
 
-/// Rule S10: blackholes count as carried out, OWN segments drop what others hand over.
+/// Rule S10: blackholes count as carried out, OWN segments drop what others punt.
 #[test]
 fn ends() {
     let mut router = Router::new();
@@ -86,7 +86,7 @@ fn ends() {
     };
     router.sid("fc00:4::/32", own);
     let packet = |sid| frame(&ip6("2001:db8::1", sid, 41, &six(1)));
-    router.hands_over(&packet("fc00:1::"), Reason::NoRoute);
+    router.punts(&packet("fc00:1::"), Reason::NoRoute);
     router.drops(&packet("fc00:4::"), Reason::NoRoute);
     let hole = router.group(Group::Kernel(Reason::Blackhole));
     router.route6(0, "2001:db8:2::/48", hole);
@@ -116,7 +116,7 @@ fn ends() {
     // Behaviours are for IPv6.
     router.sid("198.51.100.0/24", plain(segment_kind::END_DT6));
     let four = ip4("192.0.2.1", "198.51.100.2", 17, &udp(9));
-    router.hands_over(&frame(&four), Reason::Encap);
+    router.punts(&frame(&four), Reason::Encap);
 }
 
 /// A member of a group may be a segment, and then the TTL does not count.
@@ -137,7 +137,7 @@ fn members_that_are_segments() {
         set_checksum(&mut four);
         if sent[14] >> 4 == 4 {
             plainly += 1;
-            router.hands_over(&frame(&four), Reason::TtlExceeded);
+            router.punts(&frame(&four), Reason::TtlExceeded);
         } else {
             encapsulated += 1;
             assert_eq!(router.forwards(&frame(&four), 0)[40..], four);
@@ -237,7 +237,7 @@ fn lacking_neighbours_are_named() {
     router.route4(0, "198.51.100.0/24", connected);
     let packet = |sid, next, inner: &[u8]| frame(&ip6("2001:db8::1", sid, next, inner));
     let four = ip4("192.0.2.1", "198.51.100.2", 17, &udp(9));
-    router.hands_over(&packet("fc00:1::", 41, &six(1)), Reason::Unresolved);
+    router.punts(&packet("fc00:1::", 41, &six(1)), Reason::Unresolved);
     assert_eq!(router.engine.take_wanted(), []);
     for _ in 0..3 {
         router.drops(&packet("fc00:4::", 41, &six(1)), Reason::Unresolved);

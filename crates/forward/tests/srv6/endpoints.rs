@@ -106,7 +106,7 @@ fn end_leaves_hop_limits_to_forwarding() {
     let (mut router, number) = router(plain(segment_kind::END));
     let mut packet = routed(2);
     packet[7] = 1;
-    router.hands_over(&frame(&packet), Reason::TtlExceeded);
+    router.punts(&frame(&packet), Reason::TtlExceeded);
     let counted = router.engine.counters().segment(number);
     assert_eq!(counted[segment_counter::of(Reason::TtlExceeded)], 1);
     assert_eq!(counted[..2], [0, 0]);
@@ -131,7 +131,7 @@ fn end_t_looks_up_in_its_table() {
         table6: OTHER_TABLE,
         ..plain(segment_kind::END_T)
     });
-    router.hands_over(&frame(&routed(2)), Reason::NoRoute);
+    router.punts(&frame(&routed(2)), Reason::NoRoute);
     let group = router.group(Group::Single(4));
     router.route6(OTHER_TABLE, "::/0", group);
     router.forwards(&frame(&routed(2)), 4);
@@ -372,13 +372,13 @@ fn inner_packets_are_checked() {
     let with = |inner: &[u8]| frame(&ip6(SRC, SID, 4, inner));
     let mut four = ip4("192.0.2.1", "198.51.100.2", 17, &udp(9));
     four[8] = 1;
-    router.hands_over(&with(&four), Reason::BadChecksum);
+    router.punts(&with(&four), Reason::BadChecksum);
     set_checksum(&mut four);
-    router.hands_over(&with(&four), Reason::TtlExceeded);
+    router.punts(&with(&four), Reason::TtlExceeded);
     let martian = ip4("127.0.0.1", "198.51.100.2", 17, &udp(9));
-    router.hands_over(&with(&martian), Reason::MartianSource);
+    router.punts(&with(&martian), Reason::MartianSource);
     let nowhere = ip4("192.0.2.1", "203.0.113.1", 17, &udp(9));
-    router.hands_over(&with(&nowhere), Reason::NoRoute);
+    router.punts(&with(&nowhere), Reason::NoRoute);
     let counted = router.engine.counters().segment(number);
     assert_eq!(counted[segment_counter::FAILED + 12], 2);
     assert_eq!(counted[segment_counter::of(Reason::NoRoute)], 1);
@@ -416,7 +416,7 @@ fn end_dx4_and_its_trap() {
         let connected = router.group(Group::Neighbour(5));
         router.route4(0, "10.0.0.9/32", connected);
         if trapped {
-            router.hands_over(&packet, Reason::Encap);
+            router.punts(&packet, Reason::Encap);
             router.via("10.0.0.9/32", 5);
         }
         assert_eq!(router.forwards(&packet, 5), older(four.clone()));

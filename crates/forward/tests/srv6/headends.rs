@@ -99,7 +99,7 @@ fn what_lives_no_longer() {
     assert_eq!(router.forwards(&frame(&packet), 0)[40..], packet);
     let mut packet = six();
     packet[7] = 1;
-    router.hands_over(&frame(&packet), Reason::TtlExceeded);
+    router.punts(&frame(&packet), Reason::TtlExceeded);
 }
 
 /// RFC 8754: the SRH goes between the header and what follows it, and the destination to its end.
@@ -115,7 +115,7 @@ fn insert() {
     let list = [octets("2001:db8:2::2"), octets(LAST), octets(FIRST)];
     let carried = [srh(17, 2, &list, &[]), udp(9)].concat();
     assert_eq!(sent, older(ip6("2001:db8:1::1", FIRST, 43, &carried)));
-    router.hands_over(&frame(&four()), Reason::Encap);
+    router.punts(&frame(&four()), Reason::Encap);
 }
 
 /// The MTU holds for the whole packet, and without room in front there is no encapsulation.
@@ -124,7 +124,7 @@ fn limits() {
     let mut router = router(segment_kind::ENCAPS, 0, &template(FIRST, 0, &[]));
     let packet = |payload: usize| ip6("2001:db8:1::1", "2001:db8:2::2", 59, &vec![7; payload]);
     assert_eq!(router.forwards(&frame(&packet(1420)), 0).len(), 1500);
-    router.hands_over(&frame(&packet(1421)), Reason::Mtu);
+    router.punts(&frame(&packet(1421)), Reason::Mtu);
     let mut bare = frame(&six());
     let verdict = router.engine.forward(&mut bare, INGRESS, 0);
     assert_eq!(verdict, Verdict::Kernel(Reason::Headroom));

@@ -97,7 +97,7 @@ fn links_demand_or_ignore() {
     let options = [43, 0, 1, 4, 0, 0, 0, 0];
     let behind = [&options[..], &signed(59, 1, &list, &[7; 32])].concat();
     let behind = frame(&ip6(SRC, SID, 60, &behind));
-    router(0, algorithm).hands_over(&behind, Reason::HmacCheck);
+    router(0, algorithm).punts(&behind, Reason::HmacCheck);
 }
 
 /// 14 segments make 246 bytes of text; 15 are too many.

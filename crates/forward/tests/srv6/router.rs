@@ -335,7 +335,7 @@ impl Router {
     }
 
     #[track_caller]
-    pub(crate) fn hands_over(&mut self, frame: &[u8], reason: Reason) {
+    pub(crate) fn punts(&mut self, frame: &[u8], reason: Reason) {
         assert_eq!(self.pass(frame).0, Verdict::Kernel(reason));
     }
 }

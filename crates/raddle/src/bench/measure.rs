@@ -99,7 +99,7 @@ pub(super) struct Cell {
     pub(super) v6: bool,
     pub(super) rates: [Vec<f64>; 5],
     /// Packets of raddle's row that the kernel got, by reason: none, or the row is not raddle's.
-    pub(super) handed_over: BTreeMap<&'static str, u64>,
+    pub(super) punted: BTreeMap<&'static str, u64>,
 }
 
 /// Everything that was measured.
@@ -298,7 +298,7 @@ impl Machine {
             .transpose()?;
         self.bench.set_bare_ports(index_of("out0")?, second)?;
         let mut rates = [const { Vec::new() }; 5];
-        let before = self.handed_over();
+        let before = self.punted();
         for round in 0..settings.rounds {
             for (row, rates) in Row::ALL.into_iter().zip(&mut rates) {
                 let family = if v6 { "IPv6" } else { "IPv4" };
@@ -312,21 +312,21 @@ impl Machine {
                 rates.push(self.rate(row, settings.packets)?);
             }
         }
-        let mut handed_over = self.handed_over();
-        for (reason, packets) in &mut handed_over {
+        let mut punted = self.punted();
+        for (reason, packets) in &mut punted {
             *packets -= before.get(reason).copied().unwrap_or(0);
         }
-        handed_over.retain(|_, packets| *packets > 0);
+        punted.retain(|_, packets| *packets > 0);
         Ok(Cell {
             column,
             v6,
             rates,
-            handed_over,
+            punted,
         })
     }
 
     /// Packets that raddle has left to the kernel or dropped so far, by reason.
-    pub(super) fn handed_over(&self) -> BTreeMap<&'static str, u64> {
+    pub(super) fn punted(&self) -> BTreeMap<&'static str, u64> {
         let counters = self.engine.counters();
         let packets = |reason: &Reason| (reason.name(), counters.reason(*reason).packets);
         Reason::ALL[1..].iter().map(packets).collect()

@@ -63,8 +63,8 @@ pub(super) fn text(results: &Results) -> String {
         table.row(row);
     }
     let mut out = table.render();
-    for cell in results.cells.iter().filter(|c| !c.handed_over.is_empty()) {
-        let reasons = cell.handed_over.iter();
+    for cell in results.cells.iter().filter(|c| !c.punted.is_empty()) {
+        let reasons = cell.punted.iter();
         let reasons: Vec<String> = reasons.map(|(r, n)| format!("{n} {r}")).collect();
         let _ = writeln!(
             out,
@@ -128,7 +128,7 @@ pub(super) fn json(results: &Results) -> Value {
                 "column": cell.column.name(),
                 "family": if cell.v6 { "inet6" } else { "inet" },
                 "mpps": rows,
-                "handed_over": cell.handed_over,
+                "punted": cell.punted,
                 "raddle_to_kernel": ratio(cell, Row::Raddle, Row::Kernel),
                 "raddle_to_fib_lookup": ratio(cell, Row::Raddle, Row::FibLookup),
                 "raddle_to_bare": ratio(cell, Row::Raddle, Row::Redirect),
@@ -166,7 +166,7 @@ mod tests {
             column: Column::Ecmp2,
             v6: false,
             rates,
-            handed_over: BTreeMap::new(),
+            punted: BTreeMap::new(),
         };
         assert_eq!(ratio(&cell, Row::Raddle, Row::Kernel), 4.0);
         assert_eq!(ratio(&cell, Row::Raddle, Row::Redirect), 0.5);
@@ -181,18 +181,15 @@ mod tests {
         assert!(!text(&results).contains("not a measurement"));
         assert!(text(&results).contains("IPv4, 2-way ECMP L4"));
         assert_eq!(json(&results)["cells"][0]["raddle_to_fib_lookup"], 2.0);
-        let handed_over = [("seed-unknown", 7)].into();
+        let punted = [("seed-unknown", 7)].into();
         let results = Results {
-            cells: vec![Cell {
-                handed_over,
-                ..cell
-            }],
+            cells: vec![Cell { punted, ..cell }],
             ..results
         };
         let said = text(&results);
         let line = "not a measurement of raddle: IPv4, 2-way ECMP L4: the kernel got packets of \
                     its row (7 seed-unknown)\n";
         assert!(said.contains(line), "{said}");
-        assert_eq!(json(&results)["cells"][0]["handed_over"]["seed-unknown"], 7);
+        assert_eq!(json(&results)["cells"][0]["punted"]["seed-unknown"], 7);
     }
 }

@@ -33,7 +33,7 @@ struct Results {
     /// End.DX2 with one SID, and with many.
     many: [Rates; 2],
     /// Packets of raddle's rows that the kernel got, by reason.
-    handed_over: BTreeMap<&'static str, u64>,
+    punted: BTreeMap<&'static str, u64>,
 }
 
 /// What is measured with every behaviour. The bare redirect is the floor: it sends on what came.
@@ -128,7 +128,7 @@ fn run(settings: &Settings, parts: &[Part]) -> Result<Results, Failure> {
     let mut machine = Machine::start(settings)?;
     machine.engine.load_srv6()?;
     machine.send_bare_to("out0")?;
-    let before = machine.handed_over();
+    let before = machine.punted();
     // The last of them changes the table.
     for part in parts {
         match part {
@@ -138,10 +138,10 @@ fn run(settings: &Settings, parts: &[Part]) -> Result<Results, Failure> {
             Part::Sids => many_sids(&mut machine, settings, &mut results)?,
         }
     }
-    for (reason, packets) in machine.handed_over() {
+    for (reason, packets) in machine.punted() {
         let packets = packets - before.get(reason).copied().unwrap_or(0);
         if packets > 0 {
-            results.handed_over.insert(reason, packets);
+            results.punted.insert(reason, packets);
         }
     }
     progress("");

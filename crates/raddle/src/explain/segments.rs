@@ -362,7 +362,7 @@ impl<'a> Walk<'a> {
             hash.data["spread"] = json!({ "rule": "S9.6", "salt": inner.salt, "hash31": chosen });
         }
         self.confidence.unless(
-            "the kernel encapsulates it (it was handed over, or no daemon runs here): then all that one core \
+            "the kernel encapsulates it (it was punted, or no daemon runs here): then all that one core \
              encapsulates takes one path, until routes change",
         );
         Ok(chosen)

@@ -118,7 +118,7 @@ impl Families {
                 ),
                 (
                     "sid_errors",
-                    "Packets of a SID that were dropped or handed over, by reason",
+                    "Packets of a SID that were dropped or punted, by reason",
                 ),
             ],
             _ => [
@@ -132,7 +132,7 @@ impl Families {
                 ),
                 (
                     "segment_list_errors",
-                    "Packets with a segment list that were dropped or handed over, by reason",
+                    "Packets with a segment list that were dropped or punted, by reason",
                 ),
             ],
         };

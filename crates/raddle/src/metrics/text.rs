@@ -86,12 +86,12 @@ pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Opti
     sets.extend(of_status(status));
     for (name, bytes, help) in [
         (
-            "handed_over_packets",
+            "punted_packets",
             "packets",
             "Packets that the kernel got, by reason",
         ),
         (
-            "handed_over_bytes",
+            "punted_bytes",
             "bytes",
             "Bytes that the kernel got, by reason",
         ),
@@ -460,7 +460,7 @@ mod tests {
             "raddle_image_groups 13",
             "raddle_image_adjacencies 14",
             "raddle_routes{family=\"inet6\"} 6",
-            "raddle_handed_over_packets_total{reason=\"mtu\"} 3",
+            "raddle_punted_packets_total{reason=\"mtu\"} 3",
             "raddle_drops_total{reason=\"blackhole\"} 4",
             "raddle_received_bytes_total{device=\"eth0\"} 70",
             "raddle_sent_packets_total{device=\"eth1\"} 8",

@@ -23,9 +23,9 @@ use crate::error::Failure;
 pub(crate) struct EngineCounts {
     /// The segment's number in the image.
     pub segment: u32,
-    /// Whether the engine carries it out, and does not hand it over.
+    /// Whether the engine carries it out, and does not punt it.
     pub forwards: bool,
-    /// Why not, where it hands everything over.
+    /// Why not, where it punts everything.
     pub reason: Option<String>,
     /// Whether the kernel does not have it, so that what the engine cannot do is dropped.
     #[serde(default)]
@@ -64,7 +64,7 @@ impl EngineCounts {
     }
 
     /// Packets, bytes and errors over all CPUs. Errors are the packets that were dropped: those that were
-    /// handed over the kernel counts, as packets or as errors.
+    /// punted the kernel counts, as packets or as errors.
     pub(crate) fn total(&self) -> SidCounters {
         let dropped = |place: usize| {
             let reason = REASONS.get(place - FAILED);
@@ -78,7 +78,7 @@ impl EngineCounts {
         }
     }
 
-    /// Packets that were dropped or handed over, by the name of the reason, without those that did not
+    /// Packets that were dropped or punted, by the name of the reason, without those that did not
     /// happen.
     fn errors_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         (FAILED..)

@@ -172,7 +172,7 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
 
 /// Holds the image against the mirror at these addresses, for packets from the links in turn.
 ///
-/// Where there was no room in the image, engines may hand over what they could forward.
+/// Where there was no room in the image, engines may punt what they could forward.
 ///
 /// # Panics
 /// When they differ.

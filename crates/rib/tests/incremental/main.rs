@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn a_full_image_hands_over_and_recovers(batches in proptest::collection::vec(
+    fn a_full_image_punts_and_recovers(batches in proptest::collection::vec(
         proptest::collection::vec(event(), 0..20), 1..8)) {
         let capacity = Capacity {
             nodes4: 128, leaves4: 128, words6: 128, groups: 24, members: 16, adjacencies: 8,

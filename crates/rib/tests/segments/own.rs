@@ -146,7 +146,7 @@ fn own_groups_say_so_whatever_becomes_of_them() {
     }
 }
 
-/// A reader that has seen a group before it went finds what it led to, and may not hand over what is not the
+/// A reader that has seen a group before it went finds what it led to, and may not punt what is not the
 /// kernel's either.
 #[test]
 fn what_is_left_of_own_segments_is_own() {

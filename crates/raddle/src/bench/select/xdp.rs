@@ -40,7 +40,7 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<Cell>, Failure> {
         of_2: Vec::new(),
         of_64: Vec::new(),
     });
-    let before = machine.handed_over();
+    let before = machine.punted();
     for round in 0..rounds {
         progress(&format!("XDP, round {}", round + 1));
         for cell in &mut cells {
@@ -51,7 +51,7 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<Cell>, Failure> {
             cell.of_64.push(time(Some(Column::Ecmp64))?);
         }
     }
-    if machine.handed_over() != before {
+    if machine.punted() != before {
         return Err(Failure::system(
             "the XDP program did not forward every packet of the test runs; is something else \
              changing this kernel's hash seed (Linux 6.11 or later has one)?",

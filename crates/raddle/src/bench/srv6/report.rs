@@ -97,7 +97,7 @@ pub(super) fn text(results: &Results) -> String {
             verdict(share >= MANY_GOAL)
         );
     }
-    for (reason, packets) in &results.handed_over {
+    for (reason, packets) in &results.punted {
         let _ = writeln!(
             out,
             "not a measurement of raddle: the kernel got packets of its rows ({packets} {reason})"
@@ -220,7 +220,7 @@ pub(super) fn json(results: &Results) -> Value {
         "one_sid": one,
         "many_sids": many,
         "many_to_one": ratio(many, one),
-        "handed_over": results.handed_over,
+        "punted": results.punted,
     })
 }
 
@@ -242,7 +242,7 @@ mod tests {
             beside: vec![(What::End, [vec![1.0], vec![3.0], vec![4.0], vec![6.0]])],
             memory: vec![(What::Encaps, vec![30.0])],
             many: [vec![2.0], vec![1.9]],
-            handed_over: [("srv6", 3)].into(),
+            punted: [("srv6", 3)].into(),
         };
         let text = text(&results);
         for (about, said) in [

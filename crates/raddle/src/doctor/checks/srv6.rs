@@ -114,7 +114,7 @@ fn one_link(facts: &Facts) -> Vec<Found> {
         "the kernel keeps the route of the first packet for each core (dst_cache), so all that one core \
          encapsulates takes one path until routes change",
     );
-    let advice = "raddle run chooses by the flow for what it encapsulates itself; what it hands over, and \
+    let advice = "raddle run chooses by the flow for what it encapsulates itself; what it punts, and \
                   what this machine sends, stays as it is";
     vec![found.evidence(lines).advice(advice)]
 }
