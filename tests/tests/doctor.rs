@@ -1,4 +1,4 @@
-//! `raddle doctor` on a router with faults, whose own commands mend them, and on one without.
+//! `raddle doctor` on a router with faults, whose own commands fix them, and on one without.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::net::{TcpListener, TcpStream};
@@ -39,20 +39,20 @@ fn found<'a>(answer: &'a Value, id: &str, severity: &str, said: &str) -> &'a Val
     finding
 }
 
-/// Runs the command that mends a finding, on the router.
-fn mend(world: &World, finding: &Value) {
-    let command = finding["mend"].as_str().unwrap();
+/// Runs the command that fixes a finding, on the router.
+fn fix(world: &World, finding: &Value) {
+    let command = finding["fix"].as_str().unwrap();
     let mut shell = world.lab().command("router", "sh").unwrap();
     let outcome = Outcome::of(shell.args(["-c", command]), Duration::from_secs(20));
     assert_eq!(outcome.code, Some(0), "{command}: {}", outcome.stderr);
 }
 
-/// Mends what the check finds, finding after finding, until it finds nothing more.
-fn mend_all(world: &World, id: &str) {
+/// Fixes what the check finds, finding after finding, until it finds nothing more.
+fn fix_all(world: &World, id: &str) {
     for _ in 0..8 {
         let (answer, _) = examined(world, &["--only", id]);
         match findings(&answer, id).first() {
-            Some(finding) => mend(world, finding),
+            Some(finding) => fix(world, finding),
             None => return,
         }
     }
@@ -138,8 +138,8 @@ fn a_well_set_router_has_nothing_serious() {
 }
 
 #[test]
-fn faults_are_found_and_their_commands_mend_them() {
-    if !root("faults_are_found_and_their_commands_mend_them") {
+fn faults_are_found_and_their_commands_fix_them() {
+    if !root("faults_are_found_and_their_commands_fix_them") {
         return;
     }
     let world = well_set("doctor-ill");
@@ -217,7 +217,7 @@ fn faults_are_found_and_their_commands_mend_them() {
         "metrics-differ",
         "neighbour-unchecked",
     ] {
-        mend_all(&world, id);
+        fix_all(&world, id);
     }
     world.neighbours(1, "failed");
     // Plain IPv4 routes look now, and IPv6 ones are groups.
@@ -229,9 +229,9 @@ fn faults_are_found_and_their_commands_mend_them() {
         "10.2.1.2 dev sink: failed",
     );
     assert!(!is_serious(&answer), "{answer:#}");
-    // The mended group has the route; the other stays.
+    // The fixed group has the route; the other stays.
     let (answer, _) = examined(&world, &["--only", "resilient-coarse"]);
-    mend(&world, findings(&answer, "resilient-coarse")[0]);
+    fix(&world, findings(&answer, "resilient-coarse")[0]);
     assert!(!world.ip("route show 10.7.1.0/24").contains("nhid 101"));
 }
 
@@ -279,7 +279,7 @@ fn shares_of_links_without_carrier() {
     );
     found(&answer, "stale-bounds", "serious", "10.9.0.0/16: ");
     found(&answer, "stale-bounds", "serious", "2001:db8:9::/48: ");
-    mend_all(&world, "stale-bounds");
+    fix_all(&world, "stale-bounds");
     let (answer, code) = examined(&world, &only);
     assert_eq!(code, 0, "{answer:#}");
 
@@ -288,7 +288,7 @@ fn shares_of_links_without_carrier() {
     setting("0");
     world.lab().link_down(world.plug(2)).unwrap();
     until_noticed(&world);
-    mend_all(&world, "linkdown-weighted");
+    fix_all(&world, "linkdown-weighted");
     let (answer, code) = examined(&world, &only);
     assert_eq!(code, 0, "{answer:#}");
 }
@@ -338,7 +338,7 @@ fn connections_that_share_a_path_are_counted() {
         "warning",
         "source: rps_cpus",
     );
-    mend_all(&world, "rps-hash");
+    fix_all(&world, "rps-hash");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn lost_paths_are_seen_where_they_are_lost() {
     });
     until_paths(&lab, 1);
 
-    output(&lab, &["sh", "-c", lost["mend"].as_str().unwrap()]);
+    output(&lab, &["sh", "-c", lost["fix"].as_str().unwrap()]);
     until_paths(&lab, 2);
     until_clean();
 }

@@ -30,8 +30,8 @@ impl Links {
 }
 
 #[test]
-fn a_link_is_cut_without_a_sign_and_mended() {
-    if !root("a_link_is_cut_without_a_sign_and_mended") {
+fn a_link_is_cut_without_a_sign_and_restored() {
+    if !root("a_link_is_cut_without_a_sign_and_restored") {
         return;
     }
     let lab = Links(lab_name("cut"));
@@ -62,8 +62,8 @@ fn a_link_is_cut_without_a_sign_and_mended() {
         lab.exec(&["ip", "route", "show", "10.9.0.0/16"]).stdout,
         routes
     );
-    fine(&["lab", "mend", "-n", name, "link1"]);
-    fine(&["lab", "mend", "-n", name, "link2"]);
+    fine(&["lab", "restore", "-n", name, "link1"]);
+    fine(&["lab", "restore", "-n", name, "link2"]);
     assert!(lab.answers());
     let listed = run(&["lab", "list"]).stdout;
     assert!(

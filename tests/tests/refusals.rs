@@ -309,9 +309,9 @@ fn what_was_kept_goes_with_a_refusal() {
         );
     }
     refused(&world, &keep, 3, &["guard", "--allow-bypass"]);
-    assert!(offload(), "mended for a start that was refused");
+    assert!(offload(), "fixed for a start that was refused");
 
-    // What is mended stays so, and in the status.
+    // What is fixed stays so, and in the status.
     let delete = ["nft", "delete table ip guard"];
     assert!(
         world
@@ -322,14 +322,14 @@ fn what_was_kept_goes_with_a_refusal() {
             .success()
     );
     let daemon = Daemon::start(&world, &[]);
-    let mended = |daemon: &Daemon<'_>| {
+    let fixed = |daemon: &Daemon<'_>| {
         let warnings = daemon.status()["warnings"].to_string();
         assert!(
-            warnings.contains("(mended: ethtool -K this tx off)"),
+            warnings.contains("(fixed: ethtool -K this tx off)"),
             "{warnings}"
         );
     };
-    mended(&daemon);
+    fixed(&daemon);
     world.ip("link add late type veth peer name etal");
     world.ip("link set late up");
     within(LIMIT, || {
@@ -338,7 +338,7 @@ fn what_was_kept_goes_with_a_refusal() {
             false => Err("the new link is not attached".into()),
         }
     });
-    mended(&daemon);
+    fixed(&daemon);
     // Nobody tells of this: in another network namespace it could not be heard.
     world.node("router", "ethtool -K this tx on");
     within(LIMIT, || match offload() {

@@ -19,7 +19,7 @@ use crate::state::State;
 /// 7. (A8, A9) There is a route, and it leads to nexthops.
 /// 8. (A10) TTL is above 1, unless the route leads to a segment.
 /// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation.
-/// 10. (A13) New MAC addresses, TTL less one, checksum mended.
+/// 10. (A13) New MAC addresses, TTL less one, checksum fixed.
 pub(crate) fn forward(
     context: &Context<'_>,
     state: &mut State,

@@ -1,7 +1,7 @@
 //! The image: the compiled form of routing state that engines read. Its layout, typed access to it, and the
 //! [`Reason`]s for which engines do not forward.
 //!
-//! Rust has the layout, and the C of the XDP program is made from it: [`header`] is `crates/xdp/bpf/image.h`,
+//! Rust has the layout, and the C of the XDP program is made from it: [`header()`] is `crates/xdp/bpf/image.h`,
 //! [`reasons_table`] the table of `docs/reasons.md`. A test fails where a file is not what they say; `cargo xtask
 //! generate` writes them anew.
 //!

@@ -166,7 +166,7 @@ reasons! {
         "`raddle status` says why";
     SameLink = 29, "same-link", Punt,
         "it would leave by the link that it came in on; the kernel also sends a redirect",
-        "mend the sender's routes";
+        "fix the sender's routes";
     Mtu = 30, "mtu", Punt, slot 7,
         "longer than the route's or the link's MTU (or `net.ipv6.conf.LINK.mtu`, for both families): \
          the kernel fragments or answers. With `ip_forward_use_pmtu` also what is longer than \

@@ -335,7 +335,7 @@ impl Lab {
     ///
     /// # Errors
     /// [`LabError::NoSuchLink`].
-    pub fn mend(&self, link: LinkId) -> Result<(), LabError> {
+    pub fn restore(&self, link: LinkId) -> Result<(), LabError> {
         self.check_link(link)?;
         self.set_rate(link, self.topology.links()[link.0].rate)
     }
@@ -349,7 +349,7 @@ impl Lab {
     }
 
     /// Changes the rate of a link, both ways; `None` is as fast as the machine can. The topology
-    /// keeps the old one, and [`mend`](Self::mend) gives it back.
+    /// keeps the old one, and [`restore`](Self::restore) gives it back.
     ///
     /// # Errors
     /// [`LabError::NoSuchLink`].

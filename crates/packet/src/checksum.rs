@@ -135,14 +135,14 @@ mod tests {
         }
 
         #[test]
-        fn ipv4_shortcut_agrees(mut header in any::<[u8; 20]>(), mend in any::<bool>()) {
-            if mend {
+        fn ipv4_shortcut_agrees(mut header in any::<[u8; 20]>(), fix in any::<bool>()) {
+            if fix {
                 header[10..12].fill(0);
                 let check = checksum(&header);
                 header[10..12].copy_from_slice(&check.to_be_bytes());
             }
             prop_assert_eq!(is_valid_ipv4(&header), is_valid(&header));
-            prop_assert!(!mend || is_valid(&header));
+            prop_assert!(!fix || is_valid(&header));
         }
 
         #[test]

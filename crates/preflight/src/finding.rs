@@ -42,10 +42,10 @@ pub struct Finding {
     pub what: String,
     /// What follows from it.
     pub why: String,
-    /// The command that mends it, or mended it.
-    pub mend: Option<String>,
-    /// It has been mended.
-    pub mended: bool,
+    /// The command that fixes it, or fixed it.
+    pub fix: Option<String>,
+    /// It has been fixed.
+    pub fixed: bool,
 }
 
 impl Finding {
@@ -60,8 +60,8 @@ impl Finding {
             role: Role::Both,
             what: what.into(),
             why: why.into(),
-            mend: None,
-            mended: false,
+            fix: None,
+            fixed: false,
         }
     }
 
@@ -71,8 +71,8 @@ impl Finding {
         self
     }
 
-    pub(crate) fn mend(mut self, command: impl Into<String>) -> Finding {
-        self.mend = Some(command.into());
+    pub(crate) fn fix(mut self, command: impl Into<String>) -> Finding {
+        self.fix = Some(command.into());
         self
     }
 }
@@ -83,9 +83,9 @@ impl fmt::Display for Finding {
             write!(f, "link {link}: ")?;
         }
         write!(f, "{}: {}", self.what, self.why)?;
-        match &self.mend {
-            Some(command) if self.mended => write!(f, " (mended: {command})"),
-            Some(command) => write!(f, "; to mend it: {command}"),
+        match &self.fix {
+            Some(command) if self.fixed => write!(f, " (fixed: {command})"),
+            Some(command) => write!(f, "; to fix it: {command}"),
             None => Ok(()),
         }
     }
@@ -122,8 +122,8 @@ impl Report {
             .filter(|f| f.severity == Severity::LinkRejected)
         {
             if let Some(link) = finding.link.as_ref().filter(|_| concerns(finding, role)) {
-                let mend = finding.mend.iter().map(|m| format!("; to mend it: {m}"));
-                let why = format!("{}: {}", finding.what, finding.why) + &mend.collect::<String>();
+                let fix = finding.fix.iter().map(|m| format!("; to fix it: {m}"));
+                let why = format!("{}: {}", finding.what, finding.why) + &fix.collect::<String>();
                 links.entry(link.clone()).or_insert(why);
             }
         }
@@ -144,21 +144,17 @@ mod tests {
     fn a_finding_reads_well_and_serialises() {
         let finding = Finding::new(Severity::Warning, "GRO is off", "packets are lost")
             .on("va", Role::Out)
-            .mend("ethtool -K vb gro on");
+            .fix("ethtool -K vb gro on");
         assert_eq!(
             finding.to_string(),
-            "link va: GRO is off: packets are lost; to mend it: ethtool -K vb gro on"
+            "link va: GRO is off: packets are lost; to fix it: ethtool -K vb gro on"
         );
-        let mended = Finding {
-            mended: true,
+        let fixed = Finding {
+            fixed: true,
             ..finding
         };
-        assert!(
-            mended
-                .to_string()
-                .ends_with("(mended: ethtool -K vb gro on)")
-        );
-        let json = serde_json::to_value(&mended).unwrap();
+        assert!(fixed.to_string().ends_with("(fixed: ethtool -K vb gro on)"));
+        let json = serde_json::to_value(&fixed).unwrap();
         assert_eq!(json["severity"], "warning");
         assert_eq!(json["role"], "out");
     }

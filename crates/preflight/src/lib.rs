@@ -40,19 +40,19 @@ pub enum Topic {
     Settings,
 }
 
-/// What to do about what can be mended.
+/// What to do about what can be fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mend {
+pub enum Fix {
     /// Nothing: what would lose packets is not used.
     #[default]
     Never,
-    /// Say that it would be mended.
+    /// Say that it would be fixed.
     Would,
-    /// Mend it.
+    /// Fix it.
     Do,
 }
 
-/// What the user wants; by default nothing is allowed and nothing is mended.
+/// What the user wants; by default nothing is allowed and nothing is fixed.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Links to forward from; when empty, all that can be used and forward.
@@ -63,8 +63,8 @@ pub struct Options {
     pub allow_qdisc: Vec<String>,
     /// Programs are attached in generic mode only, which has no trouble with veth.
     pub generic: bool,
-    /// What to do about what can be mended.
-    pub mend: Mend,
+    /// What to do about what can be fixed.
+    pub fix: Fix,
     /// The daemon itself will set the hash seed if it is 0.
     pub sets_seed: bool,
     /// This kernel has a hash seed that can be set.
@@ -123,7 +123,7 @@ impl Scene {
     }
 }
 
-/// Looks at everything, and mends what may be mended.
+/// Looks at everything, and fixes what may be fixed.
 ///
 /// Costs some milliseconds, and a thread for each network namespace that is found: at start, and
 /// when links have changed.

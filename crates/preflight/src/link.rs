@@ -102,7 +102,7 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
                 xdp.program
             );
             let finding = Finding::new(Severity::LinkRejected, what, why).on(&link.name, Role::In);
-            findings.push(finding.mend(format!("ip link set dev {} {off}", link.name)));
+            findings.push(finding.fix(format!("ip link set dev {} {off}", link.name)));
         }
     }
     findings

@@ -60,12 +60,12 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
         "all IPv{family} {goes} to the kernel (counted as rules), for raddle follows only rules \
          that name a table, for all packets or those from one link"
     );
-    let mend = format!(
+    let fix = format!(
         "choose by input link instead (ip -{family} rule add iif DEV lookup TABLE) and delete it \
          (ip -{family} rule del pref {})",
         rule.priority
     );
-    Finding::new(Severity::Warning, what, why).mend(mend)
+    Finding::new(Severity::Warning, what, why).fix(fix)
 }
 
 /// A rule as `ip rule` prints it, as far as the mirror keeps it.
@@ -184,7 +184,7 @@ mod tests {
             [
                 "IPv4 routing rule 32765: from 10.50.1.0/24 lookup 100: all IPv4 goes to the \
                  kernel (counted as rules), for raddle follows only rules that name a table, for \
-                 all packets or those from one link; to mend it: choose by input link instead (ip \
+                 all packets or those from one link; to fix it: choose by input link instead (ip \
                  -4 rule add iif DEV lookup TABLE) and delete it (ip -4 rule del pref 32765)"
             ]
         );

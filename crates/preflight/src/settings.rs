@@ -84,26 +84,26 @@ pub(super) fn judge(
     let mut findings = namespace(scene, options, receive.dissector);
     findings.extend(forwarding(scene, ins));
     for (index, name) in ins {
-        let mut warn = |what: &str, why: &str, mend: String| {
+        let mut warn = |what: &str, why: &str, fix: String| {
             let finding = Finding::new(Severity::Warning, what, why);
-            findings.push(finding.on(name, Role::In).mend(mend));
+            findings.push(finding.on(name, Role::In).fix(fix));
         };
         let device = scene.device(*index);
         if device.rp_filter != 0 && device.forwarding4 {
             let what = format!("rp_filter is {}", device.rp_filter);
-            let mend =
+            let fix =
                 format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=0");
-            warn(&what, "all its IPv4 goes to the kernel", mend);
+            warn(&what, "all its IPv4 goes to the kernel", fix);
         }
         let flags = receive.flags.get(index).copied().unwrap_or_default();
         if scene.settings.hash_policy4 == 1 || scene.settings.hash_policy6 == 1 {
             let why = "with hash policy 1 the kernel then chooses by skb->hash, so that packets \
                        that it forwards itself may take another path";
             if receive.rps.contains(index) {
-                let mend = format!(
+                let fix = format!(
                     "for f in /sys/class/net/{name}/queues/rx-*/rps_cpus; do echo 0 > $f; done"
                 );
-                warn("receive packet steering (RPS) is on", why, mend);
+                warn("receive packet steering (RPS) is on", why, fix);
             }
             if flags.rx_hash && !options.reads_hash.contains(index) {
                 warn(
@@ -120,8 +120,8 @@ pub(super) fn judge(
         if flags.rx_vlan && receive.physical.contains(index) {
             let why = "where the driver goes on with it under XDP, frames of a VLAN that has no \
                        device here look untagged, and are forwarded where the kernel drops them";
-            let mend = format!("ethtool -K {name} rxvlan off");
-            warn("the NIC takes VLAN tags out of frames", why, mend);
+            let fix = format!("ethtool -K {name} rxvlan off");
+            warn("the NIC takes VLAN tags out of frames", why, fix);
         }
     }
     findings
@@ -130,8 +130,8 @@ pub(super) fn judge(
 /// Rules 1 and 7, and the dissector of 4.
 fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut warn = |what: String, why: &str, mend: &str| {
-        findings.push(Finding::new(Severity::Warning, what, why).mend(mend));
+    let mut warn = |what: String, why: &str, fix: &str| {
+        findings.push(Finding::new(Severity::Warning, what, why).fix(fix));
     };
     let settings = &scene.settings;
     if settings.hash_seed == 0 && !options.sets_seed && options.can_set_seed {
@@ -183,25 +183,25 @@ fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
         .fold((false, false), |(a, b), d| {
             (a || d.forwarding4, b || d.forwarding6)
         });
-    for (on, family, mend) in [
+    for (on, family, fix) in [
         (any4, "IPv4", "sysctl -w net.ipv4.ip_forward=1"),
         (any6, "IPv6", "sysctl -w net.ipv6.conf.all.forwarding=1"),
     ] {
         if !on {
             let what = format!("{family} forwarding is off");
             let why = format!("no {family} packet is forwarded");
-            findings.push(Finding::new(Severity::Warning, what, why).mend(mend));
+            findings.push(Finding::new(Severity::Warning, what, why).fix(fix));
         }
     }
     for (index, name) in ins {
         let device = scene.device(*index);
         if (any4 || any6) && !device.forwarding4 && !device.forwarding6 {
             let what = "forwarding is off on it";
-            let mend = format!(
+            let fix = format!(
                 "sysctl -w net.ipv4.conf.{name}.forwarding=1 net.ipv6.conf.{name}.forwarding=1"
             );
             let finding = Finding::new(Severity::Warning, what, "nothing is forwarded from it");
-            findings.push(finding.on(name, Role::In).mend(mend));
+            findings.push(finding.on(name, Role::In).fix(fix));
         }
     }
     findings

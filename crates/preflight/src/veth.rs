@@ -1,4 +1,4 @@
-//! veth pairs that lose packets without a trace, and mending them.
+//! veth pairs that lose packets without a trace, and fixing them.
 //!
 //! Two things go wrong between native XDP and a veth pair:
 //!
@@ -7,7 +7,7 @@
 //! * a frame that a local socket sends on the peer comes *in* with its checksum left to the
 //!   "hardware" (`CHECKSUM_PARTIAL`). XDP forwards it as it is, and the far end throws it away.
 //!
-//! Both are mended on the peer, which is often in another network namespace.
+//! Both are fixed on the peer, which is often in another network namespace.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,7 +17,7 @@ use raddle_netlink::probe::ethtool::{self, Offload};
 use raddle_netlink::probe::namespace::{self, Namespace, Place};
 use raddle_rib::event::Link;
 
-use super::{Finding, Mend, Options, Role, Scene, Severity, link};
+use super::{Finding, Fix, Options, Role, Scene, Severity, link};
 
 /// Our links, and those of the namespaces around, read when they are asked for.
 pub(super) struct Surroundings<'a> {
@@ -179,10 +179,10 @@ pub fn far_ends(
 enum State {
     /// It is as it should be.
     Fine,
-    /// It was not, and was mended.
-    Mended,
-    /// It is not, and will be mended by `run`.
-    Mendable,
+    /// It was not, and was fixed.
+    Fixed,
+    /// It is not, and will be fixed by `run`.
+    Fixable,
     /// It is not, and stays so, for this reason.
     Broken(String),
     /// The peer could not be found or asked.
@@ -192,7 +192,7 @@ enum State {
 /// Decides what a state means for the link.
 ///
 /// 1. Fine: nothing to say.
-/// 2. Mended, or about to be: a warning that says so, since it changed the peer.
+/// 2. Fixed, or about to be: a warning that says so, since it changed the peer.
 /// 3. Known to lose packets: the link is not used in this role.
 /// 4. Unknown, but the kernel says that redirects are lost (`lost`): not used either.
 /// 5. Unknown: a warning that says what to run at the peer.
@@ -203,26 +203,26 @@ fn conclude(
 ) -> Option<Finding> {
     match state {
         State::Fine => None,
-        State::Mended => Some(Finding {
-            mended: true,
+        State::Fixed => Some(Finding {
+            fixed: true,
             ..found(Severity::Warning, "")
         }),
-        State::Mendable => Some(found(Severity::Warning, " (raddle run will mend it)")),
+        State::Fixable => Some(found(Severity::Warning, " (raddle run will fix it)")),
         State::Broken(why) => Some(found(Severity::LinkRejected, &why)),
         State::Unknown if lost => Some(found(Severity::LinkRejected, "")),
         State::Unknown => Some(found(Severity::Warning, "")),
     }
 }
 
-/// Reads an offload of the peer and brings it to `wanted` as far as `mend` lets.
-fn settle(peer: &Peer<'_>, offload: Offload, wanted: bool, mend: Mend) -> State {
-    match (peer.is_on(offload), mend) {
+/// Reads an offload of the peer and brings it to `wanted` as far as `fix` lets.
+fn settle(peer: &Peer<'_>, offload: Offload, wanted: bool, fix: Fix) -> State {
+    match (peer.is_on(offload), fix) {
         (Err(_), _) => State::Unknown,
         (Ok(on), _) if on == wanted => State::Fine,
-        (Ok(_), Mend::Never) => State::Broken(String::new()),
-        (Ok(_), Mend::Would) => State::Mendable,
-        (Ok(_), Mend::Do) => match peer.set(offload, wanted) {
-            Ok(()) => State::Mended,
+        (Ok(_), Fix::Never) => State::Broken(String::new()),
+        (Ok(_), Fix::Would) => State::Fixable,
+        (Ok(_), Fix::Do) => match peer.set(offload, wanted) {
+            Ok(()) => State::Fixed,
             Err(e) => State::Broken(format!(" ({e})")),
         },
     }
@@ -266,7 +266,7 @@ pub(super) fn judge(
             let will_run = |p: &Peer<'_>| p.is_ours() && ins.contains_key(&p.link.index);
             let state = match &peer {
                 Some(p) if p.link.xdp.is_some() || will_run(p) => State::Fine,
-                Some(p) => settle(p, Offload::Gro, true, options.mend),
+                Some(p) => settle(p, Offload::Gro, true, options.fix),
                 None => State::Unknown,
             };
             let found = |severity, note: &str| gro_finding(link, peer.as_ref(), severity, note);
@@ -274,7 +274,7 @@ pub(super) fn judge(
         }
         if is_in {
             let state = match &peer {
-                Some(p) => settle(p, Offload::TxChecksum, false, options.mend),
+                Some(p) => settle(p, Offload::TxChecksum, false, options.fix),
                 None => State::Unknown,
             };
             let found =
@@ -311,7 +311,7 @@ fn gro_finding(link: &Link, peer: Option<&Peer<'_>>, severity: Severity, note: &
     };
     finding
         .on(&link.name, Role::Out)
-        .mend(command(link, peer, Offload::Gro, true))
+        .fix(command(link, peer, Offload::Gro, true))
 }
 
 fn checksum_finding(
@@ -331,7 +331,7 @@ fn checksum_finding(
     );
     let why = "packets of sockets there would be forwarded with wrong checksums";
     let finding = Finding::new(severity, what, why).on(&link.name, Role::In);
-    finding.mend(command(link, peer, Offload::TxChecksum, false))
+    finding.fix(command(link, peer, Offload::TxChecksum, false))
 }
 
 fn describe(peer: Option<&Peer<'_>>) -> String {
@@ -388,8 +388,8 @@ mod tests {
         let found = |severity, note: &str| Finding::new(severity, format!("x{note}"), "y");
         for (state, lost, expected) in [
             (State::Fine, true, None),
-            (State::Mended, true, Some((Severity::Warning, true))),
-            (State::Mendable, true, Some((Severity::Warning, false))),
+            (State::Fixed, true, Some((Severity::Warning, true))),
+            (State::Fixable, true, Some((Severity::Warning, false))),
             (
                 State::Broken("why".into()),
                 false,
@@ -400,7 +400,7 @@ mod tests {
         ] {
             let finding = conclude(state.clone(), lost, &found);
             assert_eq!(
-                finding.map(|f| (f.severity, f.mended)),
+                finding.map(|f| (f.severity, f.fixed)),
                 expected,
                 "{state:?} {lost}"
             );
@@ -468,11 +468,11 @@ mod tests {
             found.iter().all(|f| f.severity == Severity::Warning),
             "{found:?}"
         );
-        let command = found[0].mend.as_deref().unwrap();
+        let command = found[0].fix.as_deref().unwrap();
         assert!(
             command.contains("gro on") && command.contains("link 9"),
             "{command}"
         );
-        assert!(found[1].mend.as_deref().unwrap().contains("tx off"));
+        assert!(found[1].fix.as_deref().unwrap().contains("tx off"));
     }
 }

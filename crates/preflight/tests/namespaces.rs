@@ -6,7 +6,7 @@ use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
 use raddle_netlink::probe::namespace::links;
-use raddle_preflight::{Known, Mend, Options, Role, Scene, Severity, bypass, inspect, shaped};
+use raddle_preflight::{Fix, Known, Options, Role, Scene, Severity, bypass, inspect, shaped};
 use raddle_rib::event::{DeviceSettings, Settings};
 
 fn options() -> Options {
@@ -93,8 +93,8 @@ fn index(name: &str) -> u32 {
 }
 
 #[test]
-fn pairs_that_lose_packets_are_rejected_or_mended() {
-    router("mend", |far| {
+fn pairs_that_lose_packets_are_rejected_or_fixed() {
+    router("fix", |far| {
         let scene = scene();
         let report = inspect(&scene, &options()).unwrap();
         assert_eq!(report.refusals().count(), 0, "{report:?}");
@@ -106,26 +106,26 @@ fn pairs_that_lose_packets_are_rejected_or_mended() {
             }
         }
         let would = Options {
-            mend: Mend::Would,
+            fix: Fix::Would,
             ..options()
         };
         let report = inspect(&scene, &would).unwrap();
         assert_eq!(
             report
                 .warnings()
-                .filter(|f| f.mend.is_some() && !f.mended)
+                .filter(|f| f.fix.is_some() && !f.fixed)
                 .count(),
             4
         );
         assert!(!report.rejected(Role::Both).contains_key("va"));
 
-        let mend = Options {
-            mend: Mend::Do,
+        let fix = Options {
+            fix: Fix::Do,
             ..options()
         };
-        let report = inspect(&scene, &mend).unwrap();
+        let report = inspect(&scene, &fix).unwrap();
         assert_eq!(
-            report.warnings().filter(|f| f.mended).count(),
+            report.warnings().filter(|f| f.fixed).count(),
             4,
             "{report:?}"
         );
@@ -134,7 +134,7 @@ fn pairs_that_lose_packets_are_rejected_or_mended() {
             run(&format!("{show} | grep -q '^generic-receive-offload: on'"));
             run(&format!("{show} | grep -q '^tx-checksumming: off'"));
         }
-        // Nothing is left to say, whether mending is allowed or not.
+        // Nothing is left to say, whether fixing is allowed or not.
         let report = inspect(&scene, &options()).unwrap();
         assert_eq!(
             report

@@ -117,7 +117,7 @@ fn status_text(status: &Value) -> String {
     }
     for warning in list(&status["warnings"]) {
         // What has been fixed is no cause for alarm.
-        let kind = match warning["finding"]["mended"] == true {
+        let kind = match warning["finding"]["fixed"] == true {
             true => "note",
             false => "warning",
         };

@@ -61,7 +61,7 @@ pub(crate) enum Command {
     Ports(Ports),
     /// Show how evenly flows lie on links, or what several tiers of routers leave of that
     Spread(Spread),
-    /// Say what is wrong with this machine's multipath, and how to mend it
+    /// Say what is wrong with this machine's multipath, and how to fix it
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Doctor),
     /// Show routes in iproute2's form
@@ -168,10 +168,10 @@ pub(crate) struct Run {
     /// Send through this link although it has a shaping qdisc; may be repeated
     #[arg(long, value_name = "LINK")]
     pub allow_qdisc: Vec<String>,
-    /// Do not mend what loses packets silently on veth peers, but leave such links to the kernel;
-    /// what is mended stays so when the daemon stops
+    /// Do not fix what loses packets silently on veth peers, but leave such links to the kernel;
+    /// what is fixed stays so when the daemon stops
     #[arg(long)]
-    pub no_mend: bool,
+    pub no_fix_offloads: bool,
     /// Set the kernel's multipath hash seed if it is unset: a number, or random (Linux 6.11)
     #[arg(long)]
     pub seed: Option<Seed>,
@@ -398,10 +398,10 @@ pub(crate) enum Lab {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// Have a link lose everything, both ways, without a sign: no carrier and no route changes
+    /// Blackhole a link in both directions without carrier loss
     Cut(LabLink),
     /// Undo cut
-    Mend(LabLink),
+    Restore(LabLink),
     /// List labs and their nodes
     List {
         /// JSON instead of text

@@ -265,8 +265,8 @@ pub(crate) struct Config {
     /// Send through these links although they have a shaping qdisc, which XDP bypasses.
     #[serde(deserialize_with = "links")]
     pub allow_qdisc: Vec<String>,
-    /// Mend what would lose packets silently (GRO and checksum offload on veth peers).
-    pub mend: bool,
+    /// Fix what would lose packets silently (GRO and checksum offload on veth peers).
+    pub fix_offloads: bool,
     /// Set `net.ipv4.fib_multipath_hash_seed` at start, unless it is set already.
     pub seed: Option<Seed>,
     /// Take the hash that the driver gives with a packet: `rx-hash`.
@@ -317,7 +317,7 @@ impl Default for Config {
             priority: Priority::Realtime,
             allow_bypass: false,
             allow_qdisc: Vec::new(),
-            mend: true,
+            fix_offloads: true,
             seed: None,
             rx_hash: RxHash::Auto,
             metrics: None,

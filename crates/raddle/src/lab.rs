@@ -26,9 +26,9 @@ pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
             let (lab, link) = link(args, "cut")?;
             Ok(lab.cut(link)?)
         }
-        cli::Lab::Mend(args) => {
-            let (lab, link) = link(args, "mend")?;
-            Ok(lab.mend(link)?)
+        cli::Lab::Restore(args) => {
+            let (lab, link) = link(args, "restore")?;
+            Ok(lab.restore(link)?)
         }
         cli::Lab::Exec {
             name,

@@ -68,7 +68,7 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.mp_algos.extend(args.mp_algo.iter().cloned());
     config.sid.extend(args.sid.iter().cloned());
     config.encap.extend(args.encap.iter().cloned());
-    config.mend &= !args.no_mend;
+    config.fix_offloads &= !args.no_fix_offloads;
     config.seed = args.seed.or(config.seed);
     config.rx_hash = args.rx_hash.unwrap_or(config.rx_hash);
     if let Some(listen) = args.fpm {

@@ -25,7 +25,7 @@ pub(crate) fn ip4(src: &str, dst: &str, protocol: u8, payload: &[u8]) -> Vec<u8>
     packet
 }
 
-/// Mends the checksum of an IPv4 header.
+/// Fixes the checksum of an IPv4 header.
 pub(crate) fn set_checksum(packet: &mut [u8]) {
     packet[10..12].fill(0);
     let words = packet[..20].chunks_exact(2);

@@ -239,14 +239,14 @@ fn drawn() -> impl Strategy<Value = Vec<u8>> {
         1 => prop::collection::vec((any::<prop::sample::Index>(), 0u8..3), 1..3),
     ];
     let ends = prop_oneof![5 => Just(0i32), 1 => -40..70];
-    (packet, changes, ends, any::<bool>()).prop_map(|(mut packet, changes, end, mends)| {
+    (packet, changes, ends, any::<bool>()).prop_map(|(mut packet, changes, end, fixes)| {
         for (place, byte) in changes {
             let at = place.index(packet.len());
             packet[at] = byte;
         }
         let len = (packet.len() as i32 + end).max(1) as usize;
         packet.resize(len, 0x66);
-        if mends && packet[0] >> 4 == 6 && packet.len() >= 40 {
+        if fixes && packet[0] >> 4 == 6 && packet.len() >= 40 {
             let payload = (packet.len() - 40) as u16;
             packet[4..6].copy_from_slice(&payload.to_be_bytes());
         }

@@ -35,7 +35,7 @@ fn rate(text: &str) -> Result<LinkRate, raddle_lab::ParseRateError> {
     }
 }
 
-/// `raddle lab cut` and `mend`.
+/// `raddle lab cut` and `restore`.
 #[derive(Debug, Args)]
 pub(crate) struct LabLink {
     /// The lab [default: the only one there is]

@@ -23,7 +23,7 @@ pub(crate) struct WhatIf {
     /// JSON instead of text
     #[arg(short, long)]
     pub json: bool,
-    /// Think the change through in this snapshot instead of the live kernel's state
+    /// Evaluate the change against this snapshot instead of the live state
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
     /// Flows to predict before and after.
@@ -74,7 +74,7 @@ pub(crate) struct PortsPlan {
     /// Source address [default: the one that the kernel gives to connected sockets, or each its path's]
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,
-    /// Connections of others, which come in by this link and are forwarded
+    /// Forwarded traffic that arrives on this interface (not locally originated)
     #[arg(long, value_name = "LINK")]
     pub iif: Option<String>,
     /// Choose IPv6 flow labels in place of ports

@@ -67,7 +67,7 @@ pub(crate) struct Rpc {
 pub(crate) enum RpcCommand {
     /// Say where the connections of a running proxy lie, and what they carry
     Status(RpcStatus),
-    /// Show what connections carry, again and again; q ends it
+    /// Show per-connection traffic, refreshed; q quits
     Top(RpcTop),
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct RpcProxy {
     /// Connections to the server
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub connections: u16,
-    /// No connection more for small calls, which then wait behind large ones
+    /// Do not open an extra connection for small calls (they may queue behind large ones)
     #[arg(long)]
     pub no_lane: bool,
     /// Which connection a call takes

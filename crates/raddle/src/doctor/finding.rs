@@ -41,14 +41,14 @@ pub(crate) struct Found {
     pub evidence: Vec<String>,
     /// What follows from it.
     pub effect: String,
-    /// The command that mends it; none where no command on this machine does.
-    pub mend: Option<String>,
+    /// The command that fixes it; none where no command on this machine does.
+    pub fix: Option<String>,
     /// What to know about the command, or what to do where there is none.
     pub advice: Option<String>,
 }
 
 impl Found {
-    /// A finding without evidence and without a mend.
+    /// A finding without evidence and without a fix.
     pub(crate) fn new(
         severity: Severity,
         what: impl Into<String>,
@@ -59,7 +59,7 @@ impl Found {
             what: what.into(),
             evidence: Vec::new(),
             effect: effect.into(),
-            mend: None,
+            fix: None,
             advice: None,
         }
     }
@@ -76,9 +76,9 @@ impl Found {
         self
     }
 
-    /// With the command that mends it.
-    pub(crate) fn mend(mut self, command: impl Into<String>) -> Found {
-        self.mend = Some(command.into());
+    /// With the command that fixes it.
+    pub(crate) fn fix(mut self, command: impl Into<String>) -> Found {
+        self.fix = Some(command.into());
         self
     }
 
@@ -105,8 +105,8 @@ pub(crate) struct Finding {
     pub evidence: Vec<String>,
     /// What follows from it.
     pub effect: String,
-    /// The command that mends it.
-    pub mend: Option<String>,
+    /// The command that fixes it.
+    pub fix: Option<String>,
     /// What to know about the command, or what to do where there is none.
     pub advice: Option<String>,
     /// Where this is known from: a kernel function, a commit, an RFC.
@@ -122,7 +122,7 @@ impl Finding {
             what: found.what,
             evidence: found.evidence,
             effect: found.effect,
-            mend: found.mend,
+            fix: found.fix,
             advice: found.advice,
             source,
         }

@@ -12,7 +12,7 @@ use super::srv6::Srv6;
 use crate::control::{Command, ask};
 use crate::source::{self, own_routes_of_daemon};
 use crate::{scene, seed};
-use raddle_preflight::{self as preflight, Mend, Options};
+use raddle_preflight::{self as preflight, Fix, Options};
 use raddle_select::KernelVersion;
 
 /// `RT_TABLE_LOCAL`: what is in there is not forwarded.
@@ -173,7 +173,7 @@ fn live(facts: &mut Facts, rib: &Rib) {
     facts.not_seen = not_seen;
 }
 
-/// What `raddle run` would find, mending nothing. Whosever XDP programs are attached, they count as
+/// What `raddle run` would find, fixing nothing. Whosever XDP programs are attached, they count as
 /// what is used.
 fn traps(
     rib: &Rib,
@@ -184,7 +184,7 @@ fn traps(
         .map(|link| link.index)
         .collect();
     let options = Options {
-        mend: Mend::Would,
+        fix: Fix::Would,
         can_set_seed: seed::can_be_set(),
         ..Options::default()
     };

@@ -10,16 +10,16 @@ pub(crate) struct Span {
     /// The first that does not any more; none when the newest does.
     pub until: Option<KernelVersion>,
     /// Patch levels of older series from which on they do not either.
-    pub mended: &'static [KernelVersion],
+    pub fixed: &'static [KernelVersion],
 }
 
 impl Span {
     /// Whether a version is one of them.
     pub(crate) fn holds(&self, version: KernelVersion) -> bool {
-        let mended = |m: &KernelVersion| m.same_series(version) && version >= *m;
+        let fixed = |m: &KernelVersion| m.same_series(version) && version >= *m;
         version >= self.from
             && self.until.is_none_or(|until| version < until)
-            && !self.mended.iter().any(mended)
+            && !self.fixed.iter().any(fixed)
     }
 }
 
@@ -31,7 +31,7 @@ pub(crate) const WIDE_WEIGHTS: KernelVersion = KernelVersion::new(6, 12, 0);
 pub(crate) const DST_HINT: Span = Span {
     from: KernelVersion::new(5, 5, 0),
     until: Some(KernelVersion::new(6, 6, 0)),
-    mended: &[
+    fixed: &[
         KernelVersion::new(6, 5, 4),
         KernelVersion::new(6, 1, 54),
         KernelVersion::new(5, 15, 132),
@@ -44,7 +44,7 @@ pub(crate) const DST_HINT: Span = Span {
 pub(crate) const SIGNED_ORDER: Span = Span {
     from: KernelVersion::new(4, 2, 0),
     until: Some(KernelVersion::new(6, 0, 0)),
-    mended: &[
+    fixed: &[
         KernelVersion::new(5, 19, 12),
         KernelVersion::new(5, 15, 71),
         KernelVersion::new(5, 10, 146),
@@ -55,14 +55,14 @@ pub(crate) const SIGNED_ORDER: Span = Span {
 pub(crate) const RANDOM_CONNECT: Span = Span {
     from: KernelVersion::new(6, 16, 0),
     until: None,
-    mended: &[],
+    fixed: &[],
 };
 
 /// A local source address that belongs to none of the nexthops makes all flows take the last.
 pub(crate) const SOURCE_TO_LAST: Span = Span {
     from: KernelVersion::new(6, 16, 0),
     until: Some(KernelVersion::new(6, 19, 0)),
-    mended: &[KernelVersion::new(6, 18, 4)],
+    fixed: &[KernelVersion::new(6, 18, 4)],
 };
 
 #[cfg(test)]

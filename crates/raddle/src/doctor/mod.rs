@@ -1,4 +1,4 @@
-//! `raddle doctor`: what is wrong with this machine's multipath, and how to mend it.
+//! `raddle doctor`: what is wrong with this machine's multipath, and how to fix it.
 //!
 //! [`gather`] collects facts once: the mirrored routing state, settings, the kernel's version, and
 //! small probes of the live kernel. [`checks`] are pure functions over them. What could not be

@@ -69,9 +69,9 @@ fn one(out: &mut String, finding: &Finding) {
         label = "";
     }
     wrapped(out, &labelled("effect"), INDENT, &finding.effect);
-    if let Some(command) = &finding.mend {
+    if let Some(command) = &finding.fix {
         // Not wrapped: it is to be copied.
-        let _ = writeln!(out, "{}{command}", labelled("mend"));
+        let _ = writeln!(out, "{}{command}", labelled("fix"));
     }
     if let Some(advice) = &finding.advice {
         wrapped(out, &labelled("advice"), INDENT, advice);

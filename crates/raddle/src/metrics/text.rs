@@ -328,7 +328,7 @@ fn of_status(status: &Value) -> Vec<Rows> {
             alone(
                 list(&status["warnings"])
                     .iter()
-                    .filter(|w| w["finding"]["mended"] != true)
+                    .filter(|w| w["finding"]["fixed"] != true)
                     .count() as u64,
             ),
         ),
@@ -402,7 +402,7 @@ mod tests {
             "version": "9.9", "state": "forwarding", "routes": { "inet": 5, "inet6": 6 },
             "links": [{ "dev": "eth0", "mode": "native", "state": "up", "out": false }],
             "out_only": [{ "dev": "eth1", "state": "no carrier", "out": true }],
-            "warnings": [{ "text": "x" }, { "text": "y" }, { "text": "z", "finding": { "mended": true } }],
+            "warnings": [{ "text": "x" }, { "text": "y" }, { "text": "z", "finding": { "fixed": true } }],
             "segments": { "all": 9, "own": 2, "kernel": 4, "dropped": 2,
                           "not_carried_out": { "count": 6, "names": [], "why": "refused" } },
             "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,

@@ -1,4 +1,4 @@
-//! `raddle rpc top`: what connections carry, again and again.
+//! `raddle rpc top`: what connections carry, refreshed.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;

@@ -187,8 +187,8 @@ mod tests {
                 role,
                 what: "odd".into(),
                 why: "not for XDP".into(),
-                mend: None,
-                mended: false,
+                fix: None,
+                fixed: false,
             }],
         }
     }

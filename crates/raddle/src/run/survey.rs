@@ -7,14 +7,14 @@ use super::rx_hash::would_read;
 use crate::config::{Config, Mode};
 use crate::error::Failure;
 use crate::{scene, seed};
-use raddle_preflight::{self as preflight, Finding, Known, Mend, Options, Report};
+use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Report};
 
-/// Looks at everything that matters before attaching; `mend` says what to do about what can be
-/// mended, `attached` are the links that have our program already.
+/// Looks at everything that matters before attaching; `fix` says what to do about what can be
+/// fixed, `attached` are the links that have our program already.
 pub(super) fn survey(
     rib: &Rib,
     config: &Config,
-    mend: Mend,
+    fix: Fix,
     attached: impl Iterator<Item = u32>,
 ) -> Result<Report, Failure> {
     let mut scene = scene::of(rib, attached.collect());
@@ -31,7 +31,7 @@ pub(super) fn survey(
         allow_bypass: config.allow_bypass,
         allow_qdisc: config.allow_qdisc.clone(),
         generic: config.mode == Mode::Generic,
-        mend: if config.mend { mend } else { Mend::Never },
+        fix: if config.fix_offloads { fix } else { Fix::Never },
         // A number that cannot be set has been refused before.
         sets_seed: seed::will_be_set(config, can_set_seed).unwrap_or(false),
         can_set_seed,

@@ -38,7 +38,7 @@ pub(super) fn silent(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failu
             let done = stage.client(|| transfer(PROXY, &handle, load, TIME, false));
             (done, cut.join())
         });
-        stage.lab.mend(link)?;
+        stage.lab.restore(link)?;
         let cut = cut.map_err(|_| Failure::system("cutting the link broke off"))??;
         let done = done?;
         let cut = cut.saturating_duration_since(done.start);

@@ -97,7 +97,7 @@ pub(super) fn shares(
     let rates = trials.each(stage, || rate(stage, options, (kind, alone), time))?;
     let best = best.of(trials, stage, kind, RUNS[1])?;
     if trials.row == Row::Quarter {
-        stage.lab.mend(slow)?;
+        stage.lab.restore(slow)?;
     }
     let shares = rates.iter().map(|rate| rate / best).collect();
     trials.line(what, Unit::Share, must, shares);

@@ -90,8 +90,8 @@ fn l3_policy(facts: &Facts) -> Vec<Found> {
                  connections they belong to"
             ),
         );
-        let mend = format!("sysctl -w {}.fib_multipath_hash_policy=1", net(family));
-        findings.push(found.evidence(evidence).mend(mend));
+        let fix = format!("sysctl -w {}.fib_multipath_hash_policy=1", net(family));
+        findings.push(found.evidence(evidence).fix(fix));
     }
     findings
 }
@@ -132,11 +132,11 @@ fn custom_fields(facts: &Facts) -> Vec<Found> {
         } else {
             continue;
         };
-        let mend = format!("sysctl -w {}.fib_multipath_hash_fields=0x37", net(family));
+        let fix = format!("sysctl -w {}.fib_multipath_hash_fields=0x37", net(family));
         findings.push(
             Found::new(severity, what, effect)
                 .evidence([evidence])
-                .mend(mend),
+                .fix(fix),
         );
     }
     findings
@@ -156,11 +156,11 @@ fn policies_differ(facts: &Facts) -> Vec<Found> {
         "net.ipv4.fib_multipath_hash_policy = {four}, net.ipv6.fib_multipath_hash_policy = {six}"
     );
     let policy = four.max(six);
-    let mend = format!(
+    let fix = format!(
         "sysctl -w net.ipv4.fib_multipath_hash_policy={policy} \
          net.ipv6.fib_multipath_hash_policy={policy}"
     );
-    vec![found.evidence([evidence]).mend(mend)]
+    vec![found.evidence([evidence]).fix(fix)]
 }
 
 /// A note for each family with policy 1 and routes with several paths to single addresses, which is
@@ -191,7 +191,7 @@ fn icmp_outer(facts: &Facts) -> Vec<Found> {
             net(family),
             first.host.unwrap_or(first.dst)
         );
-        // Policy 0 looks into ICMP errors, but spreads by hosts only: no mend for all.
+        // Policy 0 looks into ICMP errors, but spreads by hosts only: no fix for all.
         findings.push(found.evidence([evidence]));
     }
     findings
@@ -215,8 +215,8 @@ fn flow_dissector(facts: &Facts) -> Vec<Found> {
         "program {program}; hash policies {} (IPv4) and {} (IPv6)",
         policies[0], policies[1]
     );
-    let mend = format!("bpftool prog detach id {program} flow_dissector");
-    vec![found.evidence([evidence]).mend(mend)]
+    let fix = format!("bpftool prog detach id {program} flow_dissector");
+    vec![found.evidence([evidence]).fix(fix)]
 }
 
 #[cfg(test)]

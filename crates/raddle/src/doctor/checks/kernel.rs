@@ -11,14 +11,14 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "kernel-source-to-last",
         title: "Linux 6.16 to 6.18.3 sends local traffic by one nexthop",
-        source: "fib_select_multipath; 32607a332cfe (6.16), mended by 6e17474aa9fe (6.18.4)",
+        source: "fib_select_multipath; 32607a332cfe (6.16), fixed by 6e17474aa9fe (6.18.4)",
         needs: &[Need::Kernel],
         run: source_to_last,
     },
     Check {
         id: "kernel-dst-hint",
         title: "Linux 5.5 to 6.5 takes one path for a batch of received packets",
-        source: "ip_list_rcv_finish, ip_route_use_hint; mended by 6ac66cb03ae3, 8423be8926aa (6.6, \
+        source: "ip_list_rcv_finish, ip_route_use_hint; fixed by 6ac66cb03ae3, 8423be8926aa (6.6, \
                  and stable series of September 2023)",
         needs: &[Need::Kernel],
         run: dst_hint,
@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "kernel-signed-order",
         title: "Linux before 6.0 hashes the two directions of some flows differently",
-        source: "__flow_hash_consistentify; mended by 64ae13ed4784 (6.0, and stable series of \
+        source: "__flow_hash_consistentify; fixed by 64ae13ed4784 (6.0, and stable series of \
                  September 2022)",
         needs: &[Need::Kernel],
         run: signed_order,
@@ -69,9 +69,9 @@ fn source_to_last(facts: &Facts) -> Vec<Found> {
         "sockets whose source address belongs to none of the nexthops' links (an address on lo or a \
          dummy, as anycast services have) all use one path; forwarded packets are not concerned",
     );
-    let advice = "mended in Linux 6.18.4; nexthop groups have not the fault";
+    let advice = "fixed in Linux 6.18.4; nexthop groups have not the fault";
     let lines = plain.iter().map(|paths| paths.to_string());
-    let found = found.evidence(lines).mend(as_group(facts, plain[0]));
+    let found = found.evidence(lines).fix(as_group(facts, plain[0]));
     vec![found.advice(advice)]
 }
 

@@ -95,11 +95,11 @@ fn linkdown_weighted(facts: &Facts) -> Vec<Found> {
                 "flows of this share are lost, although other paths work",
             );
             // The setting alone changes nothing before the next event of the link.
-            let mend = format!(
+            let fix = format!(
                 "sysctl -w {setting}=1 && ip link set dev {name} down && ip link set dev {name} up"
             );
             let found = found.evidence([format!("{setting} = 0")]).evidence(lines);
-            findings.push(found.mend(mend).advice(DOWN));
+            findings.push(found.fix(fix).advice(DOWN));
         }
     }
     findings
@@ -135,7 +135,7 @@ fn stale_bounds(facts: &Facts) -> Vec<Found> {
              the nexthop as dead, but its share stays until the next event of the link",
         )
         .evidence(lines)
-        .mend(format!("ip link set dev {name} down && ip link set dev {name} up"))
+        .fix(format!("ip link set dev {name} down && ip link set dev {name} up"))
         .advice(DOWN)
         });
     found.collect()

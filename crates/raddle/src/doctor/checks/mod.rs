@@ -255,15 +255,12 @@ pub(crate) mod made_up {
             what,
             evidence,
             effect,
-            mend,
+            fix,
             advice,
             ..
         } = &found[0];
-        let [mend, advice] = [mend, advice].map(|text| text.as_deref().unwrap_or_default());
-        let text = format!(
-            "{what}\n{}\n{effect}\n{mend}\n{advice}",
-            evidence.join("\n")
-        );
+        let [fix, advice] = [fix, advice].map(|text| text.as_deref().unwrap_or_default());
+        let text = format!("{what}\n{}\n{effect}\n{fix}\n{advice}", evidence.join("\n"));
         for said in said {
             assert!(text.contains(said), "{id}: '{said}' is not in: {text}");
         }

@@ -114,7 +114,7 @@ fn failed_neighbour(facts: &Facts) -> Vec<Found> {
                 .evidence(behind.unchecked)
                 .evidence(behind.checked);
             findings.push(match (lost, family) {
-                (true, 4) => found.mend("sysctl -w net.ipv4.fib_multipath_use_neigh=1"),
+                (true, 4) => found.fix("sysctl -w net.ipv4.fib_multipath_use_neigh=1"),
                 _ => {
                     let look = format!(
                         "look at the cable and the far end: ip {}neigh show {gateway} dev {name}",
@@ -157,8 +157,8 @@ fn missing_neighbour(facts: &Facts) -> Vec<Found> {
         let lines = missing
             .iter()
             .map(|(i, g)| format!("{g} dev {}: no entry", facts.name(*i)));
-        let mend = format!("ping -c1 -I {} {gateway}", facts.name(*index));
-        findings.push(found.evidence(lines).mend(mend));
+        let fix = format!("ping -c1 -I {} {gateway}", facts.name(*index));
+        findings.push(found.evidence(lines).fix(fix));
     }
     findings
 }
@@ -201,7 +201,7 @@ fn neighbour_unchecked(facts: &Facts) -> Vec<Found> {
                 .evidence(lines),
             _ => found.evidence(lines),
         };
-        findings.push(found.mend(match family {
+        findings.push(found.fix(match family {
             4 => "sysctl -w net.ipv4.fib_multipath_use_neigh=1".to_owned(),
             _ => as_group(facts, first),
         }));

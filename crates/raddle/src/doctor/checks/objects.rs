@@ -138,19 +138,19 @@ fn frr_lost_ecmp(facts: &Facts) -> Vec<Found> {
     );
     // Tried with FRR 8.4.4: what zebra takes for somebody else's change of its group has it send its
     // own again ("sending it back down"), also when nothing changes. Clearing BGP sessions does not.
-    let mend = |(nexthop, _): (&Nexthop, usize)| {
+    let fix = |(nexthop, _): (&Nexthop, usize)| {
         let id = nexthop.id;
         format!(
             "ip nexthop replace id {id} group {} proto zebra",
             words(facts, id)
         )
     };
-    let mend: Vec<String> = lonely(facts).filter(is_zebra).map(mend).collect();
+    let fix: Vec<String> = lonely(facts).filter(is_zebra).map(fix).collect();
     let advice = "a change of the group makes FRR send its own again; 'zebra nexthop-group keep 1' in \
                   its configuration (or 'no zebra nexthop kernel enable') keeps it from happening; \
                   vtysh -c 'show nexthop-group rib' has what FRR believes, ip nexthop what is";
     let found = found.evidence(groups).evidence(idle);
-    vec![found.mend(mend.join(" && ")).advice(advice)]
+    vec![found.fix(fix.join(" && ")).advice(advice)]
 }
 
 /// Groups of one member that are not FRR's and that routes use: a warning.
@@ -242,7 +242,7 @@ fn compat_cost(facts: &Facts) -> Vec<Found> {
         .map(|(id, routes)| format!("group {id}: {routes} routes"));
     let advice = "if all that listens understands nexthop objects; ip and FRR do";
     let found = found.evidence(lines).advice(advice);
-    vec![found.mend("sysctl -w net.ipv4.nexthop_compat_mode=0")]
+    vec![found.fix("sysctl -w net.ipv4.nexthop_compat_mode=0")]
 }
 
 /// The members of a group as `ip` takes them.

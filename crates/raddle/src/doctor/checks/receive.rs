@@ -57,12 +57,11 @@ fn rps_hash(facts: &Facts) -> Vec<Found> {
         ),
         UNPREDICTABLE,
     );
-    let mend =
-        format!("for f in /sys/class/net/{first}/queues/rx-*/rps_cpus; do echo 0 > $f; done");
+    let fix = format!("for f in /sys/class/net/{first}/queues/rx-*/rps_cpus; do echo 0 > $f; done");
     vec![
         found
             .evidence(links.iter().map(|name| format!("{name}: rps_cpus is set")))
-            .mend(mend),
+            .fix(fix),
     ]
 }
 
@@ -79,7 +78,7 @@ fn nic_hash(facts: &Facts) -> Vec<Found> {
         ),
         UNPREDICTABLE,
     );
-    let mend = format!("ethtool -K {first} rxhash off");
+    let fix = format!("ethtool -K {first} rxhash off");
     vec![
         found
             .evidence(
@@ -87,7 +86,7 @@ fn nic_hash(facts: &Facts) -> Vec<Found> {
                     .iter()
                     .map(|name| format!("{name}: receive-hashing: on")),
             )
-            .mend(mend),
+            .fix(fix),
     ]
 }
 

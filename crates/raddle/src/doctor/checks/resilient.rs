@@ -46,7 +46,7 @@ fn resilient_idle_zero(facts: &Facts) -> Vec<Found> {
             "every bucket counts as idle at once, so that flows in use are moved when members change",
         )
         .evidence([format!("group {id}: {}", count(routes_over(facts, id), "route"))])
-        .mend(format!("ip nexthop replace id {id} group {} type resilient idle_timer 120", words(facts, id)))
+        .fix(format!("ip nexthop replace id {id} group {} type resilient idle_timer 120", words(facts, id)))
     });
     found.collect()
 }
@@ -105,18 +105,18 @@ fn resilient_coarse(facts: &Facts) -> Vec<Found> {
             "shares differ from the weights by more than 10 %",
         );
         let new = facts.nexthops.keys().last().map_or(1, |last| last + 1);
-        let mut mend = format!(
+        let mut fix = format!(
             "ip nexthop add id {new} group {} type resilient buckets {}",
             words(facts, id),
             enough.min(65_535)
         );
         if let Some(paths) = facts.paths.iter().find(|p| p.target == Target::Group(id)) {
             let family = ip_family(paths.family);
-            mend += &format!(" && ip {family}route replace {} nhid {new}", paths.dst);
+            fix += &format!(" && ip {family}route replace {} nhid {new}", paths.dst);
         }
         let found = found
             .evidence(off.into_iter().map(|(line, _)| line))
-            .mend(mend);
+            .fix(fix);
         let advice = "every route of the group wants it: buckets are fixed when a group is made";
         findings.push(found.advice(advice));
     }

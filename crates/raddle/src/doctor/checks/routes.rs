@@ -148,7 +148,7 @@ fn report(
     vec![if objects {
         found
     } else {
-        found.mend(as_one(facts, first))
+        found.fix(as_one(facts, first))
     }]
 }
 
@@ -235,7 +235,7 @@ fn v6_device_only(facts: &Facts) -> Vec<Found> {
          gateways, or make a nexthop group",
     );
     // The command for routes with gateways does not help here.
-    found.iter_mut().for_each(|found| found.mend = None);
+    found.iter_mut().for_each(|found| found.fix = None);
     found
 }
 
@@ -259,7 +259,7 @@ fn v6_host(facts: &Facts) -> Vec<Found> {
     vec![
         found
             .evidence([evidence])
-            .mend("sysctl -w net.ipv6.conf.all.forwarding=1")
+            .fix("sysctl -w net.ipv6.conf.all.forwarding=1")
             .advice("if it is a router"),
     ]
 }
@@ -289,9 +289,9 @@ fn rp_filter_strict(facts: &Facts) -> Vec<Found> {
          one of its members (other weights or metrics at the far end) they are dropped. raddle leaves \
          the IPv4 of these links to the kernel",
     );
-    let mend = format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{first}.rp_filter=0");
+    let fix = format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{first}.rp_filter=0");
     let lines = links.iter().map(|name| format!("{name}: rp_filter 1"));
-    let found = found.evidence(lines).mend(mend);
+    let found = found.evidence(lines).fix(fix);
     vec![found.advice("2 is loose filtering: a route back by any link will do")]
 }
 

@@ -57,7 +57,7 @@ fn seed_unset(facts: &Facts) -> Vec<Found> {
             let found = Found::new(Severity::Warning, "the hash seed is not set", effect);
             let found = found.evidence(["net.ipv4.fib_multipath_hash_seed = 0"]);
             let advice = "setting it moves flows once; a file in /etc/sysctl.d makes it last";
-            vec![found.mend(RANDOM).advice(advice)]
+            vec![found.fix(RANDOM).advice(advice)]
         }
     }
 }
@@ -110,7 +110,7 @@ fn seed_shared(facts: &Facts) -> Vec<Found> {
         return vec![found.advice(newer())];
     }
     let advice = "each tier wants a seed of its own; routers of one tier may share one";
-    vec![found.mend(RANDOM).advice(advice)]
+    vec![found.fix(RANDOM).advice(advice)]
 }
 
 /// With `--symmetric`:
@@ -145,8 +145,8 @@ fn seed_differs(facts: &Facts) -> Vec<Found> {
     }
     let first = peers.iter().copied().find(|seed| *seed != 0);
     let wanted = first.unwrap_or(ours.max(1));
-    let mend = format!("sysctl -w net.ipv4.fib_multipath_hash_seed={wanted}");
-    let found = found.mend(mend);
+    let fix = format!("sysctl -w net.ipv4.fib_multipath_hash_seed={wanted}");
+    let found = found.fix(fix);
     vec![found.advice("on both sides of what needs symmetry")]
 }
 
@@ -221,8 +221,8 @@ mod tests {
             facts.others = vec![shared.clone()];
             for check in super::super::all() {
                 for found in (check.run)(&facts) {
-                    let mend = found.mend.unwrap_or_default();
-                    assert!(!mend.contains("hash_seed"), "{}: {mend}", check.id);
+                    let fix = found.fix.unwrap_or_default();
+                    assert!(!fix.contains("hash_seed"), "{}: {fix}", check.id);
                 }
             }
         }

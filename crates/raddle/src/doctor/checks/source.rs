@@ -57,7 +57,7 @@ fn txrehash_anycast(facts: &Facts) -> Vec<Found> {
     let found = found
         .evidence(["net.core.txrehash = 1"])
         .evidence(addresses);
-    let found = found.mend("sysctl -w net.core.txrehash=0");
+    let found = found.fix("sysctl -w net.core.txrehash=0");
     vec![found.advice("or SO_TXREHASH on the sockets of the service alone")]
 }
 
@@ -86,7 +86,7 @@ fn plb_unheard(facts: &Facts) -> Vec<Found> {
     vec![
         found
             .evidence([evidence])
-            .mend("sysctl -w net.ipv6.fib_multipath_hash_policy=0"),
+            .fix("sysctl -w net.ipv6.fib_multipath_hash_policy=0"),
     ]
 }
 

@@ -137,7 +137,7 @@ fn dx4_connected(facts: &Facts) -> Vec<Found> {
     if lines.is_empty() {
         return Vec::new();
     }
-    let mend: Vec<String> = neighbours
+    let fix: Vec<String> = neighbours
         .iter()
         .filter_map(|nh4| {
             let link = facts.link_towards(IpAddr::V4(*nh4))?;
@@ -158,8 +158,8 @@ fn dx4_connected(facts: &Facts) -> Vec<Found> {
     )
     .evidence(lines);
     let advice = "a route to nh4 that has a gateway makes the kernel ask for that";
-    let found = if mend.len() == neighbours.len() {
-        found.mend(mend.join(" && "))
+    let found = if fix.len() == neighbours.len() {
+        found.fix(fix.join(" && "))
     } else {
         found
     };
@@ -190,8 +190,8 @@ fn forwarding_off(facts: &Facts) -> Vec<Found> {
         ),
         "packets that a behaviour has changed are dropped like others that are not for this machine",
     );
-    let mend = "sysctl -w net.ipv6.conf.all.forwarding=1";
-    vec![found.evidence(lines).mend(mend)]
+    let fix = "sysctl -w net.ipv6.conf.all.forwarding=1";
+    vec![found.evidence(lines).fix(fix)]
 }
 
 /// 1. A prefix longer than block and C-SID holds bits of what follows: serious, a packet with more C-SIDs
@@ -269,9 +269,9 @@ fn enabled_off(facts: &Facts) -> Vec<Found> {
         "seg6_enabled is off, and packets with an SRH may come to addresses of this machine",
         "such packets are dropped; SIDs (seg6local routes) do not depend on it",
     );
-    let mend = "sysctl -w net.ipv6.conf.all.seg6_enabled=1";
+    let fix = "sysctl -w net.ipv6.conf.all.seg6_enabled=1";
     let advice = "it takes both conf.all and the link's own setting";
-    vec![found.evidence(lines).mend(mend).advice(advice)]
+    vec![found.evidence(lines).fix(fix).advice(advice)]
 }
 
 /// 1. A list whose key is not there: serious, its packets go out with an HMAC of zeros or not at all.
@@ -314,14 +314,14 @@ fn hmac(facts: &Facts) -> Vec<Found> {
         let what = format!("{} HMACs, and there is no key", wants(&required));
         let effect =
             "every packet with an SRH that comes in there fails at the SIDs of this machine";
-        let mend: Vec<String> = required
+        let fix: Vec<String> = required
             .iter()
             .map(|name| format!("sysctl -w net.ipv6.conf.{name}.seg6_require_hmac=0"))
             .collect();
         let advice = "or set keys: ip sr hmac set KEYID { sha1 | sha256 }";
         found.push(
             Found::new(Severity::Serious, what, effect)
-                .mend(mend.join(" && "))
+                .fix(fix.join(" && "))
                 .advice(advice),
         );
     }
@@ -388,7 +388,7 @@ fn source(facts: &Facts) -> Vec<Found> {
     );
     let found = found.evidence(lines);
     vec![match first {
-        Some(address) => found.mend(format!("ip sr tunsrc set {address}")),
+        Some(address) => found.fix(format!("ip sr tunsrc set {address}")),
         None => found.advice(
             "ip sr tunsrc set ADDRESS, with an address of this machine that is routed to it",
         ),
@@ -488,7 +488,7 @@ fn own(facts: &Facts) -> Vec<Found> {
             "{} of raddle's own cannot be carried out",
             count(lines.len(), "SID or segment list")
         ),
-        "all their packets are dropped until that is mended: the kernel does not have them",
+        "all their packets are dropped until that is fixed: the kernel does not have them",
     );
     let advice = "image-full: raise sids in the configuration; segment-link: the link is down or not there; encap: \
                   there is no address for the outer header, which ip sr tunsrc set ADDRESS gives";

@@ -172,7 +172,7 @@ fn weight_truncated(facts: &Facts) -> Vec<Found> {
          8 bits of them",
     );
     let found = found.evidence(lines).advice("ip nexthop shows them right");
-    vec![found.mend("sysctl -w net.ipv4.nexthop_compat_mode=0")]
+    vec![found.fix("sysctl -w net.ipv4.nexthop_compat_mode=0")]
 }
 
 /// A note for kernels before 6.12 with groups of unequal weights.

@@ -70,16 +70,16 @@ fn traps(facts: &Facts, topic: Topic) -> Vec<Found> {
             Some(link) => format!("{link}: {}", trap.what),
             None => trap.what.clone(),
         };
-        let mends: Vec<&str> = traps
+        let fixes: Vec<&str> = traps
             .iter()
-            .filter_map(|trap| trap.mend.as_deref())
+            .filter_map(|trap| trap.fix.as_deref())
             .collect();
         let found = Found::new(severity, format!("{what} {on}"), effect);
         let found = found.evidence(traps.iter().map(line));
-        if mends.is_empty() {
+        if fixes.is_empty() {
             found
         } else {
-            found.mend(mends.join(" && "))
+            found.fix(fixes.join(" && "))
         }
     };
     by_effect.into_iter().map(one).collect()
@@ -98,7 +98,7 @@ fn offloads(facts: &Facts) -> Vec<Found> {
                  them, and XDP cannot be attached in many drivers",
             );
             let found = found.evidence([format!("{name}: large-receive-offload: on")]);
-            findings.push(found.mend(format!("ethtool -K {name} lro off")));
+            findings.push(found.fix(format!("ethtool -K {name} lro off")));
         }
         if facts.receive.untagged.contains(&link.index) {
             let found = Found::new(
@@ -108,7 +108,7 @@ fn offloads(facts: &Facts) -> Vec<Found> {
                  look untagged",
             );
             let found = found.evidence([format!("{name}: rx-vlan-offload: on")]);
-            findings.push(found.mend(format!("ethtool -K {name} rxvlan off")));
+            findings.push(found.fix(format!("ethtool -K {name} rxvlan off")));
         }
     }
     findings
@@ -128,8 +128,8 @@ mod tests {
             role: preflight::Role::Out,
             what: "its peer has neither".into(),
             why: "lost without a trace".into(),
-            mend: Some("ethtool -K peer gro on".into()),
-            mended: false,
+            fix: Some("ethtool -K peer gro on".into()),
+            fixed: false,
         };
         (topic, finding)
     }

@@ -14,7 +14,7 @@ use crate::run::links::{self, Plan, plan};
 use crate::run::own::{self, Own};
 use crate::run::rx_hash::would_read;
 use crate::run::survey::survey;
-use raddle_preflight::Mend;
+use raddle_preflight::Fix;
 
 /// Prints what there is to say of this machine, then ends with what would keep a start from succeeding, in
 /// the order in which the start meets it:
@@ -75,7 +75,7 @@ fn load(config: &Config) -> Result<Engine, Failure> {
 /// What follows from links, settings and firewall; prints it.
 fn look(rib: &Rib, config: &Config) -> Result<(Plan, bool), Failure> {
     let sets_seed = check_seed(config, rib)?;
-    let report = survey(rib, config, Mend::Would, own_links(config).into_iter())?;
+    let report = survey(rib, config, Fix::Would, own_links(config).into_iter())?;
     let plan = plan(rib, config, &report).map_err(Failure::system)?;
     for finding in report.warnings() {
         println!("{finding}");

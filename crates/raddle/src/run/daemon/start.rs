@@ -28,7 +28,7 @@ use crate::run::report;
 use crate::run::rx_hash::Decisions;
 use crate::run::survey::{shaped, survey};
 use crate::seed;
-use raddle_preflight::{Finding, Mend, Report};
+use raddle_preflight::{Finding, Fix, Report};
 
 /// What a start comes to, apart from the engine.
 struct Prepared {
@@ -175,12 +175,12 @@ impl Daemon {
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
         let shaped = shaped(&rib, &config.allow_qdisc)?;
         // Nothing of the system is changed for a start that is refused.
-        let mut report = survey(&rib, config, Mend::Would, attached.iter().copied())?;
+        let mut report = survey(&rib, config, Fix::Would, attached.iter().copied())?;
         refuse(&report, config)?;
         let mut plan = plan(&rib, config, &report).map_err(Failure::system)?;
         require_links(&plan)?;
-        if config.mend {
-            report = survey(&rib, config, Mend::Do, attached.iter().copied())?;
+        if config.fix_offloads {
+            report = survey(&rib, config, Fix::Do, attached.iter().copied())?;
             refuse(&report, config)?;
             plan = links::plan(&rib, config, &report).map_err(Failure::system)?;
             require_links(&plan)?;

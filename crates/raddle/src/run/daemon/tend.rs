@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::kept::now;
 use crate::run::links::{Plan, plan_of_present};
 use crate::run::survey::{bypass, shaped, survey};
-use raddle_preflight::{Finding, Mend, Report};
+use raddle_preflight::{Finding, Fix, Report};
 
 /// How often neighbours that the engine lacks are asked for, and how many at a time.
 const WANTED_EACH: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ impl Daemon {
     /// Links or settings changed: attaches and detaches accordingly.
     pub(super) fn replan(&mut self) {
         let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
-        let report = match survey(&self.rib, &self.config, Mend::Do, attached.into_iter()) {
+        let report = match survey(&self.rib, &self.config, Fix::Do, attached.into_iter()) {
             Ok(report) => report,
             Err(e) => {
                 // Things may go while one looks at them. The next round looks again.
@@ -81,13 +81,13 @@ impl Daemon {
 
     /// Says what was not warned of before, and what no longer has to be.
     fn warn(&mut self, mut warnings: Vec<Finding>) {
-        // What has been mended is not found again, but stays so.
+        // What has been fixed is not found again, but stays so.
         let is_there = |f: &&Finding| {
             let link = f.link.as_deref().and_then(|name| self.rib.link_named(name));
-            f.mended && link.is_some() && !warnings.contains(f)
+            f.fixed && link.is_some() && !warnings.contains(f)
         };
-        let mended: Vec<Finding> = self.warnings.iter().filter(is_there).cloned().collect();
-        warnings.extend(mended);
+        let fixed: Vec<Finding> = self.warnings.iter().filter(is_there).cloned().collect();
+        warnings.extend(fixed);
         for finding in warnings.iter().filter(|f| !self.warnings.contains(f)) {
             tracing::warn!("{finding}");
         }
