@@ -57,7 +57,7 @@ fn the_benchmark_fills_its_links() {
         assert_eq!(of("eight")[..2], [8.0, 8.0], "{json}");
     }
     let outcome = run(&["bench", "rpc", "--only", "fast"]);
-    assert_eq!(outcome.code, Some(1));
+    assert_eq!(outcome.code, Some(2));
     assert!(
         outcome.stderr.contains("reads, after-one"),
         "{}",

@@ -361,22 +361,22 @@ fn what_cannot_be_is_said() {
     for (outcome, code, said) in [
         (
             with(&["--local-addresses", "10.251.1.7"]),
-            1,
+            2,
             "--local-addresses 10.251.1.7 is no address of this machine",
         ),
         (
             with(&["--server-addresses", "fd00:251:1::2"]),
-            1,
+            2,
             "name addresses of one family",
         ),
         (
             run(&["--server", "10.251.1.2:"]),
-            1,
+            2,
             "write HOST or HOST:PORT, such as nas.example:2049",
         ),
         (
             run(&["status"]),
-            2,
+            3,
             "no proxy (raddle rpc) runs here: nobody answers on ",
         ),
     ] {
