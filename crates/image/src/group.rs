@@ -55,14 +55,14 @@ pub enum Group {
         /// What is hashed.
         how: How,
     },
-    /// Packets take turns: a [`TurnsHead`] at `first`, behind it the members.
+    /// Packets go round robin, by weight: a [`TurnsHead`] at `first`, behind it the members.
     PerPacket {
         /// Index of the head.
         first: u32,
         /// Number of members behind the head.
         count: u16,
     },
-    /// Flows take turns (`mp-algo` flowlet). As [`Group::PerPacket`].
+    /// So do flowlets (`mp-algo` flowlet). As [`Group::PerPacket`].
     Flowlet {
         /// Index of the head.
         first: u32,
@@ -231,7 +231,7 @@ impl BucketsHead {
     }
 }
 
-/// What stands before members that take turns, in two words. The members are a table with an entry
+/// What stands before members that are taken round robin, in two words. The members are a table with an entry
 /// for each turn, or have upper bounds below `total`; see [`raddle_select::turns`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnsHead {
@@ -266,7 +266,7 @@ impl TurnsHead {
     }
 }
 
-/// Groups that can take turns at a time; each core keeps a number for each.
+/// Groups whose members can be taken round robin at a time; each core keeps a number for each.
 pub const TURN_SLOTS: usize = 1024;
 /// Flows that each core remembers for [`Group::Flowlet`]; a power of two.
 pub const FLOWLETS: usize = 4096;

@@ -11,7 +11,7 @@ use crate::codec::number::INET6;
 use crate::codec::number::rtm::RTM_GETNEIGH;
 use crate::codec::{Builder, Messages, NTF_PROXY, proxied};
 use crate::error::Error;
-use crate::socket::{DumpSink, Socket};
+use crate::socket::{Dump, DumpSink, Socket};
 
 /// Reading them rests this many times as long as it took.
 const REST: u32 = 50;
@@ -56,8 +56,12 @@ impl Hosts {
         let read = dump();
         self.rest = Some(Instant::now() + start.elapsed() * REST);
         match read {
-            Ok(hosts) => {
+            Ok((mut hosts, quality)) => {
                 self.failed = false;
+                // Some may be missing: it is read again, and none goes meanwhile.
+                if quality == Dump::Interrupted {
+                    hosts.extend(&self.told.hosts);
+                }
                 Some(KernelHosts { hosts })
             }
             Err(error) => {
@@ -72,16 +76,16 @@ impl Hosts {
     }
 }
 
-/// The IPv6 addresses that this machine answers for.
-fn dump() -> Result<BTreeSet<Ipv6Addr>, Error> {
+/// The IPv6 addresses that this machine answers for, and whether these are all.
+fn dump() -> Result<(BTreeSet<Ipv6Addr>, Dump), Error> {
     let mut header = [0; 12];
     header[0] = INET6;
     header[10] = NTF_PROXY;
     let mut request = Builder::new();
     request.begin(RTM_GETNEIGH, 0, &header).end()?;
     let mut collect = Collect::default();
-    Socket::open()?.dump(&mut request, "dump proxied neighbours", &mut collect)?;
-    Ok(collect.0)
+    let quality = Socket::open()?.dump(&mut request, "dump proxied neighbours", &mut collect)?;
+    Ok((collect.0, quality))
 }
 
 #[derive(Default)]
