@@ -36,3 +36,17 @@ impl Default for Capacity {
         }
     }
 }
+
+impl Capacity {
+    /// The same with tables for so many routes of each family.
+    pub fn for_routes(self, routes4: usize, routes6: usize) -> Capacity {
+        Capacity {
+            // Two direct roots, so that a table can be rebuilt beside itself, and for each
+            // route of unusual length a block of eight nodes in every fourth.
+            nodes4: (2 << 19) + 2 * routes4.max(1 << 17),
+            leaves4: (4 * routes4).max(1 << 20),
+            words6: (16 * routes6).max(1 << 20),
+            ..self
+        }
+    }
+}

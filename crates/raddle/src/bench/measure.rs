@@ -13,7 +13,6 @@ use raddle_xdp::bench::{Attachment, Bench, Program, Template, Traffic};
 use raddle_xdp::{AttachedMode, Engine, LoadOptions, Mode};
 
 use super::router::{self, GENERATOR_MAC, IN_MAC, index_of};
-use crate::config::Config;
 use crate::error::Failure;
 
 /// What the tables hold and where the packets go.
@@ -418,12 +417,7 @@ impl Machine {
 
 fn capacity(settings: &Settings) -> Capacity {
     let routes = settings.routes as usize + 100_000;
-    let config = Config {
-        routes4: routes,
-        routes6: routes,
-        ..Config::default()
-    };
-    let capacity = config.capacity();
+    let capacity = Capacity::default().for_routes(routes, routes);
     Capacity {
         segments: capacity.segments.max(settings.segments),
         ..capacity

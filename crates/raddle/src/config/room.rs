@@ -37,19 +37,16 @@ impl Config {
     /// The image that these numbers of routes want.
     pub(crate) fn capacity(&self) -> Capacity {
         let default = Capacity::default();
-        Capacity {
-            // Two direct roots, so that a table can be rebuilt beside itself, and for each
-            // route of unusual length a block of eight nodes in every fourth.
-            nodes4: (2 << 19) + 2 * self.routes4.max(1 << 17),
-            leaves4: (4 * self.routes4).max(1 << 20),
-            words6: (16 * self.routes6).max(1 << 20),
+        let room = Capacity {
             // Each SID leads there by a group of its own, and up to three segments take 16 words.
             groups: self.groups.max(self.sids + (1 << 16)),
             members: self.members,
             adjacencies: self.adjacencies,
             segments: self.sids,
             templates: default.templates.max(16 * self.sids),
-        }
+            ..default
+        };
+        room.for_routes(self.routes4, self.routes6)
     }
 }
 
