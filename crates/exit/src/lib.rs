@@ -1,22 +1,34 @@
-//! Failures as the user sees them: one message, one exit code.
+//! How raddle's programs end: a failure is one message and one exit code, and which failure of which library has which
+//! code stands here, for all of them.
+//!
+//! ```
+//! use raddle_exit::{Failure, exit};
+//!
+//! fn read() -> Result<String, Failure> {
+//!     Ok(std::fs::read_to_string("/no/such/file")?)
+//! }
+//! let failure = read().unwrap_err();
+//! assert_eq!(failure.code, exit::SYSTEM);
+//! assert!(failure.to_string().contains("No such file"));
+//! ```
 
 use std::fmt;
 
 use raddle_lab::LabError;
 
 /// What programs that call this one can go by. 0 is fine.
-pub(crate) mod exit {
+pub mod exit {
     /// It was done, and something was found: a serious finding, a bar that is missed, flows beyond the budget.
-    pub(crate) const FOUND: u8 = 1;
+    pub const FOUND: u8 = 1;
     /// The command line or a configuration is wrong.
-    pub(crate) const USAGE: u8 = 2;
+    pub const USAGE: u8 = 2;
     /// The kernel, the system or another process refused.
-    pub(crate) const SYSTEM: u8 = 3;
+    pub const SYSTEM: u8 = 3;
 }
 
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// One of [`exit`]'s, or a shell's.
     pub code: u8,
     message: String,
@@ -24,12 +36,12 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// The caller is not root and has to be. `what` as in "`what` needs root".
-    pub(crate) fn needs_root(what: &str) -> Failure {
+    pub fn needs_root(what: &str) -> Failure {
         Failure::system(format!("{what} needs root; run it with sudo"))
     }
 
     /// With an exit code of its own.
-    pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
+    pub fn new(code: u8, message: impl Into<String>) -> Failure {
         Failure {
             code,
             message: message.into(),
@@ -37,17 +49,17 @@ impl Failure {
     }
 
     /// It was done, and this was found.
-    pub(crate) fn found(message: impl Into<String>) -> Failure {
+    pub fn found(message: impl Into<String>) -> Failure {
         Failure::new(exit::FOUND, message)
     }
 
     /// The user asked for something that cannot be.
-    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+    pub fn usage(message: impl Into<String>) -> Failure {
         Failure::new(exit::USAGE, message)
     }
 
     /// The kernel or the system refused.
-    pub(crate) fn system(message: impl Into<String>) -> Failure {
+    pub fn system(message: impl Into<String>) -> Failure {
         Failure::new(exit::SYSTEM, message)
     }
 }
@@ -76,6 +88,14 @@ system_failure!(
     raddle_netlink::probe::Error,
     raddle_xdp::Error
 );
+
+/// Ends the process, without a word, when nobody reads what it prints any more: `raddle route show | head`. Rust
+/// ignores SIGPIPE otherwise, and so it stays in what serves: a client, a server or a reader of the log that goes away
+/// ends no daemon. Call it before any other thread is made.
+pub fn end_with_readers() {
+    // SAFETY: no other thread runs yet, and the default action needs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
 
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {

@@ -1,7 +1,4 @@
-//! Charts as SVG or PNG files, for people to look at.
-//!
-//! The text of an SVG is left to the viewer's sans-serif font, that of a PNG is drawn from glyphs that
-//! the program has, so no font is needed to write a chart.
+#![doc = include_str!("../README.md")]
 
 mod pixels;
 
@@ -39,7 +36,7 @@ const COLOURS: [RGBColor; 7] = [
 
 /// Why there is no chart.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// The file cannot be written.
     #[error("cannot write the chart {}: {source}", path.display())]
     Write {
@@ -58,26 +55,36 @@ pub(crate) enum Error {
     },
 }
 
-/// Reads the name of a chart's file, for the command line: what it ends in says how it is drawn.
-pub(crate) fn file(name: &str) -> Result<PathBuf, String> {
+/// A file's name says no way to draw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a chart is drawn as SVG or PNG: name a file that ends in .svg or .png")]
+pub struct NotAChart;
+
+/// The file of a chart by its name, such as a command line has it: what it ends in says how it is drawn.
+///
+/// # Errors
+/// [`NotAChart`] where it ends in neither `.svg` nor `.png`.
+pub fn file(name: &str) -> Result<PathBuf, NotAChart> {
     let path = PathBuf::from(name);
     let kind = path.extension().map(|end| end.to_ascii_lowercase());
     match kind.as_ref().and_then(|kind| kind.to_str()) {
         Some("svg" | "png") => Ok(path),
-        _ => Err("a chart is drawn as SVG or PNG: name a file that ends in .svg or .png".into()),
+        _ => Err(NotAChart),
     }
 }
 
 /// A group of bars: its label, of one or two lines, and the value of each series that it has.
-pub(crate) type Group = (String, Vec<(String, f64)>);
+pub type Group = (String, Vec<(String, f64)>);
 /// A line: its name and its points.
-pub(crate) type Line = (String, Vec<(f64, f64)>);
+pub type Line = (String, Vec<(f64, f64)>);
 type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 type Canvas<B> = DrawingArea<B, Shift>;
+/// What a surface of the kind `B` says to being drawn on.
+type Drawn<B, T = ()> = Result<T, DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 /// What can be drawn on any surface.
 trait Draw {
-    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Result<(), String>;
+    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Drawn<B>;
 }
 
 /// Draws bars in groups, a colour for each series, to an SVG file, or to a PNG file where the name ends
@@ -85,7 +92,7 @@ trait Draw {
 ///
 /// # Errors
 /// [`Error::Write`], and [`Error::Draw`] for values that cannot be drawn.
-pub(crate) fn bars(path: &Path, title: &str, groups: &[Group], unit: &str) -> Result<(), Error> {
+pub fn bars(path: &Path, title: &str, groups: &[Group], unit: &str) -> Result<(), Error> {
     let mut series: Vec<&str> = Vec::new();
     for (name, _) in groups.iter().flat_map(|(_, bars)| bars) {
         if !series.contains(&name.as_str()) {
@@ -114,7 +121,7 @@ struct Bars<'a> {
 }
 
 impl Draw for Bars<'_> {
-    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Result<(), String> {
+    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Drawn<B> {
         let across = (0.0, self.groups.len().max(1) as f64);
         let mut chart = begin(root, self.title, &self.series, across, self.top, FOOT)?;
         chart
@@ -129,8 +136,7 @@ impl Draw for Bars<'_> {
             .y_labels(6)
             .y_label_formatter(&|value| number(*value))
             .y_desc(self.unit)
-            .draw()
-            .map_err(reason)?;
+            .draw()?;
         for (at, (label, bars)) in self.groups.iter().enumerate() {
             draw_group(root, &mut chart, at, label, bars, &self.series)?;
         }
@@ -142,7 +148,7 @@ impl Draw for Bars<'_> {
 ///
 /// # Errors
 /// [`Error::Write`], and [`Error::Draw`] for points that cannot be drawn.
-pub(crate) fn lines(
+pub fn lines(
     path: &Path,
     title: &str,
     lines: &[Line],
@@ -184,7 +190,7 @@ struct Lines<'a> {
 }
 
 impl Draw for Lines<'_> {
-    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Result<(), String> {
+    fn draw<B: DrawingBackend>(&self, root: &Canvas<B>) -> Drawn<B> {
         let names: Vec<&str> = self.lines.iter().map(|(name, _)| name.as_str()).collect();
         let mut chart = begin(root, self.title, &names, self.range, self.top, 0)?;
         chart
@@ -200,13 +206,10 @@ impl Draw for Lines<'_> {
             .y_label_formatter(&|value| number(*value))
             .x_desc(self.units.0)
             .y_desc(self.units.1)
-            .draw()
-            .map_err(reason)?;
+            .draw()?;
         for (i, (_, points)) in self.lines.iter().enumerate() {
             let style = colour(i).stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), style))
-                .map_err(reason)?;
+            chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
         }
         Ok(())
     }
@@ -214,10 +217,6 @@ impl Draw for Lines<'_> {
 
 fn colour(series: usize) -> RGBColor {
     COLOURS[series % COLOURS.len()]
-}
-
-fn reason(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 /// The value at the top of the axis: the greatest, with room for its label.
@@ -252,9 +251,9 @@ fn write(path: &Path, what: &impl Draw) -> Result<(), Error> {
         .extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("png"));
     let drawn = if png { draw_png(what) } else { draw_svg(what) };
-    let contents = drawn.map_err(|reason| Error::Draw {
+    let contents = drawn.map_err(|e| Error::Draw {
         path: path.to_owned(),
-        reason,
+        reason: e.to_string(),
     })?;
     fs::write(path, contents).map_err(|source| Error::Write {
         path: path.to_owned(),
@@ -262,23 +261,26 @@ fn write(path: &Path, what: &impl Draw) -> Result<(), Error> {
     })
 }
 
-fn draw_svg(what: &impl Draw) -> Result<Vec<u8>, String> {
+/// The contents of a file, or why there are none.
+type Contents = Result<Vec<u8>, Box<dyn std::error::Error>>;
+
+fn draw_svg(what: &impl Draw) -> Contents {
     let mut svg = String::new();
     draw_on(SVGBackend::with_string(&mut svg, SIZE), what)?;
     Ok(svg.into_bytes())
 }
 
-fn draw_png(what: &impl Draw) -> Result<Vec<u8>, String> {
+fn draw_png(what: &impl Draw) -> Contents {
     let mut rgb = pixels::white(SIZE);
     draw_on(Pixels::new(SIZE, &mut rgb), what)?;
-    pixels::encode(SIZE, &rgb).map_err(reason)
+    Ok(pixels::encode(SIZE, &rgb)?)
 }
 
-fn draw_on<B: DrawingBackend>(surface: B, what: &impl Draw) -> Result<(), String> {
+fn draw_on<B: DrawingBackend>(surface: B, what: &impl Draw) -> Drawn<B> {
     let root = surface.into_drawing_area();
-    root.fill(&WHITE).map_err(reason)?;
+    root.fill(&WHITE)?;
     what.draw(&root)?;
-    root.present().map_err(reason)
+    root.present()
 }
 
 /// Title, legend and the empty plot; `foot` pixels are left free below it.
@@ -289,20 +291,18 @@ fn begin<'a, B: DrawingBackend>(
     x: (f64, f64),
     top: f64,
     foot: u32,
-) -> Result<Chart<'a, B>, String> {
+) -> Drawn<B, Chart<'a, B>> {
     let style = (FONT, 22).into_font().color(&INK);
-    root.draw(&Text::new(title.to_owned(), (24, 16), style))
-        .map_err(reason)?;
+    root.draw(&Text::new(title.to_owned(), (24, 16), style))?;
     let mut at = 24;
     for (i, name) in series.iter().enumerate() {
         let square = Rectangle::new([(at, 54), (at + 13, 67)], colour(i).filled());
-        root.draw(&square).map_err(reason)?;
+        root.draw(&square)?;
         let style = (FONT, 15)
             .into_font()
             .color(&INK)
             .pos(Pos::new(HPos::Left, VPos::Center));
-        root.draw(&Text::new((*name).to_owned(), (at + 19, 61), style))
-            .map_err(reason)?;
+        root.draw(&Text::new((*name).to_owned(), (at + 19, 61), style))?;
         // Without a font we can only guess how wide the name is.
         at += 44 + 8 * name.chars().count() as i32;
     }
@@ -314,7 +314,6 @@ fn begin<'a, B: DrawingBackend>(
         .x_label_area_size(if foot == 0 { 48 } else { 0 })
         .y_label_area_size(72)
         .build_cartesian_2d(x.0..x.1, 0.0..top)
-        .map_err(reason)
 }
 
 fn draw_group<B: DrawingBackend>(
@@ -324,7 +323,7 @@ fn draw_group<B: DrawingBackend>(
     label: &str,
     bars: &[(String, f64)],
     series: &[&str],
-) -> Result<(), String> {
+) -> Drawn<B> {
     let width = FILL / bars.len().max(1) as f64;
     let centred = |style: TextStyle<'static>| style.pos(Pos::new(HPos::Center, VPos::Bottom));
     for (i, (name, value)) in bars.iter().enumerate() {
@@ -332,114 +331,16 @@ fn draw_group<B: DrawingBackend>(
         let right = left + width * 0.92;
         let style = colour(series.iter().position(|known| known == name).unwrap_or(0)).filled();
         let bar = Rectangle::new([(left, 0.0), (right, *value)], style);
-        chart.draw_series([bar]).map_err(reason)?;
+        chart.draw_series([bar])?;
         let (x, y) = chart.backend_coord(&((left + right) / 2.0, *value));
         let style = centred((FONT, 13).into_font().color(&INK));
-        root.draw(&Text::new(number(*value), (x, y - 3), style))
-            .map_err(reason)?;
+        root.draw(&Text::new(number(*value), (x, y - 3), style))?;
     }
     for (i, line) in label.lines().enumerate() {
         let (x, y) = chart.backend_coord(&(at as f64 + 0.5, 0.0));
         let style = centred((FONT, 15).into_font().color(&INK));
         let place = (x, y + 26 + 20 * i as i32);
-        root.draw(&Text::new(line.to_owned(), place, style))
-            .map_err(reason)?;
+        root.draw(&Text::new(line.to_owned(), place, style))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn group(label: &str, values: &[(&str, f64)]) -> Group {
-        let values = values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value));
-        (label.to_owned(), values.collect())
-    }
-
-    #[test]
-    fn bars_have_their_heights_and_labels() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("bars.svg");
-        let groups = [
-            group(
-                "L3 policy\nkernel",
-                &[("spine 1 & co", 940.0), ("spine 2", 0.0)],
-            ),
-            group(
-                "L4 policy\nraddle",
-                &[("spine 1 & co", 470.0), ("spine 2", 938.25)],
-            ),
-        ];
-        bars(&path, "Mbit/s per link", &groups, "Mbit/s").unwrap();
-        let svg = fs::read_to_string(&path).unwrap();
-        for text in [
-            "Mbit/s per link",
-            "spine 1 &amp; co",
-            "L4 policy",
-            "raddle",
-            "940",
-            "938",
-        ] {
-            assert!(svg.contains(text), "{text}");
-        }
-        // Heights are in proportion: pixels of the first bar's rectangle and of half of it.
-        let blue = svg
-            .lines()
-            .filter(|line| line.contains("#0072B2") && line.contains("<rect"));
-        let heights: Vec<f64> = blue
-            .filter_map(|line| {
-                line.split("height=\"")
-                    .nth(1)?
-                    .split('"')
-                    .next()?
-                    .parse()
-                    .ok()
-            })
-            .collect();
-        assert_eq!(heights.len(), 3, "{heights:?}");
-        assert!((heights[1] / heights[2] - 2.0).abs() < 0.02, "{heights:?}");
-    }
-
-    #[test]
-    fn a_chart_is_svg_or_png() {
-        for name in ["a.svg", "b.png", "dir/c.d.PNG"] {
-            assert_eq!(file(name), Ok(PathBuf::from(name)));
-        }
-        for name in ["a.gif", "a", "png", "a.svg.gz", ""] {
-            let error = file(name).unwrap_err();
-            assert!(error.contains("ends in .svg or .png"), "{name}: {error}");
-        }
-    }
-
-    #[test]
-    fn lines_and_odd_values() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("lines.svg");
-        let points = (0..50)
-            .map(|x| (f64::from(x) / 5.0, f64::from(x * x % 97)))
-            .collect();
-        let series = [("eth1".to_owned(), points), ("eth2".to_owned(), Vec::new())];
-        lines(&path, "Over time", &series, "seconds", "Mbit/s").unwrap();
-        assert!(fs::read_to_string(&path).unwrap().contains("<polyline"));
-        bars(&path, "nothing", &[], "").unwrap();
-        bars(&path, "zero", &[group("a", &[("b", 0.0)])], "").unwrap();
-        lines(&path, "nothing", &[], "", "").unwrap();
-        for odd in [f64::NAN, f64::INFINITY, -1.0] {
-            let error = bars(&path, "", &[group("a", &[("b", odd)])], "").unwrap_err();
-            assert!(matches!(error, Error::Draw { .. }), "{error}");
-        }
-        let error = lines(
-            &path,
-            "",
-            &[("a".to_owned(), vec![(f64::NAN, 1.0)])],
-            "",
-            "",
-        );
-        assert!(error.is_err());
-        let error = bars(&dir.path().join("no/where.svg"), "", &[], "").unwrap_err();
-        assert!(matches!(error, Error::Write { .. }), "{error}");
-    }
 }

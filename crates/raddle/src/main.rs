@@ -7,7 +7,6 @@ mod config;
 mod control;
 mod demo;
 mod doctor;
-mod error;
 mod expiry;
 mod explain;
 mod flows;
@@ -20,7 +19,6 @@ mod metrics;
 mod names;
 mod own;
 mod paths;
-mod plot;
 mod ports;
 mod replay;
 mod rpc;
@@ -41,6 +39,7 @@ use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
 use error::{Failure, exit};
+use raddle_exit as error;
 
 fn main() -> ExitCode {
     // Words that are no text are the parser's to complain about.
@@ -48,13 +47,13 @@ fn main() -> ExitCode {
     let words: Vec<String> = words.collect::<Result<_, _>>().unwrap_or_default();
     let done = match show::options_first(&words) {
         Some((object, words)) => {
-            signals::end_with_readers();
+            raddle_exit::end_with_readers();
             show::run(object, &words)
         }
         None => match show::help_of(&words).map_or_else(Cli::try_parse, Cli::try_parse_from) {
             Ok(cli) => {
                 if !cli.command.serves() {
-                    signals::end_with_readers();
+                    raddle_exit::end_with_readers();
                 }
                 dispatch(&cli.command)
             }

@@ -7,14 +7,6 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 
 use crate::error::Failure;
 
-/// Ends the process, without a word, when nobody reads what it prints any more: `raddle route show | head`. Rust
-/// ignores SIGPIPE otherwise, and so it stays in what serves: a client, a server or a reader of the log that goes away
-/// ends no daemon. Call it before any other thread is made.
-pub(crate) fn end_with_readers() {
-    // SAFETY: no other thread runs yet, and the default action needs no handler.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-}
-
 /// A flag that SIGTERM and SIGINT raise.
 ///
 /// The signals are blocked for this thread and those that it makes from now on, and taken by a

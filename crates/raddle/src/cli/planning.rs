@@ -39,7 +39,7 @@ pub(crate) struct WhatIf {
     #[arg(short, long)]
     pub all: bool,
     /// Draw the shares before and after; .svg or .png
-    #[arg(long, value_name = "FILE", value_parser = crate::plot::file)]
+    #[arg(long, value_name = "FILE", value_parser = raddle_plot::file)]
     pub plot: Option<PathBuf>,
     /// DST [iif LINK] CHANGE...
     #[arg(required = true)]
@@ -102,7 +102,7 @@ pub(crate) struct PortsPlan {
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Draw connections by path; .svg or .png
-    #[arg(long, value_name = "FILE", value_parser = crate::plot::file)]
+    #[arg(long, value_name = "FILE", value_parser = raddle_plot::file)]
     pub plot: Option<PathBuf>,
     /// Print the certificate (JSON) instead of text
     #[arg(short, long)]
@@ -128,7 +128,7 @@ pub(crate) struct PortsAudit {
     /// Only connections that share a route with these destinations
     pub dst: Vec<IpAddr>,
     /// Draw connections by path; .svg or .png
-    #[arg(long, value_name = "FILE", value_parser = crate::plot::file)]
+    #[arg(long, value_name = "FILE", value_parser = raddle_plot::file)]
     pub plot: Option<PathBuf>,
     /// JSON instead of text
     #[arg(short, long)]
@@ -157,7 +157,7 @@ pub(crate) struct Spread {
     #[arg(long = "tier", value_name = "TIER")]
     pub tiers: Vec<TierArg>,
     /// Draw the loads, or the links in use by tier; .svg or .png
-    #[arg(long, value_name = "FILE", value_parser = crate::plot::file)]
+    #[arg(long, value_name = "FILE", value_parser = raddle_plot::file)]
     pub plot: Option<PathBuf>,
     /// Destination of made-up flows
     pub dst: Option<IpAddr>,

@@ -7,20 +7,20 @@ use super::plan::policy_name;
 use super::report::Report;
 use super::takeover::Takeover;
 use crate::error::Failure;
-use crate::plot::{self, Group, Line};
+use raddle_plot::{Group, Line};
 
 /// Draws both pictures into a directory, and returns their files.
 pub(super) fn draw(report: &Report, directory: &Path) -> Result<[PathBuf; 2], Failure> {
-    let failed = |e: plot::Error| Failure::system(e.to_string());
+    let failed = |e: raddle_plot::Error| Failure::system(e.to_string());
     let files = [
         directory.join("demo.svg"),
         directory.join("demo-takeover.svg"),
     ];
     let title = "Three TCP streams: what each link of the leaf carries";
-    plot::bars(&files[0], title, &groups(&report.measurements), "Mbit/s").map_err(failed)?;
+    raddle_plot::bars(&files[0], title, &groups(&report.measurements), "Mbit/s").map_err(failed)?;
     let title = "raddle starts and stops in mid-transfer";
     let lines = lines(&report.takeover);
-    plot::lines(&files[1], title, &lines, "seconds", "Mbit/s").map_err(failed)?;
+    raddle_plot::lines(&files[1], title, &lines, "seconds", "Mbit/s").map_err(failed)?;
     Ok(files)
 }
 

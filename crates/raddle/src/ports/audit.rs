@@ -15,7 +15,6 @@ use serde::Serialize;
 use crate::cli;
 use crate::error::Failure;
 use crate::paths::{self, Choice, Named, Place, percent};
-use crate::plot;
 use crate::sockets::Sockets;
 use crate::source;
 
@@ -172,10 +171,10 @@ fn draw(audits: &[Audit], file: &std::path::Path) -> Result<(), Failure> {
             vec![("connections".to_owned(), load.connections as f64)],
         )
     };
-    let groups: Vec<plot::Group> = audits
+    let groups: Vec<raddle_plot::Group> = audits
         .iter()
         .flat_map(|audit| audit.paths.iter().map(move |load| group(audit, load)))
         .collect();
-    plot::bars(file, "Connections by path", &groups, "connections")
+    raddle_plot::bars(file, "Connections by path", &groups, "connections")
         .map_err(|e| Failure::system(e.to_string()))
 }

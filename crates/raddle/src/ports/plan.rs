@@ -18,7 +18,6 @@ use super::range;
 use crate::cli;
 use crate::error::Failure;
 use crate::paths::{self, Choice, Kind, Named, Place, link_name, percent};
-use crate::plot;
 use crate::sockets::{Sockets, Unbound};
 use crate::source;
 
@@ -411,11 +410,12 @@ fn draw(plan: &Certificate, file: &std::path::Path) -> Result<(), Failure> {
         ];
         (path.path.dev.clone(), bars)
     };
-    let groups: Vec<plot::Group> = plan.paths.iter().zip(&loads).map(group).collect();
+    let groups: Vec<raddle_plot::Group> = plan.paths.iter().zip(&loads).map(group).collect();
     let even = Evenness::of(loads.iter().map(|load| *load as f64), loads.len() as u64);
     let title = format!(
         "{count} connections to {}: {} paths in use",
         plan.flow.dst, even.used
     );
-    plot::bars(file, &title, &groups, "connections").map_err(|e| Failure::system(e.to_string()))
+    raddle_plot::bars(file, &title, &groups, "connections")
+        .map_err(|e| Failure::system(e.to_string()))
 }

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use super::{LinkLoad, Links, Report, TURNS, TierReport};
 use crate::error::Failure;
 use crate::paths::percent;
-use crate::plot;
 
 /// Loads by link, or what each tier leaves.
 pub(super) fn render(report: &Report) -> String {
@@ -108,40 +107,41 @@ fn verdict(out: &mut String, tiers: &[TierReport]) {
 pub(super) fn draw(report: &Report, file: &std::path::Path) -> Result<(), Failure> {
     let bars =
         |pairs: [(&str, f64); 2]| pairs.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let (title, unit, groups): (_, _, Vec<plot::Group>) = match (&report.links, &report.tiers) {
-        (Some(links), _) => {
-            let total = links.loads.iter().map(|link| link.load).sum::<u64>().max(1) as f64;
-            let group = |link: &LinkLoad| {
-                let both = [
-                    ("load", link.load as f64 / total * 100.0),
-                    ("expected", link.expected / of_expected(links) * 100.0),
-                ];
-                (link.dev.clone(), bars(both))
-            };
-            (
-                "Load by link",
-                "% of the load",
-                links.loads.iter().map(group).collect(),
-            )
-        }
-        (None, tiers) => {
-            let group = |(i, tier): (usize, &TierReport)| {
-                let both = [
-                    ("counted", tier.counted.in_use * 100.0),
-                    ("expected", tier.expected.in_use * 100.0),
-                ];
+    let (title, unit, groups): (_, _, Vec<raddle_plot::Group>) =
+        match (&report.links, &report.tiers) {
+            (Some(links), _) => {
+                let total = links.loads.iter().map(|link| link.load).sum::<u64>().max(1) as f64;
+                let group = |link: &LinkLoad| {
+                    let both = [
+                        ("load", link.load as f64 / total * 100.0),
+                        ("expected", link.expected / of_expected(links) * 100.0),
+                    ];
+                    (link.dev.clone(), bars(both))
+                };
                 (
-                    format!("tier {}\nseed {}", i + 1, tier.tier.seed),
-                    bars(both),
+                    "Load by link",
+                    "% of the load",
+                    links.loads.iter().map(group).collect(),
                 )
-            };
-            let tiers = tiers.iter().flatten().enumerate().map(group);
-            (
-                "Links in use at routers that flows reach",
-                "% of links in use",
-                tiers.collect(),
-            )
-        }
-    };
-    plot::bars(file, title, &groups, unit).map_err(|e| Failure::system(e.to_string()))
+            }
+            (None, tiers) => {
+                let group = |(i, tier): (usize, &TierReport)| {
+                    let both = [
+                        ("counted", tier.counted.in_use * 100.0),
+                        ("expected", tier.expected.in_use * 100.0),
+                    ];
+                    (
+                        format!("tier {}\nseed {}", i + 1, tier.tier.seed),
+                        bars(both),
+                    )
+                };
+                let tiers = tiers.iter().flatten().enumerate().map(group);
+                (
+                    "Links in use at routers that flows reach",
+                    "% of links in use",
+                    tiers.collect(),
+                )
+            }
+        };
+    raddle_plot::bars(file, title, &groups, unit).map_err(|e| Failure::system(e.to_string()))
 }

@@ -20,7 +20,6 @@ use raddle_sim::{Layout, SPACE, moves, rehashed_share};
 use crate::cli;
 use crate::error::Failure;
 use crate::paths::{self, Choice, Kind, Named, NoHash, Place, percent};
-use crate::plot;
 use crate::source;
 use edit::Scratch;
 use report::{Move, Order, PathShare, Report};
@@ -343,12 +342,12 @@ fn plot(report: &Report, path: &std::path::Path) -> Result<(), Failure> {
         let bars = bars.map(|(name, share)| (name.to_owned(), share * 100.0));
         (label, bars.to_vec())
     };
-    let groups: Vec<plot::Group> = report.paths.iter().map(group).collect();
+    let groups: Vec<raddle_plot::Group> = report.paths.iter().map(group).collect();
     let title = format!(
         "{}: {} moves",
         report.changes.join(", "),
         percent(report.moved)
     );
-    plot::bars(path, &title, &groups, "% of the hash space")
+    raddle_plot::bars(path, &title, &groups, "% of the hash space")
         .map_err(|e| Failure::system(e.to_string()))
 }
