@@ -97,6 +97,13 @@ pub fn end_with_readers() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// A question that cannot be asked as it stands.
+impl From<raddle_explain::Error> for Failure {
+    fn from(e: raddle_explain::Error) -> Failure {
+        Failure::usage(e.to_string())
+    }
+}
+
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {
     fn from(e: LabError) -> Failure {

@@ -21,7 +21,6 @@ pub use raddle_netlink::probe::Error;
 use self::finding::concerns;
 pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;
-pub use self::rules::describe as describe_rule;
 pub use self::settings::steering;
 pub use self::veth::{FarEnd, far_ends};
 

@@ -1,12 +1,9 @@
 //! Routing rules that no engine follows: one of them sends all packets of its family to the kernel.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use ipnet::IpNet;
-use raddle_netlink::codec::{RULE_OTHER_INVERT, RULE_OTHER_TOS};
 use raddle_rib::event::Rule;
-use raddle_rib::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, rule_beyond_engines};
+use raddle_rib::{describe_rule, rule_beyond_engines};
 
 use super::{Finding, Role, Scene, Severity};
 
@@ -55,7 +52,7 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
 
 fn finding(rule: &Rule, goes: &str) -> Finding {
     let family = rule.family;
-    let what = format!("IPv{family} routing rule {}", describe(rule));
+    let what = format!("IPv{family} routing rule {}", describe_rule(rule));
     let why = format!(
         "all IPv{family} {goes} to the kernel (counted as rules), for raddle follows only rules \
          that name a table, for all packets or those from one link"
@@ -66,72 +63,6 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
         rule.priority
     );
     Finding::new(Severity::Warning, what, why).fix(fix)
-}
-
-/// A rule as `ip rule` prints it, as far as the mirror keeps it.
-pub fn describe(rule: &Rule) -> String {
-    let net = |net: &Option<IpNet>| match net {
-        Some(net) if net.prefix_len() == net.max_prefix_len() => net.addr().to_string(),
-        Some(net) if net.prefix_len() > 0 => net.to_string(),
-        _ => "all".to_owned(),
-    };
-    let mut text = format!("{}:", rule.priority);
-    if rule.other.contains(&RULE_OTHER_INVERT) {
-        text.push_str(" not");
-    }
-    let _ = write!(text, " from {}", net(&rule.from));
-    if rule.to.is_some_and(|to| to.prefix_len() > 0) {
-        let _ = write!(text, " to {}", net(&rule.to));
-    }
-    if let Some((mark, mask)) = rule.fwmark {
-        let _ = write!(text, " fwmark {mark:#x}");
-        if mask != u32::MAX {
-            let _ = write!(text, "/{mask:#x}");
-        }
-    }
-    for (word, link) in [("iif", &rule.iif), ("oif", &rule.oif)] {
-        if let Some(link) = link {
-            let _ = write!(text, " {word} {link}");
-        }
-    }
-    for attribute in rule.other.iter().filter(|a| **a != RULE_OTHER_INVERT) {
-        let _ = write!(text, " {}", selector(*attribute));
-    }
-    match (rule.action, rule.table) {
-        (1, TABLE_LOCAL) => text.push_str(" lookup local"),
-        (1, TABLE_MAIN) => text.push_str(" lookup main"),
-        (1, TABLE_DEFAULT) => text.push_str(" lookup default"),
-        (1, table) => _ = write!(text, " lookup {table}"),
-        (2, _) => text.push_str(" goto"),
-        (3, _) => text.push_str(" nop"),
-        (6, _) => text.push_str(" blackhole"),
-        (7, _) => text.push_str(" unreachable"),
-        (8, _) => text.push_str(" prohibit"),
-        (action, _) => _ = write!(text, " action {action}"),
-    }
-    text
-}
-
-/// What a rule selects by or changes, `FRA_*` of `linux/fib_rules.h`, in the words of `ip rule`; its
-/// value is not kept.
-fn selector(attribute: u16) -> String {
-    let word = match attribute {
-        RULE_OTHER_TOS => "tos",
-        4 => "goto",
-        11 => "realms",
-        12 => "tun_id",
-        13 => "suppress_ifgroup",
-        14 => "suppress_prefixlength",
-        19 => "l3mdev",
-        20 => "uidrange",
-        22 => "ipproto",
-        23 => "sport",
-        24 => "dport",
-        25 => "dscp",
-        26 | 27 => "flowlabel",
-        number => return format!("(attribute {number})"),
-    };
-    format!("{word} ...")
 }
 
 #[cfg(test)]
@@ -202,29 +133,5 @@ mod tests {
         let start = "link b: IPv4 routing rule 9: from all fwmark 0x1/0xff iif b lookup main: all \
                      IPv4 from it goes to the kernel";
         assert!(found[0].starts_with(start), "{found:?}");
-    }
-
-    #[test]
-    fn what_the_mirror_does_not_keep_is_named_all_the_same() {
-        for (odd, said) in [
-            (
-                Rule {
-                    other: vec![RULE_OTHER_INVERT, 23],
-                    to: Some("10.0.0.7/32".parse().unwrap()),
-                    ..rule(5, 7)
-                },
-                "5: not from all to 10.0.0.7 sport ... lookup 7",
-            ),
-            (
-                Rule {
-                    action: 7,
-                    from: Some("10.0.0.0/8".parse().unwrap()),
-                    ..rule(5, 0)
-                },
-                "5: from 10.0.0.0/8 unreachable",
-            ),
-        ] {
-            assert_eq!(describe(&odd), said);
-        }
     }
 }

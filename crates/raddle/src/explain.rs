@@ -1,47 +1,18 @@
-//! `raddle explain`: which link a flow takes, in numbered steps, and why.
-//!
-//! The steps are computed from the mirrored state by the same functions that compile the image, so
-//! that what is explained is what engines do. This machine's own packets, which no engine sees, are
-//! explained by the rules of `raddle_select` for local output.
+//! `raddle explain`: questions from the command line to `raddle_explain`, and its answers to text.
 
-mod answer;
-mod around;
-mod both;
 mod check;
-mod choice;
-mod confidence;
-mod doubts;
-#[cfg(test)]
-mod doubts_test;
-mod fate;
-mod flow;
-mod hash;
-mod image;
-mod local;
-mod made;
-mod onward;
-mod options;
-mod packet;
-mod received;
-mod refused;
-#[cfg(test)]
-mod resilient_test;
-mod route;
-mod seen;
-mod segments;
-#[cfg(test)]
-mod segments_test;
-mod steps;
-#[cfg(test)]
-mod tests;
-mod text;
+mod machine;
 mod watch;
-mod words;
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read as _, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use raddle_explain::{
+    Answer, Carried, Error, FlowWords, Images, Packet, Question, Surroundings, View, answer, both,
+    render,
+};
 use raddle_rib::Rib;
 use raddle_rib::event::Event;
 
@@ -51,12 +22,7 @@ use crate::error::Failure;
 use crate::flows::{Line, in_line, list};
 use crate::names::Names;
 use crate::source;
-pub(crate) use answer::{Answer, answer};
-pub(crate) use around::Surroundings;
-pub(crate) use flow::FlowWords;
-pub(crate) use image::Images;
-use packet::Packet;
-pub(crate) use steps::{Question, View};
+use machine::ThisMachine;
 
 /// Runs the command.
 pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
@@ -68,19 +34,18 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     }
     let packet = match (&args.pcap, &args.hex) {
         (Some(file), _) => Some(Packet::of_capture(file, args.packet.unwrap_or(1))),
-        (None, Some(hex)) => Some(Packet::of_hex(hex)),
+        (None, Some(hex)) => Some(Packet::of_hex(&digits(hex)?)),
         (None, None) => None,
     };
-    let packet = packet.transpose().map_err(Failure::usage)?;
-    let carried = made::Carried::parse(args.srh.as_deref(), args.inner.as_deref());
-    let carried = carried.map_err(Failure::usage)?;
+    let packet = packet.transpose()?;
+    let carried = Carried::parse(args.srh.as_deref(), args.inner.as_deref())?;
     let words = match &packet {
         Some(packet) => FlowWords::parse_input(&args.flow).map(|iif| packet.words(&iif)),
         None => FlowWords::parse(&args.flow),
     };
-    let words = words.map_err(Failure::usage)?;
+    let words = words?;
     let packet = match packet {
-        None if !carried.is_empty() => Some(carried.packet(&words).map_err(Failure::usage)?),
+        None if !carried.is_empty() => Some(carried.packet(&words)?),
         packet => packet,
     };
     let asked = Asked {
@@ -91,7 +56,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     };
     let own = own(args, &asked.words);
     if args.watch {
-        let around = around(args, Surroundings::live());
+        let around = around(args, live());
         let limits = watch::Limits {
             time: args.seconds.map(Duration::from_secs),
             answers: args.count,
@@ -106,7 +71,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
             serde_json::to_string(&answer).map_err(|e| Failure::system(e.to_string()))?
         );
     } else {
-        print!("{}", text::render(&answer));
+        print!("{}", render(&answer));
     }
     if args.check {
         check::check(&rib, &answer)?;
@@ -131,7 +96,7 @@ fn state(args: &cli::Explain, own: Vec<Event>) -> Result<(Rib, Surroundings), Fa
     let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
     own.into_iter().for_each(|event| rib.apply(event));
     let found = match args.snapshot {
-        None => Surroundings::live(),
+        None => live(),
         Some(_) => Surroundings {
             kernel,
             ..Surroundings::default()
@@ -147,8 +112,8 @@ fn packets(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
             "one packet at a time can be watched: name it (--packet N)",
         ));
     }
-    let iif = FlowWords::parse_input(&args.flow).map_err(Failure::usage)?;
-    let packets = Packet::all_of_capture(file).map_err(Failure::usage)?;
+    let iif = FlowWords::parse_input(&args.flow)?;
+    let packets = Packet::all_of_capture(file)?;
     let questions = packets.map(|packet| {
         let packet = packet?;
         Ok((String::new(), packet.words(&iif), Some(packet)))
@@ -189,7 +154,7 @@ fn flows(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
 /// mistakes in it begin with.
 fn all(
     args: &cli::Explain,
-    questions: impl Iterator<Item = Result<(String, FlowWords, Option<Packet>), String>>,
+    questions: impl Iterator<Item = Result<(String, FlowWords, Option<Packet>), Error>>,
 ) -> Result<(), Failure> {
     let names = Names::load();
     let images = Images::default();
@@ -208,23 +173,13 @@ fn all(
     });
     own.into_iter().for_each(|event| rib.apply(event));
     let around = around(args, found);
-    let view = View {
-        rib: &rib,
-        names: &names,
-        around: &around,
-        images: &images,
-        kernel_alone: false,
-    };
+    let view = View::new(&rib, &names, &around, &images);
     let images = Images::default();
-    let local = View {
-        rib: kernels.as_ref().unwrap_or(&rib),
-        images: &images,
-        ..view
-    };
+    let local = View::new(kernels.as_ref().unwrap_or(&rib), &names, &around, &images);
     let mut out = BufWriter::new(std::io::stdout().lock());
     for (n, question) in questions.enumerate() {
-        let (place, words, packet) = question.map_err(Failure::usage)?;
-        known(&rib, &words).map_err(|e| Failure::usage(format!("{place}{e}")))?;
+        let (place, words, packet) = question?;
+        known(&rib, &words, &place)?;
         let question = Question {
             words: &words,
             packet: packet.as_ref(),
@@ -237,18 +192,44 @@ fn all(
             writeln!(out, "{line}")?;
         } else {
             let blank = if n > 0 { "\n" } else { "" };
-            write!(out, "{blank}{}", text::render(&answer))?;
+            write!(out, "{blank}{}", render(&answer))?;
         }
     }
     out.flush()?;
     Ok(())
 }
 
-/// The input link has to be one.
-fn known(rib: &Rib, words: &FlowWords) -> Result<(), String> {
+/// The input link has to be one; `place` is what the message begins with.
+fn known(rib: &Rib, words: &FlowWords, place: &str) -> Result<(), Failure> {
     match &words.iif {
-        Some(name) if rib.link_named(name).is_none() => Err(format!("there is no link '{name}'")),
+        Some(name) if rib.link_named(name).is_none() => {
+            Err(Failure::usage(format!("{place}there is no link '{name}'")))
+        }
         _ => Ok(()),
+    }
+}
+
+/// Most digits that are read from standard input: a super-frame with blanks between.
+const MOST_HEX: u64 = 1 << 20;
+
+/// The digits of `--hex`; `-` reads them from standard input.
+fn digits(hex: &str) -> Result<String, Failure> {
+    if hex != "-" {
+        return Ok(hex.to_owned());
+    }
+    let mut text = String::new();
+    let mut input = std::io::stdin().lock().take(MOST_HEX);
+    let read = input.read_to_string(&mut text);
+    read.map_err(|e| Failure::usage(format!("cannot read standard input: {e}")))?;
+    Ok(text)
+}
+
+/// The surroundings of this machine.
+fn live() -> Surroundings {
+    Surroundings {
+        kernel: source::kernel().ok(),
+        machine: Some(Arc::new(ThisMachine)),
+        ..Surroundings::default()
     }
 }
 
@@ -257,10 +238,10 @@ fn known(rib: &Rib, words: &FlowWords) -> Result<(), String> {
 fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
     let rules = match args.mp_algo.as_slice() {
         // The kernel, which is to be asked, has no such rules.
-        [] if found.live && !args.check => source::algos_of_daemon(),
+        [] if found.machine.is_some() && !args.check => source::algos_of_daemon(),
         rules => rules.to_vec(),
     };
-    let asks = found.live && !args.check && args.mp_algo.is_empty();
+    let asks = found.machine.is_some() && !args.check && args.mp_algo.is_empty();
     Surroundings {
         unasked: asks && crate::control::is_denied(),
         kernel: args.kernel.or(found.kernel),
@@ -279,22 +260,36 @@ struct Asked {
 
 impl Asked {
     fn answer(&self, rib: &Rib, around: &Surroundings) -> Result<Answer, Failure> {
-        known(rib, &self.words).map_err(Failure::usage)?;
+        known(rib, &self.words, "")?;
         let images = Images::default();
-        let view = View {
-            rib,
-            names: &self.names,
-            around,
-            images: &images,
-            kernel_alone: false,
-        };
+        let view = View::new(rib, &self.names, around, &images);
         let question = Question {
             words: &self.words,
             packet: self.packet.as_ref(),
         };
         Ok(match self.both {
-            true => both::both(view, question).map_err(Failure::usage)?,
+            true => both(view, question)?,
             false => answer(view, question),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::from_ip;
+
+    /// The state that the goldens of `raddle_explain` are about, as `ip` would print it.
+    #[test]
+    fn the_state_of_goldens_is_what_ip_says() {
+        let folder =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../explain/tests/golden");
+        let file = folder.join("net.json");
+        let said = from_ip::snapshot(&[folder.join("net")]).unwrap();
+        if std::env::var_os("RADDLE_UPDATE_GOLDEN").is_some() {
+            std::fs::write(&file, serde_json::to_string_pretty(&said).unwrap() + "\n").unwrap();
+        }
+        let held: raddle_rib::Snapshot =
+            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(held, said, "RADDLE_UPDATE_GOLDEN=1 writes it");
     }
 }

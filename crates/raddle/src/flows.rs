@@ -8,14 +8,14 @@ use std::net::IpAddr;
 
 use clap::Args;
 use ipnet::IpNet;
+use raddle_explain::FlowWords;
 use raddle_io::Reader;
 use raddle_packet::protocol::ethertype;
 use raddle_packet::{Ethernet, Family, Stop, Vlan, dissect};
-use raddle_select::{Flow, FlowKey, KeyAddresses, Keys, Policy, keys_of_packet};
+use raddle_select::{Flow, FlowKey, Keys, Policy, keys_of_packet};
 use raddle_sim::sample::{self, LineError, Sample, flow_of};
 
 use crate::error::Failure;
-use crate::explain::FlowWords;
 
 /// Most bytes of a packet that are kept: what the dissector may look at.
 const HEADERS: usize = 256;
@@ -128,9 +128,14 @@ pub(crate) fn list(text: &str) -> Result<Vec<Line>, String> {
         let line = whole.split('#').next().unwrap_or_default();
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let words = match FlowWords::are(&words) {
-            true => FlowWords::parse(&words).map(Some),
+            true => FlowWords::parse(&words)
+                .map(Some)
+                .map_err(|e| e.to_string()),
             false => match sample::parse_line(line) {
-                Ok(flow) => flow.map(|flow| FlowWords::of(&flow)).transpose(),
+                Ok(flow) => flow
+                    .map(|flow| FlowWords::of(&flow))
+                    .transpose()
+                    .map_err(|e| e.to_string()),
                 Err(LineError::NoFlow) => Err(format!(
                     "no flow in '{}': a line is 'DST from SRC [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT]', \
                      'SRC DST [PROTO [SPORT DPORT]]', or one of conntrack -L or ss -tun",
@@ -220,7 +225,7 @@ fn ip_packet(frame: &[u8]) -> Option<(Family, &[u8])> {
 
 /// A flow in words: `10.0.0.1:4000 -> 10.0.0.2:443 tcp`.
 pub(crate) fn text(flow: &Flow) -> String {
-    let (src, dst) = ends(flow);
+    let (src, dst) = flow.addresses.ends();
     let end = |address: IpAddr, port: u16| match (address, port) {
         (_, 0) => address.to_string(),
         (IpAddr::V4(_), _) => format!("{address}:{port}"),
@@ -237,14 +242,6 @@ pub(crate) fn text(flow: &Flow) -> String {
         end(src, flow.sport),
         end(dst, flow.dport)
     )
-}
-
-/// Source and destination of a flow.
-pub(crate) fn ends(flow: &Flow) -> (IpAddr, IpAddr) {
-    match flow.addresses {
-        KeyAddresses::V4 { src, dst } => (src.into(), dst.into()),
-        KeyAddresses::V6 { src, dst } => (src.into(), dst.into()),
-    }
 }
 
 #[cfg(test)]

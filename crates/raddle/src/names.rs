@@ -180,6 +180,16 @@ impl Names {
     }
 }
 
+impl raddle_explain::Names for Names {
+    fn table(&self, number: u32) -> Cow<'_, str> {
+        self.table(number)
+    }
+
+    fn protocol(&self, number: u8) -> Cow<'_, str> {
+        self.protocol(number)
+    }
+}
+
 fn find(names: &BTreeMap<u32, String>, name: &str) -> Option<u32> {
     let known = names.iter().find(|(_, known)| *known == name);
     known

@@ -2,16 +2,9 @@
 
 use raddle_preflight::seed::SETTING;
 pub(crate) use raddle_preflight::seed::{CANNOT_BE_SET, can_be_set};
-use raddle_select::KernelVersion;
 
 use crate::config::{Config, Seed};
 use crate::error::Failure;
-
-/// Whether a kernel of this version has a seed that can be set. Where nobody says which it is, it is
-/// taken for a newer one.
-pub(crate) fn can_be_set_on(kernel: Option<KernelVersion>) -> bool {
-    kernel.is_none_or(KernelVersion::has_hash_seed)
-}
 
 /// Whether the daemon will set the seed where it is unset. A number is wanted for its own sake, and has to
 /// be refused where there is nothing to set; random is the wish for any that can be known.
@@ -76,12 +69,5 @@ mod tests {
         let random = with(Some(Seed::Random));
         assert!(!will_be_set(&random, false).unwrap() && will_be_set(&random, true).unwrap());
         assert!(!will_be_set(&with(None), true).unwrap());
-    }
-
-    #[test]
-    fn an_unknown_kernel_counts_as_a_newer_one() {
-        let of = |text: &str| can_be_set_on(Some(text.parse().unwrap()));
-        assert!(!of("6.1.0-56-amd64 #1 SMP Debian 6.1.192-2") && !of("6.10.14"));
-        assert!(of("6.12.117+deb12-amd64") && can_be_set_on(None));
     }
 }

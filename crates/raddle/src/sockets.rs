@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use raddle_rib::event::{Route, RouteTarget};
+use raddle_explain::{hop_source, source_of};
 use raddle_rib::{Hop, Rib};
 use raddle_select::{
     Flow, KernelVersion, LocalHop, SourcePreference, compile_local4, upper_bounds,
@@ -13,30 +13,6 @@ use raddle_sim::ports::{Connection, Places};
 use raddle_sim::{Hashing, Layout, Path};
 
 use crate::paths::{Choice, Kind};
-
-/// The source address that a path gives to packets that have none (`fib_result_prefsrc`).
-pub(crate) fn source_of(rib: &Rib, hop: &Hop, route: &Route) -> Option<Ipv4Addr> {
-    if let Some(IpAddr::V4(prefsrc)) = route.prefsrc {
-        return Some(prefsrc);
-    }
-    // A direct route's hop has the destination for a neighbour, which is no gateway.
-    let direct = matches!(&route.target, RouteTarget::Single(nh) if nh.gateway != hop.gateway);
-    let gateway = v4(hop.gateway).filter(|_| !direct);
-    rib.preferred_source(hop.index, gateway, route.scope)
-}
-
-/// The source address that a nexthop of a multipath route is preferred for (`nh_saddr`); the route is of
-/// this scope.
-pub(crate) fn hop_source(rib: &Rib, hop: &Hop, scope: u8) -> Option<Ipv4Addr> {
-    rib.preferred_source(hop.index, v4(hop.gateway), scope)
-}
-
-fn v4(address: Option<IpAddr>) -> Option<Ipv4Addr> {
-    match address {
-        Some(IpAddr::V4(ip)) => Some(ip),
-        _ => None,
-    }
-}
 
 /// What this machine's own connections to a destination choose among.
 #[derive(Clone, Copy)]

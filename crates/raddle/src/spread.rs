@@ -15,7 +15,6 @@ use serde::Serialize;
 
 use crate::cli;
 use crate::error::Failure;
-use crate::flows::ends;
 use crate::paths::{self, NoHash};
 use crate::source;
 
@@ -194,7 +193,7 @@ fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Failure> {
     let mut loads: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
     let mut elsewhere: BTreeMap<&'static str, u64> = BTreeMap::new();
     for sample in samples {
-        let (_, dst) = ends(&sample.flow);
+        let (_, dst) = sample.flow.addresses.ends();
         let known = match routes.entry(dst) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(free) => free.insert(known(rib, iif, dst)?),

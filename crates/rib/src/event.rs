@@ -27,6 +27,8 @@ pub use route::{
 };
 pub use settings::{DeviceSettings, HmacKey, Settings};
 
+/// Stands in [`Rule::other`] for a TOS to match, which has no attribute of its own.
+pub const RULE_OTHER_TOS: u16 = 0x1000;
 /// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
 pub const RULE_OTHER_INVERT: u16 = 0x1001;
 

@@ -34,5 +34,7 @@ pub use prefix::{Addr, Prefix};
 pub use query::{Snapshot, ToldNumbers, Trace};
 pub use resolve::{Hop, Resolved};
 pub use rib::{Claim, Commit, Rib, Usage};
-pub use rules::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, rule_beyond_engines, tables_for};
+pub use rules::{
+    TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, describe_rule, rule_beyond_engines, tables_for,
+};
 pub use segments::{Owner, SegmentUse};

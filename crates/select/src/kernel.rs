@@ -28,6 +28,9 @@ impl KernelVersion {
     /// The first that has `net.ipv4.fib_multipath_hash_seed`; before, nobody can set the seed of choices.
     pub const HASH_SEED: KernelVersion = KernelVersion::new(6, 11, 0);
 
+    /// What there is to say of a kernel without that seed; behind "this kernel".
+    pub const WITHOUT_HASH_SEED: &str = "has no hash seed that could be set (net.ipv4.fib_multipath_hash_seed came with Linux 6.11)";
+
     /// The version with these numbers.
     pub const fn new(major: u16, minor: u16, patch: u16) -> KernelVersion {
         KernelVersion {
@@ -70,6 +73,11 @@ impl KernelVersion {
     /// Whether the seed of choices among several paths can be set.
     pub fn has_hash_seed(self) -> bool {
         self >= KernelVersion::HASH_SEED
+    }
+
+    /// The same of a kernel that may be unknown: where nobody says which it is, it is taken for a newer one.
+    pub fn may_have_hash_seed(kernel: Option<KernelVersion>) -> bool {
+        kernel.is_none_or(KernelVersion::has_hash_seed)
     }
 }
 
@@ -220,5 +228,12 @@ mod tests {
         assert!(version("6.18.3") < version("6.18.44"));
         assert!(version("6.18.44") < KernelVersion::NEWEST);
         assert_eq!(version("6.12").to_string(), "6.12.0");
+    }
+
+    #[test]
+    fn an_unknown_kernel_counts_as_a_newer_one() {
+        let of = |text: &str| KernelVersion::may_have_hash_seed(Some(text.parse().unwrap()));
+        assert!(!of("6.1.0-56-amd64 #1 SMP Debian 6.1.192-2") && !of("6.10.14"));
+        assert!(of("6.12.117+deb12-amd64") && KernelVersion::may_have_hash_seed(None));
     }
 }

@@ -26,6 +26,16 @@ pub enum KeyAddresses {
     },
 }
 
+impl KeyAddresses {
+    /// Source and destination.
+    pub fn ends(&self) -> (IpAddr, IpAddr) {
+        match *self {
+            KeyAddresses::V4 { src, dst } => (src.into(), dst.into()),
+            KeyAddresses::V6 { src, dst } => (src.into(), dst.into()),
+        }
+    }
+}
+
 /// What is hashed. Fields that the policy does not select are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct FlowKey {

@@ -20,6 +20,7 @@
 
 mod batch;
 mod explain;
+pub mod faults;
 mod hash;
 mod header;
 mod jhash;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-pub use raddle_rib::event::RULE_OTHER_INVERT;
 use raddle_rib::event::{Event, Rule};
+pub use raddle_rib::event::{RULE_OTHER_INVERT, RULE_OTHER_TOS};
 
 use super::build::{Builder, EncodeError};
 use super::number::rtm::{RTM_DELRULE, RTM_NEWRULE};
@@ -24,9 +24,6 @@ const FRA_OIFNAME: u16 = 17;
 const FRA_PAD: u16 = 18;
 const FRA_PROTOCOL: u16 = 21;
 const FIB_RULE_INVERT: u32 = 0x2;
-
-/// Stands in [`Rule::other`] for a TOS to match, which has no attribute of its own.
-pub const RULE_OTHER_TOS: u16 = 0x1000;
 
 pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
     let (head, attributes) = message.split::<12>("fib_rule_hdr")?;

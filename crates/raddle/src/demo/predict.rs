@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use raddle_explain::{FlowWords, Images, Question, Surroundings, View, answer};
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::Rib;
 
 use super::fabric::Fabric;
 use crate::error::Failure;
-use crate::explain::{FlowWords, Images, Question, Surroundings, View, answer};
 use crate::names::Names;
 use crate::source;
 
@@ -73,13 +73,8 @@ impl Oracle {
             flow_label: 0,
             connected: false,
         };
-        let view = View {
-            rib: &self.rib,
-            names: &self.names,
-            around: &Surroundings::default(),
-            images: &Images::default(),
-            kernel_alone: false,
-        };
+        let (around, images) = (Surroundings::default(), Images::default());
+        let view = View::new(&self.rib, &self.names, &around, &images);
         let question = Question {
             words: &flow,
             packet: None,

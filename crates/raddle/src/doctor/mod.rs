@@ -8,7 +8,6 @@ mod checks;
 mod facts;
 mod finding;
 mod gather;
-mod kernel;
 mod probe;
 mod srv6;
 mod text;
@@ -23,7 +22,6 @@ use checks::Check;
 use facts::{Asked, Facts, Need};
 use finding::{Finding, Severity};
 use gather::Scope;
-pub(crate) use kernel::DST_HINT;
 
 /// What the command says.
 #[derive(Debug, Serialize)]

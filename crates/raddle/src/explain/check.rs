@@ -2,12 +2,10 @@
 
 use std::net::IpAddr;
 
+use raddle_explain::{Answer, Outcome, link_name};
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::Rib;
 
-use super::answer::Answer;
-use super::segments::Outcome;
-use super::steps::link_name;
 use crate::error::Failure;
 
 /// Asks the kernel for its choice (`RTM_GETROUTE`) and compares.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use raddle_explain::{Answer, Step, render};
 use raddle_netlink::Mirror;
 use raddle_rib::Rib;
 use raddle_rib::event::Event;
@@ -11,9 +12,6 @@ use serde::Serialize;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use super::answer::Answer;
-use super::steps::Step;
-use super::text;
 use crate::error::Failure;
 use crate::expiry::Expiry;
 use crate::signals;
@@ -137,7 +135,7 @@ fn print(answer: &Answer, changed: &[String], json: bool) -> Result<(), Failure>
             [] => println!("{time}"),
             _ => println!("\n{time} changed: {}", changed.join(", ")),
         }
-        print!("{}", text::render(answer));
+        print!("{}", render(answer));
     }
     // Standard output may be a pipe, and the next change an hour away.
     std::io::Write::flush(&mut std::io::stdout())?;

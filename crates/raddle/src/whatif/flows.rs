@@ -11,7 +11,7 @@ use super::report::{Flows, MovedFlow};
 use super::words::Question;
 use super::{Case, same_route};
 use crate::error::Failure;
-use crate::flows::{ends, text};
+use crate::flows::text;
 use crate::paths::{self, Choice, Named};
 
 /// A state, and how it spreads packets of the route.
@@ -39,7 +39,7 @@ pub(super) fn compare(
         ..Flows::default()
     };
     for sample in samples {
-        let (_, dst) = ends(&sample.flow);
+        let (_, dst) = sample.flow.addresses.ends();
         let on_route = *known.entry(dst).or_insert_with(|| {
             dst.is_ipv4() == question.dst.is_ipv4()
                 && paths::choice(rib, iif, dst).is_ok_and(|choice| same_route(&choice, before))

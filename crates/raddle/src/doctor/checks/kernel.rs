@@ -2,10 +2,10 @@
 
 use super::super::facts::{Facts, Need, Target};
 use super::super::finding::{Found, Severity, count};
-use super::super::kernel::{DST_HINT, RANDOM_CONNECT, SIGNED_ORDER, SOURCE_TO_LAST, Span};
 use super::Check;
 use super::neighbours::as_group;
 use raddle_select::KernelVersion;
+use raddle_select::faults::{DST_HINT, RANDOM_CONNECT, SIGNED_ORDER, SOURCE_TO_LAST, Span};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

@@ -4,6 +4,7 @@ use super::super::facts::{Facts, Need};
 use super::super::finding::{Found, Severity};
 use super::Check;
 use crate::seed;
+use raddle_select::KernelVersion;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -48,7 +49,7 @@ fn seed_unset(facts: &Facts) -> Vec<Found> {
     let effect = "the key is random and shown to nobody: which path a flow takes cannot be \
                   predicted, changes with every reboot, and raddle leaves such choices to the kernel";
     match facts.kernel {
-        Some(version) if !seed::can_be_set_on(Some(version)) => {
+        Some(version) if !KernelVersion::may_have_hash_seed(Some(version)) => {
             let what = "this kernel has no hash seed that could be set";
             let found = Found::new(Severity::Note, what, effect);
             vec![found.evidence([format!("Linux {version}; the setting came with 6.11")])]
@@ -106,7 +107,7 @@ fn seed_shared(facts: &Facts) -> Vec<Found> {
     }
     evidence.extend(others);
     let found = Found::new(severity, what, effect).evidence(evidence);
-    if ours == 0 && !seed::can_be_set_on(facts.kernel) {
+    if ours == 0 && !KernelVersion::may_have_hash_seed(facts.kernel) {
         return vec![found.advice(newer())];
     }
     let advice = "each tier wants a seed of its own; routers of one tier may share one";
@@ -140,7 +141,7 @@ fn seed_differs(facts: &Facts) -> Vec<Found> {
         "the two directions of a flow take different ways, and firewalls in between see half of it",
     );
     let found = found.evidence(evidence);
-    if ours == 0 && !seed::can_be_set_on(facts.kernel) {
+    if ours == 0 && !KernelVersion::may_have_hash_seed(facts.kernel) {
         return vec![found.advice(newer())];
     }
     let first = peers.iter().copied().find(|seed| *seed != 0);

@@ -6,8 +6,8 @@ use raddle_select::{MAX_HASH, upper_bounds};
 
 use super::super::facts::{Facts, Member, Need, Paths, Target};
 use super::super::finding::{Found, Severity, count};
-use super::super::kernel;
 use super::Check;
+use raddle_select::faults;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -179,7 +179,7 @@ fn weight_truncated(facts: &Facts) -> Vec<Found> {
 fn narrow_weights(facts: &Facts) -> Vec<Found> {
     let Some(version) = facts
         .kernel
-        .filter(|version| *version < kernel::WIDE_WEIGHTS)
+        .filter(|version| *version < faults::WIDE_WEIGHTS)
     else {
         return Vec::new();
     };

@@ -9,7 +9,7 @@ use super::packet::Packet;
 /// What the kernel does with a packet, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum What {
+pub enum What {
     /// It leaves by a link.
     Forwarded,
     /// It leaves by a link in several fragments.
@@ -34,7 +34,7 @@ pub(crate) enum What {
 
 /// An ICMP or ICMPv6 error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct IcmpError {
+pub struct IcmpError {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: u8,
@@ -44,10 +44,10 @@ pub(crate) struct IcmpError {
 
 /// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Fate {
+pub struct Fate {
     /// In a word.
     pub what: What,
-    /// The rule that says so: see [`super::received::receive`] and [`super::onward`].
+    /// The rule that says so, K1 to K16: the numbered steps of the kernel from the frame to the link.
     pub rule: &'static str,
     /// The ICMP error that its sender gets.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! An image for questions.
 
 use std::cell::{OnceCell, RefCell};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use raddle_forward::{Engine, HEADROOM, Verdict};
@@ -14,7 +15,7 @@ use super::steps::View;
 
 /// The image of a state, made when the first question about that state needs it.
 #[derive(Default)]
-pub(crate) struct Images(OnceCell<Image>);
+pub struct Images(OnceCell<Image>);
 
 impl std::fmt::Debug for Images {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -76,6 +77,13 @@ impl Image {
             Verdict::Kernel(Reason::BucketActivity) => decide(),
             verdict => verdict,
         }
+    }
+
+    /// The neighbour that this adjacency stands for.
+    pub(super) fn neighbour(&self, adjacency: u32) -> Option<IpAddr> {
+        let mut all = self.0.adjacencies();
+        let (_, _, neighbour, _) = all.find(|(number, ..)| *number == adjacency)?;
+        neighbour
     }
 
     /// What engines read.

@@ -2,11 +2,10 @@
 
 use raddle_image::Reason;
 use raddle_rib::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteTarget};
-use raddle_rib::{Hop, Trace, rule_beyond_engines};
+use raddle_rib::{Hop, Trace, describe_rule, rule_beyond_engines};
 use serde_json::json;
 
 use super::steps::Walk;
-use raddle_preflight::describe_rule;
 
 impl Walk<'_> {
     /// Step 1.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use raddle_packet::checksum::checksum;
 
+use super::error::Error;
 use super::flow::FlowWords;
 use super::packet::Packet;
 
@@ -14,7 +15,7 @@ const NO_NEXT_HEADER: u8 = 59;
 
 /// What a question says besides the flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Carried {
+pub struct Carried {
     /// Segments, in the order of travel; the packet is on the way to the first.
     pub srh: Vec<Ipv6Addr>,
     /// The packet inside.
@@ -25,23 +26,19 @@ impl Carried {
     /// Of `--srh A,B,C` and `--inner "DST from SRC ..."`.
     ///
     /// # Errors
-    /// What is wrong, in words.
-    pub(crate) fn parse(srh: Option<&str>, inner: Option<&str>) -> Result<Carried, String> {
+    /// What is wrong, as [`Error`] says it.
+    pub fn parse(srh: Option<&str>, inner: Option<&str>) -> Result<Carried, Error> {
         let segment = |word: &str| {
             let word = word.trim();
-            word.parse::<Ipv6Addr>().map_err(|_| {
-                format!("'{word}' is not a segment: --srh takes IPv6 addresses, A,B,C")
-            })
+            word.parse::<Ipv6Addr>()
+                .map_err(|_| Error::Segment(word.to_owned()))
         };
         let srh = srh.map_or(Ok(Vec::new()), |list| {
             list.split(',').map(segment).collect::<Result<_, _>>()
         })?;
         // Entries are numbered with 8 bits, and the length of the header has 8 bits for two to an entry.
         if srh.len() > 127 {
-            return Err(format!(
-                "an SRH has room for 127 segments, not {}",
-                srh.len()
-            ));
+            return Err(Error::Segments(srh.len()));
         }
         let words = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
@@ -54,7 +51,7 @@ impl Carried {
     }
 
     /// Whether nothing is said.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Carried::default()
     }
 
@@ -62,7 +59,7 @@ impl Carried {
     ///
     /// # Errors
     /// An SRH in IPv4, or a destination that is not the first segment.
-    pub(crate) fn packet(&self, words: &FlowWords) -> Result<Packet, String> {
+    pub fn packet(&self, words: &FlowWords) -> Result<Packet, Error> {
         let (proto, payload) = match &self.inner {
             Some(inner) => {
                 let proto = if inner.dst.is_ipv4() { 4 } else { 41 };
@@ -74,10 +71,10 @@ impl Carried {
             [] => wrapped(words, proto, payload),
             [first, ..] => {
                 if words.dst != IpAddr::V6(*first) {
-                    return Err(format!(
-                        "{} is not where the packet is on its way to: name the first segment, {first}",
-                        words.dst
-                    ));
+                    return Err(Error::NotFirst {
+                        dst: words.dst,
+                        first: *first,
+                    });
                 }
                 let header = srh(&self.srh, proto);
                 wrapped(words, 43, [header, payload].concat())
@@ -201,12 +198,16 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let error = Carried::parse(Some("fc00::1,10.0.0.1"), None).unwrap_err();
+        let error = Carried::parse(Some("fc00::1,10.0.0.1"), None)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("'10.0.0.1' is not a segment"), "{error}");
-        let error = Carried::parse(None, Some("fc00::1 sport 5")).unwrap_err();
+        let error = Carried::parse(None, Some("fc00::1 sport 5"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("ports want a protocol"), "{error}");
         let carried = Carried::parse(Some("fc00::1"), None).unwrap();
-        let error = carried.packet(&words("fc00::2")).unwrap_err();
+        let error = carried.packet(&words("fc00::2")).unwrap_err().to_string();
         assert!(error.contains("name the first segment, fc00::1"), "{error}");
         assert!(Carried::parse(Some(&["fc00::1"; 128].join(",")), None).is_err());
     }

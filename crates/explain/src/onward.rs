@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use raddle_forward::Verdict;
 use raddle_image::Reason;
 use raddle_packet::{Family, Ipv4};
 use raddle_rib::event::Link;
@@ -12,7 +11,6 @@ use serde_json::json;
 use super::confidence::{Level, reason_doubt};
 use super::fate::{Fate, What, of_reason};
 use super::options::Options;
-use super::packet::Packet;
 use super::received::{Ingress, Received, receive};
 use super::steps::Walk;
 
@@ -317,45 +315,6 @@ impl Walk<'_> {
             },
             _ => Ok(()),
         }
-    }
-
-    /// Step 18: what an engine does with the packet (P1 to P5, A1 to A14, B1 to B10, S1 to S10), asked of the
-    /// engine itself. An answer that it does not agree with is no answer.
-    fn engine(&mut self, packet: &Packet, fate: &Fate, found: Result<&Hop, Reason>) {
-        let Some((frame, index)) = self
-            .ingress()
-            .and_then(|link| Some((packet.as_frame(link.mac?), link.index)))
-        else {
-            return;
-        };
-        let verdict = self.view.images.of(self.view).verdict(&frame, index);
-        let fits = match (verdict, found) {
-            (Verdict::Forward { index, .. }, Ok(hop)) => {
-                (fate.what == What::Forwarded && hop.index == index)
-                    || matches!(self.confidence.level, Level::Unknown)
-            }
-            (Verdict::Forward { .. }, Err(reason)) => matches!(reason, Reason::None),
-            (Verdict::Drop(_), _) => fate.what == What::Dropped,
-            (Verdict::Kernel(_), _) => true,
-        };
-        let (text, reason) = match verdict {
-            Verdict::Forward { index, .. } => {
-                (format!("forwards it by {}", self.link_name(index)), None)
-            }
-            Verdict::Kernel(reason) => (format!("leaves it to the kernel: {reason}"), Some(reason)),
-            Verdict::Drop(reason) => (format!("drops it: {reason}"), Some(reason)),
-        };
-        if !fits {
-            self.confidence.unknown(format!(
-                "raddle's engine {text}: please report this with a snapshot (raddle snapshot) and the packet"
-            ));
-        }
-        self.punted = match verdict {
-            Verdict::Kernel(reason) => Some(reason),
-            _ => None,
-        };
-        let data = json!({ "reason": reason.map(Reason::name) });
-        self.add(18, "engine", "", text, data);
     }
 
     /// Steps 18 and 19: what becomes of the packet, at the end of all steps.

@@ -3,12 +3,13 @@
 use serde::Serialize;
 
 use super::answer::{Answer, answer};
+use super::error::Error;
 use super::flow::FlowWords;
 use super::steps::{Question, View};
 
 /// How the two directions of a flow compare.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Symmetry {
+pub struct Symmetry {
     /// The reverse leaves by the link that the flow came in on; for this machine's own flow, it is
     /// delivered here.
     pub same_link: bool,
@@ -22,8 +23,8 @@ pub(crate) struct Symmetry {
 /// that leaves by none has no reverse.
 ///
 /// # Errors
-/// When the flow has no source address, and none that the kernel would give it is known.
-pub(crate) fn both(view: View<'_>, question: Question<'_>) -> Result<Answer, String> {
+/// [`Error::NoSource`] when the flow has no source address, and none that the kernel would give it is known.
+pub fn both(view: View<'_>, question: Question<'_>) -> Result<Answer, Error> {
     let mut forth = answer(view, question);
     let Some(link) = forth.link.clone() else {
         return Ok(forth);
@@ -40,7 +41,7 @@ pub(crate) fn both(view: View<'_>, question: Question<'_>) -> Result<Answer, Str
         connected: false,
     };
     if reverse.dst.is_unspecified() {
-        return Err("the reverse goes to the flow's source address: name it (from)".into());
+        return Err(Error::NoSource);
     }
     let question = Question {
         words: &reverse,

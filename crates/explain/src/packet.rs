@@ -1,6 +1,5 @@
 //! A packet as the subject of a question: from a capture, or written in hex.
 
-use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -9,12 +8,13 @@ use raddle_packet::protocol::{self, ethertype};
 use raddle_packet::{Ethernet, Family, Icmp, Ipv4, Ipv6, Stop, Vlan, dissect, icmp};
 use serde::Serialize;
 
+use super::error::Error;
 use super::flow::{FlowWords, protocol_name};
 
 /// What the bytes were taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Framing {
+pub enum Framing {
     /// An Ethernet frame.
     Ethernet,
     /// A packet without a link-layer header.
@@ -23,7 +23,7 @@ pub(crate) enum Framing {
 
 /// A packet that was asked about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Packet {
+pub struct Packet {
     /// Where it is from: `packet 3 of a.pcap`, `hex`.
     pub from: String,
     /// What the bytes were taken for.
@@ -36,12 +36,12 @@ pub(crate) struct Packet {
     /// Bytes of it that are missing, by its IP length or because the capture cut it short.
     pub missing: usize,
     #[serde(skip)]
-    pub family: Family,
+    pub(crate) family: Family,
     /// From the IP header on, ended at its IP length where that is valid.
     #[serde(skip)]
-    pub l3: Vec<u8>,
+    pub(crate) l3: Vec<u8>,
     #[serde(skip)]
-    pub raw: Raw,
+    pub(crate) raw: Raw,
 }
 
 /// A packet as it came.
@@ -68,7 +68,10 @@ impl Raw {
 
 impl Packet {
     /// The `number`th packet of a capture, from 1.
-    pub(crate) fn of_capture(file: &Path, number: u64) -> Result<Packet, String> {
+    ///
+    /// # Errors
+    /// A capture that cannot be read, or that ends before it.
+    pub fn of_capture(file: &Path, number: u64) -> Result<Packet, Error> {
         let mut packets = Packet::all_of_capture(file)?;
         let mut seen = 0;
         for packet in packets.by_ref() {
@@ -78,26 +81,31 @@ impl Packet {
             }
             packet?;
         }
-        let name = file.display();
-        Err(format!(
-            "{name} has {seen} packets, there is no number {number}"
-        ))
+        Err(Error::NoSuchPacket {
+            file: file.display().to_string(),
+            number,
+            seen,
+        })
     }
 
-    /// The packets of a capture, one after the other.
-    pub(crate) fn all_of_capture(
+    /// The packets of a capture, pcap or pcapng, one after the other; `-` reads standard input.
+    ///
+    /// # Errors
+    /// A capture that cannot be opened; each packet that cannot be read.
+    pub fn all_of_capture(
         file: &Path,
-    ) -> Result<impl Iterator<Item = Result<Packet, String>>, String> {
-        let reader = Reader::open(file).map_err(|e| e.to_string())?;
+    ) -> Result<impl Iterator<Item = Result<Packet, Error>>, Error> {
+        let reader = Reader::open(file)?;
         let name = file.display().to_string();
         Ok((1_u64..).zip(reader).map(move |(number, record)| {
-            let record = record.map_err(|e| e.to_string())?;
+            let record = record?;
             if record.original_len > MOST_ON_WIRE {
-                return Err(format!(
-                    "{name}: packet {number} says that it had {} bytes on the wire, more than the {MOST_ON_WIRE} of \
-                     any frame: the capture is broken",
-                    record.original_len
-                ));
+                return Err(Error::TooLong {
+                    file: name.clone(),
+                    number,
+                    len: record.original_len,
+                    most: MOST_ON_WIRE,
+                });
             }
             let cut = (record.original_len as usize).saturating_sub(record.data.len());
             Ok(frame(
@@ -108,20 +116,17 @@ impl Packet {
         }))
     }
 
-    /// A packet in hexadecimal digits, among which blanks, colons and `0x` are passed over; `-` reads
-    /// them from standard input.
-    pub(crate) fn of_hex(text: &str) -> Result<Packet, String> {
-        let mut input = String::new();
-        let text = if text == "-" {
-            let limited = std::io::stdin().lock().take(MOST_HEX);
-            let mut limited = limited;
-            limited
-                .read_to_string(&mut input)
-                .map_err(|e| format!("cannot read standard input: {e}"))?;
-            &input
-        } else {
-            text
-        };
+    /// An Ethernet frame of any kind, with or without VLAN tags, of which so many bytes at its end are missing.
+    pub fn of_frame(bytes: &[u8], cut: usize, from: String) -> Packet {
+        frame(bytes, cut, from)
+    }
+
+    /// A packet in hexadecimal digits, among which blanks, colons and `0x` are passed over. It is taken for an IP packet
+    /// where it begins with a sound IP header, else for an Ethernet frame.
+    ///
+    /// # Errors
+    /// What is not digits, and what is neither a frame nor a packet.
+    pub fn of_hex(text: &str) -> Result<Packet, Error> {
         guess(&bytes(text)?)
     }
 
@@ -129,7 +134,7 @@ impl Packet {
     ///
     /// # Errors
     /// It has no IP header.
-    pub(super) fn of_ip(bytes: &[u8], from: String) -> Result<Packet, String> {
+    pub(super) fn of_ip(bytes: &[u8], from: String) -> Result<Packet, Error> {
         packet(bytes, from)
     }
 
@@ -164,7 +169,7 @@ impl Packet {
 
     /// The flow that the packet belongs to, as words: its outer addresses, and the ports that the
     /// dissector finds.
-    pub(crate) fn words(&self, iif: &str) -> FlowWords {
+    pub fn words(&self, iif: &str) -> FlowWords {
         let seen = dissect(&self.l3, self.family, Stop::AtEncap);
         let address = |at: usize, len: usize| self.l3.get(at..at + len);
         let (src, dst): (IpAddr, IpAddr) = match self.family {
@@ -231,23 +236,17 @@ impl Packet {
 /// More than any frame has on the wire, those that offloads join included. Missing bytes are made up.
 const MOST_ON_WIRE: u32 = 1 << 20;
 
-/// Most digits that are read from standard input: a super-frame with blanks between.
-const MOST_HEX: u64 = 1 << 20;
-
-fn bytes(text: &str) -> Result<Vec<u8>, String> {
+fn bytes(text: &str) -> Result<Vec<u8>, Error> {
     let mut digits = Vec::new();
     for word in text.split(|c: char| c.is_whitespace() || c == ':') {
         for c in word.strip_prefix("0x").unwrap_or(word).chars() {
             let digit = c.to_digit(16);
-            let digit = digit.ok_or_else(|| format!("'{c}' is not a hexadecimal digit"))?;
+            let digit = digit.ok_or(Error::Digit(c))?;
             digits.push(digit as u8);
         }
     }
     if digits.is_empty() || digits.len() % 2 != 0 {
-        return Err(format!(
-            "{} hexadecimal digits are no whole number of bytes",
-            digits.len()
-        ));
+        return Err(Error::Digits(digits.len()));
     }
     Ok(digits
         .chunks(2)
@@ -264,7 +263,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
 /// 3. Else an IP packet, where there is an IPv4 header whose checksum is right.
 /// 4. Else an Ethernet frame, where the EtherType says that there is IP inside.
 /// 5. Else an IP packet, where there is an IP header at all.
-fn guess(bytes: &[u8]) -> Result<Packet, String> {
+fn guess(bytes: &[u8]) -> Result<Packet, Error> {
     let v4 = Ipv4::new_checked(bytes)
         .ok()
         .filter(Ipv4::is_checksum_valid);
@@ -294,8 +293,9 @@ fn guess(bytes: &[u8]) -> Result<Packet, String> {
         ..14 => format!("{} bytes are less than its header", bytes.len()),
         _ => format!("EtherType {kind:#06x} is not IP's"),
     };
-    packet(bytes, "hex".into()).map_err(|as_packet| {
-        format!("neither an Ethernet frame ({as_frame}) nor an IP packet ({as_packet})")
+    packet(bytes, "hex".into()).map_err(|as_packet| Error::NotAPacket {
+        as_frame,
+        as_packet: Box::new(as_packet),
     })
 }
 
@@ -329,19 +329,17 @@ fn frame(bytes: &[u8], cut: usize, from: String) -> Packet {
 }
 
 /// An IP packet without a link-layer header.
-fn packet(bytes: &[u8], from: String) -> Result<Packet, String> {
+fn packet(bytes: &[u8], from: String) -> Result<Packet, Error> {
     let family = match bytes.first().map(|byte| byte >> 4) {
         Some(6) => {
-            Ipv6::new_checked(bytes).map_err(|e| e.to_string())?;
+            Ipv6::new_checked(bytes)?;
             Family::V6
         }
         _ => {
-            let ip = Ipv4::new_checked(bytes).map_err(|e| e.to_string())?;
+            let ip = Ipv4::new_checked(bytes)?;
             let length = usize::from(ip.total_len());
             if length < ip.header_len() {
-                return Err(format!(
-                    "its IP length, {length}, is less than its header's"
-                ));
+                return Err(Error::IpLength(length));
             }
             Family::V4
         }
@@ -473,7 +471,9 @@ mod tests {
         );
         let error = Packet::of_capture(&file, 3).unwrap_err();
         assert!(
-            error.ends_with("has 2 packets, there is no number 3"),
+            error
+                .to_string()
+                .ends_with("has 2 packets, there is no number 3"),
             "{error}"
         );
         assert!(Packet::of_capture(&folder.path().join("b.pcap"), 1).is_err());
@@ -482,7 +482,11 @@ mod tests {
         long[36..40].fill(0xff);
         std::fs::write(&file, long).unwrap();
         let error = Packet::of_capture(&file, 1).unwrap_err();
-        assert!(error.contains("packet 1 says that it had 4294967295 bytes"));
+        assert!(
+            error
+                .to_string()
+                .contains("packet 1 says that it had 4294967295 bytes")
+        );
     }
 
     #[test]
@@ -497,7 +501,7 @@ mod tests {
                 "EtherType 0x0806",
             ),
         ] {
-            let error = Packet::of_hex(text).unwrap_err();
+            let error = Packet::of_hex(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
     }

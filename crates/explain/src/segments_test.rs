@@ -12,8 +12,8 @@ use raddle_rib::{Rib, TABLE_MAIN};
 use super::confidence::Level;
 use super::fate::What;
 use super::made::Carried;
+use super::tests::{WellKnown, golden};
 use super::{Answer, FlowWords, Images, Question, Surroundings, View, answer, text};
-use crate::names::Names;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -133,13 +133,8 @@ fn answered_by(rib: &Rib, flow: &str, srh: Option<&str>, inner: Option<&str>) ->
         kernel: "6.18.3".parse().ok(),
         ..Surroundings::default()
     };
-    let view = View {
-        rib,
-        names: &Names::built_in(),
-        around: &around,
-        images: &Images::default(),
-        kernel_alone: false,
-    };
+    let images = Images::default();
+    let view = View::new(rib, &WellKnown, &around, &images);
     let question = Question {
         words: &words,
         packet: packet.as_ref(),
@@ -149,8 +144,7 @@ fn answered_by(rib: &Rib, flow: &str, srh: Option<&str>, inner: Option<&str>) ->
 
 /// Compares the text of an answer with the golden one.
 fn golden_is(name: &str, answer: &Answer) {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/golden");
-    let file = folder.join(format!("{name}.txt"));
+    let file = golden().join(format!("{name}.txt"));
     let text = text::render(answer);
     if std::env::var_os("RADDLE_UPDATE_GOLDEN").is_some() {
         std::fs::write(&file, &text).unwrap();

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use raddle_select::Flow;
 use serde::Serialize;
 
-use crate::flows::ends;
+use super::error::Error;
 
 /// A flow as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct FlowWords {
+pub struct FlowWords {
     /// Destination.
     pub dst: IpAddr,
     /// Source; the unspecified address when none was given.
@@ -57,12 +57,15 @@ const PROTOCOLS: [(&str, u8); 8] = [
 ];
 
 impl FlowWords {
-    /// Reads the words; the message says which one is wrong.
-    pub(crate) fn parse(words: &[String]) -> Result<FlowWords, String> {
+    /// Reads the words of `ip route get`.
+    ///
+    /// # Errors
+    /// Which word is wrong, and why.
+    pub fn parse(words: &[String]) -> Result<FlowWords, Error> {
         let mut words = words.iter().map(String::as_str);
-        let mut first = words.next().ok_or("name a destination")?;
+        let mut first = words.next().ok_or(Error::NoDestination)?;
         if first == "to" {
-            first = words.next().ok_or("'to' wants a destination")?;
+            first = words.next().ok_or(Error::NoDestinationBehindTo)?;
         }
         let dst: IpAddr = address(first)?;
         let unspecified = match dst {
@@ -84,7 +87,7 @@ impl FlowWords {
                 flow.connected = true;
                 continue;
             }
-            let mut value = || words.next().ok_or_else(|| format!("'{key}' wants a value"));
+            let mut value = || words.next().ok_or_else(|| Error::NoValue(key.to_owned()));
             match key {
                 "from" => flow.src = address(value()?)?,
                 "iif" => flow.iif = Some(value()?.to_owned()),
@@ -93,31 +96,31 @@ impl FlowWords {
                 "dport" => flow.dport = number(key, value()?, 65535)? as u16,
                 "flowlabel" => flow.flow_label = number(key, value()?, 0xf_ffff)?,
                 other => {
-                    return Err(format!(
-                        "'{other}' is not a word of a flow: use {}",
-                        KEYS.join(", ")
-                    ));
+                    return Err(Error::Word {
+                        word: other.to_owned(),
+                        known: KEYS.join(", "),
+                    });
                 }
             }
         }
         if flow.src.is_ipv4() != flow.dst.is_ipv4() {
-            return Err(format!(
-                "{} and {} are of different families",
-                flow.src, flow.dst
-            ));
+            return Err(Error::Families {
+                src: flow.src,
+                dst: flow.dst,
+            });
         }
         if flow.connected && (flow.proto != UDP || flow.iif.is_some()) {
-            return Err(
-                "'connected' is about this machine's own UDP sockets: ipproto udp, and no iif"
-                    .into(),
-            );
+            return Err(Error::Connected);
         }
         flow.checked()
     }
 
     /// What selection hashes, in words.
-    pub(crate) fn of(flow: &Flow) -> Result<FlowWords, String> {
-        let (src, dst) = ends(flow);
+    ///
+    /// # Errors
+    /// [`Error::Ports`].
+    pub fn of(flow: &Flow) -> Result<FlowWords, Error> {
+        let (src, dst) = flow.addresses.ends();
         let words = FlowWords {
             dst,
             src,
@@ -131,15 +134,15 @@ impl FlowWords {
         words.checked()
     }
 
-    fn checked(self) -> Result<FlowWords, String> {
+    fn checked(self) -> Result<FlowWords, Error> {
         if self.proto == 0 && (self.sport != 0 || self.dport != 0) {
-            return Err("ports want a protocol: add ipproto tcp or ipproto udp".into());
+            return Err(Error::Ports);
         }
         Ok(self)
     }
 
     /// Whether [`FlowWords::parse`] is who reads these words, and not who reads other programs' lists.
-    pub(crate) fn are(words: &[String]) -> bool {
+    pub fn are(words: &[String]) -> bool {
         let mut words = words.iter().map(String::as_str);
         match (words.next(), words.next()) {
             (Some("to"), _) => true,
@@ -151,16 +154,19 @@ impl FlowWords {
     }
 
     /// Reads what a packet leaves to be said: `iif LINK`.
-    pub(crate) fn parse_input(words: &[String]) -> Result<String, String> {
+    ///
+    /// # Errors
+    /// [`Error::NoInput`], [`Error::MoreThanInput`].
+    pub fn parse_input(words: &[String]) -> Result<String, Error> {
         match words {
             [word, name] if word == "iif" => Ok(name.clone()),
-            [] => Err("name the link that the packet comes in on: iif LINK".into()),
-            _ => Err("a packet says all but its input link: iif LINK, and nothing else".into()),
+            [] => Err(Error::NoInput),
+            _ => Err(Error::MoreThanInput),
         }
     }
 
     /// What selection hashes.
-    pub(crate) fn flow(&self) -> Option<Flow> {
+    pub fn flow(&self) -> Option<Flow> {
         let flow = Flow::new(self.src, self.dst)?.ports(self.proto, self.sport, self.dport);
         Some(Flow {
             flow_label: self.flow_label,
@@ -201,36 +207,37 @@ pub(super) fn protocol_name(number: u8) -> String {
     }
 }
 
-fn address(word: &str) -> Result<IpAddr, String> {
-    word.parse()
-        .map_err(|_| format!("'{word}' is not an address"))
+fn address(word: &str) -> Result<IpAddr, Error> {
+    word.parse().map_err(|_| Error::Address(word.to_owned()))
 }
 
-fn protocol(word: &str) -> Result<u8, String> {
+fn protocol(word: &str) -> Result<u8, Error> {
     let named = PROTOCOLS
         .iter()
         .find(|(name, _)| *name == word)
         .map(|(_, n)| *n);
     named
         .or_else(|| word.parse().ok())
-        .ok_or_else(|| format!("'{word}' is not a protocol: tcp, udp, icmp, ... or a number"))
+        .ok_or_else(|| Error::Protocol(word.to_owned()))
 }
 
-fn number(key: &str, word: &str, most: u32) -> Result<u32, String> {
+fn number(key: &str, word: &str, most: u32) -> Result<u32, Error> {
     let parsed = match word.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => word.parse().ok(),
     };
-    parsed
-        .filter(|n| *n <= most)
-        .ok_or_else(|| format!("'{word}' is not a {key}: a number from 0 to {most}"))
+    parsed.filter(|n| *n <= most).ok_or_else(|| Error::Number {
+        key: key.to_owned(),
+        word: word.to_owned(),
+        most,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<FlowWords, String> {
+    fn parse(text: &str) -> Result<FlowWords, Error> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         FlowWords::parse(&words)
     }
@@ -259,14 +266,17 @@ mod tests {
             ("10.0.0.1 ipproto tcp dport 5 connected", "own UDP sockets"),
             ("10.0.0.1 oif eth0", "'oif' is not a word of a flow"),
         ] {
-            assert!(parse(text).unwrap_err().contains(said), "{text}");
+            assert!(
+                parse(text).unwrap_err().to_string().contains(said),
+                "{text}"
+            );
         }
         let input = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
             FlowWords::parse_input(&words)
         };
-        assert_eq!(input(&["iif", "eth0"]).as_deref(), Ok("eth0"));
-        assert!(input(&[]).unwrap_err().contains("iif LINK"));
-        assert!(input(&["10.0.0.1"]).unwrap_err().contains("nothing else"));
+        assert_eq!(input(&["iif", "eth0"]).unwrap(), "eth0");
+        assert!(matches!(input(&[]), Err(Error::NoInput)));
+        assert!(matches!(input(&["10.0.0.1"]), Err(Error::MoreThanInput)));
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::both::Symmetry;
 use super::confidence::{Confidence, Level};
+use super::engine::Engine;
 use super::fate::Fate;
 use super::flow::FlowWords;
 use super::local::walk_local;
@@ -17,7 +18,7 @@ use super::steps::{Question, Step, View, Walked, link_name, walk};
 
 /// The whole answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The flow that was asked about.
     pub flow: FlowWords,
     /// The packet that was asked about.
@@ -34,6 +35,9 @@ pub(crate) struct Answer {
     /// What becomes of a packet that was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fate: Option<Fate>,
+    /// What an engine of raddle does with a packet that was asked about, where it may forward from and by all links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
     /// How sure that is.
     pub confidence: Confidence,
     /// The kernel by whose rules it was found.
@@ -58,7 +62,7 @@ pub(crate) struct Answer {
 
 /// Explains which link a flow or a packet takes: forwarded where it has an input link, this machine's
 /// own where it has none.
-pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
+pub fn answer(view: View<'_>, question: Question<'_>) -> Answer {
     let words = question.words;
     let (walked, source) = match (&words.iif, question.packet) {
         (None, None) => walk_local(view, words),
@@ -85,6 +89,7 @@ pub(crate) fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         via,
         reason,
         fate: walked.fate,
+        engine: walked.engine,
         confidence: walked.confidence,
         kernel: view.around.kernel.map(|kernel| kernel.to_string()),
         source,

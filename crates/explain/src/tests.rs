@@ -1,16 +1,45 @@
-//! Golden answers: a machine in the files under `golden/net`, as `ip` would print it, questions about
-//! it, and the answers under `golden`. `RADDLE_UPDATE_GOLDEN=1` writes them anew.
+//! Golden answers: a machine in `golden/net.json`, which is what `raddle snapshot --from-ip` makes of `golden/net`,
+//! questions about it, and the answers under `golden`. `RADDLE_UPDATE_GOLDEN=1` writes them anew.
 
 use std::path::{Path, PathBuf};
 
-use raddle_rib::Snapshot;
+use std::borrow::Cow;
+
+use raddle_rib::{AlgoRules, Rib, Snapshot};
 
 use super::confidence::Level;
 use super::*;
-use crate::from_ip;
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/golden")
+pub(super) fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+/// The names that goldens have.
+pub(super) struct WellKnown;
+
+impl Names for WellKnown {
+    fn table(&self, number: u32) -> Cow<'_, str> {
+        match number {
+            253 => "default".into(),
+            254 => "main".into(),
+            255 => "local".into(),
+            other => other.to_string().into(),
+        }
+    }
+
+    fn protocol(&self, number: u8) -> Cow<'_, str> {
+        match number {
+            2 => "kernel".into(),
+            4 => "static".into(),
+            186 => "bgp".into(),
+            other => other.to_string().into(),
+        }
+    }
+}
+
+fn snapshot() -> Snapshot {
+    let file = std::fs::read(golden().join("net.json")).unwrap();
+    serde_json::from_slice(&file).unwrap()
 }
 
 /// What is not the machine's usual state.
@@ -30,7 +59,7 @@ fn answer_to(question: &str, odd: &Odd) -> Answer {
 
 /// The same in a state that is changed.
 pub(super) fn answer_in(question: &str, odd: &Odd, change: impl FnOnce(&mut Snapshot)) -> Answer {
-    let mut snapshot: Snapshot = from_ip::snapshot(&[golden().join("net")]).unwrap();
+    let mut snapshot = snapshot();
     change(&mut snapshot);
     snapshot.settings.hash_policy4 = odd.policy;
     snapshot.settings.hash_policy6 = odd.policy;
@@ -42,7 +71,6 @@ pub(super) fn answer_in(question: &str, odd: &Odd, change: impl FnOnce(&mut Snap
     let kernel = odd.kernel.map(str::to_owned).or(snapshot.kernel.clone());
     let around = Surroundings {
         kernel: kernel.and_then(|text| text.parse().ok()),
-        live: false,
         ..Surroundings::default()
     };
     let mut rib = Rib::detached();
@@ -56,13 +84,16 @@ pub(super) fn answer_in(question: &str, odd: &Odd, change: impl FnOnce(&mut Snap
         }
         _ => (FlowWords::parse(&words).unwrap(), None),
     };
-    let asked = Asked {
-        words,
-        packet,
-        names: Names::built_in(),
-        both: odd.both,
+    let images = Images::default();
+    let view = View::new(&rib, &WellKnown, &around, &images);
+    let question = Question {
+        words: &words,
+        packet: packet.as_ref(),
     };
-    asked.answer(&rib, &around).unwrap()
+    match odd.both {
+        true => both(view, question).unwrap(),
+        false => answer(view, question),
+    }
 }
 
 /// Compares the text of an answer with the golden one.
@@ -366,24 +397,22 @@ fn packets_end_as_what_happens_to_them() {
 /// What raddle is told to spread otherwise is the kernel's choice where raddle does not forward it.
 #[test]
 fn a_choice_that_is_not_the_kernels_names_the_kernels() {
-    let answer_by = |rules: &[&str], words: &str| {
-        let snapshot: Snapshot = from_ip::snapshot(&[golden().join("net")]).unwrap();
-        let rules: Vec<_> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let answer_by = |rules: &[(&str, &str)], words: &str| {
+        let snapshot = snapshot();
+        let rule = |(prefix, algo): &(&str, &str)| (prefix.parse().unwrap(), algo.parse().unwrap());
         let around = Surroundings {
             kernel: "6.18.44".parse().ok(),
-            algos: config::algo_rules(&rules),
+            algos: AlgoRules {
+                prefixes: rules.iter().map(rule).collect(),
+                ..AlgoRules::default()
+            },
             ..Surroundings::default()
         };
         let mut rib = Rib::detached();
         snapshot.into_events().for_each(|event| rib.apply(event));
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        let view = View {
-            rib: &rib,
-            names: &Names::built_in(),
-            around: &around,
-            images: &Images::default(),
-            kernel_alone: false,
-        };
+        let images = Images::default();
+        let view = View::new(&rib, &WellKnown, &around, &images);
         let words = FlowWords::parse(&words).unwrap();
         let question = Question {
             words: &words,
@@ -395,7 +424,7 @@ fn a_choice_that_is_not_the_kernels_names_the_kernels() {
     for port in 1..20 {
         let words = format!("198.18.0.9 from 10.0.0.7 iif in0 ipproto udp sport {port} dport 53");
         let kernel = answer_by(&[], &words);
-        let ours = answer_by(&["198.18.0.0/16=l4"], &words);
+        let ours = answer_by(&[("198.18.0.0/16", "l4")], &words);
         assert_eq!(kernel.confidence.level, Level::Exact);
         assert_eq!(ours.confidence.level, Level::ExactUnless);
         let via = kernel.via.as_deref().unwrap();

@@ -6,8 +6,8 @@ use raddle_rib::event::{
     RouteOp, RouteTarget, Settings,
 };
 
+use super::tests::WellKnown;
 use super::{Answer, FlowWords, Images, Question, Surroundings, View, answer, text};
-use crate::names::Names;
 
 const FLOW: &str = "10.9.0.7 from 10.1.1.2 iif l1 ipproto udp sport 1000 dport 53";
 
@@ -81,17 +81,10 @@ fn answered(known: u16) -> Answer {
     let words = FlowWords::parse(&words).unwrap();
     let around = Surroundings {
         kernel: None,
-        live: false,
         ..Surroundings::default()
     };
-    let (rib, names) = (rib(known), Names::built_in());
-    let view = View {
-        rib: &rib,
-        names: &names,
-        around: &around,
-        images: &Images::default(),
-        kernel_alone: false,
-    };
+    let (rib, images) = (rib(known), Images::default());
+    let view = View::new(&rib, &WellKnown, &around, &images);
     let question = Question {
         words: &words,
         packet: None,

@@ -1,10 +1,10 @@
-//! The faults that some versions of the kernel have.
+//! Behaviours of the kernel's choices that only some versions have, most of them faults.
 
-use raddle_select::KernelVersion;
+use crate::KernelVersion;
 
 /// Kernel versions that behave in some way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub struct Span {
     /// The first that does.
     pub from: KernelVersion,
     /// The first that does not any more; none when the newest does.
@@ -15,7 +15,7 @@ pub(crate) struct Span {
 
 impl Span {
     /// Whether a version is one of them.
-    pub(crate) fn holds(&self, version: KernelVersion) -> bool {
+    pub fn holds(&self, version: KernelVersion) -> bool {
         let fixed = |m: &KernelVersion| m.same_series(version) && version >= *m;
         version >= self.from
             && self.until.is_none_or(|until| version < until)
@@ -23,12 +23,12 @@ impl Span {
     }
 }
 
-/// Weights of nexthop groups have 16 bits.
-pub(crate) const WIDE_WEIGHTS: KernelVersion = KernelVersion::new(6, 12, 0);
+/// From this version on weights of nexthop groups have 16 bits.
+pub const WIDE_WEIGHTS: KernelVersion = KernelVersion::new(6, 12, 0);
 
 /// The route of the packet before it in a batch is taken for packets to the same destination, and with
 /// it the path that was chosen for that one.
-pub(crate) const DST_HINT: Span = Span {
+pub const DST_HINT: Span = Span {
     from: KernelVersion::new(5, 5, 0),
     until: Some(KernelVersion::new(6, 6, 0)),
     fixed: &[
@@ -41,7 +41,7 @@ pub(crate) const DST_HINT: Span = Span {
 
 /// IPv4 addresses are put in order by the sign of a 32-bit difference, which for some pairs is
 /// negative both ways.
-pub(crate) const SIGNED_ORDER: Span = Span {
+pub const SIGNED_ORDER: Span = Span {
     from: KernelVersion::new(4, 2, 0),
     until: Some(KernelVersion::new(6, 0, 0)),
     fixed: &[
@@ -52,14 +52,14 @@ pub(crate) const SIGNED_ORDER: Span = Span {
 };
 
 /// Local TCP connections without a bound port are looked up with a random one.
-pub(crate) const RANDOM_CONNECT: Span = Span {
+pub const RANDOM_CONNECT: Span = Span {
     from: KernelVersion::new(6, 16, 0),
     until: None,
     fixed: &[],
 };
 
 /// A local source address that belongs to none of the nexthops makes all flows take the last.
-pub(crate) const SOURCE_TO_LAST: Span = Span {
+pub const SOURCE_TO_LAST: Span = Span {
     from: KernelVersion::new(6, 16, 0),
     until: Some(KernelVersion::new(6, 19, 0)),
     fixed: &[KernelVersion::new(6, 18, 4)],

@@ -1,13 +1,11 @@
 //! Steps 5 to 8: what is hashed, and the hash.
 
-use std::net::IpAddr;
-
 use raddle_image::Reason;
 use raddle_packet::protocol::ports_offset;
 use raddle_packet::{Stop, dissect};
 use raddle_rib::MpAlgo;
 use raddle_select::{
-    Explanation, Field, HashConfig, HashedKey, Input, KeyAddresses, KeyError, Part, Policy, Seed,
+    Explanation, Field, HashConfig, HashedKey, Input, KernelVersion, KeyError, Part, Policy, Seed,
     explain_flow, explain_packet, explain_plain_packet,
 };
 use serde_json::{Value, json};
@@ -15,7 +13,6 @@ use serde_json::{Value, json};
 use super::confidence::l4_hash_doubts;
 use super::packet::Packet;
 use super::steps::Walk;
-use crate::seed::{CANNOT_BE_SET, can_be_set_on};
 
 impl Walk<'_> {
     /// Steps 5 to 8.
@@ -59,12 +56,13 @@ impl Walk<'_> {
         self.add(5, "policy", function, text, data);
         let function = "fib_multipath_hash_from_keys";
         let Some(seed) = Seed::new(seed) else {
-            let text = match can_be_set_on(self.view.around.kernel) {
+            let text = match KernelVersion::may_have_hash_seed(self.view.around.kernel) {
                 true => "unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random one \
                          that nobody can read; set it to predict choices"
                     .to_owned(),
                 false => format!(
-                    "unknown: the kernel uses a random one that nobody can read, and {CANNOT_BE_SET}"
+                    "unknown: the kernel uses a random one that nobody can read, and this kernel {}",
+                    KernelVersion::WITHOUT_HASH_SEED
                 ),
             };
             self.add(7, "seed", function, text, json!({ "seed": null }));
@@ -221,7 +219,7 @@ impl Walk<'_> {
                 "a BPF flow dissector is attached to the network namespace: it says what the \
                  fields are",
             ),
-            None if self.view.around.live => self.confidence.unless(
+            None if self.view.around.is_live() => self.confidence.unless(
                 "a BPF flow dissector is attached to the network namespace (only root may ask)",
             ),
             Some(false) | None => {}
@@ -233,10 +231,7 @@ impl Walk<'_> {
 /// order that its policy hashes; `loaded` says that this is the order of the packet.
 fn key_text(hashed: &HashedKey, loaded: bool) -> String {
     let key = &hashed.key;
-    let (src, dst): (IpAddr, IpAddr) = match key.addresses {
-        KeyAddresses::V4 { src, dst } => (src.into(), dst.into()),
-        KeyAddresses::V6 { src, dst } => (src.into(), dst.into()),
-    };
+    let (src, dst) = key.addresses.ends();
     let has = |field| hashed.fields.contains(&field);
     let both = |a, b, values: [String; 2]| match (has(a), has(b)) {
         (true, true) => Some(values.join(" and ")),

@@ -8,7 +8,7 @@ use super::packet::Framing;
 use super::steps::Step;
 
 /// The flow, the numbered steps, the conclusion and how sure it is; then the other direction.
-pub(super) fn render(answer: &Answer) -> String {
+pub fn render(answer: &Answer) -> String {
     let mut out = String::new();
     if let Some(packet) = &answer.packet {
         let framing = match packet.framing {

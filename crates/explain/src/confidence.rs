@@ -3,16 +3,15 @@
 use raddle_image::Reason;
 use raddle_rib::event::Link;
 use raddle_select::KernelVersion;
+use raddle_select::faults::DST_HINT;
 use serde::Serialize;
 
 use super::around::Marks;
-use crate::doctor::DST_HINT;
-use crate::seed;
 
 /// How sure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Level {
+pub enum Level {
     /// The kernel does this.
     #[default]
     Exact,
@@ -24,7 +23,7 @@ pub(crate) enum Level {
 
 /// How sure an answer is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Confidence {
+pub struct Confidence {
     /// How sure.
     pub level: Level,
     /// Why not surer: conditions after "unless", or reasons why nobody knows.
@@ -144,7 +143,7 @@ pub(super) fn reason_doubt(reason: Reason, kernel: Option<KernelVersion>) -> Opt
     match reason {
         Reason::Rules => Some("a rule decides by what is not modelled"),
         Reason::HashPolicy => Some("the hash policy is not modelled"),
-        Reason::SeedUnknown if !seed::can_be_set_on(kernel) => {
+        Reason::SeedUnknown if !KernelVersion::may_have_hash_seed(kernel) => {
             Some("the kernel's hash seed is random, and nobody can read it")
         }
         Reason::SeedUnknown => Some(

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::flow::FlowWords;
 use super::steps::{Question, View, Walk, Walked, walk};
-use crate::sockets::{hop_source, source_of};
+use crate::sources::{hop_source, source_of};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;

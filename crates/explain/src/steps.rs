@@ -1,5 +1,7 @@
 //! The steps from a flow or a packet to a link.
 
+use std::borrow::Cow;
+
 use raddle_image::Reason;
 use raddle_rib::event::{NexthopKind, Route, RouteTarget};
 use raddle_rib::{Hop, MpAlgo, Resolved, Rib, Trace};
@@ -8,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::around::Surroundings;
 use super::confidence::{Confidence, reason_doubt};
+use super::engine::Engine;
 use super::fate::{Fate, What};
 use super::flow::FlowWords;
 use super::image::Images;
 use super::packet::Packet;
 use super::received::Received;
 use super::segments::{Inner, Outcome};
-use crate::names::Names;
 
 /// One step of the way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Step {
+pub struct Step {
     /// Its number.
     pub step: u32,
     /// Which look-up it belongs to: 1, and one more behind each SID or encapsulation of this machine.
@@ -44,22 +46,49 @@ fn is_first(look_up: &u32) -> bool {
 
 /// By what an answer is found.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub struct View<'a> {
     /// The mirrored state.
     pub rib: &'a Rib,
     /// Names for its numbers.
-    pub names: &'a Names,
+    pub names: &'a dyn Names,
     /// What else it depends on.
     pub around: &'a Surroundings,
     /// What engines read, of the same state.
     pub images: &'a Images,
     /// By the kernel alone: routes are spread by its hash policy, whatever raddle is told.
-    pub kernel_alone: bool,
+    pub(crate) kernel_alone: bool,
+}
+
+impl<'a> View<'a> {
+    /// Of a state, with names for its numbers.
+    pub fn new(
+        rib: &'a Rib,
+        names: &'a dyn Names,
+        around: &'a Surroundings,
+        images: &'a Images,
+    ) -> View<'a> {
+        View {
+            rib,
+            names,
+            around,
+            images,
+            kernel_alone: false,
+        }
+    }
+}
+
+/// Names for the numbers of tables and protocols, as iproute2's files have them.
+pub trait Names {
+    /// The name of a routing table, or its number.
+    fn table(&self, number: u32) -> Cow<'_, str>;
+
+    /// The name of a routing protocol, or its number.
+    fn protocol(&self, number: u8) -> Cow<'_, str>;
 }
 
 /// What is asked: a flow, or a packet and the flow that it belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
+pub struct Question<'a> {
     /// The flow. Without an input link it is this machine's own.
     pub words: &'a FlowWords,
     /// The packet, which is hashed in place of the flow.
@@ -84,6 +113,8 @@ pub(super) struct Walked {
     pub fate: Option<Fate>,
     /// Why an engine does not forward a packet itself.
     pub punted: Option<Reason>,
+    /// What an engine does with a packet.
+    pub engine: Option<Engine>,
 }
 
 /// Collects steps.
@@ -108,6 +139,8 @@ pub(super) struct Walk<'a> {
     pub(super) fate: Option<Fate>,
     /// Why an engine does not forward a packet itself.
     pub(super) punted: Option<Reason>,
+    /// What an engine does with a packet.
+    pub(super) engine: Option<Engine>,
 }
 
 impl<'a> Walk<'a> {
@@ -127,6 +160,7 @@ impl<'a> Walk<'a> {
             received: None,
             fate: None,
             punted: None,
+            engine: None,
         }
     }
 }
@@ -176,6 +210,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         algo: walk.algo,
         fate: walk.fate,
         punted: walk.punted,
+        engine: walk.engine,
     }
 }
 
@@ -377,7 +412,8 @@ impl Walk<'_> {
     }
 }
 
-pub(super) fn link_name(rib: &Rib, index: u32) -> String {
+/// The name of the link with this index; `ifN` where there is none.
+pub fn link_name(rib: &Rib, index: u32) -> String {
     rib.link(index)
         .map_or_else(|| format!("if{index}"), |link| link.name.clone())
 }

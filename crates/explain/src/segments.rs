@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
                 let text = format!("{}: {fate}, {reason} ({rule})", why(reason));
                 let data = json!({ "rules": [rule], "reason": reason.name() });
                 self.add(14, "behaviour", "", text, data).details = before.to_vec();
-                if reason == Reason::Hmac && !self.view.around.live {
+                if reason == Reason::Hmac && !self.view.around.is_live() {
                     self.confidence
                         .unless("the kernel has the key of the HMAC, which no snapshot holds");
                 }
@@ -408,7 +408,7 @@ impl<'a> Walk<'a> {
 
 /// What came out of SIDs and encapsulations, for who asks the kernel about it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// The flow as it was looked up at last.
     pub words: FlowWords,
     /// The table, where it was not by the rules.

@@ -1,0 +1,59 @@
+//! What an answer depends on beside the mirrored state: the kernel's version, and what else gives
+//! packets a hash.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use raddle_rib::AlgoRules;
+use raddle_rib::event::Link;
+use raddle_select::KernelVersion;
+
+/// The surroundings of the state that is explained.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// The kernel that chooses; none where nobody says.
+    pub kernel: Option<KernelVersion>,
+    /// The machine whose state it is, where it is that of now and the machine can be asked; none for a snapshot.
+    pub machine: Option<Arc<dyn Machine>>,
+    /// Routes that are spread otherwise than by the namespace's hash policy.
+    pub algos: AlgoRules,
+    /// A daemon may run here, and may not be asked what else it spreads or has.
+    pub unasked: bool,
+}
+
+/// A machine that can be asked what no mirror has.
+pub trait Machine: Debug {
+    /// What is known of packets that come in on this link.
+    fn marks(&self, link: &Link) -> Marks;
+
+    /// Whether a BPF program dissects flows in place of the kernel; none where nobody may say.
+    fn dissector(&self) -> Option<bool>;
+}
+
+/// What may mark packets that come in on a link with an L4 hash (`skb->l4_hash`); none where nobody
+/// knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Receive packet steering: some `rps_cpus` is not 0.
+    pub rps: Option<bool>,
+    /// The driver passes the NIC's hash on (`receive-hashing`).
+    pub rx_hash: Option<bool>,
+}
+
+impl Surroundings {
+    /// Whether the state is that of a machine, now.
+    pub(crate) fn is_live(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    /// What is known of packets that come in on this link.
+    pub(crate) fn marks(&self, link: &Link) -> Marks {
+        let machine = self.machine.as_ref();
+        machine.map_or_else(Marks::default, |machine| machine.marks(link))
+    }
+
+    /// Whether a BPF program dissects flows in place of the kernel; none where nobody may say.
+    pub(crate) fn dissector(&self) -> Option<bool> {
+        self.machine.as_ref()?.dissector()
+    }
+}
