@@ -6,8 +6,10 @@ FUZZ_SECONDS ?= 10
 SOAK_MINUTES ?= 10
 BARE ?= demo test
 TARGET = $(or $(CARGO_TARGET_DIR),target)
-BUILD = . scripts/path.sh; $(CARGO) build --release --locked -p raddle --target-dir '$(TARGET)'
+BUILD = . scripts/path.sh; $(CARGO) build --release --locked --target-dir '$(TARGET)' -p raddle
 RADDLE = '$(TARGET)/release/raddle'
+# Runs the raddle beside it.
+BENCH = '$(TARGET)/release/raddle-bench'
 
 .PHONY: help build test test-bare test-kernels counts check unit e2e fuzz soak bench demo install uninstall clean
 
@@ -51,13 +53,13 @@ soak:
 
 demo:
 	@scripts/need.sh build demo
-	$(BUILD)
-	$(RADDLE) demo --out '$(TARGET)/demo'
+	$(BUILD) -p raddle-bench
+	$(BENCH) demo --out '$(TARGET)/demo'
 
 bench:
 	@scripts/need.sh build bench
-	$(BUILD)
-	$(RADDLE) bench forward
+	$(BUILD) -p raddle-bench
+	$(BENCH) forward
 
 install:
 	@scripts/need.sh build

@@ -21,8 +21,8 @@ step dependencies
 scripts/licences.sh
 
 step tests
-# The end-to-end tests run the program, and would build it in the midst of the first of them.
-cargo build --workspace --bin raddle --locked --quiet
+# The end-to-end tests run the programs, and would build them in the midst of the first of them.
+cargo build --workspace --bin raddle --bin raddle-bench --locked --quiet
 # Tests that print `skipped:` say so on standard error, which cargo shows only with --nocapture.
 cargo test --workspace --locked --no-fail-fast -- --nocapture 2>&1 | tee "$log" |
   grep -vE '^(\s+Running|\s+Doc-tests|running [0-9]|test .* \.\.\. ok$|$)' || true

@@ -1,4 +1,4 @@
-//! Where the program under test is.
+//! Where the programs under test are.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,22 +13,31 @@ pub fn raddle() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("RADDLE_BINARY") {
         Some(path) => path.into(),
-        None => build(),
+        None => build(&["raddle"]),
     })
 }
 
-/// A test executable is `target/PROFILE/deps/NAME-HASH`.
-fn build() -> PathBuf {
+/// The `raddle-bench` program likewise, and with it the `raddle` beside it, which it measures.
+///
+/// # Panics
+/// When one of them cannot be built.
+pub fn raddle_bench() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| build(&["raddle-bench", "raddle"]))
+}
+
+/// Builds these programs, and says where the first one is. A test executable is `target/PROFILE/deps/NAME-HASH`.
+fn build(programs: &[&str]) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().and_then(Path::parent).unwrap();
-    let binary = folder.join("raddle");
     let release = folder.file_name().is_some_and(|name| name == "release");
-    // Cargo knows whether it is up to date, and several tests that ask at once wait for each other.
+    // Cargo knows whether they are up to date, and several tests that ask at once wait for each other.
     // The whole workspace's features, as in `cargo test --workspace`: with others it would build most
     // dependencies again.
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
-        .args(["build", "--quiet", "--workspace", "--bin", "raddle"])
+        .args(["build", "--quiet", "--workspace"])
+        .args(programs.iter().flat_map(|program| ["--bin", program]))
         .arg("--target-dir")
         .arg(folder.parent().unwrap())
         .args(release.then_some("--release"))
@@ -36,8 +45,14 @@ fn build() -> PathBuf {
     let status = cargo.status();
     assert!(
         status.as_ref().is_ok_and(std::process::ExitStatus::success),
-        "raddle cannot be built: {status:?}"
+        "{programs:?} cannot be built: {status:?}"
     );
-    assert!(binary.exists(), "no raddle in {}", folder.display());
+    let binary = folder.join(programs[0]);
+    assert!(
+        binary.exists(),
+        "no {} in {}",
+        programs[0],
+        folder.display()
+    );
     binary
 }

@@ -26,7 +26,7 @@ pub mod tagged;
 mod traffic;
 mod world;
 
-pub use binary::raddle;
+pub use binary::{raddle, raddle_bench};
 pub use daemon::{Daemon, Outcome, fine, run};
 pub use frame::Crafted;
 pub use leftovers::lab_name;
@@ -69,9 +69,14 @@ pub fn within<T>(limit: Duration, mut ask: impl FnMut() -> Result<T, String>) ->
 /// A copy of the program in `folder` that every user may run: the target directory may be in root's
 /// home.
 pub fn readable_raddle(folder: &Path) -> PathBuf {
-    let copy = folder.join("raddle");
+    readable(raddle(), folder)
+}
+
+/// The same of any program.
+pub fn readable(program: &Path, folder: &Path) -> PathBuf {
+    let copy = folder.join(program.file_name().unwrap());
     // Not by this process: a child that another test forks meanwhile would keep it open for writing.
-    let paths = [raddle(), &copy].map(|path| path.to_str().unwrap().to_owned());
+    let paths = [program, &copy].map(|path| path.to_str().unwrap().to_owned());
     let copied = Outcome::of(Command::new("cp").args(paths), Duration::from_secs(10));
     assert_eq!(copied.code, Some(0), "{}", copied.stderr);
     let chmod = Outcome::of(

@@ -168,9 +168,7 @@ fn links_and_privileges_that_are_not_there() {
         Outcome::of(&mut command, Duration::from_secs(20))
     };
     for needs_root in [
-        &["demo"][..],
-        &["bench", "forward"],
-        &["lab", "exec", "-n", lab, node, "--", "true"],
+        &["lab", "exec", "-n", lab, node, "--", "true"][..],
         &["lab", "up", "clos", "-n", "other"],
         &["lab", "down", lab],
     ] {

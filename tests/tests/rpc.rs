@@ -72,7 +72,7 @@ fn a_silent_link_does_not_hold_reads_up() {
         }
         longest
     });
-    // TCP alone would try for minutes. How quick it is, `raddle bench rpc` measures.
+    // TCP alone would try for minutes. How quick it is, `raddle-bench rpc` measures.
     assert!(longest < Duration::from_secs(10), "{longest:?}");
     assert!(calls.load(Ordering::Relaxed) >= 400);
     let status = proxy.status().unwrap();

@@ -1,5 +1,7 @@
 //! Files of the project that are made from its code: what they have to be.
 
+pub mod commands;
+
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use crate::cli;
 use crate::control::{Command, ask};
 use crate::error::Failure;
 use crate::seed;
-use crate::show::table::Table;
+use raddle_text::Table;
 
 /// Runs `raddle status`.
 pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {

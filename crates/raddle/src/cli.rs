@@ -16,9 +16,7 @@ use raddle_select::KernelVersion;
 use crate::config::{AlgoRule, Mode, OnExit, Priority, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
 use crate::show;
-#[cfg(test)]
-pub(crate) use links::BENCH_RPC_HELP;
-pub(crate) use links::{BenchRpc, LabLink, LabLinks, RpcServer};
+pub(crate) use links::{LabLink, LabLinks};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
@@ -87,11 +85,6 @@ pub(crate) enum Command {
     /// Build fabrics of network namespaces with real BGP daemons
     #[command(subcommand)]
     Lab(Lab),
-    /// Show it all on a small fabric: TCP streams, hash policies, predictions (needs root)
-    Demo(Demo),
-    /// Measure raddle beside the kernel on this machine
-    #[command(subcommand)]
-    Bench(Bench),
     /// Print completions for a shell
     Completions {
         /// The shell.
@@ -464,83 +457,4 @@ pub(crate) struct LabClos {
     /// Hosts speak BGP to the spines themselves, over a link to each; there are no leaves
     #[arg(long)]
     pub hosts_bgp: bool,
-}
-
-/// `raddle demo`.
-#[derive(Debug, Args)]
-pub(crate) struct Demo {
-    /// Directory for the plots and the figures
-    #[arg(short, long, default_value = ".", value_name = "DIR")]
-    pub out: PathBuf,
-    /// Rate of each link of the fabric
-    #[arg(long, default_value = "1gbit")]
-    pub rate: raddle_lab::Rate,
-    /// Seconds of each measurement
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=60))]
-    pub seconds: u32,
-}
-
-/// `raddle bench`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
-    /// Forwarding rate: kernel, bpf_fib_lookup, raddle, bare redirect, interleaved in one run
-    Forward(BenchForward),
-    /// Cost of a choice: by policy and width, beside a linear scan; in the XDP program (with root)
-    Select(BenchSelect),
-    /// SRv6: kernel and raddle by behaviour, what counters and many SIDs cost, the engine in memory
-    Srv6(BenchSrv6),
-    /// NFS over several links through raddle rpc: rates, latencies, failure, against what links carry
-    #[command(after_help = links::BENCH_RPC_HELP)]
-    Rpc(BenchRpc),
-}
-
-/// `raddle bench srv6`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchSrv6 {
-    /// Interleaved rounds; medians are printed
-    #[arg(long, default_value_t = 9)]
-    pub rounds: u32,
-    /// Packets of each measurement, in millions
-    #[arg(long, default_value_t = 1)]
-    pub millions: u32,
-    /// SIDs of the large table
-    #[arg(long, default_value_t = 100_000)]
-    pub sids: u32,
-    /// Only these parts: memory, counters, behaviours, sids
-    #[arg(long, value_delimiter = ',', value_name = "PART")]
-    pub only: Vec<String>,
-    /// JSON instead of text
-    #[arg(short, long)]
-    pub json: bool,
-}
-
-/// `raddle bench select`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchSelect {
-    /// Interleaved rounds; medians are printed
-    #[arg(long, default_value_t = 51)]
-    pub rounds: u32,
-    /// JSON instead of text
-    #[arg(short, long)]
-    pub json: bool,
-}
-
-/// `raddle bench forward`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchForward {
-    /// Interleaved rounds; medians are printed
-    #[arg(long, default_value_t = 5)]
-    pub rounds: u32,
-    /// Packets of each measurement, in millions
-    #[arg(long, default_value_t = 2)]
-    pub millions: u32,
-    /// Routes of the large table
-    #[arg(long, default_value_t = 1_000_000)]
-    pub routes: u32,
-    /// Only these columns: one, ecmp2, ecmp64, full
-    #[arg(long, value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// JSON instead of text
-    #[arg(short, long)]
-    pub json: bool,
 }

@@ -1,11 +1,9 @@
 //! raddle: multipath forwarding for Linux. See `raddle --help` and the README.
 
 mod ask;
-mod bench;
 mod cli;
 mod config;
 mod control;
-mod demo;
 mod doctor;
 mod expiry;
 mod explain;
@@ -94,11 +92,6 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Replay(args) => replay::run(args),
         Command::Rpc(args) => rpc::run(args),
         Command::Lab(command) => lab::run(command),
-        Command::Demo(args) => demo::run(args),
-        Command::Bench(cli::Bench::Forward(args)) => bench::forward(args),
-        Command::Bench(cli::Bench::Select(args)) => bench::select(args),
-        Command::Bench(cli::Bench::Srv6(args)) => bench::srv6(args),
-        Command::Bench(cli::Bench::Rpc(args)) => bench::rpc(args),
         Command::Completions { shell } => {
             clap_complete::generate(
                 *shell,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::show::{clients, connection, list, time, trips, waiting, word};
-use crate::show::table::Table;
+use raddle_text::Table;
 
 /// What one connection, or all, have carried; rates are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use raddle_rpc::histogram::Histogram;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::show::table::Table;
+use raddle_text::Table;
 
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)

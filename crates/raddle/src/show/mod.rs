@@ -25,7 +25,6 @@ mod out;
 mod prefix;
 mod route;
 mod sr;
-pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,258 @@
+//! The machine under test: a router between a generator and two sinks, in one namespace.
+//!
+//! ```text
+//! gen0 (sends) --- in0 | router | out0 --- sink0
+//!                               | out1 --- sink1
+//! ```
+//! The far ends of the wires have no addresses. All of it runs on the CPU that the thread is pinned
+//! to, so every row has the cost of generator and sink in it, and ratios are lower than a router
+//! alone would show.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+
+use ipnet::IpNet;
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
+use raddle_netlink::Socket;
+use raddle_rib::event::{Route, RouteTarget};
+
+use raddle_exit::Failure;
+
+/// MAC address of the generator.
+pub(crate) const GENERATOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// MAC address of the router's in-link.
+pub(crate) const IN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// Nexthop object that the large tables lead to: a group of two.
+const GROUP4: u32 = 40;
+const GROUP6: u32 = 60;
+/// Neighbours behind each out-link.
+const NEIGHBOURS: u32 = 32;
+
+/// Moves this thread into a namespace of its own, on the last CPU, and builds the router there.
+pub(crate) fn build() -> Result<(), Failure> {
+    unshare(CloneFlags::CLONE_NEWNET)
+        .map_err(|e| Failure::system(format!("cannot make a network namespace: {e}")))?;
+    pin_to_cpu()?;
+    for (a, b) in [("gen0", "in0"), ("out0", "sink0"), ("out1", "sink1")] {
+        ip(&format!("link add {a} type veth peer name {b}"))?;
+    }
+    let macs = [
+        ("gen0", 1),
+        ("in0", 2),
+        ("out0", 16),
+        ("out1", 17),
+        ("sink0", 32),
+        ("sink1", 33),
+    ];
+    for (name, last) in macs {
+        ip(&format!(
+            "link set {name} addrgenmode none address 02:00:00:00:00:{last:02x} up"
+        ))?;
+    }
+    for (file, value) in [
+        ("ipv4/ip_forward", "1"),
+        ("ipv6/conf/all/forwarding", "1"),
+        ("ipv4/fib_multipath_hash_policy", "1"),
+        ("ipv6/fib_multipath_hash_policy", "1"),
+        ("ipv4/fib_multipath_hash_seed", "12345"),
+        ("ipv4/conf/all/rp_filter", "0"),
+        ("ipv4/conf/in0/rp_filter", "0"),
+        ("ipv6/route/max_size", "2147483647"),
+    ] {
+        // Older kernels have no seed: their own choice is random, and of the same cost.
+        let _ = std::fs::write(format!("/proc/sys/net/{file}"), value);
+    }
+    batch(&addresses())?;
+    batch(&routes())
+}
+
+fn addresses() -> Vec<String> {
+    let mut lines = vec![
+        "addr add 10.0.0.1/24 dev in0".to_owned(),
+        "addr add 2001:db8::1/64 dev in0 nodad".to_owned(),
+    ];
+    for out in 0..2 {
+        lines.push(format!("addr add 10.1.{out}.1/24 dev out{out}"));
+        lines.push(format!(
+            "addr add 2001:db8:1:{out}::1/64 dev out{out} nodad"
+        ));
+        for n in 2..2 + NEIGHBOURS {
+            for address in [
+                format!("10.1.{out}.{n}"),
+                format!("2001:db8:1:{out}::{n:x}"),
+            ] {
+                lines.push(format!(
+                    "neigh replace {address} lladdr 02:00:00:00:00:{:02x} dev out{out} nud permanent",
+                    32 + out
+                ));
+            }
+        }
+    }
+    lines
+}
+
+fn routes() -> Vec<String> {
+    let gateway = |v6: bool, out: u32, n: u32| match v6 {
+        false => format!("10.1.{out}.{n}"),
+        true => format!("2001:db8:1:{out}::{n:x}"),
+    };
+    let mut lines = Vec::new();
+    for (v6, group, prefixes) in [
+        (
+            false,
+            GROUP4,
+            ["198.51.1.0/24", "198.51.2.0/24", "198.51.3.0/24"],
+        ),
+        (
+            true,
+            GROUP6,
+            ["2001:db8:f1::/48", "2001:db8:f2::/48", "2001:db8:f3::/48"],
+        ),
+    ] {
+        let hops = |each: u32| -> String {
+            (0..each)
+                .flat_map(|n| (0..2).map(move |out| (out, n + 2)))
+                .map(|(out, n)| format!(" nexthop via {} dev out{out}", gateway(v6, out, n)))
+                .collect()
+        };
+        lines.push(format!(
+            "route add {} via {}",
+            prefixes[0],
+            gateway(v6, 0, 2)
+        ));
+        lines.push(format!("route add {}{}", prefixes[1], hops(1)));
+        lines.push(format!("route add {}{}", prefixes[2], hops(NEIGHBOURS)));
+        for out in 0..2 {
+            let (id, via) = (group + 1 + out, gateway(v6, out, 2));
+            lines.push(format!("nexthop add id {id} via {via} dev out{out}"));
+        }
+        lines.push(format!(
+            "nexthop add id {group} group {}/{}",
+            group + 1,
+            group + 2
+        ));
+    }
+    lines
+}
+
+/// Changes the nexthop group behind the large table, so that its cost can be measured.
+pub(crate) fn change_group(weight: u16) -> Result<(), Failure> {
+    ip(&format!(
+        "nexthop replace id {GROUP4} group {},{weight}/{}",
+        GROUP4 + 1,
+        GROUP4 + 2
+    ))
+}
+
+/// Prefix number `i` of the large table, without order: /24s of IPv4 outside of special ranges, or
+/// IPv6 /48s, 64 in each of many /32s. None where the range is a special one.
+fn prefix(v6: bool, i: u32) -> Option<IpNet> {
+    if v6 {
+        // An odd factor permutes, so no prefix comes twice.
+        let block = (i >> 6).wrapping_mul(0x9e37_79b1) >> 8 & 0x000f_ffff;
+        let site = (i & 63).wrapping_mul(1021) & 0xffff;
+        let bits = 0x2400_u128 << 112 | u128::from(block) << 96 | u128::from(site) << 80;
+        return IpNet::new(IpAddr::V6(Ipv6Addr::from_bits(bits)), 48).ok();
+    }
+    let net = i.wrapping_mul(0x9e_3779) & 0x00ff_ffff;
+    let first = net >> 16;
+    if first == 0 || first == 10 || first == 127 || first == 198 || first >= 224 {
+        return None;
+    }
+    IpNet::new(IpAddr::V4(Ipv4Addr::from_bits(net << 8)), 24).ok()
+}
+
+/// The first `count` prefixes of the large table.
+fn prefixes(v6: bool, count: u32) -> impl Iterator<Item = IpNet> {
+    let most = if v6 { 1 << 26 } else { 1 << 24 };
+    let mut seen = std::collections::HashSet::new();
+    (0..most)
+        .filter_map(move |i| prefix(v6, i))
+        .filter(move |net| seen.insert(*net))
+        .take(count as usize)
+}
+
+/// Installs the large table of one family.
+pub(crate) fn install(v6: bool, count: u32) -> Result<(), Failure> {
+    let group = if v6 { GROUP6 } else { GROUP4 };
+    let routes = prefixes(v6, count).map(|dst| Route {
+        dst,
+        protocol: 186,
+        metric: 20,
+        target: RouteTarget::Object(group),
+        ..Route::default()
+    });
+    Socket::open()?.install_routes(routes)?;
+    Ok(())
+}
+
+/// An address in each of the table's prefixes, in no order.
+pub(crate) fn destinations(v6: bool, count: u32) -> Vec<IpAddr> {
+    prefixes(v6, count)
+        .map(|net| match net.addr() {
+            IpAddr::V4(ip) => IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() | 9)),
+            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() | 9)),
+        })
+        .collect()
+}
+
+/// Interface index of a link of this thread's namespace.
+pub(crate) fn index_of(name: &str) -> Result<u32, Failure> {
+    nix::net::if_::if_nametoindex(name).map_err(|e| Failure::system(format!("link {name}: {e}")))
+}
+
+/// Runs `ip` with these words.
+pub(crate) fn ip(words: &str) -> Result<(), Failure> {
+    command("ip", words.split(' '))
+}
+
+/// Runs a tool of the system; its complaint is ours.
+pub(crate) fn command<'a>(
+    program: &str,
+    words: impl Iterator<Item = &'a str>,
+) -> Result<(), Failure> {
+    let output = Command::new(program).args(words).output().map_err(|e| {
+        Failure::system(format!(
+            "cannot run {program}: {e}; install iproute2 and ethtool"
+        ))
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure::system(format!(
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    )))
+}
+
+/// Many lines for `ip` in one go.
+pub(crate) fn batch(lines: &[String]) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut child = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(lines.join("\n").as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure::system(format!(
+        "ip: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    )))
+}
+
+/// Keeps this thread, and with it the generator, on the last CPU that it may use.
+pub(crate) fn pin_to_cpu() -> Result<(), Failure> {
+    let failed = |e| Failure::system(format!("cannot pin the measurement to a CPU: {e}"));
+    let this = nix::unistd::Pid::from_raw(0);
+    let allowed = sched_getaffinity(this).map_err(failed)?;
+    let last = (0..CpuSet::count()).rfind(|cpu| allowed.is_set(*cpu) == Ok(true));
+    let mut set = CpuSet::new();
+    set.set(last.unwrap_or(0)).map_err(failed)?;
+    sched_setaffinity(this, &set).map_err(failed)
+}
