@@ -104,6 +104,17 @@ impl From<raddle_explain::Error> for Failure {
     }
 }
 
+/// Another socket's place is the user's to name; the rest is the system's.
+impl From<raddle_control::Error> for Failure {
+    fn from(e: raddle_control::Error) -> Failure {
+        let code = match e {
+            raddle_control::Error::NotASocket { .. } => exit::USAGE,
+            _ => exit::SYSTEM,
+        };
+        Failure::new(code, e.to_string())
+    }
+}
+
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {
     fn from(e: LabError) -> Failure {

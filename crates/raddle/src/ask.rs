@@ -2,300 +2,290 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
+use raddle_text::Table;
+
+use crate::error::Failure;
+use raddle_control::status::{Fpm, Lag, Priority, SegmentNumbers};
+use raddle_control::{Count, Counters, Status, Verdict, ask};
+use serde::Serialize;
 
 use crate::cli;
-use crate::control::{Command, ask};
-use crate::error::Failure;
+use crate::kept::{self, Kept};
 use crate::seed;
-use raddle_text::Table;
 
 /// Runs `raddle status`.
 pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
-    let value = match ask(args.socket.as_deref(), Command::Status) {
-        Ok(value) => value,
+    let status: Status = match ask(args.socket.as_deref()) {
+        Ok(status) => status,
         Err(failure) => {
             // No daemon, but what one has left may forward.
-            match crate::kept::status() {
-                Some(kept) if args.json => println!("{kept}"),
+            match kept::status() {
+                Some(kept) if args.json => print_json(&kept)?,
                 Some(kept) => print!("{}", kept_text(&kept)),
                 None => {}
             }
-            return Err(failure);
+            return Err(failure.into());
         }
     };
     if args.json {
-        println!("{value}");
-    } else {
-        print!("{}", status_text(&value));
+        return print_json(&status);
     }
+    print!("{}", status_text(&status));
     Ok(())
 }
 
 /// Runs `raddle counters`.
 pub(crate) fn counters(args: &cli::Counters) -> Result<(), Failure> {
-    let value = ask(args.ask.socket.as_deref(), Command::Counters)?;
+    let counters: Counters = ask(args.ask.socket.as_deref())?;
     if args.ask.json {
-        println!("{value}");
-    } else {
-        print!("{}", counters_text(&value, args.all));
+        return print_json(&counters);
     }
+    print!("{}", counters_text(&counters, args.all));
     Ok(())
 }
 
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
+fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
+    let line = serde_json::to_string(answer).map_err(|e| Failure::system(e.to_string()))?;
+    println!("{line}");
+    Ok(())
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or("-")
-}
-
-fn status_text(status: &Value) -> String {
+fn status_text(status: &Status) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
         "raddle {} pid {}, up {} s: {}",
-        text(&status["version"]),
-        status["pid"],
-        status["uptime_seconds"],
-        text(&status["state"]),
+        status.version,
+        status.pid,
+        status.uptime_seconds,
+        status.state.name(),
     );
-    if let Some(why) = status["held_because"].as_str() {
+    if let Some(why) = &status.held_because {
         let _ = writeln!(out, "  everything goes to the kernel because: {why}");
     }
-    if let Some(lapses) = status["deadline"]["lapses"].as_u64().filter(|n| *n > 0) {
+    if status.deadline.lapses > 0 {
         let _ = writeln!(
             out,
-            "  the daemon was late {lapses} time(s): everything went to the kernel after {} s without a look at \
+            "  the daemon was late {} time(s): everything went to the kernel after {} s without a look at \
              the firewall",
-            status["deadline"]["seconds"],
+            status.deadline.lapses, status.deadline.seconds,
         );
     }
-    status_lag(&mut out, status);
+    status_lag(&mut out, &status.lag, &status.priority);
     status_links(&mut out, status);
-    let image = &status["image"];
+    let image = &status.image;
     let _ = writeln!(
         out,
         "  routes: {} IPv4, {} IPv6; image: {} + {} entries, {} groups, {} adjacencies{}",
-        status["routes"]["inet"],
-        status["routes"]["inet6"],
-        image["inet_entries"],
-        image["inet6_entries"],
-        image["groups"],
-        image["adjacencies"],
-        if image["full"] == true { ", FULL" } else { "" },
+        status.routes.inet,
+        status.routes.inet6,
+        image.inet_entries,
+        image.inet6_entries,
+        image.groups,
+        image.adjacencies,
+        if image.full { ", FULL" } else { "" },
     );
-    let keys = image["raise"].as_array().into_iter().flatten();
-    let keys: Vec<&str> = keys.filter_map(|key| key.as_str()).collect();
-    if !keys.is_empty() {
+    if !image.raise.is_empty() {
         let _ = writeln!(
             out,
             "    part of the traffic goes to the kernel as image-full: raise {} in the configuration and restart",
-            keys.join(", ")
+            image.raise.join(", ")
         );
     }
-    status_segments(&mut out, &status["segments"]);
-    status_fpm(&mut out, &status["fpm"]);
-    let settings = &status["settings"];
+    status_segments(&mut out, &status.segments);
+    if let Some(fpm) = &status.fpm {
+        status_fpm(&mut out, fpm);
+    }
+    let settings = &status.settings;
     let _ = writeln!(
         out,
         "  hash policy: {} IPv4, {} IPv6; seed {}",
-        settings["hash_policy4"],
-        settings["hash_policy6"],
-        match settings["hash_seed"].as_u64() {
-            Some(0) | None if status["hash_seed_can_be_set"] == false => format!(
+        settings.hash_policy4,
+        settings.hash_policy6,
+        match settings.hash_seed {
+            0 if !status.hash_seed_can_be_set => format!(
                 "unknown: multipath packets go to the kernel, which {}",
                 seed::CANNOT_BE_SET
             ),
-            Some(0) | None => "unknown: multipath packets go to the kernel".to_owned(),
-            Some(seed) => seed.to_string(),
+            0 => "unknown: multipath packets go to the kernel".to_owned(),
+            seed => seed.to_string(),
         },
     );
-    for rule in list(&status["mp_algos"]) {
-        let _ = writeln!(out, "  mp-algo: {}", text(rule));
+    for rule in &status.mp_algos {
+        let _ = writeln!(out, "  mp-algo: {rule}");
     }
-    for warning in list(&status["warnings"]) {
+    for warning in &status.warnings {
         // What has been fixed is no cause for alarm.
-        let kind = match warning["finding"]["fixed"] == true {
+        let kind = match warning.finding.fixed {
             true => "note",
             false => "warning",
         };
-        let _ = writeln!(out, "  {kind}: {}", text(&warning["text"]));
+        let _ = writeln!(out, "  {kind}: {}", warning.text);
     }
     out
 }
 
 /// How far behind the kernel the daemon is, and what it does about it.
-fn status_lag(out: &mut String, status: &Value) {
-    let (lag, priority) = (&status["lag"], &status["priority"]);
-    if lag["count"].as_u64().is_some_and(|count| count > 0) {
-        let millis = |what: &str| lag[what].as_u64().unwrap_or(0) as f64 / 1e3;
+fn status_lag(out: &mut String, lag: &Lag, priority: &Priority) {
+    if lag.count > 0 {
+        let millis = |micros: u64| micros as f64 / 1e3;
         let _ = writeln!(
             out,
             "  changes are in use {:.1} ms after the kernel's word (the last), {:.1} ms (99 of 100), {:.1} ms (the slowest)",
-            millis("last_microseconds"),
-            millis("p99_microseconds"),
-            millis("max_microseconds"),
+            millis(lag.last_microseconds),
+            millis(lag.p99_microseconds),
+            millis(lag.max_microseconds),
         );
     }
-    if priority["have"] != priority["wanted"] {
+    if priority.have != priority.wanted {
         let _ = writeln!(
             out,
             "  priority {}: {} is not permitted without CAP_SYS_NICE",
-            text(&priority["have"]),
-            text(&priority["wanted"]),
+            priority.have, priority.wanted,
         );
     }
 }
 
-fn kept_text(kept: &Value) -> String {
-    let mut out = match kept["forwards_for_seconds"].as_u64() {
+fn kept_text(kept: &Kept) -> String {
+    let mut out = match kept.forwards_for_seconds {
         Some(0) => "programs of an earlier daemon hand everything to the kernel".to_owned(),
         Some(left) => format!("programs of an earlier daemon forward for {left} s more"),
         None => "programs of an earlier daemon are attached".to_owned(),
     };
     out.push_str("; raddle detach removes them\n");
-    for link in list(&kept["links"]) {
-        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
-        let _ = writeln!(out, "  link {dev}: {mode}");
+    for link in &kept.links {
+        let _ = writeln!(out, "  link {}: {}", link.dev, link.mode);
     }
     out
 }
 
 /// What there is to say of SRv6, where there is any.
-fn status_segments(out: &mut String, segments: &Value) {
-    if segments["all"].as_u64().is_none_or(|all| all == 0) {
+fn status_segments(out: &mut String, segments: &SegmentNumbers) {
+    if segments.all == 0 {
         return;
     }
     let _ = writeln!(
         out,
         "  SRv6: {} SIDs and segment lists, {} of raddle's own, {} left to the kernel{}",
-        segments["all"],
-        segments["own"],
-        segments["kernel"],
-        match segments["dropped"].as_u64() {
-            Some(0) | None => String::new(),
-            Some(n) => format!(", {n} NOT READY: their packets are dropped"),
+        segments.all,
+        segments.own,
+        segments.kernel,
+        match segments.dropped {
+            0 => String::new(),
+            n => format!(", {n} NOT READY: their packets are dropped"),
         },
     );
-    let idle = &segments["not_carried_out"];
-    if let Some(why) = idle["why"].as_str() {
-        let names: Vec<&str> = list(&idle["names"]).iter().map(text).collect();
-        let more = match (idle["count"].as_u64().unwrap_or(0)).saturating_sub(names.len() as u64) {
+    if let Some(idle) = &segments.not_carried_out {
+        let more = match idle.count.saturating_sub(idle.names.len() as u64) {
             0 => String::new(),
             n => format!(" and {n} more"),
         };
         let _ = writeln!(
             out,
-            "    not carried out by raddle: {}{more}: {why}",
-            names.join(", ")
+            "    not carried out by raddle: {}{more}: {}",
+            idle.names.join(", "),
+            idle.why
         );
     }
 }
 
-/// The line about FPM, if it is listened for.
-fn status_fpm(out: &mut String, fpm: &Value) {
-    let Some(listen) = fpm["listen"].as_str() else {
+/// The line about FPM.
+fn status_fpm(out: &mut String, fpm: &Fpm) {
+    let Some(listen) = &fpm.listen else {
         return;
     };
-    let peer = match fpm["peer"].as_str() {
-        Some(peer) if fpm["resync"] == true => format!("{peer} is telling its routes"),
+    let peer = match &fpm.peer {
+        Some(peer) if fpm.resync => format!("{peer} is telling its routes"),
         Some(peer) => format!("{peer} is connected"),
         None => "nobody is connected".to_owned(),
     };
-    let left = match fpm["grace_seconds"].as_u64() {
+    let left = match fpm.grace_seconds {
         Some(left) => format!(", what is not told again goes in {left} s"),
         None => String::new(),
-    };
-    let sum = |what: &str| {
-        let of = |family: &str| fpm[what][family].as_u64().unwrap_or(0);
-        of("inet") + of("inet6")
     };
     let _ = writeln!(
         out,
         "  FPM at {listen}: {peer}{left}; {} routes, {} of them used, the kernel has the others",
-        sum("routes"),
-        sum("used"),
+        fpm.routes.inet + fpm.routes.inet6,
+        fpm.used.inet + fpm.used.inet6,
     );
 }
 
 /// A line for each link: what it is used for, or why it is not.
-fn status_links(out: &mut String, status: &Value) {
-    let left = &status["left_to_kernel"];
+fn status_links(out: &mut String, status: &Status) {
+    let left = &status.left_to_kernel;
     // What nothing passes says so first.
-    let state = |link: &Value| match text(&link["state"]) {
-        "up" | "-" => String::new(),
-        state => format!(" ({state})"),
+    let state = |state: Option<&str>| match state {
+        None | Some("up") => String::new(),
+        Some(state) => format!(" ({state})"),
     };
     let mut told = Vec::new();
-    for link in list(&status["links"]) {
-        let (dev, mode) = (text(&link["dev"]), text(&link["mode"]));
-        let _ = write!(out, "  link {dev}{}: {mode}, in", state(link));
-        match (link["out"] == true, left[dev].as_str()) {
+    for link in &status.links {
+        let (dev, mode) = (&link.dev, &link.mode);
+        let state = state(link.state.as_deref());
+        let _ = write!(out, "  link {dev}{state}: {mode}, in");
+        match (link.out, left.get(dev)) {
             (true, _) => out.push_str(" and out\n"),
             (false, Some(why)) => _ = writeln!(out, ", not out: {why}"),
             (false, None) => out.push('\n'),
         }
-        let hash = &link["rx_hash"];
-        if hash["read"] == true {
-            out.push_str("    chooses by the receive hash of packets that bring one (policy 1)\n");
-        } else if hash["lacking"] == true {
-            let _ = writeln!(out, "    receive hash not read: {}", text(&hash["why"]));
+        if let Some(hash) = &link.rx_hash {
+            if hash.read {
+                out.push_str(
+                    "    chooses by the receive hash of packets that bring one (policy 1)\n",
+                );
+            } else if hash.lacking {
+                let why = hash.why.as_deref().unwrap_or("-");
+                let _ = writeln!(out, "    receive hash not read: {why}");
+            }
         }
         told.push(dev);
     }
-    for link in list(&status["out_only"]) {
-        let dev = text(&link["dev"]);
-        let _ = writeln!(
-            out,
-            "  link {dev}{}: out only: {}",
-            state(link),
-            text(&left[dev])
-        );
-        told.push(dev);
+    for link in &status.out_only {
+        let why = left.get(&link.dev).map_or("-", String::as_str);
+        let state = state(Some(&link.state));
+        let _ = writeln!(out, "  link {}{state}: out only: {why}", link.dev);
+        told.push(&link.dev);
     }
-    for (dev, why) in left.as_object().into_iter().flatten() {
-        if !told.contains(&dev.as_str()) {
-            let _ = writeln!(out, "  link {dev}: left to the kernel: {}", text(why));
+    for (dev, why) in left {
+        if !told.contains(&dev) {
+            let _ = writeln!(out, "  link {dev}: left to the kernel: {why}");
         }
     }
 }
 
-fn counters_text(counters: &Value, all: bool) -> String {
+fn counters_text(counters: &Counters, all: bool) -> String {
     let mut table = Table::new(["packets", "bytes", "what"]);
-    let mut row = |count: &Value, what: String| {
-        let zero = count["packets"].as_u64() == Some(0);
-        if all || !zero {
-            table.row([
-                count["packets"].to_string(),
-                count["bytes"].to_string(),
-                what,
-            ]);
+    let mut row = |count: Count, what: String| {
+        if all || count.packets > 0 {
+            table.row([count.packets.to_string(), count.bytes.to_string(), what]);
         }
     };
-    for link in list(&counters["links"]) {
-        let dev = match link["dev"].as_str() {
-            Some("") => "links that have gone",
-            _ => text(&link["dev"]),
+    for link in &counters.links {
+        let dev = match &*link.dev {
+            "" => "links that have gone",
+            dev => dev,
         };
-        for (count, what) in [("received", "received on"), ("sent", "forwarded through")] {
-            if link[count].is_object() {
-                row(&link[count], format!("{what} {dev}"));
-            }
+        if let Some(received) = link.received {
+            row(received, format!("received on {dev}"));
         }
+        row(link.sent, format!("forwarded through {dev}"));
     }
-    for nexthop in list(&counters["nexthops"]) {
-        let (via, dev) = (text(&nexthop["via"]), text(&nexthop["dev"]));
-        row(nexthop, format!("forwarded via {via} dev {dev}"));
+    for nexthop in &counters.nexthops {
+        let via = nexthop
+            .via
+            .map_or_else(|| "-".to_owned(), |via| via.to_string());
+        row(
+            nexthop.count,
+            format!("forwarded via {via} dev {}", nexthop.dev),
+        );
     }
-    for reason in list(&counters["reasons"]) {
-        let verdict = if reason["verdict"] == "drop" {
-            "dropped"
-        } else {
-            "to the kernel"
+    for reason in &counters.reasons {
+        let verdict = match reason.verdict {
+            Verdict::Drop => "dropped",
+            Verdict::Kernel => "to the kernel",
         };
-        row(reason, format!("{verdict}: {}", text(&reason["reason"])));
+        row(reason.count, format!("{verdict}: {}", reason.reason));
     }
     table.render()
 }
@@ -303,13 +293,23 @@ fn counters_text(counters: &Value, all: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::kept::KeptLink;
+    use raddle_control::status::{Link, NotCarriedOut, OutOnly, RxHash};
+    use raddle_control::{LinkCount, NexthopCount, ReasonCount};
 
     #[test]
     fn kept_programs_are_told_with_their_time() {
         let kept = |left: Option<u64>| {
-            let links = [json!({ "ifindex": 2, "dev": "a", "mode": "native" })];
-            kept_text(&json!({ "links": links, "forwards_for_seconds": left }))
+            let link = KeptLink {
+                ifindex: 2,
+                dev: "a".into(),
+                mode: "native".into(),
+            };
+            kept_text(&Kept {
+                state: "kept",
+                links: vec![link],
+                forwards_for_seconds: left,
+            })
         };
         assert_eq!(
             kept(Some(9)),
@@ -322,18 +322,38 @@ mod tests {
 
     #[test]
     fn each_link_has_one_line_and_says_that_it_is_down() {
-        let status = json!({
-            "links": [
-                { "dev": "a", "mode": "native", "state": "up", "out": true,
-                  "rx_hash": { "read": true, "lacking": false, "why": null } },
-                { "dev": "b", "mode": "native", "state": "up", "out": false,
-                  "rx_hash": { "read": false, "lacking": true, "why": "no BTF" } },
-                { "dev": "c", "mode": "generic", "state": "down", "out": false },
-                { "dev": "d", "mode": "native", "state": "no carrier", "out": true },
+        let link = |dev: &str, mode: &str, state: &str, out, rx_hash| Link {
+            ifindex: 0,
+            dev: dev.into(),
+            state: Some(state.into()),
+            mode: mode.into(),
+            rx_hash,
+            out,
+        };
+        let hash = |why: Option<&str>| {
+            Some(RxHash {
+                read: why.is_none(),
+                lacking: why.is_some(),
+                why: why.map(str::to_owned),
+            })
+        };
+        let left = [("b", "qdisc tbf"), ("e", "not named"), ("lo", "loopback")];
+        let status = Status {
+            links: vec![
+                link("a", "native", "up", true, hash(None)),
+                link("b", "native", "up", false, hash(Some("no BTF"))),
+                link("c", "generic", "down", false, None),
+                link("d", "native", "no carrier", true, None),
             ],
-            "out_only": [{ "dev": "e", "state": "up", "out": true }],
-            "left_to_kernel": { "b": "qdisc tbf", "e": "not named", "lo": "loopback" },
-        });
+            out_only: vec![OutOnly {
+                ifindex: 0,
+                dev: "e".into(),
+                state: "up".into(),
+                out: true,
+            }],
+            left_to_kernel: left.map(|(dev, why)| (dev.into(), why.into())).into(),
+            ..Status::default()
+        };
         let mut out = String::new();
         status_links(&mut out, &status);
         assert_eq!(
@@ -348,22 +368,30 @@ mod tests {
 
     #[test]
     fn segments_that_nothing_carries_out_are_named() {
-        let said = |segments: Value| {
+        let said = |segments: SegmentNumbers| {
             let mut out = String::new();
             status_segments(&mut out, &segments);
             out
         };
-        assert_eq!(said(json!({ "all": 0 })), "");
+        assert_eq!(said(SegmentNumbers::default()), "");
+        let numbers = |all, own, kernel, not_carried_out| SegmentNumbers {
+            all,
+            own,
+            kernel,
+            dropped: 0,
+            not_carried_out,
+        };
         assert_eq!(
-            said(json!({ "all": 3, "own": 1, "kernel": 1, "dropped": 0, "not_carried_out": null })),
+            said(numbers(3, 1, 1, None)),
             "  SRv6: 3 SIDs and segment lists, 1 of raddle's own, 1 left to the kernel\n"
         );
-        let refused = json!({ "count": 9, "names": ["End fc00::1/128", "encap fc00::7"],
-                              "why": "the kernel's verifier refused it" });
+        let refused = NotCarriedOut {
+            count: 9,
+            names: vec!["End fc00::1/128".into(), "encap fc00::7".into()],
+            why: "the kernel's verifier refused it".into(),
+        };
         assert_eq!(
-            said(
-                json!({ "all": 9, "own": 0, "kernel": 9, "dropped": 0, "not_carried_out": refused })
-            ),
+            said(numbers(9, 0, 9, Some(refused))),
             "  SRv6: 9 SIDs and segment lists, 0 of raddle's own, 9 left to the kernel\n    \
              not carried out by raddle: End fc00::1/128, encap fc00::7 and 7 more: the kernel's verifier \
              refused it\n"
@@ -372,15 +400,32 @@ mod tests {
 
     #[test]
     fn counters_are_aligned_and_zeros_left_out() {
-        let counters = json!({
-            "links": [
-                { "dev": "eth0", "received": { "packets": 1234, "bytes": 99 },
-                  "sent": { "packets": 0, "bytes": 0 } },
-                { "dev": "", "sent": { "packets": 7, "bytes": 8 } },
+        let count = |packets, bytes| Count { packets, bytes };
+        let link = |dev: &str, received, sent| LinkCount {
+            dev: dev.into(),
+            received,
+            sent,
+        };
+        let counters = Counters {
+            links: vec![
+                link("eth0", Some(count(1234, 99)), count(0, 0)),
+                link("", None, count(7, 8)),
             ],
-            "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "packets": 0, "bytes": 0 }],
-            "reasons": [{ "reason": "mtu", "verdict": "kernel", "packets": 2, "bytes": 3000 }],
-        });
+            nexthops: vec![NexthopCount {
+                ifindex: 3,
+                dev: "eth1".into(),
+                via: "10.0.0.2".parse().ok(),
+                mtu: 1500,
+                forwards: true,
+                stale: false,
+                count: count(0, 0),
+            }],
+            reasons: vec![ReasonCount {
+                reason: "mtu".into(),
+                verdict: Verdict::Kernel,
+                count: count(2, 3000),
+            }],
+        };
         assert_eq!(
             counters_text(&counters, false),
             "packets  bytes  what\n   1234     99  received on eth0\n      7      8  forwarded through \

@@ -243,7 +243,7 @@ fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
     };
     let asks = found.machine.is_some() && !args.check && args.mp_algo.is_empty();
     Surroundings {
-        unasked: asks && crate::control::is_denied(),
+        unasked: asks && raddle_control::is_denied(),
         kernel: args.kernel.or(found.kernel),
         algos: config::algo_rules(&rules),
         ..found

@@ -12,7 +12,7 @@ use aya::maps::{Array, Map, MapData};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use raddle_image::Config;
 use raddle_xdp::pins_are_dead;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::error::Failure;
 
@@ -21,7 +21,7 @@ const BPF_FS: &str = "/sys/fs/bpf";
 
 /// Where the pins of this network namespace are.
 pub(crate) fn folder() -> PathBuf {
-    let socket = crate::control::default_path();
+    let socket = raddle_control::default_path();
     let name = socket
         .file_stem()
         .map_or_else(|| "raddle".into(), ToOwned::to_owned);
@@ -54,17 +54,44 @@ fn seconds_left() -> Option<u64> {
     (deadline != 0).then(|| left.div_ceil(1_000_000_000))
 }
 
+/// Programs without a daemon.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Kept {
+    /// `kept`.
+    pub state: &'static str,
+    /// Where they are attached.
+    pub links: Vec<KeptLink>,
+    /// For how many seconds more they forward.
+    pub forwards_for_seconds: Option<u64>,
+}
+
+/// A link with a program that has no daemon.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct KeptLink {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its name.
+    pub dev: String,
+    /// How the program is attached.
+    pub mode: String,
+}
+
 /// What `raddle status` tells where no daemon answers, but programs have been kept. None where
 /// nothing is pinned, or the caller may not see it.
-pub(crate) fn status() -> Option<Value> {
-    let links: Vec<Value> = links()
-        .iter()
-        .map(|(index, mode)| json!({ "ifindex": index, "dev": name(*index), "mode": mode }))
+pub(crate) fn status() -> Option<Kept> {
+    let links: Vec<KeptLink> = links()
+        .into_iter()
+        .map(|(ifindex, mode)| KeptLink {
+            ifindex,
+            dev: name(ifindex),
+            mode,
+        })
         .collect();
-    if links.is_empty() {
-        return None;
-    }
-    Some(json!({ "state": "kept", "links": links, "forwards_for_seconds": seconds_left() }))
+    (!links.is_empty()).then(|| Kept {
+        state: "kept",
+        links,
+        forwards_for_seconds: seconds_left(),
+    })
 }
 
 /// Runs `raddle detach`.
@@ -72,7 +99,7 @@ pub(crate) fn status() -> Option<Value> {
 /// # Errors
 /// A daemon runs, whose programs they are; no privilege.
 pub(crate) fn detach() -> Result<(), Failure> {
-    let _lock = crate::control::lock()?;
+    let _lock = raddle_control::lock()?;
     let links = links();
     remove()?;
     sweep();
@@ -106,7 +133,7 @@ pub(crate) fn sweep() {
             continue;
         }
         // Asked again under the lock: a daemon may have come meanwhile.
-        if let Some(_lock) = crate::control::lock_of(name)
+        if let Some(_lock) = raddle_control::lock_of(name)
             && matches!(pins_are_dead(&folder), Ok(true))
         {
             match std::fs::remove_dir_all(&folder) {

@@ -3,7 +3,6 @@
 mod ask;
 mod cli;
 mod config;
-mod control;
 mod doctor;
 mod expiry;
 mod explain;

@@ -16,12 +16,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::control::{Command, Request};
 use crate::error::Failure;
 use connections::Bounded;
+use raddle_control::{Answer, DAEMON, Reply, Request};
 pub(crate) use text::{Rows, render};
 
 /// How many scrapes are answered at the same time: the daemon does so beside its work.
@@ -44,12 +43,14 @@ pub(crate) fn check(address: SocketAddr) -> Result<(), Failure> {
         .map_err(failed(address))
 }
 
-/// What makes text of the answers to status, counters and segments.
-pub(crate) type Render = fn(&Value, &Value, &Value) -> Option<String>;
+/// How a scrape gets its text: none where the daemon has not answered in time.
+pub(crate) type Render = fn(&Asked<'_>) -> Option<String>;
 
 /// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
 pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
-    serve_as(address, requests, render)
+    serve_as(address, requests, |daemon| {
+        Some(render(&daemon.ask()?, &daemon.ask()?, &daemon.ask()?))
+    })
 }
 
 /// The same, with another text.
@@ -109,18 +110,11 @@ async fn scrape(State(asks): State<Asks>) -> Response {
     let Ok(turn) = turns.acquire_owned().await else {
         return busy();
     };
-    let asked = tokio::task::spawn_blocking(move || {
+    let text = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        Some((
-            question(&requests, Command::Status)?,
-            question(&requests, Command::Counters)?,
-            question(&requests, Command::Segments)?,
-        ))
+        render(&Asked(&requests))
     });
-    let text = match asked.await {
-        Ok(Some((status, counters, segments))) => render(&status, &counters, &segments),
-        _ => None,
-    };
+    let text = text.await.unwrap_or(None);
     match text {
         Some(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -134,16 +128,25 @@ fn busy() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy\n").into_response()
 }
 
-fn question(requests: &Sender<Request>, command: Command) -> Option<Value> {
-    let (answer, answers) = channel();
-    requests.send(Request { command, answer }).ok()?;
-    answers.recv_timeout(PATIENCE).ok()
+/// Who is asked.
+pub(crate) struct Asked<'a>(&'a Sender<Request>);
+
+impl Asked<'_> {
+    /// The answer, if it comes in time.
+    pub(crate) fn ask<A: Answer>(&self) -> Option<A> {
+        let command = A::COMMAND;
+        let (answer, answers) = channel::<Reply>();
+        self.0.send(Request { command, answer }).ok()?;
+        let reply = answers.recv_timeout(PATIENCE).ok()?;
+        // Its own process has written it.
+        reply.read(DAEMON).ok()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use raddle_control::{Command, Counters, Segments, Status};
 
     /// Connections that ask nothing, or little by little, keep no scrape out, however many they are.
     #[test]
@@ -156,7 +159,11 @@ mod tests {
         serve(address, sender).unwrap();
         std::thread::spawn(move || {
             for request in requests {
-                let _ = request.answer.send(json!({ "version": "9.9" }));
+                let _ = request.answer.send(match request.command {
+                    Command::Counters => Reply::of(&Counters::default()),
+                    Command::Segments => Reply::of(&Segments::default()),
+                    _ => Reply::of(&Status::default()),
+                });
             }
         });
         let connect = || {

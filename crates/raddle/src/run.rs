@@ -17,10 +17,10 @@ use std::sync::mpsc::Sender;
 
 use crate::cli;
 use crate::config::Config;
-use crate::control::{Request, Server, default_path, lock};
 use crate::error::Failure;
 use crate::metrics;
 use daemon::Daemon;
+use raddle_control::{Request, Server, default_path, lock};
 
 /// Runs the daemon until a signal ends it.
 pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {

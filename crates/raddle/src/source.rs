@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use raddle_control::{self as control, Routes, Status};
 use raddle_netlink::Mirror;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
 use raddle_select::KernelVersion;
 
 use crate::config::{AlgoRule, Config, algo_rules};
-use crate::control;
 use crate::error::Failure;
 
 /// Rules of the daemon that a command goes by.
@@ -79,7 +79,7 @@ pub(crate) fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
 /// The rules by which the daemon of this network namespace spreads routes otherwise than the kernel; none
 /// where no daemon answers.
 pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
-    let Ok(status) = control::ask(None, control::Command::Status) else {
+    let Ok(status) = control::ask::<Status>(None) else {
         if control::is_denied() {
             eprintln!(
                 "raddle: the daemon here may not be asked (permission denied): its mp-algo rules and its own SIDs \
@@ -88,24 +88,22 @@ pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
         }
         return Vec::new();
     };
-    let rules = status["mp_algos"].as_array().into_iter().flatten();
-    rules
-        .filter_map(|rule| rule.as_str()?.parse().ok())
-        .collect()
+    let rules = status.mp_algos.iter();
+    rules.filter_map(|rule| rule.parse().ok()).collect()
 }
 
 /// The routes that the daemon of this network namespace has and the kernel does not: SIDs and encapsulations of its
 /// own, and what it is told by FPM; none where no daemon answers.
 pub(crate) fn own_routes_of_daemon() -> Vec<Route> {
-    let Ok(mut answer) = control::ask(None, control::Command::Own) else {
+    let Ok(Routes { routes, more }) = control::ask(None) else {
         return Vec::new();
     };
-    if let Some(more @ 1..) = answer["more"].as_u64() {
+    if more > 0 {
         eprintln!(
             "raddle: {more} more routes by FPM are left out here: the daemon tells no more at a time"
         );
     }
-    serde_json::from_value(answer["routes"].take()).unwrap_or_default()
+    routes
 }
 
 /// The same as what brings them about.

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
-use serde_json::Value;
 
 use super::facts::{Asked, Facts, Need, Paths, Target};
 use super::probe;
 use super::srv6::Srv6;
-use crate::control::{Command, ask};
 use crate::source::{self, own_routes_of_daemon};
 use crate::{scene, seed};
+use raddle_control::{Owner, Segment, Segments, ask};
 use raddle_preflight::{self as preflight, Fix, Options};
 use raddle_select::KernelVersion;
 
@@ -92,33 +91,28 @@ pub(super) fn gather(
 
 /// SRv6 of the routes, and of the daemon of this network namespace, if one answers.
 fn srv6(rib: &Rib, scope: &Scope) -> Srv6 {
-    let (answer, own) = match scope {
+    let (segments, own) = match scope {
         Scope::Live => (
-            ask(None, Command::Segments).unwrap_or_default(),
+            ask::<Segments>(None).unwrap_or_default().segments,
             own_routes_of_daemon(),
         ),
-        Scope::Snapshot => (Value::Null, Vec::new()),
+        Scope::Snapshot => (Vec::new(), Vec::new()),
     };
     let mut srv6 = Srv6::of(rib, &own);
-    let segments = answer["segments"].as_array().into_iter().flatten();
-    let idle = segments.filter(|segment| segment["own"] == true && segment["forwards"] == false);
+    let idle = segments
+        .iter()
+        .filter(|segment| segment.counts.own && !segment.counts.forwards);
     srv6.not_ready = idle.map(not_ready).collect();
     srv6
 }
 
 /// A segment of the daemon's answer, and why it is not carried out.
-fn not_ready(segment: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let segs: Vec<String> = segment["segs"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(text)
-        .collect();
-    let (name, reason) = (text(&segment["name"]), text(&segment["reason"]));
-    match segment["owner"]["dst"].as_str() {
-        Some(sid) => format!("{sid} {name}: {reason}"),
-        None => format!("{name} segs {}: {reason}", segs.join(",")),
+fn not_ready(segment: &Segment) -> String {
+    let reason = segment.counts.reason.as_deref().unwrap_or_default();
+    let name = &segment.name;
+    match &segment.owner {
+        Some(Owner::Route { dst, .. }) => format!("{dst} {name}: {reason}"),
+        _ => format!("{name} segs {}: {reason}", segment.segs.join(",")),
     }
 }
 

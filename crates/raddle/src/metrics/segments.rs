@@ -2,23 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use raddle_control::{Count, Owner, Segment, SegmentCounts, Segments};
 
 use super::text::Rows;
-use crate::show::figures::error_names;
-use raddle_image::segment_counter::{BYTES, FAILED, PACKETS};
 
 /// Counters of SIDs and of segment lists, from the daemon's answer about its segments. SIDs that do not
 /// count have none, nor have those that are left to the kernel and have none to tell.
-pub(super) fn of(answer: &Value) -> Vec<Rows> {
+pub(super) fn of(answer: &Segments) -> Vec<Rows> {
     let (mut sids, mut lists) = (Families::new("sid"), Families::new("segment_list"));
-    for segment in answer["segments"].as_array().into_iter().flatten() {
-        if segment["counters"] != true {
-            continue;
-        }
-        match sid_labels(segment) {
-            Some(labels) => sids.add(labels, segment),
-            None => lists.add(list_labels(segment), segment),
+    for segment in answer.segments.iter().filter(|segment| segment.counters) {
+        match &segment.owner {
+            Some(owner) => sids.add(sid_labels(segment, owner), &segment.counts),
+            None => lists.add(list_labels(segment), &segment.counts),
         }
     }
     sids.rows().into_iter().chain(lists.rows()).collect()
@@ -30,32 +25,24 @@ fn label(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
 
-/// The labels of a SID: its prefix and table, or the nexthop object that it is; none for what is no SID.
-fn sid_labels(segment: &Value) -> Option<Labels> {
-    let owner = &segment["owner"];
-    let (sid, table) = match owner["nexthop"].as_u64() {
-        Some(id) => (format!("nhid:{id}"), String::new()),
-        None => (
-            owner["dst"].as_str()?.to_owned(),
-            owner["table"].to_string(),
-        ),
+/// The labels of a SID: its prefix and table, or the nexthop object that it is.
+fn sid_labels(segment: &Segment, owner: &Owner) -> Labels {
+    let (sid, table) = match owner {
+        Owner::Nexthop { nexthop } => (format!("nhid:{nexthop}"), String::new()),
+        Owner::Route { dst, table, .. } => (dst.to_string(), table.to_string()),
     };
-    let behaviour = segment["name"].as_str().unwrap_or_default();
-    Some(vec![
+    vec![
         label("sid", sid),
         label("table", table),
-        label("behaviour", behaviour),
-    ])
+        label("behaviour", &segment.name),
+    ]
 }
 
-fn list_labels(segment: &Value) -> Labels {
-    let segments = segment["segs"].as_array().into_iter().flatten();
-    let segments: Vec<&str> = segments.filter_map(Value::as_str).collect();
-    let text = |key: &str| segment[key].as_str().unwrap_or_default();
+fn list_labels(segment: &Segment) -> Labels {
     vec![
-        label("segments", segments.join(",")),
-        label("mode", text("name")),
-        label("device", text("dev")),
+        label("segments", segment.segs.join(",")),
+        label("mode", &segment.name),
+        label("device", segment.dev.as_deref().unwrap_or_default()),
     ]
 }
 
@@ -86,23 +73,16 @@ impl Families {
         }
     }
 
-    fn add(&mut self, labels: Labels, segment: &Value) {
-        let sum = |place: usize| {
-            let cpus = segment["cpus"].as_array().into_iter().flatten();
-            let values = cpus.map(|cpu| cpu["values"][place].as_u64().unwrap_or(0));
-            values.fold(0, u64::wrapping_add)
-        };
-        for (place, reason) in (FAILED..).zip(error_names()) {
-            // A series for each reason of each SID would be too many; it comes with the first error.
-            let count = sum(place);
-            if count > 0 {
-                let reason = label("reason", reason);
-                let labels = labels.iter().cloned().chain([reason]).collect();
-                add(&mut self.errors, labels, count);
-            }
+    fn add(&mut self, labels: Labels, counts: &SegmentCounts) {
+        // A series for each reason of each SID would be too many; it comes with the first error.
+        for (reason, count) in counts.errors_by_reason() {
+            let reason = label("reason", reason);
+            let labels = labels.iter().cloned().chain([reason]).collect();
+            add(&mut self.errors, labels, count);
         }
-        add(&mut self.packets, labels.clone(), sum(PACKETS));
-        add(&mut self.bytes, labels, sum(BYTES));
+        let Count { packets, bytes } = counts.total();
+        add(&mut self.packets, labels.clone(), packets);
+        add(&mut self.bytes, labels, bytes);
     }
 
     fn rows(self) -> [Rows; 3] {

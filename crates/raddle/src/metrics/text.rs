@@ -6,346 +6,300 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use serde_json::Value;
+use raddle_control::status::{ByFamily, Fpm, State};
+use raddle_control::{Count, Counters, Segments, Status, Verdict};
 
 use super::lag::Lag;
 use super::segments::of as of_segments;
 
 /// The exposition text for these answers of the daemon.
-pub(crate) fn render(status: &Value, counters: &Value, segments: &Value) -> Option<String> {
+pub(crate) fn render(status: &Status, counters: &Counters, segments: &Segments) -> String {
     let mut registry = Registry::with_prefix("raddle");
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let version = ("version".to_owned(), text(&status["version"]));
-    registry.register_collector(Box::new(Rows {
-        name: "build_info",
-        help: "The version that runs".into(),
-        counter: false,
-        rows: vec![(vec![version], 1)],
-    }));
-    let gauge = |name, help: &'static str, rows| Rows {
-        name,
-        help: help.into(),
-        counter: false,
-        rows,
-    };
-    let counter = |name, help: &'static str, rows| Rows {
-        name,
-        help: help.into(),
-        counter: true,
-        rows,
-    };
-    let label = |name: &str, value: String| (name.to_owned(), value);
-    let routes = ["inet", "inet6"]
-        .map(|f| {
-            (
-                vec![label("family", f.to_owned())],
-                number(&status["routes"][f]),
-            )
-        })
-        .to_vec();
-    let held = u64::from(status["state"] == "held");
-    let mut sets = vec![
-        gauge(
-            "routes",
-            "Prefixes with routes, of the kernel, by FPM and of raddle's own",
-            routes,
-        ),
-        gauge(
-            "held",
-            "1 while everything is handed to the kernel",
-            vec![(Vec::new(), held)],
-        ),
-        gauge(
-            "image_full",
-            "1 while part of the traffic goes to the kernel for want of room in the image",
-            vec![(Vec::new(), u64::from(status["image"]["full"] == true))],
-        ),
-        counter(
-            "deadline_lapses",
-            "Times that the daemon did not look at the firewall before its deadline, and everything went to the kernel",
-            vec![(Vec::new(), number(&status["deadline"]["lapses"]))],
-        ),
-        counter(
-            "priority_demotions",
-            "Times that the daemon computed for so long that it lost its real-time priority for up to a second",
-            vec![(Vec::new(), number(&status["priority"]["demotions"]))],
-        ),
-        counter(
-            "netlink_overruns",
-            "Times that the kernel's notifications were lost and everything was read anew",
-            vec![(Vec::new(), number(&status["mirror"]["overruns"]))],
-        ),
-        counter(
-            "commits",
-            "Times that changes were published to the engine",
-            vec![(Vec::new(), number(&status["commits"]))],
-        ),
-    ];
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    sets.extend(of_status(status));
-    for (name, bytes, help) in [
-        (
-            "punted_packets",
-            "packets",
-            "Packets that the kernel got, by reason",
-        ),
-        (
-            "punted_bytes",
-            "bytes",
-            "Bytes that the kernel got, by reason",
-        ),
-    ] {
-        let rows = list(&counters["reasons"])
-            .iter()
-            .filter(|row| row["verdict"] == "kernel")
-            .map(|row| {
-                (
-                    vec![label("reason", text(&row["reason"]))],
-                    number(&row[bytes]),
-                )
-            })
-            .collect();
-        sets.push(counter(name, help, rows));
-    }
-    let drops = list(&counters["reasons"])
-        .iter()
-        .filter(|row| row["verdict"] == "drop")
-        .map(|row| {
-            (
-                vec![label("reason", text(&row["reason"]))],
-                number(&row["packets"]),
-            )
-        })
-        .collect();
-    sets.push(counter(
-        "drops",
-        "Packets that were dropped, by reason",
-        drops,
-    ));
-    for (name, way, what, help) in [
-        (
-            "received_packets",
-            "received",
-            "packets",
-            "Packets that came in on a link",
-        ),
-        (
-            "received_bytes",
-            "received",
-            "bytes",
-            "Bytes that came in on a link",
-        ),
-        (
-            "sent_packets",
-            "sent",
-            "packets",
-            "Packets that were forwarded through a link",
-        ),
-        (
-            "sent_bytes",
-            "sent",
-            "bytes",
-            "Bytes that were forwarded through a link",
-        ),
-    ] {
-        let rows = list(&counters["links"])
-            .iter()
-            .filter(|row| row[way].is_object())
-            .map(|row| {
-                (
-                    vec![label("device", text(&row["dev"]))],
-                    number(&row[way][what]),
-                )
-            })
-            .collect();
-        sets.push(counter(name, help, rows));
-    }
-    for (name, what, help) in [
-        (
-            "nexthop_packets",
-            "packets",
-            "Packets that were forwarded to a neighbour",
-        ),
-        (
-            "nexthop_bytes",
-            "bytes",
-            "Bytes that were forwarded to a neighbour",
-        ),
-    ] {
-        let rows = list(&counters["nexthops"])
-            .iter()
-            .map(|row| {
-                let labels = vec![
-                    label("device", text(&row["dev"])),
-                    label("via", text(&row["via"])),
-                    label("mtu", number(&row["mtu"]).to_string()),
-                ];
-                (labels, number(&row[what]))
-            })
-            .collect();
-        sets.push(counter(name, help, rows));
-    }
-    sets.extend(of_fpm(&status["fpm"]));
+    let mut sets = of_status(status);
+    sets.extend(of_counters(counters));
+    sets.extend(status.fpm.iter().flat_map(of_fpm));
     sets.extend(of_segments(segments));
     for set in sets {
         registry.register_collector(Box::new(set));
     }
-    registry.register_collector(Box::new(Lag::of(status)));
+    registry.register_collector(Box::new(Lag(status.lag.clone())));
     let mut out = String::new();
-    encode(&mut out, &registry).ok()?;
-    Some(out)
+    // Writing to a string does not fail.
+    let _ = encode(&mut out, &registry);
+    out
 }
 
-/// What there is to say of FPM, where it is listened for.
-fn of_fpm(fpm: &Value) -> Vec<Rows> {
-    if fpm.is_null() {
-        return Vec::new();
-    }
-    let families = |what: &str| {
-        let row = |family: &str| {
-            let labels = vec![("family".to_owned(), family.to_owned())];
-            (labels, fpm[what][family].as_u64().unwrap_or(0))
-        };
-        ["inet", "inet6"].map(row).to_vec()
-    };
-    let messages = fpm["messages"].as_object().into_iter().flatten();
-    let messages = messages.map(|(kind, count)| {
-        let labels = vec![("type".to_owned(), kind.clone())];
-        (labels, count.as_u64().unwrap_or(0))
-    });
-    let rows = |name, help: &'static str, counter, rows| Rows {
-        name,
-        help: help.into(),
-        counter,
-        rows,
-    };
-    let of_result = |what: &str| {
-        let result = match what {
-            "connections" => "accepted",
-            other => other,
-        };
-        let labels = vec![("result".to_owned(), result.to_owned())];
-        (labels, fpm[what].as_u64().unwrap_or(0))
-    };
-    let connected = u64::from(fpm["peer"].is_string());
-    vec![
-        rows(
-            "fpm_connected",
-            "1 while a routing daemon is connected",
-            false,
-            vec![(Vec::new(), connected)],
-        ),
-        rows(
-            "fpm_routes",
-            "Routes that a routing daemon has told",
-            false,
-            families("routes"),
-        ),
-        rows(
-            "fpm_routes_used",
-            "Routes that a routing daemon has told and that are used, as the kernel does not have them",
-            false,
-            families("used"),
-        ),
-        rows(
-            "fpm_connections",
-            "Connections of routing daemons, by what became of them",
-            true,
-            ["connections", "refused", "broken"].map(of_result).to_vec(),
-        ),
-        rows(
-            "fpm_messages",
-            "Messages of a routing daemon, by type",
-            true,
-            messages.collect(),
-        ),
-    ]
+type Values = Vec<(Vec<(String, String)>, u64)>;
+
+fn label(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
 }
 
-/// Gauges of links, warnings and the image.
-fn of_status(status: &Value) -> Vec<Rows> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let label = |name: &str, value: &Value| {
-        let value = value.as_str().unwrap_or_default();
-        (name.to_owned(), value.to_owned())
-    };
-    let gauge = |name, help: &'static str, rows| Rows {
+fn gauge(name: &'static str, help: &'static str, rows: Values) -> Rows {
+    Rows {
         name,
         help: help.into(),
         counter: false,
         rows,
+    }
+}
+
+fn counter(name: &'static str, help: &'static str, rows: Values) -> Rows {
+    Rows {
+        counter: true,
+        ..gauge(name, help, rows)
+    }
+}
+
+/// A value without labels.
+fn alone(value: u64) -> Values {
+    vec![(Vec::new(), value)]
+}
+
+fn by_family(numbers: ByFamily) -> Values {
+    let row = |(family, number): (&str, u64)| (vec![label("family", family)], number);
+    numbers.each().map(row).to_vec()
+}
+
+/// What was punted and dropped, came in and was forwarded.
+fn of_counters(counters: &Counters) -> Vec<Rows> {
+    let reasons = |verdict, of: fn(Count) -> u64| {
+        let rows = counters.reasons.iter();
+        rows.filter(|row| row.verdict == verdict)
+            .map(|row| (vec![label("reason", &row.reason)], of(row.count)))
+            .collect()
     };
-    let (attached, out_only) = (list(&status["links"]), list(&status["out_only"]));
-    let by_link = |link: &Value, value: bool| (vec![label("device", &link["dev"])], value.into());
-    let mode = |link: &Value| {
-        let labels = vec![label("device", &link["dev"]), label("mode", &link["mode"])];
-        (labels, 1)
+    let links = |sent: bool, of: fn(Count) -> u64| {
+        let rows = counters.links.iter().filter_map(|row| {
+            let count = if sent { Some(row.sent) } else { row.received };
+            Some((vec![label("device", &row.dev)], of(count?)))
+        });
+        rows.collect()
     };
-    let all = || attached.iter().chain(&out_only);
-    let image = &status["image"];
-    let alone = |value: u64| vec![(Vec::new(), value)];
-    let entries = ["inet", "inet6"].map(|family| {
-        let entries = image[format!("{family}_entries")].as_u64();
-        (vec![label("family", &family.into())], entries.unwrap_or(0))
-    });
-    let told = |value: &Value| value.as_u64().unwrap_or(0);
-    let [all_segments, kernel, dropped] =
-        ["all", "kernel", "dropped"].map(|key| told(&status["segments"][key]));
-    let engine = all_segments.saturating_sub(kernel + dropped);
-    let segments = [("raddle", engine), ("kernel", kernel), ("nobody", dropped)]
-        .map(|(who, count)| (vec![label("by", &who.into())], count));
+    let nexthops = |of: fn(Count) -> u64| {
+        let rows = counters.nexthops.iter().map(|row| {
+            let via = row.via.map(|via| via.to_string()).unwrap_or_default();
+            let labels = vec![
+                label("device", &row.dev),
+                label("via", via),
+                label("mtu", row.mtu.to_string()),
+            ];
+            (labels, of(row.count))
+        });
+        rows.collect()
+    };
+    let packets: fn(Count) -> u64 = |count| count.packets;
+    let bytes: fn(Count) -> u64 = |count| count.bytes;
     vec![
+        counter(
+            "punted_packets",
+            "Packets that the kernel got, by reason",
+            reasons(Verdict::Kernel, packets),
+        ),
+        counter(
+            "punted_bytes",
+            "Bytes that the kernel got, by reason",
+            reasons(Verdict::Kernel, bytes),
+        ),
+        counter(
+            "drops",
+            "Packets that were dropped, by reason",
+            reasons(Verdict::Drop, packets),
+        ),
+        counter(
+            "received_packets",
+            "Packets that came in on a link",
+            links(false, packets),
+        ),
+        counter(
+            "received_bytes",
+            "Bytes that came in on a link",
+            links(false, bytes),
+        ),
+        counter(
+            "sent_packets",
+            "Packets that were forwarded through a link",
+            links(true, packets),
+        ),
+        counter(
+            "sent_bytes",
+            "Bytes that were forwarded through a link",
+            links(true, bytes),
+        ),
+        counter(
+            "nexthop_packets",
+            "Packets that were forwarded to a neighbour",
+            nexthops(packets),
+        ),
+        counter(
+            "nexthop_bytes",
+            "Bytes that were forwarded to a neighbour",
+            nexthops(bytes),
+        ),
+    ]
+}
+
+/// What there is to say of FPM.
+fn of_fpm(fpm: &Fpm) -> Vec<Rows> {
+    let messages = fpm.messages.each().into_iter();
+    let results = [
+        ("accepted", fpm.connections),
+        ("refused", fpm.refused),
+        ("broken", fpm.broken),
+    ];
+    vec![
+        gauge(
+            "fpm_connected",
+            "1 while a routing daemon is connected",
+            alone(u64::from(fpm.peer.is_some())),
+        ),
+        gauge(
+            "fpm_routes",
+            "Routes that a routing daemon has told",
+            by_family(fpm.routes),
+        ),
+        gauge(
+            "fpm_routes_used",
+            "Routes that a routing daemon has told and that are used, as the kernel does not have them",
+            by_family(fpm.used),
+        ),
+        counter(
+            "fpm_connections",
+            "Connections of routing daemons, by what became of them",
+            results
+                .map(|(result, count)| (vec![label("result", result)], count))
+                .to_vec(),
+        ),
+        counter(
+            "fpm_messages",
+            "Messages of a routing daemon, by type",
+            messages
+                .map(|(kind, count)| (vec![label("type", kind)], count))
+                .collect(),
+        ),
+    ]
+}
+
+/// What the daemon is, does and has.
+fn of_status(status: &Status) -> Vec<Rows> {
+    let image = &status.image;
+    let attached = status.links.iter();
+    let modes = attached.clone().map(|link| {
+        let labels = vec![label("device", &link.dev), label("mode", &link.mode)];
+        (labels, 1)
+    });
+    // Each link's name, state, and whether packets are sent through it.
+    let all = || {
+        let attached = attached
+            .clone()
+            .map(|link| (&link.dev, link.state.as_deref(), link.out));
+        let out_only = status.out_only.iter();
+        attached.chain(out_only.map(|link| (&link.dev, Some(&*link.state), link.out)))
+    };
+    let by_link = |dev: &str, value: bool| (vec![label("device", dev)], u64::from(value));
+    let entries = ByFamily {
+        inet: image.inet_entries,
+        inet6: image.inet6_entries,
+    };
+    let numbers = &status.segments;
+    let engine = numbers.all.saturating_sub(numbers.kernel + numbers.dropped);
+    let segments = [
+        ("raddle", engine),
+        ("kernel", numbers.kernel),
+        ("nobody", numbers.dropped),
+    ];
+    let not_carried_out = numbers.not_carried_out.as_ref().map_or(0, |of| of.count);
+    let warnings = status.warnings.iter().filter(|w| !w.finding.fixed);
+    vec![
+        gauge(
+            "build_info",
+            "The version that runs",
+            vec![(vec![label("version", &status.version)], 1)],
+        ),
+        gauge(
+            "routes",
+            "Prefixes with routes, of the kernel, by FPM and of raddle's own",
+            by_family(status.routes),
+        ),
+        gauge(
+            "held",
+            "1 while everything is punted to the kernel",
+            alone(u64::from(status.state == State::Held)),
+        ),
+        gauge(
+            "image_full",
+            "1 while part of the traffic goes to the kernel for want of room in the image",
+            alone(u64::from(image.full)),
+        ),
+        counter(
+            "deadline_lapses",
+            "Times that the daemon did not look at the firewall before its deadline, and everything went to the kernel",
+            alone(status.deadline.lapses),
+        ),
+        counter(
+            "priority_demotions",
+            "Times that the daemon computed for so long that it lost its real-time priority for up to a second",
+            alone(status.priority.demotions),
+        ),
+        counter(
+            "netlink_overruns",
+            "Times that the kernel's notifications were lost and everything was read anew",
+            alone(status.mirror.overruns),
+        ),
+        counter(
+            "commits",
+            "Times that changes were published to the engine",
+            alone(status.commits),
+        ),
         gauge(
             "link_attached",
             "1 for each link that is forwarded from, by mode",
-            attached.iter().map(mode).collect(),
+            modes.collect(),
         ),
         gauge(
             "link_out",
             "1 for each link that is sent through, 0 for one that is not now",
-            all().map(|l| by_link(l, l["out"] == true)).collect(),
+            all().map(|(dev, _, out)| by_link(dev, out)).collect(),
         ),
         gauge(
             "link_up",
             "1 for each link that is up and has carrier",
-            all().map(|l| by_link(l, l["state"] == "up")).collect(),
+            all()
+                .map(|(dev, state, _)| by_link(dev, state == Some("up")))
+                .collect(),
         ),
         gauge(
             "segments",
             "SIDs and segment lists, by who carries them out: raddle, the kernel, or nobody, so that packets \
              are dropped",
-            segments.to_vec(),
+            segments
+                .map(|(who, count)| (vec![label("by", who)], count))
+                .to_vec(),
         ),
         gauge(
             "segments_not_carried_out",
             "SIDs and segment lists that raddle would carry out if the kernel took its programs for them",
-            alone(told(&status["segments"]["not_carried_out"]["count"])),
+            alone(not_carried_out),
         ),
         gauge(
             "warnings",
             "How many warnings raddle status shows, without what has been fixed",
-            alone(
-                list(&status["warnings"])
-                    .iter()
-                    .filter(|w| w["finding"]["fixed"] != true)
-                    .count() as u64,
-            ),
+            alone(warnings.count() as u64),
         ),
         gauge(
             "image_entries",
             "Entries in the tables that packets are looked up in",
-            entries.to_vec(),
+            by_family(entries),
         ),
         gauge(
             "image_groups",
             "Nexthop groups in the image",
-            alone(image["groups"].as_u64().unwrap_or(0)),
+            alone(image.groups),
         ),
         gauge(
             "image_adjacencies",
             "Adjacencies in the image",
-            alone(image["adjacencies"].as_u64().unwrap_or(0)),
+            alone(image.adjacencies),
         ),
     ]
 }
@@ -393,56 +347,194 @@ impl prometheus_client::collector::Collector for Rows {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use serde_json::json;
+    use raddle_control::status::{
+        Deadline, FpmMessages, Image, Lag, LagBucket, Link, Mirror, NotCarriedOut, OutOnly,
+        Priority, SegmentNumbers, Warning,
+    };
+    use raddle_control::{
+        CpuCounts, LinkCount, NexthopCount, Owner, ReasonCount, Segment, SegmentCounts,
+    };
+    use raddle_preflight::{Finding, Role, Severity};
+    use raddle_rib::event::Encap;
 
-    #[test]
-    fn every_counter_has_its_series() {
-        let status = json!({
-            "version": "9.9", "state": "forwarding", "routes": { "inet": 5, "inet6": 6 },
-            "links": [{ "dev": "eth0", "mode": "native", "state": "up", "out": false }],
-            "out_only": [{ "dev": "eth1", "state": "no carrier", "out": true }],
-            "warnings": [{ "text": "x" }, { "text": "y" }, { "text": "z", "finding": { "fixed": true } }],
-            "segments": { "all": 9, "own": 2, "kernel": 4, "dropped": 2,
-                          "not_carried_out": { "count": 6, "names": [], "why": "refused" } },
-            "image": { "full": false, "inet_entries": 11, "inet6_entries": 12, "groups": 13,
-                       "adjacencies": 14 },
-            "mirror": { "overruns": 1 }, "commits": 2, "deadline": { "seconds": 2, "lapses": 15 },
-            "priority": { "demotions": 16 },
-            "lag": { "count": 10, "sum_microseconds": 2_500_000, "buckets": [
-                { "up_to_microseconds": 500, "count": 7 }, { "up_to_microseconds": 1_000_000, "count": 2 },
-            ] },
-            "fpm": { "peer": "127.0.0.1:40000", "routes": { "inet": 21, "inet6": 22 },
-                     "used": { "inet": 23, "inet6": 24 }, "messages": { "route": 25, "malformed": 26 },
-                     "connections": 27, "refused": 28, "broken": 29 },
-        });
-        let counters = json!({
-            "reasons": [
-                { "reason": "mtu", "verdict": "kernel", "packets": 3, "bytes": 30 },
-                { "reason": "blackhole", "verdict": "drop", "packets": 4, "bytes": 40 },
+    use super::*;
+
+    fn status() -> Status {
+        let bucket = |up_to_microseconds, count| LagBucket {
+            up_to_microseconds,
+            count,
+        };
+        let warning = |fixed| Warning {
+            text: "x".into(),
+            finding: Finding {
+                severity: Severity::Warning,
+                link: None,
+                role: Role::Both,
+                what: "x".into(),
+                why: "y".into(),
+                fix: None,
+                fixed,
+            },
+        };
+        let families = |inet, inet6| ByFamily { inet, inet6 };
+        Status {
+            version: "9.9".into(),
+            routes: families(5, 6),
+            links: vec![Link {
+                ifindex: 2,
+                dev: "eth0".into(),
+                state: Some("up".into()),
+                mode: "native".into(),
+                rx_hash: None,
+                out: false,
+            }],
+            out_only: vec![OutOnly {
+                ifindex: 3,
+                dev: "eth1".into(),
+                state: "no carrier".into(),
+                out: true,
+            }],
+            warnings: [false, false, true].map(warning).to_vec(),
+            segments: SegmentNumbers {
+                all: 9,
+                own: 2,
+                kernel: 4,
+                dropped: 2,
+                not_carried_out: Some(NotCarriedOut {
+                    count: 6,
+                    names: Vec::new(),
+                    why: "refused".into(),
+                }),
+            },
+            image: Image {
+                inet_entries: 11,
+                inet6_entries: 12,
+                groups: 13,
+                adjacencies: 14,
+                ..Image::default()
+            },
+            mirror: Mirror {
+                overruns: 1,
+                ..Mirror::default()
+            },
+            commits: 2,
+            deadline: Deadline {
+                seconds: 2,
+                lapses: 15,
+            },
+            priority: Priority {
+                demotions: 16,
+                ..Priority::default()
+            },
+            lag: Lag {
+                count: 10,
+                sum_microseconds: 2_500_000,
+                buckets: vec![bucket(500, 7), bucket(1_000_000, 2)],
+                ..Lag::default()
+            },
+            fpm: Some(Fpm {
+                peer: Some("127.0.0.1:40000".into()),
+                routes: families(21, 22),
+                used: families(23, 24),
+                messages: FpmMessages {
+                    route: 25,
+                    malformed: 26,
+                    ..FpmMessages::default()
+                },
+                connections: 27,
+                refused: 28,
+                broken: 29,
+                ..Fpm::default()
+            }),
+            ..Status::default()
+        }
+    }
+
+    fn counters() -> Counters {
+        let count = |packets, bytes| Count { packets, bytes };
+        let reason = |reason: &str, verdict, count| ReasonCount {
+            reason: reason.into(),
+            verdict,
+            count,
+        };
+        let link = |dev: &str, received, sent| LinkCount {
+            dev: dev.into(),
+            received,
+            sent,
+        };
+        Counters {
+            reasons: vec![
+                reason("mtu", Verdict::Kernel, count(3, 30)),
+                reason("blackhole", Verdict::Drop, count(4, 40)),
             ],
-            "links": [{ "dev": "eth0", "received": { "packets": 7, "bytes": 70 } },
-                      { "dev": "eth1", "sent": { "packets": 8, "bytes": 90 } }],
-            "nexthops": [{ "dev": "eth1", "via": "10.0.0.2", "mtu": 1500, "packets": 8, "bytes": 80 }],
-        });
+            links: vec![
+                link("eth0", Some(count(7, 70)), count(0, 0)),
+                link("eth1", None, count(8, 90)),
+            ],
+            nexthops: vec![NexthopCount {
+                ifindex: 3,
+                dev: "eth1".into(),
+                via: "10.0.0.2".parse().ok(),
+                mtu: 1500,
+                forwards: true,
+                stale: false,
+                count: count(8, 80),
+            }],
+        }
+    }
+
+    fn segments() -> Segments {
         let cpus = |first: u64, last: u64| {
             let mut values = [0u64; 16];
             (values[0], values[1], values[2], values[14]) = (first, 100 * first, last, 9);
-            json!({ "cpu": 0, "values": values })
+            CpuCounts { cpu: 0, values }
         };
-        let segments = json!({
-            "segments": [
-                { "counters": true, "name": "End.X", "segs": [], "dev": "eth0", "cpus": [cpus(1, 2), cpus(3, 4)],
-                  "owner": { "table": 254, "dst": "fc00::1/128", "metric": 1024, "gateway": null } },
-                { "counters": true, "name": "End", "segs": [], "dev": "eth0", "cpus": [],
-                  "owner": { "nexthop": 9 } },
-                { "counters": false, "name": "End", "segs": [], "dev": "eth0", "cpus": [],
-                  "owner": { "table": 254, "dst": "fc00::2/128", "metric": 1024, "gateway": null } },
-                { "counters": true, "name": "encap.red", "segs": ["fc00::7", "fc00::8"], "dev": "eth1",
-                  "cpus": [cpus(5, 0)], "owner": null },
+        let route = |dst: &str| {
+            Some(Owner::Route {
+                table: 254,
+                dst: dst.parse().unwrap(),
+                metric: 1024,
+                gateway: None,
+            })
+        };
+        let segment = |counters, name: &str, segs: &[&str], dev: &str, owner, cpus| Segment {
+            counters,
+            name: name.into(),
+            segs: segs.iter().map(|seg| (*seg).to_owned()).collect(),
+            encap: Encap {
+                kind: 7,
+                data: Default::default(),
+            },
+            index: 2,
+            dev: Some(dev.into()),
+            owner,
+            counts: SegmentCounts {
+                cpus,
+                ..SegmentCounts::default()
+            },
+        };
+        let object = Some(Owner::Nexthop { nexthop: 9 });
+        let list = ["fc00::7", "fc00::8"];
+        Segments {
+            segments: vec![
+                segment(
+                    true,
+                    "End.X",
+                    &[],
+                    "eth0",
+                    route("fc00::1/128"),
+                    vec![cpus(1, 2), cpus(3, 4)],
+                ),
+                segment(true, "End", &[], "eth0", object, Vec::new()),
+                segment(false, "End", &[], "eth0", route("fc00::2/128"), Vec::new()),
+                segment(true, "encap.red", &list, "eth1", None, vec![cpus(5, 0)]),
             ],
-        });
-        let text = render(&status, &counters, &segments).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_counter_has_its_series() {
+        let text = render(&status(), &counters(), &segments());
         assert!(!text.contains("fc00::2"), "{text}");
         for line in [
             "raddle_build_info{version=\"9.9\"} 1",

@@ -7,11 +7,11 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use raddle_control::Proxies;
 use raddle_rpc::histogram::{Histogram, LONGEST_US};
-use serde::Deserialize;
-use serde_json::Value;
+use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
 
-use super::show::{list, word};
+use super::show::links;
 use crate::metrics::Rows;
 
 /// The shortest time that has a bucket of its own, in microseconds.
@@ -28,143 +28,139 @@ const OF_CONNECTION: &str = "labels: server; service (0: all calls but those of 
                              number of the connection in it; lane (true: for small calls only)";
 
 /// A value of a transport or of a server: name, help, whether it only grows.
-type Of = (&'static str, &'static str, bool, fn(&Value) -> u64);
+type Of<T> = (&'static str, &'static str, bool, fn(&T) -> u64);
 
-const OF_TRANSPORTS: [Of; 12] = [
+const OF_TRANSPORTS: [Of<TransportStatus>; 12] = [
     ("up", "1 while the connection stands, else 0", false, |t| {
-        u64::from(t["state"] == "up")
+        u64::from(matches!(t.state, TransportState::Up { .. }))
     }),
     (
         "calls",
         "Calls sent by the connection, those sent again included",
         true,
-        |t| number(&t["calls"]),
+        |t| t.calls,
     ),
     ("replies", "Replies received by the connection", true, |t| {
-        number(&t["replies"])
+        t.replies
     }),
     (
         "sent_bytes",
         "Bytes sent by the connection, record marks included",
         true,
-        |t| number(&t["bytes_out"]),
+        |t| t.bytes_out,
     ),
     (
         "received_bytes",
         "Bytes received by the connection, record marks included",
         true,
-        |t| number(&t["bytes_in"]),
+        |t| t.bytes_in,
     ),
     (
         "connections",
         "TCP connections made since the start, as this one",
         true,
-        |t| number(&t["connections"]),
+        |t| t.connections,
     ),
     (
         "outstanding_calls",
         "Calls sent that have no reply yet",
         false,
-        |t| number(&t["outstanding_calls"]),
+        |t| t.outstanding_calls as u64,
     ),
     (
         "outstanding_bytes",
         "Bytes that calls without a reply move, both ways, as estimated when they are sent",
         false,
-        |t| number(&t["outstanding_bytes"]),
+        |t| t.outstanding_bytes,
     ),
     (
         "rate_bytes_per_second",
         "Measured rate in bytes per second, 0 while it is not known",
         false,
-        |t| t["rate"].as_f64().unwrap_or(0.0) as u64,
+        |t| t.rate.unwrap_or(0.0) as u64,
     ),
     (
         "transport_resent_calls",
         "Calls of the connection that went to another one when it failed",
         true,
-        |t| number(&t["resent"]),
+        |t| t.resent,
     ),
     (
         "transport_replayed_calls",
         "Calls sent again by it from the same port, with the same XID",
         true,
-        |t| number(&t["replayed"]),
+        |t| t.replayed,
     ),
     (
         "tcp_retransmits",
         "TCP segments sent again on the present connection; starts from 0 with each",
         false,
-        |t| number(&t["tcp_retransmits"]),
+        |t| t.tcp_retransmits.into(),
     ),
 ];
 
-const OF_SERVERS: [Of; 10] = [
+const OF_SERVERS: [Of<Status>; 10] = [
     (
         "clients",
         "Clients that are connected to the server's listeners",
         false,
-        |s| list(&s["clients"]).len() as u64,
+        |s| s.clients.len() as u64,
     ),
     (
         "waiting_calls",
         "Calls of clients that no connection has taken yet",
         false,
-        |s| number(&s["waiting"]),
+        |s| s.waiting as u64,
     ),
     (
         "held_calls",
         "Calls held until they can go out again from the same port, as they must not be run twice",
         false,
-        |s| list(&s["held"]).len() as u64,
+        |s| s.held.len() as u64,
     ),
     (
         "resent_calls",
         "Calls sent again by another connection than the one that failed",
         true,
-        |s| number(&s["counters"]["resent"]),
+        |s| s.counters.resent,
     ),
     (
         "replayed_calls",
         "Calls sent again from the same port, with the same XID",
         true,
-        |s| number(&s["counters"]["replayed"]),
+        |s| s.counters.replayed,
     ),
     (
         "repeated_calls",
         "Calls that clients repeated before they had a reply, and that were not sent again",
         true,
-        |s| number(&s["counters"]["repeated_calls"]),
+        |s| s.counters.repeated_calls,
     ),
     (
         "answered_again_calls",
         "Calls that count, repeated after the reply, which was given once more",
         true,
-        |s| number(&s["counters"]["answered_again"]),
+        |s| s.counters.answered_again,
     ),
     (
         "run_again_calls",
         "Calls that count, repeated after a reply too large to be kept: sent again",
         true,
-        |s| number(&s["counters"]["run_again"]),
+        |s| s.counters.run_again,
     ),
     (
         "bad_records",
         "Records of clients that made no sense; the client is disconnected",
         true,
-        |s| number(&s["counters"]["bad_records"]),
+        |s| s.counters.bad_records,
     ),
     (
         "unknown_replies",
         "Replies of the server that answer no call",
         true,
-        |s| number(&s["counters"]["unknown_replies"]),
+        |s| s.counters.unknown_replies,
     ),
 ];
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
 
 /// Times, for each set of labels.
 #[derive(Debug)]
@@ -201,23 +197,29 @@ impl Collector for Trips {
     }
 }
 
-/// The text, from the answer to any question.
-pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
+/// The text.
+pub(super) fn text(proxies: &Proxies) -> Option<String> {
     let mut registry = Registry::with_prefix("raddle_rpc");
-    let all = list(&status["servers"]).iter();
-    let servers: Vec<&Value> = all.filter(|s| s["not_served"].is_null()).collect();
-    let of_server = |server: &Value| vec![("server".to_owned(), word(&server["name"]))];
-    let labels = |server: &Value, transport: &Value| {
+    let servers: Vec<(&str, &Status)> = proxies
+        .servers
+        .iter()
+        .filter_map(|proxy| Some((&*proxy.name, proxy.serving.status()?)))
+        .collect();
+    let of_server = |name: &str| vec![("server".to_owned(), name.to_owned())];
+    let labels = |server: &str, transport: &TransportStatus| {
         let mut labels = of_server(server);
-        labels.extend(
-            ["service", "number", "lane"].map(|key| (key.to_owned(), transport[key].to_string())),
-        );
+        let label = |key: &str, value: String| (key.to_owned(), value);
+        labels.extend([
+            label("service", transport.service.to_string()),
+            label("number", transport.number.to_string()),
+            label("lane", transport.lane.to_string()),
+        ]);
         labels
     };
-    let mut transports: Vec<(&Value, &Value)> = Vec::new();
-    for server in &servers {
-        transports.extend(list(&server["transports"]).iter().map(|t| (*server, t)));
-    }
+    let transports: Vec<(&str, &TransportStatus)> = servers
+        .iter()
+        .flat_map(|(name, status)| status.transports.iter().map(|t| (*name, t)))
+        .collect();
     let mut put = |name, help: &str, of: &str, counter, rows: Values| {
         registry.register_collector(Box::new(Rows {
             name,
@@ -232,40 +234,48 @@ pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
             .map(|(server, t)| (labels(server, t), value(t)));
         put(name, help, OF_CONNECTION, counter, rows.collect());
     }
-    let links = transports.iter().map(|(server, t)| {
+    let placements = transports.iter().map(|(server, t)| {
         let mut labels = labels(server, t);
-        labels.extend(["out", "back"].map(|way| (way.to_owned(), word(&t[way]))));
+        let [out, back] = links(t);
+        labels.extend([("out".to_owned(), out), ("back".to_owned(), back)]);
         (labels, 1)
     });
     let help = "Always 1; out and back are the links that the connection goes out and comes back by, - where unknown";
-    put("placement", help, OF_CONNECTION, false, links.collect());
+    put(
+        "placement",
+        help,
+        OF_CONNECTION,
+        false,
+        placements.collect(),
+    );
     for (name, help, counter, value) in OF_SERVERS {
         let rows = servers
             .iter()
-            .map(|server| (of_server(server), value(server)));
+            .map(|(name, status)| (of_server(name), value(status)));
         put(name, help, "label: server", counter, rows.collect());
     }
-    let all = list(&status["servers"]).iter();
-    let served = all.map(|s| (of_server(s), u64::from(s["not_served"].is_null())));
+    let all = proxies.servers.iter();
+    let served = all.map(|proxy| {
+        let served = proxy.serving.status().is_some();
+        (of_server(&proxy.name), u64::from(served))
+    });
     let help = "1 if the server is served, 0 if it cannot be, and is tried again";
     put("served", help, "label: server", false, served.collect());
-    let config = &status["config"];
-    if !config.is_null() {
-        let refused = vec![(Labels::new(), u64::from(!config["refused"].is_null()))];
+    if let Some(config) = &proxies.config {
+        let refused = vec![(Labels::new(), u64::from(config.refused.is_some()))];
         let help =
             "1 if the configuration was read again and refused, so that the one before holds";
         put("config_refused", help, "no labels", false, refused);
-        let read = vec![(Labels::new(), number(&config["read_seconds"]))];
+        let read = vec![(Labels::new(), config.read_seconds)];
         let help = "Seconds since the configuration that holds was read";
         put("config_read_seconds", help, "no labels", false, read);
     }
     let mut rows = Vec::new();
     for (server, transport) in &transports {
-        for size in ["small", "large"] {
+        for (size, trips) in [("small", &transport.small), ("large", &transport.large)] {
             let mut labels = labels(server, transport);
             labels.push(("size".to_owned(), size.to_owned()));
-            let trips = Histogram::deserialize(&transport[size]).ok()?;
-            rows.push((labels, trips));
+            rows.push((labels, trips.clone()));
         }
     }
     registry.register_collector(Box::new(Trips { rows }));
@@ -277,11 +287,11 @@ pub(super) fn text(status: &Value, _: &Value, _: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::show::tests::status;
+    use crate::rpc::show::tests::proxies;
 
     #[test]
     fn prometheus_gets_every_transport() {
-        let said = text(&status(), &Value::Null, &Value::Null).unwrap();
+        let said = text(&proxies()).unwrap();
         let of = "server=\"nas\",service=\"0\",number=\"0\",lane=\"false\"";
         for line in [
             format!("raddle_rpc_up{{{of}}} 1"),

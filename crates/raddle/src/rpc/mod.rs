@@ -34,13 +34,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tokio::task::LocalSet;
 
 use crate::cli;
-use crate::control::{Command, Request, Server, ask_at, path_of};
 use crate::error::Failure;
+use raddle_control::{
+    Command, PROXIES, Proxies, Proxy, ProxyConfig, Reply, Request, Server, ask_at, path_of,
+};
 use reload::Reads;
+use serde::Serialize;
 use servers::Servers;
 use trim::Trim;
 
@@ -56,46 +58,47 @@ pub(crate) fn run(args: &cli::Rpc) -> Result<(), Failure> {
     }
 }
 
-/// The servers of a running proxy, or the one with this name; and what is known of its configuration, if it has
-/// one.
-fn ask(args: &cli::Ask, name: Option<&str>) -> Result<(Vec<Value>, Value), Failure> {
+/// The proxies that run here, or the one of the server with this name; and what is known of their configuration.
+fn ask(args: &cli::Ask, name: Option<&str>) -> Result<Proxies, Failure> {
     let path = args.socket.clone().unwrap_or_else(|| path_of("rpc"));
-    let proxy = ("proxy (raddle rpc)", "raddle rpc --server HOST:PORT");
-    let mut said = ask_at(&path, Command::Status, proxy)?;
-    let Value::Array(mut servers) = said["servers"].take() else {
-        return Err(Failure::system(
-            "the answer has no servers; is it another version of raddle?",
-        ));
-    };
+    let mut said: Proxies = ask_at(&path, PROXIES)?;
     if let Some(name) = name {
-        let names: Vec<String> = servers.iter().map(|s| show::word(&s["name"])).collect();
-        servers.retain(|server| server["name"] == name);
-        if servers.is_empty() {
+        let names: Vec<String> = said.servers.iter().map(|s| s.name.clone()).collect();
+        said.servers.retain(|server| server.name == name);
+        if said.servers.is_empty() {
             return Err(Failure::usage(format!(
                 "no server is called '{name}'; there are: {}",
                 names.join(", ")
             )));
         }
     }
-    Ok((servers, said["config"].take()))
+    Ok(said)
+}
+
+/// A server's proxy, and the configuration that all have.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    proxy: &'a Proxy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<&'a ProxyConfig>,
 }
 
 fn status(args: &cli::RpcStatus) -> Result<(), Failure> {
-    let (servers, config) = ask(&args.ask, args.name.as_deref())?;
-    for (i, mut server) in servers.into_iter().enumerate() {
+    let Proxies { servers, config } = ask(&args.ask, args.name.as_deref())?;
+    for (i, proxy) in servers.iter().enumerate() {
         if args.ask.json {
-            if !config.is_null() {
-                server["config"] = config.clone();
-            }
-            println!("{server}");
+            let config = config.as_ref();
+            let line = serde_json::to_string(&Line { proxy, config });
+            println!("{}", line.map_err(|e| Failure::system(e.to_string()))?);
             continue;
         }
         if i > 0 {
             println!();
         }
-        print!("{}", show::text(&server, args.details));
+        print!("{}", show::text(proxy, args.details));
     }
-    if !args.ask.json && !config.is_null() {
+    if let Some(config) = config.filter(|_| !args.ask.json) {
         print!("\n{}", show::config(&config));
     }
     Ok(())
@@ -138,7 +141,7 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
     let scrapes = match daemon.metrics {
         Some(address) => {
             let (sender, requests) = channel();
-            crate::metrics::serve_as(address, sender, metrics::text)?;
+            crate::metrics::serve_as(address, sender, |proxies| metrics::text(&proxies.ask()?))?;
             Some(requests)
         }
         None => None,
@@ -208,9 +211,11 @@ struct Watched<'a> {
 }
 
 /// What all servers do, and what is known of the configuration.
-fn answer(servers: &Servers, file: Option<&Watched<'_>>) -> Result<Value, serde_json::Error> {
-    let config = file.map(|file| file.reads.said(Instant::now()));
-    Ok(serde_json::json!({ "servers": servers.status()?, "config": config }))
+fn answer(servers: &Servers, file: Option<&Watched<'_>>) -> Proxies {
+    Proxies {
+        servers: servers.status(),
+        config: file.map(|file| file.reads.said(Instant::now())),
+    }
 }
 
 /// Answers questions until it is to stop, or a listener fails.
@@ -229,11 +234,9 @@ async fn attend(
         for requests in asked.iter().flatten() {
             while let Ok(request) = requests.try_recv() {
                 let answer = match request.command {
-                    Command::Status => answer(servers, file.as_ref()),
-                    // Those are the daemon's.
-                    _ => Ok(Value::Null),
+                    Command::Rpc => Reply::of(&answer(servers, file.as_ref())),
+                    command => Reply::not_mine(command, PROXIES),
                 };
-                let answer = answer.map_err(|e| Failure::system(e.to_string()))?;
                 let _ = request.answer.send(answer);
             }
         }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use raddle_rpc::histogram::Histogram;
-use serde::Serialize;
-use serde_json::Value;
-
-use super::show::{clients, connection, list, time, trips, waiting, word};
+use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
 use raddle_text::Table;
+use serde::Serialize;
+
+use super::show::{clients, connection, links, time, waiting};
 
 /// What one connection, or all, have carried; rates are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ pub(super) struct Carried {
     /// 99 of 100 had.
     pub p99_us: Option<u64>,
     /// Calls without a reply.
-    pub waiting: u64,
+    pub waiting: usize,
     /// Calls that were sent again, by another connection or from the same port; in all, no rate.
     pub repeated: u64,
 }
@@ -46,7 +46,7 @@ pub(super) struct Report {
     /// Clients now.
     pub clients: usize,
     /// Calls that wait for a connection now.
-    pub waiting: u64,
+    pub waiting: usize,
     /// Calls that are held now.
     pub held: usize,
     /// The connections.
@@ -55,60 +55,55 @@ pub(super) struct Report {
     pub total: Carried,
 }
 
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
 /// What has happened since an earlier look, so many seconds ago; since the start where there was none, or where
 /// the proxy has been started since.
-pub(super) fn report(before: Option<(&Value, f64)>, now: &Value) -> Report {
-    let uptime = number(&now["uptime_seconds"]);
-    let before = before.filter(|(before, _)| number(&before["uptime_seconds"]) <= uptime);
+pub(super) fn report(name: &str, before: Option<(&Status, f64)>, now: &Status) -> Report {
+    let uptime = now.uptime_seconds;
+    let before = before.filter(|(before, _)| before.uptime_seconds <= uptime);
     let seconds = before.map_or(uptime.max(1) as f64, |(_, seconds)| seconds.max(1e-3));
-    let key = |transport: &Value| (number(&transport["service"]), number(&transport["number"]));
+    let key = |transport: &TransportStatus| (transport.service, transport.number);
     let earlier: BTreeMap<_, _> = before
-        .map_or(&[][..], |(before, _)| list(&before["transports"]))
+        .map_or(&[][..], |(before, _)| &before.transports)
         .iter()
         .map(|transport| (key(transport), transport))
         .collect();
     let mut connections = Vec::new();
     let mut all = Histogram::default();
-    for transport in list(&now["transports"]) {
+    for transport in &now.transports {
         let before = earlier.get(&key(transport)).copied();
-        let grown = |name: &str| {
-            let before = before.map_or(0, |before| number(&before[name]));
-            number(&transport[name]).saturating_sub(before)
+        let grown = |of: fn(&TransportStatus) -> u64| {
+            of(transport).saturating_sub(before.map_or(0, of)) as f64
         };
         let mut since = Histogram::default();
-        for size in ["small", "large"] {
-            let now = trips(transport, size);
-            since.join(&match before {
-                Some(before) => now.since(&trips(before, size)),
-                None => now,
-            });
-        }
+        let trips = |of: fn(&TransportStatus) -> &Histogram| match before {
+            Some(before) => of(transport).since(of(before)),
+            None => of(transport).clone(),
+        };
+        since.join(&trips(|t| &t.small));
+        since.join(&trips(|t| &t.large));
         all.join(&since);
+        let [out, back] = links(transport);
         connections.push(Carried {
             connection: connection(transport),
-            up: transport["state"] == "up",
-            out: word(&transport["out"]),
-            back: word(&transport["back"]),
-            bits_in: 8.0 * grown("bytes_in") as f64 / seconds,
-            bits_out: 8.0 * grown("bytes_out") as f64 / seconds,
-            calls: grown("replies") as f64 / seconds,
+            up: matches!(transport.state, TransportState::Up { .. }),
+            out,
+            back,
+            bits_in: 8.0 * grown(|t| t.bytes_in) / seconds,
+            bits_out: 8.0 * grown(|t| t.bytes_out) / seconds,
+            calls: grown(|t| t.replies) / seconds,
             p50_us: since.quantile(0.5),
             p99_us: since.quantile(0.99),
-            waiting: number(&transport["outstanding_calls"]),
-            repeated: number(&transport["resent"]) + number(&transport["replayed"]),
+            waiting: transport.outstanding_calls,
+            repeated: transport.resent + transport.replayed,
         });
     }
     let sum = |of: fn(&Carried) -> f64| connections.iter().map(of).sum();
     Report {
-        name: word(&now["name"]),
+        name: name.to_owned(),
         seconds,
-        clients: list(&now["clients"]).len(),
-        waiting: number(&now["waiting"]),
-        held: list(&now["held"]).len(),
+        clients: now.clients.len(),
+        waiting: now.waiting,
+        held: now.held.len(),
         total: Carried {
             connection: "all".into(),
             up: connections.iter().all(|c| c.up),
@@ -211,31 +206,51 @@ fn wrapped<'a>(parts: impl Iterator<Item = &'a str>, width: usize) -> String {
 mod tests {
     use std::time::Duration;
 
-    use serde_json::json;
-
     use super::*;
+    use crate::rpc::show::tests::{client, idle, transport};
 
-    fn look(uptime: u64, bytes: u64, calls: u64) -> Value {
+    fn look(uptime_seconds: u64, bytes: u64, calls: u64) -> Status {
         let mut small = Histogram::default();
         for us in 0..calls {
             small.add(Duration::from_micros(us));
         }
-        let transport = |number: u64, state: &str| {
-            json!({ "service": 0, "number": number, "lane": false, "state": state, "out": "l0", "back": "l1",
-                "bytes_in": bytes, "bytes_out": bytes / 10, "replies": calls, "outstanding_calls": 2,
-                "resent": 1, "replayed": 2, "small": small, "large": Histogram::default() })
+        let carried = |number| TransportStatus {
+            bytes_in: bytes,
+            bytes_out: bytes / 10,
+            replies: calls,
+            outstanding_calls: 2,
+            resent: 1,
+            replayed: 2,
+            small: small.clone(),
+            ..transport(number, false)
         };
-        json!({ "name": "nas", "uptime_seconds": uptime, "clients": [{}], "waiting": 3, "held": [],
-            "transports": [transport(0, "up"), transport(1, "down")] })
+        let mut transports = vec![
+            TransportStatus {
+                number: 0,
+                ..carried(0)
+            },
+            TransportStatus {
+                number: 1,
+                ..carried(0)
+            },
+        ];
+        transports[1].state = TransportState::Down { why: "x".into() };
+        Status {
+            uptime_seconds,
+            clients: vec![client()],
+            waiting: 3,
+            transports,
+            ..idle()
+        }
     }
 
     #[test]
     fn rates_are_of_the_time_between() {
         let (first, second) = (look(10, 1_000_000, 100), look(12, 6_000_000, 300));
-        let first_report = report(None, &first);
+        let first_report = report("nas", None, &first);
         assert_eq!(first_report.seconds, 10.0);
         assert_eq!(first_report.connections[0].bits_in, 8e5);
-        let said = report(Some((&first, 2.0)), &second);
+        let said = report("nas", Some((&first, 2.0)), &second);
         assert_eq!(said.total.calls, 200.0);
         // The first hundred, which were faster, do not count.
         assert_eq!(said.total.p50_us, Some(208));
@@ -245,7 +260,7 @@ mod tests {
 nas: 1 client, 3 calls wait for a connection, 0 are held; the last 2.0 s
 connection  out  back  Mbit/s in  Mbit/s out  calls/s  half within  99% within  waiting  repeated
 0           l0   l1         20.0         2.0      100        208us       320us        2         3
-1 down      l0   l1         20.0         2.0      100        208us       320us        2         3
+1 down      -    -          20.0         2.0      100        208us       320us        2         3
 all                         40.0         4.0      200        208us       320us        4         6
 "
         );
@@ -255,7 +270,7 @@ all                         40.0         4.0      200        208us       320us  
 nas: 1 client, 3 calls wait for a connection, 0 are held; the last 2.0 s
 connection  out  back  Mbit/s in  Mbit/s out  calls/s  99% within  waiting
 0           l0   l1         20.0         2.0      100       320us        2
-1 down      l0   l1         20.0         2.0      100       320us        2
+1 down      -    -          20.0         2.0      100       320us        2
 all                         40.0         4.0      200       320us        4
 no room for: half within, repeated
 "
@@ -268,13 +283,13 @@ nas: 1 client,
 0 are held; the last 2.0 s
 connection  out  Mbit/s in  Mbit/s out
 0           l0        20.0         2.0
-1 down      l0        20.0         2.0
+1 down      -         20.0         2.0
 all                   40.0         4.0
 no room for: back, calls/s, half within,
 99% within, waiting, repeated
 "
         );
         // Started again: what was before does not count.
-        assert_eq!(report(Some((&second, 2.0)), &first), first_report);
+        assert_eq!(report("nas", Some((&second, 2.0)), &first), first_report);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde::Serialize;
+use raddle_control::{ProxyConfig, RefusedConfig};
 
 use super::servers::name;
 use crate::cli::RpcProxy;
@@ -16,26 +16,6 @@ pub(super) struct Reads {
     read: Instant,
     /// When it was read last and refused, and why; what was read before holds.
     refused: Option<(Instant, String)>,
-}
-
-/// The same, for people and programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Said {
-    /// The file.
-    file: PathBuf,
-    /// Seconds since what holds was read.
-    read_seconds: u64,
-    /// The last reading, if that was refused.
-    refused: Option<Refused>,
-}
-
-/// A reading that was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Refused {
-    /// Seconds since.
-    seconds: u64,
-    /// Why.
-    why: String,
 }
 
 impl Reads {
@@ -57,12 +37,12 @@ impl Reads {
     }
 
     /// What is to be said of it.
-    pub(super) fn said(&self, now: Instant) -> Said {
+    pub(super) fn said(&self, now: Instant) -> ProxyConfig {
         let seconds = |at: Instant| now.saturating_duration_since(at).as_secs();
-        Said {
-            file: self.file.clone(),
+        ProxyConfig {
+            file: self.file.display().to_string(),
             read_seconds: seconds(self.read),
-            refused: self.refused.as_ref().map(|(at, why)| Refused {
+            refused: self.refused.as_ref().map(|(at, why)| RefusedConfig {
                 seconds: seconds(*at),
                 why: why.clone(),
             }),

@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use raddle_rpc::proxy::Status;
-use serde::Serialize;
-use serde_json::Value;
+use raddle_control::{Proxy, Serving};
 use tokio::task::JoinHandle;
 
 use super::missing::Missing;
@@ -33,25 +31,6 @@ pub(super) fn name(args: &RpcProxy) -> String {
     let server = args.server.as_deref().unwrap_or_default();
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
     args.name.clone().unwrap_or_else(|| host.to_owned())
-}
-
-/// What a server's proxy does.
-#[derive(Serialize)]
-struct Named {
-    name: String,
-    server: Option<String>,
-    listen: Vec<SocketAddr>,
-    #[serde(flatten)]
-    status: Status,
-}
-
-/// What is known of one that is not served.
-#[derive(Serialize)]
-struct NotServed {
-    name: String,
-    server: Option<String>,
-    listen: Vec<SocketAddr>,
-    not_served: String,
 }
 
 /// All that are served, or should be.
@@ -240,33 +219,30 @@ impl Servers {
     }
 
     /// What each of them does, by name.
-    pub(super) fn status(&self) -> Result<Value, serde_json::Error> {
-        let mut all = Vec::new();
-        for served in &self.served {
-            all.push(serde_json::to_value(Named {
-                name: name(&served.args),
-                server: served.args.server.clone(),
-                listen: listen(&served.args),
-                status: served.proxy.status(),
-            })?);
-        }
-        for missing in &self.missing {
-            let args = &missing.args;
-            if self
-                .served
-                .iter()
-                .any(|served| name(&served.args) == name(args))
-            {
-                continue;
-            }
-            all.push(serde_json::to_value(NotServed {
-                name: name(args),
-                server: args.server.clone(),
-                listen: listen(args),
-                not_served: missing.said(),
-            })?);
-        }
-        all.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-        Ok(Value::Array(all))
+    pub(super) fn status(&self) -> Vec<Proxy> {
+        let proxy = |args: &RpcProxy, serving| Proxy {
+            name: name(args),
+            server: args.server.clone(),
+            listen: listen(args),
+            serving,
+        };
+        let served = self.served.iter();
+        let is_served = |args: &RpcProxy| {
+            let mut names = self.served.iter().map(|served| name(&served.args));
+            names.any(|served| served == name(args))
+        };
+        let missing = self
+            .missing
+            .iter()
+            .filter(|missing| !is_served(&missing.args));
+        let mut all: Vec<Proxy> = served
+            .map(|served| proxy(&served.args, Serving::Yes(served.proxy.status())))
+            .chain(missing.map(|missing| {
+                let not_served = missing.said();
+                proxy(&missing.args, Serving::Not { not_served })
+            }))
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 }

@@ -2,19 +2,9 @@
 
 use std::fmt::Write;
 
-use raddle_rpc::histogram::Histogram;
-use serde::Deserialize;
-use serde_json::Value;
-
+use raddle_control::{Proxy, ProxyConfig, Serving};
+use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
 use raddle_text::Table;
-
-pub(super) fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-pub(super) fn word(value: &Value) -> String {
-    value.as_str().unwrap_or("-").to_owned()
-}
 
 /// A time, in the unit that has few digits.
 pub(super) fn time(us: Option<u64>) -> String {
@@ -28,10 +18,17 @@ pub(super) fn time(us: Option<u64>) -> String {
 }
 
 /// What a connection is called.
-pub(super) fn connection(transport: &Value) -> String {
-    let number = |key: &str| transport[key].as_u64().unwrap_or(0) as usize;
-    let lane = transport["lane"] == true;
-    called(number("service"), number("number"), lane)
+pub(super) fn connection(transport: &TransportStatus) -> String {
+    called(transport.service, transport.number, transport.lane)
+}
+
+/// The links that a connection goes out and comes back by, where it stands and they are known.
+pub(super) fn links(transport: &TransportStatus) -> [String; 2] {
+    let or_none = |link: &Option<String>| link.clone().unwrap_or_else(|| "-".to_owned());
+    match &transport.state {
+        TransportState::Up { out, back, .. } => [out, back].map(or_none),
+        TransportState::Down { .. } => [&None, &None].map(or_none),
+    }
 }
 
 /// What a connection of a service is called.
@@ -39,11 +36,6 @@ pub(super) fn called(service: usize, number: usize, lane: bool) -> String {
     let service = if service == 0 { "" } else { "mount " };
     let lane = if lane { " small" } else { "" };
     format!("{service}{number}{lane}")
-}
-
-/// How long calls of a transport have taken, `small` or `large`.
-pub(super) fn trips(transport: &Value, size: &str) -> Histogram {
-    Histogram::deserialize(&transport[size]).unwrap_or_default()
 }
 
 /// How many clients.
@@ -55,7 +47,7 @@ pub(super) fn clients(count: usize) -> String {
 }
 
 /// How many calls no connection has taken.
-pub(super) fn waiting(count: u64) -> String {
+pub(super) fn waiting(count: usize) -> String {
     match count {
         1 => "1 call waits for a connection".into(),
         count => format!("{count} calls wait for a connection"),
@@ -63,18 +55,21 @@ pub(super) fn waiting(count: u64) -> String {
 }
 
 /// For people.
-pub(super) fn text(status: &Value, details: bool) -> String {
-    let mut out = String::new();
-    if let Some(why) = status["not_served"].as_str() {
-        return format!("{}: not served: {why}\n", word(&status["name"]));
+pub(super) fn text(proxy: &Proxy, details: bool) -> String {
+    match &proxy.serving {
+        Serving::Not { not_served } => format!("{}: not served: {not_served}\n", proxy.name),
+        Serving::Yes(status) => status_text(&proxy.name, status, details),
     }
+}
+
+fn status_text(name: &str, status: &Status, details: bool) -> String {
+    let mut out = String::new();
     let _ = writeln!(
         out,
-        "{}: up {} s, {}, {}",
-        word(&status["name"]),
-        status["uptime_seconds"],
-        clients(list(&status["clients"]).len()),
-        waiting(status["waiting"].as_u64().unwrap_or(0)),
+        "{name}: up {} s, {}, {}",
+        status.uptime_seconds,
+        clients(status.clients.len()),
+        waiting(status.waiting),
     );
     let mut table = Table::new([
         "connection",
@@ -89,35 +84,40 @@ pub(super) fn text(status: &Value, details: bool) -> String {
         "Mbit/s",
         "us",
     ]);
-    let mb = |bytes: &Value| format!("{:.1}", bytes.as_f64().unwrap_or(0.0) / 1e6);
-    for transport in list(&status["transports"]) {
-        let rate = transport["rate"].as_f64();
+    let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+    for transport in &status.transports {
+        let [from, to] = match &transport.state {
+            TransportState::Up { local, peer, .. } => [local, peer].map(ToString::to_string),
+            TransportState::Down { .. } => ["-"; 2].map(str::to_owned),
+        };
+        let [out, back] = links(transport);
+        let rate = transport.rate;
         table.row([
             connection(transport),
-            word(&transport["local"]),
-            word(&transport["peer"]),
-            word(&transport["out"]),
-            word(&transport["back"]),
-            transport["calls"].to_string(),
-            mb(&transport["bytes_out"]),
-            mb(&transport["bytes_in"]),
-            transport["outstanding_calls"].to_string(),
+            from,
+            to,
+            out,
+            back,
+            transport.calls.to_string(),
+            mb(transport.bytes_out),
+            mb(transport.bytes_in),
+            transport.outstanding_calls.to_string(),
             rate.map_or_else(|| "-".into(), |rate| format!("{:.0}", rate * 8.0 / 1e6)),
-            format!("{:.0}", transport["latency_us"].as_f64().unwrap_or(0.0)),
+            format!("{:.0}", transport.latency_us),
         ]);
     }
     out += &table.render();
     if details {
         out += "\n";
-        out += &trip_table(list(&status["transports"])).render();
+        out += &trip_table(&status.transports).render();
     }
     // What is down for the same reason shares a line.
     let mut down: Vec<(&str, Vec<String>)> = Vec::new();
-    for transport in list(&status["transports"]) {
-        let Some(why) = transport["why"].as_str() else {
+    for transport in &status.transports {
+        let TransportState::Down { why } = &transport.state else {
             continue;
         };
-        match down.iter_mut().find(|(of, _)| *of == why) {
+        match down.iter_mut().find(|(of, _)| of == why) {
             Some((_, list)) => list.push(connection(transport)),
             None => down.push((why, vec![connection(transport)])),
         }
@@ -130,26 +130,26 @@ pub(super) fn text(status: &Value, details: bool) -> String {
         };
         let _ = writeln!(out, "connection{s} {} {are} down: {why}", of.join(", "));
     }
-    for note in list(&status["notes"]) {
-        let _ = writeln!(out, "{}", word(note));
+    for note in &status.notes {
+        let _ = writeln!(out, "{note}");
     }
-    for held in list(&status["held"]) {
+    for held in &status.held {
         let _ = writeln!(
             out,
             "held for {} s, as it must not be run twice: {} of {}",
-            held["seconds"],
-            word(&held["procedure"]),
-            word(&held["client"]),
+            held.seconds, held.procedure, held.client,
         );
     }
-    for ended in list(&status["disconnected"]) {
-        let (client, why) = (word(&ended["client"]), word(&ended["why"]));
-        let _ = writeln!(out, "client {client} was disconnected: {why}");
+    for ended in &status.disconnected {
+        let _ = writeln!(
+            out,
+            "client {} was disconnected: {}",
+            ended.client, ended.why
+        );
     }
-    let counters = status["counters"].as_object().into_iter().flatten();
-    let counters = counters.filter(|(_, count)| count.as_u64() != Some(0));
+    let counters = status.counters.each().filter(|(_, count)| *count > 0);
     let counters: Vec<String> = counters
-        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+        .map(|(name, count)| format!("{name} {count}"))
         .collect();
     if !counters.is_empty() {
         let _ = writeln!(out, "since the start: {}", counters.join(", "));
@@ -158,25 +158,23 @@ pub(super) fn text(status: &Value, details: bool) -> String {
 }
 
 /// When the configuration was read, and whether it was refused since.
-pub(super) fn config(config: &Value) -> String {
-    let file = word(&config["file"]);
-    let read = time_ago(&config["read_seconds"]);
+pub(super) fn config(config: &ProxyConfig) -> String {
+    let (file, read) = (&config.file, time_ago(config.read_seconds));
     let mut out = format!("configuration {file}, read {read}\n");
-    if !config["refused"].is_null() {
-        let (when, why) = (&config["refused"]["seconds"], &config["refused"]["why"]);
+    if let Some(refused) = &config.refused {
         let _ = writeln!(
             out,
             "read again {} and refused, so that the one before holds: {}",
-            time_ago(when),
-            word(why)
+            time_ago(refused.seconds),
+            refused.why
         );
     }
     out
 }
 
 /// A number of seconds, in the largest unit that is not coarse.
-fn time_ago(seconds: &Value) -> String {
-    match seconds.as_u64().unwrap_or(0) {
+fn time_ago(seconds: u64) -> String {
+    match seconds {
         s @ 0..120 => format!("{s} s ago"),
         s @ 120..7200 => format!("{} min ago", s / 60),
         s @ 7200..172_800 => format!("{} h ago", s / 3600),
@@ -185,7 +183,7 @@ fn time_ago(seconds: &Value) -> String {
 }
 
 /// Round trips, and what was sent again.
-fn trip_table(transports: &[Value]) -> Table {
+fn trip_table(transports: &[TransportStatus]) -> Table {
     let mut table = Table::new([
         "connection",
         "small calls",
@@ -200,12 +198,13 @@ fn trip_table(transports: &[Value]) -> Table {
     ]);
     for transport in transports {
         let mut row = vec![connection(transport)];
-        for size in ["small", "large"] {
-            let trips = trips(transport, size);
+        for trips in [&transport.small, &transport.large] {
             row.push(trips.count().to_string());
             row.extend([0.5, 0.99].map(|part| time(trips.quantile(part))));
         }
-        row.extend(["resent", "replayed", "tcp_retransmits"].map(|key| transport[key].to_string()));
+        row.push(transport.resent.to_string());
+        row.push(transport.replayed.to_string());
+        row.push(transport.tcp_retransmits.to_string());
         table.row(row);
     }
     table
@@ -215,36 +214,110 @@ fn trip_table(transports: &[Value]) -> Table {
 pub(super) mod tests {
     use std::time::Duration;
 
-    use serde_json::json;
+    use raddle_control::{Proxies, RefusedConfig};
+    use raddle_rpc::histogram::Histogram;
+    use raddle_rpc::proxy::{ClientStatus, Counters, Held};
 
     use super::*;
 
-    /// Two servers.
-    pub(in crate::rpc) fn status() -> Value {
+    /// A connection that stands.
+    pub(in crate::rpc) fn transport(number: usize, lane: bool) -> TransportStatus {
         let mut small = Histogram::default();
         for _ in 0..99 {
             small.add(Duration::from_micros(100));
         }
         small.add(Duration::from_millis(5));
-        let transport = |number: usize, lane: bool| {
-            json!({ "service": 0, "number": number, "lane": lane, "state": "up", "local": "10.0.0.1:800",
-                "peer": "10.9.0.1:2049", "out": format!("l{number}"), "back": "l1", "calls": 12, "replies": 12,
-                "bytes_out": 1_000_000, "bytes_in": 25_000_000, "outstanding_calls": 3,
-                "outstanding_bytes": 300, "rate": 25e6, "latency_us": 850.4, "connections": 1,
-                "resent": 2, "replayed": 0, "tcp_retransmits": 7, "small": small, "large": Histogram::default() })
+        TransportStatus {
+            service: 0,
+            number,
+            lane,
+            state: TransportState::Up {
+                local: "10.0.0.1:800".parse().unwrap(),
+                peer: "10.9.0.1:2049".parse().unwrap(),
+                out: Some(format!("l{number}")),
+                back: Some("l1".into()),
+                attempts: 1,
+                detour: false,
+                seconds: 9,
+            },
+            calls: 12,
+            replies: 12,
+            bytes_out: 1_000_000,
+            bytes_in: 25_000_000,
+            outstanding_calls: 3,
+            outstanding_bytes: 300,
+            rate: Some(25e6),
+            latency_us: 850.4,
+            connections: 1,
+            resent: 2,
+            replayed: 0,
+            tcp_retransmits: 7,
+            small,
+            large: Histogram::default(),
+        }
+    }
+
+    /// A proxy without connections.
+    pub(in crate::rpc) fn idle() -> Status {
+        Status {
+            uptime_seconds: 9,
+            transports: Vec::new(),
+            notes: Vec::new(),
+            clients: Vec::new(),
+            waiting: 0,
+            held: Vec::new(),
+            kept_bytes: (0, 0),
+            remembered: (0, 0),
+            disconnected: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(in crate::rpc) fn client() -> ClientStatus {
+        ClientStatus {
+            peer: "127.0.0.1:700".parse().unwrap(),
+            calls: 1,
+            outstanding_calls: 0,
+        }
+    }
+
+    /// Two servers.
+    pub(in crate::rpc) fn proxies() -> Proxies {
+        let proxy = |name: &str, status| Proxy {
+            name: name.into(),
+            server: None,
+            listen: Vec::new(),
+            serving: Serving::Yes(status),
         };
-        let other = json!({ "name": "other", "uptime_seconds": 9, "waiting": 0, "clients": [], "held": [],
-            "transports": [], "counters": {} });
-        json!({ "servers": [{ "name": "nas", "uptime_seconds": 9, "waiting": 0, "clients": [{}],
-            "transports": [transport(0, false), transport(1, true)],
-            "held": [{ "client": "127.0.0.1:700", "procedure": "MKDIR", "seconds": 4 }],
-            "counters": { "resent": 2, "replayed": 0 } }, other],
-            "config": { "file": "/etc/raddle/rpc.toml", "read_seconds": 7, "refused": null } })
+        let nas = Status {
+            transports: vec![transport(0, false), transport(1, true)],
+            clients: vec![client()],
+            held: vec![Held {
+                client: "127.0.0.1:700".parse().unwrap(),
+                program: 100_003,
+                procedure: "MKDIR".into(),
+                xid: 1,
+                seconds: 4,
+            }],
+            counters: Counters {
+                resent: 2,
+                ..Counters::default()
+            },
+            ..idle()
+        };
+        Proxies {
+            servers: vec![proxy("nas", nas), proxy("other", idle())],
+            config: Some(ProxyConfig {
+                file: "/etc/raddle/rpc.toml".into(),
+                read_seconds: 7,
+                refused: None,
+            }),
+        }
     }
 
     #[test]
     fn people_see_where_connections_lie() {
-        let said = text(&status()["servers"][0], false);
+        let said = text(&proxies().servers[0], false);
         assert!(
             said.starts_with("nas: up 9 s, 1 client, 0 calls wait for a connection\n"),
             "{said}"
@@ -255,12 +328,16 @@ pub(super) mod tests {
         );
         assert!(said.contains("held for 4 s, as it must not be run twice: MKDIR of 127.0.0.1:700"));
         assert!(said.ends_with("since the start: resent 2\n"), "{said}");
-        let mut status = status()["servers"][0].clone();
-        for number in [0, 1] {
-            status["transports"][number] =
-                json!({ "number": number, "state": "down", "why": "refused" });
+        let mut proxies = proxies();
+        if let Serving::Yes(status) = &mut proxies.servers[0].serving {
+            for transport in &mut status.transports {
+                transport.lane = false;
+                transport.state = TransportState::Down {
+                    why: "refused".into(),
+                };
+            }
         }
-        let said = text(&status, false);
+        let said = text(&proxies.servers[0], false);
         assert!(
             said.contains("connections 0, 1 are down: refused\n"),
             "{said}"
@@ -269,13 +346,19 @@ pub(super) mod tests {
 
     #[test]
     fn the_configuration_has_a_time_and_may_have_been_refused() {
-        let mut of =
-            json!({ "file": "/etc/raddle/rpc.toml", "read_seconds": 7300, "refused": null });
+        let mut of = ProxyConfig {
+            file: "/etc/raddle/rpc.toml".into(),
+            read_seconds: 7300,
+            refused: None,
+        };
         assert_eq!(
             config(&of),
             "configuration /etc/raddle/rpc.toml, read 2 h ago\n"
         );
-        of["refused"] = json!({ "seconds": 12, "why": "line 3: no" });
+        of.refused = Some(RefusedConfig {
+            seconds: 12,
+            why: "line 3: no".into(),
+        });
         assert_eq!(
             config(&of),
             "configuration /etc/raddle/rpc.toml, read 2 h ago\n\
@@ -285,7 +368,7 @@ pub(super) mod tests {
 
     #[test]
     fn details_are_round_trips() {
-        let said = text(&status()["servers"][0], true);
+        let said = text(&proxies().servers[0], true);
         let expected = "\
 connection  small calls  half within  99% within  large calls  half within  99% within  resent  replayed  tcp again
          0          100        104us       104us            0            -           -       2         0          7

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use raddle_control::Proxy;
 use serde::Serialize;
-use serde_json::Value;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
@@ -29,7 +29,7 @@ struct Line<'a> {
 pub(super) fn run(args: &cli::RpcTop) -> Result<(), Failure> {
     let stop = crate::signals::stop_flag()?;
     let stopped = || stop.load(Ordering::Relaxed);
-    let look = || Ok::<_, Failure>(super::ask(&args.ask, args.name.as_deref())?.0);
+    let look = || Ok::<_, Failure>(super::ask(&args.ask, args.name.as_deref())?.servers);
     // Before the terminal is touched: there may be nobody to ask.
     let mut now = look()?;
     let mut at = Instant::now();
@@ -38,18 +38,17 @@ pub(super) fn run(args: &cli::RpcTop) -> Result<(), Failure> {
         false => Screen::take()?,
     };
     let delay = Duration::from_secs_f64(args.delay);
-    let mut before: Option<(Vec<Value>, f64)> = None;
+    let mut before: Option<(Vec<Proxy>, f64)> = None;
     let mut reports = 0;
     loop {
         let made: Vec<Report> = now
             .iter()
-            .filter(|server| server["not_served"].is_null())
-            .map(|server| {
-                let same = |of: &&Value| of["name"] == server["name"];
-                let earlier = before
-                    .as_ref()
-                    .and_then(|(servers, seconds)| Some((servers.iter().find(same)?, *seconds)));
-                report(earlier, server)
+            .filter_map(|proxy| {
+                let earlier = before.as_ref().and_then(|(proxies, seconds)| {
+                    let before = proxies.iter().find(|before| before.name == proxy.name)?;
+                    Some((before.serving.status()?, *seconds))
+                });
+                Some(report(&proxy.name, earlier, proxy.serving.status()?))
             })
             .collect();
         match &screen {

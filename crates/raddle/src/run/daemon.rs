@@ -26,10 +26,10 @@ use super::report;
 use super::rx_hash::Decisions;
 use super::veths::Watch;
 use crate::config::{Config, OnExit};
-use crate::control::{Command, Request};
 use crate::error::Failure;
 use crate::expiry::Expiry;
 use crate::kept::now;
+use raddle_control::{Command, DAEMON, Reply, Request};
 use raddle_preflight::Finding;
 
 pub(super) use check::check;
@@ -112,10 +112,11 @@ impl Daemon {
                 .flat_map(|m| m.try_iter().take(QUESTIONS_MOST));
             for request in control.try_iter().take(QUESTIONS_MOST).chain(metrics) {
                 let value = match request.command {
-                    Command::Status => report::status(self),
-                    Command::Counters => report::counters(&self.rib, &self.counters()),
-                    Command::Segments => report::segments(self),
-                    Command::Own => report::own(&self.rib),
+                    Command::Status => Reply::of(&report::status(self)),
+                    Command::Counters => Reply::of(&report::counters(&self.rib, &self.counters())),
+                    Command::Segments => Reply::of(&report::segments(self)),
+                    Command::Routes => Reply::of(&report::routes(&self.rib)),
+                    command @ Command::Rpc => Reply::not_mine(command, DAEMON),
                 };
                 let _ = request.answer.send(value);
             }

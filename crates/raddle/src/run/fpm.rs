@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use raddle_control::status::{self, ByFamily, FpmMessages};
 use raddle_netlink::Error;
 use raddle_netlink::fpm::{Server, Stats};
 use raddle_rib::Rib;
-use serde_json::{Value, json};
 
 use crate::config::Fpm;
 use crate::error::Failure;
@@ -29,7 +29,7 @@ pub(super) fn listen(fpm: &Fpm) -> Result<Server, Failure> {
 }
 
 /// What `status` says about it.
-pub(super) fn status(server: &Server, rib: &Rib) -> Value {
+pub(super) fn status(server: &Server, rib: &Rib) -> status::Fpm {
     let Stats {
         tallies,
         connections,
@@ -38,25 +38,29 @@ pub(super) fn status(server: &Server, rib: &Rib) -> Value {
     } = server.stats();
     let told = rib.told();
     let peer = server.peer();
-    json!({
-        "listen": server.address().ok().map(|address| address.to_string()),
-        "peer": peer.map(|(address, _)| address.to_string()),
-        "grace_seconds": server.grace_left(Instant::now()).map(|left| left.as_secs()),
-        "resync": peer.is_some_and(|(_, resync)| resync),
-        "routes": { "inet": told.routes4, "inet6": told.routes6 },
-        "used": { "inet": told.alone4, "inet6": told.alone6 },
-        "nexthops": told.nexthops,
-        "no_room": told.refused,
-        "connections": connections,
-        "refused": refused,
-        "broken": broken,
-        "messages": {
-            "route": tallies.routes,
-            "route-gone": tallies.routes_gone,
-            "nexthop": tallies.nexthops,
-            "nexthop-gone": tallies.nexthops_gone,
-            "skipped": tallies.skipped,
-            "malformed": tallies.malformed,
+    let families = |inet: usize, inet6: usize| ByFamily {
+        inet: inet as u64,
+        inet6: inet6 as u64,
+    };
+    status::Fpm {
+        listen: server.address().ok().map(|address| address.to_string()),
+        peer: peer.map(|(address, _)| address.to_string()),
+        grace_seconds: server.grace_left(Instant::now()).map(|left| left.as_secs()),
+        resync: peer.is_some_and(|(_, resync)| resync),
+        routes: families(told.routes4, told.routes6),
+        used: families(told.alone4, told.alone6),
+        nexthops: told.nexthops as u64,
+        no_room: told.refused,
+        connections,
+        refused,
+        broken,
+        messages: FpmMessages {
+            route: tallies.routes,
+            route_gone: tallies.routes_gone,
+            nexthop: tallies.nexthops,
+            nexthop_gone: tallies.nexthops_gone,
+            skipped: tallies.skipped,
+            malformed: tallies.malformed,
         },
-    })
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use raddle_control::status::{self, LagBucket};
 
 /// Upper bounds of the histogram, in microseconds; there is one more bucket, for what takes longer.
 const BOUNDS: [u64; 14] = [
@@ -82,20 +82,21 @@ impl Lag {
     }
 
     /// For `status`.
-    pub(super) fn json(&self) -> Value {
-        let buckets: Vec<Value> = BOUNDS
-            .iter()
-            .zip(self.counts)
-            .map(|(bound, count)| json!({ "up_to_microseconds": bound, "count": count }))
-            .collect();
-        json!({
-            "count": self.count(),
-            "last_microseconds": micros(self.last),
-            "p99_microseconds": self.p99(),
-            "max_microseconds": micros(self.most),
-            "sum_microseconds": micros(self.sum),
-            "buckets": buckets,
-        })
+    pub(super) fn status(&self) -> status::Lag {
+        let buckets = BOUNDS.into_iter().zip(self.counts);
+        status::Lag {
+            count: self.count(),
+            last_microseconds: micros(self.last),
+            p99_microseconds: self.p99(),
+            max_microseconds: micros(self.most),
+            sum_microseconds: micros(self.sum),
+            buckets: buckets
+                .map(|(up_to_microseconds, count)| LagBucket {
+                    up_to_microseconds,
+                    count,
+                })
+                .collect(),
+        }
     }
 }
 
@@ -133,22 +134,22 @@ mod tests {
     #[test]
     fn the_slowest_of_a_hundred_is_above_the_99th() {
         let mut lag = Lag::new();
-        assert_eq!(lag.json()["p99_microseconds"], 0);
+        assert_eq!(lag.status().p99_microseconds, 0);
         for _ in 0..99 {
             lag.add(Duration::from_micros(1_500));
         }
-        assert_eq!(lag.json()["p99_microseconds"], 1_500);
+        assert_eq!(lag.status().p99_microseconds, 1_500);
         lag.add(Duration::from_secs(3));
         lag.add(Duration::from_micros(500));
-        let json = lag.json();
-        assert_eq!(json["p99_microseconds"], 2_000);
-        assert_eq!(json["max_microseconds"], 3_000_000);
-        assert_eq!(json["last_microseconds"], 500);
-        assert_eq!(json["count"], 101);
-        assert_eq!(json["sum_microseconds"], 99 * 1_500 + 3_000_000 + 500);
-        assert_eq!(json["buckets"][0]["count"], 1, "a bound is in its bucket");
+        let status = lag.status();
+        assert_eq!(status.p99_microseconds, 2_000);
+        assert_eq!(status.max_microseconds, 3_000_000);
+        assert_eq!(status.last_microseconds, 500);
+        assert_eq!(status.count, 101);
+        assert_eq!(status.sum_microseconds, 99 * 1_500 + 3_000_000 + 500);
+        assert_eq!(status.buckets[0].count, 1, "a bound is in its bucket");
         lag.add(Duration::from_secs(3600));
         lag.add(Duration::from_secs(3600));
-        assert_eq!(lag.json()["p99_microseconds"], 3_600_000_000u64);
+        assert_eq!(lag.status().p99_microseconds, 3_600_000_000);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use serde_json::{Value, json};
+use raddle_control::status;
 
 use crate::config::Priority;
 
@@ -98,12 +98,12 @@ impl Standing {
     }
 
     /// For `status`.
-    pub(super) fn json(&self, wanted: Priority) -> Value {
-        json!({
-            "wanted": wanted.name(),
-            "have": self.have.name(),
-            "demotions": DEMOTIONS.load(Ordering::Relaxed),
-        })
+    pub(super) fn status(&self, wanted: Priority) -> status::Priority {
+        status::Priority {
+            wanted: wanted.name().to_owned(),
+            have: self.have.name().to_owned(),
+            demotions: DEMOTIONS.load(Ordering::Relaxed),
+        }
     }
 }
 

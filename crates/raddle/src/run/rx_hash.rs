@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use raddle_control::status;
 use raddle_netlink::probe::ethtool;
 use raddle_rib::Rib;
 use raddle_rib::event::{Link, Settings};
 use raddle_xdp::{AttachedMode, Engine};
-use serde_json::{Value, json};
 
 use super::report;
 use crate::config::{Config, RxHash};
@@ -147,19 +147,17 @@ impl Decisions {
     }
 
     /// As `status` shows it.
-    pub(super) fn json(&self, index: u32) -> Value {
-        let Some((_, verdict)) = self.0.get(&index) else {
-            return Value::Null;
-        };
+    pub(super) fn status(&self, index: u32) -> Option<status::RxHash> {
+        let (_, verdict) = self.0.get(&index)?;
         let why = match verdict {
             Verdict::Read => None,
             Verdict::Needless(why) => Some(*why),
             Verdict::Lacking(why) => Some(why.as_str()),
         };
-        json!({
-            "read": *verdict == Verdict::Read,
-            "lacking": matches!(verdict, Verdict::Lacking(_)),
-            "why": why,
+        Some(status::RxHash {
+            read: *verdict == Verdict::Read,
+            lacking: matches!(verdict, Verdict::Lacking(_)),
+            why: why.map(str::to_owned),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use raddle_netlink::codec::SidCounters;
 
 use super::Context;
-use super::figures::{print_list, print_sid};
+use super::figures::{print_list, print_sid, total};
 use super::lookup::Carried;
 use super::out::Out;
 
@@ -78,7 +78,7 @@ pub(crate) fn print(out: &mut Out<'_>, context: &Context<'_>, carried: &Carried<
             print_seg6(out, &encap.data);
             let engine = context.figures.and_then(|figures| figures.engine(carried));
             if let Some(counts) = engine {
-                print_list(out, counts.total());
+                print_list(out, total(counts));
             }
         }
         SEG6LOCAL => print_seg6local(out, context, carried),

@@ -4,104 +4,23 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::net::IpAddr;
 
-use raddle_image::segment_counter::{BYTES, FAILED, PACKETS, REASONS};
-use raddle_image::{Reason, SEGMENT_COUNTERS};
+use raddle_control::{Count, Counters, Owner, SegmentCounts, Segments, ask};
 use raddle_netlink::codec::SidCounters;
 use raddle_netlink::{EncapOf, Socket};
-use raddle_rib::event::Encap;
 use raddle_rib::seg6::{Encaps, Seg6};
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::lookup::Carried;
 use super::out::Out;
-use crate::control::{Command, ask};
 use crate::error::Failure;
 
-/// What the engine has counted of one segment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct EngineCounts {
-    /// The segment's number in the image.
-    pub segment: u32,
-    /// Whether the engine carries it out, and does not punt it.
-    pub forwards: bool,
-    /// Why not, where it punts everything.
-    pub reason: Option<String>,
-    /// Whether the kernel does not have it, so that what the engine cannot do is dropped.
-    #[serde(default)]
-    pub own: bool,
-    /// What each CPU has counted; those that have counted nothing are left out.
-    pub cpus: Vec<CpuCounts>,
-}
-
-/// What one CPU has counted of one segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct CpuCounts {
-    /// The CPU's number.
-    pub cpu: u32,
-    /// By `segment_counter`.
-    pub values: [u64; SEGMENT_COUNTERS],
-}
-
-impl EngineCounts {
-    /// Takes another segment's counts, too.
-    fn add(&mut self, other: EngineCounts) {
-        for cpu in other.cpus {
-            match self.cpus.iter_mut().find(|known| known.cpu == cpu.cpu) {
-                Some(known) => {
-                    let values = known.values.iter_mut().zip(cpu.values);
-                    values.for_each(|(sum, value)| *sum = sum.wrapping_add(value));
-                }
-                None => self.cpus.push(cpu),
-            }
-        }
+/// What the engine has counted, as the kernel counts.
+pub(crate) fn total(counts: &SegmentCounts) -> SidCounters {
+    let Count { packets, bytes } = counts.total();
+    SidCounters {
+        packets,
+        bytes,
+        errors: counts.drops(),
     }
-
-    fn sum(&self, place: usize) -> u64 {
-        self.cpus
-            .iter()
-            .fold(0, |sum, cpu| sum.wrapping_add(cpu.values[place]))
-    }
-
-    /// Packets, bytes and errors over all CPUs. Errors are the packets that were dropped: those that were
-    /// punted the kernel counts, as packets or as errors.
-    pub(crate) fn total(&self) -> SidCounters {
-        let dropped = |place: usize| {
-            let reason = REASONS.get(place - FAILED);
-            self.own || reason.is_some_and(|reason| reason.is_drop())
-        };
-        let errors = (FAILED..SEGMENT_COUNTERS).filter(|place| dropped(*place));
-        SidCounters {
-            packets: self.sum(PACKETS),
-            bytes: self.sum(BYTES),
-            errors: errors.fold(0, |sum, place| sum.wrapping_add(self.sum(place))),
-        }
-    }
-
-    /// Packets that were dropped or punted, by the name of the reason, without those that did not
-    /// happen.
-    fn errors_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        (FAILED..)
-            .zip(error_names())
-            .map(|(place, name)| (name, self.sum(place)))
-            .filter(|(_, count)| *count > 0)
-    }
-}
-
-/// What the errors of a segment are called, in the order of their counters: the reasons that are told
-/// apart, then all others together.
-pub(crate) fn error_names() -> impl Iterator<Item = &'static str> {
-    REASONS
-        .iter()
-        .map(|reason| Reason::name(*reason))
-        .chain(["other"])
-}
-
-/// Packets and bytes that the engine has sent to a neighbour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
-    pub packets: u64,
-    pub bytes: u64,
 }
 
 /// Everything that `-statistics` prints.
@@ -110,42 +29,11 @@ pub(crate) struct Figures {
     /// What the kernel has counted of SIDs.
     pub kernel: BTreeMap<EncapOf, SidCounters>,
     /// What the engine has counted of SIDs.
-    sids: BTreeMap<EncapOf, EngineCounts>,
+    sids: BTreeMap<EncapOf, SegmentCounts>,
     /// What it has counted of encapsulations: equal ones by the same link count together.
-    lists: HashMap<(Encaps, u32), EngineCounts>,
+    lists: HashMap<(Encaps, u32), SegmentCounts>,
     /// What the engine has sent, by link and neighbour. None where no daemon answers.
-    sent: Option<HashMap<(u32, IpAddr), Sent>>,
-}
-
-/// A segment as the daemon tells of it.
-#[derive(Deserialize)]
-struct Told {
-    encap: Encap,
-    index: u32,
-    owner: Option<Owner>,
-    #[serde(flatten)]
-    counts: EngineCounts,
-}
-
-/// Whose a SID is, as the daemon tells of it.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Owner {
-    Nexthop {
-        nexthop: u32,
-    },
-    Route {
-        table: u32,
-        dst: ipnet::IpNet,
-        metric: u32,
-        gateway: Option<IpAddr>,
-    },
-}
-
-/// The answer to [`Command::Segments`].
-#[derive(Deserialize)]
-struct Segments {
-    segments: Vec<Told>,
+    sent: Option<HashMap<(u32, IpAddr), Count>>,
 }
 
 impl Figures {
@@ -163,27 +51,18 @@ impl Figures {
     /// When the kernel does not tell, or the daemon's answer makes no sense.
     pub(crate) fn live() -> Result<Figures, Failure> {
         let mut figures = Figures::of_kernel(Socket::open()?.sid_counters()?);
-        if let (Ok(segments), Ok(counters)) =
-            (ask(None, Command::Segments), ask(None, Command::Counters))
-        {
-            figures.read_segments(&segments)?;
-            figures.read_counters(&counters);
+        if let (Ok(segments), Ok(counters)) = (ask::<Segments>(None), ask::<Counters>(None)) {
+            figures.take_segments(segments);
+            figures.take_counters(&counters);
         }
         Ok(figures)
     }
 
-    /// Takes the daemon's answer to [`Command::Segments`].
-    pub(crate) fn read_segments(&mut self, answer: &Value) -> Result<(), Failure> {
-        let answer: Segments = serde_json::from_value(answer.clone())
-            .map_err(|e| Failure::system(format!("the daemon's answer makes no sense: {e}")))?;
-        for Told {
-            encap,
-            index,
-            owner,
-            counts,
-        } in answer.segments
-        {
-            let place = match owner {
+    /// Takes what the daemon has counted of SIDs and lists.
+    pub(crate) fn take_segments(&mut self, answer: Segments) {
+        for segment in answer.segments {
+            let counts = segment.counts;
+            let place = match segment.owner {
                 Some(Owner::Nexthop { nexthop }) => EncapOf::Nexthop(nexthop),
                 Some(Owner::Route {
                     table,
@@ -195,12 +74,12 @@ impl Figures {
                     dst,
                     metric,
                     gateway,
-                    index,
+                    index: segment.index,
                 },
                 None => {
-                    if let Ok(Seg6::Encaps(encaps)) = Seg6::parse(&encap) {
+                    if let Ok(Seg6::Encaps(encaps)) = Seg6::parse(&segment.encap) {
                         // Those that differ in what is not shown count together.
-                        match self.lists.entry((encaps, index)) {
+                        match self.lists.entry((encaps, segment.index)) {
                             Entry::Occupied(mut known) => known.get_mut().add(counts),
                             Entry::Vacant(place) => _ = place.insert(counts),
                         }
@@ -210,29 +89,24 @@ impl Figures {
             };
             self.sids.insert(place, counts);
         }
-        Ok(())
     }
 
     /// What the engine has counted of this.
-    pub(crate) fn engine(&self, carried: &Carried<'_>) -> Option<&EngineCounts> {
+    pub(crate) fn engine(&self, carried: &Carried<'_>) -> Option<&SegmentCounts> {
         match Seg6::parse(carried.encap) {
             Ok(Seg6::Encaps(encaps)) => self.lists.get(&(encaps, carried.index)),
             _ => self.sids.get(&carried.place),
         }
     }
 
-    /// Takes the daemon's answer to [`Command::Counters`]. Neighbours with several MTUs are added up.
-    pub(crate) fn read_counters(&mut self, answer: &Value) {
-        let mut all: HashMap<(u32, IpAddr), Sent> = HashMap::new();
-        for row in answer["nexthops"].as_array().into_iter().flatten() {
-            let index = row["ifindex"].as_u64().and_then(|n| u32::try_from(n).ok());
-            let via = row["via"].as_str().and_then(|via| via.parse().ok());
-            if let (Some(index), Some(via)) = (index, via) {
-                let sent = all.entry((index, via)).or_default();
-                sent.packets = sent
-                    .packets
-                    .wrapping_add(row["packets"].as_u64().unwrap_or(0));
-                sent.bytes = sent.bytes.wrapping_add(row["bytes"].as_u64().unwrap_or(0));
+    /// Takes what the daemon has counted by neighbour. Neighbours with several MTUs are added up.
+    pub(crate) fn take_counters(&mut self, answer: &Counters) {
+        let mut all: HashMap<(u32, IpAddr), Count> = HashMap::new();
+        for row in &answer.nexthops {
+            if let Some(via) = row.via {
+                let sent = all.entry((row.ifindex, via)).or_default();
+                sent.packets = sent.packets.wrapping_add(row.count.packets);
+                sent.bytes = sent.bytes.wrapping_add(row.count.bytes);
             }
         }
         self.sent = Some(all);
@@ -240,7 +114,7 @@ impl Figures {
 
     /// Kernel and engine together; `None` where nobody counts.
     pub(crate) fn total(&self, carried: &Carried<'_>) -> Option<SidCounters> {
-        let engine = self.engine(carried).map(EngineCounts::total);
+        let engine = self.engine(carried).map(total);
         match (self.kernel.get(&carried.place), engine) {
             (Some(kernel), Some(engine)) => Some(*kernel + engine),
             (kernel, engine) => kernel.copied().or(engine),
@@ -281,7 +155,7 @@ impl Figures {
         }
         out.line_below();
         if let Some(engine) = engine {
-            let SidCounters { packets, bytes, .. } = engine.total();
+            let SidCounters { packets, bytes, .. } = total(engine);
             out.text(format_args!("engine packets {packets} bytes {bytes} "));
             for (reason, count) in engine.errors_by_reason() {
                 out.text(format_args!("{reason} {count} "));
@@ -327,13 +201,13 @@ pub(crate) fn print_list(out: &mut Out<'_>, counters: SidCounters) {
     out.end_object();
 }
 
-fn print_engine(out: &mut Out<'_>, engine: &EngineCounts) {
+fn print_engine(out: &mut Out<'_>, engine: &SegmentCounts) {
     out.begin_object("engine");
     out.json_number("segment", u64::from(engine.segment));
     if let Some(reason) = &engine.reason {
         out.json_string("reason", reason);
     }
-    numbers(out, engine.total());
+    numbers(out, total(engine));
     out.begin_object("reasons");
     for (reason, count) in engine.errors_by_reason() {
         out.json_number(reason, count);
@@ -342,14 +216,14 @@ fn print_engine(out: &mut Out<'_>, engine: &EngineCounts) {
     out.begin_array("cpus");
     for one in &engine.cpus {
         let cpu = one.cpu;
-        let one = EngineCounts {
+        let one = SegmentCounts {
             cpus: vec![*one],
             own: engine.own,
-            ..EngineCounts::default()
+            ..SegmentCounts::default()
         };
         out.begin_object("");
         out.json_number("cpu", u64::from(cpu));
-        numbers(out, one.total());
+        numbers(out, total(&one));
         out.begin_object("reasons");
         for (reason, count) in one.errors_by_reason() {
             out.json_number(reason, count);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::shared::Shared;
 use super::transport::{State, Transport};
@@ -11,7 +11,7 @@ use crate::histogram::Histogram;
 use crate::program;
 
 /// The state of a proxy.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Seconds since the start.
     pub uptime_seconds: u64,
@@ -37,7 +37,7 @@ pub struct Status {
 }
 
 /// A client that was disconnected.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ended {
     /// Its address and port.
     pub client: SocketAddr,
@@ -46,7 +46,7 @@ pub struct Ended {
 }
 
 /// Where a transport is.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum TransportState {
     /// Not connected.
@@ -74,7 +74,7 @@ pub enum TransportState {
 }
 
 /// A connection to a server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TransportStatus {
     /// The service's number.
     pub service: usize,
@@ -117,7 +117,7 @@ pub struct TransportStatus {
 }
 
 /// A client.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClientStatus {
     /// Its address and port.
     pub peer: SocketAddr,
@@ -128,7 +128,7 @@ pub struct ClientStatus {
 }
 
 /// A call that is held.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Held {
     /// The client.
     pub client: SocketAddr,
@@ -143,7 +143,7 @@ pub struct Held {
 }
 
 /// Counts of what should not happen often.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Clients that have connected.
     pub clients: u64,
@@ -170,6 +170,27 @@ pub struct Counters {
     pub resent: u64,
     /// Calls sent again from the same port.
     pub replayed: u64,
+}
+
+impl Counters {
+    /// Each of them with its name, by name.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("answered again", self.answered_again),
+            ("bad records", self.bad_records),
+            ("clients", self.clients),
+            ("clients disconnected", self.clients_disconnected),
+            ("clients refused", self.clients_refused),
+            ("repeated calls", self.repeated_calls),
+            ("replayed", self.replayed),
+            ("resent", self.resent),
+            ("run again", self.run_again),
+            ("server calls", self.server_calls),
+            ("server calls refused", self.server_calls_refused),
+            ("unknown replies", self.unknown_replies),
+        ]
+        .into_iter()
+    }
 }
 
 pub(super) fn of(shared: &Shared) -> Status {

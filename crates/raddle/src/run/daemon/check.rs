@@ -29,7 +29,8 @@ use raddle_preflight::Fix;
 /// What a start would go on without is only told: SRv6 of the kernel's routes, a link's receive hash. The
 /// programs are loaded over an image of their own, which holds the state as it is, and go with it.
 pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
-    let early = crate::control::check(config.socket.as_deref())
+    let early = raddle_control::check(config.socket.as_deref())
+        .map_err(Failure::from)
         .and_then(|()| can_keep(config))
         .and_then(|()| config.fpm.as_ref().map(fpm::listen).transpose());
     // Beside a daemon that runs there is no use in a second image.

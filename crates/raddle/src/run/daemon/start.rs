@@ -14,7 +14,6 @@ use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 use super::Daemon;
 use super::tend::{Srv6, attach};
 use crate::config::{Config, OnExit, Seed, algo_rules};
-use crate::control::{Command, ask};
 use crate::error::Failure;
 use crate::expiry::Expiry;
 use crate::kept::{self, now};
@@ -28,6 +27,7 @@ use crate::run::report;
 use crate::run::rx_hash::Decisions;
 use crate::run::survey::{shaped, survey};
 use crate::seed;
+use raddle_control::{Status, ask};
 use raddle_preflight::{Finding, Fix, Report};
 
 /// What a start comes to, apart from the engine.
@@ -74,12 +74,8 @@ pub(super) fn require_links(plan: &Plan) -> Result<(), Failure> {
 /// Links that have our program already: those of a running daemon, and those that one has left.
 pub(super) fn own_links(config: &Config) -> Vec<u32> {
     let mut links = Vec::new();
-    if let Ok(status) = ask(config.socket.as_deref(), Command::Status) {
-        let list = status["links"].as_array().cloned().unwrap_or_default();
-        links.extend(
-            list.iter()
-                .filter_map(|l| u32::try_from(l["ifindex"].as_u64()?).ok()),
-        );
+    if let Ok(status) = ask::<Status>(config.socket.as_deref()) {
+        links.extend(status.links.iter().map(|link| link.ifindex));
     }
     links.extend(kept::links().into_keys());
     links

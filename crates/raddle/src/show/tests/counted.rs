@@ -7,6 +7,9 @@ use std::process::{Command as Process, Stdio};
 use std::thread;
 
 use nix::sched::{CloneFlags, setns};
+use raddle_control::{
+    Count, Counters, CpuCounts, NexthopCount, Owner, Segment, SegmentCounts, Segments,
+};
 use raddle_netlink::codec::{Attribute, Attributes, Message, Messages, SidCounters};
 use raddle_netlink::{EncapOf, Socket};
 use serde_json::json;
@@ -19,6 +22,19 @@ fn counting(action: u32, more: &[(u16, Vec<u8>)]) -> Encap {
     let zeros = [2, 3, 4].map(|number| attribute(number, &[0; 8])).concat();
     let all: Vec<(u16, Vec<u8>)> = more.iter().cloned().chain([(10 | 0x8000, zeros)]).collect();
     seg6local(action, &all)
+}
+
+fn segment(encap: Encap, owner: Option<Owner>, counts: SegmentCounts) -> Segment {
+    Segment {
+        counters: true,
+        name: String::new(),
+        segs: Vec::new(),
+        encap,
+        index: 2,
+        dev: None,
+        owner,
+        counts,
+    }
 }
 
 /// Two SIDs, one of which counts, and a segment list.
@@ -36,22 +52,47 @@ fn world() -> World {
     let mut cpus = [[0u64; 16]; 2];
     (cpus[0][0], cpus[0][1], cpus[0][2]) = (3, 400, 7);
     (cpus[1][0], cpus[1][1], cpus[1][14]) = (1, 100, 2);
-    let cpus = [0, 1].map(|cpu| json!({ "cpu": cpu, "values": cpus[cpu] }));
-    let owner = json!({ "table": 254, "dst": "fc00::1/128", "metric": 1024, "gateway": null });
+    let cpus = [0, 1].map(|cpu| CpuCounts {
+        cpu,
+        values: cpus[cpu as usize],
+    });
+    let owner = Owner::Route {
+        table: 254,
+        dst: "fc00::1/128".parse().unwrap(),
+        metric: 1024,
+        gateway: None,
+    };
+    let sid = SegmentCounts {
+        segment: 5,
+        forwards: true,
+        cpus: cpus.to_vec(),
+        ..SegmentCounts::default()
+    };
+    let list = SegmentCounts {
+        segment: 6,
+        reason: Some("image-full".into()),
+        ..SegmentCounts::default()
+    };
     let mut figures = Figures::default();
-    figures
-        .read_segments(&json!({
-            "segments": [
-                { "segment": 5, "forwards": true, "reason": null, "cpus": cpus, "index": 2,
-                  "encap": counting(1, &[]), "owner": owner },
-                { "segment": 6, "forwards": false, "reason": "image-full", "cpus": [], "index": 2,
-                  "encap": seg6(1, &["fc00:1::1", "fc00:2::1"]), "owner": null },
-            ],
-        }))
-        .unwrap();
-    let nexthops = [("fd00:1::2", 10, 1000), ("fd00:1::2", 1, 60)]
-        .map(|(via, packets, bytes)| json!({ "ifindex": 2, "via": via, "packets": packets, "bytes": bytes }));
-    figures.read_counters(&json!({ "nexthops": nexthops }));
+    figures.take_segments(Segments {
+        segments: vec![
+            segment(counting(1, &[]), Some(owner), sid),
+            segment(seg6(1, &["fc00:1::1", "fc00:2::1"]), None, list),
+        ],
+    });
+    let nexthops = [(10, 1000), (1, 60)].map(|(packets, bytes)| NexthopCount {
+        ifindex: 2,
+        dev: String::new(),
+        via: "fd00:1::2".parse().ok(),
+        mtu: 1500,
+        forwards: true,
+        stale: false,
+        count: Count { packets, bytes },
+    });
+    figures.take_counters(&Counters {
+        nexthops: nexthops.to_vec(),
+        ..Counters::default()
+    });
     let kernel = EncapOf::Route {
         table: 254,
         dst: "fc00::1/128".parse().unwrap(),
@@ -170,13 +211,15 @@ fn what_is_raddles_own_is_dropped_where_it_is_not_ready() {
         route.flags = if own { raddle_rib::event::ROUTE_OWN } else { 0 };
         let mut world = World::with(&[route]);
         let mut figures = Figures::default();
-        let segments = json!([
-            { "segment": 6, "forwards": false, "reason": "image-full", "own": own, "cpus": [],
-              "index": 2, "encap": list(), "owner": null },
-        ]);
-        figures
-            .read_segments(&json!({ "segments": segments }))
-            .unwrap();
+        let counts = SegmentCounts {
+            segment: 6,
+            reason: Some("image-full".into()),
+            own,
+            ..SegmentCounts::default()
+        };
+        figures.take_segments(Segments {
+            segments: vec![segment(list(), None, counts)],
+        });
         world.figures = Some(figures);
         world.show("-s -d sr show")
     };

@@ -1,5 +1,26 @@
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::lock::{check_lock, lock_at, sweep};
+use super::server::check_socket;
 use super::*;
-use crate::error::exit;
+
+/// An answer of few words.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Short {
+    pid: u32,
+}
+
+impl Answer for Short {
+    const COMMAND: Command = Command::Status;
+}
+
+fn ask(path: &std::path::Path) -> Result<Short, Error> {
+    super::ask(Some(path))
+}
 
 #[test]
 fn a_daemon_answers_and_a_second_one_is_refused() {
@@ -8,25 +29,17 @@ fn a_daemon_answers_and_a_second_one_is_refused() {
     let server = Server::start(path.clone()).unwrap();
     let clients = std::thread::spawn({
         let path = path.clone();
-        move || (ask(Some(&path), Command::Status), Server::start(path))
+        move || (ask(&path), Server::start(path))
     });
     let request = server.requests.recv_timeout(PATIENCE).unwrap();
     assert_eq!(request.command, Command::Status);
-    request
-        .answer
-        .send(serde_json::json!({ "pid": 7 }))
-        .unwrap();
+    request.answer.send(Reply::of(&Short { pid: 7 })).unwrap();
     let (answer, second) = clients.join().unwrap();
-    assert_eq!(answer.unwrap()["pid"], 7);
+    assert_eq!(answer.unwrap(), Short { pid: 7 });
     assert!(second.unwrap_err().to_string().contains("already answers"));
     drop(server);
     assert!(!path.exists());
-    assert!(
-        ask(Some(&path), Command::Status)
-            .unwrap_err()
-            .to_string()
-            .contains("raddle run")
-    );
+    assert!(ask(&path).unwrap_err().to_string().contains("raddle run"));
 }
 
 #[test]
@@ -71,7 +84,6 @@ fn a_check_finds_who_is_there_and_makes_nothing() {
     assert!(!lock.exists());
     let held = lock_at(&lock).unwrap();
     let error = check_lock(&lock).unwrap_err();
-    assert_eq!(error.code, exit::SYSTEM);
     assert!(error.to_string().contains("already runs"), "{error}");
     drop(held);
     check_lock(&lock).unwrap();
@@ -81,7 +93,6 @@ fn a_check_finds_who_is_there_and_makes_nothing() {
         check_socket(&path).unwrap_err(),
         Server::start(path.clone()).unwrap_err(),
     ] {
-        assert_eq!(error.code, exit::SYSTEM);
         assert!(
             error.to_string().contains("there is no directory"),
             "{error}"
@@ -97,7 +108,7 @@ fn only_a_socket_makes_way() {
     std::fs::write(&path, "data").unwrap();
     let error = Server::start(path.clone()).unwrap_err();
     assert!(error.to_string().contains("not a socket"), "{error}");
-    assert_eq!(error.code, exit::USAGE);
+    assert!(matches!(error, Error::NotASocket { .. }));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
     // What a dead daemon has left does.
     std::fs::remove_file(&path).unwrap();
@@ -111,9 +122,8 @@ fn a_start_is_called_that() {
     let path = directory.path().join("test.sock");
     let server = Server::start(path.clone()).unwrap();
     server.set_starting(true);
-    let error = ask(Some(&path), Command::Status).unwrap_err();
+    let error = ask(&path).unwrap_err();
     assert!(error.to_string().contains("is starting"), "{error}");
-    assert_eq!(error.code, exit::SYSTEM);
 }
 
 #[test]
@@ -125,14 +135,14 @@ fn nonsense_is_answered() {
     writeln!(stream, "make me a sandwich").unwrap();
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
-    assert!(line.contains("not a request"), "{line}");
+    assert!(line.contains("not a question"), "{line}");
 }
 
 /// Answers whatever is asked.
 fn answering(server: Server) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         while let Ok(request) = server.requests.recv_timeout(2 * PATIENCE) {
-            let _ = request.answer.send(serde_json::json!({ "pid": 7 }));
+            let _ = request.answer.send(Reply::of(&Short { pid: 7 }));
         }
     })
 }
@@ -155,7 +165,7 @@ fn idle_clients_make_way() {
     }
     for _ in 0..20 {
         let started = Instant::now();
-        assert_eq!(ask(Some(&path), Command::Status).unwrap()["pid"], 7);
+        assert_eq!(ask(&path).unwrap().pid, 7);
         assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
     }
     // The first ones are gone.
@@ -164,4 +174,80 @@ fn idle_clients_make_way() {
     first.set_read_timeout(Some(PATIENCE)).unwrap();
     first.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"");
+}
+
+/// What is asked or answered by another version is said to be, by whichever side finds it.
+#[test]
+fn versions_are_told_apart() {
+    let read = |line: &str| Reply::from_line(line.to_owned()).read::<Short>(DAEMON);
+    assert_eq!(
+        read(r#"{"protocol":1,"status":{"pid":7,"new":1}}"#)
+            .unwrap()
+            .pid,
+        7
+    );
+    for (line, theirs) in [(r#"{"pid":7}"#, 0), (r#"{"protocol":2,"status":{}}"#, 2)] {
+        let error = read(line).unwrap_err();
+        assert!(
+            matches!(&error, Error::Version { theirs: version, .. } if *version == theirs),
+            "{error}"
+        );
+    }
+    for line in [
+        "",
+        "x",
+        "[1]",
+        r#"{"protocol":1}"#,
+        r#"{"protocol":1,"status":{}}"#,
+    ] {
+        let error = read(line).unwrap_err();
+        assert!(
+            matches!(error, Error::Nonsense { .. } | Error::Version { .. }),
+            "{line}: {error}"
+        );
+    }
+    // Versions before the first that is numbered put errors alike.
+    assert_eq!(read(r#"{"error":"no"}"#).unwrap_err().to_string(), "no");
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let _daemon = answering(Server::start(path.clone()).unwrap());
+    for (asked, answered) in [
+        (r#"{"command":"status"}"#, "was asked by version 0"),
+        (
+            r#"{"protocol":9,"command":"status"}"#,
+            "was asked by version 9",
+        ),
+        (
+            r#"{"protocol":1,"command":"status","more":1}"#,
+            "not a question",
+        ),
+        (
+            r#"{"protocol":1,"command":"status"}"#,
+            r#"{"protocol":1,"status":{"pid":7}}"#,
+        ),
+    ] {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        writeln!(stream, "{asked}").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.contains(answered), "{asked}: {line}");
+    }
+}
+
+/// A command has one name: in questions, in answers, and as it is read.
+#[test]
+fn commands_have_one_name() {
+    for command in [
+        Command::Status,
+        Command::Counters,
+        Command::Segments,
+        Command::Routes,
+        Command::Rpc,
+    ] {
+        let question: message::Question =
+            serde_json::from_str(&message::Question::of(command).line()).unwrap();
+        assert_eq!(question, message::Question::of(command));
+        assert_eq!(serde_json::to_value(command).unwrap(), command.name());
+    }
 }

@@ -1,0 +1,73 @@
+//! Asking.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::message::{Question, Reply};
+use crate::{Answer, Error, PATIENCE, Who, default_path};
+
+/// The daemon that forwards.
+pub const DAEMON: Who = Who {
+    name: "raddle daemon",
+    start: "raddle run",
+};
+
+/// The proxies for NFS and other ONC RPC.
+pub const PROXIES: Who = Who {
+    name: "proxy (raddle rpc)",
+    start: "raddle rpc --server HOST:PORT",
+};
+
+/// Asks the daemon of this network namespace, or of the socket that was named. Takes up to six seconds where it hangs.
+///
+/// ```no_run
+/// let status: raddle_control::Status = raddle_control::ask(None)?;
+/// println!("{}", status.state.name());
+/// # Ok::<(), raddle_control::Error>(())
+/// ```
+///
+/// # Errors
+/// Nobody answers, the caller may not ask, or the answer is of another version.
+pub fn ask<A: Answer>(socket: Option<&Path>) -> Result<A, Error> {
+    match socket {
+        Some(socket) => ask_at(socket, DAEMON),
+        None => ask_at(&default_path(), DAEMON),
+    }
+}
+
+/// Asks whoever listens there.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_at<A: Answer>(path: &Path, who: Who) -> Result<A, Error> {
+    let path_buf = || path.to_owned();
+    let mut stream = UnixStream::connect(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Error::Denied { path: path_buf() },
+        _ => Error::Nobody {
+            who,
+            path: path_buf(),
+        },
+    })?;
+    // The daemon itself gives up first, and says why.
+    stream.set_read_timeout(Some(PATIENCE + Duration::from_secs(1)))?;
+    writeln!(stream, "{}", Question::of(A::COMMAND).line())?;
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => Error::Hangs {
+                who,
+                path: path_buf(),
+            },
+            _ => Error::Io(e),
+        })?;
+    Reply::from_line(line).read(who)
+}
+
+/// Whether a daemon may run here that this user may not ask.
+pub fn is_denied() -> bool {
+    let asked = UnixStream::connect(default_path());
+    matches!(asked, Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied)
+}
