@@ -68,18 +68,25 @@ pub fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         (None, None) => walk_local(view, words),
         _ => (forwarded(view, question), None),
     };
-    let (link, via, reason) = match &walked.hop {
-        Ok(hop) => {
+    let leaves = walked.fate.as_ref().is_none_or(Fate::leaves);
+    let engines = walked.engine.as_ref().and_then(Engine::reason);
+    let (link, via, reason) = match (&walked.hop, &walked.engine) {
+        (Ok(hop), engine) if leaves => {
             let via = hop.gateway.map(|g| g.to_string());
             // The link is clear, but no engine forwards to a neighbour that nobody knows.
-            let unknown = words.iif.is_some() && hop.gateway.is_none();
-            let reason = unknown.then_some(Reason::Unresolved).or(walked.punted);
-            let leaves = walked.fate.as_ref().is_none_or(Fate::leaves);
-            let link = leaves.then(|| link_name(view.rib, hop.index));
-            (link, via, reason.map(Reason::name))
+            let unknown = words.iif.is_some() && hop.gateway.is_none() && !walked.whole_frame;
+            let reason = match engine {
+                Some(_) => engines,
+                None => unknown.then_some(Reason::Unresolved),
+            };
+            let link = link_name(view.rib, hop.index);
+            (Some(link), via, reason.map(Reason::name))
         }
-        Err(Reason::None) => (None, None, Some("takes-turns")),
-        Err(reason) => (None, None, Some(reason.name())),
+        // What the kernel never gets ends as the engine says.
+        (_, Some(Engine::Drop { reason })) => (None, None, Some(reason.name())),
+        (Ok(_), _) => (None, None, engines.map(Reason::name)),
+        (Err(Reason::None), _) => (None, None, Some("takes-turns")),
+        (Err(reason), _) => (None, None, Some(reason.name())),
     };
     Answer {
         flow: words.clone(),

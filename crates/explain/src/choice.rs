@@ -1,8 +1,10 @@
 //! Steps 4 and 9: the members that there are, and the one that the hash chooses.
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
 
 use raddle_rib::Hop;
+use raddle_select::{Choice, bucket_of, choose_group, choose_plain};
 use serde_json::{Value, json};
 
 use super::confidence::{batch_doubt, version_doubt};
@@ -104,64 +106,86 @@ impl Walk<'_> {
         self.group_doubts(hops, Some(group));
     }
 
-    /// Step 9 of a resilient group, which has a bucket at least.
-    pub(super) fn bucket(&mut self, hops: &[Hop], buckets: &[u16], hash31: u32) -> Hop {
-        let count = buckets.len();
-        let bucket = hash31 as usize % count;
-        let index = usize::from(buckets[bucket]);
-        let hop = hops[index].clone();
+    /// Step 9 of a resilient group ([`bucket_of`]); none without a bucket.
+    pub(super) fn bucket(&mut self, hops: &[Hop], buckets: &[u16], hash31: u32) -> Option<Hop> {
+        let count = NonZeroU16::new(u16::try_from(buckets.len()).ok()?)?;
+        let bucket = bucket_of(hash31, count);
+        let index = usize::from(*buckets.get(usize::from(bucket))?);
+        let hop = hops.get(index)?.clone();
         let text = format!("{index}: owns bucket {bucket} = {hash31} % {count}");
         let data = json!({ "member": index, "id": hop.object, "bucket": bucket });
         self.add(9, "member", "nexthop_select_path_res", text, data);
-        hop
+        Some(hop)
     }
 
-    /// Step 9.
+    /// Step 9: by [`choose_group`], [`choose_plain`] or, of this machine's own packets, what
+    /// [`Walk::local_member`] says. None where no member has a bound.
     pub(super) fn member(
         &mut self,
         hops: &[Hop],
-        ranges: &[(u32, usize)],
         group: Option<u32>,
         scope: u8,
         hash31: u32,
-    ) -> Hop {
+    ) -> Option<Hop> {
         if self.is_local()
             && group.is_none()
             && let Some(hop) = self.local_member(hops, scope, hash31)
         {
-            return hop;
+            return Some(hop);
         }
-        // The last bound is the largest hash, so there is always one.
-        let place = ranges
-            .partition_point(|(upper, _)| *upper < hash31)
-            .min(ranges.len() - 1);
-        let index = ranges[place].1;
-        let hop = hops[index].clone();
-        let upper = hop.upper.unwrap_or(0);
-        let rule = match hop.eligible {
-            true if hash31 <= upper => 1,
-            true => 2,
-            false => 3,
+        let choice = chosen(hops, group, hash31)?;
+        let upper = hops[choice.member].upper.unwrap_or(0);
+        let why = match choice.rule {
+            1 => format!("{hash31} <= {upper}, the first bound that holds"),
+            2 => format!("no valid member's bound holds {hash31}, it is the first valid"),
+            _ => "no member is valid, it is the first".to_owned(),
         };
-        let text = match rule {
-            1 => format!("{index}: {hash31} <= {upper}, the first bound that holds"),
-            2 => format!("{index}: no valid member's bound holds {hash31}, it is the first valid"),
-            _ => format!("{index}: no member is valid, it is the first"),
+        Some(self.taken(hops, group, choice, &why))
+    }
+
+    /// Step 9 where all hashes lead to one member, and so does the one that is not known.
+    pub(super) fn only_member(&mut self, hops: &[Hop], group: Option<u32>) -> Option<Hop> {
+        let choice = chosen(hops, group, 0)?;
+        let why = match choice.rule {
+            3 => "no member is valid, it is the first",
+            _ => "the only one that can be chosen, whatever the hash",
         };
-        let (model, function) = match group {
-            Some(_) => ("choose_group", "nexthop_select_path_hthr"),
-            None => (
-                "choose_plain",
-                self.by_family("fib_select_multipath", "fib6_select_path"),
-            ),
+        Some(self.taken(hops, group, choice, why))
+    }
+
+    fn taken(&mut self, hops: &[Hop], group: Option<u32>, choice: Choice, why: &str) -> Hop {
+        let Choice { member, rule } = choice;
+        let hop = hops[member].clone();
+        let function = match group {
+            Some(_) => "nexthop_select_path_hthr",
+            None => self.by_family("fib_select_multipath", "fib6_select_path"),
         };
         let data = json!({
-            "member": index, "id": hop.object, "upper_bound": upper,
-            "rule": rule, "rules": model,
+            "member": member, "id": hop.object, "upper_bound": hop.upper, "rule": rule,
         });
-        self.add(9, "member", function, text, data);
+        self.add(9, "member", function, format!("{member}: {why}"), data);
         hop
     }
+}
+
+/// The kernel's choice for a forwarded packet, and the rule of [`choose_group`] or [`choose_plain`] that made it.
+fn chosen(hops: &[Hop], group: Option<u32>, hash31: u32) -> Option<Choice> {
+    let good = |i: usize| hops[i].eligible;
+    if group.is_none() {
+        let uppers: Vec<_> = hops.iter().map(|hop| hop.upper).collect();
+        return choose_plain(&uppers, good, hash31);
+    }
+    // Every member of a group has a bound; a snapshot may have some without a weight.
+    let members = (0..).zip(hops);
+    let bounded: Vec<(usize, u32)> = members
+        .filter_map(|(i, hop)| Some((i, hop.upper?)))
+        .collect();
+    let uppers: Vec<u32> = bounded.iter().map(|(_, upper)| *upper).collect();
+    let choice = choose_group(&uppers, |i| good(bounded[i].0), hash31)?;
+    Some(Choice {
+        member: bounded[choice.member].0,
+        ..choice
+    })
 }
 
 /// The share of the hash that a member of a hash-threshold group has.

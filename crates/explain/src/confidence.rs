@@ -48,6 +48,13 @@ impl Confidence {
         self.add(why.into());
     }
 
+    /// Nothing that made it unknown matters any more.
+    pub(super) fn settle(&mut self) {
+        if self.level == Level::Unknown {
+            *self = Confidence::default();
+        }
+    }
+
     /// Takes over the doubts of an answer that this one builds on.
     pub(super) fn merge(&mut self, other: &Confidence) {
         for why in &other.why {

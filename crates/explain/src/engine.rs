@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use raddle_forward::Verdict;
-use raddle_image::Reason;
+use raddle_image::{LINK_TABLE, Reason};
 use raddle_rib::Hop;
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -37,6 +37,9 @@ pub enum Engine {
         #[serde(serialize_with = "name")]
         reason: Reason,
     },
+    /// It forwards it by the member whose turn it is (`mp-algo` per-packet, flowlet), or punts it where that one cannot be
+    /// sent to: nobody knows which.
+    Turns,
 }
 
 fn name<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
@@ -47,7 +50,7 @@ impl Engine {
     /// Why it does not forward it.
     pub fn reason(&self) -> Option<Reason> {
         match self {
-            Engine::Forward { .. } => None,
+            Engine::Forward { .. } | Engine::Turns => None,
             Engine::Punt { reason } | Engine::Drop { reason } => Some(*reason),
         }
     }
@@ -55,23 +58,48 @@ impl Engine {
 
 impl Walk<'_> {
     /// Step 18: what an engine does with the packet (P1 to P5, A1 to A14, B1 to B10, S1 to S10), asked of the
-    /// engine itself. An answer that it does not agree with is no answer.
-    pub(super) fn engine(&mut self, packet: &Packet, fate: &Fate, found: Result<&Hop, Reason>) {
+    /// engine itself; and what becomes of the packet then.
+    ///
+    /// 1. An answer that the engine does not agree with is no answer.
+    /// 2. Where packets take turns, the engine's next turn says nothing about others: what it would do with this one
+    ///    is said only where that comes before the choice.
+    /// 3. What comes to raddle's own SIDs and encapsulations, and is not forwarded, is dropped whatever the reason: the
+    ///    kernel, which has none of these, must not get it.
+    pub(super) fn engine(
+        &mut self,
+        packet: &Packet,
+        fate: Fate,
+        found: Result<&Hop, Reason>,
+    ) -> Fate {
         let Some((frame, index)) = self
             .ingress()
             .and_then(|link| Some((packet.as_frame(link.mac?), link.index)))
         else {
-            return;
+            return fate;
         };
         let image = self.view.images.of(self.view);
         let verdict = image.verdict(&frame, index);
+        let memory = image.memory();
+        let arrived = (packet.family, packet.l3.as_slice());
+        let refused = raddle_forward::check_again(&memory, index, arrived, LINK_TABLE, false);
+        if matches!(found, Err(Reason::None)) && self.may_be_the_turn(verdict, refused.err()) {
+            let text = "forwards it by the member whose turn it is, or leaves it to the kernel where that one cannot \
+                        be sent to";
+            self.add(18, "engine", "", text.to_owned(), json!(Engine::Turns));
+            self.engine = Some(Engine::Turns);
+            return fate;
+        }
+        let own = match verdict {
+            Verdict::Drop(reason) if !reason.is_drop() => Some(reason),
+            _ => None,
+        };
         let fits = match (verdict, found) {
             (Verdict::Forward { index, .. }, Ok(hop)) => {
                 (fate.what == What::Forwarded && hop.index == index)
                     || matches!(self.confidence.level, Level::Unknown)
             }
-            (Verdict::Forward { .. }, Err(reason)) => matches!(reason, Reason::None),
-            (Verdict::Drop(_), _) => fate.what == What::Dropped,
+            (Verdict::Forward { .. }, Err(_)) => false,
+            (Verdict::Drop(_), _) => fate.what == What::Dropped || own.is_some(),
             (Verdict::Kernel(_), _) => true,
         };
         let (text, engine) = match verdict {
@@ -102,5 +130,31 @@ impl Walk<'_> {
         };
         self.add(18, "engine", "", text, json!(engine));
         self.engine = Some(engine);
+        match own {
+            None => fate,
+            Some(reason) => {
+                // Bytes that are missing have been made up for the engine.
+                if packet.raw.cut == 0 && packet.missing == 0 {
+                    self.confidence.settle();
+                }
+                let text = format!(
+                    "{reason}: raddle drops it, as its SID or encapsulation is raddle's own, and the kernel must not get it"
+                );
+                Fate::new(What::Dropped, "S10.3", text)
+            }
+        }
+    }
+
+    /// Whether this verdict may be about the member whose turn it is, of a packet that is `refused` as it came in:
+    /// what forbids all members is not.
+    fn may_be_the_turn(&self, verdict: Verdict, refused: Option<Reason>) -> bool {
+        use Reason::{Mtu, OutLink, SameLink, Unresolved};
+        match verdict {
+            Verdict::Forward { .. } => true,
+            Verdict::Kernel(reason) | Verdict::Drop(reason) if refused == Some(reason) => false,
+            Verdict::Kernel(reason) | Verdict::Drop(reason) => {
+                self.turn_to_segment || matches!(reason, Mtu | OutLink | SameLink | Unresolved)
+            }
+        }
     }
 }

@@ -141,9 +141,7 @@ impl Walk<'_> {
             data["rule"] = json!(rules.first().map(|(rule, _)| rule));
             for (rule, name) in rules {
                 let policy = hashed.policy as u8;
-                details.push(format!(
-                    "rule {rule} of keys_of_packet, policy {policy}: {name}"
-                ));
+                details.push(format!("rule {rule} of policy {policy}: {name}"));
             }
             details.extend(why_key(packet, hashed));
         }
@@ -288,7 +286,7 @@ fn key_json(hashed: &HashedKey) -> Value {
     })
 }
 
-/// The numbers and the names of the rules of `keys_of_packet` that gave the keys.
+/// The numbers and the names of the rules of [`raddle_select::keys_of_packet`] that gave the keys.
 fn key_rules(hashed: &Explanation) -> Vec<(u8, &'static str)> {
     let one = |rule, name| vec![(rule, name)];
     match (hashed.policy, hashed.input) {

@@ -73,8 +73,11 @@ impl Image {
             engine.forward_in(&mut buffer, range, ingress, 0)
         };
         match decide() {
-            // The kernel would forward it by the same bucket, and here is no kernel to be shown it.
-            Verdict::Kernel(Reason::BucketActivity) => decide(),
+            // The kernel would forward it by the same bucket, and here is no kernel to be shown it; nor is it shown
+            // what comes to raddle's own.
+            Verdict::Kernel(Reason::BucketActivity) | Verdict::Drop(Reason::BucketActivity) => {
+                decide()
+            }
             verdict => verdict,
         }
     }

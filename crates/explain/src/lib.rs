@@ -9,6 +9,8 @@ mod doubts;
 #[cfg(test)]
 mod doubts_test;
 mod engine;
+#[cfg(test)]
+mod engine_test;
 mod error;
 mod fate;
 mod flow;

@@ -138,13 +138,11 @@ impl Walk<'_> {
 
     /// Step 9 for a route's own nexthops.
     pub(super) fn local_member(&mut self, hops: &[Hop], scope: u8, hash31: u32) -> Option<Hop> {
-        let (choice, model, function) = if self.is_v4() {
-            let choice = self.choose4(hops, scope, hash31)?;
-            (choice, "choose_local4", "fib_select_multipath")
-        } else {
-            let choice = self.choose6(hops, hash31)?;
-            (choice, "choose_local6", "fib6_select_path")
+        let choice = match self.is_v4() {
+            true => self.choose4(hops, scope, hash31)?,
+            false => self.choose6(hops, hash31)?,
         };
+        let function = self.by_family("fib_select_multipath", "fib6_select_path");
         let Choice { member, rule } = choice;
         let hop = hops[member].clone();
         let upper = hop.upper.unwrap_or(0);
@@ -168,11 +166,10 @@ impl Walk<'_> {
         };
         let data = json!({
             "member": member, "id": hop.object, "upper_bound": hop.upper,
-            "rule": rule, "rules": model,
+            "rule": rule,
         });
         let text = format!("{member}: {why}");
-        self.add(9, "member", function, text, data).details =
-            vec![format!("rule {rule} of {model}")];
+        self.add(9, "member", function, text, data).details = vec![format!("rule {rule}")];
         Some(hop)
     }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::confidence::{Level, reason_doubt};
 use super::fate::{Fate, What, of_reason};
 use super::options::Options;
+use super::packet::Packet;
 use super::received::{Ingress, Received, receive};
 use super::steps::Walk;
 
@@ -148,12 +149,30 @@ impl Walk<'_> {
             self.fate = Some(Fate::new(What::Dropped, "K12", text));
             return Err(Reason::OtherMac);
         }
-        if packet.ttl() <= 1 && !trace.resolved.has_segments() {
-            let icmp = if self.is_v4() { (11, 0) } else { (3, 0) };
-            self.fate = Some(Fate::answered(packet, "K13", icmp, "its TTL is at its end"));
-            return Err(Reason::TtlExceeded);
+        match trace.resolved.has_segments() {
+            true => Ok(()),
+            false => self.lives(packet),
         }
-        Ok(())
+    }
+
+    /// Step K13.
+    fn lives(&mut self, packet: &Packet) -> Result<(), Reason> {
+        if packet.ttl() > 1 {
+            return Ok(());
+        }
+        let icmp = if self.is_v4() { (11, 0) } else { (3, 0) };
+        self.fate = Some(Fate::answered(packet, "K13", icmp, "its TTL is at its end"));
+        Err(Reason::TtlExceeded)
+    }
+
+    /// Step K13 where some members of the route are segments: of a packet whose member is none.
+    pub(super) fn outlives(&mut self, hop: Hop, trace: &Trace) -> Result<Hop, Reason> {
+        match self.packet.filter(|_| self.received.is_some()) {
+            Some(packet) if hop.segment.is_none() && trace.resolved.has_segments() => {
+                self.lives(packet).map(|()| hop)
+            }
+            _ => Ok(hop),
+        }
     }
 
     /// Step K11 (`ip_rcv_options`). What is sent `to_many` by its route, as to a subnet's broadcast address, is
@@ -367,7 +386,7 @@ impl Walk<'_> {
             self.confidence.unknown(fate.text.clone());
         }
         self.look_up = 1;
-        self.engine(packet, &fate, found);
+        let fate = self.engine(packet, fate, found);
         let text = format!("{} ({})", fate.text, fate.rule);
         let data = json!({ "what": fate.what, "rule": fate.rule, "icmp": fate.icmp });
         self.add(19, "fate", "", text, data);

@@ -77,7 +77,8 @@ impl Walk<'_> {
         {
             self.source(src, device.accept_local)?;
         }
-        if self.is_v4() {
+        // A table of raddle's own is a VRF, in which the link is not.
+        if self.is_v4() && !self.own {
             self.rp_filter(device.rp_filter, src, &link.name);
         }
         Ok(())

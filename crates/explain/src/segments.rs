@@ -99,6 +99,7 @@ impl<'a> Walk<'a> {
                 self.add(13, "segment", "", text, json!({ "rule": "S1.1" }));
                 return Err(Reason::SidChain);
             }
+            self.own |= what.own;
             let segment = self.segment(image, &what, &name)?;
             passed.push(Passed {
                 name,
@@ -111,6 +112,7 @@ impl<'a> Walk<'a> {
             let next = self.done(&segment, &before, &now, done)?;
             hop = match next {
                 Next::Frame(frame) => {
+                    self.whole_frame = true;
                     let dev = self.link_name(frame.out);
                     let text = format!("{dev}: the frame leaves as it is (S8.4)");
                     self.add(11, "link", "", text, json!({ "dev": dev, "rule": "S8.4" }));
@@ -265,19 +267,44 @@ impl<'a> Walk<'a> {
             look_up: self.look_up,
             confidence: std::mem::take(&mut self.confidence),
             inner: now.flow().map(|flow| Inner::of(now, flow, &iif)),
+            own: self.own,
             ..Walk::new(self.view, question)
         };
-        let found = sub.look_up_now(&trace, table.is_none(), route.gateway_only, now.len());
+        let now_is = (now.family(), now.l3());
+        let found = sub
+            .checked_again(now_is, route.table)
+            .and_then(|()| sub.look_up_now(&trace, table.is_none(), route.gateway_only, now.len()));
         let Walk {
             steps,
             confidence,
             hash31,
+            turn_to_segment,
+            algo,
             ..
         } = sub;
+        self.turn_to_segment |= turn_to_segment;
+        self.algo = algo.or(self.algo);
         self.steps.extend(steps);
         self.confidence = confidence;
         self.hash31 = hash31.or(self.hash31);
         found
+    }
+
+    /// S7.1, by the engine's own function. What only an engine refuses the kernel may forward.
+    fn checked_again(&mut self, now: (Family, &[u8]), table: u32) -> Result<(), Reason> {
+        let Some(link) = self.ingress() else {
+            return self.addresses();
+        };
+        let memory = self.view.images.of(self.view).memory();
+        let checked = raddle_forward::check_again(&memory, link.index, now, table, self.own);
+        // Why, and what is in doubt.
+        self.addresses()?;
+        if let Err(reason) = checked {
+            let text = format!("{reason}: engines do not forward the packet as it is now (S7.1)");
+            let data = json!({ "rule": "S7.1", "reason": reason.name() });
+            self.add(1, "addresses", "", text, data);
+        }
+        checked
     }
 
     /// S7 for this packet.
@@ -288,7 +315,6 @@ impl<'a> Walk<'a> {
         gateway_only: bool,
         length: usize,
     ) -> Result<Hop, Reason> {
-        self.addresses()?;
         if by_rules {
             self.rules(trace)?;
         }
@@ -301,20 +327,21 @@ impl<'a> Walk<'a> {
             self.add(4, "group", "input_action_end_dx4", text.to_owned(), data);
             return Err(Reason::Encap);
         }
+        let ends = self.packet.is_some_and(|packet| packet.ttl() <= 1);
+        let decided = matches!(trace.resolved, Resolved::Kernel(_));
+        if ends && !decided && !trace.resolved.has_segments() {
+            return Err(self.ended());
+        }
+        if ends {
+            // Which segment it comes to, its own hash says.
+            self.inner = None;
+        }
         let hop = self.choose(trace)?;
         if hop.segment.is_some() {
             return Ok(hop);
         }
-        if self.packet.is_some_and(|packet| packet.ttl() <= 1) {
-            let data = json!({ "rule": "S7.5", "reason": Reason::TtlExceeded.name() });
-            self.add(
-                9,
-                "ttl",
-                "",
-                "its TTL is at its end (S7.5)".to_owned(),
-                data,
-            );
-            return Err(Reason::TtlExceeded);
+        if ends {
+            return Err(self.ended());
         }
         self.neighbour(&hop);
         self.out_link(&hop);
@@ -328,6 +355,14 @@ impl<'a> Walk<'a> {
         }
         self.leaves_behind(&hop, length);
         Ok(hop)
+    }
+
+    /// S7.5.
+    fn ended(&mut self) -> Reason {
+        let data = json!({ "rule": "S7.5", "reason": Reason::TtlExceeded.name() });
+        let text = "its TTL is at its end (S7.5)".to_owned();
+        self.add(9, "ttl", "", text, data);
+        Reason::TtlExceeded
     }
 
     /// The hash by which an encapsulated packet chooses (S9.6); the packet's own where it is none.

@@ -15,11 +15,11 @@ use super::made::Carried;
 use super::tests::{WellKnown, golden};
 use super::{Answer, FlowWords, Images, Question, Surroundings, View, answer, text};
 
-fn ip(text: &str) -> IpAddr {
+pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn hop(gateway: &str, index: u32, encap: Option<Encap>) -> RouteNexthop {
+pub(super) fn hop(gateway: &str, index: u32, encap: Option<Encap>) -> RouteNexthop {
     RouteNexthop {
         gateway: (!gateway.is_empty()).then(|| ip(gateway)),
         index,
@@ -28,7 +28,7 @@ fn hop(gateway: &str, index: u32, encap: Option<Encap>) -> RouteNexthop {
     }
 }
 
-fn route(dst: &str, table: u32, hops: Vec<RouteNexthop>) -> Event {
+pub(super) fn route(dst: &str, table: u32, hops: Vec<RouteNexthop>) -> Event {
     let target = match <[RouteNexthop; 1]>::try_from(hops) {
         Ok([hop]) => RouteTarget::Single(hop),
         Err(hops) => RouteTarget::Multipath(hops),
@@ -44,12 +44,12 @@ fn route(dst: &str, table: u32, hops: Vec<RouteNexthop>) -> Event {
     Event::Route(route, RouteOp::Add)
 }
 
-fn sid(behaviour: Behaviour) -> Option<Encap> {
+pub(super) fn sid(behaviour: Behaviour) -> Option<Encap> {
     Some(Seg6::Sid(Sid::new(behaviour)).encode())
 }
 
 /// Links in0, up1 and up2 with a neighbour each; SIDs fc00:1::/32, and fc00:2::/32 behind up1 and up2.
-fn rib() -> Rib {
+pub(super) fn rib() -> Rib {
     let mut rib = Rib::detached();
     rib.apply(Event::Settings(Settings {
         hash_policy4: 1,

@@ -115,6 +115,8 @@ pub(super) struct Walked {
     pub punted: Option<Reason>,
     /// What an engine does with a packet.
     pub engine: Option<Engine>,
+    /// What leaves is a frame as it is, which needs no neighbour.
+    pub whole_frame: bool,
 }
 
 /// Collects steps.
@@ -141,6 +143,12 @@ pub(super) struct Walk<'a> {
     pub(super) punted: Option<Reason>,
     /// What an engine does with a packet.
     pub(super) engine: Option<Engine>,
+    /// Packets take turns among members of which some are segments.
+    pub(super) turn_to_segment: bool,
+    /// One of the segments that the packet has met, or the route to one, is raddle's own.
+    pub(super) own: bool,
+    /// What leaves is a frame as it is (End.DX2), which needs no neighbour.
+    pub(super) whole_frame: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -161,6 +169,9 @@ impl<'a> Walk<'a> {
             fate: None,
             punted: None,
             engine: None,
+            turn_to_segment: false,
+            own: false,
+            whole_frame: false,
         }
     }
 }
@@ -211,6 +222,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         fate: walk.fate,
         punted: walk.punted,
         engine: walk.engine,
+        whole_frame: walk.whole_frame,
     }
 }
 
@@ -268,7 +280,8 @@ impl Walk<'_> {
                 let routed = self.route(&trace);
                 self.admitted(&trace).and(routed)
             })
-            .and_then(|()| self.choose(&trace));
+            .and_then(|()| self.choose(&trace))
+            .and_then(|hop| self.outlives(hop, &trace));
         let found = match found {
             Ok(hop) if hop.segment.is_some() => self.follow(hop),
             Ok(hop) => {
@@ -333,12 +346,19 @@ impl Walk<'_> {
             } => {
                 let scope = trace.route.as_ref().map_or(0, |route| route.scope);
                 self.group(hops, *group, scope);
+                let none = Reason::OutLink;
+                if !self.is_local() && ranges.len() == 1 {
+                    // Whatever is hashed, and by whatever rules.
+                    self.algo = None;
+                    return self.only_member(hops, *group).ok_or(none);
+                }
                 if let Some(algo @ (MpAlgo::PerPacket | MpAlgo::Flowlet { .. })) = self.algo {
+                    self.turn_to_segment = trace.resolved.has_segments();
                     return Err(self.turns(algo));
                 }
                 let hash31 = self.hash_now()?;
                 self.hash31 = Some(hash31);
-                Ok(self.member(hops, ranges, *group, scope, hash31))
+                self.member(hops, *group, scope, hash31).ok_or(none)
             }
             Resolved::Resilient {
                 group,
@@ -351,7 +371,7 @@ impl Walk<'_> {
                 self.resilient_group(*group, hops, buckets);
                 let hash31 = self.hash_now()?;
                 self.hash31 = Some(hash31);
-                Ok(self.bucket(hops, buckets, hash31))
+                self.bucket(hops, buckets, hash31).ok_or(Reason::Resilient)
             }
         }
     }

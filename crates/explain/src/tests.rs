@@ -492,7 +492,8 @@ fn json_has_what_it_had_and_more() {
     assert_eq!(json["reverse"]["link"], "in0");
     let steps = json["steps"].as_array().unwrap();
     let step = |name: &str| steps.iter().find(|step| step["name"] == name).unwrap();
-    assert_eq!(step("member")["data"]["rules"], "choose_plain");
+    assert_eq!(step("member")["data"]["rule"], 1);
+    assert_eq!(step("member")["function"], "fib_select_multipath");
     assert_eq!(step("policy")["function"], "fib_multipath_hash");
     assert_eq!(step("fields")["data"]["fields"][0], "ip-proto");
 }

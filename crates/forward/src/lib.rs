@@ -40,6 +40,7 @@ pub use context::{NO_ADJACENCY, Verdict};
 pub use counters::{Count, Counters};
 pub use engine::{Engine, HEADROOM};
 pub use lookups::VECTOR;
+pub use srv6::check_again;
 
 /// Steps A5 and A6, or B4 and B5: whether packets with these addresses are forwarded at all, by their
 /// addresses alone.

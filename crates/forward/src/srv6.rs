@@ -12,6 +12,7 @@ use raddle_srv6::{
     ETHERNET, Frame, Keys, MAX_CHAIN, Next, Packet, Route, Settings, Target, carry_out, spread,
 };
 
+use crate::arrive::Mac;
 use crate::choose::{Chosen, choose, hash, hashed_by};
 use crate::context::{Context, NO_ADJACENCY, Stop, Verdict};
 use crate::counters::Counters;
@@ -397,6 +398,34 @@ fn look_up(memory: &Memory, link: &LinkEntry, route: &Route, dst: Target) -> u32
         Target::V4(address) => memory.route4(table(link.table4), address),
         Target::V6(address) => memory.route6(table(link.table6), address),
         Target::Destination => 0,
+    }
+}
+
+/// Rule S7.1: whether a packet that segments have put out is forwarded by its header and by the link that it came in on,
+/// `ingress`, when it is to be looked up in this table. `own` is whether one of the segments is OWN.
+///
+/// # Errors
+/// Why not.
+pub fn check_again(
+    memory: &Memory,
+    ingress: u32,
+    (family, l3): (Family, &[u8]),
+    table: u32,
+    own: bool,
+) -> Result<(), Reason> {
+    let link = memory.link(ingress);
+    let context = Context {
+        memory,
+        config: memory.config_head(),
+        mac: Mac::new(link.mac),
+        link,
+        ingress,
+        hasher: None,
+        now: 0,
+    };
+    match family {
+        Family::V4 => check4(&context, l3, table, own).map(|_| ()),
+        Family::V6 => check6(&context, l3, table).map(|_| ()),
     }
 }
 

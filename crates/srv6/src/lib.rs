@@ -80,7 +80,8 @@
 //! 3. End.DX4 with `target` whose group is a `Neighbour`: `encap`, unless `DIRECT_NH4`. The kernel asks for the
 //!    *inner destination* on that link.
 //! 4. A group that is the kernel's: its reason. A segment: S1.
-//! 5. TTL or hop limit above 1, else `ttl-exceeded`. Of a packet with a segment behind it in a group: see above.
+//! 5. TTL or hop limit above 1, else `ttl-exceeded`. Of a packet with a segment behind it in a group: see above; which
+//!    member that is, the hash of the packet now says, also of an encapsulated one.
 //! 6. The member by the hash of the packet now (A11, B9), or by S9.6. Then A12 (B9): another link, MTU.
 //! 7. A13 (B10), in front of the packet now; the frame is as long as the packet and its Ethernet header. Of
 //!    what followed the outermost packet it keeps what Ethernet's minimum asks for.
