@@ -115,6 +115,17 @@ impl From<raddle_control::Error> for Failure {
     }
 }
 
+/// What is asked for may not be there; else the command line is wrong.
+impl From<raddle_iproute::show::Error> for Failure {
+    fn from(e: raddle_iproute::show::Error) -> Failure {
+        let code = match e.is_absent() {
+            true => exit::SYSTEM,
+            false => exit::USAGE,
+        };
+        Failure::new(code, e.to_string())
+    }
+}
+
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {
     fn from(e: LabError) -> Failure {

@@ -15,9 +15,9 @@ use raddle_select::KernelVersion;
 
 use crate::config::{AlgoRule, Mode, OnExit, Priority, RxHash, Seed};
 use crate::own::{OwnEncap, OwnSid};
-use crate::show;
 pub(crate) use links::{LabLink, LabLinks};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
+use raddle_iproute::show::Object;
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
 pub(crate) use rpc::{MAX_RECORD, Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
@@ -63,16 +63,16 @@ pub(crate) enum Command {
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Doctor),
     /// Show routes in iproute2's form
-    #[command(visible_alias = "ro", after_help = show::Object::Route.usage())]
+    #[command(visible_alias = "ro", after_help = Object::Route.usage())]
     Route(Words),
     /// Show nexthop objects in iproute2's form
-    #[command(visible_alias = "nh", after_help = show::Object::Nexthop.usage())]
+    #[command(visible_alias = "nh", after_help = Object::Nexthop.usage())]
     Nexthop(Words),
     /// Show neighbours in iproute2's form
-    #[command(visible_alias = "neighbour", after_help = show::Object::Neigh.usage())]
+    #[command(visible_alias = "neighbour", after_help = Object::Neigh.usage())]
     Neigh(Words),
     /// Show SRv6 SIDs and segment lists with their counters, or save them as a netlink dump
-    #[command(after_help = show::Object::Sr.usage())]
+    #[command(after_help = Object::Sr.usage())]
     Sr(Words),
     /// Save the kernel's routing state as JSON, for replay and explain elsewhere
     #[command(after_help = SNAPSHOT_HELP)]

@@ -20,9 +20,10 @@ use crate::cli;
 use crate::config;
 use crate::error::Failure;
 use crate::flows::{Line, in_line, list};
-use crate::names::Names;
+use crate::names::ByIproute;
 use crate::source;
 use machine::ThisMachine;
+use raddle_iproute::Names;
 
 /// Runs the command.
 pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     let asked = Asked {
         words,
         packet,
-        names: Names::load(),
+        names: ByIproute(Names::load()),
         both: args.both,
     };
     let own = own(args, &asked.words);
@@ -156,7 +157,7 @@ fn all(
     args: &cli::Explain,
     questions: impl Iterator<Item = Result<(String, FlowWords, Option<Packet>), Error>>,
 ) -> Result<(), Failure> {
-    let names = Names::load();
+    let names = ByIproute(Names::load());
     let images = Images::default();
     let own = match args.snapshot {
         None => source::own_of_daemon(),
@@ -254,7 +255,7 @@ fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
 struct Asked {
     words: FlowWords,
     packet: Option<Packet>,
-    names: Names,
+    names: ByIproute,
     both: bool,
 }
 
@@ -276,7 +277,7 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
-    use crate::from_ip;
+    use raddle_iproute::import;
 
     /// The state that the goldens of `raddle_explain` are about, as `ip` would print it.
     #[test]
@@ -284,7 +285,7 @@ mod tests {
         let folder =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../explain/tests/golden");
         let file = folder.join("net.json");
-        let said = from_ip::snapshot(&[folder.join("net")]).unwrap();
+        let said = import::snapshot(&[folder.join("net")]).unwrap();
         if std::env::var_os("RADDLE_UPDATE_GOLDEN").is_some() {
             std::fs::write(&file, serde_json::to_string_pretty(&said).unwrap() + "\n").unwrap();
         }

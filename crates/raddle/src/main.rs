@@ -7,7 +7,6 @@ mod doctor;
 mod expiry;
 mod explain;
 mod flows;
-mod from_ip;
 mod kept;
 mod lab;
 mod logging;
@@ -37,17 +36,18 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use error::{Failure, exit};
 use raddle_exit as error;
+use raddle_iproute::show::{Object, help_of, options_first};
 
 fn main() -> ExitCode {
     // Words that are no text are the parser's to complain about.
     let words = std::env::args_os().skip(1).map(|word| word.into_string());
     let words: Vec<String> = words.collect::<Result<_, _>>().unwrap_or_default();
-    let done = match show::options_first(&words) {
+    let done = match options_first(&words) {
         Some((object, words)) => {
             raddle_exit::end_with_readers();
             show::run(object, &words)
         }
-        None => match show::help_of(&words).map_or_else(Cli::try_parse, Cli::try_parse_from) {
+        None => match help_of(&words).map_or_else(Cli::try_parse, Cli::try_parse_from) {
             Ok(cli) => {
                 if !cli.command.serves() {
                     raddle_exit::end_with_readers();
@@ -83,10 +83,10 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Ports(command) => ports::run(command),
         Command::Spread(args) => spread::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Route(args) => show::run(show::Object::Route, &args.words),
-        Command::Nexthop(args) => show::run(show::Object::Nexthop, &args.words),
-        Command::Neigh(args) => show::run(show::Object::Neigh, &args.words),
-        Command::Sr(args) => show::run(show::Object::Sr, &args.words),
+        Command::Route(args) => show::run(Object::Route, &args.words),
+        Command::Nexthop(args) => show::run(Object::Nexthop, &args.words),
+        Command::Neigh(args) => show::run(Object::Neigh, &args.words),
+        Command::Sr(args) => show::run(Object::Sr, &args.words),
         Command::Snapshot(args) => snapshot::save(args),
         Command::Replay(args) => replay::run(args),
         Command::Rpc(args) => rpc::run(args),

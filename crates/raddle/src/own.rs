@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 use raddle_rib::event::{ROUTE_OWN, Route, RouteTarget};
 
-use crate::names::Names;
+use raddle_iproute::Names;
 
 /// `RT_TABLE_MAIN`.
 const MAIN: u32 = 254;

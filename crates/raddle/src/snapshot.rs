@@ -1,10 +1,10 @@
 //! `raddle snapshot`: writes routing state to a file, for replay and explain elsewhere.
 
+use raddle_iproute::import;
 use raddle_rib::Snapshot;
 
 use crate::cli;
 use crate::error::Failure;
-use crate::from_ip;
 use crate::source::{kernel, mirror};
 
 /// Runs `raddle snapshot`: writes the state of the live kernel, or of output of `ip`, to a file, or to
@@ -16,7 +16,7 @@ pub(crate) fn save(args: &cli::Snapshot) -> Result<(), Failure> {
             ..mirror(None)?.snapshot()
         }
     } else {
-        from_ip::snapshot(&args.from_ip).map_err(|e| Failure::usage(e.to_string()))?
+        import::snapshot(&args.from_ip).map_err(|e| Failure::usage(e.to_string()))?
     };
     let text = serde_json::to_string(&snapshot).map_err(|e| Failure::system(e.to_string()))?;
     match &args.file {

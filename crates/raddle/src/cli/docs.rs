@@ -4,13 +4,13 @@ use clap::{Command, CommandFactory};
 use xtask::commands::{Unknown, calls, in_documents, known};
 
 use super::Cli;
-use crate::show;
+use raddle_iproute::show::options_first;
 
 /// Commands of `ip(8)`'s nouns: what follows is theirs.
 const NOUNS: [&str; 4] = ["route", "nexthop", "neigh", "sr"];
 
 fn is_known(program: &Command, words: &[String]) -> Result<(), Unknown> {
-    match show::options_first(words) {
+    match options_first(words) {
         Some(_) => Ok(()),
         None => known(program, words, &NOUNS),
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::OwnError;
-use crate::names::Names;
+use raddle_iproute::Names;
 
 /// A routing table, named or numbered as in `ip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

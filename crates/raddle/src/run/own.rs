@@ -13,8 +13,8 @@ use raddle_rib::seg6::{Behaviour, Seg6};
 use raddle_rib::{Resolved, Rib};
 
 use crate::config::Config;
-use crate::names::Names;
 use crate::own::OwnError;
+use raddle_iproute::Names;
 
 /// What is raddle's own, as the mirror knows it.
 #[derive(Debug, Default)]

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::net::IpAddr;
 
-use raddle_control::{Count, Counters, Owner, SegmentCounts, Segments, ask};
+use raddle_control::{Count, Counters, Owner, SegmentCounts, Segments};
+use raddle_netlink::EncapOf;
 use raddle_netlink::codec::SidCounters;
-use raddle_netlink::{EncapOf, Socket};
 use raddle_rib::seg6::{Encaps, Seg6};
 
 use super::lookup::Carried;
 use super::out::Out;
-use crate::error::Failure;
 
 /// What the engine has counted, as the kernel counts.
 pub(crate) fn total(counts: &SegmentCounts) -> SidCounters {
@@ -25,9 +24,9 @@ pub(crate) fn total(counts: &SegmentCounts) -> SidCounters {
 
 /// Everything that `-statistics` prints.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// What the kernel has counted of SIDs.
-    pub kernel: BTreeMap<EncapOf, SidCounters>,
+    pub(crate) kernel: BTreeMap<EncapOf, SidCounters>,
     /// What the engine has counted of SIDs.
     sids: BTreeMap<EncapOf, SegmentCounts>,
     /// What it has counted of encapsulations: equal ones by the same link count together.
@@ -38,28 +37,15 @@ pub(crate) struct Figures {
 
 impl Figures {
     /// What the kernel alone has counted.
-    pub(crate) fn of_kernel(kernel: BTreeMap<EncapOf, SidCounters>) -> Figures {
+    pub fn of_kernel(kernel: BTreeMap<EncapOf, SidCounters>) -> Figures {
         Figures {
             kernel,
             ..Figures::default()
         }
     }
 
-    /// What the live kernel and the daemon of this network namespace, if there is one, have counted.
-    ///
-    /// # Errors
-    /// When the kernel does not tell, or the daemon's answer makes no sense.
-    pub(crate) fn live() -> Result<Figures, Failure> {
-        let mut figures = Figures::of_kernel(Socket::open()?.sid_counters()?);
-        if let (Ok(segments), Ok(counters)) = (ask::<Segments>(None), ask::<Counters>(None)) {
-            figures.take_segments(segments);
-            figures.take_counters(&counters);
-        }
-        Ok(figures)
-    }
-
     /// Takes what the daemon has counted of SIDs and lists.
-    pub(crate) fn take_segments(&mut self, answer: Segments) {
+    pub fn take_segments(&mut self, answer: Segments) {
         for segment in answer.segments {
             let counts = segment.counts;
             let place = match segment.owner {
@@ -100,7 +86,7 @@ impl Figures {
     }
 
     /// Takes what the daemon has counted by neighbour. Neighbours with several MTUs are added up.
-    pub(crate) fn take_counters(&mut self, answer: &Counters) {
+    pub fn take_counters(&mut self, answer: &Counters) {
         let mut all: HashMap<(u32, IpAddr), Count> = HashMap::new();
         for row in &answer.nexthops {
             if let Some(via) = row.via {

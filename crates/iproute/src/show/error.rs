@@ -1,11 +1,10 @@
 //! What can be wrong with a command line, in `ip`'s words.
 
-use crate::error::exit;
 use std::io;
 
 /// Why there is nothing to show. The text is the whole line for stderr.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// An option that is not known.
     #[error("Option \"{0}\" is unknown, try \"raddle route help\".")]
     Option(String),
@@ -74,13 +73,13 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The code to exit with: [`exit::SYSTEM`] for what the kernel would have refused, else [`exit::USAGE`].
-    /// (`ip` exits with 255 for some of these.)
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Error::NoNexthop(_) | Error::NotResilient(_) | Error::NoBucket(_) => exit::SYSTEM,
-            _ => exit::USAGE,
-        }
+    /// Whether something is asked for that is not there, and the command line is not wrong. (`ip` exits with 255 for
+    /// some of these.)
+    pub fn is_absent(&self) -> bool {
+        matches!(
+            self,
+            Error::NoNexthop(_) | Error::NotResilient(_) | Error::NoBucket(_)
+        )
     }
 
     pub(crate) fn argument(value: &str, why: &'static str) -> Error {

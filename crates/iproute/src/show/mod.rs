@@ -8,14 +8,13 @@
 //! does, with what the daemon's engine has counted added; and where a daemon answers, what it has sent
 //! to each nexthop, which `ip` does not know.
 //!
-//! Exit codes ([`Error::exit_code`]) are raddle's: 2 for a wrong command line, 3 for what does not
-//! exist.
+//! Programs exit with 2 for a wrong command line, and with 3 for what does not exist ([`Error::is_absent`]).
 
 mod args;
 mod bucket;
 mod encap;
 mod error;
-pub(crate) mod figures;
+mod figures;
 mod lookup;
 mod metrics;
 mod neigh;
@@ -29,42 +28,43 @@ mod sr;
 mod tests;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use raddle_rib::event::{Bucket, Link, Neighbour, Nexthop, Route};
 
 use args::{Args, abbreviates};
 pub(crate) use encap::KINDS as ENCAPS;
-pub(crate) use error::Error;
-use figures::Figures;
+pub use error::Error;
+pub use figures::Figures;
 use lookup::Lookup;
 use out::{Form, Out};
+pub use sr::binary_stdout;
 
 use crate::names::Names;
 
 /// The mirrored objects to choose from. Their order does not matter, except that of routes with
 /// equal keys.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct State<'a> {
+pub struct State<'a> {
     /// Links, for the names of devices.
-    pub(crate) links: &'a [Link],
+    pub links: &'a [Link],
     /// Nexthop objects, also for the routes that lead to them.
-    pub(crate) nexthops: &'a [Nexthop],
+    pub nexthops: &'a [Nexthop],
     /// Buckets of resilient groups.
-    pub(crate) buckets: &'a [Bucket],
+    pub buckets: &'a [Bucket],
     /// Neighbours.
-    pub(crate) neighbours: &'a [Neighbour],
+    pub neighbours: &'a [Neighbour],
     /// Routes of all families and tables.
-    pub(crate) routes: &'a [Route],
+    pub routes: &'a [Route],
     /// What the clock says by which routes expire.
-    pub(crate) clock: i64,
+    pub clock: i64,
     /// What has been counted; none where nobody was asked.
-    pub(crate) figures: Option<&'a Figures>,
+    pub figures: Option<&'a Figures>,
 }
 
 /// An address family, as `-4`, `-6` and `-family` choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
     /// IPv4.
     Inet,
     /// IPv6.
@@ -83,7 +83,7 @@ impl Family {
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Object {
+pub enum Object {
     /// Routes.
     Route,
     /// Neighbours.
@@ -97,7 +97,7 @@ pub(crate) enum Object {
 impl Object {
     /// The object that `word` abbreviates, in `ip`'s order: `r` and `ro` are routes, `n` and `nei`
     /// neighbours, `nex` nexthops. Meant for words that are no command of raddle's own.
-    pub(crate) fn from_abbreviation(word: &str) -> Option<Object> {
+    pub fn from_abbreviation(word: &str) -> Option<Object> {
         let known = [
             ("route", Object::Route),
             ("neighbor", Object::Neigh),
@@ -111,7 +111,8 @@ impl Object {
             .map(|(_, object)| object)
     }
 
-    fn name(self) -> &'static str {
+    /// The noun of the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Object::Route => "route",
             Object::Neigh => "neigh",
@@ -121,7 +122,7 @@ impl Object {
     }
 
     /// What `help` prints.
-    pub(crate) fn usage(self) -> &'static str {
+    pub fn usage(self) -> &'static str {
         match self {
             Object::Route => route::USAGE,
             Object::Neigh => neigh::USAGE,
@@ -133,7 +134,7 @@ impl Object {
 
 /// A parsed command line.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub struct Command {
     form: Form,
     details: bool,
     statistics: bool,
@@ -172,8 +173,8 @@ impl Command {
     /// selector, or `help`. Words may be abbreviated as in `ip`: `r s`, `-j ro`, `nei l dev eth0`.
     ///
     /// # Errors
-    /// Every variant of [`Error`] with exit code 2.
-    pub(crate) fn parse<S: AsRef<str>>(words: &[S], names: Names) -> Result<Command, Error> {
+    /// Every variant of [`Error`] but those of [`Error::is_absent`].
+    pub fn parse<S: AsRef<str>>(words: &[S], names: Names) -> Result<Command, Error> {
         let (options, mut args) = args::split(words.iter().map(S::as_ref))?;
         let word = args.next().unwrap_or("help");
         let object =
@@ -239,12 +240,33 @@ impl Command {
     }
 
     /// Whether [`Command::print`] needs no state: `help`.
-    pub(crate) fn is_help(&self) -> bool {
+    pub fn is_help(&self) -> bool {
         matches!(self.what, What::Help(_))
     }
 
-    /// Whether [`State::figures`] are wanted.
-    fn wants_figures(&self) -> bool {
+    /// The object that it is about.
+    pub fn object(&self) -> Object {
+        match self.what {
+            What::Routes(_) => Object::Route,
+            What::Neighbours(_) => Object::Neigh,
+            What::Nexthops(_) | What::Buckets(_) => Object::Nexthop,
+            What::Segments(_) | What::SaveSegments(_) => Object::Sr,
+            What::Help(object) => object,
+        }
+    }
+
+    /// The file that the state is to come from; none for the live kernel.
+    pub fn snapshot(&self) -> Option<&Path> {
+        self.snapshot.as_deref()
+    }
+
+    /// Whether it prints bytes, and not text: `sr save`. See [`binary_stdout`].
+    pub fn is_binary(&self) -> bool {
+        matches!(self.what, What::SaveSegments(_))
+    }
+
+    /// Whether [`State::figures`] are printed.
+    pub fn wants_figures(&self) -> bool {
         self.statistics || matches!(self.what, What::SaveSegments(_))
     }
 
@@ -253,7 +275,7 @@ impl Command {
     /// # Errors
     /// [`Error::Device`], [`Error::NoNexthop`] and the like for what `state` does not have,
     /// [`Error::Write`] when `sink` fails, for instance because the reader of a pipe has left.
-    pub(crate) fn print(&self, state: &State<'_>, sink: &mut dyn io::Write) -> Result<(), Error> {
+    pub fn print(&self, state: &State<'_>, sink: &mut dyn io::Write) -> Result<(), Error> {
         if let What::Help(object) = self.what {
             return sink
                 .write_all(object.usage().as_bytes())
@@ -288,7 +310,7 @@ impl Command {
 /// takes its options before the noun. None for any other command line.
 ///
 /// `words` are those after the program's name.
-pub(crate) fn options_first(words: &[String]) -> Option<(Object, Vec<String>)> {
+pub fn options_first(words: &[String]) -> Option<(Object, Vec<String>)> {
     let at = args::first_word(words).filter(|at| *at > 0)?;
     let object = object(&words[at])?;
     Some((object, [&words[..at], &words[at + 1..]].concat()))
@@ -309,53 +331,11 @@ fn object(word: &str) -> Option<Object> {
 /// help has it all. None for any other command line.
 ///
 /// `words` are those after the program's name.
-pub(crate) fn help_of(words: &[String]) -> Option<[&str; 3]> {
+pub fn help_of(words: &[String]) -> Option<[&str; 3]> {
     match words {
         [help, noun, _, ..] if help == "help" && object(noun).is_some() => {
             Some(["raddle", noun, "--help"])
         }
         _ => None,
-    }
-}
-
-/// Runs `raddle route`, `raddle nexthop`, `raddle neigh` or `raddle sr` over the live kernel's state or a
-/// snapshot's; `words` are all but the noun.
-pub(crate) fn run(object: Object, words: &[String]) -> Result<(), crate::error::Failure> {
-    let failed = |e: Error| crate::error::Failure::new(e.exit_code(), e.to_string());
-    let words = [&[object.name().to_owned()], words].concat();
-    let command = Command::parse(&words, Names::load()).map_err(failed)?;
-    if command.is_help() {
-        return command
-            .print(&State::default(), &mut io::stdout().lock())
-            .map_err(failed);
-    }
-    let mut snapshot = crate::source::mirror(command.snapshot.as_deref())?.snapshot();
-    let live = command.snapshot.is_none();
-    let figures = match live && (command.wants_figures() || object == Object::Sr) {
-        true => Some(Figures::live()?),
-        false => None,
-    };
-    if live && matches!(object, Object::Sr | Object::Route) {
-        snapshot
-            .routes
-            .extend(crate::source::own_routes_of_daemon());
-    }
-    let state = State {
-        links: &snapshot.links,
-        nexthops: &snapshot.nexthops,
-        buckets: &snapshot.buckets,
-        neighbours: &snapshot.neighbours,
-        routes: &snapshot.routes,
-        clock: snapshot.clock.unwrap_or(0),
-        figures: figures.as_ref(),
-    };
-    match command.what {
-        What::SaveSegments(_) => {
-            let mut stdout = sr::binary_stdout().map_err(failed)?;
-            command.print(&state, &mut stdout).map_err(failed)
-        }
-        _ => command
-            .print(&state, &mut io::stdout().lock())
-            .map_err(failed),
     }
 }

@@ -9,147 +9,155 @@ fn errors_are_ips() {
     let cases = [
         (
             "frob",
-            2,
+            false,
             "Object \"frob\" is unknown, try \"raddle help\".",
         ),
         (
             "route frob",
-            2,
+            false,
             "Command \"frob\" is unknown, try \"raddle route help\".",
         ),
         (
             "nex frob",
-            2,
+            false,
             "Command \"frob\" is unknown, try \"raddle nexthop help\".",
         ),
         (
             "-x route",
-            2,
+            false,
             "Option \"-x\" is unknown, try \"raddle route help\".",
         ),
         (
             "-f foo route",
-            2,
+            false,
             "Error: argument \"foo\" is wrong: invalid protocol family",
         ),
         (
             "route show frob",
-            2,
+            false,
             "Error: any valid prefix is expected rather than \"frob\".",
         ),
         (
             "-4 route show ::/0",
-            2,
+            false,
             "Error: inet prefix is expected rather than \"::/0\".",
         ),
-        ("route show dev nosuch", 2, "Cannot find device \"nosuch\""),
+        (
+            "route show dev nosuch",
+            false,
+            "Cannot find device \"nosuch\"",
+        ),
         (
             "route show dev",
-            2,
+            false,
             "Command line is not complete. Try option \"help\"",
         ),
         (
             "route show exact",
-            2,
+            false,
             "Command line is not complete. Try option \"help\"",
         ),
         (
             "route show table nosuch",
-            2,
+            false,
             "Error: argument \"nosuch\" is wrong: table id value is invalid",
         ),
         (
             "route show proto 300",
-            2,
+            false,
             "Error: argument \"300\" is wrong: invalid \"protocol\"",
         ),
         (
             "route show scope nosuch",
-            2,
+            false,
             "Error: argument \"nosuch\" is wrong: invalid \"scope\"",
         ),
         (
             "route show type nosuch",
-            2,
+            false,
             "Error: argument \"nosuch\" is wrong: node type value is invalid",
         ),
         (
             "route show metric x",
-            2,
+            false,
             "Error: argument \"x\" is wrong: \"metric\" value is invalid",
         ),
         (
             "route show d eth1",
-            2,
+            false,
             "Error: argument \"eth1\" is wrong: TOS value is invalid",
         ),
         (
             "neigh show nud foo",
-            2,
+            false,
             "Error: argument \"foo\" is wrong: nud state is bad",
         ),
         (
             "neigh show router",
-            2,
+            false,
             "Error: any valid prefix is expected rather than \"router\".",
         ),
-        ("neigh show dev nosuch", 2, "Cannot find device \"nosuch\""),
+        (
+            "neigh show dev nosuch",
+            false,
+            "Cannot find device \"nosuch\"",
+        ),
         (
             "nexthop show id x",
-            2,
+            false,
             "Error: argument \"x\" is wrong: invalid id value",
         ),
         (
             "nexthop show id 77",
-            3,
+            true,
             "Error: nexthop id 77 does not exist.",
         ),
         (
             "nexthop get",
-            2,
+            false,
             "Command line is not complete. Try option \"help\"",
         ),
         (
             "nexthop bucket show id 77",
-            3,
+            true,
             "Error: nexthop id 77 does not exist.",
         ),
         (
             "nexthop bucket show id 1",
-            3,
+            true,
             "Error: nexthop id 1 is not a resilient group.",
         ),
         (
             "nexthop bucket get id 13 index 8",
-            3,
+            true,
             "Error: bucket index out of bounds: the group has 8 buckets, from 0.",
         ),
         (
             "nexthop bucket get id 13",
-            2,
+            false,
             "Command line is not complete. Try option \"help\"",
         ),
         (
             "nexthop bucket show index 1",
-            2,
+            false,
             "Error: argument \"index\" is wrong: expected id, nhid or dev",
         ),
         (
             "nexthop bucket flush",
-            2,
+            false,
             "Command \"flush\" is unknown, try \"raddle nexthop help\".",
         ),
         (
             "nexthop show foo",
-            2,
+            false,
             "Error: argument \"foo\" is wrong: expected id, dev, groups, proto or fdb",
         ),
     ];
-    for (line, code, expected) in cases {
+    for (line, is_absent, expected) in cases {
         let error = world.try_show(line).expect_err(line);
         assert_eq!(
-            (error.to_string().as_str(), error.exit_code()),
-            (expected, code),
+            (error.to_string().as_str(), error.is_absent()),
+            (expected, is_absent),
             "{line}"
         );
     }

@@ -25,7 +25,7 @@ use object::{Lookup, Objects};
 
 /// Why output cannot be made into a snapshot.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// A file is not there.
     #[error(
         "there is no {name} among the files; raddle snapshot --help prints the lines that make \
@@ -142,7 +142,10 @@ fn text(file: &Path) -> Result<(String, String), Error> {
 }
 
 /// The snapshot that these files, or the files in these directories, describe.
-pub(crate) fn snapshot(paths: &[PathBuf]) -> Result<Snapshot, Error> {
+///
+/// # Errors
+/// A file is missing, cannot be read, or does not say what it is to say.
+pub fn snapshot(paths: &[PathBuf]) -> Result<Snapshot, Error> {
     let files = Files::read(paths)?;
     let names = Lookup::new(Names::built_in(), files.objects("link.json")?)?;
     let mut rib = Rib::detached();

@@ -153,7 +153,7 @@ pub(crate) fn save(
 }
 
 /// Standard output, unless somebody would look at it.
-pub(crate) fn binary_stdout() -> Result<impl Write, Error> {
+pub fn binary_stdout() -> Result<impl Write, Error> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
         return Err(Error::Terminal);
