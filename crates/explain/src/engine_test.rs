@@ -307,3 +307,24 @@ fn the_reason_is_that_of_the_engine() {
     assert_eq!(json["engine"]["verdict"], "punt");
     assert_eq!(json["engine"]["reason"], "options");
 }
+
+/// One reason has several rules: which it was, the function says that decided.
+#[test]
+fn a_segment_says_by_which_rule_it_stops() {
+    let with_sid = |behaviour| {
+        let hops = vec![hop("", 2, sid(behaviour))];
+        with([route("fc00:1::2/128", TABLE_MAIN, hops)])
+    };
+    let rule = |rib: &Rib, next, inside: &[u8]| {
+        let answer = explained(rib, &six("fc00:1::2", 64, next, inside));
+        let mut steps = answer.steps.iter();
+        let stopped = steps.rfind(|step| step.name == "behaviour");
+        stopped.unwrap().data["rules"][0].clone()
+    };
+    let dx2 = with_sid(Behaviour::Dx2 { oif: 3 });
+    let frame = |kind: [u8; 2]| [&[2; 12][..], &kind, &[0; 46]].concat();
+    assert_eq!(rule(&dx2, 143, &frame([0, 46])), "S8.1");
+    assert_eq!(rule(&dx2, 17, &UDP), "S6.3");
+    assert_eq!(rule(&dx2, 143, &frame([8, 0])), "S6");
+    assert_eq!(rule(&with_sid(Behaviour::End), 17, &UDP), "S3.1");
+}

@@ -288,23 +288,16 @@ fn key_json(hashed: &HashedKey) -> Value {
 
 /// The numbers and the names of the rules of [`raddle_select::keys_of_packet`] that gave the keys.
 fn key_rules(hashed: &Explanation) -> Vec<(u8, &'static str)> {
-    let one = |rule, name| vec![(rule, name)];
-    match (hashed.policy, hashed.input) {
-        (_, Input::IcmpInner) => one(2, "the header of the packet that the ICMP error is about"),
-        (Policy::L4, _) => one(1, "as the flow dissector finds them, up to a packet inside"),
-        (Policy::Inner, _) => one(
-            1,
-            "as the flow dissector finds them in the innermost packet",
-        ),
-        (Policy::Custom, _) => {
-            let rule = |key: &HashedKey| match key.of {
-                Part::Packet => (1, "selected fields of the packet, up to a packet inside"),
-                Part::Innermost => (2, "selected fields of the innermost packet"),
-            };
-            hashed.keys.iter().map(rule).collect()
-        }
-        (Policy::L3, _) => one(1, "the packet's own header"),
-    }
+    let name = |key: &HashedKey| match (hashed.policy, key.rule) {
+        (Policy::Custom, 1) => "selected fields of the packet, up to a packet inside",
+        (Policy::Custom, _) => "selected fields of the innermost packet",
+        (_, 2) => "the header of the packet that the ICMP error is about",
+        (Policy::L4, _) => "as the flow dissector finds them, up to a packet inside",
+        (Policy::Inner, _) => "as the flow dissector finds them in the innermost packet",
+        (Policy::L3, _) => "the packet's own header",
+    };
+    let keys = hashed.keys.iter();
+    keys.map(|key| (key.rule, name(key))).collect()
 }
 
 /// Why a packet's key is what it is, where that is not plain.

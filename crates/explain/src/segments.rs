@@ -11,8 +11,8 @@ use raddle_rib::seg6::{Behaviour, Seg6};
 use raddle_rib::{Hop, Owner, Resolved, SegmentUse, Trace};
 use raddle_select::{HashConfig, Seed, explain_packet};
 use raddle_srv6::{
-    Demand, ETHERNET, Flow, MAX_CHAIN, MAX_TEMPLATE, Next, Packet as Changing, Route, Settings,
-    Target, Undo, carry_out, spread,
+    Demand, ETHERNET, Flow, MAX_CHAIN, MAX_TEMPLATE, Next, Packet as Changing, Refusal, Route,
+    Settings, Target, Undo, carry_out, spread,
 };
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use super::image::{Image, keys_of};
 use super::packet::Packet;
 use super::seen::headers;
 use super::steps::{Question, Walk};
-use super::words::{name_of, rule_of, rules_of, what_is_done, why};
+use super::words::{name_of, rules_of, what_is_done, why};
 
 /// A segment on the way, for rule S10.
 struct Passed {
@@ -173,13 +173,13 @@ impl<'a> Walk<'a> {
         segment: &Segment,
         before: &[String],
         now: &Changing<'_>,
-        done: Result<Next, Reason>,
+        done: Result<Next, Refusal>,
     ) -> Result<Next, Reason> {
         let rules = rules_of(segment);
         let next = match done {
             Ok(next) => next,
-            Err(reason) => {
-                let rule = rule_of(reason);
+            Err(Refusal { reason, rule }) => {
+                let rule = rule.name();
                 let fate = if reason.is_drop() {
                     "dropped"
                 } else {

@@ -56,20 +56,6 @@ pub(super) fn what_is_done(segment: &Segment) -> &'static str {
     }
 }
 
-/// The rule that gives this reason.
-pub(super) fn rule_of(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NoSrh => "S3.1",
-        Reason::BadSrh => "S3.3",
-        Reason::Hmac | Reason::HmacCheck => "S3.4",
-        Reason::SegmentsLeft => "S6.2",
-        Reason::Payload => "S6.3",
-        Reason::SegmentLink => "S8.3",
-        Reason::Mtu | Reason::Headroom => "S9.5",
-        _ => "S2.1",
-    }
-}
-
 pub(super) fn why(reason: Reason) -> &'static str {
     match reason {
         Reason::NoSrh => "there is no SRH with segments left",

@@ -14,6 +14,8 @@ use crate::policy::{Field, HashConfig, Policy};
 pub struct HashedKey {
     /// Which packet it is of.
     pub of: Part,
+    /// The number of the rule of [`crate::keys_of_packet`], by policy, that gave it.
+    pub rule: u8,
     /// The fields that the policy hashes, in the order of `bytes`.
     pub fields: Vec<Field>,
     /// The key as it was taken.
@@ -98,6 +100,10 @@ fn explain(config: &HashConfig, seed: Seed, keys: &Keys, input: Input) -> Explan
         };
         HashedKey {
             of,
+            rule: match (input, of) {
+                (Input::IcmpInner, _) | (_, Part::Innermost) => 2,
+                _ => 1,
+            },
             fields,
             key: *key,
             addresses_swapped: ordered.addresses != key.addresses,

@@ -5,14 +5,17 @@ use raddle_packet::{Family, Srh, protocol};
 
 use crate::find::find;
 use crate::packet::{ETHERNET, Packet};
-use crate::{Settings, hmac};
+use crate::{Refusal, Rule, Settings, hmac};
 
 /// Protocol number of Ethernet in IP.
 pub(crate) const ETHERNET_IN_IP: u8 = 143;
 
+const NO_FRAME: Refusal = Rule::S6_3.gives(Reason::Payload);
+const NO_LINK: Refusal = Rule::S8_2.gives(Reason::Payload);
+
 /// The first half of rule S6: there is no SRH, or it is done with.
 #[inline]
-fn check(settings: &Settings<'_>, l3: &[u8]) -> Result<(), Reason> {
+fn check(settings: &Settings<'_>, l3: &[u8]) -> Result<(), Refusal> {
     let Some(found) = find(l3, protocol::ROUTING, false) else {
         return Ok(());
     };
@@ -21,9 +24,10 @@ fn check(settings: &Settings<'_>, l3: &[u8]) -> Result<(), Reason> {
         return Ok(());
     };
     if srh.segments_left() > 0 {
-        return Err(Reason::SegmentsLeft);
+        return Err(Rule::S6_2.gives(Reason::SegmentsLeft));
     }
-    hmac::check(settings.keys, settings.demand, l3, found.offset, &srh)
+    let checked = hmac::check(settings.keys, settings.demand, l3, found.offset, &srh);
+    checked.map_err(|reason| Rule::S3_4.gives(reason))
 }
 
 /// End.DX4, End.DX6, End.DT*: takes out a packet of the first of these families that is there.
@@ -32,14 +36,14 @@ pub(crate) fn decap(
     settings: &Settings<'_>,
     packet: &mut Packet<'_>,
     families: &[Family],
-) -> Result<(), Reason> {
+) -> Result<(), Refusal> {
     check(settings, packet.l3())?;
     ip(packet, families)
 }
 
 /// The second half of rule S6, for IP.
 #[inline]
-pub(crate) fn ip(packet: &mut Packet<'_>, families: &[Family]) -> Result<(), Reason> {
+pub(crate) fn ip(packet: &mut Packet<'_>, families: &[Family]) -> Result<(), Refusal> {
     for family in families {
         let (number, header) = match family {
             Family::V4 => (protocol::IPIP, 20),
@@ -52,22 +56,22 @@ pub(crate) fn ip(packet: &mut Packet<'_>, families: &[Family]) -> Result<(), Rea
             return Ok(());
         }
     }
-    Err(Reason::Payload)
+    Err(Rule::S6_3.gives(Reason::Payload))
 }
 
 /// The same for a frame (rule S8): its offset.
 #[inline]
-fn frame(settings: &Settings<'_>, packet: &Packet<'_>) -> Result<usize, Reason> {
+fn frame(settings: &Settings<'_>, packet: &Packet<'_>) -> Result<usize, Refusal> {
     let l3 = packet.l3();
     check(settings, l3)?;
-    let found = find(l3, ETHERNET_IN_IP, false).ok_or(Reason::Payload)?;
+    let found = find(l3, ETHERNET_IN_IP, false).ok_or(NO_FRAME)?;
     let header = l3
         .get(found.offset..)
         .and_then(<[u8]>::first_chunk::<ETHERNET>)
-        .ok_or(Reason::Payload)?;
+        .ok_or(NO_FRAME)?;
     // 802.3 has a length there.
     if u16::from_be_bytes([header[12], header[13]]) < 0x600 {
-        return Err(Reason::Payload);
+        return Err(Rule::S8_1.gives(Reason::Payload));
     }
     Ok(found.offset)
 }
@@ -89,7 +93,7 @@ pub(crate) fn dx2(
     settings: &Settings<'_>,
     segment: &Segment,
     packet: &Packet<'_>,
-) -> Result<Frame, Reason> {
+) -> Result<Frame, Refusal> {
     let offset = frame(settings, packet)?;
     leave(packet, offset, segment.out, segment.mtu)
 }
@@ -100,11 +104,11 @@ pub(crate) fn dx2v(
     segment: &Segment,
     packet: &Packet<'_>,
     word: impl Fn(u32) -> u64,
-) -> Result<Frame, Reason> {
+) -> Result<Frame, Refusal> {
     let offset = frame(settings, packet)?;
     let tag = packet.l3().get(offset + 12..).unwrap_or_default();
     let &[0x81, 0x00, high, low, ..] = tag else {
-        return Err(Reason::Payload);
+        return Err(NO_LINK);
     };
     let vlan = u16::from_be_bytes([high, low]) & 0xfff;
     let (mut from, mut to) = (0, segment.out);
@@ -117,15 +121,15 @@ pub(crate) fn dx2v(
             std::cmp::Ordering::Equal => return leave(packet, offset, entry.out, entry.mtu.into()),
         }
     }
-    Err(Reason::Payload)
+    Err(NO_LINK)
 }
 
 /// The rest of rule S8.
 #[inline]
-fn leave(packet: &Packet<'_>, offset: usize, out: u32, mtu: u32) -> Result<Frame, Reason> {
+fn leave(packet: &Packet<'_>, offset: usize, out: u32, mtu: u32) -> Result<Frame, Refusal> {
     let len = packet.len() - offset;
     if out == 0 || len - ETHERNET > mtu as usize {
-        return Err(Reason::SegmentLink);
+        return Err(Rule::S8_3.gives(Reason::SegmentLink));
     }
     Ok(Frame {
         out,

@@ -7,10 +7,16 @@ use raddle_packet::{Family, Srh, protocol};
 use crate::decap::ETHERNET_IN_IP;
 use crate::hmac::{self, FIELD};
 use crate::packet::{ETHERNET, IPV6, Packet};
-use crate::{Settings, spread};
+use crate::{Refusal, Rule, Settings, spread};
 
 /// Flow labels.
 const LABEL: u32 = 0xf_ffff;
+const NO_TEMPLATE: Refusal = Rule::S9_5.gives(Reason::Encap);
+
+#[inline]
+fn no_room(reason: Reason) -> Refusal {
+    Rule::S9_5.gives(reason)
+}
 
 /// Puts the segment's template around the packet, or around the frame it came in.
 #[inline]
@@ -18,15 +24,16 @@ pub(crate) fn encapsulate(
     settings: &Settings<'_>,
     segment: &Segment,
     packet: &mut Packet<'_>,
-) -> Result<(), Reason> {
+) -> Result<(), Refusal> {
     let size = usize::from(segment.size);
     let has_srh = segment.flags & segment_flags::HAS_SRH != 0;
     if size < IPV6 + if has_srh { 8 } else { 0 } || size % 8 != 0 {
-        return Err(Reason::Encap);
+        return Err(NO_TEMPLATE);
     }
     let l2 = segment.kind == segment_kind::ENCAPS_L2;
     let inner = packet.len();
-    let head = packet.l3().first_chunk::<8>().ok_or(Reason::Truncated)?;
+    let head = packet.l3().first_chunk::<8>();
+    let head = head.ok_or(Rule::S9_2.gives(Reason::Truncated))?;
     let (mut first, hop_limit, number) = match packet.family() {
         Family::V6 => {
             let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
@@ -44,10 +51,11 @@ pub(crate) fn encapsulate(
     }
     let payload = size - IPV6 + inner + if l2 { ETHERNET } else { 0 };
     let Ok(payload) = u16::try_from(payload) else {
-        return Err(Reason::Mtu);
+        return Err(Rule::S9_5.gives(Reason::Mtu));
     };
     let ethernet = packet.ethernet();
-    packet.grow(size + if l2 { ETHERNET } else { 0 }, 0)?;
+    let grown = packet.grow(size + if l2 { ETHERNET } else { 0 }, 0);
+    grown.map_err(no_room)?;
     if l2 {
         packet
             .fresh(size..size + ETHERNET)
@@ -82,11 +90,12 @@ fn hop_limit_of(memory: &Memory, segment: &Segment) -> u8 {
 
 /// The flow label by the flow's hash.
 #[cold]
-fn label(settings: &Settings<'_>, segment: &Segment, packet: &Packet<'_>) -> Result<u32, Reason> {
+fn label(settings: &Settings<'_>, segment: &Segment, packet: &Packet<'_>) -> Result<u32, Refusal> {
     let hash31 = match packet.flow() {
-        Some(flow) => (settings.hash31)(flow.family, packet.bytes(flow.range.clone()))?,
-        None => (settings.hash31)(packet.family(), packet.l3())?,
+        Some(flow) => (settings.hash31)(flow.family, packet.bytes(flow.range.clone())),
+        None => (settings.hash31)(packet.family(), packet.l3()),
     };
+    let hash31 = hash31.map_err(|reason| Rule::S9_3.gives(reason))?;
     Ok(spread(hash31, segment.salt) & LABEL)
 }
 
@@ -97,16 +106,20 @@ pub(crate) fn insert(
     settings: &Settings<'_>,
     segment: &Segment,
     packet: &mut Packet<'_>,
-) -> Result<(), Reason> {
+) -> Result<(), Refusal> {
     let size = usize::from(segment.size);
-    if packet.family() != Family::V6 || size < 24 || size % 8 != 0 {
-        return Err(Reason::Encap);
+    if packet.family() != Family::V6 {
+        return Err(Rule::S2_1.gives(Reason::Encap));
     }
-    let mut header = *packet.l3().first_chunk::<IPV6>().ok_or(Reason::Truncated)?;
+    if size < 24 || size % 8 != 0 {
+        return Err(NO_TEMPLATE);
+    }
+    let header = packet.l3().first_chunk::<IPV6>();
+    let mut header = *header.ok_or(Rule::S9_4.gives(Reason::Truncated))?;
     let Ok(payload) = u16::try_from(size + packet.len() - IPV6) else {
-        return Err(Reason::Mtu);
+        return Err(Rule::S9_5.gives(Reason::Mtu));
     };
-    packet.grow(size, IPV6)?;
+    packet.grow(size, IPV6).map_err(no_room)?;
     let written = packet.fresh(0..IPV6 + size);
     let (front, srh) = written.split_at_mut(IPV6);
     copy_template(settings, segment, srh);
@@ -114,7 +127,7 @@ pub(crate) fn insert(
     srh[8..24].copy_from_slice(&header[24..]);
     let first = 8 + 16 * usize::from(srh[4]);
     let Some(dst) = srh.get(first..).and_then(<[u8]>::first_chunk::<16>) else {
-        return Err(Reason::Encap);
+        return Err(NO_TEMPLATE);
     };
     header[4..6].copy_from_slice(&payload.to_be_bytes());
     header[6] = protocol::ROUTING;
@@ -133,16 +146,17 @@ fn copy_template(settings: &Settings<'_>, segment: &Segment, to: &mut [u8]) {
 
 /// Fills in the HMAC, where there is a place for one.
 #[inline]
-fn sign(settings: &Settings<'_>, header: &[u8], srh: &mut [u8]) -> Result<(), Reason> {
+fn sign(settings: &Settings<'_>, header: &[u8], srh: &mut [u8]) -> Result<(), Refusal> {
     if srh[5] & FLAG_HMAC == 0 {
         return Ok(());
     }
     let Some(src) = header.get(8..24).and_then(<[u8]>::first_chunk) else {
-        return Err(Reason::Hmac);
+        return Err(Rule::S9_5.gives(Reason::Hmac));
     };
     // A reduced list has one segment less than are left.
-    let checked = Srh::new_checked(srh, true).map_err(|_| Reason::Encap)?;
-    if let Some(field) = hmac::made(settings.keys, src, &checked)? {
+    let checked = Srh::new_checked(srh, true).map_err(|_| NO_TEMPLATE)?;
+    let made = hmac::made(settings.keys, src, &checked);
+    if let Some(field) = made.map_err(|reason| Rule::S9_5.gives(reason))? {
         let at = srh.len() - FIELD;
         srh[at..].copy_from_slice(&field);
     }

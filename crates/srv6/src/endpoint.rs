@@ -6,12 +6,15 @@ use raddle_packet::{Family, Srh, protocol};
 use crate::decap;
 use crate::find::{Found, find};
 use crate::packet::{IPV6, Packet};
-use crate::{Settings, hmac};
+use crate::{Refusal, Rule, Settings, hmac};
 
 /// Offset of the destination address.
 const DST: usize = 24;
 /// Offset of segments left in an SRH.
 const LEFT: usize = 3;
+
+const SHORT: Refusal = Rule::S4_2.gives(Reason::BadSrh);
+const BEYOND: Refusal = Rule::S4_3.gives(Reason::BadSrh);
 
 /// What a packet's SRH says.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +28,12 @@ struct Facts {
 
 /// Finds the SRH and checks it, HMAC included (rule S3).
 #[inline]
-fn srh(settings: &Settings<'_>, l3: &[u8], skip_done: bool) -> Result<Facts, Reason> {
-    let found = find(l3, protocol::ROUTING, skip_done).ok_or(Reason::NoSrh)?;
+fn srh(settings: &Settings<'_>, l3: &[u8], skip_done: bool) -> Result<Facts, Refusal> {
+    let found = find(l3, protocol::ROUTING, skip_done);
+    let rule = if skip_done { Rule::S3_1 } else { Rule::S3_2 };
+    let found = found.ok_or(rule.gives(Reason::NoSrh))?;
     let bytes = l3.get(found.offset..).unwrap_or_default();
-    let srh = Srh::new_checked(bytes, true).map_err(|_| Reason::BadSrh)?;
+    let srh = Srh::new_checked(bytes, true).map_err(|_| Rule::S3_3.gives(Reason::BadSrh))?;
     let facts = Facts {
         found,
         len: srh.bytes().len(),
@@ -36,12 +41,13 @@ fn srh(settings: &Settings<'_>, l3: &[u8], skip_done: bool) -> Result<Facts, Rea
         left: srh.segments_left(),
         last: srh.last_entry(),
     };
-    hmac::check(settings.keys, settings.demand, l3, found.offset, &srh)?;
+    let checked = hmac::check(settings.keys, settings.demand, l3, found.offset, &srh);
+    checked.map_err(|reason| Rule::S3_4.gives(reason))?;
     Ok(facts)
 }
 
 /// Rule S3 for a behaviour that goes no step itself (End.B6.Insert).
-pub(crate) fn check(settings: &Settings<'_>, packet: &Packet<'_>) -> Result<(), Reason> {
+pub(crate) fn check(settings: &Settings<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
     srh(settings, packet.l3(), true).map(|_| ())
 }
 
@@ -52,7 +58,7 @@ pub(crate) fn step(
     settings: &Settings<'_>,
     segment: &Segment,
     packet: &mut Packet<'_>,
-) -> Result<(), Reason> {
+) -> Result<(), Refusal> {
     let flavours = segment.flavours;
     if flavours == 0 {
         let facts = srh(settings, packet.l3(), true)?;
@@ -80,9 +86,11 @@ pub(crate) fn step(
 
 /// Takes the next segment of the list for the destination.
 #[inline]
-fn advance(packet: &mut Packet<'_>, facts: &Facts) -> Result<(), Reason> {
-    let left = facts.left.checked_sub(1).ok_or(Reason::NoSrh)?;
-    let dst = segment_of(packet.l3(), facts, left).ok_or(Reason::BadSrh)?;
+fn advance(packet: &mut Packet<'_>, facts: &Facts) -> Result<(), Refusal> {
+    let none = Rule::S3_5.gives(Reason::NoSrh);
+    let left = facts.left.checked_sub(1).ok_or(none)?;
+    let dst = segment_of(packet.l3(), facts, left);
+    let dst = dst.ok_or(Rule::S5_1.gives(Reason::BadSrh))?;
     packet.write(facts.found.offset + LEFT, &[left]);
     packet.write(DST, &dst);
     Ok(())
@@ -133,11 +141,11 @@ fn ultimate(
     settings: &Settings<'_>,
     segment: &Segment,
     packet: &mut Packet<'_>,
-) -> Result<(), Reason> {
+) -> Result<(), Refusal> {
     let first = match srh(settings, packet.l3(), false) {
         Ok(facts) => Some(facts),
-        Err(Reason::NoSrh) => None,
-        Err(reason) => return Err(reason),
+        Err(refusal) if refusal.reason == Reason::NoSrh => None,
+        Err(refusal) => return Err(refusal),
     };
     if let Some(facts) = first.filter(|facts| facts.left == 0)
         && segment.flavours & flavours::USP != 0
@@ -152,21 +160,23 @@ fn ultimate(
             }
             Ok(())
         }
-        Err(Reason::NoSrh) => upper_layer(segment, packet, first.is_some()),
-        Err(reason) => Err(reason),
+        Err(refusal) if refusal.reason == Reason::NoSrh => {
+            upper_layer(segment, packet, first.is_some())
+        }
+        Err(refusal) => Err(refusal),
     }
 }
 
 /// What follows the last extension header has been reached.
-fn upper_layer(segment: &Segment, packet: &mut Packet<'_>, had_srh: bool) -> Result<(), Reason> {
+fn upper_layer(segment: &Segment, packet: &mut Packet<'_>, had_srh: bool) -> Result<(), Refusal> {
     if segment.flavours & flavours::USD != 0 {
         return decap::ip(packet, &[Family::V6, Family::V4]);
     }
-    Err(if had_srh {
+    Err(Rule::S5_4.gives(if had_srh {
         Reason::Payload
     } else {
         Reason::NoSrh
-    })
+    }))
 }
 
 /// Rule S4, REPLACE-C-SID (RFC 9800, section 4.2.1).
@@ -174,15 +184,17 @@ fn replace(
     settings: &Settings<'_>,
     segment: &Segment,
     packet: &mut Packet<'_>,
-) -> Result<(), Reason> {
+) -> Result<(), Refusal> {
     let (block, csid) = (usize::from(segment.block), usize::from(segment.csid));
     if csid == 0 || block + csid > 15 {
-        return Err(Reason::Encap);
+        return Err(Rule::S4_3.gives(Reason::Encap));
     }
     let facts = match srh(settings, packet.l3(), false) {
         Ok(facts) => facts,
-        Err(Reason::NoSrh) => return upper_layer(segment, packet, false),
-        Err(reason) => return Err(reason),
+        Err(refusal) if refusal.reason == Reason::NoSrh => {
+            return upper_layer(segment, packet, false);
+        }
+        Err(refusal) => return Err(refusal),
     };
     let slots = 16 / csid;
     // The bits that count to 128 / LNFL, rounded up.
@@ -196,12 +208,12 @@ fn replace(
     let is_end = |left: u8, index: u8| {
         slot(left, index)
             .map(|csid| csid.iter().all(|byte| *byte == 0))
-            .ok_or(Reason::BadSrh)
+            .ok_or(BEYOND)
     };
     let mut dst = *l3
         .get(DST..)
         .and_then(<[u8]>::first_chunk::<16>)
-        .ok_or(Reason::BadSrh)?;
+        .ok_or(SHORT)?;
     let mut index = dst[15] & mask;
     let mut left = facts.left;
     if left == 0 && (index == 0 || is_end(0, index - 1)?) {
@@ -213,12 +225,12 @@ fn replace(
     let mut whole = false;
     if index != 0 {
         if left > facts.last {
-            return Err(Reason::BadSrh);
+            return Err(SHORT);
         }
         index -= 1;
         if is_end(left, index)? {
-            left = left.checked_sub(1).ok_or(Reason::BadSrh)?;
-            dst = segment_of(l3, &facts, left).ok_or(Reason::BadSrh)?;
+            left = left.checked_sub(1).ok_or(SHORT)?;
+            dst = segment_of(l3, &facts, left).ok_or(SHORT)?;
             whole = true;
         }
     } else {
@@ -229,7 +241,7 @@ fn replace(
     let pops = if whole {
         ends
     } else {
-        let next = slot(left, index).ok_or(Reason::BadSrh)?;
+        let next = slot(left, index).ok_or(BEYOND)?;
         dst[block..block + csid].copy_from_slice(&next);
         dst[15] = dst[15] & !mask | index;
         ends && (index == 0 || is_end(0, index - 1)?)

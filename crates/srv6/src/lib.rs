@@ -132,6 +132,7 @@ mod find;
 mod hmac;
 mod packet;
 mod plan;
+mod refusal;
 
 use raddle_image::{Memory, Reason, Segment, flavours, segment_flags, segment_kind};
 use raddle_packet::Family;
@@ -141,6 +142,7 @@ pub use find::{Found, find};
 pub use hmac::{Algorithm, Demand, Key, Keys, MAX_SECRET, sign};
 pub use packet::{ETHERNET, Flow, Packet, Undo};
 pub use plan::{Around, Plan, Step, Usual};
+pub use refusal::{Refusal, Rule};
 
 /// Segments that a packet may meet on one machine (rule S1).
 pub const MAX_CHAIN: usize = 4;
@@ -209,15 +211,15 @@ pub fn spread(hash31: u32, salt: u32) -> u32 {
 /// Rules S2.1, S3 to S6, S8 and S9 for one segment.
 ///
 /// # Errors
-/// The reason for which the packet is not forwarded; [`Packet::restore`] then gives it back as it came.
+/// Why the packet is not forwarded, and by which rule; [`Packet::restore`] then gives it back as it came.
 #[inline]
 pub fn carry_out(
     settings: &Settings<'_>,
     segment: &Segment,
     packet: &mut Packet<'_>,
-) -> Result<Next, Reason> {
+) -> Result<Next, Refusal> {
     if segment.kind < segment_kind::INSERT && packet.family() != Family::V6 {
-        return Err(Reason::Encap);
+        return Err(Rule::S2_1.gives(Reason::Encap));
     }
     let nexthop6 = || match u128::from_be_bytes(segment.target) {
         0 => Target::Destination,
@@ -273,7 +275,7 @@ pub fn carry_out(
         segment_kind::ENCAPS | segment_kind::ENCAPS_L2 => {
             encap::encapsulate(settings, segment, packet)?;
         }
-        _ => return Err(Reason::Encap),
+        _ => return Err(Rule::S1_2.gives(Reason::Encap)),
     }
     let table = match packet.family() {
         Family::V4 => segment.table4,

@@ -133,6 +133,7 @@ pub(crate) fn judge(seen: &Seen, answer: &Answer, spread: bool) -> Result<(), St
         return Err("the engine does something else".to_owned());
     }
     members(answer)?;
+    segments(answer)?;
     let cause = answer.reason.and_then(named);
     let ends = answer.link.is_none();
     match seen.verdict {
@@ -231,6 +232,33 @@ fn rule(answer: &Answer, reason: Reason) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{} is not the rule of {reason}", fate.rule)),
     }
+}
+
+/// A segment that does not carry the packet on does so by a rule that gives its reason.
+fn segments(answer: &Answer) -> Result<(), String> {
+    for step in answer.steps.iter().filter(|step| step.name == "behaviour") {
+        let Some(reason) = step.data["reason"].as_str() else {
+            continue;
+        };
+        let rules: &[&str] = match reason {
+            "no-srh" => &["S3.1", "S3.2", "S3.5", "S5.4"],
+            "bad-srh" => &["S3.3", "S4.2", "S4.3", "S5.1"],
+            "hmac" => &["S3.4", "S9.5"],
+            "hmac-check" => &["S3.4"],
+            "segments-left" => &["S6.2"],
+            "payload" => &["S5.4", "S6.3", "S8.1", "S8.2"],
+            "segment-link" => &["S8.3"],
+            "mtu" | "headroom" => &["S9.5"],
+            "encap" => &["S1.2", "S2.1", "S4.3", "S9.5"],
+            "seed-unknown" | "hash-policy" => &["S9.3"],
+            _ => &[],
+        };
+        let rule = step.data["rules"][0].as_str().unwrap_or_default();
+        if !rules.contains(&rule) {
+            return Err(format!("{rule} is not the rule of {reason}"));
+        }
+    }
+    Ok(())
 }
 
 /// Step 9 against step 4 and step 8, by a linear look at the members.
