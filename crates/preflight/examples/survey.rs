@@ -24,11 +24,7 @@ fn survey() -> Result<(), Box<dyn Error>> {
     for event in raddle_netlink::mirror::snapshot()? {
         rib.apply(event);
     }
-    let takes_redirects = |index| {
-        let features = raddle_xdp::features(index).ok().flatten()?;
-        Some(features.can_receive_redirects())
-    };
-    let scene = Scene::of(&rib, BTreeSet::new(), takes_redirects);
+    let scene = Scene::of(&rib, BTreeSet::new(), raddle_xdp::can_receive_redirects);
     let options = Options {
         can_set_seed: seed::can_be_set(),
         ..Options::default()

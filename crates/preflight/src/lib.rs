@@ -2,6 +2,7 @@
 
 mod finding;
 mod firewall;
+mod kernel;
 mod link;
 mod qdisc;
 mod rules;
@@ -21,6 +22,7 @@ pub use raddle_netlink::probe::Error;
 use self::finding::concerns;
 pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;
+pub use self::kernel::{KernelError, running_kernel};
 pub use self::settings::steering;
 pub use self::veth::{FarEnd, far_ends};
 

@@ -228,7 +228,7 @@ fn digits(hex: &str) -> Result<String, Failure> {
 /// The surroundings of this machine.
 fn live() -> Surroundings {
     Surroundings {
-        kernel: source::kernel().ok(),
+        kernel: raddle_preflight::running_kernel().ok(),
         machine: Some(Arc::new(ThisMachine)),
         ..Surroundings::default()
     }

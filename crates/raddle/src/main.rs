@@ -19,7 +19,6 @@ mod ports;
 mod replay;
 mod rpc;
 mod run;
-mod scene;
 mod seed;
 mod show;
 mod signals;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use raddle_control::{self as control, Routes, Status};
 use raddle_netlink::Mirror;
+use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
 use raddle_select::KernelVersion;
@@ -55,7 +56,7 @@ pub(crate) fn mirror_and_kernel(
     file: Option<&Path>,
 ) -> Result<(Rib, Option<KernelVersion>), Failure> {
     let Some(file) = file else {
-        return Ok((mirror(None)?, kernel().ok()));
+        return Ok((mirror(None)?, running_kernel().ok()));
     };
     let snapshot = read(file)?;
     let kernel = snapshot
@@ -168,21 +169,4 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
         )));
     }
     Ok(snapshot)
-}
-
-/// The running kernel's version: the stable one, also of a distribution whose release says only the ABI.
-///
-/// # Errors
-/// Why it cannot be told.
-pub(crate) fn kernel() -> Result<KernelVersion, String> {
-    let names = nix::sys::utsname::uname().map_err(|e| format!("uname: {e}"))?;
-    // Only Ubuntu's kernels have it.
-    let signature = std::fs::read_to_string("/proc/version_signature").unwrap_or_default();
-    let (release, build) = (names.release(), names.version());
-    KernelVersion::of_uname(
-        &release.to_string_lossy(),
-        &build.to_string_lossy(),
-        &signature,
-    )
-    .map_err(|e| e.to_string())
 }

@@ -74,6 +74,15 @@ pub fn features(index: u32) -> Result<Option<Features>> {
     Ok(device_bits(index, NETDEV_A_DEV_XDP_FEATURES)?.map(Features))
 }
 
+/// Whether packets that are redirected to a device reach it; none where the kernel does not tell.
+///
+/// # Minimum kernel version
+/// 6.3
+pub fn can_receive_redirects(index: u32) -> Option<bool> {
+    let features = features(index).ok().flatten()?;
+    Some(features.can_receive_redirects())
+}
+
 /// Whether a device's driver lets programs read the hash that it gives with a packet. That says nothing
 /// of where the driver has it from: veth computes one.
 ///

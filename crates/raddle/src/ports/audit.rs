@@ -46,7 +46,7 @@ pub(super) struct Load {
 /// Runs the command.
 pub(super) fn run(args: &cli::PortsAudit) -> Result<(), Failure> {
     let rib = source::mirror(None)?;
-    let kernel = source::kernel().ok();
+    let kernel = raddle_preflight::running_kernel().ok();
     let audits = audit(&rib, kernel, &sockets::connected()?, &args.dst)?;
     if args.json {
         let json = serde_json::to_string(&audits).map_err(|e| Failure::system(e.to_string()))?;

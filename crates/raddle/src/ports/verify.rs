@@ -126,7 +126,7 @@ pub(super) fn check(
         Varied::Sport => Vary::SourcePort,
         Varied::FlowLabel => Vary::FlowLabel,
     };
-    let sockets = Sockets::new(rib, &choice, source::kernel().ok());
+    let sockets = Sockets::new(rib, &choice, raddle_preflight::running_kernel().ok());
     let layout = match iif.is_empty() {
         true => sockets.layout(planned.from, |_| false),
         false => choice.layout.clone(),

@@ -184,7 +184,7 @@ fn planned(
     range: Option<(u16, u16)>,
     paths: usize,
 ) -> Result<Vec<Try>, Failure> {
-    let kernel = source::kernel().ok();
+    let kernel = raddle_preflight::running_kernel().ok();
     let to = (server.ip(), server.port());
     let mut count = (EACH * paths * paths).clamp(PORTS.0, PORTS.1);
     let candidates = loop {

@@ -6,8 +6,8 @@ use super::links::Plan;
 use super::rx_hash::would_read;
 use crate::config::{Config, Mode};
 use crate::error::Failure;
-use crate::{scene, seed};
-use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Report};
+use crate::seed;
+use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Report, Scene};
 
 /// Looks at everything that matters before attaching; `fix` says what to do about what can be
 /// fixed, `attached` are the links that have our program already.
@@ -17,7 +17,7 @@ pub(super) fn survey(
     fix: Fix,
     attached: impl Iterator<Item = u32>,
 ) -> Result<Report, Failure> {
-    let mut scene = scene::of(rib, attached.collect());
+    let mut scene = Scene::of(rib, attached.collect(), raddle_xdp::can_receive_redirects);
     // A program that is not ours any more may still be in the mirror.
     for link in &mut scene.links {
         let others = link.xdp.is_some() && !scene.attached.contains(&link.index);

@@ -2,7 +2,6 @@
 
 use super::checks::made_up::*;
 use super::*;
-use crate::error::exit;
 use raddle_select::KernelVersion;
 
 fn faulty() -> Facts {
@@ -39,7 +38,7 @@ fn the_text_is_grouped_by_severity() {
 #[test]
 fn the_json_has_the_same() {
     let answer = examine(&faulty(), &checks(&SOME));
-    let value: serde_json::Value = serde_json::from_str(&json(&answer).unwrap()).unwrap();
+    let value: serde_json::Value = serde_json::to_value(&answer).unwrap();
     let golden: serde_json::Value =
         serde_json::from_str(include_str!("golden/faulty.json")).unwrap();
     assert_eq!(value, golden, "{value:#}");
@@ -65,16 +64,15 @@ fn checks_are_chosen_by_name() {
         ["l3-policy", "seed-unset"]
     );
     let e = chosen(&["l3-policy".into(), "l4-policy".into()]).unwrap_err();
-    assert_eq!(e.code, exit::USAGE);
     assert!(e.to_string().contains("'l4-policy'") && e.to_string().contains("--list"));
 }
 
 #[test]
 fn the_list_names_all() {
-    let text = list(&checks(&[]), false).unwrap();
+    let text = list(&checks(&[]));
     assert_eq!(text.lines().count(), checks(&[]).len());
     let value: serde_json::Value =
-        serde_json::from_str(&list(&checks(&SOME), true).unwrap()).unwrap();
+        serde_json::from_str(&serde_json::to_string(&checks(&SOME)).unwrap()).unwrap();
     assert_eq!(value[0]["id"], "seed-unset");
 }
 

@@ -8,10 +8,8 @@ use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 use super::facts::{Asked, Facts, Need, Paths, Target};
 use super::probe;
 use super::srv6::Srv6;
-use crate::source::{self, own_routes_of_daemon};
-use crate::{scene, seed};
-use raddle_control::{Owner, Segment, Segments, ask};
-use raddle_preflight::{self as preflight, Fix, Options};
+use raddle_control::{Owner, Routes as Extra, Segment, Segments, ask};
+use raddle_preflight::{self as preflight, Fix, Options, Scene};
 use raddle_select::KernelVersion;
 
 /// `RT_TABLE_LOCAL`: what is in there is not forwarded.
@@ -20,7 +18,8 @@ const LOCAL: u32 = raddle_rib::TABLE_LOCAL;
 const MOST_RIVALS: usize = 1_000;
 
 /// What is seen besides the routing state.
-pub(super) enum Scope {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
     /// The running kernel and this namespace.
     Live,
     /// Nothing: the state is a snapshot's.
@@ -31,12 +30,7 @@ pub(super) enum Scope {
 ///
 /// Cost: one pass over the routes, and some milliseconds of probes; a few more for each namespace of
 /// this machine.
-pub(super) fn gather(
-    rib: &Rib,
-    scope: &Scope,
-    asked: Asked,
-    kernel: Option<KernelVersion>,
-) -> Facts {
+pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersion>) -> Facts {
     let nexthops: BTreeMap<u32, Nexthop> = rib.nexthops().map(|nh| (nh.id, nh.clone())).collect();
     let mut routes = Routes::new(&nexthops);
     rib.routes4()
@@ -90,11 +84,11 @@ pub(super) fn gather(
 }
 
 /// SRv6 of the routes, and of the daemon of this network namespace, if one answers.
-fn srv6(rib: &Rib, scope: &Scope) -> Srv6 {
+fn srv6(rib: &Rib, scope: Scope) -> Srv6 {
     let (segments, own) = match scope {
         Scope::Live => (
             ask::<Segments>(None).unwrap_or_default().segments,
-            own_routes_of_daemon(),
+            ask::<Extra>(None).unwrap_or_default().routes,
         ),
         Scope::Snapshot => (Vec::new(), Vec::new()),
     };
@@ -120,7 +114,7 @@ fn live(facts: &mut Facts, rib: &Rib) {
     let mut not_seen = BTreeMap::new();
     let mut missing = |need, why: String| _ = not_seen.insert(need, why);
     if facts.kernel.is_none() {
-        match source::kernel() {
+        match preflight::running_kernel() {
             Ok(version) => facts.kernel = Some(version),
             Err(why) => missing(Need::Kernel, format!("{why}; --kernel VERSION tells it")),
         }
@@ -179,10 +173,13 @@ fn traps(
         .collect();
     let options = Options {
         fix: Fix::Would,
-        can_set_seed: seed::can_be_set(),
+        can_set_seed: preflight::seed::can_be_set(),
         ..Options::default()
     };
-    let mut findings = preflight::inspect_by_topic(&scene::of(rib, attached), &options)?;
+    let mut findings = preflight::inspect_by_topic(
+        &Scene::of(rib, attached, raddle_xdp::can_receive_redirects),
+        &options,
+    )?;
     findings.sort_by(|a, b| a.1.cmp(&b.1));
     findings.dedup();
     Ok(findings)

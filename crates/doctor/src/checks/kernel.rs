@@ -171,7 +171,7 @@ fn v6_local_moves(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::doctor::facts::Connections;
+    use crate::facts::Connections;
 
     fn on(version: KernelVersion) -> Facts {
         Facts {

@@ -3,7 +3,7 @@
 use super::super::facts::{Facts, Need};
 use super::super::finding::{Found, Severity};
 use super::Check;
-use crate::seed;
+use raddle_preflight::seed;
 use raddle_select::KernelVersion;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -155,7 +155,7 @@ fn seed_differs(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::doctor::facts::Other;
+    use crate::facts::Other;
     use raddle_select::KernelVersion;
 
     #[test]

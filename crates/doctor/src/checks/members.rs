@@ -145,7 +145,7 @@ fn stale_bounds(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::doctor::facts::Choices;
+    use crate::facts::Choices;
 
     /// Up, without carrier.
     fn unplug(facts: &mut Facts, index: u32) {

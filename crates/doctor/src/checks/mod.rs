@@ -20,10 +20,11 @@ mod xdp;
 
 use super::facts::{Facts, Need};
 use super::finding::Found;
+use serde::Serialize;
 
 /// A check.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Check {
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Check {
     /// Its stable name.
     pub id: &'static str,
     /// What it looks for.
@@ -31,8 +32,10 @@ pub(crate) struct Check {
     /// Where this is known from: kernel functions, commits, RFCs.
     pub source: &'static str,
     /// What it has to see besides the routing state.
+    #[serde(skip)]
     pub needs: &'static [Need],
-    /// The function.
+    /// The function: pure.
+    #[serde(skip)]
     pub run: fn(&Facts) -> Vec<Found>,
 }
 
@@ -68,8 +71,8 @@ pub(crate) mod made_up {
     };
 
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::gather::Routes;
+    use crate::finding::Severity;
+    use crate::gather::Routes;
     use raddle_select::KernelVersion;
 
     /// A router with three links (`eth1`, index 1, to `eth3`) that has nothing wrong.
@@ -287,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_healthy_router_has_findings_of_no_consequence_at_most() {
-        use crate::doctor::finding::Severity;
+        use crate::finding::Severity;
         for check in all() {
             assert_eq!(found(check.id, &healthy()), [], "{}", check.id);
             for found in found(check.id, &multipath()) {

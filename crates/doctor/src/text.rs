@@ -11,7 +11,7 @@ const WIDTH: usize = 100;
 const INDENT: usize = 14;
 
 /// A line of figures, the findings by severity, and what could not be seen.
-pub(super) fn render(answer: &Answer) -> String {
+pub fn render(answer: &Answer) -> String {
     let mut out = summary(answer);
     for severity in Severity::ALL {
         let findings: Vec<&Finding> = answer

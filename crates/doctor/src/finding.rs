@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
+pub enum Severity {
     /// Packets are lost, or paths that should be used are not: the exit code is 1.
     Serious,
     /// It works, but not as well or as surely as it could.
@@ -16,10 +16,10 @@ pub(crate) enum Severity {
 
 impl Severity {
     /// All, the worst first.
-    pub(crate) const ALL: [Severity; 3] = [Severity::Serious, Severity::Warning, Severity::Note];
+    pub const ALL: [Severity; 3] = [Severity::Serious, Severity::Warning, Severity::Note];
 
     /// Its name, in the singular or the plural.
-    pub(crate) fn name(self, count: usize) -> &'static str {
+    pub fn name(self, count: usize) -> &'static str {
         match (self, count) {
             (Severity::Serious, _) => "serious",
             (Severity::Warning, 1) => "warning",
@@ -32,7 +32,7 @@ impl Severity {
 
 /// What a check found, before it is known which check it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub struct Found {
     /// How bad it is.
     pub severity: Severity,
     /// What is the matter, in one sentence without a full stop.
@@ -49,11 +49,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// A finding without evidence and without a fix.
-    pub(crate) fn new(
-        severity: Severity,
-        what: impl Into<String>,
-        effect: impl Into<String>,
-    ) -> Found {
+    pub fn new(severity: Severity, what: impl Into<String>, effect: impl Into<String>) -> Found {
         Found {
             severity,
             what: what.into(),
@@ -65,7 +61,7 @@ impl Found {
     }
 
     /// With evidence; of many lines the first are kept, and how many there are besides.
-    pub(crate) fn evidence<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Found {
+    pub fn evidence<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Found {
         let mut lines: Vec<String> = lines.into_iter().map(S::into).collect();
         let more = lines.len().saturating_sub(MOST_LINES);
         if more > 1 {
@@ -77,13 +73,13 @@ impl Found {
     }
 
     /// With the command that fixes it.
-    pub(crate) fn fix(mut self, command: impl Into<String>) -> Found {
+    pub fn fix(mut self, command: impl Into<String>) -> Found {
         self.fix = Some(command.into());
         self
     }
 
     /// With advice.
-    pub(crate) fn advice(mut self, text: impl Into<String>) -> Found {
+    pub fn advice(mut self, text: impl Into<String>) -> Found {
         self.advice = Some(text.into());
         self
     }
@@ -94,7 +90,7 @@ const MOST_LINES: usize = 6;
 
 /// A finding as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Finding {
+pub struct Finding {
     /// The check's stable name.
     pub id: &'static str,
     /// How bad it is.
@@ -115,7 +111,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     /// What the check named `id` found.
-    pub(crate) fn of(id: &'static str, source: &'static str, found: Found) -> Finding {
+    pub fn of(id: &'static str, source: &'static str, found: Found) -> Finding {
         Finding {
             id,
             severity: found.severity,

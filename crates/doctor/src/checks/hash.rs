@@ -223,7 +223,7 @@ fn flow_dissector(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use crate::doctor::facts::Connections;
+    use crate::facts::Connections;
 
     #[test]
     fn l3_policy_is_as_bad_as_what_it_does() {

@@ -16,7 +16,7 @@ use raddle_select::KernelVersion;
 
 /// What the user told that no machine can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// Hash seeds of routers one tier away.
     pub peer_seeds: Vec<u32>,
     /// Both directions of a flow have to take the same way, so seeds have to be equal.
@@ -25,7 +25,7 @@ pub(crate) struct Asked {
 
 /// Where a fact comes from, for what could not be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Need {
+pub enum Need {
     /// The kernel's version.
     Kernel,
     /// Settings below `/proc/sys/net` that the mirror does not have.
@@ -67,7 +67,7 @@ impl fmt::Display for Need {
 
 /// Settings that the mirror does not have; none for what could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tuning {
+pub struct Tuning {
     /// `net.ipv4.nexthop_compat_mode`.
     pub compat_mode: Option<bool>,
     /// `net.core.txrehash`.
@@ -78,7 +78,7 @@ pub(crate) struct Tuning {
 
 /// How packets are received.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Receive {
+pub struct Receive {
     /// Links with receive packet steering.
     pub steered: Vec<u32>,
     /// Links whose NIC gives its hash with the packet.
@@ -93,7 +93,7 @@ pub(crate) struct Receive {
 
 /// Where routes with several paths lead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Target {
+pub enum Target {
     /// Nexthops of the route's own (`RTA_MULTIPATH`).
     Plain(Vec<RouteNexthop>),
     /// A nexthop group.
@@ -102,7 +102,7 @@ pub(crate) enum Target {
 
 /// Routes with the same several paths.
 #[derive(Clone, Debug)]
-pub(crate) struct Paths {
+pub struct Paths {
     /// 4 or 6.
     pub family: u8,
     /// Where they lead.
@@ -134,7 +134,7 @@ impl fmt::Display for Paths {
 
 /// One of several paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
+pub struct Member {
     /// Id of the nexthop object, where it is one.
     pub object: Option<u32>,
     /// Gateway.
@@ -147,7 +147,7 @@ pub(crate) struct Member {
 
 /// TCP connections of this machine between the same two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Connections {
+pub struct Connections {
     /// Our address.
     pub local: IpAddr,
     /// Theirs.
@@ -158,7 +158,7 @@ pub(crate) struct Connections {
 
 /// Another network namespace that forwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Other {
+pub struct Other {
     /// What it is called.
     pub place: String,
     /// Its hash seed.
@@ -169,7 +169,7 @@ pub(crate) struct Other {
 
 /// What the kernel answered for flows over some paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Choices {
+pub struct Choices {
     /// The place of these paths in [`Facts::paths`].
     pub paths: usize,
     /// How many flows were asked about.
@@ -180,7 +180,7 @@ pub(crate) struct Choices {
 
 /// All facts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
+pub struct Facts {
     /// What the user told.
     pub asked: Asked,
     /// The kernel's version.
@@ -214,14 +214,14 @@ pub(crate) struct Facts {
     /// What XDP would lose or bypass.
     pub traps: Vec<(preflight::Topic, preflight::Finding)>,
     /// SIDs, segment lists, and their settings.
-    pub srv6: Srv6,
+    pub(crate) srv6: Srv6,
     /// What could not be seen, and why.
     pub not_seen: BTreeMap<Need, String>,
 }
 
 impl Facts {
     /// A link's name.
-    pub(crate) fn name(&self, index: u32) -> String {
+    pub fn name(&self, index: u32) -> String {
         match self.links.get(&index) {
             Some(link) => link.name.clone(),
             None => format!("if{index}"),
@@ -229,12 +229,12 @@ impl Facts {
     }
 
     /// A link's settings.
-    pub(crate) fn device(&self, index: u32) -> DeviceSettings {
+    pub fn device(&self, index: u32) -> DeviceSettings {
         self.devices.get(&index).copied().unwrap_or_default()
     }
 
     /// The hash policy of a family.
-    pub(crate) fn policy(&self, family: u8) -> u8 {
+    pub fn policy(&self, family: u8) -> u8 {
         match family {
             4 => self.settings.hash_policy4,
             _ => self.settings.hash_policy6,
@@ -242,7 +242,7 @@ impl Facts {
     }
 
     /// Members of a group; none for anything else.
-    pub(crate) fn group(&self, id: u32) -> &[GroupMember] {
+    pub fn group(&self, id: u32) -> &[GroupMember] {
         match self.nexthops.get(&id).map(|nexthop| &nexthop.kind) {
             Some(NexthopKind::Group(members) | NexthopKind::Resilient { members, .. }) => members,
             _ => &[],
@@ -250,7 +250,7 @@ impl Facts {
     }
 
     /// The members of several paths, in order.
-    pub(crate) fn members(&self, paths: &Paths) -> Vec<Member> {
+    pub fn members(&self, paths: &Paths) -> Vec<Member> {
         match &paths.target {
             Target::Plain(hops) => hops
                 .iter()
@@ -282,7 +282,7 @@ impl Facts {
     }
 
     /// Routes of a family that have two paths or more to choose from.
-    pub(crate) fn multipath(&self, family: u8) -> impl Iterator<Item = &Paths> {
+    pub fn multipath(&self, family: u8) -> impl Iterator<Item = &Paths> {
         let several = |paths: &&Paths| match &paths.target {
             Target::Plain(hops) => hops.len() > 1,
             Target::Group(id) => self.group(*id).len() > 1,
@@ -292,17 +292,17 @@ impl Facts {
     }
 
     /// How many routes of a family have several paths.
-    pub(crate) fn multipath_routes(&self, family: u8) -> usize {
+    pub fn multipath_routes(&self, family: u8) -> usize {
         self.multipath(family).map(|paths| paths.routes).sum()
     }
 
     /// Whether any route has several paths.
-    pub(crate) fn has_multipath(&self) -> bool {
+    pub fn has_multipath(&self) -> bool {
         [4, 6].iter().any(|f| self.multipath(*f).next().is_some())
     }
 
     /// A member as `ip` writes it.
-    pub(crate) fn describe(&self, member: &Member) -> String {
+    pub fn describe(&self, member: &Member) -> String {
         let id = member
             .object
             .map_or(String::new(), |id| format!("id {id} "));
@@ -317,7 +317,7 @@ impl Facts {
     }
 
     /// The link on whose prefix an address lies.
-    pub(crate) fn link_towards(&self, address: IpAddr) -> Option<u32> {
+    pub fn link_towards(&self, address: IpAddr) -> Option<u32> {
         let on = self.addresses.iter().filter(|own| {
             let net = IpNet::new(own.local, own.prefix_len);
             net.is_ok_and(|net| net.contains(&address))
@@ -326,7 +326,7 @@ impl Facts {
     }
 
     /// Links that packets are forwarded from, loopback aside.
-    pub(crate) fn in_links(&self) -> impl Iterator<Item = &Link> {
+    pub fn in_links(&self) -> impl Iterator<Item = &Link> {
         self.links.values().filter(|link| {
             let device = self.device(link.index);
             link.arp_type != LOOPBACK && link.is_up() && (device.forwarding4 || device.forwarding6)
