@@ -7,8 +7,10 @@
 //! Nothing is synchronised to a disk: it is the process that may end, not the machine. None of 64 bytes crosses a
 //! page, and the kernel ends no process within one, so that every entry is whole.
 //!
-//! A ring goes round, and entries grow old. So calls that have no reply yet are noted again ([`Journal::is_due`])
+//! A ring goes round, and entries grow old. So calls that have no reply yet are noted again ([`Notes::is_due`])
 //! before theirs are written over, or are as old as nobody would come back for.
+
+mod notes;
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -22,6 +24,7 @@ use std::time::Duration;
 use siphasher::sip::SipHasher13;
 
 use crate::replay::RETURN;
+pub use notes::{Noted, Notes, PENDING};
 
 /// What the file begins with; another number for another layout.
 const MAGIC: [u8; 8] = *b"raddlej2";
@@ -33,12 +36,6 @@ const HEAD: usize = 40;
 const ENTRY: usize = 64;
 /// Entries of a ring.
 const SLOTS: u32 = 1 << 15;
-/// How many calls may follow one without a reply before it is noted again, and how old its entry may get.
-const AGAIN: (u32, Duration) = (SLOTS / 4, Duration::from_secs(30));
-/// Calls without a reply that a ring has room for, beside all that is noted until they are noted again.
-pub const PENDING: usize = SLOTS as usize / 4;
-/// How long nothing is noted when it could not be written.
-const PAUSE: Duration = Duration::from_secs(60);
 /// What an entry ends with, so that bytes that were never written are none.
 const WRITTEN: u16 = 0x5a1d;
 
@@ -189,11 +186,6 @@ pub fn age(entry: &Entry, now: u32) -> Duration {
     Duration::from_secs(now.wrapping_sub(entry.second).into())
 }
 
-/// How long ago this second was.
-fn since(at: u32) -> Duration {
-    Duration::from_secs(second().wrapping_sub(at).into())
-}
-
 /// Seconds since the machine started.
 pub fn second() -> u32 {
     let mut time = libc::timespec {
@@ -205,14 +197,6 @@ pub fn second() -> u32 {
     time.tv_sec as u32
 }
 
-/// When a call was noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Noted {
-    /// How many calls had been noted in its ring.
-    count: u32,
-    second: u32,
-}
-
 /// Which boot of the machine this is; 0 where that cannot be read.
 fn boot() -> u128 {
     let said = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
@@ -220,37 +204,23 @@ fn boot() -> u128 {
     u128::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
-/// One ring.
-#[derive(Debug, Default)]
-struct Ring {
-    /// Calls that were noted, each once.
-    count: u32,
-    /// The slot that the first of `waiting` goes to.
-    next: u32,
-    /// Entries that are not in the file yet.
-    waiting: Vec<u8>,
-}
-
-/// Where sent calls are noted.
+/// A file in which calls that are sent are noted ([`Notes`]).
 #[derive(Debug)]
 pub struct Journal {
-    file: Option<File>,
-    keys: Keys,
-    number: u32,
-    rings: [Ring; 2],
-    /// When it could not be written last, and whether it has been since.
-    failed: Option<(u32, bool)>,
+    notes: Notes,
+    book: Option<Book>,
 }
+
+/// The file.
+#[derive(Debug)]
+pub struct Book(File);
 
 impl Journal {
     /// One without a file: nothing outlives the process. Draw the keys.
     pub fn none(keys: Keys) -> Journal {
         Journal {
-            file: None,
-            keys,
-            number: 0,
-            rings: Default::default(),
-            failed: None,
+            notes: Notes::none(keys),
+            book: None,
         }
     }
 
@@ -285,13 +255,13 @@ impl Journal {
         file.try_lock()?;
         let mut journal = Journal::none(keys);
         let mut head = [0; HEAD];
-        let read = file.read_exact_at(&mut head, 0);
+        let whole = file.read_exact_at(&mut head, 0);
         let word = |i: usize| u64::from_be_bytes(std::array::from_fn(|byte| head[8 * i + byte]));
-        let known = read.is_ok() && head[..8] == MAGIC && head[24..] == boot.to_be_bytes();
+        let known = whole.is_ok() && head[..8] == MAGIC && head[24..] == boot.to_be_bytes();
         let mut entries = Vec::new();
         if known {
-            journal.keys = Keys(word(1), word(2));
-            entries = journal.read(&file, now)?;
+            journal.notes.keys = Keys(word(1), word(2));
+            entries = read(&mut journal.notes, &file, now)?;
         } else {
             file.set_len(0)?;
             head[..8].copy_from_slice(&MAGIC);
@@ -300,125 +270,38 @@ impl Journal {
             head[24..].copy_from_slice(&boot.to_be_bytes());
             file.write_all_at(&head, 0)?;
         }
-        journal.file = Some(file);
+        journal.notes.kept = true;
+        journal.book = Some(Book(file));
         Ok((journal, Left::of(entries, now, wanted)))
-    }
-
-    /// All entries that are not too old at this second; where the rings go on is known from then on. Numbers of old
-    /// ones say nothing: they wrap.
-    fn read(&mut self, file: &File, now: u32) -> io::Result<Vec<Entry>> {
-        let mut all = Vec::new();
-        let mut newest: Option<Entry> = None;
-        for (i, ring) in self.rings.iter_mut().enumerate() {
-            let mut last: Option<(u32, Entry)> = None;
-            let mut bytes = vec![0; SLOTS as usize * ENTRY];
-            let read = read_up_to(file, &mut bytes, start(i))?;
-            let entries = bytes[..read].as_chunks::<ENTRY>().0.iter();
-            for (slot, bytes) in (0..).zip(entries) {
-                let entry = Entry::parse(bytes).filter(|entry| age(entry, now) < RETURN);
-                let Some(entry) = entry else {
-                    continue;
-                };
-                all.push(entry);
-                let later = |before: &Entry| entry.number.wrapping_sub(before.number) as i32 > 0;
-                if last.as_ref().is_none_or(|(_, before)| later(before)) {
-                    last = Some((slot, entry));
-                }
-                if newest.as_ref().is_none_or(later) {
-                    newest = Some(entry);
-                }
-            }
-            ring.next = last.map_or(0, |(slot, _)| (slot + 1) % SLOTS);
-        }
-        self.number = newest.map_or(0, |entry| entry.number.wrapping_add(1));
-        Ok(all)
     }
 
     /// The keys of the hash that calls are known by.
     pub fn keys(&self) -> Keys {
-        self.keys
+        self.notes.keys()
     }
 
-    /// Whether there is a file, and it is not known that it cannot be written.
-    pub fn is_kept(&self) -> bool {
-        let pauses = |(at, works): (u32, bool)| !works && since(at) < PAUSE;
-        self.file.is_some() && !self.failed.is_some_and(pauses)
+    /// What is noted, and the file that it goes to, if there is one.
+    pub fn into_parts(self) -> (Notes, Option<Book>) {
+        (self.notes, self.book)
     }
+}
 
-    /// Notes a call that is about to be sent: one that writes or another. It is in the file after
-    /// [`Journal::flush`].
-    pub fn note(&mut self, writes: bool, tag: u64, place: Place) -> Noted {
-        let ring = &mut self.rings[usize::from(writes)];
-        ring.count = ring.count.wrapping_add(1);
-        self.note_again(writes, tag, place)
-    }
-
-    /// Notes a call that was sent and has no reply yet.
-    pub fn note_again(&mut self, writes: bool, tag: u64, place: Place) -> Noted {
-        let (second, kept) = (second(), self.is_kept());
-        let ring = &mut self.rings[usize::from(writes)];
-        if kept {
-            let number = self.number;
-            self.number = number.wrapping_add(1);
-            let entry = Entry {
-                number,
-                second,
-                tag,
-                place,
-            };
-            ring.waiting.extend(entry.to_bytes());
-        }
-        Noted {
-            count: ring.count,
-            second,
-        }
-    }
-
-    /// Whether a call without a reply has to be noted again.
-    ///
-    /// 1. None is where there is no file.
-    /// 2. One that was not noted, or only when it could not be written, has to be.
-    /// 3. So has one behind which an eighth of a ring has been noted, or whose entry is 30 s old. It is asked for each
-    ///    time that [`Journal::step`] changes, so that no more than three eighths come between; what is noted again is
-    ///    at most twice [`PENDING`] meanwhile.
-    pub fn is_due(&self, writes: bool, noted: Option<Noted>) -> bool {
-        let is_old = |noted: Noted| {
-            let count = self.rings[usize::from(writes)].count;
-            let lost = |(at, _): (u32, bool)| noted.second.wrapping_sub(at) as i32 <= 0;
-            count.wrapping_sub(noted.count) >= AGAIN.0 / 2
-                || since(noted.second) >= AGAIN.1
-                || self.failed.is_some_and(lost)
-        };
-        self.is_kept() && noted.is_none_or(is_old)
-    }
-
-    /// What changes whenever calls may have become due: with a quarter of a ring, every 30 s, and when it may be
-    /// written again.
-    pub fn step(&self) -> [u32; 4] {
-        let [others, writes] = self.rings.each_ref().map(|ring| ring.count / AGAIN.0);
-        let time = second() / AGAIN.1.as_secs() as u32;
-        [others, writes, time, self.is_kept().into()]
-    }
-
-    /// Writes what was noted; to be called before any of it is sent. Whether it can be written again, after it could
-    /// not.
+impl Book {
+    /// Writes what was noted, at this second; to be called before any of it is sent. Whether it can be written again,
+    /// after it could not.
     ///
     /// # Errors
     /// It cannot be written. Nothing is noted for a minute from then on, and then it is tried again.
-    pub fn flush(&mut self) -> io::Result<bool> {
-        let Some(file) = &self.file else {
-            return Ok(false);
-        };
+    pub fn write(&self, notes: &mut Notes, second: u32) -> io::Result<bool> {
         let mut wrote = false;
-        for (i, ring) in self.rings.iter_mut().enumerate() {
+        for (i, ring) in notes.rings.iter_mut().enumerate() {
             let mut bytes = ring.waiting.as_slice();
             while !bytes.is_empty() {
                 let room = (SLOTS - ring.next) as usize * ENTRY;
                 let (now, later) = bytes.split_at(bytes.len().min(room));
                 let at = start(i) + u64::from(ring.next) * ENTRY as u64;
-                if let Err(e) = file.write_all_at(now, at) {
-                    self.failed = Some((second(), false));
-                    self.rings.iter_mut().for_each(|ring| ring.waiting.clear());
+                if let Err(e) = self.0.write_all_at(now, at) {
+                    notes.failed(second);
                     return Err(e);
                 }
                 ring.next = (ring.next + (now.len() / ENTRY) as u32) % SLOTS;
@@ -427,9 +310,38 @@ impl Journal {
             }
             ring.waiting.clear();
         }
-        let again = self.failed.as_mut().filter(|(_, works)| wrote && !*works);
-        Ok(again.is_some_and(|(_, works)| !std::mem::replace(works, true)))
+        Ok(wrote && notes.works())
     }
+}
+
+/// All entries that are not too old at this second; where the rings go on is known from then on. Numbers of old
+/// ones say nothing: they wrap.
+fn read(notes: &mut Notes, file: &File, now: u32) -> io::Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    let mut newest: Option<Entry> = None;
+    for (i, ring) in notes.rings.iter_mut().enumerate() {
+        let mut last: Option<(u32, Entry)> = None;
+        let mut bytes = vec![0; SLOTS as usize * ENTRY];
+        let read = read_up_to(file, &mut bytes, start(i))?;
+        let entries = bytes[..read].as_chunks::<ENTRY>().0.iter();
+        for (slot, bytes) in (0..).zip(entries) {
+            let entry = Entry::parse(bytes).filter(|entry| age(entry, now) < RETURN);
+            let Some(entry) = entry else {
+                continue;
+            };
+            all.push(entry);
+            let later = |before: &Entry| entry.number.wrapping_sub(before.number) as i32 > 0;
+            if last.as_ref().is_none_or(|(_, before)| later(before)) {
+                last = Some((slot, entry));
+            }
+            if newest.as_ref().is_none_or(later) {
+                newest = Some(entry);
+            }
+        }
+        ring.next = last.map_or(0, |(slot, _)| (slot + 1) % SLOTS);
+    }
+    notes.number = newest.map_or(0, |entry| entry.number.wrapping_add(1));
+    Ok(all)
 }
 
 /// Where a ring begins.

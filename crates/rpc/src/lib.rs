@@ -6,11 +6,17 @@
 //! ([`xid`]), which connection it takes ([`dispatch`]), when a connection is taken for
 //! dead ([`liveness`]), what becomes of its calls then ([`replay`]), which call is the
 //! repetition of an earlier one ([`duplicate`]), and which client is taken in ([`limits`]).
-//! [`proxy`] does the work, over sockets that it is given.
+//! [`core`] is the state machine that is made of them: events and the time go in, actions come out.
+//! [`proxy`] is its driver, over sockets that it is given.
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod assemble;
 pub mod client;
 pub mod compound;
+pub mod core;
 pub mod dispatch;
 pub mod duplicate;
 pub mod histogram;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 
+use super::notes::{AGAIN, PAUSE};
 use super::*;
 use crate::replay::{Resume, resumed};
 
@@ -14,6 +15,34 @@ fn place(transport: u16, port: u16, xid: u32) -> Place {
         local: SocketAddr::from(([10, 0, 0, 1], port)),
         peer: SocketAddr::from(([10, 0, 0, 2], 2049)),
         xid,
+    }
+}
+
+/// Now, and the file at once.
+impl Journal {
+    fn note(&mut self, writes: bool, tag: u64, place: Place) -> Noted {
+        self.notes.note(writes, tag, place, second())
+    }
+
+    fn note_again(&mut self, writes: bool, tag: u64, place: Place) -> Noted {
+        self.notes.note_again(writes, tag, place, second())
+    }
+
+    fn is_due(&self, writes: bool, noted: Option<Noted>) -> bool {
+        self.notes.is_due(writes, noted, second())
+    }
+
+    fn is_kept(&self) -> bool {
+        self.notes.is_kept(second())
+    }
+
+    fn step(&self) -> [u32; 4] {
+        self.notes.step(second())
+    }
+
+    fn flush(&mut self) -> io::Result<bool> {
+        let book = self.book.as_ref().unwrap();
+        book.write(&mut self.notes, second())
     }
 }
 
@@ -256,7 +285,7 @@ fn old_entries_say_nothing_of_where_a_ring_goes_on() {
             place: place(0, 900, slot),
         };
         let at = start(ring) + u64::from(slot) * ENTRY as u64;
-        let file = journal.file.as_ref().unwrap();
+        let Book(file) = journal.book.as_ref().unwrap();
         file.write_all_at(&entry.to_bytes(), at).unwrap();
     };
     let old = now.wrapping_sub(2 * RETURN.as_secs() as u32);
@@ -267,7 +296,7 @@ fn old_entries_say_nothing_of_where_a_ring_goes_on() {
     (0..3).for_each(|slot| write(1, slot, number + 3 + slot, now, 200 + slot));
     drop(journal);
     let (mut journal, left) = scratch.open();
-    let next = journal.rings.each_ref().map(|ring| ring.next);
+    let next = journal.notes.rings.each_ref().map(|ring| ring.next);
     assert_eq!((left.calls.len(), next), (6, [3, 3]));
     journal.note(false, 300, place(0, 900, 9));
     journal.flush().unwrap();
@@ -284,17 +313,17 @@ fn what_could_not_be_written_is_noted_when_it_can() {
     let (mut journal, _) = scratch.open();
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let noted = journal.note(true, 1, place(0, 900, 5));
-    let good = journal.file.replace(full);
+    let good = journal.book.replace(Book(full));
     let step = journal.step();
     journal.flush().unwrap_err();
     assert!(!journal.is_kept() && !journal.is_due(true, None) && journal.step() != step);
     journal.note(true, 2, place(0, 900, 6));
     assert!(!journal.flush().unwrap());
     // A minute later there is room again.
-    journal.file = good;
-    let (at, works) = journal.failed.unwrap();
+    journal.book = good;
+    let (at, works) = journal.notes.failed.unwrap();
     let ago = |second: u32| second.wrapping_sub(PAUSE.as_secs() as u32);
-    journal.failed = Some((ago(at), works));
+    journal.notes.failed = Some((ago(at), works));
     assert!(journal.is_kept() && journal.step() == step);
     let before = Noted {
         second: ago(noted.second),

@@ -1,28 +1,20 @@
 //! The proxy: many clients, several connections to a server, every reply to the call that it answers.
 //!
-//! One thread, one task for each direction of each connection; what they share, they borrow for a moment, and
-//! nothing waits while it borrows.
+//! What is decided, and what is known of calls, is in [`crate::core`], which has no sockets and no clock. This is its
+//! driver: one thread, one task for each direction of each connection. They tell the core what has happened, do what it
+//! asks for, and write what it gives them; nothing waits while it borrows the core.
 
-mod backchannel;
-mod beside;
-mod call;
 mod client;
-mod duplicates;
-mod memory;
 mod own;
 mod peer;
-mod places;
-mod pressure;
+mod reach;
 mod shared;
-mod status;
 mod transport;
-mod waiting;
 mod watch;
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -32,71 +24,13 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::dispatch::Policy;
+pub use crate::core::status::{
+    ClientStatus, Counters, Ended, Held, Status, TransportState, TransportStatus,
+};
+pub use crate::core::{Again, Config, Review, Service, Standing, Wanted};
 use crate::journal::{Journal, Keys, Left};
 pub(crate) use own::{Lost, Message};
 use shared::Shared;
-pub use status::{ClientStatus, Counters, Ended, Held, Status, TransportState, TransportStatus};
-
-/// How a proxy works.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What is served; the first takes every program that no other names.
-    pub services: Vec<Service>,
-    /// Which connection a call takes.
-    pub policy: Policy,
-    /// Longest record, in bytes; less than 2^31.
-    pub most: u32,
-    /// Bytes of calls, and as many of replies, that may be kept at once. A call begins only where there is room for
-    /// it, unless its user has next to nothing: one record may come on top. A reply that has begun is always finished,
-    /// so that one for each connection to a server may.
-    pub memory: usize,
-    /// How long a client or a server may stall within a record, or a client not take a reply.
-    pub patience: Duration,
-    /// Most clients at once, of which one user has half at most ([`crate::limits`]).
-    pub clients: usize,
-    /// The port that the portmapper's questions are answered with.
-    pub port: u16,
-    /// Clients have to come from a port below this one; others are refused.
-    pub below: Option<u16>,
-}
-
-/// A server, or a port of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
-    /// The programs that go there; of the first service those that no other has.
-    pub programs: Vec<u32>,
-    /// Connections for all calls, at least 1.
-    pub connections: usize,
-    /// Connections more, for small calls.
-    pub lanes: usize,
-}
-
-/// Which connection is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The service's number.
-    pub service: usize,
-    /// The connection's number within it; those for small calls come last.
-    pub number: usize,
-    /// Whether it is kept for small calls.
-    pub lane: bool,
-    /// The connection that it has to take the place of, for calls that must not be run twice.
-    pub again: Option<Again>,
-}
-
-/// A connection that is made again from the same address and port, so that the server knows its calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
-    /// Own address and port.
-    pub from: SocketAddr,
-    /// The server's.
-    pub to: SocketAddr,
-    /// Whether it said nothing any more; otherwise it was reset or closed.
-    pub silent: bool,
-    /// How often it has been tried since it failed.
-    pub round: u32,
-}
 
 /// A connection that was made.
 #[derive(Debug)]
@@ -112,36 +46,6 @@ pub struct Connected {
     /// Whether it goes another way than routing would have it: it is kept for the calls that are held, and no
     /// longer.
     pub detour: bool,
-}
-
-/// A connection that stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The service's number.
-    pub service: usize,
-    /// The connection's number within it.
-    pub number: usize,
-    /// Whether it is kept for small calls.
-    pub lane: bool,
-    /// Own address and port.
-    pub local: SocketAddr,
-    /// The server's.
-    pub peer: SocketAddr,
-    /// Whether it, or another one of its service, is being made anew: none is moved meanwhile.
-    pub moves: bool,
-    /// Whether it has the port of an earlier process, whose calls may come back to it: it is not moved meanwhile.
-    pub expects: bool,
-}
-
-/// What has become of connections.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Review {
-    /// The links that they go out by now, in the order of the question; may be shorter.
-    pub links: Vec<Option<String>>,
-    /// The links that they come back by now, likewise.
-    pub back: Vec<Option<String>>,
-    /// One that would lie better if it were made anew. It is, when its calls have their replies.
-    pub again: Option<usize>,
 }
 
 /// Makes the connections to servers; the proxy contacts nobody but by this.
@@ -209,7 +113,7 @@ impl Proxy {
     ) -> Proxy {
         let shared = Rc::new(Shared::new(config, connect, start, journal));
         let mut tasks = shared.tasks.borrow_mut();
-        for number in 0..shared.transports.len() {
+        for number in 0..shared.links.len() {
             let driven = transport::drive(Rc::clone(&shared), number);
             tasks.push(tokio::task::spawn_local(driven).abort_handle());
         }
@@ -227,12 +131,13 @@ impl Proxy {
 
     /// Whether no client is connected any more.
     pub fn is_drained(&self) -> bool {
-        self.shared.clients.borrow().is_empty()
+        self.shared.look(|core| core.connected_clients() == 0)
     }
 
     /// Bytes of calls and of replies that are kept now.
     pub fn kept(&self) -> usize {
-        self.shared.calls.used() + self.shared.replies.used()
+        let (calls, replies) = self.shared.look(|core| core.kept());
+        calls + replies
     }
 
     /// Ends it: connections to servers and of clients are closed, and calls have no reply any more. The journal is
@@ -242,12 +147,8 @@ impl Proxy {
             task.abort();
         }
         // Tasks have what they share until they are polled, which is too late for who opens the journal now.
-        let keys = self.shared.journal.borrow().keys();
-        self.shared.journal.replace(Journal::none(keys));
-        let clients: Vec<_> = self.shared.clients.borrow().values().cloned().collect();
-        for client in clients {
-            client.disconnect(&self.shared, "the proxy stops");
-        }
+        self.shared.close_book();
+        self.shared.end_clients();
     }
 
     /// Whether its connections to servers are closed, after [`Proxy::stop`].
@@ -274,7 +175,13 @@ impl Proxy {
 
     /// What it does now.
     pub fn status(&self) -> Status {
-        status::of(&self.shared)
+        let mut status = self.shared.with(|core, now, _| core.status(now));
+        status.notes = self.shared.connect.notes();
+        for (link, of) in self.shared.links.iter().zip(&mut status.transports) {
+            let again = link.socket.get().and_then(|socket| socket.retransmits());
+            of.tcp_retransmits = again.unwrap_or(0);
+        }
+        status
     }
 }
 

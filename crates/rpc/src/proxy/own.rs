@@ -10,24 +10,17 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::Proxy;
-use super::call::{Call, Reply};
-use super::client::Client;
-use super::peer::User;
-use super::shared::Shared;
+use super::shared::{Shared, Socket};
+use crate::core::ClientId;
 use crate::message;
-use crate::program::{Class, nature};
+use crate::program::Class;
 use crate::record::{Marks, Step};
 
-/// Where a reply goes, or the reason why there is none.
-pub(super) type Taker = oneshot::Sender<Result<Rc<Reply>, String>>;
+/// Where the stream of a reply goes, or the reason why there is none.
+pub(super) type Taker = oneshot::Sender<Result<Vec<Bytes>, String>>;
 
 /// What stands for the address of a client without a connection; no connection comes from there.
 const OWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
-/// Whether an address is that of a client without a connection.
-pub(super) fn is_own(peer: SocketAddr) -> bool {
-    peer == OWN
-}
 
 /// A call without record marks, in two parts so that large arguments need no copy.
 #[derive(Clone, Debug)]
@@ -52,13 +45,13 @@ pub(crate) enum Lost {
 /// Ends a call that nobody waits for any more.
 struct Wanted {
     shared: Rc<Shared>,
-    client: Rc<Client>,
+    client: ClientId,
 }
 
 impl Drop for Wanted {
     fn drop(&mut self) {
-        self.client
-            .disconnect(&self.shared, "nobody waits for the reply");
+        let why = "nobody waits for the reply";
+        self.shared.end_client(self.client, why, false);
     }
 }
 
@@ -71,39 +64,30 @@ impl Proxy {
     pub(crate) async fn call(&self, message: Message) -> Result<Bytes, Lost> {
         let header = message::Call::parse(&message.head);
         let header = header.map_err(|e| Lost::Connection(e.to_string()))?;
-        self.shared.calls.room().await;
+        let shared = &self.shared;
+        shared.room_for_calls().await;
         let (taker, taken) = oneshot::channel();
-        let who = (OWN, User::At(OWN.ip()));
-        let client = Client::new(&self.shared, who, Some(taker));
-        let mut nature = nature(&header, &message.head);
-        nature.class = message.class.unwrap_or(nature.class);
-        let length = message.head.len() as u64 + message.rest.len() as u64;
-        let call = Call::new(&self.shared, &client, header, nature, (length, true));
-        call.push(message.head.slice(4..));
-        if !message.rest.is_empty() {
-            call.push(message.rest);
-        }
+        let client = shared.with(|core, now, _| core.welcome_internal(now, OWN));
+        shared.enter(client, Socket::taken_by(taker));
         let wanted = Wanted {
-            shared: Rc::clone(&self.shared),
+            shared: Rc::clone(shared),
             client,
         };
-        let xid = call.header.xid;
-        let pending = &wanted.client.pending;
-        pending.borrow_mut().insert(xid, Rc::clone(&call));
-        self.shared.submit(call);
+        let parts = (message.head, message.rest, message.class);
+        shared.with(|core, now, actions| core.call(now, client, header, parts, actions));
         let reply = taken.await.map_err(|_| Lost::Stopped)?;
         drop(wanted);
         let reply = reply.map_err(Lost::Connection)?;
-        Ok(record(&reply))
+        Ok(record(reply))
     }
 }
 
 /// A reply without its marks; copied where it came in several pieces.
-fn record(reply: &Reply) -> Bytes {
+fn record(reply: Vec<Bytes>) -> Bytes {
     let mut pieces = Vec::new();
     // What has come was checked for its length.
     let mut marks = Marks::new(u32::MAX);
-    for mut chunk in reply.chunks.borrow().iter().cloned() {
+    for mut chunk in reply {
         while let Ok((taken, step)) = marks.step(&chunk) {
             let piece = chunk.split_to(taken);
             match step {

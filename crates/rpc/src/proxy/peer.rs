@@ -5,14 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// What limits are kept by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum User {
-    /// A user of this machine.
-    Local(u32),
-    /// Whoever is at an address, or has it: of IPv6 its /64, in which a machine takes as many as it likes.
-    At(IpAddr),
-}
+use crate::core::User;
 
 /// Who has the other end of a connection from `peer` to `own`. The kernel knows where that is on this machine, unless
 /// it has no `tcp_diag`: then all local users are one.

@@ -1,103 +1,95 @@
-//! What the tasks share: transports, clients, and the calls that wait for a transport.
+//! What the tasks share: the core, and what wakes the tasks that have the sockets.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::net::SocketAddr;
-use std::rc::{Rc, Weak};
-use std::time::Instant;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tracing::field::{DisplayValue, display};
 
-use super::backchannel::Sessions;
-use super::call::Call;
-use super::client::Client;
-use super::duplicates::Duplicates;
-use super::memory::{Memory, User as Kept};
-use super::own::is_own;
-use super::peer::User;
-use super::pressure::{Pressure, Sizes};
-use super::transport::Transport;
-use super::waiting::Waiting;
-use super::{Config, Connect, Ended};
-use crate::dispatch::{Dispatch, Load};
-use crate::journal::{Entry, Journal, Left, Noted, PENDING, Place};
-use crate::message;
-use crate::program;
-use crate::replay::{RETURN, Resume, Sent};
-use crate::trouble::{Often, Trouble};
+use super::own::Taker;
+use super::reach::reach;
+use super::watch::Watched;
+use super::{Config, Connect};
+use crate::core::{Action, Actions, ClientId, Core, Event, Now};
+use crate::journal::{Book, Journal, Left, second};
+use crate::message::MessageError;
+use crate::trouble::Trouble;
 
-/// Signed calls that wait for their XID and are tried at once, at most.
-const STUCK: usize = 64;
+/// How often somebody whose share is used up looks whether others have given some back.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// Disconnected clients that are remembered.
-const ENDED: usize = 16;
-
-/// Counts of what should not happen often.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub clients: Cell<u64>,
-    pub refused: Cell<u64>,
-    pub disconnected: Cell<u64>,
-    pub bad_records: Cell<u64>,
-    pub repeated: Cell<u64>,
-    pub answered_again: Cell<u64>,
-    pub run_again: Cell<u64>,
-    pub unknown_replies: Cell<u64>,
-    pub server_calls: Cell<u64>,
-    pub server_calls_refused: Cell<u64>,
-    pub resent: Cell<u64>,
-    pub replayed: Cell<u64>,
+/// What the tasks of a connection to a server wait for.
+pub(super) struct Link {
+    pub(super) service: usize,
+    pub(super) number: usize,
+    pub(super) lane: bool,
+    /// There is something to write.
+    pub(super) wake: Notify,
+    /// It is to be closed, and why.
+    pub(super) closes: Notify,
+    pub(super) why: Cell<Option<&'static str>>,
+    /// The socket, while it is connected.
+    pub(super) socket: Cell<Option<Watched>>,
 }
 
-/// One more.
-pub(super) fn count(counter: &Cell<u64>) {
-    counter.set(counter.get() + 1);
+/// What the tasks of a client wait for.
+#[derive(Default)]
+pub(super) struct Socket {
+    /// There is something to write.
+    pub(super) wake: Notify,
+    /// There may be room for more.
+    pub(super) room: Notify,
+    task: RefCell<Option<AbortHandle>>,
+    /// Takes the reply, in place of a connection, where the program itself calls.
+    taker: RefCell<Option<Taker>>,
 }
 
-/// The state of a proxy.
+impl Socket {
+    /// None: what comes goes there.
+    pub(super) fn taken_by(taker: Taker) -> Socket {
+        Socket {
+            taker: RefCell::new(Some(taker)),
+            ..Socket::default()
+        }
+    }
+
+    /// The task that serves it.
+    pub(super) fn serve(&self, task: AbortHandle) {
+        self.task.replace(Some(task));
+    }
+}
+
+/// What a proxy consists of.
 pub(super) struct Shared {
-    pub config: Config,
-    pub connect: Rc<dyn Connect>,
-    pub transports: Vec<Transport>,
-    pub clients: RefCell<HashMap<u64, Rc<Client>>>,
-    dispatch: Vec<RefCell<Dispatch>>,
-    waiting: Vec<RefCell<Waiting>>,
-    pub calls: Rc<Memory>,
-    pub replies: Rc<Memory>,
-    pub sizes: Sizes,
-    pub pressure: Pressure,
-    pub counts: Counts,
-    /// Calls that count.
-    pub duplicates: Rc<Duplicates>,
-    /// Where calls that count are noted for the next process, and what the one before has left.
-    pub journal: RefCell<Journal>,
-    /// The journal's step at which calls were noted again last, and whether there were too many.
-    noted: Cell<[u32; 4]>,
-    crowded: Cell<bool>,
-    left: RefCell<Left>,
-    /// Which clients servers may call.
-    pub sessions: Sessions,
-    /// The last clients that were disconnected, and why.
-    pub ended: RefCell<VecDeque<Ended>>,
-    /// Which transports cannot connect, by service.
-    pub troubles: Vec<RefCell<Trouble>>,
-    /// Clients that were refused for their port.
-    pub strangers: RefCell<Trouble>,
-    /// Whether no more calls are taken.
-    ends: Cell<bool>,
+    core: RefCell<Core>,
+    /// An empty one, so that none has to be made for each event.
+    actions: Cell<Actions>,
+    pub(super) connect: Rc<dyn Connect>,
+    pub(super) patience: Duration,
+    pub(super) most: u32,
+    pub(super) links: Vec<Link>,
+    clients: RefCell<HashMap<ClientId, Rc<Socket>>>,
+    /// Where calls that count are noted.
+    book: RefCell<Option<Book>>,
+    /// Which connections cannot be made, by service.
+    pub(super) troubles: RefCell<Vec<Trouble>>,
+    calls_freed: Notify,
+    replies_freed: Notify,
     end: Notify,
-    /// Clients that are told of in the log.
-    told: RefCell<Often>,
-    /// Calls that count and were sent again: that many clients go hides none.
-    told_again: RefCell<Often>,
-    /// What clients of one user keep together, of calls and of replies.
-    users: RefCell<HashMap<User, [Weak<Cell<usize>>; 2]>>,
-    pub started: Instant,
     /// What runs for as long as the proxy does.
-    pub tasks: RefCell<Vec<AbortHandle>>,
+    pub(super) tasks: RefCell<Vec<AbortHandle>>,
+}
+
+/// Now.
+pub(super) fn now() -> Now {
+    Now {
+        at: Instant::now(),
+        second: second(),
+    }
 }
 
 impl Shared {
@@ -107,68 +99,154 @@ impl Shared {
         start: u32,
         (journal, left): (Journal, Left),
     ) -> Shared {
-        let all: usize = config
-            .services
-            .iter()
-            .map(|s| s.connections + s.lanes)
-            .sum();
-        let mut transports = Vec::with_capacity(all);
-        for (service, of) in config.services.iter().enumerate() {
-            for number in 0..of.connections + of.lanes {
-                let lane = number >= of.connections;
-                let segment = (transports.len(), all, start);
-                let transport = Transport::new((service, number, lane), segment);
-                transport.expect(&left);
-                transports.push(transport);
+        let services = config.services.iter().enumerate();
+        let links = services.flat_map(|(service, of)| {
+            (0..of.connections + of.lanes).map(move |number| Link {
+                service,
+                number,
+                lane: number >= of.connections,
+                wake: Notify::new(),
+                closes: Notify::new(),
+                why: Cell::new(None),
+                socket: Cell::new(None),
+            })
+        });
+        let (notes, book) = journal.into_parts();
+        let name = connect.server().map(str::to_owned);
+        Shared {
+            actions: Cell::default(),
+            patience: config.patience,
+            most: config.most,
+            links: links.collect(),
+            clients: RefCell::default(),
+            book: RefCell::new(book),
+            troubles: RefCell::new(vec![Trouble::default(); config.services.len()]),
+            calls_freed: Notify::new(),
+            replies_freed: Notify::new(),
+            end: Notify::new(),
+            tasks: RefCell::default(),
+            core: RefCell::new(Core::new((config, name), start, (notes, left), now())),
+            connect,
+        }
+    }
+
+    /// Has the core do something, and does what it asks for.
+    pub(super) fn with<T>(
+        self: &Rc<Self>,
+        ask: impl FnOnce(&mut Core, Now, &mut Actions) -> T,
+    ) -> T {
+        let mut actions = self.actions.take();
+        let answer = ask(&mut self.core.borrow_mut(), now(), &mut actions);
+        for action in actions.drain(..) {
+            self.act(action);
+        }
+        self.actions.set(actions);
+        answer
+    }
+
+    /// Looks at the core.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
+        look(&mut self.core.borrow_mut())
+    }
+
+    /// Tells the core what has happened.
+    pub(super) fn handle(self: &Rc<Self>, event: Event<'_>) -> Result<(), MessageError> {
+        self.with(|core, now, actions| core.handle(now, event, actions))
+    }
+
+    /// Tells it what cannot make no sense.
+    pub(super) fn tell(self: &Rc<Self>, event: Event<'_>) {
+        let _ = self.handle(event);
+    }
+
+    /// A client's connection has ended; whether this is to be remembered.
+    pub(super) fn end_client(self: &Rc<Self>, client: ClientId, why: &str, bad: bool) {
+        self.tell(Event::ClientEnds { client, why, bad });
+    }
+
+    fn act(self: &Rc<Self>, action: Action) {
+        match action {
+            Action::WriteCalls(number) => self.links[number].wake.notify_one(),
+            Action::WriteReplies(client) => {
+                if let Some(socket) = self.clients.borrow().get(&client) {
+                    socket.wake.notify_one();
+                }
+            }
+            Action::Room(client) => {
+                if let Some(socket) = self.clients.borrow().get(&client) {
+                    socket.room.notify_one();
+                }
+            }
+            Action::RoomForCalls => self.calls_freed.notify_one(),
+            Action::RoomForReplies => self.replies_freed.notify_one(),
+            Action::Answer(client, stream) => self.answer(client, Ok(stream)),
+            Action::NoAnswer(client, why) => self.answer(client, Err(why)),
+            Action::Disconnect(client) => {
+                let socket = self.clients.borrow_mut().remove(&client);
+                if let Some(task) = socket.and_then(|socket| socket.task.take()) {
+                    task.abort();
+                }
+            }
+            Action::Close(number, why) => {
+                let link = &self.links[number];
+                link.why.set(Some(why));
+                link.closes.notify_one();
+            }
+            Action::Silent(number) => {
+                let link = &self.links[number];
+                self.connect.silent(link.service, link.number);
+            }
+            Action::Beside(ends) => {
+                let shared = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    if reach(ends).await.is_ok() {
+                        shared.tell(Event::Reached);
+                    }
+                });
             }
         }
-        let services = config.services.len();
-        Shared {
-            connect,
-            transports,
-            clients: RefCell::default(),
-            dispatch: (0..services)
-                .map(|_| RefCell::new(Dispatch::new(config.policy)))
-                .collect(),
-            waiting: (0..services).map(|_| RefCell::default()).collect(),
-            calls: Memory::new(config.memory),
-            replies: Memory::new(config.memory),
-            sizes: Sizes::default(),
-            pressure: Pressure::default(),
-            counts: Counts::default(),
-            duplicates: Duplicates::new(journal.keys()),
-            noted: Cell::new(journal.step()),
-            crowded: Cell::new(false),
-            journal: RefCell::new(journal),
-            left: RefCell::new(left),
-            sessions: Sessions::default(),
-            ended: RefCell::default(),
-            troubles: (0..services).map(|_| RefCell::default()).collect(),
-            strangers: RefCell::default(),
-            ends: Cell::new(false),
-            end: Notify::new(),
-            told: RefCell::default(),
-            told_again: RefCell::default(),
-            users: RefCell::default(),
-            started: Instant::now(),
-            tasks: RefCell::default(),
-            config,
+    }
+
+    fn answer(&self, client: ClientId, answer: Result<Vec<bytes::Bytes>, String>) {
+        let socket = self.clients.borrow_mut().remove(&client);
+        if let Some(taker) = socket.and_then(|socket| socket.taker.take()) {
+            let _ = taker.send(answer);
+        }
+    }
+
+    /// What wakes the tasks of a client.
+    pub(super) fn enter(&self, client: ClientId, socket: Socket) -> Rc<Socket> {
+        let socket = Rc::new(socket);
+        let mut clients = self.clients.borrow_mut();
+        clients.insert(client, Rc::clone(&socket));
+        socket
+    }
+
+    /// Ends the connections of all clients; the program's own calls have no answer any more.
+    pub(super) fn end_clients(self: &Rc<Self>) {
+        let clients: Vec<_> = self.clients.borrow().keys().copied().collect();
+        for client in clients {
+            let socket = self.clients.borrow().get(&client).cloned();
+            if let Some(socket) = socket {
+                socket.taker.take();
+            }
+            self.end_client(client, "the proxy stops", false);
         }
     }
 
     /// Takes no more calls.
-    pub(super) fn end(&self) {
-        self.ends.set(true);
+    pub(super) fn end(self: &Rc<Self>) {
+        self.tell(Event::Drain);
         self.end.notify_waiters();
     }
 
     /// Whether no more calls are taken.
     pub(super) fn ends(&self) -> bool {
-        self.ends.get()
+        self.look(|core| core.ends())
     }
 
     /// Waits until no more calls are taken.
-    pub(super) async fn told_to_end(&self) -> io::Result<()> {
+    pub(super) async fn told_to_end(&self) -> std::io::Result<()> {
         // Made first, so that it hears of what comes meanwhile.
         let told = self.end.notified();
         if !self.ends() {
@@ -177,226 +255,41 @@ impl Shared {
         Ok(())
     }
 
-    /// A client has been disconnected.
-    pub(super) fn ended(&self, client: SocketAddr, why: &str) {
-        // A call of the program itself, which is told so.
-        if is_own(client) {
-            return;
+    /// Waits until another call may begin, whoever makes it.
+    pub(super) async fn room_for_calls(&self) {
+        while self.look(Core::calls_are_full) {
+            self.calls_freed.notified().await;
         }
-        count(&self.counts.disconnected);
-        self.tell(client, &format!("client disconnected: {why}"));
-        let mut ended = self.ended.borrow_mut();
-        ended.truncate(ENDED - 1);
-        ended.push_front(Ended {
-            client,
-            why: why.to_owned(),
+        // Who waits behind us looks for room, too.
+        self.calls_freed.notify_one();
+    }
+
+    /// Waits until there is room for another reply, and makes some: all connections to servers wait meanwhile.
+    pub(super) async fn room_for_replies(self: &Rc<Self>) {
+        while self.look(Core::replies_are_full) {
+            let _ = timeout(LOOK, self.replies_freed.notified()).await;
+            if self.look(Core::replies_are_full) {
+                self.with(|core, now, actions| core.relieve(now, actions));
+            }
+        }
+        self.replies_freed.notify_one();
+    }
+
+    /// Has what was noted outlive this process, and what has no reply yet; before any of it is sent.
+    pub(super) fn flush(self: &Rc<Self>) {
+        let book = self.book.borrow();
+        let Some(book) = &*book else {
+            return;
+        };
+        let now = now();
+        let written = self.look(|core| {
+            let notes = core.notes(now);
+            match notes.is_empty() {
+                true => Ok(false),
+                false => book.write(notes, now.second),
+            }
         });
-    }
-
-    /// Logs what has become of a client, unless that happens too often.
-    pub(super) fn tell(&self, client: SocketAddr, what: &str) {
-        self.say(&self.told, client, what);
-    }
-
-    /// Counts a call of a client that counts and is sent again, so that it may be run twice, and logs why, unless that
-    /// happens too often.
-    pub(super) fn runs_again(&self, client: SocketAddr, call: &message::Call, why: &str) {
-        count(&self.counts.run_again);
-        let (program, xid) = (call.program, call.xid);
-        let what = match program::name(program, call.version, call.procedure) {
-            Some(name) => {
-                format!("{name} with XID {xid:#x} sent again, and may be run twice: {why}")
-            }
-            None => {
-                let procedure = call.procedure;
-                format!(
-                    "procedure {procedure} of program {program} with XID {xid:#x} sent again, and may be run twice: {why}"
-                )
-            }
-        };
-        self.say(&self.told_again, client, &what);
-    }
-
-    fn say(&self, told: &RefCell<Often>, client: SocketAddr, what: &str) {
-        let server = self.server();
-        match told.borrow_mut().happened(Instant::now()) {
-            Some(0) => tracing::warn!(server, %client, "{what}"),
-            Some(more) => {
-                tracing::warn!(server, %client, "{what}; so were, or otherwise, {more} more before")
-            }
-            None => tracing::debug!(server, %client, "{what}"),
-        }
-    }
-
-    /// What clients of a user keep together, of calls and of replies.
-    pub(super) fn kept_by(&self, user: User) -> [Kept; 2] {
-        let mut users = self.users.borrow_mut();
-        users.retain(|_, of| of.iter().any(|kept| kept.strong_count() > 0));
-        let known = users
-            .get(&user)
-            .map(|of| [of[0].upgrade(), of[1].upgrade()]);
-        let kept = known.unwrap_or_default().map(Option::unwrap_or_default);
-        let of = [Rc::downgrade(&kept[0]), Rc::downgrade(&kept[1])];
-        users.insert(user, of);
-        kept
-    }
-
-    /// What log lines call the server.
-    pub(super) fn server(&self) -> Option<DisplayValue<&str>> {
-        self.connect.server().map(display)
-    }
-
-    /// What log lines call a connection.
-    pub(super) fn name(&self, transport: &Transport) -> String {
-        let (service, number) = (transport.service, transport.number);
-        self.connect.name(service, number, transport.lane)
-    }
-
-    /// The service of a program.
-    pub(super) fn service(&self, program: u32) -> usize {
-        let named = self.config.services.iter().skip(1);
-        let found = named.clone().position(|s| s.programs.contains(&program));
-        found.map_or(0, |i| i + 1)
-    }
-
-    /// Whether a transport of this service is being made anew, or has to be.
-    pub(super) fn is_moving(&self, service: usize) -> bool {
-        let mut of = self.transports.iter().filter(|t| t.service == service);
-        of.any(|transport| transport.drains.get() || transport.watched().is_none())
-    }
-
-    /// Calls that wait for a transport.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.iter().map(|of| of.borrow().count()).sum()
-    }
-
-    /// Whether calls wait for a transport of this service.
-    pub(super) fn has_waiting(&self, service: usize) -> bool {
-        !self.waiting[service].borrow().is_empty()
-    }
-
-    /// Gives a call to a transport, or has it wait. A small one overtakes large ones that wait.
-    pub(super) fn submit(&self, call: Rc<Call>) {
-        let free = self.waiting[call.service].borrow().is_empty();
-        if (free || !call.want.is_large()) && self.assign(&call) {
-            return;
-        }
-        let mut waiting = self.waiting[call.service].borrow_mut();
-        match free && self.is_stuck(&call) {
-            true => waiting.push_stuck(call),
-            false => waiting.push(call),
-        }
-    }
-
-    /// Has a call that was cut off go before all others.
-    pub(super) fn again(&self, call: Rc<Call>) {
-        call.sent.set(Sent::Nothing);
-        call.transport.set(None);
-        self.waiting[call.service].borrow_mut().push_first(call);
-    }
-
-    /// Gives waiting calls to transports, as far as there is room.
-    pub(super) fn pump(&self, service: usize) {
-        let waiting = &self.waiting[service];
-        loop {
-            let next = waiting.borrow_mut().pop();
-            let Some(call) = next else {
-                break;
-            };
-            if !call.is_wanted() || self.assign(&call) {
-                continue;
-            }
-            if !self.is_stuck(&call) {
-                waiting.borrow_mut().push_first(call);
-                break;
-            }
-            waiting.borrow_mut().push_stuck(call);
-        }
-        let stuck = waiting.borrow().stuck().min(STUCK);
-        for _ in 0..stuck {
-            let next = waiting.borrow_mut().pop_stuck();
-            if let Some(call) = next
-                && call.is_wanted()
-                && !self.assign(&call)
-            {
-                waiting.borrow_mut().push_stuck(call);
-            }
-        }
-    }
-
-    /// Whether it is its XID that keeps a call from every transport that stands.
-    fn is_stuck(&self, call: &Call) -> bool {
-        let mut stand = self
-            .transports
-            .iter()
-            .filter(|t| t.service == call.service && t.watched().is_some())
-            .peekable();
-        call.header.is_signed()
-            && stand.peek().is_some()
-            && stand.all(|transport| transport.has(call.header.xid))
-    }
-
-    /// Notes a call that counts and is about to be sent.
-    pub(super) fn note(&self, transport: &Transport, call: &Call) {
-        self.enter(transport, call, Journal::note);
-    }
-
-    fn enter(
-        &self,
-        transport: &Transport,
-        call: &Call,
-        enter: fn(&mut Journal, bool, u64, Place) -> Noted,
-    ) {
-        let Some((ticket, (local, peer))) = call.ticket.get().zip(transport.ends()) else {
-            return;
-        };
-        let mut journal = self.journal.borrow_mut();
-        if journal.is_kept() {
-            let place = Place {
-                transport: transport.index as u16,
-                local,
-                peer,
-                xid: call.xid.get(),
-            };
-            let noted = enter(&mut journal, call.writes(), ticket.tag(), place);
-            call.noted.set(Some(noted));
-        }
-    }
-
-    /// Notes calls that wait for their replies again, where the journal would have them no more otherwise.
-    fn note_again(&self) {
-        let step = self.journal.borrow().step();
-        if self.noted.replace(step) == step {
-            return;
-        }
-        let mut under_way = [0; 2];
-        for transport in &self.transports {
-            for call in transport.under_way() {
-                under_way[usize::from(call.writes())] += 1;
-                let due = self
-                    .journal
-                    .borrow()
-                    .is_due(call.writes(), call.noted.get());
-                if due {
-                    self.enter(transport, &call, Journal::note_again);
-                }
-            }
-        }
-        let crowded = under_way.iter().any(|count| *count > PENDING);
-        if crowded && !self.crowded.replace(crowded) {
-            tracing::warn!(
-                server = self.server(),
-                "more than {PENDING} calls wait for their replies, and the journal has no room for all: some may be run \
-                 twice if this process ends now"
-            );
-        }
-        self.crowded.set(crowded);
-    }
-
-    /// Has what was noted outlive this process, and what has no reply yet.
-    pub(super) fn flush(&self) {
-        self.note_again();
-        match self.journal.borrow_mut().flush() {
+        match written {
             Ok(false) => {}
             Ok(true) => tracing::info!(server = self.server(), "calls are noted again"),
             Err(e) => tracing::error!(
@@ -406,96 +299,19 @@ impl Shared {
         }
     }
 
-    /// Where a call that counts and has come now was sent before: by this process, which remembers no more of it, or by
-    /// an earlier one.
-    pub(super) fn left(&self, call: &Call) -> Option<Entry> {
-        let ticket = call.ticket.get()?;
-        let here = self.duplicates.place(ticket);
-        here.or_else(|| {
-            let left = self.left.borrow();
-            match left.calls.is_empty() {
-                true => None,
-                false => left.calls.get(&ticket.tag()).copied(),
-            }
-        })
+    /// Lets go of the journal: it is another's.
+    pub(super) fn close_book(&self) {
+        self.look(Core::forget_notes);
+        self.book.take();
     }
 
-    /// Forgets what an earlier process has left when nobody comes back for it any more.
-    pub(super) fn forget_left(&self) {
-        if self.started.elapsed() >= RETURN && !self.left.borrow().calls.is_empty() {
-            self.left.replace(Left::default());
-            self.transports.iter().for_each(Transport::expect_no_more);
-        }
+    /// What log lines call the server.
+    pub(super) fn server(&self) -> Option<DisplayValue<&str>> {
+        self.connect.server().map(display)
     }
 
-    /// Sends a call from where an earlier process has sent it, if this is possible.
-    fn resume(&self, call: &Rc<Call>, entry: &Entry) -> bool {
-        let number = usize::from(entry.place.transport);
-        // One that there is no more has no port either.
-        let transport = self.transports.get(number);
-        let (resumed, rule) = transport.map_or((Resume::Other, 2), |transport| {
-            transport.resume(call, entry)
-        });
-        let (server, client, local) = (self.server(), call.client().peer, entry.place.local);
-        tracing::debug!(server, %client, %local, xid = call.header.xid, ?resumed, rule, "sent before");
-        if resumed == Resume::SamePlace {
-            call.transport.set(Some(number));
-            // What is held counts when it goes out.
-            if self.transports[number].watched().is_some() {
-                count(&self.counts.replayed);
-            }
-            return true;
-        }
-        call.place.set(None);
-        if rule != 1 {
-            let why =
-                format!("it was sent from {local} before, which is not to be had (rule {rule})");
-            self.runs_again(client, &call.header, &why);
-        }
-        false
-    }
-
-    fn assign(&self, call: &Rc<Call>) -> bool {
-        if let Some(entry) = call.place.get()
-            && self.resume(call, &entry)
-        {
-            return true;
-        }
-        if let Some(way) = call.way.get()
-            && self.transports[way.0].way() == Some(way)
-            && self.transports[way.0].take_again(call)
-        {
-            call.transport.set(Some(way.0));
-            return true;
-        }
-        if call.header.is_signed()
-            && let Some(transport) = self.transports.iter().find(|t| t.replace(call))
-        {
-            call.transport.set(Some(transport.index));
-            return true;
-        }
-        let mut numbers = Vec::with_capacity(self.transports.len());
-        let mut loads: Vec<Load> = Vec::with_capacity(self.transports.len());
-        for (number, transport) in self.transports.iter().enumerate() {
-            if transport.service != call.service {
-                continue;
-            }
-            let mut load = transport.load();
-            // A signed call keeps its XID, and may not meet another one with it.
-            load.up &= !call.header.is_signed() || !transport.has(call.header.xid);
-            numbers.push(number);
-            loads.push(load);
-        }
-        let chosen = self.dispatch[call.service]
-            .borrow_mut()
-            .choose(&loads, call.want);
-        let Some(number) = chosen.map(|i| numbers[i]) else {
-            return false;
-        };
-        let taken = self.transports[number].take(call);
-        if taken {
-            call.transport.set(Some(number));
-        }
-        taken
+    /// What log lines call a connection.
+    pub(super) fn name(&self, link: &Link) -> String {
+        self.connect.name(link.service, link.number, link.lane)
     }
 }

@@ -1,23 +1,26 @@
 //! Replies to a client.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use tokio::net::tcp::OwnedWriteHalf;
 
-use super::{Client, End, Pace, SLICES, TOGETHER};
-use crate::proxy::call::Reply;
-use crate::proxy::shared::Shared;
+use super::{End, Pace, SLICES};
+use crate::core::{ClientId, Event, ReplyId, TOGETHER};
+use crate::proxy::shared::{Shared, Socket};
 
-pub(super) async fn write(shared: &Rc<Shared>, client: &Rc<Client>, writer: OwnedWriteHalf) -> End {
-    let patience = shared.config.patience;
+/// Writes until the connection ends; why it does.
+pub(super) async fn write(
+    shared: &Rc<Shared>,
+    client: ClientId,
+    socket: &Socket,
+    writer: &OwnedWriteHalf,
+) -> End {
     let mut together = BytesMut::new();
     loop {
-        let done = write_next(client, &writer, &mut together, patience).await;
-        match done {
+        match write_next(shared, client, socket, writer, &mut together).await {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::TimedOut => {
                 return End::bad("it takes no replies");
@@ -27,50 +30,34 @@ pub(super) async fn write(shared: &Rc<Shared>, client: &Rc<Client>, writer: Owne
     }
 }
 
-/// Writes what is next: small replies together, as many as are there, and one large reply after each such
-/// batch. So a small reply waits for one record at most, and a large one for 64 KiB of small ones.
+/// Writes what is next, or waits for it.
 async fn write_next(
-    client: &Client,
+    shared: &Rc<Shared>,
+    client: ClientId,
+    socket: &Socket,
     writer: &OwnedWriteHalf,
     together: &mut BytesMut,
-    patience: Duration,
 ) -> io::Result<()> {
-    let mut written = 0;
-    while together.len() < 4 * TOGETHER {
-        let Some(reply) = client.small.borrow_mut().pop_front() else {
-            break;
-        };
-        reply.started.set(true);
-        written += 1;
-        for chunk in &*reply.chunks.borrow() {
-            together.extend_from_slice(chunk);
-        }
-    }
-    let large = client.large.borrow_mut().pop_front();
-    if large.is_none() && together.is_empty() {
+    let next =
+        shared.with(|core, now, actions| core.replies_to_write(now, client, together, actions));
+    let Some(next) = next else {
         if together.capacity() > TOGETHER {
             *together = BytesMut::new();
         }
-        client.wake.notified().await;
-        return Ok(());
-    }
-    if let Some(reply) = &large {
-        reply.started.set(true);
-        *client.writing.borrow_mut() = Some(Rc::clone(reply));
-    }
-    let bytes = together.len();
-    all(writer, together, patience).await?;
-    took(client, bytes);
-    client.owed.set(client.owed.get() - written);
-    client.moved.set(Instant::now());
-    let Some(reply) = large else {
+        socket.wake.notified().await;
         return Ok(());
     };
-    let done = stream(client, writer, &reply, patience).await;
-    *client.writing.borrow_mut() = None;
-    client.owed.set(client.owed.get().saturating_sub(1));
-    client.moved.set(Instant::now());
-    done
+    let bytes = together.len();
+    all(writer, together, shared.patience).await?;
+    shared.tell(Event::Took {
+        client,
+        bytes,
+        replies: next.small,
+    });
+    match next.large {
+        Some(reply) => stream(shared, (client, reply), socket, writer).await,
+        None => Ok(()),
+    }
 }
 
 /// Writes all of a buffer.
@@ -90,58 +77,58 @@ async fn all(writer: &OwnedWriteHalf, bytes: &mut BytesMut, patience: Duration) 
     Ok(())
 }
 
+/// What is to be done about a large reply.
+enum Step {
+    Wait,
+    Write,
+    Done,
+}
+
 /// Writes a reply as it comes.
 async fn stream(
-    client: &Client,
+    shared: &Rc<Shared>,
+    (client, reply): (ClientId, ReplyId),
+    socket: &Socket,
     writer: &OwnedWriteHalf,
-    reply: &Reply,
-    patience: Duration,
 ) -> io::Result<()> {
-    let mut pace = Pace::new(patience);
+    let mut pace = Pace::new(shared.patience);
     loop {
-        if reply.chunks.borrow().is_empty() {
-            if reply.complete.get() {
-                return Ok(());
+        let step = shared.look(|core| match core.chunks(reply) {
+            None => Step::Done,
+            Some((chunks, complete)) if chunks.is_empty() => match complete {
+                true => Step::Done,
+                false => Step::Wait,
+            },
+            Some(_) => Step::Write,
+        });
+        match step {
+            Step::Done => break,
+            Step::Wait => {
+                socket.wake.notified().await;
+                pace.begin();
+                continue;
             }
-            client.wake.notified().await;
-            pace.begin();
-            continue;
+            Step::Write => pace.ready(writer.writable()).await?,
         }
-        pace.ready(writer.writable()).await?;
-        let written = {
-            let chunks = reply.chunks.borrow();
+        let written = shared.look(|core| {
+            let chunks = core.chunks(reply).map(|(chunks, _)| chunks);
             let slices: Vec<IoSlice<'_>> = chunks
-                .iter()
+                .into_iter()
+                .flatten()
                 .take(SLICES)
                 .map(|c| IoSlice::new(c))
                 .collect();
             writer.try_write_vectored(&slices)
-        };
+        });
         match written {
             Ok(count) => {
                 pace.moved(count);
-                took(client, count);
-                advance(&mut reply.chunks.borrow_mut(), count);
+                shared.tell(Event::TookOf(client, reply, count));
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e),
         }
     }
-}
-
-/// The client has taken so many bytes.
-fn took(client: &Client, bytes: usize) {
-    client.took.set(client.took.get() + bytes as u64);
-}
-
-/// Takes bytes off the front.
-fn advance(chunks: &mut VecDeque<Bytes>, mut count: usize) {
-    while let Some(chunk) = chunks.front_mut() {
-        if count < chunk.len() {
-            chunk.advance(count);
-            return;
-        }
-        count -= chunk.len();
-        chunks.pop_front();
-    }
+    shared.tell(Event::TookAll(client, reply));
+    Ok(())
 }

@@ -1,22 +1,20 @@
 //! Calls that wait for a transport: each client has its turn, so that one with many calls does not hold up others.
 
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
 
-use super::call::Call;
-use super::client::Client;
+use super::{CallId, ClientId};
 
 /// Calls that wait.
 #[derive(Default)]
 pub(super) struct Waiting {
     /// Those that go before all others.
-    first: VecDeque<Rc<Call>>,
+    first: VecDeque<CallId>,
     /// The others, by client.
-    of: HashMap<*const Client, VecDeque<Rc<Call>>>,
+    of: HashMap<ClientId, VecDeque<CallId>>,
     /// Whose turn it is; each once.
-    turns: VecDeque<*const Client>,
+    turns: VecDeque<ClientId>,
     /// Signed calls whose XID is in use by every transport: they hold nobody up.
-    stuck: VecDeque<Rc<Call>>,
+    stuck: VecDeque<CallId>,
     /// All but the stuck ones.
     count: usize,
 }
@@ -38,19 +36,17 @@ impl Waiting {
     }
 
     /// One that waits for its XID, behind others that do.
-    pub(super) fn push_stuck(&mut self, call: Rc<Call>) {
+    pub(super) fn push_stuck(&mut self, call: CallId) {
         self.stuck.push_back(call);
     }
 
     /// The one that has waited for its XID for longest, or was tried before all others.
-    pub(super) fn pop_stuck(&mut self) -> Option<Rc<Call>> {
+    pub(super) fn pop_stuck(&mut self) -> Option<CallId> {
         self.stuck.pop_front()
     }
 
-    /// One more, behind its client's others.
-    pub(super) fn push(&mut self, call: Rc<Call>) {
-        // As long as it waits, no other client is at this address; and if it were, they would share their turns.
-        let client = Rc::as_ptr(&call.client());
+    /// One more of this client, behind its others.
+    pub(super) fn push(&mut self, client: ClientId, call: CallId) {
         let of = self.of.entry(client).or_default();
         if of.is_empty() {
             self.turns.push_back(client);
@@ -60,19 +56,19 @@ impl Waiting {
     }
 
     /// One more, before all others.
-    pub(super) fn push_first(&mut self, call: Rc<Call>) {
+    pub(super) fn push_first(&mut self, call: CallId) {
         self.first.push_front(call);
         self.count += 1;
     }
 
     /// The next one.
-    pub(super) fn pop(&mut self) -> Option<Rc<Call>> {
+    pub(super) fn pop(&mut self) -> Option<CallId> {
         let call = self.first.pop_front().or_else(|| self.pop_in_turn())?;
         self.count -= 1;
         Some(call)
     }
 
-    fn pop_in_turn(&mut self) -> Option<Rc<Call>> {
+    fn pop_in_turn(&mut self) -> Option<CallId> {
         let client = self.turns.pop_front()?;
         let of = self.of.get_mut(&client)?;
         let call = of.pop_front();

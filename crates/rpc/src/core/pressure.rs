@@ -4,15 +4,11 @@
 //! A client's calls wait until there is room for their replies, so that it holds nobody up by taking none. That goes by
 //! what the calls say. Where a reply is larger, all memory may be full, and no reply of any client can be read.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use tokio::time::timeout;
-
-use super::memory::LOOK;
-use super::shared::Shared;
+use super::{Actions, Core, Now};
 use crate::program::GUESS;
 
 /// How long a client may take next to nothing while the memory is full.
@@ -32,25 +28,24 @@ const USUAL: u32 = 1 << 20;
 #[derive(Default)]
 pub(super) struct Sizes {
     /// The largest.
-    most: Cell<u32>,
+    most: u32,
     /// The largest of those that nobody could foresee, since a moment and before.
-    unforeseen: Cell<Option<(Instant, u32, u32)>>,
+    unforeseen: Option<(Instant, u32, u32)>,
 }
 
 impl Sizes {
     /// A reply of so many bytes has come.
-    pub(super) fn saw(&self, bytes: usize, foreseen: bool, now: Instant) {
+    pub(super) fn saw(&mut self, bytes: usize, foreseen: bool, now: Instant) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.most.set(self.most.get().max(bytes));
+        self.most = self.most.max(bytes);
         if !foreseen {
             let (since, of_late, before) = self.of_late(now).unwrap_or((now, 0, 0));
-            self.unforeseen
-                .set(Some((since, of_late.max(bytes), before)));
+            self.unforeseen = Some((since, of_late.max(bytes), before));
         }
     }
 
     fn of_late(&self, now: Instant) -> Option<(Instant, u32, u32)> {
-        let (since, of_late, before) = self.unforeseen.get()?;
+        let (since, of_late, before) = self.unforeseen?;
         match now.saturating_duration_since(since) {
             age if age < COUNTS => Some((since, of_late, before)),
             age if age < 2 * COUNTS => Some((since + COUNTS, 0, of_late)),
@@ -69,7 +64,7 @@ impl Sizes {
     /// What a call gets that asks for so many bytes, as far as dispatch is concerned: a server gives less than a client
     /// may ask for, and a call that is taken for gigabytes would have a connection for itself.
     pub(super) fn given(&self, asked: u32) -> u32 {
-        asked.min(self.most.get().max(USUAL))
+        asked.min(self.most.max(USUAL))
     }
 }
 
@@ -82,7 +77,7 @@ struct Full {
 
 /// Whether the memory of replies is full.
 #[derive(Default)]
-pub(super) struct Pressure(RefCell<Option<Full>>);
+pub(super) struct Pressure(Option<Full>);
 
 /// A client with replies that it has not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,63 +106,62 @@ fn slowest<U: Copy + Eq + Hash>(holders: &[Holder<U>]) -> Option<u64> {
     most.map(|holder| holder.number)
 }
 
-/// Waits until there is room for another reply, and makes some: all connections to servers wait meanwhile.
-pub(super) async fn room(shared: &Shared) {
-    while shared.replies.is_full() {
-        let _ = timeout(LOOK, shared.replies.freed()).await;
-        if shared.replies.is_full() {
-            relieve(shared, Instant::now());
-        }
+impl Core {
+    /// The memory of replies is full, and all connections to servers wait: has the client go that takes none of it, once
+    /// that has lasted.
+    pub fn relieve(&mut self, now: Now, actions: &mut Actions) {
+        self.now = now;
+        self.find_slowest();
+        actions.append(&mut self.actions);
     }
-    shared.replies.pass_on();
-}
 
-/// The memory is full: has the client go that takes none of it, once that has lasted.
-fn relieve(shared: &Shared, now: Instant) {
-    let clients = shared.clients.borrow();
-    let holders = clients.iter().filter(|(_, client)| client.is_owed());
-    let mut full = shared.pressure.0.borrow_mut();
-    let present = full
-        .as_mut()
-        .filter(|full| now.saturating_duration_since(full.found) < GAP);
-    let Some(present) = present else {
-        let then = holders
-            .map(|(number, client)| (*number, (client.of_replies.here(), client.took())))
+    fn find_slowest(&mut self) {
+        let now = self.now.at;
+        let clients = self.clients.iter().map(|(_, client)| client);
+        let holders = clients.filter(|client| client.owed > 0);
+        let full = &mut self.pressure.0;
+        let present = full
+            .as_mut()
+            .filter(|full| now.saturating_duration_since(full.found) < GAP);
+        let Some(present) = present else {
+            let then = holders
+                .map(|client| (client.number, (client.of_replies.here(), client.took)))
+                .collect();
+            *full = Some(Full {
+                since: now,
+                found: now,
+                then,
+            });
+            return;
+        };
+        present.found = now;
+        if now.saturating_duration_since(present.since) < PATIENCE {
+            return;
+        }
+        let all: Vec<_> = holders
+            .map(|client| Holder {
+                number: client.number,
+                user: client.user,
+                holds: client.of_replies.here(),
+                took: present
+                    .then
+                    .get(&client.number)
+                    .map(|(held, took)| (client.took - took, *held)),
+            })
             .collect();
-        *full = Some(Full {
-            since: now,
-            found: now,
-            then,
-        });
-        return;
-    };
-    present.found = now;
-    if now.saturating_duration_since(present.since) < PATIENCE {
-        return;
-    }
-    let all: Vec<_> = holders
-        .map(|(number, client)| Holder {
-            number: *number,
-            user: client.user,
-            holds: client.of_replies.here(),
-            took: present
-                .then
-                .get(number)
-                .map(|(held, took)| (client.took() - took, *held)),
-        })
-        .collect();
-    let Some(number) = slowest(&all) else {
-        // All go on, and are looked at anew.
-        *full = None;
-        return;
-    };
-    present.then.remove(&number);
-    let client = clients.get(&number).cloned();
-    drop((clients, full));
-    if let Some(client) = client {
-        let why = "it takes no replies, and they fill the memory";
-        shared.ended(client.peer, why);
-        client.disconnect(shared, why);
+        let Some(number) = slowest(&all) else {
+            // All go on, and are looked at anew.
+            *full = None;
+            return;
+        };
+        present.then.remove(&number);
+        let is = |client: &super::Client| client.number == number && client.owed > 0;
+        let found = self.clients.iter().find(|(_, client)| is(client));
+        if let Some(id) = found.map(|(id, _)| id) {
+            let why = "it takes no replies, and they fill the memory";
+            self.ended(id, why);
+            self.disconnect(id, why);
+        }
     }
 }
 
@@ -213,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_was_large_of_late_is_taken_for_large() {
-        let (sizes, start) = (Sizes::default(), Instant::now());
+        let (mut sizes, start) = (Sizes::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         const MEMORY: usize = 256 << 20;
         assert_eq!(sizes.guess(MEMORY, at(0)), GUESS as usize);
@@ -233,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_not_what_is_given() {
-        let sizes = Sizes::default();
+        let mut sizes = Sizes::default();
         assert_eq!((sizes.given(5), sizes.given(u32::MAX)), (5, 1 << 20));
         sizes.saw(4 << 20, true, Instant::now());
         assert_eq!(sizes.given(u32::MAX), 4 << 20);

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::journal::{Entry, Place, age, second};
+use crate::journal::{Entry, Place, age};
 use crate::replay::REMEMBER;
 
 /// Calls of which it is known; a journal has as many of each kind.
@@ -18,18 +18,17 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// A call with this tag went there. O(1), spread over calls.
-    pub(super) fn add(&mut self, tag: u64, place: Place) {
-        let now = second();
+    /// At this second it is remembered that a call with this tag went there. O(1), spread over calls.
+    pub(super) fn add(&mut self, tag: u64, place: Place, second: u32) {
         let entry = Entry {
             number: 0,
-            second: now,
+            second,
             tag,
             place,
         };
         self.of.insert(tag, entry);
         self.order.push_back(entry);
-        let goes = |oldest: &Entry, count: usize| count > MOST || age(oldest, now) >= REMEMBER;
+        let goes = |oldest: &Entry, count: usize| count > MOST || age(oldest, second) >= REMEMBER;
         while let Some(oldest) = self.order.front().copied()
             && goes(&oldest, self.order.len())
         {
@@ -46,9 +45,8 @@ impl Places {
     }
 
     /// Where the call with this tag went.
-    pub(super) fn find(&self, tag: u64) -> Option<Entry> {
-        let now = second();
+    pub(super) fn find(&self, tag: u64, second: u32) -> Option<Entry> {
         let entry = self.of.get(&tag).copied();
-        entry.filter(|entry| age(entry, now) < REMEMBER)
+        entry.filter(|entry| age(entry, second) < REMEMBER)
     }
 }

@@ -1,12 +1,11 @@
 //! What a proxy does now, for people and programs.
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::shared::Shared;
 use super::transport::{State, Transport};
+use super::{Core, Now};
 use crate::histogram::Histogram;
 use crate::program;
 
@@ -193,96 +192,88 @@ impl Counters {
     }
 }
 
-pub(super) fn of(shared: &Shared) -> Status {
-    let counts = &shared.counts;
-    let held = shared.transports.iter().flat_map(held).collect();
-    Status {
-        uptime_seconds: shared.started.elapsed().as_secs(),
-        transports: shared.transports.iter().map(transport).collect(),
-        notes: shared.connect.notes(),
-        clients: shared
-            .clients
-            .borrow()
-            .values()
-            .map(|client| ClientStatus {
-                peer: client.peer,
-                calls: client.calls.get(),
-                outstanding_calls: client.pending.borrow().len(),
+impl Core {
+    /// What it does now. What there is to say about where connections lie, and how often TCP has sent something again,
+    /// is not known here.
+    pub fn status(&self, now: Now) -> Status {
+        let since = |at| now.at.saturating_duration_since(at).as_secs();
+        let clients = self.clients.iter().map(|(_, client)| client);
+        let here = clients.filter(|client| !client.is_closed() && !client.internal);
+        let held = self.transports.iter().flat_map(|t| self.held(t, now));
+        Status {
+            uptime_seconds: since(self.started),
+            transports: self
+                .transports
+                .iter()
+                .map(|of| transport(of, now))
+                .collect(),
+            notes: Vec::new(),
+            clients: here
+                .map(|client| ClientStatus {
+                    peer: client.peer,
+                    calls: client.calls,
+                    outstanding_calls: client.pending.len(),
+                })
+                .collect(),
+            waiting: self.waiting(),
+            held: held.collect(),
+            kept_bytes: self.kept(),
+            remembered: self.duplicates.kept(),
+            disconnected: self.ended.iter().cloned().collect(),
+            counters: self.counters,
+        }
+    }
+
+    fn held(&self, transport: &Transport, now: Now) -> Vec<Held> {
+        let held = transport.held.iter().filter_map(|id| {
+            let call = self.calls.get(*id)?;
+            let header = &call.header;
+            let name = program::name(header.program, header.version, header.procedure);
+            Some(Held {
+                client: self.clients.get(call.client)?.peer,
+                program: header.program,
+                procedure: name.map_or_else(|| header.procedure.to_string(), str::to_owned),
+                xid: header.xid,
+                seconds: now.at.saturating_duration_since(call.since).as_secs(),
             })
-            .collect(),
-        waiting: shared.waiting(),
-        held,
-        disconnected: shared.ended.borrow().iter().cloned().collect(),
-        remembered: shared.duplicates.kept(),
-        kept_bytes: (shared.calls.used(), shared.replies.used()),
-        counters: Counters {
-            clients: counts.clients.get(),
-            clients_refused: counts.refused.get(),
-            clients_disconnected: counts.disconnected.get(),
-            bad_records: counts.bad_records.get(),
-            repeated_calls: counts.repeated.get(),
-            answered_again: counts.answered_again.get(),
-            run_again: counts.run_again.get(),
-            unknown_replies: counts.unknown_replies.get(),
-            server_calls: counts.server_calls.get(),
-            server_calls_refused: counts.server_calls_refused.get(),
-            resent: counts.resent.get(),
-            replayed: counts.replayed.get(),
-        },
+        });
+        held.collect()
     }
 }
 
-fn transport(transport: &Transport) -> TransportStatus {
-    let state = match &*transport.state.borrow() {
+fn transport(transport: &Transport, now: Now) -> TransportStatus {
+    let state = match &transport.state {
         State::Down(why) => TransportState::Down { why: why.clone() },
         State::Up(up) => TransportState::Up {
-            local: up.local,
-            peer: up.peer,
+            local: up.ends.0,
+            peer: up.ends.1,
             out: up.out.clone(),
             back: up.back.clone(),
             attempts: up.attempts,
             detour: up.detour,
-            seconds: up.since.elapsed().as_secs(),
+            seconds: now.at.saturating_duration_since(up.since).as_secs(),
         },
     };
     let tallies = &transport.tallies;
+    let [small, large] = tallies.trips.clone();
     TransportStatus {
         service: transport.service,
         number: transport.number,
         lane: transport.lane,
         state,
-        calls: tallies.calls.get(),
-        replies: tallies.replies.get(),
-        bytes_out: tallies.bytes_out.get(),
-        bytes_in: tallies.bytes_in.get(),
-        outstanding_calls: transport.pending.borrow().len(),
-        outstanding_bytes: transport.outstanding.get(),
-        rate: transport.rate.borrow().per_second(Instant::now()),
-        latency_us: tallies.latency.get(),
-        connections: tallies.connections.get(),
-        resent: tallies.resent.get(),
-        replayed: tallies.replayed.get(),
-        tcp_retransmits: transport
-            .watched()
-            .and_then(|watched| watched.retransmits())
-            .unwrap_or(0),
-        small: tallies.trips[0].borrow().clone(),
-        large: tallies.trips[1].borrow().clone(),
+        calls: tallies.calls,
+        replies: tallies.replies,
+        bytes_out: tallies.bytes_out,
+        bytes_in: tallies.bytes_in,
+        outstanding_calls: transport.pending.len(),
+        outstanding_bytes: transport.outstanding,
+        rate: transport.rate.per_second(now.at),
+        latency_us: tallies.latency,
+        connections: tallies.connections,
+        resent: tallies.resent,
+        replayed: tallies.replayed,
+        tcp_retransmits: 0,
+        small,
+        large,
     }
-}
-
-fn held(transport: &Transport) -> Vec<Held> {
-    let held = transport.held.borrow();
-    let of = held.iter().map(|call| {
-        let header = &call.header;
-        let name = program::name(header.program, header.version, header.procedure);
-        Held {
-            client: call.client().peer,
-            program: header.program,
-            procedure: name.map_or_else(|| header.procedure.to_string(), str::to_owned),
-            xid: header.xid,
-            seconds: call.since.elapsed().as_secs(),
-        }
-    });
-    of.collect()
 }
