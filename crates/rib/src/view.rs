@@ -45,9 +45,26 @@ pub(crate) struct View<A, L> {
     uses: HashMap<u32, u32>,
     /// There was no room: everything goes to the kernel until a rebuild finds some.
     pub(crate) full: Option<Lack>,
-    /// How many prefixes there were when there was no room.
-    full_at: usize,
+    /// How many prefixes and hosts there were when there was no room.
+    full_at: Size,
     _family: std::marker::PhantomData<(A, L)>,
+}
+
+/// How much there is that takes room in a view.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    /// Prefixes of all its tables.
+    prefixes: usize,
+    /// Hosts that may have entries of their own, of both families: which ones depends on the routes.
+    hosts: usize,
+}
+
+impl Size {
+    /// An eighth of either has gone.
+    fn is_much_smaller(self, before: Size) -> bool {
+        let gone = |now: usize, before: usize| now < before - before / 8;
+        gone(self.prefixes, before.prefixes) || gone(self.hosts, before.hosts)
+    }
 }
 
 /// What rules 3, 4 and 6 make of a prefix's routes.
@@ -177,7 +194,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
             id,
             uses: HashMap::new(),
             full: None,
-            full_at: 0,
+            full_at: Size::default(),
             _family: std::marker::PhantomData,
         }
     }
@@ -196,12 +213,8 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         };
         if self.full.is_some() {
             // Try again only when it is likely to fit: a rebuild of a large table is not cheap.
-            let now: usize = existing(family, &self.tables)
-                .iter()
-                .map(|(_, t)| t.len())
-                .sum();
-            let smaller = now < self.full_at - self.full_at / 8;
-            return if smaller {
+            let now = self.size(family, at.state);
+            return if now.is_much_smaller(self.full_at) {
                 self.rebuild(lpm, groups, family, at)
             } else {
                 0
@@ -400,6 +413,15 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         Some((routes, uses))
     }
 
+    /// What takes room.
+    fn size(&self, family: &Family<A>, state: &State) -> Size {
+        let tables = existing(family, &self.tables);
+        Size {
+            prefixes: tables.iter().map(|(_, table)| table.len()).sum(),
+            hosts: state.hosts(),
+        }
+    }
+
     /// There is no room: one route for everything, to the kernel.
     fn give_up(
         &mut self,
@@ -410,10 +432,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         at: &Publish<'_>,
     ) {
         self.full = Some(lack);
-        self.full_at = existing(family, &self.tables)
-            .iter()
-            .map(|(_, t)| t.len())
-            .sum();
+        self.full_at = self.size(family, at.state);
         let old = std::mem::take(&mut self.uses);
         // Releasing first makes room for the one group that is needed.
         let _ = lpm.replace_all(self.id, Vec::new());

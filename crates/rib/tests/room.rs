@@ -6,6 +6,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use raddle_image::Lack;
 use raddle_image::{Capacity, Group, Reason};
@@ -188,4 +189,45 @@ fn groups_of_equal_members_share_them() {
         rib.commit();
     }
     assert_eq!((firsts(&rib), rib.lacks()), (vec![1000], BTreeSet::new()));
+}
+
+/// Neighbours have entries of their own: where these have filled a view, their going makes room as that of routes does.
+#[test]
+fn hosts_that_go_make_room() {
+    let capacity = Capacity {
+        groups: 1000,
+        ..Capacity::default()
+    };
+    let mut rib = new_rib(&capacity);
+    let connected = Route {
+        dst: "10.200.0.0/16".parse().unwrap(),
+        target: RouteTarget::Single(RouteNexthop {
+            index: 1,
+            weight: 1,
+            ..RouteNexthop::default()
+        }),
+        ..Route::default()
+    };
+    rib.apply(Event::Route(connected, RouteOp::Add));
+    let host = |n: u32| {
+        let [_, _, a, b] = n.to_be_bytes();
+        IpAddr::from([10, 200, a, b])
+    };
+    for n in 1..=2000 {
+        rib.apply(Event::Neighbour(common::neighbour(1, host(n))));
+    }
+    rib.commit();
+    assert_eq!(rib.lacks(), [Lack::Groups].into());
+    for n in 501..=2000 {
+        rib.apply(Event::NeighbourGone(1, host(n)));
+    }
+    rib.commit();
+    rib.commit();
+    assert_eq!(rib.lacks(), BTreeSet::new());
+    let table = rib.memory().link(1).table4;
+    let number = rib.memory().route4(table, (10 << 24) + (200 << 16) + 7);
+    assert!(
+        !matches!(rib.memory().group(number), Group::Kernel(_)),
+        "the neighbour is forwarded to"
+    );
 }

@@ -25,6 +25,11 @@ impl State {
         is_one && self.attrs.get(slot.ids()[0]).flags & (ROUTE_OWN | ROUTE_FPM) == 0
     }
 
+    /// How many hosts may have entries of their own.
+    pub(crate) fn hosts(&self) -> usize {
+        self.neighbours.len() + self.kernel_hosts.hosts.len()
+    }
+
     /// The hosts inside `prefix` that may have entries of their own, as host prefixes, each once.
     pub(crate) fn hosts_inside<A: Addr>(&self, prefix: Prefix<A>) -> Vec<Prefix<A>> {
         let range = prefix.addresses();
