@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use raddle_control::status::State;
+use raddle_control::{Counters, NexthopCount, Status};
 use raddle_lab::HashPolicy;
-use serde_json::Value;
 
 use super::fabric::Fabric;
 use crate::program;
@@ -73,7 +74,7 @@ impl<'a> Daemons<'a> {
             let daemon = daemons.spawn(node)?;
             daemons.running.push(daemon);
         }
-        daemons.wait("start", |status| status["state"] == "forwarding")?;
+        daemons.wait("start", |status| status.state == State::Forwarding)?;
         Ok(daemons)
     }
 
@@ -107,9 +108,9 @@ impl<'a> Daemons<'a> {
 
     /// Waits until all daemons have noticed the kernel's hash policy.
     pub(super) fn wait_policy(&mut self, policy: HashPolicy) -> Result<(), Failure> {
-        let wanted = u64::from(policy.sysctl());
+        let wanted = policy.sysctl();
         self.wait("notice the hash policy", |status| {
-            status["settings"]["hash_policy4"].as_u64() == Some(wanted)
+            status.settings.hash_policy4 == wanted
         })
     }
 
@@ -131,25 +132,21 @@ impl<'a> Daemons<'a> {
             .fabric
             .lab
             .output(leaf, &[&program, "counters", "-j"])?;
-        let counters: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
+        let counters: Counters = serde_json::from_slice(&output.stdout).map_err(|_| {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             Failure::system(format!("raddle counters on {leaf} failed: {said}"))
         })?;
-        let nexthops = counters["nexthops"]
-            .as_array()
-            .map_or(&[][..], Vec::as_slice);
-        let to_spines = nexthops.iter().filter(|nexthop| {
+        let leads_to_spine = |nexthop: &&NexthopCount| {
             self.fabric
                 .links
                 .iter()
-                .any(|link| nexthop["dev"] == link.name.as_str())
-        });
-        Ok(to_spines
-            .filter_map(|nexthop| nexthop["packets"].as_u64())
-            .sum())
+                .any(|link| link.name == nexthop.dev)
+        };
+        let to_spines = counters.nexthops.iter().filter(leads_to_spine);
+        Ok(to_spines.map(|nexthop| nexthop.count.packets).sum())
     }
 
-    fn wait(&mut self, what: &str, done: impl Fn(&Value) -> bool) -> Result<(), Failure> {
+    fn wait(&mut self, what: &str, done: impl Fn(&Status) -> bool) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
         let program = self.program.to_string_lossy();
         for daemon in &mut self.running {
@@ -209,7 +206,7 @@ impl Drop for Daemons<'_> {
 
 impl Daemon {
     /// What the daemon says of itself; none while it does not answer.
-    fn status(&self, fabric: &Fabric, program: &str) -> Result<Option<Value>, Failure> {
+    fn status(&self, fabric: &Fabric, program: &str) -> Result<Option<Status>, Failure> {
         let output = fabric.lab.output(&self.node, &[program, "status", "-j"])?;
         Ok(serde_json::from_slice(&output.stdout).ok())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::load::{BIN, Kind, Measured, OUTSTANDING, transfer};
 use super::report::{Must, Unit};
-use super::stage::{FILES, PROXY, Stage};
+use super::stage::{FILES, PROXY, Stage, Way};
 use super::{LINKS, Trials, WARM};
 use raddle_exit::Failure;
 
@@ -22,7 +22,7 @@ pub(super) fn silent(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failu
     let figures = trials.each(stage, || {
         let proxy = stage.proxy(&[])?;
         let handle = stage.handle(PROXY, PROXY, FILES[0])?;
-        let back = proxy.links("back")?;
+        let back = proxy.links(Way::Back)?;
         let topology = stage.lab.topology();
         let link = back.first().and_then(|dev| topology.link_of("client", dev));
         let Some((link, _)) = link else {

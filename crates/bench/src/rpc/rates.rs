@@ -7,7 +7,7 @@ use raddle_lab::{LinkId, Rate};
 
 use super::load::{self, Kind, OUTSTANDING, transfer};
 use super::report::{Must, Unit};
-use super::stage::{self, FILES, PROXY, Stage, at};
+use super::stage::{self, FILES, PROXY, Stage, Way, at};
 use super::{LINKS, Row, Trials, WARM, iperf, own};
 use crate::cli::RpcServer;
 use raddle_exit::Failure;
@@ -234,7 +234,7 @@ pub(super) fn eight(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failur
     let time = WARM + Duration::from_millis(500);
     let figures = trials.each(stage, || {
         let proxy = stage.proxy(&["-n", "8"])?;
-        let (out, back) = (proxy.links("out")?, proxy.links("back")?);
+        let (out, back) = (proxy.links(Way::Out)?, proxy.links(Way::Back)?);
         let handle = stage.handle(PROXY, PROXY, FILES[0])?;
         let before = stage.lab.counters()?;
         let load = (Kind::Read, 2 * OUTSTANDING);

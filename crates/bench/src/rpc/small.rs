@@ -9,11 +9,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::latency::percentile;
 use super::load::{self, FILE, Kind};
 use super::report::{Must, Unit};
-use super::stage::{FILES, PROXY, Proxy, Stage};
+use super::stage::{FILES, PROXY, Proxy, Stage, bulk};
 use super::wire::receive;
 use super::xdr::{Call, NFS, READ, READ_HEAD, WRITE};
 use super::{LINKS, Trials};
 use raddle_exit::Failure;
+use raddle_rpc::proxy::TransportState;
 
 /// Bytes of a call, calls outstanding of one client, clients.
 const SIZES: [usize; 2] = [4 << 10, 16 << 10];
@@ -110,10 +111,10 @@ fn all(stage: &Stage, handle: &[u8], what: (Kind, usize), lines: &[Line]) -> Res
 
 /// Own addresses of connections on links of their own.
 fn ports(proxy: &Proxy) -> Result<Vec<SocketAddr>, Failure> {
-    let status = proxy.status()?;
-    let transports = status["transports"].as_array().into_iter().flatten();
-    let bulk = transports.filter(|t| t["lane"] == false && t["service"] == 0);
-    let local = bulk.map(|t| t["local"].as_str().and_then(|local| local.parse().ok()));
+    let local = bulk(proxy.status()?).map(|transport| match transport.state {
+        TransportState::Up { local, .. } => Some(local),
+        TransportState::Down { .. } => None,
+    });
     let known: Option<Vec<SocketAddr>> = local.collect();
     known.ok_or_else(|| Failure::system("raddle rpc does not say where its connections are"))
 }
@@ -202,9 +203,9 @@ pub(super) fn stuck(trials: &mut Trials<'_>, stage: &Stage) -> Result<(), Failur
         let mut kept = 0;
         loop {
             let status = proxy.status()?;
-            let now = status["kept_bytes"][1].as_u64().unwrap_or(0);
-            let calls = status["transports"].as_array().into_iter().flatten();
-            let open: u64 = calls.filter_map(|t| t["outstanding_calls"].as_u64()).sum();
+            let now = status.kept_bytes.1;
+            let calls = status.transports.iter().map(|t| t.outstanding_calls);
+            let open: usize = calls.sum();
             if now > 0 && now == kept && open == 0 {
                 break;
             }

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use raddle_control::{PROXIES, Proxies, Serving, ask_at};
 use raddle_lab::{Lab, Links, ScopedLab, UpOptions};
-use serde_json::Value;
+use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
 
 use super::{load, own};
 use crate::cli::RpcServer;
@@ -228,9 +229,21 @@ impl Drop for Stage {
     }
 }
 
+/// From the client to the server, or from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Out,
+    Back,
+}
+
+/// The connections of the first service that are not kept for small calls.
+pub(super) fn bulk(status: Status) -> impl Iterator<Item = TransportStatus> {
+    let transports = status.transports.into_iter();
+    transports.filter(|transport| !transport.lane && transport.service == 0)
+}
+
 /// A running `raddle rpc`.
 pub(super) struct Proxy {
-    program: PathBuf,
     child: Child,
     socket: PathBuf,
 }
@@ -251,11 +264,7 @@ impl Proxy {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(fs::File::create(&log)?).spawn()?;
-        let mut proxy = Proxy {
-            program,
-            child,
-            socket,
-        };
+        let mut proxy = Proxy { child, socket };
         let stands = wait(|| proxy.stands());
         stands.map_err(|why| {
             let log = fs::read_to_string(&log).unwrap_or_default();
@@ -269,29 +278,35 @@ impl Proxy {
             return Err(format!("it has ended: {status}"));
         }
         let status = self.status().map_err(|e| e.to_string())?;
-        let transports = status["transports"].as_array();
-        let is_up = |transport: &Value| transport["state"] == "up";
-        match transports.is_some_and(|all| all.iter().all(is_up)) {
-            true => Ok(()),
-            false => Err(format!("not all are up: {}", status["transports"])),
+        let is_down =
+            |transport: &&TransportStatus| matches!(transport.state, TransportState::Down { .. });
+        match status.transports.iter().find(is_down) {
+            None => Ok(()),
+            Some(transport) => Err(format!("not all are up: {:?}", transport.state)),
         }
     }
 
     /// What it says of itself.
-    pub(super) fn status(&self) -> Result<Value, Failure> {
-        let mut command = Command::new(&self.program);
-        command.args(["rpc", "status", "-j", "--socket"]);
-        program::json(command.arg(&self.socket))
+    pub(super) fn status(&self) -> Result<Status, Failure> {
+        let said: Proxies = ask_at(&self.socket, PROXIES)?;
+        match said.servers.into_iter().next().map(|server| server.serving) {
+            Some(Serving::Yes(status)) => Ok(status),
+            Some(Serving::Not { not_served }) => Err(Failure::system(not_served)),
+            None => Err(Failure::system("raddle rpc says that it has no server")),
+        }
     }
 
-    /// The links of its connections for large calls, on one of the ways: `out` or `back`.
-    pub(super) fn links(&self, way: &str) -> Result<Vec<String>, Failure> {
+    /// The links of its connections for large calls, on one of the ways.
+    pub(super) fn links(&self, way: Way) -> Result<Vec<String>, Failure> {
+        let link = |state: TransportState| match (state, way) {
+            (TransportState::Up { out, .. }, Way::Out) => out,
+            (TransportState::Up { back, .. }, Way::Back) => back,
+            (TransportState::Down { .. }, _) => None,
+        };
         let status = self.status()?;
-        let transports = status["transports"].as_array();
-        let bulk = transports.into_iter().flatten();
-        let bulk = bulk.filter(|t| t["lane"] == false && t["service"] == 0);
-        Ok(bulk
-            .map(|t| t[way].as_str().unwrap_or("-").to_owned())
+        let links = bulk(status).map(|transport| link(transport.state));
+        Ok(links
+            .map(|link| link.unwrap_or_else(|| "-".into()))
             .collect())
     }
 
