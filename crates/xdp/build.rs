@@ -1,7 +1,10 @@
-//! Compiles the XDP programs; the objects are embedded in the library.
+//! Compiles the XDP programs; the objects are embedded in the library, without what only debuggers read.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use object::build::elf::{Builder, SectionData};
+use object::elf::SHT_STRTAB;
 
 /// Objects, the source of each, and what is defined for it.
 const PROGRAMS: [(&str, &str, &[&str]); 4] = [
@@ -31,6 +34,7 @@ fn build() -> Result<(), String> {
     for (object, source, defines) in PROGRAMS {
         let object = out.join(format!("{object}.o"));
         compile(&compiler, source, defines, &object)?;
+        strip(&object).map_err(|e| format!("cannot strip {}: {e}", object.display()))?;
     }
     println!("cargo::rustc-env=RADDLE_BPF_CLANG={compiler}");
     Ok(())
@@ -63,7 +67,8 @@ fn can_compile(compiler: &str) -> bool {
 fn compile(compiler: &str, program: &str, defines: &[&str], out: &Path) -> Result<(), String> {
     let source = format!("bpf/{program}.bpf.c");
     let mut command = Command::new(compiler);
-    command.args(["-O2", "-g", "-target", "bpf", "-mcpu=v3"]);
+    // What -faddrsig adds is for linkers, and goes by numbers that stripping changes.
+    command.args(["-O2", "-g", "-fno-addrsig", "-target", "bpf", "-mcpu=v3"]);
     command.args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]);
     // <asm/types.h> lives in the multiarch folder, which the BPF target does not look into.
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
@@ -85,4 +90,23 @@ fn compile(compiler: &str, program: &str, defines: &[&str], out: &Path) -> Resul
     Err(format!(
         "{compiler} cannot compile {source}:\n{message}{hint}"
     ))
+}
+
+/// Takes DWARF away, two fifths of an object: clang writes it whenever BTF is wanted, which the kernel reads.
+fn strip(file: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let compiled = std::fs::read(file)?;
+    let mut object = Builder::read(&*compiled)?;
+    for section in &mut object.sections {
+        let unread: [&[u8]; 2] = [b".debug_", b".rel.debug_"];
+        section.delete = unread.iter().any(|name| section.name.starts_with(name));
+    }
+    object.delete_orphans();
+    // clang keeps the names of sections beside those of symbols.
+    let names = object.sections.add();
+    names.name = ".shstrtab".into();
+    names.sh_type = SHT_STRTAB;
+    names.data = SectionData::SectionString;
+    let mut stripped = Vec::new();
+    object.write(&mut stripped)?;
+    Ok(std::fs::write(file, stripped)?)
 }

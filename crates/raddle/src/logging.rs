@@ -2,14 +2,14 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Logs to the journal under systemd, to standard error otherwise; `RUST_LOG` chooses what.
+/// Logs to the journal under systemd, to standard error otherwise; `RUST_LOG` chooses what: a level, or levels by the
+/// module that speaks, such as `info,raddle_rpc=debug`.
 pub(crate) fn start(json: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter(std::env::var("RUST_LOG").ok()));
     if std::env::var_os("JOURNAL_STREAM").is_some()
         && let Ok(journal) = tracing_journald::layer()
     {
@@ -28,4 +28,44 @@ pub(crate) fn start(json: bool) {
     } else {
         registry.with(stderr.with_target(false)).try_init()
     };
+}
+
+/// What is asked for; from `info` on where nothing is, or nothing that can be read.
+fn filter(asked: Option<String>) -> Targets {
+    let asked = asked.filter(|asked| !asked.is_empty());
+    let asked = asked.and_then(|asked| asked.parse().ok());
+    asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing_subscriber::filter::LevelFilter;
+
+    #[test]
+    fn levels_are_by_module() {
+        let enables = |asked: Option<&str>, target: &str| {
+            let filter = filter(asked.map(str::to_owned));
+            let most = [
+                tracing::Level::ERROR,
+                tracing::Level::INFO,
+                tracing::Level::DEBUG,
+            ];
+            most.into_iter()
+                .filter(|level| filter.would_enable(target, level))
+                .max()
+        };
+        for (asked, rpc, other) in [
+            (None, "info", "info"),
+            (Some(""), "info", "info"),
+            (Some("no=such=level"), "info", "info"),
+            (Some("debug"), "debug", "debug"),
+            (Some("info,raddle_rpc=debug"), "debug", "info"),
+            (Some("error,raddle_rpc::proxy=info"), "info", "error"),
+        ] {
+            let level = |word: &str| word.parse::<LevelFilter>().unwrap().into_level();
+            assert_eq!(enables(asked, "raddle_rpc::proxy"), level(rpc), "{asked:?}");
+            assert_eq!(enables(asked, "raddle::run"), level(other), "{asked:?}");
+        }
+    }
 }
