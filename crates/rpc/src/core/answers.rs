@@ -40,10 +40,12 @@ impl Core {
                     return Ok(());
                 };
                 let first = stream(call.header.xid, &head, rest, last);
+                let xid = call.xid;
                 let reply = self.enter_reply(Reply::new(call.client, first, false));
                 self.transports[number].answering = Some(Answering {
                     call: id,
                     reply,
+                    xid,
                     left: (rest.into(), last),
                 });
                 self.pass_on(number);

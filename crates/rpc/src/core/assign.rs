@@ -24,7 +24,8 @@ impl Core {
             Some(None) => true,
             Some(Some(at)) => {
                 let time = self.now.at.saturating_duration_since(at);
-                call.ticket.is_some() && call.sent == Sent::All && time < RETURN
+                let sent = call.sent == Sent::All || call.way.is_some();
+                call.ticket.is_some() && sent && time < RETURN
             }
             None => false,
         }
@@ -96,6 +97,11 @@ impl Core {
         let Some(call) = self.calls.get(id) else {
             return false;
         };
+        if let Some(way) = call.way
+            && self.transports[way.0].way() == Some(way)
+        {
+            return self.transports[way.0].has(call.header.xid);
+        }
         let mut stand = self
             .transports
             .iter()
@@ -155,11 +161,11 @@ impl Core {
         {
             return true;
         }
-        if let Some(way) = way
-            && self.transports[way.0].way() == Some(way)
-            && self.take_again(way.0, id)
-        {
-            return true;
+        if let Some(way) = way {
+            if self.transports[way.0].way() == Some(way) {
+                return self.take_again(way.0, id);
+            }
+            self.lost_its_way(id);
         }
         if signed.is_some() {
             let all = self.transports.len();
@@ -248,9 +254,38 @@ impl Core {
         true
     }
 
-    /// Takes the repetition of a signed call that it has, or had.
+    /// Takes the repetition of a signed call that it has, or had; false where another one has its XID.
     fn take_again(&mut self, number: usize, id: CallId) -> bool {
-        self.replace(number, id) || (self.transports[number].stands() && self.take(number, id))
+        if self.replace(number, id) {
+            return true;
+        }
+        let transport = &self.transports[number];
+        if transport.stands() {
+            return self.take(number, id);
+        }
+        // It will have the same port.
+        let Some(call) = self.calls.get_mut(id) else {
+            return true;
+        };
+        let free = !transport.has(call.header.xid);
+        if free {
+            (call.xid, call.transport) = (call.header.xid, Some(number));
+            self.hold(number, id, usize::MAX);
+        }
+        free
+    }
+
+    /// The connection that a signed call was sent by is no more, and its port is another one's.
+    fn lost_its_way(&mut self, id: CallId) {
+        let Some(call) = self.calls.get_mut(id) else {
+            return;
+        };
+        let (way, header, client) = (call.way.take(), call.header, call.client);
+        let peer = self.clients.get(client).map(|client| client.peer);
+        if let (Some((_, (from, _))), Some(peer)) = (way, peer) {
+            let why = format!("it is signed, and was sent from {from} before, which is given up");
+            self.runs_again(peer, &header, &why);
+        }
     }
 
     /// Forgets a call that a transport has.

@@ -83,9 +83,14 @@ impl Call {
         self.nature.class == Class::Write
     }
 
+    /// Whether it was sent before it came: by an earlier process, or when its client signed it first.
+    pub(super) fn was_sent(&self) -> bool {
+        self.place.is_some() || self.way.is_some()
+    }
+
     /// Whether the server may have run it, or may yet.
     pub(super) fn may_be_run(&self) -> bool {
-        self.place.is_some() || self.sent != Sent::Nothing
+        self.was_sent() || self.sent != Sent::Nothing
     }
 }
 

@@ -227,7 +227,18 @@ impl Core {
                 self.give(client, reply);
                 Met::Repeated
             }
-            (Meant::Server, ..) => Met::Other(Some(key), way),
+            (Meant::Server, before, _) => {
+                // One that still waits for a connection gives way to its repetition, or both would be sent.
+                let waits = before.and_then(|id| self.calls.get(id));
+                let waits = waits.filter(|call| call.transport.is_none());
+                match (before, waits.map(|call| call.way)) {
+                    (Some(id), Some(way)) => {
+                        self.remove_call(id);
+                        Met::Other(Some(key), way)
+                    }
+                    _ => Met::Other(Some(key), way),
+                }
+            }
             _ => {
                 if rule == 5 {
                     let why = "the client repeats it, and its reply was too large to be kept";

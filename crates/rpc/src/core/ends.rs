@@ -54,10 +54,10 @@ impl Core {
     /// What replay has to know.
     fn cut(&self, id: CallId, answered: bool) -> Cut {
         let call = self.calls.get(id);
-        let sent = call.map(|call| match call.place {
-            // What an earlier process has sent may have been run.
-            Some(_) => Sent::All,
-            None => call.sent,
+        // What an earlier process has sent may have been run, and what a client signs anew, too.
+        let sent = call.map(|call| match call.was_sent() {
+            true => Sent::All,
+            false => call.sent,
         });
         Cut {
             sent: sent.unwrap_or(Sent::Nothing),
@@ -277,7 +277,7 @@ impl Core {
                 continue;
             }
             if let Some(call) = self.calls.get_mut(id) {
-                call.place = None;
+                (call.place, call.way) = (None, None);
             }
             self.again(id);
         }

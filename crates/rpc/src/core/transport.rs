@@ -76,6 +76,8 @@ impl Tallies {
 pub(super) struct Answering {
     pub(super) call: CallId,
     pub(super) reply: ReplyId,
+    /// The XID to the server.
+    pub(super) xid: u32,
     /// Bytes of the present fragment that are to come, and whether it is the last.
     pub(super) left: (u64, bool),
 }
@@ -198,16 +200,21 @@ impl Transport {
         self.large = self.large.saturating_sub(large);
     }
 
-    /// Whether an XID is in use.
+    /// Whether an XID is in use, also by a call whose reply has begun to come.
     pub(super) fn has(&self, xid: u32) -> bool {
-        self.pending.contains_key(&xid) || self.pings.contains(&xid)
+        self.pending.contains_key(&xid)
+            || self.pings.contains(&xid)
+            || self.answering.is_some_and(|of| of.xid == xid)
     }
 
     /// An XID of its own that is not in use; none where there is none.
     pub(super) fn free_xid(&mut self) -> Option<u32> {
         let (pending, pings, reserved) = (&self.pending, &self.pings, &self.reserved);
-        let used =
-            |xid| pending.contains_key(&xid) || pings.contains(&xid) || reserved.contains(&xid);
+        let answering = self.answering.map(|of| of.xid);
+        let used = |xid| {
+            let waits = pending.contains_key(&xid) || pings.contains(&xid);
+            waits || reserved.contains(&xid) || answering == Some(xid)
+        };
         self.segment.take(used)
     }
 

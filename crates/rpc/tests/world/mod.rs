@@ -6,7 +6,8 @@
 //! 2. Of a call that must not be run twice the server gets copies from one port and with one XID alone, so that its
 //!    cache knows them; any other is counted as run again.
 //! 3. What is kept of calls is bounded, by one record on top.
-//! 4. A small call takes the lane only while a large one is under way on another connection, or no other stands.
+//! 4. A small call takes the lane only while a large one is under way on another connection, or no other stands; or its
+//!    XID is another one's there, where calls are signed.
 //! 5. A server's call reaches the program whose session it names, and the reply the connection that called.
 //! 6. When nothing fails any more, every program that is connected gets every reply; and when all are gone, nothing of
 //!    them is left.
@@ -82,6 +83,10 @@ pub(crate) struct World {
     /// The token of the next call, and the port of the next program.
     token: u32,
     port: u16,
+    /// Whether calls are signed: these keep their XIDs, and take the lane where others have them.
+    signs: bool,
+    /// The sequence number of the last call that was signed.
+    sequence: u32,
     /// The ports and XIDs under which the server got each call that must not be run twice, by program and token.
     copies: HashMap<(SocketAddr, u32), BTreeSet<(SocketAddr, u32)>>,
     /// Who has made which call, by token.
@@ -137,6 +142,8 @@ impl World {
             server: Server::new(transports),
             programs: (0..PROGRAMS).map(|i| program(700 + i as u16)).collect(),
             token: 0,
+            signs: kind >= 128,
+            sequence: 0,
             port: 800,
             copies: HashMap::new(),
             callers: HashMap::new(),
@@ -208,7 +215,7 @@ impl World {
             let more = load.lane && load.up && load.outstanding > *before;
             *before = load.outstanding;
             assert!(
-                !more || bulk().count() == 0 || bulk().any(|load| load.large),
+                !more || self.signs || bulk().count() == 0 || bulk().any(|load| load.large),
                 "a call takes the lane: {loads:?}"
             );
         }
@@ -218,9 +225,11 @@ impl World {
             .map(|ports| ports.len() - 1)
             .sum::<usize>();
         let counted = self.core.status(self.now()).counters.run_again;
+        let twice = || self.copies.iter().filter(|(_, ports)| ports.len() > 1);
         assert!(
             more as u64 <= counted,
-            "{more} calls may have been run twice, and {counted} are counted"
+            "{counted} calls are counted as run again, and these were sent as two: {:?}",
+            twice().collect::<Vec<_>>()
         );
     }
 
@@ -230,7 +239,7 @@ impl World {
         let link = usize::from(a) % self.server.links.len();
         match kind % 20 {
             0 | 1 => self.enter(program, b),
-            2..=5 => self.call(program, Op::of(b)),
+            2..=5 => self.call(program, Op::of(b, self.signs)),
             6 => self.repeat(program, usize::from(b)),
             7 => self.leave(program),
             8..=10 => self.write(link, b),
@@ -283,12 +292,14 @@ impl World {
     }
 
     fn call(&mut self, number: usize, op: Op) {
-        let of = &mut self.programs[number];
-        let said = Said {
-            op,
-            xid: of.xid,
-            token: self.token + 1,
+        let token = self.token + 1;
+        // No two programs give signed calls one XID: a server may answer each copy of such a call, and the second reply
+        // would be the other program's, which knows by the signature that it is not.
+        let xid = match op {
+            Op::Signed => 1 << 28 | token,
+            _ => self.programs[number].xid,
         };
+        let said = Said { op, xid, token };
         if self.say(number, said) {
             self.token += 1;
             let of = &mut self.programs[number];
@@ -329,7 +340,8 @@ impl World {
         waits.calls += 1;
         waits.due = true;
         self.callers.insert(said.token, of.address);
-        let head = wire::call(said.op, said.xid, said.token);
+        self.sequence += 1;
+        let head = wire::call(said.op, said.xid, said.token, self.sequence);
         if rest == 0 {
             self.tell(Event::FromClient(client, Part::Whole(head)));
             return true;

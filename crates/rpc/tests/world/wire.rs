@@ -19,19 +19,23 @@ pub(crate) enum Op {
     Write,
     /// One that is written by itself.
     LargeWrite,
+    /// Non-idempotent, and signed anew each time (RPCSEC_GSS).
+    Signed,
     /// NFSv4.1's: gives the client a backchannel.
     CreateSession,
 }
 
 impl Op {
-    /// By number.
-    pub(crate) fn of(number: u8) -> Op {
-        match number % 8 {
+    /// By number; whether calls may be signed.
+    pub(crate) fn of(number: u8, signs: bool) -> Op {
+        match number % 10 {
             0 | 1 => Op::Getattr,
             2 | 3 => Op::Read,
             4 => Op::Mkdir,
             5 => Op::Write,
             6 => Op::LargeWrite,
+            7 | 8 if signs => Op::Signed,
+            7 | 8 => Op::Mkdir,
             _ => Op::CreateSession,
         }
     }
@@ -58,15 +62,20 @@ pub(crate) fn word(message: &[u8], i: usize) -> u32 {
     })
 }
 
-/// A call, or its head, behind which is [`FILLING`].
-pub(crate) fn call(op: Op, xid: u32, token: u32) -> Bytes {
+/// A call, or its head, behind which is [`FILLING`]; a signed one has this sequence number, and its token names the
+/// context, too.
+pub(crate) fn call(op: Op, xid: u32, token: u32, sequence: u32) -> Bytes {
+    if op == Op::Signed {
+        let head = [xid, 0, 2, NFS, 3, 9, 6, 24, 1, 0, sequence, 1, 4, token];
+        return bytes(&[&head[..], &[6, 4, sequence, 4, token]].concat());
+    }
     let head = |version, procedure| [xid, 0, 2, NFS, version, procedure, 0, 0, 0, 0];
     let filling = FILLING.len() as u32;
     let (head, arguments): ([u32; 10], &[u32]) = match op {
         Op::Getattr => (head(3, 1), &[4, token]),
         Op::Read => (head(3, 6), &[4, token, 0, 0, 1 << 20]),
         Op::Mkdir => (head(3, 9), &[4, token, 1, 0x6100_0000, 0, 0, 0, 0, 0, 0]),
-        Op::Write => (head(3, 7), &[4, token, 0, 0, 1, 2, 1, 0]),
+        Op::Signed | Op::Write => (head(3, 7), &[4, token, 0, 0, 1, 2, 1, 0]),
         Op::LargeWrite => (head(3, 7), &[4, token, 0, 0, 1, 2, filling]),
         Op::CreateSession => (head(4, 1), &[0, 1, 1, 43, token, 0, 0, 0, 0]),
     };
@@ -75,6 +84,9 @@ pub(crate) fn call(op: Op, xid: u32, token: u32) -> Bytes {
 
 /// The token of a call, and what it asks for; none of a question whether the server is there.
 pub(crate) fn parse(call: &[u8]) -> Option<(Op, u32)> {
+    if word(call, 6) == 6 {
+        return Some((Op::Signed, word(call, 13)));
+    }
     let op = match (word(call, 4), word(call, 5)) {
         (_, 0) => return None,
         (4, _) => return Some((Op::CreateSession, word(call, 14))),
