@@ -64,6 +64,8 @@ impl Core {
                 message::Call::parse(&head)?;
                 let expected = to_come(head.len(), (rest, last), self.config.most);
                 let kept = head.len();
+                // One that has not ended is given back.
+                self.stop_coming(id);
                 if let Some(mut of) = self.share(Kind::Calls, id) {
                     of.add(kept);
                     of.expect(expected);

@@ -130,6 +130,7 @@ impl Core {
         if self.clients.get(id).is_some_and(over)
             && let Some(client) = self.clients.remove(id)
         {
+            debug_assert!(client.coming.is_none(), "what is to come is given back");
             self.users.leave(client.kept);
         }
     }

@@ -41,6 +41,8 @@ impl Core {
             .chain(client.writing.take());
         let replies: Vec<_> = replies.collect();
         client.owed = 0;
+        // Its last reply's going does not take it along: it may be within a call, and owe replies itself.
+        self.uses(id);
         for reply in replies {
             self.unwanted(reply);
         }
@@ -48,7 +50,7 @@ impl Core {
         tracing::debug!(server = self.server(), client = %peer, "client's connection closed: {why}");
         self.owes_no_more(id);
         self.actions.push(Action::Disconnect(id));
-        self.forget_client(id);
+        self.uses_no_more(id);
     }
 
     /// What replay has to know.

@@ -54,6 +54,11 @@ pub(super) struct Of<'a> {
 }
 
 impl Memory {
+    /// Bytes that are not here, and will be.
+    pub(super) fn expected(&self) -> usize {
+        self.expected
+    }
+
     /// One of so many bytes.
     pub(super) fn new(most: usize) -> Memory {
         Memory {

@@ -69,11 +69,13 @@ impl Core {
         self.wake(id);
     }
 
-    /// Nobody gets a reply: what has come of it is let go of, and the rest when it comes.
+    /// Nobody gets a reply. One that is coming still answers its call, unless the client has got a part of it: who
+    /// repeats the call waits for its end.
     pub(super) fn unwanted(&mut self, id: ReplyId) {
-        match self.replies.get(id).is_some_and(|reply| reply.complete) {
-            true => self.remove_reply(id),
-            false => self.forget_reply(id),
+        match self.replies.get(id) {
+            Some(reply) if reply.complete => self.remove_reply(id),
+            Some(reply) if reply.started => self.forget_reply(id),
+            _ => {}
         }
     }
 

@@ -9,6 +9,11 @@ impl Core {
         (self.of_calls.used(), self.of_replies.used())
     }
 
+    /// Bytes of calls that have begun and are to come; what is kept counts without them.
+    pub fn expected(&self) -> usize {
+        self.of_calls.expected()
+    }
+
     /// What a client keeps of a kind, to be changed.
     pub(super) fn share(&mut self, kind: Kind, client: ClientId) -> Option<Of<'_>> {
         let client = self.clients.get_mut(client)?;

@@ -22,14 +22,17 @@ impl Core {
             self.repeat(number);
         }
         let of = |number: usize| *heard.get(number).unwrap_or(&None);
+        let mut dead = Vec::new();
         for number in 0..self.transports.len() {
             if let Some(own) = of(number).filter(|_| self.transports[number].stands()) {
                 // Also those of other services: it is the same machine, and a service may have one connection.
                 let others = (0..self.transports.len()).filter(|i| *i != number);
                 let others = others.filter_map(|i| Some(of(i)?.silent)).min();
-                self.look_at(number, &own, others, heard);
+                dead.extend(self.look_at(number, &own, others, heard));
             }
         }
+        // All that are silent are named before the first is closed.
+        self.actions.extend(dead);
     }
 
     /// Gives up a connection that takes no more calls, and has none.
@@ -75,14 +78,14 @@ impl Core {
         self.actions.push(Action::WriteCalls(number));
     }
 
-    /// Judges a connection of which this was heard, and does what has to be done.
+    /// Judges a connection of which this was heard, and does what has to be done; returns how it is closed, if it is.
     fn look_at(
         &mut self,
         number: usize,
         own: &Heard,
         others: Option<std::time::Duration>,
         heard: &[Option<Heard>],
-    ) {
+    ) -> Option<Action> {
         let now = self.now.at;
         let transport = &self.transports[number];
         let asked = transport.asked(now);
@@ -100,7 +103,7 @@ impl Core {
             Verdict::Fine => {}
             Verdict::Ask => {
                 for (number, heard) in heard.iter().enumerate().take(self.transports.len()) {
-                    if heard.is_some() {
+                    if heard.is_some() && self.transports[number].stands() {
                         self.ask(number, now);
                     }
                 }
@@ -124,9 +127,10 @@ impl Core {
                         "nothing is heard by it, while a new connection is answered: a firewall may have forgotten it"
                     }
                 };
-                self.actions.push(Action::Close(number, why));
+                return Some(Action::Close(number, why));
             }
         }
+        None
     }
 
     /// Asks whether the server is there, unless it is being asked.

@@ -237,7 +237,7 @@ impl World {
     pub(crate) fn step(&mut self, [kind, a, b, c]: Step) {
         let program = usize::from(a) % PROGRAMS;
         let link = usize::from(a) % self.server.links.len();
-        match kind % 20 {
+        match kind % 21 {
             0 | 1 => self.enter(program, b),
             2..=5 => self.call(program, Op::of(b, self.signs)),
             6 => self.repeat(program, usize::from(b)),
@@ -249,6 +249,7 @@ impl World {
             16 => self.lose(link, "reset"),
             17 => self.connect(link, b),
             18 => self.call_back(usize::from(a), usize::from(b)),
+            19 => self.break_off(program, b),
             _ => self.wait(Duration::from_millis(u64::from(a) * u64::from(b) / 16), c),
         }
         for number in 0..self.server.links.len() {
@@ -289,6 +290,31 @@ impl World {
             });
             assert!(self.programs[number].client.is_none());
         }
+    }
+
+    /// A program's connection ends within a call: behind its head, or in the midst of its data.
+    fn break_off(&mut self, number: usize, how: u8) {
+        let Some(client) = self.programs[number].client else {
+            return;
+        };
+        if !self.core.has_room_for_call(client, FILLING.len()) {
+            return;
+        }
+        let head = wire::call(Op::LargeWrite, self.programs[number].xid, 0, 0);
+        let start = Part::Start {
+            head,
+            rest: FILLING.len() as u32,
+            last: true,
+        };
+        self.tell(Event::FromClient(client, start));
+        if how.is_multiple_of(2) {
+            let half = &FILLING[..FILLING.len() / 2];
+            self.tell(Event::FromClient(
+                client,
+                Part::Data(Bytes::from_static(half)),
+            ));
+        }
+        self.leave(number);
     }
 
     fn call(&mut self, number: usize, op: Op) {
@@ -488,6 +514,7 @@ impl World {
         (0..PROGRAMS).for_each(|program| self.leave(program));
         self.tick(u8::MAX);
         assert_eq!((self.core.known(), self.core.kept()), ((0, 0, 0), (0, 0)));
+        assert_eq!(self.core.expected(), 0, "bytes of calls that never come");
     }
 
     fn is_settled(&self) -> bool {
