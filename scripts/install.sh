@@ -66,6 +66,8 @@ fill() {
 }
 put 755 "$program" < "$what"
 mkdir -p "$root/share/man/man8"
+# Commands that there are no more have left theirs.
+rm -f "$root"/share/man/man8/raddle.8 "$root"/share/man/man8/raddle-*.8
 "$what" man "$root/share/man/man8"
 printf 'installed %s\n' "$root"/share/man/man8/raddle*.8
 "$what" completions bash | put 644 "$bash"

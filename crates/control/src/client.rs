@@ -12,12 +12,14 @@ use crate::{Answer, Error, PATIENCE, Who, default_path};
 pub const DAEMON: Who = Who {
     name: "raddle daemon",
     start: "raddle run",
+    meanwhile: ", and after its deadline the kernel forwards",
 };
 
 /// The proxies for NFS and other ONC RPC.
 pub const PROXIES: Who = Who {
     name: "proxy (raddle rpc)",
     start: "raddle rpc --server HOST:PORT",
+    meanwhile: "",
 };
 
 /// Asks the daemon of this network namespace, or of the socket that was named. Takes up to six seconds where it hangs.
@@ -66,8 +68,14 @@ pub fn ask_at<A: Answer>(path: &Path, who: Who) -> Result<A, Error> {
     Reply::from_line(line).read(who)
 }
 
-/// Whether a daemon may run here that this user may not ask.
-pub fn is_denied() -> bool {
-    let asked = UnixStream::connect(default_path());
-    matches!(asked, Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied)
+/// As [`ask`], and none where no daemon runs here.
+///
+/// # Errors
+/// There is one, and what it has is not known: whoever goes on without it should say so.
+pub fn ask_if_any<A: Answer>() -> Result<Option<A>, Error> {
+    match ask(None) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Error::Nobody { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
 }

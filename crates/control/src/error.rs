@@ -10,6 +10,8 @@ pub struct Who {
     pub name: &'static str,
     /// The command that starts it.
     pub start: &'static str,
+    /// What happens while it does not answer; nothing, or words that begin with a comma.
+    pub meanwhile: &'static str,
 }
 
 /// Why it does not work, and what to do.
@@ -31,10 +33,10 @@ pub enum Error {
     },
     /// Somebody listens, and does not answer.
     #[error(
-        "the {} on {} does not answer: it hangs or is stopped, and after its deadline the kernel \
-         forwards; look at its log, and restart it",
+        "the {} on {} does not answer: it hangs or is stopped{}; look at its log, and restart it",
         who.name,
-        path.display()
+        path.display(),
+        who.meanwhile
     )]
     Hangs {
         /// Who is asked.

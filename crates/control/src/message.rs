@@ -2,7 +2,8 @@
 //!
 //! A question is `{"protocol":1,"command":"status"}`, an answer `{"protocol":1,"status":{...}}`, or
 //! `{"protocol":1,"error":"why not"}`. Both sides use the types of this crate; [`PROTOCOL`] grows where
-//! one side would not understand what the other means.
+//! one side would not understand what the other means: a field that is new is `#[serde(default)]`, or another version.
+//! `golden/` has answers of this version, which have to be understood as long as it stands.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use crate::{Error, Who};
 pub const PROTOCOL: u32 = 1;
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
     /// What the daemon does: [`Status`](crate::Status).
@@ -48,8 +49,15 @@ pub trait Answer: Serialize + DeserializeOwned {
     const COMMAND: Command;
 }
 
+/// What a line says of its version, whatever else it says.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Head {
+    #[serde(default)]
+    pub(crate) protocol: u64,
+}
+
 /// A line that asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Question {
     /// The version by which it is to be answered; 0 where none is named.
@@ -125,8 +133,9 @@ impl Reply {
         let mut value: Value = serde_json::from_str(&self.0).map_err(nonsense)?;
         let theirs = value.get("protocol").and_then(Value::as_u64).unwrap_or(0);
         let error = value.get("error").and_then(Value::as_str);
-        // Whatever the version, an error is text.
-        if let Some(error) = error {
+        // Whatever the version, an error is text. That of who has no version and does not know the command:
+        let unknown = |error: &str| theirs == 0 && error.starts_with("not a request");
+        if let Some(error) = error.filter(|error| !unknown(error)) {
             return Err(Error::Said(error.to_owned()));
         }
         if theirs != u64::from(PROTOCOL) {

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::lock::check_lock;
-use crate::message::Question;
+use crate::message::{Head, Question};
 use crate::{Command, DIRECTORY, Error, PATIENCE, PROTOCOL, Reply, clients, default_path};
 
 /// Longest question in bytes.
@@ -113,6 +113,19 @@ impl Drop for Server {
     }
 }
 
+/// The question that a line is, or why it has no answer. What another version asks may be anything.
+fn question(line: &[u8]) -> Result<Question, Reply> {
+    let nonsense = |e| Reply::error(&format!("not a question: {e}"));
+    let Head { protocol } = serde_json::from_slice(line).map_err(nonsense)?;
+    if protocol != u64::from(PROTOCOL) {
+        return Err(Reply::error(&format!(
+            "this daemon answers by version {PROTOCOL} of the control protocol, and was asked by version {protocol}: ask \
+             with the program that it runs, or restart it"
+        )));
+    }
+    serde_json::from_slice(line).map_err(nonsense)
+}
+
 /// Answers a client; `asked` is told when its question is there.
 fn serve(
     mut stream: &UnixStream,
@@ -141,13 +154,8 @@ fn serve(
         return Ok(());
     }
     asked();
-    let reply = match serde_json::from_slice::<Question>(&line) {
-        Err(e) => Reply::error(&format!("not a question: {e}")),
-        Ok(question) if question.protocol != PROTOCOL => Reply::error(&format!(
-            "this daemon answers by version {PROTOCOL} of the control protocol, and was asked by version {}: ask \
-             with the program that it runs, or restart it",
-            question.protocol
-        )),
+    let reply = match question(&line) {
+        Err(reply) => reply,
         Ok(_) if starting.load(Ordering::Relaxed) => Reply::error(
             "the daemon is starting: it loads its programs, and the kernel forwards until then; \
              try again in some seconds",

@@ -46,6 +46,8 @@ pub enum Need {
     Xdp,
     /// HMAC keys and the source of outer headers.
     Segments,
+    /// What the daemon has besides the kernel.
+    Daemon,
 }
 
 impl fmt::Display for Need {
@@ -61,6 +63,7 @@ impl fmt::Display for Need {
             Need::Choices => "the kernel's own choices",
             Need::Xdp => "what XDP would lose or bypass",
             Need::Segments => "HMAC keys and tunsrc of SRv6",
+            Need::Daemon => "what the raddle daemon has besides the kernel",
         })
     }
 }

@@ -8,7 +8,7 @@ use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 use super::facts::{Asked, Facts, Need, Paths, Target};
 use super::probe;
 use super::srv6::Srv6;
-use raddle_control::{Owner, Routes as Extra, Segment, Segments, ask};
+use raddle_control::{Owner, Routes as Extra, Segment, Segments, ask_if_any};
 use raddle_preflight::{self as preflight, Fix, Options, Scene};
 use raddle_select::KernelVersion;
 
@@ -37,6 +37,7 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
         .chain(rib.routes6())
         .for_each(|route| routes.add(route));
     let (paths, rivals) = routes.into_parts();
+    let (srv6, of_daemon) = srv6(rib, scope);
     let mut facts = Facts {
         asked,
         kernel,
@@ -54,9 +55,12 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
         nexthops,
         paths,
         rivals,
-        srv6: srv6(rib, scope),
+        srv6,
         ..Facts::default()
     };
+    if let Some(why) = of_daemon {
+        facts.not_seen.insert(Need::Daemon, why);
+    }
     match scope {
         Scope::Live => live(&mut facts, rib),
         Scope::Snapshot => {
@@ -83,21 +87,29 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
     facts
 }
 
-/// SRv6 of the routes, and of the daemon of this network namespace, if one answers.
-fn srv6(rib: &Rib, scope: Scope) -> Srv6 {
-    let (segments, own) = match scope {
-        Scope::Live => (
-            ask::<Segments>(None).unwrap_or_default().segments,
-            ask::<Extra>(None).unwrap_or_default().routes,
-        ),
-        Scope::Snapshot => (Vec::new(), Vec::new()),
+/// SRv6 of the routes, and of the daemon of this network namespace, if one runs; and what of the daemon's is not seen.
+fn srv6(rib: &Rib, scope: Scope) -> (Srv6, Option<String>) {
+    let of_daemon = || -> Result<(Vec<Segment>, Extra), raddle_control::Error> {
+        let segments = ask_if_any::<Segments>()?.unwrap_or_default().segments;
+        Ok((segments, ask_if_any::<Extra>()?.unwrap_or_default()))
+    };
+    let (segments, own, not_seen) = match scope {
+        Scope::Snapshot => (Vec::new(), Vec::new(), None),
+        Scope::Live => match of_daemon() {
+            Ok((segments, Extra { routes, more: 0 })) => (segments, routes, None),
+            Ok((segments, Extra { routes, more })) => {
+                let why = format!("{more} more routes by FPM: it tells no more at a time");
+                (segments, routes, Some(why))
+            }
+            Err(e) => (Vec::new(), Vec::new(), Some(e.to_string())),
+        },
     };
     let mut srv6 = Srv6::of(rib, &own);
     let idle = segments
         .iter()
         .filter(|segment| segment.counts.own && !segment.counts.forwards);
     srv6.not_ready = idle.map(not_ready).collect();
-    srv6
+    (srv6, not_seen)
 }
 
 /// A segment of the daemon's answer, and why it is not carried out.

@@ -115,11 +115,16 @@ pub fn answer(view: View<'_>, question: Question<'_>) -> Answer {
 ///    says what the kernel's would be, unless both are the same.
 fn forwarded(view: View<'_>, question: Question<'_>) -> Walked {
     let mut walked = walk(view, question);
-    if view.around.unasked && !view.kernel_alone {
-        walked.confidence.unless(
-            "the raddle daemon here, which may not be asked (permission denied), spreads the route otherwise \
+    if let Some(why) = view
+        .around
+        .unasked
+        .as_deref()
+        .filter(|_| !view.kernel_alone)
+    {
+        walked.confidence.unless(format!(
+            "the raddle daemon here, which cannot be asked ({why}), spreads the route otherwise \
              (mp-algo) or has a SID of its own for it",
-        );
+        ));
     }
     if walked.algo.is_none() || view.kernel_alone {
         return walked;

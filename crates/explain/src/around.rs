@@ -17,8 +17,8 @@ pub struct Surroundings {
     pub machine: Option<Arc<dyn Machine>>,
     /// Routes that are spread otherwise than by the namespace's hash policy.
     pub algos: AlgoRules,
-    /// A daemon may run here, and may not be asked what else it spreads or has.
-    pub unasked: bool,
+    /// Why the daemon here cannot be asked what else it spreads or has, where it cannot.
+    pub unasked: Option<String>,
 }
 
 /// A machine that can be asked what no mirror has.

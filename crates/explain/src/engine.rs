@@ -39,7 +39,7 @@ pub enum Engine {
     },
     /// It forwards it by the member whose turn it is (`mp-algo` per-packet, flowlet), or punts it where that one cannot be
     /// sent to: nobody knows which.
-    Turns,
+    RoundRobin,
 }
 
 fn name<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
@@ -50,7 +50,7 @@ impl Engine {
     /// Why it does not forward it.
     pub fn reason(&self) -> Option<Reason> {
         match self {
-            Engine::Forward { .. } | Engine::Turns => None,
+            Engine::Forward { .. } | Engine::RoundRobin => None,
             Engine::Punt { reason } | Engine::Drop { reason } => Some(*reason),
         }
     }
@@ -85,8 +85,8 @@ impl Walk<'_> {
         if matches!(found, Err(Reason::None)) && self.may_be_the_turn(verdict, refused.err()) {
             let text = "forwards it by the member whose turn it is, or leaves it to the kernel where that one cannot \
                         be sent to";
-            self.add(18, "engine", "", text.to_owned(), json!(Engine::Turns));
-            self.engine = Some(Engine::Turns);
+            self.add(18, "engine", "", text.to_owned(), json!(Engine::RoundRobin));
+            self.engine = Some(Engine::RoundRobin);
             return fate;
         }
         let own = match verdict {

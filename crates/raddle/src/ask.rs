@@ -6,7 +6,7 @@ use raddle_text::Table;
 
 use crate::error::Failure;
 use raddle_control::status::{Fpm, Lag, Priority, SegmentNumbers};
-use raddle_control::{Count, Counters, Status, Verdict, ask};
+use raddle_control::{Count, Counters, Error, Status, Verdict, ask};
 use serde::Serialize;
 
 use crate::cli;
@@ -19,7 +19,8 @@ pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
         Ok(status) => status,
         Err(failure) => {
             // No daemon, but what one has left may forward.
-            match kept::status() {
+            let nobody = matches!(failure, Error::Nobody { .. });
+            match nobody.then(kept::status).flatten() {
                 Some(kept) if args.json => print_json(&kept)?,
                 Some(kept) => print!("{}", kept_text(&kept)),
                 None => {}

@@ -244,7 +244,7 @@ fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
     };
     let asks = found.machine.is_some() && !args.check && args.mp_algo.is_empty();
     Surroundings {
-        unasked: asks && raddle_control::is_denied(),
+        unasked: asks.then(source::unasked).flatten(),
         kernel: args.kernel.or(found.kernel),
         algos: config::algo_rules(&rules),
         ..found

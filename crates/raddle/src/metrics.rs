@@ -43,13 +43,22 @@ pub(crate) fn check(address: SocketAddr) -> Result<(), Failure> {
         .map_err(failed(address))
 }
 
-/// How a scrape gets its text: none where the daemon has not answered in time.
-pub(crate) type Render = fn(&Asked<'_>) -> Option<String>;
+/// How a scrape gets its text.
+pub(crate) type Render = fn(&Asked<'_>) -> Result<String, Unanswered>;
+
+/// Why a scrape gets no text.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The daemon has not answered in time.
+    Busy,
+    /// It has, and that made no sense: a mistake of ours.
+    Nonsense(raddle_control::Error),
+}
 
 /// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
 pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
     serve_as(address, requests, |daemon| {
-        Some(render(&daemon.ask()?, &daemon.ask()?, &daemon.ask()?))
+        Ok(render(&daemon.ask()?, &daemon.ask()?, &daemon.ask()?))
     })
 }
 
@@ -114,13 +123,16 @@ async fn scrape(State(asks): State<Asks>) -> Response {
         let _turn = turn;
         render(&Asked(&requests))
     });
-    let text = text.await.unwrap_or(None);
-    match text {
-        Some(text) => {
+    match text.await {
+        Ok(Ok(text)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
-        None => busy(),
+        Ok(Err(Unanswered::Nonsense(error))) => {
+            tracing::error!("metrics: {error}");
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+        }
+        Ok(Err(Unanswered::Busy)) | Err(_) => busy(),
     }
 }
 
@@ -132,14 +144,15 @@ fn busy() -> Response {
 pub(crate) struct Asked<'a>(&'a Sender<Request>);
 
 impl Asked<'_> {
-    /// The answer, if it comes in time.
-    pub(crate) fn ask<A: Answer>(&self) -> Option<A> {
+    /// The answer.
+    pub(crate) fn ask<A: Answer>(&self) -> Result<A, Unanswered> {
         let command = A::COMMAND;
         let (answer, answers) = channel::<Reply>();
-        self.0.send(Request { command, answer }).ok()?;
-        let reply = answers.recv_timeout(PATIENCE).ok()?;
-        // Its own process has written it.
-        reply.read(DAEMON).ok()
+        let sent = self.0.send(Request { command, answer });
+        sent.map_err(|_| Unanswered::Busy)?;
+        let reply = answers.recv_timeout(PATIENCE);
+        let reply = reply.map_err(|_| Unanswered::Busy)?;
+        reply.read(DAEMON).map_err(Unanswered::Nonsense)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use raddle_control::{Counters, Segments, ask};
+use raddle_control::{Counters, Segments};
 use raddle_iproute::Names;
 use raddle_iproute::show::{Command, Figures, Object, State, binary_stdout};
 use raddle_netlink::Socket;
 
 use crate::error::Failure;
-use crate::source::{mirror, own_routes_of_daemon};
+use crate::source::{mirror, of_daemon, own_routes_of_daemon};
 
 /// Prints the live kernel's state or a snapshot's; `words` are all but the noun.
 pub(crate) fn run(object: Object, words: &[String]) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ pub(crate) fn run(object: Object, words: &[String]) -> Result<(), Failure> {
 /// What the live kernel and the daemon of this network namespace, if there is one, have counted.
 fn figures() -> Result<Figures, Failure> {
     let mut figures = Figures::of_kernel(Socket::open()?.sid_counters()?);
-    if let (Ok(segments), Ok(counters)) = (ask::<Segments>(None), ask::<Counters>(None)) {
+    if let (Some(segments), Some(counters)) = (of_daemon::<Segments>(), of_daemon::<Counters>()) {
         figures.take_segments(segments);
         figures.take_counters(&counters);
     }

@@ -1,9 +1,10 @@
 //! Where a command takes the routing state from: the live kernel or a snapshot file.
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use clap::Args;
-use raddle_control::{self as control, Routes, Status};
+use raddle_control::{self as control, Answer, Routes, Status};
 use raddle_netlink::Mirror;
 use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
@@ -77,28 +78,38 @@ pub(crate) fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Why the daemon of this network namespace cannot be asked, where one runs and cannot.
+pub(crate) fn unasked() -> Option<String> {
+    let asked = control::ask_if_any::<Status>();
+    asked.err().map(|e| e.to_string())
+}
+
+/// What the daemon of this network namespace answers; none where none runs, or it cannot be asked, which is told once.
+pub(crate) fn of_daemon<A: Answer>() -> Option<A> {
+    static TOLD: Once = Once::new();
+    control::ask_if_any().unwrap_or_else(|e| {
+        TOLD.call_once(|| {
+            eprintln!(
+                "raddle: what the daemon here has besides the kernel (mp-algo rules, SIDs and routes of its own, counters) is \
+                 left out: {e}"
+            );
+        });
+        None
+    })
+}
+
 /// The rules by which the daemon of this network namespace spreads routes otherwise than the kernel; none
 /// where no daemon answers.
 pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
-    let Ok(status) = control::ask::<Status>(None) else {
-        if control::is_denied() {
-            eprintln!(
-                "raddle: the daemon here may not be asked (permission denied): its mp-algo rules and its own SIDs \
-                 are left out; run as root or as a member of the socket's group"
-            );
-        }
-        return Vec::new();
-    };
-    let rules = status.mp_algos.iter();
+    let status: Option<Status> = of_daemon();
+    let rules = status.iter().flat_map(|status| &status.mp_algos);
     rules.filter_map(|rule| rule.parse().ok()).collect()
 }
 
 /// The routes that the daemon of this network namespace has and the kernel does not: SIDs and encapsulations of its
 /// own, and what it is told by FPM; none where no daemon answers.
 pub(crate) fn own_routes_of_daemon() -> Vec<Route> {
-    let Ok(Routes { routes, more }) = control::ask(None) else {
-        return Vec::new();
-    };
+    let Routes { routes, more } = of_daemon().unwrap_or_default();
     if more > 0 {
         eprintln!(
             "raddle: {more} more routes by FPM are left out here: the daemon tells no more at a time"

@@ -115,7 +115,7 @@ pub(crate) fn judge(seen: &Seen, answer: &Answer, spread: bool) -> Result<(), St
         return Err("it does not agree with itself".to_owned());
     }
     let same = match (seen.verdict, engine) {
-        (verdict, Engine::Turns) => {
+        (verdict, Engine::RoundRobin) => {
             let unknown = answer.confidence.level == Level::Unknown;
             return match (answer.reason, unknown, may_be_a_turn(verdict)) {
                 (Some("takes-turns"), true, true) => Ok(()),

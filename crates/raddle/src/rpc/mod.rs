@@ -141,7 +141,9 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
     let scrapes = match daemon.metrics {
         Some(address) => {
             let (sender, requests) = channel();
-            crate::metrics::serve_as(address, sender, |proxies| metrics::text(&proxies.ask()?))?;
+            crate::metrics::serve_as(address, sender, |proxies| {
+                Ok(metrics::text(&proxies.ask()?))
+            })?;
             Some(requests)
         }
         None => None,

@@ -1,5 +1,6 @@
 //! `raddle run --check`: everything that the start would look at and load, without changing anything.
 
+use raddle_control::{self as control, Status};
 use raddle_netlink::Mirror;
 use raddle_rib::Rib;
 use raddle_rib::event::{Event, Settings};
@@ -29,10 +30,17 @@ use raddle_preflight::Fix;
 /// What a start would go on without is only told: SRv6 of the kernel's routes, a link's receive hash. The
 /// programs are loaded over an image of their own, which holds the state as it is, and go with it.
 pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
-    let early = raddle_control::check(config.socket.as_deref())
+    let early = control::check(config.socket.as_deref())
         .map_err(Failure::from)
         .and_then(|()| can_keep(config))
         .and_then(|()| config.fpm.as_ref().map(fpm::listen).transpose());
+    // Which programs are a running daemon's only it can say: what follows would take them for somebody else's.
+    if early.is_err()
+        && control::check(config.socket.as_deref()).is_err()
+        && control::ask::<Status>(config.socket.as_deref()).is_err()
+    {
+        return early.map(drop);
+    }
     // Beside a daemon that runs there is no use in a second image.
     let engine = early.is_ok().then(|| load(config));
     let mut rib = match &engine {
