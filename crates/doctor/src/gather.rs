@@ -58,9 +58,6 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
         srv6,
         ..Facts::default()
     };
-    if let Some(why) = of_daemon {
-        facts.not_seen.insert(Need::Daemon, why);
-    }
     match scope {
         Scope::Live => live(&mut facts, rib),
         Scope::Snapshot => {
@@ -83,6 +80,9 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
                 facts.not_seen.insert(Need::Kernel, why);
             }
         }
+    }
+    if let Some(why) = of_daemon {
+        facts.not_seen.insert(Need::Daemon, why);
     }
     facts
 }

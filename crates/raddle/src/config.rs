@@ -177,7 +177,10 @@ pub(crate) enum What {
 
 /// An [`AlgoRule`] as it stands in the file.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table of its own: [[mp-algo]] with prefix or group, and algo"
+)]
 struct RawAlgoRule {
     prefix: Option<String>,
     group: Option<u32>,

@@ -128,6 +128,19 @@ fn a_file_is_read_and_mistakes_are_named() {
         ),
         ("[[mp-algo]]\ngroup = 7", "the key 'algo' is missing here"),
         (
+            "mp-algo = ['10.9.0.0/16 = l3']",
+            "and should be a table of its own: [[mp-algo]] with prefix or group, and algo",
+        ),
+        (
+            "sid = ['fc00::1']",
+            "and should be a table of its own: [[sid]]",
+        ),
+        ("encap = [7]", "and should be a table of its own: [[encap]]"),
+        (
+            "[[encap]]\nprefix = 'fc00::/16'\nlists = ['fc00::1']",
+            "and should be a table, such as { segs",
+        ),
+        (
             "metrics = 'localhost:9'",
             "this is no ADDRESS:PORT, such as \"127.0.0.1:9409\"",
         ),

@@ -22,7 +22,11 @@ pub(crate) struct OwnEncap {
 
 /// One as the configuration has it.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table of its own: [[encap]] with prefix, and segs or lists"
+)]
 struct RawEncap {
     prefix: String,
     route_table: Option<Table>,
@@ -34,7 +38,10 @@ struct RawEncap {
 
 /// A segment list, in the order of travel.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, such as { segs = [\"fc00::1\"], weight = 2 }"
+)]
 struct List {
     segs: Vec<Ipv6Addr>,
     #[serde(default = "one")]

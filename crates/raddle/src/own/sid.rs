@@ -25,7 +25,11 @@ pub(crate) struct OwnSid {
 
 /// A SID as the configuration has it. The words are iproute2's.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a table of its own: [[sid]] with prefix, action and what that takes"
+)]
 struct RawSid {
     prefix: String,
     /// Table that has the SID.
@@ -47,7 +51,10 @@ struct RawSid {
 
 /// Where End.DX2V sends the frames of a VLAN.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, such as { vlan = 7, dev = \"eth0\" }"
+)]
 struct Vlan {
     vlan: u16,
     dev: String,
