@@ -86,7 +86,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
     if let (Some(ours), Some(theirs)) = (answer.source, kernel.prefsrc)
         && ours != theirs
     {
-        return Err(Failure::system(format!(
+        return Err(Failure::found(format!(
             "the kernel chooses the source {theirs}, not {ours}: please report this with a \
              snapshot (raddle snapshot)"
         )));
@@ -96,7 +96,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
             eprintln!("the kernel agrees: {theirs}");
             Ok(())
         }
-        Some(link) => Err(Failure::system(format!(
+        Some(link) => Err(Failure::found(format!(
             "the kernel chooses {theirs}, not {link}: please report this with a snapshot \
              (raddle snapshot)"
         ))),
@@ -139,7 +139,7 @@ fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure>
             Ok(())
         }
         None => Err(error.into()),
-        Some(link) => Err(Failure::system(format!(
+        Some(link) => Err(Failure::found(format!(
             "{error}, and raddle says {link}: please report this with a snapshot (raddle snapshot)"
         ))),
     }
