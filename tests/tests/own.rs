@@ -48,7 +48,7 @@ fn lists_drop_what_they_cannot_choose_for() {
         let row = rows.iter().find(|row| row["verdict"] == verdict);
         row.map_or(0, |row| row["packets"].as_u64().unwrap())
     };
-    assert_eq!(of("kernel"), 0);
+    assert_eq!(of("punt"), 0);
     assert!(of("drop") >= 32);
     daemon.terminate();
 }
@@ -129,4 +129,48 @@ fn the_daemon_goes_on_while_programs_load() {
     );
     assert!(longest < all / 2 || all < Duration::from_secs(1));
     daemon.terminate();
+}
+
+/// What a daemon has that cannot be asked, as it is stopped, is said to be left out, and never taken for nothing.
+#[test]
+fn what_a_stopped_daemon_has_is_said_to_be_left_out() {
+    if !root("what_a_stopped_daemon_has_is_said_to_be_left_out") {
+        return;
+    }
+    let world = World::new("ownleft", 2);
+    let daemon = Daemon::start(
+        &world,
+        &["--sid", "5f00:0:a::1/128 encap seg6local action End"],
+    );
+    let shown = || world.raddle(&["sr", "show"]);
+    let before = shown();
+    assert!(before.stdout.contains("5f00:0:a::1"), "{}", before.stdout);
+    assert_eq!(before.stderr, "");
+    daemon.suspend();
+    let why = "does not answer";
+    let left = shown();
+    assert!(!left.stdout.contains("5f00:0:a::1"), "{}", left.stdout);
+    assert!(
+        left.stderr.contains("is left out") && left.stderr.contains(why),
+        "{}",
+        left.stderr
+    );
+    let flow = "explain 10.9.0.1 from 10.1.1.2 iif source ipproto udp sport 1 dport 2";
+    let explained = world.raddle(&flow.split(' ').collect::<Vec<_>>());
+    // The text is wrapped.
+    let said = explained
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(said.contains(why), "{said}");
+    let examined = world.raddle(&["doctor", "--only", "srv6-source"]);
+    assert!(examined.stdout.contains("not seen"), "{}", examined.stdout);
+    daemon.resume();
+    within(Duration::from_secs(60), || {
+        match shown().stdout.contains("5f00:0:a::1") {
+            true => Ok(()),
+            false => Err("the SID is not shown again".to_owned()),
+        }
+    });
 }

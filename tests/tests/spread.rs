@@ -94,7 +94,7 @@ fn packets_take_turns() {
         let answer = world.raddle_json(&words);
         assert_eq!(
             (&answer["link"], &answer["reason"]),
-            (&serde_json::Value::Null, &"takes-turns".into()),
+            (&serde_json::Value::Null, &"round-robin".into()),
             "{answer}"
         );
     }
@@ -295,7 +295,7 @@ fn plans_follow_the_rules() {
             .is_empty()
     );
     let turns = spread(&["--mp-algo", "nhid:800=per-packet"]);
-    assert_eq!(turns["links"]["elsewhere"]["takes-turns"], 900, "{turns}");
+    assert_eq!(turns["links"]["elsewhere"]["round-robin"], 900, "{turns}");
     let text = world.raddle(&[
         "what-if",
         "203.0.113.7",

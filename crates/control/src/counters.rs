@@ -34,8 +34,8 @@ pub struct Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// They were punted to the kernel.
-    Kernel,
+    /// They were punted.
+    Punt,
     /// They were dropped.
     Drop,
 }

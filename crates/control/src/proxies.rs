@@ -35,8 +35,6 @@ pub struct Proxy {
 }
 
 /// What a proxy does.
-// The large one is the usual one.
-#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Serving {
@@ -46,7 +44,7 @@ pub enum Serving {
         not_served: String,
     },
     /// It serves.
-    Yes(proxy::Status),
+    Yes(Box<proxy::Status>),
 }
 
 impl Serving {

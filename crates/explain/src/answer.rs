@@ -85,7 +85,7 @@ pub fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         // What the kernel never gets ends as the engine says.
         (_, Some(Engine::Drop { reason })) => (None, None, Some(reason.name())),
         (Ok(_), _) => (None, None, engines.map(Reason::name)),
-        (Err(Reason::None), _) => (None, None, Some("takes-turns")),
+        (Err(Reason::None), _) => (None, None, Some("round-robin")),
         (Err(reason), _) => (None, None, Some(reason.name())),
     };
     Answer {

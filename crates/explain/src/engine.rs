@@ -61,7 +61,7 @@ impl Walk<'_> {
     /// engine itself; and what becomes of the packet then.
     ///
     /// 1. An answer that the engine does not agree with is no answer.
-    /// 2. Where packets take turns, the engine's next turn says nothing about others: what it would do with this one
+    /// 2. Where packets are spread round robin, the engine's next turn says nothing about others: what it would do with this one
     ///    is said only where that comes before the choice.
     /// 3. What comes to raddle's own SIDs and encapsulations, and is not forwarded, is dropped whatever the reason: the
     ///    kernel, which has none of these, must not get it.

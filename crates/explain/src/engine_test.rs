@@ -265,7 +265,7 @@ fn a_turn_is_no_answer() {
     for host in 1..4 {
         let answer = asked(&rib, algos(), &four([10, 8, 0, host], 64));
         assert_eq!(answer.engine, Some(Engine::RoundRobin));
-        assert_eq!((answer.reason, answer.link), (Some("takes-turns"), None));
+        assert_eq!((answer.reason, answer.link), (Some("round-robin"), None));
     }
     // What comes before the choice forbids all members.
     let answer = asked(&rib, algos(), &four([10, 8, 0, 1], 1));

@@ -143,7 +143,7 @@ pub(super) struct Walk<'a> {
     pub(super) punted: Option<Reason>,
     /// What an engine does with a packet.
     pub(super) engine: Option<Engine>,
-    /// Packets take turns among members of which some are segments.
+    /// Packets are spread round robin over members of which some are segments.
     pub(super) turn_to_segment: bool,
     /// One of the segments that the packet has met, or the route to one, is raddle's own.
     pub(super) own: bool,
@@ -294,7 +294,7 @@ impl Walk<'_> {
         (trace.route, found)
     }
 
-    /// No flow has one link where packets or flowlets take turns.
+    /// No flow has one link where packets or flowlets are spread round robin.
     fn turns(&mut self, algo: MpAlgo) -> Reason {
         let turns = match algo {
             MpAlgo::PerPacket => "each packet takes the next turn, by weight, on each core",
@@ -303,7 +303,7 @@ impl Walk<'_> {
         let data = json!({ "mp_algo": algo.to_string() });
         self.add(5, "policy", "", format!("{algo} (mp-algo): {turns}"), data);
         self.confidence
-            .unknown("the packets of a flow take turns: it has no link of its own");
+            .unknown("the packets of a flow are spread round robin: it has no link of its own");
         Reason::None
     }
 

@@ -284,7 +284,7 @@ fn counters_text(counters: &Counters, all: bool) -> String {
     for reason in &counters.reasons {
         let verdict = match reason.verdict {
             Verdict::Drop => "dropped",
-            Verdict::Kernel => "to the kernel",
+            Verdict::Punt => "to the kernel",
         };
         row(reason.count, format!("{verdict}: {}", reason.reason));
     }
@@ -423,7 +423,7 @@ mod tests {
             }],
             reasons: vec![ReasonCount {
                 reason: "mtu".into(),
-                verdict: Verdict::Kernel,
+                verdict: Verdict::Punt,
                 count: count(2, 3000),
             }],
         };

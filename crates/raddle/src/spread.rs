@@ -141,7 +141,7 @@ fn links(args: &cli::Spread) -> Result<Report, Failure> {
 }
 
 /// Why a flow has no path of its own.
-const TURNS: &str = "takes-turns";
+const TURNS: &str = "round-robin";
 
 /// How one destination's flows are predicted.
 enum How {

@@ -290,7 +290,7 @@ impl Proxy {
     pub(super) fn status(&self) -> Result<Status, Failure> {
         let said: Proxies = ask_at(&self.socket, PROXIES)?;
         match said.servers.into_iter().next().map(|server| server.serving) {
-            Some(Serving::Yes(status)) => Ok(status),
+            Some(Serving::Yes(status)) => Ok(*status),
             Some(Serving::Not { not_served }) => Err(Failure::system(not_served)),
             None => Err(Failure::system("raddle rpc says that it has no server")),
         }

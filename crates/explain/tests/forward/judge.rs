@@ -89,7 +89,7 @@ const DOUBTS: [&str; 5] = [
 /// Holds an answer against what the engine did. `spread` is whether routes are spread otherwise than by the kernel.
 ///
 /// 1. `engine` says what it did: forwarded by the same link to the same neighbour, punted or dropped for the same
-///    reason. Where packets take turns, nobody knows which, and the answer says that.
+///    reason. Where packets are spread round robin, nobody knows which member, and the answer says that.
 /// 2. What is forwarded leaves by that link for that neighbour; nothing that the engine could know is in doubt.
 /// 3. What is dropped is dropped for that reason.
 /// 4. What is punted, and leaves by a link, leaves by the kernel for that reason. What does not leave ends for that
@@ -118,8 +118,8 @@ pub(crate) fn judge(seen: &Seen, answer: &Answer, spread: bool) -> Result<(), St
         (verdict, Engine::RoundRobin) => {
             let unknown = answer.confidence.level == Level::Unknown;
             return match (answer.reason, unknown, may_be_a_turn(verdict)) {
-                (Some("takes-turns"), true, true) => Ok(()),
-                _ => Err("it is no matter of turns".to_owned()),
+                (Some("round-robin"), true, true) => Ok(()),
+                _ => Err("it is no round robin".to_owned()),
             };
         }
         (Verdict::Forward { index, .. }, Engine::Forward { link, via }) => {

@@ -157,7 +157,7 @@ impl World {
             let mut hex = self.explain(&packet);
             hex.packet.clone_from(&whole.packet);
             // By turns both may be of another mind the next time.
-            if hex != whole && whole.reason != Some("takes-turns") && !spread {
+            if hex != whole && whole.reason != Some("round-robin") && !spread {
                 return Err(told("digits", "another answer".to_owned(), &hex));
             }
         }

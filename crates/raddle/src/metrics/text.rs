@@ -94,12 +94,12 @@ fn of_counters(counters: &Counters) -> Vec<Rows> {
         counter(
             "punted_packets",
             "Packets that the kernel got, by reason",
-            reasons(Verdict::Kernel, packets),
+            reasons(Verdict::Punt, packets),
         ),
         counter(
             "punted_bytes",
             "Bytes that the kernel got, by reason",
-            reasons(Verdict::Kernel, bytes),
+            reasons(Verdict::Punt, bytes),
         ),
         counter(
             "drops",
@@ -464,7 +464,7 @@ mod tests {
         };
         Counters {
             reasons: vec![
-                reason("mtu", Verdict::Kernel, count(3, 30)),
+                reason("mtu", Verdict::Punt, count(3, 30)),
                 reason("blackhole", Verdict::Drop, count(4, 40)),
             ],
             links: vec![

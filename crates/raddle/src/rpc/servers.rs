@@ -236,7 +236,7 @@ impl Servers {
             .iter()
             .filter(|missing| !is_served(&missing.args));
         let mut all: Vec<Proxy> = served
-            .map(|served| proxy(&served.args, Serving::Yes(served.proxy.status())))
+            .map(|served| proxy(&served.args, Serving::Yes(Box::new(served.proxy.status()))))
             .chain(missing.map(|missing| {
                 let not_served = missing.said();
                 proxy(&missing.args, Serving::Not { not_served })

@@ -287,7 +287,7 @@ pub(super) mod tests {
             name: name.into(),
             server: None,
             listen: Vec::new(),
-            serving: Serving::Yes(status),
+            serving: Serving::Yes(Box::new(status)),
         };
         let nas = Status {
             transports: vec![transport(0, false), transport(1, true)],

@@ -162,7 +162,7 @@ pub(super) fn counters(rib: &Rib, counters: &Engine) -> Counters {
         let kernel = (!reason.is_drop()).then(|| {
             let packets = all.packets.wrapping_sub(dropped.packets);
             let bytes = all.bytes.wrapping_sub(dropped.bytes);
-            row(Verdict::Kernel, packets, bytes)
+            row(Verdict::Punt, packets, bytes)
         });
         // What the kernel does not have is dropped for reasons for which it gets other packets.
         let drops = reason.is_drop() || dropped.packets > 0;
