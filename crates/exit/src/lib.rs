@@ -126,6 +126,17 @@ impl From<raddle_iproute::show::Error> for Failure {
     }
 }
 
+/// An address that others can reach is the user's to change; one that is taken, the system's to give.
+impl From<raddle_metrics::Error> for Failure {
+    fn from(e: raddle_metrics::Error) -> Failure {
+        let code = match e {
+            raddle_metrics::Error::NotLoopback(_) => exit::USAGE,
+            _ => exit::SYSTEM,
+        };
+        Failure::new(code, e.to_string())
+    }
+}
+
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {
     fn from(e: LabError) -> Failure {

@@ -387,14 +387,10 @@ impl Config {
 
     /// What no single value shows to be wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if let Some(metrics) = self.metrics
-            && !metrics.ip().is_loopback()
-        {
-            return Err(format!(
-                "metrics address {metrics} is not a loopback address: metrics have no access \
-                 control, so put a proxy before 127.0.0.1 or ::1"
-            ));
-        }
+        let metrics = self
+            .metrics
+            .map_or(Ok(()), raddle_metrics::require_loopback);
+        metrics.map_err(|e| e.to_string())?;
         if self.deadline == 0 || self.deadline > 3600 {
             return Err("deadline is at least 1 second and at most 3600".into());
         }

@@ -11,7 +11,6 @@ mod kept;
 mod lab;
 mod logging;
 mod man;
-mod metrics;
 mod names;
 mod own;
 mod paths;

@@ -12,15 +12,11 @@ mod rx_hash;
 mod survey;
 mod veths;
 
-use std::net::SocketAddr;
-use std::sync::mpsc::Sender;
-
 use crate::cli;
 use crate::config::Config;
 use crate::error::Failure;
-use crate::metrics;
 use daemon::Daemon;
-use raddle_control::{Request, Server, default_path, lock};
+use raddle_control::{Server, default_path, lock};
 
 /// Runs the daemon until a signal ends it.
 pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
@@ -40,7 +36,8 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     );
     let mut daemon = Daemon::start(config.clone())?;
     server.set_starting(false);
-    let metrics = config.metrics.map(start_metrics).transpose()?;
+    let metrics = |address| raddle_metrics::serve(address, raddle_metrics::Source::Daemon);
+    let metrics = config.metrics.map(metrics).transpose()?;
     daemon.serve(&stop, &server.requests, metrics.as_ref())
 }
 
@@ -78,11 +75,4 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.socket = args.socket.clone().or(config.socket);
     config.check().map_err(Failure::usage)?;
     Ok(config)
-}
-
-/// The questions of the metrics endpoint come through a channel like those of the control socket.
-fn start_metrics(address: SocketAddr) -> Result<std::sync::mpsc::Receiver<Request>, Failure> {
-    let (sender, receiver): (Sender<Request>, _) = std::sync::mpsc::channel();
-    metrics::serve(address, sender)?;
-    Ok(receiver)
 }

@@ -11,7 +11,6 @@ mod dial;
 mod follow;
 mod health;
 mod journal;
-mod metrics;
 mod missing;
 mod moves;
 mod options;
@@ -31,7 +30,7 @@ mod trim;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use tokio::task::LocalSet;
@@ -128,26 +127,15 @@ fn serve(args: &cli::Rpc) -> Result<(), Failure> {
     let wanted = wanted(args)?;
     let daemon = with_options(&wanted.daemon, &args.daemon);
     crate::logging::start(daemon.log_json);
-    if let Some(address) = daemon.metrics.filter(|address| !address.ip().is_loopback()) {
-        return Err(Failure::usage(format!(
-            "metrics address {address} is not a loopback address: metrics have no access control, so put a \
-             proxy before 127.0.0.1 or ::1"
-        )));
-    }
+    daemon
+        .metrics
+        .map_or(Ok(()), raddle_metrics::require_loopback)?;
     // Before the first thread: one that does not block the signals would be ended by them.
     let (stop, reload) = crate::signals::stop_and_reload_flags()?;
     let socket = daemon.socket.clone().unwrap_or_else(|| path_of("rpc"));
     let control = Server::start(socket.clone())?;
-    let scrapes = match daemon.metrics {
-        Some(address) => {
-            let (sender, requests) = channel();
-            crate::metrics::serve_as(address, sender, |proxies| {
-                Ok(metrics::text(&proxies.ask()?))
-            })?;
-            Some(requests)
-        }
-        None => None,
-    };
+    let metrics = |address| raddle_metrics::serve(address, raddle_metrics::Source::Proxies);
+    let scrapes = daemon.metrics.map(metrics).transpose()?;
     keep_memory();
     open_many();
     let runtime = tokio::runtime::Builder::new_current_thread()

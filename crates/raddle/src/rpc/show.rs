@@ -24,11 +24,8 @@ pub(super) fn connection(transport: &TransportStatus) -> String {
 
 /// The links that a connection goes out and comes back by, where it stands and they are known.
 pub(super) fn links(transport: &TransportStatus) -> [String; 2] {
-    let or_none = |link: &Option<String>| link.clone().unwrap_or_else(|| "-".to_owned());
-    match &transport.state {
-        TransportState::Up { out, back, .. } => [out, back].map(or_none),
-        TransportState::Down { .. } => [&None, &None].map(or_none),
-    }
+    let links = transport.state.links();
+    links.map(|link| link.unwrap_or("-").to_owned())
 }
 
 /// What a connection of a service is called.

@@ -72,6 +72,16 @@ pub enum TransportState {
     },
 }
 
+impl TransportState {
+    /// The links that the connection goes out and comes back by, where it stands and they are known.
+    pub fn links(&self) -> [Option<&str>; 2] {
+        match self {
+            TransportState::Up { out, back, .. } => [out.as_deref(), back.as_deref()],
+            TransportState::Down { .. } => [None, None],
+        }
+    }
+}
+
 /// A connection to a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TransportStatus {

@@ -65,7 +65,8 @@ pub(in crate::run) fn check(config: &Config) -> Result<(), Failure> {
     if let Some(engine) = engine {
         programs(config, engine, rib, &plan, sets_seed)?;
     }
-    config.metrics.map_or(Ok(()), crate::metrics::check)
+    config.metrics.map_or(Ok(()), raddle_metrics::check)?;
+    Ok(())
 }
 
 /// The program for forwarding, as the start loads it.

@@ -21,7 +21,7 @@ use tokio::time::Sleep;
 /// Connections at a time: the daemon needs its descriptors for other things.
 const MOST: usize = 16;
 /// How long a connection may last.
-pub(super) const LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 /// What a request ends with.
 const END: &[u8] = b"\r\n\r\n";
 
@@ -47,14 +47,14 @@ impl Shared {
 }
 
 /// Takes in everybody, and keeps no more than [`MOST`].
-pub(super) struct Bounded {
+pub(crate) struct Bounded {
     listener: tokio::net::TcpListener,
     /// The oldest first.
     open: VecDeque<Arc<Shared>>,
 }
 
 impl Bounded {
-    pub(super) fn new(listener: tokio::net::TcpListener) -> Bounded {
+    pub(crate) fn new(listener: tokio::net::TcpListener) -> Bounded {
         Bounded {
             listener,
             open: VecDeque::new(),
@@ -99,7 +99,7 @@ impl axum::serve::Listener for Bounded {
 }
 
 /// A connection that ends by itself after [`LONGEST`], or when it is dismissed.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     end: Pin<Box<Sleep>>,
     shared: Arc<Shared>,

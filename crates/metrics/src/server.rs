@@ -1,14 +1,9 @@
-//! Prometheus metrics at `/metrics`, on a loopback address, when asked for.
-
-mod connections;
-mod lag;
-mod segments;
-mod text;
+//! The endpoint: a thread of its own, which answers a bounded number of scrapes by asking whom the metrics are of.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use axum::Router;
@@ -18,58 +13,86 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Semaphore;
 
-use crate::error::Failure;
-use connections::Bounded;
-use raddle_control::{Answer, DAEMON, Reply, Request};
-pub(crate) use text::{Rows, render};
+use raddle_control::{Answer, DAEMON, PROXIES, Reply, Request, Who};
+
+use crate::connections::Bounded;
+use crate::error::Error;
+use crate::{daemon_text, proxies_text};
 
 /// How many scrapes are answered at the same time: the daemon does so beside its work.
 const SCRAPES: usize = 2;
 /// How long a scrape waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-fn failed(address: SocketAddr) -> impl Fn(io::Error) -> Failure {
-    move |e| {
-        Failure::system(format!(
-            "cannot serve metrics at {address}: {e}; choose another address"
-        ))
+/// Whose metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The daemon's: it is asked for [`Status`](raddle_control::Status), [`Counters`](raddle_control::Counters) and
+    /// [`Segments`](raddle_control::Segments).
+    Daemon,
+    /// Those of the proxies of `raddle rpc`, which are asked for [`Proxies`](raddle_control::Proxies).
+    Proxies,
+}
+
+impl Source {
+    fn text(self, requests: &Sender<Request>) -> Result<String, Unanswered> {
+        match self {
+            Source::Daemon => {
+                let asked = Asked(requests, DAEMON);
+                Ok(daemon_text(&asked.ask()?, &asked.ask()?, &asked.ask()?))
+            }
+            Source::Proxies => Ok(proxies_text(&Asked(requests, PROXIES).ask()?)),
+        }
+    }
+}
+
+/// Why a scrape gets no text.
+#[derive(Debug)]
+enum Unanswered {
+    /// There was no answer in time.
+    Busy,
+    /// There was, and it made no sense: a mistake of ours.
+    Nonsense(raddle_control::Error),
+}
+
+/// Whether metrics may be served at this address: metrics have no access control.
+///
+/// # Errors
+/// It is not a loopback address.
+pub fn require_loopback(address: SocketAddr) -> Result<(), Error> {
+    match address.ip().is_loopback() {
+        true => Ok(()),
+        false => Err(Error::NotLoopback(address)),
     }
 }
 
 /// Whether metrics could be served at this address now.
-pub(crate) fn check(address: SocketAddr) -> Result<(), Failure> {
-    std::net::TcpListener::bind(address)
-        .map(drop)
-        .map_err(failed(address))
+///
+/// # Errors
+/// It is not a loopback address, or cannot be listened at.
+pub fn check(address: SocketAddr) -> Result<(), Error> {
+    bind(address).map(drop)
 }
 
-/// How a scrape gets its text.
-pub(crate) type Render = fn(&Asked<'_>) -> Result<String, Unanswered>;
-
-/// Why a scrape gets no text.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// The daemon has not answered in time.
-    Busy,
-    /// It has, and that made no sense: a mistake of ours.
-    Nonsense(raddle_control::Error),
+fn bind(address: SocketAddr) -> Result<std::net::TcpListener, Error> {
+    require_loopback(address)?;
+    std::net::TcpListener::bind(address).map_err(failed(address))
 }
 
-/// Serves metrics from a thread of its own; questions go to the daemon through `requests`.
-pub(crate) fn serve(address: SocketAddr, requests: Sender<Request>) -> Result<(), Failure> {
-    serve_as(address, requests, |daemon| {
-        Ok(render(&daemon.ask()?, &daemon.ask()?, &daemon.ask()?))
-    })
+fn failed(address: SocketAddr) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Listen { address, source }
 }
 
-/// The same, with another text.
-pub(crate) fn serve_as(
-    address: SocketAddr,
-    requests: Sender<Request>,
-    render: Render,
-) -> Result<(), Failure> {
+/// Serves metrics at `http://ADDRESS/metrics` from a thread of its own, until the process ends. A scrape's questions come
+/// through the channel, as those of the control socket do ([`raddle_control::Server`]); whoever has it answers them within
+/// three seconds, or the scrape is answered with 503.
+///
+/// # Errors
+/// The address is not a loopback address or cannot be listened at, or there is no thread to be had.
+pub fn serve(address: SocketAddr, source: Source) -> Result<Receiver<Request>, Error> {
     let failed = failed(address);
-    let listener = std::net::TcpListener::bind(address).map_err(&failed)?;
+    let (requests, receiver) = channel();
+    let listener = bind(address)?;
     listener.set_nonblocking(true).map_err(&failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -84,7 +107,7 @@ pub(crate) fn serve_as(
                     .route("/metrics", get(scrape))
                     .with_state(Asks {
                         requests,
-                        render,
+                        source,
                         turns: Arc::new(Semaphore::new(SCRAPES)),
                     });
                 match tokio::net::TcpListener::from_std(listener) {
@@ -97,22 +120,23 @@ pub(crate) fn serve_as(
                     Err(e) => tracing::error!("metrics are not served: {e}"),
                 }
             });
-        })?;
-    Ok(())
+        })
+        .map_err(Error::Thread)?;
+    Ok(receiver)
 }
 
 /// Whom a scrape asks.
 #[derive(Clone)]
 struct Asks {
     requests: Sender<Request>,
-    render: Render,
+    source: Source,
     turns: Arc<Semaphore>,
 }
 
 async fn scrape(State(asks): State<Asks>) -> Response {
     let Asks {
         requests,
-        render,
+        source,
         turns,
     } = asks;
     // One whose connection ends while it waits is forgotten; one that asks holds its turn until all is answered.
@@ -121,7 +145,7 @@ async fn scrape(State(asks): State<Asks>) -> Response {
     };
     let text = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        render(&Asked(&requests))
+        source.text(&requests)
     });
     match text.await {
         Ok(Ok(text)) => {
@@ -140,19 +164,19 @@ fn busy() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy\n").into_response()
 }
 
-/// Who is asked.
-pub(crate) struct Asked<'a>(&'a Sender<Request>);
+/// Who is asked, and what it is called.
+struct Asked<'a>(&'a Sender<Request>, Who);
 
 impl Asked<'_> {
     /// The answer.
-    pub(crate) fn ask<A: Answer>(&self) -> Result<A, Unanswered> {
+    fn ask<A: Answer>(&self) -> Result<A, Unanswered> {
         let command = A::COMMAND;
         let (answer, answers) = channel::<Reply>();
         let sent = self.0.send(Request { command, answer });
         sent.map_err(|_| Unanswered::Busy)?;
         let reply = answers.recv_timeout(PATIENCE);
         let reply = reply.map_err(|_| Unanswered::Busy)?;
-        reply.read(DAEMON).map_err(Unanswered::Nonsense)
+        reply.read(self.1).map_err(Unanswered::Nonsense)
     }
 }
 
@@ -168,8 +192,7 @@ mod tests {
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .and_then(|free| free.local_addr())
             .unwrap();
-        let (sender, requests) = channel::<Request>();
-        serve(address, sender).unwrap();
+        let requests = serve(address, Source::Daemon).unwrap();
         std::thread::spawn(move || {
             for request in requests {
                 let _ = request.answer.send(match request.command {
@@ -199,7 +222,7 @@ mod tests {
         scrape.read_exact(&mut start).unwrap();
         assert_eq!(&start, b"HTTP/1.1 200 OK");
         let took = started.elapsed();
-        assert!(took < connections::LONGEST, "a scrape took {took:?}");
+        assert!(took < crate::connections::LONGEST, "a scrape took {took:?}");
         // All of them end, also those that make way for nobody.
         for stream in &mut idle {
             let ended = stream.read(&mut [0; 16]);

@@ -9,7 +9,7 @@ use raddle_control::status;
 
 /// As `status` tells it.
 #[derive(Debug)]
-pub(super) struct Lag(pub(super) status::Lag);
+pub(crate) struct Lag(pub(crate) status::Lag);
 
 fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use raddle_control::{Count, Owner, Segment, SegmentCounts, Segments};
 
-use super::text::Rows;
+use crate::rows::{Labels, Rows, label};
 
 /// Counters of SIDs and of segment lists, from the daemon's answer about its segments. SIDs that do not
 /// count have none, nor have those that are left to the kernel and have none to tell.
-pub(super) fn of(answer: &Segments) -> Vec<Rows> {
+pub(crate) fn of(answer: &Segments) -> Vec<Rows> {
     let (mut sids, mut lists) = (Families::new("sid"), Families::new("segment_list"));
     for segment in answer.segments.iter().filter(|segment| segment.counters) {
         match &segment.owner {
@@ -17,12 +17,6 @@ pub(super) fn of(answer: &Segments) -> Vec<Rows> {
         }
     }
     sids.rows().into_iter().chain(lists.rows()).collect()
-}
-
-type Labels = Vec<(String, String)>;
-
-fn label(name: &str, value: impl Into<String>) -> (String, String) {
-    (name.to_owned(), value.into())
 }
 
 /// The labels of a SID: its prefix and table, or the nexthop object that it is.

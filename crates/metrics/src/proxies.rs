@@ -1,9 +1,8 @@
-//! What the proxies do, for Prometheus.
+//! What the proxies of `raddle rpc` do, as OpenMetrics text.
 
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -11,17 +10,10 @@ use raddle_control::Proxies;
 use raddle_rpc::histogram::{Histogram, LONGEST_US};
 use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
 
-use super::show::links;
-use crate::metrics::Rows;
+use crate::rows::{Labels, Rows, Values, text_of};
 
 /// The shortest time that has a bucket of its own, in microseconds.
 const SHORTEST_US: u64 = 16;
-
-/// Labels of a row.
-type Labels = Vec<(String, String)>;
-
-/// Labels and a value for each row.
-type Values = Vec<(Labels, u64)>;
 
 /// What the labels of a connection's values are.
 const OF_CONNECTION: &str = "labels: server; service (0: all calls but those of 1; 1: MOUNT by --mount-port); \
@@ -197,8 +189,8 @@ impl Collector for Trips {
     }
 }
 
-/// The text.
-pub(super) fn text(proxies: &Proxies) -> String {
+/// The exposition text for this answer of the proxies.
+pub fn proxies_text(proxies: &Proxies) -> String {
     let mut registry = Registry::with_prefix("raddle_rpc");
     let servers: Vec<(&str, &Status)> = proxies
         .servers
@@ -236,7 +228,7 @@ pub(super) fn text(proxies: &Proxies) -> String {
     }
     let placements = transports.iter().map(|(server, t)| {
         let mut labels = labels(server, t);
-        let [out, back] = links(t);
+        let [out, back] = t.state.links().map(|link| link.unwrap_or("-").to_owned());
         labels.extend([("out".to_owned(), out), ("back".to_owned(), back)]);
         (labels, 1)
     });
@@ -279,43 +271,5 @@ pub(super) fn text(proxies: &Proxies) -> String {
         }
     }
     registry.register_collector(Box::new(Trips { rows }));
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = encode(&mut text, &registry);
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rpc::show::tests::proxies;
-
-    #[test]
-    fn prometheus_gets_every_transport() {
-        let said = text(&proxies());
-        let of = "server=\"nas\",service=\"0\",number=\"0\",lane=\"false\"";
-        for line in [
-            format!("raddle_rpc_up{{{of}}} 1"),
-            "raddle_rpc_received_bytes_total{server=\"nas\",service=\"0\",number=\"1\",lane=\"true\"} 25000000".into(),
-            format!("raddle_rpc_placement{{{of},out=\"l0\",back=\"l1\"}} 1"),
-            "raddle_rpc_held_calls{server=\"nas\"} 1".into(),
-            "raddle_rpc_resent_calls_total{server=\"nas\"} 2".into(),
-            "raddle_rpc_held_calls{server=\"other\"} 0".into(),
-            "raddle_rpc_served{server=\"other\"} 1".into(),
-            "raddle_rpc_config_refused 0".into(),
-            "raddle_rpc_config_read_seconds 7".into(),
-            "# TYPE raddle_rpc_call_seconds histogram".into(),
-            format!("raddle_rpc_call_seconds_count{{{of},size=\"small\"}} 100"),
-            format!("raddle_rpc_call_seconds_sum{{{of},size=\"small\"}} 0.0149"),
-            format!("raddle_rpc_call_seconds_bucket{{le=\"0.000016\",{of},size=\"small\"}} 0"),
-            format!("raddle_rpc_call_seconds_bucket{{le=\"0.000128\",{of},size=\"small\"}} 99"),
-            format!("raddle_rpc_call_seconds_bucket{{le=\"+Inf\",{of},size=\"small\"}} 100"),
-            format!("raddle_rpc_call_seconds_count{{{of},size=\"large\"}} 0"),
-        ] {
-            assert!(said.lines().any(|l| l == line), "{line}\n{said}");
-        }
-        for line in said.lines().filter(|line| line.starts_with("# HELP")) {
-            assert!(line.contains("label"), "{line}");
-        }
-    }
+    text_of(&registry)
 }
