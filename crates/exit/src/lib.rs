@@ -104,6 +104,24 @@ impl From<raddle_explain::Error> for Failure {
     }
 }
 
+/// Paths that are not there are paths that the user named.
+impl From<raddle_plan::paths::PathError> for Failure {
+    fn from(e: raddle_plan::paths::PathError) -> Failure {
+        Failure::usage(e.to_string())
+    }
+}
+
+/// A setting or an answer of the kernel that is missing is the system's; the rest is the question's.
+impl From<raddle_plan::ports::Error> for Failure {
+    fn from(e: raddle_plan::ports::Error) -> Failure {
+        let code = match e.is_system() {
+            true => exit::SYSTEM,
+            false => exit::USAGE,
+        };
+        Failure::new(code, e.to_string())
+    }
+}
+
 /// Another socket's place is the user's to name; the rest is the system's.
 impl From<raddle_control::Error> for Failure {
     fn from(e: raddle_control::Error) -> Failure {

@@ -181,3 +181,20 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
     }
     Ok(snapshot)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_want_an_input_link() {
+        let args = AlgoArgs {
+            mp_algo: vec!["nhid:100=l4".parse().unwrap()],
+            config: None,
+        };
+        let set = |iif| set_algos(&mut Rib::detached(), &args, None, iif);
+        let error = set(None).unwrap_err().to_string();
+        assert!(error.contains("packets that come in by a link"), "{error}");
+        assert!(set(Some("eth1")).is_ok());
+    }
+}

@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use crate::cli;
 use crate::error::Failure;
-use crate::paths::{self, NoHash};
 use crate::source;
+use raddle_plan::paths::{self, NoHash};
 
 /// Flows that are made up when none are given.
 const SOME: usize = 100_000;

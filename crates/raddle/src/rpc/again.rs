@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use super::detour::{Detour, Detours};
 use super::dial::{BRIEF, connect_by};
 use super::placing::name_of;
-use crate::paths::{self, Place};
 use crate::source;
+use raddle_plan::paths::{self, Place};
 
 /// Rounds after which an attempt gets no longer time: 8 times as long as the first, 2 s. When a way is back, it is
 /// noticed by the next attempt, or by the repetition within this one.

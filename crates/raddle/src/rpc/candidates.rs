@@ -6,9 +6,9 @@ use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::Rib;
 
 use crate::error::Failure;
-use crate::paths::{self, Kind, link_name};
-use crate::ports;
 use crate::source;
+use raddle_plan::paths::{self, Kind, link_name};
+use raddle_plan::ports;
 
 /// `IFF_LOWER_UP`: the link has a carrier.
 const LOWER_UP: u32 = 0x1_0000;

@@ -19,7 +19,7 @@ use raddle_rib::event::{
 };
 
 use crate::cli::RpcProxy;
-use crate::paths::Place;
+use raddle_plan::paths::Place;
 
 /// Protocol number of the rules and routes that raddle makes (`RTPROT_*`; one that nobody else uses).
 pub(super) const PROTOCOL: u8 = 82;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{LinkLoad, Links, Report, TURNS, TierReport};
 use crate::error::Failure;
-use crate::paths::percent;
+use raddle_plan::paths::percent;
 
 /// Loads by link, or what each tier leaves.
 pub(super) fn render(report: &Report) -> String {

@@ -10,7 +10,7 @@ use raddle_rib::event::{
 };
 
 use super::words::{Change, Selector};
-use crate::paths::{self, Choice, link_name};
+use raddle_plan::paths::{self, Choice, link_name};
 
 /// A copy of the state that changes can be made in.
 pub(super) struct Scratch {

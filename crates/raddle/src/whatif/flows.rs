@@ -12,7 +12,7 @@ use super::words::Question;
 use super::{Case, same_route};
 use crate::error::Failure;
 use crate::flows::text;
-use crate::paths::{self, Choice, Named};
+use raddle_plan::paths::{self, Choice, Named};
 
 /// A state, and how it spreads packets of the route.
 type Side<'a> = (&'a Rib, Option<MpAlgo>);

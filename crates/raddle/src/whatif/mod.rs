@@ -19,9 +19,9 @@ use raddle_sim::{Layout, SPACE, moves, rehashed_share};
 
 use crate::cli;
 use crate::error::Failure;
-use crate::paths::{self, Choice, Kind, Named, NoHash, Place, percent};
 use crate::source;
 use edit::Scratch;
+use raddle_plan::paths::{self, Choice, Kind, Named, NoHash, Place, percent};
 use report::{Move, Order, PathShare, Report};
 use words::{Change, Question};
 
@@ -61,8 +61,7 @@ fn answer(
     budget: Option<f64>,
 ) -> Result<Report, Failure> {
     let iif = question.iif.as_deref().unwrap_or_default();
-    let before = paths::choice(rib, iif, question.dst)
-        .map_err(|reason| paths::no_path(question.dst, reason))?;
+    let before = paths::needed(rib, iif, question.dst)?;
     let mut scratch = Scratch::of(rib, iif, question.dst);
     for change in &question.changes {
         scratch

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Serialize;
 
-use crate::paths::Named;
+use raddle_plan::paths::Named;
 
 /// The whole answer. Shares are 0..=1.
 #[derive(Clone, Debug, Serialize)]

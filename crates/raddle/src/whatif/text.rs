@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::report::{Flows, Report};
-use crate::paths::{Named, percent};
+use raddle_plan::paths::{Named, percent};
 
 /// Flows and moves that are listed without `--all`.
 const FEW: usize = 20;

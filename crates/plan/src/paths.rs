@@ -1,4 +1,4 @@
-//! Paths of a destination, for the commands that compute with them: the rib's answer as a layout.
+//! Paths of a destination: what a route's hash chooses among, as a layout of the hash space.
 
 use std::net::IpAddr;
 
@@ -11,11 +11,9 @@ use raddle_sim::{Asker, Hashing, HashingError, Layout};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::error::Failure;
-
 /// Where packets go: what tells one path from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub struct Place {
     /// Out-link.
     pub index: u32,
     /// The neighbour; none for a direct route.
@@ -24,7 +22,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// That of a nexthop.
-    pub(crate) fn of(hop: &Hop) -> Place {
+    pub fn of(hop: &Hop) -> Place {
         Place {
             index: hop.index,
             gateway: hop.gateway,
@@ -32,7 +30,7 @@ impl Place {
     }
 
     /// `via G dev L`.
-    pub(crate) fn text(&self, rib: &Rib) -> String {
+    pub fn text(&self, rib: &Rib) -> String {
         let dev = link_name(rib, self.index);
         match self.gateway {
             Some(gateway) => format!("via {gateway} dev {dev}"),
@@ -43,7 +41,7 @@ impl Place {
 
 /// A path as the reports print it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Named {
+pub struct Named {
     /// Out-link.
     pub dev: String,
     /// The neighbour.
@@ -53,7 +51,7 @@ pub(crate) struct Named {
 
 impl Named {
     /// That of a place.
-    pub(crate) fn of(place: &Place, rib: &Rib) -> Named {
+    pub fn of(place: &Place, rib: &Rib) -> Named {
         Named {
             dev: link_name(rib, place.index),
             via: place.gateway,
@@ -61,7 +59,7 @@ impl Named {
     }
 
     /// `via G dev L`.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         match self.via {
             Some(gateway) => format!("via {gateway} dev {}", self.dev),
             None => format!("dev {}", self.dev),
@@ -70,14 +68,14 @@ impl Named {
 }
 
 /// The name of a link.
-pub(crate) fn link_name(rib: &Rib, index: u32) -> String {
+pub fn link_name(rib: &Rib, index: u32) -> String {
     rib.link(index)
         .map_or_else(|| format!("if{index}"), |link| link.name.clone())
 }
 
 /// How a route chooses among its nexthops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// There is one.
     One,
     /// A route's own nexthops, by hash-threshold.
@@ -90,7 +88,7 @@ pub(crate) enum Kind {
 
 /// What the hash chooses among for a destination.
 #[derive(Clone, Debug)]
-pub(crate) struct Choice {
+pub struct Choice {
     /// The route.
     pub route: Route,
     /// How it chooses.
@@ -105,12 +103,12 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Whether there is anything to choose.
-    pub(crate) fn is_many(&self) -> bool {
+    pub fn is_many(&self) -> bool {
         self.kind != Kind::One
     }
 
     /// Which nexthop each hash takes at once when those that are `gone` fail.
-    pub(crate) fn without(&self, gone: impl Fn(usize) -> bool) -> Layout {
+    pub fn without(&self, gone: impl Fn(usize) -> bool) -> Layout {
         if let Kind::Resilient(_) = self.kind {
             let left = |owner: &usize| (!gone(*owner)).then_some(*owner);
             let owners: Vec<Option<usize>> = self.owners.iter().map(left).collect();
@@ -128,7 +126,7 @@ impl Choice {
 }
 
 /// Nexthops as members of a resilient group.
-pub(crate) fn weighted(hops: &[Hop]) -> Vec<Weighted> {
+pub fn weighted(hops: &[Hop]) -> Vec<Weighted> {
     let member = |(path, hop): (usize, &Hop)| Weighted {
         path,
         weight: hop.weight,
@@ -141,7 +139,7 @@ pub(crate) fn weighted(hops: &[Hop]) -> Vec<Weighted> {
 ///
 /// # Errors
 /// Why there is no nexthop.
-pub(crate) fn choice(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, Reason> {
+pub fn choice(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, Reason> {
     let trace = rib.trace(iif, dst);
     trace.tables?;
     let route = trace.route.ok_or(Reason::NoRoute)?;
@@ -186,17 +184,34 @@ pub(crate) fn choice(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, Reason
     })
 }
 
-/// Why there is nothing to compute for a destination, as an error.
-pub(crate) fn no_path(dst: IpAddr, reason: Reason) -> Failure {
-    Failure::usage(format!(
-        "{dst} has no path to compute with: {}; raddle explain {dst} says more",
-        reason.name()
-    ))
+/// Why there are no paths to compute with.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// The destination has no nexthop.
+    #[error("{dst} has no path to compute with: {}; raddle explain {dst} says more", reason.name())]
+    NoPath {
+        /// The destination.
+        dst: IpAddr,
+        /// What becomes of its packets.
+        reason: Reason,
+    },
+    /// Packets are to come in by a link that is not there.
+    #[error("there is no link '{0}'")]
+    NoLink(String),
+}
+
+/// As [`choice`], for those that can do nothing without one.
+///
+/// # Errors
+/// [`PathError::NoPath`].
+pub fn needed(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, PathError> {
+    choice(rib, iif, dst).map_err(|reason| PathError::NoPath { dst, reason })
 }
 
 /// How the daemon spreads packets to this destination, by the rules of this state, where that is not by the
 /// namespace's hash policy. Without an input link they are this machine's own, which the kernel sends.
-pub(crate) fn algo(rib: &Rib, iif: &str, dst: IpAddr) -> Option<MpAlgo> {
+pub fn algo(rib: &Rib, iif: &str, dst: IpAddr) -> Option<MpAlgo> {
     match iif {
         "" => None,
         _ => rib.trace(iif, dst).algo,
@@ -205,7 +220,7 @@ pub(crate) fn algo(rib: &Rib, iif: &str, dst: IpAddr) -> Option<MpAlgo> {
 
 /// Why flows have no hash.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum NoHash {
+pub enum NoHash {
     /// The settings.
     #[error(transparent)]
     Settings(#[from] HashingError),
@@ -219,12 +234,10 @@ pub(crate) enum NoHash {
 
 /// What turns flows to this destination into hashes, by the settings of this state and the route's own way
 /// ([`algo`]); without an input link they are this machine's own.
-pub(crate) fn hashing(
-    rib: &Rib,
-    iif: &str,
-    dst: IpAddr,
-    algo: Option<MpAlgo>,
-) -> Result<Hashing, NoHash> {
+///
+/// # Errors
+/// Why no flow has a hash.
+pub fn hashing(rib: &Rib, iif: &str, dst: IpAddr, algo: Option<MpAlgo>) -> Result<Hashing, NoHash> {
     let (policy, fields, seed) = hash_settings(rib, dst, algo);
     let asker = if iif.is_empty() {
         Asker::Sender
@@ -245,7 +258,7 @@ pub(crate) fn hashing(
 }
 
 /// Hash policy, fields and seed for the destination's family, where the route is spread so.
-pub(crate) fn hash_settings(rib: &Rib, dst: IpAddr, algo: Option<MpAlgo>) -> (u8, u32, u32) {
+pub fn hash_settings(rib: &Rib, dst: IpAddr, algo: Option<MpAlgo>) -> (u8, u32, u32) {
     let s = rib.settings();
     let (policy, fields) = match dst {
         IpAddr::V4(_) => (s.hash_policy4, s.hash_fields4),
@@ -259,15 +272,18 @@ pub(crate) fn hash_settings(rib: &Rib, dst: IpAddr, algo: Option<MpAlgo>) -> (u8
 }
 
 /// The link that packets come in by, which has to exist; an empty name without one.
-pub(crate) fn input<'a>(rib: &Rib, iif: Option<&'a str>) -> Result<&'a str, Failure> {
+///
+/// # Errors
+/// [`PathError::NoLink`].
+pub fn input<'a>(rib: &Rib, iif: Option<&'a str>) -> Result<&'a str, PathError> {
     match iif {
         None => Ok(""),
         Some(name) if rib.link_named(name).is_some() => Ok(name),
-        Some(name) => Err(Failure::usage(format!("there is no link '{name}'"))),
+        Some(name) => Err(PathError::NoLink(name.to_owned())),
     }
 }
 
 /// A share as people read it: `33.33 %`.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }

@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::Error;
 use crate::paths::Named;
 
 /// A port plan and the settings that it holds for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Certificate {
+pub struct Certificate {
     /// [`Certificate::FORMAT`].
     pub format: String,
     /// What was asked for.
@@ -33,15 +34,32 @@ pub(super) struct Certificate {
 
 impl Certificate {
     /// The name and version of the format.
-    pub(super) const FORMAT: &str = "raddle-ports-1";
+    pub const FORMAT: &str = "raddle-ports-1";
+
+    /// Reads one; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// The text is none, or one of another version.
+    pub fn parse(name: &str, text: &str) -> Result<Certificate, Error> {
+        let name = || name.to_owned();
+        let read: Result<Certificate, _> = serde_json::from_str(text);
+        let certificate = read.map_err(|why| Error::NotACertificate { name: name(), why })?;
+        match certificate.format == Certificate::FORMAT {
+            true => Ok(certificate),
+            false => Err(Error::Format {
+                name: name(),
+                format: certificate.format,
+            }),
+        }
+    }
 
     /// Whether connections are bound to a port and to no address, and get their path's.
-    pub(super) fn is_unbound(&self) -> bool {
+    pub fn is_unbound(&self) -> bool {
         self.flow.iif.is_none() && self.flow.from == Ipv4Addr::UNSPECIFIED
     }
 
     /// Connections on each path.
-    pub(super) fn loads(&self) -> Vec<usize> {
+    pub fn loads(&self) -> Vec<usize> {
         let on = |path: usize| self.connections.iter().filter(|c| c.path == path).count();
         (0..self.paths.len()).map(on).collect()
     }
@@ -50,7 +68,7 @@ impl Certificate {
 /// What varies between the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Varied {
+pub enum Varied {
     /// The source port.
     Sport,
     /// The IPv6 flow label.
@@ -60,7 +78,7 @@ pub(super) enum Varied {
 /// What the connections have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PlannedFlow {
+pub struct PlannedFlow {
     /// Destination.
     pub dst: IpAddr,
     /// Source; 0.0.0.0 where each connection gets that of its path.
@@ -80,7 +98,7 @@ pub(super) struct PlannedFlow {
 /// The settings that the hash depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HashSettings {
+pub struct HashSettings {
     /// `fib_multipath_hash_policy` of the family.
     pub policy: u8,
     /// `fib_multipath_hash_fields` of the family; counts with policy 3.
@@ -91,7 +109,7 @@ pub(super) struct HashSettings {
 
 /// A path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PlannedPath {
+pub struct PlannedPath {
     /// Where it leads.
     #[serde(flatten)]
     pub path: Named,
@@ -104,7 +122,7 @@ pub(super) struct PlannedPath {
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PlannedConnection {
+pub struct PlannedConnection {
     /// Its source port or flow label.
     pub value: u32,
     /// Its 31-bit hash.
@@ -119,7 +137,7 @@ pub(super) struct PlannedConnection {
 /// What to do when a link fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PlannedSpare {
+pub struct PlannedSpare {
     /// The link.
     pub dev: String,
     /// Connections to open.

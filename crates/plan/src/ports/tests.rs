@@ -1,40 +1,46 @@
 use std::net::IpAddr;
 
-use clap::Parser;
 use raddle_netlink::probe::sockets::Connected;
-use raddle_rib::Rib;
 use raddle_rib::event::{Address, Event, Settings};
+use raddle_rib::{AlgoRules, MpAlgo, Rib};
 
-use super::audit::audit;
-use super::certificate::Certificate;
-use super::plan::{make, render};
-use crate::cli::{Cli, Command, Ports, PortsPlan};
-use crate::error::exit;
-use crate::source::set_algos;
-use crate::whatif::tests::rib;
+use super::{Certificate, Question, ShareOut, Vary, audit, plan};
+use crate::state_test::rib;
 
-fn args(words: &str) -> PortsPlan {
-    let words = ["raddle", "ports", "plan", "--snapshot", "x"]
-        .into_iter()
-        .chain(words.split_whitespace());
-    match Cli::try_parse_from(words).unwrap().command {
-        Command::Ports(Ports::Plan(args)) => args,
-        other => panic!("{other:?}"),
+/// A question in the words of the command line.
+fn question(words: &str) -> Question {
+    let mut words = words.split_whitespace();
+    let mut question = Question::new(words.next().unwrap().parse().unwrap(), 0);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().unwrap();
+        match word {
+            "-n" => question.count = value().parse().unwrap(),
+            "--from" => question.from = Some(value().parse().unwrap()),
+            "--iif" => question.iif = Some(value().to_owned()),
+            "--dport" => question.dport = value().parse().unwrap(),
+            "--first" => question.first = Some(value().parse().unwrap()),
+            "--last" => question.last = Some(value().parse().unwrap()),
+            "--udp" => question.proto = 17,
+            "--by-weight" => question.share_out = ShareOut::ByWeight,
+            "--flow-labels" => question.vary = Vary::FlowLabel,
+            other => panic!("{other}"),
+        }
     }
+    question
 }
 
-fn plan(rib: &Rib, words: &str) -> Result<Certificate, String> {
-    make(rib, None, &args(words)).map_err(|failure| {
-        assert_eq!(failure.code, exit::USAGE);
-        failure.to_string()
+fn planned(rib: &Rib, words: &str) -> Result<Certificate, String> {
+    plan(rib, None, &question(words)).map_err(|e| {
+        assert!(!e.is_system(), "{e}");
+        e.to_string()
     })
 }
 
 #[test]
 fn a_plan_is_told_in_full() {
-    let plan = plan(&rib(), "203.0.113.7 -n 4 --dport 2049 --from 192.0.2.1").unwrap();
+    let plan = planned(&rib(), "203.0.113.7 -n 4 --dport 2049 --from 192.0.2.1").unwrap();
     assert_eq!(
-        render(&plan),
+        plan.to_string(),
         "4 connections from 192.0.2.1 to 203.0.113.7 over 203.0.113.0/24: 4 of 4 paths (random ones: 2.7 on \
          average)\n\
          \n\
@@ -62,9 +68,9 @@ fn a_plan_is_told_in_full() {
 fn certificates_survive_being_written() {
     for words in [
         "203.0.113.7 -n 9 --dport 2049 --from 192.0.2.1",
-        "198.51.100.7 -n 4 --proto udp --from 192.0.2.1 --by-weight --first 1000 --last 2000",
+        "198.51.100.7 -n 4 --udp --from 192.0.2.1 --by-weight --first 1000 --last 2000",
     ] {
-        let plan = plan(&rib(), words).unwrap();
+        let plan = planned(&rib(), words).unwrap();
         let json = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Certificate>(&json).unwrap(), plan);
         assert!(plan.loads().iter().all(|load| *load > 0), "{words}");
@@ -88,8 +94,8 @@ fn addressed() -> Rib {
 #[test]
 fn a_source_of_one_link_leads_there_alone() {
     let of = |kernel: &str, dst| {
-        let args = args(&format!("{dst} -n 4 --from 10.0.2.9"));
-        let plan = make(&addressed(), Some(kernel.parse().unwrap()), &args).unwrap();
+        let question = question(&format!("{dst} -n 4 --from 10.0.2.9"));
+        let plan = plan(&addressed(), Some(kernel.parse().unwrap()), &question).unwrap();
         plan.loads()
     };
     assert_eq!(of("6.18.44", "198.51.100.7"), [0, 4, 0, 0]);
@@ -101,7 +107,7 @@ fn a_source_of_one_link_leads_there_alone() {
 fn connections_without_a_source_get_that_of_their_path() {
     let rib = addressed();
     for dst in ["198.51.100.7", "203.0.113.7"] {
-        let plan = plan(&rib, &format!("{dst} -n 4 --dport 2049")).unwrap();
+        let plan = planned(&rib, &format!("{dst} -n 4 --dport 2049")).unwrap();
         assert_eq!(plan.loads(), [1; 4], "{dst}");
         assert_eq!(plan.flow.from.to_string(), "0.0.0.0");
         for connection in &plan.connections {
@@ -116,24 +122,32 @@ fn connections_without_a_source_get_that_of_their_path() {
             assert_eq!(spare.loads.iter().sum::<usize>(), 4, "{dst} {spare:?}");
             assert_eq!(spare.loads.iter().filter(|load| **load > 0).count(), 3);
         }
-        assert!(render(&plan).contains("4 connections from their paths' addresses to"));
+        assert!(
+            plan.to_string()
+                .contains("4 connections from their paths' addresses to")
+        );
     }
 }
 
 /// Rules of the daemon hold for packets that come in by a link, and decide what is hashed.
 #[test]
 fn plans_go_by_the_daemons_rules() {
-    let ruled = |words: &str, rules: &str| {
-        let args = args(&format!("{words} --mp-algo {rules}"));
+    let ruled = |words: &str, rule: &str| {
         let mut rib = rib();
         rib.apply(Event::Settings(Settings {
             hash_policy4: 0,
             hash_seed: 12345,
             ..Settings::default()
         }));
-        set_algos(&mut rib, &args.algos, None, args.iif.as_deref())
-            .and_then(|()| make(&rib, None, &args))
-            .map_err(|failure| failure.to_string())
+        let (what, algo) = rule.split_once('=').unwrap();
+        let algo: MpAlgo = algo.parse().unwrap();
+        let mut rules = AlgoRules::default();
+        match what.strip_prefix("nhid:") {
+            Some(id) => drop(rules.groups.insert(id.parse().unwrap(), algo)),
+            None => rules.prefixes.push((what.parse().unwrap(), algo)),
+        }
+        rib.set_algos(rules);
+        planned(&rib, words)
     };
     let words = "203.0.113.7 -n 4 --from 192.0.2.1 --iif eth1";
     for rule in ["203.0.113.0/24=l4", "nhid:100=l4"] {
@@ -148,10 +162,11 @@ fn plans_go_by_the_daemons_rules() {
             "no flow has a path of its own",
         ),
         (words, "nhid:100=flowlet", "mp-algo flowlet,gap=500us"),
+        // This machine's own are the kernel's, which has no such rules.
         (
             "203.0.113.7 -n 4 --from 192.0.2.1",
             "nhid:100=l4",
-            "packets that come in by a link",
+            "ipv4.fib_multipath_hash_policy=1",
         ),
     ] {
         let error = ruled(words, rule).unwrap_err();
@@ -218,11 +233,11 @@ fn what_cannot_be_planned_is_said() {
             "no path to compute with",
         ),
     ] {
-        let error = plan(rib, words).unwrap_err();
+        let error = planned(rib, words).unwrap_err();
         assert!(error.contains(said), "{words}: {error}");
     }
     assert!(
-        plan(&steered, "203.0.113.7 -n 4 --from 10.0.2.9").is_ok(),
+        planned(&steered, "203.0.113.7 -n 4 --from 10.0.2.9").is_ok(),
         "groups prefer no sources"
     );
 }
@@ -230,7 +245,7 @@ fn what_cannot_be_planned_is_said() {
 #[test]
 fn connections_are_counted_where_they_lie() {
     let rib = rib();
-    let planned = plan(&rib, "203.0.113.7 -n 8 --dport 2049 --from 192.0.2.1").unwrap();
+    let planned = planned(&rib, "203.0.113.7 -n 8 --dport 2049 --from 192.0.2.1").unwrap();
     let socket = |sport: u32, remote: &str| Connected {
         protocol: 6,
         local: "192.0.2.1".parse().unwrap(),
@@ -246,16 +261,14 @@ fn connections_are_counted_where_they_lie() {
     // Over a route with one path, and over another one.
     sockets.push(socket(5, "8.8.8.8"));
     sockets.push(socket(6, "198.51.100.1"));
-    let audits = audit(&rib, None, &sockets, &[]).unwrap();
+    let audits = audit(&rib, None, &sockets, &[]).unwrap().0;
     let routes: Vec<&str> = audits.iter().map(|audit| audit.route.as_str()).collect();
     assert_eq!(routes, ["198.51.100.0/24", "203.0.113.0/24"]);
     let to: IpAddr = "203.0.113.200".parse().unwrap();
-    let [group] = audit(&rib, None, &sockets, &[to])
-        .unwrap()
-        .try_into()
-        .unwrap();
+    let to_one = audit(&rib, None, &sockets, &[to]).unwrap();
+    let [group] = to_one.0.try_into().unwrap();
     let counts: Vec<u64> = group.paths.iter().map(|path| path.connections).collect();
     assert_eq!(counts, [2; 4]);
     assert!((group.evenness.imbalance - 1.0).abs() < 1e-9 && group.evenness.used == 4);
-    assert!(audit(&rib, None, &[], &[]).unwrap().is_empty());
+    assert!(audit(&rib, None, &[], &[]).unwrap().0.is_empty());
 }

@@ -3,25 +3,24 @@
 use std::fs;
 use std::ops::RangeInclusive;
 
-use crate::error::Failure;
+use super::Error;
 
 /// Linux's default for `ip_local_port_range`.
 const DEFAULT: RangeInclusive<u16> = 32768..=60999;
 
 /// The ports that the kernel gives to sockets itself, less the reserved ones: `ip_local_port_range` and
 /// `ip_local_reserved_ports` of this namespace; Linux's default without a live kernel.
-pub(super) fn local(live: bool) -> Result<Vec<u32>, Failure> {
+pub(super) fn local(live: bool) -> Result<Vec<u32>, Error> {
     if !live {
         return Ok(DEFAULT.map(u32::from).collect());
     }
     let read = |key: &str| {
         let path = format!("/proc/sys/net/ipv4/{key}");
-        fs::read_to_string(&path).map_err(|e| Failure::system(format!("cannot read {path}: {e}")))
+        fs::read_to_string(&path).map_err(|why| Error::Setting { path, why })
     };
-    let range = range(&read("ip_local_port_range")?)
-        .ok_or_else(|| Failure::system("net.ipv4.ip_local_port_range makes no sense"))?;
-    let reserved = reserved(&read("ip_local_reserved_ports")?)
-        .ok_or_else(|| Failure::system("net.ipv4.ip_local_reserved_ports makes no sense"))?;
+    let (ports, taken) = ("ip_local_port_range", "ip_local_reserved_ports");
+    let range = range(&read(ports)?).ok_or(Error::SettingText(ports))?;
+    let reserved = reserved(&read(taken)?).ok_or(Error::SettingText(taken))?;
     let free = |port: &u16| !reserved.iter().any(|range| range.contains(port));
     Ok(range.filter(free).map(u32::from).collect())
 }

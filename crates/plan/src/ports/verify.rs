@@ -1,26 +1,23 @@
-//! `raddle ports verify`: a certificate against the live kernel.
+//! A certificate against the live kernel.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::net::IpAddr;
 
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::{MpAlgo, Rib};
-use raddle_select::Flow;
+use raddle_select::{Flow, KernelVersion};
 use raddle_sim::ports::Vary;
 use raddle_sim::{Asker, Hashing};
 use serde::Serialize;
 
+use super::Error;
 use super::certificate::{Certificate, HashSettings, PlannedConnection, Varied};
-use crate::cli;
-use crate::error::Failure;
 use crate::paths::{self, Named, Place};
 use crate::sockets::{Sockets, Unbound};
-use crate::source;
 
 /// What the kernel says to a certificate.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub struct Verification {
     /// Connections that the kernel sends where the certificate says.
     pub agree: usize,
     /// Connections of the certificate.
@@ -35,7 +32,7 @@ pub(super) struct Report {
 
 /// A connection that does not go where it should.
 #[derive(Debug, Serialize)]
-pub(super) struct Difference {
+pub struct Difference {
     /// Port or label.
     pub value: u32,
     /// What the certificate says.
@@ -46,51 +43,6 @@ pub(super) struct Difference {
     pub kernel: String,
 }
 
-/// Runs the command.
-pub(super) fn run(args: &cli::PortsVerify) -> Result<(), Failure> {
-    let certificate = read(&args.file)?;
-    let mut rib = source::mirror(None)?;
-    source::set_algos(&mut rib, &args.algos, None, certificate.flow.iif.as_deref())?;
-    let report = check(&certificate, &rib, &mut Socket::open()?)?;
-    if args.json {
-        let json = serde_json::to_string(&report).map_err(|e| Failure::system(e.to_string()))?;
-        println!("{json}");
-    } else {
-        print!("{}", render(&report));
-    }
-    match report.agree == report.of {
-        true => Ok(()),
-        false => Err(Failure::found(format!(
-            "{} of {} connections take another path",
-            report.of - report.agree,
-            report.of
-        ))),
-    }
-}
-
-fn read(file: &std::path::Path) -> Result<Certificate, Failure> {
-    let name = file.display();
-    let mut text = String::new();
-    let done = match file.as_os_str() == "-" {
-        true => std::io::stdin().read_to_string(&mut text),
-        false => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
-    };
-    done.map_err(|e| Failure::usage(format!("cannot read the certificate {name}: {e}")))?;
-    let certificate: Certificate = serde_json::from_str(&text).map_err(|e| {
-        Failure::usage(format!(
-            "{name} is not a certificate: {e}; make one with raddle ports plan -j"
-        ))
-    })?;
-    if certificate.format != Certificate::FORMAT {
-        return Err(Failure::usage(format!(
-            "{name} has the format '{}', not '{}': make it anew with this version",
-            certificate.format,
-            Certificate::FORMAT
-        )));
-    }
-    Ok(certificate)
-}
-
 /// Checks each connection.
 ///
 /// 1. By the state of now, it has to take the path that the certificate says.
@@ -99,34 +51,34 @@ fn read(file: &std::path::Path) -> Result<Certificate, Failure> {
 ///    IPv6 for a sender's flow; where the hash policy tells the two apart (2 and 3), it is asked, and has
 ///    to agree, about the one that it can be asked about. Of rules of the daemon (mp-algo) it knows nothing:
 ///    it has to agree about the same flow under its own policy.
-pub(super) fn check(
+///
+/// # Errors
+/// The certificate is about nothing that can be checked, or the kernel does not answer.
+pub fn verify(
     certificate: &Certificate,
     rib: &Rib,
+    kernel: Option<KernelVersion>,
     socket: &mut Socket,
-) -> Result<Report, Failure> {
+) -> Result<Verification, Error> {
     let planned = &certificate.flow;
     let iif = paths::input(rib, planned.iif.as_deref())?;
     let index = rib.link_named(iif).map(|link| link.index);
-    let choice =
-        paths::choice(rib, iif, planned.dst).map_err(|e| paths::no_path(planned.dst, e))?;
+    let choice = paths::needed(rib, iif, planned.dst)?;
     let algo = paths::algo(rib, iif, planned.dst);
-    let hashing = |algo| {
-        paths::hashing(rib, iif, planned.dst, algo)
-            .map_err(|e| Failure::usage(format!("cannot check the certificate: {e}")))
-    };
+    let hashing = |algo| paths::hashing(rib, iif, planned.dst, algo).map_err(Error::NotChecked);
     let (hashing, by_kernel) = (hashing(algo)?, hashing(None)?);
     let asked = by_kernel.asked_by(match planned.dst {
         IpAddr::V4(_) => Asker::Router,
         IpAddr::V6(_) => Asker::Sender,
     });
     let flow = Flow::new(planned.from, planned.dst)
-        .ok_or_else(|| Failure::usage("the certificate mixes the families"))?
+        .ok_or(Error::CertificateFamilies)?
         .ports(planned.proto, planned.sport, planned.dport);
     let vary = match planned.vary {
         Varied::Sport => Vary::SourcePort,
         Varied::FlowLabel => Vary::FlowLabel,
     };
-    let sockets = Sockets::new(rib, &choice, raddle_preflight::running_kernel().ok());
+    let sockets = Sockets::new(rib, &choice, kernel);
     let layout = match iif.is_empty() {
         true => sockets.layout(planned.from, |_| false),
         false => choice.layout.clone(),
@@ -143,12 +95,8 @@ pub(super) fn check(
     let mut used = BTreeSet::new();
     let mut differ = Vec::new();
     for connection in &certificate.connections {
-        let path = certificate
-            .paths
-            .get(connection.path)
-            .map(|path| path.path.clone());
-        let path = path
-            .ok_or_else(|| Failure::usage("the certificate names a path that it does not have"))?;
+        let path = certificate.paths.get(connection.path);
+        let path = path.ok_or(Error::CertificatePath)?.path.clone();
         let now = place(&hashing, &unbound_now, connection.value);
         let query = query(certificate, connection, index);
         let said = ask(socket, planned.dst, query, certificate.is_unbound())?;
@@ -164,10 +112,10 @@ pub(super) fn check(
             value: connection.value,
             planned: path,
             predicted: now.map(|now| Named::of(&now, rib)),
-            kernel: said.map_or_else(|e| e, |said| said.text(rib)),
+            kernel: said.map_or_else(|Refused(why)| why, |said| said.text(rib)),
         });
     }
-    Ok(Report {
+    Ok(Verification {
         agree: certificate.connections.len() - differ.len(),
         of: certificate.connections.len(),
         paths: used.len(),
@@ -176,13 +124,16 @@ pub(super) fn check(
     })
 }
 
+/// The kernel has no path, and this is what it says.
+struct Refused(String);
+
 /// The kernel's choice, or its refusal in words. `twice`: by the source that a first answer names.
 fn ask(
     socket: &mut Socket,
     dst: IpAddr,
     mut query: RouteQuery,
     twice: bool,
-) -> Result<Result<Place, String>, Failure> {
+) -> Result<Result<Place, Refused>, Error> {
     let mut said = socket.get_route(dst, &query);
     if twice && let Ok(first) = &said {
         query.src = first.prefsrc;
@@ -193,7 +144,7 @@ fn ask(
             index: answer.index,
             gateway: answer.gateway,
         })),
-        Err(e) if e.errno().is_some() => Ok(Err(e.to_string())),
+        Err(e) if e.errno().is_some() => Ok(Err(Refused(e.to_string()))),
         Err(e) => Err(e.into()),
     }
 }
@@ -241,27 +192,4 @@ fn changed(certificate: &Certificate, rib: &Rib, algo: Option<MpAlgo>) -> Vec<St
         list.push(format!("the hash seed is {seed_now}, not {seed}"));
     }
     list
-}
-
-fn render(report: &Report) -> String {
-    let mut out = format!(
-        "the kernel agrees on {} of {} connections; they use {} paths\n",
-        report.agree, report.of, report.paths
-    );
-    for change in &report.changed {
-        out += &format!("  {change}\n");
-    }
-    for difference in &report.differ {
-        out += &format!(
-            "  {}: planned {}, now {}, the kernel says {}\n",
-            difference.value,
-            difference.planned.text(),
-            difference
-                .predicted
-                .as_ref()
-                .map_or_else(|| "nowhere".to_owned(), Named::text),
-            difference.kernel
-        );
-    }
-    out
 }

@@ -1,0 +1,69 @@
+//! Which source ports cover all paths: `cargo run -p raddle-plan --example ports [CONNECTIONS]`, for a destination behind
+//! four links of a state that is made here.
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use raddle_plan::ports::{Question, plan};
+use raddle_rib::Rib;
+use raddle_rib::event::{Event, Link, Route, RouteNexthop, RouteOp, RouteTarget, Rule, Settings};
+
+fn main() -> ExitCode {
+    match ports() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ports: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ports() -> Result<(), Box<dyn Error>> {
+    let count = std::env::args().nth(1).map_or(Ok(4), |text| text.parse())?;
+    let question = Question {
+        dport: 2049,
+        from: Some(IpAddr::from([192, 0, 2, 1])),
+        ..Question::new(IpAddr::from([198, 51, 100, 7]), count)
+    };
+    print!("{}", plan(&four_links()?, None, &question)?);
+    Ok(())
+}
+
+/// 198.51.100.0/24 by a multipath route over `eth1` to `eth4`, hashed by addresses and ports.
+fn four_links() -> Result<Rib, Box<dyn Error>> {
+    let mut rib = Rib::detached();
+    rib.apply(Event::Settings(Settings {
+        hash_policy4: 1,
+        hash_seed: 12345,
+        ..Settings::default()
+    }));
+    rib.apply(Event::Rule(Rule {
+        family: 4,
+        priority: 32766,
+        table: 254,
+        action: 1,
+        ..Rule::default()
+    }));
+    let nexthop = |index: u32| RouteNexthop {
+        gateway: Some(IpAddr::from([10, 0, index as u8, 1])),
+        index,
+        weight: 1,
+        ..RouteNexthop::default()
+    };
+    for index in 1..=4 {
+        rib.apply(Event::Link(Link {
+            index,
+            name: format!("eth{index}"),
+            flags: 0x1_0041,
+            ..Link::default()
+        }));
+    }
+    let route = Route {
+        dst: "198.51.100.0/24".parse()?,
+        target: RouteTarget::Multipath((1..=4).map(nexthop).collect()),
+        ..Route::default()
+    };
+    rib.apply(Event::Route(route, RouteOp::Add));
+    Ok(rib)
+}

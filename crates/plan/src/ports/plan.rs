@@ -1,0 +1,263 @@
+//! Which ports, or flow labels, cover all paths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use raddle_netlink::{RouteQuery, Socket};
+use raddle_rib::{Hop, MpAlgo, Rib};
+use raddle_select::{Flow, KernelVersion};
+use raddle_sim::Layout;
+use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, Spare, Vary};
+
+use super::certificate::{
+    Certificate, HashSettings, PlannedConnection, PlannedFlow, PlannedPath, PlannedSpare, Varied,
+};
+use super::{Error, Question, range};
+use crate::paths::{self, Choice, Kind, Named, PathError, Place, link_name};
+use crate::sockets::{Sockets, Unbound};
+
+/// Flow labels that are tried: as many as are plenty.
+const LABELS: u32 = 1 << 16;
+/// Look-ups that show which sources the kernel gives to sockets without an address.
+const PROBES: u16 = 32;
+
+/// The plan that was asked for.
+///
+/// 1. Packets that come in by a link are hashed, and paths are shares of the hash space.
+/// 2. Connections of this machine's own with a source: the same, but for IPv4 routes' own nexthops, of
+///    which those with that source are preferred ([`raddle_select::choose_local4`]).
+/// 3. IPv4 ones without a source, where it depends on the path: two look-ups (`Unbound`).
+///
+/// # Errors
+/// Why they cannot be found.
+pub fn plan(
+    rib: &Rib,
+    kernel: Option<KernelVersion>,
+    question: &Question,
+) -> Result<Certificate, Error> {
+    let dst = question.dst;
+    let iif = paths::input(rib, question.iif.as_deref())?;
+    let choice = paths::needed(rib, iif, dst)?;
+    let sockets = Sockets::new(rib, &choice, kernel);
+    let from = from(sockets, question)?;
+    let flow = Flow::new(from, dst).ok_or(Error::Families { from, dst })?;
+    let flow = flow.ports(question.proto, question.sport, question.dport);
+    let candidates = candidates(question)?;
+    let algo = paths::algo(rib, iif, dst);
+    let hashing =
+        paths::hashing(rib, iif, dst, algo).map_err(|why| Error::NotHashed { dst, why })?;
+    let asked = Asked {
+        rib,
+        question,
+        choice: &choice,
+        algo,
+        from,
+        flow,
+        candidates,
+    };
+    if iif.is_empty() && from == Ipv4Addr::UNSPECIFIED {
+        let (links, failures) = failures(&choice, &choice.layout);
+        let places = Unbound::new(sockets, &hashing, (dst, &flow), &failures);
+        return asked.certificate(&places, &links, &failures, |port| {
+            places.connect(None, port).map(|(source, _, _)| source)
+        });
+    }
+    let layout = |gone: &[usize]| match iif.is_empty() {
+        true => sockets.layout(from, |i| gone.contains(&i)),
+        false if gone.is_empty() => choice.layout.clone(),
+        false => choice.without(|i| gone.contains(&i)),
+    };
+    let now = layout(&[]);
+    let (links, failures) = failures(&choice, &now);
+    let places = Alike {
+        hashing: &hashing,
+        flow: &flow,
+        vary: question.vary,
+        layout: &now,
+        without: &failures.iter().map(|gone| layout(gone)).collect::<Vec<_>>(),
+    };
+    asked.certificate(&places, &links, &failures, |_| None)
+}
+
+/// What is wanted of a plan.
+struct Asked<'a> {
+    rib: &'a Rib,
+    question: &'a Question,
+    choice: &'a Choice,
+    algo: Option<MpAlgo>,
+    from: IpAddr,
+    flow: Flow,
+    candidates: Vec<u32>,
+}
+
+impl Asked<'_> {
+    /// The plan, for connections that these places are of: with failures of these links, and nexthops by
+    /// number. `source` says which address a connection gets where that depends on its port.
+    fn certificate(
+        &self,
+        places: &impl Places,
+        links: &[u32],
+        failures: &[Vec<usize>],
+        source: impl Fn(u32) -> Option<Ipv4Addr>,
+    ) -> Result<Certificate, Error> {
+        let (rib, question, choice) = (self.rib, self.question, self.choice);
+        let asked = (question.count, question.share_out);
+        let plan = ports::plan(places, failures, &self.candidates, asked)
+            .map_err(|e| why_not(&e, rib, question, choice))?;
+        let (policy, fields, seed) = paths::hash_settings(rib, question.dst, self.algo);
+        let hashes = places.shares(None);
+        let used = |shares: &[u64]| shares.iter().filter(|share| **share > 0).count();
+        let connection = |connection: &Connection| PlannedConnection {
+            value: connection.value,
+            hash: connection.hash31,
+            path: connection.path,
+            from: source(connection.value),
+        };
+        let path = |(i, hop): (usize, &Hop)| PlannedPath {
+            path: Named::of(&Place::of(hop), rib),
+            weight: hop.weight,
+            hashes: hashes.get(i).copied().unwrap_or(0),
+        };
+        let spare = |(index, mut spare): (&u32, Spare)| {
+            spare.loads.resize(choice.hops.len(), 0);
+            PlannedSpare {
+                dev: link_name(rib, *index),
+                connections: spare.connections.iter().map(connection).collect(),
+                close: spare.close,
+                moved: spare.moved,
+                loads: spare.loads,
+            }
+        };
+        Ok(Certificate {
+            format: Certificate::FORMAT.into(),
+            flow: PlannedFlow {
+                dst: question.dst,
+                from: self.from,
+                iif: question.iif.clone(),
+                proto: question.proto,
+                sport: self.flow.sport,
+                dport: self.flow.dport,
+                vary: match question.vary {
+                    Vary::SourcePort => Varied::Sport,
+                    Vary::FlowLabel => Varied::FlowLabel,
+                },
+            },
+            settings: HashSettings {
+                policy,
+                fields,
+                seed,
+            },
+            route: choice.route.dst.to_string(),
+            group: match choice.kind {
+                Kind::Group(id) | Kind::Resilient(id) => Some(id),
+                Kind::One | Kind::Plain => None,
+            },
+            preferred: used(&hashes) < used(&choice.layout.shares()),
+            paths: choice.hops.iter().enumerate().map(path).collect(),
+            connections: plan.connections.iter().map(connection).collect(),
+            spares: links.iter().zip(plan.spares).map(spare).collect(),
+        })
+    }
+}
+
+/// The source address: the one that was given, or the one that the kernel gives to such sockets, if that
+/// is always the same. 0.0.0.0 where it depends on the path, which a socket over IPv4 follows.
+fn from(sockets: Sockets<'_>, question: &Question) -> Result<IpAddr, Error> {
+    if let Some(from) = question.from {
+        return Ok(from);
+    }
+    if question.iif.is_some() {
+        return Err(Error::NoSource);
+    }
+    let sources: BTreeSet<IpAddr> = match question.dst {
+        IpAddr::V4(_) => sockets
+            .sources()
+            .into_iter()
+            .map(|source| source.map(IpAddr::V4).ok_or(Error::NoSourceOfPath))
+            .collect::<Result<_, _>>()?,
+        IpAddr::V6(_) => asked_of_the_kernel(question)?,
+    };
+    let mut list = sources.iter();
+    match (list.next(), list.next(), question.dst) {
+        (Some(source), None, _) => Ok(*source),
+        (Some(_), Some(_), IpAddr::V4(_)) => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        (Some(_), Some(_), IpAddr::V6(_)) => Err(Error::Sources(sources.into_iter().collect())),
+        (None, ..) => Err(Error::NoSourceOfKernel),
+    }
+}
+
+/// The sources that the live kernel names for some ports.
+fn asked_of_the_kernel(question: &Question) -> Result<BTreeSet<IpAddr>, Error> {
+    if !question.live {
+        return Err(Error::NoSource);
+    }
+    let mut socket = Socket::open()?;
+    let mut sources = BTreeSet::new();
+    for probe in 0..PROBES {
+        let query = RouteQuery {
+            ip_proto: Some(question.proto),
+            sport: Some(40000 + probe),
+            dport: (question.dport != 0).then_some(question.dport),
+            ..RouteQuery::default()
+        };
+        sources.extend(socket.get_route(question.dst, &query)?.prefsrc);
+    }
+    Ok(sources)
+}
+
+/// The values that may be used.
+fn candidates(question: &Question) -> Result<Vec<u32>, Error> {
+    let by_label = question.by_label();
+    let most = if by_label { 0xf_ffff } else { 65535 };
+    let (first, last) = match (question.first, question.last) {
+        (None, None) if by_label => (1, LABELS),
+        (None, None) => return range::local(question.live),
+        (first, last) => (first.unwrap_or(1), last.unwrap_or(most)),
+    };
+    if first > last || last > most {
+        return Err(Error::Range { first, last, most });
+    }
+    if by_label && question.dst.is_ipv4() {
+        return Err(Error::NoFlowLabels);
+    }
+    // Port 0 and label 0 stand for "choose one".
+    Ok((first.max(1)..=last).collect())
+}
+
+/// The links that paths with a share use, and the nexthops over each, by number.
+fn failures(choice: &Choice, layout: &Layout) -> (Vec<u32>, Vec<Vec<usize>>) {
+    let shares = layout.shares();
+    let mut links: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (i, hop) in choice.hops.iter().enumerate() {
+        links.entry(hop.index).or_default().push(i);
+    }
+    let used = |i: &usize| shares.get(*i).is_some_and(|share| *share > 0);
+    links.retain(|_, over| over.iter().any(used));
+    links.into_iter().unzip()
+}
+
+fn why_not(error: &PlanError, rib: &Rib, question: &Question, choice: &Choice) -> Error {
+    let dst = question.dst;
+    match error {
+        PlanError::NotHashed if question.by_label() => Error::LabelsNotHashed,
+        PlanError::NotHashed => Error::PortsNotHashed {
+            family: if dst.is_ipv4() { "ipv4" } else { "ipv6" },
+        },
+        PlanError::TooFew {
+            path,
+            wanted,
+            found,
+        } => {
+            let hop = choice.hops.get(*path);
+            Error::TooFew {
+                path: hop.map(|hop| Place::of(hop).text(rib)).unwrap_or_default(),
+                found: *found,
+                wanted: *wanted,
+            }
+        }
+        PlanError::NoPath => {
+            let reason = raddle_image::Reason::NoRoute;
+            PathError::NoPath { dst, reason }.into()
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What is asked of a port plan.
+
+use std::net::IpAddr;
+
+use raddle_sim::ports::{ShareOut, Vary};
+
+/// What connections are to be planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Destination.
+    pub dst: IpAddr,
+    /// How many connections.
+    pub count: usize,
+    /// Protocol number.
+    pub proto: u8,
+    /// Destination port; 0 where it does not matter.
+    pub dport: u16,
+    /// Source address; none for the one that the kernel gives to connected sockets, or each its path's.
+    pub from: Option<IpAddr>,
+    /// The link that packets of others come in by; none for connections of this machine's own.
+    pub iif: Option<String>,
+    /// What differs between the connections.
+    pub vary: Vary,
+    /// Source port, where flow labels differ.
+    pub sport: u16,
+    /// The first value that may be used, if not that of the kernel's range.
+    pub first: Option<u32>,
+    /// The last one.
+    pub last: Option<u32>,
+    /// How connections are shared out over the paths.
+    pub share_out: ShareOut,
+    /// The state is that of the running kernel, which may be asked what the state does not say: its port range, and the
+    /// sources that it gives to IPv6 sockets.
+    pub live: bool,
+}
+
+impl Question {
+    /// TCP connections of this machine's own, evenly over the paths, by a state that is not the running kernel's.
+    pub fn new(dst: IpAddr, count: usize) -> Question {
+        Question {
+            dst,
+            count,
+            proto: 6,
+            dport: 0,
+            from: None,
+            iif: None,
+            vary: Vary::SourcePort,
+            sport: 0,
+            first: None,
+            last: None,
+            share_out: ShareOut::Evenly,
+            live: false,
+        }
+    }
+
+    /// Whether flow labels differ, not ports.
+    pub(super) fn by_label(&self) -> bool {
+        self.vary == Vary::FlowLabel
+    }
+}

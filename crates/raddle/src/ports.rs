@@ -1,0 +1,104 @@
+//! `raddle ports`: questions of the command line about source ports, and the answers of [`raddle_plan::ports`].
+
+use std::io::Read;
+use std::path::Path;
+
+use raddle_netlink::Socket;
+use raddle_netlink::probe::sockets;
+use raddle_plan::ports::{self, Certificate, Question, ShareOut, Vary};
+
+use crate::cli::{Ports, PortsAudit, PortsPlan, PortsVerify};
+use crate::error::Failure;
+use crate::output::{draw, json, pretty_json};
+use crate::source;
+
+/// Runs the command.
+pub(crate) fn run(command: &Ports) -> Result<(), Failure> {
+    match command {
+        Ports::Plan(args) => plan(args),
+        Ports::Verify(args) => verify(args),
+        Ports::Audit(args) => audit(args),
+    }
+}
+
+fn question(args: &PortsPlan) -> Question {
+    Question {
+        proto: args.proto,
+        dport: args.dport.unwrap_or(0),
+        from: args.from,
+        iif: args.iif.clone(),
+        vary: match args.flow_labels {
+            true => Vary::FlowLabel,
+            false => Vary::SourcePort,
+        },
+        sport: args.sport.unwrap_or(0),
+        first: args.first,
+        last: args.last,
+        share_out: match args.by_weight {
+            true => ShareOut::ByWeight,
+            false => ShareOut::Evenly,
+        },
+        live: args.snapshot.is_none(),
+        ..Question::new(args.dst, args.count)
+    }
+}
+
+fn plan(args: &PortsPlan) -> Result<(), Failure> {
+    let file = args.snapshot.as_deref();
+    let (mut rib, kernel) = source::mirror_and_kernel(file)?;
+    source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
+    let certificate = ports::plan(&rib, kernel, &question(args))?;
+    if let Some(path) = &args.out {
+        std::fs::write(path, pretty_json(&certificate)? + "\n").map_err(|e| {
+            let name = path.display();
+            Failure::system(format!("cannot write the certificate {name}: {e}"))
+        })?;
+    }
+    match args.json {
+        true => println!("{}", pretty_json(&certificate)?),
+        false => print!("{certificate}"),
+    }
+    draw(args.plot.as_deref(), || certificate.chart())
+}
+
+fn verify(args: &PortsVerify) -> Result<(), Failure> {
+    let certificate = read(&args.file)?;
+    let mut rib = source::mirror(None)?;
+    source::set_algos(&mut rib, &args.algos, None, certificate.flow.iif.as_deref())?;
+    let kernel = raddle_preflight::running_kernel().ok();
+    let found = ports::verify(&certificate, &rib, kernel, &mut Socket::open()?)?;
+    match args.json {
+        true => println!("{}", json(&found)?),
+        false => print!("{found}"),
+    }
+    match found.agree == found.of {
+        true => Ok(()),
+        false => Err(Failure::found(format!(
+            "{} of {} connections take another path",
+            found.of - found.agree,
+            found.of
+        ))),
+    }
+}
+
+fn read(file: &Path) -> Result<Certificate, Failure> {
+    let name = file.display().to_string();
+    let mut text = String::new();
+    let done = match file.as_os_str() == "-" {
+        true => std::io::stdin().read_to_string(&mut text),
+        false => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
+    };
+    done.map_err(|e| Failure::usage(format!("cannot read the certificate {name}: {e}")))?;
+    Ok(Certificate::parse(&name, &text)?)
+}
+
+fn audit(args: &PortsAudit) -> Result<(), Failure> {
+    let rib = source::mirror(None)?;
+    let kernel = raddle_preflight::running_kernel().ok();
+    let audits = ports::audit(&rib, kernel, &sockets::connected()?, &args.dst)?;
+    match args.json {
+        true => println!("{}", json(&audits)?),
+        false => print!("{audits}"),
+    }
+    draw(args.plot.as_deref(), || audits.chart())
+}
