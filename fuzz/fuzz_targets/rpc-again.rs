@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use raddle_rpc::assemble::HEAD;
-use raddle_rpc::duplicate::{Bounds, Cache, Key, Known};
-use raddle_rpc::message::Call;
+use raddle_rpc_core::assemble::HEAD;
+use raddle_rpc_core::duplicate::{Bounds, Cache, Key, Known};
+use raddle_rpc_core::message::Call;
 
 const BOUNDS: Bounds = Bounds {
     entries: 8,

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/rpc/tests/world/mod.rs"]
+#[path = "../../crates/rpc-core/tests/world/mod.rs"]
 mod world;
 
 /// Steps, at most.

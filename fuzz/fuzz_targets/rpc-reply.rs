@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use raddle_rpc::client::{CallError, Reply};
+use raddle_rpc_core::reply::{CallError, Reply};
 
 fuzz_target!(|data: &[u8]| {
     let record = Bytes::copy_from_slice(data);

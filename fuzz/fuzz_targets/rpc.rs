@@ -3,9 +3,9 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use raddle_rpc::assemble::{Assembler, PIECE, Part, WHOLE};
-use raddle_rpc::message::{Call, FromServer};
-use raddle_rpc::{portmap, program};
+use raddle_rpc_core::assemble::{Assembler, PIECE, Part, WHOLE};
+use raddle_rpc_core::message::{Call, FromServer};
+use raddle_rpc_core::{portmap, program};
 
 /// Longest record.
 const MOST: u32 = 1 << 20;

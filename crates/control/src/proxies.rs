@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use raddle_rpc::proxy;
+use raddle_rpc_core::core::status::Status;
 use serde::{Deserialize, Serialize};
 
 use crate::{Answer, Command};
@@ -44,12 +44,12 @@ pub enum Serving {
         not_served: String,
     },
     /// It serves.
-    Yes(Box<proxy::Status>),
+    Yes(Box<Status>),
 }
 
 impl Serving {
     /// What it does, where it serves.
-    pub fn status(&self) -> Option<&proxy::Status> {
+    pub fn status(&self) -> Option<&Status> {
         match self {
             Serving::Not { .. } => None,
             Serving::Yes(status) => Some(status),

@@ -7,8 +7,8 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use raddle_control::Proxies;
-use raddle_rpc::histogram::{Histogram, LONGEST_US};
-use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
+use raddle_rpc_core::core::status::{Status, TransportState, TransportStatus};
+use raddle_rpc_core::histogram::{Histogram, LONGEST_US};
 
 use crate::rows::{Labels, Rows, Values, text_of};
 

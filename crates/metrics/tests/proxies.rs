@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use raddle_control::{Proxies, Proxy, ProxyConfig, Serving};
 use raddle_metrics::proxies_text;
-use raddle_rpc::histogram::Histogram;
-use raddle_rpc::proxy::{ClientStatus, Counters, Held, Status, TransportState, TransportStatus};
+use raddle_rpc_core::core::status::{
+    ClientStatus, Counters, Held, Status, TransportState, TransportStatus,
+};
+use raddle_rpc_core::histogram::Histogram;
 
 /// A connection that stands.
 fn transport(number: usize, lane: bool) -> TransportStatus {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use super::config::{Config, ConnectError};
-use super::reply::{CallError, Reply};
+use super::{CallError, Reply};
 use super::{Credentials, Request};
 use crate::proxy::{Connect, Lost, Message, Proxy, Status, TransportState};
 

@@ -24,7 +24,6 @@ mod config;
 mod credentials;
 mod direct;
 mod local;
-mod reply;
 mod request;
 
 use std::rc::Rc;
@@ -40,7 +39,7 @@ pub use config::{Config, ConnectError};
 pub use credentials::{Credentials, CredentialsError};
 pub use direct::Direct;
 pub use local::Local;
-pub use reply::{AuthStatus, CallError, Reply};
+pub use raddle_rpc_core::reply::{AuthStatus, CallError, Reply};
 pub use request::Request;
 
 /// A client with a thread of its own for its connections. It may be cloned and used from any thread; the

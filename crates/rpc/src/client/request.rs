@@ -2,8 +2,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::CallError;
 use super::Credentials;
-use super::reply::CallError;
 use crate::assemble::HEAD;
 use crate::program::Class;
 use crate::proxy::Message;

@@ -129,6 +129,7 @@ impl Core {
     }
 
     /// What is here of a large reply that is being written, and whether nothing more comes; none where it is no more.
+    #[inline]
     pub fn chunks(&self, reply: ReplyId) -> Option<(&VecDeque<Bytes>, bool)> {
         let reply = self.replies.get(reply)?;
         Some((&reply.chunks, reply.complete))

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::call::Reply;
 use super::places::Places;
-use super::{CallId, ClientId, Core, Ends, Now};
+use super::{CallId, ClientId, Core, Ends, LOG, Now};
 use crate::duplicate::{Bounds, Cache, Key, Known};
 use crate::journal::{Entry, Keys, Notes, Place};
 use crate::message;
@@ -214,7 +214,7 @@ impl Core {
             progress,
             signed: header.is_signed(),
         });
-        tracing::debug!(client = %peer, xid = header.xid, ?meant, rule, "repeated");
+        tracing::debug!(target: LOG, client = %peer, xid = header.xid, ?meant, rule, "repeated");
         match (meant, id, reply) {
             (Meant::Wait, Some(call), _) => {
                 self.counters.repeated_calls += 1;

@@ -2,44 +2,61 @@
 
 use std::time::Duration;
 
-use super::{Entry, Keys, Place, SLOTS};
+use super::{ENTRY, Entry, Keys, Place, SLOTS, age, ring_at};
+use crate::replay::RETURN;
 
 /// How many calls may follow one without a reply before it is noted again, and how old its entry may get.
 pub(super) const AGAIN: (u32, Duration) = (SLOTS / 4, Duration::from_secs(30));
 /// Calls without a reply that a ring has room for, beside all that is noted until they are noted again.
 pub const PENDING: usize = SLOTS as usize / 4;
 /// How long nothing is noted when it could not be written.
-pub(super) const PAUSE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// When a call was noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// How many calls had been noted in its ring.
-    pub(super) count: u32,
-    pub(super) second: u32,
+    count: u32,
+    second: u32,
 }
 
 /// One ring.
 #[derive(Debug, Default)]
-pub(super) struct Ring {
+struct Ring {
     /// Calls that were noted, each once.
     count: u32,
-    /// The slot that the first of `waiting` goes to.
-    pub(super) next: u32,
-    /// Entries that are not in the file yet.
-    pub(super) waiting: Vec<u8>,
+    /// The slot that the first entry that is not in the file goes to.
+    next: u32,
+    /// Entries for the file; the first `written` bytes are in it.
+    waiting: Vec<u8>,
+    written: usize,
+}
+
+impl Ring {
+    /// Entries that are not in the file yet, as many as there is room for before the ring begins anew.
+    fn unwritten(&self) -> &[u8] {
+        let room = (SLOTS - self.next) as usize * ENTRY;
+        let waiting = &self.waiting[self.written..];
+        &waiting[..waiting.len().min(room)]
+    }
+
+    /// None waits any more.
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.written = 0;
+    }
 }
 
 /// Calls that are sent, to be noted in a file.
 #[derive(Debug)]
 pub struct Notes {
     /// Whether there is a file.
-    pub(super) kept: bool,
-    pub(super) keys: Keys,
-    pub(super) number: u32,
-    pub(super) rings: [Ring; 2],
+    kept: bool,
+    keys: Keys,
+    number: u32,
+    rings: [Ring; 2],
     /// When it could not be written last, and whether it has been since.
-    pub(super) failed: Option<(u32, bool)>,
+    failed: Option<(u32, bool)>,
 }
 
 /// How long ago one second was at another.
@@ -59,24 +76,81 @@ impl Notes {
         }
     }
 
+    /// Those of a proxy with a file of these keys, whose rings have these bytes; and all entries that are not too old
+    /// at this second. Numbers of old ones say nothing: they wrap.
+    pub fn of_file(keys: Keys, rings: [&[u8]; 2], now: u32) -> (Notes, Vec<Entry>) {
+        let mut notes = Notes::none(keys);
+        notes.kept = true;
+        let mut all = Vec::new();
+        let mut newest: Option<Entry> = None;
+        for (ring, bytes) in notes.rings.iter_mut().zip(rings) {
+            let mut last: Option<(u32, Entry)> = None;
+            for (slot, bytes) in (0..SLOTS).zip(bytes.as_chunks::<ENTRY>().0) {
+                let entry = Entry::parse(bytes).filter(|entry| age(entry, now) < RETURN);
+                let Some(entry) = entry else {
+                    continue;
+                };
+                all.push(entry);
+                let later = |before: &Entry| entry.number.wrapping_sub(before.number) as i32 > 0;
+                if last.as_ref().is_none_or(|(_, before)| later(before)) {
+                    last = Some((slot, entry));
+                }
+                if newest.as_ref().is_none_or(later) {
+                    newest = Some(entry);
+                }
+            }
+            ring.next = last.map_or(0, |(slot, _)| (slot + 1) % SLOTS);
+        }
+        notes.number = newest.map_or(0, |entry| entry.number.wrapping_add(1));
+        (notes, all)
+    }
+
     /// The keys of the hash that calls are known by.
     pub fn keys(&self) -> Keys {
         self.keys
     }
 
     /// Whether there is nothing to be written.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.rings.iter().all(|ring| ring.waiting.is_empty())
     }
 
-    /// It could not be written at this second, and is forgotten.
-    pub(super) fn failed(&mut self, second: u32) {
-        self.failed = Some((second, false));
-        self.rings.iter_mut().for_each(|ring| ring.waiting.clear());
+    /// What is to be written next, and where in the file; none when all is. To be written before any of it is sent:
+    /// [`Notes::wrote`] goes on to the next.
+    #[inline]
+    pub fn unwritten(&self) -> Option<(u64, &[u8])> {
+        let mut rings = self.rings.iter().enumerate();
+        rings.find_map(|(i, ring)| {
+            let bytes = ring.unwritten();
+            let at = ring_at(i) + u64::from(ring.next) * ENTRY as u64;
+            (!bytes.is_empty()).then_some((at, bytes))
+        })
     }
 
-    /// It was written; whether it could not be before.
-    pub(super) fn works(&mut self) -> bool {
+    /// What [`Notes::unwritten`] has given is in the file.
+    pub fn wrote(&mut self) {
+        let mut rings = self.rings.iter_mut();
+        let Some(ring) = rings.find(|ring| !ring.unwritten().is_empty()) else {
+            return;
+        };
+        let bytes = ring.unwritten().len();
+        ring.next = (ring.next + (bytes / ENTRY) as u32) % SLOTS;
+        ring.written += bytes;
+        if ring.written == ring.waiting.len() {
+            ring.clear();
+        }
+    }
+
+    /// The file could not be written at this second: what waits is forgotten, and nothing is noted for a minute. Then
+    /// it is tried again.
+    pub fn failed(&mut self, second: u32) {
+        self.failed = Some((second, false));
+        self.rings.iter_mut().for_each(Ring::clear);
+    }
+
+    /// Something was written; whether that could not be done before.
+    pub fn works(&mut self) -> bool {
         let again = self.failed.as_mut().filter(|(_, works)| !*works);
         again.is_some_and(|(_, works)| !std::mem::replace(works, true))
     }
@@ -87,8 +161,8 @@ impl Notes {
         self.kept && !self.failed.is_some_and(pauses)
     }
 
-    /// Notes a call that is about to be sent at this second: one that writes or another. It is in the file after
-    /// [`super::Book::write`].
+    /// Notes a call that is about to be sent at this second: one that writes or another. It is to be in the
+    /// file before ([`Notes::unwritten`]).
     pub fn note(&mut self, writes: bool, tag: u64, place: Place, second: u32) -> Noted {
         let ring = &mut self.rings[usize::from(writes)];
         ring.count = ring.count.wrapping_add(1);

@@ -54,7 +54,7 @@ pub type Ends = (SocketAddr, SocketAddr);
 pub struct Now {
     /// As the process counts it.
     pub at: Instant,
-    /// As all processes of this boot of the machine count it, in seconds ([`crate::journal::second`]).
+    /// As all processes of this boot of the machine count it, in seconds (`raddle_rpc::journal::second`).
     pub second: u32,
 }
 

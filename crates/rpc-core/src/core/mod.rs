@@ -1,6 +1,6 @@
 //! What the proxy decides, without sockets, clocks or tasks: events go in, with the time, and actions come out.
 //!
-//! A driver ([`crate::proxy`], or a test) has the connections. It tells what has happened ([`Core::handle`]), does what
+//! A driver (`raddle_rpc::proxy`, or a test) has the connections. It tells what has happened ([`Core::handle`]), does what
 //! is asked ([`Action`]), and takes what is to be written when a connection can take it ([`Core::calls_to_write`],
 //! [`Core::replies_to_write`]). Bytes of calls and replies pass through in handles that are counted ([`bytes::Bytes`]):
 //! what is larger than [`TOGETHER`] is copied nowhere.
@@ -73,6 +73,9 @@ use pressure::{Pressure, Sizes};
 use status::{Counters, Ended};
 use transport::Transport;
 use waiting::Waiting;
+
+/// The target of log lines: one name for this crate and its driver.
+const LOG: &str = "raddle_rpc";
 
 /// A client's number.
 pub type ClientId = Id<Client>;
@@ -259,21 +262,25 @@ impl Core {
     }
 
     /// Whether no more calls are taken.
+    #[inline]
     pub fn ends(&self) -> bool {
         self.ends
     }
 
     /// The longest record.
+    #[inline]
     pub fn most(&self) -> u32 {
         self.config.most
     }
 
     /// How many connections to servers there may be.
+    #[inline]
     pub fn transports(&self) -> usize {
         self.transports.len()
     }
 
     /// Whether a connection to a server takes no more calls, and is closed when it has none.
+    #[inline]
     pub fn drains(&self, transport: usize) -> bool {
         self.transports[transport].drains
     }
@@ -349,6 +356,7 @@ impl Core {
         let crowded = under_way.iter().any(|count| *count > PENDING);
         if crowded && !self.crowded {
             tracing::warn!(
+                target: LOG,
                 server = self.server(),
                 "more than {PENDING} calls wait for their replies, and the journal has no room for all: some may be run \
                  twice if this process ends now"
@@ -360,10 +368,10 @@ impl Core {
 
 fn say(server: Option<DisplayValue<&str>>, told: Option<u64>, client: SocketAddr, what: &str) {
     match told {
-        Some(0) => tracing::warn!(server, %client, "{what}"),
+        Some(0) => tracing::warn!(target: LOG, server, %client, "{what}"),
         Some(more) => {
-            tracing::warn!(server, %client, "{what}; so were, or otherwise, {more} more before")
+            tracing::warn!(target: LOG, server, %client, "{what}; so were, or otherwise, {more} more before")
         }
-        None => tracing::debug!(server, %client, "{what}"),
+        None => tracing::debug!(target: LOG, server, %client, "{what}"),
     }
 }

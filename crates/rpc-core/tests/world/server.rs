@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use raddle_rpc::assemble::Part;
-use raddle_rpc::core::{Actions, ClientId, Event, Heard, Made, NextCall, ReplyId};
-use raddle_rpc::replay::Sent;
+use raddle_rpc_core::assemble::Part;
+use raddle_rpc_core::core::{Actions, ClientId, Event, Heard, Made, NextCall, ReplyId};
+use raddle_rpc_core::replay::Sent;
 
 use super::World;
 use super::wire::{self, FILLING, Op, word};

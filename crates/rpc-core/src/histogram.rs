@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// Buckets for each power of two, as a power of two.
 const FINE: u32 = 3;
@@ -18,7 +19,7 @@ const BUCKETS: usize = bucket(LONGEST_US) + 1;
 /// that is more.
 ///
 /// ```
-/// use raddle_rpc::histogram::Histogram;
+/// use raddle_rpc_core::histogram::Histogram;
 /// use std::time::Duration;
 /// let mut histogram = Histogram::default();
 /// for ms in 1..=100 {
@@ -167,17 +168,22 @@ impl From<Histogram> for Raw {
     }
 }
 
-impl TryFrom<Raw> for Histogram {
-    type Error = String;
+/// A histogram in JSON with a bucket that there is not: it is of another version, or was written by something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no bucket ends at {0} us")]
+struct NoBucket(u64);
 
-    fn try_from(raw: Raw) -> Result<Histogram, String> {
+impl TryFrom<Raw> for Histogram {
+    type Error = NoBucket;
+
+    fn try_from(raw: Raw) -> Result<Histogram, NoBucket> {
         let mut of = Histogram {
             sum_us: raw.sum_us,
             ..Histogram::default()
         };
         for (us, count) in raw.buckets {
             if bound(bucket(us)) != us {
-                return Err(format!("no bucket ends at {us} us"));
+                return Err(NoBucket(us));
             }
             of.counts[bucket(us)] = count;
         }
@@ -213,6 +219,17 @@ mod tests {
         assert_eq!(histogram.quantile(0.5), None);
         histogram.add(Duration::MAX);
         assert_eq!(histogram.quantile(0.5), Some(LONGEST_US));
+    }
+
+    #[test]
+    fn no_other_buckets_are_read() {
+        let of = |us: u64| format!(r#"{{"count":1,"sum_us":0,"buckets":[[{us},1]]}}"#);
+        assert!(serde_json::from_str::<Histogram>(&of(1024)).is_ok());
+        let refused = serde_json::from_str::<Histogram>(&of(1025)).unwrap_err();
+        assert!(
+            refused.to_string().starts_with("no bucket ends at 1025 us"),
+            "{refused}"
+        );
     }
 
     proptest! {

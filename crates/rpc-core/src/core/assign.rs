@@ -1,6 +1,6 @@
 //! Which connection a call takes, and when.
 
-use super::{Action, CallId, Core};
+use super::{Action, CallId, Core, LOG};
 use crate::dispatch::Load;
 use crate::journal::{Entry, Notes};
 use crate::record::mark;
@@ -134,7 +134,7 @@ impl Core {
             return same;
         };
         let local = entry.place.local;
-        tracing::debug!(server = self.server(), %client, %local, xid = header.xid, ?resumed, rule, "sent before");
+        tracing::debug!(target: LOG, server = self.server(), %client, %local, xid = header.xid, ?resumed, rule, "sent before");
         if same {
             // What is held counts when it goes out.
             if self.transports[number].stands() {

@@ -86,12 +86,14 @@ impl Assembler {
     }
 
     /// Whether a message has begun and not ended.
+    #[inline]
     pub fn is_inside(&self) -> bool {
         self.marks.is_inside()
     }
 
     /// Bytes that are to come of the present fragment, if it is of a large message whose head has been given: parts of
     /// it may have been taken from `input` without a copy, and more will be.
+    #[inline]
     pub fn passes(&self) -> Option<usize> {
         let passes = !matches!(self.state, State::Collecting(..));
         passes.then(|| self.marks.left() as usize)

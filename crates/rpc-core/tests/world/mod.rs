@@ -21,10 +21,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use raddle_rpc::assemble::Part;
-use raddle_rpc::core::{Action, Actions, ClientId, Config, Core, Event, Now, Service, User};
-use raddle_rpc::dispatch::Policy;
-use raddle_rpc::journal::{Keys, Left, Notes};
+use raddle_rpc_core::assemble::Part;
+use raddle_rpc_core::core::{Action, Actions, ClientId, Config, Core, Event, Now, Service, User};
+use raddle_rpc_core::dispatch::Policy;
+use raddle_rpc_core::journal::{Keys, Left, Notes};
 
 use server::Server;
 use wire::{FILLING, Op, word};
@@ -427,7 +427,7 @@ impl World {
         &mut self,
         number: usize,
         client: ClientId,
-        reply: raddle_rpc::core::ReplyId,
+        reply: raddle_rpc_core::core::ReplyId,
         how: u8,
     ) -> bool {
         let Some((chunks, complete)) = self.core.chunks(reply) else {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::backchannel::Debts;
 use super::memory::{Share, User};
 use super::status::Ended;
-use super::{Actions, Client, ClientId, Core, Now};
+use super::{Actions, Client, ClientId, Core, LOG, Now};
 use crate::limits::{Admission, admit};
 use crate::trouble::Tell;
 
@@ -31,7 +31,7 @@ impl Core {
             Some(Tell::First) => 1,
             Some(Tell::Still { times, .. }) => times,
         };
-        tracing::warn!(server = self.server(), client = %peer, times,
+        tracing::warn!(target: LOG, server = self.server(), client = %peer, times,
             "client refused: port {} is not below {below}, so that it may be any user's program, and the server takes \
              the proxy's calls for root's; mount as root, without noresvport", peer.port());
         true
@@ -108,6 +108,7 @@ impl Core {
     }
 
     /// Whether a client's connection is over.
+    #[inline]
     pub fn is_closed(&self, client: ClientId) -> bool {
         self.clients.get(client).is_none_or(Client::is_closed)
     }
@@ -118,6 +119,7 @@ impl Core {
     }
 
     /// Whether a record of a client is coming: it is not idle then.
+    #[inline]
     pub fn receives(&mut self, client: ClientId, inside: bool) {
         if let Some(client) = self.clients.get_mut(client) {
             client.receives = inside;

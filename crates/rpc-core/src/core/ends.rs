@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::transport::{Answering, State, Up};
-use super::{Action, Actions, CallId, ClientId, Core, Made, Now, Wanted};
+use super::{Action, Actions, CallId, ClientId, Core, LOG, Made, Now, Wanted};
 use crate::dispatch::Rate;
 use crate::program::Class;
 use crate::replay::{self, Cut, Sent, decide};
@@ -47,7 +47,7 @@ impl Core {
             self.unwanted(reply);
         }
         self.stop_coming(id);
-        tracing::debug!(server = self.server(), client = %peer, "client's connection closed: {why}");
+        tracing::debug!(target: LOG, server = self.server(), client = %peer, "client's connection closed: {why}");
         self.owes_no_more(id);
         self.actions.push(Action::Disconnect(id));
         self.uses_no_more(id);
@@ -121,6 +121,7 @@ impl Core {
         };
         let (client, xid) = (call.client, call.xid);
         tracing::debug!(
+            target: LOG,
             server = self.server(),
             xid,
             ?action,

@@ -16,6 +16,7 @@ pub const EMPTY_FRAGMENTS: u32 = 64;
 /// # Panics
 /// The length is [`LONGEST`] or more: another mark would have the other side read calls out of the midst of data.
 /// No input leads there: lengths are those of fragments that came, or of records below a limit that is less.
+#[inline]
 pub fn mark(length: u32, last: bool) -> [u8; 4] {
     assert!(length < LONGEST, "a fragment of {length} bytes");
     (length | if last { LAST } else { 0 }).to_be_bytes()
@@ -87,11 +88,13 @@ impl Marks {
     }
 
     /// Whether a record, or a mark, has begun and not ended.
+    #[inline]
     pub fn is_inside(&self) -> bool {
         self.inside || self.have > 0
     }
 
     /// Bytes that are to come of the present fragment.
+    #[inline]
     pub fn left(&self) -> u32 {
         self.left
     }
