@@ -155,6 +155,13 @@ impl From<raddle_metrics::Error> for Failure {
     }
 }
 
+/// A configuration is the user's to correct, or another one to name.
+impl From<raddle_config::Error> for Failure {
+    fn from(e: raddle_config::Error) -> Failure {
+        Failure::usage(e.to_string())
+    }
+}
+
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {
     fn from(e: LabError) -> Failure {

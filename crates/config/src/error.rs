@@ -1,0 +1,71 @@
+//! Why a configuration is not taken.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::{Mistake, Place};
+
+/// What is wrong with a file, where, and what to do about it.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("cannot read the configuration {path}: {source}; name another with --config", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It says something that cannot be.
+    #[error("{path}: {}{mistake}", shown(.place), path = .path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, unless it is about the whole.
+        place: Option<Place>,
+        /// What.
+        #[source]
+        mistake: Mistake,
+    },
+}
+
+fn shown(place: &Option<Place>) -> String {
+    place
+        .as_ref()
+        .map_or_else(String::new, |place| format!("{place}\n"))
+}
+
+impl Error {
+    /// Where in the file it is.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Error::Wrong { place, .. } => place.as_ref(),
+            Error::Read { .. } => None,
+        }
+    }
+
+    /// What is wrong in the file, where that is what is wrong.
+    pub fn mistake(&self) -> Option<&Mistake> {
+        match self {
+            Error::Wrong { mistake, .. } => Some(mistake),
+            Error::Read { .. } => None,
+        }
+    }
+
+    /// The same in one line, as for a log: line and column, without the text that they show.
+    pub fn one_line(&self) -> String {
+        match self {
+            Error::Wrong {
+                path,
+                place: Some(Place { line, column, .. }),
+                mistake,
+            } => format!(
+                "{}: line {line}, column {column}: {mistake}",
+                path.display()
+            ),
+            whole => whole.to_string(),
+        }
+    }
+}
