@@ -157,7 +157,7 @@ part_crash() {
   one_crash crash-v4.1 vers=4.1
 }
 
-# Calls that count while the proxy is killed every 3 s: each error is one that was run twice, or not at all.
+# Non-idempotent calls while the proxy is killed every 3 s: each error is one that was run twice, or not at all.
 one_once() {
   start_proxy
   attach 127.0.0.1 "$2" || return

@@ -8,8 +8,8 @@ const MOST: u32 = 64;
 
 /// What a COMPOUND does, by its arguments, of which there may be only the first.
 ///
-/// 1. It begins with SEQUENCE: it counts under that session's slot, whatever follows.
-/// 2. It has an operation that is not named below, such as CREATE, REMOVE, SETATTR, OPEN or LOCK: it counts once.
+/// 1. It begins with SEQUENCE: it is under that session's slot, whatever follows.
+/// 2. It has an operation that is not named below, such as CREATE, REMOVE, SETATTR, OPEN or LOCK: it is non-idempotent.
 /// 3. It cannot be read to its end, and what could be read is by rules 4 and 5: unknown, unless it ends within the data
 ///    of a WRITE. That is a write: what may follow the data is no worse for who waits for a reply, as both count, and
 ///    a WRITE is remembered among WRITEs.
@@ -32,7 +32,7 @@ pub fn nature(arguments: &[u8]) -> Nature {
     nature
 }
 
-/// None when it ends too soon. A session's slot is found at the first operation, and what counts at its own, but the
+/// None when it ends too soon. A session's slot is found at the first operation, and what is non-idempotent at its own, but the
 /// walk goes on for the file and the size.
 fn read(cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<Class> {
     cursor.opaque()?;
@@ -77,7 +77,7 @@ enum Operation {
     Writing,
     /// The slot of a session.
     Sequence,
-    /// Counts once.
+    /// It is non-idempotent.
     Counts,
     /// The same, and nobody knows where it ends.
     Endless,
@@ -148,7 +148,7 @@ fn operation(cursor: &mut Cursor<'_>, nature: &mut Nature, first: bool) -> Opera
     }
 }
 
-/// Skips an operation that counts once; none where its length is not known, or it ends too soon.
+/// Skips a non-idempotent operation; none where its length is not known, or it ends too soon.
 fn counted(number: u32, cursor: &mut Cursor<'_>, nature: &mut Nature) -> Option<()> {
     match number {
         // OPENATTR, SECINFO_NO_NAME, RECLAIM_COMPLETE.
@@ -317,7 +317,7 @@ mod tests {
         assert!(read.file.is_some());
     }
 
-    /// A READ behind an operation that counts brings as much as one without.
+    /// A READ behind a non-idempotent operation brings as much as one without.
     #[test]
     fn what_comes_back_is_foreseen_behind_whatever_can_be_read() {
         const STATE: [u32; 4] = [1, 2, 3, 4];

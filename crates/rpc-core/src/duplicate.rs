@@ -1,4 +1,4 @@
-//! Calls that count, and what they were answered: a client that comes back by a new connection from the same port and
+//! Non-idempotent calls, and what they were answered: a client that comes back by a new connection from the same port and
 //! repeats them is to have them run once. What becomes of a repetition is decided in [`crate::replay::repeated`]; this tells which
 //! call is one, and remembers within bounds.
 
@@ -119,7 +119,7 @@ pub struct Bounds {
     pub time: Duration,
 }
 
-/// Calls that count: those under way (`W`), which whoever has them bounds, and the last that were answered (`A`), the
+/// Non-idempotent calls: those under way (`W`), which whoever has them bounds, and the last that were answered (`A`), the
 /// oldest of which are forgotten first. All is O(1), spread over calls.
 pub struct Cache<W, A> {
     bounds: Bounds,

@@ -34,7 +34,7 @@ pub struct Call {
 pub enum FromServer {
     /// An answer to the call with this XID.
     Reply(u32),
-    /// A call of its own (an NFSv4.1 backchannel).
+    /// A call by the server (an NFSv4.1 backchannel).
     Call(u32),
 }
 

@@ -34,9 +34,9 @@ pub enum Class {
 }
 
 impl Class {
-    /// Whether it may not be sent by two ways: all but [`Class::ReadOnly`] and [`Class::Slot`]. The argument is in
-    /// [`crate::replay`].
-    pub fn counts(self) -> bool {
+    /// Whether it is taken for non-idempotent, and may not be sent by two ways: all but [`Class::ReadOnly`] and
+    /// [`Class::Slot`], a write as well, for its late copies. The argument is in [`crate::replay`].
+    pub fn is_non_idempotent(self) -> bool {
         !matches!(self, Class::ReadOnly | Class::Slot)
     }
 }

@@ -84,16 +84,16 @@ pub enum Action {
 ///
 /// 1. Its client is gone: drop it.
 /// 2. A part of the reply is with the client already: disconnect the client, whose stream cannot be
-///    continued. What it repeats then meets the rules of [`repeated`]; one that counts is kept for that, as by
+///    continued. What it repeats then meets the rules of [`repeated`]; a non-idempotent one is kept for that, as by
 ///    rules 4 and 6.
 /// 3. Not all of it was sent: elsewhere. The server has not run it.
 /// 4. It is signed: the server drops a sequence number of RPCSEC_GSS that it has seen (RFC 2203, section 5.3.3.1),
 ///    and only the client can sign a new one. Read-only, or under a slot: disconnect the client. Otherwise: same
 ///    port, as by rule 6.
-/// 5. It is read-only, or the server counts it under a slot: elsewhere, at once.
-/// 6. It writes, counts once, or is unknown: same port, never elsewhere.
+/// 5. It is read-only, or under a slot of the server: elsewhere, at once.
+/// 6. It is non-idempotent (it writes, does something else, or is unknown): same port, never elsewhere.
 pub fn decide(cut: &Cut) -> (Action, u8) {
-    let repeatable = !cut.class.counts();
+    let repeatable = !cut.class.is_non_idempotent();
     match cut {
         Cut { wanted: false, .. } => (Action::Drop, 1),
         Cut { answered: true, .. } => (Action::Disconnect, 2),
@@ -108,11 +108,11 @@ pub fn decide(cut: &Cut) -> (Action, u8) {
     }
 }
 
-/// How long a call that counts, that was sent and has no reply yet, is kept after its client's connection has ended:
+/// How long a non-idempotent call that was sent and has no reply yet, is kept after its client's connection has ended:
 /// the client may come back and repeat it, and the server may not have run it yet.
 pub const RETURN: Duration = REMEMBER;
 
-/// How long it is remembered that a call that counts was answered, and what. As long as Linux's server does.
+/// How long it is remembered that a non-idempotent call was answered, and what. As long as Linux's server does.
 pub const REMEMBER: Duration = Duration::from_secs(120);
 
 /// How far the earlier call has come.
@@ -124,7 +124,7 @@ pub enum Progress {
     Answered(bool),
 }
 
-/// What is known about a call that counts, or is unknown, and that looks like an earlier one: the same address and
+/// What is known about a non-idempotent call that looks like an earlier one: the same address and
 /// port, XID, program, version, procedure, length, and the same first bytes ([`crate::duplicate::Key`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeated {
@@ -148,7 +148,7 @@ pub enum Meant {
     Server,
 }
 
-/// Decides whether a call that counts is the repetition of an earlier one. The first rule that applies counts.
+/// Decides whether a non-idempotent call is the repetition of an earlier one. The first rule that applies counts.
 ///
 /// 1. It comes from another address or port, or differs in its XID or bytes: another. The duplicate request caches of
 ///    Linux's server and of nfs-ganesha take it for another, too, and a new program that numbers its calls as the
@@ -192,7 +192,7 @@ pub enum Resume {
     SamePlace,
 }
 
-/// Decides where a call goes that counts, and that was sent before. The first rule that applies counts.
+/// Decides where a non-idempotent call goes that was sent before. The first rule that applies counts.
 ///
 /// 1. It was sent [`RETURN`] ago: as any other. Servers forget, too.
 /// 2. The connection with its number has another port, and will not get that one: as any other. This is reported, as

@@ -1,4 +1,4 @@
-//! ONC RPC over many TCP connections, for NFS and every other program: a client for programs of their own
+//! ONC RPC over many TCP connections, for NFS and every other program: a client for other programs
 //! ([`client`]), and what the proxy `raddle rpc` is made of ([`proxy`]).
 //!
 //! What is decided is [`raddle_rpc_core`]'s, which has no sockets and no clock; its modules have their names here as

@@ -51,7 +51,7 @@ pub(crate) struct Rpc {
     /// What else to do.
     #[command(subcommand)]
     pub command: Option<RpcCommand>,
-    /// Servers by this file, see below
+    /// Read the servers from this file (see below)
     #[arg(long, value_name = "FILE", conflicts_with = "RpcProxy")]
     pub config: Option<PathBuf>,
     /// The server.
@@ -65,7 +65,7 @@ pub(crate) struct Rpc {
 /// `raddle rpc status`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RpcCommand {
-    /// Say where the connections of a running proxy lie, and what they carry
+    /// Show the paths of a running proxy's connections, and what they carry
     Status(RpcStatus),
     /// Show per-connection traffic, refreshed; q quits
     Top(RpcTop),
@@ -79,7 +79,7 @@ pub(crate) struct RpcStatus {
     /// Where to ask and how to print.
     #[command(flatten)]
     pub ask: Ask,
-    /// Also round trips: half of the calls, and 99 of 100, had their reply within so much time
+    /// Also show the median and the 99th percentile of round-trip times
     #[arg(short, long)]
     pub details: bool,
 }
@@ -92,10 +92,10 @@ pub(crate) struct RpcTop {
     /// Where to ask and how to print.
     #[command(flatten)]
     pub ask: Ask,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(short, long, value_name = "SECONDS", default_value_t = 2.0, value_parser = delay)]
     pub delay: f64,
-    /// End after so many reports, of which the first is since the start [default: never]
+    /// Exit after COUNT reports, the first of which is since the start [default: never]
     #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 }
@@ -116,13 +116,13 @@ pub(crate) struct RpcProxy {
     /// Where clients connect; may be repeated [default: 127.0.0.1:2049]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<SocketAddr>,
-    /// The server; without a port 2049
+    /// The server; the default port is 2049
     #[arg(long, value_name = "HOST[:PORT]", value_parser = server)]
     pub server: Option<String>,
     /// More addresses of the same server, to spread connections over; all of one family
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub server_addresses: Vec<IpAddr>,
-    /// Own addresses to connect from [default: the one that the kernel chooses]
+    /// Local addresses to connect from [default: the kernel's choice]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub local_addresses: Vec<IpAddr>,
     /// The server's port for MOUNT [default: that of --server]
@@ -140,24 +140,23 @@ pub(crate) struct RpcProxy {
     /// Leave source ports, and so paths, to the kernel
     #[arg(long)]
     pub no_placement: bool,
-    /// Connect from ports 665 to 1023, which servers may want of root (NFS exports without insecure); then clients
-    /// are taken only from ports below 1024, too
+    /// Connect from ports 665 to 1023, as NFS exports without "insecure" require; clients must then use ports below
+    /// 1024, too
     #[arg(long)]
     pub privileged_ports: bool,
-    /// First of 64 routing tables, and priorities of rules before that of table main, for connections that go around a
-    /// silent link
+    /// First of 64 routing tables, and priorities of their rules (before table main's), for routes around silent links
     #[arg(long, value_name = "TABLE", default_value_t = 8200, value_parser = clap::value_parser!(u32).range(256..=32_702))]
     pub replay_table: u32,
-    /// First of their 64 firewall marks
+    /// First of the 64 firewall marks of these rules
     #[arg(long, value_name = "MARK", default_value = "0x520000", value_parser = mark)]
     pub replay_mark: u32,
-    /// Go around no silent link: calls that must not be run twice wait until it is back
+    /// Do not route around silent links (non-idempotent calls wait until the link is back)
     #[arg(long)]
     pub no_replay_routes: bool,
-    /// MiB of calls, and as many of replies, that may be kept at once
+    /// Memory for calls, and as much for replies, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub memory: u32,
-    /// MiB that one record may have
+    /// Longest record (call or reply), in MiB
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RECORD)))]
     pub max_record: u32,
 }
@@ -179,11 +178,11 @@ pub(crate) struct RpcDaemon {
 /// How connections are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RpcPolicy {
-    /// One after the other
+    /// Each connection in turn
     RoundRobin,
-    /// Where a call is done first, by outstanding bytes and measured rates
+    /// The one that will be done first, by outstanding bytes and measured rates
     LeastBytes,
-    /// By the file
+    /// By a hash of the file handle
     Hash,
 }
 

@@ -14,7 +14,7 @@ use bytes::BytesMut;
 const STUCK: usize = 64;
 
 impl Core {
-    /// Whether its client waits for the reply; or may come back to, as the server has it, and it counts.
+    /// Whether its client waits for the reply; or may come back to, as the server has it and it is non-idempotent.
     pub(super) fn is_wanted(&self, id: CallId) -> bool {
         let Some(call) = self.calls.get(id) else {
             return false;
@@ -307,7 +307,7 @@ impl Core {
         }
     }
 
-    /// What is to be written to a server next: small calls and messages of the proxy's own go into the buffer, to be
+    /// What is to be written to a server next: small calls and internal messages go into the buffer, to be
     /// written before anything else. From then on the server may have them.
     pub fn calls_to_write(
         &mut self,
@@ -324,9 +324,9 @@ impl Core {
 
     fn next_call(&mut self, number: usize, buffer: &mut BytesMut) -> NextCall {
         while buffer.len() < 4 * TOGETHER {
-            for own in self.transports[number].own.drain(..) {
-                buffer.extend_from_slice(&mark(own.len() as u32, true));
-                buffer.extend_from_slice(&own);
+            for message in self.transports[number].internal.drain(..) {
+                buffer.extend_from_slice(&mark(message.len() as u32, true));
+                buffer.extend_from_slice(&message);
             }
             let Some(id) = self.transports[number].queue.pop_front() else {
                 return match buffer.is_empty() {

@@ -20,8 +20,8 @@ use crate::program::{Class, number::NFS};
 const SESSIONS: usize = 4096;
 /// Calls that a client may owe replies to.
 const OWED: usize = 256;
-/// Messages of the proxy's own that wait to be written, at most: a server may call and read no answers.
-const OWN: usize = 1024;
+/// Internal messages, the proxy's, that wait to be written, at most: a server may call and read no answers.
+const INTERNAL: usize = 1024;
 
 /// A connection: its transport's number, and which one of that.
 type Connection = (usize, u64);
@@ -85,14 +85,14 @@ impl Core {
         (number, self.transports[number].tallies.connections)
     }
 
-    /// Has a message of the proxy's own written, ahead of calls. Gives up a connection that takes none.
+    /// Has an internal message written, ahead of calls. Gives up a connection that takes none.
     pub(super) fn say(&mut self, number: usize, message: Bytes) {
-        let own = &mut self.transports[number].own;
-        if own.len() >= OWN {
+        let internal = &mut self.transports[number].internal;
+        if internal.len() >= INTERNAL {
             let why = "the server calls, and takes no answers";
             return self.actions.push(Action::Close(number, why));
         }
-        own.push_back(message);
+        internal.push_back(message);
         self.actions.push(Action::WriteCalls(number));
     }
 
@@ -102,7 +102,7 @@ impl Core {
             return;
         };
         let header = &call.header;
-        // Neither operation may stand behind a SEQUENCE but in its own compound; they count once.
+        // Neither operation may stand behind a SEQUENCE but in its own compound; they are non-idempotent.
         if (header.program, header.version, call.nature.class) != (NFS, 4, Class::Once)
             || self.clients.get(call.client).is_none_or(|c| c.internal)
         {

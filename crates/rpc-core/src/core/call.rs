@@ -49,7 +49,7 @@ pub struct Call {
     pub(super) payer: ClientId,
     pub(super) charged: usize,
     pub(super) reserved: usize,
-    /// Its place among the calls that count.
+    /// Its place among the non-idempotent calls.
     pub(super) ticket: Option<Ticket>,
     /// The way that it has to take, as it is the repetition of a signed call.
     pub(super) way: Option<Way>,

@@ -33,7 +33,7 @@ struct Answered {
 /// Calls under way and answered.
 type Calls = Cache<CallId, Answered>;
 
-/// Calls that count, under way and answered.
+/// Non-idempotent calls, under way and answered.
 pub(super) struct Duplicates {
     /// What writes, and all else: many WRITEs push out no MKDIR. A call's bytes decide which it is in.
     writes: Calls,
@@ -165,7 +165,7 @@ impl Core {
         self.duplicates.remember_places(forgotten, self.now);
     }
 
-    /// Where a call that counts and has come now was sent before: by this process, which remembers no more of it, or by
+    /// Where a non-idempotent call that has come now was sent before: by this process, which remembers no more of it, or by
     /// an earlier one.
     pub(super) fn sent_before(&self, ticket: &Ticket) -> Option<Entry> {
         let here = self.duplicates.place(ticket, self.now);
@@ -186,7 +186,7 @@ impl Core {
         let Some(peer) = self.clients.get(client).map(|client| client.peer) else {
             return Met::Repeated;
         };
-        if !nature.class.counts() {
+        if !nature.class.is_non_idempotent() {
             return Met::Other(None, None);
         }
         let Some(key) = Key::new(peer, header, head, fragment, &self.duplicates.keys) else {
@@ -284,7 +284,7 @@ impl Core {
         self.uses_no_more(before);
     }
 
-    /// Notes a call that counts and is about to be sent, or that was.
+    /// Notes a non-idempotent call that is about to be sent, or that was.
     pub(super) fn note(
         &mut self,
         transport: usize,

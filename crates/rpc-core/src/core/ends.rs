@@ -84,7 +84,7 @@ impl Core {
         }
         transport.state = State::Down(why);
         transport.queue.clear();
-        transport.own.clear();
+        transport.internal.clear();
         let mut answered = None;
         let answering = transport.answering.take();
         if let Some(Answering { call, reply, .. }) = answering {

@@ -45,17 +45,17 @@ impl Core {
         }
     }
 
-    /// Calls that count, that the server may have run or may yet, and whose replies somebody may want.
+    /// Non-idempotent calls that the server may have run or may yet, and whose replies somebody may want.
     pub(super) fn under_way(&self, number: usize) -> Vec<CallId> {
         let transport = &self.transports[number];
         let answering = transport.answering.map(|of| of.call);
         let all = transport.pending.values().copied().chain(answering);
-        let counts = |id: &CallId| {
+        let is_to_be_kept = |id: &CallId| {
             let call = self.calls.get(*id);
             call.is_some_and(|call| call.ticket.is_some() && call.may_be_run())
                 && self.is_wanted(*id)
         };
-        all.filter(counts).collect()
+        all.filter(is_to_be_kept).collect()
     }
 
     /// Whether the port of an earlier process's calls is looked for; not for ever.

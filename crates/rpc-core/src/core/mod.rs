@@ -110,7 +110,7 @@ pub struct Core {
     pressure: Pressure,
     counters: Counters,
     duplicates: Duplicates,
-    /// What the next process is to know of calls that count.
+    /// What the next process is to know of non-idempotent calls.
     notes: Notes,
     /// The journal's step at which calls were noted again last, and whether there were too many.
     noted: [u32; 4],
@@ -128,7 +128,7 @@ pub struct Core {
     ends: bool,
     /// Clients that are told of in the log.
     told: Often,
-    /// Calls that count and were sent again: that many clients go hides none.
+    /// Non-idempotent calls that were sent again: that many clients go hides none.
     told_again: Often,
     started: Instant,
 }
@@ -313,7 +313,7 @@ impl Core {
         say(self.server(), told, client, what);
     }
 
-    /// Counts a call of a client that counts and is sent again, so that it may be run twice, and logs why, unless that
+    /// Counts a non-idempotent call of a client that is sent again, so that it may be run twice, and logs why, unless that
     /// happens too often.
     fn runs_again(&mut self, client: SocketAddr, call: &crate::message::Call, why: &str) {
         self.counters.run_again += 1;

@@ -26,7 +26,7 @@ pub struct Status {
     pub held: Vec<Held>,
     /// Bytes of calls and of replies that are kept.
     pub kept_bytes: (usize, usize),
-    /// Calls that count and were answered, which are remembered in case that their clients repeat them, and bytes
+    /// Non-idempotent calls that were answered, which are remembered in case that their clients repeat them, and bytes
     /// of their replies.
     pub remembered: (usize, usize),
     /// The last clients that were disconnected, newest first.
@@ -165,9 +165,9 @@ pub struct Counters {
     /// Calls that clients repeated before they had a reply, by the same connection or a new one, and which were not
     /// sent again.
     pub repeated_calls: u64,
-    /// Calls that count and that clients repeated after the reply, which they were given once more.
+    /// Non-idempotent calls that clients repeated after the reply, which they were given once more.
     pub answered_again: u64,
-    /// Calls that count and that clients repeated after a reply too large to be kept: they were sent again.
+    /// Non-idempotent calls that clients repeated after a reply too large to be kept: they were sent again.
     pub run_again: u64,
     /// Replies that answer no call.
     pub unknown_replies: u64,

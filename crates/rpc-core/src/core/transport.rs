@@ -95,8 +95,8 @@ pub(super) struct Transport {
     pub(super) pending: HashMap<u32, CallId>,
     /// Calls that are to be written, and some that are pending no more.
     pub(super) queue: VecDeque<CallId>,
-    /// Messages of the proxy's own, without marks.
-    pub(super) own: VecDeque<Bytes>,
+    /// Internal messages, without marks.
+    pub(super) internal: VecDeque<Bytes>,
     /// XIDs of questions whether the server is there.
     pub(super) pings: HashSet<u32>,
     /// The program that was called last, and its version.
@@ -147,7 +147,7 @@ impl Transport {
             state: State::Down("connecting".into()),
             pending: HashMap::new(),
             queue: VecDeque::new(),
-            own: VecDeque::new(),
+            internal: VecDeque::new(),
             pings: HashSet::new(),
             program: (NFS, 3),
             drains: false,

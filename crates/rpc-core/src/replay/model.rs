@@ -2,7 +2,7 @@
 //!
 //! Clients with trees of their own call a server through connections that fail. Each copy of a call that has come to
 //! the server waits until a schedule has it run, past any later call and past its connection's end. The server
-//! remembers what counts by port and XID, as servers do, and slots by their sequence numbers. What becomes of a
+//! remembers what is non-idempotent by port and XID, as servers do, and slots by their sequence numbers. What becomes of a
 //! call that is cut off or repeated is what [`decide`] and [`repeated`] say of its bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,7 +162,7 @@ struct Copy {
 #[derive(Default)]
 struct Server {
     trees: Vec<Tree>,
-    /// Replies to what counts, by port and XID.
+    /// Replies to what is non-idempotent, by port and XID.
     cache: BTreeMap<(usize, u32), Vec<u8>>,
     /// The last number of each client's slot, and the reply.
     slots: Vec<(u32, Vec<u8>)>,
@@ -183,7 +183,7 @@ impl Server {
                 }
                 Some(slot.1.clone())
             }
-            class if class.counts() => {
+            class if class.is_non_idempotent() => {
                 let known = self.cache.entry((copy.port, copy.xid));
                 Some(known.or_insert_with(|| tree.run(copy.op)).clone())
             }
@@ -398,7 +398,7 @@ impl World {
             return Ok(());
         };
         let kept = waits.kept.take();
-        let meant = match waits.copy.class.counts() {
+        let meant = match waits.copy.class.is_non_idempotent() {
             true => came_again(kept.is_some()),
             // It is sent, whatever is known.
             false => Meant::Other,

@@ -27,8 +27,8 @@ proptest! {
     fn nothing_that_counts_is_ever_run_twice(cut in cut()) {
         let (action, _) = decide(&cut);
         let may_have_run = cut.sent == Sent::All;
-        let counts = matches!(cut.class, Class::Write | Class::Once | Class::Unknown);
-        if may_have_run && counts {
+        let non_idempotent = matches!(cut.class, Class::Write | Class::Once | Class::Unknown);
+        if may_have_run && non_idempotent {
             prop_assert_ne!(action, Action::Elsewhere);
         }
         // What is signed passes unchanged, and a server takes a number once.

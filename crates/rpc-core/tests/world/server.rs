@@ -201,7 +201,7 @@ impl World {
         let Some((op, token)) = wire::parse(message) else {
             return;
         };
-        if op.counts() {
+        if op.is_non_idempotent() {
             let ports = self.copies.entry((self.callers[&token], token));
             ports.or_default().insert((local, xid));
         }

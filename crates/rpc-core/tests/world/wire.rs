@@ -41,7 +41,7 @@ impl Op {
     }
 
     /// Whether it must not be run twice.
-    pub(crate) fn counts(self) -> bool {
+    pub(crate) fn is_non_idempotent(self) -> bool {
         !matches!(self, Op::Getattr | Op::Read)
     }
 }

@@ -1,4 +1,4 @@
-//! An RPC client for programs of their own, over the same transports as the proxy.
+//! An RPC client for other programs, over the same transports as the proxy.
 //!
 //! Many calls are on their way at once, over several connections; XIDs, the choice of a connection, dead
 //! connections and what becomes of their calls are the proxy's, by the same rules ([`crate::dispatch`],

@@ -5,7 +5,7 @@
 //! asks for, and write what it gives them; nothing waits while it borrows the core.
 
 mod client;
-mod own;
+mod internal;
 mod peer;
 mod reach;
 mod shared;
@@ -29,7 +29,7 @@ pub use crate::core::status::{
 };
 pub use crate::core::{Again, Config, Review, Service, Standing, Wanted};
 use crate::journal::{Journal, Keys, Left};
-pub(crate) use own::{Lost, Message};
+pub(crate) use internal::{Lost, Message};
 use shared::Shared;
 
 /// A connection that was made.
@@ -104,7 +104,7 @@ impl Proxy {
         Proxy::resume(config, connect, start, (journal, Left::default()))
     }
 
-    /// The same, with a journal of calls that count, and what an earlier process has left in it.
+    /// The same, with a journal of non-idempotent calls, and what an earlier process has left in it.
     pub fn resume(
         config: Config,
         connect: Rc<dyn Connect>,

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tracing::field::{DisplayValue, display};
 
-use super::own::Taker;
+use super::internal::Taker;
 use super::reach::reach;
 use super::watch::Watched;
 use super::{Config, Connect};
@@ -73,7 +73,7 @@ pub(super) struct Shared {
     pub(super) most: u32,
     pub(super) links: Vec<Link>,
     clients: RefCell<HashMap<ClientId, Rc<Socket>>>,
-    /// Where calls that count are noted.
+    /// Where non-idempotent calls are noted.
     book: RefCell<Option<Book>>,
     /// Which connections cannot be made, by service.
     pub(super) troubles: RefCell<Vec<Trouble>>,
@@ -222,7 +222,7 @@ impl Shared {
         socket
     }
 
-    /// Ends the connections of all clients; the program's own calls have no answer any more.
+    /// Ends the connections of all clients; internal calls have no answer any more.
     pub(super) fn end_clients(self: &Rc<Self>) {
         let clients: Vec<_> = self.clients.borrow().keys().copied().collect();
         for client in clients {

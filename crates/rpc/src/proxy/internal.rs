@@ -1,4 +1,4 @@
-//! Calls of the program itself: clients without a connection, one for each call.
+//! Internal calls, of the program itself: clients without a connection, one for each call.
 //!
 //! To all the rest they are clients like others: what becomes of their calls when a connection fails, or
 //! when nobody wants the reply any more, is decided in one place.
@@ -20,7 +20,7 @@ use crate::record::{Marks, Step};
 pub(super) type Taker = oneshot::Sender<Result<Vec<Bytes>, String>>;
 
 /// What stands for the address of a client without a connection; no connection comes from there.
-const OWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const INTERNAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// A call without record marks, in two parts so that large arguments need no copy.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Proxy {
         let shared = &self.shared;
         shared.room_for_calls().await;
         let (taker, taken) = oneshot::channel();
-        let client = shared.with(|core, now, _| core.welcome_internal(now, OWN));
+        let client = shared.with(|core, now, _| core.welcome_internal(now, INTERNAL));
         shared.enter(client, Socket::taken_by(taker));
         let wanted = Wanted {
             shared: Rc::clone(shared),
