@@ -97,19 +97,25 @@ pub fn end_with_readers() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// A question that cannot be asked as it stands.
-impl From<raddle_explain::Error> for Failure {
-    fn from(e: raddle_explain::Error) -> Failure {
-        Failure::usage(e.to_string())
-    }
+macro_rules! usage_failure {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for Failure {
+            fn from(e: $error) -> Failure {
+                Failure::usage(e.to_string())
+            }
+        })*
+    };
 }
 
-/// Paths that are not there are paths that the user named.
-impl From<raddle_plan::paths::PathError> for Failure {
-    fn from(e: raddle_plan::paths::PathError) -> Failure {
-        Failure::usage(e.to_string())
-    }
-}
+// Questions that cannot be asked as they stand, by the state that there is.
+usage_failure!(
+    raddle_explain::Error,
+    raddle_plan::flows::Error,
+    raddle_plan::paths::PathError,
+    raddle_plan::spread::Error,
+    raddle_plan::what_if::Error,
+    raddle_plan::what_if::WordsError,
+);
 
 /// A setting or an answer of the kernel that is missing is the system's; the rest is the question's.
 impl From<raddle_plan::ports::Error> for Failure {

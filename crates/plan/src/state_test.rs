@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use raddle_rib::Rib;
 use raddle_rib::event::{
     Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp, RouteTarget,
     Rule, Settings,
 };
+use raddle_rib::{AlgoRules, MpAlgo, Rib};
 
 /// Links `eth1` to `eth4`, a gateway on each, and two destinations behind all of them: 198.51.100.0/24 by a
 /// multipath route, 203.0.113.0/24 by nexthop group 100. 0.0.0.0/0 leads to `eth1` alone.
@@ -75,4 +75,17 @@ pub(crate) fn rib() -> Rib {
 
 fn gateway(index: u32) -> IpAddr {
     IpAddr::from([10, 0, index as u8, 1])
+}
+
+/// The state with a rule of the daemon, in its words: `PREFIX=ALGO` or `nhid:ID=ALGO`.
+pub(crate) fn ruled(mut rib: Rib, rule: &str) -> Rib {
+    let (what, algo) = rule.split_once('=').unwrap();
+    let algo: MpAlgo = algo.parse().unwrap();
+    let mut rules = AlgoRules::default();
+    match what.strip_prefix("nhid:") {
+        Some(id) => drop(rules.groups.insert(id.parse().unwrap(), algo)),
+        None => rules.prefixes.push((what.parse().unwrap(), algo)),
+    }
+    rib.set_algos(rules);
+    rib
 }

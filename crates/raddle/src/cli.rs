@@ -5,7 +5,6 @@ mod docs;
 mod links;
 mod planning;
 mod rpc;
-mod tier;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,8 +20,6 @@ use raddle_iproute::show::Object;
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
 pub(crate) use rpc::{MAX_RECORD, Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
-#[cfg(test)]
-pub(crate) use tier::TierArg;
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///

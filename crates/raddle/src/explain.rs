@@ -13,13 +13,13 @@ use raddle_explain::{
     Answer, Carried, Error, FlowWords, Images, Packet, Question, Surroundings, View, answer, both,
     render,
 };
+use raddle_plan::flows::{Line, LineError, list};
 use raddle_rib::Rib;
 use raddle_rib::event::Event;
 
 use crate::cli;
 use crate::config;
 use crate::error::Failure;
-use crate::flows::{Line, in_line, list};
 use crate::names::ByIproute;
 use crate::source;
 use machine::ThisMachine;
@@ -139,13 +139,13 @@ fn flows(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
         false => std::fs::read_to_string(file),
     };
     let text = text.map_err(failed)?;
-    let named = |e: String| Failure::usage(format!("{}: {e}", file.display()));
+    let named = |e: LineError| Failure::usage(format!("{}: {e}", file.display()));
     let lines = list(&text).map_err(named)?;
     let questions = lines.into_iter().map(|Line { number, mut words }| {
         if !words.connected {
             words.iif = words.iif.or_else(|| iif.cloned());
         }
-        let place = format!("{}: {}", file.display(), in_line(number, ""));
+        let place = format!("{}: line {number}: ", file.display());
         Ok((place, words, None))
     });
     all(args, questions)

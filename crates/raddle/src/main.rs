@@ -6,7 +6,6 @@ mod config;
 mod doctor;
 mod expiry;
 mod explain;
-mod flows;
 mod kept;
 mod lab;
 mod logging;
@@ -24,7 +23,7 @@ mod signals;
 mod snapshot;
 mod source;
 mod spread;
-mod whatif;
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -76,7 +75,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Detach => kept::detach(),
         Command::Counters(args) => ask::counters(args),
         Command::Explain(args) => explain::run(args),
-        Command::WhatIf(args) => whatif::run(args),
+        Command::WhatIf(args) => what_if::run(args),
         Command::Ports(command) => ports::run(command),
         Command::Spread(args) => spread::run(args),
         Command::Doctor(args) => doctor::run(args),

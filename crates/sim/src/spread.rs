@@ -4,6 +4,7 @@
 //! puts them all on the same few links: *polarisation*. Different seeds undo it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::str::FromStr;
 
 use raddle_select::{KeyError, compile_threshold, upper_bounds};
 use serde::Serialize;
@@ -69,6 +70,78 @@ impl Tier {
     fn layout(&self) -> Layout {
         let uppers = upper_bounds(&vec![Some(1); self.width]);
         Layout::ranges(compile_threshold(&uppers, |_| true))
+    }
+}
+
+/// Why words are no [`Tier`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TierError {
+    /// A word without a value.
+    #[error("'{0}' is not KEY=VALUE: keys are seed, policy, fields, width")]
+    NotAPair(String),
+    /// No such key.
+    #[error("'{0}' is not a key of a tier: use seed, policy, fields, width")]
+    Key(String),
+    /// A value that the key does not take.
+    #[error("'{value}' is not a {key}: {wanted}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What was written.
+        value: String,
+        /// What it takes.
+        wanted: &'static str,
+    },
+    /// A key that every tier has is not there.
+    #[error("a tier wants {0}=N")]
+    Missing(&'static str),
+}
+
+/// In words: `seed=S,policy=1,width=4`.
+impl FromStr for Tier {
+    type Err = TierError;
+
+    fn from_str(text: &str) -> Result<Tier, TierError> {
+        let (mut policy, mut fields, mut seed, mut width) = (1, 7, None, None);
+        for word in text.split(',') {
+            let pair = word.split_once('=');
+            let (key, value) = pair.ok_or_else(|| TierError::NotAPair(word.to_owned()))?;
+            let bad = |wanted| TierError::Value {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                wanted,
+            };
+            match key {
+                "policy" => {
+                    let number = value.parse().ok().filter(|n| *n <= 3);
+                    policy = number.ok_or_else(|| bad("a number from 0 to 3"))?;
+                }
+                "fields" => {
+                    let number = match value.strip_prefix("0x") {
+                        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+                        None => value.parse().ok(),
+                    };
+                    let number = number.filter(|n| *n <= 0xfff);
+                    fields = number.ok_or_else(|| bad("a mask up to 0xfff"))?;
+                }
+                "seed" => {
+                    let number = value.parse().ok().filter(|n| *n > 0);
+                    seed = Some(number.ok_or_else(|| bad("a number from 1 to 4294967295"))?);
+                }
+                "width" => {
+                    let number = value.parse().ok().filter(|n| (1..=1024).contains(n));
+                    width = Some(number.ok_or_else(|| bad("a number from 1 to 1024"))?);
+                }
+                _ => return Err(TierError::Key(key.to_owned())),
+            }
+        }
+        Ok(Tier {
+            policy,
+            fields,
+            seed: seed.ok_or(TierError::Missing("seed"))?,
+            width: width.ok_or(TierError::Missing("width"))?,
+        })
     }
 }
 
@@ -209,6 +282,26 @@ mod tests {
             fields: 7,
             seed,
             width,
+        }
+    }
+
+    #[test]
+    fn tiers_are_read_from_words() {
+        let tier = |text: &str| text.parse::<Tier>();
+        let read = tier("seed=7,policy=0,width=4").unwrap();
+        assert_eq!((read.seed, read.policy, read.width), (7, 0, 4));
+        assert_eq!(tier("width=2,seed=1").unwrap().policy, 1);
+        for (text, said) in [
+            ("seed=7", "a tier wants width=N"),
+            ("width=7", "a tier wants seed=N"),
+            ("seed=0,width=2", "'0' is not a seed"),
+            ("seed=1,width=0", "'0' is not a width"),
+            ("seed=1,width=2,policy=9", "'9' is not a policy"),
+            ("seed=1,depth=2", "'depth' is not a key"),
+            ("seed", "'seed' is not KEY=VALUE"),
+        ] {
+            let error = tier(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
         }
     }
 

@@ -1,11 +1,11 @@
 use std::net::IpAddr;
 
 use raddle_netlink::probe::sockets::Connected;
+use raddle_rib::Rib;
 use raddle_rib::event::{Address, Event, Settings};
-use raddle_rib::{AlgoRules, MpAlgo, Rib};
 
 use super::{Certificate, Question, ShareOut, Vary, audit, plan};
-use crate::state_test::rib;
+use crate::state_test::{rib, ruled};
 
 /// A question in the words of the command line.
 fn question(words: &str) -> Question {
@@ -139,15 +139,7 @@ fn plans_go_by_the_daemons_rules() {
             hash_seed: 12345,
             ..Settings::default()
         }));
-        let (what, algo) = rule.split_once('=').unwrap();
-        let algo: MpAlgo = algo.parse().unwrap();
-        let mut rules = AlgoRules::default();
-        match what.strip_prefix("nhid:") {
-            Some(id) => drop(rules.groups.insert(id.parse().unwrap(), algo)),
-            None => rules.prefixes.push((what.parse().unwrap(), algo)),
-        }
-        rib.set_algos(rules);
-        planned(&rib, words)
+        planned(&ruled(rib, rule), words)
     };
     let words = "203.0.113.7 -n 4 --from 192.0.2.1 --iif eth1";
     for rule in ["203.0.113.0/24=l4", "nhid:100=l4"] {

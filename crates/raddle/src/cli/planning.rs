@@ -4,10 +4,38 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use ipnet::IpNet;
+use raddle_plan::flows::Source;
+use raddle_plan::spread::Tier;
+use thiserror::Error;
 
-use super::tier::TierArg;
-use crate::flows::FlowArgs;
 use crate::source::AlgoArgs;
+
+/// Where the flows come from.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FlowArgs {
+    /// Flows: a capture (pcap, pcapng), or a list (DST from SRC ..., SRC DST PROTO SPORT DPORT, conntrack -L,
+    /// ss -tun); - for standard input; a number makes up so many
+    #[arg(long, value_name = "FILE|N")]
+    pub flows: Option<String>,
+    /// Make up so many TCP flows
+    #[arg(long, value_name = "N", conflicts_with = "flows")]
+    pub synthetic: Option<usize>,
+    /// Prefix from which made-up flows have their sources [default: 10.0.0.0/8 or fd00::/8]
+    #[arg(long, value_name = "PREFIX")]
+    pub hosts: Option<IpNet>,
+}
+
+impl FlowArgs {
+    /// The same for [`raddle_plan`].
+    pub(crate) fn source(&self) -> Source {
+        Source {
+            flows: self.flows.clone(),
+            synthetic: self.synthetic,
+            hosts: self.hosts,
+        }
+    }
+}
 
 pub(super) const WHAT_IF_HELP: &str = "\
 Changes: link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], weight NEXTHOP W,
@@ -155,7 +183,7 @@ pub(crate) struct Spread {
     pub algos: AlgoArgs,
     /// A tier of routers, first to last, instead of this machine's routes: seed=S,policy=1,width=4
     #[arg(long = "tier", value_name = "TIER")]
-    pub tiers: Vec<TierArg>,
+    pub tiers: Vec<Tier>,
     /// Draw the loads, or the links in use by tier; .svg or .png
     #[arg(long, value_name = "FILE", value_parser = raddle_plot::file)]
     pub plot: Option<PathBuf>,
@@ -163,24 +191,35 @@ pub(crate) struct Spread {
     pub dst: Option<IpAddr>,
 }
 
+/// What a value should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+enum Wanted {
+    #[error("a share is 0% to 100%, or 0 to 1")]
+    Share,
+    #[error("a number from 1 to 65535")]
+    Count,
+    #[error("tcp, udp, or a number")]
+    Protocol,
+}
+
 /// `10%`, `0.1`.
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> Result<f64, Wanted> {
     let number = match text.strip_suffix('%') {
         Some(percent) => percent.trim().parse::<f64>().map(|n| n / 100.0),
         None => text.parse(),
     };
     let within = number.ok().filter(|n| (0.0..=1.0).contains(n));
-    within.ok_or_else(|| "a share is 0% to 100%, or 0 to 1".to_owned())
+    within.ok_or(Wanted::Share)
 }
 
-fn count(text: &str) -> Result<usize, String> {
+fn count(text: &str) -> Result<usize, Wanted> {
     let number = text.parse().ok().filter(|n| (1..=65535).contains(n));
-    number.ok_or_else(|| "a number from 1 to 65535".to_owned())
+    number.ok_or(Wanted::Count)
 }
 
-fn protocol(text: &str) -> Result<u8, String> {
+fn protocol(text: &str) -> Result<u8, Wanted> {
     let named = raddle_sim::sample::named(text).or_else(|| text.parse().ok());
-    named.ok_or_else(|| "tcp, udp, or a number".to_owned())
+    named.ok_or(Wanted::Protocol)
 }
 
 #[cfg(test)]

@@ -9,10 +9,9 @@ use raddle_sim::sample::Sample;
 
 use super::report::{Flows, MovedFlow};
 use super::words::Question;
-use super::{Case, same_route};
-use crate::error::Failure;
+use super::{Case, Error, same_route};
 use crate::flows::text;
-use raddle_plan::paths::{self, Choice, Named};
+use crate::paths::{self, Choice, Named};
 
 /// A state, and how it spreads packets of the route.
 type Side<'a> = (&'a Rib, Option<MpAlgo>);
@@ -24,11 +23,10 @@ pub(super) fn compare(
     question: &Question,
     before: &Choice,
     samples: &[Sample],
-) -> Result<Flows, Failure> {
+) -> Result<Flows, Error> {
     let iif = question.iif.as_deref().unwrap_or_default();
     let hashing = |rib: &Rib, algo| {
-        paths::hashing(rib, iif, question.dst, algo)
-            .map_err(|e| Failure::usage(format!("cannot say which flows move: {e}")))
+        paths::hashing(rib, iif, question.dst, algo).map_err(Error::FlowsNotHashed)
     };
     let now = Predictor::new(hashing(rib, algo)?, case.before.clone());
     let then = Predictor::new(hashing(rib_then, algo_then)?, case.after.clone());

@@ -9,8 +9,9 @@ use raddle_rib::event::{
     Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp, RouteTarget,
 };
 
+use super::ChangeError;
 use super::words::{Change, Selector};
-use raddle_plan::paths::{self, Choice, link_name};
+use crate::paths::{self, Choice, link_name};
 
 /// A copy of the state that changes can be made in.
 pub(super) struct Scratch {
@@ -59,8 +60,11 @@ impl Scratch {
         Err(Reason::NoRoute)
     }
 
-    /// Makes a change; the message says why it cannot be.
-    pub(super) fn make(&mut self, change: &Change) -> Result<(), String> {
+    /// Makes a change.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub(super) fn make(&mut self, change: &Change) -> Result<(), ChangeError> {
         let mut settings = *self.rib.settings();
         let v4 = self.dst.is_ipv4();
         match change {
@@ -82,11 +86,8 @@ impl Scratch {
         Ok(())
     }
 
-    fn link_down(&mut self, name: &str) -> Result<(), String> {
-        let link = self
-            .rib
-            .link_named(name)
-            .ok_or_else(|| format!("there is no link '{name}'"))?;
+    fn link_down(&mut self, name: &str) -> Result<(), ChangeError> {
+        let link = self.link(name)?;
         /// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`.
         const UP: u32 = 0x1 | 0x40 | 0x1_0000;
         let down = Link {
@@ -97,7 +98,7 @@ impl Scratch {
         Ok(())
     }
 
-    fn delete(&mut self, which: &Selector) -> Result<(), String> {
+    fn delete(&mut self, which: &Selector) -> Result<(), ChangeError> {
         let (route, target) = self.target()?;
         match target {
             Target::Group(..) | Target::Object => {
@@ -113,18 +114,14 @@ impl Scratch {
         Ok(())
     }
 
-    fn add(&mut self, which: &Selector, weight: u16) -> Result<(), String> {
+    fn add(&mut self, which: &Selector, weight: u16) -> Result<(), ChangeError> {
         let (route, target) = self.target()?;
         match target {
-            Target::Object => Err(
-                "the route refers to a single nexthop object: only a group can be \
-                                   added to"
-                    .into(),
-            ),
+            Target::Object => Err(ChangeError::AddToObject),
             Target::Group(group, mut members) => {
                 let id = match which.id {
                     Some(id) if self.rib.nexthop(id).is_none() => {
-                        return Err(format!("there is no nexthop object {id}"));
+                        return Err(ChangeError::NoObject(id));
                     }
                     Some(id) => id,
                     None => self.new_object(which)?,
@@ -135,7 +132,7 @@ impl Scratch {
             }
             Target::Own(mut hops) => {
                 if weight > 256 {
-                    return Err(format!("weight {weight} is above 256, the most in a route"));
+                    return Err(ChangeError::Weight(weight));
                 }
                 hops.push(RouteNexthop {
                     gateway: which.via,
@@ -149,12 +146,10 @@ impl Scratch {
         }
     }
 
-    fn weight(&mut self, which: &Selector, weight: u16) -> Result<(), String> {
+    fn weight(&mut self, which: &Selector, weight: u16) -> Result<(), ChangeError> {
         let (route, target) = self.target()?;
         match target {
-            Target::Object => {
-                Err("the route refers to a single nexthop object: it has no weight".into())
-            }
+            Target::Object => Err(ChangeError::WeightOfObject),
             Target::Group(group, mut members) => {
                 let id = self.member(&route, which)?;
                 let meant = members.iter_mut().filter(|member| member.id == id);
@@ -162,9 +157,7 @@ impl Scratch {
                 self.put_members(group, members);
                 Ok(())
             }
-            Target::Own(_) if weight > 256 => {
-                Err(format!("weight {weight} is above 256, the most in a route"))
-            }
+            Target::Own(_) if weight > 256 => Err(ChangeError::Weight(weight)),
             Target::Own(mut hops) => {
                 let at = self.own(&hops, which)?;
                 hops[at].weight = weight;
@@ -175,12 +168,12 @@ impl Scratch {
     }
 
     /// The route and what it refers to.
-    fn target(&mut self) -> Result<(Route, Target), String> {
-        let choice = self.choice().map_err(|reason| {
-            format!("{} has no path left to change: {}", self.dst, reason.name())
-        })?;
+    fn target(&mut self) -> Result<(Route, Target), ChangeError> {
+        let dst = self.dst;
+        let choice = self.choice();
+        let choice = choice.map_err(|reason| ChangeError::NoPath { dst, reason })?;
         let target = match &choice.route.target {
-            RouteTarget::None => return Err("the route has no nexthops".into()),
+            RouteTarget::None => return Err(ChangeError::NoNexthops),
             RouteTarget::Single(hop) => Target::Own(vec![hop.clone()]),
             RouteTarget::Multipath(hops) => Target::Own(hops.clone()),
             RouteTarget::Object(id) => match self.rib.nexthop(*id).map(|nh| &nh.kind) {
@@ -194,9 +187,9 @@ impl Scratch {
     }
 
     /// The object of a group's member, or the route's own one.
-    fn member(&self, route: &Route, which: &Selector) -> Result<u32, String> {
+    fn member(&self, route: &Route, which: &Selector) -> Result<u32, ChangeError> {
         let RouteTarget::Object(id) = route.target else {
-            return Err("the route has nexthops of its own".into());
+            return Err(ChangeError::NoObjects);
         };
         let ids: Vec<u32> = match self.rib.nexthop(id).map(|nh| &nh.kind) {
             Some(NexthopKind::Group(members) | NexthopKind::Resilient { members, .. }) => {
@@ -215,11 +208,9 @@ impl Scratch {
         self.only(which, ids.iter().filter(is_meant).copied().collect())
     }
 
-    fn own(&self, hops: &[RouteNexthop], which: &Selector) -> Result<usize, String> {
+    fn own(&self, hops: &[RouteNexthop], which: &Selector) -> Result<usize, ChangeError> {
         if let Some(id) = which.id {
-            return Err(format!(
-                "the route has nexthops of its own, no object {id}: use via or dev"
-            ));
+            return Err(ChangeError::NotByObject(id));
         }
         let fits = |at: &usize| self.fits(which, hops[*at].gateway, hops[*at].index);
         self.only(which, (0..hops.len()).filter(fits).collect())
@@ -230,33 +221,32 @@ impl Scratch {
         which.via.is_none_or(|via| gateway == Some(via)) && which.dev.as_ref().is_none_or(dev)
     }
 
-    fn only<T: Copy>(&self, which: &Selector, found: Vec<T>) -> Result<T, String> {
+    fn only<T: Copy>(&self, which: &Selector, found: Vec<T>) -> Result<T, ChangeError> {
         match found.as_slice() {
             [one] => Ok(*one),
-            [] => Err(format!(
-                "the route to {} has no nexthop '{which}'",
-                self.dst
-            )),
-            several => {
-                let count = several.len();
-                Err(format!(
-                    "{count} nexthops are '{which}': say id, via and dev"
-                ))
-            }
+            [] => Err(ChangeError::NoNexthop {
+                dst: self.dst,
+                which: which.clone(),
+            }),
+            several => Err(ChangeError::Several {
+                count: several.len(),
+                which: which.clone(),
+            }),
         }
     }
 
-    fn index(&self, which: &Selector) -> Result<u32, String> {
-        let name = which.dev.as_ref().ok_or("a new nexthop wants 'dev LINK'")?;
-        let link = self
-            .rib
-            .link_named(name)
-            .ok_or_else(|| format!("there is no link '{name}'"))?;
-        Ok(link.index)
+    fn link(&self, name: &str) -> Result<&Link, ChangeError> {
+        let link = self.rib.link_named(name);
+        link.ok_or_else(|| ChangeError::NoLink(name.to_owned()))
+    }
+
+    fn index(&self, which: &Selector) -> Result<u32, ChangeError> {
+        let name = which.dev.as_ref().ok_or(ChangeError::NoLinkNamed)?;
+        Ok(self.link(name)?.index)
     }
 
     /// A nexthop object that does not exist yet.
-    fn new_object(&mut self, which: &Selector) -> Result<u32, String> {
+    fn new_object(&mut self, which: &Selector) -> Result<u32, ChangeError> {
         let index = self.index(which)?;
         let last = self
             .rib
@@ -264,9 +254,7 @@ impl Scratch {
             .map(|nexthop| nexthop.id)
             .max()
             .unwrap_or(0);
-        let id = last
-            .checked_add(1)
-            .ok_or("there is no id left for a nexthop object")?;
+        let id = last.checked_add(1).ok_or(ChangeError::NoId)?;
         let family = match which.via.unwrap_or(self.dst) {
             IpAddr::V4(_) => 2,
             IpAddr::V6(_) => 10,

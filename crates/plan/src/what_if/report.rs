@@ -1,14 +1,14 @@
-//! What `raddle what-if` found, as programs read it.
+//! What a change would move, as programs read it.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Serialize;
 
-use raddle_plan::paths::Named;
+use crate::paths::Named;
 
 /// The whole answer. Shares are 0..=1.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub struct Report {
     /// Destination.
     pub dst: IpAddr,
     /// Input link.
@@ -80,7 +80,7 @@ impl Report {
 
 /// A path's share of the hash space.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct PathShare {
+pub struct PathShare {
     /// The path.
     #[serde(flatten)]
     pub path: Named,
@@ -96,7 +96,7 @@ pub(super) struct PathShare {
 
 /// A share that goes from one path to another; without one, from or to nowhere that raddle knows.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Move {
+pub struct Move {
     /// Now.
     pub from: Option<Named>,
     /// Then.
@@ -114,7 +114,7 @@ impl Move {
 
 /// An order of members in which the change moves less.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Order {
+pub struct Order {
     /// The members.
     pub members: Vec<Named>,
     /// What would move.
@@ -125,7 +125,7 @@ pub(super) struct Order {
 
 /// What the change does to the given flows.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Flows {
+pub struct Flows {
     /// Flows that were given.
     pub given: usize,
     /// Those that use the route.
@@ -152,7 +152,7 @@ impl Flows {
 
 /// A flow that moves.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct MovedFlow {
+pub struct MovedFlow {
     /// The flow, in words.
     pub flow: String,
     /// Its path now.

@@ -1,11 +1,13 @@
-//! The words of `raddle what-if`: a destination and changes.
+//! The words of a question: a destination and changes.
 
 use std::fmt;
 use std::net::IpAddr;
 
+use super::WordsError;
+
 /// Which nexthop is meant: by its object's id, or by where it leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Selector {
+pub struct Selector {
     /// `id N`, or a bare number.
     pub id: Option<u32>,
     /// `via ADDRESS`.
@@ -24,9 +26,9 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A change to think through.
+/// A change to evaluate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// `link-down LINK`.
     LinkDown(String),
     /// `nexthop-del NEXTHOP`.
@@ -62,7 +64,7 @@ impl fmt::Display for Change {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub struct Question {
     /// Destination.
     pub dst: IpAddr,
     /// Input link of the packets; without it they are this machine's own.
@@ -71,23 +73,24 @@ pub(crate) struct Question {
     pub changes: Vec<Change>,
 }
 
-const CHANGES: &str = "link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], weight NEXTHOP W, \
+pub(super) const CHANGES: &str = "link-down LINK, nexthop-del NEXTHOP, nexthop-add NEXTHOP [weight W], weight NEXTHOP W, \
                        policy N, seed N, fields MASK, resilient BUCKETS; a NEXTHOP is id N, via ADDRESS, \
                        dev LINK";
 
 type Words<'a> = std::iter::Peekable<std::slice::Iter<'a, String>>;
 
 impl Question {
-    /// Reads the words; the message says which one is wrong.
-    pub(crate) fn parse(words: &[String]) -> Result<Question, String> {
+    /// Reads the words: `DST [iif LINK] CHANGE...`.
+    ///
+    /// # Errors
+    /// Which word is wrong.
+    pub fn parse(words: &[String]) -> Result<Question, WordsError> {
         let mut words = words.iter().peekable();
-        let mut first = words.next().ok_or("name a destination")?;
+        let mut first = words.next().ok_or(WordsError::NoDestination)?;
         if first == "to" {
-            first = words.next().ok_or("'to' wants a destination")?;
+            first = words.next().ok_or(WordsError::NoDestinationBehindTo)?;
         }
-        let dst = first
-            .parse()
-            .map_err(|_| format!("'{first}' is not an address"))?;
+        let dst = address(first)?;
         let mut iif = None;
         let mut changes = Vec::new();
         while let Some(word) = words.next() {
@@ -97,13 +100,13 @@ impl Question {
             }
         }
         if changes.is_empty() {
-            return Err(format!("name a change: {CHANGES}"));
+            return Err(WordsError::NoChange);
         }
         Ok(Question { dst, iif, changes })
     }
 }
 
-fn change(word: &str, words: &mut Words<'_>) -> Result<Change, String> {
+fn change(word: &str, words: &mut Words<'_>) -> Result<Change, WordsError> {
     Ok(match word {
         "link-down" => Change::LinkDown(value(words, word)?),
         "nexthop-del" => Change::Delete(selector(words, word)?),
@@ -124,18 +127,21 @@ fn change(word: &str, words: &mut Words<'_>) -> Result<Change, String> {
         "seed" => Change::Seed(number(words, word, 1..=u32::MAX)?),
         "fields" => Change::Fields(number(words, word, 0..=0xfff)?),
         "resilient" => Change::Resilient(number(words, word, 1..=65535)? as u16),
-        other => return Err(format!("'{other}' is not a change: {CHANGES}")),
+        other => return Err(WordsError::Change(other.to_owned())),
     })
 }
 
-fn value(words: &mut Words<'_>, key: &str) -> Result<String, String> {
-    words
-        .next()
-        .cloned()
-        .ok_or_else(|| format!("'{key}' wants a value"))
+fn value(words: &mut Words<'_>, key: &str) -> Result<String, WordsError> {
+    let value = words.next().cloned();
+    value.ok_or_else(|| WordsError::NoValue(key.to_owned()))
 }
 
-fn selector(words: &mut Words<'_>, key: &str) -> Result<Selector, String> {
+fn address(word: &str) -> Result<IpAddr, WordsError> {
+    let address = word.parse();
+    address.map_err(|_| WordsError::Address(word.to_owned()))
+}
+
+fn selector(words: &mut Words<'_>, key: &str) -> Result<Selector, WordsError> {
     let mut which = Selector::default();
     if let Some(id) = words.peek().and_then(|word| word.parse().ok()) {
         words.next();
@@ -145,20 +151,12 @@ fn selector(words: &mut Words<'_>, key: &str) -> Result<Selector, String> {
     while let Some(word) = words.next_if(|word| ["id", "via", "dev"].contains(&word.as_str())) {
         match word.as_str() {
             "id" => which.id = Some(number(words, word, 1..=u32::MAX)?),
-            "via" => {
-                let text = value(words, word)?;
-                let via = text
-                    .parse()
-                    .map_err(|_| format!("'{text}' is not an address"))?;
-                which.via = Some(via);
-            }
+            "via" => which.via = Some(address(&value(words, word)?)?),
             _ => which.dev = Some(value(words, word)?),
         }
     }
     match which == Selector::default() {
-        true => Err(format!(
-            "'{key}' wants a nexthop: id N, via ADDRESS, dev LINK"
-        )),
+        true => Err(WordsError::NoNexthop(key.to_owned())),
         false => Ok(which),
     }
 }
@@ -167,15 +165,18 @@ fn number(
     words: &mut Words<'_>,
     key: &str,
     range: std::ops::RangeInclusive<u32>,
-) -> Result<u32, String> {
+) -> Result<u32, WordsError> {
     let word = value(words, key)?;
     let parsed = match word.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => word.parse().ok(),
     };
-    parsed.filter(|n| range.contains(n)).ok_or_else(|| {
-        let (least, most) = (range.start(), range.end());
-        format!("'{word}' is not a {key}: a number from {least} to {most}")
+    let within = parsed.filter(|n| range.contains(n));
+    within.ok_or_else(|| WordsError::Number {
+        key: key.to_owned(),
+        word,
+        least: *range.start(),
+        most: *range.end(),
     })
 }
 
@@ -183,7 +184,7 @@ fn number(
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Question, String> {
+    fn parse(text: &str) -> Result<Question, WordsError> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Question::parse(&words)
     }
@@ -227,7 +228,7 @@ mod tests {
             ("10.0.0.1 seed 0", "'0' is not a seed"),
             ("10.0.0.1 weight id 4", "'weight' wants a value"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
     }

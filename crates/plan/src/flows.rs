@@ -1,21 +1,18 @@
-//! Flows that commands compute with: from captures, from lists, or made up.
+//! Flows to compute with: from captures, from lists, or made up.
 
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
 
-use clap::Args;
 use ipnet::IpNet;
 use raddle_explain::FlowWords;
 use raddle_io::Reader;
 use raddle_packet::protocol::ethertype;
 use raddle_packet::{Ethernet, Family, Stop, Vlan, dissect};
 use raddle_select::{Flow, FlowKey, Keys, Policy, keys_of_packet};
-use raddle_sim::sample::{self, LineError, Sample, flow_of};
-
-use crate::error::Failure;
+use raddle_sim::sample::{self, Sample, flow_of};
+use thiserror::Error;
 
 /// Most bytes of a packet that are kept: what the dissector may look at.
 const HEADERS: usize = 256;
@@ -23,38 +20,106 @@ const HEADERS: usize = 256;
 const MOST: usize = 10_000_000;
 
 /// Where the flows come from.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct FlowArgs {
-    /// Flows: a capture (pcap, pcapng), or a list (DST from SRC ..., SRC DST PROTO SPORT DPORT, conntrack -L,
-    /// ss -tun); - for standard input; a number makes up so many
-    #[arg(long, value_name = "FILE|N")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// A capture (pcap, pcapng) or a list ([`list`]), by its file's name, `-` for standard input; or how many to make
+    /// up.
     pub flows: Option<String>,
-    /// Make up so many TCP flows
-    #[arg(long, value_name = "N", conflicts_with = "flows")]
+    /// Make up so many TCP flows.
     pub synthetic: Option<usize>,
-    /// Prefix from which made-up flows have their sources [default: 10.0.0.0/8 or fd00::/8]
-    #[arg(long, value_name = "PREFIX")]
+    /// Where made-up flows come from; 10.0.0.0/8 or fd00::/8 without one.
     pub hosts: Option<IpNet>,
 }
 
-impl FlowArgs {
+/// Why there are no flows.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// More than there is room for.
+    #[error("{0} flows are too many to make up: {MOST} at most")]
+    TooMany(usize),
+    /// Hosts, and no flows to make up.
+    #[error("--hosts is for made-up flows: add --synthetic N")]
+    OnlyHosts,
+    /// Made-up flows are to go to the other family.
+    #[error("hosts {0} and the destination are of different families")]
+    Families(IpNet),
+    /// A file cannot be read.
+    #[error("cannot read the flows {name}: {why}")]
+    Read {
+        /// The file.
+        name: String,
+        /// Why not.
+        why: io::Error,
+    },
+    /// A capture is broken.
+    #[error(transparent)]
+    Capture(#[from] raddle_io::Error),
+    /// A line of a list is none.
+    #[error("{name}: {why}")]
+    List {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        why: LineError,
+    },
+}
+
+/// What is wrong with a line of a list.
+#[derive(Debug, Error)]
+#[error("line {number}: {what}")]
+pub struct LineError {
+    /// The line, from 1.
+    pub number: usize,
+    /// What is wrong with it.
+    pub what: LineFault,
+}
+
+/// What can be wrong with a line.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LineFault {
+    /// Words of `explain` that say no flow.
+    #[error(transparent)]
+    Words(#[from] raddle_explain::Error),
+    /// Something else.
+    #[error(
+        "no flow in '{0}': a line is 'DST from SRC [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT]', \
+         'SRC DST [PROTO [SPORT DPORT]]', or one of conntrack -L or ss -tun"
+    )]
+    NoFlow(String),
+    /// Addresses that do not fit.
+    #[error(transparent)]
+    Addresses(sample::LineError),
+    /// Nobody sends it.
+    #[error("the flow has no source: add from SRC")]
+    NoSource,
+}
+
+impl Source {
+    /// Whether flows are read, which have destinations of their own.
+    pub fn is_file(&self) -> bool {
+        self.flows
+            .as_ref()
+            .is_some_and(|text| text.parse::<usize>().is_err())
+    }
+
     /// The flows, if any were asked for. Made-up ones go to `dst`, or among the hosts without one.
-    pub(crate) fn load(&self, dst: Option<IpAddr>) -> Result<Option<Vec<Sample>>, Failure> {
+    ///
+    /// # Errors
+    /// They cannot be read or made up.
+    pub fn load(&self, dst: Option<IpAddr>) -> Result<Option<Vec<Sample>>, Error> {
         let number = self.flows.as_ref().and_then(|text| text.parse().ok());
         match (number.or(self.synthetic), &self.flows) {
-            (Some(count), _) if count > MOST => Err(Failure::usage(format!(
-                "{count} flows are too many to make up: {MOST} at most"
-            ))),
+            (Some(count), _) if count > MOST => Err(Error::TooMany(count)),
             (Some(count), _) => self.made_up(count, dst).map(Some),
             (None, Some(file)) => read(file).map(Some),
-            (None, None) if self.hosts.is_some() => Err(Failure::usage(
-                "--hosts is for made-up flows: add --synthetic N",
-            )),
+            (None, None) if self.hosts.is_some() => Err(Error::OnlyHosts),
             (None, None) => Ok(None),
         }
     }
 
-    fn made_up(&self, count: usize, dst: Option<IpAddr>) -> Result<Vec<Sample>, Failure> {
+    fn made_up(&self, count: usize, dst: Option<IpAddr>) -> Result<Vec<Sample>, Error> {
         let default = match dst {
             Some(IpAddr::V6(_)) => IpNet::V6(ipnet::Ipv6Net::new_assert(
                 std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0),
@@ -66,18 +131,15 @@ impl FlowArgs {
             )),
         };
         let hosts = self.hosts.unwrap_or(default);
-        let flows = sample::synthetic(hosts, dst, count, 1).ok_or_else(|| {
-            Failure::usage(format!(
-                "hosts {hosts} and the destination are of different families"
-            ))
-        })?;
+        let flows = sample::synthetic(hosts, dst, count, 1).ok_or(Error::Families(hosts))?;
         Ok(flows.into_iter().map(Sample::of).collect())
     }
 }
 
 /// Reads a capture or a list, whichever it is.
-fn read(name: &str) -> Result<Vec<Sample>, Failure> {
-    let failed = |e: io::Error| Failure::usage(format!("cannot read the flows {name}: {e}"));
+fn read(name: &str) -> Result<Vec<Sample>, Error> {
+    let named = || name.to_owned();
+    let failed = |why: io::Error| Error::Read { name: named(), why };
     let mut input: Box<dyn Read + Send> = match name {
         "-" => Box::new(io::stdin()),
         _ => Box::new(File::open(name).map_err(failed)?),
@@ -90,28 +152,23 @@ fn read(name: &str) -> Result<Vec<Sample>, Failure> {
         .map_err(failed)?;
     let whole = io::Cursor::new(magic.clone()).chain(input);
     if is_capture(&magic) {
-        return capture(Reader::new(whole, name).map_err(|e| Failure::usage(e.to_string()))?);
+        return capture(Reader::new(whole, name)?);
     }
     let mut text = String::new();
     let mut whole = whole;
     whole.read_to_string(&mut text).map_err(failed)?;
     let flows = list(&text).and_then(|lines| lines.iter().map(sourced).collect());
-    let flows: Vec<Flow> = flows.map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+    let flows: Vec<Flow> = flows.map_err(|why| Error::List { name: named(), why })?;
     Ok(flows.into_iter().map(Sample::of).collect())
 }
 
 /// A flow of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct Line {
     /// The number of its line, from 1.
     pub number: usize,
     /// The flow.
     pub words: FlowWords,
-}
-
-/// What is wrong in a line of a list.
-pub(crate) fn in_line(number: usize, what: impl Display) -> String {
-    format!("line {number}: {what}")
 }
 
 /// Reads a list of flows, one a line (`docs/flows.md`).
@@ -122,43 +179,42 @@ pub(crate) fn in_line(number: usize, what: impl Display) -> String {
 ///
 /// # Errors
 /// What is wrong in the first line that is none of these.
-pub(crate) fn list(text: &str) -> Result<Vec<Line>, String> {
+pub fn list(text: &str) -> Result<Vec<Line>, LineError> {
     let mut flows = Vec::new();
     for (i, whole) in text.lines().enumerate() {
-        let line = whole.split('#').next().unwrap_or_default();
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let words = match FlowWords::are(&words) {
-            true => FlowWords::parse(&words)
-                .map(Some)
-                .map_err(|e| e.to_string()),
-            false => match sample::parse_line(line) {
-                Ok(flow) => flow
-                    .map(|flow| FlowWords::of(&flow))
-                    .transpose()
-                    .map_err(|e| e.to_string()),
-                Err(LineError::NoFlow) => Err(format!(
-                    "no flow in '{}': a line is 'DST from SRC [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT]', \
-                     'SRC DST [PROTO [SPORT DPORT]]', or one of conntrack -L or ss -tun",
-                    whole.trim().chars().take(80).collect::<String>()
-                )),
-                Err(e @ LineError::Families { .. }) => Err(e.to_string()),
-            },
-        };
         let number = i + 1;
-        if let Some(words) = words.map_err(|e| in_line(number, e))? {
-            flows.push(Line { number, words });
-        }
+        let words = words(whole).map_err(|what| LineError { number, what })?;
+        flows.extend(words.map(|words| Line { number, words }));
     }
     Ok(flows)
 }
 
+fn words(whole: &str) -> Result<Option<FlowWords>, LineFault> {
+    let line = whole.split('#').next().unwrap_or_default();
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    if FlowWords::are(&words) {
+        return Ok(Some(FlowWords::parse(&words)?));
+    }
+    match sample::parse_line(line) {
+        Ok(flow) => Ok(flow.map(|flow| FlowWords::of(&flow)).transpose()?),
+        Err(sample::LineError::NoFlow) => {
+            let start = whole.trim().chars().take(80).collect();
+            Err(LineFault::NoFlow(start))
+        }
+        Err(e @ sample::LineError::Families { .. }) => Err(LineFault::Addresses(e)),
+    }
+}
+
 /// The flow of a line, which has to say where it comes from.
-fn sourced(line: &Line) -> Result<Flow, String> {
+fn sourced(line: &Line) -> Result<Flow, LineError> {
     let flow = line
         .words
         .flow()
         .filter(|_| !line.words.src.is_unspecified());
-    flow.ok_or_else(|| in_line(line.number, "the flow has no source: add from SRC"))
+    flow.ok_or(LineError {
+        number: line.number,
+        what: LineFault::NoSource,
+    })
 }
 
 /// The magic numbers of pcap, of both byte orders and units, and of pcapng.
@@ -172,11 +228,11 @@ fn is_capture(magic: &[u8]) -> bool {
 /// What makes two packets one flow whatever the hash policy: outer flow, L3 key, inner flow.
 type Identity = (Flow, Option<FlowKey>, Option<Flow>);
 
-fn capture(reader: Reader) -> Result<Vec<Sample>, Failure> {
+fn capture(reader: Reader) -> Result<Vec<Sample>, Error> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut known: HashMap<Identity, usize> = HashMap::new();
     for record in reader {
-        let record = record.map_err(|e| Failure::usage(e.to_string()))?;
+        let record = record?;
         let Some((family, l3)) = ip_packet(&record.data) else {
             continue;
         };
@@ -224,7 +280,7 @@ fn ip_packet(frame: &[u8]) -> Option<(Family, &[u8])> {
 }
 
 /// A flow in words: `10.0.0.1:4000 -> 10.0.0.2:443 tcp`.
-pub(crate) fn text(flow: &Flow) -> String {
+pub fn text(flow: &Flow) -> String {
     let (src, dst) = flow.addresses.ends();
     let end = |address: IpAddr, port: u16| match (address, port) {
         (_, 0) => address.to_string(),
@@ -266,10 +322,10 @@ mod tests {
         frame
     }
 
-    fn from(file: &std::path::Path) -> Result<Vec<Sample>, Failure> {
-        let args = FlowArgs {
+    fn from(file: &std::path::Path) -> Result<Vec<Sample>, Error> {
+        let args = Source {
             flows: Some(file.to_str().unwrap().to_owned()),
-            ..FlowArgs::default()
+            ..Source::default()
         };
         args.load(None).map(Option::unwrap)
     }
@@ -335,7 +391,7 @@ mod tests {
         // Explain takes it: this machine's own, from what the kernel chooses.
         assert_eq!(said[5], "10.0.0.2 from 0.0.0.0");
         assert_eq!(
-            sourced(&lines[5]).unwrap_err(),
+            sourced(&lines[5]).unwrap_err().to_string(),
             "line 9: the flow has no source: add from SRC"
         );
     }
@@ -366,6 +422,7 @@ mod tests {
             ("10.0.0.1 10.0.0.2 tcp 70000 1", "line 2: no flow in"),
         ] {
             let error = list(&format!("10.0.0.1 10.0.0.2\n{line}\n")).unwrap_err();
+            let error = error.to_string();
             assert!(error.contains(said), "{line}: {error}");
         }
     }
@@ -392,7 +449,7 @@ mod tests {
                 .to_string()
                 .contains("cannot read")
         );
-        let args = |flows: Option<&str>, hosts: Option<&str>| FlowArgs {
+        let args = |flows: Option<&str>, hosts: Option<&str>| Source {
             flows: flows.map(str::to_owned),
             synthetic: None,
             hosts: hosts.map(|hosts| hosts.parse().unwrap()),

@@ -1,13 +1,14 @@
-//! `raddle what-if`: what a change would move, before it is made.
+//! What a change would move, before it is made.
 //!
 //! The change is made in a copy of the mirrored state, and what packets choose among before and after
 //! is compared hash by hash ([`raddle_sim::moves`]). Nothing is changed in the kernel.
 
 mod edit;
+mod error;
 mod flows;
 mod report;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod text;
 mod words;
 
@@ -15,58 +16,32 @@ use raddle_rib::event::NexthopKind;
 use raddle_rib::{Hop, MpAlgo, Rib};
 use raddle_sim::order::{self, Planned};
 use raddle_sim::resilient::{self, Overweight};
+use raddle_sim::sample::Sample;
 use raddle_sim::{Layout, SPACE, moves, rehashed_share};
 
-use crate::cli;
-use crate::error::Failure;
-use crate::source;
+use crate::paths::{self, Choice, Kind, Named, NoHash, Place};
 use edit::Scratch;
-use raddle_plan::paths::{self, Choice, Kind, Named, NoHash, Place, percent};
-use report::{Move, Order, PathShare, Report};
-use words::{Change, Question};
 
-/// Runs the command.
-pub(crate) fn run(args: &cli::WhatIf) -> Result<(), Failure> {
-    let question = Question::parse(&args.words).map_err(Failure::usage)?;
-    let mut rib = source::mirror(args.snapshot.as_deref())?;
-    paths::input(&rib, question.iif.as_deref())?;
-    let (file, iif) = (args.snapshot.as_deref(), question.iif.as_deref());
-    source::set_algos(&mut rib, &args.algos, file, iif)?;
-    let samples = args.flows.load(Some(question.dst))?;
-    let report = answer(&rib, &question, samples.as_deref(), args.budget)?;
-    if args.json {
-        let json = serde_json::to_string(&report).map_err(|e| Failure::system(e.to_string()))?;
-        println!("{json}");
-    } else {
-        print!("{}", text::render(&report, args.all));
-    }
-    if let Some(path) = &args.plot {
-        plot(&report, path)?;
-    }
-    match report.within_budget {
-        Some(false) => Err(Failure::found(format!(
-            "{} would move, which is more than the budget of {}",
-            percent(report.most()),
-            percent(args.budget.unwrap_or_default())
-        ))),
-        _ => Ok(()),
-    }
-}
+pub use error::{ChangeError, Error, WordsError};
+pub use report::{Flows, Move, MovedFlow, Order, PathShare, Report};
+pub use words::{Change, Question, Selector};
 
 /// What the changes would move, and of the samples that use the route, which.
-fn answer(
+///
+/// # Errors
+/// A change cannot be made, or there is nothing to compute with.
+pub fn answer(
     rib: &Rib,
     question: &Question,
-    samples: Option<&[raddle_sim::sample::Sample]>,
+    samples: Option<&[Sample]>,
     budget: Option<f64>,
-) -> Result<Report, Failure> {
+) -> Result<Report, Error> {
     let iif = question.iif.as_deref().unwrap_or_default();
     let before = paths::needed(rib, iif, question.dst)?;
     let mut scratch = Scratch::of(rib, iif, question.dst);
     for change in &question.changes {
-        scratch
-            .make(change)
-            .map_err(|why| Failure::usage(format!("cannot think '{change}' through: {why}")))?;
+        let done = scratch.make(change);
+        done.map_err(|why| Error::change(change, why))?;
     }
     let after = scratch.choice();
     let case = Case::new(&before, after.as_ref().ok(), scratch.buckets);
@@ -79,11 +54,8 @@ fn answer(
     };
     for algo in [algo, algo_then].into_iter().flatten() {
         if let MpAlgo::PerPacket | MpAlgo::Flowlet { .. } = algo {
-            let why = NoHash::Turns(algo);
-            return Err(Failure::usage(format!(
-                "cannot say what moves to {}: {why}",
-                question.dst
-            )));
+            let (dst, why) = (question.dst, NoHash::Turns(algo));
+            return Err(Error::NotHashed { dst, why });
         }
     }
     let (policy, fields, seed) = paths::hash_settings(rib, question.dst, algo);
@@ -328,25 +300,4 @@ fn route_text(choice: &Choice) -> String {
         Kind::Group(id) => format!("{dst}, nexthop group {id}"),
         Kind::Resilient(id) => format!("{dst}, resilient nexthop group {id}"),
     }
-}
-
-/// Draws the shares before and after.
-fn plot(report: &Report, path: &std::path::Path) -> Result<(), Failure> {
-    let group = |share: &PathShare| {
-        let label = match share.path.via {
-            Some(via) => format!("{}\n{via}", share.path.dev),
-            None => share.path.dev.clone(),
-        };
-        let bars = [("before", share.before), ("after", share.after)];
-        let bars = bars.map(|(name, share)| (name.to_owned(), share * 100.0));
-        (label, bars.to_vec())
-    };
-    let groups: Vec<raddle_plot::Group> = report.paths.iter().map(group).collect();
-    let title = format!(
-        "{}: {} moves",
-        report.changes.join(", "),
-        percent(report.moved)
-    );
-    raddle_plot::bars(path, &title, &groups, "% of the hash space")
-        .map_err(|e| Failure::system(e.to_string()))
 }

@@ -1,32 +1,43 @@
-//! Which source ports cover all paths: `cargo run -p raddle-plan --example ports [CONNECTIONS]`, for a destination behind
-//! four links of a state that is made here.
+//! What moves when a link fails, and which source ports cover all paths: `cargo run -p raddle-plan --example paths
+//! [LINK]`, for a destination behind four links, `eth1` to `eth4`, of a state that is made here.
 
 use std::error::Error;
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use raddle_plan::ports::{Question, plan};
+use raddle_plan::{ports, what_if};
 use raddle_rib::Rib;
 use raddle_rib::event::{Event, Link, Route, RouteNexthop, RouteOp, RouteTarget, Rule, Settings};
 
 fn main() -> ExitCode {
-    match ports() {
+    match paths() {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("ports: {e}");
+            eprintln!("paths: {e}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn ports() -> Result<(), Box<dyn Error>> {
-    let count = std::env::args().nth(1).map_or(Ok(4), |text| text.parse())?;
-    let question = Question {
+fn paths() -> Result<(), Box<dyn Error>> {
+    let link = std::env::args().nth(1).unwrap_or_else(|| "eth4".to_owned());
+    let rib = four_links()?;
+    let dst = IpAddr::from([198, 51, 100, 7]);
+
+    let question = what_if::Question {
+        dst,
+        iif: None,
+        changes: vec![what_if::Change::LinkDown(link)],
+    };
+    let report = what_if::answer(&rib, &question, None, None)?;
+    println!("{}", report.text(true));
+
+    let question = ports::Question {
         dport: 2049,
         from: Some(IpAddr::from([192, 0, 2, 1])),
-        ..Question::new(IpAddr::from([198, 51, 100, 7]), count)
+        ..ports::Question::new(dst, 4)
     };
-    print!("{}", plan(&four_links()?, None, &question)?);
+    print!("{}", ports::plan(&rib, None, &question)?);
     Ok(())
 }
 

@@ -1,15 +1,50 @@
-//! The answer of `raddle what-if` for people.
+//! What a change would move, for people.
 
 use std::fmt::Write;
 
-use super::report::{Flows, Report};
-use raddle_plan::paths::{Named, percent};
+use super::report::{Flows, PathShare, Report};
+use crate::chart::Chart;
+use crate::paths::{Named, percent};
 
 /// Flows and moves that are listed without `--all`.
 const FEW: usize = 20;
 
-/// Shares, what moves from where to where, the least possible, the best order, flows.
-pub(super) fn render(report: &Report, all: bool) -> String {
+impl Report {
+    /// Shares, what moves from where to where, the least possible, the best order, flows: the first ones, or `all`.
+    pub fn text(&self, all: bool) -> String {
+        render(self, all)
+    }
+
+    /// Why the change is beyond the budget, where it is.
+    pub fn over_budget(&self) -> Option<String> {
+        let budget = self.budget.filter(|_| self.within_budget == Some(false))?;
+        Some(format!(
+            "{} would move, which is more than the budget of {}",
+            percent(self.most()),
+            percent(budget)
+        ))
+    }
+
+    /// The shares before and after.
+    pub fn chart(&self) -> Chart {
+        let group = |share: &PathShare| {
+            let label = match share.path.via {
+                Some(via) => format!("{}\n{via}", share.path.dev),
+                None => share.path.dev.clone(),
+            };
+            let bars = [("before", share.before), ("after", share.after)];
+            let bars = bars.map(|(name, share)| (name.to_owned(), share * 100.0));
+            (label, bars.to_vec())
+        };
+        Chart {
+            title: format!("{}: {} moves", self.changes.join(", "), percent(self.moved)),
+            unit: "% of the hash space",
+            groups: self.paths.iter().map(group).collect(),
+        }
+    }
+}
+
+fn render(report: &Report, all: bool) -> String {
     let mut out = String::new();
     let iif = report
         .iif

@@ -1,0 +1,259 @@
+//! How evenly flows lie on links, and what several tiers of routers leave of that.
+
+mod text;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use raddle_image::Reason;
+use raddle_rib::Rib;
+use raddle_sim::Predictor;
+use raddle_sim::sample::Sample;
+use raddle_sim::spread::{self, Evenness, Reach, SpreadError};
+use serde::Serialize;
+use thiserror::Error;
+
+pub use raddle_sim::spread::Tier;
+
+use crate::paths::{self, NoHash};
+
+/// Why the spread cannot be computed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Through tiers.
+    #[error("cannot follow the flows through the tiers: {0}")]
+    Tiers(#[from] SpreadError),
+    /// Over the links of this machine.
+    #[error("cannot predict flows to {dst}: {why}")]
+    Flows {
+        /// The destination.
+        dst: IpAddr,
+        /// Why not.
+        why: NoHash,
+    },
+}
+
+/// The whole answer.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Flows that were looked at.
+    pub flows: usize,
+    /// By link of this machine, where no tiers are given.
+    pub links: Option<Links>,
+    /// By tier.
+    pub tiers: Option<Vec<TierReport>>,
+}
+
+/// How the flows lie on this machine's links.
+#[derive(Debug, Default, Serialize)]
+pub struct Links {
+    /// Links and their loads: bytes of a capture, else flows.
+    pub loads: Vec<LinkLoad>,
+    /// What they come to, over the links that routes of these flows could use.
+    pub evenness: Option<Evenness>,
+    /// Flows that have no path, by reason.
+    pub elsewhere: BTreeMap<&'static str, u64>,
+}
+
+/// A link's load.
+#[derive(Debug, Serialize)]
+pub struct LinkLoad {
+    /// Its name.
+    pub dev: String,
+    /// What goes there.
+    pub load: u64,
+    /// The load to be expected of very many flows, by the shares of the hash space.
+    pub expected: f64,
+}
+
+/// What a tier makes of the flows that reach it.
+#[derive(Debug, Serialize)]
+pub struct TierReport {
+    /// The tier.
+    #[serde(flatten)]
+    pub tier: Tier,
+    /// What very many flows come to.
+    pub expected: Reach,
+    /// What the given flows come to.
+    pub counted: Reach,
+}
+
+/// How the flows lie on the links of the routers of some tiers, first to last.
+///
+/// # Errors
+/// A tier hashes by nothing that is known of the flows.
+pub fn through_tiers(tiers: &[Tier], samples: &[Sample]) -> Result<Report, Error> {
+    let counted = spread::of_flows(tiers, samples)?;
+    let both = spread::expected(tiers).into_iter().zip(counted);
+    let tier = |(tier, (expected, counted)): (&Tier, (Reach, Reach))| TierReport {
+        tier: *tier,
+        expected,
+        counted,
+    };
+    Ok(Report {
+        flows: samples.len(),
+        links: None,
+        tiers: Some(tiers.iter().zip(both).map(tier).collect()),
+    })
+}
+
+/// How the flows lie on this machine's links, when they come in by `iif`; an empty name stands for this machine's own.
+///
+/// # Errors
+/// The settings by which they are hashed are unknown.
+pub fn over_links(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Report, Error> {
+    Ok(Report {
+        flows: samples.len(),
+        links: Some(by_link(rib, iif, samples)?),
+        tiers: None,
+    })
+}
+
+/// Why a flow has no path of its own.
+const TURNS: &str = "round-robin";
+
+/// How one destination's flows are predicted.
+enum How {
+    /// There is one path.
+    One,
+    /// By hash.
+    Hashed(Predictor),
+    /// Not at all: packets take turns, by weight, and shares are what the load comes to.
+    Turns,
+}
+
+/// Where one destination's flows go: how they are predicted, the link of each path, and the shares of
+/// paths.
+struct Known {
+    how: How,
+    links: Vec<u32>,
+    shares: Vec<f64>,
+}
+
+fn known(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Result<Known, Reason>, Error> {
+    let choice = match paths::choice(rib, iif, dst) {
+        Ok(choice) => choice,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let shares = choice.layout.shares();
+    let how = match choice.is_many() {
+        false => How::One,
+        true => match paths::hashing(rib, iif, dst, paths::algo(rib, iif, dst)) {
+            Ok(hashing) => How::Hashed(Predictor::new(hashing, choice.layout)),
+            Err(NoHash::Turns(_)) => How::Turns,
+            Err(why @ NoHash::Settings(_)) => return Err(Error::Flows { dst, why }),
+        },
+    };
+    Ok(Ok(Known {
+        how,
+        links: choice.hops.iter().map(|hop| hop.index).collect(),
+        shares: shares
+            .iter()
+            .map(|share| *share as f64 / raddle_sim::SPACE as f64)
+            .collect(),
+    }))
+}
+
+fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
+    let mut routes: HashMap<IpAddr, Result<Known, Reason>> = HashMap::new();
+    let mut loads: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
+    let mut elsewhere: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for sample in samples {
+        let (_, dst) = sample.flow.addresses.ends();
+        let known = match routes.entry(dst) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(free) => free.insert(known(rib, iif, dst)?),
+        };
+        let known = match known {
+            Ok(known) => known,
+            Err(reason) => {
+                *elsewhere.entry(reason.name()).or_default() += 1;
+                continue;
+            }
+        };
+        let path = match &known.how {
+            How::One => Some(0),
+            How::Turns => {
+                *elsewhere.entry(TURNS).or_default() += 1;
+                None
+            }
+            How::Hashed(predictor) => match sample.path(predictor) {
+                Ok(path) => path,
+                Err(_) => {
+                    *elsewhere.entry(Reason::BadHeader.name()).or_default() += 1;
+                    continue;
+                }
+            },
+        };
+        if let Some(index) = path.and_then(|path| known.links.get(path)) {
+            loads.entry(*index).or_default().0 += sample.load;
+        }
+        for (index, share) in known.links.iter().zip(&known.shares) {
+            loads.entry(*index).or_default().1 += share * sample.load as f64;
+        }
+    }
+    let evenness = Evenness::of(
+        loads.values().map(|(load, _)| *load as f64),
+        loads.len() as u64,
+    );
+    Ok(Links {
+        evenness: (!loads.is_empty()).then_some(evenness),
+        loads: loads
+            .into_iter()
+            .map(|(index, (load, expected))| LinkLoad {
+                dev: paths::link_name(rib, index),
+                load,
+                expected,
+            })
+            .collect(),
+        elsewhere,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::Source;
+
+    fn report(tiers: &[&str]) -> Report {
+        let source = Source {
+            synthetic: Some(20_000),
+            ..Source::default()
+        };
+        let samples = source.load(None).unwrap().unwrap();
+        let tiers: Vec<Tier> = tiers.iter().map(|text| text.parse().unwrap()).collect();
+        through_tiers(&tiers, &samples).unwrap()
+    }
+
+    #[test]
+    fn equal_seeds_polarise_and_different_ones_do_not() {
+        let same = report(&["seed=7,width=4", "seed=7,width=4"]).to_string();
+        assert_eq!(
+            same,
+            "20000 flows through 2 tiers\n\
+             \n\
+             tier  policy        seed  width  in use  expected   paths  used  effective  expected  max/mean  expected\n\
+             \x20  1       1           7      4   100 %     100 %       4     4       4.00      4.00     1.023     1.000\n\
+             \x20  2       1           7      4    25 %      25 %      16     4       4.00      4.00     4.091     4.000\n\
+             \n\
+             tier 2 is polarised: it hashes as tier 1 (policy 1, seed 7), and its routers use 25 % of their links; \
+             give it a seed of its own\n"
+        );
+        let other = report(&["seed=7,width=4", "seed=8,width=4"]).to_string();
+        assert!(!other.contains("polarised"), "{other}");
+        assert!(other.contains("  100 %     100 %      16    16"), "{other}");
+    }
+
+    #[test]
+    fn charts_are_written_in_both_forms() {
+        let chart = report(&["seed=7,width=4", "seed=7,width=4"]).chart();
+        let dir = tempfile::tempdir().unwrap();
+        for (name, magic) in [("a.svg", &b"<svg"[..]), ("a.png", &b"\x89PNG"[..])] {
+            let file = dir.path().join(name);
+            raddle_plot::bars(&file, &chart.title, &chart.groups, chart.unit).unwrap();
+            assert!(std::fs::read(&file).unwrap().starts_with(magic), "{name}");
+        }
+    }
+}
