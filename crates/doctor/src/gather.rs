@@ -140,10 +140,10 @@ fn live(facts: &mut Facts, rib: &Rib) {
     let links: Vec<_> = facts.in_links().cloned().collect();
     match probe::steering(&links) {
         Ok(steered) => facts.receive.steered = steered,
-        Err(why) => missing(Need::Steering, why),
+        Err(why) => missing(Need::Steering, why.to_string()),
     }
     if let Err(why) = probe::offloads(&links, &mut facts.receive) {
-        missing(Need::Offloads, why);
+        missing(Need::Offloads, why.to_string());
     }
     match raddle_netlink::probe::bpf::flow_dissector() {
         Ok(program) => facts.receive.dissector = program,
@@ -151,20 +151,20 @@ fn live(facts: &mut Facts, rib: &Rib) {
     }
     match probe::connections() {
         Ok(all) => facts.connections = over_several_paths(rib, all),
-        Err(why) => missing(Need::Connections, why),
+        Err(why) => missing(Need::Connections, why.to_string()),
     }
     match probe::other_namespaces() {
         Ok(others) => facts.others = others,
-        Err(why) => missing(Need::Namespaces, why),
+        Err(why) => missing(Need::Namespaces, why.to_string()),
     }
     match probe::choices(facts) {
         Ok(choices) => facts.choices = choices,
-        Err(why) => missing(Need::Choices, why),
+        Err(why) => missing(Need::Choices, why.to_string()),
     }
     if facts.srv6.is_used()
         && let Err(why) = probe::seg6_keys(&mut facts.srv6)
     {
-        missing(Need::Segments, why);
+        missing(Need::Segments, why.to_string());
     }
     match traps(rib) {
         Ok(traps) => facts.traps = traps,

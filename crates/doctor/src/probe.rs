@@ -11,10 +11,36 @@ use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::seg6::Seg6;
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::event::Link;
+use thiserror::Error;
 
 use super::facts::{Choices, Connections, Facts, Other, Receive, Target, Tuning};
 use super::srv6::Srv6;
 use raddle_preflight as preflight;
+
+/// Why a question has no answer.
+#[derive(Debug, Error)]
+pub(super) enum Unanswered {
+    /// The kernel gives none by netlink.
+    #[error(transparent)]
+    Netlink(#[from] raddle_netlink::Error),
+    /// Or by other calls.
+    #[error(transparent)]
+    Probe(#[from] raddle_netlink::probe::Error),
+    /// A file cannot be read.
+    #[error("{file}: {why}")]
+    File {
+        file: &'static str,
+        why: std::io::Error,
+    },
+    /// `/sys` shows another namespace.
+    #[error(
+        "/sys shows another network namespace than ours, so not {0}; ip netns exec mounts the right one"
+    )]
+    OtherSys(String),
+    /// What was found is not all.
+    #[error("only root may look into all of them")]
+    NotRoot,
+}
 
 /// A number below `/proc/sys/net` of the calling thread's namespace.
 fn sysctl(path: &str) -> Option<u32> {
@@ -48,19 +74,19 @@ pub(super) fn seg6<'a>(links: impl Iterator<Item = &'a Link>, srv6: &mut Srv6) {
 }
 
 /// The source of outer headers and the keys of HMACs.
-pub(super) fn seg6_keys(srv6: &mut Srv6) -> Result<(), String> {
-    let Some(mut seg6) = Seg6::open().map_err(|e| e.to_string())? else {
+pub(super) fn seg6_keys(srv6: &mut Srv6) -> Result<(), Unanswered> {
+    let Some(mut seg6) = Seg6::open()? else {
         return Ok(());
     };
-    let source = seg6.source().map_err(|e| e.to_string())?;
+    let source = seg6.source()?;
     srv6.tunsrc = Some(source.unwrap_or(Ipv6Addr::UNSPECIFIED));
-    let keys = seg6.keys().map_err(|e| e.to_string())?;
+    let keys = seg6.keys()?;
     srv6.hmac_keys = Some(keys.iter().map(|key| key.id).collect());
     Ok(())
 }
 
 /// Which of the links have receive packet steering.
-pub(super) fn steering(links: &[Link]) -> Result<Vec<u32>, String> {
+pub(super) fn steering(links: &[Link]) -> Result<Vec<u32>, Unanswered> {
     let mut steered = Vec::new();
     let mut hidden = Vec::new();
     for link in links {
@@ -72,22 +98,18 @@ pub(super) fn steering(links: &[Link]) -> Result<Vec<u32>, String> {
     }
     match hidden.as_slice() {
         [] => Ok(steered),
-        hidden => Err(format!(
-            "/sys shows another network namespace than ours, so not {}; ip netns exec mounts the \
-             right one",
-            hidden.join(", ")
-        )),
+        hidden => Err(Unanswered::OtherSys(hidden.join(", "))),
     }
 }
 
 /// Receive offloads of the links.
-pub(super) fn offloads(links: &[Link], receive: &mut Receive) -> Result<(), String> {
+pub(super) fn offloads(links: &[Link], receive: &mut Receive) -> Result<(), Unanswered> {
     for link in links {
         let flags = match ethtool::flags(&link.name) {
             Ok(flags) => flags,
             // It has gone meanwhile.
             Err(e) if e.errno() == Some(libc::ENODEV) => continue,
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return Err(e.into()),
         };
         let note = |on: bool, list: &mut Vec<u32>| {
             if on {
@@ -102,17 +124,17 @@ pub(super) fn offloads(links: &[Link], receive: &mut Receive) -> Result<(), Stri
 }
 
 /// Established TCP connections by their two addresses.
-pub(super) fn connections() -> Result<Vec<Connections>, String> {
+pub(super) fn connections() -> Result<Vec<Connections>, Unanswered> {
     let mut counts = BTreeMap::new();
     for file in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
         let open = match std::fs::File::open(file) {
             Ok(open) => open,
             // No IPv6 in this kernel.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && file.ends_with('6') => continue,
-            Err(e) => return Err(format!("{file}: {e}")),
+            Err(why) => return Err(Unanswered::File { file, why }),
         };
         for line in BufReader::new(open).lines() {
-            let line = line.map_err(|e| format!("{file}: {e}"))?;
+            let line = line.map_err(|why| Unanswered::File { file, why })?;
             if let Some(pair) = established(&line) {
                 *counts.entry(pair).or_insert(0) += 1;
             }
@@ -169,8 +191,8 @@ fn proc_address(text: &str) -> Option<IpAddr> {
 const MOST_NAMESPACES: usize = 256;
 
 /// Other namespaces that forward, and their seeds.
-pub(super) fn other_namespaces() -> Result<Vec<Other>, String> {
-    let namespaces = Namespace::all().map_err(|e| e.to_string())?;
+pub(super) fn other_namespaces() -> Result<Vec<Other>, Unanswered> {
+    let namespaces = Namespace::all()?;
     let mut others = Vec::new();
     for namespace in namespaces.iter().skip(1).take(MOST_NAMESPACES) {
         let read = namespace.run(|| {
@@ -180,7 +202,7 @@ pub(super) fn other_namespaces() -> Result<Vec<Other>, String> {
             let policy4 = sysctl("ipv4/fib_multipath_hash_policy");
             Ok(seed.zip(policy4).filter(|_| forwards))
         });
-        if let Some((seed, policy4)) = read.map_err(|e| e.to_string())? {
+        if let Some((seed, policy4)) = read? {
             let place = namespace.place.to_string();
             others.push(Other {
                 place,
@@ -190,7 +212,7 @@ pub(super) fn other_namespaces() -> Result<Vec<Other>, String> {
         }
     }
     if !nix::unistd::geteuid().is_root() {
-        return Err("only root may look into all of them".to_owned());
+        return Err(Unanswered::NotRoot);
     }
     Ok(others)
 }
@@ -204,7 +226,7 @@ const MOST_DESTINATIONS: usize = 16;
 ///
 /// The questions are those of a local sender without an address yet: no link has to forward, and no
 /// source address is preferred. What another route answers is left out.
-pub(super) fn choices(facts: &Facts) -> Result<Vec<Choices>, String> {
+pub(super) fn choices(facts: &Facts) -> Result<Vec<Choices>, Unanswered> {
     let lacks_carrier = |index: u32| {
         facts
             .links
@@ -224,7 +246,7 @@ pub(super) fn choices(facts: &Facts) -> Result<Vec<Choices>, String> {
     for (place, paths) in doubtful.take(MOST_DESTINATIONS) {
         let socket = match &mut socket {
             Some(socket) => socket,
-            none => none.insert(Socket::open().map_err(|e| e.to_string())?),
+            none => none.insert(Socket::open()?),
         };
         let members = facts.members(paths);
         let mut choices = Choices {

@@ -7,6 +7,7 @@
 //! encapsulation, the family of a nexthop that has only a device) is not in the snapshot; `explain`
 //! needs none of it. iproute2 before 6.12 prints weights of nexthop groups above 256 modulo 256.
 
+mod fault;
 mod links;
 mod object;
 mod routes;
@@ -21,6 +22,7 @@ use raddle_rib::{Rib, Snapshot};
 use raddle_select::KernelVersion;
 
 use crate::names::Names;
+pub use fault::Fault;
 use object::{Lookup, Objects};
 
 /// Why output cannot be made into a snapshot.
@@ -68,7 +70,7 @@ pub enum Error {
         /// The object's name, or its number.
         object: String,
         /// What is wrong with it.
-        what: String,
+        what: Fault,
     },
     /// A setting is not there.
     #[error("{file} does not say {key}, which every kernel has: collect it anew (sysctl -a)")]

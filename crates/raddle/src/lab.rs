@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use raddle_lab::{
     Clos, Lab, LabSummary, LinkId, Links, Progress, Srv6Vpn, Stage, Topology, UpOptions,
 };
+use thiserror::Error;
 
 use crate::cli;
 use crate::error::{Failure, exit};
@@ -37,7 +38,7 @@ pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
         } => {
             let lab = match name {
                 Some(name) => name.clone(),
-                None => with_node(&standing(), node).map_err(Failure::usage)?,
+                None => with_node(&standing(), node)?,
             };
             let lab = Lab::load(&lab)?;
             exec(&lab, node, command)
@@ -133,8 +134,35 @@ fn link(args: &cli::LabLink, verb: &str) -> Result<(Lab, LinkId), Failure> {
     }
     let name = the_lab(args.name.as_deref(), verb, &args.link)?;
     let lab = Lab::load(&name)?;
-    let link = link_of(lab.topology(), &args.link).map_err(Failure::usage)?;
+    let link = link_of(lab.topology(), &args.link)?;
     Ok((lab, link))
+}
+
+/// Why it is unclear which lab, or which of its links, is meant.
+#[derive(Debug, PartialEq, Eq, Error)]
+enum Unclear {
+    #[error("there is no lab; build one with raddle lab up clos")]
+    NoLab,
+    #[error("no lab has a node `{0}`; see: raddle lab list")]
+    NoNode(String),
+    #[error(
+        "several labs have a node `{node}` ({}); name one: raddle lab exec -n {} {node} -- ...",
+        labs.join(", "),
+        labs[0]
+    )]
+    Nodes { node: String, labs: Vec<String> },
+    #[error("node `{node}` has no device `{dev}`; raddle lab list -j has all links")]
+    NoDevice { node: String, dev: String },
+    #[error("no link has a device `{0}`; raddle lab list -j has all links")]
+    NoLink(String),
+    #[error("several links have a device `{0}`; write NODE/{0}")]
+    Links(String),
+}
+
+impl From<Unclear> for Failure {
+    fn from(e: Unclear) -> Failure {
+        Failure::usage(e.to_string())
+    }
 }
 
 /// Which link a word means.
@@ -144,27 +172,27 @@ fn link(args: &cli::LabLink, verb: &str) -> Result<(Lab, LinkId), Failure> {
 /// 3. Otherwise a device: the only link that it is an end of, at whatever node.
 ///
 /// # Errors
-/// What to say to the user.
-fn link_of(topology: &Topology, word: &str) -> Result<LinkId, String> {
+/// None is meant, or several are.
+fn link_of(topology: &Topology, word: &str) -> Result<LinkId, Unclear> {
     if let Ok(number) = word.parse() {
         return Ok(LinkId(number));
     }
-    let all = "raddle lab list -j has all links";
     if let Some((node, dev)) = word.split_once('/') {
         let found = topology.link_of(node, dev);
         return found
             .map(|(link, _)| link)
-            .ok_or_else(|| format!("node `{node}` has no device `{dev}`; {all}"));
+            .ok_or_else(|| Unclear::NoDevice {
+                node: node.to_owned(),
+                dev: dev.to_owned(),
+            });
     }
     let links = topology.links().iter().enumerate();
     let with = links.filter(|(_, link)| link.ends.iter().any(|end| end.dev == word));
     let with: Vec<LinkId> = with.map(|(number, _)| LinkId(number)).collect();
     match with.as_slice() {
         [link] => Ok(*link),
-        [] => Err(format!("no link has a device `{word}`; {all}")),
-        _ => Err(format!(
-            "several links have a device `{word}`; write NODE/{word}"
-        )),
+        [] => Err(Unclear::NoLink(word.to_owned())),
+        _ => Err(Unclear::Links(word.to_owned())),
     }
 }
 
@@ -229,7 +257,7 @@ fn the_lab(name: Option<&str>, verb: &str, what: &str) -> Result<String, Failure
     }
     match Lab::list().as_slice() {
         [lab] => Ok(lab.name.clone()),
-        [] => Err(Failure::usage(NO_LAB)),
+        [] => Err(Unclear::NoLab.into()),
         labs => {
             let names: Vec<&str> = labs.iter().map(|lab| lab.name.as_str()).collect();
             let one = match what {
@@ -243,8 +271,6 @@ fn the_lab(name: Option<&str>, verb: &str, what: &str) -> Result<String, Failure
         }
     }
 }
-
-const NO_LAB: &str = "there is no lab; build one with raddle lab up clos";
 
 /// All labs with the names of their nodes; none for one that does not stand.
 fn standing() -> Vec<(String, Vec<String>)> {
@@ -265,8 +291,8 @@ fn standing() -> Vec<(String, Vec<String>)> {
 /// 2. The only one that has a node of that name.
 ///
 /// # Errors
-/// What to say to the user.
-fn with_node(labs: &[(String, Vec<String>)], node: &str) -> Result<String, String> {
+/// None is meant, or several are.
+fn with_node(labs: &[(String, Vec<String>)], node: &str) -> Result<String, Unclear> {
     let has = |(_, nodes): &&(String, Vec<String>)| nodes.iter().any(|name| name == node);
     let with: Vec<&str> = labs
         .iter()
@@ -275,14 +301,13 @@ fn with_node(labs: &[(String, Vec<String>)], node: &str) -> Result<String, Strin
         .collect();
     let all: Vec<&str> = labs.iter().map(|(lab, _)| lab.as_str()).collect();
     match (all.as_slice(), with.as_slice()) {
-        ([], _) => Err(NO_LAB.into()),
+        ([], _) => Err(Unclear::NoLab),
         ([lab], _) | (_, [lab]) => Ok((*lab).to_owned()),
-        (_, []) => Err(format!("no lab has a node `{node}`; see: raddle lab list")),
-        (_, with) => Err(format!(
-            "several labs have a node `{node}` ({}); name one: raddle lab exec -n {} {node} -- ...",
-            with.join(", "),
-            with[0]
-        )),
+        (_, []) => Err(Unclear::NoNode(node.to_owned())),
+        (_, with) => Err(Unclear::Nodes {
+            node: node.to_owned(),
+            labs: with.iter().map(|lab| (*lab).to_owned()).collect(),
+        }),
     }
 }
 
@@ -365,7 +390,7 @@ mod tests {
             (&labs, "leaf9", "no lab has a node `leaf9`"),
             (&[], "leaf1", "raddle lab up"),
         ] {
-            let error = with_node(labs, node).unwrap_err();
+            let error = with_node(labs, node).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }
@@ -377,9 +402,10 @@ mod tests {
         assert_eq!(link_of(&topology, "link3"), Ok(LinkId(2)));
         assert_eq!(link_of(&topology, "server/link1"), Ok(LinkId(0)));
         assert!(link_of(&topology, "server/link9").is_err());
-        assert!(link_of(&topology, "eth0").unwrap_err().contains("no link"));
+        let error = link_of(&topology, "eth0").unwrap_err();
+        assert!(error.to_string().contains("no link"));
         let clos = Clos::default().topology().unwrap();
-        let error = link_of(&clos, "spine1").unwrap_err();
+        let error = link_of(&clos, "spine1").unwrap_err().to_string();
         assert!(error.contains("NODE/spine1"), "{error}");
     }
 

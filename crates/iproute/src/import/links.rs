@@ -4,8 +4,8 @@ use raddle_rib::event::{Address, Link, Neighbour, XdpAttached};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Error;
 use super::object::{Lookup, Objects, Word, address, bits, mac};
+use super::{Error, Fault};
 
 /// `IFF_*`, as `ip` prints them; RUNNING it does not print, but its absence (NO-CARRIER).
 const LINK_FLAGS: [(&str, u32); 17] = [
@@ -203,25 +203,28 @@ pub(super) fn addresses(objects: &Objects, names: &Lookup) -> Result<Vec<Address
             .iter()
             .filter(|info| info.as_object().is_none_or(|map| !map.is_empty()));
         full.map(|info| one_address(info, index, names))
-            .collect::<Result<Vec<_>, String>>()
+            .collect::<Result<Vec<_>, Fault>>()
     })?;
     Ok(lists.into_iter().flatten().flatten().collect())
 }
 
 /// None for families other than IPv4 and IPv6.
-fn one_address(info: &Value, index: u32, names: &Lookup) -> Result<Option<Address>, String> {
-    let of = |what: String| format!("addr_info {info}: {what}");
-    let read = AddressObject::deserialize(info).map_err(|e| of(e.to_string()))?;
+fn one_address(info: &Value, index: u32, names: &Lookup) -> Result<Option<Address>, Fault> {
+    let of = |fault| Fault::OfAddress {
+        info: info.to_string(),
+        fault: Box::new(fault),
+    };
+    let read = AddressObject::deserialize(info).map_err(|e| of(e.into()))?;
     if !matches!(read.family.as_str(), "inet" | "inet6") {
         return Ok(None);
     }
     let [local, peer, broadcast] = [&read.local, &read.address, &read.broadcast]
         .map(|text| text.as_deref().map(address).transpose());
     let (local, peer, broadcast) = (local?, peer?, broadcast?);
-    let local = local.ok_or_else(|| of("missing field `local`".into()))?;
+    let local = local.ok_or_else(|| of(Fault::Missing("local")))?;
     let limit = if local.is_ipv4() { 32 } else { 128 };
     if read.prefixlen > limit {
-        return Err(of(format!("prefixlen is above {limit}")));
+        return Err(of(Fault::AddressLength(limit)));
     }
     let flags = ADDRESS_FLAGS
         .iter()

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Error;
+use super::{Error, Fault};
 use crate::names::Names;
 
 /// The objects of a file.
@@ -40,13 +40,13 @@ impl Objects {
     /// them for what its filters leave out.
     pub(super) fn each<T: DeserializeOwned, U>(
         &self,
-        mut make: impl FnMut(T) -> Result<U, String>,
+        mut make: impl FnMut(T) -> Result<U, Fault>,
     ) -> Result<Vec<U>, Error> {
         let full = |object: &&Value| object.as_object().is_none_or(|map| !map.is_empty());
         let objects = self.objects.iter().filter(full).enumerate();
         objects
             .map(|(i, object)| {
-                let read = T::deserialize(object).map_err(|e| e.to_string());
+                let read = T::deserialize(object).map_err(Fault::from);
                 read.and_then(&mut make).map_err(|what| Error::Object {
                     file: self.file.clone(),
                     object: name(i, object),
@@ -110,46 +110,42 @@ impl Lookup {
     }
 
     /// The index of a link.
-    pub(super) fn link(&self, name: &str) -> Result<u32, String> {
-        self.links
-            .get(name)
-            .copied()
-            .ok_or_else(|| format!("link '{name}' is not in link.json: collect all files at once"))
+    pub(super) fn link(&self, name: &str) -> Result<u32, Fault> {
+        let index = self.links.get(name).copied();
+        index.ok_or_else(|| Fault::Link(name.to_owned()))
     }
 
-    pub(super) fn table(&self, word: &Option<Word>) -> Result<Option<u32>, String> {
+    pub(super) fn table(&self, word: &Option<Word>) -> Result<Option<u32>, Fault> {
         numbered("table", word, |text| self.names.table_number(text))
     }
 
-    pub(super) fn protocol(&self, word: &Option<Word>) -> Result<Option<u8>, String> {
+    pub(super) fn protocol(&self, word: &Option<Word>) -> Result<Option<u8>, Fault> {
         numbered("protocol", word, |text| self.names.protocol_number(text))
     }
 
-    pub(super) fn scope(&self, word: &Option<Word>) -> Result<Option<u8>, String> {
+    pub(super) fn scope(&self, word: &Option<Word>) -> Result<Option<u8>, Fault> {
         numbered("scope", word, |text| self.names.scope_number(text))
     }
 
-    pub(super) fn kind(&self, word: &Option<Word>) -> Result<Option<RouteKind>, String> {
+    pub(super) fn kind(&self, word: &Option<Word>) -> Result<Option<RouteKind>, Fault> {
         numbered("type", word, Names::kind_number)
     }
 
-    pub(super) fn tos(&self, word: &Option<Word>) -> Result<Option<u8>, String> {
+    pub(super) fn tos(&self, word: &Option<Word>) -> Result<Option<u8>, Fault> {
         numbered("tos", word, |text| self.names.tos_number(text))
     }
 }
 
 fn numbered<T>(
-    what: &str,
+    what: &'static str,
     word: &Option<Word>,
     find: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, Fault> {
     let Some(word) = word else { return Ok(None) };
     let text = word.text();
     match find(&text) {
         Some(number) => Ok(Some(number)),
-        None => Err(format!(
-            "{what} '{text}' is a name that only its own machine knows: collect with ip -N"
-        )),
+        None => Err(Fault::Name { what, name: text }),
     }
 }
 
@@ -161,9 +157,9 @@ pub(super) fn bits(words: &[String], known: &[(&str, u32)]) -> u32 {
 }
 
 /// An address in a message.
-pub(super) fn address(text: &str) -> Result<std::net::IpAddr, String> {
-    text.parse()
-        .map_err(|_| format!("'{text}' is not an address"))
+pub(super) fn address(text: &str) -> Result<std::net::IpAddr, Fault> {
+    let address = text.parse();
+    address.map_err(|_| Fault::Address(text.to_owned()))
 }
 
 /// A 6-byte link-layer address; none for others.

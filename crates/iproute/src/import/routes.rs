@@ -10,8 +10,8 @@ use raddle_rib::event::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Error;
 use super::object::{Lookup, Objects, Word, address, bits};
+use super::{Error, Fault};
 use crate::show::ENCAPS;
 
 /// `RTNH_F_*`, which routes carry in their flags, too.
@@ -49,7 +49,7 @@ struct Hop {
 }
 
 impl Hop {
-    fn gateway(&self) -> Result<Option<IpAddr>, String> {
+    fn gateway(&self) -> Result<Option<IpAddr>, Fault> {
         let via = self.via.as_ref().map(|via| &via.host);
         self.gateway
             .as_ref()
@@ -58,7 +58,7 @@ impl Hop {
             .transpose()
     }
 
-    fn index(&self, names: &Lookup) -> Result<u32, String> {
+    fn index(&self, names: &Lookup) -> Result<u32, Fault> {
         let index = self.dev.as_deref().map(|dev| names.link(dev)).transpose()?;
         Ok(index.unwrap_or(0))
     }
@@ -73,7 +73,7 @@ impl Hop {
         })
     }
 
-    fn nexthop(&self, names: &Lookup) -> Result<RouteNexthop, String> {
+    fn nexthop(&self, names: &Lookup) -> Result<RouteNexthop, Fault> {
         Ok(RouteNexthop {
             gateway: self.gateway()?,
             index: self.index(names)?,
@@ -145,10 +145,10 @@ pub(super) fn nexthops(objects: &Objects, names: &Lookup) -> Result<Vec<Nexthop>
                 unbalanced_time: ticks(args.unbalanced_time),
             },
             (Some(_), Some("resilient"), None) => {
-                return Err("missing field `resilient_args`".into());
+                return Err(Fault::Missing("resilient_args"));
             }
             (Some(members), None | Some("mpath"), _) => NexthopKind::Group(members),
-            (Some(_), Some(other), _) => return Err(format!("groups of type {other} are unknown")),
+            (Some(_), Some(other), _) => return Err(Fault::Group(other.to_owned())),
             (None, ..) if nexthop.rest.contains_key("blackhole") => NexthopKind::Blackhole,
             (None, ..) => NexthopKind::Single {
                 gateway,
@@ -275,13 +275,13 @@ pub(super) fn routes(objects: &Objects, names: &Lookup, v6: bool) -> Result<Vec<
     Ok(all.into_iter().flatten().collect())
 }
 
-fn net(text: &str, v6: bool) -> Result<IpNet, String> {
+fn net(text: &str, v6: bool) -> Result<IpNet, Fault> {
     match (text, v6) {
         ("default" | "all", false) => return Ok(IpNet::V4(Ipv4Net::default())),
         ("default" | "all", true) => return Ok(IpNet::V6(Ipv6Net::default())),
         _ => {}
     }
-    let bad = || format!("'{text}' is not a prefix");
+    let bad = || Fault::Prefix(text.to_owned());
     match text.contains('/') {
         true => text
             .parse()

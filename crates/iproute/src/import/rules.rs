@@ -5,8 +5,8 @@ use raddle_rib::event::{RULE_OTHER_INVERT, Rule};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Error;
 use super::object::{Lookup, Objects, Word, address};
+use super::{Error, Fault};
 
 /// Fields that select nothing.
 const HARMLESS: [&str; 4] = ["iif_detached", "oif_detached", "unresolved", "offload"];
@@ -75,7 +75,7 @@ pub(super) fn rules(objects: &Objects, names: &Lookup, family: u8) -> Result<Vec
 }
 
 /// A prefix; none for `all`. Without a length it is a host's.
-fn net(text: Option<&str>, length: Option<u8>) -> Result<Option<IpNet>, String> {
+fn net(text: Option<&str>, length: Option<u8>) -> Result<Option<IpNet>, Fault> {
     let Some(text) = text.filter(|text| *text != "all") else {
         return Ok(None);
     };
@@ -83,15 +83,16 @@ fn net(text: Option<&str>, length: Option<u8>) -> Result<Option<IpNet>, String> 
     let length = length.unwrap_or(if ip.is_ipv4() { 32 } else { 128 });
     IpNet::new(ip, length)
         .map(|net| Some(net.trunc()))
-        .map_err(|_| format!("{text}/{length} is not a prefix"))
+        .map_err(|_| Fault::Length {
+            address: text.to_owned(),
+            length,
+        })
 }
 
 /// A mark, in hexadecimal with `0x`, or decimal.
-fn number(word: &Option<Word>) -> Result<Option<u32>, String> {
+fn number(word: &Option<Word>) -> Result<Option<u32>, Fault> {
     let Some(word) = word else { return Ok(None) };
     let text = word.text();
     let number = crate::names::parse_number(&text);
-    number
-        .map(Some)
-        .ok_or_else(|| format!("'{text}' is not a mark"))
+    number.map(Some).ok_or(Fault::Mark(text))
 }
