@@ -68,7 +68,7 @@ fn arguments_and_configurations_that_make_no_sense() {
         (
             "links = ['a']\nmodus = 'native'\n",
             "line 2",
-            "there is no key 'modus'; there are links, ",
+            "there is no key 'modus' here; there are links, ",
         ),
         ("# a comment\n\nlinks = 'eth0'\n", "line 3", "links"),
         (

@@ -243,7 +243,12 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Wrong> {
         match self.value.take() {
-            Some(value) => seed.deserialize(Value::from(value)),
+            Some(value) => {
+                // A field may be read by a function that says more than the value's own type.
+                let span = Some(value.span());
+                let read = seed.deserialize(Value::from(value));
+                read.map_err(|e| e.or_at(&span))
+            }
             None => Err(Wrong::custom("a value was asked for before its key")),
         }
     }

@@ -5,6 +5,7 @@ mod docs;
 mod links;
 mod planning;
 mod rpc;
+mod words;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -138,11 +139,11 @@ pub(crate) struct Run {
     #[arg(short, long = "link", value_name = "LINK")]
     pub links: Vec<String>,
     /// How to attach
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = words::mode())]
     pub mode: Option<Mode>,
     /// What becomes of the programs when the daemon goes; keep does not work under ip netns exec, but
     /// with nsenter --net=/run/netns/NAME
-    #[arg(long)]
+    #[arg(long, value_parser = words::on_exit())]
     pub on_exit: Option<OnExit>,
     /// How long programs forward when no daemon looks at the firewall, because it hangs, starves or is
     /// gone; then they leave everything to the kernel. A rule that comes meanwhile is bypassed for so long
@@ -150,7 +151,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SECONDS")]
     pub deadline: Option<u32>,
     /// Before whom the threads that follow the kernel get a processor [default: realtime]
-    #[arg(long)]
+    #[arg(long, value_parser = words::priority())]
     pub priority: Option<Priority>,
     /// Attach although netfilter, tc or xfrm would have seen the packets
     #[arg(long)]
@@ -167,7 +168,7 @@ pub(crate) struct Run {
     pub seed: Option<Seed>,
     /// With hash policy 1, take the L4 hash that the driver gives with a packet, as the kernel does:
     /// auto (on NICs that give the kernel one), on (on software too), off [default: auto]
-    #[arg(long, value_name = "WHERE", hide_possible_values = true)]
+    #[arg(long, value_name = "WHERE", hide_possible_values = true, value_parser = words::rx_hash())]
     pub rx_hash: Option<RxHash>,
     /// Spread the routes to a prefix, or by a nexthop group, otherwise than by the hash policy:
     /// PREFIX=ALGO or nhid:ID=ALGO; may be repeated. ALGO is l3, l4[,icmp-follows-flow], inner,

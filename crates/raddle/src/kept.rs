@@ -1,4 +1,4 @@
-//! Programs that outlive the daemon (`on_exit = "keep"`): pins on a bpffs, a folder for each network
+//! Programs that outlive the daemon (`on-exit = "keep"`): pins on a bpffs, a folder for each network
 //! namespace.
 
 use std::collections::BTreeMap;

@@ -11,9 +11,9 @@ mod sid;
 mod tests;
 mod words;
 
-pub(crate) use encap::OwnEncap;
+pub(crate) use encap::{OwnEncap, RawEncap};
 pub(crate) use error::OwnError;
-pub(crate) use sid::OwnSid;
+pub(crate) use sid::{OwnSid, RawSid};
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,7 +21,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 use raddle_rib::event::{ROUTE_OWN, Route, RouteTarget};
 
+use raddle_config::Spanned;
 use raddle_iproute::Names;
+
+use crate::config::Invalid;
 
 /// `RT_TABLE_MAIN`.
 const MAIN: u32 = 254;
@@ -58,16 +61,36 @@ fn segments(text: &str) -> Result<Vec<Ipv6Addr>, OwnError> {
     text.split(',').map(segment).collect()
 }
 
+/// One of the SIDs, or of the encapsulations, by its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// A SID.
+    Sid(usize),
+    /// An encapsulation.
+    Encap(usize),
+}
+
 /// None of two that say what becomes of the same packets.
-pub(crate) fn check(sids: &[OwnSid], encaps: &[OwnEncap]) -> Result<(), OwnError> {
-    let sids = sids.iter().map(|sid| (sid.table(), sid.prefix()));
-    let encaps = encaps.iter().map(|encap| (encap.table(), encap.prefix()));
+pub(crate) fn check(sids: &[OwnSid], encaps: &[OwnEncap]) -> Result<(), Invalid> {
+    let sids = sids.iter().enumerate();
+    let sids = sids.map(|(n, sid)| (Which::Sid(n), sid.table(), sid.prefix()));
+    let encaps = encaps.iter().enumerate();
+    let encaps = encaps.map(|(n, encap)| (Which::Encap(n), encap.table(), encap.prefix()));
     let mut seen = HashSet::new();
-    for (table, prefix) in sids.chain(encaps) {
+    for (which, table, prefix) in sids.chain(encaps) {
         if !seen.insert((table, prefix)) {
             let table = Names::load().table(table).into_owned();
-            return Err(OwnError::Twice { prefix, table });
+            return Err(Invalid::Twice {
+                which,
+                prefix,
+                table,
+            });
         }
     }
     Ok(())
+}
+
+/// A value that does not come from a file.
+fn from_option<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
 }

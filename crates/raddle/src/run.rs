@@ -73,6 +73,7 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     }
     config.metrics = args.metrics.or(config.metrics);
     config.socket = args.socket.clone().or(config.socket);
-    config.check().map_err(Failure::usage)?;
+    let checked = config.check();
+    checked.map_err(|e| Failure::usage(e.to_string()))?;
     Ok(config)
 }

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use raddle_netlink::fpm::{Options, Reader};
-use serde::Deserialize;
 
 /// Where zebra looks for somebody to tell its routes to (`FPM_DEFAULT_PORT`).
 const PORT: u16 = 2620;
@@ -12,12 +11,7 @@ const PORT: u16 = 2620;
 const LONGEST: u32 = 3600;
 
 /// `[fpm]`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    default,
-    expecting = "a table [fpm] with listen, grace, counters and users, all of which may be left out"
-)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fpm {
     /// The loopback address to listen at.
     pub listen: SocketAddr,
@@ -43,33 +37,49 @@ impl Default for Fpm {
     }
 }
 
+/// What is wrong with it, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FpmInvalid {
+    /// Others could tell routes.
+    #[error(
+        "listen for FPM at 127.0.0.1 or ::1, and not at {0}: it has no access control; zebra has to run in the same \
+         network namespace"
+    )]
+    NotLoopback(SocketAddr),
+    /// Nobody could be told where.
+    #[error("listen for FPM at a port that zebra can be told: {PORT} is the usual one")]
+    NoPort,
+    /// A user that there is not.
+    #[error("users in [fpm]: this machine has no user '{name}'")]
+    NoUser {
+        /// Which of them.
+        place: usize,
+        /// Its name.
+        name: String,
+    },
+    /// A grace that is too long.
+    #[error("grace is at most {LONGEST} seconds: routes that nobody tells any more lead astray")]
+    Grace,
+}
+
 impl Fpm {
     /// What no single value shows to be wrong.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), FpmInvalid> {
         if !self.listen.ip().is_loopback() {
-            return Err(format!(
-                "listen for FPM at 127.0.0.1 or ::1, and not at {}: it has no access control; zebra has to run in the \
-                 same network namespace",
-                self.listen
-            ));
+            return Err(FpmInvalid::NotLoopback(self.listen));
         }
         if self.listen.port() == 0 {
-            return Err(
-                "listen for FPM at a port that zebra can be told: 2620 is the usual one".into(),
-            );
+            return Err(FpmInvalid::NoPort);
         }
-        let named = self.users.iter().flatten();
-        if let Some(unknown) = named.into_iter().find(|name| user(name).is_none()) {
-            return Err(format!(
-                "users in [fpm]: this machine has no user '{unknown}'"
-            ));
+        let mut named = self.users.iter().flatten().enumerate();
+        if let Some((place, name)) = named.find(|(_, name)| user(name).is_none()) {
+            let name = name.clone();
+            return Err(FpmInvalid::NoUser { place, name });
         }
-        if self.grace > LONGEST {
-            return Err(format!(
-                "grace is at most {LONGEST} seconds: routes that nobody tells any more lead astray"
-            ));
+        match self.grace > LONGEST {
+            true => Err(FpmInvalid::Grace),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// The same for who listens.
@@ -93,14 +103,14 @@ fn user(name: &str) -> Option<u32> {
     let user = nix::unistd::User::from_name(name).ok().flatten();
     user.map(|user| user.uid.as_raw())
 }
-
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
+    use crate::config::tests::{parsed, refused};
 
     #[test]
     fn zebra_is_found_by_default() {
-        let config: Config = toml::from_str("[fpm]").unwrap();
+        let config = parsed("[fpm]");
         let fpm = config.fpm.as_ref().unwrap();
         assert_eq!(fpm.listen.to_string(), "127.0.0.1:2620");
         assert_eq!((fpm.grace, fpm.counters), (60, true));
@@ -112,11 +122,13 @@ mod tests {
             ("[fpm]\nlisten = '127.0.0.1:0'", "a port that zebra"),
             ("[fpm]\nusers = ['no-such-user']", "no user 'no-such-user'"),
         ] {
-            let config: Config = toml::from_str(text).unwrap();
-            let error = config.check().unwrap_err();
+            let error = refused(text).to_string();
             assert!(error.contains(said), "{error}");
         }
-        let error = toml::from_str::<Config>("[fpm]\nport = 7").unwrap_err();
-        assert!(error.to_string().contains("unknown field `port`"));
+        let error = refused("[fpm]\nport = 7").to_string();
+        assert!(
+            error.contains("there is no key 'port' here; there are listen, grace, counters, users"),
+            "{error}"
+        );
     }
 }

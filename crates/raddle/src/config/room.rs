@@ -2,7 +2,7 @@
 
 use raddle_image::Capacity;
 
-use super::Config;
+use super::{Config, Invalid};
 
 /// What these keys may be at most: group numbers end below values that name segments, and each map has to be smaller
 /// than 512 MiB ([`raddle_xdp::check_capacity`]). SIDs and adjacencies have counters on every CPU, so that less of them
@@ -14,21 +14,50 @@ const MOST_GROUPS: usize = 1 << 24;
 const MOST_MEMBERS: usize = 1 << 25;
 const MOST_ADJACENCIES: usize = 1 << 20;
 
+/// What room is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// IPv4 routes.
+    Routes4,
+    /// IPv6 routes.
+    Routes6,
+    /// SIDs and encapsulations.
+    Sids,
+    /// Groups.
+    Groups,
+    /// Members of groups.
+    Members,
+    /// Adjacencies.
+    Adjacencies,
+}
+
+impl Room {
+    /// Its key in the file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Room::Routes4 => "routes4",
+            Room::Routes6 => "routes6",
+            Room::Sids => "sids",
+            Room::Groups => "groups",
+            Room::Members => "members",
+            Room::Adjacencies => "adjacencies",
+        }
+    }
+}
+
 impl Config {
     /// What no image can have room for, or none would do with.
-    pub(super) fn check_room(&self) -> Result<(), String> {
-        for (key, value, least, most) in [
-            ("routes4", self.routes4, 1, MOST_ROUTES4),
-            ("routes6", self.routes6, 1, MOST_ROUTES6),
-            ("sids", self.sids, 1, MOST_SIDS),
-            ("groups", self.groups, 16, MOST_GROUPS),
-            ("members", self.members, 16, MOST_MEMBERS),
-            ("adjacencies", self.adjacencies, 16, MOST_ADJACENCIES),
+    pub(super) fn check_room(&self) -> Result<(), Invalid> {
+        for (room, value, least, most) in [
+            (Room::Routes4, self.routes4, 1, MOST_ROUTES4),
+            (Room::Routes6, self.routes6, 1, MOST_ROUTES6),
+            (Room::Sids, self.sids, 1, MOST_SIDS),
+            (Room::Groups, self.groups, 16, MOST_GROUPS),
+            (Room::Members, self.members, 16, MOST_MEMBERS),
+            (Room::Adjacencies, self.adjacencies, 16, MOST_ADJACENCIES),
         ] {
             if value < least || value > most {
-                return Err(format!(
-                    "{key} is at least {least} and at most {most}; leave it out for the default"
-                ));
+                return Err(Invalid::Room { room, least, most });
             }
         }
         Ok(())
@@ -76,7 +105,7 @@ mod tests {
             ..Config::default()
         };
         for config in [&least, &most] {
-            assert_eq!(config.check(), Ok(()));
+            config.check().unwrap();
             let loaded = raddle_xdp::check_capacity(&config.capacity(), 1);
             assert!(loaded.is_ok(), "{loaded:?}");
         }
@@ -84,7 +113,8 @@ mod tests {
             let mut config = Config::default();
             change(&mut config);
             let loaded = raddle_xdp::check_capacity(&config.capacity(), 1);
-            (config.check(), loaded.map_err(|e| e.to_string()))
+            let checked = config.check().map_err(|e| e.to_string());
+            (checked, loaded.map_err(|e| e.to_string()))
         };
         for (key, change) in [
             ("routes4", (|c| c.routes4 = 34_000_000) as fn(&mut Config)),

@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// What a file with this text says.
+pub(crate) fn parsed(text: &str) -> Config {
+    Config::of(&File::new("raddle.toml", text)).unwrap()
+}
+
+/// What is wrong with one.
+pub(crate) fn refused(text: &str) -> Error {
+    Config::of(&File::new("raddle.toml", text)).unwrap_err()
+}
+
 #[test]
 fn tables_that_are_misspelt_are_named() {
     for (text, said) in [
@@ -25,10 +35,10 @@ fn tables_that_are_misspelt_are_named() {
             "lists may be meant",
         ),
     ] {
-        let error = Config::parse(text).unwrap_err();
+        let error = refused(text).to_string();
         assert!(error.contains(said), "{text}: {error}");
     }
-    let error = Config::parse("quux = 7").unwrap_err();
+    let error = refused("quux = 7").to_string();
     assert!(!error.contains("may be meant"), "{error}");
 }
 
@@ -68,25 +78,19 @@ fn a_caret_stands_below_what_is_wrong_in_a_table() {
         ("[[mp-algo]]\ngroup = 7\nalgo = 'l5'".into(), "'l5'"),
         ("mode = 'fast'".into(), "'fast'"),
     ] {
-        let error = Config::parse(&text).unwrap_err();
-        let lines: Vec<&str> = error.lines().collect();
-        let (shown, carets) = (lines[2], lines[3]);
-        let at = carets.find('^').unwrap();
-        let marked = &shown[at..at + carets.matches('^').count()];
+        let error = refused(&text);
+        let place = error.place().unwrap();
+        let shown = place.text.chars().skip(place.column - 1);
+        let marked: String = shown.take(place.width).collect();
         assert_eq!(marked, below, "{error}");
     }
 }
 
 #[test]
 fn a_file_is_read_and_mistakes_are_named() {
-    let good: Config =
-        toml::from_str("links = ['eth0']\nmode = 'generic'\nseed = 'random'\ndeadline = 5")
-            .unwrap();
-    let hashes = |text| toml::from_str::<Config>(text).unwrap().rx_hash;
-    assert_eq!(hashes(""), RxHash::Auto);
-    assert_eq!(hashes("rx-hash = 'on'"), RxHash::On);
-    // The other keys have underscores.
-    assert_eq!(hashes("rx_hash = 'on'"), RxHash::On);
+    let good = parsed("links = ['eth0']\nmode = 'generic'\nseed = 'random'\ndeadline = 5");
+    assert_eq!(parsed("").rx_hash, RxHash::Auto);
+    assert_eq!(parsed("rx-hash = 'on'").rx_hash, RxHash::On);
     assert_eq!(
         (good.mode, good.seed, good.deadline),
         (Mode::Generic, Some(Seed::Random), 5)
@@ -94,15 +98,16 @@ fn a_file_is_read_and_mistakes_are_named() {
     for (text, said) in [
         (
             "link = ['eth0']",
-            "there is no key 'link'; there are links, mode, ",
+            "there is no key 'link' here; there are links, mode, ",
         ),
         ("link = ['eth0']", "; links may be meant"),
         (
             "mode = 'fast'",
             "there is no 'fast'; it is one of \"auto\", \"native\", \"generic\"",
         ),
+        ("on_exit = 'keep'", "; on-exit may be meant"),
         (
-            "on_exit = 7",
+            "on-exit = 7",
             "this is 7, and should be one of \"detach\", \"keep\"",
         ),
         ("seed = 0", "a seed of 0 means unknown"),
@@ -116,14 +121,14 @@ fn a_file_is_read_and_mistakes_are_named() {
             "this is \"eth0\", and should be a list of links, such as [\"eth0\", \"eth1\"]",
         ),
         ("links = [1]", "this is 1, and should be text in quotes"),
-        ("allow_qdisc = 'eth0'", "should be a list of links"),
+        ("allow-qdisc = 'eth0'", "should be a list of links"),
         ("links = []", "it names no link"),
         (
             "routes4 = '7'",
             "this is \"7\", and should be a whole number, 0 or more",
         ),
         (
-            "allow_bypass = 'yes'",
+            "allow-bypass = 'yes'",
             "this is \"yes\", and should be true or false, without quotes",
         ),
         ("[[mp-algo]]\ngroup = 7", "the key 'algo' is missing here"),
@@ -142,7 +147,7 @@ fn a_file_is_read_and_mistakes_are_named() {
         ),
         (
             "metrics = 'localhost:9'",
-            "this is no ADDRESS:PORT, such as \"127.0.0.1:9409\"",
+            "'localhost:9' is no ADDRESS:PORT, such as \"127.0.0.1:9409\"",
         ),
         ("metrics = '192.0.2.1:9'", "is not a loopback address"),
         ("deadline = 0", "deadline is at least 1 second"),
@@ -150,28 +155,32 @@ fn a_file_is_read_and_mistakes_are_named() {
         ("[fpm]\ngrace = 3601", "grace is at most 3600 seconds"),
         ("[fpm]\nlisten = '0.0.0.0:1'", "it has no access control"),
     ] {
-        let error = Config::parse(&format!("\n{text}")).unwrap_err();
-        assert!(error.contains(said), "{text}: {error}");
+        let error = refused(&format!("\n{text}"));
+        let words = error.to_string();
+        assert!(words.contains(said), "{text}: {error}");
         // With its place, and a caret below it.
-        let line = 1 + text.lines().count();
-        let key = |error: &str| error.starts_with("line 2, column 1\n");
-        let value = error.starts_with(&format!("line {line}, column "));
-        assert!(value || key(&error), "{text}: {error}");
-        assert!(error.contains("^\n"), "{text}: {error}");
+        let place = error.place().unwrap();
+        let key = place.line == 2 && place.column == 1;
+        assert!(key || place.line == 1 + text.lines().count(), "{error}");
+        let head = format!(
+            "raddle.toml: line {}, column {}\n",
+            place.line, place.column
+        );
+        assert!(words.starts_with(&head), "{error}");
+        assert!(words.contains("^\n"), "{text}: {error}");
     }
-    let spread: Config = toml::from_str(
+    let spread = parsed(
         "[[mp-algo]]\nprefix = '10.9.0.0/16'\nalgo = 'l4,icmp-follows-flow'\n\
          [[mp-algo]]\ngroup = 7\nalgo = 'per-packet'",
-    )
-    .unwrap();
+    );
     let words: Vec<String> = spread.mp_algos.iter().map(ToString::to_string).collect();
     assert_eq!(
         words,
         ["10.9.0.0/16=l4,icmp-follows-flow", "nhid:7=per-packet"]
     );
-    let parsed: Vec<AlgoRule> = words.iter().map(|word| word.parse().unwrap()).collect();
-    assert_eq!(parsed, spread.mp_algos);
-    assert_eq!(algo_rules(&parsed).groups.len(), 1);
+    let again: Vec<AlgoRule> = words.iter().map(|word| word.parse().unwrap()).collect();
+    assert_eq!(again, spread.mp_algos);
+    assert_eq!(algo_rules(&again).groups.len(), 1);
     for (text, said) in [
         ("[[mp-algo]]\nalgo = 'l4'", "either a prefix or a group"),
         (
@@ -187,20 +196,21 @@ fn a_file_is_read_and_mistakes_are_named() {
             "use 10.0.0.0/8",
         ),
     ] {
-        let error = toml::from_str::<Config>(text).unwrap_err().to_string();
+        let error = refused(text).to_string();
         assert!(error.contains(said), "{text}: {error}");
     }
     for (word, said) in [
         ("10.0.0.0/8", "PREFIX=ALGO"),
         ("nhid:x=l4", "'x' is not the id"),
     ] {
-        assert!(word.parse::<AlgoRule>().unwrap_err().contains(said));
+        let error = word.parse::<AlgoRule>().unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
     }
     let open = Config {
         metrics: Some("0.0.0.0:1".parse().unwrap()),
         ..Config::default()
     };
-    assert!(open.check().unwrap_err().contains("loopback"));
+    assert!(open.check().unwrap_err().to_string().contains("loopback"));
     for (text, said) in [
         ("routes4 = 0", "at least 1"),
         ("routes6 = 0", "at least 1"),
@@ -221,9 +231,10 @@ fn a_file_is_read_and_mistakes_are_named() {
         ("deadline = 0", "at least 1 second"),
         ("deadline = 3601", "at most 3600"),
     ] {
-        let config: Config = toml::from_str(text).unwrap();
-        assert!(config.check().unwrap_err().contains(said), "{text}");
+        let error = refused(text);
+        assert!(error.to_string().contains(said), "{text}: {error}");
+        assert!(error.place().is_some(), "{text}: {error}");
     }
-    let kept: Config = toml::from_str("on_exit = 'keep'\ndeadline = 5").unwrap();
-    assert_eq!((kept.check(), kept.deadline), (Ok(()), 5));
+    let kept = parsed("on-exit = 'keep'\ndeadline = 5");
+    assert_eq!((kept.on_exit, kept.deadline), (OnExit::Keep, 5));
 }

@@ -3,16 +3,16 @@
 use std::net::Ipv6Addr;
 
 use ipnet::IpNet;
+use raddle_config::{At, Spanned};
 use raddle_rib::event::{Route, RouteNexthop, RouteTarget};
 use raddle_rib::seg6::{Encaps, Mode, Seg6};
 use serde::Deserialize;
 
 use super::words::{Table, Words};
-use super::{MAIN, OwnError, own_route, prefix, segments};
+use super::{MAIN, OwnError, from_option, own_route, prefix, segments};
 
 /// An encapsulation that only raddle has.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "RawEncap")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnEncap {
     prefix: IpNet,
     table: u32,
@@ -21,35 +21,31 @@ pub(crate) struct OwnEncap {
 }
 
 /// One as the configuration has it.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
-    default,
+    rename_all = "kebab-case",
     expecting = "a table of its own: [[encap]] with prefix, and segs or lists"
 )]
-struct RawEncap {
-    prefix: String,
+pub(crate) struct RawEncap {
+    pub prefix: Spanned<String>,
     route_table: Option<Table>,
-    mode: Option<String>,
-    segs: Vec<Ipv6Addr>,
-    lists: Vec<List>,
+    mode: Option<Spanned<String>>,
+    segs: Option<Spanned<Vec<Ipv6Addr>>>,
+    #[serde(default)]
+    lists: Vec<Spanned<List>>,
     dev: Option<String>,
 }
 
 /// A segment list, in the order of travel.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table, such as { segs = [\"fc00::1\"], weight = 2 }"
 )]
 struct List {
-    segs: Vec<Ipv6Addr>,
-    #[serde(default = "one")]
-    weight: u16,
-}
-
-fn one() -> u16 {
-    1
+    segs: Spanned<Vec<Ipv6Addr>>,
+    weight: Option<Spanned<u16>>,
 }
 
 impl OwnEncap {
@@ -87,49 +83,59 @@ impl OwnEncap {
     }
 }
 
-impl TryFrom<RawEncap> for OwnEncap {
-    type Error = OwnError;
+type Wrong = At<OwnError>;
 
-    fn try_from(raw: RawEncap) -> Result<OwnEncap, OwnError> {
-        let prefix = prefix(&raw.prefix)?;
-        let mode = match &raw.mode {
-            None => Mode::default(),
-            Some(name) => Mode::ALL
-                .into_iter()
-                .find(|mode| mode.name() == name)
-                .ok_or_else(|| OwnError::Mode(name.clone()))?,
-        };
+impl OwnEncap {
+    /// What a table of the file says.
+    pub(crate) fn of(table: &Spanned<RawEncap>) -> Result<OwnEncap, Wrong> {
+        let raw = table.get_ref();
+        let prefix = prefix(raw.prefix.get_ref()).map_err(|e| At::new(&raw.prefix, e))?;
+        let mode = raw.mode.as_ref().map_or(Ok(Mode::default()), mode)?;
         if mode == Mode::Inline && matches!(prefix, IpNet::V4(_)) {
-            return Err(OwnError::Inline(prefix));
+            return Err(At::new(&raw.prefix, OwnError::Inline(prefix)));
         }
-        let raw_lists = match (raw.segs.is_empty(), raw.lists.is_empty()) {
-            (false, true) => vec![List {
-                segs: raw.segs,
-                weight: 1,
-            }],
-            (true, false) => raw.lists,
-            _ => return Err(OwnError::Lists),
-        };
         let mut lists: Vec<(Encaps, u16)> = Vec::new();
-        for list in raw_lists {
-            if list.segs.is_empty() {
-                return Err(OwnError::NoSegments);
+        match (&raw.segs, raw.lists.as_slice()) {
+            (Some(segs), []) => lists.push((encaps(mode, segs)?, 1)),
+            (None, [_, ..]) => {
+                for list in &raw.lists {
+                    let List { segs, weight } = list.get_ref();
+                    let encaps = encaps(mode, segs)?;
+                    let weight = weight.as_ref().map_or(Ok(1), positive)?;
+                    if lists.iter().any(|(known, _)| *known == encaps) {
+                        return Err(At::new(list, OwnError::SameList));
+                    }
+                    lists.push((encaps, weight));
+                }
             }
-            let encaps = Encaps::new(mode, &list.segs)?;
-            if list.weight == 0 {
-                return Err(OwnError::Weight);
-            }
-            if lists.iter().any(|(known, _)| *known == encaps) {
-                return Err(OwnError::SameList);
-            }
-            lists.push((encaps, list.weight));
+            _ => return Err(At::new(table, OwnError::Lists)),
         }
         Ok(OwnEncap {
             prefix,
             table: raw.route_table.map_or(MAIN, |table| table.0),
-            dev: raw.dev,
+            dev: raw.dev.clone(),
             lists,
         })
+    }
+}
+
+fn mode(name: &Spanned<String>) -> Result<Mode, Wrong> {
+    let mut all = Mode::ALL.into_iter();
+    let mode = all.find(|mode| mode.name() == name.get_ref());
+    mode.ok_or_else(|| At::new(name, OwnError::Mode(name.get_ref().clone())))
+}
+
+fn encaps(mode: Mode, segs: &Spanned<Vec<Ipv6Addr>>) -> Result<Encaps, Wrong> {
+    if segs.get_ref().is_empty() {
+        return Err(At::new(segs, OwnError::NoSegments));
+    }
+    Encaps::new(mode, segs.get_ref()).map_err(|e| At::new(segs, e.into()))
+}
+
+fn positive(weight: &Spanned<u16>) -> Result<u16, Wrong> {
+    match *weight.get_ref() {
+        0 => Err(At::new(weight, OwnError::Weight)),
+        weight => Ok(weight),
     }
 }
 
@@ -140,8 +146,12 @@ impl std::str::FromStr for OwnEncap {
     fn from_str(text: &str) -> Result<OwnEncap, OwnError> {
         let mut words = Words::new(text);
         let mut raw = RawEncap {
-            prefix: words.value("a prefix")?.into(),
-            ..RawEncap::default()
+            prefix: from_option(words.value("a prefix")?.into()),
+            route_table: None,
+            mode: None,
+            segs: None,
+            lists: Vec::new(),
+            dev: None,
         };
         if words.take("table") {
             raw.route_table = Some(Table(words.table("table")?));
@@ -153,15 +163,15 @@ impl std::str::FromStr for OwnEncap {
         words.expect("seg6", "an encapsulation is encap seg6")?;
         while let Some(word) = words.next() {
             match word {
-                "mode" => raw.mode = Some(words.value("mode")?.into()),
+                "mode" => raw.mode = Some(from_option(words.value("mode")?.into())),
                 "dev" => raw.dev = Some(words.value("dev")?.into()),
                 "segs" => {
-                    let segs = segments(words.value("segs")?)?;
+                    let segs = from_option(segments(words.value("segs")?)?);
                     let weight = match words.take("weight") {
-                        true => words.number("weight")?,
-                        false => 1,
+                        true => Some(from_option(words.number("weight")?)),
+                        false => None,
                     };
-                    raw.lists.push(List { segs, weight });
+                    raw.lists.push(from_option(List { segs, weight }));
                 }
                 word => {
                     let want = "the words are mode, segs, weight behind its segs, and dev";
@@ -170,6 +180,6 @@ impl std::str::FromStr for OwnEncap {
                 }
             }
         }
-        OwnEncap::try_from(raw)
+        OwnEncap::of(&from_option(raw)).map_err(|at| at.error)
     }
 }

@@ -14,8 +14,6 @@ pub(crate) enum OwnError {
     HostBits(IpNet),
     #[error("{0} is not IPv6, and only IPv6 has SIDs")]
     NotIpv6(IpNet),
-    #[error("{prefix} in table {table} is there twice; keep one")]
-    Twice { prefix: IpNet, table: String },
     #[error("a SID wants an action, such as End.DT46")]
     NoAction,
     #[error("a segment list wants at least one segment: segs = [\"fc00:0:2::\"], segs fc00:0:2::")]

@@ -1,19 +1,20 @@
 //! SIDs.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use ipnet::IpNet;
+use raddle_config::{At, Spanned};
 use raddle_image::flavours;
 use raddle_rib::event::{Route, RouteNexthop, RouteTarget};
-use raddle_rib::seg6::{Behaviour, Seg6, Sid, TableRef};
+use raddle_rib::seg6::{Behaviour, Seg6, Seg6Error, Sid, TableRef};
 use serde::Deserialize;
 
 use super::words::{Table, Words};
-use super::{MAIN, OwnError, own_route, prefix, segments};
+use super::{MAIN, OwnError, from_option, own_route, prefix, segments};
 
 /// A SID that only raddle has.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "RawSid")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnSid {
     prefix: IpNet,
     table: u32,
@@ -24,39 +25,40 @@ pub(crate) struct OwnSid {
 }
 
 /// A SID as the configuration has it. The words are iproute2's.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
-    default,
+    rename_all = "kebab-case",
     expecting = "a table of its own: [[sid]] with prefix, action and what that takes"
 )]
-struct RawSid {
-    prefix: String,
+pub(crate) struct RawSid {
+    pub prefix: Spanned<String>,
     /// Table that has the SID.
     route_table: Option<Table>,
-    action: String,
-    nh4: Option<Ipv4Addr>,
-    nh6: Option<Ipv6Addr>,
+    action: Option<Spanned<String>>,
+    nh4: Option<Spanned<Ipv4Addr>>,
+    nh6: Option<Spanned<Ipv6Addr>>,
     /// Table that the behaviour looks in.
-    table: Option<Table>,
-    oif: Option<String>,
-    segs: Vec<Ipv6Addr>,
-    vlans: Vec<Vlan>,
-    flavors: Vec<String>,
-    lblen: Option<u8>,
-    nflen: Option<u8>,
+    table: Option<Spanned<Table>>,
+    oif: Option<Spanned<String>>,
+    segs: Option<Spanned<Vec<Ipv6Addr>>>,
+    vlans: Option<Spanned<Vec<Vlan>>>,
+    flavors: Option<Spanned<Vec<Spanned<String>>>>,
+    lblen: Option<Spanned<u8>>,
+    nflen: Option<Spanned<u8>>,
+    #[serde(default)]
     counters: bool,
     dev: Option<String>,
 }
 
 /// Where End.DX2V sends the frames of a VLAN.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table, such as { vlan = 7, dev = \"eth0\" }"
 )]
 struct Vlan {
-    vlan: u16,
+    vlan: Spanned<u16>,
     dev: String,
 }
 
@@ -107,133 +109,202 @@ impl OwnSid {
     }
 }
 
+type Wrong = At<OwnError>;
+
 impl RawSid {
+    fn new(prefix: &str) -> RawSid {
+        RawSid {
+            prefix: from_option(prefix.to_owned()),
+            route_table: None,
+            action: None,
+            nh4: None,
+            nh6: None,
+            table: None,
+            oif: None,
+            segs: None,
+            vlans: None,
+            flavors: None,
+            lblen: None,
+            nflen: None,
+            counters: false,
+            dev: None,
+        }
+    }
+
     /// The flavours as bits, and the lengths of compressed SIDs.
-    fn flavours(&self) -> Result<(u8, u8, u8), OwnError> {
+    fn flavours(&self) -> Result<(u8, u8, u8), Wrong> {
         let mut bits = 0;
-        for flavour in &self.flavors {
-            bits |= match flavour.as_str() {
+        for flavour in self.flavors.iter().flat_map(|list| list.get_ref()) {
+            bits |= match flavour.get_ref().as_str() {
                 "psp" => flavours::PSP,
                 "usp" => flavours::USP,
                 "usd" => flavours::USD,
                 "next-csid" => flavours::NEXT_CSID,
                 "replace-csid" => flavours::REPLACE_CSID,
-                other => return Err(OwnError::Flavour(other.into())),
+                other => return Err(At::new(flavour, OwnError::Flavour(other.into()))),
             };
         }
         const BOTH: u8 = flavours::NEXT_CSID | flavours::REPLACE_CSID;
-        match (bits & BOTH, self.lblen, self.nflen) {
-            (BOTH, _, _) => Err(OwnError::TwoCompressions),
-            (0, None, None) => Ok((bits, 0, 0)),
-            (0, _, _) => Err(OwnError::Lengths),
-            (_, block, csid) => Ok((bits, block.unwrap_or(32), csid.unwrap_or(16))),
+        let length = self.lblen.as_ref().or(self.nflen.as_ref());
+        let of = |length: &Option<Spanned<u8>>, default| {
+            length.as_ref().map_or(default, |n| *n.get_ref())
+        };
+        match (bits & BOTH, length, &self.flavors) {
+            (BOTH, _, Some(flavours)) => Err(At::new(flavours, OwnError::TwoCompressions)),
+            (0, Some(length), _) => Err(At::new(length, OwnError::Lengths)),
+            (0, None, _) => Ok((bits, 0, 0)),
+            _ => Ok((bits, of(&self.lblen, 32), of(&self.nflen, 16))),
         }
     }
 
-    /// Names what is given and not used.
-    fn nothing_else(&self, used: &[&str]) -> Result<(), OwnError> {
+    /// Names what is given and `action` does not use.
+    fn nothing_else(&self, action: &str, used: &[&str]) -> Result<(), Wrong> {
+        fn given<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
+            value.as_ref().map(Spanned::span)
+        }
         let given = [
-            ("nh4", self.nh4.is_some()),
-            ("nh6", self.nh6.is_some()),
-            ("table", self.table.is_some()),
-            ("oif", self.oif.is_some()),
-            ("segs", !self.segs.is_empty()),
-            ("vlans", !self.vlans.is_empty()),
-            ("flavors", !self.flavors.is_empty()),
+            ("nh4", given(&self.nh4)),
+            ("nh6", given(&self.nh6)),
+            ("table", given(&self.table)),
+            ("oif", given(&self.oif)),
+            ("segs", given(&self.segs)),
+            ("vlans", given(&self.vlans)),
+            ("flavors", given(&self.flavors)),
         ];
         for (what, given) in given {
-            if given && !used.contains(&what) {
-                let action = self.action.clone();
-                return Err(OwnError::Useless { action, what });
+            if let Some(span) = given
+                && !used.contains(&what)
+            {
+                let action = action.to_owned();
+                let error = OwnError::Useless { action, what };
+                return Err(At { error, span });
             }
         }
         Ok(())
     }
 
-    fn needs<T>(&self, value: Option<T>, what: &'static str) -> Result<T, OwnError> {
-        let action = || self.action.clone();
-        value.ok_or_else(|| OwnError::Needs {
-            action: action(),
-            what,
-        })
-    }
-
     /// The behaviour, in which out-links are positions in the list of their names.
-    fn behaviour(&self) -> Result<(Behaviour, Vec<String>), OwnError> {
-        let table = || {
-            self.needs(self.table, "table")
-                .map(|table| TableRef::Table(table.0))
+    fn behaviour(&self, action: &Spanned<String>) -> Result<(Behaviour, Vec<String>), Wrong> {
+        let name = action.get_ref().as_str();
+        let needs = Needs(action);
+        let table = || needs.one(&self.table, "table").map(|table| table.0);
+        let table_ref = || table().map(TableRef::Table);
+        let segs = |of: &dyn Fn(&[Ipv6Addr]) -> Result<Behaviour, Seg6Error>| {
+            let segs = needs.some(&self.segs, "segs")?;
+            of(segs.get_ref()).map_err(|e| At::new(segs, e.into()))
         };
-        let some_segs = || {
-            let segs = Some(&self.segs).filter(|segs| !segs.is_empty());
-            self.needs(segs, "segs")
-        };
-        let (behaviour, used): (Behaviour, &[&str]) = match self.action.as_str() {
+        let (behaviour, used): (Behaviour, &[&str]) = match name {
             "End" => (Behaviour::End, &["flavors"]),
             "End.X" => {
-                let nh6 = self.needs(self.nh6, "nh6")?;
+                let nh6 = *needs.one(&self.nh6, "nh6")?;
                 (Behaviour::X { nh6, oif: None }, &["nh6", "flavors"])
             }
-            "End.T" => {
-                let table = self.needs(self.table, "table")?.0;
-                (Behaviour::T { table }, &["table", "flavors"])
-            }
+            "End.T" => (Behaviour::T { table: table()? }, &["table", "flavors"]),
             "End.DX2" => {
-                let oif = self.needs(self.oif.clone(), "oif")?;
-                self.nothing_else(&["oif"])?;
-                return Ok((Behaviour::Dx2 { oif: 0 }, vec![oif]));
+                let oif = needs.one(&self.oif, "oif")?;
+                self.nothing_else(name, &["oif"])?;
+                return Ok((Behaviour::Dx2 { oif: 0 }, vec![oif.clone()]));
             }
             "End.DX2V" => {
-                self.nothing_else(&["vlans"])?;
-                return self.dx2v();
+                self.nothing_else(name, &["vlans"])?;
+                return self.dx2v(&needs);
             }
             "End.DX4" => {
-                let nh4 = self.needs(self.nh4, "nh4")?;
+                let nh4 = *needs.one(&self.nh4, "nh4")?;
                 (Behaviour::Dx4 { nh4 }, &["nh4"])
             }
             "End.DX6" => {
-                let nh6 = self.needs(self.nh6, "nh6")?;
+                let nh6 = *needs.one(&self.nh6, "nh6")?;
                 (Behaviour::Dx6 { nh6 }, &["nh6"])
             }
-            "End.DT4" => (Behaviour::Dt4 { table: table()? }, &["table"]),
-            "End.DT6" => (Behaviour::Dt6 { table: table()? }, &["table"]),
-            "End.DT46" => (Behaviour::Dt46 { table: table()? }, &["table"]),
-            "End.B6" => (Behaviour::b6(some_segs()?)?, &["segs"]),
-            "End.B6.Encaps" => (Behaviour::b6_encaps(some_segs()?, false)?, &["segs"]),
-            "End.B6.Encaps.Red" => (Behaviour::b6_encaps(some_segs()?, true)?, &["segs"]),
-            "" => return Err(OwnError::NoAction),
-            other => return Err(OwnError::Action(other.into())),
+            "End.DT4" => (
+                Behaviour::Dt4 {
+                    table: table_ref()?,
+                },
+                &["table"],
+            ),
+            "End.DT6" => (
+                Behaviour::Dt6 {
+                    table: table_ref()?,
+                },
+                &["table"],
+            ),
+            "End.DT46" => (
+                Behaviour::Dt46 {
+                    table: table_ref()?,
+                },
+                &["table"],
+            ),
+            "End.B6" => (segs(&Behaviour::b6)?, &["segs"]),
+            "End.B6.Encaps" => (segs(&|segs| Behaviour::b6_encaps(segs, false))?, &["segs"]),
+            "End.B6.Encaps.Red" => (segs(&|segs| Behaviour::b6_encaps(segs, true))?, &["segs"]),
+            other => return Err(At::new(action, OwnError::Action(other.into()))),
         };
-        self.nothing_else(used)?;
+        self.nothing_else(name, used)?;
         Ok((behaviour, Vec::new()))
     }
 
-    fn dx2v(&self) -> Result<(Behaviour, Vec<String>), OwnError> {
-        let mut list: Vec<&Vlan> = self.vlans.iter().collect();
-        list.sort_by_key(|entry| entry.vlan);
-        let twice = list.windows(2).find(|pair| pair[0].vlan == pair[1].vlan);
-        let beyond = list.iter().find(|entry| entry.vlan > 4094);
-        if let Some(bad) = beyond.copied().or(twice.map(|pair| pair[0])) {
-            return Err(OwnError::Vlan(bad.vlan));
+    fn dx2v(&self, needs: &Needs<'_>) -> Result<(Behaviour, Vec<String>), Wrong> {
+        let list = needs.some(&self.vlans, "vlans: each a vlan and a dev")?;
+        let mut list: Vec<&Vlan> = list.get_ref().iter().collect();
+        let number = |entry: &Vlan| *entry.vlan.get_ref();
+        list.sort_by_key(|entry| number(entry));
+        let twice = list
+            .windows(2)
+            .find(|pair| number(pair[0]) == number(pair[1]));
+        let beyond = list.iter().find(|entry| number(entry) > 4094);
+        if let Some(bad) = beyond.copied().or(twice.map(|pair| pair[1])) {
+            return Err(At::new(&bad.vlan, OwnError::Vlan(number(bad))));
         }
-        let some = Some(list).filter(|list| !list.is_empty());
-        let list = self.needs(some, "vlans: each a vlan and a dev")?;
-        let vlans = (0..).zip(&list).map(|(place, entry)| (entry.vlan, place));
+        let vlans = (0..)
+            .zip(&list)
+            .map(|(place, entry)| (number(entry), place));
         let vlans = vlans.collect();
         let names = list.iter().map(|entry| entry.dev.clone()).collect();
         Ok((Behaviour::Dx2v { vlans }, names))
     }
 }
 
-impl TryFrom<RawSid> for OwnSid {
-    type Error = OwnError;
+/// What an action cannot do without.
+struct Needs<'a>(&'a Spanned<String>);
 
-    fn try_from(raw: RawSid) -> Result<OwnSid, OwnError> {
-        let prefix = prefix(&raw.prefix)?;
+impl Needs<'_> {
+    fn missing(&self, what: &'static str) -> Wrong {
+        let action = self.0.get_ref().clone();
+        At::new(self.0, OwnError::Needs { action, what })
+    }
+
+    fn one<'v, T>(
+        &self,
+        value: &'v Option<Spanned<T>>,
+        what: &'static str,
+    ) -> Result<&'v T, Wrong> {
+        let value = value.as_ref().map(Spanned::get_ref);
+        value.ok_or_else(|| self.missing(what))
+    }
+
+    /// A list that is not empty.
+    fn some<'v, T>(
+        &self,
+        list: &'v Option<Spanned<Vec<T>>>,
+        what: &'static str,
+    ) -> Result<&'v Spanned<Vec<T>>, Wrong> {
+        let list = list.as_ref().filter(|list| !list.get_ref().is_empty());
+        list.ok_or_else(|| self.missing(what))
+    }
+}
+
+impl OwnSid {
+    /// What a table of the file says.
+    pub(crate) fn of(table: &Spanned<RawSid>) -> Result<OwnSid, Wrong> {
+        let raw = table.get_ref();
+        let prefix = prefix(raw.prefix.get_ref()).map_err(|e| At::new(&raw.prefix, e))?;
         if matches!(prefix, IpNet::V4(_)) {
-            return Err(OwnError::NotIpv6(prefix));
+            return Err(At::new(&raw.prefix, OwnError::NotIpv6(prefix)));
         }
-        let (behaviour, links) = raw.behaviour()?;
+        let action = raw.action.as_ref();
+        let action = action.ok_or_else(|| At::new(table, OwnError::NoAction))?;
+        let (behaviour, links) = raw.behaviour(action)?;
         let (flavours, block, csid) = raw.flavours()?;
         let sid = Sid {
             behaviour,
@@ -242,16 +313,22 @@ impl TryFrom<RawSid> for OwnSid {
             csid,
             counters: raw.counters,
         };
+        // What remains to be wrong is a length, where one is given.
+        let last = raw.lblen.as_ref().or(raw.nflen.as_ref());
+        let at = |error: OwnError| match last {
+            Some(length) => At::new(length, error),
+            None => At::new(action, error),
+        };
         // What the mirror would not read, it says here.
-        Seg6::parse(&Seg6::Sid(sid.clone()).encode())?;
+        Seg6::parse(&Seg6::Sid(sid.clone()).encode()).map_err(|e| at(e.into()))?;
         let bits = u16::from(block) + u16::from(csid);
         if flavours & flavours::REPLACE_CSID != 0 && bits > 120 {
-            return Err(OwnError::NoIndex(bits));
+            return Err(at(OwnError::NoIndex(bits)));
         }
         Ok(OwnSid {
             prefix,
             table: raw.route_table.map_or(MAIN, |table| table.0),
-            dev: raw.dev,
+            dev: raw.dev.clone(),
             sid,
             links,
         })
@@ -264,10 +341,7 @@ impl std::str::FromStr for OwnSid {
     /// `PREFIX [table TABLE] encap seg6local action ACTION ...`, as for `ip -6 route add`.
     fn from_str(text: &str) -> Result<OwnSid, OwnError> {
         let mut words = Words::new(text);
-        let mut raw = RawSid {
-            prefix: words.value("a SID")?.into(),
-            ..RawSid::default()
-        };
+        let mut raw = RawSid::new(words.value("a SID")?);
         if words.take("table") {
             raw.route_table = Some(Table(words.table("table")?));
         }
@@ -277,30 +351,34 @@ impl std::str::FromStr for OwnSid {
         )?;
         words.expect("seg6local", "a SID is encap seg6local")?;
         words.expect("action", "what comes first is action ACTION")?;
-        raw.action = words.value("action")?.into();
+        raw.action = Some(from_option(words.value("action")?.into()));
         while let Some(word) = words.next() {
             match word {
-                "nh4" => raw.nh4 = Some(words.address("nh4")?),
-                "nh6" => raw.nh6 = Some(words.address("nh6")?),
-                "table" => raw.table = Some(Table(words.table("table")?)),
-                "oif" => raw.oif = Some(words.value("oif")?.into()),
+                "nh4" => raw.nh4 = Some(from_option(words.address("nh4")?)),
+                "nh6" => raw.nh6 = Some(from_option(words.address("nh6")?)),
+                "table" => raw.table = Some(from_option(Table(words.table("table")?))),
+                "oif" => raw.oif = Some(from_option(words.value("oif")?.into())),
                 "dev" => raw.dev = Some(words.value("dev")?.into()),
                 "count" => raw.counters = true,
                 "srh" => {
                     words.expect("segs", "srh is followed by segs")?;
-                    raw.segs = segments(words.value("segs")?)?;
+                    raw.segs = Some(from_option(segments(words.value("segs")?)?));
                 }
                 "flavors" => {
                     let list = words.value("flavors")?;
-                    raw.flavors = list.split(',').map(String::from).collect();
+                    let list = list
+                        .split(',')
+                        .map(|flavour| from_option(flavour.to_owned()));
+                    raw.flavors = Some(from_option(list.collect()));
                 }
-                "lblen" => raw.lblen = Some(words.number("lblen")?),
-                "nflen" => raw.nflen = Some(words.number("nflen")?),
+                "lblen" => raw.lblen = Some(from_option(words.number("lblen")?)),
+                "nflen" => raw.nflen = Some(from_option(words.number("nflen")?)),
                 "vlan" => {
-                    let vlan = words.number("vlan")?;
+                    let vlan = from_option(words.number("vlan")?);
                     words.expect("dev", "a vlan is followed by its dev")?;
                     let dev = words.value("dev")?.into();
-                    raw.vlans.push(Vlan { vlan, dev });
+                    let vlans = raw.vlans.get_or_insert_with(|| from_option(Vec::new()));
+                    vlans.get_mut().push(Vlan { vlan, dev });
                 }
                 word => {
                     let want = "the words are nh4, nh6, table, oif, srh segs, vlan, flavors, lblen, nflen, \
@@ -310,6 +388,6 @@ impl std::str::FromStr for OwnSid {
                 }
             }
         }
-        OwnSid::try_from(raw)
+        OwnSid::of(&from_option(raw)).map_err(|at| at.error)
     }
 }

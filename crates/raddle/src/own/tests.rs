@@ -1,10 +1,8 @@
 use super::*;
 use crate::config::Config;
 
-fn config(text: &str) -> Result<Config, String> {
-    let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
-    config.check()?;
-    Ok(config)
+fn config(text: &str) -> Result<Config, raddle_config::Error> {
+    Config::of(&raddle_config::File::new("raddle.toml", text))
 }
 
 /// What a file and an option of the same meaning come to.
@@ -31,7 +29,7 @@ fn file_and_option_say_the_same() {
         "fc00::1/128 encap seg6local action End.DX2V vlan 10 dev a vlan 20 dev b",
     );
     same_sid(
-        "prefix = 'fc00::1/128'\nroute_table = 7\naction = 'End.B6.Encaps.Red'\nsegs = ['fc00:1::', 'fc00:2::']\n\
+        "prefix = 'fc00::1/128'\nroute-table = 7\naction = 'End.B6.Encaps.Red'\nsegs = ['fc00:1::', 'fc00:2::']\n\
          dev = 'a'",
         "fc00::1/128 table 7 encap seg6local action End.B6.Encaps.Red srh segs fc00:1::,fc00:2:: dev a",
     );
@@ -137,7 +135,7 @@ fn mistakes_are_named() {
     for (text, said) in [
         (
             "[[sid]]\nprefix = 'fc00::1/128'\naction = 'End'\nnh = 1",
-            "unknown field",
+            "there is no key 'nh' here",
         ),
         (
             "[[sid]]\nprefix = 'fc00::/64'\naction = 'End'\n[[encap]]\nprefix = 'fc00::/64'\nsegs = ['fc00:1::']",
@@ -158,7 +156,7 @@ fn mistakes_are_named() {
             "fc00::/64 in table main is there twice",
         ),
     ] {
-        let error = config(text).unwrap_err();
+        let error = config(text).unwrap_err().to_string();
         assert!(error.contains(said), "{text}: {error}");
     }
 }

@@ -13,7 +13,6 @@ use toml::de::DeTable;
 use super::options::{kind, options};
 use super::servers::{listen, name};
 use crate::cli::{RpcDaemon, RpcProxy};
-use crate::config::pointed;
 use crate::error::Failure;
 
 /// The key of the tables of servers.
@@ -77,9 +76,19 @@ pub(super) fn load(path: &Path) -> Result<File, Failure> {
 /// What is wrong, and where: with the line, and a caret below the place.
 pub(super) fn parse(text: &str) -> Result<File, String> {
     read(text).map_err(|Wrong { mistake, span }| match span {
-        Some(span) => pointed(text, span, &mistake.to_string()),
+        Some(span) => format!("{}\n{mistake}", raddle_config::Place::of(text, span)),
         None => mistake.to_string(),
     })
+}
+
+/// What [`parse`] says, in one line: without the text that it shows.
+pub(crate) fn in_a_line(said: &str) -> String {
+    let shown = |line: &&str| {
+        let rest = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+        rest.starts_with('|')
+    };
+    let lines: Vec<&str> = said.lines().filter(|line| !shown(line)).collect();
+    lines.join(": ")
 }
 
 /// A mistake, and its place in the text.

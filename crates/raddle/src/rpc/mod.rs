@@ -258,7 +258,7 @@ async fn read_again(servers: &mut Servers, file: &mut Watched<'_>) {
             Ok(())
         }
         Err(e) => {
-            let why = crate::config::in_a_line(&e.to_string());
+            let why = config::in_a_line(&e.to_string());
             tracing::error!("configuration refused, what was read before holds: {why}");
             Err(why)
         }

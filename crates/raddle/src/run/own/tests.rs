@@ -5,10 +5,8 @@ use raddle_rib::seg6::Seg6;
 use super::*;
 use crate::own::OwnSid;
 
-fn config(text: &str) -> Result<Config, String> {
-    let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
-    config.check()?;
-    Ok(config)
+fn config(text: &str) -> Result<Config, raddle_config::Error> {
+    Config::of(&raddle_config::File::new("raddle.toml", text))
 }
 
 #[test]
