@@ -8,7 +8,10 @@ use std::process::ExitCode;
 use raddle_explain::{FlowWords, Images, Names, Question, Surroundings, View, answer, render};
 use raddle_rib::{Rib, Snapshot};
 
-const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/net.json");
+const SNAPSHOT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/topologies/net/state.json"
+);
 const FLOW: &str = "198.18.0.9 from 10.0.0.7 iif in0 ipproto udp sport 1000 dport 53";
 
 /// Tables and protocols have no names here.

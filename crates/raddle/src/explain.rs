@@ -279,18 +279,18 @@ impl Asked {
 mod tests {
     use raddle_iproute::import;
 
-    /// The state that the goldens of `raddle_explain` are about, as `ip` would print it.
+    /// The state that most answers in the tests of `raddle_explain` are about, as `ip` would print it.
     #[test]
-    fn the_state_of_goldens_is_what_ip_says() {
-        let folder =
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../explain/tests/golden");
-        let file = folder.join("net.json");
-        let said = import::snapshot(&[folder.join("net")]).unwrap();
-        if std::env::var_os("RADDLE_UPDATE_GOLDEN").is_some() {
+    fn the_state_of_topologies_is_what_ip_says() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folder = crates.join("explain/tests/topologies/net");
+        let file = folder.join("state.json");
+        let said = import::snapshot(&[folder.join("ip")]).unwrap();
+        if std::env::var_os("RADDLE_BLESS").is_some() {
             std::fs::write(&file, serde_json::to_string_pretty(&said).unwrap() + "\n").unwrap();
         }
         let held: raddle_rib::Snapshot =
             serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        assert_eq!(held, said, "RADDLE_UPDATE_GOLDEN=1 writes it");
+        assert_eq!(held, said, "RADDLE_BLESS=1 writes it");
     }
 }
