@@ -41,8 +41,8 @@
 
 enum seen_kind { SEEN_NOTHING, SEEN_IPV4, SEEN_IPV6 };
 
-/* What a step leads to. */
-enum next { NEXT_END, NEXT_LINK, NEXT_IP };
+/* What a step of the walk leads to. */
+enum walk { WALK_END, WALK_LINK, WALK_IP };
 
 /* Copies a header out of the packet; 0 where it is not all there. */
 inline_always int header(struct xdp_md *ctx, __u32 at, __u32 end, void *to, __u32 length)
@@ -55,19 +55,19 @@ inline_always __u32 big16(const __u8 *at)
 	return (__u32)at[0] << 8 | at[1];
 }
 
-inline_always enum next seen_inside(struct seen *s, __u32 ether_type)
+inline_always enum walk seen_inside(struct seen *s, __u32 ether_type)
 {
 	s->ether_type = ether_type;
 	s->encapsulated = 1;
-	return NEXT_LINK;
+	return WALK_LINK;
 }
 
-inline_always enum next seen_ipv4(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_ipv4(struct xdp_md *ctx, struct seen *s, __u32 end)
 {
 	__u32 h[5];
 
 	if (!header(ctx, s->at, end, h, sizeof(h)) || (h[0] & 0xf) < 5)
-		return NEXT_END;
+		return WALK_END;
 	s->at += (h[0] & 0xf) * 4;
 	s->proto = h[2] >> 8 & 0xff;
 	s->kind = SEEN_IPV4;
@@ -75,18 +75,18 @@ inline_always enum next seen_ipv4(struct xdp_md *ctx, struct seen *s, __u32 end)
 	/* Offset or more fragments. */
 	if (h[1] >> 16 & bpf_htons(0x3fff)) {
 		s->fragment = 1;
-		return NEXT_END;
+		return WALK_END;
 	}
-	return NEXT_IP;
+	return WALK_IP;
 }
 
-inline_always enum next seen_ipv6(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_ipv6(struct xdp_md *ctx, struct seen *s, __u32 end)
 {
 	__u64 h[5];
 	__u32 label;
 
 	if (!header(ctx, s->at, end, h, sizeof(h)))
-		return NEXT_END;
+		return WALK_END;
 	s->at += 40;
 	s->proto = h[0] >> 48 & 0xff;
 	s->kind = SEEN_IPV6;
@@ -97,11 +97,11 @@ inline_always enum next seen_ipv6(struct xdp_md *ctx, struct seen *s, __u32 end)
 	label = bpf_ntohl((__u32)h[0]) & 0xfffff;
 	if (label)
 		s->label = label;
-	return NEXT_IP;
+	return WALK_IP;
 }
 
 /* What a frame inside GRE may hold besides IP. */
-inline_always enum next seen_link(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_link(struct xdp_md *ctx, struct seen *s, __u32 end)
 {
 	__u8 h[24];
 
@@ -109,72 +109,72 @@ inline_always enum next seen_link(struct xdp_md *ctx, struct seen *s, __u32 end)
 	case ETH_P_8021Q:
 	case ETH_P_8021AD:
 		if (!header(ctx, s->at, end, h, 4))
-			return NEXT_END;
+			return WALK_END;
 		s->ether_type = big16(h + 2);
 		s->at += 4;
-		return NEXT_LINK;
+		return WALK_LINK;
 	case ETH_P_PRP:
 	case ETH_P_HSR:
 		if (!header(ctx, s->at, end, h, 6))
-			return NEXT_END;
+			return WALK_END;
 		s->ether_type = big16(h + 4);
 		s->at += 6;
-		return NEXT_LINK;
+		return WALK_LINK;
 	case ETH_P_PPP_SES:
 		if (!header(ctx, s->at, end, h, 8) || h[0] != 0x11 || h[1] != 0)
-			return NEXT_END;
+			return WALK_END;
 		if (big16(h + 6) == PPP_IPV4)
 			s->ether_type = ETH_P_IP;
 		else if (big16(h + 6) == PPP_IPV6)
 			s->ether_type = ETH_P_IPV6;
 		else
-			return NEXT_END;
+			return WALK_END;
 		s->at += 8;
-		return NEXT_LINK;
+		return WALK_LINK;
 	case ETH_P_BATMAN:
 		if (!header(ctx, s->at, end, h, 24) || h[0] != 0x40 || h[1] != 15)
-			return NEXT_END;
+			return WALK_END;
 		s->at += 24;
 		return seen_inside(s, big16(h + 22));
 	case ETH_P_TIPC:
 		if (header(ctx, s->at, end, h, 16))
 			s->kind = SEEN_NOTHING;
-		return NEXT_END;
+		return WALK_END;
 	default:
-		return NEXT_END;
+		return WALK_END;
 	}
 }
 
 /* RFC 2784 and RFC 2890; version 1 is RFC 2637. */
-inline_always enum next seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
 {
 	__u32 at = s->at, kind, ether_type;
 	__u8 h[4], frame[14];
 
 	if (!header(ctx, at, end, h, 4))
-		return NEXT_END;
+		return WALK_END;
 	kind = big16(h + 2);
 	ether_type = kind;
 	if ((h[0] & 0x40) || (h[1] & 7) > 1)
-		return NEXT_END;
+		return WALK_END;
 	if ((h[1] & 7) == 1 && (kind != ETH_P_GRE_PPP || !(h[0] & 0x20)))
-		return NEXT_END;
+		return WALK_END;
 	/* The key must be there, also where nothing follows that is looked at. */
 	if ((h[0] & 0x20) && at + 8 + ((h[0] & 0x80) >> 5) > end)
-		return NEXT_END;
+		return WALK_END;
 	/* Checksum, key and sequence number, where their flags are set; without branches. */
 	at += 4 + ((h[0] & 0x80) >> 5) + ((h[0] & 0x20) >> 3) + ((h[0] & 0x10) >> 2);
 	if ((h[1] & 7) == 0) {
 		if (kind == ETH_P_TEB) {
 			if (!header(ctx, at, end, frame, 14))
-				return NEXT_END;
+				return WALK_END;
 			ether_type = big16(frame + 12);
 			at += 14;
 		}
 	} else {
 		at += (h[1] & 0x80) >> 5;
 		if (!header(ctx, at, end, frame, 4))
-			return NEXT_END;
+			return WALK_END;
 		if (big16(frame + 2) == PPP_IPV4)
 			ether_type = ETH_P_IP;
 		else if (big16(frame + 2) == PPP_IPV6)
@@ -186,7 +186,7 @@ inline_always enum next seen_gre(struct xdp_md *ctx, struct seen *s, __u32 end)
 }
 
 /* One step by the protocol number. */
-inline_always enum next seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end)
+inline_always enum walk seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end)
 {
 	__u8 h[8];
 
@@ -195,16 +195,16 @@ inline_always enum next seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end)
 	case IPPROTO_ROUTING:
 	case IPPROTO_DSTOPTS:
 		if (s->ether_type != ETH_P_IPV6 || !header(ctx, s->at, end, h, 2))
-			return NEXT_END;
+			return WALK_END;
 		s->proto = h[0];
 		s->at += ((__u32)h[1] + 1) * 8;
-		return NEXT_IP;
+		return WALK_IP;
 	case IPPROTO_FRAGMENT:
 		if (s->ether_type == ETH_P_IPV6 && header(ctx, s->at, end, h, 8)) {
 			s->fragment = 1;
 			s->proto = h[0];
 		}
-		return NEXT_END;
+		return WALK_END;
 	case IPPROTO_IPIP:
 		return seen_inside(s, ETH_P_IP);
 	case IPPROTO_IPV6:
@@ -212,7 +212,7 @@ inline_always enum next seen_ip(struct xdp_md *ctx, struct seen *s, __u32 end)
 	case IPPROTO_GRE:
 		return seen_gre(ctx, s, end);
 	default:
-		return NEXT_END;
+		return WALK_END;
 	}
 }
 
@@ -237,12 +237,12 @@ inline_always void seen_ports(struct xdp_md *ctx, struct seen *s, __u32 end)
  */
 static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end)
 {
-	s->next = NEXT_LINK;
+	s->next = WALK_LINK;
 	NO_UNROLL for (int i = 0; i <= MAX_HEADERS; i++) {
 		__u32 next = *(volatile __u32 *)&s->next;
 		__u32 before;
 
-		if (next == NEXT_LINK) {
+		if (next == WALK_LINK) {
 			if (s->ether_type == ETH_P_IP)
 				s->next = seen_ipv4(ctx, s, end);
 			else if (s->ether_type == ETH_P_IPV6)
@@ -251,10 +251,10 @@ static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct see
 				s->next = seen_link(ctx, s, end);
 			next = *(volatile __u32 *)&s->next;
 			/* From an IP header on to what it carries nothing is counted. */
-			if (next == NEXT_LINK)
+			if (next == WALK_LINK)
 				continue;
 		}
-		if (next == NEXT_END)
+		if (next == WALK_END)
 			break;
 		before = *(volatile __u32 *)&s->encapsulated;
 		s->next = seen_ip(ctx, s, end);

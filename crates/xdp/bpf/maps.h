@@ -280,6 +280,20 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 /* Reads what is there now. Of what comes out of a map the verifier does not know the value. */
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 
+/* The group of a value. */
+inline_always __u64 group_word(__u32 value)
+{
+	return READ(groups, __u64, groups_len, value, GROUP_KERNEL | REASON_NO_ROUTE << 8);
+}
+
+/* The same for a value of an IPv6 table, of which some name a segment. */
+inline_always __u64 group_word6(__u32 value)
+{
+	if (value >= SEGMENT_VALUE)
+		return GROUP_SEGMENT | (__u64)(value - SEGMENT_VALUE) << 32;
+	return group_word(value);
+}
+
 /* Where a segment's target is, for kinds that have one. */
 inline_always const struct segment_target *target_of(__u32 number)
 {

@@ -9,6 +9,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 
+#include "check.h"
 #include "fib4.h"
 #include "fib6.h"
 #include "groups.h"
@@ -19,6 +20,7 @@
 #include "rx_hash.h"
 #include "segment.h"
 #include "select.h"
+#include "verdict.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -28,67 +30,40 @@ inline_always int not_for_forwarding(struct packet *p, __u64 group)
 	if ((__u8)group != GROUP_SEGMENT)
 		return group_reason(group);
 	p->segment = group >> 32;
-	return NEXT_SRV6;
+	return GO(NEXT_SRV6);
 }
 
 inline_always int forward4(struct packet *p)
 {
-	__u32 *ip = p->data + IP_AT;
-	__u32 w0, w1, w2, raw_src, raw_dst, src, dst, packet_len, packet_end, number;
-	__u32 flags = p->link->flags;
+	__u32 *ip = p->data + IP_AT, packet_len, packet_end, number, value;
 	const struct adjacency *adj;
-	__u32 value;
+	struct header4 h;
 	__u64 group;
 	int reason;
 
-	/* A1 to A3 */
 	if ((void *)(ip + 5) > p->data_end)
 		return REASON_TRUNCATED;
-	w0 = ip[0];
-	w1 = ip[1];
-	w2 = ip[2];
-	raw_src = ip[3];
-	raw_dst = ip[4];
-	if ((w0 & 0xff) != 0x45)
-		return (w0 & 0xf0) != 0x40 || (w0 & 0xf) < 5 ? REASON_BAD_HEADER : REASON_OPTIONS;
-	if (!header_sum_good((__u64)w0 + w1 + w2 + raw_src + raw_dst))
-		return REASON_BAD_CHECKSUM;
-	packet_len = bpf_ntohs((__u16)(w0 >> 16));
+	load_header4(&h, ip);
+	packet_len = total_length4(h.w0);
 	packet_end = packet_len + IP_AT;
 	p->len = frame_len(p->ctx, p->len, packet_end);
-	if (packet_len < 20 || packet_end > p->len)
-		return REASON_BAD_LENGTH;
-
-	/* A4 to A7 */
-	if ((flags & (LINK_FORWARD4 | LINK_RULES4 | LINK_RP_FILTER)) != LINK_FORWARD4) {
-		if (!(flags & LINK_FORWARD4))
-			return REASON_FORWARDING_OFF;
-		return flags & LINK_RULES4 ? REASON_RULES : REASON_RP_FILTER;
-	}
-	src = bpf_ntohl(raw_src);
-	dst = bpf_ntohl(raw_dst);
-	reason = check_addresses4(src, dst);
+	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4);
 	if (reason)
 		return reason;
-	if (maybe_own(src)) {
-		reason = refused_source(p->link->sources4, src, flags);
-		if (reason)
-			return reason;
-	}
 
 	/* A8 to A11 */
-	value = fib4_lookup(p->link->table4, dst);
+	value = fib4_lookup(p->link->table4, bpf_ntohl(h.dst));
 	group = group_word(value);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return not_for_forwarding(p, group);
-	if ((w2 & 0xff) <= 1)
+	if (ttl4(h.w2) <= 1)
 		return go_slow(p, group, value, packet_end);
 	number = group >> 32;
 	if ((__u8)group != GROUP_SINGLE) {
 		struct key4 key = {
-			.proto = w2 >> 8 & 0xff,
-			.src = raw_src,
-			.dst = raw_dst,
+			.proto = protocol4(h.w2),
+			.src = h.src,
+			.dst = h.dst,
 		};
 		__u32 hash;
 
@@ -100,8 +75,7 @@ inline_always int forward4(struct packet *p)
 		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
 			return REASON_SEED_UNKNOWN | own_drop(group);
-		reason = key4(&key, p->config->policy4, p->data, p->data_end, (__be16)(w1 >> 16),
-			      packet_end);
+		reason = key4(&key, p->config->policy4, p->data, p->data_end, fragment4(h.w1), packet_end);
 		if (reason)
 			return reason | own_drop(group);
 		number = choose(number, (__u16)(group >> 16), hash4(p->config, &key));
@@ -113,44 +87,34 @@ chosen:
 	if (reason)
 		return reason;
 	rewrite_macs(p->data, adj);
-	ip[2] = less_ttl(w2);
+	ip[2] = less_ttl4(h.w2);
 	return finish(p, number, packet_end);
 }
 
 inline_always int forward6(struct packet *p)
 {
-	__u32 *ip = p->data + IP_AT;
-	__u32 w1, packet_len, packet_end, number, value;
-	__u64 sh, sl, dh, dl, group;
+	__u32 *ip = p->data + IP_AT, w0, w1, packet_len, packet_end, number, value;
 	const struct adjacency *adj;
 	struct key6 key = {};
+	__u64 dh, dl, group;
 	int reason;
 
-	/* B1 and B2 */
 	if ((void *)(ip + 10) > p->data_end)
 		return REASON_TRUNCATED;
-	key.label = ip[0];
+	w0 = ip[0];
 	w1 = ip[1];
-	key.proto = w1 >> 16 & 0xff;
-	if ((key.label & 0xf0) != 0x60)
-		return REASON_BAD_HEADER;
-	if (key.proto == IPPROTO_HOPOPTS)
-		return REASON_OPTIONS;
-	packet_len = 40 + bpf_ntohs((__u16)w1);
+	packet_len = 40 + payload6(w1);
 	packet_end = packet_len + IP_AT;
 	p->len = frame_len(p->ctx, p->len, packet_end);
-	if (packet_end > p->len)
-		return REASON_BAD_LENGTH;
-
-	/* B3 to B5 */
-	if ((p->link->flags & (LINK_FORWARD6 | LINK_RULES6)) != LINK_FORWARD6)
-		return p->link->flags & LINK_FORWARD6 ? REASON_RULES : REASON_FORWARDING_OFF;
+	reason = check_header6(w0, w1, p->len - IP_AT);
+	if (reason)
+		return reason;
+	key.label = w0;
+	key.proto = next_header6(w1);
 	load_addresses(&key.a, ip + 2);
-	sh = bpf_be64_to_cpu(key.a.src_high);
-	sl = bpf_be64_to_cpu(key.a.src_low);
 	dh = bpf_be64_to_cpu(key.a.dst_high);
 	dl = bpf_be64_to_cpu(key.a.dst_low);
-	reason = check_addresses6(sh, sl, dh, dl);
+	reason = check_route6(p->link->flags, bpf_be64_to_cpu(key.a.src_high), bpf_be64_to_cpu(key.a.src_low), dh, dl);
 	if (reason)
 		return reason;
 
@@ -158,12 +122,12 @@ inline_always int forward6(struct packet *p)
 	value = fib6_lookup(p->link->table6, dh, dl);
 	if (value >= SEGMENT_VALUE) {
 		p->segment = value - SEGMENT_VALUE;
-		return NEXT_SRV6;
+		return GO(NEXT_SRV6);
 	}
 	group = group_word(value);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return not_for_forwarding(p, group);
-	if (w1 >> 24 <= 1)
+	if (hop_limit6(w1) <= 1)
 		return go_slow(p, group, value, packet_end);
 	number = group >> 32;
 	if ((__u8)group != GROUP_SINGLE) {
@@ -189,7 +153,7 @@ chosen:
 
 	/* B10 */
 	rewrite_macs(p->data, adj);
-	ip[1] = w1 - (1u << 24);
+	ip[1] = less_hop_limit6(w1);
 	return finish(p, number, packet_end);
 }
 
@@ -222,7 +186,7 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 	q->at = IP_AT;
 	q->around = 0;
 	q->ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
-	q->ttl = READ_ONCE(q->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
+	q->ttl = READ_ONCE(q->ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
 	group = READ_ONCE(q->group);
 	/* Not even a turn is taken for such a packet. */
 	if (READ_ONCE(q->ttl) <= 1 && (__u8)group > GROUP_THRESHOLD)
@@ -236,9 +200,9 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 	if (reason)
 		return reason;
 	if (READ_ONCE(q->ether_type) == ETH_P_IPV6)
-		ip[1] -= 1u << 24;
+		ip[1] = less_hop_limit6(ip[1]);
 	else
-		ip[2] = less_ttl(ip[2]);
+		ip[2] = less_ttl4(ip[2]);
 	rewrite_macs(p->data, adj);
 	return finish(p, chosen, READ_ONCE(q->end));
 }
@@ -296,12 +260,12 @@ int raddle(struct xdp_md *ctx)
 
 	p.len = p.data_end - p.data;
 	verdict = decide(&p, cpu);
-	if (verdict == NEXT_SLOW)
+	if (verdict == GO(NEXT_SLOW))
 		verdict = forward_slow(&p, cpu);
-	if (verdict == NEXT_SRV6)
+	if (verdict == GO(NEXT_SRV6))
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */
-	if (verdict == NEXT_SRV6 && is_own_segment(p.segment))
+	if (verdict == GO(NEXT_SRV6) && is_own_segment(p.segment))
 		verdict |= DROP;
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;

@@ -41,7 +41,7 @@ inline_always int meet_segment(struct packet *p, __u32 cpu)
 	srv6->onward = 0;
 	bpf_tail_call(p->ctx, &programs, PROGRAM_SEGMENT);
 #endif
-	return NEXT_SRV6;
+	return GO(NEXT_SRV6);
 }
 
 #endif

@@ -13,14 +13,6 @@
 #include "packet.h"
 #include "srv6_endpoint.h"
 
-/* Not verdicts: a frame was sent; added to the reason of a record that is the kernel's, which may be 0. */
-#define SENT 0x1000
-#define NEXT_KERNEL 0x2000
-/* Nor these: another program goes on. Without it the kernel does. */
-#define NEXT_ROUTE (0x4000 | REASON_ENCAP)
-#define NEXT_ENCAP (0x8000 | REASON_ENCAP)
-#define NEXT_FLAVOURS (0x10000 | REASON_ENCAP)
-
 /* Where the packet that the main program has checked ends. */
 inline_always int set_out(struct xdp_md *ctx, struct srv6_ctx *w)
 {
@@ -163,7 +155,7 @@ inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
 		__u32 why = word >> 8 & 0xff;
 
 		w->own |= word >> 24 & SEGMENT_OWN;
-		return why < REASON_COUNT ? why | NEXT_KERNEL : REASON_ENCAP;
+		return why < REASON_COUNT ? why | NEXT_KERNEL << NEXT_SHIFT : REASON_ENCAP;
 	}
 	if (done >= MAX_SEGMENTS)
 		return REASON_SID_CHAIN;
@@ -176,7 +168,7 @@ inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
 	w->flags = word >> 24 & 0xff;
 	w->target_type = 0;
 	if (kind >= SEGMENT_INSERT)
-		return NEXT_ENCAP;
+		return GO(NEXT_ENCAP);
 	if (READ_ONCE(w->ether_type) != ETH_P_IPV6)
 		return REASON_ENCAP;
 
@@ -196,7 +188,7 @@ inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
 				break;
 		}
 		if (flavours)
-			return NEXT_FLAVOURS;
+			return GO(NEXT_FLAVOURS);
 		reason = want_srh(ctx, w, FIND_ROUTING);
 		if (reason)
 			return reason;
@@ -221,9 +213,9 @@ inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
 		break;
 	case SEGMENT_END_B6:
 		reason = want_srh(ctx, w, FIND_ROUTING);
-		return reason ? reason : NEXT_ENCAP;
+		return reason ? reason : GO(NEXT_ENCAP);
 	case SEGMENT_END_B6_ENCAPS:
-		return NEXT_FLAVOURS;
+		return GO(NEXT_FLAVOURS);
 	default:
 		return REASON_ENCAP;
 	}
@@ -242,8 +234,8 @@ inline_always int settle(struct xdp_md *ctx, struct srv6_ctx *w, int verdict)
 	/* By way of the memory, so that the verifier does not tell the reasons apart. */
 	w->verdict = verdict;
 	verdict = READ_ONCE(w->verdict);
-	switch (verdict) {
-	case THE_NEXT_SEGMENT:
+	switch (next_of(verdict)) {
+	case NEXT_SEGMENT:
 		w->onward = 0;
 		/* fallthrough */
 	case NEXT_ROUTE:
@@ -255,11 +247,13 @@ inline_always int settle(struct xdp_md *ctx, struct srv6_ctx *w, int verdict)
 	case NEXT_FLAVOURS:
 		bpf_tail_call(ctx, &programs, PROGRAM_FLAVOURS);
 		break;
-	case TO_CHOICE:
+	case NEXT_CHOICE:
 		bpf_tail_call(ctx, &programs, PROGRAM_CHOICE);
 		break;
+	default:
+		break;
 	}
-	reason = verdict & 0xff;
+	reason = reason_of(verdict);
 	if (!(verdict & DROP)) {
 		undo(ctx, w);
 		if (is_drop(reason) || w->own)
@@ -363,11 +357,11 @@ int flavours(struct xdp_md *ctx)
 			__u64 others = (__u8)~(FLAVOUR_NEXT_CSID | FLAVOUR_REPLACE_CSID);
 
 			verdict = flavoured_step(ctx, &here->srv6, word & ~(others << 16));
-			verdict = verdict ? verdict : NEXT_ENCAP;
+			verdict = verdict ? verdict : GO(NEXT_ENCAP);
 		} else {
 			verdict = flavoured_step(ctx, &here->srv6, word);
 			set_table(&here->srv6, s);
-			verdict = verdict ? verdict : NEXT_ROUTE;
+			verdict = verdict ? verdict : GO(NEXT_ROUTE);
 		}
 	}
 	return settle(ctx, &here->srv6, verdict);

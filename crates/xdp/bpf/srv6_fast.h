@@ -82,8 +82,7 @@ inline_always int usual_inner6(struct xdp_md *ctx, struct srv6_fast_ctx *c, __u3
 		return UNUSUAL;
 	c->head = ip[0];
 	load_addresses(&c->a, ip + 1);
-	if ((c->head & 0xf0) != 0x60 || (c->head >> HEAD_NEXT & 0xff) == IPPROTO_HOPOPTS ||
-	    at + 40 + bpf_ntohs((__u16)(c->head >> HEAD_PAYLOAD)) > c->end)
+	if (check_header6(c->head, c->head >> 32, c->end - at))
 		return UNUSUAL;
 	c->cut = at - IP_AT;
 	return 0;

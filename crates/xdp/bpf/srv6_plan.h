@@ -12,7 +12,7 @@
 #include "srh.h"
 
 /* Not a verdict, but what makes the program for segments go on. */
-#define UNUSUAL NEXT_SRV6
+#define UNUSUAL GO(NEXT_SRV6)
 
 /* Bits of an SRH's first word as loaded: type and flags, and segments left. */
 #define SRH_TYPE_AND_FLAGS 0x0000ff0000ff0000ULL
@@ -134,7 +134,7 @@ inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct sr
 	__u64 dh = bpf_be64_to_cpu(c->a.dst_high), dl = bpf_be64_to_cpu(c->a.dst_low);
 	__u64 group;
 
-	if (check_addresses6(sh, sl, dh, dl))
+	if (check_route6(flags_behind(link->flags, table, 0), sh, sl, dh, dl))
 		return -1;
 	if (c->kind == SEGMENT_END_X || c->kind == SEGMENT_END_DX6) {
 		const struct segment_target *target = target_of(segment);
@@ -146,8 +146,6 @@ inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct sr
 			dl = bpf_be64_to_cpu(target->low);
 		}
 	}
-	if (!(link->flags & LINK_FORWARD6) || (link->flags & LINK_RULES6 && table == LINK_TABLE))
-		return -1;
 	group = group_word6(fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl));
 	return usual_member(p->ctx, here, c, group);
 }
@@ -157,28 +155,17 @@ inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct sr
 			       __u32 at)
 {
 	const struct link_entry *link = p->link;
-	__u32 *ip = bytes_at(p->ctx, at, 20), flags = link->flags, table = c->s->table4, target = 0;
-	__u32 w0, src, dst, length;
+	__u32 *ip = bytes_at(p->ctx, at, 20), table = c->s->table4, target = 0, dst;
+	struct header4 h;
 	__u64 group;
 
 	if (!ip)
 		return -1;
-	w0 = ip[0];
-	c->head = ip[2];
-	if ((w0 & 0xff) != 0x45 || !header_sum_good((__u64)w0 + ip[1] + ip[2] + ip[3] + ip[4]))
+	load_header4(&h, ip);
+	c->head = h.w2;
+	if (check4(&h, c->end - at, flags_behind(link->flags, table, c->word >> 24 & SEGMENT_OWN), NO_SOURCES))
 		return -1;
-	length = bpf_ntohs((__u16)(w0 >> 16));
-	src = bpf_ntohl(ip[3]);
-	dst = bpf_ntohl(ip[4]);
-	if (length < 20 || at + length > c->end || check_addresses4(src, dst))
-		return -1;
-	if (table != LINK_TABLE)
-		flags &= ~LINK_RULES4;
-	if (c->word >> 24 & SEGMENT_OWN)
-		flags &= ~LINK_RP_FILTER;
-	if ((flags & (LINK_FORWARD4 | LINK_RULES4 | LINK_RP_FILTER)) != LINK_FORWARD4 ||
-	    maybe_own(src))
-		return -1;
+	dst = bpf_ntohl(h.dst);
 	if ((c->word & 0xff) == SEGMENT_END_DX4) {
 		const struct segment_target *found = target_of(segment);
 
@@ -261,7 +248,7 @@ inline_always int usual_finish(struct packet *p, struct srv6_fast_ctx *c, __u32 
 /* A11 to A14 and B8 to B10. */
 inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 cpu, __u32 segment, __u32 number)
 {
-	__u32 ttl = c->ether_type == ETH_P_IP ? c->head & 0xff : c->head >> HEAD_HOP_LIMIT;
+	__u32 ttl = c->ether_type == ETH_P_IP ? ttl4(c->head) : c->head >> HEAD_HOP_LIMIT;
 	const struct adjacency *adj;
 	__u64 word0, *ip, index;
 	__u8 *frame;
@@ -274,9 +261,7 @@ inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 c
 	OPAQUE(index);
 	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
-	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || (__u32)word0 == p->ingress ||
-	    c->end - IP_AT - c->cut > adj->mtu ||
-	    bpf_redirect_map(&out_links, (__u32)word0, XDP_PASS) != XDP_REDIRECT)
+	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || claim(adj, word0, p->ingress, c->end - IP_AT - c->cut))
 		return UNUSUAL;
 	/* It says no before it changes anything. */
 	if (c->cut && bpf_xdp_adjust_head(p->ctx, c->cut))
@@ -287,7 +272,7 @@ inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 c
 	rewrite_macs(frame, adj);
 	*(__u16 *)(frame + 12) = bpf_htons(c->ether_type);
 	if (c->ether_type == ETH_P_IP) {
-		*(__u32 *)(frame + IP_AT + 8) = less_ttl(c->head);
+		*(__u32 *)(frame + IP_AT + 8) = less_ttl4(c->head);
 		return usual_finish(p, c, cpu, segment, number);
 	}
 	ip = bytes_at(p->ctx, IP_AT, 40);

@@ -12,9 +12,6 @@
 #include "select.h"
 #include "srh.h"
 
-/* Not verdicts: the next segment's turn; the dissector's. Without it the kernel's. */
-#define THE_NEXT_SEGMENT (0x800 | REASON_ENCAP)
-#define TO_CHOICE (0x20000 | REASON_ENCAP)
 /* What a target is, where there is one; the flag says that it is End.DX4's. */
 #define TARGET_V6 1
 #define TARGET_V4 2
@@ -76,7 +73,7 @@ inline_always int trim(struct xdp_md *ctx, struct srv6_ctx *w, __u32 cut, __u32 
 /* Whether this is for want of a neighbour. */
 inline_always int is_unresolved(int reason)
 {
-	return (reason & 0xff) == REASON_UNRESOLVED;
+	return reason_of(reason) == REASON_UNRESOLVED;
 }
 
 /*
@@ -105,6 +102,7 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 	const struct adjacency *adj;
 	__u64 word0, index = INDEX(number);
 	__u16 *frame;
+	int reason;
 
 	if (index >= adjacencies_len)
 		return ttl <= 1 ? REASON_TTL_EXCEEDED : REASON_UNRESOLVED;
@@ -112,25 +110,22 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) == ADJ_SEGMENT) {
 		w->segment = (__u32)word0;
-		return THE_NEXT_SEGMENT;
+		return GO(NEXT_SEGMENT);
 	}
 	if (ttl <= 1)
 		return REASON_TTL_EXCEEDED;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
 		if (is_unresolved(adjacency_reason(word0)))
 			want_neighbour(here, 1, 0, number, WANTED_ADJACENCY);
-		return adjacency_reason(word0) & 0xff;
+		return adjacency_reason(word0);
 	}
-	if ((__u32)word0 == ctx->ingress_ifindex)
-		return REASON_SAME_LINK;
-	if (end - at > adj->mtu)
-		return REASON_MTU;
-	if (bpf_redirect_map(&out_links, (__u32)word0, XDP_PASS) != XDP_REDIRECT)
-		return REASON_REDIRECT_FAILED;
+	reason = claim(adj, word0, ctx->ingress_ifindex, end - at);
+	if (reason)
+		return reason;
 	if (family == ETH_P_IPV6)
-		ip[1] -= 1u << 24;
+		ip[1] = less_hop_limit6(ip[1]);
 	else
-		ip[2] = less_ttl(ip[2]);
+		ip[2] = less_ttl4(ip[2]);
 	if (cut && bpf_xdp_adjust_head(ctx, (int)cut))
 		return DROP | REASON_REDIRECT_FAILED;
 	frame = bytes_at(ctx, 0, ETH_HLEN);
@@ -149,7 +144,7 @@ inline_always int lead(struct srv6_ctx *w, __u64 group, __u32 ttl)
 	if ((__u8)group != GROUP_SEGMENT)
 		return group_reason(group);
 	w->segment = group >> 32;
-	return THE_NEXT_SEGMENT;
+	return GO(NEXT_SEGMENT);
 }
 
 /* Goes on in the program that chooses. */
@@ -157,17 +152,17 @@ inline_always int to_choice(struct scratch *here, __u64 group, __u32 value)
 {
 	here->query.group = group;
 	here->query.value = value;
-	return TO_CHOICE;
+	return GO(NEXT_CHOICE);
 }
 
 /* B1 to B9, of the packet at `at`. */
 inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
-	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), w1, value, table = w->table, flags;
+	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), w1, value, table = w->table;
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
-	__u64 sh, sl, dh, dl, group, from;
+	__u64 dh, dl, group, from;
 	struct addresses a;
 	__u32 *ip;
 	int reason;
@@ -182,23 +177,14 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 	if ((void *)(ip + 10) > data_end)
 		return REASON_DEEP_HEADERS;
 	w1 = ip[1];
-	if ((ip[0] & 0xf0) != 0x60)
-		return REASON_BAD_HEADER;
-	if ((w1 >> 16 & 0xff) == IPPROTO_HOPOPTS)
-		return REASON_OPTIONS;
-	if (at + 40 + bpf_ntohs((__u16)w1) > end)
-		return REASON_BAD_LENGTH;
-	flags = link->flags;
-	if (!(flags & LINK_FORWARD6))
-		return REASON_FORWARDING_OFF;
-	if (flags & LINK_RULES6 && table == LINK_TABLE)
-		return REASON_RULES;
+	reason = check_header6(ip[0], w1, end - at);
+	if (reason)
+		return reason;
 	load_addresses(&a, ip + 2);
-	sh = bpf_be64_to_cpu(a.src_high);
-	sl = bpf_be64_to_cpu(a.src_low);
 	dh = bpf_be64_to_cpu(a.dst_high);
 	dl = bpf_be64_to_cpu(a.dst_low);
-	reason = check_addresses6(sh, sl, dh, dl);
+	reason = check_route6(flags_behind(link->flags, table, 0), bpf_be64_to_cpu(a.src_high), bpf_be64_to_cpu(a.src_low),
+			      dh, dl);
 	if (reason)
 		return reason;
 	if (w->target_type) {
@@ -207,24 +193,25 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 	}
 	value = fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl);
 	group = group_word6(value);
-	reason = lead(w, group, w1 >> 24);
+	reason = lead(w, group, hop_limit6(w1));
 	if (is_unresolved(reason))
 		want_neighbour(here, value, dh, dl, WANTED_HOST6);
 	if (reason)
 		return reason;
 	if ((__u8)group != GROUP_SINGLE)
 		return to_choice(here, group, value);
-	return leave(ctx, here, ip, at, group >> 32, w1 >> 24, ETH_P_IPV6);
+	return leave(ctx, here, ip, at, group >> 32, hop_limit6(w1), ETH_P_IPV6);
 }
 
 /* A1 to A12, of the packet at `at`. */
 inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
-	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), w0, w1, w2, packet_len, value;
+	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), value;
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
-	__u32 *ip, raw_src, raw_dst, src, dst, flags, table = w->table;
+	__u32 *ip, dst, table = w->table;
+	struct header4 h;
 	__u64 group, from;
 	int reason;
 
@@ -237,38 +224,11 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 	ip = base + IP_AT;
 	if ((void *)(ip + 5) > data_end)
 		return REASON_DEEP_HEADERS;
-	flags = link->flags;
-	w0 = ip[0];
-	w1 = ip[1];
-	w2 = ip[2];
-	raw_src = ip[3];
-	raw_dst = ip[4];
-	if ((w0 & 0xff) != 0x45)
-		return (w0 & 0xf0) != 0x40 || (w0 & 0xf) < 5 ? REASON_BAD_HEADER : REASON_OPTIONS;
-	if (!header_sum_good((__u64)w0 + w1 + w2 + raw_src + raw_dst))
-		return REASON_BAD_CHECKSUM;
-	packet_len = bpf_ntohs((__u16)(w0 >> 16));
-	if (packet_len < 20 || at + packet_len > end)
-		return REASON_BAD_LENGTH;
-	if (table != LINK_TABLE)
-		flags &= ~LINK_RULES4;
-	if (w->own)
-		flags &= ~LINK_RP_FILTER;
-	if ((flags & (LINK_FORWARD4 | LINK_RULES4 | LINK_RP_FILTER)) != LINK_FORWARD4) {
-		if (!(flags & LINK_FORWARD4))
-			return REASON_FORWARDING_OFF;
-		return flags & LINK_RULES4 ? REASON_RULES : REASON_RP_FILTER;
-	}
-	src = bpf_ntohl(raw_src);
-	dst = bpf_ntohl(raw_dst);
-	reason = check_addresses4(src, dst);
+	load_header4(&h, ip);
+	reason = check4(&h, end - at, flags_behind(link->flags, table, w->own), link->sources4);
 	if (reason)
 		return reason;
-	if (maybe_own(src)) {
-		reason = refused_source(link->sources4, src, flags);
-		if (reason)
-			return reason;
-	}
+	dst = bpf_ntohl(h.dst);
 	if (w->target_type == TARGET_V6) {
 		value = fib6_lookup(table == LINK_TABLE ? link->table6 : table,
 				    bpf_be64_to_cpu(w->target_high), bpf_be64_to_cpu(w->target_low));
@@ -278,7 +238,7 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 		value = fib4_lookup(table == LINK_TABLE ? link->table4 : table, dst);
 	}
 	group = group_word6(value);
-	reason = lead(w, group, w2 & 0xff);
+	reason = lead(w, group, ttl4(h.w2));
 	if (is_unresolved(reason) && w->target_type != TARGET_V6)
 		want_neighbour(here, value, 0, dst, WANTED_HOST4);
 	if (reason)
@@ -289,7 +249,7 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 		return REASON_ENCAP;
 	if ((__u8)group != GROUP_SINGLE)
 		return to_choice(here, group, value);
-	return leave(ctx, here, ip, at, group >> 32, w2 & 0xff, ETH_P_IP);
+	return leave(ctx, here, ip, at, group >> 32, ttl4(h.w2), ETH_P_IP);
 }
 
 /* The hash of a packet by the fast path, or a negative reason. `base` is its Ethernet header, or would be. */
@@ -305,7 +265,7 @@ inline_always __s64 hash_short(struct xdp_md *ctx, void *base, void *data_end, _
 		if ((void *)(ip + 10) > data_end)
 			return -REASON_DEEP_HEADERS;
 		key.label = ip[0];
-		key.proto = ip[1] >> 16 & 0xff;
+		key.proto = next_header6(ip[1]);
 		load_addresses(&key.a, ip + 2);
 		reason = key6(ctx, &key, config->policy6, base, data_end, end - begin, begin);
 		return reason ? -reason : hash6(config, &key);
@@ -314,10 +274,10 @@ inline_always __s64 hash_short(struct xdp_md *ctx, void *base, void *data_end, _
 
 		if ((void *)(ip + 5) > data_end)
 			return -REASON_DEEP_HEADERS;
-		key.proto = ip[2] >> 8 & 0xff;
+		key.proto = protocol4(ip[2]);
 		key.src = ip[3];
 		key.dst = ip[4];
-		reason = key4(&key, config->policy4, base, data_end, (__be16)(ip[1] >> 16), end - begin);
+		reason = key4(&key, config->policy4, base, data_end, fragment4(ip[1]), end - begin);
 		return reason ? -reason : hash4(config, &key);
 	}
 }
@@ -360,7 +320,7 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 
 	if (!ip || at < IP_AT)
 		return REASON_DEEP_HEADERS | own_drop(READ_ONCE(q->group));
-	q->ttl = READ_ONCE(w->ether_type) == ETH_P_IPV6 ? ip[1] >> 24 : ip[2] & 0xff;
+	q->ttl = READ_ONCE(w->ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
 	if (READ_ONCE(w->flow_type) && READ_ONCE(q->ttl) > 1) {
 		q->at = w->flow_at;
 		q->end = w->flow_end;
