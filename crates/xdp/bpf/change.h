@@ -33,12 +33,10 @@ inline_always struct change *keep(struct srv6_ctx *w, __u32 at, const __u64 *byt
 	return c;
 }
 
-/* A length from 1 to LARGE_CHANGE, for the verifier too. */
+/* A length from 1 to LARGE_CHANGE; without it "R4 unbounded memory access" or "R4 invalid zero-sized read". */
 inline_always __u32 large_length(__u32 length)
 {
-	length = (length - 1) & (LARGE_CHANGE - 1);
-	OPAQUE(length);
-	return length + 1;
+	return ((length - 1) & (LARGE_CHANGE - 1)) + 1;
 }
 
 /* Notes that so many bytes change; NULL where they are too many or not there. */
@@ -95,7 +93,7 @@ static __noinline int undo(struct xdp_md *ctx, struct srv6_ctx *w)
 /* Removes `length` bytes at `from`: what stands in front of them in the packet moves. */
 static __noinline int cut_out(struct xdp_md *ctx, struct srv6_ctx *w, __u32 from, __u32 length)
 {
-	__u32 at = READ_ONCE(w->at), front = from - at;
+	__u32 at = READ_ONCE(w->packet.at), front = from - at;
 
 	if (front == 0 || front > LARGE_CHANGE)
 		return REASON_DEEP_HEADERS;
@@ -103,7 +101,7 @@ static __noinline int cut_out(struct xdp_md *ctx, struct srv6_ctx *w, __u32 from
 	    !keep_large(ctx, w, at + length, front) ||
 	    bpf_xdp_store_bytes(ctx, at + length, w->moved, large_length(front)))
 		return REASON_DEEP_HEADERS;
-	w->at = at + length;
+	w->packet.at = at + length;
 	return 0;
 }
 
@@ -113,7 +111,7 @@ static __noinline int cut_out(struct xdp_md *ctx, struct srv6_ctx *w, __u32 from
  */
 inline_always int grow(struct xdp_md *ctx, struct srv6_ctx *w, __u32 length, __u32 rest)
 {
-	__u32 at = READ_ONCE(w->at), first = at > length ? at - length : 0, shift = 0;
+	__u32 at = READ_ONCE(w->packet.at), first = at > length ? at - length : 0, shift = 0;
 	struct change *c;
 
 	if (at < length + ETH_HLEN)
@@ -128,11 +126,11 @@ inline_always int grow(struct xdp_md *ctx, struct srv6_ctx *w, __u32 length, __u
 	if (!c || (shift && bpf_xdp_adjust_head(ctx, -(int)shift)))
 		return REASON_HEADROOM;
 	c->grown = shift;
-	w->at = at + shift - length;
-	w->end += shift;
+	w->packet.at = at + shift - length;
+	w->packet.end += shift;
 	w->length += shift;
-	w->flow_at += shift;
-	w->flow_end += shift;
+	w->flow.at += shift;
+	w->flow.end += shift;
 	return 0;
 }
 

@@ -231,38 +231,34 @@ inline_always void seen_ports(struct xdp_md *ctx, struct seen *s, __u32 end)
 /*
  * Dissects the packet whose IP header is at `s->at`, of the kind `s->ether_type`; `end` is where it
  * ends in the frame. `outer` is what there is in front of the first packet inside the packet, `s` what there is innermost.
- *
- * What the walk goes on with is read back from `s` after each step, so that all ways through a step
- * look the same to the verifier.
  */
 static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end)
 {
-	s->next = WALK_LINK;
+	enum walk next = WALK_LINK;
+
 	NO_UNROLL for (int i = 0; i <= MAX_HEADERS; i++) {
-		__u32 next = *(volatile __u32 *)&s->next;
 		__u32 before;
 
 		if (next == WALK_LINK) {
 			if (s->ether_type == ETH_P_IP)
-				s->next = seen_ipv4(ctx, s, end);
+				next = seen_ipv4(ctx, s, end);
 			else if (s->ether_type == ETH_P_IPV6)
-				s->next = seen_ipv6(ctx, s, end);
+				next = seen_ipv6(ctx, s, end);
 			else
-				s->next = seen_link(ctx, s, end);
-			next = *(volatile __u32 *)&s->next;
+				next = seen_link(ctx, s, end);
 			/* From an IP header on to what it carries nothing is counted. */
 			if (next == WALK_LINK)
 				continue;
 		}
 		if (next == WALK_END)
 			break;
-		before = *(volatile __u32 *)&s->encapsulated;
-		s->next = seen_ip(ctx, s, end);
+		before = s->encapsulated;
+		next = seen_ip(ctx, s, end);
 		seen_ports(ctx, s, end);
-		if (!before && *(volatile __u32 *)&s->encapsulated)
+		if (!before && s->encapsulated)
 			*outer = *s;
 	}
-	if (!*(volatile __u32 *)&s->encapsulated)
+	if (!s->encapsulated)
 		*outer = *s;
 	return 0;
 }
@@ -413,11 +409,11 @@ inline_always __u32 hash_l3(struct xdp_md *ctx, struct seen *s, __u32 ether_type
 /*
  * Prepares what is dissected and hashed. Policy 0 looks at one header only, and needs no dissector.
  */
-static __noinline int ask(struct xdp_md *ctx, struct scratch *scratch)
+static __noinline int prepare_hash(struct xdp_md *ctx, struct scratch *scratch)
 {
 	struct flow_query *q = &scratch->query;
 	struct seen *s = &scratch->innermost;
-	__u32 about = 0, ether_type = q->ether_type, at = q->at, end = q->end;
+	__u32 about = 0, ether_type = q->packet.ether_type, at = q->packet.at, end = q->packet.end;
 	__u8 whole[40];
 
 	__builtin_memset(s, 0, sizeof(*s));
@@ -445,7 +441,7 @@ static __noinline int ask(struct xdp_md *ctx, struct scratch *scratch)
 }
 
 /* The hash of what was seen, or a negative reason. */
-static __noinline __s64 answer(struct scratch *scratch)
+static __noinline __s64 finish_hash(struct scratch *scratch)
 {
 	struct flow_query *q = &scratch->query;
 	struct seen *outer = &scratch->outer, *s = &scratch->innermost;
@@ -479,11 +475,11 @@ inline_always __s64 hash_any(struct xdp_md *ctx, struct scratch *scratch)
 {
 	struct flow_query *q = &scratch->query;
 
-	q->fields = READ_ONCE(q->ether_type) == ETH_P_IP ? config->fields4 : config->fields6;
-	ask(ctx, scratch);
+	q->fields = READ_ONCE(q->packet.ether_type) == ETH_P_IP ? config->fields4 : config->fields6;
+	prepare_hash(ctx, scratch);
 	if (READ_ONCE(q->dissect))
-		dissect(ctx, &scratch->outer, &scratch->innermost, READ_ONCE(q->end));
-	return answer(scratch);
+		dissect(ctx, &scratch->outer, &scratch->innermost, READ_ONCE(q->packet.end));
+	return finish_hash(scratch);
 }
 
 #endif

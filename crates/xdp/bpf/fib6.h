@@ -184,7 +184,7 @@ static __noinline __u32 fib6_hosts(__u32 at, __u64 high, __u64 low)
 /* Value for an address (both halves in host order) in a table; 0 is "no route". 8 steps at most. */
 inline_always __u32 fib6_lookup(__u32 table, __u64 high, __u64 low)
 {
-	/* The first word is 0, which the verifier does not know: with it, ways become one that it told apart. */
+	/* The first word is 0, which the verifier does not know: with it, ways become one that it told apart, see FORGET. */
 	__u64 zero = READ_ONCE(*ELEMENT(words6, __u64, 0));
 	__u32 entry = (__u32)READ(roots6, __u64, MAX_TABLES, table, 0) ^ (__u32)zero;
 	struct address rest = { high ^= zero, low ^= zero };

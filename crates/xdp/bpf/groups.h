@@ -13,7 +13,7 @@
 #include "select.h"
 
 /*
- * MurmurHash3's finaliser, over the hash of a flow: packets that are put around a flow's choose their
+ * MurmurHash3's finaliser, over the hash of a flow: outer packets of a flow choose their
  * link by that (rule S9).
  */
 inline_always __u32 spread(__u32 hash, __u32 salt)
@@ -137,14 +137,14 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 	}
 	/* Other groups that come here and that policy 1 is for are hashed by rules of their own. */
 	if ((__u8)group == GROUP_RESILIENT && !how &&
-	    brings_hash(ctx, namespace_policy(q->ether_type), &brought))
+	    brings_hash(ctx, namespace_policy(q->packet.ether_type), &brought))
 		return choose_bucket(group >> 32, (__u16)(group >> 16), brought);
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
-	q->policy = namespace_policy(READ_ONCE(q->ether_type));
+	q->policy = namespace_policy(READ_ONCE(q->packet.ether_type));
 	q->follows = 0;
-	/* Packets around others are hashed by the policy of the namespace, see rule S9. */
-	if (!READ_ONCE(q->around)) {
+	/* Outer packets are hashed by the policy of the namespace, see rule S9. */
+	if (!READ_ONCE(q->outer)) {
 		if ((__u8)group == GROUP_FLOWLET)
 			q->policy = 1;
 		else if (how & ~HOW_FOLLOWS)
@@ -155,20 +155,17 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 	hash = hash_any(ctx, here);
 	if (hash < 0)
 		return hash;
-	q->hash = hash;
-	if (READ_ONCE(q->around))
-		q->hash = spread(hash, q->salt) >> 1;
-	/* Read again, so that the verifier does not tell the ways apart that lead here. */
-	group = READ_ONCE(q->group);
+	if (q->outer)
+		hash = spread(hash, q->salt) >> 1;
 	if ((__u8)group == GROUP_RESILIENT)
-		return choose_bucket(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
+		return choose_bucket(group >> 32, (__u16)(group >> 16), hash);
 	if ((__u8)group == GROUP_FLOWLET) {
 		__u32 place = flowlet_place(q->value, group >> 32, (__u16)(group >> 16),
-					    READ_ONCE(q->hash), cpu);
+					    hash, cpu);
 
 		return member_word((__u32)(group >> 32) + 2 + place) >> 32;
 	}
-	return choose(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
+	return choose(group >> 32, (__u16)(group >> 16), hash);
 }
 
 #endif

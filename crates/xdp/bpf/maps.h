@@ -45,21 +45,25 @@ struct seen {
 	__u64 addresses[4];
 	__u32 kind, proto, ports, label;
 	__u32 encapsulated, fragment;
-	__u32 at, ether_type, next;
-	__u32 rest[3];
+	__u32 at, ether_type;
+	__u32 rest[4];
+};
+
+/* Where a packet lies in the frame: its IP header, its end, and of which kind that header is, or 0 for no packet. */
+struct span {
+	__u32 at, end, ether_type;
 };
 
 /*
- * Which packet is to be hashed: where its IP header is and where it ends in the frame; and what is
- * hashed of it: fields of what is in front, and of what is innermost. With `around` the hash is for a packet
- * that was put around this one.
+ * Which packet is to be hashed, and what is hashed of it: fields of what is in front, and of what is innermost.
+ * With `outer` the hash is for a packet that was put around this one.
  */
 struct flow_query {
 	__u32 policy, follows, fields;
 	__u32 of_outer, of_innermost;
 	__u32 dissect;
-	__u32 at, end, ether_type;
-	__u32 around, salt;
+	struct span packet;
+	__u32 outer, salt;
 	/* The group that is to be chosen from, and its number. */
 	__u32 value;
 	__u64 group;
@@ -89,9 +93,7 @@ struct change {
 struct srv6_ctx {
 	/* The next one, and how many there were. */
 	__u32 segment, done;
-	/* Where the packet's IP header is, and where the packet ends. */
-	__u32 at, end;
-	__u32 ether_type;
+	struct span packet;
 	/* Length of the frame as it came, and as it stands. */
 	__u32 received, length;
 	/* Whether one of the segments is not the kernel's. */
@@ -106,11 +108,12 @@ struct srv6_ctx {
 	__u32 table, flags;
 	__u32 target_type;
 	__u64 target_high, target_low;
-	/* The packet that others were put around: kind, or 0, place, end; and the salt of the last. */
-	__u32 flow_type, flow_at, flow_end, salt;
+	/* The innermost packet of those that raddle has put others around, if any; and the salt of the outermost. */
+	struct span flow;
+	__u32 salt;
 	__u32 changes, larges;
 	/* What is decided, and whether the segment is carried out already. */
-	__u32 verdict, onward;
+	__u32 verdict, carried_out;
 	/* What was sent without a neighbour: how often, and where to last. For test runs. */
 	__u32 sent, sent_to;
 	/* The Ethernet header as it came. */
@@ -190,7 +193,7 @@ struct {
 
 /* The programs that the main one goes on with; set by the loader. */
 #define PROGRAM_SEGMENT 0
-#define PROGRAM_AROUND 1
+#define PROGRAM_ENCAP 1
 #define PROGRAM_FLAVOURS 2
 #define PROGRAM_CHOICE 3
 struct {
@@ -252,7 +255,6 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 #define STRIPED(section, type, stripe, cpu, index)                         \
 	({                                                                 \
 		type *striped = ELEMENT(section, type, (cpu) * (stripe)); \
-		OPAQUE(striped);                                           \
 		striped + (index);                                         \
 	})
 
@@ -277,8 +279,16 @@ inline_always __u64 less_mask(__u32 a, __u32 b)
 		read_value;                                                                \
 	})
 
-/* Reads what is there now. Of what comes out of a map the verifier does not know the value. */
+/* Reads what is there now. */
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+
+/*
+ * A value by way of a place in `scratch`. Of what it reads from a map the verifier knows no value: where several ways
+ * meet, what follows is gone through once, and not once for each value that they bring. Without it, or without READ_ONCE
+ * of what lies there already, "BPF program is too large. Processed 1000001 insn" (Linux 6.18: clang 14 for the kind of a
+ * segment, clang 19 for the others).
+ */
+#define FORGET(place, value) ({ (place) = (value); READ_ONCE(place); })
 
 /* The group of a value. */
 inline_always __u64 group_word(__u32 value)
@@ -304,7 +314,7 @@ inline_always const struct segment_target *target_of(__u32 number)
 	return ELEMENT(segment_targets, const struct segment_target, index);
 }
 
-/* The seed of the hash by which packets that a segment was put around choose their link. */
+/* The seed of the hash by which the outer packets of a segment choose their link. */
 inline_always __u32 salt_of(__u32 number)
 {
 	const struct segment_target *place = target_of(number);

@@ -179,14 +179,14 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 		return REASON_HASH_POLICY | own_drop(p->group);
 	here = ELEMENT(scratch, struct scratch, index);
 	q = &here->query;
-	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
+	/* Read back below: see FORGET. */
 	q->group = p->group;
 	q->value = p->value;
-	q->end = p->packet_end;
-	q->at = IP_AT;
-	q->around = 0;
-	q->ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
-	q->ttl = READ_ONCE(q->ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
+	q->packet.end = p->packet_end;
+	q->packet.at = IP_AT;
+	q->outer = 0;
+	q->packet.ether_type = bpf_ntohs(((__u16 *)p->data)[6]);
+	q->ttl = READ_ONCE(q->packet.ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
 	group = READ_ONCE(q->group);
 	/* Not even a turn is taken for such a packet. */
 	if (READ_ONCE(q->ttl) <= 1 && (__u8)group > GROUP_THRESHOLD)
@@ -196,15 +196,15 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 		return REASON_TTL_EXCEEDED | own_drop(READ_ONCE(q->group));
 	if (chosen < 0)
 		return -chosen | own_drop(READ_ONCE(q->group));
-	reason = take_adjacency(p, chosen, READ_ONCE(q->end) - IP_AT, &adj);
+	reason = take_adjacency(p, chosen, READ_ONCE(q->packet.end) - IP_AT, &adj);
 	if (reason)
 		return reason;
-	if (READ_ONCE(q->ether_type) == ETH_P_IPV6)
+	if (READ_ONCE(q->packet.ether_type) == ETH_P_IPV6)
 		ip[1] = less_hop_limit6(ip[1]);
 	else
 		ip[2] = less_ttl4(ip[2]);
 	rewrite_macs(p->data, adj);
-	return finish(p, chosen, READ_ONCE(q->end));
+	return finish(p, chosen, READ_ONCE(q->packet.end));
 }
 
 /* P1 to P5, and the way to the family. */

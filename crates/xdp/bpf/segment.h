@@ -30,15 +30,15 @@ inline_always int meet_segment(struct packet *p, __u32 cpu)
 {
 #ifdef SEGMENTS
 	struct srv6_ctx *srv6;
-	int verdict = usual(p, cpu);
+	int verdict = srv6_fast(p, cpu);
 	__u64 index = INDEX(cpu);
 
-	if (verdict != UNUSUAL || index >= cpus)
+	if (verdict != NOT_FAST || index >= cpus)
 		return verdict;
 	srv6 = &ELEMENT(scratch, struct scratch, index)->srv6;
 	srv6->segment = p->segment;
 	srv6->done = 0;
-	srv6->onward = 0;
+	srv6->carried_out = 0;
 	bpf_tail_call(p->ctx, &programs, PROGRAM_SEGMENT);
 #endif
 	return GO(NEXT_SRV6);

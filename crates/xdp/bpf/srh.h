@@ -3,8 +3,7 @@
  * Headers of a packet on its way through segments: finding them, and checking an SRH as
  * crates/packet/src/srh.rs does. Rules S2 to S6.
  *
- * What a walk goes on with is kept in the way and read back at every step, so that all ways through a
- * step look the same to the verifier.
+ * What a walk goes on with is kept in `srv6_ctx` and read back at every step: see FORGET.
  */
 #ifndef RADDLE_SRH_H
 #define RADDLE_SRH_H
@@ -31,7 +30,7 @@
 /* `length` bytes at `at`, or NULL where they are not at hand. */
 inline_always void *bytes_at(struct xdp_md *ctx, __u32 at, __u32 length)
 {
-	/* Loaded anew each time: what the compiler keeps of them is no pointer to the verifier. */
+	/* Loaded anew each time: kept in registers, they are kept apart by the way, see FORGET. */
 	void *data = (void *)(long)READ_ONCE(ctx->data), *data_end = (void *)(long)READ_ONCE(ctx->data_end);
 	/* What is checked is what is added: else Linux 6.1 says "R1 offset is outside of the packet". */
 	__u64 from = __builtin_constant_p(at) ? at : INDEX(at);
@@ -71,7 +70,7 @@ inline_always int is_extension(__u32 next)
  */
 static __noinline int find_header(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
-	__u32 end = READ_ONCE(w->end), at = READ_ONCE(w->at);
+	__u32 end = READ_ONCE(w->packet.end), at = READ_ONCE(w->packet.at);
 	__u8 *ip = bytes_at(ctx, at, 40);
 
 	if (!ip)
@@ -135,7 +134,7 @@ static __noinline int check_tlvs(struct xdp_md *ctx, struct srv6_ctx *w)
 inline_always int wants_hmac(struct xdp_md *ctx, struct srv6_ctx *w, __u32 srh_flags)
 {
 	const struct link_entry *link = link_of(ctx);
-	__u32 at = READ_ONCE(w->at);
+	__u32 at = READ_ONCE(w->packet.at);
 	__u8 *flags;
 
 	if (!link || link->flags & LINK_HMAC_IGNORED)
@@ -152,7 +151,7 @@ inline_always int wants_hmac(struct xdp_md *ctx, struct srv6_ctx *w, __u32 srh_f
 /* S3.3: takes the routing header that was found for an SRH, if it is one (seg6_validate_srh). */
 inline_always int take_srh(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 at = READ_ONCE(w->cursor), end = READ_ONCE(w->end), length, list_end, flags;
+	__u32 at = READ_ONCE(w->cursor), end = READ_ONCE(w->packet.end), length, list_end, flags;
 	int reason;
 	__u8 *h;
 
@@ -193,7 +192,7 @@ static __noinline int want_any_srh(struct xdp_md *ctx, struct srv6_ctx *w, __u32
  */
 inline_always int want_srh(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
-	__u32 at = READ_ONCE(w->at), length;
+	__u32 at = READ_ONCE(w->packet.at), length;
 	__u8 *ip = bytes_at(ctx, at, 48);
 	const struct link_entry *link = link_of(ctx);
 
@@ -202,7 +201,7 @@ inline_always int want_srh(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 		return want_any_srh(ctx, w, wanted);
 	length = (ip[41] + 1) * 8;
 	if (length != SRH_FIXED + 16 * ((__u32)ip[44] + 1) || ip[43] > ip[44] + 1 ||
-	    at + 40 + length > READ_ONCE(w->end))
+	    at + 40 + length > READ_ONCE(w->packet.end))
 		return want_any_srh(ctx, w, wanted);
 	w->srh = at + 40;
 	w->srh_length = length;

@@ -22,21 +22,21 @@ inline_always int set_out(struct xdp_md *ctx, struct srv6_ctx *w)
 
 	if (!frame)
 		return REASON_TRUNCATED;
-	w->at = IP_AT;
+	w->packet.at = IP_AT;
 	w->changes = 0;
 	w->larges = 0;
-	w->flow_type = 0;
+	w->flow.ether_type = 0;
 	w->own = 0;
 	w->ethernet[0] = words[0];
 	w->ethernet[1] = words[1];
 	if (frame[12] == ETH_P_IP >> 8 && frame[13] == 0) {
-		w->ether_type = ETH_P_IP;
-		w->end = IP_AT + big16(frame + IP_AT + 2);
+		w->packet.ether_type = ETH_P_IP;
+		w->packet.end = IP_AT + big16(frame + IP_AT + 2);
 	} else {
-		w->ether_type = ETH_P_IPV6;
-		w->end = IP_AT + 40 + big16(frame + IP_AT + 4);
+		w->packet.ether_type = ETH_P_IPV6;
+		w->packet.end = IP_AT + 40 + big16(frame + IP_AT + 4);
 	}
-	w->received = frame_len(ctx, linear, w->end);
+	w->received = frame_len(ctx, linear, w->packet.end);
 	w->length = w->received;
 	return 0;
 }
@@ -44,7 +44,7 @@ inline_always int set_out(struct xdp_md *ctx, struct srv6_ctx *w)
 /* S8: the frame inside, out of a link. */
 inline_always int send_frame(struct xdp_md *ctx, struct srv6_ctx *w, __u32 out, __u32 mtu)
 {
-	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end);
+	__u32 at = READ_ONCE(w->packet.at), end = READ_ONCE(w->packet.end);
 	__u8 *frame;
 	int reason;
 
@@ -68,7 +68,7 @@ inline_always int send_frame(struct xdp_md *ctx, struct srv6_ctx *w, __u32 out, 
 /* S8.2: the out-link by the VLAN of the frame that was taken out. */
 static __noinline int send_by_vlan(struct xdp_md *ctx, struct srv6_ctx *w, const struct segment *s)
 {
-	__u32 from = 0, to = s->vlans, place = s->template, at = READ_ONCE(w->at), vlan;
+	__u32 from = 0, to = s->vlans, place = s->template, at = READ_ONCE(w->packet.at), vlan;
 	__u8 *frame = bytes_at(ctx, at, ETH_HLEN);
 
 	if (!frame)
@@ -76,7 +76,7 @@ static __noinline int send_by_vlan(struct xdp_md *ctx, struct srv6_ctx *w, const
 	/* As S8.1 has it, first. */
 	if (big16(frame + 12) < 0x600)
 		return REASON_PAYLOAD;
-	if (at + 16 > READ_ONCE(w->end) || big16(frame + 12) != ETH_P_8021Q)
+	if (at + 16 > READ_ONCE(w->packet.end) || big16(frame + 12) != ETH_P_8021Q)
 		return REASON_PAYLOAD;
 	frame = bytes_at(ctx, at, 16);
 	if (!frame)
@@ -112,7 +112,7 @@ inline_always __u32 inner_protocol(__u32 kind)
 	}
 }
 
-inline_always void aim(struct srv6_ctx *w, __u32 number, __u32 type)
+inline_always void set_target(struct srv6_ctx *w, __u32 number, __u32 type)
 {
 	const struct segment_target *target = target_of(number);
 	__u64 high, low;
@@ -130,14 +130,14 @@ inline_always void aim(struct srv6_ctx *w, __u32 number, __u32 type)
 /* S7.2: in which table the packet is looked up. */
 inline_always void set_table(struct srv6_ctx *w, const struct segment *s)
 {
-	int is4 = READ_ONCE(w->ether_type) == ETH_P_IP && w->target_type != TARGET_V6;
+	int is4 = READ_ONCE(w->packet.ether_type) == ETH_P_IP && w->target_type != TARGET_V6;
 
 	w->table = is4 ? s->table4 : s->table6;
-	w->onward = 1;
+	w->carried_out = 1;
 }
 
 /* Carries out the segment: 0 when the packet is to go on by its family. */
-inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
+inline_always int run_segment(struct xdp_md *ctx, struct srv6_ctx *w)
 {
 	__u32 number = READ_ONCE(w->segment), done = READ_ONCE(w->done), kind, flavours;
 	const struct segment *s;
@@ -161,7 +161,7 @@ inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
 		return REASON_SID_CHAIN;
 	if (counting) {
 		w->numbers[done] = word >> 24 & SEGMENT_HAS_COUNTERS ? number : NO_COUNTERS;
-		w->bytes[done] = READ_ONCE(w->end) - READ_ONCE(w->at);
+		w->bytes[done] = READ_ONCE(w->packet.end) - READ_ONCE(w->packet.at);
 	}
 	w->done = done + 1;
 	w->own |= word >> 24 & SEGMENT_OWN;
@@ -169,13 +169,13 @@ inline_always int carry_out(struct xdp_md *ctx, struct srv6_ctx *w)
 	w->target_type = 0;
 	if (kind >= SEGMENT_INSERT)
 		return GO(NEXT_ENCAP);
-	if (READ_ONCE(w->ether_type) != ETH_P_IPV6)
+	if (READ_ONCE(w->packet.ether_type) != ETH_P_IPV6)
 		return REASON_ENCAP;
 
 	if (kind == SEGMENT_END_X || kind == SEGMENT_END_DX6)
-		aim(w, number, TARGET_V6);
+		set_target(w, number, TARGET_V6);
 	else if (kind == SEGMENT_END_DX4)
-		aim(w, number, TARGET_V4);
+		set_target(w, number, TARGET_V4);
 	switch (kind) {
 	case SEGMENT_END:
 	case SEGMENT_END_X:
@@ -231,18 +231,16 @@ inline_always int settle(struct xdp_md *ctx, struct srv6_ctx *w, int verdict)
 
 	if (verdict == REASON_FORWARDED || verdict == SENT)
 		return XDP_REDIRECT;
-	/* By way of the memory, so that the verifier does not tell the reasons apart. */
-	w->verdict = verdict;
-	verdict = READ_ONCE(w->verdict);
+	verdict = FORGET(w->verdict, verdict);
 	switch (next_of(verdict)) {
 	case NEXT_SEGMENT:
-		w->onward = 0;
+		w->carried_out = 0;
 		/* fallthrough */
 	case NEXT_ROUTE:
 		bpf_tail_call(ctx, &programs, PROGRAM_SEGMENT);
 		break;
 	case NEXT_ENCAP:
-		bpf_tail_call(ctx, &programs, PROGRAM_AROUND);
+		bpf_tail_call(ctx, &programs, PROGRAM_ENCAP);
 		break;
 	case NEXT_FLAVOURS:
 		bpf_tail_call(ctx, &programs, PROGRAM_FLAVOURS);
@@ -279,14 +277,8 @@ inline_always struct scratch *scratch_here(void)
 inline_always const struct segment *segment_of(struct srv6_ctx *w)
 {
 	__u64 number = INDEX(READ_ONCE(w->segment));
-	const struct segment *s;
 
-	if (number >= segments_len)
-		return NULL;
-	s = ELEMENT(segments, const struct segment, number);
-	/* Reckoned here, or the compiler puts the number aside before the check and takes that. */
-	OPAQUE(s);
-	return s;
+	return number < segments_len ? ELEMENT(segments, const struct segment, number) : NULL;
 }
 
 /* What most packets need, and what comes behind a segment. */
@@ -300,21 +292,21 @@ int segment(struct xdp_md *ctx)
 	if (!here)
 		return XDP_PASS;
 	w = &here->srv6;
-	if (READ_ONCE(w->onward)) {
+	if (READ_ONCE(w->carried_out)) {
 		verdict = 0;
 	} else {
 		verdict = READ_ONCE(w->done) ? 0 : set_out(ctx, w);
 		if (!verdict)
-			verdict = carry_out(ctx, w);
+			verdict = run_segment(ctx, w);
 	}
 	if (!verdict)
-		verdict = READ_ONCE(w->ether_type) == ETH_P_IP ? onward4(ctx, here) : onward6(ctx, here);
+		verdict = READ_ONCE(w->packet.ether_type) == ETH_P_IP ? route4(ctx, here) : route6(ctx, here);
 	return settle(ctx, w, verdict);
 }
 
 /* Encapsulations and insertions. */
 SEC("xdp.frags")
-int around(struct xdp_md *ctx)
+int encap(struct xdp_md *ctx)
 {
 	struct scratch *here = scratch_here();
 	const struct segment *s;
@@ -333,7 +325,7 @@ int around(struct xdp_md *ctx)
 			verdict = encapsulate(ctx, here, s);
 		if (!verdict) {
 			set_table(&here->srv6, s);
-			verdict = onward6(ctx, here);
+			verdict = route6(ctx, here);
 		}
 	}
 	return settle(ctx, &here->srv6, verdict);

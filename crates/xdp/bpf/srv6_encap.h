@@ -9,7 +9,6 @@
 #include "groups.h"
 #include "srh.h"
 
-/* Hop limit around anything but IPv6. */
 #define FLOW_LABEL 0xfffff
 
 inline_always __u64 template_word(__u32 place)
@@ -24,13 +23,10 @@ inline_always __u64 template_word(__u32 place)
 inline_always const __u64 *template_words(__u32 place, __u32 words)
 {
 	__u64 index = INDEX(place);
-	const __u64 *at;
 
 	if (templates_len < words || index > templates_len - words)
 		return NULL;
-	at = ELEMENT(templates, const __u64, index);
-	OPAQUE(at);
-	return at;
+	return ELEMENT(templates, const __u64, index);
 }
 
 /* Writes words of the template from `first` on to `at`; 0 where they are not there. */
@@ -59,28 +55,20 @@ static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u
 
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
-	if (READ_ONCE(w->flow_type)) {
-		q->ether_type = w->flow_type;
-		q->at = w->flow_at;
-		q->end = w->flow_end;
-	} else {
-		q->ether_type = w->ether_type;
-		q->at = w->at;
-		q->end = w->end;
-	}
-	q->policy = READ_ONCE(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
+	q->packet = READ_ONCE(w->flow.ether_type) ? w->flow : w->packet;
+	q->policy = READ_ONCE(q->packet.ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
 	q->follows = 0;
 	hash = hash_any(ctx, here);
 	return hash < 0 ? hash : spread(hash, salt) & FLOW_LABEL;
 }
 
-/* S9.2: puts the template around the packet, or around the frame that it came in. */
+/* S9.2: puts the template in front of the packet, or of the frame that it came in. */
 inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
 {
 	struct srv6_ctx *w = &here->srv6;
 	__u64 word = *(volatile const __u64 *)s, head;
 	__u32 kind = word & 0xff, flags = word >> 24 & 0xff, size = word >> 48, place = s->template;
-	__u32 at = READ_ONCE(w->at), inner = READ_ONCE(w->end) - at, type = READ_ONCE(w->ether_type), around = size;
+	__u32 at = READ_ONCE(w->packet.at), inner = READ_ONCE(w->packet.end) - at, type = READ_ONCE(w->packet.ether_type), outer = size;
 	__u32 first = 0, hop_limit, number = IPPROTO_IPIP, payload;
 	const __u64 *template = template_words(place, 5);
 	__u64 *to, top;
@@ -105,7 +93,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	}
 	if (kind == SEGMENT_ENCAPS_L2) {
 		number = IPPROTO_ETHERNET_IN_IP;
-		around += ETH_HLEN;
+		outer += ETH_HLEN;
 	}
 	if (!(flags & SEGMENT_LABEL_FROM_INNER))
 		first &= ~FLOW_LABEL;
@@ -116,17 +104,17 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 			return -label;
 		first = (first & ~FLOW_LABEL) | label;
 	}
-	payload = around - 40 + inner;
+	payload = outer - 40 + inner;
 	if (payload > 0xffff)
 		return REASON_MTU;
-	reason = grow(ctx, w, around, 0);
+	reason = grow(ctx, w, outer, 0);
 	if (reason)
 		return reason;
 	/* The Ethernet header is where it has to be, unless something was changed in front of it. */
 	if (kind == SEGMENT_ENCAPS_L2 && (at != ETH_HLEN || READ_ONCE(w->changes) != 1) &&
-	    bpf_xdp_store_bytes(ctx, READ_ONCE(w->at) + (size & 0x7ff), w->ethernet, ETH_HLEN))
+	    bpf_xdp_store_bytes(ctx, READ_ONCE(w->packet.at) + (size & 0x7ff), w->ethernet, ETH_HLEN))
 		return REASON_DEEP_HEADERS;
-	at = READ_ONCE(w->at);
+	at = READ_ONCE(w->packet.at);
 	top = bpf_htonl(first | 6u << 28) | (__u64)bpf_htons(payload) << 32 | (__u64)hop_limit << 56;
 	if (flags & SEGMENT_HAS_SRH) {
 		top |= (__u64)IPPROTO_ROUTING << 48;
@@ -149,14 +137,14 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	to[2] = READ_ONCE(template[2]);
 	to[3] = READ_ONCE(template[3]);
 	to[4] = READ_ONCE(template[4]);
-	w->ether_type = ETH_P_IPV6;
+	w->packet.ether_type = ETH_P_IPV6;
 	/* S9.6 */
 	if (kind != SEGMENT_END_B6_ENCAPS || flags & SEGMENT_OWN) {
 		w->salt = salt_of(READ_ONCE(w->segment));
-		if (!READ_ONCE(w->flow_type)) {
-			w->flow_type = type;
-			w->flow_end = READ_ONCE(w->end);
-			w->flow_at = READ_ONCE(w->end) - inner;
+		if (!READ_ONCE(w->flow.ether_type)) {
+			w->flow.ether_type = type;
+			w->flow.end = READ_ONCE(w->packet.end);
+			w->flow.at = READ_ONCE(w->packet.end) - inner;
 		}
 	}
 	return 0;
@@ -166,20 +154,20 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct segment *s)
 {
 	struct srv6_ctx *w = &here->srv6;
-	__u32 size = *(volatile const __u64 *)s >> 48, place = s->template, at = READ_ONCE(w->at);
-	__u32 payload = READ_ONCE(w->end) - at - 40 + size, last;
+	__u32 size = *(volatile const __u64 *)s >> 48, place = s->template, at = READ_ONCE(w->packet.at);
+	__u32 payload = READ_ONCE(w->packet.end) - at - 40 + size, last;
 	__u64 *to, head, src[2], dst[2], fixed = template_word(place);
 	const __u64 *segment;
 	int reason;
 
-	if (READ_ONCE(w->ether_type) != ETH_P_IPV6 || size < 24 || size & 7)
+	if (READ_ONCE(w->packet.ether_type) != ETH_P_IPV6 || size < 24 || size & 7)
 		return REASON_ENCAP;
 	last = 8 + 16 * (__u32)(fixed >> 32 & 0xff);
 	if (last + 16 > size)
 		return REASON_ENCAP;
 	to = bytes_at(ctx, at, 40);
 	if (!to)
-		return READ_ONCE(w->end) - at < 40 ? REASON_TRUNCATED : REASON_DEEP_HEADERS;
+		return READ_ONCE(w->packet.end) - at < 40 ? REASON_TRUNCATED : REASON_DEEP_HEADERS;
 	if (payload > 0xffff)
 		return REASON_MTU;
 	if (fixed >> 40 & SRH_FLAG_HMAC)
@@ -192,7 +180,7 @@ inline_always int insert(struct xdp_md *ctx, struct scratch *here, const struct 
 	reason = grow(ctx, w, size, 40);
 	if (reason)
 		return reason;
-	at = READ_ONCE(w->at);
+	at = READ_ONCE(w->packet.at);
 	if (!write_template(ctx, at + 40, place, 1, size / 8))
 		return REASON_DEEP_HEADERS;
 	to = bytes_at(ctx, at, 64);

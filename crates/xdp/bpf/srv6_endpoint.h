@@ -12,7 +12,7 @@
 /* S5.1: the next segment becomes the destination. */
 inline_always int advance(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 at = READ_ONCE(w->at), srh = READ_ONCE(w->srh), left;
+	__u32 at = READ_ONCE(w->packet.at), srh = READ_ONCE(w->srh), left;
 	__u8 *h = bytes_at(ctx, srh, SRH_FIXED);
 	__u64 *dst, *segment;
 
@@ -35,8 +35,8 @@ inline_always int advance(struct xdp_md *ctx, struct srv6_ctx *w)
 /* S5.2: cuts the SRH out. */
 static __noinline int pop(struct xdp_md *ctx, struct srv6_ctx *w)
 {
-	__u32 at = READ_ONCE(w->at), srh = READ_ONCE(w->srh), named = READ_ONCE(w->srh_named), length = READ_ONCE(w->srh_length);
-	__u32 payload = READ_ONCE(w->end) - at - 40 - length;
+	__u32 at = READ_ONCE(w->packet.at), srh = READ_ONCE(w->srh), named = READ_ONCE(w->srh_named), length = READ_ONCE(w->srh_length);
+	__u32 payload = READ_ONCE(w->packet.end) - at - 40 - length;
 	__u8 *h = bytes_at(ctx, srh, SRH_FIXED), *ip, *name, next;
 
 	if (!h)
@@ -64,7 +64,7 @@ inline_always __u64 from_bit(__u32 n)
 /* S4.1: NEXT-C-SID. Whether there was an argument, which has moved up; or a negative reason. */
 static __noinline int shift_argument(struct xdp_md *ctx, struct srv6_ctx *w, __u32 block, __u32 csid)
 {
-	__u32 at = READ_ONCE(w->at), bits, move = csid * 8;
+	__u32 at = READ_ONCE(w->packet.at), bits, move = csid * 8;
 	__u64 *dst = bytes_at(ctx, at + 24, 16);
 	__u64 high, low, arg_high, arg_low, block_high, block_low;
 
@@ -113,11 +113,11 @@ static __noinline int take_out(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wan
 		least = ETH_HLEN;
 	else
 		return REASON_PAYLOAD;
-	if (READ_ONCE(w->cursor) + least > READ_ONCE(w->end))
+	if (READ_ONCE(w->cursor) + least > READ_ONCE(w->packet.end))
 		return REASON_PAYLOAD;
-	w->at = READ_ONCE(w->cursor);
-	w->ether_type = inner == IPPROTO_IPIP ? ETH_P_IP : ETH_P_IPV6;
-	w->flow_type = 0;
+	w->packet.at = READ_ONCE(w->cursor);
+	w->packet.ether_type = inner == IPPROTO_IPIP ? ETH_P_IP : ETH_P_IPV6;
+	w->flow.ether_type = 0;
 	return 0;
 }
 
@@ -143,7 +143,7 @@ static __noinline int decapsulate_any(struct xdp_md *ctx, struct srv6_ctx *w, __
  */
 inline_always int decapsulate(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
-	__u32 at = READ_ONCE(w->at), inner = at + 40, next, last;
+	__u32 at = READ_ONCE(w->packet.at), inner = at + 40, next, last;
 	__u8 *ip = bytes_at(ctx, at, 48);
 	const struct link_entry *link = link_of(ctx);
 
@@ -158,11 +158,11 @@ inline_always int decapsulate(struct xdp_md *ctx, struct srv6_ctx *w, __u32 want
 		next = ip[40];
 	}
 	/* Any of them is at most 40 bytes long. */
-	if (next != wanted || inner + 40 > READ_ONCE(w->end))
+	if (next != wanted || inner + 40 > READ_ONCE(w->packet.end))
 		return decapsulate_any(ctx, w, wanted);
-	w->at = inner;
-	w->ether_type = wanted == IPPROTO_IPIP ? ETH_P_IP : ETH_P_IPV6;
-	w->flow_type = 0;
+	w->packet.at = inner;
+	w->packet.ether_type = wanted == IPPROTO_IPIP ? ETH_P_IP : ETH_P_IPV6;
+	w->flow.ether_type = 0;
 	return 0;
 }
 
@@ -210,7 +210,7 @@ inline_always int csid_at(struct xdp_md *ctx, struct srv6_ctx *w, __u32 left, __
 			       large_length(csid)))
 		return -REASON_DEEP_HEADERS;
 	NO_UNROLL for (__u32 i = 0; i < 16; i++)
-		any |= i < csid ? READ_ONCE(w->moved[i]) : 0;
+		any |= i < csid ? w->moved[i] : 0;
 	return !any;
 }
 
@@ -235,7 +235,7 @@ static __noinline int replace(struct xdp_md *ctx, struct srv6_ctx *w, __u32 flav
 	mask |= mask >> 1;
 	mask |= mask >> 2;
 	mask |= mask >> 4;
-	at = READ_ONCE(w->at);
+	at = READ_ONCE(w->packet.at);
 	h = bytes_at(ctx, READ_ONCE(w->srh), SRH_FIXED);
 	if (!h)
 		return REASON_DEEP_HEADERS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The fast path through a segment: rules S1 to S10 for what is usual, in the program that meets the segment.
+ * The fast path through a segment: rules S1 to S10 for the usual packet, in the program that meets the segment.
  *
  * Usual is one segment on the way, an SRH right behind the IPv6 header, without flags and TLVs, and a single
  * neighbour behind the next look-up, or several by the hashes of policies 0 and 1. Everything is planned
@@ -14,13 +14,13 @@
 #include "srv6_plan.h"
 
 /* S3 and S5: the next segment becomes the destination; with PSP the last one goes without its SRH. */
-inline_always int usual_step(struct xdp_md *ctx, struct srv6_fast_ctx *c)
+inline_always int fast_endpoint(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 {
 	__u64 *ip = bytes_at(ctx, IP_AT, 48), *segment, srh;
 	__u32 left, last, length;
 
 	if (!ip)
-		return UNUSUAL;
+		return NOT_FAST;
 	c->head = ip[0];
 	srh = ip[5];
 	left = srh >> 24 & 0xff;
@@ -29,13 +29,13 @@ inline_always int usual_step(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 	if ((c->head >> HEAD_NEXT & 0xff) != IPPROTO_ROUTING ||
 	    (srh & SRH_TYPE_AND_FLAGS) != SRH_PLAIN || (srh >> 8 & 0xff) != 2 * (last + 1) ||
 	    left == 0 || left > last + 1 || IP_AT + 40 + length > c->end)
-		return UNUSUAL;
+		return NOT_FAST;
 	c->a.src_high = ip[1];
 	c->a.src_low = ip[2];
 	left -= 1;
 	segment = bytes_at(ctx, IP_AT + 40 + SRH_FIXED + 16 * left, 16);
 	if (!segment)
-		return UNUSUAL;
+		return NOT_FAST;
 	c->a.dst_high = segment[0];
 	c->a.dst_low = segment[1];
 	c->srh = srh - SRH_LEFT_ONE;
@@ -43,7 +43,7 @@ inline_always int usual_step(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 		__u32 payload = c->end - IP_AT - 40 - length;
 
 		if ((srh & 0xff) == IPPROTO_HOPOPTS)
-			return UNUSUAL;
+			return NOT_FAST;
 		c->head = (c->head & HEAD_KEPT) | (srh & 0xff) << HEAD_NEXT |
 			  (__u64)bpf_htons(payload) << HEAD_PAYLOAD;
 		c->cut = length;
@@ -52,7 +52,7 @@ inline_always int usual_step(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 }
 
 /* S6: where the packet inside is, and its protocol in the upper half; 0 for what is unusual. */
-inline_always __u64 usual_inner(struct xdp_md *ctx, struct srv6_fast_ctx *c)
+inline_always __u64 fast_inner(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 {
 	__u64 *ip = bytes_at(ctx, IP_AT, 48), srh;
 	__u32 at = IP_AT + 40, next, last;
@@ -74,31 +74,31 @@ inline_always __u64 usual_inner(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 }
 
 /* B1 and B2, of the packet inside. */
-inline_always int usual_inner6(struct xdp_md *ctx, struct srv6_fast_ctx *c, __u32 at)
+inline_always int fast_inner6(struct xdp_md *ctx, struct srv6_fast_ctx *c, __u32 at)
 {
 	__u64 *ip = bytes_at(ctx, at, 40);
 
 	if (!ip)
-		return UNUSUAL;
+		return NOT_FAST;
 	c->head = ip[0];
 	load_addresses(&c->a, ip + 1);
 	if (check_header6(c->head, c->head >> 32, c->end - at))
-		return UNUSUAL;
+		return NOT_FAST;
 	c->cut = at - IP_AT;
 	return 0;
 }
 
 /* S9.2: the outer header. */
-inline_always int usual_outer(struct xdp_md *ctx, struct srv6_fast_ctx *c)
+inline_always int fast_encaps(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 {
 	__u32 flags = c->word >> 24 & 0xff, size = c->word >> 48, first = 0, next = IPPROTO_IPIP;
 	__u32 payload = size - 40 + c->end - IP_AT;
 	__u64 *ip = bytes_at(ctx, IP_AT, 8), place = INDEX(c->s->template), hop_limit;
 	const __u64 *template;
 
-	if (!ip || templates_len < USUAL_WORDS || place > templates_len - USUAL_WORDS || flags & SEGMENT_LABEL_FROM_FLOW ||
+	if (!ip || templates_len < FAST_TEMPLATE_WORDS || place > templates_len - FAST_TEMPLATE_WORDS || flags & SEGMENT_LABEL_FROM_FLOW ||
 	    payload > 0xffff)
-		return UNUSUAL;
+		return NOT_FAST;
 	template = ELEMENT(templates, const __u64, place);
 	hop_limit = *(volatile const __u64 *)template >> HEAD_HOP_LIMIT;
 	if (c->ether_type == ETH_P_IPV6) {
@@ -111,13 +111,13 @@ inline_always int usual_outer(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 	if (flags & SEGMENT_HAS_SRH) {
 		c->srh = *(volatile const __u64 *)(template + 5);
 		if (c->srh >> 40 & SRH_FLAG_HMAC)
-			return UNUSUAL;
+			return NOT_FAST;
 		c->srh = (c->srh & ~0xffULL) | next;
 		next = IPPROTO_ROUTING;
 		if (size != 64 && size != 80 && size != 96 && size != 112)
-			return UNUSUAL;
+			return NOT_FAST;
 	} else if (size != 40) {
-		return UNUSUAL;
+		return NOT_FAST;
 	}
 	c->head = bpf_htonl(first | 6u << 28) | (__u64)bpf_htons(payload) << HEAD_PAYLOAD |
 		  (__u64)next << HEAD_NEXT | hop_limit << HEAD_HOP_LIMIT;
@@ -131,7 +131,7 @@ inline_always int usual_outer(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 }
 
 /* S8 */
-inline_always int usual_frame(struct packet *p, struct srv6_fast_ctx *c, struct srv6_ctx *w, __u32 cpu, __u32 segment,
+inline_always int fast_frame(struct packet *p, struct srv6_fast_ctx *c, struct srv6_ctx *w, __u32 cpu, __u32 segment,
 			      __u32 at)
 {
 	__u32 out = c->s->out;
@@ -141,15 +141,15 @@ inline_always int usual_frame(struct packet *p, struct srv6_fast_ctx *c, struct 
 	    c->end - at - ETH_HLEN > c->s->mtu ||
 	    bpf_redirect_map(&out_links, out, XDP_PASS) != XDP_REDIRECT ||
 	    bpf_xdp_adjust_head(p->ctx, (int)at))
-		return UNUSUAL;
+		return NOT_FAST;
 	w->sent += 1;
 	w->sent_to = out;
 	c->cut = at;
-	return usual_finish(p, c, cpu, segment, NO_COUNTERS);
+	return fast_finish(p, c, cpu, segment, NO_COUNTERS);
 }
 
-/* Forwards a packet that has met a segment; or UNUSUAL. */
-inline_always int usual(struct packet *p, __u32 cpu)
+/* Forwards a packet that has met a segment; or NOT_FAST. */
+inline_always int srv6_fast(struct packet *p, __u32 cpu)
 {
 	struct srv6_fast_ctx c = {};
 	struct scratch *here;
@@ -160,82 +160,77 @@ inline_always int usual(struct packet *p, __u32 cpu)
 	__u16 *frame;
 
 	if (index >= cpus)
-		return UNUSUAL;
+		return NOT_FAST;
 	here = ELEMENT(scratch, struct scratch, index);
 	w = &here->srv6;
-	/* By way of the memory, so that the verifier does not tell apart the ways that lead here. */
-	w->segment = p->segment;
-	w->received = p->len;
-	number = READ_ONCE(w->segment);
-	c.received = READ_ONCE(w->received);
+	/* Without, Linux 6.1 says "R2 unbounded memory access, make sure to bounds check any such access", too. */
+	number = FORGET(w->segment, p->segment);
+	c.received = FORGET(w->received, p->len);
 	/* S1 and S2 */
 	index = INDEX(number);
 	if (index >= segments_len)
-		return UNUSUAL;
+		return NOT_FAST;
 	c.s = ELEMENT(segments, const struct segment, index);
 	c.word = *(volatile const __u64 *)c.s;
 	kind = c.word & 0xff;
 	flavours = c.word >> 16 & 0xff;
 	frame = bytes_at(p->ctx, 0, IP_AT + 20);
 	if (!frame)
-		return UNUSUAL;
+		return NOT_FAST;
 	if (frame[6] == bpf_htons(ETH_P_IPV6)) {
 		c.ether_type = ETH_P_IPV6;
 		c.end = IP_AT + 40 + bpf_ntohs(frame[9]);
 		if (p->link->flags & LINK_HMAC_REQUIRED && kind < SEGMENT_INSERT)
-			return UNUSUAL;
+			return NOT_FAST;
 	} else {
 		c.ether_type = ETH_P_IP;
 		c.end = IP_AT + bpf_ntohs(frame[8]);
 		if (kind < SEGMENT_INSERT)
-			return UNUSUAL;
+			return NOT_FAST;
 	}
 	switch (kind) {
 	case SEGMENT_END:
 	case SEGMENT_END_X:
 	case SEGMENT_END_T:
-		if (flavours & ~FLAVOUR_PSP || usual_step(p->ctx, &c))
-			return UNUSUAL;
+		if (flavours & ~FLAVOUR_PSP || fast_endpoint(p->ctx, &c))
+			return NOT_FAST;
 		break;
 	case SEGMENT_ENCAPS:
-		if (usual_outer(p->ctx, &c))
-			return UNUSUAL;
+		if (fast_encaps(p->ctx, &c))
+			return NOT_FAST;
 		break;
 	case SEGMENT_END_DX2:
-		inner = usual_inner(p->ctx, &c);
+		inner = fast_inner(p->ctx, &c);
 		if (inner >> 32 != IPPROTO_ETHERNET_IN_IP)
-			return UNUSUAL;
-		return usual_frame(p, &c, w, cpu, number, inner);
+			return NOT_FAST;
+		return fast_frame(p, &c, w, cpu, number, inner);
 	case SEGMENT_END_DX6:
 	case SEGMENT_END_DT6:
-		inner = usual_inner(p->ctx, &c);
-		if (inner >> 32 != IPPROTO_IPV6 || usual_inner6(p->ctx, &c, inner))
-			return UNUSUAL;
+		inner = fast_inner(p->ctx, &c);
+		if (inner >> 32 != IPPROTO_IPV6 || fast_inner6(p->ctx, &c, inner))
+			return NOT_FAST;
 		break;
 	case SEGMENT_END_DX4:
 	case SEGMENT_END_DT4:
-		inner = usual_inner(p->ctx, &c);
+		inner = fast_inner(p->ctx, &c);
 		if (inner >> 32 != IPPROTO_IPIP)
-			return UNUSUAL;
-		adjacency = usual_way4(p, here, &c, number, inner);
+			return NOT_FAST;
+		adjacency = fast_route4(p, here, &c, number, inner);
 		goto found;
 	default:
-		return UNUSUAL;
+		return NOT_FAST;
 	}
-	/* As above. */
-	w->flags = kind;
-	w->at = c.cut;
-	c.kind = READ_ONCE(w->flags);
-	c.cut = READ_ONCE(w->at);
-	adjacency = usual_way6(p, here, &c, number);
+	c.kind = FORGET(w->flags, kind);
+	c.cut = FORGET(w->packet.at, c.cut);
+	c.end = FORGET(w->packet.end, c.end);
+	c.ether_type = FORGET(w->packet.ether_type, c.ether_type);
+	adjacency = fast_route6(p, here, &c, number);
 found:
 	if (adjacency < 0)
-		return UNUSUAL;
-	w->verdict = adjacency;
-	adjacency = READ_ONCE(w->verdict);
-	w->ether_type = c.ether_type;
-	c.ether_type = READ_ONCE(w->ether_type);
-	return usual_leave(p, &c, cpu, number, adjacency);
+		return NOT_FAST;
+	adjacency = FORGET(w->verdict, adjacency);
+	c.ether_type = FORGET(w->packet.ether_type, c.ether_type);
+	return fast_leave(p, &c, cpu, number, adjacency);
 }
 
 #endif

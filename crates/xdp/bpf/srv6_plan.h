@@ -12,7 +12,7 @@
 #include "srh.h"
 
 /* Not a verdict, but what makes the program for segments go on. */
-#define UNUSUAL GO(NEXT_SRV6)
+#define NOT_FAST GO(NEXT_SRV6)
 
 /* Bits of an SRH's first word as loaded: type and flags, and segments left. */
 #define SRH_TYPE_AND_FLAGS 0x0000ff0000ff0000ULL
@@ -26,8 +26,8 @@
 #define HEAD_NEXT 48
 #define HEAD_HOP_LIMIT 56
 
-/* Words of the longest template that is usual: four segments. */
-#define USUAL_WORDS 14
+/* Words of the longest template that the fast path writes: four segments. */
+#define FAST_TEMPLATE_WORDS 14
 
 /* What is planned for a packet. */
 struct srv6_fast_ctx {
@@ -48,19 +48,19 @@ struct srv6_fast_ctx {
  * The member of a group by the fast path, or a negative reason, for a packet of which the headers are not
  * written yet: IPv6's stands in `innermost`. Transport headers are `at` and what an IP header takes further.
  */
-static __noinline __s64 usual_choice(struct xdp_md *ctx, struct scratch *here)
+static __noinline __s64 fast_choice(struct xdp_md *ctx, struct scratch *here)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	struct flow_query *q = &here->query;
 	struct seen *s = &here->innermost;
-	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->at));
-	__u32 end = READ_ONCE(q->end);
+	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->packet.at));
+	__u32 end = READ_ONCE(q->packet.end);
 	__s64 hash;
 
 	if (at < IP_AT || at > FARTHEST)
 		return -REASON_DEEP_HEADERS;
 	base = data + (at - IP_AT);
-	if (READ_ONCE(q->ether_type) == ETH_P_IPV6) {
+	if (READ_ONCE(q->packet.ether_type) == ETH_P_IPV6) {
 		struct key6 key = {
 			.label = READ_ONCE(s->label),
 			.proto = READ_ONCE(s->proto) & 0xff,
@@ -75,19 +75,17 @@ static __noinline __s64 usual_choice(struct xdp_md *ctx, struct scratch *here)
 	}
 	if (hash < 0)
 		return hash;
-	if (READ_ONCE(q->around))
+	if (READ_ONCE(q->outer))
 		hash = spread(hash, q->salt) >> 1;
-	/* So that the verifier does not tell apart the ways that lead here. */
-	q->hash = hash;
-	return choose(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
+	return choose(group >> 32, (__u16)(group >> 16), FORGET(q->hash, hash));
 }
 
 /* The adjacency that a group gives, or a negative number where the fast path does not know. */
-inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struct srv6_fast_ctx *c, __u64 group)
+inline_always __s64 fast_member(struct xdp_md *ctx, struct scratch *here, struct srv6_fast_ctx *c, __u64 group)
 {
 	struct flow_query *q = &here->query;
 	struct seen *s = &here->innermost;
-	__u32 around = c->kind == SEGMENT_ENCAPS, type = c->ether_type, at = IP_AT + c->cut;
+	__u32 outer = c->kind == SEGMENT_ENCAPS, type = c->ether_type, at = IP_AT + c->cut;
 	struct addresses *to = (void *)s->addresses;
 	__u64 *ip;
 
@@ -98,7 +96,7 @@ inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struc
 	*to = c->a;
 	s->label = (__u32)c->head;
 	s->proto = c->head >> HEAD_NEXT & 0xff;
-	if (around) {
+	if (outer) {
 		ip = bytes_at(ctx, 0, IP_AT + 20);
 		if (!ip)
 			return -1;
@@ -113,20 +111,20 @@ inline_always __s64 usual_member(struct xdp_md *ctx, struct scratch *here, struc
 			s->proto = ip[0] >> HEAD_NEXT & 0xff;
 		}
 	}
-	if ((type == ETH_P_IP ? config->policy4 : config->policy6) > 1 || (!around && group & 0xff00 & ~GROUP_OWN))
+	if ((type == ETH_P_IP ? config->policy4 : config->policy6) > 1 || (!outer && group & 0xff00 & ~GROUP_OWN))
 		return -1;
 	q->group = group;
-	q->ether_type = type;
-	q->at = at;
-	q->end = c->end;
-	q->around = around;
-	if (around)
+	q->packet.ether_type = type;
+	q->packet.at = at;
+	q->packet.end = c->end;
+	q->outer = outer;
+	if (outer)
 		q->salt = salt_of(READ_ONCE(here->srv6.segment));
-	return usual_choice(ctx, here);
+	return fast_choice(ctx, here);
 }
 
 /* B4 to B7 of the packet as it will be: the adjacency's number, or a negative number. */
-inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct srv6_fast_ctx *c, __u32 segment)
+inline_always __s64 fast_route6(struct packet *p, struct scratch *here, struct srv6_fast_ctx *c, __u32 segment)
 {
 	const struct link_entry *link = p->link;
 	__u32 table = c->s->table6;
@@ -147,11 +145,11 @@ inline_always __s64 usual_way6(struct packet *p, struct scratch *here, struct sr
 		}
 	}
 	group = group_word6(fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl));
-	return usual_member(p->ctx, here, c, group);
+	return fast_member(p->ctx, here, c, group);
 }
 
 /* A1 to A9 of the packet inside: as above. */
-inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct srv6_fast_ctx *c, __u32 segment,
+inline_always __s64 fast_route4(struct packet *p, struct scratch *here, struct srv6_fast_ctx *c, __u32 segment,
 			       __u32 at)
 {
 	const struct link_entry *link = p->link;
@@ -181,7 +179,7 @@ inline_always __s64 usual_way4(struct packet *p, struct scratch *here, struct sr
 		return -1;
 	c->cut = at - IP_AT;
 	c->ether_type = ETH_P_IP;
-	return usual_member(p->ctx, here, c, group);
+	return fast_member(p->ctx, here, c, group);
 }
 
 /* What stands behind the outer header, in the frame that has grown. */
@@ -198,13 +196,13 @@ inline_always int write_outer(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 	 * Linux 6.12 refuses a check of the sum ("R6 unbounded memory access, make sure to bounds check any such access"):
 	 * that bounds the sum, and nothing else.
 	 */
-	if (!to || templates_len < USUAL_WORDS || place > templates_len - USUAL_WORDS)
+	if (!to || templates_len < FAST_TEMPLATE_WORDS || place > templates_len - FAST_TEMPLATE_WORDS)
 		return DROP | REASON_REDIRECT_FAILED;
 	template = ELEMENT(templates, const __u64, place);
 	to[5] = c->srh;
 	to[6] = template[6];
 	to[7] = template[7];
-	for (int i = 8; i < USUAL_WORDS; i += 2) {
+	for (int i = 8; i < FAST_TEMPLATE_WORDS; i += 2) {
 		if (size < 8 * (__u32)i + 16)
 			break;
 		to = bytes_at(ctx, IP_AT, 8 * i + 16);
@@ -217,7 +215,7 @@ inline_always int write_outer(struct xdp_md *ctx, struct srv6_fast_ctx *c)
 }
 
 /* S10 of what is forwarded: cuts off what is behind the packet, and counts. */
-inline_always int usual_finish(struct packet *p, struct srv6_fast_ctx *c, __u32 cpu, __u32 segment,
+inline_always int fast_finish(struct packet *p, struct srv6_fast_ctx *c, __u32 cpu, __u32 segment,
 			       __u32 adjacency)
 {
 	__u32 length = c->received - c->cut, keep = c->end - c->cut;
@@ -246,7 +244,7 @@ inline_always int usual_finish(struct packet *p, struct srv6_fast_ctx *c, __u32 
 }
 
 /* A11 to A14 and B8 to B10. */
-inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 cpu, __u32 segment, __u32 number)
+inline_always int fast_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 cpu, __u32 segment, __u32 number)
 {
 	__u32 ttl = c->ether_type == ETH_P_IP ? ttl4(c->head) : c->head >> HEAD_HOP_LIMIT;
 	const struct adjacency *adj;
@@ -254,18 +252,17 @@ inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 c
 	__u8 *frame;
 
 	if (ttl <= 1)
-		return UNUSUAL;
+		return NOT_FAST;
 	index = INDEX(number);
 	if (index >= adjacencies_len)
-		return UNUSUAL;
-	OPAQUE(index);
+		return NOT_FAST;
 	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || claim(adj, word0, p->ingress, c->end - IP_AT - c->cut))
-		return UNUSUAL;
+		return NOT_FAST;
 	/* It says no before it changes anything. */
 	if (c->cut && bpf_xdp_adjust_head(p->ctx, c->cut))
-		return UNUSUAL;
+		return NOT_FAST;
 	frame = bytes_at(p->ctx, 0, IP_AT + 20);
 	if (!frame)
 		return DROP | REASON_REDIRECT_FAILED;
@@ -273,7 +270,7 @@ inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 c
 	*(__u16 *)(frame + 12) = bpf_htons(c->ether_type);
 	if (c->ether_type == ETH_P_IP) {
 		*(__u32 *)(frame + IP_AT + 8) = less_ttl4(c->head);
-		return usual_finish(p, c, cpu, segment, number);
+		return fast_finish(p, c, cpu, segment, number);
 	}
 	ip = bytes_at(p->ctx, IP_AT, 40);
 	if (!ip)
@@ -292,7 +289,7 @@ inline_always int usual_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 c
 			return DROP | REASON_REDIRECT_FAILED;
 		ip[5] = c->srh;
 	}
-	return usual_finish(p, c, cpu, segment, number);
+	return fast_finish(p, c, cpu, segment, number);
 }
 
 #endif

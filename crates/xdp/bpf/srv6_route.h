@@ -98,7 +98,7 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 			__u32 ttl, __u32 family)
 {
 	struct srv6_ctx *w = &here->srv6;
-	__u32 end = READ_ONCE(w->end), cut = at - IP_AT;
+	__u32 end = READ_ONCE(w->packet.end), cut = at - IP_AT;
 	const struct adjacency *adj;
 	__u64 word0, index = INDEX(number);
 	__u16 *frame;
@@ -137,7 +137,7 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 }
 
 /* What a group leads to when it is not one to choose from, with this TTL; 0 when it is. */
-inline_always int lead(struct srv6_ctx *w, __u64 group, __u32 ttl)
+inline_always int group_verdict(struct srv6_ctx *w, __u64 group, __u32 ttl)
 {
 	if ((__u8)group == GROUP_SINGLE || is_many(group))
 		return ttl <= 1 && (__u8)group > GROUP_THRESHOLD ? REASON_TTL_EXCEEDED | own_drop(group) : 0;
@@ -156,10 +156,10 @@ inline_always int to_choice(struct scratch *here, __u64 group, __u32 value)
 }
 
 /* B1 to B9, of the packet at `at`. */
-inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
+inline_always int route6(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
-	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), w1, value, table = w->table;
+	__u32 at = READ_ONCE(w->packet.at), end = READ_ONCE(w->packet.end), w1, value, table = w->table;
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
 	__u64 dh, dl, group, from;
@@ -193,7 +193,7 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 	}
 	value = fib6_lookup(table == LINK_TABLE ? link->table6 : table, dh, dl);
 	group = group_word6(value);
-	reason = lead(w, group, hop_limit6(w1));
+	reason = group_verdict(w, group, hop_limit6(w1));
 	if (is_unresolved(reason))
 		want_neighbour(here, value, dh, dl, WANTED_HOST6);
 	if (reason)
@@ -204,10 +204,10 @@ inline_always int onward6(struct xdp_md *ctx, struct scratch *here)
 }
 
 /* A1 to A12, of the packet at `at`. */
-inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
+inline_always int route4(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
-	__u32 at = READ_ONCE(w->at), end = READ_ONCE(w->end), value;
+	__u32 at = READ_ONCE(w->packet.at), end = READ_ONCE(w->packet.end), value;
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
 	__u32 *ip, dst, table = w->table;
@@ -238,7 +238,7 @@ inline_always int onward4(struct xdp_md *ctx, struct scratch *here)
 		value = fib4_lookup(table == LINK_TABLE ? link->table4 : table, dst);
 	}
 	group = group_word6(value);
-	reason = lead(w, group, ttl4(h.w2));
+	reason = group_verdict(w, group, ttl4(h.w2));
 	if (is_unresolved(reason) && w->target_type != TARGET_V6)
 		want_neighbour(here, value, 0, dst, WANTED_HOST4);
 	if (reason)
@@ -287,7 +287,7 @@ static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct flow_query *q = &here->query;
-	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->at));
+	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->packet.at));
 	void *base;
 	__s64 hash;
 
@@ -296,57 +296,56 @@ static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
 	if (at < IP_AT || at > FARTHEST)
 		return -REASON_DEEP_HEADERS;
 	base = data + (at - IP_AT);
-	/* One pointer for all that is read, or the verifier knows of one what was checked of the other. */
+	/*
+	 * One pointer for all that is read: what is checked of one is not known of its copy ("R8 offset is outside of the
+	 * packet").
+	 */
 	OPAQUE(base);
-	hash = hash_short(ctx, base, data_end, READ_ONCE(q->ether_type), at - IP_AT, READ_ONCE(q->end));
+	hash = hash_short(ctx, base, data_end, READ_ONCE(q->packet.ether_type), at - IP_AT, READ_ONCE(q->packet.end));
 	if (hash < 0)
 		return hash;
-	if (READ_ONCE(q->around))
+	if (READ_ONCE(q->outer))
 		hash = spread(hash, q->salt) >> 1;
-	/* As above. */
-	q->hash = hash;
-	return choose(group >> 32, (__u16)(group >> 16), READ_ONCE(q->hash));
+	return choose(group >> 32, (__u16)(group >> 16), FORGET(q->hash, hash));
 }
 
-/* B9 or A11 of a packet that onward4() or onward6() has checked, and on. */
+/* B9 or A11 of a packet that route4() or route6() has checked, and on. */
 inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
 	struct flow_query *q = &here->query;
-	__u32 at = READ_ONCE(w->at), policy;
+	__u32 at = READ_ONCE(w->packet.at), policy;
 	__u32 *ip = bytes_at(ctx, at, 20);
 	__u64 group;
 	__s64 chosen;
 
 	if (!ip || at < IP_AT)
 		return REASON_DEEP_HEADERS | own_drop(READ_ONCE(q->group));
-	q->ttl = READ_ONCE(w->ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
-	if (READ_ONCE(w->flow_type) && READ_ONCE(q->ttl) > 1) {
-		q->at = w->flow_at;
-		q->end = w->flow_end;
-		q->ether_type = w->flow_type;
-		q->around = 1;
+	q->ttl = READ_ONCE(w->packet.ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
+	if (READ_ONCE(w->flow.ether_type) && READ_ONCE(q->ttl) > 1) {
+		q->packet.at = w->flow.at;
+		q->packet.end = w->flow.end;
+		q->packet.ether_type = w->flow.ether_type;
+		q->outer = 1;
 		q->salt = w->salt;
 	} else {
-		q->at = at;
-		q->end = w->end;
-		q->ether_type = w->ether_type;
-		q->around = 0;
+		q->packet = w->packet;
+		q->outer = 0;
 	}
-	policy = READ_ONCE(q->ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
+	policy = READ_ONCE(q->packet.ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
 	group = READ_ONCE(q->group);
-	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (READ_ONCE(q->around) || !(group & 0xff00 & ~GROUP_OWN)))
+	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (READ_ONCE(q->outer) || !(group & 0xff00 & ~GROUP_OWN)))
 		chosen = choose_short(ctx, here);
 	else
 		chosen = choose_any(ctx, here);
 	w->verdict = chosen;
 	if (chosen < 0)
 		return (READ_ONCE(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | own_drop(READ_ONCE(q->group));
-	at = READ_ONCE(w->at);
+	at = READ_ONCE(w->packet.at);
 	ip = bytes_at(ctx, at, 20);
 	if (!ip || at < IP_AT)
 		return REASON_DEEP_HEADERS;
-	return leave(ctx, here, ip, at, READ_ONCE(w->verdict), READ_ONCE(q->ttl), READ_ONCE(w->ether_type));
+	return leave(ctx, here, ip, at, READ_ONCE(w->verdict), READ_ONCE(q->ttl), READ_ONCE(w->packet.ether_type));
 }
 
 #endif
