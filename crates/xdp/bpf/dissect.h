@@ -231,21 +231,23 @@ inline_always void seen_ports(struct xdp_md *ctx, struct seen *s, __u32 end)
 /*
  * Dissects the packet whose IP header is at `s->at`, of the kind `s->ether_type`; `end` is where it
  * ends in the frame. `outer` is what there is in front of the first packet inside the packet, `s` what there is innermost.
+ *
+ * What the walk goes on with lies in `s`, for the verifier: in a register it takes a quarter more steps, see FORGET.
  */
 static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct seen *s, __u32 end)
 {
-	enum walk next = WALK_LINK;
-
+	s->next = WALK_LINK;
 	NO_UNROLL for (int i = 0; i <= MAX_HEADERS; i++) {
-		__u32 before;
+		__u32 before, next = s->next;
 
 		if (next == WALK_LINK) {
 			if (s->ether_type == ETH_P_IP)
-				next = seen_ipv4(ctx, s, end);
+				s->next = seen_ipv4(ctx, s, end);
 			else if (s->ether_type == ETH_P_IPV6)
-				next = seen_ipv6(ctx, s, end);
+				s->next = seen_ipv6(ctx, s, end);
 			else
-				next = seen_link(ctx, s, end);
+				s->next = seen_link(ctx, s, end);
+			next = s->next;
 			/* From an IP header on to what it carries nothing is counted. */
 			if (next == WALK_LINK)
 				continue;
@@ -253,7 +255,7 @@ static __noinline int dissect(struct xdp_md *ctx, struct seen *outer, struct see
 		if (next == WALK_END)
 			break;
 		before = s->encapsulated;
-		next = seen_ip(ctx, s, end);
+		s->next = seen_ip(ctx, s, end);
 		seen_ports(ctx, s, end);
 		if (!before && s->encapsulated)
 			*outer = *s;

@@ -45,8 +45,8 @@ struct seen {
 	__u64 addresses[4];
 	__u32 kind, proto, ports, label;
 	__u32 encapsulated, fragment;
-	__u32 at, ether_type;
-	__u32 rest[4];
+	__u32 at, ether_type, next;
+	__u32 rest[3];
 };
 
 /* Where a packet lies in the frame: its IP header, its end, and of which kind that header is, or 0 for no packet. */

@@ -53,13 +53,14 @@ static __noinline __s64 fast_choice(struct xdp_md *ctx, struct scratch *here)
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	struct flow_query *q = &here->query;
 	struct seen *s = &here->innermost;
-	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->packet.at));
+	/* By one check, see packet_at(). */
+	__u64 group = READ_ONCE(q->group), begin = INDEX(READ_ONCE(q->packet.at) - IP_AT);
 	__u32 end = READ_ONCE(q->packet.end);
 	__s64 hash;
 
-	if (at < IP_AT || at > FARTHEST)
+	if (begin > FARTHEST)
 		return -REASON_DEEP_HEADERS;
-	base = data + (at - IP_AT);
+	base = data + begin;
 	if (READ_ONCE(q->packet.ether_type) == ETH_P_IPV6) {
 		struct key6 key = {
 			.label = READ_ONCE(s->label),
@@ -68,10 +69,10 @@ static __noinline __s64 fast_choice(struct xdp_md *ctx, struct scratch *here)
 		int reason;
 
 		load_addresses(&key.a, s->addresses);
-		reason = key6(ctx, &key, config->policy6, base, data_end, end - (at - IP_AT), at - IP_AT);
+		reason = key6(ctx, &key, config->policy6, base, data_end, end - begin, begin);
 		hash = reason ? -reason : hash6(config, &key);
 	} else {
-		hash = hash_short(ctx, base, data_end, ETH_P_IP, at - IP_AT, end);
+		hash = hash_short(ctx, base, data_end, ETH_P_IP, begin, end);
 	}
 	if (hash < 0)
 		return hash;

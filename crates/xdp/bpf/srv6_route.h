@@ -160,21 +160,16 @@ inline_always int route6(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
 	__u32 at = READ_ONCE(w->packet.at), end = READ_ONCE(w->packet.end), w1, value, table = w->table;
-	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
-	__u64 dh, dl, group, from;
+	__u64 dh, dl, group;
 	struct addresses a;
 	__u32 *ip;
 	int reason;
 
 	if (at + 40 > end)
 		return REASON_TRUNCATED;
-	from = INDEX(at);
-	if (!link || from < IP_AT || from > FARTHEST)
-		return REASON_DEEP_HEADERS;
-	base = data + (from - IP_AT);
-	ip = base + IP_AT;
-	if ((void *)(ip + 10) > data_end)
+	ip = packet_at(ctx, at, 40);
+	if (!link || !ip)
 		return REASON_DEEP_HEADERS;
 	w1 = ip[1];
 	reason = check_header6(ip[0], w1, end - at);
@@ -208,21 +203,16 @@ inline_always int route4(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
 	__u32 at = READ_ONCE(w->packet.at), end = READ_ONCE(w->packet.end), value;
-	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end, *base;
 	const struct link_entry *link = link_of(ctx);
 	__u32 *ip, dst, table = w->table;
 	struct header4 h;
-	__u64 group, from;
+	__u64 group;
 	int reason;
 
 	if (at + 20 > end)
 		return REASON_TRUNCATED;
-	from = INDEX(at);
-	if (!link || from < IP_AT || from > FARTHEST)
-		return REASON_DEEP_HEADERS;
-	base = data + (from - IP_AT);
-	ip = base + IP_AT;
-	if ((void *)(ip + 5) > data_end)
+	ip = packet_at(ctx, at, 20);
+	if (!link || !ip)
 		return REASON_DEEP_HEADERS;
 	load_header4(&h, ip);
 	reason = check4(&h, end - at, flags_behind(link->flags, table, w->own), link->sources4);
@@ -287,21 +277,22 @@ static __noinline __s64 choose_short(struct xdp_md *ctx, struct scratch *here)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct flow_query *q = &here->query;
-	__u64 group = READ_ONCE(q->group), at = INDEX(READ_ONCE(q->packet.at));
+	/* By one check, see packet_at(). */
+	__u64 group = READ_ONCE(q->group), begin = INDEX(READ_ONCE(q->packet.at) - IP_AT);
 	void *base;
 	__s64 hash;
 
 	if (!(config->flags & CONFIG_SEED_KNOWN))
 		return -REASON_SEED_UNKNOWN;
-	if (at < IP_AT || at > FARTHEST)
+	if (begin > FARTHEST)
 		return -REASON_DEEP_HEADERS;
-	base = data + (at - IP_AT);
+	base = data + begin;
 	/*
 	 * One pointer for all that is read: what is checked of one is not known of its copy ("R8 offset is outside of the
 	 * packet").
 	 */
 	OPAQUE(base);
-	hash = hash_short(ctx, base, data_end, READ_ONCE(q->packet.ether_type), at - IP_AT, READ_ONCE(q->packet.end));
+	hash = hash_short(ctx, base, data_end, READ_ONCE(q->packet.ether_type), begin, READ_ONCE(q->packet.end));
 	if (hash < 0)
 		return hash;
 	if (READ_ONCE(q->outer))
@@ -315,11 +306,11 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	struct srv6_ctx *w = &here->srv6;
 	struct flow_query *q = &here->query;
 	__u32 at = READ_ONCE(w->packet.at), policy;
-	__u32 *ip = bytes_at(ctx, at, 20);
+	__u32 *ip = packet_at(ctx, at, 20);
 	__u64 group;
 	__s64 chosen;
 
-	if (!ip || at < IP_AT)
+	if (!ip)
 		return REASON_DEEP_HEADERS | own_drop(READ_ONCE(q->group));
 	q->ttl = READ_ONCE(w->packet.ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
 	if (READ_ONCE(w->flow.ether_type) && READ_ONCE(q->ttl) > 1) {
@@ -342,8 +333,8 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	if (chosen < 0)
 		return (READ_ONCE(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | own_drop(READ_ONCE(q->group));
 	at = READ_ONCE(w->packet.at);
-	ip = bytes_at(ctx, at, 20);
-	if (!ip || at < IP_AT)
+	ip = packet_at(ctx, at, 20);
+	if (!ip)
 		return REASON_DEEP_HEADERS;
 	return leave(ctx, here, ip, at, READ_ONCE(w->verdict), READ_ONCE(q->ttl), READ_ONCE(w->packet.ether_type));
 }
