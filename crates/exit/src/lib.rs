@@ -168,6 +168,20 @@ impl From<raddle_config::Error> for Failure {
     }
 }
 
+/// What the user asks for is theirs to change; the rest is the system's.
+impl From<raddle_daemon::Error> for Failure {
+    fn from(e: raddle_daemon::Error) -> Failure {
+        use raddle_daemon::Error;
+        match e {
+            Error::File(e) => e.into(),
+            Error::Control(e) => e.into(),
+            Error::Metrics(e) => e.into(),
+            Error::Invalid(_) | Error::Static(_) => Failure::usage(e.to_string()),
+            e => Failure::system(e.to_string()),
+        }
+    }
+}
+
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {
     fn from(e: LabError) -> Failure {

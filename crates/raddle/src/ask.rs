@@ -10,8 +10,8 @@ use raddle_control::{Count, Counters, Error, Status, Verdict, ask};
 use serde::Serialize;
 
 use crate::cli;
-use crate::kept::{self, Kept};
-use crate::seed;
+use raddle_daemon::kept::{self, Kept};
+use raddle_preflight::seed;
 
 /// Runs `raddle status`.
 pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
@@ -294,9 +294,9 @@ fn counters_text(counters: &Counters, all: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept::KeptLink;
     use raddle_control::status::{Link, NotCarriedOut, OutOnly, RxHash};
     use raddle_control::{LinkCount, NexthopCount, ReasonCount};
+    use raddle_daemon::kept::KeptLink;
 
     #[test]
     fn kept_programs_are_told_with_their_time() {

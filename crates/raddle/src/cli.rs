@@ -13,10 +13,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
-use crate::config::{AlgoRule, Mode, OnExit, Priority, RxHash, Seed};
-use crate::own::{OwnEncap, OwnSid};
 pub(crate) use links::{LabLink, LabLinks};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
+use raddle_daemon::{AlgoRule, Mode, OnExit, Priority, RxHash, Seed, StaticEncap, StaticSid};
 use raddle_iproute::show::Object;
 #[cfg(test)]
 pub(crate) use rpc::RpcPolicy;
@@ -179,11 +178,11 @@ pub(crate) struct Run {
     /// ..."; may be repeated. Beyond ip's words: flavors usp,usd,replace-csid, End.DT4 and End.DT46 table
     /// TABLE, End.DX2V vlan VLAN dev LINK ..., End.B6.Encaps.Red
     #[arg(long, value_name = "SID")]
-    pub sid: Vec<OwnSid>,
+    pub sid: Vec<StaticSid>,
     /// Encapsulate by one segment list or spread flows over several: "PREFIX encap seg6 mode MODE segs
     /// A,B [weight N] [segs C,D [weight N]]... [dev LINK]"; may be repeated
     #[arg(long, value_name = "ENCAP")]
-    pub encap: Vec<OwnEncap>,
+    pub encap: Vec<StaticEncap>,
     /// Take the routes, SIDs and segment lists that a routing daemon tells by FPM and the kernel does not have:
     /// listen for it at this loopback address [127.0.0.1:2620, which is where zebra looks]
     #[arg(

@@ -18,11 +18,11 @@ use raddle_rib::Rib;
 use raddle_rib::event::Event;
 
 use crate::cli;
-use crate::config;
 use crate::error::Failure;
 use crate::names::ByIproute;
 use crate::source;
 use machine::ThisMachine;
+use raddle_daemon::algo_rules;
 use raddle_iproute::Names;
 
 /// Runs the command.
@@ -246,7 +246,7 @@ fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
     Surroundings {
         unasked: asks.then(source::unasked).flatten(),
         kernel: args.kernel.or(found.kernel),
-        algos: config::algo_rules(&rules),
+        algos: algo_rules(&rules),
         ..found
     }
 }

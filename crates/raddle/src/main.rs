@@ -2,22 +2,17 @@
 
 mod ask;
 mod cli;
-mod config;
 mod doctor;
-mod expiry;
 mod explain;
-mod kept;
 mod lab;
 mod logging;
 mod man;
 mod names;
 mod output;
-mod own;
 mod ports;
 mod replay;
 mod rpc;
 mod run;
-mod seed;
 mod show;
 mod signals;
 mod snapshot;
@@ -72,7 +67,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Status(args) => ask::status(args),
-        Command::Detach => kept::detach(),
+        Command::Detach => detach(),
         Command::Counters(args) => ask::counters(args),
         Command::Explain(args) => explain::run(args),
         Command::WhatIf(args) => what_if::run(args),
@@ -98,4 +93,16 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         }
         Command::Man { directory } => man::write(directory),
     }
+}
+
+/// `raddle detach`.
+fn detach() -> Result<(), Failure> {
+    let links = raddle_daemon::kept::detach()?;
+    for link in &links {
+        println!("link {link}: detached, the kernel forwards");
+    }
+    if links.is_empty() {
+        println!("no programs are kept in this network namespace");
+    }
+    Ok(())
 }

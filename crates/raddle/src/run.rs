@@ -1,44 +1,23 @@
-//! `raddle run`: the daemon. Follows the kernel, keeps the image, attaches the engine.
+//! `raddle run`: the daemon by a configuration and the command line.
 
-mod daemon;
-mod fpm;
-mod guard;
-mod lag;
-mod links;
-mod own;
-mod priority;
-mod report;
-mod rx_hash;
-mod survey;
-mod veths;
+use raddle_daemon::Config;
 
 use crate::cli;
-use crate::config::Config;
 use crate::error::Failure;
-use daemon::Daemon;
-use raddle_control::{Server, default_path, lock};
 
 /// Runs the daemon until a signal ends it.
 pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     crate::logging::start(args.log_json);
     let config = merge(Config::load(args.config.as_deref())?, args)?;
     if args.check {
-        return daemon::check(&config);
+        raddle_daemon::check(&config, &mut |line| println!("{line}"))?;
+        return Ok(());
     }
     raise_file_limit();
     // Before the first thread: one that does not block the signals would be ended by them.
     let stop = crate::signals::stop_flag()?;
-    let _lock = lock()?;
-    let server = Server::start(config.socket.clone().unwrap_or_else(default_path))?;
-    server.set_starting(true);
-    tracing::info!(
-        "starting: loading the programs takes some seconds, and the kernel forwards until then"
-    );
-    let mut daemon = Daemon::start(config.clone())?;
-    server.set_starting(false);
-    let metrics = |address| raddle_metrics::serve(address, raddle_metrics::Source::Daemon);
-    let metrics = config.metrics.map(metrics).transpose()?;
-    daemon.serve(&stop, &server.requests, metrics.as_ref())
+    raddle_daemon::run(&config, &stop)?;
+    Ok(())
 }
 
 /// Each link, map and client takes descriptors, and many systems allow 1024 unless a program asks for more.
@@ -73,7 +52,6 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     }
     config.metrics = args.metrics.or(config.metrics);
     config.socket = args.socket.clone().or(config.socket);
-    let checked = config.check();
-    checked.map_err(|e| Failure::usage(e.to_string()))?;
+    config.check().map_err(raddle_daemon::Error::from)?;
     Ok(config)
 }

@@ -11,8 +11,8 @@ use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
 use raddle_select::KernelVersion;
 
-use crate::config::{AlgoRule, Config, algo_rules};
 use crate::error::Failure;
+use raddle_daemon::{AlgoRule, Config, algo_rules};
 
 /// Rules of the daemon that a command goes by.
 #[derive(Clone, Debug, Default, Args)]

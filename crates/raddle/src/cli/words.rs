@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::config::{Mode, OnExit, Priority, RxHash};
+use raddle_daemon::{Mode, OnExit, Priority, RxHash};
 
 /// A parser of words: values, their names, and what the help says of each.
 fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
@@ -74,9 +74,9 @@ pub(super) fn rx_hash() -> impl TypedValueParser<Value = RxHash> {
 mod tests {
     use clap::Parser;
     use raddle_config::File;
+    use raddle_daemon::Config;
 
     use crate::cli::{Cli, Command};
-    use crate::config::Config;
 
     /// What the command line calls a value, the file does.
     #[test]

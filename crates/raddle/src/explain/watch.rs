@@ -13,8 +13,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::error::Failure;
-use crate::expiry::Expiry;
 use crate::signals;
+use raddle_daemon::Expiry;
 
 /// How often signals and the time are looked at while nothing happens.
 const TICK: Duration = Duration::from_millis(200);

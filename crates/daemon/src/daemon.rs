@@ -1,0 +1,282 @@
+//! The daemon's life: start, follow, answer, stop.
+
+mod check;
+mod start;
+mod tend;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use raddle_image::Lack;
+use raddle_netlink::fpm::Server;
+use raddle_netlink::{Mirror, Socket};
+use raddle_rib::event::Event;
+use raddle_rib::{Commit, Rib};
+use raddle_xdp::{Engine, WantedPlaces};
+
+use super::guard::Guard;
+use super::lag::Lag;
+use super::links::Plan;
+use super::priority::Standing;
+use super::report;
+use super::rx_hash::Decisions;
+use super::static_routes::StaticRoutes;
+use super::veths::Watch;
+use crate::Error;
+use crate::config::{Config, OnExit};
+use crate::expiry::Expiry;
+use crate::kept::now;
+use raddle_control::{Command, DAEMON, Reply, Request};
+use raddle_preflight::Finding;
+
+pub use check::check;
+use tend::Srv6;
+
+/// Changes are gathered for this long before they are published, unless it is quiet.
+const GATHER: Duration = Duration::from_millis(10);
+/// How often the daemon looks after what nobody announces.
+const ROUND: Duration = Duration::from_secs(1);
+/// How many questions of each kind are answered before the kernel is looked at again.
+const QUESTIONS_MOST: usize = 16;
+/// How long a request may wait.
+const ANSWER: Duration = Duration::from_millis(50);
+
+/// A running daemon.
+pub(super) struct Daemon {
+    pub(super) config: Config,
+    pub(super) rib: Rib,
+    pub(super) engine: Engine,
+    pub(super) mirror: Mirror,
+    pub(super) plan: Plan,
+    pub(super) warnings: Vec<Finding>,
+    pub(super) rx_hash: Decisions,
+    pub(super) held: Option<String>,
+    /// For how long programs may forward.
+    pub(super) guard: Guard,
+    /// Before whom it gets a processor.
+    pub(super) standing: Standing,
+    /// How far the image is behind the kernel.
+    pub(super) lag: Lag,
+    pub(super) started: Instant,
+    pub(super) commits: u64,
+    pub(super) last_commit: Commit,
+    requests: Socket,
+    /// SIDs and encapsulations of the configuration.
+    own: StaticRoutes,
+    /// Listens for a routing daemon.
+    pub(super) fpm: Option<Server>,
+    pub(super) srv6: Srv6,
+    /// Where the engine names neighbours that it lacks, and when they were last asked for.
+    wanted: (WantedPlaces, Instant),
+    /// Packets through each adjacency at the last round.
+    sent: HashMap<u32, u64>,
+    /// What was found about the qdiscs of all links.
+    shaped: Vec<Finding>,
+    /// When routes that expire are read again.
+    expiry: Expiry,
+    dirty_since: Option<Instant>,
+    /// The far ends of veth pairs.
+    veths: Watch,
+    /// What found no room is to be tried again.
+    try_room: bool,
+    /// Something changed that the preflight looks at.
+    look_again: bool,
+    /// What the image had too little of at the last commit.
+    pub(super) lacks: BTreeSet<Lack>,
+    /// Settings of the namespace changed.
+    new_settings: bool,
+}
+
+impl Daemon {
+    /// Follows the kernel and answers questions until `stop` is raised.
+    pub(super) fn serve(
+        &mut self,
+        stop: &AtomicBool,
+        control: &Receiver<Request>,
+        metrics: Option<&Receiver<Request>>,
+    ) -> Result<(), Error> {
+        let own = nix::unistd::gettid().as_raw();
+        let threads = std::iter::once(own).chain(self.mirror.reader());
+        self.standing = Standing::take(self.config.priority, threads);
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        let mut next_round = Instant::now() + ROUND;
+        while !stop.load(Ordering::Relaxed) {
+            self.wait(next_round);
+            let since = now();
+            self.follow()?;
+            let metrics = metrics
+                .into_iter()
+                .flat_map(|m| m.try_iter().take(QUESTIONS_MOST));
+            for request in control.try_iter().take(QUESTIONS_MOST).chain(metrics) {
+                let value = match request.command {
+                    Command::Status => Reply::of(&report::status(self)),
+                    Command::Counters => Reply::of(&report::counters(&self.rib, &self.counters())),
+                    Command::Segments => Reply::of(&report::segments(self)),
+                    Command::Routes => Reply::of(&report::routes(&self.rib)),
+                    command @ Command::Rpc => Reply::not_mine(command, DAEMON),
+                };
+                let _ = request.answer.send(value);
+            }
+            self.srv6.take_over(&mut self.engine);
+            self.tend_wanted();
+            if self.guard.is_due() {
+                self.look(since);
+            }
+            if Instant::now() >= next_round {
+                self.round();
+                next_round = Instant::now() + ROUND;
+            }
+        }
+        self.stop()
+    }
+
+    /// Sleeps until the kernel or a routing daemon says something, a request may wait no longer, or work is due.
+    fn wait(&self, next_round: Instant) {
+        let until = match self.dirty_since {
+            Some(since) => (since + GATHER).min(next_round),
+            None => next_round,
+        };
+        let timeout = until.saturating_duration_since(Instant::now()).min(ANSWER);
+        let timeout =
+            PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
+        let fpm = self.fpm.iter().flat_map(Server::fds);
+        let fds = std::iter::once(self.mirror.fd()).chain(fpm);
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        // A signal may interrupt it: the loop looks again at everything anyway.
+        let _ = poll(&mut fds, timeout);
+    }
+
+    /// Applies what the kernel and a routing daemon said; publishes when it is quiet or has been long enough.
+    fn follow(&mut self) -> Result<(), Error> {
+        self.expiry.tend(&mut self.rib, &self.mirror);
+        let rib = &mut self.rib;
+        let look_again = &mut self.look_again;
+        let new_settings = &mut self.new_settings;
+        let expiry = &mut self.expiry;
+        let mut ahead = None;
+        let mut count = 0;
+        let mut links = false;
+        let batch = self.mirror.poll(&mut |event| {
+            *look_again |= matches!(
+                event,
+                Event::Link(_)
+                    | Event::LinkGone(_)
+                    | Event::Device(..)
+                    | Event::Settings(_)
+                    | Event::Rule(_)
+                    | Event::RuleGone(_)
+            );
+            *new_settings |= matches!(event, Event::Settings(_));
+            expiry.note(&event);
+            // With a million routes behind a group, the kernel tells of each of them as well; the
+            // group itself need not wait for that.
+            let nexthops = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
+            links |= matches!(event, Event::Link(_) | Event::LinkGone(_));
+            rib.apply(event);
+            if nexthops && let Some(commit) = rib.commit_nexthops() {
+                ahead = Some(commit);
+                count += 1;
+            }
+        })?;
+        // What leaves by links that are lost is punted already, so that a hundred of them cost one walk.
+        if links && let Some(commit) = rib.commit_links() {
+            ahead = Some(commit);
+            count += 1;
+        }
+        if batch.recovered {
+            // Links that were lost and came back in what was thrown away are punted, and nothing tells of them.
+            rib.refresh();
+        }
+        self.lag.heard(batch.since);
+        let told = match &mut self.fpm {
+            Some(fpm) => fpm.poll(Instant::now(), &mut |told| rib.apply(Event::Fpm(told))),
+            None => 0,
+        };
+        if self.look_again {
+            let events = self.own.follow(&self.config, &self.rib);
+            events.into_iter().for_each(|event| self.rib.apply(event));
+        }
+        let is_ahead = ahead.is_some();
+        if let Some(commit) = ahead {
+            self.commits += count;
+            self.note(commit);
+        }
+        if !self.rib.is_dirty() {
+            match is_ahead {
+                true => self.lag.published(),
+                // What waits for the end of a dump may be something new yet.
+                false if batch.sweeping => {}
+                false => self.lag.nothing_new(),
+            }
+            return Ok(());
+        }
+        let since = *self.dirty_since.get_or_insert_with(Instant::now);
+        if batch.events + told > 0 && since.elapsed() < GATHER {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.new_settings) {
+            // Flows must not move when a policy is published of which the hash that packets bring is part.
+            self.renew_rx_hash();
+        }
+        // Looking around takes milliseconds for each network namespace of the machine. What is known comes first.
+        self.publish();
+        if self.look_again {
+            self.replan();
+        }
+        if self.rib.is_dirty() {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        let commit = self.rib.commit();
+        self.lag.published();
+        self.srv6.carry_out(&self.engine, &self.rib);
+        self.commits += 1;
+        self.dirty_since = None;
+        self.note(commit);
+    }
+
+    /// Remembers the last commit and says what it has to say.
+    fn note(&mut self, commit: Commit) {
+        self.last_commit = commit;
+        let lacks = match self.last_commit.full {
+            true => self.rib.lacks(),
+            false => BTreeSet::new(),
+        };
+        for lack in lacks.difference(&self.lacks) {
+            tracing::error!("the image is full: part of the traffic goes to the kernel; {lack}");
+        }
+        self.lacks = lacks;
+        tracing::debug!(
+            entries = self.last_commit.entries,
+            groups = self.last_commit.groups,
+            took = ?self.last_commit.took,
+            "published"
+        );
+    }
+
+    fn counters(&self) -> raddle_xdp::Counters {
+        self.engine.counters()
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        match self.config.on_exit {
+            OnExit::Keep => {
+                self.look(now());
+                tracing::info!(
+                    "stopping; programs stay attached for the next daemon: they forward for {} s at most, \
+                     then hand everything to the kernel; raddle detach removes them",
+                    self.config.deadline
+                );
+            }
+            OnExit::Detach => tracing::info!("stopping; the kernel forwards"),
+        }
+        Ok(())
+    }
+}

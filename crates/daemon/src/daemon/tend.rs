@@ -1,0 +1,424 @@
+//! What the daemon looks after while it runs: links that come and go, firewalls, neighbours in use, and how long
+//! programs may forward.
+
+use std::collections::HashMap;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use raddle_image::{ADJ_FORWARD, Segment, segment_kind};
+use raddle_rib::Rib;
+use raddle_rib::event::NUD_STALE;
+use raddle_xdp::{Engine, Srv6Programs};
+
+use super::Daemon;
+use crate::Error;
+use crate::config::Mode;
+use crate::kept::now;
+use crate::links::{Plan, plan_of_present};
+use crate::survey::{bypass, shaped, survey};
+use raddle_preflight::{Finding, Fix, Report};
+
+/// How often neighbours that the engine lacks are asked for, and how many at a time.
+const WANTED_EACH: Duration = Duration::from_millis(100);
+const WANTED_MOST: usize = 16;
+/// How many gateways are asked for a second.
+const UNRESOLVED_MOST: usize = 160;
+
+impl Daemon {
+    /// Links or settings changed: attaches and detaches accordingly.
+    pub(super) fn replan(&mut self) {
+        let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
+        let report = match survey(&self.rib, &self.config, Fix::Do, attached.into_iter()) {
+            Ok(report) => report,
+            Err(e) => {
+                // Things may go while one looks at them. The next round looks again.
+                tracing::warn!("links stay as they are for now: {e}");
+                return;
+            }
+        };
+        self.look_again = false;
+        self.warn(report.warnings().cloned().collect());
+        let plan = plan_of_present(&self.rib, &self.config, &report);
+        if plan != self.plan {
+            self.take_plan(plan, &report);
+        }
+        // Before policies, and links that are new, are published.
+        self.veths.follow(&self.rib, &self.plan, &self.config);
+        self.renew_rx_hash();
+    }
+
+    /// The verifier takes its time for a program, and a system call is not interrupted: not before everybody else.
+    pub(super) fn renew_rx_hash(&mut self) {
+        self.standing.as_others(|| {
+            self.rx_hash
+                .renew(&mut self.engine, &self.rib, &self.config);
+        });
+    }
+
+    /// Attaches and detaches as a plan says that is not the last one.
+    fn take_plan(&mut self, mut plan: Plan, report: &Report) {
+        // What the new links would bypass is known already: not even a moment around it.
+        if let Some(finding) = report.refusals().next()
+            && !self.config.allow_bypass
+        {
+            self.hold(Some(finding.to_string()));
+        }
+        let gone: Vec<u32> = self
+            .engine
+            .attached()
+            .map(|(index, _)| index)
+            .filter(|index| !plan.attach.contains_key(index))
+            .collect();
+        for index in gone {
+            if let Err(e) = self.engine.detach(index) {
+                tracing::warn!("{e}");
+            }
+        }
+        self.attach_all(&mut plan);
+        self.rib.set_ports(plan.ports());
+        self.plan = plan;
+    }
+
+    /// Says what was not warned of before, and what no longer has to be.
+    fn warn(&mut self, mut warnings: Vec<Finding>) {
+        // What has been fixed is not found again, but stays so.
+        let is_there = |f: &&Finding| {
+            let link = f.link.as_deref().and_then(|name| self.rib.link_named(name));
+            f.fixed && link.is_some() && !warnings.contains(f)
+        };
+        let fixed: Vec<Finding> = self.warnings.iter().filter(is_there).cloned().collect();
+        warnings.extend(fixed);
+        for finding in warnings.iter().filter(|f| !self.warnings.contains(f)) {
+            tracing::warn!("{finding}");
+        }
+        let gone = self.warnings.iter().filter(|f| !warnings.contains(f));
+        for finding in gone {
+            tracing::info!("no longer: {finding}");
+        }
+        self.warnings = warnings;
+    }
+
+    /// Attaches to the links of the plan. A link that refuses is left to the kernel until the plan
+    /// is made anew, and the plan says so; it does not keep others from being attached.
+    fn attach_all(&mut self, plan: &mut Plan) {
+        let engine = &mut self.engine;
+        let left = &mut plan.left;
+        plan.out
+            .retain(|index, name| match engine.set_out_link(*index) {
+                Ok(()) => true,
+                Err(e) => {
+                    tracing::warn!("link {name}: {e}");
+                    left.insert(name.clone(), e.to_string());
+                    false
+                }
+            });
+        plan.attach.retain(
+            |index, name| match attach(engine, *index, name, self.config.mode) {
+                Ok(()) => true,
+                Err(e) => {
+                    tracing::warn!("{e}");
+                    left.insert(name.clone(), e.to_string());
+                    false
+                }
+            },
+        );
+    }
+
+    /// What has to be done now and then.
+    pub(super) fn round(&mut self) {
+        self.standing.round();
+        self.try_room = true;
+        self.tend_neighbours();
+        self.tend_own_neighbours();
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+    }
+
+    /// The kernel does not see what the engine sends, so it would forget neighbours that are in
+    /// use: those that are stale are named to it, and it asks them.
+    fn tend_neighbours(&mut self) {
+        let counters = self.counters();
+        let mut sent = HashMap::new();
+        for (number, index, neighbour, adjacency) in self.rib.adjacencies() {
+            let packets = counters.adjacency(number).packets;
+            sent.insert(number, packets);
+            let used = self
+                .sent
+                .get(&number)
+                .is_none_or(|before| *before != packets);
+            let Some(ip) = neighbour.filter(|_| used && packets > 0) else {
+                continue;
+            };
+            let stale = self
+                .rib
+                .neighbour(index, ip)
+                .is_some_and(|n| n.state & NUD_STALE != 0);
+            if stale
+                && adjacency.state == ADJ_FORWARD
+                && let Err(e) = self.requests.use_neighbour(index, ip)
+            {
+                tracing::debug!("cannot have neighbour {ip} confirmed: {e}");
+            }
+        }
+        self.sent = sent;
+    }
+
+    /// The kernel resolves neighbours for packets that it forwards, and some that the engine needs are never
+    /// among them ([`crate::static_routes::StaticRoutes::unresolved`]).
+    fn tend_own_neighbours(&mut self) {
+        let Some(iif) = self.plan.attach.values().next() else {
+            return;
+        };
+        let mut list = self.own.unresolved(&self.rib, iif);
+        // Each in its turn, where there are many.
+        let turn = self.started.elapsed().as_secs() as usize * UNRESOLVED_MOST;
+        let first = turn.checked_rem(list.len()).unwrap_or(0);
+        list.rotate_left(first);
+        for (index, ip) in list.into_iter().take(UNRESOLVED_MOST) {
+            if let Err(e) = self.requests.use_neighbour(index, ip) {
+                tracing::debug!("cannot have neighbour {ip} resolved: {e}");
+            }
+        }
+    }
+
+    /// The kernel gets no packets of raddle's own segments, so it would not resolve the hosts that these are for: the
+    /// engine names them, some at a time, and no more than the kernel has room for are asked for.
+    pub(super) fn tend_wanted(&mut self) {
+        let (places, last) = &mut self.wanted;
+        if last.elapsed() < WANTED_EACH {
+            return;
+        }
+        *last = Instant::now();
+        for wanted in places.take(WANTED_MOST) {
+            let Some((index, ip)) = self.rib.wanted(&wanted) else {
+                continue;
+            };
+            if self.rib.neighbour(index, ip).is_some_and(|n| n.is_valid()) {
+                continue;
+            }
+            if let Err(e) = self.requests.use_neighbour(index, ip) {
+                tracing::debug!("cannot have neighbour {ip} resolved: {e}");
+            }
+        }
+    }
+
+    /// Looks whether programs may go on, and lets them if so: `since` is when what the kernel had said was last
+    /// taken in.
+    pub(super) fn look(&mut self, since: u64) {
+        if self.tend_firewall() {
+            if let Some(late) = self.guard.prolong(since, now()) {
+                tracing::warn!(
+                    "the daemon did not look at the firewall for {late:?}: it hung, was stopped, or had no \
+                     processor; everything has gone to the kernel since its deadline"
+                );
+            }
+            self.rib.set_deadline(self.guard.deadline());
+        }
+        self.guard.looked();
+    }
+
+    /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
+    /// who listens to links and routes. What cannot be seen counts as being there. Whether all could be looked
+    /// at.
+    fn tend_firewall(&mut self) -> bool {
+        let mut seen = true;
+        if !self.config.allow_bypass {
+            let why = match bypass(&self.plan, &mut self.guard.known) {
+                Ok(findings) => findings.first().map(ToString::to_string),
+                Err(e) => {
+                    seen = false;
+                    Some(format!(
+                        "whether anything would be bypassed cannot be seen: {e}"
+                    ))
+                }
+            };
+            self.hold(why);
+        }
+        match shaped(&self.rib, &self.config.allow_qdisc) {
+            Ok(shaped) => {
+                self.look_again |= shaped != self.shaped;
+                self.shaped = shaped;
+            }
+            Err(e) => {
+                seen = false;
+                tracing::warn!("links stay as they are for now: {e}");
+            }
+        }
+        self.look_again |= self.veths.take_changed();
+        if self.look_again {
+            self.replan();
+        }
+        // What found no room may find some now, and nothing else need change for that.
+        let try_room = std::mem::take(&mut self.try_room) && self.rib.lacks_room();
+        if self.rib.is_dirty() || try_room {
+            self.publish();
+        }
+        seen
+    }
+
+    /// Hands everything to the kernel from now on, for this reason; none forwards again.
+    fn hold(&mut self, why: Option<String>) {
+        match (&why, &self.held) {
+            (Some(now), Some(before)) if now == before => return,
+            (Some(now), _) => tracing::warn!("everything goes to the kernel from now on: {now}"),
+            (None, Some(_)) => {
+                tracing::info!("what would have been bypassed is gone: forwarding again");
+            }
+            (None, None) => return,
+        }
+        self.rib.set_hold(why.is_some());
+        self.held = why;
+    }
+}
+
+/// Attaches the engine to a link, unless it is attached already.
+pub(super) fn attach(engine: &mut Engine, index: u32, name: &str, mode: Mode) -> Result<(), Error> {
+    let mode = match mode {
+        Mode::Auto => raddle_xdp::Mode::Auto,
+        Mode::Native => raddle_xdp::Mode::Native,
+        Mode::Generic => raddle_xdp::Mode::Generic,
+    };
+    match engine.attach(index, mode) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(Error::Attach {
+            name: name.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Once there are SRv6 segments, the engine needs the programs for them. These take seconds to load, so a thread
+/// of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
+/// again.
+#[derive(Debug, Default)]
+pub(crate) struct Srv6 {
+    /// Why they cannot be had.
+    refused: Option<String>,
+    loading: Option<Loading>,
+}
+
+/// Programs on their way.
+#[derive(Debug)]
+struct Loading {
+    since: Instant,
+    thread: JoinHandle<raddle_xdp::Result<Srv6Programs>>,
+}
+
+impl Srv6 {
+    /// Loads them before anything else is done, for the start.
+    pub(super) fn carry_out_at_once(&mut self, engine: &mut Engine, rib: &Rib) {
+        if self.is_due(engine, rib) {
+            let started = Instant::now();
+            let loaded = engine.load_srv6();
+            self.told(started, loaded);
+        }
+    }
+
+    /// Has them loaded.
+    pub(super) fn carry_out(&mut self, engine: &Engine, rib: &Rib) {
+        if self.loading.is_some() || !self.is_due(engine, rib) {
+            return;
+        }
+        let since = Instant::now();
+        let load = engine.srv6().and_then(|plan| {
+            let thread = std::thread::Builder::new().name("srv6".to_owned());
+            thread
+                .spawn(|| plan.load())
+                .map_err(|source| raddle_xdp::Error::System {
+                    call: "starting a thread",
+                    source,
+                })
+        });
+        match load {
+            Ok(thread) => self.loading = Some(Loading { since, thread }),
+            Err(e) => self.told(since, Err(e)),
+        }
+    }
+
+    /// Takes them into use once they are there.
+    pub(super) fn take_over(&mut self, engine: &mut Engine) {
+        let is_there = |loading: &mut Loading| loading.thread.is_finished();
+        let Some(Loading { since, thread }) = self.loading.take_if(is_there) else {
+            return;
+        };
+        match thread.join() {
+            Ok(programs) => self.told(since, programs.and_then(|all| engine.use_srv6(all))),
+            Err(_) => {
+                self.refused = Some("loading its programs failed; the log says how".to_owned())
+            }
+        }
+    }
+
+    fn told(&mut self, started: Instant, loaded: raddle_xdp::Result<()>) {
+        match loaded {
+            Ok(()) => tracing::info!("SRv6 is carried out, ready after {:?}", started.elapsed()),
+            Err(e) => {
+                tracing::warn!("SRv6 stays with the kernel until raddle is started again: {e}");
+                self.refuse(&e);
+            }
+        }
+    }
+
+    /// Remembers that the kernel has refused them.
+    pub(super) fn refuse(&mut self, error: &raddle_xdp::Error) {
+        self.refused = Some(error.brief());
+    }
+
+    /// Why nothing carries segments out; none where the engine does.
+    pub(crate) fn lacking(&self, engine: &Engine) -> Option<String> {
+        if engine.has_srv6() {
+            return None;
+        }
+        let loading = || "its programs are being loaded".to_owned();
+        Some(self.refused.clone().unwrap_or_else(loading))
+    }
+
+    /// Whether there is a segment, without its programs, and the kernel has not refused them.
+    fn is_due(&self, engine: &Engine, rib: &Rib) -> bool {
+        !engine.has_srv6() && self.is_wanted(rib)
+    }
+
+    pub(super) fn is_wanted(&self, rib: &Rib) -> bool {
+        let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
+        self.refused.is_none() && rib.segments().any(|(_, _, segment)| known(segment))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_rib::Ports;
+    use raddle_rib::event::{
+        DeviceSettings, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget,
+    };
+    use raddle_rib::seg6::{Behaviour, Seg6, Sid};
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_refuses_is_not_asked_again() {
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(Link::ethernet(1, "a", [2; 6])));
+        rib.apply(Event::Device(1, DeviceSettings::default()));
+        rib.set_ports(Ports {
+            enabled: [1].into(),
+            out: [1].into(),
+        });
+        rib.commit();
+        let mut srv6 = Srv6::default();
+        assert!(!srv6.is_wanted(&rib));
+        let hop = RouteNexthop {
+            index: 1,
+            encap: Some(Seg6::Sid(Sid::new(Behaviour::End)).encode()),
+            ..RouteNexthop::default()
+        };
+        let route = Route {
+            dst: "fc00::1/128".parse().unwrap(),
+            target: RouteTarget::Single(hop),
+            ..Route::default()
+        };
+        rib.apply(Event::Route(route, RouteOp::Add));
+        rib.commit();
+        assert!(srv6.is_wanted(&rib));
+        srv6.refuse(&raddle_xdp::Error::NotPermitted { action: "load" });
+        assert!(!srv6.is_wanted(&rib));
+    }
+}
