@@ -136,7 +136,7 @@ impl Decisions {
                             report::name(rib, index)
                         );
                         Verdict::Lacking(match e {
-                            raddle_xdp::Error::RxHash { why, .. } => why,
+                            raddle_xdp::Error::RxHash { why, .. } => why.to_string(),
                             e => e.to_string(),
                         })
                     }

@@ -6,6 +6,31 @@ use std::path::PathBuf;
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Why a link's program cannot read the hash that the driver gives. Errors of libraries are kept as text: the answer is given again
+/// for each link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoRxHash {
+    /// The kernel's type information cannot be read.
+    #[error("this kernel's BTF cannot be read ({0}); it needs CONFIG_DEBUG_INFO_BTF")]
+    Btf(String),
+    /// The kernel lacks the function.
+    #[error("this kernel has no bpf_xdp_metadata_rx_hash (Linux 6.3)")]
+    NoFunction,
+    /// The link has the program in the network stack.
+    #[error("the program does not run in the driver")]
+    Generic,
+    /// The kernel does not exchange the program that is attached.
+    #[error("the program cannot be exchanged: {0}")]
+    Exchange(String),
+    /// The program could not be loaded for the device.
+    #[error("{0}")]
+    Load(String),
+    /// The verifier refused the program, with the last line of its log.
+    #[error("the kernel refuses its program ({0})")]
+    Refused(String),
+}
+
 /// Why the XDP engine refused. Each message says what, why and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -120,7 +145,7 @@ pub enum Error {
         /// Interface index.
         index: u32,
         /// Why not.
-        why: String,
+        why: NoRxHash,
     },
     /// Nothing is attached there.
     #[error("link {index} does not have raddle's XDP program")]

@@ -16,7 +16,7 @@ use aya_obj::generated::bpf_insn;
 use crate::attach::AttachedMode;
 use crate::engine::{Engine, plan};
 use crate::object::chain;
-use crate::{Error, Result, sys};
+use crate::{Error, NoRxHash, Result, sys};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle_rx_hash.o"));
 /// `BPF_JMP | BPF_CALL`.
@@ -49,14 +49,14 @@ impl DeviceBound {
 
 /// The number of `bpf_xdp_metadata_rx_hash`, or why there is none. Reading the kernel's BTF takes some
 /// 0.1 s, so this is done once.
-fn function() -> Result<i32, String> {
-    static FUNCTION: OnceLock<Result<i32, String>> = OnceLock::new();
+fn function() -> Result<i32, NoRxHash> {
+    static FUNCTION: OnceLock<Result<i32, NoRxHash>> = OnceLock::new();
     let found = FUNCTION.get_or_init(|| {
-        let btf = Btf::from_sys_fs().map_err(|error| chain(&error))?;
+        let btf = Btf::from_sys_fs().map_err(|error| NoRxHash::Btf(chain(&error)))?;
         let id = btf
             .id_by_type_name_kind("bpf_xdp_metadata_rx_hash", BtfKind::Func)
-            .map_err(|_| "this kernel has no bpf_xdp_metadata_rx_hash (Linux 6.3)".to_owned())?;
-        i32::try_from(id).map_err(|error| chain(&error))
+            .map_err(|_| NoRxHash::NoFunction)?;
+        i32::try_from(id).map_err(|error| NoRxHash::Btf(chain(&error)))
     });
     found.clone()
 }
@@ -77,12 +77,12 @@ impl Engine {
     pub fn set_rx_hash(&mut self, index: u32, read: bool) -> Result<()> {
         let at = self.links.iter().position(|link| link.index == index);
         let at = at.ok_or(Error::NotAttached { index })?;
-        let refused = |why: String| Error::RxHash { index, why };
+        let refused = |why: NoRxHash| Error::RxHash { index, why };
         if self.links[at].rx_hash == read {
             return Ok(());
         }
         if read && self.links[at].mode == AttachedMode::Generic {
-            return Err(refused("the program does not run in the driver".to_owned()));
+            return Err(refused(NoRxHash::Generic));
         }
         let variant = match read {
             true => Some(self.variant(index).map_err(refused)?),
@@ -90,7 +90,7 @@ impl Engine {
         };
         let program = variant.as_ref().unwrap_or(self.program());
         sys::link_update(self.links[at].link.as_fd(), program.as_fd())
-            .map_err(|error| refused(format!("the program cannot be exchanged: {error}")))?;
+            .map_err(|error| refused(NoRxHash::Exchange(error.to_string())))?;
         self.links[at].rx_hash = read;
         Ok(())
     }
@@ -113,9 +113,12 @@ impl Engine {
     }
 
     /// Loads the variant for a device, over the maps that are there.
-    fn variant(&self, index: u32) -> Result<std::os::fd::OwnedFd, String> {
+    fn variant(&self, index: u32) -> Result<std::os::fd::OwnedFd, NoRxHash> {
         let function = function()?;
-        let maps = self.maps().try_clone().map_err(|error| chain(&error))?;
+        let maps = self
+            .maps()
+            .try_clone()
+            .map_err(|error| NoRxHash::Load(chain(&error)))?;
         let capacity = self.memory().capacity();
         let load = || {
             let mut plan = plan(OBJECT, &capacity, maps)?;
@@ -125,12 +128,10 @@ impl Engine {
         let loaded = load().map_err(|error| match error {
             Error::Verifier { source, log } => {
                 let last = log.lines().rev().find(|line| !line.is_empty());
-                format!(
-                    "the kernel refuses its program ({source}{})",
-                    last.map(|line| format!("; {line}")).unwrap_or_default()
-                )
+                let last = last.map(|line| format!("; {line}")).unwrap_or_default();
+                NoRxHash::Refused(format!("{source}{last}"))
             }
-            error => error.to_string(),
+            error => NoRxHash::Load(error.to_string()),
         })?;
         Ok(loaded.program)
     }

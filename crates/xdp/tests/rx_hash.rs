@@ -4,7 +4,7 @@
 
 use raddle_image::{BucketsHead, Group, How, Member, Memory, Reason};
 use raddle_xdp::bench::{Bench, Program};
-use raddle_xdp::{AttachedMode, Error, Mode, offers_rx_hash};
+use raddle_xdp::{AttachedMode, Error, Mode, NoRxHash, offers_rx_hash};
 use raddle_xdp_testing::frames::{IN_MAC, ipv4, udp4};
 use raddle_xdp_testing::image::{adjacency, config, link, load, threshold};
 use raddle_xdp_testing::net::{Wire, in_namespace, index_of, veth};
@@ -78,7 +78,10 @@ fn the_hash_of_a_packet_counts_where_it_is_read() {
         assert_eq!(dst.receive(), None, "no seed is known");
 
         match engine.set_rx_hash(index, true) {
-            Err(Error::RxHash { why, .. }) if why.contains("refuses") => {
+            Err(Error::RxHash {
+                why: why @ NoRxHash::Refused(_),
+                ..
+            }) => {
                 eprintln!("skipped: needs a kernel that lets such programs redirect: {why}");
                 return;
             }
