@@ -61,16 +61,16 @@ fn by_link(arrivals: &[Vec<Arrival>]) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn packets_take_turns() {
-    if !root("packets_take_turns") {
+fn packets_go_round_robin() {
+    if !root("packets_go_round_robin") {
         return;
     }
-    let world = world("turns");
+    let world = world("robin");
     let rules = [
         "--mp-algo",
-        "nhid:800=per-packet",
+        "nhid:800=round-robin",
         "--mp-algo",
-        "2001:db8:77::/48=per-packet",
+        "2001:db8:77::/48=round-robin",
     ];
     let daemon = Daemon::start(&world, &rules);
     for dst in ["203.0.113.7", "2001:db8:77::7"] {
@@ -81,7 +81,7 @@ fn packets_take_turns() {
         assert_eq!(total, 60, "{links:?}");
         for (n, share) in [(1, 30), (2, 20), (3, 10)] {
             let got = links.get(&world.out(n)).copied().unwrap_or(0);
-            // The sender may change cores in between, where turns go on from elsewhere.
+            // The sender may change cores in between, where round robin goes on from elsewhere.
             assert!(got.abs_diff(share) <= 3, "{dst}: {links:?}");
         }
         let flow = format!("explain -j {dst} iif source ipproto udp sport 1000 dport 53 from");
@@ -109,7 +109,7 @@ fn packets_take_turns() {
     ]);
     assert_eq!(planned.code, Some(2), "{}", planned.stdout);
     assert!(
-        planned.stderr.contains("nhid:800=per-packet")
+        planned.stderr.contains("nhid:800=round-robin")
             && planned
                 .stderr
                 .contains("no flow has a path of its own that could be predicted"),
@@ -117,13 +117,13 @@ fn packets_take_turns() {
         planned.stderr
     );
     let status = daemon.status();
-    assert_eq!(status["mp_algos"][0], "nhid:800=per-packet", "{status}");
+    assert_eq!(status["mp_algos"][0], "nhid:800=round-robin", "{status}");
     daemon.terminate();
 }
 
 #[test]
-fn flowlets_take_turns_and_keep_them() {
-    if !root("flowlets_take_turns_and_keep_them") {
+fn flowlets_go_round_robin_and_keep_their_link() {
+    if !root("flowlets_go_round_robin_and_keep_their_link") {
         return;
     }
     let world = world("flowlets");
@@ -275,7 +275,7 @@ fn plans_follow_the_rules() {
     assert_eq!(daemon.forwarded(), 12);
     let check = world.raddle_json(&["ports", "verify", "-j", certificate]);
     assert_eq!((&check["agree"], &check["paths"]), (&12.into(), &3.into()));
-    // Where packets take turns, a load is expected of each link and no flow has one.
+    // Where packets go round robin, a load is expected of each link and no flow has one.
     let spread = |more: &[&str]| {
         let words = [
             "spread",
@@ -294,8 +294,8 @@ fn plans_follow_the_rules() {
             .unwrap()
             .is_empty()
     );
-    let turns = spread(&["--mp-algo", "nhid:800=per-packet"]);
-    assert_eq!(turns["links"]["elsewhere"]["round-robin"], 900, "{turns}");
+    let loads = spread(&["--mp-algo", "nhid:800=round-robin"]);
+    assert_eq!(loads["links"]["elsewhere"]["round-robin"], 900, "{loads}");
     let text = world.raddle(&[
         "what-if",
         "203.0.113.7",
@@ -307,7 +307,7 @@ fn plans_follow_the_rules() {
         "nhid:800=flowlet",
     ]);
     assert_eq!(text.code, Some(2));
-    assert!(text.stderr.contains("take turns"), "{}", text.stderr);
+    assert!(text.stderr.contains("round robin"), "{}", text.stderr);
     daemon.terminate();
 }
 

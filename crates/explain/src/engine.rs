@@ -37,7 +37,7 @@ pub enum Engine {
         #[serde(serialize_with = "name")]
         reason: Reason,
     },
-    /// It forwards it by the member whose turn it is (`mp-algo` per-packet, flowlet), or punts it where that one cannot be
+    /// It forwards it by the member whose turn it is (`mp-algo` round-robin, flowlet), or punts it where that one cannot be
     /// sent to: nobody knows which.
     RoundRobin,
 }

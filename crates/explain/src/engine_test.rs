@@ -258,7 +258,7 @@ fn a_turn_is_no_answer() {
     let algos = || AlgoRules {
         prefixes: vec![(
             "10.8.0.0/16".parse().unwrap(),
-            "per-packet".parse().unwrap(),
+            "round-robin".parse().unwrap(),
         )],
         ..AlgoRules::default()
     };

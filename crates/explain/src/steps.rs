@@ -295,13 +295,13 @@ impl Walk<'_> {
     }
 
     /// No flow has one link where packets or flowlets are spread round robin.
-    fn turns(&mut self, algo: MpAlgo) -> Reason {
-        let turns = match algo {
-            MpAlgo::PerPacket => "each packet takes the next turn, by weight, on each core",
-            _ => "a flow takes the next turn, by weight, whenever it has been idle so long",
+    fn round_robin(&mut self, algo: MpAlgo) -> Reason {
+        let how = match algo {
+            MpAlgo::RoundRobin => "packets go round robin, by weight, on each core",
+            _ => "a flow goes to the next member, by weight, whenever it has been idle so long",
         };
         let data = json!({ "mp_algo": algo.to_string() });
-        self.add(5, "policy", "", format!("{algo} (mp-algo): {turns}"), data);
+        self.add(5, "policy", "", format!("{algo} (mp-algo): {how}"), data);
         self.confidence
             .unknown("the packets of a flow are spread round robin: it has no link of its own");
         Reason::None
@@ -352,9 +352,9 @@ impl Walk<'_> {
                     self.algo = None;
                     return self.only_member(hops, *group).ok_or(none);
                 }
-                if let Some(algo @ (MpAlgo::PerPacket | MpAlgo::Flowlet { .. })) = self.algo {
+                if let Some(algo @ (MpAlgo::RoundRobin | MpAlgo::Flowlet { .. })) = self.algo {
                     self.turn_to_segment = trace.resolved.has_segments();
-                    return Err(self.turns(algo));
+                    return Err(self.round_robin(algo));
                 }
                 let hash31 = self.hash_now()?;
                 self.hash31 = Some(hash31);

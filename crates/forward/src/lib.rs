@@ -17,7 +17,7 @@
 //! packet.
 //!
 //! A packet that goes to the kernel is left untouched. Nothing is allocated for a packet, nothing
-//! waits, and nothing depends on earlier packets, but for groups that take turns because somebody asked
+//! waits, and nothing depends on earlier packets, but for groups that go round robin because somebody asked
 //! for it, and the packets of resilient groups that are shown to the kernel.
 
 mod arrive;

@@ -25,7 +25,7 @@ const ALGOS: [&str; 7] = [
     "l4,icmp-follows-flow",
     "inner",
     "custom",
-    "per-packet",
+    "round-robin",
     "flowlet,gap=4s",
 ];
 const BLACKHOLE: u8 = ALGOS.len() as u8;

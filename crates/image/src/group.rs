@@ -232,7 +232,7 @@ impl BucketsHead {
 }
 
 /// What stands before members that are taken round robin, in two words. The members are a table with an entry
-/// for each turn, or have upper bounds below `total`; see [`raddle_select::turns`].
+/// for each turn, or have upper bounds below `total`; see [`raddle_select::round_robin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnsHead {
     /// Turns until the order repeats.

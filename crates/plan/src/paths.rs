@@ -224,12 +224,12 @@ pub enum NoHash {
     /// The settings.
     #[error(transparent)]
     Settings(#[from] HashingError),
-    /// Packets, or flowlets, take turns.
+    /// Packets, or flowlets, go round robin.
     #[error(
-        "its packets take turns (mp-algo {0}), by weight and on each core: no flow has a path of its own \
+        "its packets go round robin (mp-algo {0}), by weight and on each core: no flow has a path of its own \
          that could be predicted"
     )]
-    Turns(MpAlgo),
+    RoundRobin(MpAlgo),
 }
 
 /// What turns flows to this destination into hashes, by the settings of this state and the route's own way
@@ -246,8 +246,8 @@ pub fn hashing(rib: &Rib, iif: &str, dst: IpAddr, algo: Option<MpAlgo>) -> Resul
     };
     let hashing = || Hashing::new(policy, fields, seed, asker);
     Ok(match algo {
-        Some(turns @ (MpAlgo::PerPacket | MpAlgo::Flowlet { .. })) => {
-            return Err(NoHash::Turns(turns));
+        Some(algo @ (MpAlgo::RoundRobin | MpAlgo::Flowlet { .. })) => {
+            return Err(NoHash::RoundRobin(algo));
         }
         Some(MpAlgo::Hash {
             icmp_follows_flow: true,

@@ -112,7 +112,7 @@ pub fn over_links(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Report, Er
 }
 
 /// Why a flow has no path of its own.
-const TURNS: &str = "round-robin";
+const ROUND_ROBIN: &str = "round-robin";
 
 /// How one destination's flows are predicted.
 enum How {
@@ -120,8 +120,8 @@ enum How {
     One,
     /// By hash.
     Hashed(Predictor),
-    /// Not at all: packets take turns, by weight, and shares are what the load comes to.
-    Turns,
+    /// Not at all: packets go round robin, by weight, and shares are what the load comes to.
+    RoundRobin,
 }
 
 /// Where one destination's flows go: how they are predicted, the link of each path, and the shares of
@@ -142,7 +142,7 @@ fn known(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Result<Known, Reason>, Err
         false => How::One,
         true => match paths::hashing(rib, iif, dst, paths::algo(rib, iif, dst)) {
             Ok(hashing) => How::Hashed(Predictor::new(hashing, choice.layout)),
-            Err(NoHash::Turns(_)) => How::Turns,
+            Err(NoHash::RoundRobin(_)) => How::RoundRobin,
             Err(why @ NoHash::Settings(_)) => return Err(Error::Flows { dst, why }),
         },
     };
@@ -175,8 +175,8 @@ fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
         };
         let path = match &known.how {
             How::One => Some(0),
-            How::Turns => {
-                *elsewhere.entry(TURNS).or_default() += 1;
+            How::RoundRobin => {
+                *elsewhere.entry(ROUND_ROBIN).or_default() += 1;
                 None
             }
             How::Hashed(predictor) => match sample.path(predictor) {

@@ -171,7 +171,7 @@ pub(crate) struct Run {
     pub rx_hash: Option<RxHash>,
     /// Spread the routes to a prefix, or by a nexthop group, otherwise than by the hash policy:
     /// PREFIX=ALGO or nhid:ID=ALGO; may be repeated. ALGO is l3, l4[,icmp-follows-flow], inner,
-    /// custom, per-packet or flowlet[,gap=TIME]
+    /// custom, round-robin or flowlet[,gap=TIME]
     #[arg(long, value_name = "WHAT=ALGO")]
     pub mp_algo: Vec<AlgoRule>,
     /// Have a SID that this kernel lacks, as for ip -6 route add: "PREFIX encap seg6local action ACTION

@@ -25,9 +25,9 @@ pub enum MpAlgo {
         /// With [`Policy::L4`]: ICMP errors are hashed by the packet that they are about.
         icmp_follows_flow: bool,
     },
-    /// Packet by packet, in turn by weight, on each core for itself. Reorders flows.
-    PerPacket,
-    /// A flow is given a nexthop anew, in turn by weight, whenever it has been idle for `gap`.
+    /// Packets go round robin by weight, on each core for itself. Reorders flows.
+    RoundRobin,
+    /// Flowlets go round robin by weight: a flow is given a nexthop anew whenever it has been idle for `gap`.
     Flowlet {
         /// Microseconds, 1..=[`MpAlgo::MAX_GAP`].
         gap: u32,
@@ -38,7 +38,9 @@ pub enum MpAlgo {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AlgoError {
     /// No such name.
-    #[error("'{0}' is not a multipath algorithm: use l3, l4, inner, custom, per-packet or flowlet")]
+    #[error(
+        "'{0}' is not a multipath algorithm: use l3, l4, inner, custom, round-robin or flowlet"
+    )]
     Unknown(String),
     /// An option that this algorithm does not have.
     #[error(
@@ -86,7 +88,7 @@ impl MpAlgo {
         };
         let name = match number {
             0 => return hash(Policy::L3),
-            1 => return Ok(MpAlgo::PerPacket),
+            1 => return Ok(MpAlgo::RoundRobin),
             5 => return hash(Policy::L4),
             2 => "DRR",
             3 => "RANDOM",
@@ -106,7 +108,7 @@ impl MpAlgo {
                 policy: Policy::L4,
                 icmp_follows_flow: false,
             } => Some(5),
-            MpAlgo::PerPacket => Some(1),
+            MpAlgo::RoundRobin => Some(1),
             MpAlgo::Hash { .. } | MpAlgo::Flowlet { .. } => None,
         }
     }
@@ -131,7 +133,7 @@ impl std::fmt::Display for MpAlgo {
                     ""
                 })
             }
-            MpAlgo::PerPacket => f.write_str("per-packet"),
+            MpAlgo::RoundRobin => f.write_str("round-robin"),
             MpAlgo::Flowlet { gap } => write!(f, "flowlet,gap={gap}us"),
         }
     }
@@ -151,9 +153,9 @@ impl FromStr for MpAlgo {
             "l4" => Policy::L4,
             "inner" => Policy::Inner,
             "custom" => Policy::Custom,
-            "per-packet" if options.is_none() => return Ok(MpAlgo::PerPacket),
+            "round-robin" if options.is_none() => return Ok(MpAlgo::RoundRobin),
             "flowlet" => return flowlet(options),
-            "per-packet" => return Err(not_an_option(name, options)),
+            "round-robin" => return Err(not_an_option(name, options)),
             _ => return Err(AlgoError::Unknown(name.to_owned())),
         };
         let icmp_follows_flow = match options {
@@ -259,7 +261,7 @@ mod tests {
             "l4,icmp-follows-flow",
             "inner",
             "custom",
-            "per-packet",
+            "round-robin",
             "flowlet,gap=500us",
         ] {
             assert_eq!(text.parse::<MpAlgo>().unwrap().to_string(), text);
@@ -274,7 +276,7 @@ mod tests {
             ("", "'' is not a multipath algorithm"),
             ("l5", "'l5' is not a multipath algorithm"),
             ("l3,icmp-follows-flow", "is not an option of l3"),
-            ("per-packet,fast", "'fast' is not an option of per-packet"),
+            ("round-robin,fast", "'fast' is not an option of round-robin"),
             ("flowlet,500us", "is not an option of flowlet"),
             ("flowlet,gap=0us", "'0us' is not a gap"),
             ("flowlet,gap=5s", "'5s' is not a gap"),
@@ -304,14 +306,17 @@ mod tests {
         let rules = AlgoRules {
             prefixes: vec![
                 ("10.0.0.0/8".parse().unwrap(), algo("l3")),
-                ("10.9.0.0/16".parse().unwrap(), algo("per-packet")),
+                ("10.9.0.0/16".parse().unwrap(), algo("round-robin")),
                 ("fd00::/8".parse().unwrap(), algo("inner")),
             ],
             groups: [(7, algo("flowlet"))].into(),
         };
         let of = |dst: &str, target, own| rules.of(&dst.parse().unwrap(), &target, own);
         let object = RouteTarget::Object;
-        assert_eq!(of("10.9.1.0/24", object(7), None), Some(algo("per-packet")));
+        assert_eq!(
+            of("10.9.1.0/24", object(7), None),
+            Some(algo("round-robin"))
+        );
         assert_eq!(of("10.0.0.0/12", object(7), None), Some(algo("l3")));
         // Not all of it lies inside.
         assert_eq!(of("10.0.0.0/7", object(7), None), Some(algo("flowlet")));

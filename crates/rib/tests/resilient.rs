@@ -264,7 +264,7 @@ fn a_table_that_moves_needs_no_more_room_than_it_has() {
 /// would leave by another member, and keep another bucket alive.
 #[test]
 fn no_rule_hashes_otherwise_than_the_kernel() {
-    for algo in ["l4", "inner", "per-packet", "flowlet"] {
+    for algo in ["l4", "inner", "round-robin", "flowlet"] {
         let mut rib = new_rib(&[(1, 1), (2, 1)]);
         let algo: MpAlgo = algo.parse().unwrap();
         rib.set_algos(AlgoRules {

@@ -30,8 +30,8 @@ mod keys;
 mod local;
 mod policy;
 mod resilient;
+mod round_robin;
 mod threshold;
-mod turns;
 
 pub use batch::KeyBatch;
 pub use explain::{
@@ -50,10 +50,10 @@ pub use policy::{Field, FieldSet, Fields, HashConfig, Policy};
 pub use resilient::{
     ResilientTable, TableError, Timers, UPKEEP_INTERVAL, bucket_of, wanted_buckets,
 };
+pub use round_robin::{MAX_TABLE, RoundRobin, next_turn, round_robin};
 pub use threshold::{
     Choice, MAX_HASH, choose_group, choose_plain, compile_threshold, search, search_by,
     upper_bounds,
 };
-pub use turns::{MAX_TABLE, Turns, next_turn, turns};
 
 pub use raddle_packet::Family;

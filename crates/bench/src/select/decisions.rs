@@ -68,7 +68,7 @@ impl Selection {
             icmp_follows_flow: false,
         };
         match self {
-            Selection::PerPacket => MpAlgo::PerPacket,
+            Selection::PerPacket => MpAlgo::RoundRobin,
             Selection::L3 => hash(Policy::L3),
             Selection::L4 => hash(Policy::L4),
         }

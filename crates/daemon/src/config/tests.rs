@@ -171,12 +171,12 @@ fn a_file_is_read_and_mistakes_are_named() {
     }
     let spread = parsed(
         "[[mp-algo]]\nprefix = '10.9.0.0/16'\nalgo = 'l4,icmp-follows-flow'\n\
-         [[mp-algo]]\ngroup = 7\nalgo = 'per-packet'",
+         [[mp-algo]]\ngroup = 7\nalgo = 'round-robin'",
     );
     let words: Vec<String> = spread.mp_algos.iter().map(ToString::to_string).collect();
     assert_eq!(
         words,
-        ["10.9.0.0/16=l4,icmp-follows-flow", "nhid:7=per-packet"]
+        ["10.9.0.0/16=l4,icmp-follows-flow", "nhid:7=round-robin"]
     );
     let again: Vec<AlgoRule> = words.iter().map(|word| word.parse().unwrap()).collect();
     assert_eq!(again, spread.mp_algos);

@@ -150,7 +150,7 @@ fn plans_go_by_the_daemons_rules() {
         (words, "10.0.0.0/8=l4", "ipv4.fib_multipath_hash_policy=1"),
         (
             words,
-            "nhid:100=per-packet",
+            "nhid:100=round-robin",
             "no flow has a path of its own",
         ),
         (words, "nhid:100=flowlet", "mp-algo flowlet,gap=500us"),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{LinkLoad, Links, Report, TURNS, TierReport};
+use super::{LinkLoad, Links, ROUND_ROBIN, Report, TierReport};
 use crate::chart::Chart;
 use crate::paths::percent;
 
@@ -38,8 +38,8 @@ impl fmt::Display for Report {
                 )?;
             }
             for (reason, count) in &links.elsewhere {
-                let what = match *reason == TURNS {
-                    true => "have no path of their own: their packets take turns, by weight",
+                let what = match *reason == ROUND_ROBIN {
+                    true => "have no path of their own: their packets go round robin, by weight",
                     false => "have no path here",
                 };
                 writeln!(out, "{count} of the flows {what}: {reason}")?;

@@ -53,8 +53,8 @@ pub fn answer(
         _ => paths::algo(&scratch.rib, iif, question.dst),
     };
     for algo in [algo, algo_then].into_iter().flatten() {
-        if let MpAlgo::PerPacket | MpAlgo::Flowlet { .. } = algo {
-            let (dst, why) = (question.dst, NoHash::Turns(algo));
+        if let MpAlgo::RoundRobin | MpAlgo::Flowlet { .. } = algo {
+            let (dst, why) = (question.dst, NoHash::RoundRobin(algo));
             return Err(Error::NotHashed { dst, why });
         }
     }

@@ -133,9 +133,12 @@ fn rules_decide_what_is_hashed() {
     // A resilient group is hashed by the kernel's policy, whatever the rule says.
     let resilient = asked("nhid:100=l3", "203.0.113.7 iif eth1 resilient 8").unwrap();
     assert!(resilient.moved > 0.7, "{}", resilient.moved);
-    for turns in ["per-packet", "flowlet"] {
-        let error = asked(&format!("nhid:100={turns}"), by_rule).unwrap_err();
-        assert!(error.to_string().contains("take turns (mp-algo"), "{error}");
+    for algo in ["round-robin", "flowlet"] {
+        let error = asked(&format!("nhid:100={algo}"), by_rule).unwrap_err();
+        assert!(
+            error.to_string().contains("go round robin (mp-algo"),
+            "{error}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use raddle_select::{Turns, turns};
+use raddle_select::{RoundRobin, round_robin};
 
 use super::Groups;
 use crate::adjacency::{Key, Publish};
@@ -76,9 +76,11 @@ impl Groups {
                 })
             }
             Resolved::Many { hops, ranges, .. } => match algo {
-                Some(MpAlgo::PerPacket) => self.build_turns(number, (hops, ranges), None, at),
+                Some(MpAlgo::RoundRobin) => {
+                    self.build_round_robin(number, (hops, ranges), None, at)
+                }
                 Some(MpAlgo::Flowlet { gap }) => {
-                    self.build_turns(number, (hops, ranges), Some(gap), at)
+                    self.build_round_robin(number, (hops, ranges), Some(gap), at)
                 }
                 _ => self.build_threshold(hops, ranges, how, at),
             },
@@ -181,9 +183,9 @@ impl Groups {
         })
     }
 
-    /// Members that take turns; flowlets where there is a gap (microseconds). Who has no share of the
+    /// Members round robin; by flowlets where there is a gap (microseconds). Who has no share of the
     /// hashes has no turn.
-    fn build_turns(
+    fn build_round_robin(
         &mut self,
         number: u32,
         (hops, ranges): (&[Hop], &[(u32, usize)]),
@@ -193,7 +195,7 @@ impl Groups {
         let has_turns = |hop: &&Hop| hop.eligible && hop.upper.is_some();
         let takers: Vec<&Hop> = hops.iter().filter(has_turns).collect();
         let weights: Vec<u32> = takers.iter().map(|hop| hop.weight.into()).collect();
-        let (order, takers) = match (turns(&weights), takers.as_slice()) {
+        let (order, takers) = match (round_robin(&weights), takers.as_slice()) {
             (Some(order), [_, _, ..]) => (order, takers),
             // One only, or none that is good: the one that all hashes lead to.
             _ => {
@@ -224,11 +226,11 @@ impl Groups {
             .to_word()
         };
         let (total, stride, members): (u32, u32, Vec<u64>) = match order {
-            Turns::Table(table) => {
+            RoundRobin::Table(table) => {
                 let members: Vec<u64> = table.iter().map(|member| word(0, *member)).collect();
                 (members.len() as u32, 0, members)
             }
-            Turns::Stride {
+            RoundRobin::Stride {
                 total,
                 stride,
                 bounds,

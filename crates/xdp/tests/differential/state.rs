@@ -211,7 +211,7 @@ pub(crate) fn algos() -> impl Strategy<Value = AlgoRules> {
         "l4,icmp-follows-flow",
         "inner",
         "custom",
-        "per-packet",
+        "round-robin",
         "flowlet,gap=4s",
     ]);
     let algo = algo.prop_map(|text| text.parse::<MpAlgo>().unwrap());

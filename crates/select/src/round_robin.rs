@@ -1,4 +1,4 @@
-//! Turns: the order in which packets go to members by weight where no hash decides.
+//! Weighted round robin: the order in which packets go to members where no hash decides.
 //!
 //! The order repeats. Over every run of as many packets as the sum of the weights (divided by what
 //! they have in common), each member gets exactly its weight, and its turns are spread over the run.
@@ -8,9 +8,9 @@ use std::num::NonZeroU32;
 /// Up to this sum of weights the order is a table.
 pub const MAX_TABLE: u32 = 1024;
 
-/// An order of turns.
+/// An order of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turns {
+pub enum RoundRobin {
     /// The member of each turn, in order.
     Table(Vec<u16>),
     /// Turn by turn [`next_turn`] gives a number below `total`; the first member whose bound is not
@@ -37,7 +37,7 @@ pub enum Turns {
 ///    with it. A member with at most 38 % of the sum never has two turns in a row.
 ///
 /// Costs up to [`MAX_TABLE`] times the number of members.
-pub fn turns(weights: &[u32]) -> Option<Turns> {
+pub fn round_robin(weights: &[u32]) -> Option<RoundRobin> {
     let divisor = weights.iter().copied().fold(0, gcd);
     if divisor == 0 || weights.len() > usize::from(u16::MAX) {
         return None;
@@ -46,7 +46,7 @@ pub fn turns(weights: &[u32]) -> Option<Turns> {
     let sum: u64 = weights.iter().copied().map(u64::from).sum();
     let total = NonZeroU32::new(u32::try_from(sum).ok()?)?;
     if total.get() <= MAX_TABLE {
-        return Some(Turns::Table(smooth(&weights, i64::from(total.get()))));
+        return Some(RoundRobin::Table(smooth(&weights, i64::from(total.get()))));
     }
     let mut so_far = 0;
     let bound = |(member, weight): (usize, &u32)| {
@@ -54,14 +54,14 @@ pub fn turns(weights: &[u32]) -> Option<Turns> {
         // There are fewer members than a u16 counts.
         (*weight > 0).then(|| (so_far - 1, member as u16))
     };
-    Some(Turns::Stride {
+    Some(RoundRobin::Stride {
         total,
         stride: stride(total),
         bounds: weights.iter().enumerate().filter_map(bound).collect(),
     })
 }
 
-/// Rule 2 of [`turns`].
+/// Rule 2 of [`round_robin`].
 fn smooth(weights: &[u32], total: i64) -> Vec<u16> {
     let mut has = vec![0i64; weights.len()];
     let mut order = Vec::new();
@@ -79,7 +79,7 @@ fn smooth(weights: &[u32], total: i64) -> Vec<u16> {
     order
 }
 
-/// The number of the turn after `x`, by rule 3 of [`turns`].
+/// The number of the turn after `x`, by rule 3 of [`round_robin`].
 #[inline]
 pub fn next_turn(x: u32, total: NonZeroU32, stride: u32) -> u32 {
     let next = u64::from(x) + u64::from(stride);
@@ -96,7 +96,7 @@ pub fn next_turn(x: u32, total: NonZeroU32, stride: u32) -> u32 {
     }
 }
 
-/// The stride of rule 3 of [`turns`].
+/// The stride of rule 3 of [`round_robin`].
 fn stride(total: NonZeroU32) -> u32 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     let golden = (f64::from(total.get()) * GOLDEN) as u32;
@@ -123,15 +123,15 @@ mod tests {
     use super::*;
 
     /// The members of so many turns from a point on.
-    fn order(turns: &Turns, count: usize) -> Vec<usize> {
+    fn order(turns: &RoundRobin, count: usize) -> Vec<usize> {
         match turns {
-            Turns::Table(table) => table
+            RoundRobin::Table(table) => table
                 .iter()
                 .map(|m| usize::from(*m))
                 .cycle()
                 .take(count)
                 .collect(),
-            Turns::Stride {
+            RoundRobin::Stride {
                 total,
                 stride,
                 bounds,
@@ -156,7 +156,7 @@ mod tests {
             ],
             from in 0..2000usize,
         ) {
-            let Some(turns) = turns(&weights) else {
+            let Some(turns) = round_robin(&weights) else {
                 prop_assert!(weights.iter().all(|w| *w == 0));
                 return Ok(());
             };
@@ -177,7 +177,7 @@ mod tests {
                 prop::collection::vec(1..=65535u32, 2..20),
             ],
         ) {
-            let turns = turns(&weights).unwrap();
+            let turns = round_robin(&weights).unwrap();
             let total: u64 = weights.iter().copied().map(u64::from).sum();
             let order = order(&turns, 3000);
             for (member, weight) in weights.iter().enumerate() {
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn known_orders() {
-        let table = |weights: &[u32]| match turns(weights) {
-            Some(Turns::Table(table)) => table,
+        let table = |weights: &[u32]| match round_robin(weights) {
+            Some(RoundRobin::Table(table)) => table,
             other => panic!("{other:?}"),
         };
         assert_eq!(table(&[1, 1]), [0, 1]);
@@ -206,10 +206,10 @@ mod tests {
         assert_eq!(table(&[3, 2, 1]), [0, 1, 0, 2, 1, 0]);
         assert_eq!(table(&[5, 1, 1]), [0, 0, 1, 0, 2, 0, 0]);
         assert_eq!(table(&[0, 7]), [1]);
-        assert_eq!(turns(&[0, 0]), None);
-        assert_eq!(turns(&[]), None);
-        let many = turns(&[65535, 65534]).unwrap();
-        let Turns::Stride {
+        assert_eq!(round_robin(&[0, 0]), None);
+        assert_eq!(round_robin(&[]), None);
+        let many = round_robin(&[65535, 65534]).unwrap();
+        let RoundRobin::Stride {
             total,
             stride,
             bounds,
