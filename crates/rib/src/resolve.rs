@@ -144,7 +144,8 @@ impl Resolved {
 ///    the neighbour, and destinations that are known have routes of their own. With a behaviour or an
 ///    encapsulation neither counts. Raddle's own need no link.
 /// 3. Several: one whose link is down, or has no carrier where `ignore_routes_with_linkdown` is
-///    set, has no share. Where it is not known whom the kernel last gave shares: to the kernel.
+///    set, has no share. Where it is not known whom the kernel last gave shares: to the kernel, unless it is
+///    raddle that spreads over its own.
 /// 4. IPv4 with `fib_multipath_use_neigh`: one whose neighbour entry exists and is not valid is
 ///    passed over; its hashes go to the next. When that is so for all, the first is taken.
 /// 5. None has a share: to the kernel, which goes on to other routes.
@@ -185,7 +186,8 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
             (true, true) => Resolved::One(hop.clone()),
         };
     }
-    if !told && hops.iter().any(|hop| is_doubtful(state, hop, v6)) {
+    let doubtful = |hop: &SpecHop| !needs_no_link(hop) && is_doubtful(state, hop, v6);
+    if !told && hops.iter().any(doubtful) {
         return Resolved::Kernel(Reason::RouteFeature);
     }
     let check_neighbours = told || (state.settings.use_neigh && !v6);

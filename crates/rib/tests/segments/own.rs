@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use raddle_image::{ADJ_SEGMENT, Capacity, Group, Reason, segment_flags, segment_kind};
 use raddle_rib::Rib;
-use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget};
+use raddle_rib::event::{DeviceSettings, Event, ROUTE_OWN, Route, RouteOp, RouteTarget};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6};
 
 use crate::common::link;
@@ -82,6 +82,44 @@ fn own_routes_outlive_their_link() {
     rib.apply(Event::LinkGone(2));
     rib.commit();
     assert_eq!(segment(&rib, "fc00::2").kind, segment_kind::ENCAPS);
+}
+
+/// Nor does it matter what the kernel made of the links when it gave its own nexthops their shares.
+#[test]
+fn own_routes_spread_whatever_became_of_their_links() {
+    let lists = [1, 2].map(|n| {
+        let encaps = Encaps::new(Mode::Encap, &[Ipv6Addr::new(0xfc01, 0, 0, 0, 0, 0, 0, n)]);
+        hop(1 + u32::from(n), Seg6::Encaps(encaps.unwrap()))
+    });
+    let own = |dst: &str| Route {
+        flags: ROUTE_OWN,
+        ..route(dst, RouteTarget::Multipath(lists.clone().into()))
+    };
+    let ignores = DeviceSettings {
+        ignore_linkdown4: true,
+        ignore_linkdown6: true,
+        ..DeviceSettings::default()
+    };
+    let mut rib = start(&CAPACITY);
+    rib.apply(Event::Device(2, DeviceSettings::default()));
+    rib.apply(Event::Route(own("10.9.0.0/16"), RouteOp::Add));
+    add(&mut rib, own("fc00::3/128"));
+    for event in [
+        // Shares were cut by another setting, and a link that was gone may have had the nexthop marked as dead.
+        Event::Link(link(2, true, false)),
+        Event::Device(2, ignores),
+        Event::LinkGone(2),
+        Event::Link(link(2, true, true)),
+    ] {
+        rib.apply(event.clone());
+        rib.commit();
+        let memory = rib.memory();
+        let v4 = memory.group(memory.route4(memory.link(1).table4, 0x0a09_0001));
+        for group in [v4, group(&rib, "fc00::3")] {
+            let spreads = matches!(group, Group::Threshold { count: 2, .. });
+            assert!(spreads, "{event:?}: {group:?}");
+        }
+    }
 }
 
 /// What a group of raddle's own does not forward the kernel must not get: it would send it as it is.
