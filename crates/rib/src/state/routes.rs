@@ -148,12 +148,12 @@ impl<A: Addr> Family<A> {
             return;
         };
         let (number, _, attrs) = Attrs::of(route);
-        if attrs.flags & (ROUTE_OWN | ROUTE_FPM) != 0 {
-            return self.drop_beside(store, (number, prefix), attrs.flags);
-        }
         if attrs.has_sid() {
             // Whatever is left, or comes back, counts anew.
             self.changed.add(number, prefix);
+        }
+        if attrs.flags & (ROUTE_OWN | ROUTE_FPM) != 0 {
+            return self.drop_beside(store, (number, prefix), attrs.flags);
         }
         let tables = self.incoming.as_mut().unwrap_or(&mut self.tables);
         let Some(table) = tables.get_mut(&number) else {

@@ -3,12 +3,12 @@
 use std::net::Ipv6Addr;
 
 use raddle_image::{ADJ_SEGMENT, Capacity, Group, Reason, segment_flags, segment_kind};
-use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Event, ROUTE_OWN, Route, RouteOp, RouteTarget};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6};
+use raddle_rib::{Resolved, Rib};
 
 use crate::common::link;
-use crate::world::{CAPACITY, add, encaps, group, hop, ip, route, segment, sid, start};
+use crate::world::{CAPACITY, add, encaps, group, hop, ip, number, route, segment, sid, start};
 
 #[test]
 fn own_routes_come_first_and_stay() {
@@ -39,6 +39,24 @@ fn own_routes_come_first_and_stay() {
     rib.commit();
     assert_eq!(group(&rib, "fc00::1"), Group::Kernel(Reason::NoRoute));
     assert_eq!(rib.routes6().count(), 0);
+}
+
+/// The kernel's SID is still the one that is explained when raddle is told to take one away that it does not have.
+#[test]
+fn a_sid_outlives_one_that_was_never_there() {
+    let mut rib = start(&CAPACITY);
+    let sid = sid("fc00::1/128", Behaviour::End);
+    add(&mut rib, sid.clone());
+    rib.apply(Event::RouteGone(Route {
+        flags: ROUTE_OWN,
+        ..sid
+    }));
+    rib.commit();
+    let Resolved::One(hop) = rib.trace("l1", ip("fc00::1").into()).resolved else {
+        panic!("not a SID");
+    };
+    let explained = rib.segment_number(&hop.segment.unwrap());
+    assert_eq!(explained, Some(number(&rib, "fc00::1")));
 }
 
 /// The link says only where an outer source comes from: without it the kernel, which knows nothing of them,
