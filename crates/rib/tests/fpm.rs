@@ -413,6 +413,23 @@ fn refusals_by_fpm_drop() {
     }
 }
 
+/// A group for a forwarding database is for no route: one that names it is none.
+#[test]
+fn groups_for_forwarding_databases_lead_nowhere() {
+    let mut rib = world();
+    rib.apply(Event::Route(to("10.0.0.0/8", by(4)), RouteOp::Add));
+    let Fpm::Nexthop(object) = group(16, &[(11, 1), (12, 1)]) else {
+        unreachable!()
+    };
+    let via = Fpm::Route(to("10.9.0.0/16", RouteTarget::Object(16)));
+    let told = Fpm::Nexthop(Nexthop {
+        fdb: true,
+        ..object
+    });
+    tell(&mut rib, [via, told, single(11, 1), single(12, 2)]);
+    assert_eq!(links(&rib, "10.9.1.1"), Ok(vec![(ALL, 4)]));
+}
+
 #[test]
 fn gateways_of_fpm_are_named() {
     let mut rib = world();

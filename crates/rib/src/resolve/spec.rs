@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
 use crate::event::{
-    Encap, NexthopKind, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RouteKind,
+    Encap, Nexthop, NexthopKind, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RouteKind,
     RouteNexthop, RouteTarget,
 };
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
@@ -211,11 +211,16 @@ impl Spec {
                 }
                 _ => None,
             },
-            Spec::Object { id, limits, .. } => match &state.nexthops.get(id)?.kind {
-                NexthopKind::Single {
-                    gateway: None,
-                    index,
-                    encap: None,
+            Spec::Object { id, limits, .. } => match state.nexthops.get(id)? {
+                Nexthop {
+                    fdb: false,
+                    kind:
+                        NexthopKind::Single {
+                            gateway: None,
+                            index,
+                            encap: None,
+                        },
+                    ..
                 } => Some((*index, limits.mtu)),
                 _ => None,
             },

@@ -212,7 +212,7 @@ impl State {
     /// 1. By FPM, with nexthops of its own, or by an object that is told: while one of its nexthops has a live link,
     ///    as the kernel takes such routes away with their links. What is encapsulated needs no link.
     /// 2. By FPM, of another kind than unicast: yes, but for `throw`.
-    /// 3. By FPM, by another object: no.
+    /// 3. By FPM, by another object, or by one for a forwarding database: no.
     pub(crate) fn leads(&self, attrs: &Attrs) -> bool {
         if attrs.flags & ROUTE_FPM == 0 {
             return true;
@@ -231,7 +231,8 @@ impl State {
             return hops.any(|hop| lives(hop.index, hop.encap.as_ref()));
         };
         match self.fpm.nexthops.get(&id) {
-            Some((nexthop, _)) if nexthop.kind == NexthopKind::Blackhole => !nexthop.fdb,
+            Some((nexthop, _)) if nexthop.fdb => false,
+            Some((nexthop, _)) if nexthop.kind == NexthopKind::Blackhole => true,
             Some((nexthop, _)) => {
                 object_lives(id) || members(nexthop).any(|(id, _)| object_lives(id))
             }

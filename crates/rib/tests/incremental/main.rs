@@ -14,10 +14,10 @@ use common::object as nexthop;
 use draw::{LINKS, address, event, link, route};
 use ipnet::IpNet;
 use proptest::prelude::*;
-use raddle_image::{ADJ_FORWARD, Adjacency, Capacity, LinkEntry, Memory};
+use raddle_image::{ADJ_FORWARD, Adjacency, Capacity, LinkEntry, Memory, Reason};
 use raddle_rib::event::{
-    DeviceSettings, Event, GroupMember, Neighbour, NexthopKind, ROUTE_FPM, Route, RouteNexthop,
-    RouteOp, RouteTarget, Rule, Settings, Sweep,
+    DeviceSettings, Event, GroupMember, Neighbour, Nexthop, NexthopKind, ROUTE_FPM, Route,
+    RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 use raddle_rib::{Ports, Rib};
 
@@ -402,6 +402,28 @@ fn a_direct_object_that_gets_a_gateway() {
     assert!(rib.is_dirty());
     rib.commit();
     compare(&rib);
+}
+
+/// An object for a forwarding database is for no route, not even to its neighbours.
+#[test]
+fn neighbours_by_an_object_for_a_forwarding_database_are_the_kernels() {
+    let mut rib = new_rib(&small());
+    let host = address(false, 1);
+    let kind = NexthopKind::Single {
+        gateway: None,
+        index: 2,
+        encap: None,
+    };
+    rib.apply(Event::Nexthop(Nexthop {
+        fdb: true,
+        ..Nexthop::new(3, 2, kind)
+    }));
+    rib.apply(Event::Neighbour(common::neighbour(2, host)));
+    rib.apply(Event::Route(object_route(3), RouteOp::Add));
+    rib.commit();
+    compare(&rib);
+    let seen = common::seen_by_engines(&rib, 1, host);
+    assert_eq!(seen, Some(Err(Reason::RouteFeature)));
 }
 
 /// Neighbours on a direct nexthop object have entries of their own, which a dump that no longer
