@@ -7,14 +7,14 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use raddle_forward::{Engine, Verdict};
-use raddle_fuzz::{address, link, neighbour, new_rib, object, route};
+use raddle_fuzz::{Mirror, address, link, neighbour, new_rib, object, route};
 use raddle_image::Capacity;
 use raddle_packet::{Family, Ipv4, Ipv6};
+use raddle_rib::Resolved;
 use raddle_rib::event::{
     Address, DeviceSettings, Event, GroupMember, NexthopKind, Route, RouteKind, RouteNexthop,
     RouteOp, RouteTarget, Settings,
 };
-use raddle_rib::{Resolved, Rib};
 use raddle_select::{HashConfig, Hasher, Policy, Seed, keys_of_packet};
 
 const CAPACITY: Capacity = Capacity {
@@ -35,7 +35,7 @@ thread_local! {
 }
 
 struct Router {
-    rib: Rib,
+    rib: Mirror,
     engine: Engine,
     config: HashConfig,
 }

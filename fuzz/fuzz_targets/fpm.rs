@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use raddle_fuzz::{address, compare, link, neighbour, new_rib};
+use raddle_fuzz::{Mirror, address, compare, link, neighbour, new_rib};
 use raddle_image::Capacity;
 use raddle_netlink::fpm::{FrameError, Frames, Reader, Tallies};
+use raddle_rib::ToldNumbers;
 use raddle_rib::event::{Event, Fpm, Rule};
-use raddle_rib::{Rib, ToldNumbers};
 
 const CAPACITY: Capacity = Capacity {
     nodes4: 1 << 12,
@@ -37,7 +37,7 @@ fn read(stream: &[u8], piece: usize) -> (Vec<Fpm>, Tallies, Option<FrameError>) 
     (told, tallies, None)
 }
 
-fn world() -> Rib {
+fn world() -> Mirror {
     let mut rib = new_rib(&CAPACITY);
     for index in 1..=4 {
         rib.apply(Event::Link(link(index, true, true)));

@@ -1,13 +1,12 @@
-//! Any sequence of events: the image says what the mirror says after every commit.
+//! Any sequence of events: the image says what the reference says after every commit.
 #![no_main]
 
 use std::net::IpAddr;
 
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
-use raddle_fuzz::{address, compare, event, link, neighbour, new_rib, object, route};
+use raddle_fuzz::{Mirror, address, compare, event, link, neighbour, new_rib, object, route};
 use raddle_image::Capacity;
-use raddle_rib::Rib;
 use raddle_rib::event::{Event, GroupMember, NexthopKind, RouteOp, RouteTarget, Settings};
 
 /// Room for all that a run can make.
@@ -60,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// Four links with neighbours, a nexthop object on each, and a group of two of them.
-fn start(capacity: &Capacity) -> Rib {
+fn start(capacity: &Capacity) -> Mirror {
     let mut rib = new_rib(capacity);
     rib.apply(Event::Settings(Settings {
         hash_seed: 7,

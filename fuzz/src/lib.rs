@@ -1,4 +1,4 @@
-//! What the fuzz targets share: states made of bytes, and the image held against the mirror.
+//! What the fuzz targets share: states made of bytes, and the image held against the reference.
 //!
 //! A target is `fuzz_targets/NAME.rs`; its committed seeds are `seeds/NAME/`. `scripts/fuzz.sh`
 //! builds and runs them all on stable Rust; `cargo fuzz run NAME` works too, and adds
@@ -10,6 +10,6 @@ mod state;
 
 pub use events::event;
 pub use state::{
-    Seen, address, compare, link, neighbour, new_rib, object, route, seen_by_engines,
-    seen_in_mirror,
+    Mirror, Seen, address, compare, link, neighbour, new_rib, object, route, seen_by_engines,
+    seen_by_trace,
 };

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{address, compare, link, neighbour, object, route};
+use common::{Mirror, address, compare, link, neighbour, object, route};
 use raddle_image::{Capacity, Reason};
 use raddle_rib::event::{
     Address, DeviceSettings, Event, GroupMember, NexthopKind, RouteNexthop, RouteOp, RouteTarget,
@@ -32,7 +32,7 @@ fn group(members: &[u32]) -> Event {
 }
 
 /// Nothing yet, and room for small states.
-fn empty() -> Rib {
+fn empty() -> Mirror {
     common::new_rib(&Capacity {
         nodes4: 1 << 12,
         leaves4: 1 << 12,
@@ -47,7 +47,7 @@ fn empty() -> Rib {
 
 /// Nexthops 1 to 3 on links of these numbers, a group of the first two, and routes to the group and to
 /// nexthop 2.
-fn new_rib() -> Rib {
+fn new_rib() -> Mirror {
     let mut rib = empty();
     for id in 1..=3 {
         rib.apply(Event::Link(link(id, true, true)));
@@ -166,7 +166,7 @@ fn a_host_behind_a_link_without_carrier() {
         let len = if v6 { 64 } else { 29 };
         rib.apply(Event::Route(route(host, len, target), RouteOp::Add));
         rib.apply(Event::Neighbour(neighbour(3, host)));
-        let leaves = |rib: &mut Rib, carrier: bool, ignore: bool| {
+        let leaves = |rib: &mut Mirror, carrier: bool, ignore: bool| {
             let settings = DeviceSettings {
                 ignore_linkdown4: ignore && !v6,
                 ignore_linkdown6: ignore && v6,
@@ -211,7 +211,7 @@ fn ipv6_gateways_are_linkdown_when_the_kernel_says_so() {
         let target = RouteTarget::Multipath(vec![hop(1), hop(2)]);
         Event::Route(route(address(false, 24), 29, target), RouteOp::Add)
     };
-    let shares = |rib: &mut Rib| {
+    let shares = |rib: &mut Mirror| {
         rib.commit();
         compare(rib, (24..32).map(|n| address(false, n)));
         match rib.trace("l1", address(false, 24)).resolved {
@@ -220,7 +220,7 @@ fn ipv6_gateways_are_linkdown_when_the_kernel_says_so() {
             other => panic!("{other:?}"),
         }
     };
-    let dump = |rib: &mut Rib, flags: u8| {
+    let dump = |rib: &mut Mirror, flags: u8| {
         rib.apply(Event::SweepBegin(Sweep::Routes4));
         rib.apply(told(flags));
         rib.apply(Event::SweepEnd(Sweep::Routes4));
@@ -263,7 +263,7 @@ fn a_setting_that_changes_without_carrier() {
         };
         Event::Device(2, settings)
     };
-    let shares = |rib: &mut Rib| {
+    let shares = |rib: &mut Mirror| {
         rib.commit();
         compare(rib, (24..32).map(|n| address(false, n)));
         match rib.trace("l1", address(false, 24)).resolved {
@@ -292,7 +292,7 @@ fn a_setting_that_changes_without_carrier() {
 fn links_that_are_found_without_carrier_keep_nobody_from_forwarding() {
     for (v6, ignores) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rib = empty();
-        let find = |rib: &mut Rib, links: &[raddle_rib::event::Link]| {
+        let find = |rib: &mut Mirror, links: &[raddle_rib::event::Link]| {
             rib.apply(Event::SweepBegin(Sweep::Links));
             for link in links {
                 rib.apply(Event::Link(link.clone()));
@@ -318,7 +318,7 @@ fn links_that_are_found_without_carrier_keep_nobody_from_forwarding() {
             let route = route(address(v6, n), length, hops(indices));
             rib.apply(Event::Route(route, RouteOp::Add));
         }
-        let resolved = |rib: &mut Rib| {
+        let resolved = |rib: &mut Mirror| {
             rib.commit();
             compare(rib, (24..40).map(|n| address(v6, n)));
             [24, 32].map(|n| match rib.trace("l1", address(v6, n)).resolved {
@@ -354,14 +354,14 @@ fn plain_routes_over_a_link_that_was_down_are_the_kernels_until_they_are_read() 
         (32, RouteTarget::Multipath(vec![hop(2), hop(3)])),
         (40, RouteTarget::Multipath(vec![hop(1), hop(2)])),
     ];
-    let tell = |rib: &mut Rib| {
+    let tell = |rib: &mut Mirror| {
         for (n, target) in routes.clone() {
             let route = route(address(false, n), 29, target);
             rib.apply(Event::Route(route, RouteOp::Replace));
         }
     };
     tell(&mut rib);
-    let kernels = |rib: &mut Rib| {
+    let kernels = |rib: &mut Mirror| {
         rib.commit();
         let all = [24, 32, 40].map(|n| address(false, n));
         compare(rib, all);
@@ -374,7 +374,7 @@ fn plain_routes_over_a_link_that_was_down_are_the_kernels_until_they_are_read() 
         })
     };
     assert_eq!(kernels(&mut rib), [false, false, false]);
-    let flap = |rib: &mut Rib, index: u32| {
+    let flap = |rib: &mut Mirror, index: u32| {
         for up in [false, true] {
             rib.apply(Event::Link(link(index, up, true)));
         }
@@ -423,12 +423,12 @@ fn nexthops_over_a_link_without_an_address_are_dead() {
         let route = route(address(false, 24), 29, target);
         Event::Route(route, RouteOp::Add)
     };
-    let dump = |rib: &mut Rib, dead: bool| {
+    let dump = |rib: &mut Mirror, dead: bool| {
         rib.apply(Event::SweepBegin(Sweep::Routes4));
         rib.apply(told(dead));
         rib.apply(Event::SweepEnd(Sweep::Routes4));
     };
-    let shares = |rib: &mut Rib| {
+    let shares = |rib: &mut Mirror| {
         rib.commit();
         compare(rib, [address(false, 24)]);
         match rib.trace("l1", address(false, 24)).resolved {

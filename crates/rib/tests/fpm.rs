@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use common::{address, compare, link, neighbour, new_rib, object, route, seen_by_engines};
+use common::{Mirror, address, compare, link, neighbour, new_rib, object, route, seen_by_engines};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_image::{Capacity, Reason, segment_kind};
@@ -33,7 +33,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 /// A mirror with links 1 to 4, and a neighbour 10.0.N.1 on each.
-fn world() -> Rib {
+fn world() -> Mirror {
     let mut rib = new_rib(&CAPACITY);
     rib.apply(Event::Settings(Settings {
         hash_seed: 7,
@@ -68,7 +68,7 @@ fn to(prefix: &str, target: RouteTarget) -> Route {
     route(net.addr(), net.prefix_len(), target)
 }
 
-fn tell(rib: &mut Rib, told: impl IntoIterator<Item = Fpm>) {
+fn tell(rib: &mut Mirror, told: impl IntoIterator<Item = Fpm>) {
     told.into_iter()
         .for_each(|told| rib.apply(Event::Fpm(told)));
     rib.commit();
@@ -94,7 +94,7 @@ fn group(id: u32, members: &[(u32, u16)]) -> Fpm {
 }
 
 /// The links that engines send packets for `dst` to, each with its upper bound; or why they do not.
-fn links(rib: &Rib, dst: &str) -> Result<Vec<(u32, u32)>, Reason> {
+fn links(rib: &Mirror, dst: &str) -> Result<Vec<(u32, u32)>, Reason> {
     compare(rib, [ip(dst)]);
     let seen = seen_by_engines(rib, 1, ip(dst)).unwrap()?;
     Ok(seen

@@ -5,7 +5,7 @@ mod common;
 
 use std::net::IpAddr;
 
-use common::{address, compare, link, object, route};
+use common::{Mirror, address, compare, link, object, route};
 use proptest::prelude::*;
 use raddle_image::{Capacity, Group, How, Reason};
 use raddle_rib::event::{
@@ -64,12 +64,12 @@ fn table(rib: &Rib) -> Option<Vec<u16>> {
 }
 
 /// Four links, a nexthop on each, the group, and a route to it.
-fn new_rib(members: &[(u32, u16)]) -> Rib {
+fn new_rib(members: &[(u32, u16)]) -> Mirror {
     new_rib_with(256, members)
 }
 
 /// The same in an image with room for so many words of members.
-fn new_rib_with(room: usize, members: &[(u32, u16)]) -> Rib {
+fn new_rib_with(room: usize, members: &[(u32, u16)]) -> Mirror {
     let mut rib = common::new_rib(&Capacity {
         nodes4: 1 << 12,
         leaves4: 1 << 12,
@@ -97,7 +97,7 @@ fn new_rib_with(room: usize, members: &[(u32, u16)]) -> Rib {
     rib
 }
 
-fn fill(rib: &mut Rib, owners: [u32; 4]) {
+fn fill(rib: &mut Mirror, owners: [u32; 4]) {
     for (index, owner) in (0..).zip(owners) {
         rib.apply(bucket(index, owner));
     }

@@ -1,14 +1,17 @@
-//! Small states, and what engines read in the image and what the mirror says of them, in one form.
+//! Small states, and what engines read in the image and what the reference says of them, in one form.
 //!
 //! The fuzz targets use this as well, so everything is public.
 #![allow(unreachable_pub, reason = "the fuzz targets hand it on")]
 
+mod mirror;
 mod parts;
+mod reference;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-pub use parts::{link, neighbour, new_rib, object};
+pub use mirror::{Mirror, new_rib};
+pub use parts::{link, neighbour, object};
 use raddle_image::{ADJ_FORWARD, ADJ_SEGMENT, Group, Memory, Reason, link_flags};
 use raddle_rib::event::{Route, RouteTarget};
 use raddle_rib::{Hop, Resolved, Rib};
@@ -112,8 +115,8 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     })
 }
 
-/// The same from the mirror.
-pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
+/// The same from what `explain` goes by: the steps of [`Rib::trace`].
+pub fn seen_by_trace(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     let link = rib.link(iif)?;
     let trace = rib.trace(&link.name, dst);
     trace.tables.as_ref().ok()?;
@@ -170,22 +173,28 @@ pub fn seen_in_mirror(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     })
 }
 
-/// Holds the image against the mirror at these addresses, for packets from the links in turn.
+/// Holds the image, and what `explain` says, against the reference at these addresses, for packets from the links in turn.
 ///
 /// Where there was no room in the image, engines may punt what they could forward.
 ///
 /// # Panics
 /// When they differ.
-pub fn compare(rib: &Rib, addresses: impl IntoIterator<Item = IpAddr>) {
-    let full = rib.usage().full;
+pub fn compare(mirror: &Mirror, addresses: impl IntoIterator<Item = IpAddr>) {
+    let full = mirror.usage().full;
     for (dst, iif) in addresses.into_iter().zip((1..=4).cycle()) {
-        let Some(engines) = seen_by_engines(rib, iif, dst) else {
+        let expected = mirror.expected(iif, dst);
+        let Some(engines) = seen_by_engines(mirror, iif, dst) else {
+            assert!(
+                full || expected.is_none(),
+                "{dst} from link {iif}: {expected:?}"
+            );
             continue;
         };
         if full && matches!(engines, Err(Reason::ImageFull | Reason::NoRoute)) {
             continue;
         }
-        let mirror = seen_in_mirror(rib, iif, dst);
-        assert_eq!(Some(engines), mirror, "{dst} from link {iif}");
+        assert_eq!(Some(engines), expected, "{dst} from link {iif}");
+        let explained = seen_by_trace(mirror, iif, dst);
+        assert_eq!(explained, expected, "explained: {dst} from link {iif}");
     }
 }

@@ -126,7 +126,7 @@ pub(crate) fn route(v6: bool) -> impl Strategy<Value = Route> {
 }
 
 /// A single nexthop object.
-fn single() -> impl Strategy<Value = (u32, NexthopKind)> {
+pub(crate) fn single() -> impl Strategy<Value = (u32, NexthopKind)> {
     let gateway = proptest::option::weighted(0.8, 0..64u32);
     let encap = proptest::option::weighted(0.2, encap());
     (1..9u32, any::<bool>(), gateway, 1..=LINKS, encap).prop_map(

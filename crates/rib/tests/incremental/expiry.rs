@@ -1,9 +1,8 @@
 //! Routes that expire: what engines do, beside a model of the kernel.
 
-use super::common::{address, compare, link, neighbour, new_rib, route, seen_by_engines};
+use super::common::{Mirror, address, compare, link, neighbour, new_rib, route, seen_by_engines};
 use proptest::prelude::*;
 use raddle_image::{Capacity, Reason};
-use raddle_rib::Rib;
 use raddle_rib::event::{Event, Route, RouteNexthop, RouteOp, RouteTarget, Settings, Sweep};
 
 const CAPACITY: Capacity = Capacity {
@@ -36,7 +35,7 @@ fn via(index: u32, len: u8) -> Route {
 
 /// The kernel, and a mirror of it.
 struct World {
-    rib: Rib,
+    rib: Mirror,
     now: i64,
     /// When the route expires; none once it is gone.
     expires: Option<i64>,

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use raddle_image::Reason;
+use raddle_rib::Resolved;
 use raddle_rib::event::{Event, KernelHosts, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
-use raddle_rib::{Resolved, Rib};
 
 use super::{compare, small};
-use crate::common::{self, address, neighbour, new_rib};
+use crate::common::{self, Mirror, address, neighbour, new_rib};
 
 fn told(hosts: &[u8]) -> Event {
     let ip = |n: &u8| match address(true, *n) {
@@ -29,7 +29,7 @@ fn route(n: u8, len: u8) -> Route {
 }
 
 /// Which of these are the kernel's, as mirror and image say.
-fn kernels(rib: &mut Rib, hosts: [u8; 4]) -> [bool; 4] {
+fn kernels(rib: &mut Mirror, hosts: [u8; 4]) -> [bool; 4] {
     rib.commit();
     compare(rib);
     hosts.map(|n| match rib.trace("l1", address(true, n)).resolved {
@@ -46,7 +46,7 @@ fn hosts_of_the_kernels_are_its_and_nobody_elses() {
         rib.apply(Event::Link(common::link(index, true, true)));
     }
     rib.apply(Event::Neighbour(neighbour(1, address(true, 1))));
-    let add = |rib: &mut Rib, route: Route| rib.apply(Event::Route(route, RouteOp::Add));
+    let add = |rib: &mut Mirror, route: Route| rib.apply(Event::Route(route, RouteOp::Add));
     // A prefix, a host route in it, and one of raddle's own.
     add(&mut rib, route(16, 125));
     add(&mut rib, route(18, 128));

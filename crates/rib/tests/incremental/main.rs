@@ -7,10 +7,11 @@ mod draw;
 mod expiry;
 mod hosts;
 mod sources;
+mod wide;
 
 use std::sync::{Arc, Mutex};
 
-use common::object as nexthop;
+use common::{Mirror, object as nexthop};
 use draw::{LINKS, address, event, link, route};
 use ipnet::IpNet;
 use proptest::prelude::*;
@@ -21,7 +22,7 @@ use raddle_rib::event::{
 };
 use raddle_rib::{Ports, Rib};
 
-fn new_rib(capacity: &Capacity) -> Rib {
+fn new_rib(capacity: &Capacity) -> Mirror {
     let mut rib = common::new_rib(capacity);
     rib.apply(Event::Settings(Settings {
         hash_seed: 7,
@@ -35,7 +36,7 @@ fn new_rib(capacity: &Capacity) -> Rib {
 }
 
 /// Holds the image against the mirror at all addresses.
-fn compare(rib: &Rib) {
+fn compare(rib: &Mirror) {
     common::compare(
         rib,
         (0..64).flat_map(|n| [false, true].map(|v6| address(v6, n))),
@@ -265,7 +266,7 @@ fn routes_of(rib: &Rib) -> Vec<Route> {
 /// Tells of the prefix behind the last one.
 fn dump_next(
     kernel: &Rib,
-    rib: &mut Rib,
+    rib: &mut Mirror,
     last: Option<(bool, u32, IpNet)>,
 ) -> Option<(bool, u32, IpNet)> {
     let key = |route: &Route| (route.dst.addr().is_ipv6(), route.table, route.dst);
@@ -507,7 +508,7 @@ fn links_count_in_slots_of_their_own() {
     for index in (0..4).map(far) {
         rib.apply(link(index, true, true));
     }
-    let enable = |rib: &mut Rib, indices: &[u32]| {
+    let enable = |rib: &mut Mirror, indices: &[u32]| {
         rib.set_ports(Ports {
             enabled: indices.iter().copied().collect(),
             out: [2].into(),
