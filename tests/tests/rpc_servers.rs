@@ -567,7 +567,7 @@ fn a_file_with_a_mistake_is_refused() {
     let said = refused("[[server]]\nserver = 'a:1'\npolicy = 'fast'\n", &[]);
     assert!(
         said.contains("rpc.toml: line 3, column 10\n")
-            && said.contains("there are round-robin, least-bytes, hash"),
+            && said.contains(r#"it is one of "round-robin", "least-bytes", "hash""#),
         "{said}"
     );
     let said = refused("metrics = '192.0.2.1:1'\n[[server]]\nserver = 'a:1'\n", &[]);

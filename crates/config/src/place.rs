@@ -18,7 +18,7 @@ pub struct Place {
 
 impl Place {
     /// Where these bytes of a text are. Of what goes on below, the first line; behind the end, the end.
-    pub fn of(text: &str, span: Range<usize>) -> Place {
+    pub(crate) fn of(text: &str, span: Range<usize>) -> Place {
         let at = span.start.min(text.len());
         let before = text.get(..at).unwrap_or_default();
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);

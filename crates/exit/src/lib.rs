@@ -182,6 +182,17 @@ impl From<raddle_daemon::Error> for Failure {
     }
 }
 
+/// What makes no sense is the user's to correct; what is not there, or is refused, may be there later.
+impl From<raddle_rpc_paths::Error> for Failure {
+    fn from(e: raddle_rpc_paths::Error) -> Failure {
+        let code = match e.is_usage() {
+            true => exit::USAGE,
+            false => exit::SYSTEM,
+        };
+        Failure::new(code, e.to_string())
+    }
+}
+
 /// A lab or node that was named wrongly is the user's doing; the rest is the system's.
 impl From<LabError> for Failure {
     fn from(e: LabError) -> Failure {

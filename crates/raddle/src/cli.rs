@@ -17,9 +17,7 @@ pub(crate) use links::{LabLink, LabLinks};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 use raddle_daemon::{AlgoRule, Mode, OnExit, Priority, RxHash, Seed, StaticEncap, StaticSid};
 use raddle_iproute::show::Object;
-#[cfg(test)]
-pub(crate) use rpc::RpcPolicy;
-pub(crate) use rpc::{MAX_RECORD, Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
+pub(crate) use rpc::{Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
 
 /// Multipath forwarding for Linux: every path, evenly and explainably.
 ///

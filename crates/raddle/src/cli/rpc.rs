@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use raddle_rpc::dispatch::Policy;
+use raddle_rpc_paths::{
+    HostPort, MAX_CONNECTIONS, MAX_MEMORY, MAX_RECORD, MAX_TABLE, MIN_TABLE, Mark, Numbers, Policy,
+    Server,
+};
 
 use super::Ask;
 
@@ -40,9 +43,6 @@ their clients connect again; the others go on.
 
 docs/rpc.md is the user's guide: mounting, all keys, placement, failover, what the words of status
 and top mean, metrics, troubleshooting.";
-
-/// The most that `max-record` may be, in MiB.
-pub(crate) const MAX_RECORD: u32 = 1024;
 
 /// `raddle rpc`.
 #[derive(Debug, Args)]
@@ -117,8 +117,8 @@ pub(crate) struct RpcProxy {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<SocketAddr>,
     /// The server; the default port is 2049
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = server)]
-    pub server: Option<String>,
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub server: Option<HostPort>,
     /// More addresses of the same server, to spread connections over; all of one family
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub server_addresses: Vec<IpAddr>,
@@ -129,7 +129,7 @@ pub(crate) struct RpcProxy {
     #[arg(long, value_name = "PORT")]
     pub mount_port: Option<u16>,
     /// Connections to the server
-    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(short = 'n', long, default_value_t = Server::CONNECTIONS, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
     pub connections: u16,
     /// Do not open an extra connection for small calls (they may queue behind large ones)
     #[arg(long)]
@@ -145,19 +145,19 @@ pub(crate) struct RpcProxy {
     #[arg(long)]
     pub privileged_ports: bool,
     /// First of 64 routing tables, and priorities of their rules (before table main's), for routes around silent links
-    #[arg(long, value_name = "TABLE", default_value_t = 8200, value_parser = clap::value_parser!(u32).range(256..=32_702))]
+    #[arg(long, value_name = "TABLE", default_value_t = Numbers::default().table, value_parser = clap::value_parser!(u32).range(i64::from(MIN_TABLE)..=i64::from(MAX_TABLE)))]
     pub replay_table: u32,
     /// First of the 64 firewall marks of these rules
-    #[arg(long, value_name = "MARK", default_value = "0x520000", value_parser = mark)]
-    pub replay_mark: u32,
+    #[arg(long, value_name = "MARK", default_value_t = Numbers::default().mark)]
+    pub replay_mark: Mark,
     /// Do not route around silent links (non-idempotent calls wait until the link is back)
     #[arg(long)]
     pub no_replay_routes: bool,
     /// Memory for calls, and as much for replies, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "MIB", default_value_t = Server::MEMORY, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMORY)))]
     pub memory: u32,
     /// Longest record (call or reply), in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RECORD)))]
+    #[arg(long, value_name = "MIB", default_value_t = Server::RECORD, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RECORD)))]
     pub max_record: u32,
 }
 
@@ -192,59 +192,6 @@ impl From<RpcPolicy> for Policy {
             RpcPolicy::RoundRobin => Policy::RoundRobin,
             RpcPolicy::LeastBytes => Policy::LeastBytes,
             RpcPolicy::Hash => Policy::Hash,
-        }
-    }
-}
-
-/// NFS's port, where none is given.
-const NFS_PORT: u16 = 2049;
-
-/// A server with its port: `nas`, `nas:2049`, `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]:2049`.
-fn server(text: &str) -> Result<String, String> {
-    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
-    if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(address, NFS_PORT).to_string());
-    }
-    match text.rsplit_once(':') {
-        None if !text.is_empty() => Ok(format!("{text}:{NFS_PORT}")),
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0) => {
-            Ok(text.to_owned())
-        }
-        _ => Err("write HOST or HOST:PORT, such as nas.example:2049".to_owned()),
-    }
-}
-
-/// A mark, decimal or by `0x`.
-fn mark(text: &str) -> Result<u32, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    match parsed {
-        Ok(mark) if (1..=0xffff_ff00).contains(&mark) => Ok(mark),
-        _ => Err("a mark is 1 to 0xffffff00".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_without_a_port_has_that_of_nfs() {
-        for (text, want) in [
-            ("nas", "nas:2049"),
-            ("nas.example:20490", "nas.example:20490"),
-            ("192.0.2.1", "192.0.2.1:2049"),
-            ("192.0.2.1:1", "192.0.2.1:1"),
-            ("2001:db8::1", "[2001:db8::1]:2049"),
-            ("[2001:db8::1]", "[2001:db8::1]:2049"),
-            ("[2001:db8::1]:7", "[2001:db8::1]:7"),
-        ] {
-            assert_eq!(server(text).as_deref(), Ok(want));
-        }
-        for wrong in ["", ":2049", "nas:", "nas:0", "nas:nfs", "nas:70000"] {
-            assert!(server(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,59 +1,22 @@
-//! `raddle rpc`: a proxy that passes NFS and other ONC RPC over several connections to a server, each on a
-//! path of its own.
+//! `raddle rpc`: what is asked for and shown; the proxies are `raddle-rpc-paths`'.
 
-mod again;
-mod back;
-mod candidates;
-mod config;
-mod connect;
-mod detour;
-mod dial;
-mod follow;
-mod health;
-mod journal;
-mod missing;
-mod moves;
-mod options;
-mod place;
-mod placing;
-mod rates;
-mod reload;
-mod resolve;
 mod screen;
-mod served;
-mod servers;
-mod show;
-mod suspects;
 mod top;
-mod trim;
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
-
-use tokio::task::LocalSet;
+use raddle_control::{PROXIES, Proxies, Proxy, ProxyConfig, Server as Control, ask_at, path_of};
+use raddle_rpc_paths::{Asked, Config, Numbers, Options, Phase, Process, Server, serve, show};
+use sd_notify::NotifyState;
+use serde::Serialize;
 
 use crate::cli;
 use crate::error::Failure;
-use raddle_control::{
-    Command, PROXIES, Proxies, Proxy, ProxyConfig, Reply, Request, Server, ask_at, path_of,
-};
-use reload::Reads;
-use serde::Serialize;
-use servers::Servers;
-use trim::Trim;
-
-/// How often questions and signals are looked for.
-const TICK: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 pub(crate) fn run(args: &cli::Rpc) -> Result<(), Failure> {
     match &args.command {
         Some(cli::RpcCommand::Status(args)) => status(args),
         Some(cli::RpcCommand::Top(args)) => top::run(args),
-        None => serve(args),
+        None => proxy(args),
     }
 }
 
@@ -103,165 +66,177 @@ fn status(args: &cli::RpcStatus) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is to be served, and how.
-fn wanted(args: &cli::Rpc) -> Result<config::File, Failure> {
-    let Some(path) = &args.config else {
-        return Ok(config::File {
-            daemon: args.daemon.clone(),
-            servers: vec![args.proxy.clone()],
-        });
-    };
-    config::load(path)
+/// The server of the command line.
+fn server(args: &cli::RpcProxy) -> Result<Server, Failure> {
+    let server = args.server.clone().ok_or_else(|| {
+        Failure::usage("name the server: --server HOST:PORT, such as nas.example:2049")
+    })?;
+    let usual = Server::new(server);
+    Ok(Server {
+        name: args.name.clone().unwrap_or(usual.name),
+        listen: match args.listen.is_empty() {
+            true => usual.listen,
+            false => args.listen.clone(),
+        },
+        server: usual.server,
+        server_addresses: args.server_addresses.clone(),
+        local_addresses: args.local_addresses.clone(),
+        mount_port: args.mount_port,
+        connections: args.connections,
+        lane: !args.no_lane,
+        policy: args.policy.into(),
+        placement: !args.no_placement,
+        privileged_ports: args.privileged_ports,
+        replay_routes: (!args.no_replay_routes).then_some(Numbers {
+            table: args.replay_table,
+            mark: args.replay_mark,
+        }),
+        memory: args.memory,
+        max_record: args.max_record,
+    })
 }
 
-/// Options beside those of servers; the command line goes before the file.
-fn with_options(file: &cli::RpcDaemon, options: &cli::RpcDaemon) -> cli::RpcDaemon {
-    cli::RpcDaemon {
+/// What is not about servers: the command line goes before the file.
+fn process(file: &Process, options: &cli::RpcDaemon) -> Process {
+    Process {
         metrics: options.metrics.or(file.metrics),
         socket: options.socket.clone().or_else(|| file.socket.clone()),
         log_json: options.log_json || file.log_json,
     }
 }
 
-fn serve(args: &cli::Rpc) -> Result<(), Failure> {
-    let wanted = wanted(args)?;
-    let daemon = with_options(&wanted.daemon, &args.daemon);
-    crate::logging::start(daemon.log_json);
-    daemon
-        .metrics
+fn proxy(args: &cli::Rpc) -> Result<(), Failure> {
+    let wanted = match &args.config {
+        Some(path) => Config::load(path)?,
+        None => Config {
+            process: Process::default(),
+            servers: vec![server(&args.proxy)?],
+        },
+    };
+    let here = process(&wanted.process, &args.daemon);
+    crate::logging::start(here.log_json);
+    here.metrics
         .map_or(Ok(()), raddle_metrics::require_loopback)?;
     // Before the first thread: one that does not block the signals would be ended by them.
     let (stop, reload) = crate::signals::stop_and_reload_flags()?;
-    let socket = daemon.socket.clone().unwrap_or_else(|| path_of("rpc"));
-    let control = Server::start(socket.clone())?;
+    let socket = here.socket.clone().unwrap_or_else(|| path_of("rpc"));
+    let control = Control::start(socket.clone())?;
+    let Control { requests, .. } = &control;
     let metrics = |address| raddle_metrics::serve(address, raddle_metrics::Source::Proxies);
-    let scrapes = daemon.metrics.map(metrics).transpose()?;
-    keep_memory();
-    open_many();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()?;
-    let done = runtime.block_on(LocalSet::new().run_until(async {
-        let mut servers = Servers::start(wanted.servers.clone(), socket.with_extension("")).await?;
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        let asked = [Some(&control.requests), scrapes.as_ref()];
-        let mut file = args.config.as_deref().map(|path| Watched {
-            path,
-            first: &wanted,
-            reads: Reads::first(path.to_owned(), Instant::now()),
-        });
-        let done = attend(&mut servers, (&stop, &reload), asked, &mut file).await;
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-        servers.drain().await;
-        done
-    }));
-    // A name server that does not answer holds nobody up.
-    runtime.shutdown_background();
-    done
-}
-
-/// Has the C library keep what is freed: buffers of replies come and go by hundreds of KiB, and pages that
-/// are given back and asked for again, zeroed, take a sixth of the proxy's time.
-fn keep_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the options are known, the values in range; no other thread changes them.
-    unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 20);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
-        libc::mallopt(libc::M_TOP_PAD, 1 << 20);
-    }
-}
-
-/// Has the C library give back what is free, once nothing is under way that would ask for it again.
-fn give_memory_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it takes a number, and looks at the library's own lists, with their lock.
-    unsafe {
-        libc::malloc_trim(1 << 20);
-    }
-}
-
-/// Has the process open as many files as it may: many systems start programs with 1024, which is fewer than the
-/// clients of one server.
-fn open_many() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // What cannot be raised stays.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-    }
-}
-
-/// The file that it was started by.
-struct Watched<'a> {
-    path: &'a Path,
-    /// What it said then.
-    first: &'a config::File,
-    reads: Reads,
-}
-
-/// What all servers do, and what is known of the configuration.
-fn answer(servers: &Servers, file: Option<&Watched<'_>>) -> Proxies {
-    Proxies {
-        servers: servers.status(),
-        config: file.map(|file| file.reads.said(Instant::now())),
-    }
-}
-
-/// Answers questions until it is to stop, or a listener fails.
-async fn attend(
-    servers: &mut Servers,
-    (stop, reload): (&Arc<AtomicBool>, &Arc<AtomicBool>),
-    asked: [Option<&Receiver<Request>>; 2],
-    file: &mut Option<Watched<'_>>,
-) -> Result<(), Failure> {
-    let mut trim = Trim::default();
-    while !stop.load(Ordering::Relaxed) {
-        tokio::time::sleep(TICK).await;
-        if trim.is_due(servers.kept(), Instant::now()) {
-            give_memory_back();
-        }
-        for requests in asked.iter().flatten() {
-            while let Ok(request) = requests.try_recv() {
-                let answer = match request.command {
-                    Command::Rpc => Reply::of(&answer(servers, file.as_ref())),
-                    command => Reply::not_mine(command, PROXIES),
-                };
-                let _ = request.answer.send(answer);
-            }
-        }
-        if reload.swap(false, Ordering::Relaxed) {
-            match file {
-                Some(file) => read_again(servers, file).await,
-                None => tracing::warn!(
-                    "SIGHUP does nothing without --config: there is no file to read again"
-                ),
-            }
-        }
-        servers.tend().await;
-        if let Some(failure) = servers.ended().await {
-            return Err(failure);
-        }
-    }
-    Ok(())
-}
-
-async fn read_again(servers: &mut Servers, file: &mut Watched<'_>) {
-    let result = match config::load(file.path) {
-        Ok(read) => {
-            if read.daemon != file.first.daemon {
-                tracing::warn!(
-                    "metrics, socket and log-json are as they were; they change when raddle rpc starts again"
-                );
-            }
-            servers.change_to(read.servers).await;
-            Ok(())
-        }
-        Err(e) => {
-            let why = config::in_a_line(&e.to_string());
-            tracing::error!("configuration refused, what was read before holds: {why}");
-            Err(why)
-        }
+    let scrapes = here.metrics.map(metrics).transpose()?;
+    let options = Options {
+        servers: wanted.servers,
+        file: args.config.clone().map(|path| (path, wanted.process)),
+        journals: socket.with_extension(""),
+        asked: Asked {
+            requests: std::iter::once(requests).chain(&scrapes).collect(),
+            stop: &stop,
+            reload: &reload,
+        },
     };
-    file.reads.again(result, Instant::now());
+    Ok(serve(options, |phase| {
+        let state = match phase {
+            Phase::Ready => NotifyState::Ready,
+            Phase::Stopping => NotifyState::Stopping,
+        };
+        let _ = sd_notify::notify(&[state]);
+    })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{Args, Command, FromArgMatches};
+    use raddle_config::{File, Mistake};
+
+    use super::*;
+
+    fn command<T: Args>() -> Command {
+        T::augment_args(Command::new("").no_binary_name(true))
+    }
+
+    fn options<T: Args>() -> BTreeSet<String> {
+        let command = command::<T>();
+        let all = command.get_arguments().filter_map(|arg| arg.get_long());
+        all.map(str::to_owned).collect()
+    }
+
+    /// The keys that may stand where `here` does, which is none.
+    fn keys(text: &str) -> BTreeSet<String> {
+        let error = Config::of(&File::new("rpc.toml", text)).unwrap_err();
+        match error.mistake() {
+            Some(Mistake::UnknownKey { known, .. }) => {
+                known.iter().map(|key| (*key).to_owned()).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_of_the_file_are_the_options() {
+        assert_eq!(keys("[[server]]\nhere = 1"), options::<cli::RpcProxy>());
+        let mut process = options::<cli::RpcDaemon>();
+        process.insert("server".into());
+        assert_eq!(keys("here = 1"), process);
+    }
+
+    #[test]
+    fn options_and_keys_have_the_same_defaults_and_meanings() {
+        for (words, keys) in [
+            ("", ""),
+            (
+                "--name b --listen 127.0.0.2:111 --listen 127.0.0.2:2049 --mount-port 7 --connections 9 --no-lane",
+                "name = 'b'\nlisten = ['127.0.0.2:111', '127.0.0.2:2049']\nmount-port = 7\nconnections = 9\nno-lane = true",
+            ),
+            (
+                "--policy hash --no-placement --privileged-ports --memory 3 --max-record 5",
+                "policy = 'hash'\nno-placement = true\nprivileged-ports = true\nmemory = 3\nmax-record = 5",
+            ),
+            (
+                "--policy round-robin --replay-table 300 --replay-mark 0x7",
+                "policy = 'round-robin'\nreplay-table = 300\nreplay-mark = '0x7'",
+            ),
+            (
+                "--policy least-bytes --replay-mark 9",
+                "policy = 'least-bytes'\nreplay-mark = 9",
+            ),
+            (
+                "--no-replay-routes --server-addresses 10.0.0.2,10.0.0.3 --local-addresses 10.0.0.1",
+                "no-replay-routes = true\nserver-addresses = ['10.0.0.2', '10.0.0.3']\nlocal-addresses = '10.0.0.1'",
+            ),
+        ] {
+            let words = words.split_whitespace().chain(["--server", "nas"]);
+            let matches = command::<cli::RpcProxy>().try_get_matches_from(words);
+            let args = cli::RpcProxy::from_arg_matches(&matches.unwrap()).unwrap();
+            let text = format!("[[server]]\nserver = 'nas'\n{keys}");
+            let file = Config::of(&File::new("rpc.toml", text)).unwrap();
+            assert_eq!(file.servers, [server(&args).unwrap()], "{keys}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_file() {
+        let file = Process {
+            metrics: Some("127.0.0.1:1".parse().unwrap()),
+            socket: Some("/a".into()),
+            log_json: true,
+        };
+        let none = cli::RpcDaemon {
+            metrics: None,
+            socket: None,
+            log_json: false,
+        };
+        assert_eq!(process(&file, &none), file);
+        let some = cli::RpcDaemon {
+            socket: Some("/b".into()),
+            ..none
+        };
+        let both = Process {
+            socket: Some("/b".into()),
+            ..file.clone()
+        };
+        assert_eq!(process(&file, &some), both);
+        assert!(!process(&Process::default(), &some).log_json);
+    }
 }

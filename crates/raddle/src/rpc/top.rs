@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use raddle_control::Proxy;
+use raddle_rpc_paths::rates::{Report, report, text};
 use serde::Serialize;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use super::rates::{Report, report, text};
 use super::screen::Screen;
 use crate::cli;
 use crate::error::Failure;

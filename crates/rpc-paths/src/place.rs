@@ -8,7 +8,7 @@ const ATTEMPTS: (u32, u32, u32) = (16, 64, 1024);
 
 /// Connections that are made at most to place one. That none of them comes back by a link that has 1 of `links`
 /// shares has a probability of e^-16.
-pub(super) fn most(links: usize) -> u32 {
+pub(crate) fn most(links: usize) -> u32 {
     let links = u32::try_from(links).unwrap_or(u32::MAX);
     links
         .saturating_mul(ATTEMPTS.0)
@@ -16,11 +16,11 @@ pub(super) fn most(links: usize) -> u32 {
 }
 
 /// How many connections lie on each link, by name.
-pub(super) type Loads = BTreeMap<String, usize>;
+pub(crate) type Loads = BTreeMap<String, usize>;
 
 /// The link that a new connection should go out by: of `links` the one with the fewest, those that come
 /// first before others, and `suspects` last. None without links.
-pub(super) fn least<'a>(
+pub(crate) fn least<'a>(
     links: &[&'a str],
     loads: &Loads,
     suspects: &BTreeSet<String>,
@@ -35,7 +35,7 @@ const EARLY: u32 = 12;
 
 /// What is known when a connection has come back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(crate) struct Known<'a> {
     /// Connections on the links on the way back.
     pub loads: &'a Loads,
     /// The links that it could come by, as far as can be told: those that connections go out by.
@@ -52,7 +52,7 @@ pub(super) struct Known<'a> {
 
 impl Known<'_> {
     /// Whether links that nothing has come by are still waited for.
-    pub(super) fn is_early(&self) -> bool {
+    pub(crate) fn is_early(&self) -> bool {
         self.attempt <= if self.silent { EARLY } else { self.most / 2 }
     }
 }
@@ -63,7 +63,7 @@ impl Known<'_> {
 /// 2. In the first half of the attempts, or 12 if some had no answer: keep it if no expected or seen link has fewer.
 /// 3. Later: keep it if no seen link has fewer. Servers may answer by fewer links than they are asked by, and a
 ///    link may be dead.
-pub(super) fn keep(back: &str, known: &Known<'_>) -> bool {
+pub(crate) fn keep(back: &str, known: &Known<'_>) -> bool {
     if known.attempt >= known.most {
         return true;
     }
@@ -75,7 +75,7 @@ pub(super) fn keep(back: &str, known: &Known<'_>) -> bool {
 
 /// Whether a connection should move from its link: another of `links` has two fewer at least, or, if its own
 /// link is none of them any more, whatever the others have.
-pub(super) fn uneven(link: &str, loads: &Loads, links: &[String]) -> bool {
+pub(crate) fn uneven(link: &str, loads: &Loads, links: &[String]) -> bool {
     let load = |link: &str| loads.get(link).copied().unwrap_or(0);
     let fewest = links.iter().map(|link| load(link)).min();
     fewest.is_some_and(|fewest| fewest + 2 <= load(link) || !links.iter().any(|l| l == link))
@@ -83,7 +83,7 @@ pub(super) fn uneven(link: &str, loads: &Loads, links: &[String]) -> bool {
 
 /// How uneven loads are: less after each move from a link to one with two fewer, or from a link that is none of
 /// `links` to one that is.
-pub(super) fn unevenness(loads: &Loads, links: &[String]) -> usize {
+pub(crate) fn unevenness(loads: &Loads, links: &[String]) -> usize {
     let all: usize = loads.values().sum();
     let cost = |(link, load): (&String, &usize)| match links.contains(link) {
         true => load * load,
@@ -101,7 +101,7 @@ const PAUSES: [Duration; 3] = [
 
 /// When connections are moved: each move costs it a moment without its link.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// The last move, and how uneven it was before.
     last: Option<(Instant, usize)>,
     pause: Duration,
@@ -110,7 +110,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Links, routes or addresses have changed: the past says nothing.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         *self = Pace::default();
     }
 
@@ -119,7 +119,7 @@ impl Pace {
     /// 1. None has been moved since the last change: no wait.
     /// 2. It is less uneven than before the last move: 0.2 s after that.
     /// 3. It is not: 10 s after it, and twice as long each time, at most 160 s.
-    pub(super) fn wait(&mut self, uneven: usize, now: Instant) -> Duration {
+    pub(crate) fn wait(&mut self, uneven: usize, now: Instant) -> Duration {
         let Some((last, before)) = self.last else {
             return Duration::ZERO;
         };
@@ -133,7 +133,7 @@ impl Pace {
     }
 
     /// One is moved.
-    pub(super) fn moved(&mut self, uneven: usize, now: Instant) {
+    pub(crate) fn moved(&mut self, uneven: usize, now: Instant) {
         self.last = Some((now, uneven));
         self.judged = false;
     }

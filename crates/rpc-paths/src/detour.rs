@@ -18,11 +18,11 @@ use raddle_rib::event::{
     Event, Metrics, RTNH_F_ONLINK, Route, RouteNexthop, RouteOp, RouteTarget, Rule,
 };
 
-use crate::cli::RpcProxy;
+use crate::server::Numbers;
 use raddle_plan::paths::Place;
 
 /// Protocol number of the rules and routes that raddle makes (`RTPROT_*`; one that nobody else uses).
-pub(super) const PROTOCOL: u8 = 82;
+pub(crate) const PROTOCOL: u8 = 82;
 /// Detours at once, each with a table of its own.
 const SLOTS: u32 = 64;
 /// `FR_ACT_TO_TBL`.
@@ -31,30 +31,11 @@ const TO_TABLE: u8 = 1;
 /// or by an engine.
 const OWN: &str = "lo";
 
-/// Where the tables and marks of detours begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Numbers {
-    /// The first table, and the priority of the rule that leads there.
-    pub table: u32,
-    /// The first mark.
-    pub mark: u32,
-}
-
-impl Numbers {
-    /// Those of the command line, where detours may be made.
-    pub(super) fn of(args: &RpcProxy) -> Option<Numbers> {
-        (!args.no_replay_routes).then_some(Numbers {
-            table: args.replay_table,
-            mark: args.replay_mark,
-        })
-    }
-}
-
 /// Where a detour leads: the server, by a link and gateway.
 type To = (IpAddr, u32, Option<IpAddr>);
 
 /// Makes detours, and takes them away when nobody goes by them any more.
-pub(super) struct Detours {
+pub(crate) struct Detours {
     numbers: Option<Numbers>,
     known: RefCell<BTreeMap<To, Weak<Detour>>>,
     /// Whether it was said that none can be made.
@@ -62,7 +43,7 @@ pub(super) struct Detours {
 }
 
 /// A detour; the rule and the route go when it is dropped.
-pub(super) struct Detour {
+pub(crate) struct Detour {
     slot: Slot,
     v4: bool,
 }
@@ -152,7 +133,7 @@ impl Slot {
 
 impl Detour {
     /// The mark of sockets that go by it.
-    pub(super) fn mark(&self) -> u32 {
+    pub(crate) fn mark(&self) -> u32 {
         self.slot.mark
     }
 }
@@ -165,7 +146,7 @@ impl Drop for Detour {
 
 impl Detours {
     /// None are made without numbers. What a process that is no more has left is taken away.
-    pub(super) fn new(numbers: Option<Numbers>) -> Detours {
+    pub(crate) fn new(numbers: Option<Numbers>) -> Detours {
         if numbers.is_some() {
             let removed = clear_leftovers();
             if removed > 0 {
@@ -180,7 +161,7 @@ impl Detours {
     }
 
     /// Whether any may be made.
-    pub(super) fn are_possible(&self) -> bool {
+    pub(crate) fn are_possible(&self) -> bool {
         self.numbers.is_some() && !self.told.get()
     }
 
@@ -188,7 +169,7 @@ impl Detours {
     ///
     /// # Errors
     /// What the kernel says: `EPERM` without `CAP_NET_ADMIN`, after which none is possible.
-    pub(super) fn by(
+    pub(crate) fn by(
         &self,
         server: IpAddr,
         place: &Place,
@@ -205,7 +186,10 @@ impl Detours {
         }
         let v4 = server.is_ipv4();
         for n in 0..SLOTS {
-            let (table, mark) = (numbers.table.wrapping_add(n), numbers.mark.wrapping_add(n));
+            let (table, mark) = (
+                numbers.table.wrapping_add(n),
+                numbers.mark.number().wrapping_add(n),
+            );
             let Some(slot) = Slot::take(table, mark) else {
                 continue;
             };

@@ -9,7 +9,7 @@ use raddle_netlink::codec::{Decoded, Messages, decode_message};
 use raddle_netlink::{Error, Socket};
 use raddle_rib::event::Event;
 
-use super::detour::PROTOCOL;
+use crate::detour::PROTOCOL;
 
 /// The groups that are listened to.
 const GROUPS: [u32; 8] = [
@@ -29,14 +29,14 @@ const LARGEST: usize = 128 << 10;
 
 /// When to look, of bursts of changes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Debounce {
+pub(crate) struct Debounce {
     /// The first and the last change that nobody has looked at.
     burst: Option<(Instant, Instant)>,
 }
 
 impl Debounce {
     /// Something has changed.
-    pub(super) fn note(&mut self, now: Instant) {
+    pub(crate) fn note(&mut self, now: Instant) {
         let first = self.burst.map_or(now, |(first, _)| first);
         self.burst = Some((first, now));
     }
@@ -46,7 +46,7 @@ impl Debounce {
     /// 1. Nothing has changed: no.
     /// 2. Nothing more has changed for 100 ms: yes.
     /// 3. The first change is a second old: yes, however busy it is.
-    pub(super) fn due(&mut self, now: Instant) -> bool {
+    pub(crate) fn due(&mut self, now: Instant) -> bool {
         let Some((first, last)) = self.burst else {
             return false;
         };
@@ -61,7 +61,7 @@ impl Debounce {
 
 /// Listens.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(crate) struct Follower {
     socket: Socket,
     buffer: Vec<u8>,
 }
@@ -71,7 +71,7 @@ impl Follower {
     ///
     /// # Errors
     /// The system allows no more sockets, or the kernel does not know a group (nexthops: Linux 5.3).
-    pub(super) fn open() -> Result<Follower, Error> {
+    pub(crate) fn open() -> Result<Follower, Error> {
         let socket = Socket::open()?;
         for of in GROUPS {
             socket.join(of)?;
@@ -83,7 +83,7 @@ impl Follower {
     }
 
     /// Whether something has been said, since it was asked last, that connections to these addresses may go by.
-    pub(super) fn heard(&mut self, servers: &[IpAddr]) -> bool {
+    pub(crate) fn heard(&mut self, servers: &[IpAddr]) -> bool {
         let mut heard = false;
         loop {
             self.buffer.clear();

@@ -7,7 +7,7 @@ use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
 use raddle_text::Table;
 
 /// A time, in the unit that has few digits.
-pub(super) fn time(us: Option<u64>) -> String {
+pub(crate) fn time(us: Option<u64>) -> String {
     match us {
         None => "-".to_owned(),
         Some(us) if us < 1000 => format!("{us}us"),
@@ -18,25 +18,25 @@ pub(super) fn time(us: Option<u64>) -> String {
 }
 
 /// What a connection is called.
-pub(super) fn connection(transport: &TransportStatus) -> String {
+pub(crate) fn connection(transport: &TransportStatus) -> String {
     called(transport.service, transport.number, transport.lane)
 }
 
 /// The links that a connection goes out and comes back by, where it stands and they are known.
-pub(super) fn links(transport: &TransportStatus) -> [String; 2] {
+pub(crate) fn links(transport: &TransportStatus) -> [String; 2] {
     let links = transport.state.links();
     links.map(|link| link.unwrap_or("-").to_owned())
 }
 
 /// What a connection of a service is called.
-pub(super) fn called(service: usize, number: usize, lane: bool) -> String {
+pub(crate) fn called(service: usize, number: usize, lane: bool) -> String {
     let service = if service == 0 { "" } else { "mount " };
     let lane = if lane { " small" } else { "" };
     format!("{service}{number}{lane}")
 }
 
 /// How many clients.
-pub(super) fn clients(count: usize) -> String {
+pub(crate) fn clients(count: usize) -> String {
     match count {
         1 => "1 client".into(),
         count => format!("{count} clients"),
@@ -44,15 +44,15 @@ pub(super) fn clients(count: usize) -> String {
 }
 
 /// How many calls no connection has taken.
-pub(super) fn waiting(count: usize) -> String {
+pub(crate) fn waiting(count: usize) -> String {
     match count {
         1 => "1 call waits for a connection".into(),
         count => format!("{count} calls wait for a connection"),
     }
 }
 
-/// For people.
-pub(super) fn text(proxy: &Proxy, details: bool) -> String {
+/// What the proxy of a server does; with `details` also round trips.
+pub fn text(proxy: &Proxy, details: bool) -> String {
     match &proxy.serving {
         Serving::Not { not_served } => format!("{}: not served: {not_served}\n", proxy.name),
         Serving::Yes(status) => status_text(&proxy.name, status, details),
@@ -155,7 +155,7 @@ fn status_text(name: &str, status: &Status, details: bool) -> String {
 }
 
 /// When the configuration was read, and whether it was refused since.
-pub(super) fn config(config: &ProxyConfig) -> String {
+pub fn config(config: &ProxyConfig) -> String {
     let (file, read) = (&config.file, time_ago(config.read_seconds));
     let mut out = format!("configuration {file}, read {read}\n");
     if let Some(refused) = &config.refused {
@@ -208,7 +208,7 @@ fn trip_table(transports: &[TransportStatus]) -> Table {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use raddle_control::{Proxies, RefusedConfig};
@@ -218,7 +218,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A connection that stands.
-    pub(in crate::rpc) fn transport(number: usize, lane: bool) -> TransportStatus {
+    pub(crate) fn transport(number: usize, lane: bool) -> TransportStatus {
         let mut small = Histogram::default();
         for _ in 0..99 {
             small.add(Duration::from_micros(100));
@@ -255,7 +255,7 @@ pub(super) mod tests {
     }
 
     /// A proxy without connections.
-    pub(in crate::rpc) fn idle() -> Status {
+    pub(crate) fn idle() -> Status {
         Status {
             uptime_seconds: 9,
             transports: Vec::new(),
@@ -270,7 +270,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::rpc) fn client() -> ClientStatus {
+    pub(crate) fn client() -> ClientStatus {
         ClientStatus {
             peer: "127.0.0.1:700".parse().unwrap(),
             calls: 1,
@@ -279,7 +279,7 @@ pub(super) mod tests {
     }
 
     /// Two servers.
-    pub(in crate::rpc) fn proxies() -> Proxies {
+    pub(crate) fn proxies() -> Proxies {
         let proxy = |name: &str, status| Proxy {
             name: name.into(),
             server: None,

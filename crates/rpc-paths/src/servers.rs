@@ -1,41 +1,24 @@
 //! The servers that are served: each has a proxy of its own, with its own connections, segments and memory.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use raddle_control::{Proxy, Serving};
 use tokio::task::JoinHandle;
 
-use super::missing::Missing;
-use super::reload::Change;
-use super::served::Served;
-use crate::cli::RpcProxy;
-use crate::error::{Failure, exit};
+use crate::missing::Missing;
+use crate::reload::Change;
+use crate::served::Served;
+use crate::{Error, Server};
 
 /// How long what a new configuration changes waits for that.
 const SAID: Duration = Duration::from_secs(5);
 /// How often it is looked whether servers have been found at the start, and whether what ends has ended.
-pub(super) const LOOK: Duration = Duration::from_millis(5);
-
-/// Where clients connect.
-pub(super) fn listen(args: &RpcProxy) -> Vec<SocketAddr> {
-    match args.listen.as_slice() {
-        [] => vec![SocketAddr::from(([127, 0, 0, 1], 2049))],
-        some => some.to_vec(),
-    }
-}
-
-/// What a server is called.
-pub(super) fn name(args: &RpcProxy) -> String {
-    let server = args.server.as_deref().unwrap_or_default();
-    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
-    args.name.clone().unwrap_or_else(|| host.to_owned())
-}
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 /// All that are served, or should be.
 #[derive(Default)]
-pub(super) struct Servers {
+pub struct Servers {
     served: Vec<Served>,
     missing: Vec<Missing>,
     /// The names of those that end, and what ends them.
@@ -53,10 +36,7 @@ impl Servers {
     ///
     /// # Errors
     /// Why none of them can be, or what is wrong with one for good (exit code 2).
-    pub(super) async fn start(
-        wanted: Vec<RpcProxy>,
-        journals: PathBuf,
-    ) -> Result<Servers, Failure> {
+    pub async fn start(wanted: Vec<Server>, journals: PathBuf) -> Result<Servers, Error> {
         let mut servers = Servers {
             journals,
             ..Servers::default()
@@ -66,7 +46,7 @@ impl Servers {
             tokio::time::sleep(LOOK).await;
             servers.tend().await;
         }
-        let fatal = |failure: &Failure| failure.code == exit::USAGE || servers.served.is_empty();
+        let fatal = |failure: &Error| failure.is_usage() || servers.served.is_empty();
         let failed = servers.missing.iter_mut();
         let failed =
             failed.filter_map(|missing| missing.why.take_if(|(failure, _)| fatal(failure)));
@@ -81,7 +61,7 @@ impl Servers {
     }
 
     /// Ends all in order.
-    pub(super) async fn drain(mut self) {
+    pub async fn drain(mut self) {
         for served in std::mem::take(&mut self.served) {
             self.end(served).await;
         }
@@ -93,25 +73,25 @@ impl Servers {
     /// Ends one in order while the others go on; its listeners are closed at once.
     async fn end(&mut self, mut served: Served) {
         served.close().await;
-        let name = name(&served.args);
+        let name = served.options.name.clone();
         let task = tokio::task::spawn_local(served.end());
         self.ending.push((name, task));
     }
 
     /// Bytes of calls and replies that are kept now.
-    pub(super) fn kept(&self) -> usize {
+    pub fn kept(&self) -> usize {
         self.served.iter().map(|served| served.proxy.kept()).sum()
     }
 
     /// Serves these from now on, and logs what that changes as soon as it is known which of them can be served.
-    pub(super) async fn change_to(&mut self, wanted: Vec<RpcProxy>) {
-        let missing = self.missing.iter().map(|missing| &missing.args);
-        let served = self.served.iter().map(|served| &served.args);
-        let mut before: Vec<RpcProxy> = missing.cloned().collect();
-        for args in served {
+    pub async fn change_to(&mut self, wanted: Vec<Server>) {
+        let missing = self.missing.iter().map(|missing| &missing.options);
+        let served = self.served.iter().map(|served| &served.options);
+        let mut before: Vec<Server> = missing.cloned().collect();
+        for options in served {
             // Of one that is to be changed still, what is wanted counts.
-            if !before.iter().any(|other| name(other) == name(args)) {
-                before.push(args.clone());
+            if !before.iter().any(|other| other.name == options.name) {
+                before.push(options.clone());
             }
         }
         let change = Change::between(&before, &wanted);
@@ -129,44 +109,47 @@ impl Servers {
         let missing = self
             .missing
             .iter()
-            .map(|missing| (name(&missing.args), missing.said()));
+            .map(|missing| (missing.options.name.clone(), missing.said()));
         let refused: Vec<(String, String)> = missing.collect();
         tracing::info!("{}", change.line(&refused));
     }
 
     /// Those that are as before go on; a changed one goes on as it is until its server has been found, and then
     /// ends and starts.
-    async fn want(&mut self, wanted: Vec<RpcProxy>) {
+    async fn want(&mut self, wanted: Vec<Server>) {
         for served in std::mem::take(&mut self.served) {
-            match wanted.iter().any(|args| name(args) == name(&served.args)) {
+            match wanted
+                .iter()
+                .any(|options| options.name == served.options.name)
+            {
                 true => self.served.push(served),
                 false => {
-                    tracing::info!(server = display(name(&served.args)), "no longer served");
+                    tracing::info!(server = display(&served.options.name), "no longer served");
                     self.end(served).await;
                 }
             }
         }
         self.missing
-            .retain(|missing| wanted.contains(&missing.args));
-        for args in wanted {
-            let known = self.served.iter().map(|served| &served.args);
-            let mut known = known.chain(self.missing.iter().map(|missing| &missing.args));
-            if !known.any(|known| *known == args) {
-                self.missing.push(Missing::new(args));
+            .retain(|missing| wanted.contains(&missing.options));
+        for options in wanted {
+            let known = self.served.iter().map(|served| &served.options);
+            let mut known = known.chain(self.missing.iter().map(|missing| &missing.options));
+            if !known.any(|known| *known == options) {
+                self.missing.push(Missing::new(options));
             }
         }
     }
 
     /// Goes on with those that are not served.
-    pub(super) async fn tend(&mut self) {
+    pub async fn tend(&mut self) {
         for missing in &mut self.missing {
             missing.ask(!self.started).await;
         }
         for number in 0..self.missing.len() {
             // Its listeners may be wanted again.
             let missing = &self.missing[number];
-            let of = name(&missing.args);
-            let before = self.served.iter().position(|s| name(&s.args) == of);
+            let of = missing.options.name.clone();
+            let before = self.served.iter().position(|s| s.options.name == of);
             if let Some(before) = before.filter(|_| missing.found.is_some()) {
                 tracing::info!(
                     server = display(&of),
@@ -183,10 +166,10 @@ impl Servers {
             let ends = self
                 .ending
                 .iter()
-                .any(|(name_of, _)| *name_of == name(&missing.args));
+                .any(|(name_of, _)| *name_of == missing.options.name);
             let found = missing.found.take_if(|_| !ends);
-            let started =
-                found.map(|servers| Served::start(missing.args.clone(), servers, &self.journals));
+            let started = found
+                .map(|servers| Served::start(missing.options.clone(), servers, &self.journals));
             match started {
                 Some(Ok(served)) => {
                     missing.works();
@@ -204,13 +187,13 @@ impl Servers {
     }
 
     /// Why a listener has ended, if one has.
-    pub(super) async fn ended(&mut self) -> Option<Failure> {
+    pub async fn ended(&mut self) -> Option<Error> {
         for served in &mut self.served {
             for task in &mut served.serving {
                 if task.is_finished() {
                     return Some(match task.await {
-                        Ok(Err(e)) => Failure::system(format!("cannot accept clients: {e}")),
-                        _ => Failure::system("a listener has ended"),
+                        Ok(Err(e)) => Error::Accept(e),
+                        _ => Error::ListenerEnded,
                     });
                 }
             }
@@ -219,27 +202,32 @@ impl Servers {
     }
 
     /// What each of them does, by name.
-    pub(super) fn status(&self) -> Vec<Proxy> {
-        let proxy = |args: &RpcProxy, serving| Proxy {
-            name: name(args),
-            server: args.server.clone(),
-            listen: listen(args),
+    pub fn status(&self) -> Vec<Proxy> {
+        let proxy = |options: &Server, serving| Proxy {
+            name: options.name.clone(),
+            server: Some(options.server.to_string()),
+            listen: options.listen.clone(),
             serving,
         };
         let served = self.served.iter();
-        let is_served = |args: &RpcProxy| {
-            let mut names = self.served.iter().map(|served| name(&served.args));
-            names.any(|served| served == name(args))
+        let is_served = |options: &Server| {
+            let mut names = self.served.iter().map(|served| &served.options.name);
+            names.any(|served| *served == options.name)
         };
         let missing = self
             .missing
             .iter()
-            .filter(|missing| !is_served(&missing.args));
+            .filter(|missing| !is_served(&missing.options));
         let mut all: Vec<Proxy> = served
-            .map(|served| proxy(&served.args, Serving::Yes(Box::new(served.proxy.status()))))
+            .map(|served| {
+                proxy(
+                    &served.options,
+                    Serving::Yes(Box::new(served.proxy.status())),
+                )
+            })
             .chain(missing.map(|missing| {
                 let not_served = missing.said();
-                proxy(&missing.args, Serving::Not { not_served })
+                proxy(&missing.options, Serving::Not { not_served })
             }))
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use raddle_rpc::proxy::{Connected, Wanted};
 use tokio::task::JoinSet;
 
-use super::back::Returns;
-use super::candidates::{Tries, Try};
-use super::connect::State;
-use super::dial::{BRIEF, PATIENCE, connect, is_taken};
-use super::health::Way;
-use super::place::{Known, Loads, keep, least, most};
+use crate::back::Returns;
+use crate::candidates::{Tries, Try};
+use crate::connect::State;
+use crate::dial::{BRIEF, PATIENCE, connect, is_taken};
+use crate::health::Way;
+use crate::place::{Known, Loads, keep, least, most};
 
 /// Ports in a row that are tried on a way without an answer: it may be the way back that is silent.
 const SILENT: u32 = 4;
@@ -27,7 +27,7 @@ type Pair = (IpAddr, IpAddr);
 
 /// What placing goes on from.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// Ports that have been tried, so that each attempt takes another one.
     tried: HashMap<(SocketAddr, SocketAddr), u64>,
     tries: u64,
@@ -61,10 +61,10 @@ impl State {
     ///
     /// 1. Without known paths: any port.
     /// 2. The link with the fewest connections on the way out is tried first, then the next ones; those that may
-    ///    have gone silent (see [`super::suspects`]) come last.
+    ///    have gone silent (see [`crate::suspects`]) come last.
     /// 3. A server that answers by no link in 250 ms may be far away: it is given 5 s, once a minute, and from
     ///    then on four times what it took.
-    pub(super) async fn placed(&self, wanted: Wanted, turn: &mut Turn) -> io::Result<Connected> {
+    pub(crate) async fn placed(&self, wanted: Wanted, turn: &mut Turn) -> io::Result<Connected> {
         loop {
             let tries = match self.tries(wanted.service).await {
                 Ok(tries) => tries,
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// A way answers.
-    pub(super) fn answered(&self, way: Way) {
+    pub(crate) fn answered(&self, way: Way) {
         if self.health.borrow_mut().answered(&way) {
             let (address, link) = way;
             tracing::info!(server = %self.name, %address, %link, "answers by this link again");
@@ -347,7 +347,7 @@ impl State {
 }
 
 /// The name of a link.
-pub(super) fn name_of(index: u32) -> String {
+pub(crate) fn name_of(index: u32) -> String {
     nix::net::if_::if_indextoname(index)
         .ok()
         .and_then(|name| name.into_string().ok())

@@ -5,14 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::cli;
-use crate::error::Failure;
+use crate::{Error, Server};
 
 /// Ports that servers take for root's, of which the kernel's own NFS client takes its.
-pub(super) const PRIVILEGED: (u16, u16) = (665, 1023);
+pub(crate) const PRIVILEGED: (u16, u16) = (665, 1023);
 
 /// With privileged ports, clients have one, too: below this one.
-pub(super) const CLIENTS_BELOW: u16 = 1024;
+pub(crate) const CLIENTS_BELOW: u16 = 1024;
 
 /// The first port that everybody may use, if it can be read.
 fn unprivileged_from() -> Option<u16> {
@@ -22,7 +21,7 @@ fn unprivileged_from() -> Option<u16> {
 
 /// The addresses of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Servers {
+pub(crate) struct Addresses {
     /// What its name stands for, one or several, the preferred one first. They may be several machines: one of
     /// them is taken.
     pub named: Vec<SocketAddr>,
@@ -37,27 +36,20 @@ pub(super) struct Servers {
 /// # Errors
 /// The addresses make no sense (exit code 2), or the name cannot be found (3), which may be so until the network
 /// is up.
-pub(super) async fn servers(args: &cli::RpcProxy) -> Result<Servers, Failure> {
-    let Some(name) = &args.server else {
-        return Err(Failure::usage(
-            "name the server: --server HOST:PORT, such as nas.example:2049",
-        ));
-    };
-    check(Servers {
-        named: named(name).await?,
-        more: args.server_addresses.clone(),
-        local: args.local_addresses.clone(),
+pub(crate) async fn addresses(options: &Server) -> Result<Addresses, Error> {
+    check(Addresses {
+        named: named(options.server.as_str()).await?,
+        more: options.server_addresses.clone(),
+        local: options.local_addresses.clone(),
     })
 }
 
-async fn named(server: &str) -> Result<Vec<SocketAddr>, Failure> {
+async fn named(server: &str) -> Result<Vec<SocketAddr>, Error> {
     let resolved = tokio::net::lookup_host(server).await.map_err(|e| {
-        let why = format!("cannot find the server '{server}': {e}");
+        let server = server.to_owned();
         match e.kind() {
-            io::ErrorKind::InvalidInput => {
-                Failure::usage(format!("{why}; write HOST:PORT, such as nas.example:2049"))
-            }
-            _ => Failure::system(why),
+            io::ErrorKind::InvalidInput => Error::NoName { server, source: e },
+            _ => Error::NotFound { server, source: e },
         }
     })?;
     let mut named: Vec<SocketAddr> = Vec::new();
@@ -67,7 +59,7 @@ async fn named(server: &str) -> Result<Vec<SocketAddr>, Failure> {
         }
     }
     match named.is_empty() {
-        true => Err(Failure::system(format!("'{server}' has no address"))),
+        true => Err(Error::NoAddress(server.to_owned())),
         false => Ok(named),
     }
 }
@@ -77,29 +69,28 @@ async fn named(server: &str) -> Result<Vec<SocketAddr>, Failure> {
 /// 1. All further addresses of the server are of one family, and the name has one of it; others of the name are
 ///    not taken.
 /// 2. Own addresses are of it, too.
-fn check(mut servers: Servers) -> Result<Servers, Failure> {
+fn check(mut servers: Addresses) -> Result<Addresses, Error> {
     let local = &servers.local;
-    let family = |v6: bool| if v6 { "IPv6" } else { "IPv4" };
     let given = servers.more.first().map(|a| (a, "--server-addresses"));
     let given = given.or(local.first().map(|a| (a, "--local-addresses")));
     if let Some((first, option)) = given {
         let v6 = first.is_ipv6();
         if !servers.named.iter().any(|a| a.is_ipv6() == v6) {
-            return Err(Failure::usage(format!(
-                "{option} {first} is an {} address, and the server, {}, has none: name addresses of one family",
-                family(v6),
-                servers.named[0].ip(),
-            )));
+            return Err(Error::OtherFamily {
+                option,
+                address: *first,
+                server: servers.named[0].ip(),
+            });
         }
         servers.named.retain(|a| a.is_ipv6() == v6);
         let more = servers.more.iter().map(|a| (a, "--server-addresses"));
         let local = local.iter().map(|a| (a, "--local-addresses"));
         if let Some((other, of)) = more.chain(local).find(|(a, _)| a.is_ipv6() != v6) {
-            return Err(Failure::usage(format!(
-                "{of} {other} is an {} address, and {option} {first} an {} one: name addresses of one family",
-                family(!v6),
-                family(v6),
-            )));
+            return Err(Error::TwoFamilies {
+                option: of,
+                address: *other,
+                first: (option, *first),
+            });
         }
     }
     Ok(servers)
@@ -115,26 +106,23 @@ fn bind(address: SocketAddr) -> io::Result<()> {
 ///
 /// # Errors
 /// Which address is not (exit code 2), or that the capability is missing (3).
-pub(super) fn check_own(args: &cli::RpcProxy, servers: &Servers) -> Result<(), Failure> {
-    for address in &args.local_addresses {
+pub(crate) fn check_own(options: &Server, servers: &Addresses) -> Result<(), Error> {
+    for address in &options.local_addresses {
         if let Err(e) = bind(SocketAddr::new(*address, 0)) {
             return Err(match e.raw_os_error() {
-                Some(libc::EADDRNOTAVAIL) => Failure::usage(format!(
-                    "--local-addresses {address} is no address of this machine: ip address says which are"
-                )),
-                _ => Failure::system(format!("cannot bind to {address}: {e}")),
+                Some(libc::EADDRNOTAVAIL) => Error::NotLocal(*address),
+                _ => Error::Bind {
+                    address: *address,
+                    source: e,
+                },
             });
         }
     }
-    if !args.privileged_ports {
+    if !options.privileged_ports {
         return Ok(());
     }
     if let Some(start) = unprivileged_from().filter(|start| *start < CLIENTS_BELOW) {
-        return Err(Failure::system(format!(
-            "--privileged-ports takes who calls from a port below {CLIENTS_BELOW} for root, and here everybody may from \
-             {start} on: any local user could be any user to the server; set net.ipv4.ip_unprivileged_port_start to \
-             {CLIENTS_BELOW}"
-        )));
+        return Err(Error::PortsOfEverybody(start));
     }
     let any: IpAddr = match servers.named[0].is_ipv6() {
         true => [0_u16; 8].into(),
@@ -148,11 +136,7 @@ pub(super) fn check_own(args: &cli::RpcProxy, servers: &Servers) -> Result<(), F
             Err(_) => None,
         });
     match refused.flatten() {
-        Some(e) => Err(Failure::system(format!(
-            "--privileged-ports needs CAP_NET_BIND_SERVICE for ports {} to {}: {e}; run it as root, or with \
-             that capability, or leave the option out where the export allows it (insecure)",
-            PRIVILEGED.0, PRIVILEGED.1
-        ))),
+        Some(e) => Err(Error::PrivilegedPorts { source: e }),
         None => Ok(()),
     }
 }
@@ -160,10 +144,9 @@ pub(super) fn check_own(args: &cli::RpcProxy, servers: &Servers) -> Result<(), F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::exit;
 
-    fn servers(named: &[&str], more: &[&str], local: &[&str]) -> Servers {
-        Servers {
+    fn servers(named: &[&str], more: &[&str], local: &[&str]) -> Addresses {
+        Addresses {
             local: local.iter().map(|a| a.parse().unwrap()).collect(),
             named: named.iter().map(|a| a.parse().unwrap()).collect(),
             more: more.iter().map(|a| a.parse().unwrap()).collect(),
@@ -178,7 +161,7 @@ mod tests {
         assert_eq!(check(servers(&both, &[], &[])).unwrap().named.len(), 2);
         let wrong = |named: &[&str], more: &[&str], local: &[&str]| {
             let failure = check(servers(named, more, local)).unwrap_err();
-            assert_eq!(failure.code, exit::USAGE);
+            assert!(failure.is_usage());
             failure.to_string()
         };
         assert_eq!(
@@ -199,7 +182,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.build().unwrap();
         let failure = runtime.block_on(named("nas.example")).unwrap_err();
-        assert_eq!(failure.code, exit::USAGE);
+        assert!(failure.is_usage());
         let named = runtime.block_on(named("127.0.0.1:2049")).unwrap();
         assert_eq!(named, ["127.0.0.1:2049".parse().unwrap()]);
     }

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use raddle_rpc::journal::{Journal, Keys, Left};
 use raddle_rpc::proxy::Service;
 
-use super::servers::name;
-use crate::cli::RpcProxy;
+use crate::Server;
 
 /// The file of a server's journal: what is no letter, digit, dot or hyphen in its name is written in hexadecimal
 /// digits.
@@ -30,8 +29,8 @@ fn path_of(journals: &Path, server: &str) -> PathBuf {
 }
 
 /// Opens a server's journal. A proxy that cannot have one works, and calls may be run twice when it ends.
-pub(super) fn open(
-    args: &RpcProxy,
+pub(crate) fn open(
+    options: &Server,
     journals: &Path,
     services: &[Service],
     addresses: &[SocketAddr],
@@ -48,15 +47,15 @@ pub(super) fn open(
         let is_known = addresses.iter().any(|address| {
             let port = match number < of_nfs {
                 true => address.port(),
-                false => args.mount_port.unwrap_or_default(),
+                false => options.mount_port.unwrap_or_default(),
             };
             let of_it = address.ip() == peer.ip()
-                || args.server_addresses.contains(&peer.ip().to_canonical());
+                || options.server_addresses.contains(&peer.ip().to_canonical());
             of_it && port == peer.port()
         });
         number < all && is_known
     };
-    let path = path_of(journals, &name(args));
+    let path = path_of(journals, &options.name);
     match Journal::open(&path, keys, wanted) {
         Ok(opened) => opened,
         Err(e) => {
@@ -65,7 +64,7 @@ pub(super) fn open(
                 _ => e.to_string(),
             };
             tracing::warn!(
-                server = display(name(args)),
+                server = display(&options.name),
                 "no journal of calls, so that some may be run twice when this process ends: {}: {why}",
                 path.display()
             );

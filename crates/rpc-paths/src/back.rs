@@ -13,7 +13,7 @@ const MOST: usize = 4096;
 
 /// Sees the SYN-ACKs from a port of servers, and one of 64 other segments. Needs `CAP_NET_RAW`.
 #[derive(Debug)]
-pub(super) struct Returns {
+pub(crate) struct Returns {
     socket: Socket,
     v6: bool,
     /// The links that they came by last, by the server's address, and the own address and port.
@@ -30,7 +30,7 @@ impl Returns {
     ///
     /// # Errors
     /// What the kernel says, `EPERM` without `CAP_NET_RAW`.
-    pub(super) fn open(server: SocketAddr) -> io::Result<Returns> {
+    pub(crate) fn open(server: SocketAddr) -> io::Result<Returns> {
         let v6 = server.is_ipv6();
         let protocol = if v6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
         // Closed to everything until the filter stands.
@@ -46,7 +46,7 @@ impl Returns {
     }
 
     /// Takes in what has come.
-    pub(super) fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         let mut packet = [MaybeUninit::<u8>::uninit(); 128];
         while let Ok((length, from)) = self.socket.recv_from(&mut packet) {
             // SAFETY: the kernel has written the first `length` bytes.
@@ -65,7 +65,7 @@ impl Returns {
     }
 
     /// The link that segments came by last, since it was asked; from this address of the server, to this one.
-    pub(super) fn link(&mut self, server: IpAddr, own: SocketAddr) -> Option<u32> {
+    pub(crate) fn link(&mut self, server: IpAddr, own: SocketAddr) -> Option<u32> {
         self.seen.remove(&(server, own))
     }
 }

@@ -8,7 +8,7 @@ const LATELY: Duration = Duration::from_secs(5);
 
 /// Connections that have gone silent lately, and links that work.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Suspects {
+pub(crate) struct Suspects {
     /// When, and the links out and back.
     silent: Vec<(Instant, BTreeSet<String>)>,
     /// Links that something has come by, and when.
@@ -24,7 +24,7 @@ pub(super) struct Suspects {
 impl Suspects {
     /// A connection by these links, out and back, has gone silent. Shortly after a change that says nothing
     /// about them.
-    pub(super) fn lost(&mut self, links: impl IntoIterator<Item = String>, now: Instant) {
+    pub(crate) fn lost(&mut self, links: impl IntoIterator<Item = String>, now: Instant) {
         let lately = |at: Instant| now.saturating_duration_since(at) < LATELY;
         if self.changed.is_some_and(lately) {
             return;
@@ -33,13 +33,13 @@ impl Suspects {
     }
 
     /// Something has just come by a link, or in answer to what went by it.
-    pub(super) fn works(&mut self, link: &str, now: Instant) {
+    pub(crate) fn works(&mut self, link: &str, now: Instant) {
         self.work.insert(link.to_owned(), now);
     }
 
     /// Links, routes or addresses have changed: all may work again, and connections fall silent for a moment
     /// as packets find their new way.
-    pub(super) fn changed(&mut self, now: Instant) {
+    pub(crate) fn changed(&mut self, now: Instant) {
         *self = Suspects {
             changed: Some(now),
             ..Suspects::default()
@@ -47,7 +47,7 @@ impl Suspects {
     }
 
     /// Suspects that have not been named before: they are to be asked.
-    pub(super) fn next_to_ask(&mut self, now: Instant) -> Vec<String> {
+    pub(crate) fn next_to_ask(&mut self, now: Instant) -> Vec<String> {
         let links = self.links(now);
         let new = links.difference(&self.asked).cloned().collect();
         self.asked = links;
@@ -55,7 +55,7 @@ impl Suspects {
     }
 
     /// Whether the last suspects have ceased to be any since this was asked last.
-    pub(super) fn have_ended(&mut self, now: Instant) -> bool {
+    pub(crate) fn have_ended(&mut self, now: Instant) -> bool {
         let are = !self.links(now).is_empty();
         std::mem::replace(&mut self.were, are) && !are
     }
@@ -65,7 +65,7 @@ impl Suspects {
     /// 1. One that has worked since is not.
     /// 2. Of the others it is those that the most silent connections went by, out or back: one link that is dead
     ///    takes along all that go by it, and they have no other in common.
-    pub(super) fn links(&mut self, now: Instant) -> BTreeSet<String> {
+    pub(crate) fn links(&mut self, now: Instant) -> BTreeSet<String> {
         let lately = |at: Instant| now.saturating_duration_since(at) < LATELY;
         self.silent.retain(|(at, _)| lately(*at));
         self.work.retain(|_, at| lately(*at));

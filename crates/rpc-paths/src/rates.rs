@@ -7,11 +7,11 @@ use raddle_rpc::proxy::{Status, TransportState, TransportStatus};
 use raddle_text::Table;
 use serde::Serialize;
 
-use super::show::{clients, connection, links, time, waiting};
+use crate::show::{clients, connection, links, time, waiting};
 
 /// What one connection, or all, have carried; rates are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Carried {
+pub struct Carried {
     /// What it is called.
     pub connection: String,
     /// Whether it is connected.
@@ -38,7 +38,7 @@ pub(super) struct Carried {
 
 /// A server's connections between two looks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Report {
+pub struct Report {
     /// The server.
     pub name: String,
     /// How long, in seconds.
@@ -57,7 +57,7 @@ pub(super) struct Report {
 
 /// What has happened since an earlier look, so many seconds ago; since the start where there was none, or where
 /// the proxy has been started since.
-pub(super) fn report(name: &str, before: Option<(&Status, f64)>, now: &Status) -> Report {
+pub fn report(name: &str, before: Option<(&Status, f64)>, now: &Status) -> Report {
     let uptime = now.uptime_seconds;
     let before = before.filter(|(before, _)| before.uptime_seconds <= uptime);
     let seconds = before.map_or(uptime.max(1) as f64, |(_, seconds)| seconds.max(1e-3));
@@ -136,7 +136,7 @@ const NEEDED: [&str; 10] = [
 ];
 
 /// For people, on a screen of so many columns if there is one.
-pub(super) fn text(report: &Report, width: Option<usize>) -> String {
+pub fn text(report: &Report, width: Option<usize>) -> String {
     let mut table = Table::new([
         "connection",
         "out",
@@ -207,7 +207,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::rpc::show::tests::{client, idle, transport};
+    use crate::show::tests::{client, idle, transport};
 
     fn look(uptime_seconds: u64, bytes: u64, calls: u64) -> Status {
         let mut small = Histogram::default();

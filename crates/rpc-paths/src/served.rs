@@ -12,12 +12,12 @@ use raddle_rpc::proxy::{Config, Proxy, Service};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::connect::Connector;
-use super::journal;
-use super::resolve;
-use super::servers::{LOOK, listen, name};
-use crate::cli::{MAX_RECORD, RpcProxy};
-use crate::error::Failure;
+use crate::Error;
+use crate::connect::Connector;
+use crate::journal;
+use crate::resolve;
+use crate::server::{MAX_RECORD, Server};
+use crate::servers::LOOK;
 
 /// How long a client may stall within a record, or take no reply.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,16 +30,13 @@ const HEADER: u32 = 64 << 10;
 // One fragment may have a whole record.
 const _: () = assert!((MAX_RECORD << 20) + HEADER < raddle_rpc::record::LONGEST);
 
-fn listener(args: &RpcProxy, address: SocketAddr) -> Result<TcpListener, Failure> {
-    let listener = std::net::TcpListener::bind(address).map_err(|e| {
-        Failure::system(format!(
-            "cannot listen on {address}: {e}; choose another --listen"
-        ))
-    })?;
+fn listener(options: &Server, address: SocketAddr) -> Result<TcpListener, Error> {
+    let listener =
+        std::net::TcpListener::bind(address).map_err(|e| Error::Listen { address, source: e })?;
     listener.set_nonblocking(true)?;
     if !address.ip().is_loopback() {
         tracing::warn!(
-            server = display(name(args)),
+            server = display(&options.name),
             "listens on {address}, which is not loopback: everybody who reaches it can use the server through it"
         );
     }
@@ -58,8 +55,8 @@ fn own_listener(listen: &[SocketAddr], servers: &[SocketAddr]) -> Option<SocketA
 }
 
 /// One that is served.
-pub(super) struct Served {
-    pub args: RpcProxy,
+pub(crate) struct Served {
+    pub options: Server,
     pub proxy: Proxy,
     /// Its listeners.
     pub serving: Vec<JoinHandle<io::Result<()>>>,
@@ -67,27 +64,26 @@ pub(super) struct Served {
 
 impl Served {
     /// Starts to serve it, within a [`tokio::task::LocalSet`]. Journals' names begin with `journals`.
-    pub(super) fn start(
-        args: RpcProxy,
-        servers: resolve::Servers,
+    pub(crate) fn start(
+        options: Server,
+        servers: resolve::Addresses,
         journals: &Path,
-    ) -> Result<Served, Failure> {
-        let listeners = listen(&args)
-            .into_iter()
-            .map(|address| listener(&args, address))
-            .collect::<Result<Vec<_>, Failure>>()?;
-        if let Some(own) = own_listener(&listen(&args), &servers.named) {
-            return Err(Failure::usage(format!(
-                "the server {own} is where this proxy listens itself; name another --server, or --listen elsewhere"
-            )));
+    ) -> Result<Served, Error> {
+        let listeners = options
+            .listen
+            .iter()
+            .map(|address| listener(&options, *address))
+            .collect::<Result<Vec<_>, Error>>()?;
+        if let Some(own) = own_listener(&options.listen, &servers.named) {
+            return Err(Error::Itself(own));
         }
         let addresses = servers.named.clone();
         let mut services = vec![Service {
             programs: Vec::new(),
-            connections: usize::from(args.connections),
-            lanes: usize::from(!args.no_lane && args.connections > 1),
+            connections: usize::from(options.connections),
+            lanes: usize::from(options.lane && options.connections > 1),
         }];
-        if args.mount_port.is_some() {
+        if options.mount_port.is_some() {
             services.push(Service {
                 programs: vec![MOUNT],
                 connections: 1,
@@ -96,17 +92,17 @@ impl Served {
         }
         let config = Config {
             services,
-            policy: args.policy.into(),
-            most: (args.max_record << 20) + HEADER,
-            memory: (args.memory as usize) << 20,
+            policy: options.policy,
+            most: (options.max_record << 20) + HEADER,
+            memory: (options.memory as usize) << 20,
             patience: PATIENCE,
             clients: CLIENTS,
             port: listeners[0].local_addr()?.port(),
-            below: args.privileged_ports.then_some(resolve::CLIENTS_BELOW),
+            below: options.privileged_ports.then_some(resolve::CLIENTS_BELOW),
         };
-        let (journal, left) = journal::open(&args, journals, &config.services, &addresses);
+        let (journal, left) = journal::open(&options, journals, &config.services, &addresses);
         let last = left.peer.map(|peer| peer.ip());
-        let connector = Connector::new(&args, servers, last)?;
+        let connector = Connector::new(&options, servers, last)?;
         // Keys are drawn anew for each.
         let start = RandomState::new().hash_one(std::process::id()) as u32;
         let proxy = Proxy::resume(config, Rc::new(connector), start, (journal, left));
@@ -115,7 +111,7 @@ impl Served {
             tokio::task::spawn_local(async move { proxy.serve(listener).await })
         });
         Ok(Served {
-            args,
+            options,
             serving: serving.collect(),
             proxy,
         })
@@ -124,7 +120,7 @@ impl Served {
 
 impl Served {
     /// Closes its listeners, which others may want; connections that stand go on.
-    pub(super) async fn close(&mut self) {
+    pub(crate) async fn close(&mut self) {
         for task in self.serving.drain(..) {
             task.abort();
             let _ = task.await;
@@ -133,7 +129,7 @@ impl Served {
 
     /// Ends it in order: takes no calls any more, and waits until those that are under way have their replies, and
     /// clients these. When it returns, its ports and its journal are free.
-    pub(super) async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.close().await;
         self.proxy.drain();
         let end = Instant::now() + DRAIN;
@@ -143,7 +139,7 @@ impl Served {
         if !self.proxy.is_drained() {
             let seconds = DRAIN.as_secs();
             tracing::warn!(
-                server = display(name(&self.args)),
+                server = display(&self.options.name),
                 "ends with calls without a reply after {seconds} s: their clients repeat them when it is back"
             );
         }

@@ -14,27 +14,27 @@ use raddle_rpc::replay::RETURN;
 use tokio::sync::Mutex;
 use tracing::field::display;
 
-use super::again::again;
-use super::back::Returns;
-use super::candidates::{Ends, Tries, find};
-use super::detour::{Detour, Detours, Numbers};
-use super::dial::{BRIEF, PATIENCE, connect, privileged};
-use super::follow::{Debounce, Follower};
-use super::health::Health;
-use super::place::{Loads, Pace};
-use super::placing::Turn;
-use super::resolve::{PRIVILEGED, Servers, check_own};
-use super::show::called;
-use super::suspects::Suspects;
-use crate::cli;
-use crate::error::Failure;
+use crate::again::again;
+use crate::back::Returns;
+use crate::candidates::{Ends, Tries, find};
+use crate::detour::{Detour, Detours};
+use crate::dial::{BRIEF, PATIENCE, connect, privileged};
+use crate::error::{Error, Unplaced};
+use crate::follow::{Debounce, Follower};
+use crate::health::Health;
+use crate::place::{Loads, Pace};
+use crate::placing::Turn;
+use crate::resolve::{Addresses, PRIVILEGED, check_own};
+use crate::server::Server;
+use crate::show::called;
+use crate::suspects::Suspects;
 
 /// How long ports with known paths are taken for right when nothing is heard of changes.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// Where a connection lies.
 #[derive(Clone, Debug)]
-pub(super) struct Lies {
+pub(crate) struct Lies {
     pub lane: bool,
     pub server: SocketAddr,
     pub local: SocketAddr,
@@ -48,13 +48,13 @@ pub(super) struct Lies {
 type Found = (Instant, Rc<Tries>);
 
 /// Makes connections, and looks after where they lie.
-pub(super) struct Connector(pub(super) Rc<State>);
+pub(crate) struct Connector(pub(crate) Rc<State>);
 
 /// What is known.
-pub(super) struct State {
+pub(crate) struct State {
     /// What the server is called.
     pub name: String,
-    named: Servers,
+    named: Addresses,
     /// The server's addresses, as soon as one of several that its name stands for has answered.
     servers: RefCell<Vec<SocketAddr>>,
     pub local: Vec<IpAddr>,
@@ -103,29 +103,29 @@ impl Connector {
     ///
     /// # Errors
     /// An own address is none of this machine's, or privileged ports may not be used.
-    pub(super) fn new(
-        args: &cli::RpcProxy,
-        named: Servers,
+    pub(crate) fn new(
+        options: &Server,
+        named: Addresses,
         last: Option<IpAddr>,
-    ) -> Result<Connector, Failure> {
-        check_own(args, &named)?;
-        let place = !args.no_placement;
+    ) -> Result<Connector, Error> {
+        check_own(options, &named)?;
+        let place = options.placement;
         let follower = Follower::open()
             .inspect_err(|e| {
-                let server = display(super::servers::name(args));
+                let server = display(options.name.clone());
                 tracing::warn!(server, "changes of routes are seen late, every 10 s: {e}");
             })
             .ok();
-        let mut local = args.local_addresses.clone();
+        let mut local = options.local_addresses.clone();
         local.dedup();
         Ok(Connector(Rc::new(State {
-            name: super::servers::name(args),
+            name: options.name.clone(),
             servers: RefCell::default(),
             named,
             local,
-            mount_port: args.mount_port,
+            mount_port: options.mount_port,
             place,
-            privileged: args.privileged_ports,
+            privileged: options.privileged_ports,
             lying: RefCell::default(),
             found: RefCell::default(),
             known: Cell::default(),
@@ -139,7 +139,7 @@ impl Connector {
             suspects: RefCell::default(),
             brief: Cell::new(BRIEF),
             expected: Cell::default(),
-            detours: Detours::new(Numbers::of(args)),
+            detours: Detours::new(options.replay_routes),
             taken: RefCell::default(),
             backs: RefCell::default(),
             unplaced: RefCell::default(),
@@ -153,7 +153,7 @@ impl Connector {
 
 impl State {
     /// The server's addresses for a service; none before one is known to answer.
-    pub(super) fn addresses(&self, service: usize) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self, service: usize) -> Vec<SocketAddr> {
         let mut servers = self.servers.borrow().clone();
         if let (1, Some(port)) = (service, self.mount_port) {
             servers.iter_mut().for_each(|server| server.set_port(port));
@@ -204,7 +204,7 @@ impl State {
     }
 
     /// How many connections lie on each link: those of a service and for the same calls, but for one.
-    pub(super) fn loads(&self, wanted: Wanted, of: impl Fn(&Lies) -> Option<String>) -> Loads {
+    pub(crate) fn loads(&self, wanted: Wanted, of: impl Fn(&Lies) -> Option<String>) -> Loads {
         let mut loads = Loads::new();
         for (key, lies) in &*self.lying.borrow() {
             if key.0 == wanted.service
@@ -219,7 +219,7 @@ impl State {
     }
 
     /// Ports with known paths, as they are now.
-    pub(super) async fn tries(&self, service: usize) -> Result<Rc<Tries>, Failure> {
+    pub(crate) async fn tries(&self, service: usize) -> Result<Rc<Tries>, Unplaced> {
         if let Some((at, tries)) = self.found.borrow().get(&service)
             && at.elapsed() < FRESH
         {
@@ -232,7 +232,7 @@ impl State {
         };
         let (at, known) = (Instant::now(), self.known.get());
         let found = tokio::task::spawn_blocking(move || find(&ends)).await;
-        let tries = Rc::new(found.map_err(|e| Failure::system(e.to_string()))??);
+        let tries = Rc::new(found??);
         // What has changed meanwhile may not be in it.
         if self.known.get() == known {
             let found = (at, Rc::clone(&tries));
@@ -266,7 +266,7 @@ impl State {
 
     /// Any port, where paths are left to the kernel, or cannot be told: by addresses in turn, and by the next
     /// ones where they do not answer.
-    pub(super) async fn anyhow(&self, wanted: Wanted) -> io::Result<Connected> {
+    pub(crate) async fn anyhow(&self, wanted: Wanted) -> io::Result<Connected> {
         let servers = self.addresses(wanted.service);
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for turn in 0..servers.len() {

@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use super::resolve::PRIVILEGED;
+use crate::resolve::PRIVILEGED;
 
 /// How long a connection may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one may take whose path is to be found out, while the server is not known to be farther away.
-pub(super) const BRIEF: Duration = Duration::from_millis(250);
+pub(crate) const BRIEF: Duration = Duration::from_millis(250);
 /// From any privileged port, of this address if one is given.
 ///
 /// # Errors
 /// What connecting says, or that all are in use.
-pub(super) async fn privileged(server: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
+pub(crate) async fn privileged(server: SocketAddr, local: Option<IpAddr>) -> io::Result<TcpStream> {
     let local = local.unwrap_or_else(|| unspecified(server));
     for port in (PRIVILEGED.0..=PRIVILEGED.1).rev() {
         match connect(server, Some(SocketAddr::new(local, port)), PATIENCE).await {
@@ -42,7 +42,7 @@ fn unspecified(server: SocketAddr) -> IpAddr {
 }
 
 /// Whether another port may do.
-pub(super) fn is_taken(error: &io::Error) -> bool {
+pub(crate) fn is_taken(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable
@@ -50,7 +50,7 @@ pub(super) fn is_taken(error: &io::Error) -> bool {
 }
 
 /// Connects; the connection is reset when it is dropped, so that its port is free at once.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     server: SocketAddr,
     from: Option<SocketAddr>,
     patience: Duration,
@@ -59,7 +59,7 @@ pub(super) async fn connect(
 }
 
 /// As [`connect`], with a mark that routing may go by.
-pub(super) async fn connect_by(
+pub(crate) async fn connect_by(
     server: SocketAddr,
     from: Option<SocketAddr>,
     patience: Duration,

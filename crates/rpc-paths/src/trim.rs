@@ -9,7 +9,7 @@ const CALM: Duration = Duration::from_secs(5);
 
 /// What has been kept since memory was given back last.
 #[derive(Debug, Default)]
-pub(super) struct Trim {
+pub(crate) struct Trim {
     peak: usize,
     /// Since when little is kept.
     calm: Option<Instant>,
@@ -21,7 +21,7 @@ impl Trim {
     /// 1. Less than 16 MiB were kept at once since the last time: no.
     /// 2. A quarter of the most that was kept, or more, is kept now, or was within 5 s: no.
     /// 3. Otherwise yes, once.
-    pub(super) fn is_due(&mut self, kept: usize, now: Instant) -> bool {
+    pub(crate) fn is_due(&mut self, kept: usize, now: Instant) -> bool {
         self.peak = self.peak.max(kept);
         if self.peak < MUCH || kept >= self.peak / 4 {
             self.calm = None;

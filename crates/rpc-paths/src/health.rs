@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const PAUSES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(160));
 
 /// An address of a server, and a link to it.
-pub(super) type Way = (SocketAddr, String);
+pub(crate) type Way = (SocketAddr, String);
 
 /// What is wrong with a way.
 #[derive(Clone, Debug)]
@@ -22,13 +22,13 @@ struct Ill {
 
 /// The ways that do not answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Health {
+pub(crate) struct Health {
     ill: BTreeMap<Way, Ill>,
 }
 
 impl Health {
     /// There was no answer: it is left alone for 10 s, and twice as long each time, at most 160 s.
-    pub(super) fn failed(&mut self, way: Way, why: String, now: Instant) {
+    pub(crate) fn failed(&mut self, way: Way, why: String, now: Instant) {
         let before = self.ill.get(&way).map(|ill| ill.pause);
         let pause = before.map_or(PAUSES.0, |pause| (2 * pause).min(PAUSES.1));
         let until = now + pause;
@@ -43,12 +43,12 @@ impl Health {
     }
 
     /// There was one. Whether it was logged that there was none.
-    pub(super) fn answered(&mut self, way: &Way) -> bool {
+    pub(crate) fn answered(&mut self, way: &Way) -> bool {
         self.ill.remove(way).is_some_and(|ill| ill.told)
     }
 
     /// What is wrong and was not logged yet; it counts as logged then.
-    pub(super) fn untold(&mut self) -> Vec<(Way, String)> {
+    pub(crate) fn untold(&mut self) -> Vec<(Way, String)> {
         let untold = self.ill.iter_mut().filter(|(_, ill)| !ill.told);
         let told = untold.map(|(way, ill)| {
             ill.told = true;
@@ -58,28 +58,28 @@ impl Health {
     }
 
     /// Links, routes or addresses have changed: all may answer again.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         for ill in self.ill.values_mut() {
             (ill.until, ill.pause) = (Instant::now(), PAUSES.0);
         }
     }
 
     /// Whether it did not answer when it was asked last.
-    pub(super) fn is_ill(&self, server: SocketAddr, link: &str) -> bool {
+    pub(crate) fn is_ill(&self, server: SocketAddr, link: &str) -> bool {
         self.ill
             .keys()
             .any(|(s, l)| *s == server && l.as_str() == link)
     }
 
     /// One that is to be asked again; it is not named again before it has had the time to answer.
-    pub(super) fn next_to_ask(&mut self, now: Instant) -> Option<Way> {
+    pub(crate) fn next_to_ask(&mut self, now: Instant) -> Option<Way> {
         let (way, ill) = self.ill.iter_mut().find(|(_, ill)| ill.until <= now)?;
         ill.until = now + PAUSES.0;
         Some(way.clone())
     }
 
     /// What is wrong, for people.
-    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         self.ill
             .iter()
             .map(|((server, link), ill)| format!("{server} by {link} is not used: {}", ill.why))

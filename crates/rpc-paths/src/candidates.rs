@@ -2,11 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use raddle_netlink::{RouteQuery, Socket};
+use raddle_netlink::{Mirror, RouteQuery, Socket};
 use raddle_rib::Rib;
 
-use crate::error::Failure;
-use crate::source;
+use crate::error::Unplaced;
 use raddle_plan::paths::{self, Kind, link_name};
 use raddle_plan::ports;
 
@@ -20,7 +19,7 @@ const EACH: usize = 16;
 
 /// A port that may be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Try {
+pub(crate) struct Try {
     /// The server.
     pub server: SocketAddr,
     /// Own address and port.
@@ -31,7 +30,7 @@ pub(super) struct Try {
 
 /// What may be tried, and what may not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tries {
+pub(crate) struct Tries {
     /// Ports, by server and own address.
     pub list: Vec<Try>,
     /// What connections cannot be placed over, and why.
@@ -42,7 +41,7 @@ pub(super) struct Tries {
 
 impl Tries {
     /// The links that connections can go out by, in the order of addresses.
-    pub(super) fn links(&self) -> Vec<&str> {
+    pub(crate) fn links(&self) -> Vec<&str> {
         let mut links: Vec<&str> = Vec::new();
         for of in &self.list {
             if !links.contains(&of.dev.as_str()) {
@@ -53,9 +52,16 @@ impl Tries {
     }
 }
 
+/// The live kernel's state.
+pub(crate) fn live() -> Result<Rib, raddle_netlink::Error> {
+    let mut rib = Rib::detached();
+    Mirror::open()?.initial(&mut |event| rib.apply(event))?;
+    Ok(rib)
+}
+
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Ends {
+pub(crate) struct Ends {
     /// The server's addresses.
     pub servers: Vec<SocketAddr>,
     /// Own addresses; without any, the ones that the kernel chooses.
@@ -78,15 +84,12 @@ pub(super) struct Ends {
 ///
 /// # Errors
 /// Why there is no pair with known paths.
-pub(super) fn find(ends: &Ends) -> Result<Tries, Failure> {
+pub(crate) fn find(ends: &Ends) -> Result<Tries, Unplaced> {
     let local = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     if let Some(server) = ends.servers.iter().find(|server| local(server.ip())) {
-        return Err(Failure::usage(format!(
-            "{} is an address of one link",
-            server.ip()
-        )));
+        return Err(Unplaced::LinkLocal(server.ip()));
     }
-    let rib = source::mirror(None)?;
+    let rib = live()?;
     let mut socket = Socket::open()?;
     let mut tries = Tries {
         askable: true,
@@ -139,7 +142,7 @@ fn pair(
     server: SocketAddr,
     local: Option<IpAddr>,
     range: Option<(u16, u16)>,
-) -> Result<Tries, Failure> {
+) -> Result<Tries, Unplaced> {
     let choice = paths::choice(rib, "", server.ip()).ok();
     let (policy, ..) = paths::hash_settings(rib, server.ip(), None);
     let askable = server.is_ipv6() || policy < 2;
@@ -160,7 +163,7 @@ fn pair(
             Err(e) => why = Some(e),
         }
         if !askable {
-            return Err(why.unwrap_or_else(|| Failure::system("there are no ports")));
+            return Err(why.unwrap_or_else(|| Unplaced::NoPorts));
         }
     }
     let mut found = tries(asked(rib, socket, server, local, range, one)?);
@@ -183,7 +186,7 @@ fn planned(
     local: Option<IpAddr>,
     range: Option<(u16, u16)>,
     paths: usize,
-) -> Result<Vec<Try>, Failure> {
+) -> Result<Vec<Try>, Unplaced> {
     let kernel = raddle_preflight::running_kernel().ok();
     let to = (server.ip(), server.port());
     let mut count = (EACH * paths * paths).clamp(PORTS.0, PORTS.1);
@@ -205,7 +208,7 @@ fn planned(
 }
 
 /// Asks the kernel about one port of each path.
-fn confirm(tries: &[Try], rib: &Rib, socket: &mut Socket) -> Result<(), Failure> {
+fn confirm(tries: &[Try], rib: &Rib, socket: &mut Socket) -> Result<(), Unplaced> {
     let mut asked = std::collections::BTreeSet::new();
     for of in tries {
         if !asked.insert((of.from.ip(), &of.dev)) {
@@ -214,18 +217,18 @@ fn confirm(tries: &[Try], rib: &Rib, socket: &mut Socket) -> Result<(), Failure>
         let query = query(of.from, of.server);
         let said = link_name(rib, socket.get_route(of.server.ip(), &query)?.index);
         if said != of.dev {
-            return Err(Failure::system(format!(
-                "port {} should lead by {}, and the kernel says {said}; raddle explain --check says more",
-                of.from.port(),
-                of.dev
-            )));
+            return Err(Unplaced::Otherwise {
+                port: of.from.port(),
+                dev: of.dev.clone(),
+                said,
+            });
         }
     }
     Ok(())
 }
 
 /// The kernel's word for a connection.
-pub(super) fn query(from: SocketAddr, server: SocketAddr) -> RouteQuery {
+pub(crate) fn query(from: SocketAddr, server: SocketAddr) -> RouteQuery {
     RouteQuery {
         src: Some(from.ip()),
         ip_proto: Some(6),
@@ -245,7 +248,7 @@ fn asked(
     local: Option<IpAddr>,
     range: Option<(u16, u16)>,
     one: bool,
-) -> Result<Vec<Try>, Failure> {
+) -> Result<Vec<Try>, Unplaced> {
     let mut list: Vec<Try> = Vec::new();
     let mut links: Vec<(String, usize)> = Vec::new();
     for port in ports::own(range)?.into_iter().take(PORTS.1) {
@@ -269,9 +272,7 @@ fn asked(
         let from = match local {
             Some(local) => local,
             None => {
-                let source = said.prefsrc.ok_or_else(|| {
-                    Failure::usage("the kernel names no source address: add --local-addresses")
-                })?;
+                let source = said.prefsrc.ok_or(Unplaced::NoSource)?;
                 let bound = query(SocketAddr::new(source, port), server);
                 said = socket.get_route(server.ip(), &bound)?;
                 source

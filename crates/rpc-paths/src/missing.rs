@@ -6,10 +6,8 @@ use raddle_rpc::trouble::{Tell, Trouble};
 use tokio::task::JoinHandle;
 use tracing::field::display;
 
-use super::resolve;
-use super::servers::name;
-use crate::cli::RpcProxy;
-use crate::error::Failure;
+use crate::resolve;
+use crate::{Error, Server};
 
 /// How soon a server that cannot be served is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -19,23 +17,23 @@ const ASKED: &str = "its name is being asked for";
 const ENDS: &str = "its calls under way are answered first";
 
 /// One that is not served yet.
-pub(super) struct Missing {
-    pub args: RpcProxy,
+pub(crate) struct Missing {
+    pub options: Server,
     /// Why not, and when it was tried last.
-    pub why: Option<(Failure, Instant)>,
+    pub why: Option<(Error, Instant)>,
     /// How often it failed, which is not told each time.
     trouble: Trouble,
     /// Its addresses are asked for.
-    asked: Option<JoinHandle<Result<resolve::Servers, Failure>>>,
+    asked: Option<JoinHandle<Result<resolve::Addresses, Error>>>,
     /// Its addresses, once they are known.
-    pub found: Option<resolve::Servers>,
+    pub found: Option<resolve::Addresses>,
 }
 
 impl Missing {
     /// One that nothing is known of.
-    pub(super) fn new(args: RpcProxy) -> Missing {
+    pub(crate) fn new(options: Server) -> Missing {
         Missing {
-            args,
+            options,
             why: None,
             trouble: Trouble::default(),
             asked: None,
@@ -45,19 +43,19 @@ impl Missing {
 
     /// Asks for its addresses if that is due, within a [`tokio::task::LocalSet`], and takes them in once they are
     /// there; at the start failures are not logged.
-    pub(super) async fn ask(&mut self, starts: bool) {
+    pub(crate) async fn ask(&mut self, starts: bool) {
         let due = self.why.as_ref().is_none_or(|(_, at)| at.elapsed() > AGAIN);
         match &mut self.asked {
             None if due && self.found.is_none() => {
-                let args = self.args.clone();
-                let asked = async move { resolve::servers(&args).await };
+                let options = self.options.clone();
+                let asked = async move { resolve::addresses(&options).await };
                 self.asked = Some(tokio::task::spawn_local(asked));
             }
             Some(asked) if asked.is_finished() => {
                 match asked.await {
                     Ok(Ok(servers)) => self.found = Some(servers),
                     Ok(Err(failure)) => self.failed(failure, starts),
-                    Err(e) => self.failed(Failure::system(e.to_string()), starts),
+                    Err(e) => self.failed(e.into(), starts),
                 }
                 self.asked = None;
             }
@@ -66,8 +64,8 @@ impl Missing {
     }
 
     /// It is served.
-    pub(super) fn works(&mut self) {
-        let server = display(name(&self.args));
+    pub(crate) fn works(&mut self) {
+        let server = display(&self.options.name);
         match self.trouble.works(0, Instant::now()) {
             None => tracing::info!(server, "served"),
             Some((times, time)) => {
@@ -81,7 +79,7 @@ impl Missing {
     }
 
     /// Why it is not served.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         match (&self.found, &self.why) {
             (Some(_), _) => ENDS.into(),
             (None, Some((why, _))) => why.to_string(),
@@ -91,7 +89,7 @@ impl Missing {
 
     /// It cannot be served now; at the start nothing is logged, as that may end with this failure, which is printed
     /// then.
-    pub(super) fn failed(&mut self, failure: Failure, starts: bool) {
+    pub(crate) fn failed(&mut self, failure: Error, starts: bool) {
         if !starts {
             self.tell(&failure);
         }
@@ -99,7 +97,7 @@ impl Missing {
     }
 
     /// Others are served, and it is tried again.
-    pub(super) fn others_start(&mut self) {
+    pub(crate) fn others_start(&mut self) {
         if let Some((failure, at)) = self.why.take() {
             self.tell(&failure);
             self.why = Some((failure, at));
@@ -107,8 +105,8 @@ impl Missing {
     }
 
     /// Logs it, but not each time.
-    fn tell(&mut self, failure: &Failure) {
-        let (server, again) = (display(name(&self.args)), AGAIN.as_secs());
+    fn tell(&mut self, failure: &Error) {
+        let (server, again) = (display(&self.options.name), AGAIN.as_secs());
         match self.trouble.failed(0, Instant::now()) {
             None => {}
             Some(Tell::First) => tracing::error!(

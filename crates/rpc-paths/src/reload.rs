@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use raddle_control::{ProxyConfig, RefusedConfig};
 
-use super::servers::name;
-use crate::cli::RpcProxy;
+use crate::Server;
 
 /// The file, and how reading it went.
 #[derive(Clone, Debug)]
-pub(super) struct Reads {
+pub(crate) struct Reads {
     file: PathBuf,
     /// When what holds was read.
     read: Instant,
@@ -20,7 +19,7 @@ pub(super) struct Reads {
 
 impl Reads {
     /// It has been read for the first time.
-    pub(super) fn first(file: PathBuf, now: Instant) -> Reads {
+    pub(crate) fn first(file: PathBuf, now: Instant) -> Reads {
         Reads {
             file,
             read: now,
@@ -29,7 +28,7 @@ impl Reads {
     }
 
     /// It has been read again, or was refused.
-    pub(super) fn again(&mut self, result: Result<(), String>, now: Instant) {
+    pub(crate) fn again(&mut self, result: Result<(), String>, now: Instant) {
         match result {
             Ok(()) => (self.read, self.refused) = (now, None),
             Err(why) => self.refused = Some((now, why)),
@@ -37,7 +36,7 @@ impl Reads {
     }
 
     /// What is to be said of it.
-    pub(super) fn said(&self, now: Instant) -> ProxyConfig {
+    pub(crate) fn said(&self, now: Instant) -> ProxyConfig {
         let seconds = |at: Instant| now.saturating_duration_since(at).as_secs();
         ProxyConfig {
             file: self.file.display().to_string(),
@@ -52,7 +51,7 @@ impl Reads {
 
 /// What another configuration changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(crate) struct Change {
     pub added: Vec<String>,
     pub changed: Vec<String>,
     pub removed: Vec<String>,
@@ -61,26 +60,26 @@ pub(super) struct Change {
 
 impl Change {
     /// From what there was to what is wanted.
-    pub(super) fn between(before: &[RpcProxy], wanted: &[RpcProxy]) -> Change {
+    pub(crate) fn between(before: &[Server], wanted: &[Server]) -> Change {
         let mut change = Change::default();
-        for args in wanted {
-            let old = before.iter().find(|old| name(old) == name(args));
+        for options in wanted {
+            let old = before.iter().find(|old| old.name == options.name);
             let list = match old {
                 None => &mut change.added,
-                Some(old) if old == args => &mut change.unchanged,
+                Some(old) if old == options => &mut change.unchanged,
                 Some(_) => &mut change.changed,
             };
-            list.push(name(args));
+            list.push(options.name.clone());
         }
         let gone = before
             .iter()
-            .filter(|old| !wanted.iter().any(|args| name(args) == name(old)));
-        change.removed = gone.map(name).collect();
+            .filter(|old| !wanted.iter().any(|options| options.name == old.name));
+        change.removed = gone.map(|old| old.name.clone()).collect();
         change
     }
 
     /// In a line; `refused` are those that are wanted and not served, and why.
-    pub(super) fn line(&self, refused: &[(String, String)]) -> String {
+    pub(crate) fn line(&self, refused: &[(String, String)]) -> String {
         let refused: Vec<String> = refused
             .iter()
             .map(|(name, why)| format!("{name} ({why})"))
@@ -105,9 +104,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::rpc::config::parse;
+    use crate::config::parse;
 
-    fn servers(of: &str) -> Vec<RpcProxy> {
+    fn servers(of: &str) -> Vec<Server> {
         let tables = of.split(' ').enumerate().map(|(i, of)| {
             let (name, connections) = of.split_once('=').unwrap();
             format!(

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use raddle_netlink::Socket;
 use raddle_rpc::proxy::{Review, Standing};
 
-use super::back::Returns;
-use super::candidates::query;
-use super::connect::{Lies, State};
-use super::dial::{BRIEF, connect, is_taken};
-use super::health::Way;
-use super::place::{Loads, uneven, unevenness};
-use super::placing::name_of;
+use crate::back::Returns;
+use crate::candidates::query;
+use crate::connect::{Lies, State};
+use crate::dial::{BRIEF, connect, is_taken};
+use crate::health::Way;
+use crate::place::{Loads, uneven, unevenness};
+use crate::placing::name_of;
 
 /// How long a link by which no connection came back counts as none.
 const VAIN: Duration = Duration::from_secs(600);
@@ -21,7 +21,7 @@ const ASKED: usize = 3;
 
 impl State {
     /// Takes in what the kernel says, and what comes back. Whether connections are to be looked at now.
-    pub(super) fn tick(self: &Rc<State>) -> bool {
+    pub(crate) fn tick(self: &Rc<State>) -> bool {
         let now = Instant::now();
         let mut changes = self.changes.get();
         if self.see_returns() {
@@ -100,7 +100,7 @@ impl State {
         let service = usize::from(!self.addresses(0).contains(&server));
         let (mut why, mut taken, mut asked) = (None, None, 0);
         if let Ok(tries) = self.tries(service).await {
-            let mine = |of: &&super::candidates::Try| of.server == server && of.dev == link;
+            let mine = |of: &&crate::candidates::Try| of.server == server && of.dev == link;
             for of in tries.list.iter().filter(mine).rev() {
                 if asked == ASKED {
                     break;
@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Where connections lie now, and which one should be made anew.
-    pub(super) fn review(self: &Rc<State>, standing: &[Standing]) -> Review {
+    pub(crate) fn review(self: &Rc<State>, standing: &[Standing]) -> Review {
         let mut review = Review::default();
         let Ok(mut socket) = Socket::open() else {
             return review;
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// The ports with known paths; asks for them where there are none, and has connections looked at then.
-    fn found(self: &Rc<State>, service: usize) -> Option<Rc<super::candidates::Tries>> {
+    fn found(self: &Rc<State>, service: usize) -> Option<Rc<crate::candidates::Tries>> {
         if let Some((_, tries)) = self.found.borrow().get(&service) {
             return Some(Rc::clone(tries));
         }
@@ -177,7 +177,7 @@ impl State {
     }
 
     /// One that should be placed anew, to even the loads of links on the way out or back; at the pace that
-    /// [`super::place::Pace`] sets.
+    /// [`crate::place::Pace`] sets.
     fn to_move(self: &Rc<State>, standing: &[Standing]) -> Option<usize> {
         let now = Instant::now();
         let mut all_uneven = 0;

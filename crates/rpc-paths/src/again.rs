@@ -10,10 +10,10 @@ use raddle_rpc::proxy::Again;
 use raddle_rpc::replay::{Blame, Try, Way, next_way};
 use tokio::net::TcpStream;
 
-use super::detour::{Detour, Detours};
-use super::dial::{BRIEF, connect_by};
-use super::placing::name_of;
-use crate::source;
+use crate::candidates::live;
+use crate::detour::{Detour, Detours};
+use crate::dial::{BRIEF, connect_by};
+use crate::placing::name_of;
 use raddle_plan::paths::{self, Place};
 
 /// Rounds after which an attempt gets no longer time: 8 times as long as the first, 2 s. When a way is back, it is
@@ -21,7 +21,7 @@ use raddle_plan::paths::{self, Place};
 const DOUBLED: u32 = 3;
 
 /// A connection that was made again.
-pub(super) struct Made {
+pub(crate) struct Made {
     pub stream: TcpStream,
     /// The link that it goes out by.
     pub link: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Made {
 ///
 /// # Errors
 /// Why no way was found.
-pub(super) async fn again(
+pub(crate) async fn again(
     detours: &Detours,
     again: Again,
     working: &[String],
@@ -168,7 +168,7 @@ fn places(server: IpAddr) -> (Vec<Place>, Metrics) {
         RouteTarget::Multipath(hops) => of(hops),
         // Its members are not told with the route.
         RouteTarget::Object(_) => {
-            let choice = source::mirror(None)
+            let choice = live()
                 .ok()
                 .and_then(|rib| paths::choice(&rib, "", server).ok());
             choice.map_or_else(Vec::new, |choice| {
