@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use raddle_image::{
-    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, BucketsHead, Group, How, Member, Reason, TurnsHead,
+    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, BucketsHead, Group, How, Member, Reason, RoundRobinHead,
     config_flags,
 };
 use raddle_packet::Family;
@@ -54,7 +54,7 @@ pub(crate) fn hashed_by(group: Group) -> Option<How> {
         | Group::Single(_)
         | Group::Neighbour(_)
         | Group::Segment(_)
-        | Group::PerPacket { .. } => None,
+        | Group::RoundRobin { .. } => None,
     }
 }
 
@@ -129,7 +129,7 @@ fn stateful(
                 Err(Reason::BucketActivity)
             }
         }
-        Group::PerPacket { first, count } => {
+        Group::RoundRobin { first, count } => {
             let head = turns_head(context, first);
             Ok(turn(context, state, &head, first, count).1)
         }
@@ -147,16 +147,16 @@ fn stateful(
     }
 }
 
-fn turns_head(context: &Context<'_>, first: u32) -> TurnsHead {
+fn turns_head(context: &Context<'_>, first: u32) -> RoundRobinHead {
     let word = |i| context.memory.member_word(first + i);
-    TurnsHead::from_words([word(0), word(1)])
+    RoundRobinHead::from_words([word(0), word(1)])
 }
 
 /// The member whose turn it is: its place and its adjacency.
 fn turn(
     context: &Context<'_>,
     state: &mut State,
-    head: &TurnsHead,
+    head: &RoundRobinHead,
     first: u32,
     count: u16,
 ) -> (u32, u32) {

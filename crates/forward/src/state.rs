@@ -1,7 +1,7 @@
 //! What one core keeps for groups whose choice is not a function of the packet alone. All of it is
 //! bounded by the image, none of it by the traffic.
 
-use raddle_image::{FLOWLETS, TURN_SLOTS, WANTED, Wanted};
+use raddle_image::{FLOWLETS, ROUND_ROBIN_SLOTS, WANTED, Wanted};
 
 /// A flow's last choice.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(members: usize) -> State {
         State {
-            turns: vec![0; TURN_SLOTS],
+            turns: vec![0; ROUND_ROBIN_SLOTS],
             flowlets: vec![Flowlet::default(); FLOWLETS],
             shown: vec![(0, 0); members],
             wanted: [None; WANTED],
@@ -50,7 +50,7 @@ impl State {
 
     /// The turn counter of a group.
     pub(crate) fn turn(&mut self, slot: u32) -> &mut u32 {
-        let last = TURN_SLOTS - 1;
+        let last = ROUND_ROBIN_SLOTS - 1;
         &mut self.turns[(slot as usize).min(last)]
     }
 

@@ -55,14 +55,14 @@ pub enum Group {
         /// What is hashed.
         how: How,
     },
-    /// Packets go round robin, by weight: a [`TurnsHead`] at `first`, behind it the members.
-    PerPacket {
+    /// Packets go round robin, by weight: a [`RoundRobinHead`] at `first`, behind it the members.
+    RoundRobin {
         /// Index of the head.
         first: u32,
         /// Number of members behind the head.
         count: u16,
     },
-    /// So do flowlets (`mp-algo` flowlet). As [`Group::PerPacket`].
+    /// So do flowlets (`mp-algo` flowlet). As [`Group::RoundRobin`].
     Flowlet {
         /// Index of the head.
         first: u32,
@@ -112,8 +112,8 @@ numbers! {
         THRESHOLD = 2,
         /// [`super::Group::Resilient`]; likewise.
         RESILIENT = 3,
-        /// [`super::Group::PerPacket`]; likewise.
-        PER_PACKET = 4,
+        /// [`super::Group::RoundRobin`]; likewise.
+        ROUND_ROBIN = 4,
         /// [`super::Group::Flowlet`]; likewise.
         FLOWLET = 5,
         /// [`super::Group::Segment`]; its number is in the upper half.
@@ -156,8 +156,8 @@ impl Group {
             Group::Resilient { first, count, how } => {
                 many(group_kind::RESILIENT, how, count, first)
             }
-            Group::PerPacket { first, count } => {
-                many(group_kind::PER_PACKET, How::default(), count, first)
+            Group::RoundRobin { first, count } => {
+                many(group_kind::ROUND_ROBIN, How::default(), count, first)
             }
             Group::Flowlet { first, count } => {
                 many(group_kind::FLOWLET, How::default(), count, first)
@@ -177,7 +177,7 @@ impl Group {
             group_kind::SEGMENT => Group::Segment(first),
             group_kind::THRESHOLD => Group::Threshold { first, count, how },
             group_kind::RESILIENT => Group::Resilient { first, count, how },
-            group_kind::PER_PACKET => Group::PerPacket { first, count },
+            group_kind::ROUND_ROBIN => Group::RoundRobin { first, count },
             group_kind::FLOWLET => Group::Flowlet { first, count },
             _ => {
                 let reason = crate::Reason::from_number(how.0);
@@ -234,18 +234,18 @@ impl BucketsHead {
 /// What stands before members that are taken round robin, in two words. The members are a table with an entry
 /// for each turn, or have upper bounds below `total`; see [`raddle_select::round_robin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TurnsHead {
+pub struct RoundRobinHead {
     /// Turns until the order repeats.
     pub total: u32,
     /// From turn to turn; 0 where the members are a table.
     pub stride: u32,
-    /// Where each core counts, below [`TURN_SLOTS`].
+    /// Where each core counts, below [`ROUND_ROBIN_SLOTS`].
     pub slot: u32,
     /// Idle time after which a flow takes a new turn, in units of 2^10 ns.
     pub gap: u32,
 }
 
-impl TurnsHead {
+impl RoundRobinHead {
     /// The words in the image.
     pub fn to_words(self) -> [u64; 2] {
         [
@@ -256,8 +256,8 @@ impl TurnsHead {
 
     /// Reads words of the image.
     #[inline]
-    pub fn from_words([turns, state]: [u64; 2]) -> TurnsHead {
-        TurnsHead {
+    pub fn from_words([turns, state]: [u64; 2]) -> RoundRobinHead {
+        RoundRobinHead {
             total: turns as u32,
             stride: (turns >> 32) as u32,
             slot: state as u32,
@@ -267,7 +267,7 @@ impl TurnsHead {
 }
 
 /// Groups whose members can be taken round robin at a time; each core keeps a number for each.
-pub const TURN_SLOTS: usize = 1024;
+pub const ROUND_ROBIN_SLOTS: usize = 1024;
 /// Flows that each core remembers for [`Group::Flowlet`]; a power of two.
 pub const FLOWLETS: usize = 4096;
 
@@ -318,7 +318,7 @@ mod tests {
                 count: 9,
                 how: How::by(Policy::L4, true),
             },
-            Group::PerPacket { first: 1, count: 2 },
+            Group::RoundRobin { first: 1, count: 2 },
             Group::Flowlet { first: 1, count: 2 },
         ] {
             assert_eq!(Group::from_word(group.to_word()), group);

@@ -103,7 +103,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("REASON_COUNTERS", REASON_COUNTERS as u64),
         ("LINK_COUNTERS", LINK_COUNTERS as u64),
         ("ADJACENCY_COUNTERS", ADJACENCY_COUNTERS as u64),
-        ("TURN_SLOTS", TURN_SLOTS as u64),
+        ("ROUND_ROBIN_SLOTS", ROUND_ROBIN_SLOTS as u64),
         ("FLOWLETS", FLOWLETS as u64),
         ("WANTED", WANTED as u64),
         ("SEGMENT_FAILED", segment_counter::FAILED as u64),

@@ -44,7 +44,7 @@ impl fmt::Display for Lack {
             None => write!(
                 f,
                 "{} groups at most are spread per packet or by flowlets",
-                crate::TURN_SLOTS
+                crate::ROUND_ROBIN_SLOTS
             ),
         }
     }

@@ -32,8 +32,8 @@ pub use counter::Counter;
 pub use generated::{between, generated};
 use group::SINGLE_NEIGHBOUR;
 pub use group::{
-    BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, SEGMENT_VALUE, TURN_SLOTS, TurnsHead,
-    group_kind, segment_of_value, segment_value,
+    BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, ROUND_ROBIN_SLOTS, RoundRobinHead,
+    SEGMENT_VALUE, group_kind, segment_of_value, segment_value,
 };
 pub use header::header;
 pub use lack::Lack;

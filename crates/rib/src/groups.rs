@@ -17,7 +17,7 @@ use crate::state::State;
 use build::Built;
 use raddle_image::Lack;
 use raddle_image::{
-    Capacity, GROUP_OWN, Group, Memory, Reason, SEGMENT_VALUE, TURN_SLOTS, segment_of_value,
+    Capacity, GROUP_OWN, Group, Memory, ROUND_ROBIN_SLOTS, Reason, SEGMENT_VALUE, segment_of_value,
     segment_value,
 };
 
@@ -55,7 +55,7 @@ fn moved(group: Group, to: u32) -> Group {
         Group::Kernel(_) | Group::Single(_) | Group::Neighbour(_) | Group::Segment(_) => {}
         Group::Threshold { first, .. }
         | Group::Resilient { first, .. }
-        | Group::PerPacket { first, .. }
+        | Group::RoundRobin { first, .. }
         | Group::Flowlet { first, .. } => *first = to,
     }
     group
@@ -90,7 +90,7 @@ impl Groups {
             numbers: Slots::new(1, capacity.groups.min(SEGMENT_VALUE as usize)),
             runs: Runs::new(capacity.members),
             shared: HashMap::new(),
-            turn_slots: Slots::new(0, TURN_SLOTS),
+            turn_slots: Slots::new(0, ROUND_ROBIN_SLOTS),
             entries: HashMap::new(),
             by_spec: HashMap::new(),
             adjacencies: Adjacencies::new(capacity.adjacencies),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * Groups that are more than a search for a hash: buckets, turns, flows that take turns. The layout of
- * their members is image::BucketsHead's and image::TurnsHead's, the steps are those of
+ * their members is image::BucketsHead's and image::RoundRobinHead's, the steps are those of
  * crates/forward/src/{choose,state}.rs.
  */
 #ifndef RADDLE_GROUPS_H
@@ -60,17 +60,17 @@ static __noinline __s64 choose_bucket(__u32 first, __u32 count, __u32 hash)
 }
 
 /* The place of the member whose turn it is. */
-inline_always __u32 take_turn(__u32 first, __u32 count, __u64 cpu)
+inline_always __u32 round_robin(__u32 first, __u32 count, __u64 cpu)
 {
 	__u64 turns_word = member_word(first), state_word = member_word(first + 1), next;
 	__u32 total = turns_word, stride = turns_word >> 32, slot = (__u32)state_word;
 	__u32 *turn, at = 0, rest = count;
 
-	if (slot >= TURN_SLOTS)
-		slot = TURN_SLOTS - 1;
+	if (slot >= ROUND_ROBIN_SLOTS)
+		slot = ROUND_ROBIN_SLOTS - 1;
 	if (!total)
 		total = 1;
-	turn = STRIPED(turns, __u32, TURN_SLOTS, cpu, slot);
+	turn = STRIPED(turns, __u32, ROUND_ROBIN_SLOTS, cpu, slot);
 	next = (__u64)*turn + (stride ? stride : 1);
 	if (next >= total)
 		next -= total;
@@ -104,7 +104,7 @@ inline_always __u32 flowlet_place(__u32 value, __u32 first, __u32 count, __u32 h
 		if (place < count)
 			return place;
 	}
-	place = take_turn(first, count, cpu);
+	place = round_robin(first, count, cpu);
 	entry->flow = flow;
 	entry->last = now;
 	entry->place = place;
@@ -130,8 +130,8 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 
 	if (cpu >= cpus)
 		return -REASON_HASH_POLICY;
-	if ((__u8)group == GROUP_PER_PACKET) {
-		__u32 turn = take_turn(group >> 32, (__u16)(group >> 16), cpu);
+	if ((__u8)group == GROUP_ROUND_ROBIN) {
+		__u32 turn = round_robin(group >> 32, (__u16)(group >> 16), cpu);
 
 		return member_word((__u32)(group >> 32) + 2 + turn) >> 32;
 	}

@@ -6,7 +6,7 @@ use raddle_image as image;
 use raddle_image::Lack;
 use raddle_image::{
     Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, OWN_BITS,
-    SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET, TURN_SLOTS,
+    ROUND_ROBIN_SLOTS, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET,
 };
 
 use crate::counters::{self, segment_stripe};
@@ -62,7 +62,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
             stripe * image::SEGMENT_FAILURES * 8 * cpus,
         ),
         (STATE[0], None, SCRATCH_SIZE * cpus),
-        (STATE[1], None, TURN_SLOTS * 4 * cpus),
+        (STATE[1], None, ROUND_ROBIN_SLOTS * 4 * cpus),
         (STATE[2], None, FLOWLETS * FLOWLET * cpus),
         (STATE[3], members, capacity.members * 8),
     ];

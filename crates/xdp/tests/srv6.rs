@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use raddle_image::{
-    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Reason, Segment, TurnsHead, WANTED, Wanted,
+    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Reason, RoundRobinHead, Segment, WANTED, Wanted,
     segment_counter, segment_flags, segment_kind,
 };
 use raddle_xdp::{Counters, NO_ADJACENCY, SegmentCounts, Verdict};
@@ -334,7 +334,7 @@ fn own_groups_hand_nothing_over() {
         let deep = [options(60), options(17), vec![0; 8]].concat();
         drops(&both(&plain(60, &deep))[..1], Reason::DeepHeaders);
         let first = 40;
-        let head = TurnsHead {
+        let head = RoundRobinHead {
             total: 2,
             stride: 0,
             slot: 1,

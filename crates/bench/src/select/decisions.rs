@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
 use raddle_fib::lookup4_batch;
-use raddle_image::{Capacity, Group, Memory, TURN_SLOTS, TurnsHead};
+use raddle_image::{Capacity, Group, Memory, ROUND_ROBIN_SLOTS, RoundRobinHead};
 use raddle_packet::Family;
 use raddle_rib::event::{
     DeviceSettings, Event, Link, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Settings,
@@ -37,17 +37,17 @@ const OUT: [u32; 2] = [2, 3];
 /// How packets are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
-    PerPacket,
+    RoundRobin,
     L3,
     L4,
 }
 
 impl Selection {
-    pub(super) const ALL: [Selection; 3] = [Selection::PerPacket, Selection::L3, Selection::L4];
+    pub(super) const ALL: [Selection; 3] = [Selection::RoundRobin, Selection::L3, Selection::L4];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Selection::PerPacket => "per-packet",
+            Selection::RoundRobin => "per-packet",
             Selection::L3 => "L3",
             Selection::L4 => "L4",
         }
@@ -56,7 +56,7 @@ impl Selection {
     /// Cycles of the whole input route decision in the patch series of 2015, on its machine.
     pub(super) fn in_2015(self) -> u32 {
         match self {
-            Selection::PerPacket => 75,
+            Selection::RoundRobin => 75,
             Selection::L3 => 108,
             Selection::L4 => 129,
         }
@@ -68,7 +68,7 @@ impl Selection {
             icmp_follows_flow: false,
         };
         match self {
-            Selection::PerPacket => MpAlgo::RoundRobin,
+            Selection::RoundRobin => MpAlgo::RoundRobin,
             Selection::L3 => hash(Policy::L3),
             Selection::L4 => hash(Policy::L4),
         }
@@ -148,7 +148,7 @@ impl Decider {
             table: memory.link(INGRESS).table4,
             hasher: Hasher::new(seed),
             keys: KeyBatch::new(),
-            turns: vec![0; TURN_SLOTS],
+            turns: vec![0; ROUND_ROBIN_SLOTS],
             memory,
         })
     }
@@ -200,11 +200,11 @@ impl Decider {
                     hash.ok().flatten().unwrap_or(0),
                 )
             }
-            Group::PerPacket { first, count } => {
+            Group::RoundRobin { first, count } => {
                 let word = |i| self.memory.member_word(first + i);
-                let head = TurnsHead::from_words([word(0), word(1)]);
+                let head = RoundRobinHead::from_words([word(0), word(1)]);
                 let total = NonZeroU32::new(head.total).unwrap_or(NonZeroU32::MIN);
-                let slot = (head.slot as usize).min(TURN_SLOTS - 1);
+                let slot = (head.slot as usize).min(ROUND_ROBIN_SLOTS - 1);
                 let turn = next_turn(self.turns[slot], total, head.stride.max(1));
                 self.turns[slot] = turn;
                 let first = first + 2;

@@ -244,7 +244,7 @@ mod tests {
             cycles,
         };
         let decisions = [
-            (Selection::PerPacket, vec![30.0, 90.0, 20.0]),
+            (Selection::RoundRobin, vec![30.0, 90.0, 20.0]),
             (Selection::L4, vec![70.0]),
             (Selection::L3, vec![]),
         ];

@@ -8,7 +8,7 @@ use raddle_fib::{Fib4, Fib6, Prefix4, Prefix6, TableId};
 use raddle_forward::{Engine, HEADROOM, Verdict};
 use raddle_image::{
     ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, GROUP_OWN, Group, How, LINK_TABLE,
-    LinkEntry, MAGIC, Member, Memory, Reason, Segment, TurnsHead, config_flags, link_flags,
+    LinkEntry, MAGIC, Member, Memory, Reason, RoundRobinHead, Segment, config_flags, link_flags,
     segment_flags, segment_value,
 };
 use raddle_select::{Seed, compile_threshold, keyed, mid_states, upper_bounds};
@@ -191,7 +191,7 @@ impl Router {
     /// Turns of packets for adjacencies.
     pub(crate) fn turns(&mut self, adjacencies: &[u32]) -> u32 {
         let first = self.members;
-        let head = TurnsHead {
+        let head = RoundRobinHead {
             total: adjacencies.len() as u32,
             stride: 0,
             slot: first,
@@ -208,7 +208,7 @@ impl Router {
             self.members += 1;
         }
         let count = adjacencies.len() as u16;
-        self.group(Group::PerPacket { first, count })
+        self.group(Group::RoundRobin { first, count })
     }
 
     /// A route of IPv6, `table` 0 or [`OTHER_TABLE`].

@@ -10,7 +10,7 @@ use crate::algo::MpAlgo;
 use crate::resolve::{Hop, Resolved, Spec};
 use crate::segments::SegmentUse;
 use raddle_image::Lack;
-use raddle_image::{BucketsHead, Group, How, Member, Reason, TurnsHead};
+use raddle_image::{BucketsHead, Group, How, Member, Reason, RoundRobinHead};
 
 /// What a group shall be.
 pub(super) struct Built {
@@ -239,7 +239,7 @@ impl Groups {
                 (total.get(), stride, members.collect())
             }
         };
-        let head = TurnsHead {
+        let head = RoundRobinHead {
             total,
             stride,
             slot,
@@ -250,7 +250,7 @@ impl Groups {
         words.extend(members);
         Some(Built {
             group: match gap {
-                None => Group::PerPacket { first, count },
+                None => Group::RoundRobin { first, count },
                 Some(_) => Group::Flowlet { first, count },
             },
             words,

@@ -99,7 +99,7 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
         Group::Kernel(reason) => Err(reason),
         Group::Segment(n) => alone(segment_leaves(memory, n), memory.segment(n).reason),
         Group::Single(n) | Group::Neighbour(n) => Ok(vec![(0x7fff_ffff, adjacency(n))]),
-        Group::PerPacket { .. } | Group::Flowlet { .. } => {
+        Group::RoundRobin { .. } | Group::Flowlet { .. } => {
             panic!("nothing here asks for {:?}", memory.group(number))
         }
         // By bucket.

@@ -178,7 +178,7 @@ impl Image {
             ),
             // Not where its members are segments: some end at a limit of the program's after it has taken a turn.
             1 if !own => {
-                let head = raddle_image::TurnsHead {
+                let head = raddle_image::RoundRobinHead {
                     total: 3,
                     stride: 0,
                     slot: 1,
@@ -192,7 +192,7 @@ impl Image {
                 }
                 let (first, count) = (40, 3);
                 let group = if draw.once_in(2) {
-                    Group::PerPacket { first, count }
+                    Group::RoundRobin { first, count }
                 } else {
                     Group::Flowlet { first, count }
                 };
