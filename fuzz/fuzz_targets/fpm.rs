@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use raddle_fuzz::{Mirror, address, compare, link, neighbour, new_rib};
 use raddle_image::Capacity;
 use raddle_netlink::fpm::{FrameError, Frames, Reader, Tallies};
-use raddle_rib::ToldNumbers;
+use raddle_rib::FpmStats;
 use raddle_rib::event::{Event, Fpm, Rule};
 
 const CAPACITY: Capacity = Capacity {
@@ -88,14 +88,14 @@ fuzz_target!(|data: &[u8]| {
     }
     rib.commit();
     compare(&rib, addresses.iter().copied());
-    let ToldNumbers {
+    let FpmStats {
         routes4,
         routes6,
         alone4,
         alone6,
         refused,
         ..
-    } = rib.told();
+    } = rib.fpm_stats();
     assert_eq!((alone4, alone6), (routes4, routes6));
     assert!(rib.fpm_routes().count() <= routes4 + routes6);
     before.rules = rib.snapshot().rules;
@@ -104,9 +104,9 @@ fuzz_target!(|data: &[u8]| {
     }
     rib.commit();
     compare(&rib, addresses);
-    let nothing = ToldNumbers {
+    let nothing = FpmStats {
         refused,
-        ..ToldNumbers::default()
+        ..FpmStats::default()
     };
-    assert_eq!((rib.told(), rib.snapshot()), (nothing, before));
+    assert_eq!((rib.fpm_stats(), rib.snapshot()), (nothing, before));
 });

@@ -54,9 +54,9 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Routes that are spread otherwise than by the namespace's hash policy: `[[mp-algo]]`.
     pub mp_algos: Vec<AlgoRule>,
-    /// SIDs of raddle's own, for what this kernel lacks: `[[sid]]`.
+    /// Static SIDs, for what this kernel lacks: `[[sid]]`.
     pub sid: Vec<StaticSid>,
-    /// Encapsulations of raddle's own, by several segment lists: `[[encap]]`.
+    /// Static encapsulations, by several segment lists: `[[encap]]`.
     pub encap: Vec<StaticEncap>,
     /// Take routes from a routing daemon by FPM: `[fpm]`.
     pub fpm: Option<Fpm>,
@@ -143,12 +143,12 @@ impl Config {
     }
 
     /// Whether there are SIDs or encapsulations that the kernel does not have.
-    pub fn has_own(&self) -> bool {
+    pub fn has_statics(&self) -> bool {
         !self.sid.is_empty() || !self.encap.is_empty()
     }
 
     /// The same, or there may be some at any time.
-    pub fn may_have_own(&self) -> bool {
-        self.has_own() || self.fpm.is_some()
+    pub fn may_have_statics(&self) -> bool {
+        self.has_statics() || self.fpm.is_some()
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Daemon {
     pub(super) last_commit: Commit,
     requests: Socket,
     /// SIDs and encapsulations of the configuration.
-    own: StaticRoutes,
+    statics: StaticRoutes,
     /// Listens for a routing daemon.
     pub(super) fpm: Option<Server>,
     pub(super) srv6: Srv6,
@@ -98,8 +98,8 @@ impl Daemon {
         control: &Receiver<Request>,
         metrics: Option<&Receiver<Request>>,
     ) -> Result<(), Error> {
-        let own = nix::unistd::gettid().as_raw();
-        let threads = std::iter::once(own).chain(self.mirror.reader());
+        let main = nix::unistd::gettid().as_raw();
+        let threads = std::iter::once(main).chain(self.mirror.reader());
         self.standing = Standing::take(self.config.priority, threads);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;
@@ -191,12 +191,12 @@ impl Daemon {
             rib.refresh();
         }
         self.lag.heard(batch.since);
-        let told = match &mut self.fpm {
-            Some(fpm) => fpm.poll(Instant::now(), &mut |told| rib.apply(Event::Fpm(told))),
+        let fpm = match &mut self.fpm {
+            Some(fpm) => fpm.poll(Instant::now(), &mut |fpm| rib.apply(Event::Fpm(fpm))),
             None => 0,
         };
         if self.look_again {
-            let events = self.own.follow(&self.config, &self.rib);
+            let events = self.statics.follow(&self.config, &self.rib);
             events.into_iter().for_each(|event| self.rib.apply(event));
         }
         let is_ahead = ahead.is_some();
@@ -214,7 +214,7 @@ impl Daemon {
             return Ok(());
         }
         let since = *self.dirty_since.get_or_insert_with(Instant::now);
-        if batch.events + told > 0 && since.elapsed() < GATHER {
+        if batch.events + fpm > 0 && since.elapsed() < GATHER {
             return Ok(());
         }
         if std::mem::take(&mut self.new_settings) {

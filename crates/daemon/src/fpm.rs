@@ -1,4 +1,4 @@
-//! FPM as the daemon has it: who listens for it, and what is told about it.
+//! FPM as the daemon has it: who listens for it, and what is said about it.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ pub(super) fn status(server: &Server, rib: &Rib) -> status::Fpm {
         refused,
         broken,
     } = server.stats();
-    let told = rib.told();
+    let stats = rib.fpm_stats();
     let peer = server.peer();
     let families = |inet: usize, inet6: usize| ByFamily {
         inet: inet as u64,
@@ -43,10 +43,10 @@ pub(super) fn status(server: &Server, rib: &Rib) -> status::Fpm {
         peer: peer.map(|(address, _)| address.to_string()),
         grace_seconds: server.grace_left(Instant::now()).map(|left| left.as_secs()),
         resync: peer.is_some_and(|(_, resync)| resync),
-        routes: families(told.routes4, told.routes6),
-        used: families(told.alone4, told.alone6),
-        nexthops: told.nexthops as u64,
-        no_room: told.refused,
+        routes: families(stats.routes4, stats.routes6),
+        used: families(stats.alone4, stats.alone6),
+        nexthops: stats.nexthops as u64,
+        no_room: stats.refused,
         connections,
         refused,
         broken,

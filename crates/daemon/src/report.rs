@@ -107,8 +107,8 @@ pub(super) fn status(daemon: &Daemon) -> Status {
 /// No more segments that nothing carries out are named than this; the rest are counted.
 const NAMED_MOST: usize = 8;
 
-/// How many SIDs and segment lists there are, how many of these are raddle's own, how many the kernel's
-/// business, and how many of raddle's own cannot be carried out, so that their packets are dropped. `lacking`
+/// How many SIDs and segment lists there are, how many of these are static, how many the kernel's
+/// business, and how many static ones cannot be carried out, so that their packets are dropped. `lacking`
 /// says why there are no programs for them, where there are none: then nothing is carried out here, and what
 /// would have been is counted and named.
 fn segment_numbers(rib: &Rib, lacking: Option<&str>) -> SegmentNumbers {
@@ -271,13 +271,13 @@ pub(super) fn segments(daemon: &Daemon) -> Segments {
     }
 }
 
-/// No more routes by FPM than this are told here: there may be millions that the kernel does not have.
+/// No more FPM routes than this are listed here: there may be millions that the kernel does not have.
 const ROUTES_MOST: usize = 50_000;
 
 /// The answer to `routes`: those that the kernel does not have, and how many more there are.
 pub(super) fn routes(rib: &Rib) -> Routes {
-    let told = rib.told();
-    let all = told.alone4 + told.alone6;
+    let stats = rib.fpm_stats();
+    let all = stats.alone4 + stats.alone6;
     let fpm = rib.fpm_routes().take(ROUTES_MOST);
     Routes {
         routes: rib.own_routes().chain(fpm).collect(),

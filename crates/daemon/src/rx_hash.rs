@@ -97,7 +97,7 @@ fn facts(link: &Link, native: bool, own: bool) -> Facts {
 
 /// Whether the hash of a link would be read where the program runs in the driver as `native` says.
 pub(super) fn would_read(rib: &Rib, config: &Config, link: &Link, native: bool) -> bool {
-    let facts = facts(link, native, config.may_have_own());
+    let facts = facts(link, native, config.may_have_statics());
     decide(config.rx_hash, rib.settings(), facts) == Verdict::Read
 }
 
@@ -115,7 +115,11 @@ impl Decisions {
             let Some(link) = rib.link(index) else {
                 continue;
             };
-            let facts = facts(link, mode == AttachedMode::Native, config.may_have_own());
+            let facts = facts(
+                link,
+                mode == AttachedMode::Native,
+                config.may_have_statics(),
+            );
             let wanted = decide(config.rx_hash, rib.settings(), facts);
             let read = wanted == Verdict::Read;
             let verdict = match (before.remove(&index), engine.reads_rx_hash(index)) {

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::statics::StaticError;
 use raddle_iproute::Names;
 
-/// What is raddle's own, as the mirror knows it.
+/// The configuration's SIDs and encapsulations, as the mirror knows them.
 #[derive(Debug, Default)]
 pub(crate) struct StaticRoutes {
     routes: Vec<Route>,
@@ -47,13 +47,13 @@ impl StaticRoutes {
     /// The neighbours that the kernel is to resolve for the engine, since no packet that it forwards itself
     /// would have it do so. `iif` is a link that packets come in on.
     ///
-    /// 1. Where raddle's own SIDs and encapsulations send to: the kernel does not know of these.
-    /// 2. Where a table leads that raddle's own End.T and End.DT* look in: the gateways of all routes. Which
+    /// 1. Where static SIDs and encapsulations send to: the kernel does not know of these.
+    /// 2. Where a table leads that static End.T and End.DT* look in: the gateways of all routes. Which
     ///    hosts of a connected prefix are meant, only packets say, and engines do then
     ///    ([`raddle_image::Wanted`]).
     /// 3. All paths to the first segment of the kernel's encapsulations: it keeps to one for each core
     ///    (`dst_cache`), while the engine spreads flows over them.
-    /// 4. The gateways of routes that FPM tells, if any of these counts: the kernel may not have them.
+    /// 4. The gateways of FPM routes, if any of these counts: the kernel may not have them.
     /// 5. The gateways of routes with an algorithm of their own: the kernel would ask for those that its own hash
     ///    policy takes.
     ///
@@ -82,7 +82,7 @@ impl StaticRoutes {
         if by_table {
             list.extend(rib.gateways());
         }
-        list.extend(rib.told_gateways());
+        list.extend(rib.fpm_gateways());
         list.extend(rib.algo_gateways());
         list.sort_unstable();
         list.dedup();

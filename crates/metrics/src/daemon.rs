@@ -124,14 +124,10 @@ fn of_fpm(fpm: &Fpm) -> Vec<Rows> {
             "1 while a routing daemon is connected",
             alone(u64::from(fpm.peer.is_some())),
         ),
-        gauge(
-            "fpm_routes",
-            "Routes that a routing daemon has told",
-            by_family(fpm.routes),
-        ),
+        gauge("fpm_routes", "FPM routes", by_family(fpm.routes)),
         gauge(
             "fpm_routes_used",
-            "Routes that a routing daemon has told and that are used, as the kernel does not have them",
+            "FPM routes that are used, as the kernel does not have them",
             by_family(fpm.used),
         ),
         counter(
@@ -189,7 +185,7 @@ fn of_status(status: &Status) -> Vec<Rows> {
         ),
         gauge(
             "routes",
-            "Prefixes with routes, of the kernel, by FPM and of raddle's own",
+            "Prefixes with routes: the kernel's, FPM routes, and static ones",
             by_family(status.routes),
         ),
         gauge(

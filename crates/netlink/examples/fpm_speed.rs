@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "gone in {:.2?}, {} left",
         start.elapsed(),
-        rib.told().routes4
+        rib.fpm_stats().routes4
     );
     Ok(())
 }

@@ -181,7 +181,7 @@ pub(crate) struct Run {
     /// A,B [weight N] [segs C,D [weight N]]... [dev LINK]"; may be repeated
     #[arg(long, value_name = "ENCAP")]
     pub encap: Vec<StaticEncap>,
-    /// Take the routes, SIDs and segment lists that a routing daemon tells by FPM and the kernel does not have:
+    /// Take the routes, SIDs and segment lists that a routing daemon sends by FPM and the kernel does not have:
     /// listen for it at this loopback address [127.0.0.1:2620, which is where zebra looks]
     #[arg(
         long,

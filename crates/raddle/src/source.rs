@@ -106,13 +106,13 @@ pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
     rules.filter_map(|rule| rule.parse().ok()).collect()
 }
 
-/// The routes that the daemon of this network namespace has and the kernel does not: SIDs and encapsulations of its
-/// own, and what it is told by FPM; none where no daemon answers.
+/// The routes that the daemon of this network namespace has and the kernel does not: static SIDs and
+/// encapsulations, and FPM routes; none where no daemon answers.
 pub(crate) fn own_routes_of_daemon() -> Vec<Route> {
     let Routes { routes, more } = of_daemon().unwrap_or_default();
     if more > 0 {
         eprintln!(
-            "raddle: {more} more routes by FPM are left out here: the daemon tells no more at a time"
+            "raddle: {more} more FPM routes are left out here: the daemon lists no more at a time"
         );
     }
     routes

@@ -109,7 +109,7 @@ pub enum Event {
     SweepBegin(Sweep),
     /// The dump is complete.
     SweepEnd(Sweep),
-    /// What a routing daemon tells by FPM.
+    /// What a routing daemon sends by FPM.
     Fpm(Fpm),
 }
 

@@ -31,7 +31,7 @@ pub use adjacency::{PathMtu, Ports};
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
 pub use counted::Sent;
 pub use prefix::{Addr, Prefix};
-pub use query::{Snapshot, ToldNumbers, Trace};
+pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};
 pub use rib::{Claim, Commit, Rib, Usage};
 pub use rules::{

@@ -97,9 +97,9 @@ impl Snapshot {
     }
 }
 
-/// How much a routing daemon tells by FPM.
+/// How many routes and objects a routing daemon has sent by FPM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ToldNumbers {
+pub struct FpmStats {
     /// IPv4 routes.
     pub routes4: usize,
     /// IPv6 routes.
@@ -217,8 +217,8 @@ impl Rib {
         self.with_nexthops(self.state.v4.own(), self.state.v6.own())
     }
 
-    /// The routes that FPM tells and nobody else has of their prefix, those of IPv6 first, but for those that are
-    /// none now. Costs a walk over all that FPM tells, if there are any.
+    /// The FPM routes that are the only ones of their prefix, those of IPv6 first, but for those that are
+    /// none now. Costs a walk over all FPM routes, if there are any.
     pub fn fpm_routes(&self) -> impl Iterator<Item = Route> {
         let leads = |id: &AttrsId| self.state.leads(self.state.attrs.get(*id));
         let v4 = self
@@ -242,14 +242,14 @@ impl Rib {
         let v4 = v4.map(|(table, prefix, id)| (table, prefix.to_net(), id));
         let v6 = v6.map(|(table, prefix, id)| (table, prefix.to_net(), id));
         let all = v6.chain(v4);
-        all.map(|(table, dst, id)| as_told(&self.state, id, table, dst))
+        all.map(|(table, dst, id)| whole_route(&self.state, id, table, dst))
     }
 
-    /// What FPM tells.
-    pub fn told(&self) -> ToldNumbers {
-        let (v4, alone4) = self.state.v4.told_numbers();
-        let (v6, alone6) = self.state.v6.told_numbers();
-        ToldNumbers {
+    /// How many FPM routes there are.
+    pub fn fpm_stats(&self) -> FpmStats {
+        let (v4, alone4) = self.state.v4.fpm_numbers();
+        let (v6, alone6) = self.state.v6.fpm_numbers();
+        FpmStats {
             routes4: v4,
             routes6: v6,
             alone4,
@@ -259,12 +259,12 @@ impl Rib {
         }
     }
 
-    /// The links and addresses of the gateways that routes by FPM send to as they are, if any of these routes count.
+    /// The links and addresses of the gateways that FPM routes send to as they are, if any of these routes count.
     /// Costs a walk over all sets of route attributes then.
-    pub fn told_gateways(&self) -> impl Iterator<Item = (u32, IpAddr)> {
-        let told = self.told();
-        let counts = told.alone4 + told.alone6 > 0;
-        let gateways = counts.then(|| self.state.told_gateways());
+    pub fn fpm_gateways(&self) -> impl Iterator<Item = (u32, IpAddr)> {
+        let stats = self.fpm_stats();
+        let counts = stats.alone4 + stats.alone6 > 0;
+        let gateways = counts.then(|| self.state.fpm_gateways());
         gateways.into_iter().flatten()
     }
 
@@ -410,7 +410,12 @@ impl Rib {
                 continue;
             };
             let first = slot.ids()[0];
-            let route = Some(as_told(&self.state, first, table_number, prefix.to_net()));
+            let route = Some(whole_route(
+                &self.state,
+                first,
+                table_number,
+                prefix.to_net(),
+            ));
             let spec = match self.state.is_kernels(dst, slot) {
                 true => KERNELS,
                 false => best_spec::<A>(&self.state, table_number, prefix, slot),
@@ -455,8 +460,8 @@ impl Rib {
     }
 }
 
-/// The route with these attributes; one by FPM with its nexthops in itself.
-fn as_told(state: &State, id: AttrsId, table: u32, dst: IpNet) -> Route {
+/// The route with these attributes; an FPM route with its nexthops in itself.
+fn whole_route(state: &State, id: AttrsId, table: u32, dst: IpNet) -> Route {
     let attrs = state.attrs.get(id);
     match state.fpm.expand(attrs) {
         Some(attrs) => attrs.to_route(table, dst),
@@ -482,7 +487,7 @@ fn routes<'a, A: Addr>(
                 let dst: IpNet = prefix.to_net();
                 slot.ids()
                     .iter()
-                    .map(move |id| as_told(state, *id, number, dst))
+                    .map(move |id| whole_route(state, *id, number, dst))
             })
         })
 }

@@ -91,9 +91,9 @@ pub(crate) fn resolve(state: &State, spec: &Spec) -> Resolved {
             v6,
             hops,
             mtu,
-            told,
+            by_fpm,
             ..
-        } => resolve_plain(state, (*v6, *told), hops, *mtu),
+        } => resolve_plain(state, (*v6, *by_fpm), hops, *mtu),
         Spec::Object { id, limits, .. } => resolve_object(state, *id, *limits),
         Spec::Neighbour {
             index,
@@ -149,12 +149,17 @@ impl Resolved {
 /// 4. IPv4 with `fib_multipath_use_neigh`: one whose neighbour entry exists and is not valid is
 ///    passed over; its hashes go to the next. When that is so for all, the first is taken.
 /// 5. None has a share: to the kernel, which goes on to other routes.
-/// 6. Told by FPM: one whose link is down or has no carrier has no share, and one whose neighbour entry is not
+/// 6. An FPM route: a nexthop whose link is down or has no carrier has no share, and one whose neighbour entry is not
 ///    valid is passed over, whatever the settings, as for the nexthop objects that most of them are. The kernel has
 ///    taken its own copy of the route away by then.
 /// 7. IPv4, and each of its links was down at some time since routes were last read: the kernel may have taken it away
 ///    without a word, so it is the kernel's.
-fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu: u32) -> Resolved {
+fn resolve_plain(
+    state: &State,
+    (v6, by_fpm): (bool, bool),
+    hops: &[SpecHop],
+    mtu: u32,
+) -> Resolved {
     if hops.iter().any(|hop| hop.encap == SpecEncap::Kernel) {
         return Resolved::Kernel(Reason::Encap);
     }
@@ -167,7 +172,7 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
             weight: hop.weight,
             upper: None,
             eligible: needs_no_link(hop)
-                || match told {
+                || match by_fpm {
                     true => state.link_lives(hop.index),
                     false => share_of(state, hop, v6),
                 },
@@ -176,7 +181,7 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
         })
         .collect();
     let flushed = |hop: &SpecHop| !needs_no_link(hop) && state.shares.is_flushed(hop.index);
-    if !v6 && !told && out.iter().any(|hop| hop.eligible) && hops.iter().all(flushed) {
+    if !v6 && !by_fpm && out.iter().any(|hop| hop.eligible) && hops.iter().all(flushed) {
         return Resolved::Kernel(Reason::RouteFeature);
     }
     if let [hop] = out.as_slice() {
@@ -187,10 +192,10 @@ fn resolve_plain(state: &State, (v6, told): (bool, bool), hops: &[SpecHop], mtu:
         };
     }
     let doubtful = |hop: &SpecHop| !needs_no_link(hop) && is_doubtful(state, hop, v6);
-    if !told && hops.iter().any(doubtful) {
+    if !by_fpm && hops.iter().any(doubtful) {
         return Resolved::Kernel(Reason::RouteFeature);
     }
-    let check_neighbours = told || (state.settings.use_neigh && !v6);
+    let check_neighbours = by_fpm || (state.settings.use_neigh && !v6);
     bound(&mut out);
     for hop in &mut out {
         hop.eligible &= !check_neighbours || neighbour_is_good(state, hop);

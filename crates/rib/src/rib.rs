@@ -306,7 +306,7 @@ impl Rib {
     /// Compiles what changed and publishes it to all engines.
     pub fn commit(&mut self) -> Commit {
         let start = Instant::now();
-        self.state.note_told();
+        self.state.note_fpm();
         let dirty = std::mem::take(&mut self.state.dirty);
         let adjacencies = &mut self.groups.adjacencies;
         adjacencies.see_links(&dirty.changed_links, &self.state);

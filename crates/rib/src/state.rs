@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 pub(crate) use buckets::Buckets;
-pub(crate) use fpm::Told;
+pub(crate) use fpm::FpmRoutes;
 pub(crate) use generations::Generations;
 pub(crate) use routes::{Changed, Family};
 pub(crate) use shares::Shares;
@@ -82,7 +82,7 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) attrs: AttrsStore,
     pub(crate) algos: AlgoRules,
-    pub(crate) fpm: Told,
+    pub(crate) fpm: FpmRoutes,
     pub(crate) v4: Family<u32>,
     pub(crate) v6: Family<u128>,
     pub(crate) hmac_keys: BTreeMap<u32, HmacKey>,
@@ -193,7 +193,7 @@ impl State {
             Event::KernelHosts(told) => self.set_kernel_hosts(told),
             Event::SweepBegin(sweep) => self.sweep_begin(sweep),
             Event::SweepEnd(sweep) => self.sweep_end(sweep),
-            Event::Fpm(told) => self.told(told),
+            Event::Fpm(fpm) => self.apply_fpm(fpm),
         }
     }
 

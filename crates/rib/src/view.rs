@@ -12,8 +12,8 @@
 //!    the kernel's. The best of an IPv6 prefix is the one with the least metric; several that are
 //!    not one multipath route, or a source prefix, make it the kernel's.
 //! 4. One of raddle's own comes before all others of its prefix.
-//! 5. One that is told by FPM counts where it is the only one, and is no route while the nexthop object that it
-//!    names is not told, or its links are down. Where it is unreachable or prohibited it drops: the kernel, which
+//! 5. An FPM route counts where it is the only one, and is no route while the nexthop object that it
+//!    names is not known, or its links are down. Where it is unreachable or prohibited it drops: the kernel, which
 //!    would say so, does not know.
 //! 6. Around the time when its best route expires, a prefix is the kernel's ([`is_doubtful`]).
 //! 7. A host for which the kernel goes by more than its routes is the kernel's ([`crate::event::KernelHosts`]).

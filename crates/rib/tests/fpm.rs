@@ -15,7 +15,7 @@ use raddle_rib::event::{
     RouteOp, RouteTarget, Rule, Settings,
 };
 use raddle_rib::seg6::{Behaviour, Seg6, Sid};
-use raddle_rib::{Rib, ToldNumbers};
+use raddle_rib::{FpmStats, Rib};
 
 const CAPACITY: Capacity = Capacity {
     nodes4: 1 << 12,
@@ -110,12 +110,12 @@ fn a_route_by_fpm_counts_where_the_kernel_has_none() {
     let mut rib = world();
     tell(&mut rib, [Fpm::Route(to("10.9.0.0/16", by(1)))]);
     assert_eq!(links(&rib, "10.9.1.1"), Ok(vec![(ALL, 1)]));
-    let numbers = |alone| ToldNumbers {
+    let numbers = |alone| FpmStats {
         routes4: 1,
         alone4: alone,
-        ..ToldNumbers::default()
+        ..FpmStats::default()
     };
-    assert_eq!(rib.told(), numbers(1));
+    assert_eq!(rib.fpm_stats(), numbers(1));
     assert_eq!(rib.fpm_routes().count(), 1);
     // The kernel has the last word on a prefix that it has, whatever its metric.
     let kernel = Route {
@@ -125,7 +125,7 @@ fn a_route_by_fpm_counts_where_the_kernel_has_none() {
     rib.apply(Event::Route(kernel.clone(), RouteOp::Add));
     rib.commit();
     assert_eq!(links(&rib, "10.9.1.1"), Ok(vec![(ALL, 2)]));
-    assert_eq!(rib.told(), numbers(0));
+    assert_eq!(rib.fpm_stats(), numbers(0));
     assert_eq!(rib.fpm_routes().count(), 0);
     // A dump of the kernel's routes takes nothing away that it did not tell.
     use raddle_rib::event::Sweep;
@@ -133,10 +133,10 @@ fn a_route_by_fpm_counts_where_the_kernel_has_none() {
     rib.apply(Event::SweepEnd(Sweep::Routes4));
     rib.commit();
     assert_eq!(links(&rib, "10.9.1.1"), Ok(vec![(ALL, 1)]));
-    assert_eq!(rib.told(), numbers(1));
+    assert_eq!(rib.fpm_stats(), numbers(1));
     rib.apply(Event::Route(kernel.clone(), RouteOp::Add));
     rib.apply(Event::RouteGone(kernel));
-    assert_eq!(rib.told(), numbers(1));
+    assert_eq!(rib.fpm_stats(), numbers(1));
     tell(
         &mut rib,
         [Fpm::RouteGone {
@@ -145,7 +145,7 @@ fn a_route_by_fpm_counts_where_the_kernel_has_none() {
         }],
     );
     assert_eq!(links(&rib, "10.9.1.1"), Err(Reason::NoRoute));
-    assert_eq!(rib.told(), ToldNumbers::default());
+    assert_eq!(rib.fpm_stats(), FpmStats::default());
 }
 
 /// The kernel's IPv6 routes of one prefix and metric make it the kernel's; one by FPM does not.
@@ -218,7 +218,7 @@ fn groups_may_be_told_before_their_members() {
     assert_eq!(links(&rib, "10.9.1.1").unwrap().len(), 256);
     tell(&mut rib, [group(16, &members)]);
     assert_eq!(
-        (links(&rib, "10.9.1.1"), rib.told().refused),
+        (links(&rib, "10.9.1.1"), rib.fpm_stats().refused),
         (Err(Reason::NoRoute), 1)
     );
     // In a snapshot, too: it has none of FPM's objects, and must not find one of the kernel's.
@@ -249,10 +249,10 @@ fn what_is_not_told_again_goes_with_the_resync() {
     tell(&mut rib, [Fpm::ResyncEnd]);
     assert_eq!(links(&rib, "10.8.1.1"), Ok(vec![(ALL, 1)]));
     assert_eq!(links(&rib, "10.9.1.1"), Err(Reason::NoRoute));
-    assert_eq!((rib.told().routes4, rib.told().nexthops), (1, 1));
+    assert_eq!((rib.fpm_stats().routes4, rib.fpm_stats().nexthops), (1, 1));
     // Nobody tells anything any more.
     tell(&mut rib, [Fpm::ResyncBegin, Fpm::ResyncEnd]);
-    assert_eq!(rib.told(), ToldNumbers::default());
+    assert_eq!(rib.fpm_stats(), FpmStats::default());
     assert_eq!(links(&rib, "10.8.1.1"), Err(Reason::NoRoute));
 }
 
@@ -371,7 +371,7 @@ fn what_stands_behind_the_kernel_changes_nothing() {
     assert_eq!(rib.commit().entries, 0);
     rib.apply(Event::Fpm(single(11, 3)));
     assert_eq!(rib.commit().entries, 0);
-    assert_eq!(rib.told_gateways().count(), 0);
+    assert_eq!(rib.fpm_gateways().count(), 0);
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn gateways_of_fpm_are_named() {
             single(12, 2),
         ],
     );
-    let mut gateways: Vec<_> = rib.told_gateways().collect();
+    let mut gateways: Vec<_> = rib.fpm_gateways().collect();
     gateways.sort_unstable();
     assert_eq!(gateways, [(1, gateway(1)), (2, gateway(2))]);
 }
@@ -600,8 +600,8 @@ proptest! {
                 prop_assert_eq!(got, model.links(dst), "{}", dst);
             }
             let only = |key: &&(u32, IpNet)| !model.kernel.contains_key(*key);
-            prop_assert_eq!(rib.told().alone4, model.told.keys().filter(only).count());
-            prop_assert_eq!(rib.told().routes4, model.told.len());
+            prop_assert_eq!(rib.fpm_stats().alone4, model.told.keys().filter(only).count());
+            prop_assert_eq!(rib.fpm_stats().routes4, model.told.len());
         }
     }
 }

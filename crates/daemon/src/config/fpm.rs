@@ -1,4 +1,4 @@
-//! `[fpm]`: routes that a routing daemon tells beside what it tells the kernel.
+//! `[fpm]`: routes that a routing daemon sends beside those that it gives the kernel.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
@@ -15,11 +15,11 @@ const LONGEST: u32 = 3600;
 pub struct Fpm {
     /// The loopback address to listen at.
     pub listen: SocketAddr,
-    /// How many seconds what was told stays after the connection has ended.
+    /// How many seconds FPM routes stay after the connection has ended.
     pub grace: u32,
-    /// Whether SIDs that are told count.
+    /// Whether SIDs of FPM routes count.
     pub counters: bool,
-    /// The users who may tell, beside root: by default FRR's, where there is one.
+    /// The users who may send routes, beside root: by default FRR's, where there is one.
     pub users: Option<Vec<String>>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Fpm {
 /// What is wrong with it, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FpmInvalid {
-    /// Others could tell routes.
+    /// Others could send routes.
     #[error(
         "listen for FPM at 127.0.0.1 or ::1, and not at {0}: it has no access control; zebra has to run in the same \
          network namespace"
@@ -114,8 +114,8 @@ mod tests {
         let fpm = config.fpm.as_ref().unwrap();
         assert_eq!(fpm.listen.to_string(), "127.0.0.1:2620");
         assert_eq!((fpm.grace, fpm.counters), (60, true));
-        assert!(config.may_have_own());
-        assert!(!Config::default().may_have_own());
+        assert!(config.may_have_statics());
+        assert!(!Config::default().may_have_statics());
         for (text, said) in [
             ("[fpm]\nlisten = '0.0.0.0:2620'", "no access control"),
             ("[fpm]\ngrace = 3601", "at most 3600"),

@@ -121,10 +121,10 @@ fn programs(
     rib.set_ports(plan.ports());
     rib.commit();
     let mut taken = vec!["forwarding"];
-    if config.has_own() {
+    if config.has_statics() {
         engine.load_srv6()?;
         taken.push("SRv6");
-    } else if config.may_have_own() || Srv6::default().is_wanted(&rib) {
+    } else if config.may_have_statics() || Srv6::default().is_wanted(&rib) {
         match engine.load_srv6() {
             Ok(()) => taken.push("SRv6"),
             Err(e) => say(format!("SRv6 would stay with the kernel: {e}")),

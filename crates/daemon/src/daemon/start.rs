@@ -41,7 +41,7 @@ struct Prepared {
     shaped: Vec<Finding>,
     requests: Socket,
     wanted: WantedPlaces,
-    own: StaticRoutes,
+    statics: StaticRoutes,
     fpm: Option<Server>,
     srv6: Srv6,
 }
@@ -148,8 +148,8 @@ impl Daemon {
         });
         mirror.initial(&mut |event| rib.apply(event))?;
         let sets_seed = check_seed(config, &rib)?;
-        let mut own = StaticRoutes::default();
-        let events = own.follow(config, &rib);
+        let mut statics = StaticRoutes::default();
+        let events = statics.follow(config, &rib);
         events.into_iter().for_each(|event| rib.apply(event));
         for line in static_routes::missing(config, &rib) {
             tracing::warn!("{line}");
@@ -180,10 +180,10 @@ impl Daemon {
             engine.set_out_link(*index)?;
         }
         let mut srv6 = Srv6::default();
-        if config.has_own() {
+        if config.has_statics() {
             // The kernel does not know them: it must not get packets for them at any time.
             engine.load_srv6()?;
-        } else if config.may_have_own()
+        } else if config.may_have_statics()
             && let Err(e) = engine.load_srv6()
         {
             tracing::warn!("SIDs and segment lists by FPM cannot be carried out: {e}");
@@ -223,7 +223,7 @@ impl Daemon {
             shaped,
             requests,
             wanted,
-            own,
+            statics,
             fpm,
             srv6,
         })
@@ -247,7 +247,7 @@ impl Daemon {
             last_commit: ready.last_commit,
             requests: ready.requests,
             wanted: (ready.wanted, Instant::now()),
-            own: ready.own,
+            statics: ready.statics,
             fpm: ready.fpm,
             srv6: ready.srv6,
             sent: HashMap::new(),

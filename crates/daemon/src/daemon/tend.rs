@@ -129,7 +129,7 @@ impl Daemon {
         self.standing.round();
         self.try_room = true;
         self.tend_neighbours();
-        self.tend_own_neighbours();
+        self.tend_static_neighbours();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
     }
 
@@ -164,11 +164,11 @@ impl Daemon {
 
     /// The kernel resolves neighbours for packets that it forwards, and some that the engine needs are never
     /// among them ([`crate::static_routes::StaticRoutes::unresolved`]).
-    fn tend_own_neighbours(&mut self) {
+    fn tend_static_neighbours(&mut self) {
         let Some(iif) = self.plan.attach.values().next() else {
             return;
         };
-        let mut list = self.own.unresolved(&self.rib, iif);
+        let mut list = self.statics.unresolved(&self.rib, iif);
         // Each in its turn, where there are many.
         let turn = self.started.elapsed().as_secs() as usize * UNRESOLVED_MOST;
         let first = turn.checked_rem(list.len()).unwrap_or(0);
@@ -180,7 +180,7 @@ impl Daemon {
         }
     }
 
-    /// The kernel gets no packets of raddle's own segments, so it would not resolve the hosts that these are for: the
+    /// The kernel gets no packets of static segments, so it would not resolve the hosts that these are for: the
     /// engine names them, some at a time, and no more than the kernel has room for are asked for.
     pub(super) fn tend_wanted(&mut self) {
         let (places, last) = &mut self.wanted;

@@ -17,17 +17,17 @@ fn they_become_routes_and_follow_their_links() {
     )
     .unwrap();
     let mut rib = Rib::detached();
-    let mut own = StaticRoutes::default();
-    let events = own.follow(&config, &rib);
+    let mut statics = StaticRoutes::default();
+    let events = statics.follow(&config, &rib);
     assert_eq!(events.len(), 2);
     events.into_iter().for_each(|event| rib.apply(event));
-    assert!(own.follow(&config, &rib).is_empty());
+    assert!(statics.follow(&config, &rib).is_empty());
     rib.apply(raddle_rib::event::Event::Link(Link {
         index: 7,
         name: "a".into(),
         ..Link::default()
     }));
-    let events = own.follow(&config, &rib);
+    let events = statics.follow(&config, &rib);
     assert_eq!(events.len(), 1);
     events.into_iter().for_each(|event| rib.apply(event));
     let routes: Vec<Route> = rib.routes6().collect();
@@ -135,13 +135,13 @@ fn gateways_behind_a_table_of_its_own_are_named_to_the_kernel() {
         target: RouteTarget::Single(hop(7, Some("10.0.1.2"))),
         ..Route::default()
     }]);
-    let mut own = StaticRoutes::default();
-    for event in own.follow(&config, &rib) {
+    let mut statics = StaticRoutes::default();
+    for event in statics.follow(&config, &rib) {
         rib.apply(event);
     }
     rib.commit();
     let gateway = (7, "10.0.1.2".parse().unwrap());
-    assert_eq!(own.unresolved(&rib, "a"), [gateway]);
+    assert_eq!(statics.unresolved(&rib, "a"), [gateway]);
 }
 
 #[test]

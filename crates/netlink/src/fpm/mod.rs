@@ -1,7 +1,7 @@
 //! Routes from a routing daemon by FPM (forwarding plane manager): FRR's zebra, with `-M dplane_fpm_nl` or the
-//! older `-M fpm:netlink`, connects to us and tells its routes as netlink messages.
+//! older `-M fpm:netlink`, connects to us and sends its routes as netlink messages.
 //!
-//! [`Frames`] cuts the stream into frames, [`Reader`] makes of each what is told, and [`Server`] has the
+//! [`Frames`] cuts the stream into frames, [`Reader`] makes of each what it says, and [`Server`] has the
 //! connection: one at a time, with a resync after each, and some grace between two.
 //!
 //! Nothing is answered: zebra does not wait for it. Interface indexes are those of the namespace in which the daemon

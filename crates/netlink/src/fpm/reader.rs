@@ -43,7 +43,7 @@ impl Reader {
     /// 1. Routes and nexthop objects only. Neighbours of FPM are those of VXLAN, and links and addresses it does
     ///    not tell: all of these are the kernel's to say.
     /// 2. Source-specific routes are passed over: there may be several of a prefix.
-    /// 3. A route takes the place of the one told before of its table and prefix, whatever the message's flags: some
+    /// 3. A route takes the place of the one before of its table and prefix, whatever the message's flags: some
     ///    modules set none for a replacement, others delete first.
     /// 4. A deletion may lack type and metric: the prefix says it all.
     /// 5. An IPv6 route of metric 0 has 1024, as if it came by `ip`.
@@ -67,29 +67,29 @@ impl Reader {
                     continue;
                 }
             };
-            let Some(told) = self.told(event) else {
+            let Some(change) = self.change(event) else {
                 tallies.skipped += 1;
                 continue;
             };
-            let told = match nonsense(&told) {
+            let change = match nonsense(&change) {
                 Some(instead) => {
                     tallies.malformed += 1;
                     sink(instead);
                     continue;
                 }
-                None => told,
+                None => change,
             };
-            *match told {
+            *match change {
                 Fpm::Route(_) => &mut tallies.routes,
                 Fpm::RouteGone { .. } => &mut tallies.routes_gone,
                 Fpm::Nexthop(_) => &mut tallies.nexthops,
                 _ => &mut tallies.nexthops_gone,
             } += 1;
-            sink(told);
+            sink(change);
         }
     }
 
-    fn told(&self, event: Event) -> Option<Fpm> {
+    fn change(&self, event: Event) -> Option<Fpm> {
         match event {
             Event::Route(route, _) if route.src.is_none() => Some(Fpm::Route(self.route(route))),
             Event::RouteGone(route) if route.src.is_none() => Some(Fpm::RouteGone {
@@ -147,15 +147,15 @@ impl Reader {
     }
 }
 
-/// Rule 8: what is told in its place.
-fn nonsense(told: &Fpm) -> Option<Fpm> {
+/// Rule 8: what comes in its place.
+fn nonsense(change: &Fpm) -> Option<Fpm> {
     let is_nonsense = |encap: &Encap| {
         matches!(encap.kind, ENCAP_SEG6 | ENCAP_SEG6_LOCAL)
             && Seg6::parse(encap)
                 .inspect_err(|error| tracing::info!("FPM: a route is not taken: {error}"))
                 .is_err()
     };
-    match told {
+    match change {
         Fpm::Route(route) => {
             let mut encaps = route
                 .target

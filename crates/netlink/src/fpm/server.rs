@@ -13,12 +13,12 @@ use super::reader::{Reader, Tallies};
 use super::user::owner;
 use crate::error::Error;
 
-/// When the daemon has told nothing for so long, it has told everything. zebra makes pauses of a second when it has
+/// When the daemon has sent nothing for so long, it has sent everything. zebra makes pauses of a second when it has
 /// much to tell.
 const QUIET: Duration = Duration::from_secs(3);
 /// ... and after this long, too: it may never be quiet.
 const LONGEST_RESYNC: Duration = Duration::from_secs(300);
-/// A daemon that has told nothing at all yet has so long to begin.
+/// A daemon that has sent nothing at all yet has so long to begin.
 const FIRST: Duration = Duration::from_secs(10);
 /// How long nobody is let in when the system has no descriptor for who comes.
 const NO_ROOM: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const KEEPALIVE: (u32, u32, u32) = (10, 5, 3);
 pub struct Options {
     /// The users who may tell routes, beside root. What they tell decides where packets go.
     pub users: Vec<u32>,
-    /// How long what was told stays after the connection has ended, unless it is told again.
+    /// How long its routes stay after the connection has ended, unless they are sent again.
     pub grace: Duration,
     /// How frames are read.
     pub reader: Reader,
@@ -63,15 +63,15 @@ struct Peer {
     /// When something last came.
     heard: Option<Instant>,
     /// How much of it was understood.
-    told: u64,
-    /// It has not told everything yet.
+    received: u64,
+    /// It has not sent everything yet.
     resync: bool,
     /// Somebody else was turned away because of it, and the log says so.
     kept_out: bool,
 }
 
 impl Peer {
-    /// Whether it has told everything, as far as can be seen.
+    /// Whether it has sent everything, as far as can be seen.
     fn is_quiet(&self, now: Instant) -> bool {
         let after = |since| now.saturating_duration_since(since);
         match self.heard {
@@ -81,18 +81,18 @@ impl Peer {
     }
 }
 
-/// Listens for a routing daemon, and takes what it tells.
+/// Listens for a routing daemon, and takes what it sends.
 ///
 /// 1. Root and the users who were named may connect. One connection at a time. Others are closed at once: two daemons would take each other's routes away. But
-///    one that has told nothing yet makes way.
-/// 2. With a connection a resync begins. The daemon has told everything when nothing has come for three
+///    one that has sent nothing yet makes way.
+/// 2. With a connection a resync begins. The daemon has sent everything when nothing has come for three
 ///    seconds, or after five minutes; ten seconds if it begins with silence.
-/// 3. What is left of an earlier connection and has not been told again goes when the grace period since that
-///    ended is over, and not before the daemon has told everything: it may have to learn its routes first. Connections
+/// 3. What is left of an earlier connection and has not been sent again goes when the grace period since that
+///    ended is over, and not before the daemon has sent everything: it may have to learn its routes first. Connections
 ///    in between that end before then change nothing about it.
 /// 4. Without a connection at the end of the grace period all of it is gone.
 /// 5. A stream that is none of frames ends its connection.
-/// 6. What a frame tells is handed on together, and nothing is published in between: a replacement may be a
+/// 6. What a frame says is handed on together, and nothing is published in between: a replacement may be a
 ///    deletion and a new route.
 #[derive(Debug)]
 pub struct Server {
@@ -106,7 +106,7 @@ pub struct Server {
     /// Nobody is let in before this.
     closed: Option<Instant>,
     /// The log has said that somebody may not connect.
-    told_off: bool,
+    warned: bool,
     stats: Stats,
 }
 
@@ -130,7 +130,7 @@ impl Server {
             piece: vec![0; PIECE],
             until: None,
             closed: None,
-            told_off: false,
+            warned: false,
             stats: Stats::default(),
         })
     }
@@ -159,7 +159,7 @@ impl Server {
         self.peer.as_ref().map(|peer| (peer.address, peer.resync))
     }
 
-    /// How long what earlier connections told stays, if anything may be left of it.
+    /// How long what earlier connections sent stays, if anything may be left of it.
     pub fn grace_left(&self, now: Instant) -> Option<Duration> {
         self.until.map(|until| until.saturating_duration_since(now))
     }
@@ -169,12 +169,12 @@ impl Server {
         self.stats
     }
 
-    /// Hands on what has been told; never waits. Takes some milliseconds at most. How many things were handed on.
+    /// Hands on what has come; never waits. Takes some milliseconds at most. How many things were handed on.
     pub fn poll(&mut self, now: Instant, sink: &mut dyn FnMut(Fpm)) -> u64 {
         let mut count = 0;
-        let mut sink = |told| {
+        let mut sink = |fpm| {
             count += 1;
-            sink(told);
+            sink(fpm);
         };
         // Who is gone makes room.
         self.read(now, &mut sink);
@@ -216,7 +216,7 @@ impl Server {
                 address,
                 since: now,
                 heard: None,
-                told: 0,
+                received: 0,
                 resync: true,
                 kept_out: false,
             });
@@ -235,10 +235,10 @@ impl Server {
         }
         self.stats.refused += 1;
         // Everybody can make it say this: once is enough.
-        if !std::mem::replace(&mut self.told_off, true) {
+        if !std::mem::replace(&mut self.warned, true) {
             match user {
                 Some(user) => {
-                    tracing::warn!("FPM: user {user} may not tell routes (users in [fpm])")
+                    tracing::warn!("FPM: user {user} may not send routes (users in [fpm])")
                 }
                 None => tracing::info!("FPM: {address} was gone before it was let in"),
             }
@@ -248,7 +248,7 @@ impl Server {
 
     /// Rule 1.
     fn turn_away(&mut self, address: SocketAddr) -> bool {
-        let Some(peer) = self.peer.as_mut().filter(|peer| peer.told > 0) else {
+        let Some(peer) = self.peer.as_mut().filter(|peer| peer.received > 0) else {
             return false;
         };
         self.stats.refused += 1;
@@ -281,9 +281,9 @@ impl Server {
             let error: Option<FrameError> = loop {
                 match self.frames.take() {
                     Ok(Some(frame)) => {
-                        let told = &mut peer.told;
+                        let received = &mut peer.received;
                         self.options.reader.read(frame, tallies, &mut |event| {
-                            *told += 1;
+                            *received += 1;
                             sink(event);
                         });
                     }
@@ -297,12 +297,12 @@ impl Server {
             }
         };
         let address = peer.address;
-        if peer.told > 0 {
+        if peer.received > 0 {
             let until = *self.until.get_or_insert(now + self.options.grace);
             let grace = until.saturating_duration_since(now).as_secs();
-            tracing::warn!("FPM: {address} is gone: {why}; what it told stays for {grace} s");
+            tracing::warn!("FPM: {address} is gone: {why}; what it sent stays for {grace} s");
         } else {
-            tracing::info!("FPM: {address} is gone, and has told nothing: {why}");
+            tracing::info!("FPM: {address} is gone, and has sent nothing: {why}");
         }
         self.peer = None;
         self.frames.clear();
@@ -315,17 +315,17 @@ impl Server {
             Some(peer) if peer.resync && is_over && peer.is_quiet(now) => {
                 peer.resync = false;
                 self.until = None;
-                match peer.told {
+                match peer.received {
                     0 => tracing::warn!(
-                        "FPM: {} has told nothing that is understood: is it zebra -M dplane_fpm_nl?",
+                        "FPM: {} has sent nothing that is understood: is it zebra -M dplane_fpm_nl?",
                         peer.address
                     ),
-                    _ => tracing::info!("FPM: {} has told its routes", peer.address),
+                    _ => tracing::info!("FPM: {} has sent its routes", peer.address),
                 }
                 sink(Fpm::ResyncEnd);
             }
             None if is_over && self.until.take().is_some() => {
-                tracing::warn!("FPM: nobody has come back: what was told is dropped");
+                tracing::warn!("FPM: nobody has come back: what was sent is dropped");
                 sink(Fpm::ResyncBegin);
                 sink(Fpm::ResyncEnd);
             }

@@ -111,7 +111,7 @@ impl RouteKind {
 /// them, and they come before the kernel's of the same prefix. The kernel uses other bits.
 pub const ROUTE_OWN: u32 = 1 << 24;
 
-/// Bit of [`Route::flags`] of routes that a routing daemon tells by FPM ([`super::Fpm`]): dumps do not sweep
+/// Bit of [`Route::flags`] of FPM routes ([`super::Fpm`]): dumps do not sweep
 /// them, and they count where the kernel has no route of the prefix. The kernel uses other bits.
 pub const ROUTE_FPM: u32 = 1 << 25;
 

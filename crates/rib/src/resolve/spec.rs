@@ -27,11 +27,11 @@ pub(crate) enum Spec {
         hops: Vec<SpecHop>,
         mtu: u32,
         algo: Option<MpAlgo>,
-        /// Raddle's own, see [`ROUTE_OWN`], or with SIDs or encapsulations that FPM tells and the kernel
+        /// Raddle's own, see [`ROUTE_OWN`], or with SIDs or encapsulations of an FPM route, which the kernel
         /// does not have.
         own: bool,
-        /// Told by FPM: its nexthops live and die as the kernel's nexthop objects do.
-        told: bool,
+        /// An FPM route: its nexthops live and die as the kernel's nexthop objects do.
+        by_fpm: bool,
     },
     /// A nexthop object.
     Object {
@@ -158,15 +158,15 @@ impl Spec {
             gateway: nh.gateway,
             generation: id.generation,
         };
-        let told = attrs.flags & ROUTE_FPM != 0;
-        let own = attrs.flags & ROUTE_OWN != 0 || (told && has_srv6(&attrs.target));
+        let by_fpm = attrs.flags & ROUTE_FPM != 0;
+        let own = attrs.flags & ROUTE_OWN != 0 || (by_fpm && has_srv6(&attrs.target));
         let hop = |nh: &RouteNexthop| SpecHop {
             gateway: nh.gateway,
             index: nh.index,
             weight: nh.weight,
             linkdown: (!v6 && nh.gateway.is_some_and(|gateway| gateway.is_ipv6()))
                 .then_some(nh.flags & RTNH_F_LINKDOWN != 0),
-            dead: !v6 && !told && nh.flags & RTNH_F_DEAD != 0,
+            dead: !v6 && !by_fpm && nh.flags & RTNH_F_DEAD != 0,
             encap: SpecEncap::of(
                 nh.encap.as_ref(),
                 || owner(nh),
@@ -188,7 +188,7 @@ impl Spec {
                 // Nothing to spread, and one group more than is needed.
                 algo: None,
                 own,
-                told,
+                by_fpm,
             },
             RouteTarget::Multipath(nhs) => Spec::Plain {
                 v6,
@@ -196,7 +196,7 @@ impl Spec {
                 mtu,
                 algo,
                 own,
-                told,
+                by_fpm,
             },
         }
     }

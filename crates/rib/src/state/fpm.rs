@@ -1,4 +1,4 @@
-//! What a routing daemon tells by FPM: its nexthop objects, and what routes that name them come to.
+//! What a routing daemon sends by FPM: its nexthop objects, and what routes that name them come to.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -13,12 +13,12 @@ use crate::event::{
 };
 use crate::seg6;
 
-/// The nexthop objects that FPM tells. They are told apart from the kernel's: the daemon keeps some that the kernel
+/// The nexthop objects received by FPM. They are kept apart from the kernel's: the daemon keeps some that the kernel
 /// has dropped, and it may not give any to the kernel.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct FpmRoutes {
     nexthops: BTreeMap<u32, (Nexthop, u32)>,
-    /// Which round of telling this is; one begins with each connection of a daemon.
+    /// Which round this is; one begins with each connection of a daemon.
     round: u32,
     /// Objects that came, changed or went.
     changed: HashSet<u32>,
@@ -31,7 +31,7 @@ const NEXTHOPS_MOST: usize = 1 << 18;
 /// The most members that a group of theirs may have: what FRR's limit of paths can be.
 const MEMBERS_MOST: usize = 256;
 
-impl Told {
+impl FpmRoutes {
     pub(crate) fn is_clean(&self) -> bool {
         self.changed.is_empty()
     }
@@ -61,11 +61,11 @@ impl Told {
 
     /// Where a route leads that names the object.
     ///
-    /// 1. An object that has not been told, or a group without a member that has: nowhere.
+    /// 1. An object that is not known, or a group without a member that is: nowhere.
     /// 2. A blackhole drops.
     /// 3. One nexthop, or a group of which one member is known: there.
-    /// 4. A group: to the members that are known, with their weights. It may be told before them. A resilient
-    ///    group is none here, as nobody tells its buckets.
+    /// 4. A group: to the members that are known, with their weights. It may come before them. A resilient
+    ///    group is none here, as nobody sends its buckets.
     fn target(&self, id: u32) -> Option<(RouteKind, RouteTarget)> {
         let (nexthop, _) = self.nexthops.get(&id)?;
         if nexthop.fdb {
@@ -93,7 +93,7 @@ impl Told {
     /// A route with these attributes as it is: with the nexthops in it that the daemon's objects stand for. None
     /// when it leads nowhere. The kernel's are what they are.
     pub(crate) fn expand<'a>(&self, attrs: &'a Attrs) -> Option<Cow<'a, Attrs>> {
-        let Some(id) = told_object(attrs) else {
+        let Some(id) = fpm_object(attrs) else {
             return Some(Cow::Borrowed(attrs));
         };
         let (kind, target) = self.target(id)?;
@@ -110,7 +110,7 @@ impl Told {
 }
 
 /// The object of FPM's that a route names.
-fn told_object(attrs: &Attrs) -> Option<u32> {
+fn fpm_object(attrs: &Attrs) -> Option<u32> {
     match attrs.target {
         RouteTarget::Object(id) if attrs.flags & ROUTE_FPM != 0 => Some(id),
         _ => None,
@@ -151,19 +151,19 @@ fn hop(nexthop: &Nexthop, weight: u16) -> Option<RouteNexthop> {
 }
 
 impl State {
-    pub(super) fn told(&mut self, told: Fpm) {
+    pub(super) fn apply_fpm(&mut self, fpm: Fpm) {
         let round = self.fpm.round;
-        match told {
+        match fpm {
             Fpm::Route(route) => {
                 let fits = match route.dst {
-                    IpNet::V4(_) => self.v4.told(&mut self.attrs, route, round),
-                    IpNet::V6(_) => self.v6.told(&mut self.attrs, route, round),
+                    IpNet::V4(_) => self.v4.add_fpm(&mut self.attrs, route, round),
+                    IpNet::V6(_) => self.v6.add_fpm(&mut self.attrs, route, round),
                 };
                 self.fpm.refused += u64::from(!fits);
             }
             Fpm::RouteGone { table, dst } => match dst {
-                IpNet::V4(_) => self.v4.untold(&mut self.attrs, table, dst),
-                IpNet::V6(_) => self.v6.untold(&mut self.attrs, table, dst),
+                IpNet::V4(_) => self.v4.remove_fpm(&mut self.attrs, table, dst),
+                IpNet::V6(_) => self.v6.remove_fpm(&mut self.attrs, table, dst),
             },
             Fpm::Nexthop(mut nexthop) => {
                 let id = nexthop.id;
@@ -177,7 +177,7 @@ impl State {
                 let many = before.is_none() && self.fpm.nexthops.len() >= NEXTHOPS_MOST;
                 if many || members(&nexthop).count() > MEMBERS_MOST {
                     self.fpm.refused += 1;
-                    return self.told(Fpm::NexthopGone(id));
+                    return self.apply_fpm(Fpm::NexthopGone(id));
                 }
                 if before.is_none_or(|(known, _)| *known != nexthop) {
                     self.fpm.changed.insert(id);
@@ -191,7 +191,7 @@ impl State {
             }
             Fpm::ResyncBegin => self.fpm.round = round.wrapping_add(1),
             Fpm::ResyncEnd => {
-                let Told {
+                let FpmRoutes {
                     nexthops, changed, ..
                 } = &mut self.fpm;
                 nexthops.retain(|id, (_, of)| {
@@ -201,15 +201,15 @@ impl State {
                     }
                     keep
                 });
-                self.v4.forget_told(&mut self.attrs, round);
-                self.v6.forget_told(&mut self.attrs, round);
+                self.v4.forget_fpm(&mut self.attrs, round);
+                self.v6.forget_fpm(&mut self.attrs, round);
             }
         }
     }
 
     /// Whether a route with these attributes is any. The kernel's are.
     ///
-    /// 1. By FPM, with nexthops of its own, or by an object that is told: while one of its nexthops has a live link,
+    /// 1. By FPM, with nexthops of its own, or by an object that is known: while one of its nexthops has a live link,
     ///    as the kernel takes such routes away with their links. What is encapsulated needs no link.
     /// 2. By FPM, of another kind than unicast: yes, but for `throw`.
     /// 3. By FPM, by another object, or by one for a forwarding database: no.
@@ -226,7 +226,7 @@ impl State {
             let hop = known.and_then(|(nexthop, _)| single(nexthop));
             hop.is_some_and(|(_, index, encap)| lives(index, encap))
         };
-        let Some(id) = told_object(attrs) else {
+        let Some(id) = fpm_object(attrs) else {
             let mut hops = attrs.target.hops().iter();
             return hops.any(|hop| lives(hop.index, hop.encap.as_ref()));
         };
@@ -240,29 +240,29 @@ impl State {
         }
     }
 
-    /// Notes the prefixes whose routes name objects of FPM that changed, and all that FPM tells where links did. Costs
-    /// a walk over all routes by FPM then, if any counts.
-    pub(crate) fn note_told(&mut self) {
+    /// Notes the prefixes whose routes name objects of FPM that changed, and all FPM routes where links did. Costs
+    /// a walk over all FPM routes then, if any counts.
+    pub(crate) fn note_fpm(&mut self) {
         if self.dirty.links {
-            self.v4.touch_told(|_| true);
-            self.v6.touch_told(|_| true);
+            self.v4.touch_fpm(|_| true);
+            self.v6.touch_fpm(|_| true);
         }
         if self.fpm.is_clean() {
             return;
         }
         let touched = self.fpm.take_changed();
-        let of_object = |attrs: &Attrs| told_object(attrs).is_some_and(|id| touched.contains(&id));
+        let of_object = |attrs: &Attrs| fpm_object(attrs).is_some_and(|id| touched.contains(&id));
         let concerned: HashSet<AttrsId> = self.attrs.numbers(of_object).collect();
         if !concerned.is_empty() {
-            self.v4.touch_told(|id| concerned.contains(&id));
-            self.v6.touch_told(|id| concerned.contains(&id));
+            self.v4.touch_fpm(|id| concerned.contains(&id));
+            self.v6.touch_fpm(|id| concerned.contains(&id));
         }
     }
 
     /// Whether routes with these attributes are SIDs, of which each is its route's own.
     pub(crate) fn has_sid(&self, id: AttrsId) -> bool {
         let attrs = self.attrs.get(id);
-        match told_object(attrs) {
+        match fpm_object(attrs) {
             None => attrs.has_sid(),
             Some(_) => {
                 let attrs = self.fpm.expand(attrs);
@@ -271,8 +271,8 @@ impl State {
         }
     }
 
-    /// The links and addresses of the gateways that routes by FPM send to as they are.
-    pub(crate) fn told_gateways(&self) -> HashSet<(u32, IpAddr)> {
+    /// The links and addresses of the gateways that FPM routes send to as they are.
+    pub(crate) fn fpm_gateways(&self) -> HashSet<(u32, IpAddr)> {
         let mut gateways = HashSet::new();
         for id in self.attrs.numbers(|attrs| attrs.flags & ROUTE_FPM != 0) {
             let Some(attrs) = self.fpm.expand(self.attrs.get(id)) else {

@@ -16,7 +16,7 @@ impl State {
     }
 
     /// Whether packets to this address that go by these routes are the kernel's, see [`KernelHosts`]. It does not know
-    /// what is raddle's own or told by FPM alone.
+    /// what is raddle's own or an FPM route alone.
     pub(crate) fn is_kernels<A: Addr>(&self, address: A, slot: &Slot) -> bool {
         let is_one = match address.to_ip() {
             IpAddr::V6(ip) => self.kernel_hosts.hosts.contains(&ip),

@@ -12,7 +12,7 @@
 //! 4. Raddle's own routes are one for each table and prefix; they stand before the kernel's, which take
 //!    no notice of them, and dumps do not sweep them.
 //! 5. An IPv6 deletion names the nexthops that go; the others keep their order.
-//! 6. A route that is told by FPM is one for each table and prefix, too, and stands behind all others:
+//! 6. An FPM route is one for each table and prefix, too, and stands behind all others:
 //!    where the kernel has a route of this prefix, it is the kernel's that counts.
 //! 7. Of a route that expires the time is told, which ticks away between one telling and the next: see
 //!    [`expiry::settled`]. What others tell does not expire.
@@ -75,9 +75,9 @@ pub(crate) struct Family<A> {
     meanwhile: Vec<(Route, Option<RouteOp>)>,
     /// Raddle's own.
     own: Beside<A>,
-    /// Those that FPM tells.
+    /// FPM routes.
     fpm: Beside<A>,
-    /// How many prefixes have a route by FPM and no other.
+    /// How many prefixes have an FPM route and no other.
     alone: usize,
     /// Prefixes that turn doubtful, and those of a running dump.
     turns: Turns<A>,

@@ -1,4 +1,4 @@
-//! Routes beside the kernel's: raddle's own, and those that a routing daemon tells by FPM (rules 4 and 6).
+//! Routes beside the kernel's: raddle's own, and those that a routing daemon sends by FPM (rules 4 and 6).
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ const TOLD_MOST: usize = 1 << 22;
 /// Table and prefix.
 type Key<A> = (u32, Prefix<A>);
 
-/// Routes of one source, each with a use of its attributes, and with the round of telling that told it last.
+/// Routes of one source, each with a use of its attributes, and with the round that it came in last.
 pub(super) type Beside<A> = HashMap<Key<A>, (AttrsId, u32)>;
 
-/// The routes of a prefix by who has told them.
+/// The routes of a prefix by where they come from.
 pub(super) struct Split {
     own: Option<AttrsId>,
     pub(super) kernel: Vec<AttrsId>,
@@ -45,7 +45,7 @@ impl Split {
         }
     }
 
-    /// Whether FPM tells a route, and nobody else has one.
+    /// Whether there is an FPM route, and no other.
     pub(super) fn is_fpm_alone(&self) -> bool {
         self.own.is_none() && self.kernel.is_empty() && self.fpm.is_some()
     }
@@ -109,9 +109,9 @@ impl<A: Addr> Family<A> {
         self.exchange(store, key, source(flags), None);
     }
 
-    /// A route that FPM tells in this round, in the place of the one that it told before, whatever its flags say
+    /// An FPM route of this round, in the place of the one before, whatever its flags say
     /// whose it is. Whether there was room for it.
-    pub(crate) fn told(&mut self, store: &mut AttrsStore, mut route: Route, round: u32) -> bool {
+    pub(crate) fn add_fpm(&mut self, store: &mut AttrsStore, mut route: Route, round: u32) -> bool {
         let Some(prefix) = Prefix::<A>::from_net(route.dst) else {
             return true;
         };
@@ -133,15 +133,15 @@ impl<A: Addr> Family<A> {
         true
     }
 
-    /// Takes away what FPM told of this table and prefix.
-    pub(crate) fn untold(&mut self, store: &mut AttrsStore, table: u32, dst: ipnet::IpNet) {
+    /// Takes away the FPM route of this table and prefix.
+    pub(crate) fn remove_fpm(&mut self, store: &mut AttrsStore, table: u32, dst: ipnet::IpNet) {
         if let Some(prefix) = Prefix::<A>::from_net(dst) {
             self.exchange(store, (table, prefix), ROUTE_FPM, None);
         }
     }
 
-    /// Takes away what FPM told in other rounds than this.
-    pub(crate) fn forget_told(&mut self, store: &mut AttrsStore, round: u32) {
+    /// Takes away the FPM routes of other rounds than this.
+    pub(crate) fn forget_fpm(&mut self, store: &mut AttrsStore, round: u32) {
         let stale = self.fpm.iter().filter(|(_, (_, of))| *of != round);
         let stale: Vec<Key<A>> = stale.map(|(key, _)| *key).collect();
         for key in stale {
@@ -149,8 +149,8 @@ impl<A: Addr> Family<A> {
         }
     }
 
-    /// The entries of routes that FPM told with one of these attributes are to be looked at again, where they count.
-    pub(crate) fn touch_told(&mut self, concerned: impl Fn(AttrsId) -> bool) {
+    /// The entries of FPM routes with one of these attributes are to be looked at again, where they count.
+    pub(crate) fn touch_fpm(&mut self, concerned: impl Fn(AttrsId) -> bool) {
         if self.alone == 0 {
             return;
         }
@@ -162,12 +162,12 @@ impl<A: Addr> Family<A> {
         }
     }
 
-    /// How many routes FPM tells, and how many of them are the only ones of their prefix.
-    pub(crate) fn told_numbers(&self) -> (usize, usize) {
+    /// How many FPM routes there are, and how many of them are the only ones of their prefix.
+    pub(crate) fn fpm_numbers(&self) -> (usize, usize) {
         (self.fpm.len(), self.alone)
     }
 
-    /// Whether the route that FPM tells of this is the only one.
+    /// Whether the FPM route of this is the only one.
     fn is_alone(&self, key: &Key<A>) -> bool {
         let slot = self.tables.get(&key.0).and_then(|table| table.get(key.1));
         slot.is_some_and(|slot| slot.ids().len() == 1)
