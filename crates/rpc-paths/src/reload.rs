@@ -27,12 +27,14 @@ impl Reads {
         }
     }
 
-    /// It has been read again, or was refused.
-    pub(crate) fn again(&mut self, result: Result<(), String>, now: Instant) {
-        match result {
-            Ok(()) => (self.read, self.refused) = (now, None),
-            Err(why) => self.refused = Some((now, why)),
-        }
+    /// It has been read again.
+    pub(crate) fn again(&mut self, now: Instant) {
+        (self.read, self.refused) = (now, None);
+    }
+
+    /// It was read again and refused, and why.
+    pub(crate) fn refused(&mut self, why: String, now: Instant) {
+        self.refused = Some((now, why));
     }
 
     /// What is to be said of it.
@@ -137,12 +139,12 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut reads = Reads::first("/etc/raddle/rpc.toml".into(), start);
-        reads.again(Err("line 3".into()), at(10));
+        reads.refused("line 3".into(), at(10));
         let said = reads.said(at(12));
         assert_eq!(said.read_seconds, 12);
         let refused = said.refused.unwrap();
         assert_eq!((refused.seconds, refused.why.as_str()), (2, "line 3"));
-        reads.again(Ok(()), at(20));
+        reads.again(at(20));
         let said = reads.said(at(21));
         assert_eq!((said.read_seconds, said.refused), (1, None));
     }

@@ -170,7 +170,7 @@ async fn attend(
 }
 
 async fn read_again(servers: &mut Servers, file: &mut Watched) {
-    let result = match Config::load(&file.path) {
+    match Config::load(&file.path) {
         Ok(read) => {
             if read.process != file.first {
                 tracing::warn!(
@@ -178,13 +178,12 @@ async fn read_again(servers: &mut Servers, file: &mut Watched) {
                 );
             }
             servers.change_to(read.servers).await;
-            Ok(())
+            file.reads.again(Instant::now());
         }
         Err(e) => {
             let why = e.one_line();
             tracing::error!("configuration refused, what was read before holds: {why}");
-            Err(why)
+            file.reads.refused(why, Instant::now());
         }
-    };
-    file.reads.again(result, Instant::now());
+    }
 }
