@@ -143,8 +143,16 @@ impl Case {
 
 /// All folders with a question, by name.
 fn cases(folder: &Path, found: &mut Vec<PathBuf>) {
-    if folder.join("question").exists() {
+    let has = |name: &str| folder.join(name).exists();
+    if has("question") {
         found.push(folder.to_owned());
+    } else {
+        let orphan = has("expected.txt") || has("expected.json");
+        assert!(
+            !orphan,
+            "{}: an answer without a question",
+            folder.display()
+        );
     }
     let entries = fs::read_dir(folder).unwrap();
     let mut inside: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -173,9 +181,18 @@ fn answers_are_those_that_are_expected() {
     cases(&root, &mut all);
     assert!(all.len() > 50, "{} cases", all.len());
     let bless = std::env::var_os("RADDLE_BLESS").is_some();
+    assert!(
+        !bless || std::env::var_os("CI").is_none(),
+        "RADDLE_BLESS in CI would pass anything"
+    );
     let mut wrong = String::new();
     for folder in &all {
-        let answer = Case::read(folder).answer();
+        let answer = std::panic::catch_unwind(|| Case::read(folder).answer());
+        let Ok(answer) = answer else {
+            let place = folder.strip_prefix(&root).unwrap().display();
+            let _ = writeln!(wrong, "{place}: it panicked, see above");
+            continue;
+        };
         let json = serde_json::to_string_pretty(&answer).unwrap() + "\n";
         for (name, is) in [("expected.txt", render(&answer)), ("expected.json", json)] {
             let file = folder.join(name);

@@ -146,14 +146,15 @@ inline_always int maybe_own(__u32 address)
 	return READ(own4, __u64, OWN_BITS / 64, bit >> 6, 0) >> (bit & 63) & 1;
 }
 
-/* A place of sources that nothing is looked up in: who may be refused is, see check4(). */
-#define NO_SOURCES 0xffffffffu
+/* What check4() does where the filter says that the source may be one of this host's: looks it up, or refuses it unseen. */
+enum own_source { OWN_LOOK_UP, OWN_REFUSE };
 
 /*
  * A1 to A7: why the packet with this header may not be looked up, or 0. `room` is what there is of it, in bytes,
- * `flags` are the link's, `sources` is where its sources are looked up.
+ * `flags` are the link's, `sources` is where its sources are looked up. A fast path that only asks whether the packet is usual
+ * refuses what may be the host's own: the look-up would be in its way for all packets.
  */
-inline_always int check4(const struct header4 *h, __u32 room, __u32 flags, __u32 sources)
+inline_always int check4(const struct header4 *h, __u32 room, __u32 flags, __u32 sources, enum own_source own)
 {
 	__u32 length = total_length4(h->w0);
 	int reason;
@@ -177,7 +178,7 @@ inline_always int check4(const struct header4 *h, __u32 room, __u32 flags, __u32
 	/* A7 */
 	if (!maybe_own(bpf_ntohl(h->src)))
 		return 0;
-	return sources == NO_SOURCES ? REASON_OWN_SOURCE : refused_source(sources, bpf_ntohl(h->src), flags);
+	return own == OWN_REFUSE ? REASON_OWN_SOURCE : refused_source(sources, bpf_ntohl(h->src), flags);
 }
 
 /* B1 and B2, of the first two words; `room` is what there is of the packet, in bytes. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Groups that are more than a search for a hash: buckets, turns, flows that take turns. The layout of
+ * Groups that are more than a search for a hash: buckets, round robin by packet or by flowlet. The layout of
  * their members is image::BucketsHead's and image::RoundRobinHead's, the steps are those of
  * crates/forward/src/{choose,state}.rs.
  */

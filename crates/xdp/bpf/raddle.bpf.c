@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * The XDP engine: forwards what it can model exactly and hands everything else to the kernel
- * untouched. The rules (P, A and B) are those of the userspace engine, in the same order; the two
- * are tested against each other.
+ * The XDP engine: forwards what it can model exactly and punts everything else, untouched. The rules (P, A
+ * and B) are those of the userspace engine, in the same order; the two are tested against each other.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -47,7 +46,7 @@ inline_always int forward4(struct packet *p)
 	packet_len = total_length4(h.w0);
 	packet_end = packet_len + IP_AT;
 	p->len = frame_len(p->ctx, p->len, packet_end);
-	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4);
+	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4, OWN_LOOK_UP);
 	if (reason)
 		return reason;
 

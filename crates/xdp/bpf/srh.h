@@ -18,7 +18,7 @@
 #define WALK_HEADERS 8
 #define WALK_TLVS 16
 
-/* Headers further in than this are not looked for. */
+/* Headers further in than this are not looked for; of a packet with what it had in front, 14 bytes more. */
 #define FARTHEST 0x3fff
 
 #define SRH_FIXED 8

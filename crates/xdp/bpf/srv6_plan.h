@@ -162,7 +162,7 @@ inline_always __s64 fast_route4(struct packet *p, struct scratch *here, struct s
 		return -1;
 	load_header4(&h, ip);
 	c->head = h.w2;
-	if (check4(&h, c->end - at, flags_behind(link->flags, table, c->word >> 24 & SEGMENT_OWN), NO_SOURCES))
+	if (check4(&h, c->end - at, flags_behind(link->flags, table, c->word >> 24 & SEGMENT_OWN), link->sources4, OWN_REFUSE))
 		return -1;
 	dst = bpf_ntohl(h.dst);
 	if ((c->word & 0xff) == SEGMENT_END_DX4) {

@@ -215,7 +215,7 @@ inline_always int route4(struct xdp_md *ctx, struct scratch *here)
 	if (!link || !ip)
 		return REASON_DEEP_HEADERS;
 	load_header4(&h, ip);
-	reason = check4(&h, end - at, flags_behind(link->flags, table, w->own), link->sources4);
+	reason = check4(&h, end - at, flags_behind(link->flags, table, w->own), link->sources4, OWN_LOOK_UP);
 	if (reason)
 		return reason;
 	dst = bpf_ntohl(h.dst);

@@ -24,7 +24,7 @@ pub enum NoRxHash {
     #[error("the program cannot be exchanged: {0}")]
     Exchange(String),
     /// The program could not be loaded for the device.
-    #[error("{0}")]
+    #[error("its program could not be loaded: {0}")]
     Load(String),
     /// The verifier refused the program, with the last line of its log.
     #[error("the kernel refuses its program ({0})")]

@@ -56,7 +56,7 @@ fn function() -> Result<i32, NoRxHash> {
         let id = btf
             .id_by_type_name_kind("bpf_xdp_metadata_rx_hash", BtfKind::Func)
             .map_err(|_| NoRxHash::NoFunction)?;
-        i32::try_from(id).map_err(|error| NoRxHash::Btf(chain(&error)))
+        i32::try_from(id).map_err(|_| NoRxHash::NoFunction)
     });
     found.clone()
 }

@@ -47,7 +47,7 @@ impl Selection {
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Selection::RoundRobin => "per-packet",
+            Selection::RoundRobin => "round-robin",
             Selection::L3 => "L3",
             Selection::L4 => "L4",
         }

@@ -274,7 +274,7 @@ mod tests {
             line("width 512"),
             "width 512 over width 2, goal at most 1.5; single: up to 1.20, met; batch: up to 1.20, met"
         );
-        assert_eq!(line("per-packet"), "per-packet 64 30.0 9.0 75 60 met");
+        assert_eq!(line("round-robin"), "round-robin 64 30.0 9.0 75 60 met");
         assert_eq!(line("L4"), "L4 64 70.0 9.0 129 60 missed");
         assert_eq!(line("L3"), "L3 64 - 9.0 108 60");
         let xdp = said.lines().rfind(|line| line.starts_with("IPv4"));
