@@ -1,4 +1,5 @@
 //! What the daemon's answers come to as metrics.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use raddle_control::status::{
     ByFamily, Deadline, Fpm, FpmMessages, Image, Lag, LagBucket, Link, Mirror, NotCarriedOut,

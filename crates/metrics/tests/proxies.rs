@@ -1,4 +1,5 @@
 //! What the proxies' answer comes to as metrics.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::time::Duration;
 
