@@ -271,7 +271,7 @@ impl Daemon {
                 self.look(now());
                 tracing::info!(
                     "stopping; programs stay attached for the next daemon: they forward for {} s at most, \
-                     then hand everything to the kernel; raddle detach removes them",
+                     then punt everything; raddle detach removes them",
                     self.config.deadline
                 );
             }

@@ -42,8 +42,8 @@ pub(crate) fn links() -> BTreeMap<u32, String> {
     .collect()
 }
 
-/// For how many seconds more the pinned programs forward without a daemon; 0 when they hand everything
-/// to the kernel already. None where that cannot be read, or no time is set.
+/// For how many seconds more the pinned programs forward without a daemon; 0 when they punt everything
+/// already. None where that cannot be read, or no time is set.
 fn seconds_left() -> Option<u64> {
     let map = MapData::from_pin(folder().join("maps/config")).ok()?;
     let map = Array::<_, [u8; size_of::<Config>()]>::try_from(Map::Array(map)).ok()?;

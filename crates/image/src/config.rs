@@ -56,7 +56,7 @@ pub struct ConfigHead {
 numbers! {
     /// Flags of [`Config`].
     pub mod config_flags: u32, "CONFIG" {
-        /// Hand everything to the kernel.
+        /// Punt everything.
         HOLD = 1,
         /// The seed is known (not 0), so multipath choices can be made.
         SEED_KNOWN = 2,

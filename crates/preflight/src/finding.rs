@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Forwarded packets would bypass it: do not attach, or hand everything to the kernel.
+    /// Forwarded packets would bypass it: do not attach, or punt everything.
     Refuse,
     /// The link is left to the kernel in its [`Role`].
     LinkRejected,

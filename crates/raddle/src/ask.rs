@@ -149,7 +149,7 @@ fn status_lag(out: &mut String, lag: &Lag, priority: &Priority) {
 
 fn kept_text(kept: &Kept) -> String {
     let mut out = match kept.forwards_for_seconds {
-        Some(0) => "programs of an earlier daemon hand everything to the kernel".to_owned(),
+        Some(0) => "programs of an earlier daemon punt everything".to_owned(),
         Some(left) => format!("programs of an earlier daemon forward for {left} s more"),
         None => "programs of an earlier daemon are attached".to_owned(),
     };
@@ -317,7 +317,7 @@ mod tests {
             "programs of an earlier daemon forward for 9 s more; raddle detach removes them\n  \
              link a: native\n"
         );
-        assert!(kept(Some(0)).contains("hand everything to the kernel"));
+        assert!(kept(Some(0)).contains("punt everything"));
         assert!(kept(None).contains("are attached"));
     }
 

@@ -143,7 +143,7 @@ pub(crate) struct Run {
     #[arg(long, value_parser = words::on_exit())]
     pub on_exit: Option<OnExit>,
     /// How long programs forward when no daemon looks at the firewall, because it hangs, starves or is
-    /// gone; then they leave everything to the kernel. A rule that comes meanwhile is bypassed for so long
+    /// gone; then they punt everything. A rule that comes meanwhile is bypassed for so long
     /// [default: 2]
     #[arg(long, value_name = "SECONDS")]
     pub deadline: Option<u32>,

@@ -289,7 +289,7 @@ impl Groups {
         self.place(number, built, at)
     }
 
-    /// Hands a group to the kernel, and gives back what it had; says whether that was anything.
+    /// Has a group punted, and gives back what it had; says whether that was anything.
     fn empty(&mut self, number: u32, at: &Publish<'_>) -> bool {
         let Some(entry) = self.entries.get_mut(&number) else {
             return false;

@@ -212,14 +212,14 @@ impl Rib {
         &self.ports
     }
 
-    /// The instant (`CLOCK_MONOTONIC` nanoseconds) after which engines hand everything to the
-    /// kernel unless it is set anew; 0 for never. Takes effect at once.
+    /// The instant (`CLOCK_MONOTONIC` nanoseconds) after which engines punt everything
+    /// unless it is set anew; 0 for never. Takes effect at once.
     pub fn set_deadline(&mut self, nanoseconds: u64) {
         self.config.deadline = nanoseconds;
         self.memory.config.words()[DEADLINE_WORD].store(nanoseconds, Ordering::Release);
     }
 
-    /// Hands everything to the kernel, or forwards again. Takes effect at once.
+    /// Punts everything, or forwards again. Takes effect at once.
     pub fn set_hold(&mut self, hold: bool) {
         self.hold = hold;
         self.publish_config();

@@ -134,7 +134,7 @@ impl Maps {
 impl Engine {
     /// Loads the program with empty maps. Nothing is attached yet.
     ///
-    /// Until the image has its magic number, the program hands every packet to the kernel.
+    /// Until the image has its magic number, the program punts every packet.
     ///
     /// # Errors
     /// Missing privileges, an old kernel, no memory for the maps.
@@ -274,7 +274,7 @@ impl Engine {
     }
 
     /// Lets packets go out through a link of this network namespace. Adjacencies to links that are
-    /// not allowed hand their packets to the kernel.
+    /// not allowed punt their packets.
     ///
     /// The kernel takes a device off by itself when it goes away.
     ///

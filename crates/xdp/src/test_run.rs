@@ -22,7 +22,7 @@ pub enum Verdict {
         /// Its out-link.
         index: u32,
     },
-    /// Handed to the kernel untouched.
+    /// Punted: the kernel has it, untouched.
     Kernel(Reason),
     /// Dropped.
     Drop(Reason),

@@ -255,7 +255,7 @@ impl Daemon {
         seen
     }
 
-    /// Hands everything to the kernel from now on, for this reason; none forwards again.
+    /// Punts everything from now on, for this reason; none forwards again.
     fn hold(&mut self, why: Option<String>) {
         match (&why, &self.held) {
             (Some(now), Some(before)) if now == before => return,

@@ -40,7 +40,7 @@ pub(super) fn on_exit() -> impl TypedValueParser<Value = OnExit> {
         (
             OnExit::Keep,
             "They stay and forward by the last state for a bounded time, so that a new daemon can take over under \
-             traffic; then they hand everything to the kernel",
+             traffic; then they punt everything",
         ),
     ];
     one_of(words, OnExit::name)
