@@ -254,3 +254,25 @@ fn churn_harms_no_packet() {
     });
     unharmed(&world, &report);
 }
+
+/// Programs that are to be kept would stay when the daemon, having attached them, cannot go on.
+#[test]
+fn a_start_that_fails_leaves_nothing_attached() {
+    if !root("a_start_that_fails_leaves_nothing_attached") {
+        return;
+    }
+    let world = World::new("taken", 2);
+    let taken = world.lab().within("router", || {
+        std::net::TcpListener::bind("127.0.0.1:9409").unwrap()
+    });
+    let run = ["run", "--on-exit", "keep", "--metrics", "127.0.0.1:9409"];
+    let outcome = world.raddle(&run);
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("127.0.0.1:9409"),
+        "{}",
+        outcome.stderr
+    );
+    assert_eq!(world.attached(), [""; 0], "{}", outcome.stderr);
+    drop(taken);
+}

@@ -12,4 +12,4 @@ mod server;
 pub use daemon::daemon_text;
 pub use error::Error;
 pub use proxies::proxies_text;
-pub use server::{Source, check, require_loopback, serve};
+pub use server::{Endpoint, Source, check, require_loopback, serve};

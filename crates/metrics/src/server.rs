@@ -35,13 +35,19 @@ pub enum Source {
 }
 
 impl Source {
-    fn text(self, requests: &Sender<Request>) -> Result<String, Unanswered> {
+    /// Who is asked.
+    fn who(self) -> Who {
         match self {
-            Source::Daemon => {
-                let asked = Asked(requests, DAEMON);
-                Ok(daemon_text(&asked.ask()?, &asked.ask()?, &asked.ask()?))
-            }
-            Source::Proxies => Ok(proxies_text(&Asked(requests, PROXIES).ask()?)),
+            Source::Daemon => DAEMON,
+            Source::Proxies => PROXIES,
+        }
+    }
+
+    fn text(self, requests: &Sender<Request>) -> Result<String, Unanswered> {
+        let asked = Asked(requests, self.who());
+        match self {
+            Source::Daemon => Ok(daemon_text(&asked.ask()?, &asked.ask()?, &asked.ask()?)),
+            Source::Proxies => Ok(proxies_text(&asked.ask()?)),
         }
     }
 }
@@ -83,46 +89,72 @@ fn failed(address: SocketAddr) -> impl Fn(io::Error) -> Error {
     move |source| Error::Listen { address, source }
 }
 
-/// Serves metrics at `http://ADDRESS/metrics` from a thread of its own, until the process ends. A scrape's questions come
-/// through the channel, as those of the control socket do ([`raddle_control::Server`]); whoever has it answers them within
-/// three seconds, or the scrape is answered with 503.
+/// Serves metrics at `http://ADDRESS/metrics`: [`Endpoint::bind`] and [`Endpoint::serve`].
 ///
 /// # Errors
 /// The address is not a loopback address or cannot be listened at, or there is no thread to be had.
 pub fn serve(address: SocketAddr, source: Source) -> Result<Receiver<Request>, Error> {
-    let failed = failed(address);
-    let (requests, receiver) = channel();
-    let listener = bind(address)?;
-    listener.set_nonblocking(true).map_err(&failed)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(&failed)?;
-    std::thread::Builder::new()
-        .name("metrics".into())
-        .spawn(move || {
-            runtime.block_on(async move {
-                let app = Router::new()
-                    .route("/metrics", get(scrape))
-                    .with_state(Asks {
-                        requests,
-                        source,
-                        turns: Arc::new(Semaphore::new(SCRAPES)),
-                    });
-                match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => {
-                        let listener = Bounded::new(listener);
-                        if let Err(e) = axum::serve(listener, app).await {
-                            tracing::error!("metrics are no longer served: {e}");
+    Endpoint::bind(address)?.serve(source)
+}
+
+/// An address that is listened at, so that nobody else can take it. Scrapes wait until it is served.
+#[derive(Debug)]
+pub struct Endpoint {
+    listener: std::net::TcpListener,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Endpoint {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address is not a loopback address or cannot be listened at.
+    pub fn bind(address: SocketAddr) -> Result<Endpoint, Error> {
+        let failed = failed(address);
+        let listener = bind(address)?;
+        listener.set_nonblocking(true).map_err(&failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(&failed)?;
+        Ok(Endpoint { listener, runtime })
+    }
+
+    /// Answers scrapes from a thread of its own, until the process ends. A scrape's questions come through the channel, as
+    /// those of the control socket do ([`raddle_control::Server`]); whoever has it answers them within three seconds, or the
+    /// scrape is answered with 503.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn serve(self, source: Source) -> Result<Receiver<Request>, Error> {
+        let Endpoint { listener, runtime } = self;
+        let (requests, receiver) = channel();
+        std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let app = Router::new()
+                        .route("/metrics", get(scrape))
+                        .with_state(Asks {
+                            requests,
+                            source,
+                            turns: Arc::new(Semaphore::new(SCRAPES)),
+                        });
+                    match tokio::net::TcpListener::from_std(listener) {
+                        Ok(listener) => {
+                            let listener = Bounded::new(listener);
+                            if let Err(e) = axum::serve(listener, app).await {
+                                tracing::error!("metrics are no longer served: {e}");
+                            }
                         }
+                        Err(e) => tracing::error!("metrics are not served: {e}"),
                     }
-                    Err(e) => tracing::error!("metrics are not served: {e}"),
-                }
-            });
-        })
-        .map_err(Error::Thread)?;
-    Ok(receiver)
+                });
+            })
+            .map_err(Error::Thread)?;
+        Ok(receiver)
+    }
 }
 
 /// Whom a scrape asks.
@@ -141,7 +173,7 @@ async fn scrape(State(asks): State<Asks>) -> Response {
     } = asks;
     // One whose connection ends while it waits is forgotten; one that asks holds its turn until all is answered.
     let Ok(turn) = turns.acquire_owned().await else {
-        return busy();
+        return busy(source);
     };
     let text = tokio::task::spawn_blocking(move || {
         let _turn = turn;
@@ -156,12 +188,13 @@ async fn scrape(State(asks): State<Asks>) -> Response {
             tracing::error!("metrics: {error}");
             (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
         }
-        Ok(Err(Unanswered::Busy)) | Err(_) => busy(),
+        Ok(Err(Unanswered::Busy)) | Err(_) => busy(source),
     }
 }
 
-fn busy() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy\n").into_response()
+fn busy(source: Source) -> Response {
+    let said = format!("the {} is busy\n", source.who().name);
+    (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
 }
 
 /// Who is asked, and what it is called.
@@ -185,13 +218,38 @@ mod tests {
     use super::*;
     use raddle_control::{Command, Counters, Segments, Status};
 
+    fn free() -> SocketAddr {
+        let free = std::net::TcpListener::bind("127.0.0.1:0");
+        free.and_then(|free| free.local_addr()).unwrap()
+    }
+
+    #[test]
+    fn a_scrape_without_an_answer_says_whose_it_is() {
+        use std::io::{Read, Write};
+        for (source, who) in [
+            (Source::Daemon, "the raddle daemon is busy\n"),
+            (Source::Proxies, "the proxy (raddle rpc) is busy\n"),
+        ] {
+            let address = free();
+            drop(serve(address, source).unwrap());
+            let mut scrape = std::net::TcpStream::connect(address).unwrap();
+            scrape
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+                .unwrap();
+            let mut text = String::new();
+            scrape.read_to_string(&mut text).unwrap();
+            assert!(
+                text.starts_with("HTTP/1.1 503") && text.ends_with(who),
+                "{text}"
+            );
+        }
+    }
+
     /// Connections that ask nothing, or little by little, keep no scrape out, however many they are.
     #[test]
     fn idle_connections_make_way() {
         use std::io::{Read, Write};
-        let address = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|free| free.local_addr())
-            .unwrap();
+        let address = free();
         let requests = serve(address, Source::Daemon).unwrap();
         std::thread::spawn(move || {
             for request in requests {
