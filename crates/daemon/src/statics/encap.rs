@@ -95,7 +95,9 @@ impl StaticEncap {
             return Err(At::new(&raw.prefix, StaticError::Inline(prefix)));
         }
         let mut lists: Vec<(Encaps, u16)> = Vec::new();
-        match (&raw.segs, raw.lists.as_slice()) {
+        // An empty list of segments beside others says nothing.
+        let says = |segs: &&Spanned<Vec<_>>| raw.lists.is_empty() || !segs.get_ref().is_empty();
+        match (raw.segs.as_ref().filter(says), raw.lists.as_slice()) {
             (Some(segs), []) => lists.push((encaps(mode, segs)?, 1)),
             (None, [_, ..]) => {
                 for list in &raw.lists {

@@ -157,19 +157,23 @@ impl RawSid {
         }
     }
 
-    /// Names what is given and `action` does not use.
+    /// Names what is given and `action` does not use. An empty list is none.
     fn nothing_else(&self, action: &str, used: &[&str]) -> Result<(), Wrong> {
         fn given<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
             value.as_ref().map(Spanned::span)
+        }
+        fn some<T>(list: &Option<Spanned<Vec<T>>>) -> Option<Range<usize>> {
+            let list = list.as_ref().filter(|list| !list.get_ref().is_empty());
+            list.map(Spanned::span)
         }
         let given = [
             ("nh4", given(&self.nh4)),
             ("nh6", given(&self.nh6)),
             ("table", given(&self.table)),
             ("oif", given(&self.oif)),
-            ("segs", given(&self.segs)),
-            ("vlans", given(&self.vlans)),
-            ("flavors", given(&self.flavors)),
+            ("segs", some(&self.segs)),
+            ("vlans", some(&self.vlans)),
+            ("flavors", some(&self.flavors)),
         ];
         for (what, given) in given {
             if let Some(span) = given
@@ -269,9 +273,10 @@ impl RawSid {
 struct Needs<'a>(&'a Spanned<String>);
 
 impl Needs<'_> {
-    fn missing(&self, what: &'static str) -> Wrong {
+    /// There is nothing but what stands at `at`.
+    fn missing<T>(&self, at: &Spanned<T>, what: &'static str) -> Wrong {
         let action = self.0.get_ref().clone();
-        At::new(self.0, StaticError::Needs { action, what })
+        At::new(at, StaticError::Needs { action, what })
     }
 
     fn one<'v, T>(
@@ -280,7 +285,7 @@ impl Needs<'_> {
         what: &'static str,
     ) -> Result<&'v T, Wrong> {
         let value = value.as_ref().map(Spanned::get_ref);
-        value.ok_or_else(|| self.missing(what))
+        value.ok_or_else(|| self.missing(self.0, what))
     }
 
     /// A list that is not empty.
@@ -289,8 +294,11 @@ impl Needs<'_> {
         list: &'v Option<Spanned<Vec<T>>>,
         what: &'static str,
     ) -> Result<&'v Spanned<Vec<T>>, Wrong> {
-        let list = list.as_ref().filter(|list| !list.get_ref().is_empty());
-        list.ok_or_else(|| self.missing(what))
+        match list {
+            Some(list) if list.get_ref().is_empty() => Err(self.missing(list, what)),
+            Some(list) => Ok(list),
+            None => Err(self.missing(self.0, what)),
+        }
     }
 }
 

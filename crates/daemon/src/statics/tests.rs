@@ -44,6 +44,36 @@ fn file_and_option_say_the_same() {
     assert_eq!(file.unwrap().encap, [option]);
 }
 
+/// As a template writes it.
+#[test]
+fn empty_lists_are_left_out() {
+    let action = "prefix = 'fc00::/64'\naction = 'End.DT6'\ntable = 100";
+    same_sid(
+        &format!("{action}\nsegs = []\nvlans = []\nflavors = []"),
+        "fc00::/64 encap seg6local action End.DT6 table 100",
+    );
+    let lists = "[[encap]]\nprefix = 'fc00::/64'\nlists = [{ segs = ['fc00:1::'] }]";
+    let of = |text: &str| config(text).unwrap().encap;
+    assert_eq!(of(&format!("{lists}\nsegs = []")), of(lists));
+}
+
+#[test]
+fn an_empty_list_that_is_needed_is_shown() {
+    let sid = "[[sid]]\nprefix = 'fc00::/64'\naction";
+    for text in [
+        format!("{sid} = 'End.DX2V'\nvlans = []"),
+        format!("{sid} = 'End.B6'\nvlans = []\nsegs = []"),
+        "[[encap]]\nprefix = 'fc00::/64'\nmode = 'encap'\nsegs = []".to_owned(),
+    ] {
+        let error = config(&text).unwrap_err();
+        let place = error.place().unwrap();
+        assert!(
+            place.line == text.lines().count() && place.width == 2,
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn mistakes_are_named() {
     for (words, said) in [
