@@ -20,11 +20,18 @@ use crate::Mistake;
 pub(crate) struct Wrong {
     pub mistake: Mistake,
     pub span: Option<Range<usize>>,
+    /// The innermost key whose value it is in.
+    pub key: Option<String>,
 }
 
 impl Wrong {
     fn or_at(mut self, span: &Option<Range<usize>>) -> Wrong {
         self.span = self.span.or_else(|| span.clone());
+        self
+    }
+
+    fn or_under(mut self, key: String) -> Wrong {
+        self.key.get_or_insert(key);
         self
     }
 }
@@ -34,6 +41,7 @@ impl From<Mistake> for Wrong {
         Wrong {
             mistake,
             span: None,
+            key: None,
         }
     }
 }
@@ -211,7 +219,8 @@ type Key<'de> = Spanned<std::borrow::Cow<'de, str>>;
 /// A table's keys with their values, in the file's order, so that of several mistakes the first is named.
 struct Entries<'de> {
     entries: std::vec::IntoIter<(Key<'de>, Spanned<DeValue<'de>>)>,
-    value: Option<Spanned<DeValue<'de>>>,
+    /// The key that was read last, and its value.
+    next: Option<(String, Spanned<DeValue<'de>>)>,
 }
 
 impl<'de> Entries<'de> {
@@ -220,7 +229,7 @@ impl<'de> Entries<'de> {
         entries.sort_by_key(|(key, _)| key.span().start);
         Entries {
             entries: entries.into_iter(),
-            value: None,
+            next: None,
         }
     }
 }
@@ -235,19 +244,20 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         let Some((key, value)) = self.entries.next() else {
             return Ok(None);
         };
-        self.value = Some(value);
         let span = Some(key.span());
-        let read = seed.deserialize(key.into_inner().into_deserializer());
+        let key = key.into_inner();
+        self.next = Some((key.to_string(), value));
+        let read = seed.deserialize(key.into_deserializer());
         read.map(Some).map_err(|e: Wrong| e.or_at(&span))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Wrong> {
-        match self.value.take() {
-            Some(value) => {
+        match self.next.take() {
+            Some((key, value)) => {
                 // A field may be read by a function that says more than the value's own type.
                 let span = Some(value.span());
                 let read = seed.deserialize(Value::from(value));
-                read.map_err(|e| e.or_at(&span))
+                read.map_err(|e| e.or_at(&span).or_under(key))
             }
             None => Err(Wrong::custom("a value was asked for before its key")),
         }

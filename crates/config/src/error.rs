@@ -24,14 +24,16 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Where in it, unless it is about the whole.
-        place: Option<Place>,
+        place: Option<Box<Place>>,
+        /// The key whose value it is in, where reading that found it.
+        key: Option<String>,
         /// What.
         #[source]
         mistake: Mistake,
     },
 }
 
-fn shown(place: &Option<Place>) -> String {
+fn shown(place: &Option<Box<Place>>) -> String {
     place
         .as_ref()
         .map_or_else(String::new, |place| format!("{place}\n"))
@@ -41,7 +43,7 @@ impl Error {
     /// Where in the file it is.
     pub fn place(&self) -> Option<&Place> {
         match self {
-            Error::Wrong { place, .. } => place.as_ref(),
+            Error::Wrong { place, .. } => place.as_deref(),
             Error::Read { .. } => None,
         }
     }
@@ -54,17 +56,22 @@ impl Error {
         }
     }
 
-    /// The same in one line, as for a log: line and column, without the text that they show.
+    /// The same in one line, as for a log: line, column and the key, without the text that they show.
     pub fn one_line(&self) -> String {
         match self {
             Error::Wrong {
                 path,
-                place: Some(Place { line, column, .. }),
+                place: Some(place),
+                key,
                 mistake,
-            } => format!(
-                "{}: line {line}, column {column}: {mistake}",
-                path.display()
-            ),
+            } => {
+                let Place { line, column, .. } = &**place;
+                let path = path.display();
+                let key = key
+                    .as_ref()
+                    .map_or_else(String::new, |key| format!("{key}: "));
+                format!("{path}: line {line}, column {column}: {key}{mistake}")
+            }
             whole => whole.to_string(),
         }
     }

@@ -86,20 +86,20 @@ impl File {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let table = DeTable::parse(&self.text).map_err(|e| {
             let mistake = Mistake::Syntax(e.message().trim().to_owned());
-            self.wrong(mistake, e.span())
+            self.wrong(mistake, e.span(), None)
         })?;
         let read = T::deserialize(Value::whole(table.into_inner()));
-        read.map_err(|Wrong { mistake, span }| self.wrong(mistake, span))
+        read.map_err(|Wrong { mistake, span, key }| self.wrong(mistake, span, key))
     }
 
     /// An error at a place: something that only its meaning shows to be wrong.
     pub fn error_at<E: Into<Box<dyn std::error::Error + Send + Sync>>>(&self, at: At<E>) -> Error {
-        self.wrong(Mistake::Meaning(at.error.into()), Some(at.span))
+        self.wrong(Mistake::Meaning(at.error.into()), Some(at.span), None)
     }
 
     /// An error about the whole: something is not there.
     pub fn error(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        self.wrong(Mistake::Meaning(error.into()), None)
+        self.wrong(Mistake::Meaning(error.into()), None, None)
     }
 
     /// The line, from 1, that a value begins in.
@@ -107,10 +107,11 @@ impl File {
         line_of(&self.text, value.span().start)
     }
 
-    fn wrong(&self, mistake: Mistake, span: Option<Range<usize>>) -> Error {
+    fn wrong(&self, mistake: Mistake, span: Option<Range<usize>>, key: Option<String>) -> Error {
         Error::Wrong {
+            key,
             path: self.path.clone(),
-            place: span.map(|span| Place::of(&self.text, span)),
+            place: span.map(|span| Box::new(Place::of(&self.text, span))),
             mistake,
         }
     }

@@ -50,7 +50,10 @@ impl fmt::Display for Place {
             text,
         } = self;
         let margin = " ".repeat(line.to_string().len());
-        let (before, carets) = (" ".repeat(column - 1), "^".repeat(*width));
+        // A tab is as wide above as below.
+        let before = text.chars().take(column.saturating_sub(1));
+        let before: String = before.map(|c| if c == '\t' { c } else { ' ' }).collect();
+        let carets = "^".repeat(*width);
         writeln!(f, "line {line}, column {column}")?;
         writeln!(f, "{margin} |")?;
         writeln!(f, "{line} | {text}")?;
@@ -73,5 +76,20 @@ mod tests {
         let list = "list = [\n 1,\n]";
         assert!(of(list, 7..list.len()).ends_with("\n  |        ^"));
         assert!(of("a", 9..9).starts_with("line 1, column 2\n"));
+        // Tabs are as wide below.
+        assert!(of("\ta\t= 1", 5..6).ends_with("\n1 | \ta\t= 1\n  | \t \t  ^"));
+    }
+
+    /// Fields are public.
+    #[test]
+    fn any_place_is_shown() {
+        let place = |column| Place {
+            line: 0,
+            column,
+            width: 1,
+            text: "a".into(),
+        };
+        assert!(place(0).to_string().ends_with("| ^"));
+        assert!(place(usize::MAX).to_string().ends_with("|  ^"));
     }
 }

@@ -4,13 +4,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor, value};
+use serde::de::{
+    Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor, value,
+};
 
 /// An address with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 
-const ADDRESS: &str = "ADDRESS:PORT, such as \"127.0.0.1:9409\"; names are not looked up";
+const ADDRESS: &str = "ADDRESS:PORT, such as \"127.0.0.1:1234\"; names are not looked up";
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Address, D::Error> {
@@ -68,6 +70,11 @@ impl<T> Default for OneOrMore<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<OneOrMore<T>, D::Error> {
+        fn one<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+            d: D,
+        ) -> Result<OneOrMore<T>, D::Error> {
+            T::deserialize(d).map(|one| OneOrMore(vec![one]))
+        }
         struct Either<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
             type Value = OneOrMore<T>;
@@ -76,9 +83,29 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
                 f.write_str("text in quotes, or a list of such texts")
             }
 
+            // What is of another kind is refused by `T`, which says what its form is.
             fn visit_str<E: Error>(self, text: &str) -> Result<OneOrMore<T>, E> {
-                let one = T::deserialize(value::StrDeserializer::new(text))?;
-                Ok(OneOrMore(vec![one]))
+                one(value::StrDeserializer::new(text))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<OneOrMore<T>, E> {
+                one(value::I64Deserializer::new(number))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<OneOrMore<T>, E> {
+                one(value::U64Deserializer::new(number))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<OneOrMore<T>, E> {
+                one(value::F64Deserializer::new(number))
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<OneOrMore<T>, E> {
+                one(value::BoolDeserializer::new(value))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<OneOrMore<T>, A::Error> {
+                one(value::MapAccessDeserializer::new(table))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMore<T>, A::Error> {

@@ -123,7 +123,7 @@ fn mistakes_are_named_in_plain_words_at_their_place() {
         (
             "listen = 'a:1'",
             "'a:1'",
-            "'a:1' is no ADDRESS:PORT, such as \"127.0.0.1:9409\"",
+            "'a:1' is no ADDRESS:PORT, such as \"127.0.0.1:1234\"",
         ),
         (
             "listen = ['127.0.0.1:1', 'b']",
@@ -133,7 +133,12 @@ fn mistakes_are_named_in_plain_words_at_their_place() {
         (
             "listen = 7",
             "7",
-            "this is 7, and should be text in quotes, or a list of such texts",
+            "this is 7, and should be an ADDRESS:PORT, such as",
+        ),
+        (
+            "listen = {}",
+            "{}",
+            "this is a table, and should be an ADDRESS:PORT, such as",
         ),
         (
             "few = 9",
@@ -171,10 +176,36 @@ fn mistakes_are_named_in_plain_words_at_their_place() {
             error.to_string().starts_with(&format!("{head}\n")),
             "{error}"
         );
-        assert_eq!(
-            error.one_line(),
-            format!("{head}: {}", error.mistake().unwrap())
+        let told = error.one_line();
+        assert!(told.starts_with(&format!("{head}: ")), "{told}");
+        assert!(
+            told.ends_with(&error.mistake().unwrap().to_string()),
+            "{told}"
         );
+    }
+}
+
+/// The line that it stands in is not shown, and may be another one when the log is read.
+#[test]
+fn one_line_names_the_key() {
+    for (text, said) in [
+        ("x = 1", "column 1: there is no key 'x' here; "),
+        ("few = 0", "column 7: few: this is 0, and "),
+        ("mode = 'fast'", "column 8: mode: there is no 'fast'; "),
+        (
+            "listen = ['b']",
+            "column 11: listen: 'b' is no ADDRESS:PORT",
+        ),
+        ("max-size = []", "column 12: max-size: this is a list"),
+        ("inner = [{ segs = [-1] }]", "column 20: segs: this is -1"),
+        (
+            "inner = [{}]",
+            "column 10: inner: the key 'segs' is missing",
+        ),
+    ] {
+        let told = wrong(text).one_line();
+        let said = format!("a.toml: line 1, {said}");
+        assert!(told.starts_with(&said), "{told}");
     }
 }
 

@@ -147,7 +147,7 @@ fn a_file_is_read_and_mistakes_are_named() {
         ),
         (
             "metrics = 'localhost:9'",
-            "'localhost:9' is no ADDRESS:PORT, such as \"127.0.0.1:9409\"",
+            "'localhost:9' is no ADDRESS:PORT, such as \"127.0.0.1:1234\"",
         ),
         ("metrics = '192.0.2.1:9'", "is not a loopback address"),
         ("deadline = 0", "deadline is at least 1 second"),
