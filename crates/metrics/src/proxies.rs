@@ -130,13 +130,13 @@ const OF_SERVERS: [Of<Status>; 10] = [
     ),
     (
         "answered_again_calls",
-        "Non-idempotent calls, repeated after the reply, which was given once more",
+        "Calls that change something, WRITE included, repeated after the reply, which was given once more",
         true,
         |s| s.counters.answered_again,
     ),
     (
         "run_again_calls",
-        "Non-idempotent calls, repeated after a reply too large to be kept: sent again",
+        "Calls that change something, WRITE included, repeated after a reply too large to be kept: sent again",
         true,
         |s| s.counters.run_again,
     ),

@@ -150,7 +150,7 @@ pub(crate) struct RpcProxy {
     /// First of the 64 firewall marks of these rules
     #[arg(long, value_name = "MARK", default_value_t = Numbers::default().mark)]
     pub replay_mark: Mark,
-    /// Do not route around silent links (non-idempotent calls wait until the link is back)
+    /// Do not route around silent links (calls that change something, WRITE included, wait until the link is back)
     #[arg(long)]
     pub no_replay_routes: bool,
     /// Memory for calls, and as much for replies, in MiB
