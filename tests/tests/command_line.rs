@@ -136,6 +136,30 @@ fn man_pages_are_about_their_noun() {
     assert!(!folder.path().join("raddle-lab-help.8").exists());
 }
 
+/// The rules of `--mp-algo` are about packets that come in by a link.
+#[test]
+fn a_plan_by_rules_wants_an_input_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let state = state.to_str().unwrap();
+    fine(&format!("snapshot {state}"));
+    let line = "ports plan 203.0.113.7 -n 4 --from 192.0.2.1 --mp-algo nhid:100=l4";
+    let outcome = raddle(&format!("{line} --snapshot {state}"));
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("packets that come in by a link"),
+        "{}",
+        outcome.stderr
+    );
+    // With one it is the plan that there is none of.
+    let outcome = raddle(&format!("{line} --snapshot {state} --iif lo"));
+    assert!(
+        !outcome.stderr.contains("packets that come in by a link"),
+        "{}",
+        outcome.stderr
+    );
+}
+
 #[test]
 fn options_and_snapshots_stand_before_and_after_the_noun() {
     let folder = tempfile::tempdir().unwrap();

@@ -65,7 +65,11 @@ mod tests {
         ] {
             let level = |word: &str| word.parse::<LevelFilter>().unwrap().into_level();
             assert_eq!(enables(asked, "raddle_rpc::proxy"), level(rpc), "{asked:?}");
-            assert_eq!(enables(asked, "raddle::run"), level(other), "{asked:?}");
+            assert_eq!(
+                enables(asked, "raddle_daemon::daemon"),
+                level(other),
+                "{asked:?}"
+            );
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) struct RawAlgoRule {
 }
 
 impl AlgoRule {
-    /// Target a table of the file says.
+    /// What a table of the file says.
     pub(super) fn of(raw: &Spanned<RawAlgoRule>) -> Result<AlgoRule, At<AlgoRuleError>> {
         let RawAlgoRule {
             prefix,
