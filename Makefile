@@ -14,7 +14,7 @@ BENCH = '$(TARGET)/release/raddle-bench'
 .PHONY: help build test test-bare test-kernels counts check unit e2e fuzz soak bench demo install uninstall clean
 
 help:
-	@echo 'make demo     see it work on a small fabric (root; a minute, after a build of three)'
+	@echo 'make demo     see it work on a small fabric (root; a minute, after a build of five)'
 	@echo 'make test     format, lints, docs, licences, all tests, counts, a short fuzz'
 	@echo 'make test-kernels  raddle on Linux 6.1 and 6.12 of Debian, emulated (root; see CONTRIBUTING.md)'
 	@echo 'make test-bare  make demo and make test on a bare Debian 12 (root; an hour); with BARE=demo only the first'
