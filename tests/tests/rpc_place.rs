@@ -361,7 +361,7 @@ fn what_cannot_be_is_said() {
     for (outcome, code, said) in [
         (
             with(&["--local-addresses", "10.251.1.7"]),
-            2,
+            3,
             "--local-addresses 10.251.1.7 is no address of this machine",
         ),
         (

@@ -528,8 +528,15 @@ fn one_that_cannot_be_served_holds_up_no_other() {
             "[[server]]\nname = '{name}'\nserver = '{server}'\nlisten = '{listen}'\nno-placement = true\n"
         )
     };
-    let proxy = Proxy::start(&(table("one", one, at) + &table("two", server(2), other)));
-    let servers = proxy.servers(|servers| servers.len() == 2 && up(&servers[0]) == 5);
+    // An address that comes later, by DHCP or VRRP.
+    let late = table("waits", server(3), free()) + "local-addresses = ['192.0.2.77']\n";
+    let proxy = Proxy::start(&(table("one", one, at) + &table("two", server(2), other) + &late));
+    let servers = proxy.servers(|servers| servers.len() == 3 && up(&servers[0]) == 5);
+    let why = servers[2]["not_served"].as_str().unwrap();
+    assert!(
+        why.contains("192.0.2.77 is no address of this machine"),
+        "{why}"
+    );
     let why = servers[1]["not_served"].as_str().unwrap();
     assert!(why.contains(&format!("cannot listen on {other}")), "{why}");
     assert_eq!(call(&mut TcpStream::connect(at).unwrap(), GETATTR, &[]), 1);
@@ -572,6 +579,18 @@ fn a_file_with_a_mistake_is_refused() {
     );
     let said = refused("metrics = '192.0.2.1:1'\n[[server]]\nserver = 'a:1'\n", &[]);
     assert!(said.contains("is not a loopback address"), "{said}");
+    // Of several servers it is said which one's; listeners are of this test alone.
+    let one = |name: &str, server: &str, more: &str| {
+        let listen = free();
+        format!("[[server]]\nname = '{name}'\nserver = '{server}'\nlisten = '{listen}'\n{more}\n")
+    };
+    let both =
+        one("good", "127.0.0.1:9", "") + &one("bad", "127.0.0.1:10", "server-addresses = ['::1']");
+    let said = refused(&both, &[]);
+    assert!(
+        said.contains("bad: --server-addresses ::1 is an IPv6 address"),
+        "{said}"
+    );
     let said = refused("", &["--server", "a:1"]);
     assert!(said.contains("cannot be used with"), "{said}");
 }

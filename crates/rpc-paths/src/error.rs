@@ -62,6 +62,14 @@ pub enum Error {
         /// The option and the address that came first.
         first: (&'static str, IpAddr),
     },
+    /// One of several servers cannot be served.
+    #[error("{name}: {source}")]
+    OfServer {
+        /// The server's name.
+        name: String,
+        /// Why not.
+        source: Box<Error>,
+    },
     /// A local address is none of this machine's.
     #[error("--local-addresses {0} is no address of this machine: ip address says which are")]
     NotLocal(IpAddr),
@@ -121,7 +129,8 @@ fn family(address: &IpAddr) -> &'static str {
 }
 
 impl Error {
-    /// Whether it is the user's to correct; otherwise the system refuses, and may not later.
+    /// Whether it is the user's to correct; otherwise the system refuses, and may not later: an address of this machine may come
+    /// after the start, by DHCP or VRRP.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -129,9 +138,8 @@ impl Error {
                 | Error::NoName { .. }
                 | Error::OtherFamily { .. }
                 | Error::TwoFamilies { .. }
-                | Error::NotLocal(_)
                 | Error::Itself(_)
-        )
+        ) || matches!(self, Error::OfServer { source, .. } if source.is_usage())
     }
 }
 

@@ -41,17 +41,24 @@ impl Servers {
             journals,
             ..Servers::default()
         };
+        let several = wanted.len() > 1;
         servers.want(wanted).await;
         while servers.missing.iter().any(|missing| missing.why.is_none()) {
             tokio::time::sleep(LOOK).await;
             servers.tend().await;
         }
         let fatal = |failure: &Error| failure.is_usage() || servers.served.is_empty();
-        let failed = servers.missing.iter_mut();
-        let failed =
-            failed.filter_map(|missing| missing.why.take_if(|(failure, _)| fatal(failure)));
-        match failed.map(|(failure, _)| failure).next() {
-            Some(failure) => Err(failure),
+        let mut missing = servers.missing.iter_mut();
+        let failed = missing.find_map(|missing| {
+            let (failure, _) = missing.why.take_if(|(failure, _)| fatal(failure))?;
+            Some((missing.options.name.clone(), failure))
+        });
+        match failed {
+            Some((name, failure)) if several => Err(Error::OfServer {
+                name,
+                source: Box::new(failure),
+            }),
+            Some((_, failure)) => Err(failure),
             None => {
                 servers.started = true;
                 servers.missing.iter_mut().for_each(Missing::others_start);
