@@ -242,6 +242,11 @@ impl<'a> Daemon<'a> {
         self.signal(Signal::SIGCONT);
     }
 
+    /// Sends SIGHUP, as `systemctl reload` of many services does.
+    pub fn hang_up(&self) {
+        self.signal(Signal::SIGHUP);
+    }
+
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }

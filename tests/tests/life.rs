@@ -276,3 +276,22 @@ fn a_start_that_fails_leaves_nothing_attached() {
     assert_eq!(world.attached(), [""; 0], "{}", outcome.stderr);
     drop(taken);
 }
+
+/// It would end a program that does not take it, with a code that systemd counts as a good end.
+#[test]
+fn a_hangup_changes_nothing_and_says_so() {
+    if !root("a_hangup_changes_nothing_and_says_so") {
+        return;
+    }
+    let world = World::new("hangup", 2);
+    let daemon = Daemon::start(&world, &[]);
+    daemon.hang_up();
+    within(Duration::from_secs(60), || {
+        match daemon.log().contains("SIGHUP changes nothing") {
+            true => Ok(()),
+            false => Err(daemon.log()),
+        }
+    });
+    assert!(daemon.status().is_object());
+    daemon.terminate();
+}

@@ -15,7 +15,12 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
     }
     raise_file_limit();
     // Before the first thread: one that does not block the signals would be ended by them.
-    let stop = crate::signals::stop_flag()?;
+    let stop = crate::signals::stop_flag_and_hangup(|| {
+        tracing::warn!(
+            "SIGHUP changes nothing: the configuration is read at the start; restart raddle for another \
+             (with on-exit keep, packets are forwarded meanwhile)"
+        );
+    })?;
     raddle_daemon::run(&config, &stop)?;
     Ok(())
 }

@@ -13,30 +13,42 @@ use crate::error::Failure;
 /// thread of their own, so that no system call of the daemon is cut short. Call it before any other
 /// thread is made.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let (stop, _) = flags(&[Signal::SIGTERM, Signal::SIGINT])?;
-    Ok(stop)
+    flags(&[Signal::SIGTERM, Signal::SIGINT], || ())
+}
+
+/// The same, and SIGHUP calls this function, as often as it comes.
+pub(crate) fn stop_flag_and_hangup(
+    hangup: impl Fn() + Send + 'static,
+) -> Result<Arc<AtomicBool>, Failure> {
+    flags(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP], hangup)
 }
 
 /// The same, and a flag that SIGHUP raises, as often as it comes.
 pub(crate) fn stop_and_reload_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
-    flags(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+    let reload = Arc::<AtomicBool>::default();
+    let raised = Arc::clone(&reload);
+    let stop = stop_flag_and_hangup(move || raised.store(true, Ordering::Relaxed))?;
+    Ok((stop, reload))
 }
 
-fn flags(signals: &[Signal]) -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
-    let (stop, reload) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+fn flags(
+    signals: &[Signal],
+    hangup: impl Fn() + Send + 'static,
+) -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::<AtomicBool>::default();
     let signals = SigSet::from_iter(signals.iter().copied());
     let failed = |e| Failure::system(format!("cannot take signals: {e}"));
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), None).map_err(failed)?;
-    let raised = (Arc::clone(&stop), Arc::clone(&reload));
+    let raised = Arc::clone(&stop);
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
             while let Ok(signal) = signals.wait() {
                 match signal {
-                    Signal::SIGHUP => raised.1.store(true, Ordering::Relaxed),
-                    _ => raised.0.store(true, Ordering::Relaxed),
+                    Signal::SIGHUP => hangup(),
+                    _ => raised.store(true, Ordering::Relaxed),
                 }
             }
         })?;
-    Ok((stop, reload))
+    Ok(stop)
 }
