@@ -55,7 +55,13 @@ while [ -d "$left" ]; do
 done
 [ -d "$other" ] || { echo "removed of a namespace that is there"; exit 1; }
 run sweeping
+# Where the pins are not to be seen, that is not taken for none.
+for command in detach status; do
+    if ip netns exec lasting "$raddle" $command >/run/said 2>&1; then echo "$command: a good end"; exit 1; fi
+    grep -q "programs are on in0, out0, and neither" /run/said || { cat /run/said; exit 1; }
+done
 nsenter --net=/run/netns/lasting "$raddle" detach >/dev/null
+until_true 'nsenter --net=/run/netns/lasting "$raddle" detach | grep -q "no programs are kept"'
 [ ! -d "$other" ]
 stop
 echo all well

@@ -74,6 +74,16 @@ pub enum Error {
          as under ip netns exec; enter the namespace with nsenter --net=/run/netns/NAME instead, or use --on-exit detach"
     )]
     NotKept(&'static str),
+    /// Programs without pins.
+    #[error(
+        "raddle's programs are on {}, and neither their daemon nor their pins are to be seen from here, as under ip netns \
+         exec, which has mounts of its own: enter the namespace with nsenter --net=/run/netns/NAME instead",
+        links.join(", ")
+    )]
+    PinsUnseen {
+        /// The links' names.
+        links: Vec<String>,
+    },
     /// Pins that stay.
     #[error("cannot remove {path}: {source}; remove it by hand", path = .path.display())]
     RemovePins {

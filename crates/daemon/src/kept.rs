@@ -6,12 +6,12 @@ use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, Map, MapData};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use raddle_image::Config;
-use raddle_xdp::pins_are_dead;
+use raddle_xdp::{has_own_program, pins_are_dead};
 use serde::Serialize;
 
 use crate::Error;
@@ -98,13 +98,45 @@ pub fn status() -> Option<Kept> {
 /// left in namespaces that are gone.
 ///
 /// # Errors
-/// A daemon runs, whose programs they are; no privilege.
+/// A daemon runs, whose programs they are; no privilege; there are programs whose pins are not to be seen from here.
 pub fn detach() -> Result<Vec<String>, Error> {
     let _lock = raddle_control::lock()?;
     let links = links();
     remove()?;
     sweep();
+    if links.is_empty() {
+        check_unseen()?;
+    }
     Ok(links.into_keys().map(name).collect())
+}
+
+/// Looks for links of this network namespace that have raddle's program where neither a daemon nor pins are to be seen from
+/// here: those are on the bpffs, or below the `/run`, of another mount namespace. `ip netns exec` makes one for each command.
+///
+/// # Errors
+/// [`Error::PinsUnseen`], with such links.
+pub fn check_unseen() -> Result<(), Error> {
+    // The kernel takes a program off a moment after its daemon or its pin is gone.
+    let end = Instant::now() + Duration::from_secs(1);
+    loop {
+        let links = with_programs();
+        if links.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(Error::PinsUnseen { links });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Names of the links that have raddle's program.
+fn with_programs() -> Vec<String> {
+    let all = nix::net::if_::if_nameindex();
+    let all = all.iter().flat_map(|all| all.iter());
+    let ours = all.filter(|link| has_own_program(link.index()));
+    ours.map(|link| link.name().to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Removes what was kept in network namespaces that are gone. Another namespace may have the number of one that is gone,

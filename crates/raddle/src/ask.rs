@@ -23,6 +23,7 @@ pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
             match nobody.then(kept::status).flatten() {
                 Some(kept) if args.json => print_json(&kept)?,
                 Some(kept) => print!("{}", kept_text(&kept)),
+                None if nobody => kept::check_unseen()?,
                 None => {}
             }
             return Err(failure.into());

@@ -157,6 +157,12 @@ pub fn has_program(index: u32) -> Option<bool> {
     Some(attribute(xdp, IFLA_XDP_ATTACHED)? != [0])
 }
 
+/// Whether the XDP program on a link is raddle's, as far as its name tells; not where the kernel does not tell, as without
+/// privilege.
+pub fn has_own_program(index: u32) -> bool {
+    attached_program(index).is_some_and(|(_, name)| name == "raddle")
+}
+
 /// Id and name of the XDP program on a link, where there is one and the kernel tells.
 pub(crate) fn attached_program(index: u32) -> Option<(u32, String)> {
     let reply = ask(

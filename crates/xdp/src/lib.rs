@@ -32,7 +32,9 @@ pub use attach::{AttachedMode, Mode};
 pub use counters::{Counter, Counters, SegmentCounts};
 pub use engine::{Engine, LoadOptions, ProgramSize, Srv6Plan, Srv6Programs};
 pub use error::{Error, NoRxHash, Result};
-pub use features::{Features, can_receive_redirects, features, has_program, offers_rx_hash};
+pub use features::{
+    Features, can_receive_redirects, features, has_own_program, has_program, offers_rx_hash,
+};
 pub use grace::grace;
 pub use pin::pins_are_dead;
 pub use room::check_capacity;
