@@ -50,11 +50,7 @@ pub(crate) fn print(
     buckets: &[Bucket],
 ) -> Result<(), Error> {
     let lookup = &context.lookup;
-    let dev = filter
-        .device
-        .as_deref()
-        .map(|name| lookup.index(name))
-        .transpose()?;
+    let dev = lookup.index(filter.device.as_deref())?;
     if let Some(id) = filter.group {
         let group = lookup.nexthop(id).ok_or(Error::NoNexthop(id))?;
         let NexthopKind::Resilient { buckets, .. } = group.kind else {

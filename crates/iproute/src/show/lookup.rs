@@ -74,12 +74,14 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// The index of the link called `name`.
-    pub(crate) fn index(&self, name: &str) -> Result<u32, Error> {
+    /// The index of the link that a filter names, if it does.
+    pub(crate) fn index(&self, name: Option<&str>) -> Result<Option<u32>, Error> {
+        let Some(name) = name else { return Ok(None) };
         let found = self.links.iter().find(|(_, known)| **known == name);
-        found
-            .map(|(&index, _)| index)
-            .ok_or_else(|| Error::Device(name.to_owned()))
+        match found {
+            Some((&index, _)) => Ok(Some(index)),
+            None => Err(Error::Device(name.to_owned())),
+        }
     }
 
     pub(crate) fn nexthop(&self, id: u32) -> Option<&'a Nexthop> {

@@ -141,11 +141,7 @@ pub(crate) fn print(
     filter: &Filter,
     neighbours: &[Neighbour],
 ) -> Result<(), Error> {
-    let dev = filter
-        .device
-        .as_deref()
-        .map(|name| context.lookup.index(name))
-        .transpose()?;
+    let dev = context.lookup.index(filter.device.as_deref())?;
     let of = |neighbour: &Neighbour, family| match family {
         Family::Inet => neighbour.dst.is_ipv4(),
         Family::Inet6 => neighbour.dst.is_ipv6(),

@@ -70,11 +70,7 @@ pub(crate) fn print(
     filter: &Filter,
     nexthops: &[Nexthop],
 ) -> Result<(), Error> {
-    let dev = filter
-        .device
-        .as_deref()
-        .map(|name| context.lookup.index(name))
-        .transpose()?;
+    let dev = context.lookup.index(filter.device.as_deref())?;
     if let Some(id) = filter.id
         && context.lookup.nexthop(id).is_none()
     {

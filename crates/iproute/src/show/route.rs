@@ -187,8 +187,7 @@ impl Filter {
         context: &Context<'_>,
         routes: &'a [Route],
     ) -> Result<Vec<&'a Route>, Error> {
-        let name = self.device.as_deref();
-        let dev = name.map(|name| context.lookup.index(name)).transpose()?;
+        let dev = context.lookup.index(self.device.as_deref())?;
         let selects = |route: &&Route| {
             let (kind, paths) = context.lookup.expand(route);
             self.selects(route, kind, &paths, dev)
