@@ -1,5 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(test)]
+#[path = "../../metrics/tests/common/proxies.rs"]
+mod proxies;
+
 mod again;
 mod back;
 mod candidates;

@@ -207,7 +207,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::show::tests::{client, idle, transport};
+    use crate::proxies::{client, idle, transport};
 
     fn look(uptime_seconds: u64, bytes: u64, calls: u64) -> Status {
         let mut small = Histogram::default();
