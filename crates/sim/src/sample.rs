@@ -182,19 +182,29 @@ fn plain(words: &[&str]) -> Option<Ends> {
     })
 }
 
+/// Protocols that have a name here, and how they may be called; the first of one's names is told.
+const NAMES: [(&str, u8); 9] = [
+    ("icmp", protocol::ICMP),
+    ("tcp", protocol::TCP),
+    ("udp", protocol::UDP),
+    ("dccp", protocol::DCCP),
+    ("gre", protocol::GRE),
+    ("icmpv6", protocol::ICMPV6),
+    ("ipv6-icmp", protocol::ICMPV6),
+    ("sctp", protocol::SCTP),
+    ("udplite", protocol::UDPLITE),
+];
+
 /// A protocol's number by its name.
 pub fn named(word: &str) -> Option<u8> {
-    Some(match word {
-        "icmp" => protocol::ICMP,
-        "tcp" => protocol::TCP,
-        "udp" => protocol::UDP,
-        "dccp" => 33,
-        "gre" => 47,
-        "icmpv6" | "ipv6-icmp" => protocol::ICMPV6,
-        "sctp" => 132,
-        "udplite" => 136,
-        _ => return None,
-    })
+    let found = NAMES.iter().find(|(name, _)| *name == word);
+    found.map(|(_, number)| *number)
+}
+
+/// A protocol's name, if it has one: `tcp` for 6.
+pub fn name_of(number: u8) -> Option<&'static str> {
+    let found = NAMES.iter().find(|(_, known)| *known == number);
+    found.map(|(name, _)| *name)
 }
 
 fn is_header(words: &[&str]) -> bool {

@@ -52,6 +52,9 @@ pub enum Error {
         list(.0)
     )]
     Sources(Vec<IpAddr>),
+    /// Connections of this protocol differ by no port.
+    #[error("protocol {0} has no source port; plan for one that has, such as tcp or udp")]
+    NoPorts(u8),
     /// First and last make no range.
     #[error("--first {first} --last {last} is no range: they go from 0 to {most}")]
     Range {

@@ -12,6 +12,7 @@ use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, Spare, Vary}
 use super::certificate::{
     Certificate, HashSettings, PlannedConnection, PlannedFlow, PlannedPath, PlannedSpare, Varied,
 };
+use super::question::has_ports;
 use super::{Error, Question, range};
 use crate::paths::{self, Choice, Kind, Named, PathError, Place, link_name};
 use crate::sockets::{Sockets, Unbound};
@@ -208,6 +209,9 @@ fn asked_of_the_kernel(question: &Question) -> Result<BTreeSet<IpAddr>, Error> {
 /// The values that may be used.
 fn candidates(question: &Question) -> Result<Vec<u32>, Error> {
     let by_label = question.by_label();
+    if !by_label && !has_ports(question.proto) {
+        return Err(Error::NoPorts(question.proto));
+    }
     let most = if by_label { 0xf_ffff } else { 65535 };
     let (first, last) = match (question.first, question.last) {
         (None, None) if by_label => (1, LABELS),

@@ -2,7 +2,13 @@
 
 use std::net::IpAddr;
 
+use raddle_packet::protocol::{AH, ESP, ports_offset};
 use raddle_sim::ports::{ShareOut, Vary};
+
+/// Whether connections of a protocol have source ports; what the kernel hashes of ESP and AH in their place is the SPI.
+pub(super) fn has_ports(proto: u8) -> bool {
+    ports_offset(proto).is_some() && !matches!(proto, ESP | AH)
+}
 
 /// What connections are to be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ fn question(words: &str) -> Question {
             "--first" => question.first = Some(value().parse().unwrap()),
             "--last" => question.last = Some(value().parse().unwrap()),
             "--udp" => question.proto = 17,
+            "--icmp" => question.proto = 1,
             "--by-weight" => question.share_out = ShareOut::ByWeight,
             "--flow-labels" => question.vary = Vary::FlowLabel,
             other => panic!("{other}"),
@@ -37,11 +38,31 @@ fn planned(rib: &Rib, words: &str) -> Result<Certificate, String> {
 }
 
 #[test]
+fn what_a_plan_is_for_is_told() {
+    let first = |words: &str| planned(&rib(), words).map(|plan| plan.to_string());
+    let said = first("203.0.113.7 -n 4 --udp --dport 53 --from 192.0.2.1").unwrap();
+    assert!(
+        said.contains(" to 203.0.113.7, udp port 53, over "),
+        "{said}"
+    );
+    let said = first("203.0.113.7 -n 4 --from 192.0.2.1").unwrap();
+    assert!(
+        said.contains(", tcp port 0 (none is named), over "),
+        "{said}"
+    );
+    let said = first("203.0.113.7 -n 4 --icmp --from 192.0.2.1").unwrap_err();
+    assert!(
+        said.starts_with("protocol 1 has no source port; plan for"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_plan_is_told_in_full() {
     let plan = planned(&rib(), "203.0.113.7 -n 4 --dport 2049 --from 192.0.2.1").unwrap();
     assert_eq!(
         plan.to_string(),
-        "4 connections from 192.0.2.1 to 203.0.113.7 over 203.0.113.0/24: 4 of 4 paths (random ones: 2.7 on \
+        "4 connections from 192.0.2.1 to 203.0.113.7, tcp port 2049, over 203.0.113.0/24: 4 of 4 paths (random ones: 2.7 on \
          average)\n\
          \n\
          source port        hash  path\n\

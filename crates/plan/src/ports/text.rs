@@ -3,13 +3,25 @@
 use std::fmt;
 
 use raddle_sim::ports::random_paths;
+use raddle_sim::sample::name_of;
 use raddle_sim::spread::Evenness;
 
 use super::audit::{Audit, Audits, Load};
 use super::certificate::{Certificate, PlannedPath, PlannedSpare, Varied};
+use super::question::has_ports;
 use super::verify::Verification;
 use crate::chart::Chart;
 use crate::paths::{Named, percent};
+
+/// What connections are, besides their addresses. A port that nobody has named is 0, and plans for it hold for no other.
+fn of_protocol(proto: u8, dport: u16) -> String {
+    let name = name_of(proto).map_or_else(|| format!("protocol {proto}"), str::to_owned);
+    match (has_ports(proto), dport) {
+        (false, _) => format!(", {name}"),
+        (true, 0) => format!(", {name} port 0 (none is named)"),
+        (true, port) => format!(", {name} port {port}"),
+    }
+}
 
 impl fmt::Display for Certificate {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,12 +36,13 @@ impl fmt::Display for Certificate {
         let count = self.connections.len();
         writeln!(
             out,
-            "{count} connections from {} to {} over {}: {used} of {paths} paths (random ones: {:.1} on average)",
+            "{count} connections from {} to {}{}, over {}: {used} of {paths} paths (random ones: {:.1} on average)",
             match self.is_unbound() {
                 true => "their paths' addresses".to_owned(),
                 false => flow.from.to_string(),
             },
             flow.dst,
+            of_protocol(flow.proto, flow.dport),
             self.route,
             random_paths(paths, count)
         )?;
