@@ -295,3 +295,40 @@ fn a_hangup_changes_nothing_and_says_so() {
     assert!(daemon.status().is_object());
     daemon.terminate();
 }
+
+/// Else nobody learns of it: programs and counters of the others are as they were.
+#[test]
+fn a_named_link_that_goes_is_warned_of_until_it_is_back() {
+    if !root("a_named_link_that_goes_is_warned_of_until_it_is_back") {
+        return;
+    }
+    let world = World::new("gone", 2);
+    let link = world.out(2);
+    let other = world.out(1);
+    let daemon = Daemon::start(&world, &["--link", &link, "--link", &other]);
+    let warned = || {
+        let warnings = daemon.status()["warnings"].to_string();
+        warnings.contains("there is no such link now")
+    };
+    let until = |wanted: bool| {
+        within(Duration::from_secs(60), || match warned() == wanted {
+            true => Ok(()),
+            false => Err(daemon.log()),
+        });
+    };
+    until(false);
+    let rename = |from: &str, to: &str| {
+        world.ip(&format!("link set {from} down"));
+        world.ip(&format!("link set {from} name {to}"));
+        world.ip(&format!("link set {to} up"));
+    };
+    rename(&link, "away");
+    until(true);
+    let line = format!("WARN link {link}: there is no such link now: nothing is forwarded from it");
+    assert!(daemon.log().contains(&line), "{}", daemon.log());
+    rename("away", &link);
+    until(false);
+    let line = format!("no longer: link {link}: there is no such link now");
+    assert!(daemon.log().contains(&line), "{}", daemon.log());
+    daemon.terminate();
+}

@@ -7,7 +7,10 @@ use raddle_rib::{Ports, Rib};
 
 use crate::Error;
 use crate::config::Config;
-use raddle_preflight::{Report, Role};
+use raddle_preflight::{Finding, Report, Role, Severity};
+
+/// Of a link that was named, and has gone.
+const GONE: &str = "there is no such link now";
 
 /// What the engine shall use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,7 +148,7 @@ pub(super) fn plan_of_present(rib: &Rib, config: &Config, report: &Report) -> Pl
     for name in &config.links {
         let why = match not_in.get(name) {
             Some(why) => why.clone(),
-            None if rib.link_named(name).is_none() => "there is no such link now".to_owned(),
+            None if rib.link_named(name).is_none() => GONE.to_owned(),
             None => continue,
         };
         plan.left.insert(name.clone(), why);
@@ -153,10 +156,45 @@ pub(super) fn plan_of_present(rib: &Rib, config: &Config, report: &Report) -> Pl
     plan
 }
 
+/// Links that were to be forwarded from and are not there now: the daemon goes on without them, and whoever relies on
+/// them is to know.
+///
+/// 1. Each that the configuration names.
+/// 2. Where it names none: all, if nothing is left to forward from.
+pub(super) fn missing(rib: &Rib, config: &Config, plan: &Plan) -> Vec<Finding> {
+    let finding = |link: Option<&String>, what: &str, why: &str| Finding {
+        severity: Severity::Warning,
+        link: link.cloned(),
+        role: Role::In,
+        what: what.to_owned(),
+        why: why.to_owned(),
+        fix: None,
+        fixed: false,
+    };
+    let gone = config.links.iter();
+    let gone = gone.filter(|name| rib.link_named(name).is_none());
+    let mut findings: Vec<Finding> = gone
+        .map(|name| {
+            finding(
+                Some(name),
+                GONE,
+                "nothing is forwarded from it until a link has that name again",
+            )
+        })
+        .collect();
+    if config.links.is_empty() && plan.attach.is_empty() {
+        findings.push(finding(
+            None,
+            "no link is left to forward from",
+            "the kernel forwards everything until there is one",
+        ));
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_preflight::{Finding, Severity};
     use raddle_rib::event::{DeviceSettings, Event, Link};
 
     fn rib() -> Rib {
@@ -191,6 +229,32 @@ mod tests {
                 fixed: false,
             }],
         }
+    }
+
+    #[test]
+    fn links_that_go_are_warned_of() {
+        let mut rib = rib();
+        let said = |rib: &Rib, names: &[&str], attach: &[u32]| -> Vec<String> {
+            let config = Config {
+                links: names.iter().map(|name| (*name).to_owned()).collect(),
+                ..Config::default()
+            };
+            let plan = Plan {
+                attach: attach.iter().map(|index| (*index, String::new())).collect(),
+                ..Plan::default()
+            };
+            let findings = missing(rib, &config, &plan);
+            findings.iter().map(Finding::to_string).collect()
+        };
+        assert_eq!(said(&rib, &["a", "b"], &[2, 3]), [""; 0]);
+        assert_eq!(said(&rib, &[], &[2]), [""; 0]);
+        rib.apply(Event::LinkGone(3));
+        let gone = "link b: there is no such link now: nothing is forwarded from it until a link has that name again";
+        assert_eq!(said(&rib, &["a", "b"], &[2]), [gone]);
+        assert_eq!(
+            said(&rib, &[], &[]),
+            ["no link is left to forward from: the kernel forwards everything until there is one"]
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::Daemon;
 use crate::Error;
 use crate::config::Mode;
 use crate::kept::now;
-use crate::links::{Plan, plan_of_present};
+use crate::links::{self, Plan, plan_of_present};
 use crate::survey::{bypass, shaped, survey};
 use raddle_preflight::{Finding, Fix, Report};
 
@@ -37,8 +37,10 @@ impl Daemon {
             }
         };
         self.look_again = false;
-        self.warn(report.warnings().cloned().collect());
         let plan = plan_of_present(&self.rib, &self.config, &report);
+        let mut warnings: Vec<Finding> = report.warnings().cloned().collect();
+        warnings.extend(links::missing(&self.rib, &self.config, &plan));
+        self.warn(warnings);
         if plan != self.plan {
             self.take_plan(plan, &report);
         }
