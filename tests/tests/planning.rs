@@ -236,7 +236,7 @@ fn weighted_plans_and_stale_certificates() {
         stale.stdout
     );
     assert!(
-        stale.stderr.contains("connections take another path"),
+        stale.stderr.contains("connections do not go as planned"),
         "{}",
         stale.stderr
     );
@@ -257,6 +257,16 @@ fn weighted_plans_and_stale_certificates() {
             .contains("leave --from out to cover the others"),
         "{}",
         steered.stdout
+    );
+    // With the route gone, so are all that was planned: that is found, and no wrong use.
+    world.ip("route del 198.51.100.0/24");
+    let gone = world.raddle(&["ports", "verify", file]);
+    assert_eq!(gone.code, Some(1), "{}", gone.stderr);
+    assert!(
+        gone.stderr
+            .contains("8 of 8 connections do not go as planned: 198.51.100.7 has no path"),
+        "{}",
+        gone.stderr
     );
 }
 

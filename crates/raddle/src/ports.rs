@@ -5,6 +5,7 @@ use std::path::Path;
 
 use raddle_netlink::Socket;
 use raddle_netlink::probe::sockets;
+use raddle_plan::paths::PathError;
 use raddle_plan::ports::{self, Certificate, Question, ShareOut, Vary};
 
 use crate::cli::{Ports, PortsAudit, PortsPlan, PortsVerify};
@@ -66,7 +67,15 @@ fn verify(args: &PortsVerify) -> Result<(), Failure> {
     let mut rib = source::mirror(None)?;
     source::set_algos(&mut rib, &args.algos, None, certificate.flow.iif.as_deref())?;
     let kernel = raddle_preflight::running_kernel().ok();
-    let found = ports::verify(&certificate, &rib, kernel, &mut Socket::open()?)?;
+    let found = ports::verify(&certificate, &rib, kernel, &mut Socket::open()?);
+    // What was planned is no more: that is found out, not asked wrongly.
+    if let Err(ports::Error::Path(e @ PathError::NoPath { .. })) = &found {
+        let of = certificate.connections.len();
+        return Err(Failure::found(format!(
+            "{of} of {of} connections do not go as planned: {e}"
+        )));
+    }
+    let found = found?;
     match args.json {
         true => println!("{}", json(&found)?),
         false => print!("{found}"),
@@ -74,7 +83,7 @@ fn verify(args: &PortsVerify) -> Result<(), Failure> {
     match found.agree == found.of {
         true => Ok(()),
         false => Err(Failure::found(format!(
-            "{} of {} connections take another path",
+            "{} of {} connections do not go as planned",
             found.of - found.agree,
             found.of
         ))),
