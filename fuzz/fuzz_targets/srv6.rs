@@ -165,8 +165,8 @@ fn segment(dice: &mut Dice) -> (Segment, Vec<u8>) {
     };
     // USP and USD are no kernel's.
     let own = match popping & (flavours::USP | flavours::USD) {
-        0 => dice.of(&[0, segment_flags::OWN]),
-        _ => segment_flags::OWN,
+        0 => dice.of(&[0, segment_flags::NO_PUNT]),
+        _ => segment_flags::NO_PUNT,
     };
     let segment = Segment {
         kind,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const COUNT: u32 = 10;
 
 /// An address of 127.0.0.0/8 that no one else uses, and any port.
-pub fn own_address() -> SocketAddr {
+pub fn local_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let count = NEXT.fetch_add(1, Ordering::Relaxed) % (1 << COUNT);
     // From 1 on, and below the last: neither 127.0.0.1 nor the broadcast address.

@@ -124,8 +124,8 @@ fn ports_that_are_taken_do_not_keep_a_link_out() {
 }
 
 #[test]
-fn own_addresses_lead_by_rules() {
-    if !root("own_addresses_lead_by_rules") {
+fn local_addresses_lead_by_rules() {
+    if !root("local_addresses_lead_by_rules") {
         return;
     }
     let pair = Pair::subnets("r", 4);

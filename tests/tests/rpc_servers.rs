@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use raddle_e2e::loopback::own_address;
+use raddle_e2e::loopback::local_address;
 use raddle_e2e::{Outcome, raddle, within};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
@@ -36,7 +36,7 @@ fn send(stream: &mut TcpStream, words: &[u32]) -> std::io::Result<()> {
 
 /// A server that answers every call with this word.
 fn server(word: u32) -> SocketAddr {
-    serve(TcpListener::bind(own_address()).unwrap(), word)
+    serve(TcpListener::bind(local_address()).unwrap(), word)
 }
 
 fn serve(listener: TcpListener, word: u32) -> SocketAddr {
@@ -72,7 +72,7 @@ const GETPORT: [u32; 3] = [100_000, 2, 3];
 
 /// An address that nobody listens at yet, and that stays free until the test uses it.
 fn free() -> SocketAddr {
-    let listener = TcpListener::bind(own_address()).unwrap();
+    let listener = TcpListener::bind(local_address()).unwrap();
     listener.local_addr().unwrap()
 }
 
@@ -328,7 +328,7 @@ struct State {
 impl Directories {
     fn start() -> (Arc<Directories>, SocketAddr) {
         let server = Arc::new(Directories::default());
-        let listener = TcpListener::bind(own_address()).unwrap();
+        let listener = TcpListener::bind(local_address()).unwrap();
         let address = listener.local_addr().unwrap();
         let all = Arc::clone(&server);
         std::thread::spawn(move || {
@@ -521,7 +521,7 @@ fn a_server_that_refuses_is_told_once_and_when_it_is_back() {
 fn one_that_cannot_be_served_holds_up_no_other() {
     let one = server(1);
     let at = free();
-    let taken = TcpListener::bind(own_address()).unwrap();
+    let taken = TcpListener::bind(local_address()).unwrap();
     let other = taken.local_addr().unwrap();
     let table = |name: &str, server: SocketAddr, listen: SocketAddr| {
         format!(

@@ -280,7 +280,7 @@ pub(super) fn routes(rib: &Rib) -> Routes {
     let all = stats.alone4 + stats.alone6;
     let fpm = rib.fpm_routes().take(ROUTES_MOST);
     Routes {
-        routes: rib.own_routes().chain(fpm).collect(),
+        routes: rib.static_routes().chain(fpm).collect(),
         more: all.saturating_sub(ROUTES_MOST) as u64,
     }
 }

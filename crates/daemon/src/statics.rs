@@ -2,7 +2,7 @@
 //! `[[encap]]` in the configuration, `--sid` and `--encap` on the command line.
 //!
 //! This is what they are in words and values. The daemon makes them routes of the mirror that no dump sweeps
-//! ([`ROUTE_OWN`]), see `static_routes.rs`.
+//! ([`ROUTE_STATIC`]), see `static_routes.rs`.
 
 mod encap;
 mod error;
@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
-use raddle_rib::event::{ROUTE_OWN, Route, RouteTarget};
+use raddle_rib::event::{ROUTE_STATIC, Route, RouteTarget};
 
 use raddle_config::Spanned;
 use raddle_iproute::Names;
@@ -36,7 +36,7 @@ fn static_route(dst: IpNet, table: u32, target: RouteTarget) -> Route {
     Route {
         table,
         dst,
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         target,
         ..Route::default()
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use raddle_rib::event::{
-    Link, NexthopKind, ROUTE_FPM, ROUTE_OWN, Route, RouteNexthop, RouteTarget,
+    Link, NexthopKind, ROUTE_FPM, ROUTE_STATIC, Route, RouteNexthop, RouteTarget,
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 use raddle_rib::{Resolved, Rib, Trace};
@@ -228,7 +228,7 @@ impl<'a> Collected<'a> {
             link,
             sid,
             nh4_connected,
-            own: is_own(route),
+            own: is_static(route),
         });
     }
 
@@ -252,7 +252,7 @@ impl<'a> Collected<'a> {
         let Some(first) = segments.first().copied() else {
             return;
         };
-        let key = (mode, segments.clone(), link, is_own(route));
+        let key = (mode, segments.clone(), link, is_static(route));
         if let Some(place) = self.places.get(&key) {
             self.lists[*place].routes += 1;
             return;
@@ -282,13 +282,13 @@ impl<'a> Collected<'a> {
             hmac_key,
             outs,
             several,
-            own: is_own(route),
+            own: is_static(route),
         });
     }
 }
 
-fn is_own(route: &Route) -> bool {
-    route.flags & (ROUTE_OWN | ROUTE_FPM) != 0
+fn is_static(route: &Route) -> bool {
+    route.flags & (ROUTE_STATIC | ROUTE_FPM) != 0
 }
 
 fn is_single(nexthop: &raddle_rib::event::Nexthop) -> bool {

@@ -155,7 +155,7 @@ impl Walk<'_> {
     pub(super) fn looked_up(&mut self, src: IpAddr, accept_local: bool) -> Result<(), Reason> {
         if self.is_refused(src, accept_local) {
             let text = format!("{src} is an address of this machine or of its links: dropped");
-            return Err(self.refuse(Reason::OwnSource, text));
+            return Err(self.refuse(Reason::LocalSource, text));
         }
         Ok(())
     }

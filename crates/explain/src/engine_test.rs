@@ -1,7 +1,7 @@
 //! What answers said that was not what the engine did: found by `tests/forward`, one case each.
 
 use raddle_packet::checksum::checksum;
-use raddle_rib::event::{DeviceSettings, Event, Neighbour, ROUTE_OWN, Route, RouteOp, Settings};
+use raddle_rib::event::{DeviceSettings, Event, Neighbour, ROUTE_STATIC, Route, RouteOp, Settings};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, TableRef};
 use raddle_rib::{AlgoRules, Rib, TABLE_MAIN};
 
@@ -75,7 +75,7 @@ fn own(event: Event) -> Event {
     let Event::Route(route, op) = event else {
         unreachable!("it is a route");
     };
-    let flags = ROUTE_OWN;
+    let flags = ROUTE_STATIC;
     Event::Route(Route { flags, ..route }, op)
 }
 

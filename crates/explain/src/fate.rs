@@ -219,7 +219,7 @@ pub(super) fn of_reason(packet: &Packet, reason: Reason, forwards: bool) -> Fate
         Reason::Blackhole => dropped("a blackhole route"),
         Reason::MartianSource => dropped("a source that may not be"),
         Reason::MartianDestination => dropped("a destination that may not be"),
-        Reason::OwnSource => dropped("its source is this machine's own address"),
+        Reason::LocalSource => dropped("its source is this machine's own address"),
         Reason::SourceCheck => dropped("the kernel looks its source up and refuses it"),
         Reason::ForwardingOff => dropped("the link does not forward"),
         Reason::TtlExceeded => answered((11, 0), (3, 0), "its TTL is at its end"),

@@ -174,7 +174,7 @@ mod tests {
         let route = Route {
             dst: "2001:db8::/32".parse().unwrap(),
             table: 254,
-            flags: raddle_rib::event::ROUTE_OWN,
+            flags: raddle_rib::event::ROUTE_STATIC,
             target: RouteTarget::Single(hop),
             ..Route::default()
         };

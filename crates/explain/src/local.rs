@@ -39,7 +39,7 @@ pub(super) fn walk_local(view: View<'_>, words: &FlowWords) -> (Walked, Option<I
     if words.src.is_unspecified() && words.dst.is_ipv4() {
         return look_again(view, words, first);
     }
-    if !words.src.is_unspecified() && !view.rib.is_own(words.src) {
+    if !words.src.is_unspecified() && !view.rib.is_local(words.src) {
         first.confidence.unless(format!(
             "the socket is no transparent one: {} is not an address of this machine, and the \
              kernel refuses to send from it",

@@ -360,7 +360,7 @@ impl Walk<'_> {
             }
             _ => fate,
         };
-        let fate = match fate.icmp.is_some() && self.is_own(self.words.src) {
+        let fate = match fate.icmp.is_some() && self.is_host_address(self.words.src) {
             true => Fate::new(
                 What::Dropped,
                 fate.rule,

@@ -151,7 +151,7 @@ impl Walk<'_> {
                 ));
             }
             let text = format!("{src} is an address of this machine: the kernel drops the packet");
-            return Err(self.refuse(Reason::OwnSource, text));
+            return Err(self.refuse(Reason::LocalSource, text));
         }
         let added =
             |route: &Route| route.kind == RouteKind::Local && route.protocol != RTPROT_KERNEL;
@@ -162,7 +162,7 @@ impl Walk<'_> {
             ));
             let text = format!("{src} is {what}: the kernel looks it up and drops the packet");
             let reason = match claim {
-                Claim::Own => Reason::OwnSource,
+                Claim::Own => Reason::LocalSource,
                 Claim::NotUnicast => Reason::SourceCheck,
             };
             return Err(self.refuse(reason, text));
@@ -189,7 +189,7 @@ impl Walk<'_> {
         self.refuse(Reason::LinkLocal, text)
     }
 
-    pub(super) fn is_own(&self, address: IpAddr) -> bool {
+    pub(super) fn is_host_address(&self, address: IpAddr) -> bool {
         let addresses = self.view.rib.addresses();
         addresses.iter().any(|own| own.local == address)
     }

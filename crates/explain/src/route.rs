@@ -1,7 +1,7 @@
 //! The steps around the choice: input, rules and route before it, neighbour and link behind it.
 
 use raddle_image::Reason;
-use raddle_rib::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteTarget};
+use raddle_rib::event::{ROUTE_FPM, ROUTE_STATIC, Route, RouteKind, RouteTarget};
 use raddle_rib::{Hop, Trace, describe_rule, rule_beyond_engines};
 use serde_json::json;
 
@@ -73,7 +73,7 @@ impl Walk<'_> {
             return Err(Reason::NoRoute);
         };
         let names = self.view.names;
-        let own = route.flags & ROUTE_OWN != 0;
+        let own = route.flags & ROUTE_STATIC != 0;
         let fpm = route.flags & ROUTE_FPM != 0;
         let text = format!(
             "{}{} in table {}, {}",

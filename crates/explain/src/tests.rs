@@ -120,7 +120,7 @@ fn refused_addresses() {
     for (words, reason) in [
         ("198.18.0.9 from 127.0.0.1", "martian-source"),
         ("198.18.0.9 from 255.255.255.255", "martian-source"),
-        ("198.18.0.9 from 10.0.1.1", "own-source"),
+        ("198.18.0.9 from 10.0.1.1", "local-source"),
         ("255.255.255.255 from 10.0.0.7", "broadcast"),
         ("224.0.0.5 from 10.0.0.7", "multicast"),
         ("ff02::1 from 2001:db8::7", "multicast"),

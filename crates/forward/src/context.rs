@@ -94,7 +94,7 @@ pub(crate) enum Stop {
     /// It is not forwarded.
     Reason(Reason),
     /// It is not forwarded, and the kernel does not have what it was routed to
-    /// ([`raddle_image::GROUP_OWN`]).
+    /// ([`raddle_image::GROUP_NO_PUNT`]).
     Own(Reason),
     /// This segment says what becomes of it.
     Segment(u32),

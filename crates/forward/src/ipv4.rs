@@ -52,7 +52,7 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, 
     let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
     let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     check_addresses(src, dst)?;
-    check_own(context, src)?;
+    check_local(context, src)?;
     Ok(Passed { len, dst })
 }
 
@@ -102,8 +102,8 @@ pub(crate) fn check_link(flags: u32) -> Result<(), Reason> {
 
 /// Step A7.
 #[inline(always)]
-pub(crate) fn check_own(context: &Context<'_>, src: u32) -> Result<(), Reason> {
-    if context.memory.maybe_own(src)
+pub(crate) fn check_local(context: &Context<'_>, src: u32) -> Result<(), Reason> {
+    if context.memory.maybe_local(src)
         && let Some(reason) = context.memory.refuses(&context.link, src)
     {
         return Err(reason);

@@ -46,8 +46,8 @@ impl Way {
     }
 
     #[inline]
-    fn is_own(&self) -> bool {
-        self.flags & segment_flags::OWN != 0
+    fn never_punts(&self) -> bool {
+        self.flags & segment_flags::NO_PUNT != 0
     }
 
     /// Rule S10; nothing where all segments have been carried out.
@@ -146,7 +146,7 @@ fn forward(
     packet.restore();
     let failed = (reason != Reason::Blackhole).then_some(reason);
     way.count(counters, failed);
-    if reason.is_drop() || way.is_own() {
+    if reason.is_drop() || way.never_punts() {
         Verdict::Drop(reason)
     } else {
         Verdict::Kernel(reason)
@@ -165,7 +165,7 @@ pub(crate) fn refused(
     reason: Reason,
 ) -> Result<Verdict, Reason> {
     let owned = is_of_group(reason)
-        && routed_to(context, frame).is_some_and(|to| context.memory.group_is_own(to.value));
+        && routed_to(context, frame).is_some_and(|to| context.memory.group_never_punts(to.value));
     match owned {
         true => Ok(Verdict::Drop(reason)),
         false => Err(reason),
@@ -269,11 +269,11 @@ fn pass(
             Next::Frame(frame) => return Ok(Exit::Frame(frame)),
             Next::Route(route) => route,
         };
-        match routed(context, state, packet, &route, way.is_own()) {
+        match routed(context, state, packet, &route, way.never_punts()) {
             Ok(chosen) => return Ok(Exit::Nexthop(chosen)),
             Err(Stop::Segment(next)) => number = next,
             Err(Stop::Own(reason)) => {
-                way.flags |= segment_flags::OWN;
+                way.flags |= segment_flags::NO_PUNT;
                 return Err(reason);
             }
             Err(Stop::Reason(reason)) => return Err(reason),
@@ -349,7 +349,7 @@ fn routed(
 /// What stops a packet that is not forwarded by the group with this number, for this reason.
 #[cold]
 fn of_group(context: &Context<'_>, value: u32, reason: Reason) -> Stop {
-    match context.memory.group_is_own(value) {
+    match context.memory.group_never_punts(value) {
         true => Stop::Own(reason),
         false => Stop::Reason(reason),
     }
@@ -402,7 +402,7 @@ fn look_up(memory: &Memory, link: &LinkEntry, route: &Route, dst: Target) -> u32
 }
 
 /// Rule S7.1: whether a packet that segments have put out is forwarded by its header and by the link that it came in on,
-/// `ingress`, when it is to be looked up in this table. `own` is whether one of the segments is OWN.
+/// `ingress`, when it is to be looked up in this table. `own` is whether one of the segments is NO_PUNT.
 ///
 /// # Errors
 /// Why not.
@@ -449,7 +449,7 @@ fn check4(context: &Context<'_>, l3: &[u8], table: u32, own: bool) -> Result<(Ta
     let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
     let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     ipv4::check_addresses(src, dst)?;
-    ipv4::check_own(context, src)?;
+    ipv4::check_local(context, src)?;
     Ok((Target::V4(dst), header[8]))
 }
 

@@ -127,10 +127,10 @@ pub(crate) const SINGLE_NEIGHBOUR: u8 = 1;
 /// Added to the word of a group whose members, or the members it would have, are raddle's own segments: the
 /// kernel does not have them, so what is not forwarded by it is dropped for the same reason. Engines ask
 /// where they would hand a packet over, and nowhere else.
-pub const GROUP_OWN: u64 = 1 << 14;
-/// [`GROUP_OWN`] in the second byte, where reasons and [`How`] leave it free.
-const OWN: u8 = (GROUP_OWN >> 8) as u8;
-const _: () = assert!(crate::Reason::SLOTS <= OWN as usize);
+pub const GROUP_NO_PUNT: u64 = 1 << 14;
+/// [`GROUP_NO_PUNT`] in the second byte, where reasons and [`How`] leave it free.
+const NO_PUNT: u8 = (GROUP_NO_PUNT >> 8) as u8;
+const _: () = assert!(crate::Reason::SLOTS <= NO_PUNT as usize);
 
 impl Group {
     /// The word in the image.
@@ -170,7 +170,7 @@ impl Group {
     pub fn from_word(word: u64) -> Group {
         let first = (word >> 32) as u32;
         let count = (word >> 16) as u16;
-        let how = How((word >> 8) as u8 & !OWN);
+        let how = How((word >> 8) as u8 & !NO_PUNT);
         match word as u8 {
             group_kind::SINGLE if how.0 == SINGLE_NEIGHBOUR => Group::Neighbour(first),
             group_kind::SINGLE => Group::Single(first),
@@ -322,8 +322,8 @@ mod tests {
             Group::Flowlet { first: 1, count: 2 },
         ] {
             assert_eq!(Group::from_word(group.to_word()), group);
-            assert_eq!(group.to_word() & GROUP_OWN, 0);
-            assert_eq!(Group::from_word(group.to_word() | GROUP_OWN), group);
+            assert_eq!(group.to_word() & GROUP_NO_PUNT, 0);
+            assert_eq!(Group::from_word(group.to_word() | GROUP_NO_PUNT), group);
         }
         assert_eq!(Group::from_word(0), Group::Kernel(Reason::None));
     }

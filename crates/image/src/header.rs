@@ -98,7 +98,7 @@ fn write(out: &mut String) -> std::fmt::Result {
     let sizes = [
         ("MAX_LINKS", MAX_LINKS as u64),
         ("MAX_TABLES", MAX_TABLES as u64),
-        ("OWN_BITS", OWN_BITS as u64),
+        ("LOCAL_BITS", LOCAL_BITS as u64),
         ("REASON_DROPPED", REASON_DROPPED as u64),
         ("REASON_COUNTERS", REASON_COUNTERS as u64),
         ("LINK_COUNTERS", LINK_COUNTERS as u64),
@@ -184,7 +184,7 @@ fn write(out: &mut String) -> std::fmt::Result {
     let words = [
         ("SINGLE_NEIGHBOUR", SINGLE_NEIGHBOUR.into()),
         ("HOW_FOLLOWS", How::FOLLOWS.into()),
-        ("GROUP_OWN", GROUP_OWN),
+        ("GROUP_NO_PUNT", GROUP_NO_PUNT),
         ("SEGMENT_VALUE", SEGMENT_VALUE.into()),
     ];
     numbers(

@@ -32,14 +32,14 @@ pub use counter::Counter;
 pub use generated::{between, generated};
 use group::SINGLE_NEIGHBOUR;
 pub use group::{
-    BucketsHead, FLOWLETS, GROUP_OWN, Group, How, Member, ROUND_ROBIN_SLOTS, RoundRobinHead,
+    BucketsHead, FLOWLETS, GROUP_NO_PUNT, Group, How, Member, ROUND_ROBIN_SLOTS, RoundRobinHead,
     SEGMENT_VALUE, group_kind, segment_of_value, segment_value,
 };
 pub use header::header;
 pub use lack::Lack;
 pub use link::{LinkEntry, link_flags};
 pub use lost::lost_dx2;
-pub use memory::{Memory, own_bit};
+pub use memory::{Memory, local_bit};
 pub use reason::{Reason, reasons_table};
 pub use scratch::{SCRATCH_SENT, SCRATCH_SIZE, SCRATCH_WANTED};
 pub use segment::{
@@ -55,7 +55,7 @@ pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.
 pub const MAX_TABLES: usize = 1024;
 /// Bits in the filter of the IPv4 sources that the kernel may refuse.
-pub const OWN_BITS: usize = 65536;
+pub const LOCAL_BITS: usize = 65536;
 /// Of the counters of reasons, the first for packets that were dropped for a reason for which others are handed
 /// over, see [`verdict_slot`].
 pub const REASON_DROPPED: usize = Reason::SLOTS;

@@ -54,7 +54,7 @@ impl Memory {
             }
             let gone = Segment {
                 kind: segment_kind::KERNEL,
-                reason: lost_dx2(flags & segment_flags::OWN != 0) as u8,
+                reason: lost_dx2(flags & segment_flags::NO_PUNT != 0) as u8,
                 flags,
                 ..Segment::default()
             };

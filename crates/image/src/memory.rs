@@ -14,8 +14,8 @@ pub struct Memory {
     pub config: Region,
     /// [`MAX_LINKS`] times [`LinkEntry`].
     pub links: Region,
-    /// Filter of the IPv4 sources that the kernel may refuse: [`OWN_BITS`] bits, see [`own_bit`].
-    pub own4: Region,
+    /// Filter of the IPv4 sources that the kernel may refuse: [`LOCAL_BITS`] bits, see [`local_bit`].
+    pub local4: Region,
     /// Roots of the IPv4 tables, one word each ([`MAX_TABLES`]).
     pub roots4: Region,
     /// Nodes of the IPv4 tables.
@@ -50,7 +50,7 @@ impl Memory {
         Memory {
             config: Region::heap(size_of::<Config>()),
             links: Region::heap(MAX_LINKS * size_of::<LinkEntry>()),
-            own4: Region::heap(OWN_BITS / 8),
+            local4: Region::heap(LOCAL_BITS / 8),
             roots4: Region::heap(MAX_TABLES * 8),
             nodes4: Region::heap(capacity.nodes4 * 8),
             leaves4: Region::heap(capacity.leaves4 * 2),
@@ -91,7 +91,7 @@ impl Memory {
         let regions = [
             &self.config,
             &self.links,
-            &self.own4,
+            &self.local4,
             &self.roots4,
             &self.nodes4,
             &self.leaves4,
@@ -165,14 +165,14 @@ impl Memory {
         }
     }
 
-    /// Whether what is not forwarded by the group with this number is dropped, see [`GROUP_OWN`].
+    /// Whether what is not forwarded by the group with this number is dropped, see [`GROUP_NO_PUNT`].
     #[cold]
-    pub fn group_is_own(&self, number: u32) -> bool {
+    pub fn group_never_punts(&self, number: u32) -> bool {
         if let Some(segment) = segment_of_value(number) {
-            return self.segment(segment).flags & segment_flags::OWN != 0;
+            return self.segment(segment).flags & segment_flags::NO_PUNT != 0;
         }
         let word = self.groups.words().get(number as usize);
-        word.is_some_and(|word| word.load(Ordering::Acquire) & GROUP_OWN != 0)
+        word.is_some_and(|word| word.load(Ordering::Acquire) & GROUP_NO_PUNT != 0)
     }
 
     /// The member at this place.
@@ -245,17 +245,17 @@ impl Memory {
     }
 
     /// Why the kernel may refuse packets with this IPv4 source (host order) from this link
-    /// (`fib_validate_source`); none where it cannot. [`Memory::maybe_own`] says which sources to ask about.
+    /// (`fib_validate_source`); none where it cannot. [`Memory::maybe_local`] says which sources to ask about.
     ///
     /// 1. The table of sources has nothing about it: it cannot.
-    /// 2. An address of this machine: [`Reason::OwnSource`], unless the link takes
+    /// 2. An address of this machine: [`Reason::LocalSource`], unless the link takes
     ///    them (`accept_local`).
     /// 3. Anything else in the table is the reason itself.
     #[cold]
     pub fn refuses(&self, link: &LinkEntry, source: u32) -> Option<Reason> {
         match self.group(self.route4(link.sources4, source)) {
             Group::Kernel(Reason::Local) if link.flags & link_flags::ACCEPT_LOCAL != 0 => None,
-            Group::Kernel(Reason::Local) => Some(Reason::OwnSource),
+            Group::Kernel(Reason::Local) => Some(Reason::LocalSource),
             Group::Kernel(Reason::NoRoute) => None,
             Group::Kernel(reason) => Some(reason),
             _ => None,
@@ -264,9 +264,9 @@ impl Memory {
 
     /// Whether the kernel may refuse this IPv4 source (host order); a yes can be wrong, a no cannot.
     #[inline]
-    pub fn maybe_own(&self, address: u32) -> bool {
-        let bit = own_bit(address);
-        self.own4.words()[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
+    pub fn maybe_local(&self, address: u32) -> bool {
+        let bit = local_bit(address);
+        self.local4.words()[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
     }
 }
 
@@ -345,7 +345,7 @@ impl Memory {
 
 /// The bit that stands for an IPv4 address (host order) in the filter of sources.
 #[inline]
-pub fn own_bit(address: u32) -> usize {
+pub fn local_bit(address: u32) -> usize {
     (address.wrapping_mul(0x9e37_79b1) >> 16) as usize
 }
 

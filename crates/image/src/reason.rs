@@ -117,7 +117,7 @@ reasons! {
     MartianDestination = 13, "martian-destination", Punt,
         "a destination address that may not appear on the wire",
         "look at the sender";
-    OwnSource = 14, "own-source", Punt,
+    LocalSource = 14, "local-source", Punt,
         "the source is an address of this machine, or a `local` route leads to it",
         "a loop, or somebody pretends to be you";
     RpFilter = 15, "rp-filter", Punt,

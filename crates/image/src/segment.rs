@@ -211,7 +211,7 @@ numbers! {
         /// Packets, bytes and errors are counted.
         HAS_COUNTERS = 1,
         /// The kernel does not have it: what engines cannot do is dropped, not punted.
-        OWN = 2,
+        NO_PUNT = 2,
         /// The template leaves out the segment that is visited first, which is in the IPv6 header.
         REDUCED = 4,
         /// The template has an SRH; without one the payload follows the IPv6 header.

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
 /// does this machine send by it.
 fn own(args: &cli::Explain, words: &FlowWords) -> Vec<Event> {
     match &args.snapshot {
-        None if !args.check && words.iif.is_some() => source::own_of_daemon(),
+        None if !args.check && words.iif.is_some() => source::static_of_daemon(),
         _ => Vec::new(),
     }
 }
@@ -160,7 +160,7 @@ fn all(
     let names = ByIproute(Names::load());
     let images = Images::default();
     let own = match args.snapshot {
-        None => source::own_of_daemon(),
+        None => source::static_of_daemon(),
         Some(_) => Vec::new(),
     };
     let (mut rib, found) = state(args, Vec::new())?;

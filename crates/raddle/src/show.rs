@@ -8,7 +8,7 @@ use raddle_iproute::show::{Command, Figures, Object, State, binary_stdout};
 use raddle_netlink::Socket;
 
 use crate::error::Failure;
-use crate::source::{mirror, of_daemon, own_routes_of_daemon};
+use crate::source::{mirror, of_daemon, static_routes_of_daemon};
 
 /// Prints the live kernel's state or a snapshot's; `words` are all but the noun.
 pub(crate) fn run(object: Object, words: &[String]) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn run(object: Object, words: &[String]) -> Result<(), Failure> {
         false => None,
     };
     if live && matches!(object, Object::Sr | Object::Route) {
-        snapshot.routes.extend(own_routes_of_daemon());
+        snapshot.routes.extend(static_routes_of_daemon());
     }
     let state = State {
         links: &snapshot.links,

@@ -108,7 +108,7 @@ pub(crate) fn algos_of_daemon() -> Vec<AlgoRule> {
 
 /// The routes that the daemon of this network namespace has and the kernel does not: static SIDs and
 /// encapsulations, and FPM routes; none where no daemon answers.
-pub(crate) fn own_routes_of_daemon() -> Vec<Route> {
+pub(crate) fn static_routes_of_daemon() -> Vec<Route> {
     let Routes { routes, more } = of_daemon().unwrap_or_default();
     if more > 0 {
         eprintln!(
@@ -119,9 +119,9 @@ pub(crate) fn own_routes_of_daemon() -> Vec<Route> {
 }
 
 /// The same as what brings them about.
-pub(crate) fn own_of_daemon() -> Vec<Event> {
+pub(crate) fn static_of_daemon() -> Vec<Event> {
     let add = |route| Event::Route(route, RouteOp::Add);
-    own_routes_of_daemon().into_iter().map(add).collect()
+    static_routes_of_daemon().into_iter().map(add).collect()
 }
 
 /// Has a state's routes spread as the command line says, else, for the live state, as the daemon here does.

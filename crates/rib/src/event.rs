@@ -22,7 +22,7 @@ pub use link::{Address, Link, NUD_STALE, NUD_VALID, Neighbour, XdpAttached};
 pub use nexthop::{Bucket, GroupMember, Nexthop, NexthopKind};
 pub use raddle_srv6::Algorithm as HmacAlgorithm;
 pub use route::{
-    Encap, Metrics, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RTNH_F_ONLINK, Route,
+    Encap, Metrics, ROUTE_FPM, ROUTE_STATIC, RTNH_F_DEAD, RTNH_F_LINKDOWN, RTNH_F_ONLINK, Route,
     RouteKind, RouteNexthop, RouteOp, RouteTarget,
 };
 pub use settings::{DeviceSettings, HmacKey, Settings};

@@ -17,8 +17,8 @@ use crate::state::State;
 use build::Built;
 use raddle_image::Lack;
 use raddle_image::{
-    Capacity, GROUP_OWN, Group, Memory, ROUND_ROBIN_SLOTS, Reason, SEGMENT_VALUE, segment_of_value,
-    segment_value,
+    Capacity, GROUP_NO_PUNT, Group, Memory, ROUND_ROBIN_SLOTS, Reason, SEGMENT_VALUE,
+    segment_of_value, segment_value,
 };
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Groups {
         let number = self.numbers.take(at.grace)?;
         let spec = Arc::new(spec);
         let now = Group::Kernel(Reason::ImageFull);
-        put(at.memory, number, now, spec.is_own());
+        put(at.memory, number, now, spec.never_punts());
         let entry = Entry {
             spec: Arc::clone(&spec),
             refs: 1,
@@ -181,7 +181,7 @@ impl Groups {
             memory,
             number,
             Group::Kernel(Reason::NoRoute),
-            entry.spec.is_own(),
+            entry.spec.never_punts(),
         );
         self.give_back_run(entry.run);
         if let Some(slot) = entry.slot {
@@ -265,7 +265,7 @@ impl Groups {
             return;
         };
         if entry.now != group {
-            put(at.memory, number, group, entry.spec.is_own());
+            put(at.memory, number, group, entry.spec.never_punts());
         }
         let led_to = std::mem::replace(&mut entry.now, group);
         let released = std::mem::replace(&mut entry.adjacencies, adjacencies);
@@ -298,7 +298,7 @@ impl Groups {
             return false;
         }
         let led_to = std::mem::replace(&mut entry.now, Group::Kernel(Reason::ImageFull));
-        put(at.memory, number, entry.now, entry.spec.is_own());
+        put(at.memory, number, entry.now, entry.spec.never_punts());
         let run = entry.run.take();
         let adjacencies = std::mem::take(&mut entry.adjacencies);
         self.give_back_run(run);
@@ -459,8 +459,8 @@ impl Groups {
     }
 }
 
-/// Writes a group; `own` as in [`GROUP_OWN`].
+/// Writes a group; `own` as in [`GROUP_NO_PUNT`].
 fn put(memory: &Memory, number: u32, group: Group, own: bool) {
-    let own = if own { GROUP_OWN } else { 0 };
+    let own = if own { GROUP_NO_PUNT } else { 0 };
     memory.groups.words()[number as usize].store(group.to_word() | own, Ordering::Release);
 }

@@ -213,7 +213,7 @@ impl Rib {
     }
 
     /// Raddle's own routes, in no order.
-    pub fn own_routes(&self) -> impl Iterator<Item = Route> {
+    pub fn static_routes(&self) -> impl Iterator<Item = Route> {
         self.with_nexthops(self.state.v4.own(), self.state.v6.own())
     }
 

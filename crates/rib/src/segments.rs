@@ -274,7 +274,7 @@ impl Segments {
         let gone = Segment {
             kind: segment_kind::KERNEL,
             reason: Reason::NoRoute as u8,
-            flags: entry.now.flags & segment_flags::OWN,
+            flags: entry.now.flags & segment_flags::NO_PUNT,
             ..Segment::default()
         };
         put_first_word(memory, number, &gone);
@@ -316,7 +316,7 @@ impl Segments {
             self.full.insert(number);
             let full = Segment {
                 reason: Reason::ImageFull as u8,
-                flags: segment.flags & (segment_flags::HAS_COUNTERS | segment_flags::OWN),
+                flags: segment.flags & (segment_flags::HAS_COUNTERS | segment_flags::NO_PUNT),
                 ..Segment::default()
             };
             return (full, before);

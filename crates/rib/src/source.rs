@@ -13,7 +13,7 @@ const SCOPE_LINK: u8 = 253;
 impl Rib {
     /// Whether this machine has the address, and may send from it (`ip_route_output_key_hash_rcu`,
     /// `__ip_dev_find`): it is one of a link's, or a route to it is of type `local`.
-    pub fn is_own(&self, address: IpAddr) -> bool {
+    pub fn is_local(&self, address: IpAddr) -> bool {
         if self.addresses().iter().any(|a| a.local == address) {
             return true;
         }
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(source(3, "", 0).as_deref(), Some("10.9.9.9"));
         assert_eq!(source(3, "", SCOPE_LINK).as_deref(), Some("169.254.1.1"));
         assert_eq!(source(4, "", 0).as_deref(), Some("10.9.9.9"));
-        assert!(rib.is_own("10.0.2.7".parse().unwrap()));
-        assert!(!rib.is_own("10.0.2.8".parse().unwrap()));
+        assert!(rib.is_local("10.0.2.7".parse().unwrap()));
+        assert!(!rib.is_local("10.0.2.8".parse().unwrap()));
     }
 }

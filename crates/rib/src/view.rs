@@ -25,7 +25,7 @@ use raddle_fib::TableId;
 
 use crate::adjacency::Publish;
 use crate::attrs::AttrsId;
-use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
+use crate::event::{ROUTE_FPM, ROUTE_STATIC, RouteKind};
 use crate::expiry::is_doubtful;
 use crate::groups::Groups;
 use crate::lpm::Lpm;
@@ -77,7 +77,7 @@ fn best<A: Addr>(state: &State, slot: &Slot) -> Result<AttrsId, Reason> {
         ids = others;
     }
     let first = store.get(ids[0]);
-    if first.flags & ROUTE_OWN != 0 {
+    if first.flags & ROUTE_STATIC != 0 {
         return Ok(ids[0]);
     }
     if is_doubtful(first, state.now) {

@@ -24,7 +24,7 @@ use crate::follow::{Debounce, Follower};
 use crate::health::Health;
 use crate::place::{Loads, Pace};
 use crate::placing::Turn;
-use crate::resolve::{Addresses, PRIVILEGED, check_own};
+use crate::resolve::{Addresses, PRIVILEGED, check_local};
 use crate::server::Server;
 use crate::show::called;
 use crate::suspects::Suspects;
@@ -108,7 +108,7 @@ impl Connector {
         named: Addresses,
         last: Option<IpAddr>,
     ) -> Result<Connector, Error> {
-        check_own(options, &named)?;
+        check_local(options, &named)?;
         let place = options.placement;
         let follower = Follower::open()
             .inspect_err(|e| {

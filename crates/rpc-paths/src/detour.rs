@@ -29,7 +29,7 @@ const SLOTS: u32 = 64;
 const TO_TABLE: u8 = 1;
 /// The rules are for what this machine sends itself: they concern no packet that is forwarded, by the kernel
 /// or by an engine.
-const OWN: &str = "lo";
+const NO_PUNT: &str = "lo";
 
 /// Where a detour leads: the server, by a link and gateway.
 type To = (IpAddr, u32, Option<IpAddr>);
@@ -74,7 +74,7 @@ impl Slot {
             priority: self.table,
             table: self.table,
             action: TO_TABLE,
-            iif: Some(OWN.to_owned()),
+            iif: Some(NO_PUNT.to_owned()),
             fwmark: Some((self.mark, u32::MAX)),
             protocol: PROTOCOL,
             ..Rule::default()
@@ -228,7 +228,7 @@ fn clear_leftovers() -> usize {
         let (Some((mark, _)), PROTOCOL) = (rule.fwmark, rule.protocol) else {
             continue;
         };
-        if rule.iif.as_deref() == Some(OWN)
+        if rule.iif.as_deref() == Some(NO_PUNT)
             && let Some(slot) = Slot::take(rule.table, mark)
             && slot.rule(rule.family == 4) == rule
         {

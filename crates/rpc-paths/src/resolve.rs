@@ -106,7 +106,7 @@ fn bind(address: SocketAddr) -> io::Result<()> {
 ///
 /// # Errors
 /// Which address is not (exit code 2), or that the capability is missing (3).
-pub(crate) fn check_own(options: &Server, servers: &Addresses) -> Result<(), Error> {
+pub(crate) fn check_local(options: &Server, servers: &Addresses) -> Result<(), Error> {
     for address in &options.local_addresses {
         if let Err(e) = bind(SocketAddr::new(*address, 0)) {
             return Err(match e.raw_os_error() {

@@ -67,7 +67,7 @@ pub(crate) fn step(
     if flavours & flavours::NEXT_CSID != 0 && shift(segment, packet) {
         return Ok(());
     }
-    let own = segment.flags & segment_flags::OWN != 0;
+    let own = segment.flags & segment_flags::NO_PUNT != 0;
     if flavours & flavours::REPLACE_CSID != 0 {
         return replace(settings, segment, packet);
     }

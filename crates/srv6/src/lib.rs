@@ -20,7 +20,7 @@
 //! **S1, which segment.**
 //! 1. The fifth segment on one packet: `sid-chain`.
 //! 2. A record that is the kernel's: its reason. It is not on the way (S10), and neither is the fifth; but where
-//!    it is OWN, the packet is dropped as if it were.
+//!    it is NO_PUNT, the packet is dropped as if it were.
 //!
 //! **S2, families.**
 //! 1. Behaviours of SIDs (kinds below 32) and insertions want IPv6 now, else `encap`.
@@ -30,7 +30,7 @@
 //! **S3, the SRH** (End, End.X, End.T, End.B6.Insert, End.B6.Encaps; `get_and_validate_srh`, RFC 8754, 4.3.1).
 //! 1. The first routing header with segments left, of any type ([`find()`]; `ipv6_find_hdr` with
 //!    `IP6_FH_F_SKIP_RH`). None: `no-srh`.
-//! 2. With PSP as the kernel has it (not OWN, no NEXT-C-SID): the first routing header, whatever it has left
+//! 2. With PSP as the kernel has it (not NO_PUNT, no NEXT-C-SID): the first routing header, whatever it has left
 //!    (`end_flv8986_core`).
 //! 3. It is an SRH by the rules of [`raddle_packet::Srh::new_checked`] with `reduced`, else `bad-srh`.
 //! 4. HMAC ([`Demand`], `seg6_hmac_validate_skb`, RFC 8754, 2.1.2.1): not looked at where the link says so
@@ -57,9 +57,9 @@
 //! 2. PSP, when segments left was 1 (with REPLACE-C-SID: nothing is left by S4.2): the SRH is cut out. Headers
 //!    in front of it stay; whichever names it names what followed it; the payload length is the length now
 //!    less 40 (RFC 8986, 4.16.1; `seg6_pop_srh`).
-//! 3. USP, segments left 0 on arrival (OWN only): that SRH is cut out, once, and the packet goes on: with an
+//! 3. USP, segments left 0 on arrival (NO_PUNT only): that SRH is cut out, once, and the packet goes on: with an
 //!    SRH behind it that has segments left, if there is one, else with S5.4 (RFC 8986, 4.16.2).
-//! 4. The upper layer has been reached. USD (OWN only): the inner packet, IPv6 or IPv4, is taken out as by S6.3
+//! 4. The upper layer has been reached. USD (NO_PUNT only): the inner packet, IPv6 or IPv4, is taken out as by S6.3
 //!    and routed in the segment's place: `target` of End.X for both families, `table6` or `table4` else
 //!    (RFC 8986, 4.16.3). Without USD: `payload`, or `no-srh` where there was none.
 //!
@@ -73,7 +73,7 @@
 //! **S7, where to.**
 //! 1. The packet now is checked as one that arrives on this link: A1 to A7 or B1 to B5, except that it may be
 //!    shorter than the packet that carried it. Rules count only where the link's own table is used;
-//!    reverse-path filtering only where no segment on the way is OWN (a table of its own is a VRF, in which the
+//!    reverse-path filtering only where no segment on the way is NO_PUNT (a table of its own is a VRF, in which the
 //!    link is not).
 //! 2. The destination, or `target` if it is not zero, is looked up in `table6` or `table4`, or the
 //!    link's table for `image::LINK_TABLE`.
@@ -112,7 +112,7 @@
 //! 6. What an encapsulation (not an insertion) has made chooses its member by `spread(hash31, salt) >> 1`:
 //!    `hash31` of the packet before the first encapsulation, by the namespace's policy of its family whatever
 //!    policy the group has; `salt` of the last. This is where we differ from the kernel on purpose, which keeps
-//!    one path for each core. It does not hold for End.B6.Encaps of the kernel (not OWN): this hashes the outer
+//!    one path for each core. It does not hold for End.B6.Encaps of the kernel (not NO_PUNT): this hashes the outer
 //!    header, and so do we. Once a behaviour takes something out, its own hash chooses again.
 //! 7. S7 with `table6`, IPv6, on the outermost packet.
 //!
@@ -121,7 +121,7 @@
 //! 2. A blackhole behind a segment: the same, and the packet is dropped (the kernel's behaviour returns 0).
 //! 3. Any other reason: every segment on the way counts one at
 //!    [`segment_counter::of`](raddle_image::segment_counter::of) it, and nothing else. The packet is
-//!    dropped where [`Reason::is_drop`] says so, or a segment on the way is OWN; else it is the kernel's.
+//!    dropped where [`Reason::is_drop`] says so, or a segment on the way is NO_PUNT; else it is the kernel's.
 //! 4. Segments without `COUNTERS` count nothing. Counters of reasons, links and adjacencies count as for every
 //!    packet.
 

@@ -136,25 +136,25 @@ static __noinline int refused_source(__u32 sources, __u32 src, __u32 flags)
 		return REASON_SOURCE_CHECK;
 	if (reason != REASON_LOCAL)
 		return reason;
-	return flags & LINK_ACCEPT_LOCAL ? 0 : REASON_OWN_SOURCE;
+	return flags & LINK_ACCEPT_LOCAL ? 0 : REASON_LOCAL_SOURCE;
 }
 
-inline_always int maybe_own(__u32 address)
+inline_always int maybe_local(__u32 address)
 {
 	__u32 bit = (address * 0x9e3779b1u) >> 16;
 
-	return READ(own4, __u64, OWN_BITS / 64, bit >> 6, 0) >> (bit & 63) & 1;
+	return READ(local4, __u64, LOCAL_BITS / 64, bit >> 6, 0) >> (bit & 63) & 1;
 }
 
 /* What check4() does where the filter says that the source may be one of this host's: looks it up, or refuses it unseen. */
-enum own_source { OWN_LOOK_UP, OWN_REFUSE };
+enum local_source { LOCAL_LOOK_UP, LOCAL_REFUSE };
 
 /*
  * A1 to A7: why the packet with this header may not be looked up, or 0. `room` is what there is of it, in bytes,
  * `flags` are the link's, `sources` is where its sources are looked up. A fast path that only asks whether the packet is usual
  * refuses what may be the host's own: the look-up would be in its way for all packets.
  */
-inline_always int check4(const struct header4 *h, __u32 room, __u32 flags, __u32 sources, enum own_source own)
+inline_always int check4(const struct header4 *h, __u32 room, __u32 flags, __u32 sources, enum local_source own)
 {
 	__u32 length = total_length4(h->w0);
 	int reason;
@@ -176,9 +176,9 @@ inline_always int check4(const struct header4 *h, __u32 room, __u32 flags, __u32
 	if (reason)
 		return reason;
 	/* A7 */
-	if (!maybe_own(bpf_ntohl(h->src)))
+	if (!maybe_local(bpf_ntohl(h->src)))
 		return 0;
-	return own == OWN_REFUSE ? REASON_OWN_SOURCE : refused_source(sources, bpf_ntohl(h->src), flags);
+	return own == LOCAL_REFUSE ? REASON_LOCAL_SOURCE : refused_source(sources, bpf_ntohl(h->src), flags);
 }
 
 /* B1 and B2, of the first two words; `room` is what there is of the packet, in bytes. */

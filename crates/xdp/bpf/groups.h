@@ -125,7 +125,7 @@ static __noinline __s64 choose_any(struct xdp_md *ctx, struct scratch *here)
 	struct flow_query *q = &here->query;
 	__u64 group = READ_ONCE(q->group);
 	__u64 cpu = INDEX(bpf_get_smp_processor_id());
-	__u32 how = (group & ~GROUP_OWN) >> 8 & 0xff, brought;
+	__u32 how = (group & ~GROUP_NO_PUNT) >> 8 & 0xff, brought;
 	__s64 hash;
 
 	if (cpu >= cpus)

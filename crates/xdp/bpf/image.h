@@ -15,7 +15,7 @@
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
-#define OWN_BITS 65536
+#define LOCAL_BITS 65536
 #define REASON_DROPPED 64
 #define REASON_COUNTERS 128
 #define LINK_COUNTERS 1024
@@ -101,7 +101,7 @@ struct adjacency {
 /* The second byte of GROUP_SINGLE for a neighbour on a connected prefix, and of those from GROUP_THRESHOLD on; what is added for raddle's own; values of IPv6 tables that name a segment */
 #define SINGLE_NEIGHBOUR 1
 #define HOW_FOLLOWS 128
-#define GROUP_OWN 16384
+#define GROUP_NO_PUNT 16384
 #define SEGMENT_VALUE 33554432
 
 /* struct segment, kinds; see segment_kind */
@@ -131,7 +131,7 @@ struct adjacency {
 
 /* struct segment, flags; see segment_flags */
 #define SEGMENT_HAS_COUNTERS 1
-#define SEGMENT_OWN 2
+#define SEGMENT_NO_PUNT 2
 #define SEGMENT_REDUCED 4
 #define SEGMENT_HAS_SRH 8
 #define SEGMENT_DIRECT_NH4 16
@@ -207,7 +207,7 @@ enum reason {
 	REASON_TTL_EXCEEDED = 11,
 	REASON_MARTIAN_SOURCE = 12,
 	REASON_MARTIAN_DESTINATION = 13,
-	REASON_OWN_SOURCE = 14,
+	REASON_LOCAL_SOURCE = 14,
 	REASON_RP_FILTER = 15,
 	REASON_FORWARDING_OFF = 16,
 	REASON_LOCAL = 17,

@@ -157,7 +157,7 @@ struct flowlet {
 
 SECTION(config, struct config);
 SECTION(links, struct link_entry);
-SECTION(own4, __u64);
+SECTION(local4, __u64);
 SECTION(roots4, __u64);
 SECTION(roots6, __u64);
 SIZED(nodes4, __u64);

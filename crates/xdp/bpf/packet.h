@@ -79,7 +79,7 @@ inline_always int is_many(__u64 group)
 /* Whether the fast path knows it: hash-threshold by the namespace's policy, and that 0 or 1. */
 inline_always int is_fast(__u64 group, __u32 policy)
 {
-	return ((__u16)group & ~GROUP_OWN) == GROUP_THRESHOLD && policy <= 1;
+	return ((__u16)group & ~GROUP_NO_PUNT) == GROUP_THRESHOLD && policy <= 1;
 }
 
 /* The first word of an adjacency, read at once. */

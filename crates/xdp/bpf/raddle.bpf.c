@@ -46,7 +46,7 @@ inline_always int forward4(struct packet *p)
 	packet_len = total_length4(h.w0);
 	packet_end = packet_len + IP_AT;
 	p->len = frame_len(p->ctx, p->len, packet_end);
-	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4, OWN_LOOK_UP);
+	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4, LOCAL_LOOK_UP);
 	if (reason)
 		return reason;
 
@@ -73,10 +73,10 @@ inline_always int forward4(struct packet *p)
 			goto chosen;
 		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
-			return REASON_SEED_UNKNOWN | own_drop(group);
+			return REASON_SEED_UNKNOWN | no_punt_drop(group);
 		reason = key4(&key, p->config->policy4, p->data, p->data_end, fragment4(h.w1), packet_end);
 		if (reason)
-			return reason | own_drop(group);
+			return reason | no_punt_drop(group);
 		number = choose(number, (__u16)(group >> 16), hash4(p->config, &key));
 	}
 
@@ -139,10 +139,10 @@ inline_always int forward6(struct packet *p)
 			goto chosen;
 		}
 		if (!(p->config->flags & CONFIG_SEED_KNOWN))
-			return REASON_SEED_UNKNOWN | own_drop(group);
+			return REASON_SEED_UNKNOWN | no_punt_drop(group);
 		reason = key6(p->ctx, &key, p->config->policy6, p->data, p->data_end, packet_end, 0);
 		if (reason)
-			return reason | own_drop(group);
+			return reason | no_punt_drop(group);
 		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
 	}
 chosen:
@@ -175,7 +175,7 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 		return REASON_TRUNCATED;
 	index = INDEX(cpu);
 	if (index >= cpus)
-		return REASON_HASH_POLICY | own_drop(p->group);
+		return REASON_HASH_POLICY | no_punt_drop(p->group);
 	here = ELEMENT(scratch, struct scratch, index);
 	q = &here->query;
 	/* Read back below: see FORGET. */
@@ -189,12 +189,12 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 	group = READ_ONCE(q->group);
 	/* Not even a turn is taken for such a packet. */
 	if (READ_ONCE(q->ttl) <= 1 && (__u8)group > GROUP_THRESHOLD)
-		return REASON_TTL_EXCEEDED | own_drop(group);
+		return REASON_TTL_EXCEEDED | no_punt_drop(group);
 	chosen = (__u8)group == GROUP_SINGLE ? group >> 32 : choose_any(p->ctx, here);
 	if (READ_ONCE(q->ttl) <= 1 && (chosen < 0 || (adjacency_word(chosen) >> 32 & 0xff) != ADJ_SEGMENT))
-		return REASON_TTL_EXCEEDED | own_drop(READ_ONCE(q->group));
+		return REASON_TTL_EXCEEDED | no_punt_drop(READ_ONCE(q->group));
 	if (chosen < 0)
-		return -chosen | own_drop(READ_ONCE(q->group));
+		return -chosen | no_punt_drop(READ_ONCE(q->group));
 	reason = take_adjacency(p, chosen, READ_ONCE(q->packet.end) - IP_AT, &adj);
 	if (reason)
 		return reason;
@@ -264,7 +264,7 @@ int raddle(struct xdp_md *ctx)
 	if (verdict == GO(NEXT_SRV6))
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */
-	if (verdict == GO(NEXT_SRV6) && is_own_segment(p.segment))
+	if (verdict == GO(NEXT_SRV6) && segment_never_punts(p.segment))
 		verdict |= DROP;
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;

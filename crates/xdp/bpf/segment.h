@@ -13,13 +13,13 @@
 #include "srv6_fast.h"
 
 /* Whether the kernel does not have it. */
-inline_always int is_own_segment(__u32 number)
+inline_always int segment_never_punts(__u32 number)
 {
 	__u64 index = INDEX(number);
 
 	if (index >= segments_len)
 		return 0;
-	return ELEMENT(segments, const struct segment, index)->flags & SEGMENT_OWN;
+	return ELEMENT(segments, const struct segment, index)->flags & SEGMENT_NO_PUNT;
 }
 
 /*

@@ -154,7 +154,7 @@ inline_always int run_segment(struct xdp_md *ctx, struct srv6_ctx *w)
 	if (kind == SEGMENT_KERNEL) {
 		__u32 why = word >> 8 & 0xff;
 
-		w->own |= word >> 24 & SEGMENT_OWN;
+		w->own |= word >> 24 & SEGMENT_NO_PUNT;
 		return why < REASON_COUNT ? why | NEXT_KERNEL << NEXT_SHIFT : REASON_ENCAP;
 	}
 	if (done >= MAX_SEGMENTS)
@@ -164,7 +164,7 @@ inline_always int run_segment(struct xdp_md *ctx, struct srv6_ctx *w)
 		w->bytes[done] = READ_ONCE(w->packet.end) - READ_ONCE(w->packet.at);
 	}
 	w->done = done + 1;
-	w->own |= word >> 24 & SEGMENT_OWN;
+	w->own |= word >> 24 & SEGMENT_NO_PUNT;
 	w->flags = word >> 24 & 0xff;
 	w->target_type = 0;
 	if (kind >= SEGMENT_INSERT)

@@ -139,7 +139,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	to[4] = READ_ONCE(template[4]);
 	w->packet.ether_type = ETH_P_IPV6;
 	/* S9.6 */
-	if (kind != SEGMENT_END_B6_ENCAPS || flags & SEGMENT_OWN) {
+	if (kind != SEGMENT_END_B6_ENCAPS || flags & SEGMENT_NO_PUNT) {
 		w->salt = salt_of(READ_ONCE(w->segment));
 		if (!READ_ONCE(w->flow.ether_type)) {
 			w->flow.ether_type = type;

@@ -310,7 +310,7 @@ static __noinline int replace(struct xdp_md *ctx, struct srv6_ctx *w, __u32 flav
 /* S3 to S5: one step along the packet's path, with flavours. `word` is the segment's first. */
 static __noinline int flavoured_step(struct xdp_md *ctx, struct srv6_ctx *w, __u64 word)
 {
-	__u32 flavours = word >> 16 & 0xff, own = word >> 24 & SEGMENT_OWN, sizes = word >> 32 & 0xffff;
+	__u32 flavours = word >> 16 & 0xff, own = word >> 24 & SEGMENT_NO_PUNT, sizes = word >> 32 & 0xffff;
 	__u32 psp = flavours & FLAVOUR_PSP && (own || !(flavours & FLAVOUR_NEXT_CSID));
 	int reason;
 

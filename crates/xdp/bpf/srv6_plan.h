@@ -112,7 +112,7 @@ inline_always __s64 fast_member(struct xdp_md *ctx, struct scratch *here, struct
 			s->proto = ip[0] >> HEAD_NEXT & 0xff;
 		}
 	}
-	if ((type == ETH_P_IP ? config->policy4 : config->policy6) > 1 || (!outer && group & 0xff00 & ~GROUP_OWN))
+	if ((type == ETH_P_IP ? config->policy4 : config->policy6) > 1 || (!outer && group & 0xff00 & ~GROUP_NO_PUNT))
 		return -1;
 	q->group = group;
 	q->packet.ether_type = type;
@@ -162,7 +162,7 @@ inline_always __s64 fast_route4(struct packet *p, struct scratch *here, struct s
 		return -1;
 	load_header4(&h, ip);
 	c->head = h.w2;
-	if (check4(&h, c->end - at, flags_behind(link->flags, table, c->word >> 24 & SEGMENT_OWN), link->sources4, OWN_REFUSE))
+	if (check4(&h, c->end - at, flags_behind(link->flags, table, c->word >> 24 & SEGMENT_NO_PUNT), link->sources4, LOCAL_REFUSE))
 		return -1;
 	dst = bpf_ntohl(h.dst);
 	if ((c->word & 0xff) == SEGMENT_END_DX4) {

@@ -140,7 +140,7 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 inline_always int group_verdict(struct srv6_ctx *w, __u64 group, __u32 ttl)
 {
 	if ((__u8)group == GROUP_SINGLE || is_many(group))
-		return ttl <= 1 && (__u8)group > GROUP_THRESHOLD ? REASON_TTL_EXCEEDED | own_drop(group) : 0;
+		return ttl <= 1 && (__u8)group > GROUP_THRESHOLD ? REASON_TTL_EXCEEDED | no_punt_drop(group) : 0;
 	if ((__u8)group != GROUP_SEGMENT)
 		return group_reason(group);
 	w->segment = group >> 32;
@@ -215,7 +215,7 @@ inline_always int route4(struct xdp_md *ctx, struct scratch *here)
 	if (!link || !ip)
 		return REASON_DEEP_HEADERS;
 	load_header4(&h, ip);
-	reason = check4(&h, end - at, flags_behind(link->flags, table, w->own), link->sources4, OWN_LOOK_UP);
+	reason = check4(&h, end - at, flags_behind(link->flags, table, w->own), link->sources4, LOCAL_LOOK_UP);
 	if (reason)
 		return reason;
 	dst = bpf_ntohl(h.dst);
@@ -311,7 +311,7 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	__s64 chosen;
 
 	if (!ip)
-		return REASON_DEEP_HEADERS | own_drop(READ_ONCE(q->group));
+		return REASON_DEEP_HEADERS | no_punt_drop(READ_ONCE(q->group));
 	q->ttl = READ_ONCE(w->packet.ether_type) == ETH_P_IPV6 ? hop_limit6(ip[1]) : ttl4(ip[2]);
 	if (READ_ONCE(w->flow.ether_type) && READ_ONCE(q->ttl) > 1) {
 		q->packet.at = w->flow.at;
@@ -325,13 +325,13 @@ inline_always int choose_and_leave(struct xdp_md *ctx, struct scratch *here)
 	}
 	policy = READ_ONCE(q->packet.ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
 	group = READ_ONCE(q->group);
-	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (READ_ONCE(q->outer) || !(group & 0xff00 & ~GROUP_OWN)))
+	if ((__u8)group == GROUP_THRESHOLD && policy <= 1 && (READ_ONCE(q->outer) || !(group & 0xff00 & ~GROUP_NO_PUNT)))
 		chosen = choose_short(ctx, here);
 	else
 		chosen = choose_any(ctx, here);
 	w->verdict = chosen;
 	if (chosen < 0)
-		return (READ_ONCE(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | own_drop(READ_ONCE(q->group));
+		return (READ_ONCE(q->ttl) <= 1 ? REASON_TTL_EXCEEDED : -chosen) | no_punt_drop(READ_ONCE(q->group));
 	at = READ_ONCE(w->packet.at);
 	ip = packet_at(ctx, at, 20);
 	if (!ip)

@@ -70,19 +70,19 @@ inline_always __u32 verdict_slot(int verdict)
 }
 
 /* Added to a reason that a packet has at this group: the kernel does not get what it does not know. */
-inline_always int own_drop(__u64 group)
+inline_always int no_punt_drop(__u64 group)
 {
-	return group & GROUP_OWN ? DROP : 0;
+	return group & GROUP_NO_PUNT ? DROP : 0;
 }
 
 /* A9 and B7: what a group that is not for forwarding says. */
 inline_always int group_reason(__u64 group)
 {
-	__u32 reason = (group & ~GROUP_OWN) >> 8 & 0xff;
+	__u32 reason = (group & ~GROUP_NO_PUNT) >> 8 & 0xff;
 
 	if (reason >= REASON_COUNT)
 		reason = REASON_NO_ROUTE;
-	return is_drop(reason) ? DROP | reason : reason | own_drop(group);
+	return is_drop(reason) ? DROP | reason : reason | no_punt_drop(group);
 }
 
 /* What an adjacency that is not for forwarding says, given its first word. */

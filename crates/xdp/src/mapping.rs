@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub(crate) const IMAGE: [&str; 14] = [
     "config",
     "links",
-    "own4",
+    "local4",
     "roots4",
     "nodes4",
     "leaves4",
@@ -98,7 +98,7 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
     Ok(Memory {
         config: map(0)?,
         links: map(1)?,
-        own4: map(2)?,
+        local4: map(2)?,
         roots4: map(3)?,
         nodes4: map(4)?,
         leaves4: map(5)?,

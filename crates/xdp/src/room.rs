@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use raddle_image as image;
 use raddle_image::Lack;
 use raddle_image::{
-    Adjacency, Capacity, Config, FLOWLETS, LinkEntry, MAX_LINKS, MAX_TABLES, OWN_BITS,
+    Adjacency, Capacity, Config, FLOWLETS, LOCAL_BITS, LinkEntry, MAX_LINKS, MAX_TABLES,
     ROUND_ROBIN_SLOTS, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET,
 };
 
@@ -38,7 +38,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
     let bytes = [
         ("config", None, size_of::<Config>()),
         ("links", None, MAX_LINKS * size_of::<LinkEntry>()),
-        ("own4", None, OWN_BITS / 8),
+        ("local4", None, LOCAL_BITS / 8),
         ("roots4", None, MAX_TABLES * 8),
         ("nodes4", routes4, capacity.nodes4 * 8),
         ("leaves4", routes4, capacity.leaves4.next_multiple_of(4) * 2),

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use raddle_image::{
-    ADJ_SEGMENT, Adjacency, GROUP_OWN, Group, Reason, RoundRobinHead, Segment, WANTED, Wanted,
+    ADJ_SEGMENT, Adjacency, GROUP_NO_PUNT, Group, Reason, RoundRobinHead, Segment, WANTED, Wanted,
     segment_counter, segment_flags, segment_kind,
 };
 use raddle_xdp::{Counters, NO_ADJACENCY, SegmentCounts, Verdict};
@@ -100,7 +100,7 @@ fn what_the_kernel_gets_is_as_it_came() {
         bench.drops(&to_sid(&discard, &[0; 20]), Reason::Blackhole);
         assert_eq!(bench.counts().packets(), 1);
         let own = Segment {
-            flags: raddle_image::segment_flags::OWN,
+            flags: raddle_image::segment_flags::NO_PUNT,
             ..segment(segment_kind::END)
         };
         bench.sid(&own);
@@ -108,7 +108,7 @@ fn what_the_kernel_gets_is_as_it_came() {
         // A record that is the kernel's, but of our own.
         bench.sid(&Segment {
             reason: Reason::Encap as u8,
-            flags: raddle_image::segment_flags::OWN,
+            flags: raddle_image::segment_flags::NO_PUNT,
             ..Segment::default()
         });
         bench.drops(&to_sid(&nowhere, &[0; 20]), Reason::Encap);
@@ -272,7 +272,7 @@ fn own_groups_hand_nothing_over() {
         }
         let list = Segment {
             size: 40,
-            flags: segment_flags::OWN,
+            flags: segment_flags::NO_PUNT,
             ..segment(segment_kind::ENCAPS)
         };
         memory.store_segment(8, &list);
@@ -286,7 +286,7 @@ fn own_groups_hand_nothing_over() {
         }
         let own = || {
             let word = &memory.groups.words()[segments::TWO_WAY as usize];
-            word.fetch_or(GROUP_OWN, Ordering::Relaxed);
+            word.fetch_or(GROUP_NO_PUNT, Ordering::Relaxed);
         };
         let several = || {
             threshold(memory, segments::TWO_WAY, 0, &[(2, 1), (3, 1)]);
@@ -403,7 +403,7 @@ fn lacking_neighbours_are_named() {
         bench.fails(&six(7), Reason::Unresolved);
         assert_eq!(places.take(99), []);
         let own = Segment {
-            flags: segment_flags::OWN,
+            flags: segment_flags::NO_PUNT,
             ..segment(segment_kind::END_DT46)
         };
         bench.sid(&own);
@@ -453,7 +453,7 @@ fn without_the_programs_own_segments_drop() {
         bench.sid(&segment(segment_kind::END));
         assert_eq!(bench.run(&frame).0, Verdict::Kernel(Reason::Encap));
         bench.sid(&Segment {
-            flags: segment_flags::OWN,
+            flags: segment_flags::NO_PUNT,
             ..segment(segment_kind::END)
         });
         bench.drops(&frame, Reason::Encap);

@@ -64,7 +64,7 @@ fn engines_get_them_as_own() {
     let (_, what, segment) = rib.segments().next().unwrap();
     assert!(what.own);
     assert_eq!(segment.kind, segment_kind::END_DT46);
-    assert_eq!(segment.flags, segment_flags::OWN);
+    assert_eq!(segment.flags, segment_flags::NO_PUNT);
 }
 
 #[test]

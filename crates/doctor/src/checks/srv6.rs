@@ -78,7 +78,7 @@ pub(super) const CHECKS: &[Check] = &[
         run: uncounted,
     },
     Check {
-        id: "srv6-own",
+        id: "srv6-static",
         title: "SIDs and segment lists of raddle's own that cannot be carried out",
         source: "raddle run ([[sid]], [[encap]])",
         needs: &[Need::Daemon],

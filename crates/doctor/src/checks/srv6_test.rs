@@ -92,7 +92,7 @@ fn what_is_raddles_own_is_looked_at_as_such() {
         "fc00:1::1 End.DT46: image-full",
         "raise sids",
     ];
-    assert_found("srv6-own", &facts, Severity::Serious, &said);
+    assert_found("srv6-static", &facts, Severity::Serious, &said);
 }
 
 #[test]

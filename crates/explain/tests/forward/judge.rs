@@ -49,7 +49,7 @@ pub(crate) const REACHED: [&str; 45] = [
     "punted: ttl-exceeded",
     "punted: martian-source",
     "punted: martian-destination",
-    "punted: own-source",
+    "punted: local-source",
     "punted: rp-filter",
     "punted: forwarding-off",
     "punted: local",
@@ -191,7 +191,7 @@ fn steps_of(reason: Reason) -> (u8, u8) {
         ForwardingOff | Rules | RpFilter => (14, 14),
         MartianSource | MartianDestination | LinkLocal => (15, 15),
         Multicast | Broadcast => (15, GROUP),
-        OwnSource | SourceCheck => (17, 17),
+        LocalSource | SourceCheck => (17, 17),
         Local | Anycast | NoRoute | Unreachable | Prohibit | Throw | Blackhole | Encap
         | RouteFeature | Resilient | ImageFull | Expiring => (GROUP, GROUP),
         OutLink | Unresolved => (GROUP, ADJACENCY),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
-    DeviceSettings, Encap, Event, Link, Neighbour, Nexthop, NexthopKind, ROUTE_OWN, Route,
+    DeviceSettings, Encap, Event, Link, Neighbour, Nexthop, NexthopKind, ROUTE_STATIC, Route,
     RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings,
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
@@ -248,7 +248,7 @@ fn srv6(draw: &mut Draw) -> Vec<Event> {
                 Ok([hop]) => RouteTarget::Single(hop),
                 Err(hops) => RouteTarget::Multipath(hops),
             };
-            let flags = if own { ROUTE_OWN } else { 0 };
+            let flags = if own { ROUTE_STATIC } else { 0 };
             add(dst, 254, Unicast, target, flags);
         }
     }

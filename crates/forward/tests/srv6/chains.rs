@@ -75,13 +75,13 @@ fn four_segments_at_most() {
     assert_eq!(counted[segment_counter::of(Reason::SidChain)], 4);
 }
 
-/// Rule S10: blackholes count as carried out, OWN segments drop what others punt.
+/// Rule S10: blackholes count as carried out, NO_PUNT segments drop what others punt.
 #[test]
 fn ends() {
     let mut router = Router::new();
     let kernels = router.sid("fc00:1::/32", plain(segment_kind::END_DT6));
     let own = Segment {
-        flags: segment_flags::OWN,
+        flags: segment_flags::NO_PUNT,
         ..plain(segment_kind::END_DT6)
     };
     router.sid("fc00:4::/32", own);
@@ -106,7 +106,7 @@ fn ends() {
     for reason in [Reason::Encap, Reason::ImageFull, Reason::Held] {
         let missing = Segment {
             reason: reason as u8,
-            flags: segment_flags::OWN | segment_flags::HAS_COUNTERS,
+            flags: segment_flags::NO_PUNT | segment_flags::HAS_COUNTERS,
             ..Segment::default()
         };
         let number = router.sid("fc00:6::/32", missing);
@@ -153,7 +153,7 @@ fn own_groups_hand_nothing_over() {
     router.via("fc00:2::/32", 0);
     let around = router.with_template(
         segment_kind::ENCAPS,
-        segment_flags::OWN,
+        segment_flags::NO_PUNT,
         &template(FIRST, 0, &[]),
     );
     let around = router.segment(around);
@@ -227,7 +227,7 @@ fn own_groups_hand_nothing_over() {
 fn lacking_neighbours_are_named() {
     let mut router = Router::new();
     let own = Segment {
-        flags: segment_flags::OWN,
+        flags: segment_flags::NO_PUNT,
         ..plain(segment_kind::END_DT46)
     };
     router.sid("fc00:1::/32", plain(segment_kind::END_DT46));
@@ -312,7 +312,7 @@ fn b6_encaps_steps_and_encapsulates() {
         let header = srh(17, left, &list, &[]);
         ip6("2001:db8::1", dst, 43, &[header, udp(3)].concat())
     };
-    for own in [0, segment_flags::OWN] {
+    for own in [0, segment_flags::NO_PUNT] {
         let mut router = Router::new();
         let group = router.spread(&[0, 1]);
         router.route6(0, "fc00:2::/32", group);

@@ -25,7 +25,7 @@ fn router(segment: Segment) -> (Router, u32) {
 fn with(kind: u8, flavours: u8) -> Segment {
     Segment {
         flavours,
-        flags: segment_flags::OWN,
+        flags: segment_flags::NO_PUNT,
         ..plain(kind)
     }
 }

@@ -115,7 +115,7 @@ fn segment() -> impl Strategy<Value = (Segment, Vec<u8>)> {
                     kind,
                     reason: Reason::Encap as u8,
                     flavours,
-                    flags: flag(own, segment_flags::OWN)
+                    flags: flag(own, segment_flags::NO_PUNT)
                         | flag(label, segment_flags::LABEL_FROM_INNER)
                         | flag(label && own, segment_flags::DIRECT_NH4)
                         | flag(has_srh, segment_flags::HAS_SRH),

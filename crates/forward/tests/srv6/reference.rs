@@ -177,9 +177,10 @@ fn inner(packet: &mut Vec<u8>, kinds: &[u8]) -> Result<bool, Reason> {
 
 /// Rules S4 and S5; whether what is left is IPv6.
 fn step(segment: &Segment, packet: &mut Vec<u8>, flavours: u8) -> Result<bool, Reason> {
-    let (own, has) = (segment.flags & segment_flags::OWN != 0, |flavour: u8| {
-        flavours & flavour != 0
-    });
+    let (own, has) = (
+        segment.flags & segment_flags::NO_PUNT != 0,
+        |flavour: u8| flavours & flavour != 0,
+    );
     let (block, csid) = (usize::from(segment.block), usize::from(segment.csid));
     if has(flavours::NEXT_CSID) && csid > 0 && block + csid < 16 {
         let dst = packet[24..40].to_vec();
@@ -487,14 +488,14 @@ impl World {
             let found = self.segments.iter().find(|(n, ..)| *n == number);
             let (_, segment, template) = found.unwrap();
             if segment.kind == segment_kind::KERNEL {
-                *own |= segment.flags & segment_flags::OWN != 0;
+                *own |= segment.flags & segment_flags::NO_PUNT != 0;
                 return Err(Reason::from_number(segment.reason).unwrap());
             }
             if met.len() == 4 {
                 return Err(Reason::SidChain);
             }
             met.push((number, packet.len()));
-            *own |= segment.flags & segment_flags::OWN != 0;
+            *own |= segment.flags & segment_flags::NO_PUNT != 0;
             if !v6 && segment.kind <= segment_kind::INSERT {
                 return Err(Reason::Encap);
             }

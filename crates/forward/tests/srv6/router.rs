@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use raddle_fib::{Fib4, Fib6, Prefix4, Prefix6, TableId};
 use raddle_forward::{Engine, HEADROOM, Verdict};
 use raddle_image::{
-    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, GROUP_OWN, Group, How, LINK_TABLE,
+    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, Capacity, Config, GROUP_NO_PUNT, Group, How, LINK_TABLE,
     LinkEntry, MAGIC, Member, Memory, Reason, RoundRobinHead, Segment, config_flags, link_flags,
     segment_flags, segment_value,
 };
@@ -184,7 +184,7 @@ impl Router {
     /// The same group, of raddle's own.
     pub(crate) fn owned(&self, group: u32) -> u32 {
         let word = &self.memory.groups.words()[group as usize];
-        word.fetch_or(GROUP_OWN, Ordering::Relaxed);
+        word.fetch_or(GROUP_NO_PUNT, Ordering::Relaxed);
         group
     }
 

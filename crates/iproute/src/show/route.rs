@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use raddle_rib::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteTarget};
+use raddle_rib::event::{ROUTE_FPM, ROUTE_STATIC, Route, RouteKind, RouteTarget};
 
 use super::args::{Args, abbreviates};
 use super::encap;
@@ -43,7 +43,7 @@ const FLAGS: [(u32, &str); 13] = [
     (0x8000, "rt_trap"),
     (0x2000_0000, "rt_offload_failed"),
     // Ours: the kernel does not have the route.
-    (ROUTE_OWN, "own"),
+    (ROUTE_STATIC, "static"),
     (ROUTE_FPM, "fpm"),
 ];
 

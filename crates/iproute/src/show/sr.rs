@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use raddle_netlink::codec::{Builder, DecodeError, SidCounters, encode};
 use raddle_rib::event::{
-    Encap, Event, ROUTE_FPM, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget,
+    Encap, Event, ROUTE_FPM, ROUTE_STATIC, Route, RouteNexthop, RouteOp, RouteTarget,
 };
 
 use super::args::Args;
@@ -191,7 +191,7 @@ fn counted(context: &Context<'_>, route: &Route) -> Result<Route, Error> {
     };
     Ok(Route {
         target,
-        flags: route.flags & !(ROUTE_OWN | ROUTE_FPM),
+        flags: route.flags & !(ROUTE_STATIC | ROUTE_FPM),
         ..route.clone()
     })
 }

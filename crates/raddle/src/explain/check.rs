@@ -55,7 +55,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
             if local { "sends" } else { "forwards" }
         )));
     }
-    if local && !words.src.is_unspecified() && !rib.is_own(words.src) {
+    if local && !words.src.is_unspecified() && !rib.is_local(words.src) {
         return Err(Failure::usage(format!(
             "the kernel answers no question about local packets from {}, which is not its own \
              address: name the input link (iif), or leave out from",

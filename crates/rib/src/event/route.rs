@@ -109,7 +109,7 @@ impl RouteKind {
 
 /// Bit of [`Route::flags`] of routes that raddle itself has and the kernel does not: dumps do not sweep
 /// them, and they come before the kernel's of the same prefix. The kernel uses other bits.
-pub const ROUTE_OWN: u32 = 1 << 24;
+pub const ROUTE_STATIC: u32 = 1 << 24;
 
 /// Bit of [`Route::flags`] of FPM routes ([`super::Fpm`]): dumps do not sweep
 /// them, and they count where the kernel has no route of the prefix. The kernel uses other bits.

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use crate::algo::MpAlgo;
 use crate::attrs::Attrs;
 use crate::event::{
-    Encap, Nexthop, NexthopKind, ROUTE_FPM, ROUTE_OWN, RTNH_F_DEAD, RTNH_F_LINKDOWN, RouteKind,
+    Encap, Nexthop, NexthopKind, ROUTE_FPM, ROUTE_STATIC, RTNH_F_DEAD, RTNH_F_LINKDOWN, RouteKind,
     RouteNexthop, RouteTarget,
 };
 use crate::seg6::{ENCAP_SEG6, ENCAP_SEG6_LOCAL, Seg6};
@@ -27,7 +27,7 @@ pub(crate) enum Spec {
         hops: Vec<SpecHop>,
         mtu: u32,
         algo: Option<MpAlgo>,
-        /// Raddle's own, see [`ROUTE_OWN`], or with SIDs or encapsulations of an FPM route, which the kernel
+        /// Raddle's own, see [`ROUTE_STATIC`], or with SIDs or encapsulations of an FPM route, which the kernel
         /// does not have.
         own: bool,
         /// An FPM route: its nexthops live and die as the kernel's nexthop objects do.
@@ -159,7 +159,7 @@ impl Spec {
             generation: id.generation,
         };
         let by_fpm = attrs.flags & ROUTE_FPM != 0;
-        let own = attrs.flags & ROUTE_OWN != 0 || (by_fpm && has_srv6(&attrs.target));
+        let own = attrs.flags & ROUTE_STATIC != 0 || (by_fpm && has_srv6(&attrs.target));
         let hop = |nh: &RouteNexthop| SpecHop {
             gateway: nh.gateway,
             index: nh.index,
@@ -254,7 +254,7 @@ impl Spec {
     }
 
     /// Whether it is raddle's own: the kernel has no such route.
-    pub(crate) fn is_own(&self) -> bool {
+    pub(crate) fn never_punts(&self) -> bool {
         matches!(self, Spec::Plain { own: true, .. })
     }
 }

@@ -9,7 +9,7 @@ use raddle_fib::TableId;
 use super::Rib;
 use crate::adjacency::Publish;
 use crate::attrs::AttrsId;
-use crate::event::{ROUTE_FPM, ROUTE_OWN, RouteKind};
+use crate::event::{ROUTE_FPM, ROUTE_STATIC, RouteKind};
 use crate::lpm::Lpm;
 use crate::prefix::Prefix;
 use crate::resolve::Spec;
@@ -17,7 +17,7 @@ use crate::rules::tables_for_sources;
 use crate::state::{Changed, State};
 use crate::table::Slot;
 use raddle_image::Lack;
-use raddle_image::{Reason, own_bit};
+use raddle_image::{Reason, local_bit};
 
 /// Prefixes of this length or more have so few addresses that each has its bit in the filter; with a
 /// shorter one all sources are looked up.
@@ -137,7 +137,7 @@ fn claim_of(state: &State, slot: &Slot) -> Option<Claim> {
 fn claim_by(state: &State, id: AttrsId) -> Option<Claim> {
     let attrs = state.attrs.get(id);
     match attrs.kind {
-        _ if attrs.flags & (ROUTE_OWN | ROUTE_FPM) != 0 => None,
+        _ if attrs.flags & (ROUTE_STATIC | ROUTE_FPM) != 0 => None,
         RouteKind::Local => Some(Claim::Own),
         RouteKind::Broadcast | RouteKind::Anycast | RouteKind::Multicast => Some(Claim::NotUnicast),
         _ => None,
@@ -253,12 +253,12 @@ impl Rib {
     }
 
     fn write_filter(&self, claims: &[(Prefix<u32>, Claim)], all: bool) {
-        let words = self.memory.own4.words();
+        let words = self.memory.local4.words();
         let all = all || claims.iter().any(|(prefix, _)| prefix.len < FEW_ADDRESSES);
         let mut wanted = vec![if all { u64::MAX } else { 0 }; words.len()];
         if !all {
             for ip in claims.iter().flat_map(|(prefix, _)| prefix.addresses()) {
-                let bit = own_bit(ip);
+                let bit = local_bit(ip);
                 wanted[bit / 64] |= 1 << (bit % 64);
             }
         }

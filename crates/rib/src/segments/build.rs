@@ -66,7 +66,7 @@ pub(super) fn build(around: &Around<'_>, what: &SegmentUse) -> Built {
         Seg6::Sid(sid) => sid.counters,
         Seg6::Encaps(_) => true,
     };
-    for (yes, bit) in [(counts, flag::HAS_COUNTERS), (what.own, flag::OWN)] {
+    for (yes, bit) in [(counts, flag::HAS_COUNTERS), (what.own, flag::NO_PUNT)] {
         if yes {
             built.segment.flags |= bit;
         }

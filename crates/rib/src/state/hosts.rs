@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::State;
-use crate::event::{KernelHosts, ROUTE_FPM, ROUTE_OWN};
+use crate::event::{KernelHosts, ROUTE_FPM, ROUTE_STATIC};
 use crate::prefix::{Addr, Prefix};
 use crate::table::Slot;
 
@@ -22,7 +22,7 @@ impl State {
             IpAddr::V6(ip) => self.kernel_hosts.hosts.contains(&ip),
             IpAddr::V4(_) => false,
         };
-        is_one && self.attrs.get(slot.ids()[0]).flags & (ROUTE_OWN | ROUTE_FPM) == 0
+        is_one && self.attrs.get(slot.ids()[0]).flags & (ROUTE_STATIC | ROUTE_FPM) == 0
     }
 
     /// How many hosts may have entries of their own.

@@ -23,7 +23,7 @@ mod place;
 use std::collections::HashMap;
 
 use crate::attrs::{Attrs, AttrsStore};
-use crate::event::{ROUTE_FPM, ROUTE_OWN, Route, RouteOp};
+use crate::event::{ROUTE_FPM, ROUTE_STATIC, Route, RouteOp};
 use crate::expiry::{self, Turns};
 use crate::prefix::{Addr, Prefix};
 use crate::table::{Slot, Table};
@@ -107,7 +107,7 @@ impl<A: Addr> Family<A> {
             return;
         };
         let (number, _, mut attrs) = Attrs::of(route);
-        if attrs.flags & (ROUTE_OWN | ROUTE_FPM) != 0 {
+        if attrs.flags & (ROUTE_STATIC | ROUTE_FPM) != 0 {
             return self.set_beside(store, (number, prefix), attrs);
         }
         if store.has_expiring() || attrs.expires.is_some() {
@@ -152,7 +152,7 @@ impl<A: Addr> Family<A> {
             // Whatever is left, or comes back, counts anew.
             self.changed.add(number, prefix);
         }
-        if attrs.flags & (ROUTE_OWN | ROUTE_FPM) != 0 {
+        if attrs.flags & (ROUTE_STATIC | ROUTE_FPM) != 0 {
             return self.drop_beside(store, (number, prefix), attrs.flags);
         }
         let tables = self.incoming.as_mut().unwrap_or(&mut self.tables);

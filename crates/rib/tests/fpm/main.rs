@@ -274,7 +274,7 @@ fn sids_by_fpm_are_raddles_own_and_others_are_not() {
         let segments: Vec<bool> = rib.segments().map(|(_, what, _)| what.own).collect();
         let memory = rib.memory();
         let entry = memory.link(1);
-        let of = |value| memory.group_is_own(value);
+        let of = |value| memory.group_never_punts(value);
         let sid = of(memory.route6(entry.table6, 0xfc00_0001 << 96));
         (segments, sid, of(memory.route4(entry.table4, 0x0a09_0101)))
     };
@@ -390,7 +390,7 @@ fn other_encapsulations_are_the_kernels() {
     );
     assert_eq!(links(&rib, "10.9.1.1"), Err(Reason::Encap));
     let memory = rib.memory();
-    assert!(!memory.group_is_own(memory.route4(memory.link(1).table4, 0x0a09_0101)));
+    assert!(!memory.group_never_punts(memory.route4(memory.link(1).table4, 0x0a09_0101)));
 }
 
 /// The kernel would say so to the sender, but it does not have the route, and may have another.

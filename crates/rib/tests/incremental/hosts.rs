@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use raddle_image::Reason;
 use raddle_rib::Resolved;
-use raddle_rib::event::{Event, KernelHosts, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
+use raddle_rib::event::{
+    Event, KernelHosts, ROUTE_STATIC, Route, RouteNexthop, RouteOp, RouteTarget,
+};
 
 use super::{compare, small};
 use crate::common::{self, Mirror, address, neighbour, new_rib};
@@ -51,7 +53,7 @@ fn hosts_of_the_kernels_are_its_and_nobody_elses() {
     add(&mut rib, route(16, 125));
     add(&mut rib, route(18, 128));
     let own = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..route(19, 128)
     };
     add(&mut rib, own);

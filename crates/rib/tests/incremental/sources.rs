@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use raddle_image::Reason;
 use raddle_rib::Rib;
 use raddle_rib::event::{
-    Address, DeviceSettings, Event, ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteOp, RouteTarget,
-    Rule,
+    Address, DeviceSettings, Event, ROUTE_FPM, ROUTE_STATIC, Route, RouteKind, RouteOp,
+    RouteTarget, Rule,
 };
 
 use crate::draw::LINKS;
@@ -44,7 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     let tables = proptest::sample::select(TABLES.to_vec());
     let lens = proptest::sample::select(vec![0u8, 16, 22, 24, 28, 30, 31, 32, 32, 32]);
-    let flags = prop_oneof![8 => Just(0), 1 => Just(ROUTE_OWN), 1 => Just(ROUTE_FPM)];
+    let flags = prop_oneof![8 => Just(0), 1 => Just(ROUTE_STATIC), 1 => Just(ROUTE_FPM)];
     let route = (tables, any::<u8>(), lens, kinds, flags, 0..2u32).prop_map(
         |(table, n, len, kind, flags, metric)| Route {
             table,
@@ -78,7 +78,7 @@ fn event() -> impl Strategy<Value = Event> {
 /// What engines do with a packet from this source.
 fn by_engines(rib: &Rib, link: u32, source: Ipv4Addr) -> Option<Reason> {
     let memory = rib.memory();
-    let maybe = memory.maybe_own(source.to_bits());
+    let maybe = memory.maybe_local(source.to_bits());
     let found = memory.refuses(&memory.link(link), source.to_bits());
     found.filter(|_| maybe)
 }
@@ -97,7 +97,7 @@ fn by_mirror(rib: &Rib, link: u32, source: Ipv4Addr) -> Option<Reason> {
         .routes
         .iter()
         .filter(|route| named(route.table) && route.dst.contains(&IpAddr::V4(source)))
-        .filter(|route| route.flags & (ROUTE_OWN | ROUTE_FPM) == 0)
+        .filter(|route| route.flags & (ROUTE_STATIC | ROUTE_FPM) == 0)
         .map(|route| route.kind)
         .collect();
     let some = |wanted: &[RouteKind]| kinds.iter().any(|kind| wanted.contains(kind));
@@ -110,7 +110,7 @@ fn by_mirror(rib: &Rib, link: u32, source: Ipv4Addr) -> Option<Reason> {
     }
     let mut addresses = snapshot.addresses.iter();
     let own = addresses.any(|a| a.local == IpAddr::V4(source)) || some(&[RouteKind::Local]);
-    (own && !rib.device(link).accept_local).then_some(Reason::OwnSource)
+    (own && !rib.device(link).accept_local).then_some(Reason::LocalSource)
 }
 
 fn compare(rib: &Rib) {
@@ -160,7 +160,7 @@ fn loopback_claims_no_source() {
         rib.apply(Event::Route(route, RouteOp::Add));
     }
     rib.commit();
-    assert!(!rib.memory().maybe_own(ip(9).to_bits()));
+    assert!(!rib.memory().maybe_local(ip(9).to_bits()));
 }
 
 /// Without room for the table every source is the kernel's; with room again only those that it may refuse.
@@ -184,7 +184,7 @@ fn sources_find_no_room() {
     let refuses = |rib: &Rib, source: [u8; 4]| {
         let (memory, source) = (rib.memory(), u32::from_be_bytes(source));
         let found = memory.refuses(&memory.link(1), source);
-        found.filter(|_| memory.maybe_own(source))
+        found.filter(|_| memory.maybe_local(source))
     };
     for source in [[3, 3, 3, 3], [10, 0, 0, 1]] {
         assert_eq!(refuses(&rib, source), Some(Reason::ImageFull), "{source:?}");
@@ -193,6 +193,6 @@ fn sources_find_no_room() {
         rib.apply(Event::RouteGone(local(n)));
     }
     rib.commit();
-    assert_eq!(refuses(&rib, [1; 4]), Some(Reason::OwnSource));
+    assert_eq!(refuses(&rib, [1; 4]), Some(Reason::LocalSource));
     assert_eq!(refuses(&rib, [10, 0, 0, 1]), None);
 }

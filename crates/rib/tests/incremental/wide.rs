@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
     Address, Bucket, DeviceSettings, Event, Fpm, GroupMember, Neighbour, Nexthop, NexthopKind,
-    ROUTE_OWN, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
+    ROUTE_STATIC, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 
@@ -96,7 +96,7 @@ fn odd_route(v6: bool) -> impl Strategy<Value = Route> {
 }
 
 /// One of raddle's own: a SID, or segment lists to spread over.
-fn own_route() -> impl Strategy<Value = Route> {
+fn static_route() -> impl Strategy<Value = Route> {
     let list = |index: u32, n: u32| {
         let IpAddr::V6(segment) = address(true, n) else {
             unreachable!()
@@ -121,7 +121,7 @@ fn own_route() -> impl Strategy<Value = Route> {
         }),
     ];
     (any::<bool>().prop_flat_map(draw::route), target).prop_map(|(route, target)| Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         kind: RouteKind::Unicast,
         expires: None,
         tos: 0,
@@ -263,8 +263,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         8 => (odd(), op).prop_map(|(route, op)| Event::Route(route, op)),
         2 => odd().prop_map(Event::RouteGone),
         2 => meanwhile,
-        3 => own_route().prop_map(|route| Event::Route(route, RouteOp::Replace)),
-        1 => own_route().prop_map(Event::RouteGone),
+        3 => static_route().prop_map(|route| Event::Route(route, RouteOp::Replace)),
+        1 => static_route().prop_map(Event::RouteGone),
         2 => rule().prop_map(Event::Rule),
         2 => rule().prop_map(Event::RuleGone),
         2 => device,
@@ -289,7 +289,7 @@ fn as_told(event: Event, dumps: &mut Vec<Sweep>) -> Event {
             IpNet::V4(_) => Sweep::Routes4,
             IpNet::V6(_) => Sweep::Routes6,
         };
-        route.flags & ROUTE_OWN == 0 && dumps.contains(&sweep)
+        route.flags & ROUTE_STATIC == 0 && dumps.contains(&sweep)
     };
     match event {
         Event::SweepBegin(sweep) => dumps.push(sweep),

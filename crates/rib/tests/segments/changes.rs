@@ -4,13 +4,13 @@ use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex};
 
 use raddle_image::{Capacity, Group, Reason, VlanEntry, segment_kind};
-use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget};
+use raddle_rib::event::{Event, ROUTE_STATIC, Route, RouteOp, RouteTarget};
 use raddle_rib::seg6::{Behaviour, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Ports, Rib};
 
 use crate::common::{link, neighbour};
 use crate::world::{
-    CAPACITY, add, encaps, group, ip, number, own_address, route, segment, settings, sid, single,
+    CAPACITY, add, encaps, group, ip, local_address, number, route, segment, settings, sid, single,
     start,
 };
 
@@ -79,7 +79,7 @@ fn out_links_come_and_go() {
     let mut rib = start(&CAPACITY);
     add(&mut rib, sid("fc00::1/128", Behaviour::Dx2 { oif: 3 }));
     let own = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..single(
             "fc00::2/128",
             Seg6::Sid(Sid::new(Behaviour::Dx2v {
@@ -130,7 +130,7 @@ fn frames_to_a_lost_link_are_punted_at_once() {
     add(&mut rib, sid("fc00::3/128", to(3)));
     add(&mut rib, sid("fc00::4/128", to(4)));
     let own = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..single("fc00::5/128", Seg6::Sid(Sid::new(to(3))))
     };
     add(&mut rib, own);
@@ -177,7 +177,7 @@ fn neighbours_do_not_touch_segments() {
         enabled: (1..=4).collect(),
         out: (1..=4).collect(),
     });
-    rib.apply(own_address(2, "fd01:2::1"));
+    rib.apply(local_address(2, "fd01:2::1"));
     rib.apply(Event::Route(
         encaps("fd99::/64", Mode::Encap, &["fc00:9::"]),
         RouteOp::Add,

@@ -8,7 +8,7 @@ use raddle_rib::event::{DeviceSettings, Event, HmacAlgorithm, HmacKey, Settings}
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 
 use crate::world::{
-    CAPACITY, add, encaps, group, ip, number, own_address, segment, settings, sid, single, start,
+    CAPACITY, add, encaps, group, ip, local_address, number, segment, settings, sid, single, start,
     template,
 };
 
@@ -135,7 +135,7 @@ fn the_source_follows_settings_and_addresses() {
     let flags = segment(&rib, "fd99::1").flags;
     assert_ne!(flags & segment_flags::LABEL_FROM_FLOW, 0);
     rib.apply(Event::Settings(settings()));
-    rib.apply(own_address(2, "fd01:2::2"));
+    rib.apply(local_address(2, "fd01:2::2"));
     rib.commit();
     // The link's latest.
     assert_eq!(source(&rib), ip("fd01:2::2"));
@@ -143,7 +143,7 @@ fn the_source_follows_settings_and_addresses() {
     for index in 1..=4 {
         for last in 1..=2 {
             let text = format!("fd01:{index}::{last}");
-            let Event::Address(address) = own_address(index, &text) else {
+            let Event::Address(address) = local_address(index, &text) else {
                 unreachable!()
             };
             rib.apply(Event::AddressGone(address));

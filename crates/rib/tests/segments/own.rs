@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use raddle_image::{ADJ_SEGMENT, Capacity, Group, Reason, segment_flags, segment_kind};
-use raddle_rib::event::{DeviceSettings, Event, ROUTE_OWN, Route, RouteOp, RouteTarget};
+use raddle_rib::event::{DeviceSettings, Event, ROUTE_STATIC, Route, RouteOp, RouteTarget};
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6};
 use raddle_rib::{Resolved, Rib};
 
@@ -14,14 +14,14 @@ use crate::world::{CAPACITY, add, encaps, group, hop, ip, number, route, segment
 fn own_routes_come_first_and_stay() {
     let mut rib = start(&CAPACITY);
     let own = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..sid("fc00::1/128", Behaviour::End)
     };
     rib.apply(Event::Route(own.clone(), RouteOp::Add));
     add(&mut rib, sid("fc00::1/128", Behaviour::T { table: 254 }));
     let kind = |rib: &Rib| segment(rib, "fc00::1").kind;
     assert_eq!(kind(&rib), segment_kind::END);
-    assert_ne!(segment(&rib, "fc00::1").flags & segment_flags::OWN, 0);
+    assert_ne!(segment(&rib, "fc00::1").flags & segment_flags::NO_PUNT, 0);
     // A dump that knows neither.
     use raddle_rib::event::Sweep;
     rib.apply(Event::SweepBegin(Sweep::Routes6));
@@ -48,7 +48,7 @@ fn a_sid_outlives_one_that_was_never_there() {
     let sid = sid("fc00::1/128", Behaviour::End);
     add(&mut rib, sid.clone());
     rib.apply(Event::RouteGone(Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..sid
     }));
     rib.commit();
@@ -71,7 +71,7 @@ fn own_routes_outlive_their_link() {
     ] {
         let flags = match route.dst.to_string().as_str() {
             "fc00::4/128" => 0,
-            _ => ROUTE_OWN,
+            _ => ROUTE_STATIC,
         };
         rib.apply(Event::Route(Route { flags, ..route }, RouteOp::Add));
     }
@@ -80,7 +80,7 @@ fn own_routes_outlive_their_link() {
         hop(2, Seg6::Encaps(encaps))
     });
     let spread = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..route("fc00::3/128", RouteTarget::Multipath(lists.into()))
     };
     add(&mut rib, spread);
@@ -110,7 +110,7 @@ fn own_routes_spread_whatever_became_of_their_links() {
         hop(1 + u32::from(n), Seg6::Encaps(encaps.unwrap()))
     });
     let own = |dst: &str| Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..route(dst, RouteTarget::Multipath(lists.clone().into()))
     };
     let ignores = DeviceSettings {
@@ -151,19 +151,19 @@ fn own_groups_say_so_whatever_becomes_of_them() {
         flags,
         ..route(dst, RouteTarget::Multipath(vec![list(1), list(2)]))
     };
-    let is_own = |rib: &Rib, dst: &str| {
+    let never_punts = |rib: &Rib, dst: &str| {
         let value = rib
             .memory()
             .route6(rib.memory().link(1).table6, ip(dst).to_bits());
-        rib.memory().group_is_own(value)
+        rib.memory().group_never_punts(value)
     };
     let mut rib = start(&CAPACITY);
-    add(&mut rib, spread("fc00::1/128", ROUTE_OWN));
+    add(&mut rib, spread("fc00::1/128", ROUTE_STATIC));
     add(&mut rib, spread("fc00::2/128", 0));
     let several = |group| matches!(group, Group::Threshold { count: 2, .. });
     for dst in ["fc00::1", "fc00::2"] {
         assert!(several(group(&rib, dst)), "{dst}");
-        assert_eq!(is_own(&rib, dst), dst == "fc00::1");
+        assert_eq!(never_punts(&rib, dst), dst == "fc00::1");
     }
     for (room, single) in [
         (
@@ -190,15 +190,15 @@ fn own_groups_say_so_whatever_becomes_of_them() {
     ] {
         let mut rib = start(&room);
         let own = match single {
-            false => spread("fc00::1/128", ROUTE_OWN),
+            false => spread("fc00::1/128", ROUTE_STATIC),
             true => Route {
-                flags: ROUTE_OWN,
+                flags: ROUTE_STATIC,
                 ..encaps("fc00::1/128", Mode::Encap, &["fc01::1"])
             },
         };
         add(&mut rib, own);
         assert_eq!(group(&rib, "fc00::1"), Group::Kernel(Reason::ImageFull));
-        assert!(is_own(&rib, "fc00::1"));
+        assert!(never_punts(&rib, "fc00::1"));
     }
 }
 
@@ -212,7 +212,7 @@ fn what_is_left_of_own_segments_is_own() {
         hop(2, Seg6::Encaps(encaps))
     });
     let own = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..route("fc00::3/128", RouteTarget::Multipath(lists.into()))
     };
     add(&mut rib, own.clone());
@@ -227,5 +227,5 @@ fn what_is_left_of_own_segments_is_own() {
     assert_eq!((adjacency.state, adjacency.index), (ADJ_SEGMENT, number));
     let segment = rib.memory().segment(number);
     assert_eq!(segment.kind, segment_kind::KERNEL);
-    assert_eq!(segment.flags, segment_flags::OWN);
+    assert_eq!(segment.flags, segment_flags::NO_PUNT);
 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use raddle_image::{
-    Capacity, GROUP_OWN, Group, Memory, Reason, segment_kind, segment_of_value, segment_value,
+    Capacity, GROUP_NO_PUNT, Group, Memory, Reason, segment_kind, segment_of_value, segment_value,
 };
-use raddle_rib::event::{Event, ROUTE_OWN, Route, RouteOp, RouteTarget, Rule, Settings};
+use raddle_rib::event::{Event, ROUTE_STATIC, Route, RouteOp, RouteTarget, Rule, Settings};
 use raddle_rib::seg6::{Behaviour, Mode, Seg6, Sid};
 use raddle_rib::{Ports, Rib};
 
@@ -68,7 +68,7 @@ fn a_sid_without_its_link_is_the_kernels() {
     let mut rib = start(&CAPACITY);
     add(&mut rib, sid("fc00::1/128", Behaviour::End));
     let own = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..sid("fc00::2/128", Behaviour::End)
     };
     add(&mut rib, own);
@@ -84,8 +84,8 @@ fn a_sid_without_its_link_is_the_kernels() {
         assert_eq!(segment(&rib, "fc00::2").kind, segment_kind::END);
         assert_eq!([value(&rib, "fc00::1"), value(&rib, "fc00::2")], before);
     }
-    let is_own = before.map(|value| rib.memory().group_is_own(value));
-    assert_eq!(is_own, [false, true]);
+    let never_punts = before.map(|value| rib.memory().group_never_punts(value));
+    assert_eq!(never_punts, [false, true]);
     // Another segment, so another value.
     let replaced = sid("fc00::1/128", Behaviour::End);
     rib.apply(Event::Route(replaced, RouteOp::Replace));
@@ -145,7 +145,7 @@ fn a_sid_waits_for_its_segment_in_a_group() {
     });
     add(&mut rib, sid("fc00::1/128", Behaviour::End));
     let own = Route {
-        flags: ROUTE_OWN,
+        flags: ROUTE_STATIC,
         ..sid("fc00::2/128", Behaviour::End)
     };
     add(&mut rib, own);
@@ -157,7 +157,7 @@ fn a_sid_waits_for_its_segment_in_a_group() {
     );
     let word =
         || rib.memory().groups.words()[waiting as usize].load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(word() & GROUP_OWN, GROUP_OWN);
+    assert_eq!(word() & GROUP_NO_PUNT, GROUP_NO_PUNT);
     rib.apply(Event::RouteGone(sid("fc00::1/128", Behaviour::End)));
     rib.commit();
     rib.commit();

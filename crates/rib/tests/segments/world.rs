@@ -31,7 +31,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-pub(crate) fn own_address(index: u32, text: &str) -> Event {
+pub(crate) fn local_address(index: u32, text: &str) -> Event {
     Event::Address(Address::new(index, text.parse().unwrap(), 64))
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn start(capacity: &Capacity) -> Rib {
     rib.apply(Event::Settings(settings()));
     for index in 1..=4 {
         rib.apply(Event::Link(link(index, true, true)));
-        rib.apply(own_address(index, &format!("fd01:{index}::1")));
+        rib.apply(local_address(index, &format!("fd01:{index}::1")));
     }
     rib.commit();
     rib

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::common::{
-    config, connected, fragments, free, own_address, proxy_to, record, run, until, word, words,
+    config, connected, fragments, free, local_address, proxy_to, record, run, until, word, words,
 };
 use raddle_rpc::assemble::PIECE;
 use raddle_rpc::proxy::{Config, Proxy};
@@ -125,7 +125,7 @@ async fn lab(config: Config) -> Lab {
         server,
         proxy,
         address,
-        clients: own_address(),
+        clients: local_address(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{fragments, own_address, record, run, until, word, words};
+use crate::common::{fragments, local_address, record, run, until, word, words};
 use bytes::Bytes;
 use raddle_rpc::client::{
     AuthStatus, CallError, Client, Config, ConnectError, Credentials, Direct, Local, Request,
@@ -70,7 +70,7 @@ async fn answers(mut stream: TcpStream, peer: SocketAddr, log: Arc<Log>) -> io::
 
 /// A server in a thread of its own.
 fn server() -> (SocketAddr, Arc<Log>) {
-    let listener = std::net::TcpListener::bind(own_address()).unwrap();
+    let listener = std::net::TcpListener::bind(local_address()).unwrap();
     listener.set_nonblocking(true).unwrap();
     let (address, log) = (listener.local_addr().unwrap(), Arc::new(Log::default()));
     let seen = Arc::clone(&log);
@@ -285,7 +285,7 @@ fn connections_that_fail_run_nothing_twice() {
 fn connections_come_from_the_ports_that_are_given() {
     let ((one, _), (two, _)) = (server(), server());
     run(async {
-        let own = [4000, 4001].map(|port| SocketAddr::new(own_address().ip(), port));
+        let own = [4000, 4001].map(|port| SocketAddr::new(local_address().ip(), port));
         let config = Config {
             connections: 2,
             lanes: 0,
@@ -313,7 +313,7 @@ fn connections_come_from_the_ports_that_are_given() {
 #[test]
 fn who_is_not_there_is_named() {
     run(async {
-        let address = SocketAddr::new(own_address().ip(), 2049);
+        let address = SocketAddr::new(local_address().ip(), 2049);
         let config = Config {
             patience: Duration::from_millis(300),
             ..Config::default()

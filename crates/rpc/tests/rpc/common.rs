@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 #[path = "../../../../tests/src/loopback.rs"]
 mod loopback;
 
-pub(crate) use loopback::own_address;
+pub(crate) use loopback::local_address;
 
 /// Words as they are sent.
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
@@ -58,12 +58,12 @@ pub(crate) async fn record(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Resu
 
 /// A listener on an address of its own.
 pub(crate) async fn free() -> TcpListener {
-    TcpListener::bind(own_address()).await.unwrap()
+    TcpListener::bind(local_address()).await.unwrap()
 }
 
 /// The way to a server, from an address of its own: nobody else can have a port that is connected from again.
 pub(crate) fn direct(server: SocketAddr) -> Direct {
-    Direct::to(server).from([own_address()])
+    Direct::to(server).from([local_address()])
 }
 
 /// A configuration with a lane for small calls.

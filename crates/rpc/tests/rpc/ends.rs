@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    config, connected, direct, fragments, free, own_address, proxy_to, record, run, until, word,
+    config, connected, direct, fragments, free, local_address, proxy_to, record, run, until, word,
     words,
 };
 use raddle_rpc::proxy::{Config, Proxy};
@@ -139,7 +139,7 @@ fn restarts_under_load_run_no_call_twice() {
 fn clients_have_to_come_from_a_port_below() {
     run(async {
         let server = free().await;
-        let mut own = [own_address(); 2];
+        let mut own = [local_address(); 2];
         own[0].set_port(3000);
         own[1].set_port(3001);
         let config = Config {

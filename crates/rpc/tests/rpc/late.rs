@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    config, connected, fragments, own_address, proxy_to, record, run, until, word, words,
+    config, connected, fragments, local_address, proxy_to, record, run, until, word, words,
 };
 use raddle_rpc::proxy::{Config, Service};
 use tokio::io::AsyncWriteExt;
@@ -32,7 +32,7 @@ fn single() -> Config {
 fn narrow() -> TcpListener {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(512 << 10).unwrap();
-    socket.bind(own_address()).unwrap();
+    socket.bind(local_address()).unwrap();
     socket.listen(16).unwrap()
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use raddle_image::{
-    ADJ_SEGMENT, Adjacency, Capacity, GROUP_OWN, Group, How, LINK_TABLE, LinkEntry, Memory, Reason,
-    Segment, VlanEntry, flavours, link_flags, segment_flags, segment_kind, segment_value,
+    ADJ_SEGMENT, Adjacency, Capacity, GROUP_NO_PUNT, Group, How, LINK_TABLE, LinkEntry, Memory,
+    Reason, Segment, VlanEntry, flavours, link_flags, segment_flags, segment_kind, segment_value,
 };
 use raddle_select::Policy;
 use raddle_xdp::{Engine, LoadOptions};
@@ -142,7 +142,7 @@ impl Image {
                     let members = [(8 + number, 3), (other as u32, 1)];
                     threshold(memory, 10 + number, 100 + 8 * number, &members);
                     if own {
-                        self.make_own(10 + number);
+                        self.make_no_punt(10 + number);
                     }
                     continue;
                 }
@@ -202,13 +202,13 @@ impl Image {
             _ => {}
         }
         if own {
-            self.make_own(2);
+            self.make_no_punt(2);
         }
     }
 
-    fn make_own(&self, group: u32) {
+    fn make_no_punt(&self, group: u32) {
         let word = &self.memory.groups.words()[group as usize];
-        word.fetch_or(GROUP_OWN, Ordering::Relaxed);
+        word.fetch_or(GROUP_NO_PUNT, Ordering::Relaxed);
     }
 
     fn draw_segment(&self, draw: &mut Draw, number: u32) {
@@ -254,7 +254,7 @@ impl Image {
             segment.flags = 0;
         }
         for (flag, often) in [
-            (segment_flags::OWN, 4),
+            (segment_flags::NO_PUNT, 4),
             (segment_flags::DIRECT_NH4, 3),
             (segment_flags::LABEL_FROM_FLOW, 5),
             (segment_flags::LABEL_FROM_INNER, 2),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use raddle_image::{Group, Reason, link_flags, own_bit};
+use raddle_image::{Group, Reason, link_flags, local_bit};
 use raddle_xdp::Verdict;
 
 use crate::bench::{DST4, SOURCES, SRC4, bent, bent4, from4, packet4, set_up, to4, v4};
@@ -85,19 +85,19 @@ fn links_and_addresses4() {
 }
 
 #[test]
-fn own_sources() {
-    in_namespace("own_sources", || {
+fn local_sources() {
+    in_namespace("local_sources", || {
         let b = set_up();
         let mark = |address: u32| {
-            let bit = own_bit(address);
-            let word = &b.memory.own4.words()[bit / 64];
+            let bit = local_bit(address);
+            let word = &b.memory.local4.words()[bit / 64];
             word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
         };
         b.with_link(|link| link.sources4 = SOURCES);
         let own = from4([10, 9, 9, 9]);
         b.forward(&own, 0);
         mark(v4(10, 9, 9, 9));
-        b.kernel(&own, Reason::OwnSource);
+        b.kernel(&own, Reason::LocalSource);
         // A yes of the filter that the table does not confirm.
         mark(v4(10, 11, 0, 1));
         b.forward(&from4([10, 11, 0, 1]), 0);

@@ -187,7 +187,7 @@ fn what_is_raddles_own_says_so() {
         "fc00::5/128",
         RouteTarget::Single(wrapped(hop("", 0, 1), seg6local(24, &[(0x1001, vlans)]))),
     );
-    own.flags = raddle_rib::event::ROUTE_OWN;
+    own.flags = raddle_rib::event::ROUTE_STATIC;
     let world = World::with(&[own]);
     assert_eq!(
         world.show("sr show"),
@@ -196,7 +196,7 @@ fn what_is_raddles_own_says_so() {
     let text = world.show("-j sr show");
     let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(rows[0]["vlans"], json!([{ "vlan": 5, "oif": "eth2" }]));
-    assert_eq!(rows[0]["flags"], json!(["own"]));
+    assert_eq!(rows[0]["flags"], json!(["static"]));
 }
 
 /// What the engine cannot do with what is raddle's own is dropped: nobody else has it.
@@ -208,7 +208,11 @@ fn what_is_raddles_own_is_dropped_where_it_is_not_ready() {
             "2001:db8:7::/48",
             RouteTarget::Single(wrapped(hop("", 2, 1), list())),
         );
-        route.flags = if own { raddle_rib::event::ROUTE_OWN } else { 0 };
+        route.flags = if own {
+            raddle_rib::event::ROUTE_STATIC
+        } else {
+            0
+        };
         let mut world = World::with(&[route]);
         let mut figures = Figures::default();
         let counts = SegmentCounts {

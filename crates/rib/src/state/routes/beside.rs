@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Family, Tables};
 use crate::attrs::{Attrs, AttrsId, AttrsStore};
-use crate::event::{ROUTE_FPM, ROUTE_OWN, Route};
+use crate::event::{ROUTE_FPM, ROUTE_STATIC, Route};
 use crate::prefix::{Addr, Prefix};
 use crate::table::Slot;
 
@@ -29,7 +29,7 @@ impl Split {
         let is = |id: &AttrsId, flag| store.get(*id).flags & flag != 0;
         let (mut own, mut fpm) = (None, None);
         if let [first, rest @ ..] = ids
-            && is(first, ROUTE_OWN)
+            && is(first, ROUTE_STATIC)
         {
             (own, ids) = (Some(*first), rest);
         }
@@ -60,7 +60,7 @@ impl Split {
 
     fn place(&mut self, flag: u32) -> &mut Option<AttrsId> {
         match flag {
-            ROUTE_OWN => &mut self.own,
+            ROUTE_STATIC => &mut self.own,
             _ => &mut self.fpm,
         }
     }
@@ -68,9 +68,9 @@ impl Split {
 
 /// Which of the two flags there is.
 fn source(flags: u32) -> u32 {
-    match flags & ROUTE_OWN {
+    match flags & ROUTE_STATIC {
         0 => ROUTE_FPM,
-        _ => ROUTE_OWN,
+        _ => ROUTE_STATIC,
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn join_in<A: Addr>(
     fpm: &Beside<A>,
 ) -> usize {
     let mut alone = 0;
-    for (flag, routes) in [(ROUTE_OWN, own), (ROUTE_FPM, fpm)] {
+    for (flag, routes) in [(ROUTE_STATIC, own), (ROUTE_FPM, fpm)] {
         for ((number, prefix), (id, _)) in routes {
             store.keep(*id);
             let table = tables.entry(*number).or_default();
@@ -119,7 +119,7 @@ impl<A: Addr> Family<A> {
         if !is_known && self.fpm.len() >= TOLD_MOST {
             return false;
         }
-        route.flags = route.flags & !ROUTE_OWN | ROUTE_FPM;
+        route.flags = route.flags & !ROUTE_STATIC | ROUTE_FPM;
         route.expires = None;
         let (number, _, attrs) = Attrs::of(route);
         let id = store.take(attrs);
@@ -195,7 +195,7 @@ impl<A: Addr> Family<A> {
         new: Option<(AttrsId, u32)>,
     ) {
         let routes = match flag {
-            ROUTE_OWN => &mut self.own,
+            ROUTE_STATIC => &mut self.own,
             _ => &mut self.fpm,
         };
         let before = match new {
@@ -224,7 +224,7 @@ impl<A: Addr> Family<A> {
             store.drop_ref(id);
         }
         // What stands behind others changes nothing.
-        if flag == ROUTE_OWN || was_alone || is_alone {
+        if flag == ROUTE_STATIC || was_alone || is_alone {
             self.changed.add(number, prefix);
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use raddle_image::Reason;
 use raddle_rib::event::{
-    Link, Neighbour, Nexthop, NexthopKind, ROUTE_OWN, Route, RouteNexthop, RouteTarget,
+    Link, Neighbour, Nexthop, NexthopKind, ROUTE_STATIC, Route, RouteNexthop, RouteTarget,
 };
 use raddle_rib::{Owner, Rib, SegmentUse};
 
@@ -140,7 +140,7 @@ impl Reference {
         let srv6 = |hop: &RouteNexthop| hop.encap.as_ref().is_some_and(is_srv6);
         let any_srv6 = route.target.hops().iter().any(srv6);
         // The kernel does not have what FPM alone tells.
-        let own = route.flags & ROUTE_OWN != 0 || (from == From::Fpm && any_srv6);
+        let own = route.flags & ROUTE_STATIC != 0 || (from == From::Fpm && any_srv6);
         let owner = Owner::Route {
             table: route.table,
             dst: route.dst,

@@ -1,6 +1,8 @@
 //! The routes of one family as the kernel lists them (`fib_table_insert`, `fib6_add_rt2node`), and those beside them.
 
-use raddle_rib::event::{Encap, ROUTE_FPM, ROUTE_OWN, Route, RouteNexthop, RouteOp, RouteTarget};
+use raddle_rib::event::{
+    Encap, ROUTE_FPM, ROUTE_STATIC, Route, RouteNexthop, RouteOp, RouteTarget,
+};
 use raddle_rib::seg6::Seg6;
 
 /// All routes of one family, of all tables.
@@ -31,7 +33,7 @@ impl Routes {
     /// A route is new or has changed, or is gone where there is no operation.
     pub(super) fn tell(&mut self, route: Route, op: Option<RouteOp>, now: i64) {
         let mut route = plain(route);
-        if route.flags & ROUTE_OWN != 0 {
+        if route.flags & ROUTE_STATIC != 0 {
             self.own.retain(|known| !same_prefix(known, &route));
             self.own.extend(op.map(|_| route));
             return;

@@ -2,7 +2,7 @@
 
 use raddle_image::Reason;
 use raddle_rib::event::{
-    Encap, Fpm, Nexthop, NexthopKind, ROUTE_FPM, ROUTE_OWN, Route, RouteKind, RouteNexthop,
+    Encap, Fpm, Nexthop, NexthopKind, ROUTE_FPM, ROUTE_STATIC, Route, RouteKind, RouteNexthop,
     RouteTarget,
 };
 
@@ -62,7 +62,7 @@ impl Reference {
         match told {
             Fpm::Route(route) => {
                 let route = Route {
-                    flags: route.flags & !ROUTE_OWN | ROUTE_FPM,
+                    flags: route.flags & !ROUTE_STATIC | ROUTE_FPM,
                     expires: None,
                     ..route
                 };
