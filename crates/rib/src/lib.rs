@@ -11,6 +11,7 @@ mod attrs;
 mod counted;
 pub mod event;
 mod expiry;
+pub mod firewall;
 mod groups;
 mod lpm;
 mod prefix;
