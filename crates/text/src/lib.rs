@@ -1,13 +1,4 @@
-//! Rendering for people: tables with aligned columns.
-//!
-//! ```
-//! use raddle_text::Table;
-//!
-//! let mut table = Table::new(["link", "packets"]);
-//! table.row(["eth0", "12"]);
-//! table.row(["eth1", "1040"]);
-//! assert_eq!(table.render(), "link  packets\neth0       12\neth1     1040\n");
-//! ```
+#![doc = include_str!("../README.md")]
 
 /// Spaces between columns.
 const GAP: usize = 2;
