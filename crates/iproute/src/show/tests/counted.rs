@@ -191,7 +191,7 @@ fn what_is_raddles_own_says_so() {
     let world = World::with(&[own]);
     assert_eq!(
         world.show("sr show"),
-        "fc00::5  encap seg6local action End.DX2V vlans [ vlan 5 oif eth2 ] metric 1024 own pref medium\n"
+        "fc00::5  encap seg6local action End.DX2V vlans [ vlan 5 oif eth2 ] metric 1024 static pref medium\n"
     );
     let text = world.show("-j sr show");
     let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
