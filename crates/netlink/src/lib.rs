@@ -5,6 +5,7 @@
 //! * [`mirror::Mirror`] hands on the whole state and then every change of it.
 //! * [`fpm::Server`] takes what a routing daemon tells beside the kernel.
 
+mod announced;
 mod clock;
 pub mod codec;
 mod error;
@@ -15,7 +16,9 @@ mod request;
 mod rules;
 mod sid_counters;
 mod socket;
+mod wake;
 
+pub use announced::Announced;
 pub use clock::clock;
 pub use error::Error;
 pub use mirror::Mirror;

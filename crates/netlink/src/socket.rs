@@ -20,6 +20,31 @@ const NETLINK_EXT_ACK: libc::c_int = 11;
 const NETLINK_CAP_ACK: libc::c_int = 10;
 const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
 
+/// A netlink socket of this protocol, as the system gives it.
+pub(crate) fn raw(protocol: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the result is checked.
+    let raw = unsafe {
+        libc::socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            protocol,
+        )
+    };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `raw` is a fresh descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Whether [`raw`] says that the kernel was built without the protocol.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT)
+    )
+}
+
 /// How a dump went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dump {
@@ -45,26 +70,33 @@ impl Socket {
     /// # Errors
     /// [`Error::Io`] when the system allows no more sockets.
     pub fn open() -> Result<Self, Error> {
-        // SAFETY: no pointers; the result is checked.
-        let raw = unsafe {
-            libc::socket(
-                libc::AF_NETLINK,
-                libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-                libc::NETLINK_ROUTE,
-            )
-        };
-        if raw < 0 {
-            return Err(Error::io("open a socket"));
-        }
-        // SAFETY: `raw` is a fresh descriptor that nothing else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        let socket = Socket { fd, sequence: 0 };
-        socket.bind()?;
+        let missing = || io::Error::from_raw_os_error(libc::EPROTONOSUPPORT);
+        let socket = Self::open_for(libc::NETLINK_ROUTE)?.ok_or_else(|| Error::Io {
+            what: "open a socket",
+            source: missing(),
+        })?;
         // Each is a convenience that the kernel may be too old for.
         for option in [NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK] {
             let _ = socket.set(libc::SOL_NETLINK, option, 1);
         }
         Ok(socket)
+    }
+
+    /// A socket of another netlink protocol (`NETLINK_*`); none where the kernel was built without it.
+    pub(crate) fn open_for(protocol: libc::c_int) -> Result<Option<Self>, Error> {
+        let fd = match raw(protocol) {
+            Ok(fd) => fd,
+            Err(e) if is_missing(&e) => return Ok(None),
+            Err(source) => {
+                return Err(Error::Io {
+                    what: "open a socket",
+                    source,
+                });
+            }
+        };
+        let socket = Socket { fd, sequence: 0 };
+        socket.bind()?;
+        Ok(Some(socket))
     }
 
     fn bind(&self) -> Result<(), Error> {

@@ -19,7 +19,6 @@ mod queue;
 mod reader;
 mod signs;
 mod sysctl;
-mod wake;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,12 +35,12 @@ use self::queue::{Queue, Report};
 use self::signs::signs;
 use self::sysctl::Sysctls;
 pub use self::sysctl::{device_settings, namespace_settings, number};
-use self::wake::{Wake, wait};
 use crate::clock::{clock, date};
 use crate::codec::number::group;
 use crate::codec::{Decoded, Messages, decode_message};
 use crate::error::Error;
 use crate::socket::{Dump, RECEIVE_BUFFER, Socket};
+use crate::wake::{Wake, wait};
 
 /// The groups that a mirror listens to.
 const GROUPS: [u32; 11] = [

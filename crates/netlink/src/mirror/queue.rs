@@ -14,9 +14,9 @@ use raddle_rib::event::KernelHosts;
 
 use super::kind::{Dumped, Wanted};
 use super::sysctl::Sysctls;
-use super::wake::Wake;
 use crate::error::Error;
 use crate::socket::Dump;
+use crate::wake::Wake;
 
 /// Notifications that may wait, in bytes. Beyond, they are thrown away, which is the same to us as
 /// the kernel's own buffer overflowing, but bounds our memory too.

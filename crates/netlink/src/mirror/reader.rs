@@ -10,9 +10,9 @@ use std::time::Instant;
 use super::arrival::Arrival;
 use super::lost::OnLost;
 use super::queue::{Queue, Report};
-use super::wake::{Wake, wait};
 use crate::error::Error;
 use crate::socket::Socket;
+use crate::wake::{Wake, wait};
 
 /// Notifications are packed into buffers of this size...
 const BUFFER: usize = 256 << 10;

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::Error;
 use crate::codec::number::nlm;
 use crate::codec::{Builder, DecodeError, Decoded, Message, Messages, Outcome, decode_message};
+use crate::socket::{is_missing, raw};
 
 /// The kernel fills at most 32 KiB per read of a dump.
 const CHUNK: usize = 64 << 10;
@@ -23,23 +23,11 @@ pub(super) struct Talk {
 impl Talk {
     /// Opens a socket of `protocol`; none if the kernel was built without it.
     pub(super) fn open(protocol: libc::c_int, what: &'static str) -> Result<Option<Talk>, Error> {
-        // SAFETY: no pointers; the result is checked.
-        let raw = unsafe {
-            libc::socket(
-                libc::AF_NETLINK,
-                libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-                protocol,
-            )
+        let socket = match raw(protocol) {
+            Ok(socket) => socket,
+            Err(e) if is_missing(&e) => return Ok(None),
+            Err(e) => return Err(Error::io(what, e)),
         };
-        if raw < 0 {
-            let error = std::io::Error::last_os_error();
-            return match error.raw_os_error() {
-                Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => Ok(None),
-                _ => Err(Error::io(what, error)),
-            };
-        }
-        // SAFETY: `raw` is a fresh descriptor that nothing else owns.
-        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Some(Talk {
             socket: File::from(socket),
             sequence: 0,

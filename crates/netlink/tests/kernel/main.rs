@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests too
 
+mod announced;
 mod changes;
 mod follow;
 mod hosts;
