@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use raddle_image::Lack;
 use raddle_netlink::fpm::Server;
-use raddle_netlink::{Mirror, Socket};
+use raddle_netlink::{Announced, Mirror, Socket};
 use raddle_rib::event::Event;
 use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, WantedPlaces};
@@ -50,6 +50,8 @@ pub(super) struct Daemon {
     pub(super) rib: Rib,
     pub(super) engine: Engine,
     pub(super) mirror: Mirror,
+    /// Changes of firewalls and qdiscs.
+    announced: Announced,
     pub(super) plan: Plan,
     pub(super) warnings: Vec<Finding>,
     pub(super) rx_hash: Decisions,
@@ -99,12 +101,16 @@ impl Daemon {
         metrics: Option<&Receiver<Request>>,
     ) -> Result<(), Error> {
         let main = nix::unistd::gettid().as_raw();
-        let threads = std::iter::once(main).chain(self.mirror.reader());
+        let threads = std::iter::once(main)
+            .chain(self.mirror.reader())
+            .chain(self.announced.thread());
         self.standing = Standing::take(self.config.priority, threads);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_round = Instant::now() + ROUND;
         while !stop.load(Ordering::Relaxed) {
             self.wait(next_round);
+            // Their number says whether a look is due, which may not be at once.
+            self.announced.taken();
             let since = now();
             self.follow()?;
             let metrics = metrics
@@ -122,7 +128,7 @@ impl Daemon {
             }
             self.srv6.take_over(&mut self.engine);
             self.tend_wanted();
-            if self.guard.is_due() {
+            if Instant::now() >= self.guard.due(self.announced.count()) {
                 self.look(since);
             }
             if Instant::now() >= next_round {
@@ -139,11 +145,14 @@ impl Daemon {
             Some(since) => (since + GATHER).min(next_round),
             None => next_round,
         };
+        let until = until.min(self.guard.due(self.announced.count()));
         let timeout = until.saturating_duration_since(Instant::now()).min(ANSWER);
         let timeout =
             PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
         let fpm = self.fpm.iter().flat_map(Server::fds);
-        let fds = std::iter::once(self.mirror.fd()).chain(fpm);
+        let fds = [self.mirror.fd(), self.announced.fd()]
+            .into_iter()
+            .chain(fpm);
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // A signal may interrupt it: the loop looks again at everything anyway.
         let _ = poll(&mut fds, timeout);

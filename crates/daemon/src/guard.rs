@@ -2,20 +2,26 @@
 //!
 //! 1. The deadline is `span` after the beginning of the last look at everything that the programs would bypass,
 //!    so that no packet goes around a rule that is older than `span`, whatever becomes of the daemon.
-//! 2. A look is due a quarter of `span` after the last one, and after a second at most.
-//! 3. Only a look that saw everything prolongs. One that could not look prolongs nothing.
+//! 2. A look is due at once when a change was announced ([`raddle_netlink::Announced`]), which has punted everything
+//!    meanwhile; not before as long has passed as the last one took, however many are announced. What is announced to
+//!    nobody is polled: so often that looks take a hundredth of the time, but every 5 ms at most, and after a quarter
+//!    of `span`, or a second, at the latest.
+//! 3. Only a look that saw everything prolongs, and only if nothing was announced since it began. One that could not
+//!    look prolongs nothing.
 //! 4. The thread that looks is the one that prolongs, and the one that publishes what the kernel says: when it
 //!    hangs, is stopped or gets no processor, nobody prolongs for it.
 //! 5. A deadline that passed before it was prolonged is counted, and told.
 
 use std::time::{Duration, Instant};
 
+use raddle_image::PASSED;
 use raddle_preflight::Known;
 
-/// A deadline that has passed already: everything is the kernel's. (0 would be none.)
-pub(super) const PASSED: u64 = 1;
-/// The longest time between two looks.
+/// The longest and the shortest time between two looks of which nothing was announced.
 const LOOKS: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(5);
+/// Of the time, one part of so many is for looks.
+const SHARE: u32 = 100;
 
 /// Keeps the deadline.
 #[derive(Debug)]
@@ -24,6 +30,10 @@ pub(super) struct Guard {
     pub(super) known: Known,
     span: Duration,
     next: Instant,
+    /// Not even an announcement makes one due before.
+    soonest: Instant,
+    /// Announcements before the last look began.
+    seen: u64,
     /// `CLOCK_MONOTONIC` in nanoseconds, as in the image.
     deadline: u64,
     lapses: u64,
@@ -36,19 +46,32 @@ impl Guard {
             known: Known::default(),
             span: Duration::from_secs(seconds.into()),
             next: Instant::now(),
+            soonest: Instant::now(),
+            seen: 0,
             deadline: PASSED,
             lapses: 0,
         }
     }
 
-    /// Whether it is time to look (rule 2).
-    pub(super) fn is_due(&self) -> bool {
-        Instant::now() >= self.next
+    /// When it is time to look, where so many changes were announced until now (rule 2).
+    pub(super) fn due(&self, announced: u64) -> Instant {
+        match announced == self.seen {
+            true => self.next,
+            false => self.soonest,
+        }
     }
 
-    /// A look is over.
-    pub(super) fn looked(&mut self) {
-        self.next = Instant::now() + (self.span / 4).min(LOOKS);
+    /// A look begins, after so many announcements.
+    pub(super) fn begin(&mut self, announced: u64) {
+        self.seen = announced;
+    }
+
+    /// The look that began then is over.
+    pub(super) fn looked(&mut self, began: Instant) {
+        let now = Instant::now();
+        let took = now - began;
+        self.soonest = now + took;
+        self.next = now + (took * SHARE).max(SOON).min(self.span / 4).min(LOOKS);
     }
 
     /// A look that began at `since` saw everything, and it is `now`, in `CLOCK_MONOTONIC` nanoseconds. For how
@@ -85,7 +108,10 @@ mod tests {
     #[test]
     fn the_deadline_counts_from_the_beginning_of_a_look() {
         let mut guard = Guard::new(2);
-        assert!(guard.is_due(), "the first look is due at once");
+        assert!(
+            guard.due(0) <= Instant::now(),
+            "the first look is due at once"
+        );
         assert_eq!(guard.deadline(), PASSED);
         // The first look is no lapse, however long it takes.
         assert_eq!(guard.prolong(10 * SECOND, 11 * SECOND), None);
@@ -107,12 +133,39 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_frequent() {
-        for (span, within) in [(1, 250), (2, 500), (60, 1000)] {
+    fn looks_are_as_frequent_as_they_are_cheap() {
+        for (span, took, least, most) in [
+            (1, 0, 5, 5),
+            (1, 100, 250, 250),
+            (2, 1, 100, 200),
+            (60, 90, 1000, 1000),
+        ] {
             let mut guard = Guard::new(span);
-            guard.looked();
-            assert!(!guard.is_due());
-            assert!(guard.next <= Instant::now() + Duration::from_millis(within));
+            let now = Instant::now();
+            guard.looked(now.checked_sub(Duration::from_millis(took)).unwrap());
+            let due = guard.due(0) - now;
+            assert!(due >= Duration::from_millis(least), "{due:?}");
+            assert!(
+                guard.next <= Instant::now() + Duration::from_millis(most),
+                "{due:?}"
+            );
         }
+    }
+
+    #[test]
+    fn an_announcement_makes_a_look_due_but_looks_do_not_take_all_the_time() {
+        let mut guard = Guard::new(60);
+        guard.begin(3);
+        let began = Instant::now().checked_sub(Duration::from_secs(9)).unwrap();
+        guard.looked(began);
+        assert!(guard.due(3) > Instant::now());
+        let due = guard.due(4);
+        assert!(
+            due > Instant::now() + Duration::from_secs(8)
+                && due < guard.due(3) + Duration::from_secs(9)
+        );
+        guard.begin(4);
+        guard.looked(Instant::now());
+        assert!(guard.due(5) <= Instant::now());
     }
 }

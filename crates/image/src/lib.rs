@@ -39,7 +39,7 @@ pub use header::header;
 pub use lack::Lack;
 pub use link::{LinkEntry, link_flags};
 pub use lost::lost_dx2;
-pub use memory::{Memory, local_bit};
+pub use memory::{Memory, PASSED, local_bit};
 pub use reason::{Reason, reasons_table};
 pub use scratch::{SCRATCH_SENT, SCRATCH_SIZE, SCRATCH_WANTED};
 pub use segment::{

@@ -7,6 +7,11 @@ use raddle_fib::{Memory4, Memory6, Region};
 
 use super::*;
 
+/// The word of the configuration that has the deadline.
+const DEADLINE: usize = offset_of!(Config, deadline) / 8;
+/// A deadline that has passed already: everything is the kernel's. (0 would be none.)
+pub const PASSED: u64 = 1;
+
 /// The memory of one image.
 #[derive(Debug)]
 pub struct Memory {
@@ -127,7 +132,7 @@ impl Memory {
             policy6: (policies >> 8) as u8,
             fields4: (policies >> 16) as u16,
             fields6: (policies >> 32) as u16,
-            deadline: word(3),
+            deadline: word(DEADLINE),
         }
     }
 
@@ -301,6 +306,23 @@ impl Memory {
         store(&self.config, 0, config);
     }
 
+    /// Writes the configuration but for its deadline, which is [`Memory::store_deadline`]'s and [`Memory::doubt`]'s
+    /// alone: so nothing else takes a doubt back.
+    pub fn change_config(&self, config: &Config) {
+        store_but(&self.config, 0, config, Some(DEADLINE));
+    }
+
+    /// Until when readers may use the image: `CLOCK_MONOTONIC` in nanoseconds, 0 for ever.
+    pub fn store_deadline(&self, nanoseconds: u64) {
+        self.config.words()[DEADLINE].store(nanoseconds, Ordering::SeqCst);
+    }
+
+    /// Punts everything from now on, until [`Memory::store_deadline`] gives another deadline. One store: any thread
+    /// may do it at any time.
+    pub fn doubt(&self) {
+        self.store_deadline(PASSED);
+    }
+
     /// Writes the link with this interface index, which must be below [`MAX_LINKS`].
     pub fn store_link(&self, index: u32, link: &LinkEntry) {
         store(&self.links, index as usize, link);
@@ -406,10 +428,18 @@ fn load_from<T: Record>(words: &[AtomicU64]) -> T {
 
 /// Writes a record, its first word last: whoever sees the first word sees the rest.
 fn store<T: Record>(region: &Region, i: usize, record: &T) {
+    store_but(region, i, record, None);
+}
+
+/// As [`store`], but for this word of it.
+fn store_but<T: Record>(region: &Region, i: usize, record: &T, but: Option<usize>) {
     let words = size_of::<T>() / 8;
     let from: *const u64 = std::ptr::from_ref(record).cast();
     let cells: &[AtomicU64] = &region.words()[i * words..(i + 1) * words];
     for (w, cell) in cells.iter().enumerate().rev() {
+        if but == Some(w) {
+            continue;
+        }
         // SAFETY: `w` stays below size_of::<T>() / 8, so the load is inside `record`.
         cell.store(unsafe { from.add(w).read_unaligned() }, Ordering::Release);
     }

@@ -216,7 +216,7 @@ impl Rib {
     /// unless it is set anew; 0 for never. Takes effect at once.
     pub fn set_deadline(&mut self, nanoseconds: u64) {
         self.config.deadline = nanoseconds;
-        self.memory.config.words()[DEADLINE_WORD].store(nanoseconds, Ordering::Release);
+        self.memory.store_deadline(nanoseconds);
     }
 
     /// Punts everything, or forwards again. Takes effect at once.
@@ -405,7 +405,7 @@ impl Rib {
             return;
         }
         if self.config.magic != MAGIC {
-            self.memory.store_config(&config);
+            self.memory.change_config(&config);
             self.config = config;
             return;
         }
@@ -424,7 +424,7 @@ impl Rib {
             };
             put(closed.flags, self.config.seed);
             (self.grace)();
-            self.memory.store_config(&closed);
+            self.memory.change_config(&closed);
             (self.grace)();
         }
         put(config.flags, config.seed);
@@ -469,8 +469,6 @@ impl Rib {
         }
     }
 }
-
-const DEADLINE_WORD: usize = std::mem::offset_of!(Config, deadline) / 8;
 
 fn empty_config() -> Config {
     Config {

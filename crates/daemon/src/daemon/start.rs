@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raddle_netlink::fpm::Server;
-use raddle_netlink::{Mirror, Socket};
+use raddle_netlink::{Announced, Mirror, Socket};
 use raddle_rib::event::Event;
 use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
@@ -17,7 +17,7 @@ use crate::Error;
 use crate::config::{Config, OnExit, Seed, algo_rules};
 use crate::expiry::Expiry;
 use crate::fpm;
-use crate::guard::{self, Guard};
+use crate::guard::Guard;
 use crate::kept::{self, now};
 use crate::lag::Lag;
 use crate::links::{self, Plan, plan};
@@ -34,6 +34,7 @@ use raddle_preflight::{Finding, Fix, Report};
 struct Prepared {
     rib: Rib,
     mirror: Mirror,
+    announced: Announced,
     plan: Plan,
     report: Report,
     rx_hash: Decisions,
@@ -146,6 +147,8 @@ impl Daemon {
         mirror.on_link_lost(move |index| {
             image.punt_link(index);
         });
+        let image = Arc::clone(&memory);
+        let announced = Announced::open(move || image.doubt())?;
         mirror.initial(&mut |event| rib.apply(event))?;
         let sets_seed = check_seed(config, &rib)?;
         let mut statics = StaticRoutes::default();
@@ -210,12 +213,13 @@ impl Daemon {
         }
         rib.set_ports(plan.ports());
         // Before there is anything to forward by: nothing is, before the first look.
-        rib.set_deadline(guard::PASSED);
+        rib.set_deadline(raddle_image::PASSED);
         let last_commit = rib.commit();
         srv6.carry_out_at_once(engine, &rib);
         Ok(Prepared {
             rib,
             mirror,
+            announced,
             plan,
             report,
             rx_hash,
@@ -238,6 +242,7 @@ impl Daemon {
             rib: ready.rib,
             engine,
             mirror: ready.mirror,
+            announced: ready.announced,
             plan: ready.plan,
             warnings: ready.report.warnings().cloned().collect(),
             rx_hash: ready.rx_hash,

@@ -206,6 +206,9 @@ impl Daemon {
     /// Looks whether programs may go on, and lets them if so: `since` is when what the kernel had said was last
     /// taken in.
     pub(super) fn look(&mut self, since: u64) {
+        let began = Instant::now();
+        let announced = self.announced.count();
+        self.guard.begin(announced);
         if self.tend_firewall() {
             if let Some(late) = self.guard.prolong(since, now()) {
                 tracing::warn!(
@@ -214,8 +217,13 @@ impl Daemon {
                 );
             }
             self.rib.set_deadline(self.guard.deadline());
+            // Announced before the deadline was set: that took the doubt back. What is announced from here on punts
+            // again by itself.
+            if self.announced.count() != announced {
+                self.rib.memory().doubt();
+            }
         }
-        self.guard.looked();
+        self.guard.looked(began);
     }
 
     /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
