@@ -90,7 +90,7 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
     let mut plan = Plan::default();
     for link in rib.links() {
         let named = config.links.contains(&link.name);
-        let device = rib.device(link.index);
+        let device = rib.input_settings(link);
         let forwards = device.forwarding4 || device.forwarding6;
         if let Some(why) = not_in.get(&link.name) {
             if named {

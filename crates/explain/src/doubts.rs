@@ -43,7 +43,7 @@ impl Walk<'_> {
         let (IpAddr::V4(_), Some(link)) = (self.words.src, self.ingress()) else {
             return Ok(());
         };
-        let (src, device) = (self.words.src, self.view.rib.device(link.index));
+        let (src, device) = (self.words.src, self.view.rib.input_settings(&link));
         if !device.send_redirects {
             return Ok(());
         }

@@ -313,7 +313,7 @@ impl Walk<'_> {
         let Some(link) = self.ingress() else {
             return Ok(());
         };
-        let device = self.view.rib.device(link.index);
+        let device = self.view.rib.input_settings(&link);
         let back = hop.is_some_and(|hop| hop.index == link.index);
         match (src, hop) {
             (IpAddr::V4(_), None) if unnamed => Ok(()),
@@ -404,7 +404,7 @@ impl Walk<'_> {
         let Some(link) = self.ingress() else {
             return true;
         };
-        let device = self.view.rib.device(link.index);
+        let device = self.view.rib.input_settings(&link);
         match self.is_v4() {
             true => device.forwarding4,
             false => device.forwarding6,

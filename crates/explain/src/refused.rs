@@ -34,7 +34,7 @@ impl Walk<'_> {
         else {
             return Ok(());
         };
-        let device = self.view.rib.device(link.index);
+        let device = self.view.rib.input_settings(link);
         let (src, dst) = (self.words.src, self.words.dst);
         let unnamed = src.is_unspecified() && self.packet.is_none();
         let asks = self.received.is_some();

@@ -2,7 +2,7 @@
 
 use raddle_image::Reason;
 use raddle_rib::event::{ROUTE_FPM, ROUTE_STATIC, Route, RouteKind, RouteTarget};
-use raddle_rib::{Hop, Trace, describe_rule, rule_beyond_engines};
+use raddle_rib::{Hop, TableLookup, Trace, describe_rule, rule_beyond_engines};
 use serde_json::json;
 
 use super::steps::Walk;
@@ -19,7 +19,7 @@ impl Walk<'_> {
         let Some(link) = self.view.rib.link_named(name) else {
             return Err(Reason::NotEnabled);
         };
-        let device = self.view.rib.device(link.index);
+        let device = self.view.rib.input_settings(link);
         let v4 = self.is_v4();
         let family = if v4 { "IPv4" } else { "IPv6" };
         let on = if v4 {
@@ -41,20 +41,39 @@ impl Walk<'_> {
     /// Step 2.
     pub(super) fn rules(&mut self, trace: &Trace) -> Result<(), Reason> {
         let function = "fib_rules_lookup";
-        match &trace.tables {
-            Ok(tables) => {
-                let names: Vec<String> = tables
-                    .iter()
-                    .map(|t| self.view.names.table(*t).into_owned())
+        match &trace.lookup {
+            Ok(lookup) => {
+                let name = |look: &TableLookup| self.view.names.table(look.table).into_owned();
+                let names: Vec<String> = lookup.tables.iter().map(name).collect();
+                let asked = lookup.tables.iter().zip(&names);
+                let asked: Vec<String> = asked
+                    .map(|(look, name)| match look.suppress {
+                        Some(most) => format!("{name} (routes longer than /{most})"),
+                        None => name.clone(),
+                    })
                     .collect();
-                let text = format!("tables {}, in this order", names.join(", "));
-                self.add(2, "rules", function, text, json!({ "tables": names }));
+                let mut text = match asked.is_empty() {
+                    true => "no table".to_owned(),
+                    false => format!("tables {}, in this order", asked.join(", ")),
+                };
+                if lookup.end != Reason::NoRoute {
+                    text += &format!("; a rule says {} of all else", lookup.end.name());
+                }
+                let data = match lookup.tables.iter().any(|look| look.suppress.is_some()) {
+                    false => json!({ "tables": names }),
+                    true => {
+                        let most = lookup.tables.iter().map(|look| look.suppress);
+                        json!({ "tables": names, "suppress_prefixlength": most.collect::<Vec<_>>() })
+                    }
+                };
+                self.add(2, "rules", function, text, data);
                 Ok(())
             }
             Err(reason) => {
                 let iif = self.words.iif.as_deref().unwrap_or("lo");
                 let family = if self.is_v4() { 4 } else { 6 };
-                let rule = rule_beyond_engines(self.view.rib.rules(), family, iif);
+                let rib = self.view.rib;
+                let rule = rule_beyond_engines(rib.rules(), family, rib.arrival(iif));
                 let rule = rule.map_or_else(|| "a rule".to_owned(), describe_rule);
                 let text = format!("{rule} decides by what engines do not look at: to the kernel");
                 let data = json!({ "reason": reason.name(), "rule": rule });
@@ -70,7 +89,10 @@ impl Walk<'_> {
         let Some(route) = &trace.route else {
             let text = "no table has a route".to_owned();
             self.add(3, "route", function, text, json!({ "route": null }));
-            return Err(Reason::NoRoute);
+            return Err(trace
+                .lookup
+                .as_ref()
+                .map_or_else(|reason| *reason, |lookup| lookup.end));
         };
         let names = self.view.names;
         let own = route.flags & ROUTE_STATIC != 0;

@@ -492,7 +492,7 @@ impl super::steps::View<'_> {
             .iif
             .as_deref()
             .and_then(|name| self.rib.link_named(name));
-        match link.map_or(0, |link| self.rib.device(link.index).seg6_require_hmac) {
+        match link.map_or(0, |link| self.rib.input_settings(link).seg6_require_hmac) {
             ..0 => Demand::Ignored,
             0 => Demand::IfPresent,
             _ => Demand::Required,

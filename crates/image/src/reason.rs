@@ -181,9 +181,9 @@ reasons! {
          end (TIPC)",
         "";
     Rules = 33, "rules", Punt,
-        "a routing rule decides by addresses, marks, ports, ...: one such rule sends all packets of \
-         its family here",
-        "`raddle status` names it; rules that name tables, or input links, are fine";
+        "a routing rule decides by what the packet shows (addresses, TOS, protocol, ports, ...), is for user \
+         0, or discards (`blackhole`): one that links are asked about sends all their packets of its family here",
+        "`raddle status` names it; those of VRFs, Tailscale and wg-quick are fine ([rules](rules.md))";
     Encap = 34, "encap", Punt,
         "the route or nexthop has an encapsulation that raddle does not carry out: MPLS, IP tunnels, \
          and [of SRv6](srv6.md#who-does-what) End.BPF, End.X with `oif`, segment lists that are to be \

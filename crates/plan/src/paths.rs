@@ -141,7 +141,7 @@ pub fn weighted(hops: &[Hop]) -> Vec<Weighted> {
 /// Why there is no nexthop.
 pub fn choice(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, Reason> {
     let trace = rib.trace(iif, dst);
-    trace.tables?;
+    trace.lookup?;
     let route = trace.route.ok_or(Reason::NoRoute)?;
     if trace.resolved.has_segments() {
         return Err(Reason::Encap);

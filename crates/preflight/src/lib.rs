@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::tc;
-use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Link, Rule, Settings};
+use raddle_rib::{Rib, vrf_of};
 
 pub use raddle_netlink::probe::Error;
 
@@ -121,6 +121,13 @@ impl Scene {
 
     fn device(&self, index: u32) -> DeviceSettings {
         self.devices.get(&index).copied().unwrap_or_default()
+    }
+
+    /// The settings that hold for packets that come in by a link: of its VRF, where it is enslaved to one.
+    fn governing(&self, index: u32) -> DeviceSettings {
+        let by_index = |index| self.links.iter().find(|link| link.index == index);
+        let vrf = by_index(index).and_then(|link| vrf_of(link, by_index));
+        self.device(vrf.map_or(index, |vrf| vrf.index))
     }
 }
 
@@ -238,7 +245,7 @@ fn in_use(
         if !options.links.is_empty() {
             return options.links.contains(&link.name);
         }
-        let device = scene.device(link.index);
+        let device = scene.governing(link.index);
         device.forwarding4 || device.forwarding6
     };
     let pick = |keep: &dyn Fn(&Link) -> bool| {

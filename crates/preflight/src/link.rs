@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use raddle_image::MAX_LINKS;
 use raddle_rib::event::Link;
+use raddle_rib::vrf_of;
 
 use super::{Finding, Role, Scene, Severity};
 
@@ -23,7 +24,8 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 ///
 /// 1. Loopback, or not Ethernet with a 6-byte address: not used.
 /// 2. An interface index that the image has no room for: not used.
-/// 3. A port of a bridge, bond, team or VRF: not used. What comes in by it is the master's.
+/// 3. A port of a bridge, bond or team: not used. What comes in by it is the master's. One in a VRF is used: it is only
+///    looked up elsewhere.
 /// 4. A device made of other devices (bridge, bond, VLAN, tunnel, ...): not used. XDP on it runs
 ///    late or not at all, and what is sent through it must pass its own code.
 /// 5. A device with VLANs or the like on top: not forwarded from. A tag that hardware or veth
@@ -58,7 +60,8 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
             );
             continue;
         }
-        if let Some(master) = link.master {
+        let in_vrf = vrf_of(link, |index| names.get(&index).copied()).is_some();
+        if let Some(master) = link.master.filter(|_| !in_vrf) {
             let what = match names.get(&master) {
                 Some(m) => format!(
                     "part of {} {}",
@@ -240,13 +243,24 @@ mod tests {
                 },
                 None,
             ),
+            (
+                Link {
+                    master: Some(7),
+                    ..ethernet(2, "slave")
+                },
+                None,
+            ),
         ] {
             let name = link.name.clone();
             let bridge = Link {
                 kind: kind("bridge"),
                 ..ethernet(9, "br0")
             };
-            let found = judged(vec![link, bridge], &[(30, "base.5")]);
+            let vrf = Link {
+                kind: kind("vrf"),
+                ..ethernet(7, "red")
+            };
+            let found = judged(vec![link, bridge, vrf], &[(30, "base.5")]);
             let found: Vec<_> = found.iter().filter(|f| f.0 == name).collect();
             match (found.as_slice(), expected) {
                 ([], None) => {}

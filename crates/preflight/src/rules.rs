@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use raddle_rib::event::Rule;
-use raddle_rib::{describe_rule, rule_beyond_engines};
+use raddle_rib::{Arrival, describe_rule, rule_beyond_engines};
 
 use super::{Finding, Role, Scene, Severity};
 
@@ -17,19 +17,21 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
     let mut findings = Vec::new();
     for family in [4, 6] {
         let forwards = |index: &u32| {
-            let device = scene.device(*index);
+            let device = scene.governing(*index);
             match family {
                 4 => device.forwarding4,
                 _ => device.forwarding6,
             }
         };
-        let links: Vec<&String> = ins
-            .iter()
-            .filter_map(|(index, name)| forwards(index).then_some(name))
-            .collect();
+        let links: Vec<(&u32, &String)> = ins.iter().filter(|(index, _)| forwards(index)).collect();
+        let by_index = |index| scene.links.iter().find(|link| link.index == index);
         let mut stopped: Vec<(&Rule, Vec<&String>)> = Vec::new();
-        for name in &links {
-            let Some(rule) = rule_beyond_engines(&scene.rules, family, name) else {
+        for (index, name) in &links {
+            let arrival = match by_index(**index) {
+                Some(link) => Arrival::of(link, by_index),
+                None => Arrival::Link(name),
+            };
+            let Some(rule) = rule_beyond_engines(&scene.rules, family, arrival) else {
                 continue;
             };
             match stopped.iter_mut().find(|(known, _)| *known == rule) {
@@ -54,15 +56,18 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
     let family = rule.family;
     let what = format!("IPv{family} routing rule {}", describe_rule(rule));
     let why = format!(
-        "all IPv{family} {goes} to the kernel (counted as rules), for raddle follows only rules \
-         that name a table, for all packets or those from one link"
+        "all IPv{family} {goes} to the kernel (counted as rules), for raddle does not follow rules \
+         that decide by the packet (addresses, TOS, protocol, ports) or by users"
     );
-    let fix = format!(
-        "choose by input link instead (ip -{family} rule add iif DEV lookup TABLE) and delete it \
-         (ip -{family} rule del pref {})",
+    let finding = Finding::new(Severity::Warning, what, why);
+    if rule.iif.is_some() {
+        return finding;
+    }
+    finding.fix(format!(
+        "if it is for packets from some links only, name them in it: ip -{family} rule add iif DEV ..., and then \
+         delete this one (ip -{family} rule del pref {})",
         rule.priority
-    );
-    Finding::new(Severity::Warning, what, why).fix(fix)
+    ))
 }
 
 #[cfg(test)]
@@ -114,24 +119,35 @@ mod tests {
             found,
             [
                 "IPv4 routing rule 32765: from 10.50.1.0/24 lookup 100: all IPv4 goes to the \
-                 kernel (counted as rules), for raddle follows only rules that name a table, for \
-                 all packets or those from one link; to fix it: choose by input link instead (ip \
-                 -4 rule add iif DEV lookup TABLE) and delete it (ip -4 rule del pref 32765)"
+                 kernel (counted as rules), for raddle does not follow rules that decide by the \
+                 packet (addresses, TOS, protocol, ports) or by users; to fix it: if it is for \
+                 packets from some links only, name them in it: ip -4 rule add iif DEV ..., and \
+                 then delete this one (ip -4 rule del pref 32765)"
             ]
         );
     }
 
     #[test]
     fn a_rule_for_one_link_is_about_that_link() {
-        let marked = Rule {
+        let to = Rule {
             iif: Some("b".into()),
-            fwmark: Some((1, 0xff)),
+            to: Some("10.0.0.0/8".parse().unwrap()),
             ..rule(9, 254)
         };
-        let found = judged(vec![rule(0, 255), marked]);
+        // A mark, or a VRF's rule, is nothing to warn of.
+        let marked = Rule {
+            fwmark: Some((1, 0xff)),
+            ..rule(8, 77)
+        };
+        let vrf = Rule {
+            other: vec![19],
+            ..rule(1000, 0)
+        };
+        let found = judged(vec![rule(0, 255), marked, to, vrf]);
         assert_eq!(found.len(), 1);
-        let start = "link b: IPv4 routing rule 9: from all fwmark 0x1/0xff iif b lookup main: all \
+        let start = "link b: IPv4 routing rule 9: from all to 10.0.0.0/8 iif b lookup main: all \
                      IPv4 from it goes to the kernel";
         assert!(found[0].starts_with(start), "{found:?}");
+        assert!(!found[0].contains("to fix it"), "{found:?}");
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn judge(
             let finding = Finding::new(Severity::Warning, what, why);
             findings.push(finding.on(name, Role::In).fix(fix));
         };
-        let device = scene.device(*index);
+        let device = scene.governing(*index);
         if device.rp_filter != 0 && device.forwarding4 {
             let what = format!("rp_filter is {}", device.rp_filter);
             let fix =
@@ -179,7 +179,7 @@ fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (any4, any6) = ins
         .keys()
-        .map(|i| scene.device(*i))
+        .map(|i| scene.governing(*i))
         .fold((false, false), |(a, b), d| {
             (a || d.forwarding4, b || d.forwarding6)
         });
@@ -194,7 +194,7 @@ fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
         }
     }
     for (index, name) in ins {
-        let device = scene.device(*index);
+        let device = scene.governing(*index);
         if (any4 || any6) && !device.forwarding4 && !device.forwarding6 {
             let what = "forwarding is off on it";
             let fix = format!(

@@ -31,6 +31,8 @@ pub use settings::{DeviceSettings, HmacKey, Settings};
 pub const RULE_OTHER_TOS: u16 = 0x1000;
 /// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
 pub const RULE_OTHER_INVERT: u16 = 0x1001;
+/// `FRA_L3MDEV` in [`Rule::other`]: look into the table of the VRF that the packet has come in by.
+pub const RULE_OTHER_L3MDEV: u16 = 19;
 
 /// A routing rule (`RTM_NEWRULE`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +55,17 @@ pub struct Rule {
     pub oif: Option<String>,
     /// Firewall mark and mask.
     pub fwmark: Option<(u32, u32)>,
-    /// Selector or modifier attributes that have no field here (`FRA_*` numbers): TOS, ports,
-    /// suppress, l3mdev, uid range, inverted match...
+    /// Results of this prefix length or less are passed over (`FRA_SUPPRESS_PREFIXLEN`), and the next rule is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suppress_prefixlength: Option<u32>,
+    /// The priority of the rule that is asked next (`FRA_GOTO`), where the action is `FR_ACT_GOTO`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goto: Option<u32>,
+    /// First and last user of whom local packets are (`FRA_UID_RANGE`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uidrange: Option<(u32, u32)>,
+    /// Selector or modifier attributes that have no field here (`FRA_*` numbers): TOS, ports, l3mdev, inverted
+    /// match...
     pub other: Vec<u16>,
     /// `RTPROT_*`.
     pub protocol: u8,

@@ -36,6 +36,7 @@ pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};
 pub use rib::{Claim, Commit, Rib, Usage};
 pub use rules::{
-    TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, describe_rule, rule_beyond_engines, tables_for,
+    Arrival, Lookup, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TableLookup, describe_rule,
+    lookup_for, rule_beyond_engines, vrf_of,
 };
 pub use segments::{Owner, SegmentUse};

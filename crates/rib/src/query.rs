@@ -16,10 +16,10 @@ use crate::event::{
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
-use crate::rules::tables_for;
+use crate::rules::{Arrival, Lookup, lookup_for};
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
-use crate::view::{KERNELS, best_spec, covering};
+use crate::view::{Found, KERNELS, best_spec, find};
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
 
 /// Everything that the mirror holds, as one document.
@@ -117,8 +117,8 @@ pub struct FpmStats {
 /// How a destination is looked up, step by step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// The tables that rules name for the input link, in order, or why engines do not know.
-    pub tables: Result<Vec<u32>, Reason>,
+    /// Where rules have packets from the input link looked up, or why engines do not know.
+    pub lookup: Result<Lookup, Reason>,
     /// The route that matched: the first table with any match, its longest prefix, its best route.
     pub route: Option<Route>,
     /// The destination is a known neighbour on a directly connected prefix: its link.
@@ -148,6 +148,12 @@ impl Rib {
     /// Per-device settings.
     pub fn device(&self, index: u32) -> DeviceSettings {
         self.state.devices.get(&index).copied().unwrap_or_default()
+    }
+
+    /// The settings that hold for packets that come in by a link: those of its VRF where it is in one, which they come in
+    /// by (`vrf_ip_rcv`).
+    pub fn input_settings(&self, link: &Link) -> DeviceSettings {
+        self.device(self.state.governing(link))
     }
 
     /// How long packets may be that are forwarded by this link on a route with this MTU (0 where it has none); none
@@ -365,49 +371,59 @@ impl Rib {
     pub fn trace(&self, iif: &str, dst: IpAddr) -> Trace {
         match dst {
             IpAddr::V4(ip) => {
-                let tables = tables_for(&self.state.rules, 4, iif);
-                self.trace_in(&self.state.v4, tables, ip.to_bits())
+                let lookup = lookup_for(&self.state.rules, 4, self.arrival(iif));
+                self.trace_in(&self.state.v4, lookup, ip.to_bits())
             }
             IpAddr::V6(ip) => {
-                let tables = tables_for(&self.state.rules, 6, iif);
-                self.trace_in(&self.state.v6, tables, ip.to_bits())
+                let lookup = lookup_for(&self.state.rules, 6, self.arrival(iif));
+                self.trace_in(&self.state.v6, lookup, ip.to_bits())
             }
         }
     }
 
     /// How `dst` is looked up in one table, as SIDs do that name one.
     pub fn trace_table(&self, table: u32, dst: IpAddr) -> Trace {
-        let tables = Ok(vec![table]);
+        let lookup = Ok(Lookup::plain([table]));
         match dst {
-            IpAddr::V4(ip) => self.trace_in(&self.state.v4, tables, ip.to_bits()),
-            IpAddr::V6(ip) => self.trace_in(&self.state.v6, tables, ip.to_bits()),
+            IpAddr::V4(ip) => self.trace_in(&self.state.v4, lookup, ip.to_bits()),
+            IpAddr::V6(ip) => self.trace_in(&self.state.v6, lookup, ip.to_bits()),
+        }
+    }
+
+    /// How rules see packets that come in on the link named `iif`; one that there is not is a link of its own.
+    pub fn arrival<'a>(&'a self, iif: &'a str) -> Arrival<'a> {
+        match self.link_named(iif) {
+            Some(link) => self.state.arrival(link),
+            None => Arrival::Link(iif),
         }
     }
 
     fn trace_in<A: Addr>(
         &self,
         family: &Family<A>,
-        tables: Result<Vec<u32>, Reason>,
+        lookup: Result<Lookup, Reason>,
         dst: A,
     ) -> Trace {
-        let none = |tables, reason| Trace {
-            tables,
+        let none = |lookup, reason| Trace {
+            lookup,
             route: None,
             neighbour: None,
             resolved: Resolved::Kernel(reason),
             algo: None,
         };
-        let list = match &tables {
+        let Lookup { tables, end } = match &lookup {
             Ok(list) => list.clone(),
-            Err(reason) => return none(tables.clone(), *reason),
+            Err(reason) => return none(lookup.clone(), *reason),
         };
-        for table_number in list {
+        for look in tables {
+            let table_number = look.table;
             let Some(table) = family.tables.get(&table_number) else {
                 continue;
             };
-            let found = covering(&self.state, table, Prefix::host(dst)).next();
-            let Some((prefix, slot)) = found else {
-                continue;
+            let (prefix, slot) = match find(&self.state, (look, table), Prefix::host(dst)) {
+                Found::Routes(prefix, slot) => (prefix, slot),
+                Found::Unclear(_) => return none(lookup, Reason::RouteFeature),
+                Found::PassedOver(_) | Found::Nothing => continue,
             };
             let first = slot.ids()[0];
             let route = Some(whole_route(
@@ -423,7 +439,7 @@ impl Rib {
             if let Spec::Kernel(reason) = spec {
                 return Trace {
                     route,
-                    ..none(tables, reason)
+                    ..none(lookup, reason)
                 };
             }
             if let Some((index, mtu)) = spec.direct_link(&self.state)
@@ -436,7 +452,7 @@ impl Rib {
                 };
                 let resolved = resolve(&self.state, &spec);
                 return Trace {
-                    tables,
+                    lookup,
                     route,
                     neighbour: Some(index),
                     resolved,
@@ -449,14 +465,14 @@ impl Rib {
                 _ => spec.algo(),
             };
             return Trace {
-                tables,
+                lookup,
                 route,
                 neighbour: None,
                 resolved,
                 algo,
             };
         }
-        none(tables, Reason::NoRoute)
+        none(lookup, end)
     }
 }
 

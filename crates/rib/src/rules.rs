@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::event::{RULE_OTHER_INVERT, RULE_OTHER_TOS, Rule};
+use crate::event::{Link, RULE_OTHER_INVERT, RULE_OTHER_L3MDEV, RULE_OTHER_TOS, Rule};
 use raddle_image::Reason;
 
 /// `RT_TABLE_LOCAL`.
@@ -12,39 +12,197 @@ pub const TABLE_MAIN: u32 = 254;
 /// `RT_TABLE_DEFAULT`.
 pub const TABLE_DEFAULT: u32 = 253;
 
-/// `FR_ACT_TO_TBL`.
+/// `FR_ACT_*`.
 const TO_TABLE: u8 = 1;
+const GOTO: u8 = 2;
+const NOP: u8 = 3;
+const UNREACHABLE: u8 = 7;
+const PROHIBIT: u8 = 8;
 
-/// The tables in which packets that come in on link `link` are looked up, in order.
+/// Where packets are looked up: in tables, one after the other, until one has a route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lookup {
+    /// The tables, in the order in which they are asked.
+    pub tables: Vec<TableLookup>,
+    /// Why a packet is not forwarded that none of them has a route for: [`Reason::NoRoute`], or what a rule says.
+    pub end: Reason,
+}
+
+/// One table that is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableLookup {
+    /// Its number.
+    pub table: u32,
+    /// Routes of this prefix length or less are passed over, and the next table is asked (`suppress_prefixlength`).
+    pub suppress: Option<u8>,
+}
+
+impl TableLookup {
+    /// All routes of a table.
+    pub fn all(table: u32) -> TableLookup {
+        TableLookup {
+            table,
+            suppress: None,
+        }
+    }
+
+    /// Whether a route of this prefix length is passed over. Only those are that the kernel finds: one that refuses
+    /// (`unreachable`, ...) ends the look-up whatever its length (`fib_rules_lookup`).
+    pub(crate) fn passes_over(&self, length: u8, refuses: bool) -> bool {
+        !refuses && self.suppress.is_some_and(|most| length <= most)
+    }
+}
+
+impl Lookup {
+    /// All routes of these tables.
+    pub fn plain(tables: impl IntoIterator<Item = u32>) -> Lookup {
+        Lookup {
+            tables: tables.into_iter().map(TableLookup::all).collect(),
+            end: Reason::NoRoute,
+        }
+    }
+}
+
+/// The link that packets come in by, as rules see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival<'a> {
+    /// A link of its own.
+    Link(&'a str),
+    /// A link that is enslaved to a VRF: packets come in by that (`vrf_ip_rcv`), and are looked up in its table.
+    Vrf {
+        /// The VRF's name.
+        name: &'a str,
+        /// Its table; none where that is not known.
+        table: Option<u32>,
+    },
+}
+
+impl<'a> Arrival<'a> {
+    /// How packets come in by `link`; `by_index` gives the others.
+    pub fn of(link: &'a Link, by_index: impl FnOnce(u32) -> Option<&'a Link>) -> Arrival<'a> {
+        match vrf_of(link, by_index) {
+            Some(vrf) => Arrival::Vrf {
+                name: &vrf.name,
+                table: vrf.vrf_table,
+            },
+            None => Arrival::Link(&link.name),
+        }
+    }
+
+    fn name(self) -> &'a str {
+        match self {
+            Arrival::Link(name) | Arrival::Vrf { name, .. } => name,
+        }
+    }
+}
+
+/// The VRF that a link is enslaved to.
+pub fn vrf_of<'a>(link: &Link, by_index: impl FnOnce(u32) -> Option<&'a Link>) -> Option<&'a Link> {
+    by_index(link.master?).filter(|master| master.kind.as_deref() == Some("vrf"))
+}
+
+/// Where packets are looked up that come in so (`fib_rules_lookup`, `fib_rule_match`).
 ///
-/// 1. Without any rules known, the kernel's own: local, main and, for IPv4, default.
-/// 2. Rules of the family are asked by priority. One for another input link, or for an output
-///    link, never matches a packet that is being forwarded; an inverted one (`not iif ...`) may.
-/// 3. A rule that looks into a table, without other selectors, adds its table.
-/// 4. Any other rule decides by what engines do not look at (addresses, marks, ports, ...) or does
-///    what they do not do: the kernel's business. [`rule_beyond_engines`] tells which one it is.
+/// 1. Without any rules known: local, main and, for IPv4, default.
+/// 2. Rules of the family are asked by priority, each whether it matches the packets:
+///    a. `iif`: those that come in by this link; in a VRF by that, not by its link.
+///    b. `oif`: none, a packet that is forwarded has no output link yet.
+///    c. `fwmark`: those whose mark is so. Nothing has marked what engines get, so the mark is 0: a firewall or a tc
+///    filter that might mark a packet has it punted.
+///    d. `l3mdev`: those that come in by a VRF.
+///    e. `uidrange`: none but for a range with 0 in it, which is not followed.
+///    f. `not` turns the answer round.
+/// 3. A rule that matches looks into its table, or the VRF's (`l3mdev`), with `suppress_prefixlength` but for routes so
+///    short; or it ends the look-up (`unreachable`, `prohibit`); or the next rule that is asked has the priority
+///    that it names (`goto`), if there is one; or it does nothing (`nop`).
+/// 4. A rule that matches by what else the packet shows (addresses, TOS, ports, ...), or that does something else, is
+///    not followed: the kernel's business. [`rule_beyond_engines`] tells which one it is.
 ///
 /// # Errors
 /// [`Reason::Rules`] by rule 4.
-pub fn tables_for(rules: &[Rule], family: u8, link: &str) -> Result<Vec<u32>, Reason> {
-    if !rules.iter().any(|rule| rule.family == family) {
-        let all = [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
-        return Ok(all[..if family == 4 { 3 } else { 2 }].to_vec());
-    }
-    let mut tables = Vec::new();
-    for rule in asked(rules, family, link) {
-        if !is_plain(rule) {
-            return Err(Reason::Rules);
-        }
-        if !tables.contains(&rule.table) {
-            tables.push(rule.table);
-        }
-    }
-    Ok(tables)
+pub fn lookup_for(rules: &[Rule], family: u8, arrival: Arrival<'_>) -> Result<Lookup, Reason> {
+    walk(rules, family, arrival).map_err(|_| Reason::Rules)
 }
 
-/// `FRA_L3MDEV`: look into the table of the VRF.
-const L3MDEV: u16 = 19;
+/// [`lookup_for`], with the rule that is not followed.
+fn walk<'a>(rules: &'a [Rule], family: u8, arrival: Arrival<'_>) -> Result<Lookup, &'a Rule> {
+    let mut asked: Vec<&Rule> = rules.iter().filter(|r| r.family == family).collect();
+    if asked.is_empty() {
+        let all = [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
+        return Ok(Lookup::plain(all.into_iter().take(if family == 4 {
+            3
+        } else {
+            2
+        })));
+    }
+    asked.sort_by_key(|rule| rule.priority);
+    let mut lookup = Lookup::plain([]);
+    // Of a `goto`: rules before this priority are not asked.
+    let mut from = 0;
+    for rule in asked.iter().copied() {
+        if rule.priority < from || !matches(rule, arrival).ok_or(rule)? {
+            continue;
+        }
+        match rule.action {
+            TO_TABLE => {
+                let table = match (rule.other.contains(&RULE_OTHER_L3MDEV), arrival) {
+                    (false, _) => rule.table,
+                    (true, Arrival::Vrf { table, .. }) => table.ok_or(rule)?,
+                    (true, Arrival::Link(_)) => return Err(rule),
+                };
+                let suppress = rule.suppress_prefixlength;
+                let suppress = suppress.map(|most| u8::try_from(most).unwrap_or(u8::MAX));
+                let next = TableLookup { table, suppress };
+                let is_idle = |before: &TableLookup| {
+                    before.table == table
+                        && (before.suppress.is_none() || before.suppress == suppress)
+                };
+                if !lookup.tables.iter().any(is_idle) {
+                    lookup.tables.push(next);
+                }
+            }
+            GOTO => {
+                let target = rule.goto.ok_or(rule)?;
+                if asked.iter().any(|rule| rule.priority == target) {
+                    from = target;
+                }
+            }
+            NOP => {}
+            UNREACHABLE => {
+                lookup.end = Reason::Unreachable;
+                return Ok(lookup);
+            }
+            PROHIBIT => {
+                lookup.end = Reason::Prohibit;
+                return Ok(lookup);
+            }
+            _ => return Err(rule),
+        }
+    }
+    Ok(lookup)
+}
+
+/// Rule 2 of [`lookup_for`]; none where the packet decides (rule 4).
+fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<bool> {
+    let narrows = |net: &Option<ipnet::IpNet>| net.is_some_and(|net| net.prefix_len() > 0);
+    let marked = rule.fwmark.is_some_and(|(mark, mask)| mark & mask != 0);
+    let never = rule.oif.is_some()
+        || rule.iif.as_ref().is_some_and(|iif| iif != arrival.name())
+        || marked
+        || rule.uidrange.is_some_and(|(first, _)| first > 0)
+        || rule.other.contains(&RULE_OTHER_L3MDEV) && matches!(arrival, Arrival::Link(_));
+    let known = [RULE_OTHER_L3MDEV, RULE_OTHER_INVERT];
+    let by_packet = narrows(&rule.from)
+        || narrows(&rule.to)
+        || rule.uidrange.is_some_and(|(first, _)| first == 0)
+        || rule.other.iter().any(|other| !known.contains(other));
+    let base = match (never, by_packet) {
+        (true, _) => false,
+        (false, true) => return None,
+        (false, false) => true,
+    };
+    Some(base != rule.other.contains(&RULE_OTHER_INVERT))
+}
 
 /// The tables in which the kernel may look up the source of an IPv4 packet that it forwards
 /// (`__fib_validate_source`); none for all that there are. It asks the rules as for a packet the other way
@@ -56,7 +214,7 @@ const L3MDEV: u16 = 19;
 pub(crate) fn tables_for_sources(rules: &[Rule]) -> Option<Vec<u32>> {
     let mut tables = vec![TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
     for rule in rules.iter().filter(|rule| rule.family == 4) {
-        if rule.other.contains(&L3MDEV) {
+        if rule.other.contains(&RULE_OTHER_L3MDEV) {
             return None;
         }
         if rule.action == TO_TABLE {
@@ -66,37 +224,14 @@ pub(crate) fn tables_for_sources(rules: &[Rule]) -> Option<Vec<u32>> {
     Some(tables)
 }
 
-/// The rule because of which the kernel forwards all packets of a family that come in on link
-/// `link`: the first by rule 4 of [`tables_for`]. None where engines can follow all of them.
-pub fn rule_beyond_engines<'a>(rules: &'a [Rule], family: u8, link: &str) -> Option<&'a Rule> {
-    asked(rules, family, link)
-        .into_iter()
-        .find(|rule| !is_plain(rule))
-}
-
-/// The rules that packets from a link may match, by priority.
-fn asked<'a>(rules: &'a [Rule], family: u8, link: &str) -> Vec<&'a Rule> {
-    let elsewhere =
-        |rule: &Rule| rule.oif.is_some() || rule.iif.as_ref().is_some_and(|iif| iif != link);
-    let mut asked: Vec<&Rule> = rules
-        .iter()
-        .filter(|rule| rule.family == family)
-        .filter(|rule| !elsewhere(rule) || rule.other.contains(&RULE_OTHER_INVERT))
-        .collect();
-    asked.sort_by_key(|rule| rule.priority);
-    asked
-}
-
-/// Whether a rule does nothing but look into a table, for every packet from its link.
-fn is_plain(rule: &Rule) -> bool {
-    let any = |net: &Option<ipnet::IpNet>| net.is_none_or(|net| net.prefix_len() == 0);
-    rule.action == TO_TABLE
-        && any(&rule.from)
-        && any(&rule.to)
-        && rule
-            .fwmark
-            .is_none_or(|(mark, mask)| (mark, mask) == (0, 0))
-        && rule.other.is_empty()
+/// The rule because of which the kernel forwards all packets of a family that come in so: the first by rule 4 of
+/// [`lookup_for`]. None where engines can follow all of them.
+pub fn rule_beyond_engines<'a>(
+    rules: &'a [Rule],
+    family: u8,
+    arrival: Arrival<'_>,
+) -> Option<&'a Rule> {
+    walk(rules, family, arrival).err()
 }
 
 /// A rule as `ip rule` prints it, as far as the mirror keeps it.
@@ -125,20 +260,34 @@ pub fn describe_rule(rule: &Rule) -> String {
             let _ = write!(text, " {word} {link}");
         }
     }
-    for attribute in rule.other.iter().filter(|a| **a != RULE_OTHER_INVERT) {
+    if let Some((first, last)) = rule.uidrange {
+        let _ = write!(text, " uidrange {first}-{last}");
+    }
+    let l3mdev = rule.other.contains(&RULE_OTHER_L3MDEV);
+    let named = [RULE_OTHER_INVERT, RULE_OTHER_L3MDEV];
+    for attribute in rule.other.iter().filter(|a| !named.contains(a)) {
         let _ = write!(text, " {}", selector(*attribute));
     }
     match (rule.action, rule.table) {
+        (1, _) if l3mdev => text.push_str(" lookup [l3mdev-table]"),
         (1, TABLE_LOCAL) => text.push_str(" lookup local"),
         (1, TABLE_MAIN) => text.push_str(" lookup main"),
         (1, TABLE_DEFAULT) => text.push_str(" lookup default"),
         (1, table) => _ = write!(text, " lookup {table}"),
-        (2, _) => text.push_str(" goto"),
+        (2, _) => {
+            text.push_str(" goto");
+            if let Some(target) = rule.goto {
+                let _ = write!(text, " {target}");
+            }
+        }
         (3, _) => text.push_str(" nop"),
         (6, _) => text.push_str(" blackhole"),
         (7, _) => text.push_str(" unreachable"),
         (8, _) => text.push_str(" prohibit"),
         (action, _) => _ = write!(text, " action {action}"),
+    }
+    if let Some(length) = rule.suppress_prefixlength {
+        let _ = write!(text, " suppress_prefixlength {length}");
     }
     text
 }
@@ -148,13 +297,9 @@ pub fn describe_rule(rule: &Rule) -> String {
 fn selector(attribute: u16) -> String {
     let word = match attribute {
         RULE_OTHER_TOS => "tos",
-        4 => "goto",
         11 => "realms",
         12 => "tun_id",
         13 => "suppress_ifgroup",
-        14 => "suppress_prefixlength",
-        19 => "l3mdev",
-        20 => "uidrange",
         22 => "ipproto",
         23 => "sport",
         24 => "dport",
@@ -179,11 +324,28 @@ mod tests {
         }
     }
 
+    const ETH0: Arrival<'_> = Arrival::Link("eth0");
+    const RED: Arrival<'_> = Arrival::Vrf {
+        name: "red",
+        table: Some(70),
+    };
+
+    fn all(tables: &[u32]) -> Result<Lookup, Reason> {
+        Ok(Lookup::plain(tables.iter().copied()))
+    }
+
+    fn from() -> Rule {
+        Rule {
+            from: Some("10.0.0.0/8".parse().unwrap()),
+            ..rule(50, 9)
+        }
+    }
+
     #[test]
     fn plain_rules_name_their_tables_in_order() {
         let rules = [rule(32766, 254), rule(0, 255), rule(100, 7), rule(200, 254)];
-        assert_eq!(tables_for(&rules, 4, "eth0"), Ok(vec![255, 7, 254]));
-        assert_eq!(tables_for(&rules, 6, "eth0"), Ok(vec![255, 254]));
+        assert_eq!(lookup_for(&rules, 4, ETH0), all(&[255, 7, 254]));
+        assert_eq!(lookup_for(&rules, 6, ETH0), all(&[255, 254]));
     }
 
     #[test]
@@ -192,35 +354,143 @@ mod tests {
             iif: Some("eth1".into()),
             ..rule(50, 9)
         };
+        let not = Rule {
+            other: vec![RULE_OTHER_INVERT],
+            ..iif.clone()
+        };
+        let eth1 = Arrival::Link("eth1");
         let rules = [rule(0, 255), iif, rule(32766, 254)];
-        assert_eq!(tables_for(&rules, 4, "eth0"), Ok(vec![255, 254]));
-        assert_eq!(tables_for(&rules, 4, "eth1"), Ok(vec![255, 9, 254]));
+        assert_eq!(lookup_for(&rules, 4, ETH0), all(&[255, 254]));
+        assert_eq!(lookup_for(&rules, 4, eth1), all(&[255, 9, 254]));
+        let rules = [rule(0, 255), not, rule(32766, 254)];
+        assert_eq!(lookup_for(&rules, 4, ETH0), all(&[255, 9, 254]));
+        assert_eq!(lookup_for(&rules, 4, eth1), all(&[255, 254]));
+    }
+
+    /// `wg-quick`'s: main's longer routes, then the tunnel's table for all that it has not sent itself.
+    #[test]
+    fn marks_are_zero_and_short_routes_are_passed_over() {
+        let main = Rule {
+            suppress_prefixlength: Some(0),
+            ..rule(32764, 254)
+        };
+        let tunnel = Rule {
+            fwmark: Some((0xca6c, u32::MAX)),
+            other: vec![RULE_OTHER_INVERT],
+            ..rule(32765, 51820)
+        };
+        let marked = Rule {
+            fwmark: Some((0x80000, 0xff0000)),
+            ..rule(5210, 52)
+        };
+        let unmarked = Rule {
+            fwmark: Some((0, 0xff)),
+            ..rule(5211, 53)
+        };
+        let rules = [
+            rule(0, 255),
+            marked,
+            unmarked,
+            main,
+            tunnel,
+            rule(32766, 254),
+        ];
+        let lookup = lookup_for(&rules, 4, ETH0).unwrap();
+        let suppressed = TableLookup {
+            table: 254,
+            suppress: Some(0),
+        };
+        let expected = [
+            TableLookup::all(255),
+            TableLookup::all(53),
+            suppressed,
+            TableLookup::all(51820),
+            TableLookup::all(254),
+        ];
+        assert_eq!(lookup.tables, expected);
+        assert!(suppressed.passes_over(0, false));
+        assert!(!suppressed.passes_over(0, true) && !suppressed.passes_over(1, false));
+    }
+
+    #[test]
+    fn a_vrf_has_its_table_and_its_name() {
+        let l3mdev = Rule {
+            other: vec![RULE_OTHER_L3MDEV],
+            ..rule(1000, 0)
+        };
+        let iif = Rule {
+            iif: Some("red".into()),
+            ..rule(2000, 9)
+        };
+        let rules = [rule(0, 255), l3mdev, iif, rule(32766, 254)];
+        assert_eq!(lookup_for(&rules, 4, ETH0), all(&[255, 254]));
+        assert_eq!(lookup_for(&rules, 4, RED), all(&[255, 70, 9, 254]));
+        let unknown = Arrival::Vrf {
+            name: "red",
+            table: None,
+        };
+        assert_eq!(lookup_for(&rules, 4, unknown), Err(Reason::Rules));
+        assert_eq!(rule_beyond_engines(&rules, 4, ETH0), None);
+        let said = "1000: from all lookup [l3mdev-table]";
+        assert_eq!(describe_rule(&rules[1]), said);
+    }
+
+    #[test]
+    fn goto_passes_over_what_lies_between() {
+        let goto = |target| Rule {
+            action: GOTO,
+            goto: Some(target),
+            ..rule(50, 0)
+        };
+        let nop = Rule {
+            action: NOP,
+            ..rule(300, 0)
+        };
+        let last = rule(32766, 254);
+        let between = |goto| [rule(0, 255), goto, rule(100, 7), nop.clone(), last.clone()];
+        let found = lookup_for(&between(goto(300)), 4, ETH0);
+        assert_eq!(found, all(&[255, 254]));
+        // There is no such rule.
+        let found = lookup_for(&between(goto(200)), 4, ETH0);
+        assert_eq!(found, all(&[255, 7, 254]));
+        assert_eq!(describe_rule(&goto(300)), "50: from all goto 300");
+    }
+
+    #[test]
+    fn a_rule_that_refuses_ends_the_lookup() {
+        for (action, end) in [(7, Reason::Unreachable), (8, Reason::Prohibit)] {
+            let refuses = Rule {
+                action,
+                ..rule(100, 0)
+            };
+            let lookup = lookup_for(&[rule(0, 255), refuses, rule(32766, 254)], 4, ETH0).unwrap();
+            let expected = (vec![TableLookup::all(255)], end);
+            assert_eq!((lookup.tables, lookup.end), expected);
+        }
     }
 
     #[test]
     fn the_rule_that_stops_the_engines_is_named() {
-        let from = |priority| Rule {
-            from: Some("10.0.0.0/8".parse().unwrap()),
-            ..rule(priority, 9)
+        let later = Rule {
+            priority: 60,
+            ..from()
         };
-        let rules = [rule(32766, 254), from(60), from(50), rule(0, 255)];
-        let found = rule_beyond_engines(&rules, 4, "eth0").unwrap();
+        let rules = [rule(32766, 254), later, from(), rule(0, 255)];
+        let found = rule_beyond_engines(&rules, 4, ETH0).unwrap();
         assert_eq!(found.priority, 50);
-        assert_eq!(rule_beyond_engines(&rules, 6, "eth0"), None);
-        assert_eq!(rule_beyond_engines(&rules[..1], 4, "eth0"), None);
+        assert_eq!(rule_beyond_engines(&rules, 6, ETH0), None);
+        assert_eq!(rule_beyond_engines(&rules[..1], 4, ETH0), None);
     }
 
     #[test]
     fn what_is_not_modelled_is_the_kernels() {
-        for odd in [
-            Rule {
-                from: Some("10.0.0.0/8".parse().unwrap()),
-                ..rule(50, 9)
-            },
-            Rule {
-                fwmark: Some((1, 0xff)),
-                ..rule(50, 9)
-            },
+        let uids = |first| Rule {
+            uidrange: Some((first, 2000)),
+            ..rule(50, 9)
+        };
+        let odd = [
+            from(),
+            // A blackhole.
             Rule {
                 action: 6,
                 ..rule(50, 0)
@@ -229,45 +499,35 @@ mod tests {
                 other: vec![22],
                 ..rule(50, 9)
             },
-        ] {
-            assert_eq!(
-                tables_for(&[rule(0, 255), odd], 4, "eth0"),
-                Err(Reason::Rules)
-            );
+            uids(0),
+        ];
+        for odd in odd {
+            let rules = [rule(0, 255), odd];
+            assert_eq!(lookup_for(&rules, 4, ETH0), Err(Reason::Rules));
         }
-        // "not iif eth1" is about every other link, "not oif eth1" about all that is forwarded.
-        for not in [
-            Rule {
-                iif: Some("eth1".into()),
-                ..rule(50, 9)
-            },
-            Rule {
-                oif: Some("eth1".into()),
-                ..rule(50, 9)
-            },
-        ] {
-            let not = Rule {
-                other: vec![RULE_OTHER_INVERT],
-                ..not
-            };
-            assert_eq!(
-                tables_for(&[rule(0, 255), not], 4, "eth0"),
-                Err(Reason::Rules)
-            );
-        }
+        // What never matches need not be known any better, and what always does not either.
         let output = Rule {
             oif: Some("eth1".into()),
             other: vec![22],
             ..rule(50, 9)
         };
-        assert_eq!(
-            tables_for(&[rule(0, 255), output], 4, "eth0"),
-            Ok(vec![255])
-        );
+        let not_output = Rule {
+            other: vec![RULE_OTHER_INVERT],
+            oif: Some("eth1".into()),
+            ..from()
+        };
+        for (odd, tables) in [
+            (output, &[255][..]),
+            (uids(1000), &[255]),
+            (not_output, &[255, 9]),
+        ] {
+            let rules = [rule(0, 255), odd];
+            assert_eq!(lookup_for(&rules, 4, ETH0), all(tables));
+        }
     }
 
     #[test]
-    fn what_the_mirror_does_not_keep_is_named_all_the_same() {
+    fn rules_are_told_as_ip_does() {
         for (odd, said) in [
             (
                 Rule {
@@ -284,6 +544,14 @@ mod tests {
                     ..rule(5, 0)
                 },
                 "5: from 10.0.0.0/8 unreachable",
+            ),
+            (
+                Rule {
+                    uidrange: Some((5, 7)),
+                    suppress_prefixlength: Some(16),
+                    ..rule(5, 254)
+                },
+                "5: from all uidrange 5-7 lookup main suppress_prefixlength 16",
             ),
         ] {
             assert_eq!(describe_rule(&odd), said);

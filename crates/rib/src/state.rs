@@ -25,6 +25,7 @@ use crate::event::{
     RouteTarget, Rule, Settings, Sweep,
 };
 use crate::resolve::RouteId;
+use crate::rules::{Arrival, vrf_of};
 use crate::seg6;
 use crate::source6::comes_before;
 
@@ -106,6 +107,18 @@ struct Seen {
 }
 
 impl State {
+    /// How rules see packets that come in by a link.
+    pub(crate) fn arrival<'a>(&'a self, link: &'a Link) -> Arrival<'a> {
+        Arrival::of(link, |index| self.links.get(&index))
+    }
+
+    /// The device whose settings hold for packets that come in by a link: the VRF's where it is enslaved to one, which
+    /// they come in by (`vrf_ip_rcv`).
+    pub(crate) fn governing(&self, link: &Link) -> u32 {
+        let vrf = vrf_of(link, |index| self.links.get(&index));
+        vrf.map_or(link.index, |vrf| vrf.index)
+    }
+
     /// How a route with these attributes spreads its packets, where that is not by the namespace's
     /// policy.
     pub(crate) fn algo_of(&self, dst: &IpNet, attrs: &Attrs) -> Option<MpAlgo> {

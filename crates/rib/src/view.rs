@@ -5,7 +5,10 @@
 //! `fib6_rule_lookup`: the first table with any match wins, however long it is):
 //!
 //! 1. The first table that has P gives its best route, unless an earlier table has a prefix that
-//!    covers P: then P has no entry.
+//!    covers P: then P has no entry. A route that the table's rule passes over (`suppress_prefixlength`) is as if the
+//!    table had none, and so are those that are shorter: the longest one decides (`fib4_rule_suppress`). P then has an
+//!    entry for what the next tables say, lest a shorter prefix of this one, which refuses, has the last word.
+//!    What no table has is as the rules end ([`Lookup::end`]).
 //! 2. A host prefix whose match is a direct route over one link, and that is a known neighbour
 //!    there, leads to that neighbour.
 //! 3. The best route of an IPv4 prefix is the first by metric; a route with a TOS makes the prefix
@@ -25,12 +28,13 @@ use raddle_fib::TableId;
 
 use crate::adjacency::Publish;
 use crate::attrs::AttrsId;
-use crate::event::{ROUTE_FPM, ROUTE_STATIC, RouteKind};
+use crate::event::{ROUTE_FPM, ROUTE_STATIC, RouteKind, RouteTarget};
 use crate::expiry::is_doubtful;
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::Spec;
+use crate::rules::{Lookup, TableLookup};
 use crate::state::{Changed, Family, State};
 use crate::table::{Slot, Table};
 use raddle_image::Lack;
@@ -39,7 +43,7 @@ use raddle_image::Reason;
 /// One view, and what it holds of groups.
 #[derive(Debug)]
 pub(crate) struct View<A, L> {
-    pub(crate) tables: Vec<u32>,
+    pub(crate) lookup: Lookup,
     pub(crate) id: TableId,
     /// How many prefixes lead to each group.
     uses: HashMap<u32, u32>,
@@ -110,7 +114,7 @@ fn leads(state: &State, slot: &Slot) -> bool {
 }
 
 /// The prefixes with routes that cover `prefix`, itself included, longest first.
-pub(crate) fn covering<'a, A: Addr>(
+fn covering<'a, A: Addr>(
     state: &'a State,
     table: &'a Table<A>,
     prefix: Prefix<A>,
@@ -145,13 +149,65 @@ pub(crate) fn best_spec<A: Addr>(
     )
 }
 
-/// The tables of a view that exist, in order, with their numbers.
-fn existing<'a, A: Addr>(family: &'a Family<A>, numbers: &[u32]) -> Vec<(u32, &'a Table<A>)> {
-    numbers
+/// The tables of a view that exist, in order.
+fn existing<'a, A: Addr>(
+    family: &'a Family<A>,
+    tables: &[TableLookup],
+) -> Vec<(TableLookup, &'a Table<A>)> {
+    tables
         .iter()
-        .filter_map(|n| Some((*n, family.tables.get(n)?)))
+        .filter_map(|look| Some((*look, family.tables.get(&look.table)?)))
         .filter(|(_, t)| !t.is_empty())
         .collect()
+}
+
+/// What a table has for a prefix.
+pub(crate) enum Found<'a, A> {
+    /// The longest prefix with routes that covers it.
+    Routes(Prefix<A>, &'a Slot),
+    /// That prefix, which is passed over (rule 1).
+    PassedOver(Prefix<A>),
+    /// That prefix, which may be passed over: a nexthop object may be one that refuses, now or later.
+    Unclear(Prefix<A>),
+    /// None covers it.
+    Nothing,
+}
+
+/// What the longest prefix with routes that covers `prefix` is to a look-up.
+pub(crate) fn find<'a, A: Addr>(
+    state: &'a State,
+    (look, table): (TableLookup, &'a Table<A>),
+    prefix: Prefix<A>,
+) -> Found<'a, A> {
+    match covering(state, table, prefix).next() {
+        None => Found::Nothing,
+        Some((found, slot)) => look_at(state, look, found, slot),
+    }
+}
+
+/// What a prefix with routes is to a look-up.
+fn look_at<'a, A: Addr>(
+    state: &State,
+    look: TableLookup,
+    found: Prefix<A>,
+    slot: &'a Slot,
+) -> Found<'a, A> {
+    let first = state.attrs.get(slot.ids()[0]);
+    if !look.passes_over(found.len, refuses(first.kind)) {
+        Found::Routes(found, slot)
+    } else if matches!(first.target, RouteTarget::Object(_)) {
+        Found::Unclear(found)
+    } else {
+        Found::PassedOver(found)
+    }
+}
+
+/// Whether a route of this type makes the kernel's look-up fail.
+fn refuses(kind: RouteKind) -> bool {
+    matches!(
+        kind,
+        RouteKind::Unreachable | RouteKind::Prohibit | RouteKind::Blackhole | RouteKind::Throw
+    )
 }
 
 /// Rule 7.
@@ -161,14 +217,21 @@ pub(crate) const KERNELS: Spec = Spec::Kernel(Reason::RouteFeature);
 pub(crate) fn entry<A: Addr>(
     state: &State,
     family: &Family<A>,
-    tables: &[u32],
+    lookup: &Lookup,
     prefix: Prefix<A>,
 ) -> Option<Spec> {
-    for (number, table) in existing(family, tables) {
-        let Some((found, slot)) = covering(state, table, prefix).next() else {
-            continue;
+    let mut passed_over = false;
+    for (look, table) in existing(family, &lookup.tables) {
+        let (found, slot) = match find(state, (look, table), prefix) {
+            Found::Routes(found, slot) => (found, slot),
+            Found::PassedOver(found) => {
+                passed_over |= found == prefix;
+                continue;
+            }
+            Found::Unclear(found) => return (found == prefix || passed_over).then_some(KERNELS),
+            Found::Nothing => continue,
         };
-        let spec = best_spec::<A>(state, number, found, slot);
+        let spec = best_spec::<A>(state, look.table, found, slot);
         if prefix.is_host() && state.is_kernels(prefix.addr, slot) {
             return Some(KERNELS);
         }
@@ -182,15 +245,16 @@ pub(crate) fn entry<A: Addr>(
                 mtu,
             });
         }
-        return (found == prefix).then_some(spec);
+        return (found == prefix || passed_over).then_some(spec);
     }
-    None
+    let ends = lookup.end != Reason::NoRoute && prefix == Prefix::<A>::all();
+    (ends || passed_over).then_some(Spec::Kernel(lookup.end))
 }
 
 impl<A: Addr, L: Lpm<A>> View<A, L> {
-    pub(crate) fn new(tables: Vec<u32>, id: TableId) -> Self {
+    pub(crate) fn new(lookup: Lookup, id: TableId) -> Self {
         View {
-            tables,
+            lookup,
             id,
             uses: HashMap::new(),
             full: None,
@@ -226,7 +290,8 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
             .map(Prefix::host)
             .collect();
         for &(table, prefix) in changed {
-            let Some(place) = self.tables.iter().position(|t| *t == table) else {
+            let asked = &self.lookup.tables;
+            let Some(place) = asked.iter().position(|look| look.table == table) else {
                 continue;
             };
             points.insert(prefix);
@@ -234,8 +299,14 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                 continue;
             }
             points.extend(at.state.hosts_inside(prefix));
-            for (_, below) in existing(family, &self.tables[place + 1..]) {
+            for (_, below) in existing(family, &asked[place + 1..]) {
                 points.extend(below.inside(prefix).map(|(p, _)| p));
+            }
+            // What they pass over is looked up in this table, too.
+            for (look, above) in existing(family, &asked[..=place]) {
+                let Some(most) = look.suppress else { continue };
+                let short = above.inside(prefix).filter(|(p, _)| p.len <= most);
+                points.extend(short.map(|(p, _)| p));
             }
         }
         let count = points.len();
@@ -265,7 +336,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         points.sort_by_key(|point| std::cmp::Reverse(point.len));
         let mut gone = Vec::new();
         for point in points {
-            let Some(spec) = entry(at.state, family, &self.tables, point) else {
+            let Some(spec) = entry(at.state, family, &self.lookup, point) else {
                 gone.push(point);
                 continue;
             };
@@ -360,7 +431,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         let mut fits = true;
         let mut hosts = BTreeSet::new();
         for host in at.state.hosts_inside(Prefix::<A>::all()) {
-            let spec = entry(at.state, family, &self.tables, host);
+            let spec = entry(at.state, family, &self.lookup, host);
             if let Some(spec @ (Spec::Neighbour { .. } | KERNELS)) = spec {
                 match add(groups, spec) {
                     Some(group) => routes.push((host, group)),
@@ -369,16 +440,35 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                 hosts.insert(host);
             }
         }
-        let tables = existing(family, &self.tables);
+        let tables = existing(family, &self.lookup.tables);
         let plain = at.state.algos.prefixes.is_empty();
         let mut known: HashMap<AttrsId, u32> = HashMap::new();
         let mut more: HashMap<u32, u32> = HashMap::new();
-        for (i, (number, table)) in tables.iter().enumerate() {
-            let covers = |t: &(u32, &Table<A>), p| covering(at.state, t.1, p).next().is_some();
-            let shadowed = |p| tables[..i].iter().any(|t| covers(t, p));
+        let mut passed_over = BTreeSet::new();
+        for (i, (look, table)) in tables.iter().enumerate() {
+            let shadowed = |p| {
+                let mut before = tables[..i].iter();
+                before.any(|t| {
+                    let found = find(at.state, *t, p);
+                    matches!(found, Found::Routes(..) | Found::Unclear(_))
+                })
+            };
             for (prefix, slot) in table.iter() {
                 let is_none = hosts.contains(&prefix) || !leads(at.state, slot);
                 if is_none || (i > 0 && shadowed(prefix)) {
+                    continue;
+                }
+                if passed_over.contains(&prefix) {
+                    continue;
+                }
+                if !matches!(look_at(at.state, *look, prefix, slot), Found::Routes(..)) {
+                    passed_over.insert(prefix);
+                    if let Some(spec) = entry(at.state, family, &self.lookup, prefix) {
+                        match add(groups, spec) {
+                            Some(group) => routes.push((prefix, group)),
+                            None => fits = false,
+                        }
+                    }
                     continue;
                 }
                 let group = match slot {
@@ -388,7 +478,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                         *more.entry(group).or_insert(0) += 1;
                         Some(group)
                     }
-                    _ => add(groups, best_spec::<A>(at.state, *number, prefix, slot)),
+                    _ => add(groups, best_spec::<A>(at.state, look.table, prefix, slot)),
                 };
                 match group {
                     Some(group) => routes.push((prefix, group)),
@@ -399,6 +489,14 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                 {
                     known.insert(*id, group);
                 }
+            }
+        }
+        let all = Prefix::<A>::all();
+        let has_default = routes.iter().any(|(prefix, _)| *prefix == all);
+        if !has_default && let Some(spec) = entry(at.state, family, &self.lookup, all) {
+            match add(groups, spec) {
+                Some(group) => routes.push((all, group)),
+                None => fits = false,
             }
         }
         for (group, extra) in more {
@@ -415,7 +513,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
 
     /// What takes room.
     fn size(&self, family: &Family<A>, state: &State) -> Size {
-        let tables = existing(family, &self.tables);
+        let tables = existing(family, &self.lookup.tables);
         Size {
             prefixes: tables.iter().map(|(_, table)| table.len()).sum(),
             hosts: state.hosts(),
@@ -564,7 +662,7 @@ mod tests {
             let mut state = State::default();
             let mut groups = Groups::new(&capacity);
             let mut lpm = Watched { entries: HashMap::new(), answers: Vec::new() };
-            let mut view: View<u32, Watched> = View::new(vec![254], lpm.create_table(true).unwrap());
+            let mut view: View<u32, Watched> = View::new(Lookup::plain([254]), lpm.create_table(true).unwrap());
             for route in &before {
                 state.apply(Event::Route(route.clone(), RouteOp::Add));
             }

@@ -109,6 +109,12 @@ struct LinkObject {
 #[derive(Deserialize)]
 struct LinkInfo {
     info_kind: Option<String>,
+    info_data: Option<InfoData>,
+}
+
+#[derive(Deserialize)]
+struct InfoData {
+    table: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -140,6 +146,12 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             (Some(name), None) => names.link(name).ok(),
             (None, None) => None,
         };
+        let (kind, data) = link
+            .linkinfo
+            .map_or((None, None), |info| (info.info_kind, info.info_data));
+        let vrf_table = data
+            .and_then(|data| data.table)
+            .filter(|_| kind.as_deref() == Some("vrf"));
         Ok(Link {
             index: link.ifindex,
             name: link.ifname,
@@ -148,8 +160,9 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             flags,
             arp_type: link_type(&link.link_type),
             operstate: operstate.unwrap_or(0) as u8,
-            kind: link.linkinfo.and_then(|info| info.info_kind),
+            kind,
             master,
+            vrf_table,
             lower,
             lower_netns: link.link_netnsid,
             qdisc: link.qdisc,

@@ -1,7 +1,7 @@
 //! Rules.
 
 use ipnet::IpNet;
-use raddle_rib::event::{RULE_OTHER_INVERT, Rule};
+use raddle_rib::event::{RULE_OTHER_INVERT, RULE_OTHER_L3MDEV, Rule};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -31,6 +31,10 @@ struct RuleObject {
     table: Option<Word>,
     protocol: Option<Word>,
     action: Option<Word>,
+    suppress_prefixlen: Option<Word>,
+    goto: Option<Word>,
+    uid_start: Option<u32>,
+    uid_end: Option<u32>,
     /// `not`, selectors that have no field in [`Rule`], and what newer versions print.
     #[serde(flatten)]
     rest: serde_json::Map<String, Value>,
@@ -50,11 +54,14 @@ pub(super) fn rules(objects: &Objects, names: &Lookup, family: u8) -> Result<Vec
         for name in rule.rest.keys().map(String::as_str) {
             match name {
                 "not" => other.push(RULE_OTHER_INVERT),
-                "goto" => action = GOTO,
+                "l3mdev" => other.push(RULE_OTHER_L3MDEV),
                 "nop" => action = NOP,
                 name if HARMLESS.contains(&name) => {}
                 _ => other.push(OTHER),
             }
+        }
+        if rule.goto.is_some() {
+            action = GOTO;
         }
         let (mark, mask) = (number(&rule.fwmark)?, number(&rule.fwmask)?);
         Ok(Rule {
@@ -68,6 +75,9 @@ pub(super) fn rules(objects: &Objects, names: &Lookup, family: u8) -> Result<Vec
             oif: rule.oif,
             fwmark: (mark.is_some() || mask.is_some())
                 .then(|| (mark.unwrap_or(0), mask.unwrap_or(u32::MAX))),
+            suppress_prefixlength: number(&rule.suppress_prefixlen)?,
+            goto: number(&rule.goto)?,
+            uidrange: rule.uid_start.zip(rule.uid_end),
             other,
             protocol: names.protocol(&rule.protocol)?.unwrap_or(0),
         })

@@ -15,6 +15,8 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VRF_TABLE: u16 = 1;
 /// Which parts of a link to tell (request).
 pub(crate) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
@@ -50,7 +52,12 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
             IFLA_QDISC => link.qdisc = a.string(),
             IFLA_MASTER => link.master = Some(a.u32("IFLA_MASTER")?).filter(|&i| i != 0),
             IFLA_OPERSTATE => link.operstate = a.u8("IFLA_OPERSTATE")?,
-            IFLA_LINKINFO => link.kind = info_kind(&a)?,
+            IFLA_LINKINFO => {
+                link.kind = info_kind(&a)?;
+                if link.kind.as_deref() == Some("vrf") {
+                    link.vrf_table = vrf_table(&a)?;
+                }
+            }
             IFLA_NUM_TX_QUEUES => link.tx_queues = a.u32("IFLA_NUM_TX_QUEUES")?,
             IFLA_LINK_NETNSID => link.lower_netns = Some(a.u32("IFLA_LINK_NETNSID")? as i32),
             IFLA_XDP => link.xdp = xdp(&a)?,
@@ -65,6 +72,22 @@ fn info_kind(a: &Attribute<'_>) -> Result<Option<String>, DecodeError> {
         let nested = nested?;
         if nested.kind == IFLA_INFO_KIND {
             return Ok(Some(nested.string()));
+        }
+    }
+    Ok(None)
+}
+
+fn vrf_table(a: &Attribute<'_>) -> Result<Option<u32>, DecodeError> {
+    for nested in a.nested() {
+        let nested = nested?;
+        if nested.kind != IFLA_INFO_DATA {
+            continue;
+        }
+        for data in nested.nested() {
+            let data = data?;
+            if data.kind == IFLA_VRF_TABLE {
+                return data.u32("IFLA_VRF_TABLE").map(Some);
+            }
         }
     }
     Ok(None)
@@ -108,6 +131,11 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
     if let Some(kind) = &link.kind {
         let nest = b.open(IFLA_LINKINFO);
         b.put_str(IFLA_INFO_KIND, kind);
+        if let Some(table) = link.vrf_table {
+            let data = b.open(IFLA_INFO_DATA);
+            b.put_u32(IFLA_VRF_TABLE, table);
+            b.close(data);
+        }
         b.close(nest);
     }
     if let Some(xdp) = link.xdp {

@@ -14,6 +14,7 @@ use super::wire::{Attribute, DecodeError, Message, ip_from, read_u32};
 const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
 const FRA_IIFNAME: u16 = 3;
+const FRA_GOTO: u16 = 4;
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_SUPPRESS_IFGROUP: u16 = 13;
@@ -22,6 +23,7 @@ const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_OIFNAME: u16 = 17;
 const FRA_PAD: u16 = 18;
+const FRA_UID_RANGE: u16 = 20;
 const FRA_PROTOCOL: u16 = 21;
 const FIB_RULE_INVERT: u32 = 0x2;
 
@@ -56,10 +58,20 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
             FRA_FWMASK => mask = Some(a.u32("FRA_FWMASK")?),
             FRA_TABLE => rule.table = a.u32("FRA_TABLE")?,
             FRA_PROTOCOL => rule.protocol = a.u8("FRA_PROTOCOL")?,
+            FRA_GOTO => rule.goto = Some(a.u32("FRA_GOTO")?),
+            FRA_SUPPRESS_PREFIXLEN => {
+                // Told even where it is not set.
+                let length = a.u32("FRA_SUPPRESS_PREFIXLEN")?;
+                rule.suppress_prefixlength = Some(length).filter(|length| *length != u32::MAX);
+            }
+            FRA_UID_RANGE => {
+                let [a0, a1, a2, a3, b0, b1, b2, b3] = *a.bytes("FRA_UID_RANGE")?;
+                let number = u32::from_ne_bytes;
+                rule.uidrange = Some((number([a0, a1, a2, a3]), number([b0, b1, b2, b3])));
+            }
             FRA_PAD => {}
             // Told even where it is not set.
-            FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN
-                if a.u32("FRA_SUPPRESS_*")? == u32::MAX => {}
+            FRA_SUPPRESS_IFGROUP if a.u32("FRA_SUPPRESS_IFGROUP")? == u32::MAX => {}
             other => rule.other.push(other),
         }
     }
@@ -116,6 +128,16 @@ pub(super) fn encode(
     }
     if let Some((mark, mask)) = rule.fwmark {
         b.put_u32(FRA_FWMARK, mark).put_u32(FRA_FWMASK, mask);
+    }
+    if let Some(target) = rule.goto {
+        b.put_u32(FRA_GOTO, target);
+    }
+    if let Some(length) = rule.suppress_prefixlength {
+        b.put_u32(FRA_SUPPRESS_PREFIXLEN, length);
+    }
+    if let Some((first, last)) = rule.uidrange {
+        let bytes = [first.to_ne_bytes(), last.to_ne_bytes()].concat();
+        b.put(FRA_UID_RANGE, &bytes);
     }
     b.put_u32(FRA_PRIORITY, rule.priority);
     b.put_u32(FRA_TABLE, rule.table);

@@ -86,6 +86,7 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                     flags,
                     arp_type,
                     operstate,
+                    vrf_table: kind.as_ref().filter(|kind| *kind == "vrf").map(|_| mtu),
                     kind,
                     master,
                     lower,
@@ -260,9 +261,11 @@ pub(super) fn rule() -> impl Strategy<Value = Rule> {
                 of(name()),
                 of(name()),
                 of(any::<(u32, u32)>()),
+                (of(0..u32::MAX), of(any::<u32>()), of(any::<(u32, u32)>())),
             )
         })
-        .prop_map(|(six, (from, to), numbers, iif, oif, fwmark)| {
+        .prop_map(|(six, (from, to), numbers, iif, oif, fwmark, values)| {
+            let (suppress_prefixlength, goto, uidrange) = values;
             let (priority, table, action, protocol) = numbers;
             Rule {
                 family: if six { 6 } else { 4 },
@@ -274,6 +277,9 @@ pub(super) fn rule() -> impl Strategy<Value = Rule> {
                 iif,
                 oif,
                 fwmark,
+                suppress_prefixlength,
+                goto,
+                uidrange,
                 other: Vec::new(),
                 protocol,
             }

@@ -27,7 +27,9 @@ fn changes_are_announced() {
         let doubts = Arc::new(AtomicU64::new(0));
         let doubt = {
             let doubts = doubts.clone();
-            move || drop(doubts.fetch_add(1, Ordering::SeqCst))
+            move || {
+                doubts.fetch_add(1, Ordering::SeqCst);
+            }
         };
         let announced = Announced::open(doubt).unwrap();
         for change in [

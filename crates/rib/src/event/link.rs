@@ -25,6 +25,9 @@ pub struct Link {
     pub kind: Option<String>,
     /// The bridge, bond or VRF that this device is enslaved to.
     pub master: Option<u32>,
+    /// The table of a VRF (`IFLA_VRF_TABLE`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf_table: Option<u32>,
     /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
     pub lower: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.

@@ -125,7 +125,8 @@ fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
     if !ports.enabled.contains(&link.index) || link.index as usize >= MAX_LINKS {
         return None;
     }
-    let settings = state.devices.get(&link.index).copied().unwrap_or_default();
+    let governing = state.governing(link);
+    let settings = state.devices.get(&governing).copied().unwrap_or_default();
     let mut flags = link_flags::ENABLED;
     for (on, flag) in [
         (settings.forwarding4, link_flags::FORWARD4),

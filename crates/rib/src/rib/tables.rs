@@ -10,7 +10,7 @@ use crate::event::Link;
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::Addr;
-use crate::rules::tables_for;
+use crate::rules::{Lookup, lookup_for};
 use crate::state::{Changed, Family, State};
 use crate::view::View;
 use raddle_image::{LinkEntry, link_flags};
@@ -79,14 +79,18 @@ impl Rib {
             }
             for table in missing4 {
                 let family = &self.state.v4;
-                let made = self.v4.view_of(vec![table], family, &mut self.groups, &at);
+                let made = self
+                    .v4
+                    .view_of(Lookup::plain([table]), family, &mut self.groups, &at);
                 entries += made.map_or(0, |(_, count)| count);
                 let tables = &mut self.groups.segments.tables.v4;
                 tables.set(table, made.map(|(id, _)| id));
             }
             for table in missing6 {
                 let family = &self.state.v6;
-                let made = self.v6.view_of(vec![table], family, &mut self.groups, &at);
+                let made = self
+                    .v6
+                    .view_of(Lookup::plain([table]), family, &mut self.groups, &at);
                 entries += made.map_or(0, |(_, count)| count);
                 let tables = &mut self.groups.segments.tables.v6;
                 tables.set(table, made.map(|(id, _)| id));
@@ -144,24 +148,24 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
         groups: &mut Groups,
         at: &Publish<'_>,
     ) -> Option<(u32, usize)> {
-        let tables = tables_for(&state.rules, family_number, &link.name).ok()?;
-        self.view_of(tables, family, groups, at)
+        let lookup = lookup_for(&state.rules, family_number, state.arrival(link)).ok()?;
+        self.view_of(lookup, family, groups, at)
     }
 
-    /// The view of these tables, made if need be, and how many entries that took. None when there is no
+    /// The view of this look-up, made if need be, and how many entries that took. None when there is no
     /// table left.
     fn view_of(
         &mut self,
-        tables: Vec<u32>,
+        lookup: Lookup,
         family: &Family<A>,
         groups: &mut Groups,
         at: &Publish<'_>,
     ) -> Option<(u32, usize)> {
-        if let Some(view) = self.views.iter().find(|view| view.tables == tables) {
+        if let Some(view) = self.views.iter().find(|view| view.lookup == lookup) {
             return Some((view.id.index(), 0));
         }
         let id = self.lpm.create_table(self.views.is_empty()).ok()?;
-        let mut view = View::new(tables, id);
+        let mut view = View::new(lookup, id);
         let built = view.rebuild(&mut self.lpm, groups, family, at);
         self.views.push(view);
         Some((id.index(), built))

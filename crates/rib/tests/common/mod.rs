@@ -119,7 +119,7 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
 pub fn seen_by_trace(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     let link = rib.link(iif)?;
     let trace = rib.trace(&link.name, dst);
-    trace.tables.as_ref().ok()?;
+    trace.lookup.as_ref().ok()?;
     let adjacency = |hop: &Hop| {
         if let Some(what) = &hop.segment {
             let number = rib.segment_number(what);

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
-    Address, Bucket, DeviceSettings, Event, Fpm, GroupMember, Neighbour, Nexthop, NexthopKind,
-    ROUTE_STATIC, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
+    Address, Bucket, DeviceSettings, Event, Fpm, GroupMember, Link, Neighbour, Nexthop,
+    NexthopKind, ROUTE_STATIC, RULE_OTHER_INVERT, RULE_OTHER_L3MDEV, Route, RouteKind,
+    RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid};
 
@@ -18,23 +19,78 @@ use super::{compare, new_rib, small};
 /// Every table that routes are drawn in, and one that has none.
 const TABLES: [u32; 4] = [255, 254, 253, 7];
 
+/// The index of a VRF.
+const VRF: u32 = 9;
+
+/// It comes, with one of two tables or with one that is not told, or goes.
+fn vrf() -> impl Strategy<Value = Event> {
+    let table = proptest::sample::select(vec![Some(7), Some(7), Some(253), None]);
+    let is_there = prop::bool::weighted(0.8);
+    (table, is_there).prop_map(|(vrf_table, is_there)| {
+        let red = Link {
+            name: "red".to_owned(),
+            kind: Some("vrf".to_owned()),
+            vrf_table,
+            ..common::link(VRF, true, true)
+        };
+        match is_there {
+            true => Event::Link(red),
+            false => Event::LinkGone(VRF),
+        }
+    })
+}
+
 fn rule() -> impl Strategy<Value = Rule> {
-    let iif = proptest::option::weighted(0.6, 1..=LINKS);
+    let iif = proptest::option::weighted(0.6, 0..=LINKS);
     let oif = proptest::option::weighted(0.1, 1..=LINKS);
     // Now and then one that engines do not follow.
-    let odd = proptest::sample::select(vec![0u8, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
+    let odd = proptest::sample::select(vec![0u8, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]);
     let table = proptest::sample::select(TABLES.to_vec());
-    (any::<bool>(), 0..4u32, table, iif, oif, odd).prop_map(
-        |(v6, priority, table, iif, oif, odd)| Rule {
-            family: if v6 { 6 } else { 4 },
-            priority,
-            table,
-            action: if odd == 1 { 7 } else { 1 },
-            from: (odd == 2).then(|| IpNet::new(address(v6, 0), 8).unwrap().trunc()),
-            iif: iif.map(|index| format!("l{index}")),
-            oif: oif.map(|index| format!("l{index}")),
-            other: if odd == 3 { vec![22] } else { Vec::new() },
-            ..Rule::default()
+    let mark = proptest::sample::select(vec![
+        None,
+        None,
+        None,
+        Some((0, 0xff)),
+        Some((3, 0xf0)),
+        Some((3, 1)),
+    ]);
+    let suppress = proptest::option::weighted(0.3, proptest::sample::select(vec![0u32, 8, 24, 48]));
+    let other = proptest::sample::select(vec![
+        vec![],
+        vec![],
+        vec![],
+        vec![RULE_OTHER_INVERT],
+        vec![RULE_OTHER_L3MDEV],
+    ]);
+    let first = (any::<bool>(), 0..4u32, table, iif, oif, odd);
+    (first, mark, suppress, other, 1..3u32).prop_map(
+        |((v6, priority, table, iif, oif, odd), fwmark, suppress_prefixlength, mut other, far)| {
+            if odd == 3 {
+                other.push(22);
+            }
+            Rule {
+                family: if v6 { 6 } else { 4 },
+                priority,
+                table,
+                action: match odd {
+                    1 => 7,
+                    4 => 2,
+                    5 => 3,
+                    _ => 1,
+                },
+                from: (odd == 2).then(|| IpNet::new(address(v6, 0), 8).unwrap().trunc()),
+                iif: iif.map(|index| match index {
+                    0 => "red".to_owned(),
+                    _ => format!("l{index}"),
+                }),
+                oif: oif.map(|index| format!("l{index}")),
+                fwmark,
+                suppress_prefixlength,
+                goto: (odd == 4).then_some(priority + far),
+                uidrange: (odd == 6).then_some((far - 1, 9)),
+                other,
+                ..Rule::default()
+            }
         },
     )
 }
@@ -273,6 +329,13 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => (1..=LINKS, 0..2u32).prop_map(move |(index, n)| Event::AddressGone(of_link(index, n))),
         1 => (1..=LINKS).prop_map(Event::LinkGone),
         3 => (1..=LINKS).prop_map(|index| draw::link(index, true, true)),
+        1 => (1..=LINKS, any::<bool>()).prop_map(|(index, is_in)| {
+            Event::Link(Link {
+                master: is_in.then_some(VRF),
+                ..common::link(index, true, true)
+            })
+        }),
+        1 => vrf(),
         2 => resilient(),
         4 => bucket(),
         1 => (1..9u32).prop_map(|id| super::nexthop(id, NexthopKind::Blackhole)),

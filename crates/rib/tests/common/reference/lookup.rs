@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use raddle_image::{MAX_LINKS, Reason};
 use raddle_rib::Rib;
-use raddle_rib::event::{RULE_OTHER_INVERT, Route, RouteKind};
+use raddle_rib::event::{Link, RULE_OTHER_INVERT, Route, RouteKind, RouteTarget};
 
 use super::super::Seen;
 use super::Reference;
@@ -20,6 +20,9 @@ pub(super) enum From {
     Fpm,
 }
 
+/// A table, and the length up to which its prefixes do not count.
+type Asked = (u32, Option<u32>);
+
 /// Milliseconds before its time from which on an expiring route is the kernel's.
 const EXPIRES_SOON: i64 = 500;
 
@@ -31,60 +34,92 @@ impl Reference {
         if !rib.ports().enabled.contains(&iif) || link.mac.is_none() || iif as usize >= MAX_LINKS {
             return None;
         }
-        let tables = self.tables(dst.is_ipv6(), &link.name)?;
-        let found = tables.iter().find_map(|table| self.route_in(*table, dst));
+        let (tables, end) = self.tables(dst.is_ipv6(), link)?;
+        let mut asked = tables.iter();
+        let found = asked.find_map(|(table, suppress)| self.route_in(*table, *suppress, dst));
         Some(match found {
-            None => Err(Reason::NoRoute),
+            None => Err(end),
             Some(Err(reason)) => Err(reason),
             Some(Ok((route, from))) => self.outcome(rib, (&route, from), dst),
         })
     }
 
-    /// The tables that are looked in, in order (`fib_rules_lookup`); none where it takes the kernel to know.
+    /// Where rules have a packet looked up that comes in by this link, asked one rule after the other as if for a packet
+    /// with all selectors at hand (`fib_rules_lookup`); none where it takes the kernel to know.
     ///
     /// 1. Without rules: local, main, and of IPv4 default.
-    /// 2. A rule for packets from another link is passed over, and so is one for packets by an out-link: a packet that is
-    ///    being forwarded has none yet.
-    /// 3. A rule that wants anything else of a packet, or something else done than looking in a table, is the kernel's.
-    ///    So is one for what does not match it.
-    fn tables(&self, v6: bool, link: &str) -> Option<Vec<u32>> {
+    /// 2. A packet that is being forwarded has no out-link yet and no mark; in a VRF it comes in by that.
+    /// 3. A rule that wants something of its addresses, or that is not modelled, is the kernel's where all else fits.
+    fn tables(&self, v6: bool, link: &Link) -> Option<(Vec<Asked>, Reason)> {
         let family = if v6 { 6 } else { 4 };
         let mut rules: Vec<_> = self.rules.iter().filter(|r| r.family == family).collect();
         if rules.is_empty() {
-            return Some(if v6 {
-                vec![255, 254]
-            } else {
-                vec![255, 254, 253]
-            });
+            let mut tables = vec![(255, None), (254, None), (253, None)];
+            tables.truncate(if v6 { 2 } else { 3 });
+            return Some((tables, Reason::NoRoute));
         }
+        let master = self.links.iter().find(|l| Some(l.index) == link.master);
+        let vrf = master.filter(|l| l.kind.as_deref() == Some("vrf"));
+        let name = vrf.map_or(&link.name, |vrf| &vrf.name);
         // Those of one priority stay in the order in which they came.
         rules.sort_by_key(|rule| rule.priority);
         let mut tables = Vec::new();
-        for rule in rules {
-            if !rule.other.contains(&RULE_OTHER_INVERT) {
-                if rule.oif.is_some() {
-                    continue;
-                }
-                if rule.iif.as_ref().is_some_and(|iif| iif != link) {
-                    continue;
+        let mut at = 0;
+        while let Some(rule) = rules.get(at) {
+            at += 1;
+            let l3mdev = rule.other.contains(&19);
+            let mut fits = Some(true);
+            for (is_wanted, holds) in [
+                (rule.oif.is_some(), false),
+                (rule.iif.is_some(), rule.iif.as_ref() == Some(name)),
+                (
+                    rule.fwmark.is_some(),
+                    rule.fwmark.is_some_and(|(m, k)| m & k == 0),
+                ),
+                (l3mdev, vrf.is_some()),
+                (rule.uidrange.is_some_and(|(first, _)| first != 0), false),
+            ] {
+                if is_wanted && !holds {
+                    fits = Some(false);
                 }
             }
             let narrows = |net: Option<IpNet>| net.is_some_and(|net| net.prefix_len() > 0);
-            let marks = rule
-                .fwmark
-                .is_some_and(|(mark, mask)| mark != 0 || mask != 0);
-            let looks = rule.action == 1;
-            if !looks || narrows(rule.from) || narrows(rule.to) || marks || !rule.other.is_empty() {
-                return None;
+            let of_packets = narrows(rule.from)
+                || narrows(rule.to)
+                || rule.uidrange.is_some_and(|(first, _)| first == 0)
+                || rule
+                    .other
+                    .iter()
+                    .any(|o| ![19, RULE_OTHER_INVERT].contains(o));
+            if fits == Some(true) && of_packets {
+                fits = None;
             }
-            tables.push(rule.table);
+            if rule.other.contains(&RULE_OTHER_INVERT) {
+                fits = fits.map(|fits| !fits);
+            }
+            if !fits? {
+                continue;
+            }
+            match rule.action {
+                1 if l3mdev => tables.push((vrf?.vrf_table?, rule.suppress_prefixlength)),
+                1 => tables.push((rule.table, rule.suppress_prefixlength)),
+                2 => {
+                    let target = rules.iter().position(|r| Some(r.priority) == rule.goto);
+                    rule.goto?;
+                    at = target.unwrap_or(at);
+                }
+                3 => {}
+                7 => return Some((tables, Reason::Unreachable)),
+                8 => return Some((tables, Reason::Prohibit)),
+                _ => return None,
+            }
         }
-        Some(tables)
+        Some((tables, Reason::NoRoute))
     }
 
     /// The route of a table that decides, or why nobody but the kernel knows which does.
     ///
-    /// 1. The longest prefix that has any.
+    /// 1. The longest prefix that has any. No longer than `suppress`, it is as if there were none, unless it refuses.
     /// 2. There: raddle's own; else the kernel's; else the one that FPM tells, if that counts.
     /// 3. Of the kernel's IPv4 routes the first, which has the least metric where none has a TOS. One with a TOS is for some
     ///    packets only.
@@ -92,7 +127,12 @@ impl Reference {
     ///    rules that are not followed, and so are those for some sources.
     /// 5. Around the time when the first expires, only the kernel knows if it has.
     /// 6. Destinations of which the kernel knows more than routes, unless the route is none of its.
-    fn route_in(&self, table: u32, dst: IpAddr) -> Option<Result<(Route, From), Reason>> {
+    fn route_in(
+        &self,
+        table: u32,
+        suppress: Option<u32>,
+        dst: IpAddr,
+    ) -> Option<Result<(Route, From), Reason>> {
         let routes = match dst {
             IpAddr::V4(_) => &self.v4,
             IpAddr::V6(_) => &self.v6,
@@ -105,11 +145,24 @@ impl Reference {
         let all: Vec<(&Route, From)> = all.filter(|(route, _)| fits(route)).collect();
         let longest = if dst.is_ipv6() { 128 } else { 32 };
         let mut lengths = (0..=longest).rev();
-        lengths.find_map(|length| {
+        let (length, refuses, decided) = lengths.find_map(|length| {
             let of = |(route, _): &&(&Route, From)| route.dst.prefix_len() == length;
             let prefix: Vec<_> = all.iter().filter(of).copied().collect();
-            self.route_of(&prefix, dst)
-        })
+            let refuses = prefix.first().is_some_and(|(route, _)| {
+                use RouteKind::{Blackhole, Prohibit, Throw, Unreachable};
+                [Blackhole, Prohibit, Throw, Unreachable].contains(&route.kind)
+            });
+            let decided = self.route_of(&prefix, dst)?;
+            let by_object = matches!(prefix[0].0.target, RouteTarget::Object(_));
+            Some((u32::from(length), (refuses, by_object), decided))
+        })?;
+        let suppressed = !refuses.0 && suppress.is_some_and(|most| length <= most);
+        match (suppressed, refuses.1) {
+            (false, _) => Some(decided),
+            // The object may be a blackhole.
+            (true, true) => Some(Err(Reason::RouteFeature)),
+            (true, false) => None,
+        }
     }
 
     /// The same of the routes of one prefix.
