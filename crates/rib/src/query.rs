@@ -169,6 +169,11 @@ impl Rib {
         self.state.hash_key()
     }
 
+    /// The kernel's own key, where it has been told.
+    pub fn kernel_key(&self) -> Option<HashKey> {
+        self.state.kernel_key
+    }
+
     /// Which of them it is.
     pub fn key_kind(&self) -> KeyKind {
         match (self.state.settings.hash_seed, self.state.kernel_key) {
