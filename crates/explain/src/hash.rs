@@ -5,8 +5,8 @@ use raddle_packet::protocol::ports_offset;
 use raddle_packet::{Stop, dissect};
 use raddle_rib::MpAlgo;
 use raddle_select::{
-    Explanation, Field, HashConfig, HashKey, HashedKey, Input, KernelVersion, KeyError, KeyKind, Part, Policy,
-    explain_flow, explain_packet, explain_plain_packet,
+    Explanation, Field, HashConfig, HashKey, HashedKey, Input, KernelVersion, KeyError, KeyKind,
+    Part, Policy, explain_flow, explain_packet, explain_plain_packet,
 };
 use serde_json::{Value, json};
 
@@ -105,7 +105,9 @@ impl Walk<'_> {
         let around = self.view.around;
         let why = match (&around.no_key, around.is_live()) {
             (Some(why), _) => format!("unknown: no seed is set, and {why}"),
-            (None, true) => "unknown: no seed is set, and the kernel's own key has not been read".to_owned(),
+            (None, true) => {
+                "unknown: no seed is set, and the kernel's own key has not been read".to_owned()
+            }
             (None, false) => {
                 "unknown: no seed was set, and the kernel's own key is in no snapshot".to_owned()
             }

@@ -54,7 +54,7 @@ impl<'a> Btf<'a> {
             return None;
         }
         let start = u32_at(bytes, 4)? as usize;
-        let at = |offset: usize| Some(start.checked_add(u32_at(bytes, offset)? as usize)?);
+        let at = |offset: usize| start.checked_add(u32_at(bytes, offset)? as usize);
         let mut rest = slice(bytes, at(8)?, u32_at(bytes, 12)?)?;
         let strings = slice(bytes, at(16)?, u32_at(bytes, 20)?)?;
         let mut btf = Btf {

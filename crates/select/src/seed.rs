@@ -88,6 +88,9 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
+    /// All of them.
+    pub const ALL: [KeyKind; 3] = [KeyKind::Seed, KeyKind::Kernel, KeyKind::Unknown];
+
     /// A word for it.
     pub fn name(self) -> &'static str {
         match self {

@@ -160,7 +160,13 @@ impl Daemon {
         let shaped = shaped(&rib, &config.allow_qdisc)?;
         // Nothing of the system is changed for a start that is refused.
         let look = |rib: &Rib, fix| {
-            survey(rib, config, fix, attached.iter().copied(), no_key.as_deref())
+            survey(
+                rib,
+                config,
+                fix,
+                attached.iter().copied(),
+                no_key.as_deref(),
+            )
         };
         let mut report = look(&rib, Fix::Would)?;
         refuse(&report, config)?;

@@ -69,7 +69,6 @@ fn engines_get_them_as_own() {
 
 #[test]
 fn several_lists_want_a_seed() {
-
     let encap = "[[encap]]\nprefix = '10.9.0.0/16'\n";
     let one = config(&format!("{encap}segs = ['fc00:1::']")).unwrap();
     let lists = format!("{encap}lists = [{{ segs = ['fc00:1::'] }}, {{ segs = ['fc00:2::'] }}]");

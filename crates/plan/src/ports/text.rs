@@ -62,7 +62,9 @@ impl fmt::Display for Certificate {
                 .from
                 .map_or_else(String::new, |from| format!(" src {from}"));
             let name = names.get(c.path).map_or("unknown", String::as_str);
-            let hash = c.hash.map_or_else(|| "not shown".to_owned(), |hash| hash.to_string());
+            let hash = c
+                .hash
+                .map_or_else(|| "not shown".to_owned(), |hash| hash.to_string());
             writeln!(out, "{:>11}  {hash:>10}  {name}{from}", c.value)?;
         }
         writeln!(out, "\n{:wide$}  {:>9}  connections", "path", "share")?;
