@@ -85,10 +85,8 @@ addresses() { # NODE LINK NETWORK HOST
   ip -n $1 address add fd00:$3::$4/64 dev $2 nodad
 }
 
-has_seed() { [ -e /proc/sys/net/ipv4/fib_multipath_hash_seed ]; }
 start_raddle() {
   set -- --link eth0 --link a0 --link b0 --mode native "$@"
-  if has_seed; then set -- "$@" --seed 12345; fi
   check "raddle run --check $*" in_router raddle run --check "$@"
   say "# raddle run $*"
   # Not by the function, whose shell would be what is killed.
@@ -171,14 +169,10 @@ part_forward() {
   both $two4. $two6:: 32
   check 'two paths: every datagram arrives, of both families' until_ok 60 have_arrived 128
   for set in four six; do check "two paths: both are used, $set" uses $set 2; done
-  if has_seed; then
-    check 'two paths: sent by raddle, IPv4' sent_more '^10.0.[23]' $((before4 + 128))
-    check 'two paths: sent by raddle, IPv6' sent_more '^fd00:[23]' $((before6 + 128))
-    check 'two paths: nothing is left to the kernel' [ "$(left seed-unknown)" = 0 ]
-  else
-    check "two paths: the seed cannot be known before 6.11, so they are the kernel's ($(left seed-unknown))" \
-      [ "$(left seed-unknown)" -ge 256 ]
-  fi
+  # No seed is set: by the kernel's own key.
+  check 'two paths: sent by raddle, IPv4' sent_more '^10.0.[23]' $((before4 + 128))
+  check 'two paths: sent by raddle, IPv6' sent_more '^fd00:[23]' $((before6 + 128))
+  check 'two paths: nothing is left to the kernel' [ "$(left seed-unknown)" = 0 ]
   check "two paths: the kernel's choice, IPv4" as_the_kernel four 10.0.1.2
   check "two paths: the kernel's choice, IPv6" as_the_kernel six fd00:1::2
   check 'explain --check, IPv4' explained four 10.0.1.2

@@ -177,7 +177,7 @@ fn faults_are_found_and_their_commands_fix_them() {
     let outcome = world.raddle(&["doctor"]);
     assert!(outcome.stderr.contains("serious"), "{}", outcome.stderr);
     found(&answer, "l3-policy", "warning", "1 of them to one address");
-    found(&answer, "seed-unset", "warning", "hash_seed = 0");
+    found(&answer, "seed-unset", "note", "hash_seed reads 0");
     found(
         &answer,
         "neighbour-unchecked",

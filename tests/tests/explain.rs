@@ -255,8 +255,14 @@ fn what_cannot_be_known_is_said() {
         level(&ask(&flow.replace("-j", "-j --kernel 6.1.0"))),
         "exact-unless"
     );
+    // By the kernel's own key, and by nobody's where that is not known.
     world.sysctl(SEED, "0");
-    assert_eq!(level(&ask(flow)), "unknown");
+    assert_eq!(level(&ask(flow)), "exact");
+    let snapshot = tempfile::NamedTempFile::new().unwrap();
+    let file = snapshot.path().to_str().unwrap();
+    assert_eq!(world.raddle(&["snapshot", file]).code, Some(0));
+    let by_snapshot = flow.replace("-j", &format!("-j --snapshot {file}"));
+    assert_eq!(level(&ask(&by_snapshot)), "unknown");
 }
 
 /// Packets of all kinds: ICMP errors, fragments, tunnels, extension headers.

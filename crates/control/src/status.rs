@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use raddle_preflight::Finding;
 use raddle_rib::event::Settings;
+use raddle_select::KeyKind;
 use serde::{Deserialize, Serialize};
 
 use crate::{Answer, Command};
@@ -39,6 +40,9 @@ pub struct Status {
     pub warnings: Vec<Warning>,
     /// The kernel's settings that it goes by.
     pub settings: Settings,
+    /// Which key its hash has: never what it is.
+    #[serde(default)]
+    pub hash_key: KeyKind,
     /// Whether this kernel lets the seed of the hash be set.
     pub hash_seed_can_be_set: bool,
     /// The rules by which routes are spread otherwise than the kernel does, in order.

@@ -29,6 +29,7 @@ use crate::Error;
 use crate::config::{Config, OnExit};
 use crate::expiry::Expiry;
 use crate::kept::now;
+use crate::seed;
 use raddle_control::{Command, DAEMON, Reply, Request};
 use raddle_preflight::Finding;
 
@@ -90,6 +91,8 @@ pub(super) struct Daemon {
     pub(super) lacks: BTreeSet<Lack>,
     /// Settings of the namespace changed.
     new_settings: bool,
+    /// Why the kernel's own key is not known, where it is needed.
+    no_key: Option<String>,
 }
 
 impl Daemon {
@@ -227,6 +230,8 @@ impl Daemon {
             return Ok(());
         }
         if std::mem::take(&mut self.new_settings) {
+            // The seed may have been taken away.
+            self.no_key = seed::know(&mut self.rib);
             // Flows must not move when a policy is published of which the hash that packets bring is part.
             self.renew_rx_hash();
         }

@@ -69,6 +69,7 @@ pub(super) fn status(daemon: &Daemon) -> Status {
         left_to_kernel: daemon.plan.left.clone(),
         warnings: warnings.collect(),
         settings: *daemon.rib.settings(),
+        hash_key: daemon.rib.key_kind(),
         hash_seed_can_be_set: seed::can_be_set(),
         mp_algos: daemon
             .config

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use raddle_rib::event::{Event, Route, RouteOp, Settings};
+use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::seg6::{Behaviour, Seg6};
 use raddle_rib::{Resolved, Rib};
 
@@ -95,10 +95,10 @@ impl StaticRoutes {
 /// packet that is to be encapsulated, and would send it as it is.
 pub(crate) fn check_seed(
     config: &Config,
-    settings: &Settings,
+    known: bool,
     can_be_set: bool,
 ) -> Result<(), StaticError> {
-    if settings.hash_seed != 0 || (config.seed.is_some() && can_be_set) {
+    if known || (config.seed.is_some() && can_be_set) {
         return Ok(());
     }
     match config.encap.iter().find(|encap| encap.spreads()) {

@@ -10,12 +10,13 @@ use crate::seed;
 use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Report, Scene};
 
 /// Looks at everything that matters before attaching; `fix` says what to do about what can be
-/// fixed, `attached` are the links that have our program already.
+/// fixed, `attached` are the links that have our program already, `no_key` is why the kernel's own key is not known.
 pub(super) fn survey(
     rib: &Rib,
     config: &Config,
     fix: Fix,
     attached: impl Iterator<Item = u32>,
+    no_key: Option<&str>,
 ) -> Result<Report, Error> {
     let mut scene = Scene::of(rib, attached.collect(), raddle_xdp::can_receive_redirects);
     // A program that is not ours any more may still be in the mirror.
@@ -35,6 +36,7 @@ pub(super) fn survey(
         // A number that cannot be set has been refused before.
         sets_seed: seed::will_be_set(config, can_set_seed).unwrap_or(false),
         can_set_seed,
+        no_key: no_key.map(str::to_owned),
         reads_hash: rib
             .links()
             .filter(|link| would_read(rib, config, link, config.mode != Mode::Generic))

@@ -190,6 +190,8 @@ pub struct Facts {
     pub kernel: Option<KernelVersion>,
     /// Settings of the namespace.
     pub settings: Settings,
+    /// Whether the key is known that the kernel has while no seed is set.
+    pub own_key: OwnKey,
     /// More of them.
     pub tuning: Tuning,
     /// Links by index.
@@ -220,6 +222,18 @@ pub struct Facts {
     pub(crate) srv6: Srv6,
     /// What could not be seen, and why.
     pub not_seen: BTreeMap<Need, String>,
+}
+
+/// Whether the kernel's own hash key is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OwnKey {
+    /// Nobody has looked: a seed is set, or it is a snapshot.
+    #[default]
+    NotLooked,
+    /// It has been read and proven.
+    Known,
+    /// It could not be read, and why.
+    Unknown(String),
 }
 
 impl Facts {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 
-use super::facts::{Asked, Facts, Need, Paths, Target};
+use super::facts::{Asked, Facts, Need, OwnKey, Paths, Target};
 use super::probe;
 use super::srv6::Srv6;
 use raddle_control::{Owner, Routes as Extra, Segment, Segments, ask_if_any};
@@ -165,6 +165,12 @@ fn live(facts: &mut Facts, rib: &Rib) {
         && let Err(why) = probe::seg6_keys(&mut facts.srv6)
     {
         missing(Need::Segments, why.to_string());
+    }
+    if facts.settings.hash_seed == 0 && facts.has_multipath() {
+        facts.own_key = match raddle_key::read() {
+            Ok(_) => OwnKey::Known,
+            Err(why) => OwnKey::Unknown(why.to_string()),
+        };
     }
     match traps(rib) {
         Ok(traps) => facts.traps = traps,

@@ -17,6 +17,10 @@ pub struct Surroundings {
     pub machine: Option<Arc<dyn Machine>>,
     /// Routes that are spread otherwise than by the namespace's hash policy.
     pub algos: AlgoRules,
+    /// Why the kernel's own key is not known, where it is needed and nobody could read it.
+    pub no_key: Option<String>,
+    /// Show hashes also where they are made by the kernel's own key, which they give away.
+    pub show_key: bool,
     /// Why the daemon here cannot be asked what else it spreads or has, where it cannot.
     pub unasked: Option<String>,
 }

@@ -112,8 +112,16 @@ impl Walk<'_> {
         let bucket = bucket_of(hash31, count);
         let index = usize::from(*buckets.get(usize::from(bucket))?);
         let hop = hops.get(index)?.clone();
-        let text = format!("{index}: owns bucket {bucket} = {hash31} % {count}");
-        let data = json!({ "member": index, "id": hop.object, "bucket": bucket });
+        let (text, data) = match self.is_secret() {
+            true => (
+                format!("{index}: owns the bucket of the hash, one of {count}"),
+                json!({ "member": index, "id": hop.object }),
+            ),
+            false => (
+                format!("{index}: owns bucket {bucket} = {hash31} % {count}"),
+                json!({ "member": index, "id": hop.object, "bucket": bucket }),
+            ),
+        };
         self.add(9, "member", "nexthop_select_path_res", text, data);
         Some(hop)
     }
@@ -135,6 +143,7 @@ impl Walk<'_> {
         }
         let choice = chosen(hops, group, hash31)?;
         let upper = hops[choice.member].upper.unwrap_or(0);
+        let hash31 = self.shown(hash31);
         let why = match choice.rule {
             1 => format!("{hash31} <= {upper}, the first bound that holds"),
             2 => format!("no valid member's bound holds {hash31}, it is the first valid"),

@@ -151,11 +151,10 @@ pub(super) fn reason_doubt(reason: Reason, kernel: Option<KernelVersion>) -> Opt
         Reason::Rules => Some("a rule decides by what is not modelled"),
         Reason::HashPolicy => Some("the hash policy is not modelled"),
         Reason::SeedUnknown if !KernelVersion::may_have_hash_seed(kernel) => {
-            Some("the kernel's hash seed is random, and nobody can read it")
+            Some("the kernel's own hash key is not known")
         }
         Reason::SeedUnknown => Some(
-            "net.ipv4.fib_multipath_hash_seed is 0: the kernel uses a random one that nobody can \
-             read",
+            "net.ipv4.fib_multipath_hash_seed is 0, and the kernel's own hash key is not known",
         ),
         Reason::OutLink => Some("no nexthop can be used, and the kernel goes on to other routes"),
         Reason::Throw => Some("the tables behind it decide, as the route is one to throw"),

@@ -5,8 +5,8 @@ use raddle_packet::protocol::ports_offset;
 use raddle_packet::{Stop, dissect};
 use raddle_rib::MpAlgo;
 use raddle_select::{
-    Explanation, Field, HashConfig, HashedKey, Input, KernelVersion, KeyError, Part, Policy, Seed,
-    explain_flow, explain_packet, explain_plain_packet,
+    Explanation, Field, HashConfig, HashKey, HashedKey, Input, KernelVersion, KeyError, KeyKind,
+    Part, Policy, explain_flow, explain_packet, explain_plain_packet,
 };
 use serde_json::{Value, json};
 
@@ -22,7 +22,6 @@ impl Walk<'_> {
             true => (settings.hash_policy4, settings.hash_fields4),
             false => (settings.hash_policy6, settings.hash_fields6),
         };
-        let seed = settings.hash_seed;
         let family = self.by_family("ipv4", "ipv6");
         let sysctl = format!("net.{family}.fib_multipath_hash_policy");
         let function = self.by_family("fib_multipath_hash", "rt6_multipath_hash");
@@ -55,27 +54,68 @@ impl Walk<'_> {
         }
         self.add(5, "policy", function, text, data);
         let function = "fib_multipath_hash_from_keys";
-        let Some(seed) = Seed::new(seed) else {
-            let text = match KernelVersion::may_have_hash_seed(self.view.around.kernel) {
-                true => "unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random one \
-                         that nobody can read; set it to predict choices"
-                    .to_owned(),
-                false => format!(
-                    "unknown: the kernel uses a random one that nobody can read, and this kernel {}",
-                    KernelVersion::WITHOUT_HASH_SEED
-                ),
-            };
-            self.add(7, "seed", function, text, json!({ "seed": null }));
+        let kind = self.view.rib.key_kind();
+        let Some(key) = self.view.rib.hash_key() else {
+            let text = self.no_key();
+            let data = json!({ "seed": null, "key": kind.name() });
+            self.add(7, "seed", function, text, data);
             return Err(Reason::SeedUnknown);
         };
         self.unnamed(&config);
-        let hashed = self.hashed(&config, seed)?;
+        let hashed = self.hashed(&config, key)?;
         self.fields(&hashed);
         self.hash_doubts(&hashed);
-        let text = format!("{} (net.ipv4.fib_multipath_hash_seed)", seed.get());
-        self.add(7, "seed", function, text, json!({ "seed": seed.get() }));
+        let (text, data) = match kind {
+            KeyKind::Seed => (
+                format!("{} (net.ipv4.fib_multipath_hash_seed)", settings.hash_seed),
+                json!({ "seed": settings.hash_seed, "key": kind.name() }),
+            ),
+            _ if self.is_secret() => (
+                "none is set: the kernel's own key, which is not shown (--show-key)".to_owned(),
+                json!({ "seed": null, "key": kind.name() }),
+            ),
+            _ => {
+                let shown = key.words().map(|word| format!("{word:#018x}"));
+                (
+                    format!("none is set: the kernel's own key, {}", shown.join(" ")),
+                    json!({ "seed": null, "key": kind.name(), "words": shown }),
+                )
+            }
+        };
+        self.add(7, "seed", function, text, data);
         self.sum(&hashed);
         Ok(hashed.hash31)
+    }
+
+    /// Whether hashes are to be kept back: one of them gives a key of 32 bits away.
+    pub(super) fn is_secret(&self) -> bool {
+        self.view.rib.key_kind() == KeyKind::Kernel && !self.view.around.show_key
+    }
+
+    /// A hash, or words for one that is kept back.
+    pub(super) fn shown(&self, hash31: u32) -> String {
+        match self.is_secret() {
+            true => "the hash".to_owned(),
+            false => hash31.to_string(),
+        }
+    }
+
+    /// Why there is no key to hash with.
+    fn no_key(&self) -> String {
+        let around = self.view.around;
+        let why = match (&around.no_key, around.is_live()) {
+            (Some(why), _) => format!("unknown: no seed is set, and {why}"),
+            (None, true) => {
+                "unknown: no seed is set, and the kernel's own key has not been read".to_owned()
+            }
+            (None, false) => {
+                "unknown: no seed was set, and the kernel's own key is in no snapshot".to_owned()
+            }
+        };
+        match KernelVersion::may_have_hash_seed(around.kernel) {
+            true => why,
+            false => format!("{why}; this kernel {}", KernelVersion::WITHOUT_HASH_SEED),
+        }
     }
 
     /// What a packet of the flow would have and nobody has named, and is hashed as 0.
@@ -101,9 +141,9 @@ impl Walk<'_> {
     }
 
     /// A flow that comes in is a router's, and policies 2 and 3 tell packets from sockets' questions.
-    fn hashed(&self, config: &HashConfig, seed: Seed) -> Result<Explanation, Reason> {
+    fn hashed(&self, config: &HashConfig, key: HashKey) -> Result<Explanation, Reason> {
         if let Some(packet) = self.packet {
-            let hashed = explain_packet(config, seed, packet.family, &packet.l3);
+            let hashed = explain_packet(config, key, packet.family, &packet.l3);
             return hashed.map_err(|error| match error {
                 KeyError::NoHeader { .. } => Reason::BadHeader,
                 KeyError::NoAddresses => Reason::HashPolicy,
@@ -111,8 +151,8 @@ impl Walk<'_> {
         }
         let flow = self.words.flow().ok_or(Reason::HashPolicy)?;
         Ok(match self.is_local() {
-            false => explain_plain_packet(config, seed, &flow),
-            true => explain_flow(config, seed, &flow),
+            false => explain_plain_packet(config, key, &flow),
+            true => explain_flow(config, key, &flow),
         })
     }
 
@@ -159,6 +199,14 @@ impl Walk<'_> {
 
     /// Step 8.
     fn sum(&mut self, hashed: &Explanation) {
+        let function = "__flow_hash_from_keys";
+        if self.is_secret() {
+            let text = "SipHash-2-4 of the fields, not shown: it would give the kernel's own key away \
+                        (--show-key)";
+            let data = json!({ "combined": hashed.combined });
+            self.add(8, "hash", function, text.to_owned(), data);
+            return;
+        }
         let of_keys: Vec<String> = hashed
             .keys
             .iter()
@@ -183,7 +231,7 @@ impl Walk<'_> {
             "hash32": hashed.hash32,
             "hash31": hashed.hash31,
         });
-        self.add(8, "hash", "__flow_hash_from_keys", text, data);
+        self.add(8, "hash", function, text, data);
     }
 
     /// What makes the kernel hash something else.

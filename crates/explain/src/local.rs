@@ -146,6 +146,7 @@ impl Walk<'_> {
         let Choice { member, rule } = choice;
         let hop = hops[member].clone();
         let upper = hop.upper.unwrap_or(0);
+        let hash31 = self.shown(hash31);
         let why = match (rule, self.is_v4()) {
             (1, _) => format!("{hash31} <= {upper}, the first bound that holds"),
             (2, true) => format!("no valid member's bound holds {hash31}, it is the first valid"),

@@ -9,7 +9,7 @@ use raddle_image::{LINK_TABLE, Reason, Segment, segment_flags};
 use raddle_packet::Family;
 use raddle_rib::seg6::{Behaviour, Seg6};
 use raddle_rib::{Hop, Owner, Resolved, SegmentUse, Trace};
-use raddle_select::{HashConfig, Seed, explain_packet};
+use raddle_select::{HashConfig, explain_packet};
 use raddle_srv6::{
     Demand, ETHERNET, Flow, MAX_CHAIN, MAX_TEMPLATE, Next, Packet as Changing, Refusal, Route,
     Settings, Target, Undo, carry_out, spread,
@@ -387,14 +387,20 @@ impl<'a> Walk<'a> {
         self.confidence = confidence;
         let hash31 = hash31?;
         let chosen = spread(hash31, inner.salt) >> 1;
+        let secret = self.is_secret();
+        let anew = match secret {
+            true => "spread anew".to_owned(),
+            false => format!("spread anew with the salt {:#010x}: {chosen}", inner.salt),
+        };
         let text = format!(
-            "it is that of the packet inside; spread anew with the salt {:#010x}: {chosen} (S9.6); the kernel keeps \
-             one path for each core instead",
-            inner.salt
+            "it is that of the packet inside; {anew} (S9.6); the kernel keeps one path for each core instead"
         );
         if let Some(hash) = self.steps.iter_mut().rev().find(|step| step.step == 8) {
             hash.details.push(text);
-            hash.data["spread"] = json!({ "rule": "S9.6", "salt": inner.salt, "hash31": chosen });
+            hash.data["spread"] = match secret {
+                true => json!({ "rule": "S9.6" }),
+                false => json!({ "rule": "S9.6", "salt": inner.salt, "hash31": chosen }),
+            };
         }
         self.confidence.unless(
             "the kernel encapsulates it (it was punted, or no daemon runs here): then all that one core \
@@ -479,8 +485,8 @@ impl super::steps::View<'_> {
             Family::V6 => (settings.hash_policy6, settings.hash_fields6),
         };
         let config = HashConfig::kernel(number, fields).ok_or(Reason::HashPolicy)?;
-        let seed = Seed::new(settings.hash_seed).ok_or(Reason::SeedUnknown)?;
-        let hashed = explain_packet(&config, seed, family, l3);
+        let key = self.rib.hash_key().ok_or(Reason::SeedUnknown)?;
+        let hashed = explain_packet(&config, key, family, l3);
         hashed
             .map(|hashed| hashed.hash31)
             .map_err(|_| Reason::BadHeader)

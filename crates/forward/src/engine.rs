@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use raddle_image::{Adjacency, ConfigHead, LinkEntry, Memory, Reason, SEGMENT_HEAD, Wanted};
+use raddle_image::{
+    Adjacency, ConfigHead, LinkEntry, Memory, Reason, SEGMENT_HEAD, Wanted, config_flags,
+};
 use raddle_packet::Family;
-use raddle_select::{Hasher, KeyBatch, Seed};
+use raddle_select::{Hasher, KeyBatch};
 
 use crate::arrive::{Mac, arrive, family};
 use crate::context::{Context, Stop, Verdict};
@@ -254,10 +256,12 @@ impl Engine {
         count(&mut self.counters, decided, len)
     }
 
+    /// While no seed is known none is used, and the key in the image may be half of another.
     fn follow_seed(&mut self, config: &ConfigHead) {
-        let known = self.hasher.as_ref().map_or(0, |(seed, _)| *seed);
-        if known != config.seed {
-            self.hasher = Seed::new(config.seed).map(|seed| (config.seed, Hasher::new(seed)));
+        let made_of = self.hasher.as_ref().map(|(seed, _)| *seed);
+        if made_of != Some(config.seed) && config.flags & config_flags::SEED_KNOWN != 0 {
+            let key = self.memory.config().sip_key;
+            self.hasher = Some((config.seed, Hasher::of_state(key)));
         }
     }
 }

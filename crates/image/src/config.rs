@@ -11,7 +11,7 @@ pub struct Config {
     pub magic: u64,
     /// [`config_flags`].
     pub flags: u32,
-    /// `fib_multipath_hash_seed`.
+    /// Stands for the key: `fib_multipath_hash_seed`, or a number of the kernel's own key; 0 where none is known.
     pub seed: u32,
     /// IPv4 hash policy 0..=3.
     pub policy4: u8,
@@ -25,7 +25,7 @@ pub struct Config {
     pub pad: [u8; 2],
     /// `CLOCK_MONOTONIC` nanoseconds after which the image is too old to be used; 0 for never.
     pub deadline: u64,
-    /// SipHash state (v0..v3) keyed with the seed, before any message word.
+    /// SipHash state (v0..v3) with the key, before any message word.
     pub sip_key: [u64; 4],
     /// SipHash state after the first three message words of a flow key with flow label 0, by
     /// protocol number: what is left to absorb are ports and addresses.
@@ -39,7 +39,7 @@ pub struct ConfigHead {
     pub magic: u64,
     /// [`config_flags`].
     pub flags: u32,
-    /// `fib_multipath_hash_seed`.
+    /// Stands for the key: `fib_multipath_hash_seed`, or a number of the kernel's own key; 0 where none is known.
     pub seed: u32,
     /// IPv4 hash policy.
     pub policy4: u8,
@@ -58,7 +58,7 @@ numbers! {
     pub mod config_flags: u32, "CONFIG" {
         /// Punt everything.
         HOLD = 1,
-        /// The seed is known (not 0), so multipath choices can be made.
+        /// The key is known, so multipath choices can be made.
         SEED_KNOWN = 2,
     }
 }

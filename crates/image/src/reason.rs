@@ -173,7 +173,7 @@ reasons! {
          `net.ipv4.route.min_pmtu`: the kernel alone knows the MTUs it has learnt",
         "raise the MTU; turn LRO off; `sysctl -w net.ipv4.ip_forward_use_pmtu=0`";
     SeedUnknown = 31, "seed-unknown", Punt,
-        "several paths, and the kernel's hash seed is random",
+        "several paths, and the kernel's own hash key could not be read",
         "`sysctl -w net.ipv4.fib_multipath_hash_seed=N`, or `raddle run --seed random`; before Linux \
          6.11 it cannot be set";
     HashPolicy = 32, "hash-policy", Punt,

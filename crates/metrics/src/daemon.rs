@@ -3,6 +3,7 @@
 use prometheus_client::registry::Registry;
 use raddle_control::status::{ByFamily, Fpm, State};
 use raddle_control::{Count, Counters, Segments, Status, Verdict};
+use raddle_select::KeyKind;
 
 use crate::lag::Lag;
 use crate::rows::{Rows, Values, counter, gauge, label, text_of};
@@ -192,6 +193,18 @@ fn of_status(status: &Status) -> Vec<Rows> {
             "held",
             "1 while everything is punted to the kernel",
             alone(u64::from(status.state == State::Held)),
+        ),
+        gauge(
+            "hash_key",
+            "1 for the key that choices among paths are made by: that of the seed, the kernel's own, or none that is known",
+            KeyKind::ALL
+                .map(|kind| {
+                    (
+                        vec![label("kind", kind.name())],
+                        u64::from(kind == status.hash_key),
+                    )
+                })
+                .to_vec(),
         ),
         gauge(
             "image_full",

@@ -238,13 +238,13 @@ pub enum NoHash {
 /// # Errors
 /// Why no flow has a hash.
 pub fn hashing(rib: &Rib, iif: &str, dst: IpAddr, algo: Option<MpAlgo>) -> Result<Hashing, NoHash> {
-    let (policy, fields, seed) = hash_settings(rib, dst, algo);
+    let (policy, fields, _) = hash_settings(rib, dst, algo);
     let asker = if iif.is_empty() {
         Asker::Sender
     } else {
         Asker::Router
     };
-    let hashing = || Hashing::new(policy, fields, seed, asker);
+    let hashing = || Hashing::with_key(policy, fields, rib.hash_key(), asker);
     Ok(match algo {
         Some(algo @ (MpAlgo::RoundRobin | MpAlgo::Flowlet { .. })) => {
             return Err(NoHash::RoundRobin(algo));

@@ -70,6 +70,8 @@ pub struct Options {
     pub sets_seed: bool,
     /// This kernel has a hash seed that can be set.
     pub can_set_seed: bool,
+    /// Why the kernel's own hash key is not known, where no seed is set and it is to be gone by.
+    pub no_key: Option<String>,
     /// Links of which the program reads the NIC's receive hash, as the kernel does.
     pub reads_hash: BTreeSet<u32>,
 }

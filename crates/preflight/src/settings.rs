@@ -65,8 +65,8 @@ pub fn steering(sys: &Path, link: &Link) -> Option<bool> {
 
 /// Decides what to warn of, for the links forwarded from.
 ///
-/// 1. A hash seed of 0: the kernel's real one cannot be read, so multipath is the kernel's. What to do about
-///    that is said where the kernel has a seed that can be set.
+/// 1. No hash seed is set, and the kernel's own key could not be read: multipath is the kernel's. A seed is advised
+///    where the kernel has one that can be set.
 /// 2. Forwarding off on all links, or on one.
 /// 3. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
 /// 4. With policy 1, packet steering, or a hash from the NIC that the program does not read: the
@@ -130,18 +130,30 @@ pub(super) fn judge(
 /// Rules 1 and 7, and the dissector of 4.
 fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let settings = &scene.settings;
+    if let Some(why) = &options.no_key
+        && settings.hash_seed == 0
+        && !options.sets_seed
+    {
+        let what = "the kernel's own multipath hash key is not known";
+        let why = format!("{why}. Packets with several paths go to the kernel");
+        findings.push(match options.can_set_seed {
+            true => Finding::new(
+                Severity::Warning,
+                what,
+                format!("{why}; setting a seed moves flows once"),
+            )
+            .fix("raddle run --seed random (or sysctl -w net.ipv4.fib_multipath_hash_seed=N)"),
+            false => Finding::new(
+                Severity::Warning,
+                what,
+                format!("{why}, and this kernel {}", seed::CANNOT_BE_SET),
+            ),
+        });
+    }
     let mut warn = |what: String, why: &str, fix: &str| {
         findings.push(Finding::new(Severity::Warning, what, why).fix(fix));
     };
-    let settings = &scene.settings;
-    if settings.hash_seed == 0 && !options.sets_seed && options.can_set_seed {
-        warn(
-            "the multipath hash seed is the kernel's random one".into(),
-            "it cannot be read, so packets with several paths go to the kernel; setting one moves \
-             flows once",
-            "raddle run --seed random (or sysctl -w net.ipv4.fib_multipath_hash_seed=N)",
-        );
-    }
     if settings.forward_use_pmtu {
         let at_least = settings.min_pmtu.max(68);
         warn(
@@ -152,13 +164,6 @@ fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Fi
             ),
             "sysctl -w net.ipv4.ip_forward_use_pmtu=0",
         );
-    }
-    if settings.hash_seed == 0 && !options.can_set_seed {
-        findings.push(Finding::new(
-            Severity::Warning,
-            format!("this kernel {}", seed::CANNOT_BE_SET),
-            "its own is random and cannot be read, so packets with several paths go to the kernel",
-        ));
     }
     if let Some(id) = dissector
         && settings.hash_policy4.max(settings.hash_policy6) > 0
@@ -228,6 +233,7 @@ mod tests {
     fn options() -> Options {
         Options {
             can_set_seed: true,
+            no_key: Some("CAP_BPF is missing".into()),
             ..Options::default()
         }
     }
@@ -289,6 +295,11 @@ mod tests {
             "{new:?}"
         );
         assert!(said(true, true).is_empty());
+        let known = Options {
+            no_key: None,
+            ..options()
+        };
+        assert!(judge(&scene, &known, &ins, &Receive::default()).is_empty());
     }
 
     #[test]
@@ -300,7 +311,7 @@ mod tests {
                     hash_seed: 0,
                     ..GOOD
                 },
-                "the kernel's random one",
+                "own multipath hash key is not known",
             ),
             (
                 Settings {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::cli;
 use raddle_daemon::kept::{self, Kept};
 use raddle_preflight::seed;
+use raddle_select::KeyKind;
 
 /// Runs `raddle status`.
 pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
@@ -105,6 +106,8 @@ fn status_text(status: &Status) -> String {
         settings.hash_policy4,
         settings.hash_policy6,
         match settings.hash_seed {
+            0 if status.hash_key == KeyKind::Kernel =>
+                "unset: the kernel's own key, which has been read".to_owned(),
             0 if !status.hash_seed_can_be_set => format!(
                 "unknown: multipath packets go to the kernel, which {}",
                 seed::CANNOT_BE_SET

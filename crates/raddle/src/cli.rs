@@ -251,6 +251,9 @@ pub(crate) struct Explain {
     /// Also the other direction, and whether both take one path
     #[arg(long, conflicts_with_all = ["pcap", "hex"])]
     pub both: bool,
+    /// Show hashes also where they are made by the kernel's own key, and that key: who has it can steer flows
+    #[arg(long)]
+    pub show_key: bool,
     /// By the rules of this version of Linux [default: the running one, or the snapshot's]
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<KernelVersion>,

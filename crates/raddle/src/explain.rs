@@ -97,7 +97,10 @@ fn state(args: &cli::Explain, own: Vec<Event>) -> Result<(Rib, Surroundings), Fa
     let (mut rib, kernel) = source::mirror_and_kernel(args.snapshot.as_deref())?;
     own.into_iter().for_each(|event| rib.apply(event));
     let found = match args.snapshot {
-        None => live(),
+        None => Surroundings {
+            no_key: source::know_key(&mut rib),
+            ..live()
+        },
         Some(_) => Surroundings {
             kernel,
             ..Surroundings::default()
@@ -170,6 +173,7 @@ fn all(
         rib.snapshot()
             .into_events()
             .for_each(|event| kernels.apply(event));
+        kernels.set_kernel_key(rib.kernel_key());
         kernels
     });
     own.into_iter().for_each(|event| rib.apply(event));
@@ -247,6 +251,7 @@ fn around(args: &cli::Explain, found: Surroundings) -> Surroundings {
         unasked: asks.then(source::unasked).flatten(),
         kernel: args.kernel.or(found.kernel),
         algos: algo_rules(&rules),
+        show_key: args.show_key,
         ..found
     }
 }

@@ -46,7 +46,7 @@ fn question(args: &PortsPlan) -> Question {
 
 fn plan(args: &PortsPlan) -> Result<(), Failure> {
     let file = args.snapshot.as_deref();
-    let (mut rib, kernel) = source::mirror_and_kernel(file)?;
+    let (mut rib, kernel) = source::mirror_with_key(file)?;
     source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
     let certificate = ports::plan(&rib, kernel, &question(args))?;
     if let Some(path) = &args.out {
@@ -64,7 +64,7 @@ fn plan(args: &PortsPlan) -> Result<(), Failure> {
 
 fn verify(args: &PortsVerify) -> Result<(), Failure> {
     let certificate = read(&args.file)?;
-    let mut rib = source::mirror(None)?;
+    let (mut rib, _) = source::mirror_with_key(None)?;
     source::set_algos(&mut rib, &args.algos, None, certificate.flow.iif.as_deref())?;
     let kernel = raddle_preflight::running_kernel().ok();
     let found = ports::verify(&certificate, &rib, kernel, &mut Socket::open()?);
@@ -102,7 +102,7 @@ fn read(file: &Path) -> Result<Certificate, Failure> {
 }
 
 fn audit(args: &PortsAudit) -> Result<(), Failure> {
-    let rib = source::mirror(None)?;
+    let (rib, _) = source::mirror_with_key(None)?;
     let kernel = raddle_preflight::running_kernel().ok();
     let audits = ports::audit(&rib, kernel, &sockets::connected()?, &args.dst)?;
     match args.json {

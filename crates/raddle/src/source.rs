@@ -9,7 +9,7 @@ use raddle_netlink::Mirror;
 use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
-use raddle_select::KernelVersion;
+use raddle_select::{KernelVersion, KeyKind};
 
 use crate::error::Failure;
 use raddle_daemon::{AlgoRule, Config, algo_rules};
@@ -66,6 +66,33 @@ pub(crate) fn mirror_and_kernel(
         .and_then(|text| text.parse().ok());
     let mut rib = Rib::detached();
     snapshot.into_events().for_each(|event| rib.apply(event));
+    Ok((rib, kernel))
+}
+
+/// Has a mirror of the live kernel go by the kernel's own key, where no seed is set. Why there is none to go by; nothing
+/// where there is.
+pub(crate) fn know_key(rib: &mut Rib) -> Option<String> {
+    if rib.key_kind() != KeyKind::Unknown {
+        return None;
+    }
+    match raddle_key::read() {
+        Ok(key) => {
+            rib.set_kernel_key(Some(key));
+            None
+        }
+        Err(why) => Some(why.to_string()),
+    }
+}
+
+/// A mirror to predict choices by: [`mirror`], with the kernel's own key where that is needed and can be read.
+pub(crate) fn mirror_with_key(
+    file: Option<&Path>,
+) -> Result<(Rib, Option<KernelVersion>), Failure> {
+    let (mut rib, kernel) = mirror_and_kernel(file)?;
+    if file.is_none() {
+        // Who asks for a hash is told that there is no key.
+        know_key(&mut rib);
+    }
     Ok((rib, kernel))
 }
 

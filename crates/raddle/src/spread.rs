@@ -50,7 +50,7 @@ fn links(args: &cli::Spread) -> Result<Report, Failure> {
         ));
     }
     let (file, iif) = (args.snapshot.as_deref(), args.iif.as_deref());
-    let mut rib = source::mirror(file)?;
+    let (mut rib, _) = source::mirror_with_key(file)?;
     let link = paths::input(&rib, iif)?.to_owned();
     source::set_algos(&mut rib, &args.algos, file, iif)?;
     Ok(over_links(&rib, &link, &samples(args)?)?)

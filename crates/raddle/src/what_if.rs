@@ -12,7 +12,7 @@ use crate::source;
 pub(crate) fn run(args: &cli::WhatIf) -> Result<(), Failure> {
     let question = Question::parse(&args.words)?;
     let (file, iif) = (args.snapshot.as_deref(), question.iif.as_deref());
-    let mut rib = source::mirror(file)?;
+    let (mut rib, _) = source::mirror_with_key(file)?;
     paths::input(&rib, iif)?;
     source::set_algos(&mut rib, &args.algos, file, iif)?;
     let samples = args.flows.source().load(Some(question.dst))?;

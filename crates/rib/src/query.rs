@@ -21,6 +21,7 @@ use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{Found, KERNELS, best_spec, find};
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
+use raddle_select::{HashKey, KeyKind};
 
 /// Everything that the mirror holds, as one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,6 +167,26 @@ impl Rib {
     /// Settings of the namespace.
     pub fn settings(&self) -> &Settings {
         &self.state.settings
+    }
+
+    /// The key by which the kernel chooses among paths: that of the seed, or its own where that has been told
+    /// ([`Rib::set_kernel_key`]).
+    pub fn hash_key(&self) -> Option<HashKey> {
+        self.state.hash_key()
+    }
+
+    /// The kernel's own key, where it has been told.
+    pub fn kernel_key(&self) -> Option<HashKey> {
+        self.state.kernel_key
+    }
+
+    /// Which of them it is.
+    pub fn key_kind(&self) -> KeyKind {
+        match (self.state.settings.hash_seed, self.state.kernel_key) {
+            (1.., _) => KeyKind::Seed,
+            (0, Some(_)) => KeyKind::Kernel,
+            (0, None) => KeyKind::Unknown,
+        }
     }
 
     /// Keys for HMACs in SRHs, by number. Not part of [`Rib::snapshot`].

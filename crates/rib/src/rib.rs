@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use raddle_fib::{Fib4, Fib6};
-use raddle_select::{Seed, keyed, mid_states};
+use raddle_select::{HashKey, keyed, mid_states};
 
 use crate::adjacency::{Ports, Publish};
 use crate::algo::AlgoRules;
@@ -168,6 +168,13 @@ impl Rib {
     /// first route on: to be called before there are any.
     pub fn set_algos(&mut self, algos: AlgoRules) {
         self.state.algos = algos;
+    }
+
+    /// Tells the kernel's own key, by which it chooses while no seed is set; none where it is not known. The next
+    /// [`Rib::commit`] goes by it. No snapshot has it.
+    pub fn set_kernel_key(&mut self, key: Option<HashKey>) {
+        self.state.dirty.settings |= self.state.kernel_key != key;
+        self.state.kernel_key = key;
     }
 
     /// Which routes spread their packets otherwise.
@@ -386,7 +393,7 @@ impl Rib {
         let mut config = Config {
             magic: MAGIC,
             flags: if self.hold { config_flags::HOLD } else { 0 },
-            seed: settings.hash_seed,
+            seed: 0,
             policy4: settings.hash_policy4,
             policy6: settings.hash_policy6,
             fields4: settings.hash_fields4 as u16,
@@ -396,10 +403,11 @@ impl Rib {
             sip_key: [0; 4],
             sip_mid: [[0; 4]; 256],
         };
-        if let Some(seed) = Seed::new(settings.hash_seed) {
+        if let Some(key) = self.state.hash_key() {
             config.flags |= config_flags::SEED_KNOWN;
-            config.sip_key = keyed(seed);
-            config.sip_mid = mid_states(seed);
+            config.seed = key.number();
+            config.sip_key = keyed(key);
+            config.sip_mid = mid_states(key);
         }
         if config == self.config {
             return;

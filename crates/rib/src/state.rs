@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use raddle_select::{HashKey, Seed};
 
 pub(crate) use buckets::Buckets;
 pub(crate) use fpm::FpmRoutes;
@@ -81,6 +82,8 @@ pub(crate) struct State {
     pub(crate) buckets: Buckets,
     pub(crate) rules: Vec<Rule>,
     pub(crate) settings: Settings,
+    /// The kernel's own key, where it has been read; it counts while no seed is set.
+    pub(crate) kernel_key: Option<HashKey>,
     pub(crate) attrs: AttrsStore,
     pub(crate) algos: AlgoRules,
     pub(crate) fpm: FpmRoutes,
@@ -117,6 +120,12 @@ impl State {
     pub(crate) fn governing(&self, link: &Link) -> u32 {
         let vrf = vrf_of(link, |index| self.links.get(&index));
         vrf.map_or(link.index, |vrf| vrf.index)
+    }
+
+    /// The key by which the kernel chooses among paths, where it is known.
+    pub(crate) fn hash_key(&self) -> Option<HashKey> {
+        let seed = Seed::new(self.settings.hash_seed);
+        seed.map(HashKey::from).or(self.kernel_key)
     }
 
     /// How a route with these attributes spreads its packets, where that is not by the namespace's

@@ -263,8 +263,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hash::Seed;
     use crate::hash::tests::keys;
+    use crate::seed::Seed;
 
     /// Every width that this processor has.
     fn widths() -> Vec<Width> {

@@ -3,11 +3,12 @@
 use raddle_packet::Family;
 use serde::Serialize;
 
-use crate::hash::{Hasher, Seed};
+use crate::hash::Hasher;
 use crate::header::Input;
 use crate::key::{Flow, FlowKey};
 use crate::keys::{KeyError, Keys, keys_and_input, keys_of_flow, keys_of_plain_packet};
 use crate::policy::{Field, HashConfig, Policy};
+use crate::seed::HashKey;
 
 /// How the hash of one flow key came about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,8 +50,6 @@ pub enum Part {
 pub struct Explanation {
     /// Hash policy.
     pub policy: Policy,
-    /// Seed.
-    pub seed: Seed,
     /// What the keys were taken from.
     pub input: Input,
     /// The keys and their hashes: one, except under policy 3 none to two.
@@ -70,27 +69,31 @@ pub struct Explanation {
 /// As [`crate::keys_of_packet`].
 pub fn explain_packet(
     config: &HashConfig,
-    seed: Seed,
+    key: impl Into<HashKey>,
     family: Family,
     l3: &[u8],
 ) -> Result<Explanation, KeyError> {
     let (keys, input) = keys_and_input(config, family, l3)?;
-    Ok(explain(config, seed, &keys, input))
+    Ok(explain(config, key.into(), &keys, input))
 }
 
 /// Explains the hash of a flow; arguments as in [`crate::keys_of_flow`].
-pub fn explain_flow(config: &HashConfig, seed: Seed, flow: &Flow) -> Explanation {
-    explain(config, seed, &keys_of_flow(config, flow), Input::Flow)
+pub fn explain_flow(config: &HashConfig, key: impl Into<HashKey>, flow: &Flow) -> Explanation {
+    explain(config, key.into(), &keys_of_flow(config, flow), Input::Flow)
 }
 
 /// Explains the hash of the packets of a flow, as in [`crate::keys_of_plain_packet`].
-pub fn explain_plain_packet(config: &HashConfig, seed: Seed, flow: &Flow) -> Explanation {
+pub fn explain_plain_packet(
+    config: &HashConfig,
+    key: impl Into<HashKey>,
+    flow: &Flow,
+) -> Explanation {
     let keys = keys_of_plain_packet(config, flow);
-    explain(config, seed, &keys, Input::Flow)
+    explain(config, key.into(), &keys, Input::Flow)
 }
 
-fn explain(config: &HashConfig, seed: Seed, keys: &Keys, input: Input) -> Explanation {
-    let hasher = Hasher::new(seed);
+fn explain(config: &HashConfig, key: HashKey, keys: &Keys, input: Input) -> Explanation {
+    let hasher = Hasher::new(key);
     let hashed = |of, key: &FlowKey| {
         let ordered = key.ordered();
         let fields = match of {
@@ -124,7 +127,6 @@ fn explain(config: &HashConfig, seed: Seed, keys: &Keys, input: Input) -> Explan
     };
     Explanation {
         policy: config.policy,
-        seed,
         input,
         keys: list,
         combined: matches!(keys, Keys::Two { .. }),
@@ -136,6 +138,7 @@ fn explain(config: &HashConfig, seed: Seed, keys: &Keys, input: Input) -> Explan
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seed::Seed;
 
     #[test]
     fn says_what_was_hashed() {

@@ -5,40 +5,15 @@
 //! protocol ([`mid_states`]), which leaves three words for IPv4 and six for IPv6.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::num::NonZeroU32;
 
 use raddle_packet::Family;
-use serde::{Deserialize, Serialize};
 
 use crate::batch::Width;
 use crate::jhash::jhash_2words;
 use crate::key::{FlowKey, KeyAddresses};
 use crate::keys::{KeyError, Keys, keys_of_packet, one_key};
 use crate::policy::HashConfig;
-
-/// A known `net.ipv4.fib_multipath_hash_seed`; it holds for both families.
-///
-/// 0 is not one: the kernel then uses a random number that cannot be read.
-///
-/// # Minimum kernel version
-/// 6.11. Before that the key is always random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Seed(NonZeroU32);
-
-impl Seed {
-    /// A seed, unless it is 0.
-    #[inline]
-    pub fn new(seed: u32) -> Option<Seed> {
-        NonZeroU32::new(seed).map(Seed)
-    }
-
-    /// The number.
-    #[inline]
-    pub fn get(self) -> u32 {
-        self.0.get()
-    }
-}
+use crate::seed::HashKey;
 
 /// SipHash's v0..v3.
 pub type SipState = [u64; 4];
@@ -46,23 +21,26 @@ pub type SipState = [u64; 4];
 /// [`SipState`] behind the first three words of a flow key with flow label 0, by protocol number.
 pub type MidStates = [SipState; 256];
 
-/// The state keyed with the seed in both halves of both key words, before any message word.
+/// The state with the key, before any message word.
 #[inline]
-pub fn keyed(seed: Seed) -> SipState {
-    let half = u64::from(seed.get());
-    let key = half << 32 | half;
+pub fn keyed(key: impl Into<HashKey>) -> SipState {
+    let [k0, k1] = key.into().words();
     [
-        key ^ u64::from_be_bytes(*b"somepseu"),
-        key ^ u64::from_be_bytes(*b"dorandom"),
-        key ^ u64::from_be_bytes(*b"lygenera"),
-        key ^ u64::from_be_bytes(*b"tedbytes"),
+        k0 ^ u64::from_be_bytes(*b"somepseu"),
+        k1 ^ u64::from_be_bytes(*b"dorandom"),
+        k0 ^ u64::from_be_bytes(*b"lygenera"),
+        k1 ^ u64::from_be_bytes(*b"tedbytes"),
     ]
 }
 
-/// What [`MidStates`] holds, for this seed. Costs about 10 microseconds.
-pub fn mid_states(seed: Seed) -> MidStates {
-    let key = keyed(seed);
-    std::array::from_fn(|proto| mid_state(key, proto as u8, 0))
+/// What [`MidStates`] holds, for this key. Costs about 10 microseconds.
+pub fn mid_states(key: impl Into<HashKey>) -> MidStates {
+    of_state(&keyed(key))
+}
+
+/// The same for a state that has the key.
+fn of_state(key: &SipState) -> MidStates {
+    std::array::from_fn(|proto| mid_state(*key, proto as u8, 0))
 }
 
 /// The state behind the words with protocol, flow label and the fields that are always zero here
@@ -124,7 +102,7 @@ pub(crate) fn finish(mut v: SipState, length: u64) -> u64 {
 /// SipHash-2-4 of a flow key as it stands: [`FlowKey::ordered`] must have been applied.
 ///
 /// Equal to SipHash-2-4 over [`FlowKey::pack`]. `key` is [`keyed`], `mid` is [`mid_states`] of the
-/// same seed.
+/// same key.
 #[inline]
 pub fn hash64(key: &SipState, mid: &MidStates, flow: &FlowKey) -> u64 {
     let mut state = match flow.flow_label_word {
@@ -187,7 +165,7 @@ pub(crate) fn shorten(hash64: u64) -> u32 {
     (hash64 as u32).max(1)
 }
 
-/// Everything that depends on the seed alone.
+/// Everything that depends on the key alone.
 ///
 /// 8 KiB: made once, then shared or borrowed.
 #[derive(Clone, PartialEq, Eq)]
@@ -199,11 +177,16 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// For this seed. Costs about 10 microseconds.
-    pub fn new(seed: Seed) -> Hasher {
+    /// For this seed or key. Costs about 10 microseconds.
+    pub fn new(key: impl Into<HashKey>) -> Hasher {
+        Hasher::of_state(keyed(key))
+    }
+
+    /// For the key that a state has, as [`keyed`] makes it.
+    pub fn of_state(key: SipState) -> Hasher {
         Hasher {
-            key: keyed(seed),
-            mid: Box::new(mid_states(seed)),
+            key,
+            mid: Box::new(of_state(&key)),
             width: Width::detect(),
         }
     }
@@ -277,6 +260,7 @@ pub(crate) mod tests {
     use siphasher::sip::SipHasher24;
 
     use super::*;
+    use crate::seed::Seed;
 
     fn oracle(seed: u32, bytes: &[u8]) -> u64 {
         let key = u64::from(seed) << 32 | u64::from(seed);
@@ -336,15 +320,20 @@ pub(crate) mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_key_of_128_bits_is_siphashs(k0: u64, k1: u64, key in keys()) {
+            let mut hasher = SipHasher24::new_with_keys(k0, k1);
+            hasher.write(key.pack().as_ref());
+            let ours = HashKey::new(k0, k1);
+            prop_assert_eq!(Hasher::new(ours).hash64(&key), hasher.finish());
+            prop_assert_eq!(Hasher::of_state(keyed(ours)).hash64(&key), hasher.finish());
+        }
+    }
+
     #[test]
     fn zero_is_not_a_hash() {
         assert_eq!(shorten(0xabcd_0000_0000), 1);
         assert_eq!(shorten(0xabcd_0000_0002), 2);
-    }
-
-    #[test]
-    fn zero_is_not_a_seed() {
-        assert_eq!(Seed::new(0), None);
-        assert!(serde_json::from_str::<Seed>("0").is_err());
     }
 }

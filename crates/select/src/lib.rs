@@ -31,13 +31,14 @@ mod local;
 mod policy;
 mod resilient;
 mod round_robin;
+mod seed;
 mod threshold;
 
 pub use batch::KeyBatch;
 pub use explain::{
     Explanation, HashedKey, Part, explain_flow, explain_packet, explain_plain_packet,
 };
-pub use hash::{Hasher, MidStates, Seed, SipState, hash32, hash64, keyed, mid_states};
+pub use hash::{Hasher, MidStates, SipState, hash32, hash64, keyed, mid_states};
 pub use header::Input;
 pub use jhash::jhash_2words;
 pub use kernel::{KernelVersion, NotAVersion};
@@ -51,6 +52,7 @@ pub use resilient::{
     ResilientTable, TableError, Timers, UPKEEP_INTERVAL, bucket_of, wanted_buckets,
 };
 pub use round_robin::{MAX_TABLE, RoundRobin, next_turn, round_robin};
+pub use seed::{HashKey, KeyKind, Seed};
 pub use threshold::{
     Choice, MAX_HASH, choose_group, choose_plain, compile_threshold, search, search_by,
     upper_bounds,

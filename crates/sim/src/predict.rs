@@ -2,7 +2,7 @@
 
 use raddle_packet::Family;
 use raddle_select::{
-    Flow, HashConfig, Hasher, KeyError, Keys, Seed, keys_of_flow, keys_of_packet,
+    Flow, HashConfig, HashKey, Hasher, KeyError, Keys, Seed, keys_of_flow, keys_of_packet,
     keys_of_plain_packet,
 };
 use thiserror::Error;
@@ -17,10 +17,10 @@ pub enum HashingError {
         "there is no hash policy {0}: 0 is L3, 1 is L4, 2 is L3 of the innermost packet, 3 is custom"
     )]
     Policy(u8),
-    /// The seed is 0.
+    /// No seed is set, and the kernel's own key is not known.
     #[error(
-        "the hash seed is unknown: net.ipv4.fib_multipath_hash_seed is 0, so the kernel uses a random \
-         one that nobody can read; set it to predict choices"
+        "the hash key is unknown: no seed is set (net.ipv4.fib_multipath_hash_seed is 0), and the kernel's own key has not \
+         been read, which needs root on the machine itself; raddle doctor says more"
     )]
     SeedUnknown,
 }
@@ -46,12 +46,23 @@ impl Hashing {
     /// From the sysctls' numbers: `fib_multipath_hash_policy`, `_fields` and `_seed`. Costs about 10
     /// microseconds.
     pub fn new(policy: u8, fields: u32, seed: u32, asker: Asker) -> Result<Hashing, HashingError> {
+        let key = Seed::new(seed).map(HashKey::from);
+        Hashing::with_key(policy, fields, key, asker)
+    }
+
+    /// The same with a key, which may be the kernel's own.
+    pub fn with_key(
+        policy: u8,
+        fields: u32,
+        key: Option<HashKey>,
+        asker: Asker,
+    ) -> Result<Hashing, HashingError> {
         let config = HashConfig::kernel(policy, fields).ok_or(HashingError::Policy(policy))?;
-        let seed = Seed::new(seed).ok_or(HashingError::SeedUnknown)?;
+        let key = key.ok_or(HashingError::SeedUnknown)?;
         Ok(Hashing {
             config,
             asker,
-            hasher: Hasher::new(seed),
+            hasher: Hasher::new(key),
         })
     }
 

@@ -13,6 +13,7 @@ use crate::config::{Config, Mode, algo_rules};
 use crate::fpm;
 use crate::links::{self, Plan, plan};
 use crate::rx_hash::would_read;
+use crate::seed;
 use crate::static_routes::{self, StaticRoutes};
 use crate::survey::survey;
 use raddle_preflight::Fix;
@@ -52,7 +53,7 @@ pub fn check(config: &Config, say: &mut dyn FnMut(String)) -> Result<(), Error> 
         _ => Rib::detached(),
     };
     Mirror::open()?.initial(&mut |event| rib.apply(event))?;
-    let looked = look(&rib, config, say);
+    let looked = look(&mut rib, config, say);
     let _fpm = match early {
         Ok(listener) => listener,
         Err(e) => {
@@ -81,9 +82,16 @@ fn load(config: &Config) -> Result<Engine, Error> {
 }
 
 /// What follows from links, settings and firewall; says it.
-fn look(rib: &Rib, config: &Config, say: &mut dyn FnMut(String)) -> Result<(Plan, bool), Error> {
+fn look(
+    rib: &mut Rib,
+    config: &Config,
+    say: &mut dyn FnMut(String),
+) -> Result<(Plan, bool), Error> {
+    let no_key = seed::know(rib);
+    let rib = &*rib;
     let sets_seed = check_seed(config, rib)?;
-    let report = survey(rib, config, Fix::Would, own_links(config).into_iter())?;
+    let own = own_links(config).into_iter();
+    let report = survey(rib, config, Fix::Would, own, no_key.as_deref())?;
     let plan = plan(rib, config, &report)?;
     for finding in report.warnings() {
         say(finding.to_string());

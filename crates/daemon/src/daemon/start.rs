@@ -45,6 +45,7 @@ struct Prepared {
     statics: StaticRoutes,
     fpm: Option<Server>,
     srv6: Srv6,
+    no_key: Option<String>,
 }
 
 /// Programs are kept only where they would last.
@@ -81,7 +82,7 @@ pub(super) fn own_links(config: &Config) -> Vec<u32> {
 /// The configuration wants a seed that there is none of, or that cannot be set.
 pub(super) fn check_seed(config: &Config, rib: &Rib) -> Result<bool, Error> {
     let (settings, can_be_set) = (rib.settings(), seed::can_be_set());
-    static_routes::check_seed(config, settings, can_be_set)?;
+    static_routes::check_seed(config, rib.hash_key().is_some(), can_be_set)?;
     if let Some(Seed::Number(wanted)) = config.seed
         && settings.hash_seed != 0
         && settings.hash_seed != wanted
@@ -150,6 +151,7 @@ impl Daemon {
         let image = Arc::clone(&memory);
         let announced = Announced::open(move || image.doubt())?;
         mirror.initial(&mut |event| rib.apply(event))?;
+        let no_key = seed::know(&mut rib);
         let sets_seed = check_seed(config, &rib)?;
         let mut statics = StaticRoutes::default();
         let events = statics.follow(config, &rib);
@@ -160,12 +162,21 @@ impl Daemon {
         let attached: Vec<u32> = engine.attached().map(|(index, _)| index).collect();
         let shaped = shaped(&rib, &config.allow_qdisc)?;
         // Nothing of the system is changed for a start that is refused.
-        let mut report = survey(&rib, config, Fix::Would, attached.iter().copied())?;
+        let look = |rib: &Rib, fix| {
+            survey(
+                rib,
+                config,
+                fix,
+                attached.iter().copied(),
+                no_key.as_deref(),
+            )
+        };
+        let mut report = look(&rib, Fix::Would)?;
         refuse(&report, config)?;
         let mut plan = plan(&rib, config, &report)?;
         require_links(&plan)?;
         if config.fix_offloads {
-            report = survey(&rib, config, Fix::Do, attached.iter().copied())?;
+            report = look(&rib, Fix::Do)?;
             refuse(&report, config)?;
             plan = links::plan(&rib, config, &report)?;
             require_links(&plan)?;
@@ -230,6 +241,7 @@ impl Daemon {
             statics,
             fpm,
             srv6,
+            no_key,
         })
     }
 
@@ -263,6 +275,7 @@ impl Daemon {
             try_room: false,
             look_again: false,
             new_settings: false,
+            no_key: ready.no_key,
             lacks: BTreeSet::new(),
         }
     }

@@ -28,7 +28,8 @@ impl Daemon {
     /// Links or settings changed: attaches and detaches accordingly.
     pub(super) fn replan(&mut self) {
         let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
-        let report = match survey(&self.rib, &self.config, Fix::Do, attached.into_iter()) {
+        let (rib, no_key) = (&self.rib, self.no_key.as_deref());
+        let report = match survey(rib, &self.config, Fix::Do, attached.into_iter(), no_key) {
             Ok(report) => report,
             Err(e) => {
                 // Things may go while one looks at them. The next round looks again.

@@ -69,35 +69,28 @@ fn engines_get_them_as_own() {
 
 #[test]
 fn several_lists_want_a_seed() {
-    use raddle_rib::event::Settings;
-
     let encap = "[[encap]]\nprefix = '10.9.0.0/16'\n";
     let one = config(&format!("{encap}segs = ['fc00:1::']")).unwrap();
     let lists = format!("{encap}lists = [{{ segs = ['fc00:1::'] }}, {{ segs = ['fc00:2::'] }}]");
     let two = config(&lists).unwrap();
     let given = config(&format!("seed = 7\n{lists}")).unwrap();
-    let unknown = Settings::default();
-    assert_eq!(check_seed(&one, &unknown, true), Ok(()));
-    assert_eq!(check_seed(&one, &unknown, false), Ok(()));
-    assert_eq!(check_seed(&given, &unknown, true), Ok(()));
+    assert_eq!(check_seed(&one, false, true), Ok(()));
+    assert_eq!(check_seed(&one, false, false), Ok(()));
+    assert_eq!(check_seed(&given, false, true), Ok(()));
     for config in [&two, &given] {
-        let error = check_seed(config, &unknown, false).unwrap_err().to_string();
+        let error = check_seed(config, false, false).unwrap_err().to_string();
         assert!(
             error.contains("10.9.0.0/16") && error.contains("Linux 6.11"),
             "{error}"
         );
         assert!(!error.contains("--seed"), "{error}");
     }
-    let error = check_seed(&two, &unknown, true).unwrap_err().to_string();
+    let error = check_seed(&two, false, true).unwrap_err().to_string();
     assert!(
         error.contains("10.9.0.0/16") && error.contains("--seed random"),
         "{error}"
     );
-    let known = Settings {
-        hash_seed: 7,
-        ..unknown
-    };
-    assert_eq!(check_seed(&two, &known, false), Ok(()));
+    assert_eq!(check_seed(&two, true, false), Ok(()));
 }
 
 /// A mirror with two links that forward, and these routes.

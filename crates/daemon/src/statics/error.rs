@@ -82,14 +82,14 @@ pub enum StaticError {
     SameList,
     /// A spread that nobody could foresee, and a seed would do.
     #[error(
-        "{0} is spread over several segment lists by the hash seed, and the kernel's is random and cannot be \
-         known; give one with seed = \"random\" (--seed random) or net.ipv4.fib_multipath_hash_seed"
+        "{0} is spread over several segment lists by the hash key, and the kernel's own could not be read \
+         (the log says why); give a seed with seed = \"random\" (--seed random) or net.ipv4.fib_multipath_hash_seed"
     )]
     Seed(IpNet),
     /// A spread that nobody could foresee, and no seed to be had.
     #[error(
-        "{0} is spread over several segment lists by the hash seed, and this kernel {CANNOT_BE_SET}; give it one \
-         list"
+        "{0} is spread over several segment lists by the hash key; the kernel's own could not be read (the log says why), and \
+         this kernel {CANNOT_BE_SET}; give it one list"
     )]
     NoSeed(IpNet),
     /// IPv4 has no extension headers.

@@ -1,6 +1,6 @@
 //! The hash seed: set, and right beside those of other routers.
 
-use super::super::facts::{Facts, Need};
+use super::super::facts::{Facts, Need, OwnKey};
 use super::super::finding::{Found, Severity};
 use super::Check;
 use raddle_preflight::seed;
@@ -40,23 +40,42 @@ fn newer() -> String {
 }
 
 /// 1. Only where routes have several paths, and the seed reads 0.
-/// 2. A kernel older than 6.11 has no such setting: a note.
-/// 3. Otherwise a warning.
+/// 2. The kernel's own key could be read: a note.
+/// 3. A kernel older than 6.11 has no such setting: a note.
+/// 4. Otherwise a warning.
 fn seed_unset(facts: &Facts) -> Vec<Found> {
     if facts.settings.hash_seed != 0 || !facts.has_multipath() {
         return Vec::new();
     }
-    let effect = "the key is random and shown to nobody: which path a flow takes cannot be \
-                  predicted, changes with every reboot, and raddle leaves such choices to the kernel";
+    if facts.own_key == OwnKey::Known {
+        let effect = "the kernel's own key, which it draws at boot, could be read: raddle goes by it and moves no flow, but \
+                      needs root to predict choices, which change with every reboot";
+        let found = Found::new(Severity::Note, "the hash seed is not set", effect);
+        let found = found.evidence(["net.ipv4.fib_multipath_hash_seed reads 0 or is not there"]);
+        return vec![match KernelVersion::may_have_hash_seed(facts.kernel) {
+            true => found.fix(RANDOM).advice(
+                "only where others have to know it: setting it moves flows once; a file in /etc/sysctl.d makes it last",
+            ),
+            false => found,
+        }];
+    }
+    let effect = "the key is the kernel's own, drawn at boot, and has not been read: which path a flow takes \
+                  cannot be predicted, changes with every reboot, and raddle leaves such choices to the kernel";
+    let why = match &facts.own_key {
+        OwnKey::Unknown(why) => Some(why.clone()),
+        _ => None,
+    };
     match facts.kernel {
         Some(version) if !KernelVersion::may_have_hash_seed(Some(version)) => {
             let what = "this kernel has no hash seed that could be set";
             let found = Found::new(Severity::Note, what, effect);
-            vec![found.evidence([format!("Linux {version}; the setting came with 6.11")])]
+            let evidence = [format!("Linux {version}; the setting came with 6.11")];
+            vec![found.evidence(evidence.into_iter().chain(why))]
         }
         _ => {
             let found = Found::new(Severity::Warning, "the hash seed is not set", effect);
-            let found = found.evidence(["net.ipv4.fib_multipath_hash_seed = 0"]);
+            let evidence = ["net.ipv4.fib_multipath_hash_seed = 0".to_owned()];
+            let found = found.evidence(evidence.into_iter().chain(why));
             let advice = "setting it moves flows once; a file in /etc/sysctl.d makes it last";
             vec![found.fix(RANDOM).advice(advice)]
         }
@@ -173,6 +192,10 @@ mod tests {
         assert_found("seed-unset", &facts, Severity::Note, &["6.10.9"]);
         facts.kernel = None;
         assert_found("seed-unset", &facts, Severity::Warning, &[]);
+        facts.own_key = OwnKey::Unknown("CAP_BPF is missing".into());
+        assert_found("seed-unset", &facts, Severity::Warning, &["CAP_BPF"]);
+        facts.own_key = OwnKey::Known;
+        assert_found("seed-unset", &facts, Severity::Note, &["reads 0"]);
         assert_clean("seed-unset", &with(facts, &[]));
     }
 

@@ -103,7 +103,7 @@ pub struct HashSettings {
     pub policy: u8,
     /// `fib_multipath_hash_fields` of the family; counts with policy 3.
     pub fields: u32,
-    /// `fib_multipath_hash_seed`.
+    /// `fib_multipath_hash_seed`; 0 for the kernel's own key.
     pub seed: u32,
 }
 
@@ -125,8 +125,9 @@ pub struct PlannedPath {
 pub struct PlannedConnection {
     /// Its source port or flow label.
     pub value: u32,
-    /// Its 31-bit hash.
-    pub hash: u32,
+    /// Its 31-bit hash; none where it would give the kernel's own key away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<u32>,
     /// The number of its path.
     pub path: usize,
     /// The source address that it gets, where none is bound.

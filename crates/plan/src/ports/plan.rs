@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::{Hop, MpAlgo, Rib};
-use raddle_select::{Flow, KernelVersion};
+use raddle_select::{Flow, KernelVersion, KeyKind};
 use raddle_sim::Layout;
 use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, Spare, Vary};
 
@@ -107,10 +107,11 @@ impl Asked<'_> {
             .map_err(|e| why_not(&e, rib, question, choice))?;
         let (policy, fields, seed) = paths::hash_settings(rib, question.dst, self.algo);
         let hashes = places.shares(None);
+        let secret = rib.key_kind() == KeyKind::Kernel;
         let used = |shares: &[u64]| shares.iter().filter(|share| **share > 0).count();
         let connection = |connection: &Connection| PlannedConnection {
             value: connection.value,
-            hash: connection.hash31,
+            hash: (!secret).then_some(connection.hash31),
             path: connection.path,
             from: source(connection.value),
         };

@@ -62,7 +62,10 @@ impl fmt::Display for Certificate {
                 .from
                 .map_or_else(String::new, |from| format!(" src {from}"));
             let name = names.get(c.path).map_or("unknown", String::as_str);
-            writeln!(out, "{:>11}  {:>10}  {name}{from}", c.value, c.hash)?;
+            let hash = c
+                .hash
+                .map_or_else(|| "not shown".to_owned(), |hash| hash.to_string());
+            writeln!(out, "{:>11}  {hash:>10}  {name}{from}", c.value)?;
         }
         writeln!(out, "\n{:wide$}  {:>9}  connections", "path", "share")?;
         for ((name, path), load) in names.iter().zip(&self.paths).zip(&loads) {

@@ -29,6 +29,7 @@ impl Scratch {
     pub(super) fn of(rib: &Rib, iif: &str, dst: IpAddr) -> Scratch {
         let mut copy = Rib::detached();
         copy.set_algos(rib.algos().clone());
+        copy.set_kernel_key(rib.kernel_key());
         let mut snapshot = rib.snapshot();
         for nexthop in &mut snapshot.nexthops {
             if let NexthopKind::Resilient { members, .. } = &mut nexthop.kind {

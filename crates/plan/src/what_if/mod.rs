@@ -58,12 +58,12 @@ pub fn answer(
             return Err(Error::NotHashed { dst, why });
         }
     }
-    let (policy, fields, seed) = paths::hash_settings(rib, question.dst, algo);
-    let (policy_then, fields_then, seed_then) =
-        paths::hash_settings(&scratch.rib, question.dst, algo_then);
+    let (policy, fields, _) = paths::hash_settings(rib, question.dst, algo);
+    let (policy_then, fields_then, _) = paths::hash_settings(&scratch.rib, question.dst, algo_then);
     // The fields count with policy 3 only.
     let same_fields = fields == fields_then || (policy, policy_then) != (3, 3);
-    let rehashed = !(policy == policy_then && seed == seed_then && same_fields);
+    let rehashed =
+        !(policy == policy_then && rib.hash_key() == scratch.rib.hash_key() && same_fields);
     let mut report = case.report(rib, rehashed);
     report.dst = question.dst;
     report.iif.clone_from(&question.iif);

@@ -48,7 +48,8 @@ pub struct Settings {
     pub hash_fields4: u32,
     /// `net.ipv6.fib_multipath_hash_fields`.
     pub hash_fields6: u32,
-    /// `net.ipv4.fib_multipath_hash_seed`; 0 means a random seed that nobody can read.
+    /// `net.ipv4.fib_multipath_hash_seed`; 0 means that the kernel goes by a key of its own
+    /// ([`crate::Rib::set_kernel_key`]).
     pub hash_seed: u32,
     /// `net.ipv4.fib_multipath_use_neigh`.
     pub use_neigh: bool,

@@ -15,6 +15,7 @@ use raddle_image::{
     LINK_TABLE, Reason, Segment, VlanEntry, flavours, lost_dx2, segment_flags as flag,
     segment_kind as kind,
 };
+use raddle_select::HashKey;
 use raddle_srv6::sign;
 
 /// A segment, and the template that it refers to (its place is not filled in yet).
@@ -310,12 +311,12 @@ fn label_flags(state: &State) -> u8 {
     }
 }
 
-/// The seed's, so that two machines in a row choose independently of each other, and not the seed
+/// The key's, so that two machines in a row choose independently of each other, and not the key
 /// itself, by which the next header's hash is made.
 fn salt(state: &State) -> u32 {
     /// Any constant does.
     const APART: u32 = 0x5352_7636;
-    let mut h = state.settings.hash_seed ^ APART;
+    let mut h = state.hash_key().map_or(0, HashKey::number) ^ APART;
     h = (h ^ (h >> 16)).wrapping_mul(0x85eb_ca6b);
     h = (h ^ (h >> 13)).wrapping_mul(0xc2b2_ae35);
     h ^ (h >> 16)

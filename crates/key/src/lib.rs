@@ -1,0 +1,45 @@
+//! The kernel's own key of multipath choices: the one that it goes by while no seed is set
+//! (`net.ipv4.fib_multipath_hash_seed`). It is read from the kernel's memory, and proven before it is used.
+//!
+//! * Since Linux 6.11 it is a seed of 32 bits, drawn at boot, the same for all network namespaces: `mp_seed`.
+//! * Before, it is `hashrnd` of the flow dissector, 128 bits, drawn when first used, one for the machine.
+//!
+//! Who has the key can steer flows: it goes into no log and no file.
+
+mod bpf;
+mod btf;
+mod error;
+mod hashrnd;
+mod mp_seed;
+mod privilege;
+mod symbols;
+
+pub use error::Error;
+
+use raddle_select::HashKey;
+
+/// Reads the kernel's own key and proves it. Takes some 50 milliseconds; neither the network namespace of the caller nor
+/// any of its settings is touched.
+///
+/// 1. A kernel whose types have `mp_seed` goes by that, whatever its version: it is read from the running task's network
+///    namespace, which is one made for this, and has to predict 32 answers of `RTM_GETROUTE` over 64 paths there.
+/// 2. Any other goes by `hashrnd`: each symbol of that name is read, and has to give the flow hashes (all 32 bits) that the
+///    kernel computes of random frames. One such hash comes first: until then the key is zero.
+/// 3. What proves wrong is not the key.
+///
+/// # Errors
+/// [`Error::NotPermitted`] without `CAP_BPF`, `CAP_PERFMON`, and `CAP_SYS_ADMIN` (1) or `CAP_SYSLOG` (2);
+/// [`Error::Lockdown`]; what else there is to say.
+///
+/// # Minimum kernel version
+/// 5.14, for programs that run without an event.
+pub fn read() -> Result<HashKey, Error> {
+    privilege::require(&[privilege::BPF, privilege::PERFMON])?;
+    match mp_seed::place() {
+        Ok(Some(place)) => mp_seed::read(place),
+        Ok(None) => hashrnd::read(),
+        // Without types, the setting tells which key it is.
+        Err(why) if std::path::Path::new(mp_seed::SETTING).exists() => Err(why),
+        Err(_) => hashrnd::read(),
+    }
+}

@@ -1,0 +1,169 @@
+//! Without a seed the kernel goes by a key of its own. raddle reads it, so no flow moves when it starts; and keeps it to
+//! itself.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::time::Duration;
+
+use raddle_e2e::{Arrival, Crafted, Daemon, World, root, within};
+use serde_json::Value;
+
+const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
+
+/// The links that frames leave by.
+fn links(world: &World, frames: &[Crafted]) -> Vec<Option<String>> {
+    let arrived = world.transmit(frames);
+    let link = |arrivals: &Vec<_>| arrivals.first().map(|a: &Arrival| a.link.clone());
+    arrived.iter().map(link).collect()
+}
+
+#[test]
+fn no_flow_moves_when_it_starts() {
+    if !root("no_flow_moves_when_it_starts") {
+        return;
+    }
+    const FLOWS: u16 = 128;
+    let world = World::new("ownkey", 2);
+    world.sysctl(SEED, "0");
+    let frames = world.frames(&world.flows(FLOWS));
+    let mut before = Vec::new();
+    for policy in 0..4 {
+        world.policy(policy);
+        before.push(links(&world, &frames));
+    }
+    for (policy, links) in before.iter().enumerate() {
+        assert!(links.iter().all(Option::is_some), "policy {policy}");
+        let first = links.iter().filter(|link| **link == links[0]).count();
+        assert!(first < links.len(), "policy {policy}: one path only");
+    }
+
+    let daemon = Daemon::start(&world, &[]);
+    assert_eq!(
+        world.node("router", &format!("sysctl -n {SEED}")).trim(),
+        "0"
+    );
+    for (policy, links_before) in before.iter().enumerate().rev() {
+        let published = daemon.status()["commits"].as_u64();
+        world.policy(policy as u32);
+        within(Duration::from_secs(60), || {
+            let status = daemon.status();
+            let settings = &status["settings"];
+            let now = [&settings["hash_policy4"], &settings["hash_policy6"]];
+            let taken = now.iter().all(|now| **now == policy);
+            // It begins with the one that was last set.
+            match taken && (policy == 3 || status["commits"].as_u64() > published) {
+                true => Ok(()),
+                false => Err(format!("policies {now:?}")),
+            }
+        });
+        let forwarded = daemon.forwarded();
+        assert_eq!(links(&world, &frames), *links_before, "policy {policy}");
+        assert_eq!(
+            daemon.forwarded() - forwarded,
+            u64::from(FLOWS),
+            "policy {policy}"
+        );
+    }
+    assert_eq!(daemon.reason("seed-unknown"), 0);
+    let kind = || daemon.status()["hash_key"].clone();
+    assert_eq!(kind(), "kernel");
+    let status = world.raddle(&["status"]).stdout;
+    assert!(status.contains("the kernel's own key"), "{status}");
+
+    // A seed that is set counts, and no longer when it is taken away.
+    for (seed, kind_then) in [("77", "seed"), ("0", "kernel")] {
+        world.sysctl(SEED, seed);
+        within(Duration::from_secs(60), || match kind() {
+            kind if kind == kind_then => Ok(()),
+            kind => Err(format!("{kind} with seed {seed}")),
+        });
+        let flows = frames.iter().map(|frame| frame.flow.unwrap());
+        let kernels: Vec<_> = flows.map(|flow| world.kernel_choice(&flow)).collect();
+        let forwarded = daemon.forwarded();
+        assert_eq!(links(&world, &frames), kernels, "seed {seed}");
+        assert_eq!(
+            daemon.forwarded() - forwarded,
+            u64::from(FLOWS),
+            "seed {seed}"
+        );
+    }
+    daemon.terminate();
+}
+
+/// All numbers in a text that a hash of 31 or 32 bits might be.
+fn large_numbers(text: &str) -> Vec<u64> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let number = |word: &str| match word.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    };
+    words.filter_map(number).filter(|n| *n > 1 << 20).collect()
+}
+
+#[test]
+fn answers_give_no_hash_away() {
+    if !root("answers_give_no_hash_away") {
+        return;
+    }
+    let world = World::new("keyhidden", 2);
+    world.policy(1);
+    world.sysctl(SEED, "0");
+    let flow = world.flows(4)[0];
+    let words = format!(
+        "{} from {} iif source ipproto udp sport 4001 dport 53",
+        flow.dst, flow.src
+    );
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let ask = |more: &[&str]| {
+        let outcome = world.raddle(&[&["explain"], more, &words[..]].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    };
+    // What the kernel itself chooses.
+    ask(&["--check"]);
+    let text = ask(&[]);
+    assert!(
+        text.contains("the kernel's own key, which is not shown (--show-key)"),
+        "{text}"
+    );
+    // Upper bounds are no hashes.
+    let bounds = [1_073_741_823, 2_147_483_647];
+    let others = |text: &str| -> Vec<u64> {
+        let numbers = large_numbers(text).into_iter();
+        numbers.filter(|n| !bounds.contains(n)).collect()
+    };
+    assert_eq!(others(&text), [0; 0], "{text}");
+    let json: Value = serde_json::from_str(&ask(&["-j"])).unwrap();
+    let steps = json["steps"].as_array().unwrap();
+    let step = |name: &str| steps.iter().find(|step| step["name"] == name).unwrap();
+    assert_eq!(
+        step("seed")["data"],
+        serde_json::json!({ "seed": null, "key": "kernel" })
+    );
+    assert_eq!(
+        step("hash")["data"],
+        serde_json::json!({ "combined": false })
+    );
+    let shown = ask(&["--show-key"]);
+    assert!(others(&shown).len() >= 4, "{shown}");
+
+    // Ports that cover all paths are found without one.
+    let dst = flow.dst.to_string();
+    let plan = world.raddle(&[
+        "ports",
+        "plan",
+        &dst,
+        "-n",
+        "4",
+        "--proto",
+        "udp",
+        "--dport",
+        "53",
+        "--iif",
+        "source",
+        "--from",
+        &flow.src.to_string(),
+    ]);
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+    assert!(plan.stdout.contains("not shown"), "{}", plan.stdout);
+    assert_eq!(others(&plan.stdout), [0; 0], "{}", plan.stdout);
+}
