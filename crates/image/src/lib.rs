@@ -48,8 +48,8 @@ pub use segment::{
 };
 pub use wanted::{WANTED, Wanted, wanted_kind};
 
-/// First word of the configuration: "raddleI7".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI7");
+/// First word of the configuration: "raddleI8".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI8");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

@@ -36,7 +36,7 @@ numbers! {
         FORWARD4 = 2,
         /// IPv6 forwarding is on.
         FORWARD6 = 4,
-        /// Reverse-path filtering is on: IPv4 goes to the kernel.
+        /// IPv4 goes to the kernel: engines do not know the way back by which it filters.
         RP_FILTER = 8,
         /// IPv4 from here goes to the kernel because of routing rules.
         RULES4 = 16,
@@ -48,6 +48,8 @@ numbers! {
         HMAC_REQUIRED = 128,
         /// `seg6_require_hmac` is -1: HMACs of SRHs are not looked at.
         HMAC_IGNORED = 256,
+        /// Reverse-path filtering is on, which is the kernel's business behind its segments.
+        RP_BEHIND = 512,
     }
 }
 

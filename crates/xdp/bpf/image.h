@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3749656c64646172ULL
+#define IMAGE_MAGIC 0x3849656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -58,6 +58,7 @@ struct config {
 #define LINK_ACCEPT_LOCAL 64
 #define LINK_HMAC_REQUIRED 128
 #define LINK_HMAC_IGNORED 256
+#define LINK_RP_BEHIND 512
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use super::Rib;
+use super::reverse::Need;
 use crate::adjacency::{Ports, Publish};
 use crate::event::Link;
 use crate::state::State;
@@ -38,6 +39,11 @@ impl Rib {
                 Some(table) => entry.sources4 = table,
                 None => entry.flags |= link_flags::RULES4,
             }
+            entry.flags |= match self.way_back.need(&self.state, link) {
+                Need::Nothing => 0,
+                Need::Behind => link_flags::RP_BEHIND,
+                Need::Kernel => link_flags::RP_BEHIND | link_flags::RP_FILTER,
+            };
             match self
                 .v6
                 .table_for(&self.state, 6, link, &self.state.v6, &mut self.groups, &at)
@@ -130,7 +136,6 @@ fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
     for (on, flag) in [
         (settings.forwarding4, link_flags::FORWARD4),
         (settings.forwarding6, link_flags::FORWARD6),
-        (settings.rp_filter != 0, link_flags::RP_FILTER),
         (settings.accept_local, link_flags::ACCEPT_LOCAL),
         (settings.seg6_require_hmac > 0, link_flags::HMAC_REQUIRED),
         (settings.seg6_require_hmac < 0, link_flags::HMAC_IGNORED),

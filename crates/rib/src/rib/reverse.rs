@@ -1,0 +1,158 @@
+//! Reverse-path filtering (`rp_filter`): what packets of a link need of the way back to their source.
+
+use std::collections::BTreeSet;
+
+use crate::attrs::Attrs;
+use crate::event::{Link, NexthopKind, ROUTE_FPM, ROUTE_STATIC, RouteKind, Rule};
+use crate::prefix::Prefix;
+use crate::resolve::{Resolved, resolve};
+use crate::rules::tables_for;
+use crate::state::{Changed, State};
+use crate::table::Slot;
+use crate::view::entry;
+use raddle_image::Reason;
+
+/// What IPv4 packets of a link need of the way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing: there is no filter.
+    Nothing,
+    /// Nothing, as every source has a route; but there is a filter.
+    Behind,
+    /// The kernel's judgement.
+    Kernel,
+}
+
+/// The tables in which the kernel looks for the way back of every packet that it forwards
+/// (`__fib_validate_source`), in order. It asks the rules as for a packet the other way round, which comes in by the
+/// out-link.
+///
+/// 1. Rules for an input link are asked for some out-links only: none.
+/// 2. Else as for any link, since rules that engines can follow want neither addresses nor anything else of the
+///    packet: [`tables_for`].
+fn tables_back(rules: &[Rule]) -> Option<Vec<u32>> {
+    let mut of_family = rules.iter().filter(|rule| rule.family == 4);
+    if of_family.any(|rule| rule.iif.is_some()) {
+        return None;
+    }
+    tables_for(rules, 4, "").ok()
+}
+
+/// What is known of the way back to all sources at once.
+#[derive(Debug, Default)]
+pub(super) struct WayBack {
+    /// The prefixes of which a route may refuse, or end the look-up without a way back, in any table.
+    refusing: BTreeSet<(u32, Prefix<u32>)>,
+    /// Every source has a route.
+    all_have_routes: bool,
+}
+
+impl WayBack {
+    /// Follows the routes that have changed; says whether that concerns links. To be called when all that nexthops
+    /// depend on is known.
+    pub(super) fn note(&mut self, state: &State) -> bool {
+        match &state.v4.changed {
+            Changed::Some(changed) => {
+                for &(table, prefix) in changed {
+                    let slot = state.v4.tables.get(&table).and_then(|t| t.get(prefix));
+                    match slot.is_some_and(|slot| may_refuse(state, slot)) {
+                        true => self.refusing.insert((table, prefix)),
+                        false => self.refusing.remove(&(table, prefix)),
+                    };
+                }
+            }
+            Changed::All => self.refusing = all_refusing(state),
+        }
+        let before = self.all_have_routes;
+        self.all_have_routes = self.have_all_routes(state);
+        self.all_have_routes != before
+    }
+
+    /// What packets of this link need.
+    ///
+    /// 1. `rp_filter` 0: nothing. Of a link in a VRF, which is filtered by the VRF's, the kernel's judgement
+    ///    where either is on.
+    /// 2. Where rules make it depend on the packet or its way out: the kernel's judgement.
+    /// 3. Loose, on a link with an IPv4 address, where every source has a route: nothing.
+    /// 4. Else, and where it is strict, the source's route counts: the kernel's judgement.
+    pub(super) fn need(&self, state: &State, link: &Link) -> Need {
+        let filter = |index: u32| state.devices.get(&index).map_or(0, |d| d.rp_filter);
+        let master = link.master.and_then(|index| state.links.get(&index));
+        let vrf = master.filter(|master| master.kind.as_deref() == Some("vrf"));
+        let of_vrf = vrf.map_or(0, |vrf| filter(vrf.index));
+        let own = filter(link.index);
+        if own.max(of_vrf) == 0 {
+            return Need::Nothing;
+        }
+        if vrf.is_some() || tables_back(&state.rules).is_none() {
+            return Need::Kernel;
+        }
+        let mut addresses = state.addresses.iter();
+        let has_address = addresses.any(|a| a.index == link.index && a.local.is_ipv4());
+        match (own, has_address) {
+            (2.., true) if self.all_have_routes => Need::Behind,
+            _ => Need::Kernel,
+        }
+    }
+
+    /// Whether every source has a unicast route in the tables of the way back.
+    ///
+    /// 1. There is a default route, and one of its nexthops lives. What is raddle's alone leads the kernel nowhere.
+    /// 2. No route of these tables refuses ([`may_refuse`]).
+    /// 3. No nexthop object is a blackhole, of which routes are not announced anew.
+    fn have_all_routes(&self, state: &State) -> bool {
+        let Some(tables) = tables_back(&state.rules) else {
+            return false;
+        };
+        if self
+            .refusing
+            .iter()
+            .any(|(table, _)| tables.contains(table))
+        {
+            return false;
+        }
+        let mut objects = state.nexthops.values();
+        if objects.any(|nexthop| matches!(nexthop.kind, NexthopKind::Blackhole)) {
+            return false;
+        }
+        let Some(spec) = entry(state, &state.v4, &tables, Prefix::all()) else {
+            return false;
+        };
+        match resolve(state, &spec) {
+            Resolved::Kernel(reason) => reason == Reason::Unresolved,
+            found => !found.has_segments(),
+        }
+    }
+}
+
+/// Whether a source to which this prefix leads may have no unicast route: by what is neither unicast, nor a type for
+/// which engines refuse sources anyway ([`super::sources`]).
+fn may_refuse(state: &State, slot: &Slot) -> bool {
+    slot.ids().iter().any(|id| refuses(state.attrs.get(*id)))
+}
+
+fn refuses(attrs: &Attrs) -> bool {
+    match attrs.kind {
+        RouteKind::Unicast => false,
+        RouteKind::Local | RouteKind::Broadcast | RouteKind::Anycast | RouteKind::Multicast => {
+            attrs.flags & (ROUTE_STATIC | ROUTE_FPM) != 0
+        }
+        _ => true,
+    }
+}
+
+/// A look at all routes; at the attributes of those that matter only.
+fn all_refusing(state: &State) -> BTreeSet<(u32, Prefix<u32>)> {
+    let ids: BTreeSet<_> = state.attrs.numbers(refuses).collect();
+    let mut all = BTreeSet::new();
+    if ids.is_empty() {
+        return all;
+    }
+    for (number, table) in &state.v4.tables {
+        let refusing = table
+            .iter()
+            .filter(|(_, slot)| slot.ids().iter().any(|id| ids.contains(id)));
+        all.extend(refusing.map(|(prefix, _)| (*number, prefix)));
+    }
+    all
+}
