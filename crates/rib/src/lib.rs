@@ -27,6 +27,7 @@ mod source6;
 mod state;
 mod table;
 mod view;
+mod ways;
 
 pub use adjacency::{PathMtu, Ports};
 pub use algo::{AlgoError, AlgoRules, MpAlgo};

@@ -59,6 +59,7 @@ struct config {
 #define LINK_HMAC_REQUIRED 128
 #define LINK_HMAC_IGNORED 256
 #define LINK_RP_BEHIND 512
+#define LINK_WAY_BACK 1024
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {
@@ -70,7 +71,9 @@ struct link_entry {
 	__u32 table4;
 	__u32 table6;
 	__u32 sources4;
-	__u32 rest[8];
+	__u32 back4;
+	__u32 way;
+	__u32 rest[6];
 } __attribute__((aligned(64)));
 
 /* struct adjacency, states */

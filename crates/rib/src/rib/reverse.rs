@@ -2,15 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use super::tables::Side;
+use crate::adjacency::Publish;
 use crate::attrs::Attrs;
 use crate::event::{Link, NexthopKind, ROUTE_FPM, ROUTE_STATIC, RouteKind, Rule};
+use crate::groups::Groups;
+use crate::lpm::Lpm;
 use crate::prefix::Prefix;
-use crate::resolve::{Resolved, resolve};
+use crate::resolve::resolve;
 use crate::rules::tables_for;
 use crate::state::{Changed, State};
 use crate::table::Slot;
 use crate::view::entry;
-use raddle_image::Reason;
+use crate::ways::{LinkWays, ways};
+use raddle_image::ANY_WAY;
 
 /// What IPv4 packets of a link need of the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +24,10 @@ pub(super) enum Need {
     Nothing,
     /// Nothing, as every source has a route; but there is a filter.
     Behind,
+    /// A route to the source.
+    Route,
+    /// A route to the source by this link.
+    Link,
     /// The kernel's judgement.
     Kernel,
 }
@@ -73,8 +82,8 @@ impl WayBack {
     /// 1. `rp_filter` 0: nothing. Of a link in a VRF, which is filtered by the VRF's, the kernel's judgement
     ///    where either is on.
     /// 2. Where rules make it depend on the packet or its way out: the kernel's judgement.
-    /// 3. Loose, on a link with an IPv4 address, where every source has a route: nothing.
-    /// 4. Else, and where it is strict, the source's route counts: the kernel's judgement.
+    /// 3. Loose, on a link with an IPv4 address: any route; nothing where every source has one.
+    /// 4. Strict, or without an IPv4 address: a route by this link.
     pub(super) fn need(&self, state: &State, link: &Link) -> Need {
         let filter = |index: u32| state.devices.get(&index).map_or(0, |d| d.rp_filter);
         let master = link.master.and_then(|index| state.links.get(&index));
@@ -91,7 +100,8 @@ impl WayBack {
         let has_address = addresses.any(|a| a.index == link.index && a.local.is_ipv4());
         match (own, has_address) {
             (2.., true) if self.all_have_routes => Need::Behind,
-            _ => Need::Kernel,
+            (2.., true) => Need::Route,
+            _ => Need::Link,
         }
     }
 
@@ -118,10 +128,8 @@ impl WayBack {
         let Some(spec) = entry(state, &state.v4, &tables, Prefix::all()) else {
             return false;
         };
-        match resolve(state, &spec) {
-            Resolved::Kernel(reason) => reason == Reason::Unresolved,
-            found => !found.has_segments(),
-        }
+        let ways = ways(state, &LinkWays::default(), &spec, &resolve(state, &spec));
+        ways >> ANY_WAY & 1 != 0
     }
 }
 
@@ -155,4 +163,17 @@ fn all_refusing(state: &State) -> BTreeSet<(u32, Prefix<u32>)> {
         all.extend(refusing.map(|(prefix, _)| (*number, prefix)));
     }
     all
+}
+
+impl<L: Lpm<u32>> Side<u32, L> {
+    /// The table of the way back, made if need be, and how many entries that took. None where rules make it more than
+    /// one, or there is no table left.
+    pub(super) fn view_back(
+        &mut self,
+        state: &State,
+        groups: &mut Groups,
+        at: &Publish<'_>,
+    ) -> Option<(u32, usize)> {
+        self.view_of(tables_back(&state.rules)?, &state.v4, groups, at)
+    }
 }
