@@ -35,7 +35,7 @@ pub use counted::Sent;
 pub use prefix::{Addr, Prefix};
 pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};
-pub use rib::{Claim, Commit, Rib, Usage};
+pub use rib::{Back, Claim, Commit, Rib, Usage};
 pub use rules::{
     TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, describe_rule, rule_beyond_engines, tables_for,
 };

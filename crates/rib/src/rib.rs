@@ -26,6 +26,7 @@ use raddle_image as image;
 use raddle_image::Counter;
 use raddle_image::Lack;
 use raddle_image::{Capacity, Config, LinkEntry, MAGIC, Memory, Reason, config_flags};
+pub use reverse::Back;
 use reverse::WayBack;
 pub use sources::Claim;
 use sources::Sources;

@@ -1,7 +1,9 @@
 //! Reverse-path filtering (`rp_filter`): what packets of a link need of the way back to their source.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
+use super::Rib;
 use super::tables::Side;
 use crate::adjacency::Publish;
 use crate::attrs::Attrs;
@@ -9,13 +11,13 @@ use crate::event::{Link, NexthopKind, ROUTE_FPM, ROUTE_STATIC, RouteKind, Rule};
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::Prefix;
-use crate::resolve::resolve;
+use crate::resolve::{Resolved, resolve};
 use crate::rules::tables_for;
 use crate::state::{Changed, State};
 use crate::table::Slot;
 use crate::view::entry;
 use crate::ways::{LinkWays, ways};
-use raddle_image::ANY_WAY;
+use raddle_image::{ANY_WAY, Reason};
 
 /// What IPv4 packets of a link need of the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,5 +177,65 @@ impl<L: Lpm<u32>> Side<u32, L> {
         at: &Publish<'_>,
     ) -> Option<(u32, usize)> {
         self.view_of(tables_back(&state.rules)?, &state.v4, groups, at)
+    }
+}
+
+/// What the kernel's reverse-path filter makes of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// It passes, or there is no filter.
+    Passes,
+    /// There is no route to the source, or one that refuses for this reason.
+    NoRoute(Reason),
+    /// The route to the source leaves by these links only, by interface index, and the filter wants it by the link that
+    /// the packet came in by.
+    Elsewhere(BTreeSet<u32>),
+    /// The mirror does not say.
+    Unknown,
+}
+
+impl Rib {
+    /// What the reverse-path filter of a link, by interface index, makes of IPv4 packets from this source that are
+    /// routed (`__fib_validate_source`). Nothing need be committed.
+    ///
+    /// 1. What a link needs is what links of the image need, see [`WayBack::need`].
+    /// 2. Raddle's own routes are no way back, and may hide one.
+    /// 3. Where the route is not known to live, or is of a type that is judged elsewhere, nobody knows.
+    pub fn way_back(&self, link: u32, source: Ipv4Addr) -> Back {
+        let state = &self.state;
+        let Some(link) = state.links.get(&link) else {
+            return Back::Unknown;
+        };
+        let need = WayBack::default().need(state, link);
+        let tables = match (need, tables_back(&state.rules)) {
+            (Need::Nothing | Need::Behind, _) => return Back::Passes,
+            (Need::Route | Need::Link, Some(tables)) => tables,
+            (Need::Kernel, _) | (_, None) => return Back::Unknown,
+        };
+        let prefixes = (0..=32).rev().map(|len| Prefix::new(source.to_bits(), len));
+        let mut found = prefixes.filter_map(|prefix| entry(state, &state.v4, &tables, prefix));
+        let Some(spec) = found.next() else {
+            return Back::NoRoute(Reason::NoRoute);
+        };
+        let resolved = resolve(state, &spec);
+        let links: Vec<u32> = state.links.keys().copied().collect();
+        let by = |link: u32| {
+            let mut only = LinkWays::default();
+            only.give(&[link], |_| false);
+            ways(state, &only, &spec, &resolved)
+        };
+        let back = by(link.index);
+        match resolved {
+            _ if need == Need::Route && back >> ANY_WAY & 1 != 0 => Back::Passes,
+            _ if back > 1 << ANY_WAY => Back::Passes,
+            _ if back != 0 => {
+                let others = links.into_iter().filter(|link| by(*link) > 1 << ANY_WAY);
+                Back::Elsewhere(others.collect())
+            }
+            Resolved::Kernel(
+                reason @ (Reason::Unreachable | Reason::Prohibit | Reason::Blackhole),
+            ) => Back::NoRoute(reason),
+            _ => Back::Unknown,
+        }
     }
 }
