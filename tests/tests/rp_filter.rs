@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use raddle_e2e::frame::Flow;
 use raddle_e2e::{Arrival, Daemon, World, root};
+use serde_json::Value;
 
 /// Where sources have their routes: who may refuse whom is said at [`rp_filter_is_the_kernels`].
 const ROUTES: [&str; 9] = [
@@ -125,6 +126,9 @@ fn rp_filter_is_the_kernels() {
             for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
                 assert_eq!(links(kernel), links(ours), "{about}: {}", flow.src);
             }
+            if rp_filter != "0" {
+                explained(&about, &world, &flows, &kernel);
+            }
             let plain = flows.len() - FLOWS;
             let through = kernel[..plain]
                 .iter()
@@ -148,4 +152,29 @@ fn rp_filter_is_the_kernels() {
         passed.len() > 6,
         "each filter refuses something: {passed:?}"
     );
+}
+
+/// `raddle explain` says what the kernel did with the first flow of each source, or that it is not sure.
+fn explained(about: &str, world: &World, flows: &[Flow], kernel: &[Vec<Arrival>]) {
+    let mut sure = 0;
+    for (flow, kernel) in flows.iter().zip(kernel).step_by(FLOWS) {
+        let (src, dst) = (flow.src.to_string(), flow.dst.to_string());
+        let words = [
+            "explain", "-j", &dst, "from", &src, "iif", "source", "ipproto", "udp", "sport", "0",
+            "dport", "9",
+        ];
+        let answer = world.raddle(&words);
+        let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+        if answer["confidence"]["level"] == "exact" {
+            let link = kernel.first().map(|arrival| &*arrival.link);
+            assert_eq!(answer["link"].as_str(), link, "{about}: {src}: {answer}");
+            sure += 1;
+        }
+    }
+    eprintln!(
+        "{about}: raddle explain is sure of {sure} of {}",
+        SOURCES.len()
+    );
+    let knows = !about.contains("from the out-link");
+    assert!(!knows || sure >= SOURCES.len() - 4, "{about}: {sure}");
 }

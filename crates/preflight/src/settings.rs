@@ -6,6 +6,7 @@ use std::path::Path;
 
 use raddle_netlink::probe::ethtool::{self, Flags};
 use raddle_netlink::probe::{Error, bpf};
+use raddle_rib::describe_rule;
 use raddle_rib::event::Link;
 
 use super::{Finding, Options, Role, Scene, Severity};
@@ -68,7 +69,8 @@ pub fn steering(sys: &Path, link: &Link) -> Option<bool> {
 /// 1. A hash seed of 0: the kernel's real one cannot be read, so multipath is the kernel's. What to do about
 ///    that is said where the kernel has a seed that can be set.
 /// 2. Forwarding off on all links, or on one.
-/// 3. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
+/// 3. `rp_filter` beside rules for input links: the link's IPv4 is the kernel's, which asks them about the way back by the
+///    out-link.
 /// 4. With policy 1, packet steering, or a hash from the NIC that the program does not read: the
 ///    kernel then hashes by `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
 ///    BPF, with policies 1 and up.
@@ -89,11 +91,23 @@ pub(super) fn judge(
             findings.push(finding.on(name, Role::In).fix(fix));
         };
         let device = scene.device(*index);
-        if device.rp_filter != 0 && device.forwarding4 {
+        let by_out_link = scene
+            .rules
+            .iter()
+            .find(|rule| rule.family == 4 && rule.iif.is_some());
+        if let Some(rule) = by_out_link
+            && device.rp_filter != 0
+            && device.forwarding4
+        {
             let what = format!("rp_filter is {}", device.rp_filter);
             let fix =
                 format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=0");
-            warn(&what, "all its IPv4 goes to the kernel", fix);
+            let why = format!(
+                "beside a rule for packets from a link ({}) all its IPv4 goes to the kernel: the way back \
+                 depends on the way out",
+                describe_rule(rule)
+            );
+            warn(&what, &why, fix);
         }
         let flags = receive.flags.get(index).copied().unwrap_or_default();
         if scene.settings.hash_policy4 == 1 || scene.settings.hash_policy6 == 1 {
@@ -210,7 +224,7 @@ fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_rib::event::{DeviceSettings, Settings};
+    use raddle_rib::event::{DeviceSettings, Rule, Settings};
 
     const GOOD: Settings = Settings {
         hash_policy4: 1,
@@ -233,8 +247,18 @@ mod tests {
     }
 
     fn judged(settings: Settings, device: DeviceSettings, receive: &Receive) -> Vec<String> {
+        beside(&[], settings, device, receive)
+    }
+
+    fn beside(
+        rules: &[Rule],
+        settings: Settings,
+        device: DeviceSettings,
+        receive: &Receive,
+    ) -> Vec<String> {
         let scene = Scene {
             settings,
+            rules: rules.to_vec(),
             devices: [(2, device)].into(),
             ..Scene::default()
         };
@@ -322,7 +346,13 @@ mod tests {
             rp_filter: 2,
             ..forwards()
         };
-        assert_eq!(judged(GOOD, strict, &none), ["rp_filter is 2"]);
+        assert!(judged(GOOD, strict, &none).is_empty());
+        let rule = Rule {
+            family: 4,
+            iif: Some("eth1".into()),
+            ..Rule::default()
+        };
+        assert_eq!(beside(&[rule], GOOD, strict, &none), ["rp_filter is 2"]);
     }
 
     #[test]

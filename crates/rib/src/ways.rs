@@ -98,3 +98,23 @@ fn links_of(state: &State, id: u32) -> impl Iterator<Item = u32> + '_ {
     let of_members = members.iter().map(|member| member.id);
     of_members.chain([id]).filter_map(single)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_passed_on_when_there_are_no_others() {
+        let mut links = LinkWays::default();
+        let many: Vec<u32> = (1..=70).collect();
+        assert_eq!(links.give(&many, |_| true), Given::Unused);
+        let bits: Vec<u32> = many.iter().filter_map(|link| links.of(*link)).collect();
+        assert_eq!(bits, (1..=LINK_WAYS).collect::<Vec<_>>());
+        assert_eq!(links.give(&many, |_| true), Given::Nothing);
+        // Engines may still ask about links that need none any more.
+        assert_eq!(links.give(&[99], |_| true), Given::Nothing);
+        assert_eq!(links.of(99), None);
+        assert_eq!(links.give(&[99], |link| link != 7), Given::PassedOn);
+        assert_eq!((links.of(99), links.of(7)), (Some(7), None));
+    }
+}

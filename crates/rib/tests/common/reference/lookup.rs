@@ -47,7 +47,7 @@ impl Reference {
     ///    being forwarded has none yet.
     /// 3. A rule that wants anything else of a packet, or something else done than looking in a table, is the kernel's.
     ///    So is one for what does not match it.
-    fn tables(&self, v6: bool, link: &str) -> Option<Vec<u32>> {
+    pub(super) fn tables(&self, v6: bool, link: &str) -> Option<Vec<u32>> {
         let family = if v6 { 6 } else { 4 };
         let mut rules: Vec<_> = self.rules.iter().filter(|r| r.family == family).collect();
         if rules.is_empty() {
@@ -92,7 +92,11 @@ impl Reference {
     ///    rules that are not followed, and so are those for some sources.
     /// 5. Around the time when the first expires, only the kernel knows if it has.
     /// 6. Destinations of which the kernel knows more than routes, unless the route is none of its.
-    fn route_in(&self, table: u32, dst: IpAddr) -> Option<Result<(Route, From), Reason>> {
+    pub(super) fn route_in(
+        &self,
+        table: u32,
+        dst: IpAddr,
+    ) -> Option<Result<(Route, From), Reason>> {
         let routes = match dst {
             IpAddr::V4(_) => &self.v4,
             IpAddr::V6(_) => &self.v6,
@@ -160,7 +164,7 @@ impl Reference {
     }
 
     /// What a route says by its kind, and else its nexthops.
-    fn outcome(&self, rib: &Rib, (route, from): (&Route, From), dst: IpAddr) -> Seen {
+    pub(super) fn outcome(&self, rib: &Rib, (route, from): (&Route, From), dst: IpAddr) -> Seen {
         let refuses = matches!(route.kind, RouteKind::Unreachable | RouteKind::Prohibit);
         if refuses && from == From::Fpm {
             // The kernel, which would say so to the sender, does not know of it.
