@@ -109,7 +109,7 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
         if off4 { "0" } else { "1" },
     );
     world.sysctl("net.ipv6.conf.all.forwarding", if off6 { "0" } else { "1" });
-    let (accept_local, rp_filter) = (rng.below(2), u8::from(rng.once_in(6)));
+    let (accept_local, rp_filter) = (rng.below(2), rng.below(5).saturating_sub(2));
     let key = |name: &str| format!("net.ipv4.conf.source.{name}");
     world.sysctl(&key("accept_local"), &accept_local.to_string());
     world.sysctl(&key("rp_filter"), &rp_filter.to_string());

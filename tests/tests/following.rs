@@ -485,7 +485,9 @@ fn settings_change() {
     world.sysctl("net.ipv4.conf.source.forwarding", "1");
     f.agrees("IPv4 forwarding from the link", Who::Raddle);
     world.sysctl("net.ipv4.conf.all.rp_filter", "2");
-    f.agrees("loose rp_filter", Who::Kernel);
+    f.agrees("loose rp_filter", Who::Raddle);
+    world.sysctl("net.ipv4.conf.all.rp_filter", "1");
+    f.agrees("strict rp_filter", Who::Raddle);
     world.sysctl("net.ipv4.conf.all.rp_filter", "0");
     f.agrees("no rp_filter", Who::Raddle);
     f.ip("link set sink-2 mtu 1280");

@@ -81,7 +81,7 @@ impl Walk<'_> {
     /// Steps K9 to K13, of packets: what does not depend on which nexthop is chosen (`ip_rcv_finish_core`,
     /// `ip_forward`, `ip6_forward`).
     ///
-    /// 1. (K9) IPv4: the source is not this machine's own.
+    /// 1. (K9) IPv4: the source is not this machine's own, and passes the reverse-path filter.
     /// 2. (K11) IPv4: the options are well-formed, and no source route. The kernel looks at them before it drops what
     ///    is not forwarded.
     /// 3. (K10) Where the route leads to forwarding: the link forwards.
@@ -317,7 +317,13 @@ impl Walk<'_> {
         let back = hop.is_some_and(|hop| hop.index == link.index);
         match (src, hop) {
             (IpAddr::V4(_), None) if unnamed => Ok(()),
-            (IpAddr::V4(src), None) => self.source(src, device.accept_local),
+            (IpAddr::V4(src), None) => {
+                self.source(src, device.accept_local)?;
+                match self.look_up {
+                    1 => self.filtered(src, &link),
+                    _ => Ok(()),
+                }
+            }
             (IpAddr::V4(_), Some(_)) if back && device.send_redirects => {
                 self.looked_up(src, device.accept_local)
             }

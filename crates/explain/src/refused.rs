@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use raddle_image::Reason;
-use raddle_rib::event::{Route, RouteKind, Rule};
-use raddle_rib::{Claim, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
+use raddle_rib::event::{Link, Route, RouteKind, Rule};
+use raddle_rib::{Back, Claim, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use serde_json::json;
 
 use super::steps::Walk;
@@ -23,8 +23,8 @@ impl Walk<'_> {
     ///    destination is this machine's, or looked for on the link; `::` is looked up like any.
     /// 3. IPv4 packets to all or to a group: see [`Walk::to_many`]; their sources and options are judged as well.
     /// 4. IPv4 behind a SID: a source that the kernel refuses, or may refuse, see [`Walk::source`].
-    /// 5. IPv4 with `rp_filter`: the flow goes on, but engines leave it to the kernel, which also looks
-    ///    the source up.
+    /// 5. IPv4 behind a SID of the kernel's, with `rp_filter`: the flow goes on, but engines leave it to the kernel, which
+    ///    also looks the source up. As it came in, see [`Walk::filtered`].
     pub(super) fn addresses(&mut self) -> Result<(), Reason> {
         let Some(link) = self
             .words
@@ -78,7 +78,7 @@ impl Walk<'_> {
             self.source(src, device.accept_local)?;
         }
         // A table of raddle's own is a VRF, in which the link is not.
-        if self.is_v4() && !self.own {
+        if self.look_up > 1 && self.is_v4() && !self.own {
             self.rp_filter(device.rp_filter, src, &link.name);
         }
         Ok(())
@@ -88,10 +88,53 @@ impl Walk<'_> {
     fn rp_filter(&mut self, rp_filter: u8, src: IpAddr, link: &str) {
         if rp_filter != 0 {
             self.confidence.unless(format!(
-                "rp_filter of {link} refuses it: the kernel looks for a route back to {src} by this link, and \
-                 engines leave all IPv4 of the link to it"
+                "rp_filter of {link} refuses it: the kernel looks for a route back to {src}, and engines leave \
+                 that to it"
             ));
         }
+    }
+
+    /// The reverse-path filter, of IPv4 that is routed as it came in (`__fib_validate_source`): [`raddle_rib::Rib::way_back`]. What
+    /// nobody knows is a doubt.
+    pub(super) fn filtered(&mut self, src: Ipv4Addr, link: &Link) -> Result<(), Reason> {
+        let rib = self.view.rib;
+        let rp_filter = rib.device(link.index).rp_filter;
+        let how = match rp_filter {
+            1 => "strict",
+            _ => "loose",
+        };
+        let text = match rib.way_back(link.index, src) {
+            Back::Passes => return Ok(()),
+            Back::Unknown => {
+                self.rp_filter(rp_filter.max(1), src.into(), &link.name);
+                return Ok(());
+            }
+            Back::NoRoute(Reason::NoRoute) => {
+                format!("{src} has no route: rp_filter {how} of {}", link.name)
+            }
+            Back::NoRoute(reason) => {
+                format!(
+                    "the route of {src} is {reason}: rp_filter {how} of {}",
+                    link.name
+                )
+            }
+            Back::Elsewhere(links) => {
+                let links: Vec<String> = links.iter().map(|link| self.link_name(*link)).collect();
+                let without = match rp_filter {
+                    1 => "",
+                    _ => ", as the link has no IPv4 address",
+                };
+                format!(
+                    "the source's route leaves by {}, not by {}: rp_filter {how}{without}",
+                    links.join(" and "),
+                    link.name
+                )
+            }
+        };
+        Err(self.refuse(
+            Reason::RpFilter,
+            format!("{text}: the kernel drops the packet"),
+        ))
     }
 
     /// What is for many, of IPv4 packets whose addresses engines refuse for `reason` (`ip_route_input_slow`,

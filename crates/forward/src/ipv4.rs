@@ -13,9 +13,9 @@ use crate::state::State;
 /// 1. (A1) 20 bytes of header, version 4, no options.
 /// 2. (A2) The header checksum is right.
 /// 3. (A3) The total length holds the header and fits the frame.
-/// 4. (A4) The link forwards IPv4, and neither rules nor reverse-path filtering want the kernel.
+/// 4. (A4) The link forwards IPv4, and neither rules nor a reverse-path filter beyond engines want the kernel.
 /// 5. (A5, A6) Source and destination may appear on the wire and are unicast.
-/// 6. (A7) The source is none that the kernel may refuse.
+/// 6. (A7) The source is none that the kernel may refuse, and has the way back that the link's filter wants.
 /// 7. (A8, A9) There is a route, and it leads to nexthops.
 /// 8. (A10) TTL is above 1, unless the route leads to a segment.
 /// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation.
@@ -53,6 +53,11 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, 
     let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     check_addresses(src, dst)?;
     check_local(context, src)?;
+    if context.link.flags & link_flags::WAY_BACK != 0
+        && !context.memory.has_way_back(&context.link, src)
+    {
+        return Err(Reason::RpFilter);
+    }
     Ok(Passed { len, dst })
 }
 

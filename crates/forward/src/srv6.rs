@@ -442,8 +442,10 @@ fn check4(context: &Context<'_>, l3: &[u8], table: u32, own: bool) -> Result<(Ta
     if table != LINK_TABLE {
         flags &= !link_flags::RULES4;
     }
-    if own {
-        flags &= !link_flags::RP_FILTER;
+    // Behind the kernel's it asks about the way back by another link at times.
+    flags &= !link_flags::RP_FILTER;
+    if flags & link_flags::RP_BEHIND != 0 && !own {
+        flags |= link_flags::RP_FILTER;
     }
     ipv4::check_link(flags)?;
     let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);

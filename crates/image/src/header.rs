@@ -148,6 +148,8 @@ fn write(out: &mut String) -> std::fmt::Result {
         table4,
         table6,
         sources4,
+        back4,
+        way,
         rest
     );
 

@@ -24,6 +24,7 @@ mod reason;
 mod scratch;
 mod segment;
 mod wanted;
+mod way_back;
 
 pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
 pub use capacity::Capacity;
@@ -47,9 +48,10 @@ pub use segment::{
     VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
 };
 pub use wanted::{WANTED, Wanted, wanted_kind};
+pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleI7".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI7");
+/// First word of the configuration: "raddleI8".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI8");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

@@ -23,8 +23,12 @@ pub struct LinkEntry {
     pub table6: u32,
     /// Table of the IPv4 sources that the kernel may refuse; see [`Memory::refuses`](super::Memory::refuses).
     pub sources4: u32,
+    /// With [`link_flags::WAY_BACK`]: the table in which IPv4 sources are looked up.
+    pub back4: u32,
+    /// And what they have to come to: the number of a bit, see [`Memory::has_way_back`](super::Memory::has_way_back).
+    pub way: u32,
     /// Zero.
-    pub rest: [u32; 8],
+    pub rest: [u32; 6],
 }
 
 numbers! {
@@ -36,7 +40,7 @@ numbers! {
         FORWARD4 = 2,
         /// IPv6 forwarding is on.
         FORWARD6 = 4,
-        /// Reverse-path filtering is on: IPv4 goes to the kernel.
+        /// Reverse-path filtering by what engines do not see: IPv4 goes to the kernel.
         RP_FILTER = 8,
         /// IPv4 from here goes to the kernel because of routing rules.
         RULES4 = 16,
@@ -48,6 +52,10 @@ numbers! {
         HMAC_REQUIRED = 128,
         /// `seg6_require_hmac` is -1: HMACs of SRHs are not looked at.
         HMAC_IGNORED = 256,
+        /// Reverse-path filtering is on, which is the kernel's business behind its segments.
+        RP_BEHIND = 512,
+        /// Reverse-path filtering that engines do: IPv4 sources need a way back.
+        WAY_BACK = 1024,
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Memory {
     pub words6: Region,
     /// [`Group`] words.
     pub groups: Region,
+    /// For each group the ways back that it is to IPv4 sources, a word of bits: [`ANY_WAY`], and those of links.
+    pub ways4: Region,
     /// [`Member`] words.
     pub members: Region,
     /// [`Adjacency`] entries.
@@ -62,6 +64,7 @@ impl Memory {
             roots6: Region::heap(MAX_TABLES * 8),
             words6: Region::heap(capacity.words6 * 8),
             groups: Region::heap(capacity.groups * 8),
+            ways4: Region::heap(capacity.groups * 8),
             members: Region::heap(capacity.members * 8),
             adjacencies: Region::heap(capacity.adjacencies * size_of::<Adjacency>()),
             segments: Region::heap(capacity.segments * SEGMENT_HEAD),
@@ -103,6 +106,7 @@ impl Memory {
             &self.roots6,
             &self.words6,
             &self.groups,
+            &self.ways4,
             &self.members,
             &self.adjacencies,
             &self.segments,

@@ -121,8 +121,8 @@ reasons! {
         "the source is an address of this machine, or a `local` route leads to it",
         "a loop, or somebody pretends to be you";
     RpFilter = 15, "rp-filter", Punt,
-        "reverse-path filtering is on for the link (`rp_filter`, the larger of `all` and the link's)",
-        "set both to 0 if you can do without";
+        "reverse-path filtering (`rp_filter`) refuses the source or, where engines do not see the way back, may",
+        "`raddle explain` says by which link the source's route leaves";
     ForwardingOff = 16, "forwarding-off", Punt,
         "forwarding is off for the link and family, or the link takes no IPv6 (`disable_ipv6`, MTU \
          below 1280)",

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use raddle_netlink::probe::ethtool::{self, Flags};
 use raddle_netlink::probe::{Error, bpf};
-use raddle_rib::event::Link;
+use raddle_rib::describe_rule;
+use raddle_rib::event::{Link, RULE_OTHER_L3MDEV, Rule};
 
 use super::{Finding, Options, Role, Scene, Severity};
 use crate::seed;
@@ -68,7 +69,8 @@ pub fn steering(sys: &Path, link: &Link) -> Option<bool> {
 /// 1. No hash seed is set, and the kernel's own key could not be read: multipath is the kernel's. A seed is advised
 ///    where the kernel has one that can be set.
 /// 2. Forwarding off on all links, or on one.
-/// 3. `rp_filter`: the link's IPv4 is the kernel's, which has to look up sources too.
+/// 3. `rp_filter` beside rules for input links, or of VRFs where there is one: the link's IPv4 is the kernel's, which asks them about the way back by the
+///    out-link.
 /// 4. With policy 1, packet steering, or a hash from the NIC that the program does not read: the
 ///    kernel then hashes by `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
 ///    BPF, with policies 1 and up.
@@ -89,11 +91,25 @@ pub(super) fn judge(
             findings.push(finding.on(name, Role::In).fix(fix));
         };
         let device = scene.governing(*index);
-        if device.rp_filter != 0 && device.forwarding4 {
+        let has_vrf = scene.links.iter().any(|l| l.kind.as_deref() == Some("vrf"));
+        let asks = |rule: &&Rule| {
+            let of_vrfs = has_vrf && rule.other.contains(&RULE_OTHER_L3MDEV);
+            rule.family == 4 && (rule.iif.is_some() || of_vrfs)
+        };
+        let by_out_link = scene.rules.iter().find(asks);
+        if let Some(rule) = by_out_link
+            && device.rp_filter != 0
+            && device.forwarding4
+        {
             let what = format!("rp_filter is {}", device.rp_filter);
             let fix =
                 format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=0");
-            warn(&what, "all its IPv4 goes to the kernel", fix);
+            let why = format!(
+                "beside a rule for packets from a link or a VRF ({}) all its IPv4 goes to the kernel: the way back \
+                 depends on the way out",
+                describe_rule(rule)
+            );
+            warn(&what, &why, fix);
         }
         let flags = receive.flags.get(index).copied().unwrap_or_default();
         if scene.settings.hash_policy4 == 1 || scene.settings.hash_policy6 == 1 {
@@ -215,7 +231,7 @@ fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_rib::event::{DeviceSettings, Settings};
+    use raddle_rib::event::{DeviceSettings, Rule, Settings};
 
     const GOOD: Settings = Settings {
         hash_policy4: 1,
@@ -239,8 +255,18 @@ mod tests {
     }
 
     fn judged(settings: Settings, device: DeviceSettings, receive: &Receive) -> Vec<String> {
+        beside(&[], settings, device, receive)
+    }
+
+    fn beside(
+        rules: &[Rule],
+        settings: Settings,
+        device: DeviceSettings,
+        receive: &Receive,
+    ) -> Vec<String> {
         let scene = Scene {
             settings,
+            rules: rules.to_vec(),
             devices: [(2, device)].into(),
             ..Scene::default()
         };
@@ -333,7 +359,13 @@ mod tests {
             rp_filter: 2,
             ..forwards()
         };
-        assert_eq!(judged(GOOD, strict, &none), ["rp_filter is 2"]);
+        assert!(judged(GOOD, strict, &none).is_empty());
+        let rule = Rule {
+            family: 4,
+            iif: Some("eth1".into()),
+            ..Rule::default()
+        };
+        assert_eq!(beside(&[rule], GOOD, strict, &none), ["rp_filter is 2"]);
     }
 
     #[test]

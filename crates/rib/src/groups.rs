@@ -14,6 +14,7 @@ use crate::resolve::{Resolved, Spec, resolve};
 use crate::segments::Segments;
 use crate::slots::{Runs, Slots};
 use crate::state::State;
+use crate::ways::{LinkWays, ways};
 use build::Built;
 use raddle_image::Lack;
 use raddle_image::{
@@ -74,6 +75,7 @@ pub(crate) struct Groups {
     by_spec: HashMap<Arc<Spec>, u32>,
     pub(crate) adjacencies: Adjacencies,
     pub(crate) segments: Segments,
+    pub(crate) link_ways: LinkWays,
     watchers: HashMap<(u32, IpAddr), BTreeSet<u32>>,
     /// Groups that could not be compiled for want of room, and of what.
     full: HashMap<u32, Lack>,
@@ -95,6 +97,7 @@ impl Groups {
             by_spec: HashMap::new(),
             adjacencies: Adjacencies::new(capacity.adjacencies),
             segments: Segments::new(capacity),
+            link_ways: LinkWays::default(),
             watchers: HashMap::new(),
             full: HashMap::new(),
             lack: Lack::Groups,
@@ -183,6 +186,7 @@ impl Groups {
             Group::Kernel(Reason::NoRoute),
             entry.spec.never_punts(),
         );
+        memory.store_ways(number, 0);
         self.give_back_run(entry.run);
         if let Some(slot) = entry.slot {
             self.turn_slots.give_back(slot);
@@ -244,6 +248,8 @@ impl Groups {
             return;
         };
         let resolved = resolve(at.state, &entry.spec);
+        let back = ways(at.state, &self.link_ways, &entry.spec, &resolved);
+        at.memory.store_ways(number, back);
         self.watch(number, &resolved);
         let mut placed = self.build_and_place(number, &resolved, at);
         if placed.is_none() && self.empty(number, at) {
@@ -277,6 +283,15 @@ impl Groups {
         };
         self.give_back_run(before);
         self.let_go(led_to, released, at.memory);
+    }
+
+    /// Writes the ways back of all groups anew: links have got bits.
+    pub(crate) fn write_ways(&self, at: &Publish<'_>) {
+        for (number, entry) in &self.entries {
+            let resolved = resolve(at.state, &entry.spec);
+            let back = ways(at.state, &self.link_ways, &entry.spec, &resolved);
+            at.memory.store_ways(*number, back);
+        }
     }
 
     fn build_and_place(

@@ -27,6 +27,7 @@ mod source6;
 mod state;
 mod table;
 mod view;
+mod ways;
 
 pub use adjacency::{PathMtu, Ports};
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
@@ -34,7 +35,7 @@ pub use counted::Sent;
 pub use prefix::{Addr, Prefix};
 pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};
-pub use rib::{Claim, Commit, Rib, Usage};
+pub use rib::{Back, Claim, Commit, Rib, Usage};
 pub use rules::{
     Arrival, Lookup, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TableLookup, describe_rule,
     lookup_for, rule_beyond_engines, vrf_of,

@@ -1,6 +1,7 @@
 //! The mirror and the image together: apply what the kernel says, publish what follows.
 
 mod links;
+mod reverse;
 mod sources;
 mod tables;
 
@@ -25,6 +26,8 @@ use raddle_image as image;
 use raddle_image::Counter;
 use raddle_image::Lack;
 use raddle_image::{Capacity, Config, LinkEntry, MAGIC, Memory, Reason, config_flags};
+pub use reverse::Back;
+use reverse::WayBack;
 pub use sources::Claim;
 use sources::Sources;
 use tables::Side;
@@ -39,6 +42,7 @@ pub struct Rib {
     v4: Side<u32, Fib4<Memory>>,
     v6: Side<u128, Fib6<Memory>>,
     sources: Sources,
+    way_back: WayBack,
     config: Config,
     links: HashMap<u32, LinkEntry>,
     /// The link that each counter slot was given to last, and its name then.
@@ -114,6 +118,7 @@ impl Rib {
             grace,
             ports: Ports::default(),
             sources: Sources::default(),
+            way_back: WayBack::default(),
             config: empty_config(),
             links: HashMap::new(),
             slot_owners: HashMap::new(),
@@ -363,6 +368,7 @@ impl Rib {
             || dirty.links
             || dirty.rules
             || self.sources.full.is_some();
+        let way_back_changed = self.way_back.note(&self.state);
         let hosts = dirty.neighbours.iter().map(|(_, ip)| *ip);
         let hosts = hosts.chain(dirty.kernel_hosts).collect();
         commit.entries = self.publish_tables(hosts, dirty.direct);
@@ -370,7 +376,7 @@ impl Rib {
         if sources_changed {
             self.publish_sources();
         }
-        if dirty.links || dirty.rules || ports_changed {
+        if dirty.links || dirty.rules || ports_changed || way_back_changed {
             commit.entries += self.publish_links();
             // New views of links may have led to new SIDs.
             commit.entries += self.make_segment_tables();

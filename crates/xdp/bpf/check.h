@@ -211,13 +211,17 @@ inline_always int check_route6(__u32 flags, __u64 sh, __u64 sl, __u64 dh, __u64 
 	return 0;
 }
 
-/* The link's flags for a packet behind a segment: rules and the reverse path do not concern all of these. */
+/*
+ * The link's flags for a packet behind a segment: rules do not concern all of these, and the reverse path is the kernel's
+ * business where the segment is.
+ */
 inline_always __u32 flags_behind(__u32 flags, __u32 table, __u32 own)
 {
 	if (table != LINK_TABLE)
 		flags &= ~(LINK_RULES4 | LINK_RULES6);
-	if (own)
-		flags &= ~LINK_RP_FILTER;
+	flags &= ~LINK_RP_FILTER;
+	if (flags & LINK_RP_BEHIND && !own)
+		flags |= LINK_RP_FILTER;
 	return flags;
 }
 

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3749656c64646172ULL
+#define IMAGE_MAGIC 0x3849656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -58,6 +58,8 @@ struct config {
 #define LINK_ACCEPT_LOCAL 64
 #define LINK_HMAC_REQUIRED 128
 #define LINK_HMAC_IGNORED 256
+#define LINK_RP_BEHIND 512
+#define LINK_WAY_BACK 1024
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {
@@ -69,7 +71,9 @@ struct link_entry {
 	__u32 table4;
 	__u32 table6;
 	__u32 sources4;
-	__u32 rest[8];
+	__u32 back4;
+	__u32 way;
+	__u32 rest[6];
 } __attribute__((aligned(64)));
 
 /* struct adjacency, states */

@@ -164,6 +164,8 @@ SIZED(nodes4, __u64);
 SIZED(leaves4, __u16);
 SIZED(words6, __u64);
 SIZED(groups, __u64);
+/* As many as groups. */
+SECTION(ways4, __u64);
 SIZED(members, __u64);
 SIZED(adjacencies, struct adjacency);
 SIZED(segments, struct segment);

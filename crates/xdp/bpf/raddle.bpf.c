@@ -20,6 +20,7 @@
 #include "segment.h"
 #include "select.h"
 #include "verdict.h"
+#include "way_back.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -49,6 +50,8 @@ inline_always int forward4(struct packet *p)
 	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4, LOCAL_LOOK_UP);
 	if (reason)
 		return reason;
+	if (p->link->flags & LINK_WAY_BACK && !has_way_back(p->link->back4, bpf_ntohl(h.src), p->link->way))
+		return REASON_RP_FILTER;
 
 	/* A8 to A11 */
 	value = fib4_lookup(p->link->table4, bpf_ntohl(h.dst));

@@ -12,7 +12,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 /// The image's maps, in the order of [`Memory`]'s members.
-pub(crate) const IMAGE: [&str; 14] = [
+pub(crate) const IMAGE: [&str; 15] = [
     "config",
     "links",
     "local4",
@@ -27,6 +27,7 @@ pub(crate) const IMAGE: [&str; 14] = [
     "segments",
     "segment_targets",
     "templates",
+    "ways4",
 ];
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
@@ -110,6 +111,7 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         segments: map(11)?,
         segment_targets: map(12)?,
         templates: map(13)?,
+        ways4: map(14)?,
         adjacencies_used: AtomicUsize::new(0),
         dx2_used: AtomicUsize::new(0),
     })

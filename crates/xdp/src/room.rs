@@ -45,6 +45,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
         ("roots6", None, MAX_TABLES * 8),
         ("words6", routes6, capacity.words6 * 8),
         ("groups", groups, capacity.groups * 8),
+        ("ways4", groups, capacity.groups * 8),
         ("members", members, capacity.members * 8),
         (
             "adjacencies",

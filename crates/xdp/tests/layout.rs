@@ -74,6 +74,8 @@ fn structs() {
         table4,
         table6,
         sources4,
+        back4,
+        way,
         rest
     );
     same!(

@@ -286,8 +286,7 @@ fn rp_filter_strict(facts: &Facts) -> Vec<Found> {
             count(links.len(), "link")
         ),
         "packets may come back by any path of the best route to their source; by a path that is not \
-         one of its members (other weights or metrics at the far end) they are dropped. raddle leaves \
-         the IPv4 of these links to the kernel",
+         one of its members (other weights or metrics at the far end) they are dropped",
     );
     let fix = format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{first}.rp_filter=0");
     let lines = links.iter().map(|name| format!("{name}: rp_filter 1"));

@@ -188,10 +188,12 @@ fn steps_of(reason: Reason) -> (u8, u8) {
         Truncated | BadHeader | Options => (11, 11),
         BadChecksum => (12, 12),
         BadLength => (13, 13),
-        ForwardingOff | Rules | RpFilter => (14, 14),
+        ForwardingOff | Rules => (14, 14),
         MartianSource | MartianDestination | LinkLocal => (15, 15),
         Multicast | Broadcast => (15, GROUP),
         LocalSource | SourceCheck => (17, 17),
+        // At once where an engine does not see the way back.
+        RpFilter => (14, 18),
         Local | Anycast | NoRoute | Unreachable | Prohibit | Throw | Blackhole | Encap
         | RouteFeature | Resilient | ImageFull | Expiring => (GROUP, GROUP),
         OutLink | Unresolved => (GROUP, ADJACENCY),

@@ -56,7 +56,7 @@ fn links(draw: &mut Draw) -> Vec<Event> {
         let device = DeviceSettings {
             forwarding4: !draw.once_in(20),
             forwarding6: !draw.once_in(20),
-            rp_filter: u8::from(draw.once_in(20)),
+            rp_filter: draw.of(&[0, 0, 0, 0, 1, 2]),
             accept_local: draw.once_in(8),
             send_redirects: draw.once_in(2),
             ignore_linkdown4: draw.once_in(3),

@@ -4,10 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use super::Rib;
+use super::reverse::Need;
 use crate::adjacency::{Ports, Publish};
 use crate::event::Link;
 use crate::state::State;
-use raddle_image::{LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
+use crate::ways::Given;
+use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
 
 impl Rib {
     /// Writes the entries of all links, and makes the views that they need.
@@ -18,6 +20,21 @@ impl Rib {
             memory: &self.memory,
             grace: &*self.grace,
         };
+        let links = self.state.links.values();
+        let strict = links.filter(|link| self.way_back.need(&self.state, link) == Need::Link);
+        let strict = strict.filter(|link| self.ports.enabled.contains(&link.index));
+        let strict: Vec<u32> = strict.map(|link| link.index).collect();
+        let asks = |index| {
+            let entry = self.links.get(&index);
+            entry.is_some_and(|entry| entry.flags & link_flags::WAY_BACK != 0)
+        };
+        let given = self.groups.link_ways.give(&strict, asks);
+        if given == Given::PassedOn {
+            (self.grace)();
+        }
+        if given != Given::Nothing {
+            self.groups.write_ways(&at);
+        }
         let mut wanted = HashMap::new();
         let mut built = 0;
         for link in self.state.links.values() {
@@ -37,6 +54,29 @@ impl Rib {
             match self.sources.table() {
                 Some(table) => entry.sources4 = table,
                 None => entry.flags |= link_flags::RULES4,
+            }
+            let need = self.way_back.need(&self.state, link);
+            let way = match need {
+                Need::Route => Some(ANY_WAY),
+                Need::Link => self.groups.link_ways.of(link.index),
+                Need::Nothing | Need::Behind | Need::Kernel => None,
+            };
+            entry.flags |= match need {
+                Need::Nothing => 0,
+                _ => link_flags::RP_BEHIND,
+            };
+            let back = way.and_then(|way| {
+                let back = self.v4.view_back(&self.state, &mut self.groups, &at)?;
+                Some((way, back))
+            });
+            match back {
+                Some((way, (table, count))) => {
+                    built += count;
+                    entry.flags |= link_flags::WAY_BACK;
+                    (entry.back4, entry.way) = (table, way);
+                }
+                None if matches!(need, Need::Nothing | Need::Behind) => {}
+                None => entry.flags |= link_flags::RP_FILTER,
             }
             match self
                 .v6
@@ -131,7 +171,6 @@ fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
     for (on, flag) in [
         (settings.forwarding4, link_flags::FORWARD4),
         (settings.forwarding6, link_flags::FORWARD6),
-        (settings.rp_filter != 0, link_flags::RP_FILTER),
         (settings.accept_local, link_flags::ACCEPT_LOCAL),
         (settings.seg6_require_hmac > 0, link_flags::HMAC_REQUIRED),
         (settings.seg6_require_hmac < 0, link_flags::HMAC_IGNORED),

@@ -115,7 +115,10 @@ impl Rib {
             let looks = entries.filter(|entry| entry.flags & rules == 0);
             looks.map(table).collect()
         };
-        let of_links4 = of_links(link_flags::RULES4, |entry| entry.table4);
+        let mut of_links4 = of_links(link_flags::RULES4, |entry| entry.table4);
+        let wants_back = |entry: &&LinkEntry| entry.flags & link_flags::WAY_BACK != 0;
+        let backs = self.links.values().filter(wants_back);
+        of_links4.extend(backs.map(|entry| entry.back4));
         let of_links6 = of_links(link_flags::RULES6, |entry| entry.table6);
         loop {
             let tables = &mut self.groups.segments.tables;
@@ -154,7 +157,7 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
 
     /// The view of this look-up, made if need be, and how many entries that took. None when there is no
     /// table left.
-    fn view_of(
+    pub(super) fn view_of(
         &mut self,
         lookup: Lookup,
         family: &Family<A>,

@@ -2,14 +2,14 @@
 #![allow(unreachable_pub, reason = "the fuzz targets hand it on")]
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 
 use raddle_image::Capacity;
 use raddle_rib::event::Event;
 use raddle_rib::{AlgoRules, Commit, Ports, Rib};
 
-use super::reference::Reference;
+use super::reference::{Filter, Reference};
 use super::{Seen, parts};
 
 /// A mirror with the reference beside it. Whoever changes the mirror does it by the methods here: what the mirror alone
@@ -45,6 +45,11 @@ impl Mirror {
     /// What the reference says of packets to `dst` that come in by link `iif`.
     pub fn expected(&self, iif: u32, dst: IpAddr) -> Option<Seen> {
         self.reference.seen(&self.rib, iif, dst)
+    }
+
+    /// What the reference says of the reverse-path filter of link `iif`.
+    pub fn filters(&self, iif: u32, source: Ipv4Addr) -> Filter {
+        self.reference.filters(&self.rib, iif, source)
     }
 
     /// [`Rib::commit`].

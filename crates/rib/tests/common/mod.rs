@@ -15,6 +15,8 @@ pub use parts::{link, neighbour, object};
 use raddle_image::{ADJ_FORWARD, ADJ_SEGMENT, Group, Memory, Reason, link_flags};
 use raddle_rib::event::{Route, RouteTarget};
 use raddle_rib::{Hop, Resolved, Rib};
+#[allow(unused_imports, reason = "one test uses it")]
+pub use reference::Filter;
 
 /// Out-link, destination and source MAC address, MTU; or the reason why the kernel gets it.
 type Leaves = Result<(u32, [u8; 6], [u8; 6], u32), u8>;

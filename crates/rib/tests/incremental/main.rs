@@ -6,6 +6,7 @@ mod common;
 mod draw;
 mod expiry;
 mod hosts;
+mod rp_filter;
 mod sources;
 mod wide;
 

@@ -105,7 +105,11 @@ pub(crate) fn state() -> impl Strategy<Value = Vec<Event>> {
             DeviceSettings {
                 forwarding4: bits != 1,
                 forwarding6: bits != 2,
-                rp_filter: u8::from(bits == 3),
+                rp_filter: match bits {
+                    3 | 5..8 => 1,
+                    8..12 => 2,
+                    _ => 0,
+                },
                 accept_local: bits == 4,
                 ..DeviceSettings::default()
             },

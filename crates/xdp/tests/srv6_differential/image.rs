@@ -100,6 +100,8 @@ impl Image {
         let more = rare(draw, link_flags::RULES6)
             | rare(draw, link_flags::RULES4)
             | rare(draw, link_flags::RP_FILTER)
+            | rare(draw, link_flags::RP_BEHIND)
+            | rare(draw, link_flags::WAY_BACK)
             | rare(draw, link_flags::HMAC_IGNORED)
             | rare(draw, link_flags::HMAC_REQUIRED);
         let more = if draw.once_in(2) { 0 } else { more };

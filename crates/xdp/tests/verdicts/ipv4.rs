@@ -55,7 +55,7 @@ fn links_and_addresses4() {
         b.kernel(&frame, Reason::Rules);
         b.with_link(|link| link.flags |= link_flags::RP_FILTER);
         b.kernel(&frame, Reason::RpFilter);
-        b.with_link(|link| link.flags |= link_flags::RULES6);
+        b.with_link(|link| link.flags |= link_flags::RULES6 | link_flags::RP_BEHIND);
         b.forward(&frame, 0);
         b.with_link(|_| ());
         for src in [

@@ -353,7 +353,7 @@ impl Reference {
         self.links.iter().find(|link| link.index == index)
     }
 
-    fn object_of(&self, id: u32) -> Option<&Nexthop> {
+    pub(super) fn object_of(&self, id: u32) -> Option<&Nexthop> {
         self.objects.iter().find(|object| object.id == id)
     }
 

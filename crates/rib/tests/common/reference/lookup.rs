@@ -50,7 +50,7 @@ impl Reference {
     /// 1. Without rules: local, main, and of IPv4 default.
     /// 2. A packet that is being forwarded has no out-link yet and no mark; in a VRF it comes in by that.
     /// 3. A rule that wants something of its addresses, or that is not modelled, is the kernel's where all else fits.
-    fn tables(&self, v6: bool, link: &Link) -> Option<(Vec<Asked>, Reason)> {
+    pub(super) fn tables(&self, v6: bool, link: &Link) -> Option<(Vec<Asked>, Reason)> {
         let family = if v6 { 6 } else { 4 };
         let mut rules: Vec<_> = self.rules.iter().filter(|r| r.family == family).collect();
         if rules.is_empty() {
@@ -127,7 +127,7 @@ impl Reference {
     ///    rules that are not followed, and so are those for some sources.
     /// 5. Around the time when the first expires, only the kernel knows if it has.
     /// 6. Destinations of which the kernel knows more than routes, unless the route is none of its.
-    fn route_in(
+    pub(super) fn route_in(
         &self,
         table: u32,
         suppress: Option<u32>,
@@ -213,7 +213,7 @@ impl Reference {
     }
 
     /// What a route says by its kind, and else its nexthops.
-    fn outcome(&self, rib: &Rib, (route, from): (&Route, From), dst: IpAddr) -> Seen {
+    pub(super) fn outcome(&self, rib: &Rib, (route, from): (&Route, From), dst: IpAddr) -> Seen {
         let refuses = matches!(route.kind, RouteKind::Unreachable | RouteKind::Prohibit);
         if refuses && from == From::Fpm {
             // The kernel, which would say so to the sender, does not know of it.

@@ -23,6 +23,7 @@ mod routes;
 mod segments;
 mod spread;
 mod told;
+mod way_back;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -36,6 +37,7 @@ use raddle_rib::event::{
 use history::{Happened, History};
 use routes::Routes;
 use told::Told;
+pub use way_back::Filter;
 
 /// Everything that was told, in lists.
 #[derive(Debug, Default)]
