@@ -1,4 +1,5 @@
 //! The key that is read predicts what the kernel does, in namespaces that have no seed set.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
