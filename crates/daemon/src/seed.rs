@@ -3,7 +3,6 @@
 pub(crate) use raddle_preflight::seed::{CANNOT_BE_SET, SETTING, can_be_set};
 
 use raddle_rib::Rib;
-use raddle_select::KeyKind;
 
 use crate::Error;
 use crate::config::{Config, Seed};
@@ -20,19 +19,10 @@ pub(crate) fn will_be_set(config: &Config, can_be_set: bool) -> Result<bool, Err
     }
 }
 
-/// Has a state go by the kernel's own key where no seed is set, so that no flow moves: reads it, unless that has been
-/// done. Why there is none to go by; nothing where there is.
+/// Has a state go by the kernel's own key where no seed is set, so that no flow moves. Why there is none to go by;
+/// nothing where there is.
 pub(crate) fn know(rib: &mut Rib) -> Option<String> {
-    if rib.key_kind() != KeyKind::Unknown {
-        return None;
-    }
-    match raddle_key::read() {
-        Ok(key) => {
-            rib.set_kernel_key(Some(key));
-            None
-        }
-        Err(why) => Some(why.to_string()),
-    }
+    raddle_key::know(rib).err().map(|why| why.to_string())
 }
 
 /// Sets the kernel's hash seed. Flows over several paths move once.

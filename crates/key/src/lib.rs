@@ -16,7 +16,8 @@ mod symbols;
 
 pub use error::Error;
 
-use raddle_select::HashKey;
+use raddle_rib::Rib;
+use raddle_select::{HashKey, KeyKind};
 
 /// Reads the kernel's own key and proves it. Takes some 50 milliseconds; neither the network namespace of the caller nor
 /// any of its settings is touched.
@@ -42,4 +43,15 @@ pub fn read() -> Result<HashKey, Error> {
         Err(why) if std::path::Path::new(mp_seed::SETTING).exists() => Err(why),
         Err(_) => hashrnd::read(),
     }
+}
+
+/// Has a mirror of the live kernel go by the kernel's own key where no seed is set: reads it, unless that has been done.
+///
+/// # Errors
+/// Why there is none to go by, as [`read`].
+pub fn know(rib: &mut Rib) -> Result<(), Error> {
+    if rib.key_kind() == KeyKind::Unknown {
+        rib.set_kernel_key(Some(read()?));
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use raddle_netlink::Mirror;
 use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
-use raddle_select::{KernelVersion, KeyKind};
+use raddle_select::KernelVersion;
 
 use crate::error::Failure;
 use raddle_daemon::{AlgoRule, Config, algo_rules};
@@ -69,21 +69,6 @@ pub(crate) fn mirror_and_kernel(
     Ok((rib, kernel))
 }
 
-/// Has a mirror of the live kernel go by the kernel's own key, where no seed is set. Why there is none to go by; nothing
-/// where there is.
-pub(crate) fn know_key(rib: &mut Rib) -> Option<String> {
-    if rib.key_kind() != KeyKind::Unknown {
-        return None;
-    }
-    match raddle_key::read() {
-        Ok(key) => {
-            rib.set_kernel_key(Some(key));
-            None
-        }
-        Err(why) => Some(why.to_string()),
-    }
-}
-
 /// A mirror to predict choices by: [`mirror`], with the kernel's own key where that is needed and can be read.
 pub(crate) fn mirror_with_key(
     file: Option<&Path>,
@@ -91,7 +76,7 @@ pub(crate) fn mirror_with_key(
     let (mut rib, kernel) = mirror_and_kernel(file)?;
     if file.is_none() {
         // Who asks for a hash is told that there is no key.
-        know_key(&mut rib);
+        let _ = raddle_key::know(&mut rib);
     }
     Ok((rib, kernel))
 }

@@ -203,7 +203,7 @@ impl Rib {
     /// What the reverse-path filter of a link, by interface index, makes of IPv4 packets from this source that are
     /// routed (`__fib_validate_source`). Nothing need be committed.
     ///
-    /// 1. What a link needs is what links of the image need, see [`WayBack::need`].
+    /// 1. What a link needs is what links of the image need.
     /// 2. Raddle's own routes are no way back, and may hide one.
     /// 3. Where the route is not known to live, or is of a type that is judged elsewhere, nobody knows.
     pub fn way_back(&self, link: u32, source: Ipv4Addr) -> Back {
