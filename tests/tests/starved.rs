@@ -44,7 +44,7 @@ fn scheduled(pid: u32) -> Vec<(String, i32, i32)> {
     all
 }
 
-const FOLLOWERS: [&str; 2] = ["mirror-reader", "raddle"];
+const FOLLOWERS: [&str; 3] = ["announced", "mirror-reader", "raddle"];
 
 fn all(policy: i32, nice: i32) -> Vec<(String, i32, i32)> {
     FOLLOWERS

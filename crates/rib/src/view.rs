@@ -303,10 +303,11 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                 points.extend(below.inside(prefix).map(|(p, _)| p));
             }
             // What they pass over is looked up in this table, too.
-            for (look, above) in existing(family, &asked[..=place]) {
+            for look in &asked[..=place] {
                 let Some(most) = look.suppress else { continue };
-                let short = above.inside(prefix).filter(|(p, _)| p.len <= most);
-                points.extend(short.map(|(p, _)| p));
+                let above = family.tables.get(&look.table);
+                let inside = above.into_iter().flat_map(|above| above.inside(prefix));
+                points.extend(inside.map(|(p, _)| p).filter(|p| p.len <= most));
             }
         }
         let count = points.len();

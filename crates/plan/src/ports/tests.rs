@@ -207,7 +207,7 @@ fn what_cannot_be_planned_is_said() {
         (
             &unknown,
             "203.0.113.7 -n 4 --from 192.0.2.1",
-            "the hash seed is unknown",
+            "the hash key is unknown",
         ),
         (
             &steered,

@@ -80,7 +80,10 @@ impl WayBack {
             Changed::All => self.refusing = all_refusing(state),
         }
         let before = self.all_have_routes;
-        self.all_have_routes = self.have_all_routes(state);
+        // Only a loose filter asks.
+        let mut devices = state.devices.values();
+        let is_asked = devices.any(|device| device.rp_filter > 1);
+        self.all_have_routes = is_asked && self.have_all_routes(state);
         self.all_have_routes != before
     }
 
