@@ -40,12 +40,13 @@ impl Changing<'_> {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
+        // The neighbour comes last: it may be forwarded to as a host of the link before the route is there.
+        self.world
+            .ip(&format!("route replace 10.9.9.0/24 via {gateway}"));
         self.world.ip(&format!(
             "neigh replace {gateway} lladdr {} dev {dev} nud permanent",
             mac.join(":")
         ));
-        self.world
-            .ip(&format!("route replace 10.9.9.0/24 via {gateway}"));
     }
 
     fn remove(&self, n: u8) {

@@ -255,12 +255,14 @@ impl Daemon {
             }
         }
         self.look_again |= self.veths.take_changed();
-        if self.look_again {
+        let replans = self.look_again;
+        if replans {
             self.replan();
         }
-        // What found no room may find some now, and nothing else need change for that.
+        // What found no room may find some now, and nothing else need change for that. Other changes are being gathered,
+        // see `follow`: a look is no reason to publish half of them.
         let try_room = std::mem::take(&mut self.try_room) && self.rib.lacks_room();
-        if self.rib.is_dirty() || try_room {
+        if (replans && self.rib.is_dirty()) || try_room {
             self.publish();
         }
         seen

@@ -59,6 +59,8 @@ fn lookup_back(state: &State) -> Option<Lookup> {
 pub(super) struct WayBack {
     /// The prefixes of which a route may refuse, or end the look-up without a way back, in any table.
     refusing: BTreeSet<(u32, Prefix<u32>)>,
+    /// These are up to date but for what has changed since.
+    follows: bool,
     /// Every source has a route.
     all_have_routes: bool,
 }
@@ -67,8 +69,15 @@ impl WayBack {
     /// Follows the routes that have changed; says whether that concerns links. To be called when all that nexthops
     /// depend on is known.
     pub(super) fn note(&mut self, state: &State) -> bool {
-        match &state.v4.changed {
-            Changed::Some(changed) => {
+        let before = self.all_have_routes;
+        // Only a loose filter asks; until there is one, a change of a route costs nothing.
+        let mut devices = state.devices.values();
+        if !devices.any(|device| device.rp_filter > 1) {
+            *self = WayBack::default();
+            return before;
+        }
+        match (&state.v4.changed, self.follows) {
+            (Changed::Some(changed), true) => {
                 for &(table, prefix) in changed {
                     let slot = state.v4.tables.get(&table).and_then(|t| t.get(prefix));
                     match slot.is_some_and(|slot| may_refuse(state, slot)) {
@@ -77,13 +86,10 @@ impl WayBack {
                     };
                 }
             }
-            Changed::All => self.refusing = all_refusing(state),
+            _ => self.refusing = all_refusing(state),
         }
-        let before = self.all_have_routes;
-        // Only a loose filter asks.
-        let mut devices = state.devices.values();
-        let is_asked = devices.any(|device| device.rp_filter > 1);
-        self.all_have_routes = is_asked && self.have_all_routes(state);
+        self.follows = true;
+        self.all_have_routes = self.have_all_routes(state);
         self.all_have_routes != before
     }
 
