@@ -1,12 +1,14 @@
 //! What forwarded packets meet in the kernel and would not meet in XDP.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use raddle_netlink::probe::conntrack::{self, Does, Tracker};
-use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Rule};
+use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Rule, Ruleset};
 use raddle_netlink::probe::tc::{Direction, Filter, Qdisc};
 use raddle_netlink::probe::{Error, bpf, iptables, ipvs, nft, tc, xfrm};
 
+use super::pairs::{Facts, Verdicts};
 use super::{Finding, Role, Severity};
 
 /// Links by index.
@@ -38,11 +40,30 @@ pub(super) struct Hooks {
 pub struct Known {
     /// Of this generation of nftables' rules.
     trackers: Option<(u32, Vec<Tracker>)>,
+    /// Likewise.
+    ruleset: Option<(u32, Arc<Ruleset>)>,
+    /// What was judged last, and how.
+    pub(super) last: Option<(Facts, Verdicts)>,
 }
 
 impl Known {
+    /// All of nftables, where its generation is `now`.
+    pub(super) fn ruleset(&mut self, now: Option<u32>) -> Result<Arc<Ruleset>, Error> {
+        let Some(now) = now else {
+            return Ok(Arc::default());
+        };
+        match &self.ruleset {
+            Some((then, ruleset)) if *then == now => Ok(Arc::clone(ruleset)),
+            _ => {
+                let ruleset = Arc::new(nft::ruleset()?);
+                self.ruleset = Some((now, Arc::clone(&ruleset)));
+                Ok(ruleset)
+            }
+        }
+    }
+
     /// What of nftables turns on connection tracking.
-    fn trackers(&mut self) -> Result<&[Tracker], Error> {
+    pub(super) fn trackers(&mut self) -> Result<&[Tracker], Error> {
         // Asked for before the rules: what comes in between is a generation that is not known yet.
         let Some(now) = nft::generation()? else {
             return Ok(&[]);

@@ -230,9 +230,7 @@ pub fn look(
     outs: &BTreeMap<u32, String>,
     known: &mut Known,
 ) -> Result<Verdicts, Error> {
-    let findings = bypass(ins, outs, known)?;
-    let rules: Vec<String> = findings.into_iter().map(|f| f.what).collect();
-    Ok(pairs::closed(ins, outs, &rules))
+    pairs::gather::look(ins, outs, known)
 }
 
 /// Which of these links have a qdisc just now that shapes what they send, unless it is `allowed`

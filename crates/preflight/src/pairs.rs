@@ -1,11 +1,55 @@
 //! Which pairs of links no firewall concerns.
+//!
+//! Of each IP version and pair of in-link and out-link, all packets are looked at at once: any that
+//! come in by the one and leave by the other, with any addresses. A rule then certainly does not
+//! match, may match, or certainly matches. "Free" is proved; whatever is not known is not free.
+//!
+//! 1. On the way are the base chains of prerouting (which knows the in-link), forward (both) and
+//!    postrouting (the out-link), those of ingress of the in-link and of egress of the out-link, of
+//!    nftables and of legacy iptables. Input and output are not, nor is what bridges and ARP have.
+//! 2. Rules are walked in order, and through jumps. Tests of links, of the IP version and of addresses are
+//!    decided; all others may hold. Where a link belongs to a VRF, either of the two may be seen.
+//! 3. A rule that only accepts, returns or jumps does nothing to a packet. One that certainly matches
+//!    and accepts ends its base chain, no other one.
+//! 4. Everything else concerns the packet: drop and policy drop, reject, queue, translation, marks, log,
+//!    limits, counters, sets that packets change, flow tables, what this version does not know.
+//!    Only `notrack`, and the counter that every rule of iptables has, do not.
+//! 5. What may be met by any packet closes the pair. What only some addresses meet is a range, and the rest of the
+//!    pair is free. More than [`MOST_RANGES`] of a version close the pairs that they are on.
+//! 6. What is translated is translated back: packets from the addresses that `dnat` sends to, or to those that
+//!    `snat` writes, are ranges on all pairs; all are closed where these are not known. Replies to
+//!    `masquerade` and `redirect` are to and from this machine, and are not forwarded.
+//! 7. With translation, ICMP errors are the kernel's: they may tell of a translated flow. With connection
+//!    tracking or reassembly, fragments are.
+//! 8. A tc filter or tcx program closes its link's row (ingress) or column (egress). IPVS closes all, as does xfrm's
+//!    default where it blocks. An xfrm policy is a range on all pairs.
+
+pub(crate) mod gather;
+mod merge;
+mod model;
+mod nft;
+mod walk;
+mod xt;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 
+use raddle_netlink::probe::conntrack::Tracker;
+use raddle_netlink::probe::nft::{Ruleset, Side};
+use raddle_netlink::probe::tc::Direction;
+use raddle_netlink::probe::{iptables, xfrm};
 use raddle_rib::firewall::{Firewall, Guarded, Range};
+
+use self::merge::Merge;
+use self::model::{Interval, Rules, Stage, Step, Test, prefix};
+use self::walk::{Area, Found, Identity, Walk};
 
 /// Links by index.
 pub(crate) type Links = BTreeMap<u32, String>;
+
+/// Ranges of one version that the programs can look at.
+const MOST_RANGES: usize = 16;
 
 /// What the firewall may judge, and what says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +58,19 @@ pub struct Verdicts {
     pub firewall: Firewall,
     /// By which rules.
     pub why: Vec<Why>,
+}
+
+/// A rule that concerns forwarded packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// Of which family.
+    pub family: Version,
+    /// The pairs of in-link and out-link that it concerns, by index.
+    pub pairs: BTreeSet<(u32, u32)>,
+    /// Only packets of these addresses; else all of them.
+    pub range: Option<Range>,
+    /// The rule in the words of the tool that shows it.
+    pub rule: String,
 }
 
 /// An IP version.
@@ -34,50 +91,280 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// A rule that concerns forwarded packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
-    /// Of which family.
-    pub family: Version,
-    /// The pairs of in-link and out-link that it concerns, by index.
-    pub pairs: BTreeSet<(u32, u32)>,
-    /// Only packets of these addresses; else all of them.
-    pub range: Option<Range>,
-    /// The rule in the words of the tool that shows it.
-    pub rule: String,
-}
-
-impl Verdicts {
-    /// Closes all pairs of both families for `rule`.
-    fn close_all(&mut self, ins: &Links, outs: &Links, rule: &str) {
-        let pairs: BTreeSet<_> = ins
-            .keys()
-            .flat_map(|&a| outs.keys().map(move |&b| (a, b)))
-            .collect();
-        for family in [Version::V4, Version::V6] {
-            self.guarded(family).pairs.extend(&pairs);
-            self.why.push(Why {
-                family,
-                pairs: pairs.clone(),
-                range: None,
-                rule: rule.to_owned(),
-            });
+impl Version {
+    /// Bytes of an address.
+    fn size(self) -> usize {
+        match self {
+            Version::V4 => 4,
+            Version::V6 => 16,
         }
     }
 
-    fn guarded(&mut self, family: Version) -> &mut Guarded {
-        match family {
-            Version::V4 => &mut self.firewall.v4,
-            Version::V6 => &mut self.firewall.v6,
+    fn last(self) -> u128 {
+        prefix(0, 0, self.size()).1
+    }
+
+    fn nfproto(self) -> u128 {
+        match self {
+            Version::V4 => 2,
+            Version::V6 => 10,
+        }
+    }
+
+    fn ether(self) -> u128 {
+        match self {
+            Version::V4 => 0x0800,
+            Version::V6 => 0x86dd,
+        }
+    }
+
+    /// The address that begins at this offset of the header, and its size.
+    fn address_at(self, offset: u32) -> Option<(Side, usize)> {
+        match (self, offset) {
+            (Version::V4, 12) | (Version::V6, 8) => Some((Side::From, self.size())),
+            (Version::V4, 16) | (Version::V6, 24) => Some((Side::To, self.size())),
+            _ => None,
+        }
+    }
+
+    fn address(self, n: u128) -> IpAddr {
+        match self {
+            Version::V4 => Ipv4Addr::from(n as u32).into(),
+            Version::V6 => Ipv6Addr::from(n).into(),
+        }
+    }
+
+    fn number(address: IpAddr) -> (Version, u128) {
+        match address {
+            IpAddr::V4(a) => (Version::V4, u32::from(a).into()),
+            IpAddr::V6(a) => (Version::V6, a.into()),
+        }
+    }
+
+    /// A prefix where it is one.
+    fn show(self, (first, last): Interval) -> String {
+        let bits = 8 * self.size() as u32 - (first ^ last).count_ones();
+        match prefix(first, bits, self.size()) == (first, last) {
+            true if first == last => self.address(first).to_string(),
+            true => format!("{}/{bits}", self.address(first)),
+            false => format!("{}-{}", self.address(first), self.address(last)),
         }
     }
 }
 
-/// Everything is closed as soon as there is anything.
-pub(crate) fn closed(ins: &Links, outs: &Links, rules: &[String]) -> Verdicts {
+/// All that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    ins: Links,
+    outs: Links,
+    /// The bridge, bond or VRF of a link that has one.
+    masters: BTreeMap<u32, (u32, String)>,
+    /// Its number, which stands for the whole of it.
+    generation: Option<u32>,
+    tables: Vec<iptables::Table>,
+    trackers: Vec<Tracker>,
+    services: usize,
+    /// Links by index, what is on them and on which side.
+    programs: Vec<(u32, Direction, String)>,
+    policies: Vec<xfrm::Policy>,
+    defaults: xfrm::Defaults,
+}
+
+/// Decides, by the rules of this module.
+pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
     let mut verdicts = Verdicts::default();
-    for rule in rules {
-        verdicts.close_all(ins, outs, rule);
+    for (i, version) in [Version::V4, Version::V6].into_iter().enumerate() {
+        let mut rules = nft::lower(ruleset, version);
+        rules.append(xt::lower(&facts.tables, version));
+        let mut merge = Merge::new(version, &facts.ins, &facts.outs);
+        by_rules(facts, &rules, &mut merge);
+        for (side, range, rule) in &rules.translations.back {
+            let mut area = Area::all(version);
+            if let Some(range) = range {
+                match side {
+                    Side::From => area.src = vec![*range],
+                    Side::To => area.dst = vec![*range],
+                }
+            }
+            merge.all(&area, &format!("{rule} (translated back)"));
+        }
+        by_hooks(facts, version, &mut merge);
+        let (pairs, ranges, why) = merge.finish();
+        let guarded = Guarded {
+            pairs,
+            ranges,
+            fragments: facts.trackers.iter().any(|t| t.families[i]),
+            icmp_errors: rules.translations.any,
+        };
+        match version {
+            Version::V4 => verdicts.firewall.v4 = guarded,
+            Version::V6 => verdicts.firewall.v6 = guarded,
+        }
+        verdicts.why.extend(why);
     }
     verdicts
+}
+
+/// Rules 1 to 5. Links that no test tells apart are walked once.
+fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
+    if rules.bases.is_empty() {
+        return;
+    }
+    let version = merge.version;
+    let classes = Classes::of(facts, rules);
+    let walk = |links: [Option<&Identity>; 2], stages: &[Stage]| {
+        let mut walk = Walk {
+            rules,
+            version,
+            links,
+            local_first: facts.masters.is_empty(),
+            found: Vec::new(),
+            walked: 0,
+        };
+        for stage in stages {
+            walk.bases(stage);
+        }
+        Rc::new(walk.found)
+    };
+    let on = |side: Side, name: &str| {
+        let devices = rules.bases.iter().map(|base| &base.stage);
+        let met = devices.filter(|stage| match stage {
+            Stage::Device(s, devices) => {
+                *s == side
+                    && devices.iter().any(|device| match device.strip_suffix('*') {
+                        Some(prefix) => name.starts_with(prefix),
+                        None => device == name,
+                    })
+            }
+            _ => false,
+        });
+        let mut stages: Vec<Stage> = met.cloned().collect();
+        stages.dedup();
+        stages
+    };
+    let mut rows: Vec<(u32, Rc<Vec<Found>>)> = Vec::new();
+    for (&index, name) in &facts.ins {
+        let mut stages = on(Side::From, name);
+        stages.extend([Stage::Prerouting, Stage::Anywhere]);
+        rows.push((index, walk([Some(classes.identity(index)), None], &stages)));
+    }
+    let mut columns: Vec<(u32, Rc<Vec<Found>>)> = Vec::new();
+    for (&index, name) in &facts.outs {
+        let mut stages = on(Side::To, name);
+        stages.push(Stage::Postrouting);
+        columns.push((index, walk([None, Some(classes.identity(index))], &stages)));
+    }
+    let mut forward: BTreeMap<_, Rc<Vec<Found>>> = BTreeMap::new();
+    for (a, row) in &rows {
+        for (b, column) in &columns {
+            let key = (classes.class(*a), classes.class(*b));
+            let both = forward.entry(key).or_insert_with(|| {
+                let links = [Some(classes.identity(*a)), Some(classes.identity(*b))];
+                walk(links, &[Stage::Forward])
+            });
+            for found in row.iter().chain(both.iter()).chain(column.iter()) {
+                merge.pair((*a, *b), &found.area, &found.rule);
+            }
+        }
+    }
+}
+
+/// Rule 8.
+fn by_hooks(facts: &Facts, version: Version, merge: &mut Merge<'_>) {
+    let all = Area::all(version);
+    if facts.services > 0 {
+        let services = facts.services;
+        merge.all(&all, &format!("IPVS has {services} virtual service(s)"));
+    }
+    for (link, direction, what) in &facts.programs {
+        let met = |pair: (u32, u32)| match direction {
+            Direction::Ingress => pair.0 == *link,
+            Direction::Egress => pair.1 == *link,
+        };
+        merge.some(&all, what, met);
+    }
+    let blocks = [
+        ("out", facts.defaults.block_out),
+        ("fwd", facts.defaults.block_forward),
+    ];
+    for (direction, _) in blocks.into_iter().filter(|(_, blocks)| *blocks) {
+        let rule = format!("xfrm blocks by default (direction {direction})");
+        merge.all(&all, &rule);
+    }
+    let met = |p: &&xfrm::Policy| {
+        matches!(p.direction, xfrm::Direction::Out | xfrm::Direction::Forward) && p.if_id == 0
+    };
+    for policy in facts.policies.iter().filter(met) {
+        let interval = |(address, bits): (IpAddr, u8)| {
+            let (is, n) = Version::number(address);
+            (is, prefix(n, bits.into(), is.size()))
+        };
+        let (src, dst) = (interval(policy.src), interval(policy.dst));
+        let rule = format!("xfrm policy {policy}");
+        // A selector without addresses may be of both versions.
+        if policy.src.1 == 0 && policy.dst.1 == 0 {
+            merge.all(&all, &rule);
+        } else if src.0 == version && dst.0 == version {
+            let area = Area {
+                src: vec![src.1],
+                dst: vec![dst.1],
+            };
+            merge.all(&area, &rule);
+        }
+    }
+}
+
+/// Links by what tests tell of them.
+struct Classes {
+    links: BTreeMap<u32, (Identity, Vec<u8>)>,
+}
+
+impl Classes {
+    fn of(facts: &Facts, rules: &Rules) -> Classes {
+        let mut tests: Vec<&Test> = Vec::new();
+        for rule in rules.chains.values().flatten() {
+            for step in &rule.steps {
+                match step {
+                    Step::Test(test) => tests.push(test),
+                    Step::Map(elements) => tests.extend(elements.iter().map(|(test, _)| test)),
+                    _ => {}
+                }
+            }
+        }
+        let within = |test: &Test, link: &(u32, u128)| match test {
+            Test::Name(_, within, _) => Some(holds(within, link.1)),
+            Test::Index(_, within, _) => Some(holds(within, link.0.into())),
+            _ => None,
+        };
+        let mut links = BTreeMap::new();
+        for (&index, name) in facts.ins.iter().chain(&facts.outs) {
+            let mut identity = vec![(index, model::name(name))];
+            let master = facts.masters.get(&index);
+            identity.extend(master.map(|(index, name)| (*index, model::name(name))));
+            let class = tests
+                .iter()
+                .filter_map(|test| {
+                    let seen: Option<Vec<bool>> =
+                        identity.iter().map(|link| within(test, link)).collect();
+                    let seen = seen?;
+                    let some = u8::from(seen.contains(&true));
+                    Some(some << 1 | u8::from(!seen.contains(&false)))
+                })
+                .collect();
+            links.insert(index, (identity, class));
+        }
+        Classes { links }
+    }
+
+    fn identity(&self, index: u32) -> &Identity {
+        &self.links[&index].0
+    }
+
+    fn class(&self, index: u32) -> &[u8] {
+        &self.links[&index].1
+    }
+}
+
+fn holds(within: &[Interval], value: u128) -> bool {
+    within.iter().any(|i| (i.0..=i.1).contains(&value))
 }

@@ -4,6 +4,10 @@
 //! one would create it, and hook it in. That file is for root alone, so others ask for the tables
 //! whose kernel modules are there; one that is created by that is empty, and lets everything pass.
 
+mod rules;
+
+pub use self::rules::{Extension, Masked, Rule, Target};
+
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -94,6 +98,8 @@ pub struct Chain {
     pub has_rules: bool,
     /// Its policy is to drop.
     pub policy_drop: bool,
+    /// Offsets in the table of its first rule and of its policy.
+    pub span: (usize, usize),
     /// Its first rule as `-s 10.0.0.0/8 -i eth0 -m conntrack -j DROP`: the matches by name only.
     pub first: Option<String>,
 }
@@ -103,6 +109,8 @@ pub struct Chain {
 pub struct Table {
     /// Its built-in chains.
     pub chains: Vec<Chain>,
+    /// All its rules.
+    pub rules: Vec<Rule>,
     /// The matches and targets that any of its rules uses, as `-m conntrack` and `-j MASQUERADE`.
     pub extensions: BTreeSet<String>,
 }
@@ -277,11 +285,13 @@ pub(super) fn decode(family: Family, table: &str, bytes: &[u8]) -> Result<Table,
             hook,
             has_rules,
             policy_drop,
+            span: (start, policy),
             first: first.map(|e| e.text(family)),
         });
     }
     Ok(Table {
         chains,
+        rules: rules::rules(family, entries)?,
         extensions: extensions(family, entries)?,
     })
 }

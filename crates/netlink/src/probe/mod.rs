@@ -130,6 +130,9 @@ pub fn decode_any(bytes: &[u8]) -> usize {
         facts += usize::from(matches!(nft::decode_rule(&message), Ok(Some(_))));
         facts += usize::from(matches!(nft::decode_object(&message), Ok(Some(_))));
         facts += usize::from(matches!(nft::decode_set(&message), Ok(Some(_))));
+        facts += usize::from(matches!(nft::decode_program(&message), Ok(Some(_))));
+        facts += usize::from(matches!(nft::decode_contents(&message), Ok(Some(_))));
+        facts += usize::from(matches!(nft::decode_elements(&message), Ok(Some(_))));
         facts += usize::from(matches!(nft::decode_generation(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_qdisc(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_filter(&message), Ok(Some(_))));

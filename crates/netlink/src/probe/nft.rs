@@ -1,10 +1,16 @@
-//! nftables: base chains, and the first rule of each.
+//! nftables: base chains, the first rule of each, and the whole ruleset.
 //!
 //! A base chain is a chain on a hook; only through one can a packet meet a rule. Chains of
 //! iptables-nft are such chains too. Numbers in nf_tables messages are in network byte order.
 
+mod contents;
+mod terms;
 mod whole;
 
+pub use self::contents::{Contents, Element};
+pub(super) use self::contents::{decode_contents, decode_elements};
+pub(super) use self::terms::decode_program;
+pub use self::terms::{Load, Program, Ruleset, Side, Term, Verdict, ruleset};
 pub use self::whole::{Object, Placed, Set, generation, objects, rules, sets};
 pub(super) use self::whole::{decode_generation, decode_object, decode_set};
 

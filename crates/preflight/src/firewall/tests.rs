@@ -117,6 +117,7 @@ fn legacy_chains_count_when_forwarded_packets_meet_them() {
         hook,
         has_rules: first.is_some(),
         policy_drop: drop,
+        span: (0, 0),
         first: first.map(str::to_owned),
     };
     for (chain, text) in [

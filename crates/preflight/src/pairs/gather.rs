@@ -1,0 +1,69 @@
+//! Asks the kernel for what pairs are judged by.
+
+use std::collections::BTreeMap;
+
+use raddle_netlink::probe::tc::{self, Direction};
+use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nft, xfrm};
+
+use super::{Facts, Links, Verdicts, judge};
+use crate::firewall::Known;
+
+/// As [`crate::look`].
+pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdicts, Error> {
+    // Asked for before the rules: what comes in between is a generation that is not known yet.
+    let generation = nft::generation()?;
+    let tables = iptables::tables()?;
+    let mut trackers = conntrack::of_iptables(&tables);
+    trackers.extend_from_slice(known.trackers()?);
+    let mut facts = Facts {
+        ins: ins.clone(),
+        outs: outs.clone(),
+        generation,
+        trackers,
+        services: ipvs::count()?,
+        policies: xfrm::policies()?,
+        defaults: xfrm::defaults()?,
+        ..Facts::default()
+    };
+    let qdiscs = tc::qdiscs()?;
+    for (links, direction) in [(ins, Direction::Ingress), (outs, Direction::Egress)] {
+        for (&index, name) in links {
+            for filter in tc::filters(index, direction, &qdiscs)? {
+                let (kind, priority) = (&filter.kind, filter.priority);
+                let what = format!("tc filter {kind} pref {priority} on {direction} of {name}");
+                facts.programs.push((index, direction, what));
+            }
+            for id in bpf::tcx(index, direction)? {
+                let what = format!("tcx program {id} on {direction} of {name}");
+                facts.programs.push((index, direction, what));
+            }
+        }
+    }
+    let ruleset = known.ruleset(generation)?;
+    if !ruleset.rules.is_empty() || tables.iter().any(|t| t.chains.iter().any(|c| c.has_rules)) {
+        facts.masters = masters(ins, outs)?;
+    }
+    facts.tables = tables;
+    if let Some((then, verdicts)) = &known.last
+        && *then == facts
+    {
+        return Ok(verdicts.clone());
+    }
+    let verdicts = judge(&facts, &ruleset);
+    known.last = Some((facts, verdicts.clone()));
+    Ok(verdicts)
+}
+
+/// What the links belong to.
+fn masters(ins: &Links, outs: &Links) -> Result<BTreeMap<u32, (u32, String)>, Error> {
+    let links = namespace::links()?;
+    let name = |index: u32| {
+        let link = links.iter().find(|link| link.index == index);
+        link.map(|link| link.name.clone()).unwrap_or_default()
+    };
+    Ok(links
+        .iter()
+        .filter(|l| ins.contains_key(&l.index) || outs.contains_key(&l.index))
+        .filter_map(|l| Some((l.index, (l.master?, name(l.master?)))))
+        .collect())
+}

@@ -1,0 +1,586 @@
+//! nftables' rules as steps.
+
+use std::collections::BTreeMap;
+
+use raddle_netlink::probe::nft::{
+    BaseChain, Contents, Family, Hook, Load, Program, Ruleset, Side, Term, Verdict as Said,
+};
+
+use super::Version;
+use super::model::{
+    Base, Interval, Rule, Rules, Stage, Step, Test, Translations, Verdict, masked, number, prefix,
+};
+use super::xt;
+
+const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+
+/// The rules that packets of `version` can meet.
+pub(super) fn lower(ruleset: &Ruleset, version: Version) -> Rules {
+    let mut rules = Rules::default();
+    rules.bases = ruleset
+        .chains
+        .iter()
+        .filter_map(|c| base(c, version))
+        .collect();
+    for (family, program) in &ruleset.rules {
+        if !concerns(*family, version) {
+            continue;
+        }
+        let mut lowered = Lowering {
+            ruleset,
+            family: *family,
+            program,
+            version,
+            registers: BTreeMap::new(),
+            rule: Rule::default(),
+            words: Vec::new(),
+            translations: &mut rules.translations,
+        };
+        lowered.run();
+        let rule = lowered.rule;
+        let chain = key(*family, &program.table, &program.chain);
+        rules.chains.entry(chain).or_default().push(rule);
+    }
+    rules
+}
+
+fn key(family: Family, table: &str, chain: &str) -> String {
+    format!("nft {family} {table} {chain}")
+}
+
+/// Chains of bridges and of ARP are never met; others whose family is not known may be.
+fn concerns(family: Family, version: Version) -> bool {
+    match family {
+        Family::Ip => version == Version::V4,
+        Family::Ip6 => version == Version::V6,
+        Family::Bridge | Family::Arp => false,
+        Family::Inet | Family::Netdev | Family::Other(_) => true,
+    }
+}
+
+fn base(chain: &BaseChain, version: Version) -> Option<Base> {
+    if !concerns(chain.family, version) {
+        return None;
+    }
+    let stage = match chain.hook {
+        Hook::Input | Hook::Output => return None,
+        Hook::Prerouting => Stage::Prerouting,
+        Hook::Forward => Stage::Forward,
+        Hook::Postrouting => Stage::Postrouting,
+        Hook::Ingress => Stage::Device(Side::From, chain.devices.clone()),
+        Hook::Egress => Stage::Device(Side::To, chain.devices.clone()),
+        Hook::Other(_) => Stage::Anywhere,
+    };
+    let chain_key = key(chain.family, &chain.table, &chain.name);
+    Some(Base {
+        text: chain_key.clone(),
+        chain: chain_key,
+        stage,
+        policy_drop: chain.policy_drop,
+    })
+}
+
+/// What a register holds.
+#[derive(Clone)]
+enum Value {
+    Loaded(Load),
+    /// Under a mask.
+    Masked(Load, Vec<u8>),
+    Constant(Vec<u8>),
+}
+
+struct Lowering<'a> {
+    ruleset: &'a Ruleset,
+    family: Family,
+    program: &'a Program,
+    version: Version,
+    /// By their first 4 bytes.
+    registers: BTreeMap<u32, Value>,
+    rule: Rule,
+    words: Vec<String>,
+    translations: &'a mut Translations,
+}
+
+/// Registers 1 to 4 are 16 bytes each, those from 8 on the same bytes by fours.
+fn place(register: u32) -> u32 {
+    match register {
+        0..=7 => register.saturating_sub(1).saturating_mul(4),
+        n => n - 8,
+    }
+}
+
+impl Lowering<'_> {
+    fn run(&mut self) {
+        let compat = |term: &Term| matches!(term, Term::Extension { .. });
+        let program = self.program;
+        let implicit = program.terms.iter().any(compat)
+            || (matches!(self.family, Family::Ip | Family::Ip6)
+                && TABLES.contains(&program.table.as_str()));
+        for term in &program.terms {
+            self.term(term, implicit);
+        }
+        let comment = match &program.comment {
+            Some(comment) => format!(" \"{comment}\""),
+            None => String::new(),
+        };
+        self.rule.text = format!(
+            "{} handle {}{comment}: {}",
+            key(self.family, &program.table, &program.chain),
+            program.handle,
+            self.words.join(" ")
+        );
+        // What is translated back is told by the rule that does it.
+        for back in &mut self.translations.back {
+            if back.2.is_empty() {
+                back.2.clone_from(&self.rule.text);
+            }
+        }
+    }
+
+    fn step(&mut self, step: Step, words: impl Into<String>) {
+        self.rule.steps.push(step);
+        let words = words.into();
+        if !words.is_empty() {
+            self.words.push(words);
+        }
+    }
+
+    fn put(&mut self, register: u32, value: Value) {
+        let at = place(register);
+        // A value is at most 16 bytes long.
+        let length = match &value {
+            Value::Loaded(Load::LinkName(_)) => 4,
+            Value::Loaded(Load::Network { length, .. }) => length.div_ceil(4),
+            Value::Constant(bytes) => bytes.len().div_ceil(4) as u32,
+            Value::Masked(_, mask) => mask.len().div_ceil(4) as u32,
+            Value::Loaded(_) => 1,
+        };
+        let reaches = |from: u32, value: &Value| match value {
+            Value::Loaded(Load::LinkName(_)) => from + 4 > at,
+            Value::Loaded(Load::Network { length, .. }) => from + length.div_ceil(4) > at,
+            Value::Constant(bytes) | Value::Masked(_, bytes) => {
+                from + bytes.len().div_ceil(4) as u32 > at
+            }
+            Value::Loaded(_) => from + 1 > at,
+        };
+        self.registers
+            .retain(|&from, old| from >= at + length || !reaches(from, old));
+        self.registers.insert(at, value);
+    }
+
+    fn get(&self, register: u32) -> Option<&Value> {
+        self.registers.get(&place(register))
+    }
+
+    fn term(&mut self, term: &Term, implicit: bool) {
+        match term {
+            Term::Load { to, what, name } => match (to, what) {
+                (Some(to), what) if *what != Load::Other => self.put(*to, Value::Loaded(*what)),
+                // How much of the registers this fills is not known.
+                _ => {
+                    self.registers.clear();
+                    self.words.push(name.clone());
+                }
+            },
+            Term::Mask { from, to, mask } => match (self.get(*from).cloned(), mask) {
+                (Some(Value::Loaded(what)), Some(mask)) => {
+                    self.put(*to, Value::Masked(what, mask.clone()));
+                }
+                _ => self.registers.clear(),
+            },
+            Term::Constant { to, value } => self.put(*to, Value::Constant(value.clone())),
+            Term::Compare {
+                register,
+                operator,
+                value,
+            } => {
+                let (test, words) = self.compare(*register, *operator, value);
+                self.step(Step::Test(test), words);
+            }
+            Term::Range {
+                register,
+                inverted,
+                from,
+                to,
+            } => {
+                let within = number(from).zip(number(to)).map(|range| vec![range]);
+                let (test, words) = self.among(*register, from.len(), within, *inverted);
+                self.step(Step::Test(test), words);
+            }
+            Term::Lookup {
+                register,
+                inverted,
+                set,
+                to,
+            } => self.lookup(*register, *inverted, set, *to),
+            Term::Verdict(verdict) => match self.verdict(verdict) {
+                Some(verdict) => {
+                    let words = match &verdict {
+                        Verdict::Accept => "accept".to_owned(),
+                        Verdict::Drop => "drop".to_owned(),
+                        Verdict::Return => "return".to_owned(),
+                        Verdict::Jump(_) | Verdict::Goto(_) => match verdict_target(self.program) {
+                            Some(words) => words,
+                            None => "jump".to_owned(),
+                        },
+                    };
+                    self.step(Step::Verdict(verdict), words);
+                }
+                None if *verdict == Said::Continue => {}
+                None => self.step(Step::Effect, "queue"),
+            },
+            Term::Extension {
+                target,
+                name,
+                revision,
+                info,
+            } => self.extension(*target, name, *revision, info),
+            Term::Counter if implicit => {}
+            Term::Counter => self.step(Step::Effect, "counter"),
+            Term::Nat {
+                destination,
+                addresses,
+            } => self.nat(*destination, *addresses),
+            Term::Other(name) => self.other(name),
+        }
+    }
+
+    fn other(&mut self, name: &str) {
+        let words = match name {
+            // Connections that are not tracked: packets are as they were.
+            "notrack" => return self.words.push(name.to_owned()),
+            "masq" => "masquerade",
+            "redir" => "redirect",
+            "flow_offload" => "flow add",
+            "objref" => "counter, quota or limit by name",
+            other => other,
+        };
+        // Replies to both are for this machine, not forwarded.
+        self.translations.any |= matches!(name, "masq" | "redir");
+        self.step(Step::Effect, words);
+    }
+
+    fn nat(&mut self, destination: bool, addresses: Option<(u32, u32)>) {
+        let constant = |register| match self.get(register) {
+            Some(Value::Constant(bytes)) => number(bytes),
+            _ => None,
+        };
+        let range = addresses.and_then(|(a, b)| constant(a).zip(constant(b)));
+        self.translate(destination, range);
+        self.step(Step::Effect, if destination { "dnat" } else { "snat" });
+    }
+
+    fn translate(&mut self, destination: bool, range: Option<Interval>) {
+        // Replies come from where packets were sent to, and go to where they were said to be from.
+        let side = if destination { Side::From } else { Side::To };
+        self.translations.any = true;
+        self.translations.back.push((side, range, String::new()));
+    }
+
+    fn extension(&mut self, target: bool, name: &str, revision: u32, info: &[u8]) {
+        if !target {
+            if xt::remembers(name) {
+                self.step(Step::Effect, "");
+            }
+            return self.step(Step::Test(xt::test(name, revision, info)), name);
+        }
+        match xt::effect(name, revision, info, self.version) {
+            xt::Effect::None => self.words.push(name.to_owned()),
+            xt::Effect::Touches => self.step(Step::Effect, name),
+            xt::Effect::Local => {
+                self.translations.any = true;
+                self.step(Step::Effect, name);
+            }
+            xt::Effect::Translates { destination, range } => {
+                self.translate(destination, range);
+                self.step(Step::Effect, name);
+            }
+        }
+    }
+
+    /// None for one that goes on, and for one that is not known.
+    fn verdict(&self, verdict: &Said) -> Option<Verdict> {
+        let chain = |name: &str| key(self.family, &self.program.table, name);
+        Some(match verdict {
+            Said::Accept => Verdict::Accept,
+            Said::Drop => Verdict::Drop,
+            Said::Return => Verdict::Return,
+            Said::Jump(name) => Verdict::Jump(chain(name)),
+            Said::Goto(name) => Verdict::Goto(chain(name)),
+            Said::Continue | Said::Other(_) => return None,
+        })
+    }
+
+    fn compare(&self, register: u32, operator: u32, value: &[u8]) -> (Test, String) {
+        let size = value.len();
+        let within = number(value).and_then(|n| {
+            let last = prefix(0, 0, size).1;
+            Some(match operator {
+                0 | 1 => (n, n),
+                2 => (0, n.checked_sub(1)?),
+                3 => (0, n),
+                4 => (n.checked_add(1).filter(|n| *n <= last)?, last),
+                5 => (n, last),
+                _ => return None,
+            })
+        });
+        self.among(register, size, within.map(|w| vec![w]), operator == 1)
+    }
+
+    /// Whether a register's first `size` bytes are in intervals; none if these are not known.
+    fn among(
+        &self,
+        register: u32,
+        size: usize,
+        within: Option<Vec<Interval>>,
+        inverted: bool,
+    ) -> (Test, String) {
+        let not = if inverted { "!= " } else { "" };
+        let Some((value, within)) = self.get(register).zip(within) else {
+            return (Test::Unknown, "...".to_owned());
+        };
+        let unknown = |what: &str| (Test::Unknown, what.to_owned());
+        match value {
+            Value::Constant(_) => unknown("..."),
+            Value::Loaded(Load::LinkName(side)) if size <= 16 && size > 0 => {
+                let shift = 8 * (16 - size as u32);
+                let widen = |&(a, b): &Interval| {
+                    let low = if shift == 0 { 0 } else { (1 << shift) - 1 };
+                    let up = |n: u128| n.checked_shl(shift).unwrap_or(0);
+                    (up(a), up(b) | low)
+                };
+                let names: Vec<_> = within.iter().map(widen).collect();
+                let words = format!("{} {not}{}", link_word(*side, "name"), names_text(&names));
+                (Test::Name(*side, names, inverted), words)
+            }
+            Value::Loaded(Load::LinkIndex(side)) if size == 4 => {
+                // Only single values: the host's byte order is not the order of indices.
+                let host = |n: u128| u128::from(u32::from_ne_bytes((n as u32).to_be_bytes()));
+                if within.iter().any(|(a, b)| a != b) {
+                    return unknown(link_word(*side, ""));
+                }
+                let indices: Vec<_> = within.iter().map(|w| (host(w.0), host(w.1))).collect();
+                let words = format!("{} {not}{}", link_word(*side, ""), list(&indices));
+                (Test::Index(*side, indices, inverted), words)
+            }
+            Value::Loaded(Load::Version) if size == 1 => {
+                let is = within
+                    .iter()
+                    .any(|w| (w.0..=w.1).contains(&self.version.nfproto()));
+                (Test::Constant(is != inverted), String::new())
+            }
+            Value::Loaded(Load::EtherType) if size == 2 => {
+                let is = within
+                    .iter()
+                    .any(|w| (w.0..=w.1).contains(&self.version.ether()));
+                // A link-layer type that is not set makes no packet of the other family.
+                (Test::Constant(is != inverted), String::new())
+            }
+            Value::Loaded(Load::DestinationType) if size == 4 => {
+                let local = u128::from(u32::from_be_bytes(2u32.to_ne_bytes()));
+                match within[..] {
+                    [one] if one == (local, local) => {
+                        (Test::Local(inverted), format!("fib daddr type {not}local"))
+                    }
+                    _ => unknown("fib daddr type"),
+                }
+            }
+            Value::Loaded(Load::Network { offset, length }) => {
+                let Some((side, whole)) = self.version.address_at(*offset) else {
+                    return unknown("payload");
+                };
+                let read = (*length as usize).min(whole);
+                if *length as usize > whole || size > read {
+                    return unknown("payload");
+                }
+                let shift = 8 * (whole - size) as u32;
+                let low = if shift == 0 { 0 } else { (1u128 << shift) - 1 };
+                let addresses: Vec<_> = within
+                    .iter()
+                    .map(|w| (w.0 << shift, w.1 << shift | low))
+                    .collect();
+                self.addresses(side, addresses, inverted)
+            }
+            Value::Masked(Load::Network { offset, length }, mask) => {
+                let Some((side, whole)) = self.version.address_at(*offset) else {
+                    return unknown("payload");
+                };
+                let full = *length as usize == whole && mask.len() == whole && size == whole;
+                let one = within.first().filter(|w| w.0 == w.1 && within.len() == 1);
+                let range = one.filter(|_| full).and_then(|w| {
+                    let value = w.0.to_be_bytes();
+                    masked(&value[16 - whole..], mask)
+                });
+                match range {
+                    Some(range) => self.addresses(side, vec![range], inverted),
+                    None => unknown("payload"),
+                }
+            }
+            Value::Masked(..) | Value::Loaded(_) => unknown("..."),
+        }
+    }
+
+    fn addresses(&self, side: Side, within: Vec<Interval>, inverted: bool) -> (Test, String) {
+        let ip = match self.version {
+            Version::V4 => "ip",
+            Version::V6 => "ip6",
+        };
+        let not = if inverted { "!= " } else { "" };
+        let word = if side == Side::From { "saddr" } else { "daddr" };
+        let shown: Vec<_> = within.iter().map(|w| self.version.show(*w)).collect();
+        let words = format!("{ip} {word} {not}{}", braces(&shown));
+        (Test::Address(side, within, inverted), words)
+    }
+
+    fn lookup(&mut self, register: u32, inverted: bool, set: &str, to: Option<u32>) {
+        let is = |c: &&Contents| {
+            c.family == self.family && c.table == self.program.table && c.name == set
+        };
+        let Some(found) = self.ruleset.sets.iter().find(is) else {
+            self.registers.clear();
+            return self.step(Step::Effect, format!("@{set}"));
+        };
+        let keeps = found.keeps;
+        let size = found.key_length as usize;
+        match to {
+            None => {
+                let within = intervals(found);
+                let (test, words) = self.among(register, size, within, inverted);
+                // A set of some size for a key of another is of several keys.
+                let test = if self.fits(register, size) {
+                    test
+                } else {
+                    Test::Unknown
+                };
+                self.step(Step::Test(test), words);
+            }
+            Some(0) => {
+                let step = self.map(register, found);
+                self.step(step, format!("vmap @{set}"));
+            }
+            Some(_) => {
+                self.registers.clear();
+                self.step(Step::Test(Test::Unknown), format!("map @{set}"));
+            }
+        }
+        if keeps {
+            self.step(Step::Effect, format!("(@{set} counts by element)"));
+        }
+    }
+
+    /// Whether the register holds one value of `size` bytes, and the set's keys are such.
+    fn fits(&self, register: u32, size: usize) -> bool {
+        match self.get(register) {
+            Some(Value::Loaded(Load::LinkName(_))) => size == 16,
+            Some(Value::Loaded(Load::Network { length, .. })) => *length as usize == size,
+            Some(Value::Masked(_, mask)) => mask.len() == size,
+            Some(Value::Loaded(Load::Version)) => size == 1,
+            Some(Value::Loaded(Load::EtherType)) => size == 2,
+            Some(Value::Loaded(_)) => size == 4,
+            _ => false,
+        }
+    }
+
+    fn map(&self, register: u32, set: &Contents) -> Step {
+        let size = set.key_length as usize;
+        let known = self.fits(register, size) && !set.intervals;
+        let Some(elements) = &set.elements else {
+            return Step::Effect;
+        };
+        let mut map = Vec::new();
+        for element in elements.iter().filter(|e| !e.end) {
+            let Some(said) = &element.verdict else {
+                continue;
+            };
+            let verdict = self.verdict(said);
+            if verdict.is_none() && *said != Said::Continue {
+                return Step::Effect;
+            }
+            let key = element.key.as_ref().filter(|_| known);
+            let within = key.and_then(|k| number(k)).map(|n| vec![(n, n)]);
+            let (test, _) = self.among(register, size, within, false);
+            map.push((test, verdict));
+        }
+        // What is in no element comes last.
+        map.sort_by_key(|(test, _)| *test == Test::Unknown);
+        Step::Map(map)
+    }
+}
+
+/// What a set's elements make up; none where that is not known.
+fn intervals(set: &Contents) -> Option<Vec<Interval>> {
+    let last = prefix(0, 0, set.key_length as usize).1;
+    let elements = set.elements.as_ref()?;
+    let mut bounds = Vec::new();
+    for element in elements {
+        let key = element.key.as_ref()?;
+        if key.len() != set.key_length as usize {
+            return None;
+        }
+        bounds.push((number(key)?, !element.end));
+    }
+    if !set.intervals {
+        return Some(bounds.into_iter().map(|(n, _)| (n, n)).collect());
+    }
+    // An end goes before a beginning at the same place.
+    bounds.sort_unstable();
+    let (mut within, mut open) = (Vec::new(), None);
+    for (at, begins) in bounds {
+        match (begins, open.take()) {
+            (true, None) => open = Some(at),
+            (true, Some(_)) => return None,
+            (false, Some(first)) => within.push((first, at.checked_sub(1)?)),
+            // nft puts an end at 0 in front.
+            (false, None) => {}
+        }
+    }
+    within.extend(open.map(|first| (first, last)));
+    Some(within)
+}
+
+fn verdict_target(program: &Program) -> Option<String> {
+    program.terms.iter().find_map(|term| match term {
+        Term::Verdict(Said::Jump(chain)) => Some(format!("jump {chain}")),
+        Term::Verdict(Said::Goto(chain)) => Some(format!("goto {chain}")),
+        _ => None,
+    })
+}
+
+fn link_word(side: Side, name: &str) -> &'static str {
+    match (side, name) {
+        (Side::From, "name") => "iifname",
+        (Side::To, "name") => "oifname",
+        (Side::From, _) => "iif",
+        (Side::To, _) => "oif",
+    }
+}
+
+fn list(values: &[Interval]) -> String {
+    let shown: Vec<_> = values.iter().map(|v| v.0.to_string()).collect();
+    braces(&shown)
+}
+
+fn names_text(names: &[Interval]) -> String {
+    let text = |n: &Interval| {
+        let bytes = n.0.to_be_bytes();
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(16);
+        let wild = if n.1.count_ones() > n.0.count_ones() && end < 15 && n.1 != n.0 {
+            // All that begins with it, unless its end is part of what is compared.
+            let rest = n.1.to_be_bytes();
+            if rest[end] == 0 { "" } else { "*" }
+        } else {
+            ""
+        };
+        format!("\"{}{wild}\"", String::from_utf8_lossy(&bytes[..end]))
+    };
+    let shown: Vec<_> = names.iter().map(text).collect();
+    braces(&shown)
+}
+
+fn braces(shown: &[String]) -> String {
+    match shown {
+        [one] => one.clone(),
+        some if some.len() <= 8 => format!("{{ {} }}", some.join(", ")),
+        many => format!("{{ {}, ... }}", many[..8].join(", ")),
+    }
+}

@@ -1,0 +1,218 @@
+//! iptables' rules as steps: extensions for both engines, legacy tables whole.
+
+use std::collections::BTreeMap;
+
+use raddle_netlink::probe::iptables::{self, Masked, Table, Target};
+use raddle_netlink::probe::nft::Side;
+
+use super::Version;
+use super::model::{Base, Interval, Rule, Rules, Stage, Step, Test, Verdict, masked, number};
+
+/// What a target does to a packet, and to those of the way back.
+pub(super) enum Effect {
+    /// Nothing.
+    None,
+    /// It is changed, held, counted or lost.
+    Touches,
+    /// It is translated to or from this machine.
+    Local,
+    /// It is translated.
+    Translates {
+        destination: bool,
+        range: Option<Interval>,
+    },
+}
+
+/// A match. Of those with data only `addrtype --dst-type LOCAL` is known.
+pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
+    match name {
+        // struct xt_addrtype_info_v1: source, dest, flags (1, 2: inverted; 4, 8: by link)
+        "addrtype" if revision == 1 && info.len() >= 8 => {
+            let half = |at| u16::from_ne_bytes([info[at], info[at + 1]]);
+            let flags = u32::from_ne_bytes([info[4], info[5], info[6], info[7]]);
+            if half(0) == 0 && half(2) == 4 && flags & !2 == 0 {
+                return Test::Local(flags & 2 != 0);
+            }
+            Test::Unknown
+        }
+        "comment" => Test::Constant(true),
+        // These count what they are asked about, or remember it.
+        _ => Test::Unknown,
+    }
+}
+
+/// Whether a match changes something by being asked.
+pub(super) fn remembers(name: &str) -> bool {
+    matches!(
+        name,
+        "limit"
+            | "hashlimit"
+            | "recent"
+            | "quota"
+            | "connlimit"
+            | "statistic"
+            | "nfacct"
+            | "set"
+            | "rateest"
+    )
+}
+
+/// A target, by name.
+pub(super) fn effect(name: &str, revision: u32, info: &[u8], version: Version) -> Effect {
+    match name {
+        "" | "NOTRACK" => Effect::None,
+        // struct xt_ct_target_info begins with flags, of which 1 is --notrack
+        "CT" if info.first_chunk().map(|f| u16::from_ne_bytes(*f)) == Some(1) => Effect::None,
+        "MASQUERADE" | "REDIRECT" => Effect::Local,
+        "SNAT" | "DNAT" => Effect::Translates {
+            destination: name == "DNAT",
+            range: addresses(revision, info, version),
+        },
+        "NETMAP" => Effect::Translates {
+            destination: true,
+            range: None,
+        },
+        _ => Effect::Touches,
+    }
+}
+
+/// The addresses in what SNAT and DNAT bring along.
+fn addresses(revision: u32, info: &[u8], version: Version) -> Option<Interval> {
+    let word = |at: usize| info.get(at..)?.first_chunk::<4>().copied();
+    // IPv4's revision 0 is a list of one range of IPv4 addresses; the others have 16 bytes each.
+    let (flags, first, last) = match (version, revision) {
+        (Version::V4, 0) => (4, 8, 12),
+        _ => (0, 4, 20),
+    };
+    if u32::from_ne_bytes(word(flags)?) & 1 == 0 {
+        return None;
+    }
+    let size = if version == Version::V4 { 4 } else { 16 };
+    let address = |at: usize| number(info.get(at..at + size)?);
+    address(first).zip(address(last))
+}
+
+/// All tables of one version.
+pub(super) fn lower(tables: &[Table], version: Version) -> Rules {
+    let family = match version {
+        Version::V4 => iptables::Family::Ipv4,
+        Version::V6 => iptables::Family::Ipv6,
+    };
+    let mut rules = Rules::default();
+    for table in tables {
+        let Some(first) = table.chains.first().filter(|c| c.family == family) else {
+            continue;
+        };
+        let prefix = format!("{} -t {}", family.command(), first.table);
+        let policies: BTreeMap<usize, &iptables::Chain> =
+            table.chains.iter().map(|c| (c.span.1, c)).collect();
+        for chain in &table.chains {
+            let key = format!("{prefix} {}", chain.span.0);
+            let stage = match chain.hook {
+                "PREROUTING" => Some(Stage::Prerouting),
+                "FORWARD" => Some(Stage::Forward),
+                "POSTROUTING" => Some(Stage::Postrouting),
+                _ => None,
+            };
+            rules.bases.extend(stage.map(|stage| Base {
+                chain: key,
+                stage,
+                policy_drop: chain.policy_drop,
+                text: format!("{prefix} {}", chain.hook),
+            }));
+        }
+        // A chain begins where something leads to, and ends before the next one's beginning.
+        let starts = table.chains.iter().map(|c| c.span.0);
+        let called = table.rules.iter().filter_map(|rule| match rule.target {
+            Target::Chain { at, .. } => Some(at),
+            _ => None,
+        });
+        let mut begins: Vec<usize> = starts.chain(called).collect();
+        begins.sort_unstable();
+        begins.dedup();
+        for rule in &table.rules {
+            let begin = match begins.binary_search(&rule.at) {
+                Ok(i) => begins[i],
+                Err(0) => continue,
+                Err(i) => begins[i - 1],
+            };
+            // A built-in chain's policy is told of the chain.
+            if policies.contains_key(&rule.at) {
+                continue;
+            }
+            let key = format!("{prefix} {begin}");
+            let lowered = one(rule, &prefix, version, &mut rules);
+            rules.chains.entry(key).or_default().push(lowered);
+        }
+    }
+    rules
+}
+
+fn one(rule: &iptables::Rule, prefix: &str, version: Version, rules: &mut Rules) -> Rule {
+    let text = format!("{prefix}: {}", rule.text);
+    let mut steps = Vec::new();
+    let sides = [Side::From, Side::To];
+    for (side, link) in sides.into_iter().zip(&rule.links) {
+        steps.extend(by(link, |within, inverted| {
+            Test::Name(side, within, inverted)
+        }));
+    }
+    for (side, address) in sides.into_iter().zip(&rule.addresses) {
+        steps.extend(by(address, |within, inverted| {
+            Test::Address(side, within, inverted)
+        }));
+    }
+    if rule.asks_more {
+        steps.push(Step::Test(Test::Unknown));
+    }
+    for extension in &rule.matches {
+        if remembers(&extension.name) {
+            steps.push(Step::Effect);
+        }
+        steps.push(Step::Test(test(
+            &extension.name,
+            extension.revision,
+            &extension.info,
+        )));
+    }
+    match &rule.target {
+        Target::Accept => steps.push(Step::Verdict(Verdict::Accept)),
+        Target::Drop => steps.push(Step::Verdict(Verdict::Drop)),
+        Target::Return => steps.push(Step::Verdict(Verdict::Return)),
+        Target::Nothing => {}
+        Target::Verdict(_) => steps.push(Step::Effect),
+        Target::Chain { at, goto } => {
+            let chain = format!("{prefix} {at}");
+            steps.push(Step::Verdict(match goto {
+                true => Verdict::Goto(chain),
+                false => Verdict::Jump(chain),
+            }));
+        }
+        Target::Extension(e) => match effect(&e.name, e.revision, &e.info, version) {
+            Effect::None => {}
+            Effect::Touches => steps.push(Step::Effect),
+            Effect::Local => {
+                rules.translations.any = true;
+                steps.push(Step::Effect);
+            }
+            Effect::Translates { destination, range } => {
+                let side = if destination { Side::From } else { Side::To };
+                rules.translations.any = true;
+                rules.translations.back.push((side, range, text.clone()));
+                steps.push(Step::Effect);
+            }
+        },
+    }
+    Rule { steps, text }
+}
+
+/// A test for what is asked under a mask; none if anything will do.
+fn by(asked: &Masked, test: impl Fn(Vec<Interval>, bool) -> Test) -> Option<Step> {
+    if !asked.inverted && asked.mask.iter().all(|&b| b == 0) {
+        return None;
+    }
+    Some(Step::Test(match masked(&asked.value, &asked.mask) {
+        Some(range) => test(vec![range], asked.inverted),
+        None => Test::Unknown,
+    }))
+}
