@@ -16,12 +16,14 @@ const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// The rules that packets of `version` can meet.
 pub(super) fn lower(ruleset: &Ruleset, version: Version) -> Rules {
-    let mut rules = Rules::default();
-    rules.bases = ruleset
-        .chains
-        .iter()
-        .filter_map(|c| base(c, version))
-        .collect();
+    let mut rules = Rules {
+        bases: ruleset
+            .chains
+            .iter()
+            .filter_map(|c| base(c, version))
+            .collect(),
+        ..Rules::default()
+    };
     for (family, program) in &ruleset.rules {
         if !concerns(*family, version) {
             continue;
@@ -390,7 +392,7 @@ impl Lowering<'_> {
                     return unknown("payload");
                 };
                 let read = (*length as usize).min(whole);
-                if *length as usize > whole || size > read {
+                if *length as usize > whole || size > read || size == 0 {
                     return unknown("payload");
                 }
                 let shift = 8 * (whole - size) as u32;
@@ -440,7 +442,10 @@ impl Lowering<'_> {
             self.registers.clear();
             return self.step(Step::Effect, format!("@{set}"));
         };
-        let keeps = found.keeps;
+        // Before the lookup: a map that decides leaves the rule.
+        if found.keeps {
+            self.step(Step::Effect, format!("(@{set} counts by element)"));
+        }
         let size = found.key_length as usize;
         match to {
             None => {
@@ -462,9 +467,6 @@ impl Lowering<'_> {
                 self.registers.clear();
                 self.step(Step::Test(Test::Unknown), format!("map @{set}"));
             }
-        }
-        if keeps {
-            self.step(Step::Effect, format!("(@{set} counts by element)"));
         }
     }
 
@@ -531,7 +533,8 @@ fn intervals(set: &Contents) -> Option<Vec<Interval>> {
             (true, Some(_)) => return None,
             (false, Some(first)) => within.push((first, at.checked_sub(1)?)),
             // nft puts an end at 0 in front.
-            (false, None) => {}
+            (false, None) if at == 0 => {}
+            (false, None) => return None,
         }
     }
     within.extend(open.map(|first| (first, last)));

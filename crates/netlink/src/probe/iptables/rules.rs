@@ -3,8 +3,7 @@
 use super::{EXTENSION, Entry, Family, entry, extension_name, half};
 use crate::codec::DecodeError;
 
-/// `IPT_F_FRAG` and `IP6T_F_PROTO` differ; this one is both's.
-const GOTO: u8 = 2;
+/// `IPT_F_FRAG`.
 const FRAGMENT: u8 = 1;
 
 /// A match, or a target that is neither a verdict nor a chain.
@@ -89,9 +88,10 @@ pub(super) fn rules(family: Family, entries: &[u8]) -> Result<Vec<Rule>, DecodeE
 }
 
 fn rule(family: Family, entry: &Entry<'_>, at: usize, next: usize) -> Rule {
-    let (size, protocol, flags, inverted) = match family {
-        Family::Ipv4 => (4, 80, 82, 83),
-        Family::Ipv6 => (16, 128, 131, 132),
+    // The last one is IPT_F_GOTO, IP6T_F_GOTO.
+    let (size, protocol, flags, inverted, goto) = match family {
+        Family::Ipv4 => (4, 80, 82, 83, 2),
+        Family::Ipv6 => (16, 128, 131, 132, 4),
     };
     let links = 4 * size;
     let byte = |at: usize| entry.selector.get(at).copied().unwrap_or_default();
@@ -117,7 +117,7 @@ fn rule(family: Family, entry: &Entry<'_>, at: usize, next: usize) -> Rule {
         Some(to) => match usize::try_from(to) {
             Ok(at) => Target::Chain {
                 at,
-                goto: byte(flags) & GOTO != 0,
+                goto: byte(flags) & goto != 0,
             },
             Err(_) => Target::Verdict(to),
         },
@@ -130,7 +130,12 @@ fn rule(family: Family, entry: &Entry<'_>, at: usize, next: usize) -> Rule {
         matches.push(extension(this));
         rest = next;
     }
-    let fragment = family == Family::Ipv4 && byte(flags) & FRAGMENT != 0;
+    // FRAGMENT of IPv4, IP6T_F_TOS of IPv6.
+    let more = match family {
+        Family::Ipv4 => FRAGMENT,
+        Family::Ipv6 => 2,
+    };
+    let more = byte(flags) & more != 0;
     Rule {
         at,
         links: [
@@ -141,7 +146,7 @@ fn rule(family: Family, entry: &Entry<'_>, at: usize, next: usize) -> Rule {
             masked(0, 2 * size, size, 8),
             masked(size, 3 * size, size, 16),
         ],
-        asks_more: fragment || half(entry.selector, protocol) != Some(0),
+        asks_more: more || half(entry.selector, protocol) != Some(0),
         matches,
         target,
         text: entry.text(family),
