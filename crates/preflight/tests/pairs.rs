@@ -188,3 +188,86 @@ fn a_second_look_is_cheap_and_sees_changes() {
         assert!(command("ip -br link").contains("eth0"));
     });
 }
+
+#[test]
+fn single_rules_close_what_they_may_touch() {
+    namespace("single", |_| {
+        for link in LINKS {
+            run(&format!(
+                "ip link add {link} type veth peer name {link}-far"
+            ));
+        }
+        let all = 16;
+        let chain = |rules: &str| {
+            format!(
+                "nft 'table inet t {{ chain x {{ drop; }}; chain y {{ iifname \"docker0\" drop; }}; \
+                 chain f {{ type filter hook forward priority 0; {rules}; }}; }}'"
+            )
+        };
+        let legacy6 = |rules: &str| {
+            format!(
+                "printf '*filter\\n:FORWARD DROP\\n:c -\\n{rules}COMMIT\\n' | ip6tables-legacy-restore"
+            )
+        };
+        // Closed pairs and ranges, of IPv4 and of IPv6.
+        for (set, closed, ranges) in [
+            (chain("counter"), [all, all], [0, 0]),
+            (chain("iifname \"eth*\" accept; drop"), [8, 8], [0, 0]),
+            (chain("iifname eth0 oifname eth1 drop"), [1, 1], [0, 0]),
+            (chain("oif lan0 iif != eth0 log"), [3, 3], [0, 0]),
+            (chain("meta nfproto ipv6 drop"), [0, all], [0, 0]),
+            (chain("ip saddr 10.0.0.0/8 drop"), [0, 0], [1, 0]),
+            (chain("ip saddr 10.0.0.0/11 ip daddr != 10.0.0.1 drop"), [0, 0], [1, 0]),
+            (chain("ip daddr { 10.0.0.0/8, 192.168.0.0-192.168.3.7 } drop"), [0, 0], [2, 0]),
+            (chain("ip6 daddr fd00::/7 counter"), [0, 0], [0, 1]),
+            (chain("tcp dport 22 accept"), [0, 0], [0, 0]),
+            (chain("tcp dport 22 drop"), [all, all], [0, 0]),
+            (chain("ct state established,related accept"), [0, 0], [0, 0]),
+            (chain("ct state invalid drop"), [all, all], [0, 0]),
+            (chain("iifname vmap { \"eth0\" : drop, \"eth1\" : jump y }"), [4, 4], [0, 0]),
+            (chain("iifname vmap { \"eth0\" : jump x, \"eth1\" : accept }; oifname lan0 drop"), [6, 6], [0, 0]),
+            (chain("iifname { \"eth0\", \"lan*\" } goto y; drop"), [8, 8], [0, 0]),
+            (chain("meta mark set 1"), [all, all], [0, 0]),
+            // Gone to, and back to the policy, not to the rule behind.
+            (legacy6("-A FORWARD -g c\\n-A FORWARD -j ACCEPT\\n"), [0, all], [0, 0]),
+            (legacy6("-A FORWARD -j c\\n-A FORWARD -j ACCEPT\\n"), [0, 0], [0, 0]),
+            (
+                "nft 'table netdev t { chain i { type filter hook ingress device eth0 priority 0; drop; }; }'"
+                    .into(),
+                [4, 4],
+                [0, 0],
+            ),
+            (
+                "nft 'table ip t { chain p { type nat hook prerouting priority -100; \
+                 iifname docker0 dnat to 10.1.1.1; }; }'"
+                    .into(),
+                [0, 0],
+                [1, 0],
+            ),
+            (
+                "nft 'table ip t { chain p { type nat hook postrouting priority 100; \
+                 oifname eth0 snat to 10.1.1.1; }; }'"
+                    .into(),
+                [4, 0],
+                [1, 0],
+            ),
+        ] {
+            if !try_run(&set) {
+                eprintln!("skipped: this kernel does not take {set}");
+                continue;
+            }
+            let links = links();
+            let found = look(&links, &links, &mut Known::default()).unwrap();
+            let by = |version: usize| {
+                let guarded = [&found.firewall.v4, &found.firewall.v6][version];
+                (guarded.pairs.len(), guarded.ranges.len())
+            };
+            let expected = [(closed[0], ranges[0]), (closed[1], ranges[1])];
+            assert_eq!([by(0), by(1)], expected, "{set}: {:#?}", found.why);
+            run("nft flush ruleset");
+            if set.contains("legacy") {
+                run("ip6tables-legacy -F; ip6tables-legacy -P FORWARD ACCEPT");
+            }
+        }
+    });
+}
