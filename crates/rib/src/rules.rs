@@ -196,12 +196,17 @@ fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<bool> {
         || narrows(&rule.to)
         || rule.uidrange.is_some_and(|(first, _)| first == 0)
         || rule.other.iter().any(|other| !known.contains(other));
+    // Among what is not known may be what changes the result (`suppress_ifgroup`), not who matches.
+    let inverted = rule.other.contains(&RULE_OTHER_INVERT);
+    if never && inverted && rule.other.iter().any(|other| !known.contains(other)) {
+        return None;
+    }
     let base = match (never, by_packet) {
         (true, _) => false,
         (false, true) => return None,
         (false, false) => true,
     };
-    Some(base != rule.other.contains(&RULE_OTHER_INVERT))
+    Some(base != inverted)
 }
 
 /// The tables in which the kernel may look up the source of an IPv4 packet that it forwards
@@ -500,6 +505,12 @@ mod tests {
                 ..rule(50, 9)
             },
             uids(0),
+            // Never, turned round, and with `suppress_ifgroup`.
+            Rule {
+                fwmark: Some((1, u32::MAX)),
+                other: vec![RULE_OTHER_INVERT, 13],
+                ..rule(50, 9)
+            },
         ];
         for odd in odd {
             let rules = [rule(0, 255), odd];

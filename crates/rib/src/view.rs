@@ -167,7 +167,8 @@ pub(crate) enum Found<'a, A> {
     Routes(Prefix<A>, &'a Slot),
     /// That prefix, which is passed over (rule 1).
     PassedOver(Prefix<A>),
-    /// That prefix, which may be passed over: a nexthop object may be one that refuses, now or later.
+    /// That prefix, which may be passed over: a nexthop object may be one that refuses, now or later, and of several
+    /// routes one does (the packet's TOS decides which counts).
     Unclear(Prefix<A>),
     /// None covers it.
     Nothing,
@@ -192,10 +193,12 @@ fn look_at<'a, A: Addr>(
     found: Prefix<A>,
     slot: &'a Slot,
 ) -> Found<'a, A> {
-    let first = state.attrs.get(slot.ids()[0]);
-    if !look.passes_over(found.len, refuses(first.kind)) {
+    let routes = || slot.ids().iter().map(|id| state.attrs.get(*id));
+    let unclear =
+        |kind, target: &RouteTarget| refuses(kind) || matches!(target, RouteTarget::Object(_));
+    if !look.passes_over(found.len, routes().all(|route| refuses(route.kind))) {
         Found::Routes(found, slot)
-    } else if matches!(first.target, RouteTarget::Object(_)) {
+    } else if routes().any(|route| unclear(route.kind, &route.target)) {
         Found::Unclear(found)
     } else {
         Found::PassedOver(found)

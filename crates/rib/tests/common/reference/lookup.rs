@@ -94,6 +94,14 @@ impl Reference {
             if fits == Some(true) && of_packets {
                 fits = None;
             }
+            // One of these may change the result instead of asking for anything.
+            let odd = rule
+                .other
+                .iter()
+                .any(|o| ![19, RULE_OTHER_INVERT].contains(o));
+            if rule.other.contains(&RULE_OTHER_INVERT) && odd {
+                fits = None;
+            }
             if rule.other.contains(&RULE_OTHER_INVERT) {
                 fits = fits.map(|fits| !fits);
             }
@@ -148,18 +156,21 @@ impl Reference {
         let (length, refuses, decided) = lengths.find_map(|length| {
             let of = |(route, _): &&(&Route, From)| route.dst.prefix_len() == length;
             let prefix: Vec<_> = all.iter().filter(of).copied().collect();
-            let refuses = prefix.first().is_some_and(|(route, _)| {
+            let refuses = |route: &Route| {
                 use RouteKind::{Blackhole, Prohibit, Throw, Unreachable};
                 [Blackhole, Prohibit, Throw, Unreachable].contains(&route.kind)
-            });
+            };
+            let all = prefix.iter().all(|(route, _)| refuses(route));
+            let some = prefix
+                .iter()
+                .any(|(route, _)| refuses(route) || matches!(route.target, RouteTarget::Object(_)));
             let decided = self.route_of(&prefix, dst)?;
-            let by_object = matches!(prefix[0].0.target, RouteTarget::Object(_));
-            Some((u32::from(length), (refuses, by_object), decided))
+            Some((u32::from(length), (all, some), decided))
         })?;
         let suppressed = !refuses.0 && suppress.is_some_and(|most| length <= most);
         match (suppressed, refuses.1) {
             (false, _) => Some(decided),
-            // The object may be a blackhole.
+            // The object may be a blackhole, or the packet's TOS is for the route that refuses.
             (true, true) => Some(Err(Reason::RouteFeature)),
             (true, false) => None,
         }
