@@ -27,6 +27,13 @@ cargo build --workspace --bin raddle --bin raddle-bench --locked --quiet
 cargo test --workspace --locked --no-fail-fast -- --nocapture 2>&1 | tee "$log" |
   grep -vE '^(\s+Running|\s+Doc-tests|running [0-9]|test .* \.\.\. ok$|$)' || true
 failed=$(grep -cE '^test .* FAILED$|^error: ' "$log" || true)
+# Without this a build that fails (a full disk) ends the script at the first `grep` that finds nothing.
+if ! grep -q '^test result:' "$log"; then
+  tail -20 "$log"
+  df -h . "$log"
+  echo "no test ran: cargo's last words and the free space are above"
+  exit 1
+fi
 sum() { grep -E '^test result:' "$log" | sed -E "s/.* ([0-9]+) $1.*/\\1/" | awk '{ n += $1 } END { print n + 0 }'; }
 passed=$(sum passed)
 broken=$(sum failed)
