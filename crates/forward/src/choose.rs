@@ -25,6 +25,9 @@ pub(crate) fn leads_on(group: Group, ttl: u8) -> Result<(), Stop> {
     }
 }
 
+/// No zone: what a segment sends is not asked about again, see [`raddle_image::link_flags::NO_SEGMENTS`].
+pub(crate) const OPEN: u64 = 0;
+
 /// A chosen adjacency and its number.
 pub(crate) struct Chosen {
     pub(crate) number: u32,
@@ -61,7 +64,8 @@ pub(crate) fn hashed_by(group: Group) -> Option<How> {
 /// Steps A11 and A12 (B8 and B9): the group's member for this packet, and whether it can be sent to.
 ///
 /// `value` is the group's number, `hash31` the packet's hash by [`hashed_by`] (any number where that is
-/// none), `len` the length of the packet from its IP header to its IP length.
+/// none), `len` the length of the packet from its IP header to its IP length, `closed` the zones that are
+/// the kernel's.
 #[inline(always)] // the families' and the vectors' own, which a segment's call must not take from them
 pub(crate) fn choose(
     context: &Context<'_>,
@@ -69,6 +73,7 @@ pub(crate) fn choose(
     (value, group): (u32, Group),
     hash31: u32,
     len: usize,
+    closed: u64,
 ) -> Result<Chosen, Stop> {
     let number = match group {
         Group::Kernel(reason) => return Err(reason.into()),
@@ -81,12 +86,17 @@ pub(crate) fn choose(
         }
         _ => stateful(context, state, (value, group), hash31)?,
     };
-    reach(context, number, len)
+    reach(context, number, len, closed)
 }
 
-/// Step A12 (the rest of B9): this adjacency, if a packet of `len` bytes can be sent to it.
+/// Step A12 (the rest of B9): this adjacency, if a packet of `len` bytes can be sent to it, and it is in none of these zones.
 #[inline(always)]
-pub(crate) fn reach(context: &Context<'_>, number: u32, len: usize) -> Result<Chosen, Stop> {
+pub(crate) fn reach(
+    context: &Context<'_>,
+    number: u32,
+    len: usize,
+    closed: u64,
+) -> Result<Chosen, Stop> {
     let adjacency = context.memory.adjacency(number);
     if adjacency.state != ADJ_FORWARD {
         if adjacency.state == ADJ_SEGMENT {
@@ -100,6 +110,9 @@ pub(crate) fn reach(context: &Context<'_>, number: u32, len: usize) -> Result<Ch
     }
     if len > adjacency.mtu as usize {
         return Err(Reason::Mtu.into());
+    }
+    if closed >> (adjacency.zone & 63) & 1 != 0 {
+        return Err(Reason::Firewall.into());
     }
     Ok(Chosen { number, adjacency })
 }

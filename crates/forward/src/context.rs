@@ -2,6 +2,7 @@
 //! becomes of it.
 
 use raddle_image::{ConfigHead, LinkEntry, Memory, Reason, link_flags};
+use raddle_packet::Family;
 use raddle_select::Hasher;
 use raddle_srv6::Demand;
 
@@ -68,6 +69,15 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The zones of out-links that packets of this family are not forwarded to.
+    #[inline(always)]
+    pub(crate) fn closed(&self, family: Family) -> u64 {
+        match family {
+            Family::V4 => self.link.closed4,
+            Family::V6 => self.link.closed6,
+        }
+    }
+
     /// What the link demands of an HMAC.
     #[inline]
     pub(crate) fn demand(&self) -> Demand {

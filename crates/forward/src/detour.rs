@@ -10,7 +10,7 @@ use raddle_image::{Group, How, LINK_TABLE, Reason, link_flags, segment_flags, se
 use raddle_packet::Family;
 use raddle_srv6::{Around, Plan, Step, Usual, spread};
 
-use crate::choose::{Chosen, choose, hash, hashing};
+use crate::choose::{Chosen, OPEN, choose, hash, hashing};
 use crate::context::{Context, NO_ADJACENCY, Sent};
 use crate::counters::Counters;
 use crate::ipv6;
@@ -68,6 +68,8 @@ impl Frame<'_> {
 pub(crate) struct Course {
     pub(crate) met: Met,
     usual: Usual,
+    /// A firewall is in the way: the kernel's.
+    guarded: bool,
     /// Of the look-up behind it.
     table: u32,
     /// Whether a packet may be looked up there; of an encapsulation, one with the outer addresses.
@@ -103,6 +105,7 @@ impl Course {
         Course {
             met: Met { number, counts },
             usual,
+            guarded: context.link.flags & link_flags::NO_SEGMENTS != 0,
             table,
             open,
             target,
@@ -114,6 +117,9 @@ impl Course {
     /// routed to this segment. A segment of the kernel's has no plan.
     #[inline(always)]
     pub(crate) fn plan(&self, frame: &Frame<'_>) -> Option<Plan> {
+        if self.guarded {
+            return None;
+        }
         let place = frame.range.start + ETHERNET;
         self.usual.plan((frame.family, frame.l3()), place)
     }
@@ -199,7 +205,7 @@ pub(crate) fn depart_step(
     (to, hash31): ((u32, Group), u32),
     frame: &mut Frame<'_>,
 ) -> Option<Sent> {
-    match choose(context, state, to, hash31, frame.len) {
+    match choose(context, state, to, hash31, frame.len, OPEN) {
         Ok(chosen) => {
             met.count(counters, frame.len);
             Some(send_step(None, frame, &chosen))
@@ -221,7 +227,7 @@ pub(crate) fn depart_around(
     frame: &mut Frame<'_>,
 ) -> Option<Sent> {
     let hash31 = spread(hash31, around.salt) >> 1;
-    let chosen = choose(context, state, to, hash31, around.len()).ok()?;
+    let chosen = choose(context, state, to, hash31, around.len(), OPEN).ok()?;
     met.count(counters, frame.len);
     Some(send_around(context, around, frame, &chosen))
 }

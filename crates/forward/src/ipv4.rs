@@ -15,10 +15,12 @@ use crate::state::State;
 /// 3. (A3) The total length holds the header and fits the frame.
 /// 4. (A4) The link forwards IPv4, and neither rules nor a reverse-path filter beyond engines want the kernel.
 /// 5. (A5, A6) Source and destination may appear on the wire and are unicast.
-/// 6. (A7) The source is none that the kernel may refuse, and has the way back that the link's filter wants.
+/// 6. (A7) The source is none that the kernel may refuse, and has the way back that the link's filter wants. No firewall
+///    concerns the addresses, or fragments or ICMP errors where the packet is one.
 /// 7. (A8, A9) There is a route, and it leads to nexthops.
 /// 8. (A10) TTL is above 1, unless the route leads to a segment.
-/// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation.
+/// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation, and no firewall concerns the
+///    pair of links.
 /// 10. (A13) New MAC addresses, TTL less one, checksum fixed.
 pub(crate) fn forward(
     context: &Context<'_>,
@@ -32,7 +34,14 @@ pub(crate) fn forward(
     check_group(frame, group)?;
     let l3 = &frame[ETHERNET..ETHERNET + len];
     let hash31 = hash(context, group, Family::V4, l3)?;
-    let chosen = choose(context, state, (value, group), hash31, len)?;
+    let chosen = choose(
+        context,
+        state,
+        (value, group),
+        hash31,
+        len,
+        context.link.closed4,
+    )?;
     Ok(send(frame, start, len, &chosen))
 }
 
@@ -53,12 +62,34 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, 
     let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     check_addresses(src, dst)?;
     check_local(context, src)?;
-    if context.link.flags & link_flags::WAY_BACK != 0
-        && !context.memory.has_way_back(&context.link, src)
-    {
-        return Err(Reason::RpFilter);
+    if context.link.flags & (link_flags::WAY_BACK | link_flags::GUARDED) != 0 {
+        check_way(context, packet, src, dst)?;
     }
     Ok(Passed { len, dst })
+}
+
+/// What of rule 6 few links have.
+#[inline(never)]
+fn check_way(context: &Context<'_>, packet: &[u8], src: u32, dst: u32) -> Result<(), Reason> {
+    let (memory, link) = (context.memory, &context.link);
+    if link.flags & link_flags::WAY_BACK != 0 && !memory.has_way_back(link, src) {
+        return Err(Reason::RpFilter);
+    }
+    if link.flags & link_flags::GUARDED != 0 && memory.guards4(link, src, dst, is_tracked(packet)) {
+        return Err(Reason::Firewall);
+    }
+    Ok(())
+}
+
+/// Whether connection tracking may do more with a packet than to let it pass: a fragment, or an ICMP error
+/// (`icmp_is_err`); also what is too short to tell.
+fn is_tracked(packet: &[u8]) -> bool {
+    let fragment = u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0;
+    fragment || packet[9] == 1 && packet.get(20).is_none_or(|kind| is_icmp_error(*kind))
+}
+
+fn is_icmp_error(kind: u8) -> bool {
+    matches!(kind, 3 | 4 | 5 | 11 | 12)
 }
 
 /// Rules 7 and 8 of [`forward`], of a frame that has passed [`check`] and is routed to this group.

@@ -14,10 +14,10 @@ use crate::state::State;
 /// 2. (B2) No hop-by-hop header; the payload length fits the frame.
 /// 3. (B3) IPv6 forwarding is on, and rules do not want the kernel.
 /// 4. (B4, B5) Source and destination may appear on the wire, and are neither multicast nor
-///    link-local.
+///    link-local. No firewall concerns them, or fragments or ICMPv6 errors where the packet may be one.
 /// 5. (B6, B7) There is a route, and it leads to nexthops.
 /// 6. (B8) The hop limit is above 1, unless the route leads to a segment.
-/// 7. (B9) The chosen nexthop can be sent to, by another link, within its MTU.
+/// 7. (B9) The chosen nexthop can be sent to, by another link, within its MTU, and no firewall concerns the pair of links.
 /// 8. (B10) New MAC addresses, hop limit less one.
 pub(crate) fn forward(
     context: &Context<'_>,
@@ -31,7 +31,14 @@ pub(crate) fn forward(
     check_group(frame, group)?;
     let l3 = &frame[ETHERNET..ETHERNET + len];
     let hash31 = hash(context, group, Family::V6, l3)?;
-    let chosen = choose(context, state, (value, group), hash31, len)?;
+    let chosen = choose(
+        context,
+        state,
+        (value, group),
+        hash31,
+        len,
+        context.link.closed6,
+    )?;
     Ok(send(frame, start, len, &chosen))
 }
 
@@ -51,7 +58,32 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>,
     if !is_usual(header[8]) || !is_usual(header[24]) {
         check_addresses(address(header, 8), dst)?;
     }
+    if context.link.flags & link_flags::GUARDED != 0 {
+        check_firewall(context, packet, dst)?;
+    }
     Ok(Passed { len, dst })
+}
+
+/// What of rule 4 few links have.
+#[inline(never)]
+fn check_firewall(context: &Context<'_>, packet: &[u8], dst: u128) -> Result<(), Reason> {
+    let header = packet.first_chunk::<40>().ok_or(Reason::Truncated)?;
+    let src = address(header, 8);
+    let tracked = is_tracked(header[6], packet.get(40).copied());
+    match context.memory.guards6(&context.link, src, dst, tracked) {
+        true => Err(Reason::Firewall),
+        false => Ok(()),
+    }
+}
+
+/// Whether connection tracking may do more with a packet than to let it pass: an ICMPv6 error or what is too short to
+/// tell, a fragment, or another extension header, behind which either may be.
+fn is_tracked(next: u8, kind: Option<u8>) -> bool {
+    match next {
+        0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => true,
+        58 => kind.is_none_or(|kind| kind < 128),
+        _ => false,
+    }
 }
 
 /// Rules 5 and 6 of [`forward`], of a frame that has passed [`check`] and is routed to this group.

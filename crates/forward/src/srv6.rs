@@ -13,7 +13,7 @@ use raddle_srv6::{
 };
 
 use crate::arrive::Mac;
-use crate::choose::{Chosen, choose, hash, hashed_by};
+use crate::choose::{Chosen, OPEN, choose, hash, hashed_by};
 use crate::context::{Context, NO_ADJACENCY, Stop, Verdict};
 use crate::counters::Counters;
 use crate::detour::{self, plain_hash};
@@ -98,6 +98,13 @@ pub(crate) fn stopped(
         Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
         Stop::Reason(reason) => return Err(reason),
     };
+    if context.link.flags & link_flags::NO_SEGMENTS != 0 {
+        let never_punts = context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
+        return match never_punts {
+            true => Ok(Verdict::Drop(Reason::Firewall)),
+            false => Err(Reason::Firewall),
+        };
+    }
     let (family, len) = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
     if plans {
         let mut whole = detour::Frame {
@@ -333,7 +340,8 @@ fn routed(
         }
         Some(_) => 0,
     };
-    choose(context, state, (value, group), hash31, l3.len()).map_err(|stop| match stop {
+    let chosen = choose(context, state, (value, group), hash31, l3.len(), OPEN);
+    chosen.map_err(|stop| match stop {
         Stop::Reason(reason) => {
             if let (true, Reason::Unresolved, Group::Single(number) | Group::Neighbour(number)) =
                 (own, reason, group)
@@ -370,7 +378,7 @@ fn member_segment(
     );
     if stateless
         && let Ok(hash31) = hash(context, group.1, family, l3)
-        && let Err(stop @ Stop::Segment(_)) = choose(context, state, group, hash31, l3.len())
+        && let Err(stop @ Stop::Segment(_)) = choose(context, state, group, hash31, l3.len(), OPEN)
     {
         return stop;
     }

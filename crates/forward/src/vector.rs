@@ -13,7 +13,7 @@ use raddle_select::KeyBatch;
 use raddle_srv6::Plan;
 
 use crate::arrive::family;
-use crate::choose::{choose, hashed_by, hashing, reach};
+use crate::choose::{OPEN, choose, hashed_by, hashing, reach};
 use crate::context::{Context, Passed, Sent, Stop, Verdict};
 use crate::counters::Counters;
 use crate::detour::{Ask, Course, Frame, depart_around, depart_step, send_around, send_step};
@@ -179,7 +179,7 @@ impl<'a> Vector<'a> {
         }
         // What cannot be reached is told of with those that are chosen for.
         if let Group::Single(number) | Group::Neighbour(number) = group
-            && let Ok(chosen) = reach(self.context, number, len)
+            && let Ok(chosen) = reach(self.context, number, len, self.context.closed(frame.family))
         {
             let sent = match frame.family {
                 Family::V4 => ipv4::send(whole, start, len, &chosen),
@@ -296,13 +296,13 @@ impl<'a> Vector<'a> {
         let met = self.slots.met[at];
         let sent = match group {
             Group::Single(number) | Group::Neighbour(number) if by == By::Step => {
-                let chosen = reach(self.context, number, len).ok();
+                let chosen = reach(self.context, number, len, OPEN).ok();
                 let step = Some(self.slots.steps[at]);
                 chosen.map(|chosen| send_step(step, &mut frame, &chosen))
             }
             Group::Single(number) | Group::Neighbour(number) => {
                 let around = &self.slots.arounds[at];
-                let chosen = reach(self.context, number, around.len()).ok();
+                let chosen = reach(self.context, number, around.len(), OPEN).ok();
                 chosen.map(|chosen| send_around(self.context, around, &mut frame, &chosen))
             }
             Group::Threshold { how, .. } => {
@@ -395,7 +395,8 @@ impl<'a> Vector<'a> {
                 depart_around(context, parts, of, (to, hash31), &mut frame)
             }
             By::Route => {
-                let chosen = choose(context, state, to, hash31, frame.len);
+                let closed = context.closed(family);
+                let chosen = choose(context, state, to, hash31, frame.len, closed);
                 let chosen = chosen.map_err(|stop| (stop, true))?;
                 let start = frame.range.start;
                 let whole = &mut frame.buffer[frame.range.clone()];

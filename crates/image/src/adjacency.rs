@@ -18,8 +18,11 @@ pub struct Adjacency {
     pub state: u8,
     /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
     pub reason: u8,
+    /// Below [`ZONES`](super::ZONES): out-links of a zone are alike to the firewall, see
+    /// [`LinkEntry::closed4`](super::LinkEntry::closed4).
+    pub zone: u8,
     /// Zero.
-    pub pad: u16,
+    pub pad: u8,
     /// Neighbour's MAC address.
     pub dst_mac: [u8; 6],
     /// Out-link's MAC address.
@@ -41,9 +44,12 @@ impl Adjacency {
     /// Words of one in the image.
     const WORDS: usize = size_of::<Adjacency>() / 8;
 
-    /// The first word: out-link, state and reason.
+    /// The first word: out-link, state, reason and zone.
     pub fn first_word(&self) -> u64 {
-        u64::from(self.index) | u64::from(self.state) << 32 | u64::from(self.reason) << 40
+        u64::from(self.index)
+            | u64::from(self.state) << 32
+            | u64::from(self.reason) << 40
+            | u64::from(self.zone) << 48
     }
 }
 

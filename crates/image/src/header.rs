@@ -99,6 +99,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("MAX_LINKS", MAX_LINKS as u64),
         ("MAX_TABLES", MAX_TABLES as u64),
         ("LOCAL_BITS", LOCAL_BITS as u64),
+        ("RANGES", RANGES as u64),
         ("REASON_DROPPED", REASON_DROPPED as u64),
         ("REASON_COUNTERS", REASON_COUNTERS as u64),
         ("LINK_COUNTERS", LINK_COUNTERS as u64),
@@ -150,7 +151,18 @@ fn write(out: &mut String) -> std::fmt::Result {
         sources4,
         back4,
         way,
+        closed4,
+        closed6,
+        ranges4,
+        ranges6,
         rest
+    );
+
+    out.push_str("/* Addresses of which packets are the kernel's on some links; see Ranges. */\n");
+    record!(out, Range4, "range4", "", src, src_span, dst, dst_span);
+    record!(out, Range6, "range6", "", src, src_last, dst, dst_last);
+    out.push_str(
+        "struct ranges {\n\tstruct range4 v4[RANGES];\n\tstruct range6 v6[RANGES];\n};\n\n",
     );
 
     let states = [
@@ -171,6 +183,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         index,
         state,
         reason,
+        zone,
         pad,
         dst_mac,
         src_mac,

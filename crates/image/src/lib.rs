@@ -12,6 +12,7 @@ mod adjacency;
 mod capacity;
 mod config;
 mod counter;
+mod firewall;
 mod generated;
 mod group;
 mod header;
@@ -30,6 +31,7 @@ pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
 pub use counter::Counter;
+pub use firewall::{RANGES, Range4, Range6, Ranges, ZONES};
 pub use generated::{between, generated};
 use group::SINGLE_NEIGHBOUR;
 pub use group::{
@@ -50,8 +52,8 @@ pub use segment::{
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleI8".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI8");
+/// First word of the configuration: "raddleI9".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI9");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

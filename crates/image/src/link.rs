@@ -27,8 +27,16 @@ pub struct LinkEntry {
     pub back4: u32,
     /// And what they have to come to: the number of a bit, see [`Memory::has_way_back`](super::Memory::has_way_back).
     pub way: u32,
+    /// Zones of out-links that the kernel alone forwards IPv4 from here to, a bit each: see [`Adjacency::zone`](super::Adjacency::zone).
+    pub closed4: u64,
+    /// The same for IPv6.
+    pub closed6: u64,
+    /// With [`link_flags::GUARDED`]: which of [`Ranges::v4`](super::Ranges::v4) are the kernel's, a bit each.
+    pub ranges4: u16,
+    /// The same of [`Ranges::v6`](super::Ranges::v6).
+    pub ranges6: u16,
     /// Zero.
-    pub rest: [u32; 6],
+    pub rest: u32,
 }
 
 numbers! {
@@ -56,7 +64,16 @@ numbers! {
         RP_BEHIND = 512,
         /// Reverse-path filtering that engines do: IPv4 sources need a way back.
         WAY_BACK = 1024,
+        /// A firewall may concern some of what comes in here, wherever it goes: `ranges4`, `ranges6`, and the next two flags.
+        GUARDED = 2048,
+        /// IPv4 fragments and ICMP errors are the kernel's: it reassembles, or translates what errors tell of.
+        TRACKED4 = 4096,
+        /// The same of IPv6, and all that has an extension header.
+        TRACKED6 = 8192,
+        /// What comes to a segment is the kernel's, because of a firewall.
+        NO_SEGMENTS = 16384,
     }
 }
 
 const _: () = assert!(size_of::<LinkEntry>() == 64 && offset_of!(LinkEntry, table4) == 20);
+const _: () = assert!(offset_of!(LinkEntry, closed4) == 40);

@@ -35,6 +35,8 @@ pub struct Memory {
     pub groups: Region,
     /// For each group the ways back that it is to IPv4 sources, a word of bits: [`ANY_WAY`], and those of links.
     pub ways4: Region,
+    /// [`Ranges`] of addresses that a firewall may concern.
+    pub firewall: Region,
     /// [`Member`] words.
     pub members: Region,
     /// [`Adjacency`] entries.
@@ -65,6 +67,7 @@ impl Memory {
             words6: Region::heap(capacity.words6 * 8),
             groups: Region::heap(capacity.groups * 8),
             ways4: Region::heap(capacity.groups * 8),
+            firewall: Region::heap(size_of::<Ranges>()),
             members: Region::heap(capacity.members * 8),
             adjacencies: Region::heap(capacity.adjacencies * size_of::<Adjacency>()),
             segments: Region::heap(capacity.segments * SEGMENT_HEAD),
@@ -107,6 +110,7 @@ impl Memory {
             &self.words6,
             &self.groups,
             &self.ways4,
+            &self.firewall,
             &self.members,
             &self.adjacencies,
             &self.segments,
@@ -379,7 +383,7 @@ pub fn local_bit(address: u32) -> usize {
 ///
 /// # Safety
 /// The type must be `repr(C)` without padding, a multiple of 8 bytes long, and valid for any bits.
-unsafe trait Record: Copy {
+pub(crate) unsafe trait Record: Copy {
     /// Words that are in use. The rest of a record is zero, and so need not be read.
     const USED: usize;
 }
@@ -394,6 +398,10 @@ unsafe impl Record for LinkEntry {
 // SAFETY: as above.
 unsafe impl Record for Adjacency {
     const USED: usize = offset_of!(Adjacency, rest).div_ceil(8);
+}
+// SAFETY: as above.
+unsafe impl Record for Ranges {
+    const USED: usize = size_of::<Ranges>() / 8;
 }
 // SAFETY: words.
 unsafe impl<const WORDS: usize> Record for [u64; WORDS] {
@@ -431,7 +439,7 @@ fn load_from<T: Record>(words: &[AtomicU64]) -> T {
 }
 
 /// Writes a record, its first word last: whoever sees the first word sees the rest.
-fn store<T: Record>(region: &Region, i: usize, record: &T) {
+pub(crate) fn store<T: Record>(region: &Region, i: usize, record: &T) {
     store_but(region, i, record, None);
 }
 

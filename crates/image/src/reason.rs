@@ -255,6 +255,10 @@ reasons! {
          still counts",
         "if it lasts: the router advertises too seldom; `sysctl net.ipv6.route.gc_interval` says how \
          often the kernel removes expired routes";
+    Firewall = 52, "firewall", Punt,
+        "netfilter, tc or xfrm may judge, change or count packets of these links or addresses; with connection tracking or \
+         reassembly, fragments and ICMP errors as well; SRv6 on links that any of this concerns",
+        "`raddle status` names the rules ([firewalls](firewalls.md))";
 }
 
 impl Reason {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::counted::Ledger;
 use crate::event::Link;
+use crate::guards::Zones;
 use crate::slots::Slots;
 use crate::state::State;
 use raddle_image::Counter;
@@ -96,7 +97,7 @@ impl Adjacencies {
         at.memory
             .adjacencies_used
             .fetch_max(number as usize + 1, Ordering::Release);
-        let now = resolve(at.state, at.ports, &key);
+        let now = resolve(at, &key);
         at.memory.store_adjacency(number, &now);
         let entry = Entry { key, refs: 1, now };
         self.entries.insert(number, entry);
@@ -184,13 +185,14 @@ impl Adjacencies {
             let Some(entry) = self.entries.get_mut(&number) else {
                 continue;
             };
-            let wanted = resolve(at.state, at.ports, &entry.key);
+            let wanted = resolve(at, &entry.key);
             if wanted == entry.now && at.memory.adjacency_word(number) == wanted.first_word() {
                 continue;
             }
             let same_bytes = Adjacency {
                 state: wanted.state,
                 reason: wanted.reason,
+                zone: wanted.zone,
                 index: wanted.index,
                 ..entry.now
             } == wanted;
@@ -200,6 +202,7 @@ impl Adjacencies {
                 entry.now = Adjacency {
                     state: wanted.state,
                     reason: wanted.reason,
+                    zone: wanted.zone,
                     index: wanted.index,
                     ..entry.now
                 };
@@ -241,6 +244,7 @@ impl Adjacencies {
 pub(crate) struct Publish<'a> {
     pub(crate) state: &'a State,
     pub(crate) ports: &'a Ports,
+    pub(crate) zones: &'a Zones,
     pub(crate) memory: &'a Memory,
     pub(crate) grace: &'a dyn Fn(),
 }
@@ -252,7 +256,8 @@ pub(crate) struct Publish<'a> {
 ///    the kernel still sends by a link without carrier is lost, and it may know better.
 /// 2. Its neighbour must be valid and have a MAC address.
 /// 3. What is longer than [`PathMtu::engine`] goes to the kernel.
-fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
+fn resolve(at: &Publish<'_>, key: &Key) -> Adjacency {
+    let (state, ports) = (at.state, at.ports);
     let kernel = |reason: Reason| Adjacency {
         reason: reason as u8,
         ..Adjacency::default()
@@ -283,6 +288,7 @@ fn resolve(state: &State, ports: &Ports, key: &Key) -> Adjacency {
     Adjacency {
         index: key.index,
         state: ADJ_FORWARD,
+        zone: at.zones.of(key.index),
         dst_mac,
         src_mac,
         mtu: PathMtu::of(state, link, key.mtu).engine,

@@ -10,6 +10,9 @@ pub struct Firewall {
     pub v4: Guarded,
     /// IPv6.
     pub v6: Guarded,
+    /// Packets for SRv6 segments, by whichever pair: there is something that they may meet on links that they neither came in by
+    /// nor leave by (a VRF's, a tunnel's).
+    pub segments: bool,
 }
 
 /// What of one family's packets is punted.

@@ -13,6 +13,7 @@ pub mod event;
 mod expiry;
 pub mod firewall;
 mod groups;
+mod guards;
 mod lpm;
 mod prefix;
 mod query;

@@ -18,7 +18,9 @@ use crate::adjacency::{Ports, Publish};
 use crate::algo::AlgoRules;
 use crate::counted::Sent;
 use crate::event::Event;
+use crate::firewall::Firewall;
 use crate::groups::Groups;
+use crate::guards::Guards;
 use crate::prefix::Prefix;
 use crate::state::State;
 use crate::view::View;
@@ -38,6 +40,7 @@ pub struct Rib {
     memory: Arc<Memory>,
     grace: Arc<dyn Fn() + Send + Sync>,
     ports: Ports,
+    guards: Guards,
     pub(crate) groups: Groups,
     v4: Side<u32, Fib4<Memory>>,
     v6: Side<u128, Fib6<Memory>>,
@@ -117,6 +120,7 @@ impl Rib {
             memory,
             grace,
             ports: Ports::default(),
+            guards: Guards::default(),
             sources: Sources::default(),
             way_back: WayBack::default(),
             config: empty_config(),
@@ -161,6 +165,13 @@ impl Rib {
             self.ports = ports;
             self.ports_changed = true;
         }
+    }
+
+    /// Says what a look at the links of `looked_at` has found that forwarded packets meet in the kernel: that is punted then, for
+    /// [`Reason::Firewall`]. On links that were not looked at everything is. None: nobody looks, and nothing is punted for it. Takes
+    /// effect with [`Rib::commit`], and while that changes it engines forward nothing.
+    pub fn set_firewall(&mut self, found: Option<(Ports, Firewall)>) {
+        self.guards.set(found);
     }
 
     /// Has the next [`Rib::commit`] publish all adjacencies, segments and groups anew, also those that are as they were:
@@ -240,6 +251,7 @@ impl Rib {
     /// Whether anything waits for [`Rib::commit`].
     pub fn is_dirty(&self) -> bool {
         self.ports_changed
+            || self.guards.is_changed()
             || !self.state.fpm.is_clean()
             || !self.state.dirty.is_clean()
             || !self.state.v4.changed.is_clean()
@@ -253,12 +265,14 @@ impl Rib {
     pub fn commit_nexthops(&mut self) -> Option<Commit> {
         let start = Instant::now();
         let dirty = &self.state.dirty;
-        if dirty.nexthops.is_empty() || dirty.links || dirty.settings || self.ports_changed {
+        let all = self.ports_changed || self.guards.is_changed();
+        if dirty.nexthops.is_empty() || dirty.links || dirty.settings || all {
             return None;
         }
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };
@@ -293,6 +307,7 @@ impl Rib {
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };
@@ -326,10 +341,17 @@ impl Rib {
         if dirty.settings {
             self.publish_config();
         }
-        let everything = dirty.settings || ports_changed;
+        let guards_change = ports_changed || self.guards.is_changed();
+        if guards_change && self.guards.follow(&self.ports) {
+            // Zones, and what they mean on each link, cannot change at once.
+            self.close_links();
+            self.memory.store_ranges(&self.guards.ranges);
+        }
+        let everything = dirty.settings || guards_change;
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };
@@ -376,7 +398,7 @@ impl Rib {
         if sources_changed {
             self.publish_sources();
         }
-        if dirty.links || dirty.rules || ports_changed || way_back_changed {
+        if dirty.links || dirty.rules || guards_change || way_back_changed {
             commit.entries += self.publish_links();
             // New views of links may have led to new SIDs.
             commit.entries += self.make_segment_tables();

@@ -571,6 +571,7 @@ mod tests {
     use super::*;
     use crate::adjacency::Ports;
     use crate::event::{Event, Route, RouteKind, RouteOp};
+    use crate::guards::Zones;
     use raddle_fib::{Fib4, FibError, Heap4};
     use raddle_image::{Capacity, Memory};
 
@@ -671,7 +672,7 @@ mod tests {
                 state.apply(Event::Route(route.clone(), RouteOp::Add));
             }
             let publish = |state: &State, run: &mut dyn FnMut(&Publish<'_>)| {
-                run(&Publish { state, ports: &ports, memory: &memory, grace: &|| () });
+                run(&Publish { state, ports: &ports, zones: &Zones::default(), memory: &memory, grace: &|| () });
             };
             publish(&state, &mut |at| {
                 view.rebuild(&mut lpm, &mut groups, &at.state.v4, at);

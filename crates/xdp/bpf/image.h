@@ -10,12 +10,13 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3849656c64646172ULL
+#define IMAGE_MAGIC 0x3949656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
 #define LOCAL_BITS 65536
+#define RANGES 16
 #define REASON_DROPPED 64
 #define REASON_COUNTERS 128
 #define LINK_COUNTERS 1024
@@ -60,6 +61,10 @@ struct config {
 #define LINK_HMAC_IGNORED 256
 #define LINK_RP_BEHIND 512
 #define LINK_WAY_BACK 1024
+#define LINK_GUARDED 2048
+#define LINK_TRACKED4 4096
+#define LINK_TRACKED6 8192
+#define LINK_NO_SEGMENTS 16384
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {
@@ -73,8 +78,32 @@ struct link_entry {
 	__u32 sources4;
 	__u32 back4;
 	__u32 way;
-	__u32 rest[6];
+	__u64 closed4;
+	__u64 closed6;
+	__u16 ranges4;
+	__u16 ranges6;
+	__u32 rest;
 } __attribute__((aligned(64)));
+
+/* Addresses of which packets are the kernel's on some links; see Ranges. */
+struct range4 {
+	__u32 src;
+	__u32 src_span;
+	__u32 dst;
+	__u32 dst_span;
+};
+
+struct range6 {
+	__u64 src[2];
+	__u64 src_last[2];
+	__u64 dst[2];
+	__u64 dst_last[2];
+};
+
+struct ranges {
+	struct range4 v4[RANGES];
+	struct range6 v6[RANGES];
+};
 
 /* struct adjacency, states */
 #define ADJ_KERNEL 0
@@ -86,7 +115,8 @@ struct adjacency {
 	__u32 index;
 	__u8 state;
 	__u8 reason;
-	__u16 pad;
+	__u8 zone;
+	__u8 pad;
 	__u8 dst_mac[6];
 	__u8 src_mac[6];
 	__u32 mtu;
@@ -249,6 +279,7 @@ enum reason {
 	REASON_HEADROOM = 49,
 	REASON_SOURCE_CHECK = 50,
 	REASON_EXPIRING = 51,
+	REASON_FIREWALL = 52,
 	REASON_COUNT
 };
 

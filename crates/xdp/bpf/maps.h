@@ -166,6 +166,7 @@ SIZED(words6, __u64);
 SIZED(groups, __u64);
 /* As many as groups. */
 SECTION(ways4, __u64);
+SECTION(firewall, struct ranges);
 SIZED(members, __u64);
 SIZED(adjacencies, struct adjacency);
 SIZED(segments, struct segment);

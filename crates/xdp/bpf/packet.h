@@ -96,7 +96,8 @@ inline_always __u64 adjacency_word(__u32 number)
  * A12: why a packet of this length may not go to an adjacency that is for forwarding, given its first word; or 0.
  * Ends by claiming the redirect: that can still fail while the packet is as it came, and changes nothing if it does.
  */
-inline_always int claim(const struct adjacency *adj, __u64 word0, __u32 ingress, __u32 packet_len)
+inline_always int claim(const struct adjacency *adj, __u64 word0, __u32 ingress, __u32 packet_len,
+			__u64 closed)
 {
 	__u32 out = (__u32)word0;
 
@@ -104,11 +105,13 @@ inline_always int claim(const struct adjacency *adj, __u64 word0, __u32 ingress,
 		return REASON_SAME_LINK;
 	if (packet_len > adj->mtu)
 		return REASON_MTU;
+	if (closed >> (word0 >> 48 & 63) & 1)
+		return REASON_FIREWALL;
 	return bpf_redirect_map(&out_links, out, XDP_PASS) == XDP_REDIRECT ? 0 : REASON_REDIRECT_FAILED;
 }
 
-/* The adjacency of this number, claimed; or why the packet may not go there. */
-inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_len,
+/* The adjacency of this number, claimed; or why the packet may not go there. `closed` are zones that are the kernel's. */
+inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_len, __u64 closed,
 				 const struct adjacency **taken)
 {
 	const struct adjacency *adj;
@@ -123,7 +126,7 @@ inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_le
 		return adjacency_reason(word0);
 	}
 	*taken = adj;
-	return claim(adj, word0, p->ingress, packet_len);
+	return claim(adj, word0, p->ingress, packet_len, closed);
 }
 
 /* Writes both MAC addresses, which lie side by side in the adjacency too. */

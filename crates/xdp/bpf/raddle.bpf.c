@@ -12,6 +12,7 @@
 #include "fib4.h"
 #include "fib6.h"
 #include "groups.h"
+#include "guard.h"
 #include "image.h"
 #include "maps.h"
 #include "packet.h"
@@ -50,8 +51,12 @@ inline_always int forward4(struct packet *p)
 	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4, LOCAL_LOOK_UP);
 	if (reason)
 		return reason;
-	if (p->link->flags & LINK_WAY_BACK && !has_way_back(p->link->back4, bpf_ntohl(h.src), p->link->way))
-		return REASON_RP_FILTER;
+	if (p->link->flags & (LINK_WAY_BACK | LINK_GUARDED)) {
+		if (p->link->flags & LINK_WAY_BACK && !has_way_back(p->link->back4, bpf_ntohl(h.src), p->link->way))
+			return REASON_RP_FILTER;
+		if (p->link->flags & LINK_GUARDED && guards4(p->link, &h, ip + 5, p->data_end))
+			return REASON_FIREWALL;
+	}
 
 	/* A8 to A11 */
 	value = fib4_lookup(p->link->table4, bpf_ntohl(h.dst));
@@ -85,7 +90,7 @@ inline_always int forward4(struct packet *p)
 
 chosen:
 	/* A12 to A14 */
-	reason = take_adjacency(p, number, packet_len, &adj);
+	reason = take_adjacency(p, number, packet_len, p->link->closed4, &adj);
 	if (reason)
 		return reason;
 	rewrite_macs(p->data, adj);
@@ -120,6 +125,14 @@ inline_always int forward6(struct packet *p)
 	if (reason)
 		return reason;
 
+	if (p->link->flags & LINK_GUARDED) {
+		if (p->link->flags & LINK_TRACKED6 && is_tracked6(key.proto, ip + 10, p->data_end))
+			return REASON_FIREWALL;
+		if (p->link->ranges6 && in_ranges6(p->link->ranges6, bpf_be64_to_cpu(key.a.src_high),
+						   bpf_be64_to_cpu(key.a.src_low), dh, dl))
+			return REASON_FIREWALL;
+	}
+
 	/* B6 to B9 */
 	value = fib6_lookup(p->link->table6, dh, dl);
 	if (value >= SEGMENT_VALUE) {
@@ -149,7 +162,7 @@ inline_always int forward6(struct packet *p)
 		number = choose(number, (__u16)(group >> 16), hash6(p->config, &key));
 	}
 chosen:
-	reason = take_adjacency(p, number, packet_len, &adj);
+	reason = take_adjacency(p, number, packet_len, p->link->closed6, &adj);
 	if (reason)
 		return reason;
 
@@ -198,7 +211,8 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 		return REASON_TTL_EXCEEDED | no_punt_drop(READ_ONCE(q->group));
 	if (chosen < 0)
 		return -chosen | no_punt_drop(READ_ONCE(q->group));
-	reason = take_adjacency(p, chosen, READ_ONCE(q->packet.end) - IP_AT, &adj);
+	reason = take_adjacency(p, chosen, READ_ONCE(q->packet.end) - IP_AT,
+				READ_ONCE(q->packet.ether_type) == ETH_P_IPV6 ? p->link->closed6 : p->link->closed4, &adj);
 	if (reason)
 		return reason;
 	if (READ_ONCE(q->packet.ether_type) == ETH_P_IPV6)
@@ -264,6 +278,8 @@ int raddle(struct xdp_md *ctx)
 	verdict = decide(&p, cpu);
 	if (verdict == GO(NEXT_SLOW))
 		verdict = forward_slow(&p, cpu);
+	if (verdict == GO(NEXT_SRV6) && p.link && p.link->flags & LINK_NO_SEGMENTS)
+		verdict = REASON_FIREWALL | (segment_never_punts(p.segment) ? DROP : 0);
 	if (verdict == GO(NEXT_SRV6))
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */

@@ -119,7 +119,7 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 			want_neighbour(here, 1, 0, number, WANTED_ADJACENCY);
 		return adjacency_reason(word0);
 	}
-	reason = claim(adj, word0, ctx->ingress_ifindex, end - at);
+	reason = claim(adj, word0, ctx->ingress_ifindex, end - at, 0);
 	if (reason)
 		return reason;
 	if (family == ETH_P_IPV6)

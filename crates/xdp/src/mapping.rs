@@ -12,7 +12,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 /// The image's maps, in the order of [`Memory`]'s members.
-pub(crate) const IMAGE: [&str; 15] = [
+pub(crate) const IMAGE: [&str; 16] = [
     "config",
     "links",
     "local4",
@@ -28,6 +28,7 @@ pub(crate) const IMAGE: [&str; 15] = [
     "segment_targets",
     "templates",
     "ways4",
+    "firewall",
 ];
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
@@ -112,6 +113,7 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         segment_targets: map(12)?,
         templates: map(13)?,
         ways4: map(14)?,
+        firewall: map(15)?,
         adjacencies_used: AtomicUsize::new(0),
         dx2_used: AtomicUsize::new(0),
     })

@@ -6,7 +6,7 @@ use raddle_image as image;
 use raddle_image::Lack;
 use raddle_image::{
     Adjacency, Capacity, Config, FLOWLETS, LOCAL_BITS, LinkEntry, MAX_LINKS, MAX_TABLES,
-    ROUND_ROBIN_SLOTS, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET,
+    ROUND_ROBIN_SLOTS, Ranges, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET,
 };
 
 use crate::counters::{self, segment_stripe};
@@ -45,6 +45,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
         ("roots6", None, MAX_TABLES * 8),
         ("words6", routes6, capacity.words6 * 8),
         ("groups", groups, capacity.groups * 8),
+        ("firewall", None, size_of::<Ranges>()),
         ("ways4", groups, capacity.groups * 8),
         ("members", members, capacity.members * 8),
         (

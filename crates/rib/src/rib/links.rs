@@ -17,6 +17,7 @@ impl Rib {
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };
@@ -88,6 +89,7 @@ impl Rib {
                 }
                 None => entry.flags |= link_flags::RULES6,
             }
+            self.guards.write(link.index, &mut entry);
             wanted.insert(link.index, entry);
         }
         let passed_on = self.number_links(&mut wanted);
@@ -122,6 +124,19 @@ impl Rib {
         }
         self.links = wanted;
         built
+    }
+
+    /// Has engines forward from no link, until [`Rib::publish_links`] writes them anew.
+    pub(super) fn close_links(&mut self) {
+        if self.links.is_empty() {
+            return;
+        }
+        for (index, entry) in &mut self.links {
+            let word = *index as usize * (size_of::<LinkEntry>() / 8);
+            self.memory.links.words()[word].store(0, Ordering::Release);
+            entry.flags = 0;
+        }
+        (self.grace)();
     }
 
     /// Gives each link a counter slot: the one that it had, else the one of its index, else a free

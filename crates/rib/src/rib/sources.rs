@@ -212,6 +212,7 @@ impl Rib {
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };

@@ -27,6 +27,7 @@ impl Rib {
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };
@@ -65,6 +66,7 @@ impl Rib {
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };
@@ -107,6 +109,7 @@ impl Rib {
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
+            zones: &self.guards.zones,
             memory: &self.memory,
             grace: &*self.grace,
         };

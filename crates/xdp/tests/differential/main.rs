@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 mod frames;
+mod guards;
 mod state;
 
 use frames::{MAC, frame, ipv4_packet};
@@ -83,39 +84,52 @@ fn both_engines_do_the_same() {
             alone: raddle_forward::Engine::new(engine.memory()),
             together: raddle_forward::Engine::new(engine.memory()),
         });
-        let result = runner.run(&(state(), algos(), frames), |(events, algos, frames)| {
-            let memory = engine.memory();
-            memory.reset(|| ());
-            let mut rib = Rib::new(memory.clone(), &capacity, || ());
-            rib.set_algos(algos);
-            base(indices).into_iter().for_each(|event| rib.apply(event));
-            for mut event in events {
-                renumber(&mut event, indices);
-                rib.apply(event);
-            }
-            let out = indices.into();
-            rib.set_ports(Ports {
-                enabled: [ingress].into(),
-                out,
-            });
-            rib.commit();
-            let mut userspace = userspace.borrow_mut();
-            vectors.borrow_mut().compare(&frames, ingress)?;
-            for frame in frames {
-                let theirs = engine.test_run(&frame, ingress).unwrap();
-                let mut bytes = frame.clone();
-                let ours = userspace.forward(&mut bytes, ingress, monotonic());
-                if let Userspace::Forward { start, len, .. } = ours {
-                    bytes.truncate(start + len);
-                    bytes.drain(..start);
+        let result = runner.run(
+            &(state(), algos(), guards::firewall(), frames),
+            |(events, algos, found, frames)| {
+                let found = guards::of_links(&found, indices);
+                let memory = engine.memory();
+                memory.reset(|| ());
+                let mut rib = Rib::new(memory.clone(), &capacity, || ());
+                rib.set_algos(algos);
+                base(indices).into_iter().for_each(|event| rib.apply(event));
+                for mut event in events {
+                    renumber(&mut event, indices);
+                    rib.apply(event);
                 }
-                let ours = verdict(ours);
-                prop_assert_eq!(theirs.verdict, ours, "frame {:02x?}", frame);
-                prop_assert_eq!(&theirs.frame, &bytes, "frame {:02x?}", frame);
-                *seen.borrow_mut().entry(name(ours)).or_default() += 1;
-            }
-            Ok(())
-        });
+                let out = indices.into();
+                rib.set_ports(Ports {
+                    enabled: [ingress].into(),
+                    out,
+                });
+                rib.set_firewall(found.clone());
+                rib.commit();
+                let mut userspace = userspace.borrow_mut();
+                vectors.borrow_mut().compare(&frames, ingress)?;
+                for frame in frames {
+                    let theirs = engine.test_run(&frame, ingress).unwrap();
+                    let mut bytes = frame.clone();
+                    let ours = userspace.forward(&mut bytes, ingress, monotonic());
+                    if let Userspace::Forward {
+                        start, len, index, ..
+                    } = ours
+                    {
+                        let free = guards::is_free(&found, &frame, (ingress, index));
+                        prop_assert!(
+                            free,
+                            "past the firewall to {index}: {frame:02x?}, {found:?}"
+                        );
+                        bytes.truncate(start + len);
+                        bytes.drain(..start);
+                    }
+                    let ours = verdict(ours);
+                    prop_assert_eq!(theirs.verdict, ours, "frame {:02x?}", frame);
+                    prop_assert_eq!(&theirs.frame, &bytes, "frame {:02x?}", frame);
+                    *seen.borrow_mut().entry(name(ours)).or_default() += 1;
+                }
+                Ok(())
+            },
+        );
         if let Err(e) = result {
             panic!("{e}");
         }

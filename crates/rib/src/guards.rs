@@ -1,0 +1,184 @@
+//! What a firewall may judge, as engines ask for it: zones of out-links, and what each in-link has closed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::adjacency::Ports;
+use crate::firewall::{Firewall, Guarded, Range};
+use raddle_image::{LinkEntry, RANGES, Ranges, ZONES, link_flags};
+
+/// Out-links that are alike to the firewall are of one zone; those that it leaves alone are of zone 0.
+#[derive(Debug, Default)]
+pub(crate) struct Zones(HashMap<u32, u8>);
+
+impl Zones {
+    pub(crate) fn of(&self, link: u32) -> u8 {
+        self.0.get(&link).copied().unwrap_or_default()
+    }
+}
+
+/// The in-links from which an out-link is closed, IPv4 and IPv6.
+type Column = [BTreeSet<u32>; 2];
+
+/// What was found, and what follows.
+#[derive(Debug, Default)]
+pub(crate) struct Guards {
+    /// The links that were looked at, and what was found; none where nobody looks.
+    found: Option<(Ports, Firewall)>,
+    changed: bool,
+    pub(crate) zones: Zones,
+    /// By zone.
+    columns: Vec<Column>,
+    pub(crate) ranges: Ranges,
+    /// The ranges that are in the image, by family.
+    kept: [Vec<Range>; 2],
+}
+
+impl Guards {
+    /// What a look at these links has found; none where nobody looks.
+    pub(crate) fn set(&mut self, found: Option<(Ports, Firewall)>) {
+        self.changed |= self.found != found;
+        self.found = found;
+    }
+
+    /// Whether [`Guards::follow`] is due for another reason than new links.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Reckons for these links anew. Whether engines that see half of the change could let a packet pass that they must
+    /// not: then they have to forward nothing meanwhile.
+    ///
+    /// 1. A pair is closed to a family if that was found of it, or if one of its links was not looked at.
+    /// 2. Of a family's ranges the first [`RANGES`] are kept. The pairs of the others are closed.
+    /// 3. Out-links that are closed to the same in-links are a zone. Where there are more than [`ZONES`], the rest are the last, which
+    ///    is closed where any of them is.
+    pub(crate) fn follow(&mut self, ports: &Ports) -> bool {
+        self.changed = false;
+        let mut columns = vec![Column::default()];
+        let mut zones = HashMap::new();
+        let mut ranges = Ranges::default();
+        let mut kept = [Vec::new(), Vec::new()];
+        if let Some((looked_at, firewall)) = &self.found {
+            let families = [&firewall.v4, &firewall.v6];
+            kept = families.map(|of| of.ranges.iter().take(RANGES).cloned().collect());
+            ranges = write_ranges(&kept);
+            let mut numbers = BTreeMap::from([(Column::default(), 0)]);
+            for &out in &ports.out {
+                let column = families.map(|of| column(of, looked_at, ports, out));
+                let next = numbers.len();
+                let zone = *numbers.entry(column.clone()).or_insert(next.min(ZONES - 1));
+                if zone == columns.len() {
+                    columns.push(column);
+                } else {
+                    // The same once more, or one of those that are too many.
+                    for (all, one) in columns[zone].iter_mut().zip(column) {
+                        all.extend(one);
+                    }
+                }
+                if zone != 0 {
+                    zones.insert(out, zone as u8);
+                }
+            }
+        }
+        let changes = (&columns, &zones, &ranges, &kept)
+            != (&self.columns, &self.zones.0, &self.ranges, &self.kept);
+        (self.columns, self.zones.0, self.ranges, self.kept) = (columns, zones, ranges, kept);
+        changes
+    }
+
+    /// Writes what concerns packets that come in by this link into its entry.
+    pub(crate) fn write(&self, link: u32, entry: &mut LinkEntry) {
+        let Some((looked_at, firewall)) = &self.found else {
+            return;
+        };
+        let closed = |family: usize| {
+            let zones = self.columns.iter().enumerate();
+            let closed = zones.filter(|(_, column)| column[family].contains(&link));
+            closed.fold(0, |word, (zone, _)| word | 1 << zone)
+        };
+        let kept = |family: usize| {
+            let ranges = self.kept[family].iter().enumerate();
+            let met = ranges.filter(|(_, range)| range.ins.contains(&link));
+            met.fold(0, |word, (i, _)| word | 1 << i)
+        };
+        (entry.closed4, entry.closed6) = (closed(0), closed(1));
+        (entry.ranges4, entry.ranges6) = (kept(0), kept(1));
+        // Whatever zone it is sent to in a moment.
+        if !looked_at.enabled.contains(&link) {
+            (entry.closed4, entry.closed6) = (u64::MAX, u64::MAX);
+        }
+        let tracked = |of: &Guarded| of.fragments || of.icmp_errors;
+        let ranges = entry.ranges4 | entry.ranges6 != 0;
+        let closed = entry.closed4 | entry.closed6 != 0;
+        let (tracked4, tracked6) = (tracked(&firewall.v4), tracked(&firewall.v6));
+        let guarded = ranges || tracked4 || tracked6;
+        for (on, flag) in [
+            (tracked4, link_flags::TRACKED4),
+            (tracked6, link_flags::TRACKED6),
+            (guarded, link_flags::GUARDED),
+            (
+                guarded || closed || firewall.segments,
+                link_flags::NO_SEGMENTS,
+            ),
+        ] {
+            if on {
+                entry.flags |= flag;
+            }
+        }
+    }
+}
+
+/// The in-links from which this out-link is closed to a family.
+fn column(of: &Guarded, looked_at: &Ports, ports: &Ports, out: u32) -> BTreeSet<u32> {
+    let unseen = !looked_at.out.contains(&out);
+    let closed = |link: u32| {
+        let mut beyond = of.ranges.iter().skip(RANGES);
+        unseen
+            || !looked_at.enabled.contains(&link)
+            || of.pairs.contains(&(link, out))
+            || beyond.any(|range| range.ins.contains(&link) && range.outs.contains(&out))
+    };
+    let all = ports.enabled.iter().copied();
+    all.filter(|link| closed(*link)).collect()
+}
+
+/// As the image has them. A range of the other family is nobody's, and one whose ends are the wrong way round is everything.
+fn write_ranges(kept: &[Vec<Range>; 2]) -> Ranges {
+    let mut ranges = Ranges::default();
+    let number4 = |address: IpAddr| match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => Ipv4Addr::BROADCAST,
+    };
+    let number6 = |address: IpAddr| match address {
+        IpAddr::V6(address) => address,
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+    };
+    for (range, to) in kept[0].iter().zip(&mut ranges.v4) {
+        let ends = |(first, last): (IpAddr, IpAddr)| {
+            let (first, last) = (number4(first).to_bits(), number4(last).to_bits());
+            match last.checked_sub(first) {
+                Some(span) => (first, span),
+                None => (0, u32::MAX),
+            }
+        };
+        (to.src, to.src_span) = ends(range.src);
+        (to.dst, to.dst_span) = ends(range.dst);
+    }
+    for (range, to) in kept[1].iter().zip(&mut ranges.v6) {
+        let halves = |address: Ipv6Addr| {
+            let bits = address.to_bits();
+            [(bits >> 64) as u64, bits as u64]
+        };
+        let ends = |(first, last): (IpAddr, IpAddr)| {
+            let (first, last) = (number6(first), number6(last));
+            match first <= last {
+                true => (halves(first), halves(last)),
+                false => ([0; 2], [u64::MAX; 2]),
+            }
+        };
+        (to.src, to.src_last) = ends(range.src);
+        (to.dst, to.dst_last) = ends(range.dst);
+    }
+    ranges
+}

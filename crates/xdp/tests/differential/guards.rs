@@ -1,0 +1,121 @@
+//! Drawn findings about a firewall, and what follows from them for a frame, reckoned from the frame and the finding alone.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+use raddle_rib::Ports;
+use raddle_rib::firewall::{Firewall, Guarded, Range};
+
+use crate::state::{Indices, address};
+
+/// What a look at these links has found, by number 1 to 4; none where nobody looked.
+pub(crate) fn firewall() -> impl Strategy<Value = Option<(Vec<u32>, Firewall)>> {
+    let out = || 1..=4u32;
+    let range = |v6: bool| {
+        let ends = (any::<u8>(), 0..40u8).prop_map(move |(first, more)| {
+            let last = first.saturating_add(more);
+            (address(v6, first), address(v6, last))
+        });
+        let all = match v6 {
+            true => (
+                Ipv6Addr::UNSPECIFIED.into(),
+                Ipv6Addr::from([255; 16]).into(),
+            ),
+            false => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
+        };
+        let ends = prop_oneof![2 => ends, 1 => Just(all)];
+        let ins = prop_oneof![4 => Just(vec![1u32]), 1 => Just(vec![2])];
+        let outs = proptest::collection::btree_set(out(), 1..4);
+        (ends.clone(), ends, ins, outs).prop_map(|(src, dst, ins, outs)| Range {
+            src,
+            dst,
+            ins: ins.into_iter().collect(),
+            outs,
+        })
+    };
+    let guarded = move |v6: bool| {
+        let pairs = proptest::collection::btree_set((1..=2u32, out()), 0..3);
+        let ranges = prop_oneof![
+            3 => proptest::collection::vec(range(v6), 0..3),
+            1 => proptest::collection::vec(range(v6), 14..20),
+        ];
+        (pairs, ranges, any::<(bool, bool, bool)>()).prop_map(|(pairs, ranges, bits)| Guarded {
+            pairs,
+            ranges,
+            fragments: bits.0 && bits.2,
+            icmp_errors: bits.1 && bits.2,
+        })
+    };
+    let looked_at =
+        prop_oneof![6 => Just(vec![1, 2, 3, 4]), 1 => Just(vec![1, 2, 4]), 1 => Just(vec![2, 3])];
+    let found = (looked_at, guarded(false), guarded(true), any::<bool>());
+    let found = found
+        .prop_map(|(looked_at, v4, v6, segments)| Some((looked_at, Firewall { v4, v6, segments })));
+    prop_oneof![1 => Just(None), 1 => found]
+}
+
+/// The same of the real links.
+pub(crate) fn of_links(
+    found: &Option<(Vec<u32>, Firewall)>,
+    indices: Indices,
+) -> Option<(Ports, Firewall)> {
+    let (looked_at, mut firewall) = found.clone()?;
+    let real = |n: &u32| indices[*n as usize - 1];
+    for of in [&mut firewall.v4, &mut firewall.v6] {
+        of.pairs = of.pairs.iter().map(|(a, b)| (real(a), real(b))).collect();
+        for range in &mut of.ranges {
+            range.ins = range.ins.iter().map(real).collect();
+            range.outs = range.outs.iter().map(real).collect();
+        }
+    }
+    let links: std::collections::BTreeSet<u32> = looked_at.iter().map(real).collect();
+    let ports = Ports {
+        enabled: links.clone(),
+        out: links,
+    };
+    Some((ports, firewall))
+}
+
+/// Whether a frame that comes in by one link may leave by the other without the kernel.
+pub(crate) fn is_free(
+    found: &Option<(Ports, Firewall)>,
+    frame: &[u8],
+    (from, to): (u32, u32),
+) -> bool {
+    let Some((looked_at, firewall)) = found else {
+        return true;
+    };
+    let l3 = &frame[14..];
+    let v6 = l3[0] >> 4 == 6;
+    let (src, dst, next, behind): (IpAddr, IpAddr, u8, usize) = if v6 {
+        let ip = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&l3[at..at + 16]).unwrap());
+        (ip(8).into(), ip(24).into(), l3[6], 40)
+    } else {
+        let ip = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&l3[at..at + 4]).unwrap());
+        (ip(12).into(), ip(16).into(), l3[9], 20)
+    };
+    let of = if v6 { &firewall.v6 } else { &firewall.v4 };
+    let kind = l3.get(behind).copied();
+    let tracked = match v6 {
+        true => {
+            [0, 43, 44, 51, 60, 135, 139, 140].contains(&next)
+                || next == 58 && kind.is_none_or(|kind| kind < 128)
+        }
+        false => {
+            l3[6] & 0x3f != 0
+                || l3[7] != 0
+                || next == 1 && kind.is_none_or(|kind| [3, 4, 5, 11, 12].contains(&kind))
+        }
+    };
+    let in_range = |range: &Range| {
+        range.ins.contains(&from)
+            && (range.src.0..=range.src.1).contains(&src)
+            && (range.dst.0..=range.dst.1).contains(&dst)
+            && range.outs.contains(&to)
+    };
+    looked_at.enabled.contains(&from)
+        && looked_at.out.contains(&to)
+        && !of.pairs.contains(&(from, to))
+        && !(tracked && (of.fragments || of.icmp_errors))
+        && !of.ranges.iter().any(in_range)
+}
