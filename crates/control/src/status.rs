@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use raddle_preflight::Finding;
+use raddle_preflight::{Finding, Punted};
 use raddle_rib::event::Settings;
 use raddle_select::KeyKind;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,9 @@ pub struct Status {
     pub out_only: Vec<OutOnly>,
     /// Why links are left to the kernel, by name; of those above, why they are left in part.
     pub left_to_kernel: BTreeMap<String, String>,
+    /// Packets that are punted because the kernel's firewall may judge them, with its rules.
+    #[serde(default)]
+    pub punted: Vec<Punted>,
     /// What the user should know.
     pub warnings: Vec<Warning>,
     /// The kernel's settings that it goes by.

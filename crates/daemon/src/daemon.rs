@@ -31,7 +31,7 @@ use crate::expiry::Expiry;
 use crate::kept::now;
 use crate::seed;
 use raddle_control::{Command, DAEMON, Reply, Request};
-use raddle_preflight::Finding;
+use raddle_preflight::{Finding, Punted};
 
 pub use check::check;
 use tend::Srv6;
@@ -78,6 +78,8 @@ pub(super) struct Daemon {
     sent: HashMap<u32, u64>,
     /// What was found about the qdiscs of all links.
     shaped: Vec<Finding>,
+    /// Packets that are left to the kernel for what they would meet there.
+    pub(super) punted: Vec<Punted>,
     /// When routes that expire are read again.
     expiry: Expiry,
     dirty_since: Option<Instant>,

@@ -68,6 +68,10 @@ pub(super) fn status(daemon: &Daemon) -> Status {
         out_only: out_only.collect(),
         left_to_kernel: daemon.plan.left.clone(),
         warnings: warnings.collect(),
+        punted: match daemon.held {
+            None => daemon.punted.clone(),
+            Some(_) => Vec::new(),
+        },
         settings: *daemon.rib.settings(),
         hash_key: daemon.rib.key_kind(),
         hash_seed_can_be_set: seed::can_be_set(),

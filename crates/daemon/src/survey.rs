@@ -1,13 +1,14 @@
 //! The preflight as the daemon asks for it: what it knows goes in, what follows comes out.
 
 use raddle_rib::Rib;
+use raddle_rib::firewall::Firewall;
 
 use super::links::Plan;
 use super::rx_hash::would_read;
 use crate::Error;
 use crate::config::{Config, Mode};
 use crate::seed;
-use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Report, Scene};
+use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Punted, Report, Scene};
 
 /// Looks at everything that matters before attaching; `fix` says what to do about what can be
 /// fixed, `attached` are the links that have our program already, `no_key` is why the kernel's own key is not known.
@@ -46,9 +47,37 @@ pub(super) fn survey(
     Ok(preflight::inspect(&scene, &options)?)
 }
 
-/// What the links of the plan would bypass just now; `known` is what earlier looks have found out.
-pub(super) fn bypass(plan: &Plan, known: &mut Known) -> Result<Vec<Finding>, Error> {
-    Ok(preflight::bypass(&plan.attach, &plan.out, known)?)
+/// What a look at the firewall has found.
+pub(super) struct Looked {
+    /// What is punted of what comes in by links of the plan.
+    pub(super) firewall: Firewall,
+    /// The same in words.
+    pub(super) punted: Vec<Punted>,
+    /// Why not a single packet would be forwarded, if so.
+    pub(super) nothing: Option<String>,
+}
+
+/// What packets between links of the plan would meet just now; `known` is what earlier looks have found out.
+pub(super) fn look(rib: &Rib, plan: &Plan, known: &mut Known) -> Result<Looked, Error> {
+    let verdicts = preflight::look(&plan.attach, &plan.out, known)?;
+    let links = || plan.attach.keys().filter_map(|index| rib.link(*index));
+    let devices = || links().map(|link| rib.input_settings(link));
+    let families = [
+        devices().any(|device| device.forwarding4),
+        devices().any(|device| device.forwarding6),
+    ];
+    let nothing = match verdicts.frees_nothing(&plan.attach, &plan.out, families) {
+        // In the words that a start is refused with.
+        true => preflight::bypass(&plan.attach, &plan.out, known)?
+            .first()
+            .map(ToString::to_string),
+        false => None,
+    };
+    Ok(Looked {
+        punted: verdicts.punted(&plan.attach, &plan.out),
+        firewall: verdicts.firewall,
+        nothing,
+    })
 }
 
 /// The links whose qdisc shapes what they send just now, but those that are `allowed`.

@@ -32,6 +32,7 @@ fn survey() -> Result<(), Box<dyn Error>> {
     let report = inspect(&scene, &options)?;
     for finding in &report.findings {
         let follows = match finding.severity {
+            Severity::Punted => "left to the kernel",
             Severity::Refuse => "refused",
             Severity::LinkRejected => "not used",
             Severity::Warning => "warning",

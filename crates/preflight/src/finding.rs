@@ -13,6 +13,8 @@ pub enum Severity {
     Refuse,
     /// The link is left to the kernel in its [`Role`].
     LinkRejected,
+    /// Some packets are left to the kernel, which does with them what it must.
+    Punted,
     /// It works, but not as well or as surely as it could.
     Warning,
 }
@@ -104,6 +106,13 @@ impl Report {
         self.findings
             .iter()
             .filter(|f| f.severity == Severity::Refuse)
+    }
+
+    /// Packets that are left to the kernel, and why.
+    pub fn punted(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|f| f.severity == Severity::Punted)
     }
 
     /// What may still be used, and what should be known about it.

@@ -24,7 +24,7 @@ use self::finding::concerns;
 pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;
 pub use self::kernel::{KernelError, running_kernel};
-pub use self::pairs::{Verdicts, Version, Why};
+pub use self::pairs::{Punted, Verdicts, Version, Why};
 pub use self::settings::steering;
 pub use self::veth::{FarEnd, far_ends};
 
@@ -175,17 +175,22 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
     // A link that fell out now need not be looked at any more. The probes are asked even when none
     // is left, so that missing privilege is said first.
     let (ins, outs) = in_use(scene, options, &known);
-    let hooks = firewall::gather(&ins, &outs, &qdiscs, &mut Known::default())?;
+    let mut known = Known::default();
+    let hooks = firewall::gather(&ins, &outs, &qdiscs, &mut known)?;
     if !ins.is_empty() {
-        let severity = if options.allow_bypass {
-            Severity::Warning
-        } else {
-            Severity::Refuse
-        };
-        let mut bypassed = firewall::judge(&hooks, &ins, &outs, severity);
+        let mut bypassed = firewall::judge(&hooks, &ins, &outs, Severity::Refuse);
         if options.allow_bypass {
             for finding in &mut bypassed {
+                finding.severity = Severity::Warning;
                 finding.why.push_str(", which --allow-bypass allows");
+            }
+        } else if !bypassed.is_empty() {
+            let verdicts = look(&ins, &outs, &mut known)?;
+            if !verdicts.frees_nothing(&ins, &outs, forwarded(scene, &ins)) {
+                let punted = verdicts.punted(&ins, &outs).into_iter();
+                bypassed = punted
+                    .map(|it| Finding::new(Severity::Punted, it.packets, it.rule))
+                    .collect();
             }
         }
         add(Topic::Firewall, bypassed);
@@ -197,6 +202,15 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
         add(Topic::Settings, rules::judge(scene, &ins));
     }
     Ok(findings)
+}
+
+/// The families that are forwarded from any of these links.
+fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
+    let devices = || ins.keys().map(|index| scene.governing(*index));
+    [
+        devices().any(|device| device.forwarding4),
+        devices().any(|device| device.forwarding6),
+    ]
 }
 
 /// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`

@@ -29,6 +29,7 @@ mod merge;
 mod model;
 mod nft;
 mod walk;
+mod words;
 mod xt;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,7 @@ use raddle_rib::firewall::{Firewall, Guarded, Range};
 use self::merge::Merge;
 use self::model::{Interval, Rules, Stage, Step, Test, prefix};
 use self::walk::{Area, Found, Identity, Walk};
+pub use self::words::Punted;
 
 /// Links by index.
 pub(crate) type Links = BTreeMap<u32, String>;

@@ -116,6 +116,9 @@ fn status_text(status: &Status) -> String {
             seed => seed.to_string(),
         },
     );
+    for punted in &status.punted {
+        let _ = writeln!(out, "  left to the kernel: {punted}");
+    }
     for rule in &status.mp_algos {
         let _ = writeln!(out, "  mp-algo: {rule}");
     }

@@ -87,7 +87,17 @@ impl Guards {
         changes
     }
 
-    /// Writes what concerns packets that come in by this link into its entry.
+    /// Takes all of it out of an entry.
+    pub(crate) fn clear(entry: &mut LinkEntry) {
+        (entry.closed4, entry.closed6) = (0, 0);
+        (entry.ranges4, entry.ranges6) = (0, 0);
+        entry.flags &= !(link_flags::GUARDED
+            | link_flags::TRACKED4
+            | link_flags::TRACKED6
+            | link_flags::NO_SEGMENTS);
+    }
+
+    /// Writes what concerns packets that come in by this link into its entry, which has nothing of it yet.
     pub(crate) fn write(&self, link: u32, entry: &mut LinkEntry) {
         let Some((looked_at, firewall)) = &self.found else {
             return;

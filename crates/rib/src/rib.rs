@@ -169,7 +169,7 @@ impl Rib {
 
     /// Says what a look at the links of `looked_at` has found that forwarded packets meet in the kernel: that is punted then, for
     /// [`Reason::Firewall`]. On links that were not looked at everything is. None: nobody looks, and nothing is punted for it. Takes
-    /// effect with [`Rib::commit`], and while that changes it engines forward nothing.
+    /// effect with [`Rib::commit_firewall`] or [`Rib::commit`], and while these change it engines forward nothing.
     pub fn set_firewall(&mut self, found: Option<(Ports, Firewall)>) {
         self.guards.set(found);
     }

@@ -96,6 +96,9 @@ fn look(
     for finding in report.warnings() {
         say(finding.to_string());
     }
+    for finding in report.punted() {
+        say(format!("would be left to the kernel: {finding}"));
+    }
     for line in links::would(&plan, rib) {
         say(line);
     }

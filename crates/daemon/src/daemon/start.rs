@@ -269,6 +269,7 @@ impl Daemon {
             srv6: ready.srv6,
             sent: HashMap::new(),
             shaped: ready.shaped,
+            punted: Vec::new(),
             expiry: Expiry::default(),
             dirty_since: None,
             veths: crate::veths::Watch::default(),

@@ -15,8 +15,8 @@ use crate::Error;
 use crate::config::Mode;
 use crate::kept::now;
 use crate::links::{self, Plan, plan_of_present};
-use crate::survey::{bypass, shaped, survey};
-use raddle_preflight::{Finding, Fix, Report};
+use crate::survey::{look, shaped, survey};
+use raddle_preflight::{Finding, Fix, Punted};
 
 /// How often neighbours that the engine lacks are asked for, and how many at a time.
 const WANTED_EACH: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ impl Daemon {
         warnings.extend(links::missing(&self.rib, &self.config, &plan));
         self.warn(warnings);
         if plan != self.plan {
-            self.take_plan(plan, &report);
+            self.take_plan(plan);
         }
         // Before policies, and links that are new, are published.
         self.veths.follow(&self.rib, &self.plan, &self.config);
@@ -58,14 +58,9 @@ impl Daemon {
         });
     }
 
-    /// Attaches and detaches as a plan says that is not the last one.
-    fn take_plan(&mut self, mut plan: Plan, report: &Report) {
-        // What the new links would bypass is known already: not even a moment around it.
-        if let Some(finding) = report.refusals().next()
-            && !self.config.allow_bypass
-        {
-            self.hold(Some(finding.to_string()));
-        }
+    /// Attaches and detaches as a plan says that is not the last one. New links forward nothing before the firewall was looked at
+    /// with them.
+    fn take_plan(&mut self, mut plan: Plan) {
         let gone: Vec<u32> = self
             .engine
             .attached()
@@ -232,18 +227,6 @@ impl Daemon {
     /// at.
     fn tend_firewall(&mut self) -> bool {
         let mut seen = true;
-        if !self.config.allow_bypass {
-            let why = match bypass(&self.plan, &mut self.guard.known) {
-                Ok(findings) => findings.first().map(ToString::to_string),
-                Err(e) => {
-                    seen = false;
-                    Some(format!(
-                        "whether anything would be bypassed cannot be seen: {e}"
-                    ))
-                }
-            };
-            self.hold(why);
-        }
         match shaped(&self.rib, &self.config.allow_qdisc) {
             Ok(shaped) => {
                 self.look_again |= shaped != self.shaped;
@@ -259,13 +242,50 @@ impl Daemon {
         if replans {
             self.replan();
         }
+        // Of the links that there are now.
+        if !self.config.allow_bypass {
+            seen &= self.look_at_firewall();
+        }
         // What found no room may find some now, and nothing else need change for that. Other changes are being gathered,
         // see `follow`: a look is no reason to publish half of them.
         let try_room = std::mem::take(&mut self.try_room) && self.rib.lacks_room();
         if (replans && self.rib.is_dirty()) || try_room {
             self.publish();
         }
+        self.rib.commit_firewall();
         seen
+    }
+
+    /// Whether it could be seen what forwarded packets meet now. Engines leave that to the kernel from the next commit on.
+    fn look_at_firewall(&mut self) -> bool {
+        match look(&self.rib, &self.plan, &mut self.guard.known) {
+            Ok(looked) => {
+                self.rib
+                    .set_firewall(Some((self.plan.ports(), looked.firewall)));
+                if looked.nothing.is_none() {
+                    self.tell_punted(looked.punted);
+                }
+                self.hold(looked.nothing);
+                true
+            }
+            Err(e) => {
+                self.hold(Some(format!(
+                    "whether anything would be bypassed cannot be seen: {e}"
+                )));
+                false
+            }
+        }
+    }
+
+    /// Says which packets are left to the kernel from now on, and which no longer.
+    fn tell_punted(&mut self, punted: Vec<Punted>) {
+        for new in punted.iter().filter(|p| !self.punted.contains(p)) {
+            tracing::info!("left to the kernel from now on: {new}");
+        }
+        for old in self.punted.iter().filter(|p| !punted.contains(p)) {
+            tracing::info!("no longer left to the kernel: {old}");
+        }
+        self.punted = punted;
     }
 
     /// Punts everything from now on, for this reason; none forwards again.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::facts::{Facts, Need};
 use super::super::finding::{Found, Severity, count};
 use super::Check;
-use raddle_preflight::{Finding, Topic};
+use raddle_preflight::{self as preflight, Finding, Topic};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -43,9 +43,14 @@ pub(super) const CHECKS: &[Check] = &[
 /// is a note, since raddle leaves such links to the kernel.
 fn traps(facts: &Facts, topic: Topic) -> Vec<Found> {
     let running = facts.links.values().any(|link| link.xdp.is_some());
+    let of_topic = || facts.traps.iter().filter(|(of, _)| *of == topic);
+    let refuses = of_topic().any(|(_, trap)| trap.severity == preflight::Severity::Refuse);
     let (severity, what) = match topic {
         Topic::Loss if running => (Severity::Serious, "XDP loses packets on"),
         Topic::Loss => (Severity::Warning, "XDP would lose packets on"),
+        Topic::Firewall if !refuses => {
+            (Severity::Note, "raddle run leaves packets to the kernel on")
+        }
         Topic::Firewall => (
             Severity::Warning,
             "raddle run does not attach: XDP would go around rules on",
@@ -54,7 +59,7 @@ fn traps(facts: &Facts, topic: Topic) -> Vec<Found> {
         Topic::Link | Topic::Settings => return Vec::new(),
     };
     let mut by_effect: BTreeMap<&str, Vec<&Finding>> = BTreeMap::new();
-    for (_, trap) in facts.traps.iter().filter(|(of, _)| *of == topic) {
+    for (_, trap) in of_topic() {
         by_effect.entry(&trap.why).or_default().push(trap);
     }
     let one = |(effect, traps): (&str, Vec<&Finding>)| {
@@ -118,7 +123,6 @@ fn offloads(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use raddle_preflight as preflight;
     use raddle_rib::event::XdpAttached;
 
     fn trap(topic: Topic) -> (Topic, Finding) {

@@ -269,11 +269,12 @@ fn xdp_sees_frames_and_reaches_wires() {
     let into_router = lab.counters().unwrap()[0].to[1];
     assert!(into_router.bytes > sent && into_router.bytes <= into_router.packets * 1514);
 
+    // Another port: a program that another test is just starting may hold the first listener for a moment more.
     let listener = lab
-        .within("sink", || TcpListener::bind((SINK, 5001)))
+        .within("sink", || TcpListener::bind((SINK, 5002)))
         .unwrap()
         .unwrap();
-    let connect = || TcpStream::connect(SocketAddr::from((SINK, 5001)));
+    let connect = || TcpStream::connect(SocketAddr::from((SINK, 5002)));
     let mut tcp = lab.within("source", connect).unwrap().unwrap();
 
     let out = lab

@@ -7,6 +7,7 @@ use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nf
 
 use super::{Facts, Links, Verdicts, judge};
 use crate::firewall::Known;
+use raddle_netlink::probe::nft::Ruleset;
 
 /// As [`crate::look`].
 pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdicts, Error> {
@@ -49,9 +50,22 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
     {
         return Ok(verdicts.clone());
     }
-    let verdicts = judge(&facts, &ruleset);
+    let mut verdicts = judge(&facts, &ruleset);
+    verdicts.firewall.segments = meets_anything(&facts, &ruleset);
     known.last = Some((facts, verdicts.clone()));
     Ok(verdicts)
+}
+
+/// Whether there is anything at all that packets may meet, on whatever links.
+fn meets_anything(facts: &Facts, ruleset: &Ruleset) -> bool {
+    let blocks = facts.defaults.block_out || facts.defaults.block_forward;
+    let mut chains = facts.tables.iter().flat_map(|table| &table.chains);
+    !ruleset.rules.is_empty()
+        || ruleset.chains.iter().any(|chain| chain.policy_drop)
+        || chains.any(|chain| chain.has_rules || chain.policy_drop)
+        || !(facts.trackers.is_empty() && facts.programs.is_empty() && facts.policies.is_empty())
+        || facts.services > 0
+        || blocks
 }
 
 /// What the links belong to.

@@ -7,6 +7,7 @@ use super::Rib;
 use super::reverse::Need;
 use crate::adjacency::{Ports, Publish};
 use crate::event::Link;
+use crate::guards::Guards;
 use crate::state::State;
 use crate::ways::Given;
 use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
@@ -92,6 +93,41 @@ impl Rib {
             self.guards.write(link.index, &mut entry);
             wanted.insert(link.index, entry);
         }
+        self.write_links(wanted);
+        built
+    }
+
+    /// Publishes what [`Rib::set_firewall`] says now, and nothing else: it takes effect at once, whatever waits to be gathered.
+    /// [`Rib::commit`] is still to be called where [`Rib::is_dirty`] says so.
+    pub fn commit_firewall(&mut self) {
+        // New links are not published ahead of the rest.
+        if self.ports_changed || !self.guards.is_changed() {
+            return;
+        }
+        let closes = self.guards.follow(&self.ports);
+        let mut wanted = self.links.clone();
+        for (index, entry) in &mut wanted {
+            Guards::clear(entry);
+            self.guards.write(*index, entry);
+        }
+        if closes {
+            self.close_links();
+            self.memory.store_ranges(&self.guards.ranges);
+            let at = Publish {
+                state: &self.state,
+                ports: &self.ports,
+                zones: &self.guards.zones,
+                memory: &self.memory,
+                grace: &*self.grace,
+            };
+            let adjacencies = self.groups.adjacencies.all();
+            self.groups.adjacencies.refresh(&adjacencies, &at);
+        }
+        self.write_links(wanted);
+    }
+
+    /// Writes the entries that are others than those of the image.
+    fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>) {
         let passed_on = self.number_links(&mut wanted);
         let gone = self
             .links
@@ -123,7 +159,6 @@ impl Rib {
             self.memory.store_link(*index, entry);
         }
         self.links = wanted;
-        built
     }
 
     /// Has engines forward from no link, until [`Rib::publish_links`] writes them anew.
