@@ -293,9 +293,9 @@ fn what_was_kept_goes_with_a_refusal() {
     };
     assert!(offload());
     for rule in [
-        "add table ip guard",
-        "add chain ip guard passing { type filter hook forward priority 0; }",
-        "add rule ip guard passing counter drop",
+        "add table inet guard",
+        "add chain inet guard passing { type filter hook forward priority 0; }",
+        "add rule inet guard passing counter drop",
     ] {
         assert!(
             world
@@ -310,7 +310,7 @@ fn what_was_kept_goes_with_a_refusal() {
     assert!(offload(), "fixed for a start that was refused");
 
     // What is fixed stays so, and in the status.
-    let delete = ["nft", "delete table ip guard"];
+    let delete = ["nft", "delete table inet guard"];
     assert!(
         world
             .lab()
@@ -420,7 +420,9 @@ fn a_filter_is_there_before_its_link_is_used() {
         let links = status["links"].as_array().unwrap();
         match links.iter().any(|link| link["dev"] == "late") {
             true => {
-                assert_eq!(status["state"], "held", "attached, and not held");
+                let punted = status["punted"].to_string();
+                let said = "IPv4 from late";
+                assert!(punted.contains(said), "attached, and not seen: {punted}");
                 Ok(())
             }
             false => Err("the link is not attached".into()),
@@ -555,11 +557,23 @@ fn never_around_the_firewall() {
         n => Err(format!("{n} packets pass the rule")),
     });
     let status = daemon.status();
-    assert_eq!(status["state"], "held");
+    assert_eq!(status["state"], "forwarding", "IPv6 is");
+    let punted = status["punted"].to_string();
     assert!(
-        status["held_because"].as_str().unwrap().contains("guard"),
-        "{status}"
+        punted.contains("IPv4 from any link") && punted.contains("nft ip guard"),
+        "{punted}"
     );
+    nft("add table ip6 guard");
+    nft("add chain ip6 guard passing { type filter hook forward priority 0; policy drop; }");
+    within(LIMIT, || {
+        assert!(arrive() <= 16);
+        match daemon.status()["held_because"].as_str() {
+            Some(why) if why.contains("guard") => Ok(()),
+            _ => Err("not held, though nothing is free".to_owned()),
+        }
+    });
+    assert_eq!(arrive(), 0);
+    nft("delete table ip6 guard");
     nft("delete table ip guard");
     let forwarded = daemon.forwarded();
     let (_, back) = within(LIMIT, || {

@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
-use raddle_netlink::probe::conntrack::Tracker;
+use raddle_netlink::probe::conntrack::{Does, Tracker};
 use raddle_netlink::probe::nft::{Ruleset, Side};
 use raddle_netlink::probe::tc::Direction;
 use raddle_netlink::probe::{iptables, xfrm};
@@ -60,6 +60,8 @@ pub struct Verdicts {
     pub firewall: Firewall,
     /// By which rules.
     pub why: Vec<Why>,
+    /// What turns on connection tracking or reassembly, for IPv4 and IPv6.
+    pub tracked: [Option<String>; 2],
 }
 
 /// A rule that concerns forwarded packets.
@@ -192,6 +194,7 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         }
         by_hooks(facts, version, &mut merge);
         let (pairs, ranges, why) = merge.finish();
+        verdicts.tracked[i] = tracker(&facts.trackers, i);
         let guarded = Guarded {
             pairs,
             ranges,
@@ -205,6 +208,21 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         verdicts.why.extend(why);
     }
     verdicts
+}
+
+/// Who turns on connection tracking or reassembly for a family, in words.
+fn tracker(trackers: &[Tracker], family: usize) -> Option<String> {
+    let mut all = trackers.iter().filter(|t| t.families[family]);
+    let first = all.next()?;
+    let what = match first.does {
+        Does::Tracks => "connection tracking",
+        Does::Reassembles => "reassembly",
+    };
+    let more = match all.count() {
+        0 => String::new(),
+        n => format!(", as do {n} more"),
+    };
+    Some(format!("{} turns on {what}{more}", first.who))
 }
 
 /// Rules 1 to 5. Links that no test tells apart are walked once.

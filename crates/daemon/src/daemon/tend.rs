@@ -75,6 +75,9 @@ impl Daemon {
         self.attach_all(&mut plan);
         self.rib.set_ports(plan.ports());
         self.plan = plan;
+        if !self.config.allow_bypass {
+            self.look_at_firewall();
+        }
     }
 
     /// Says what was not warned of before, and what no longer has to be.

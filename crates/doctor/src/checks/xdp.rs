@@ -143,7 +143,7 @@ mod tests {
         let mut facts = multipath();
         let ids = [
             ("xdp-loss", Topic::Loss, Severity::Warning),
-            ("xdp-firewall", Topic::Firewall, Severity::Warning),
+            ("xdp-firewall", Topic::Firewall, Severity::Note),
             ("xdp-qdisc", Topic::Qdisc, Severity::Note),
         ];
         for (id, ..) in ids {
@@ -160,6 +160,11 @@ mod tests {
             ];
             assert_found(id, &facts, severity, &said);
         }
+        // Where nothing at all would be forwarded.
+        let all = facts.traps.iter_mut();
+        all.for_each(|(_, trap)| trap.severity = preflight::Severity::Refuse);
+        let said = ["raddle run does not attach"];
+        assert_found("xdp-firewall", &facts, Severity::Warning, &said);
         // With an XDP program on a link it is not a matter of what would be.
         let xdp = XdpAttached {
             mode: 1,

@@ -34,24 +34,18 @@ impl Verdicts {
                 rule: why.rule.clone(),
             })
             .collect();
-        for (version, of) in [
+        let of = [
             (Version::V4, &self.firewall.v4),
             (Version::V6, &self.firewall.v6),
-        ] {
-            let (which, rule) = match (of.fragments, of.icmp_errors) {
-                (false, false) => continue,
-                (true, false) => (
-                    "fragments and ICMP errors",
-                    "connection tracking or reassembly is on",
-                ),
-                (_, true) => (
-                    "fragments and ICMP errors",
-                    "connection tracking is on, and addresses are translated",
-                ),
-            };
+        ];
+        for ((version, of), who) in of.into_iter().zip(&self.tracked) {
+            if !of.fragments && !of.icmp_errors {
+                continue;
+            }
+            let who = who.as_deref().unwrap_or("addresses are translated");
             punted.push(Punted {
-                packets: format!("{version} {which}"),
-                rule: rule.to_owned(),
+                packets: format!("{version} fragments and ICMP errors"),
+                rule: who.to_owned(),
             });
         }
         punted
@@ -177,6 +171,7 @@ mod tests {
                 },
                 ..Firewall::default()
             },
+            tracked: [Some("a rule turns on connection tracking".to_owned()), None],
             why: vec![
                 why(closed.clone(), None, "to c"),
                 why(all(&[1, 2, 3], &[1, 2, 3]), None, "all"),
@@ -191,7 +186,7 @@ mod tests {
                 "IPv4 from a, b to c: to c",
                 "IPv4 from any link: all",
                 "IPv4 of 172.17.0.0/16 from a, b to c: a range",
-                "IPv4 fragments and ICMP errors: connection tracking or reassembly is on",
+                "IPv4 fragments and ICMP errors: a rule turns on connection tracking",
             ]
         );
         assert!(!verdicts.frees_nothing(&links, &links, [true, true]));
