@@ -250,3 +250,27 @@ fn a_firewall_costs_the_pairs_that_it_concerns() {
     );
     daemon.terminate();
 }
+
+/// With `conntrack = "punt"` the kernel's table has all connections of the families that it tracks.
+#[test]
+fn tracked_connections_can_be_left_to_the_kernel() {
+    if !root("tracked_connections_can_be_left_to_the_kernel") {
+        return;
+    }
+    let world = World::new("conntrack", 2);
+    let frames = world.frames(&world.flows(32));
+    let table = "table ip guard {\nchain c { type filter hook input priority 0; ct state invalid drop\n}\n}\n";
+    tool(&world, &["nft", "-f", "-"], table);
+    for (arguments, forwarded) in [(&[][..], 32), (&["--conntrack", "punt"], 16)] {
+        let daemon = Daemon::start(&world, arguments);
+        within(LIMIT, || {
+            let before = daemon.forwarded();
+            assert_eq!(links(&world.transmit(&frames)).concat().len(), 32);
+            match daemon.forwarded() - before {
+                now if now == forwarded => Ok(()),
+                other => Err(format!("{arguments:?}: {other} forwarded")),
+            }
+        });
+        daemon.terminate();
+    }
+}

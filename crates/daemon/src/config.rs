@@ -20,7 +20,7 @@ pub use fpm::{Fpm, FpmInvalid};
 use raddle_config::{Error, File};
 pub use room::Room;
 pub use seed::{BadSeed, Seed};
-pub use words::{Mode, OnExit, Priority, RxHash};
+pub use words::{Conntrack, Mode, OnExit, Priority, RxHash};
 
 use crate::statics::{self, StaticEncap, StaticSid};
 
@@ -42,6 +42,8 @@ pub struct Config {
     pub priority: Priority,
     /// Attach although netfilter, tc or xfrm would have seen the packets.
     pub allow_bypass: bool,
+    /// What becomes of packets of connections that the kernel tracks.
+    pub conntrack: Conntrack,
     /// Send through these links although they have a shaping qdisc, which XDP bypasses.
     pub allow_qdisc: Vec<String>,
     /// Fix what would lose packets silently (GRO and checksum offload on veth peers).
@@ -86,6 +88,7 @@ impl Default for Config {
             deadline: 2,
             priority: Priority::Realtime,
             allow_bypass: false,
+            conntrack: Conntrack::Forward,
             allow_qdisc: Vec::new(),
             fix_offloads: true,
             seed: None,

@@ -24,8 +24,8 @@ use raddle_control::{Server, default_path, lock};
 use raddle_metrics::{Endpoint, Source};
 
 pub use config::{
-    AlgoRule, AlgoRuleError, BadSeed, Config, DEFAULT_PATH, Fpm, FpmInvalid, Invalid, Mode, OnExit,
-    Priority, Room, RxHash, Seed, Target, algo_rules,
+    AlgoRule, AlgoRuleError, BadSeed, Config, Conntrack, DEFAULT_PATH, Fpm, FpmInvalid, Invalid,
+    Mode, OnExit, Priority, Room, RxHash, Seed, Target, algo_rules,
 };
 pub use daemon::check;
 pub use error::Error;

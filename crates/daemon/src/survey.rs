@@ -6,7 +6,7 @@ use raddle_rib::firewall::Firewall;
 use super::links::Plan;
 use super::rx_hash::would_read;
 use crate::Error;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Conntrack, Mode};
 use crate::seed;
 use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Punted, Report, Scene};
 
@@ -31,6 +31,7 @@ pub(super) fn survey(
     let options = Options {
         links: config.links.clone(),
         allow_bypass: config.allow_bypass,
+        punt_tracked: config.conntrack == Conntrack::Punt,
         allow_qdisc: config.allow_qdisc.clone(),
         generic: config.mode == Mode::Generic,
         fix: if config.fix_offloads { fix } else { Fix::Never },
@@ -58,8 +59,16 @@ pub(super) struct Looked {
 }
 
 /// What packets between links of the plan would meet just now; `known` is what earlier looks have found out.
-pub(super) fn look(rib: &Rib, plan: &Plan, known: &mut Known) -> Result<Looked, Error> {
-    let verdicts = preflight::look(&plan.attach, &plan.out, known)?;
+pub(super) fn look(
+    rib: &Rib,
+    plan: &Plan,
+    conntrack: Conntrack,
+    known: &mut Known,
+) -> Result<Looked, Error> {
+    let mut verdicts = preflight::look(&plan.attach, &plan.out, known)?;
+    if conntrack == Conntrack::Punt {
+        verdicts.punt_tracked(&plan.attach, &plan.out);
+    }
     let links = || plan.attach.keys().filter_map(|index| rib.link(*index));
     let devices = || links().map(|link| rib.input_settings(link));
     let families = [

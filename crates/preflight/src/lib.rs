@@ -62,6 +62,8 @@ pub struct Options {
     pub links: Vec<String>,
     /// Attach although something would be bypassed: such findings become warnings.
     pub allow_bypass: bool,
+    /// All packets of connections that the kernel tracks are left to it.
+    pub punt_tracked: bool,
     /// Links whose qdisc may be bypassed.
     pub allow_qdisc: Vec<String>,
     /// Programs are attached in generic mode only, which has no trouble with veth.
@@ -185,7 +187,10 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
                 finding.why.push_str(", which --allow-bypass allows");
             }
         } else if !bypassed.is_empty() {
-            let verdicts = look(&ins, &outs, &mut known)?;
+            let mut verdicts = look(&ins, &outs, &mut known)?;
+            if options.punt_tracked {
+                verdicts.punt_tracked(&ins, &outs);
+            }
             if !verdicts.frees_nothing(&ins, &outs, forwarded(scene, &ins)) {
                 let punted = verdicts.punted(&ins, &outs).into_iter();
                 bypassed = punted

@@ -19,7 +19,7 @@
 //! 6. What is translated is translated back: packets from the addresses that `dnat` sends to, or to those that
 //!    `snat` writes, are ranges on all pairs; all are closed where these are not known. Replies to
 //!    `masquerade` and `redirect` are to and from this machine, and are not forwarded.
-//! 7. With translation, ICMP errors are the kernel's: they may tell of a translated flow. With connection
+//! 7. While the table of connections is nearly full all pairs of tracked families are closed. With translation, ICMP errors are the kernel's: they may tell of a translated flow. With connection
 //!    tracking or reassembly, fragments are.
 //! 8. A tc filter or tcx program closes its link's row (ingress) or column (egress). IPVS closes all, as does xfrm's
 //!    default where it blocks. An xfrm policy is a range on all pairs.
@@ -167,6 +167,8 @@ pub(crate) struct Facts {
     generation: Option<u32>,
     tables: Vec<iptables::Table>,
     trackers: Vec<Tracker>,
+    /// The table of connections has hardly any room.
+    full: bool,
     services: usize,
     /// Links by index, what is on them and on which side.
     programs: Vec<(u32, Direction, String)>,
@@ -193,6 +195,12 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
             merge.all(&area, &format!("{rule} (translated back)"));
         }
         by_hooks(facts, version, &mut merge);
+        let tracks = |t: &Tracker| t.families[i] && t.does == Does::Tracks;
+        if facts.full && facts.trackers.iter().any(tracks) {
+            let rule =
+                "the table of connections is nearly full (nf_conntrack_count, nf_conntrack_max)";
+            merge.all(&Area::all(version), rule);
+        }
         let (pairs, ranges, why) = merge.finish();
         verdicts.tracked[i] = tracker(&facts.trackers, i);
         let guarded = Guarded {

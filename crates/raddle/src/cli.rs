@@ -15,7 +15,9 @@ use raddle_select::KernelVersion;
 
 pub(crate) use links::{LabLink, LabLinks};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
-use raddle_daemon::{AlgoRule, Mode, OnExit, Priority, RxHash, Seed, StaticEncap, StaticSid};
+use raddle_daemon::{
+    AlgoRule, Conntrack, Mode, OnExit, Priority, RxHash, Seed, StaticEncap, StaticSid,
+};
 use raddle_iproute::show::Object;
 pub(crate) use rpc::{Rpc, RpcCommand, RpcDaemon, RpcProxy, RpcStatus, RpcTop};
 
@@ -153,6 +155,9 @@ pub(crate) struct Run {
     /// Attach although netfilter, tc or xfrm would have seen the packets
     #[arg(long)]
     pub allow_bypass: bool,
+    /// What becomes of packets of connections that the kernel tracks, where no rule of it may judge them [default: forward]
+    #[arg(long, value_parser = words::conntrack())]
+    pub conntrack: Option<Conntrack>,
     /// Send through this link although it has a shaping qdisc; may be repeated
     #[arg(long, value_name = "LINK")]
     pub allow_qdisc: Vec<String>,

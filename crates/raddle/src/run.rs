@@ -45,6 +45,7 @@ fn merge(mut config: Config, args: &cli::Run) -> Result<Config, Failure> {
     config.deadline = args.deadline.unwrap_or(config.deadline);
     config.priority = args.priority.unwrap_or(config.priority);
     config.allow_bypass |= args.allow_bypass;
+    config.conntrack = args.conntrack.unwrap_or(config.conntrack);
     config.allow_qdisc.extend(args.allow_qdisc.iter().cloned());
     config.mp_algos.extend(args.mp_algo.iter().cloned());
     config.sid.extend(args.sid.iter().cloned());

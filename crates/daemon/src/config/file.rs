@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::algo::{AlgoRule, RawAlgoRule};
 use super::fpm::{Fpm, FpmInvalid};
 use super::room::Room;
-use super::{Config, Invalid, Mode, OnExit, Priority, RxHash, Seed, tables};
+use super::{Config, Conntrack, Invalid, Mode, OnExit, Priority, RxHash, Seed, tables};
 use crate::statics::{RawEncap, RawSid, StaticEncap, StaticSid, Which};
 
 /// The file's keys are these names, in kebab case. What is left out is as [`Config`] has it by default.
@@ -23,6 +23,7 @@ struct Raw {
     deadline: Option<Spanned<u32>>,
     priority: Option<Priority>,
     allow_bypass: bool,
+    conntrack: Option<Conntrack>,
     #[serde(deserialize_with = "tables::links")]
     allow_qdisc: Vec<String>,
     fix_offloads: Option<bool>,
@@ -94,6 +95,7 @@ fn config(raw: &Raw, file: &File) -> Result<Config, Error> {
             .map_or(default.deadline, |n| *n.get_ref()),
         priority: raw.priority.unwrap_or(default.priority),
         allow_bypass: raw.allow_bypass,
+        conntrack: raw.conntrack.unwrap_or(default.conntrack),
         allow_qdisc: raw.allow_qdisc.clone(),
         fix_offloads: raw.fix_offloads.unwrap_or(default.fix_offloads),
         seed: raw.seed,

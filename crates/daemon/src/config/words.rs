@@ -48,6 +48,27 @@ impl OnExit {
     }
 }
 
+/// What becomes of packets of connections that the kernel tracks, where no rule of it may judge them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conntrack {
+    /// They are forwarded past its table.
+    #[default]
+    Forward,
+    /// They are punted, so that the table has them.
+    Punt,
+}
+
+impl Conntrack {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Conntrack::Forward => "forward",
+            Conntrack::Punt => "punt",
+        }
+    }
+}
+
 /// Before whom the daemon's threads that follow the kernel get a processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -261,7 +261,8 @@ impl Daemon {
 
     /// Whether it could be seen what forwarded packets meet now. Engines leave that to the kernel from the next commit on.
     fn look_at_firewall(&mut self) -> bool {
-        match look(&self.rib, &self.plan, &mut self.guard.known) {
+        let conntrack = self.config.conntrack;
+        match look(&self.rib, &self.plan, conntrack, &mut self.guard.known) {
             Ok(looked) => {
                 self.rib
                     .set_firewall(Some((self.plan.ports(), looked.firewall)));

@@ -76,6 +76,35 @@ pub struct Tracker {
     pub who: String,
 }
 
+/// Whether the namespace's table of connections is so full that packets of new ones may soon be dropped for want of room
+/// (`nf_conntrack_alloc`): from seven eighths of `nf_conntrack_max`. Not where there is no such table.
+///
+/// # Errors
+/// The table is there, and cannot be read.
+pub fn is_nearly_full() -> Result<bool, Error> {
+    let read = |name: &str| -> Result<Option<u64>, Error> {
+        let path = format!("/proc/sys/net/netfilter/{name}");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(text.trim().parse().ok()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::Io {
+                what: "read how full the table of connections is",
+                source,
+            }),
+        }
+    };
+    let (count, most) = (read("nf_conntrack_count")?, read("nf_conntrack_max")?);
+    // 0 is no limit.
+    let most = most.filter(|most| *most > 0);
+    Ok(count
+        .zip(most)
+        .is_some_and(|(count, most)| is_nearly(count, most)))
+}
+
+fn is_nearly(count: u64, most: u64) -> bool {
+    count >= most - most / 8
+}
+
 /// Whoever asks for tracking in these tables of legacy iptables.
 pub fn of_iptables(tables: &[iptables::Table]) -> Vec<Tracker> {
     let mut trackers = Vec::new();
@@ -206,6 +235,20 @@ fn does(text: &str, tracks: &[&str], reassembles: &[&str]) -> Option<Does> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_eighth_of_the_table_is_kept_free() {
+        for (count, most, nearly) in [
+            (0, 1, false),
+            (1, 1, true),
+            (55, 64, false),
+            (56, 64, true),
+            (100, 64, true),
+            (u64::MAX, u64::MAX, true),
+        ] {
+            assert_eq!(is_nearly(count, most), nearly, "{count} of {most}");
+        }
+    }
 
     fn placed(family: nft::Family, expressions: &[&str]) -> nft::Placed {
         nft::Placed {

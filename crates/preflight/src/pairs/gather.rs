@@ -16,7 +16,9 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
     let tables = iptables::tables()?;
     let mut trackers = conntrack::of_iptables(&tables);
     trackers.extend_from_slice(known.trackers()?);
+    let full = !trackers.is_empty() && conntrack::is_nearly_full()?;
     let mut facts = Facts {
+        full,
         ins: ins.clone(),
         outs: outs.clone(),
         generation,

@@ -51,6 +51,30 @@ impl Verdicts {
         punted
     }
 
+    /// Leaves to the kernel all packets of families whose connections it tracks, so that they are in its table.
+    pub fn punt_tracked(&mut self, ins: &BTreeMap<u32, String>, outs: &BTreeMap<u32, String>) {
+        let of = [
+            (Version::V4, &mut self.firewall.v4),
+            (Version::V6, &mut self.firewall.v6),
+        ];
+        let all = ins.keys().flat_map(|a| outs.keys().map(move |b| (*a, *b)));
+        let all: BTreeSet<(u32, u32)> = all.collect();
+        for ((family, of), who) in of.into_iter().zip(&self.tracked) {
+            let Some(who) = who else {
+                continue;
+            };
+            of.pairs.clone_from(&all);
+            of.ranges.clear();
+            self.why.retain(|why| why.family != family);
+            self.why.push(Why {
+                family,
+                pairs: all.clone(),
+                range: None,
+                rule: format!("{who}, and conntrack is to be punted"),
+            });
+        }
+    }
+
     /// Whether no packet at all would be forwarded between these links, of the families that are forwarded (IPv4, IPv6).
     pub fn frees_nothing(
         &self,
@@ -190,6 +214,15 @@ mod tests {
             ]
         );
         assert!(!verdicts.frees_nothing(&links, &links, [true, true]));
+        let mut left = verdicts.clone();
+        left.punt_tracked(&links, &links);
+        assert!(left.frees_nothing(&links, &links, [true, false]));
+        assert!(!left.frees_nothing(&links, &links, [true, true]));
+        let said = left.punted(&links, &links)[0].to_string();
+        assert_eq!(
+            said,
+            "IPv4 from any link: a rule turns on connection tracking, and conntrack is to be punted"
+        );
         let two: Links = [(1, "a".to_owned())].into();
         let out: Links = [(3, "c".to_owned())].into();
         assert!(verdicts.frees_nothing(&two, &out, [true, false]));

@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use raddle_daemon::{Mode, OnExit, Priority, RxHash};
+use raddle_daemon::{Conntrack, Mode, OnExit, Priority, RxHash};
 
 /// A parser of words: values, their names, and what the help says of each.
 fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
@@ -46,6 +46,20 @@ pub(super) fn on_exit() -> impl TypedValueParser<Value = OnExit> {
     one_of(words, OnExit::name)
 }
 
+pub(super) fn conntrack() -> impl TypedValueParser<Value = Conntrack> {
+    let words = [
+        (
+            Conntrack::Forward,
+            "They are forwarded past the kernel's table of connections",
+        ),
+        (
+            Conntrack::Punt,
+            "They are left to the kernel, so that its table has them",
+        ),
+    ];
+    one_of(words, Conntrack::name)
+}
+
 pub(super) fn priority() -> impl TypedValueParser<Value = Priority> {
     let words = [
         (
@@ -84,6 +98,7 @@ mod tests {
         for (option, words) in [
             ("mode", vec!["auto", "native", "generic"]),
             ("on-exit", vec!["detach", "keep"]),
+            ("conntrack", vec!["forward", "punt"]),
             ("priority", vec!["realtime", "nice", "none"]),
             ("rx-hash", vec!["auto", "on", "off"]),
         ] {
@@ -97,6 +112,7 @@ mod tests {
                 match option {
                     "mode" => assert_eq!(run.mode, Some(config.mode)),
                     "on-exit" => assert_eq!(run.on_exit, Some(config.on_exit)),
+                    "conntrack" => assert_eq!(run.conntrack, Some(config.conntrack)),
                     "priority" => assert_eq!(run.priority, Some(config.priority)),
                     _ => assert_eq!(run.rx_hash, Some(config.rx_hash)),
                 }
