@@ -22,7 +22,10 @@
 //! 7. While the table of connections is nearly full all pairs of tracked families are closed. With translation, ICMP errors are the kernel's: they may tell of a translated flow. With connection
 //!    tracking or reassembly, fragments are.
 //! 8. A tc filter or tcx program closes its link's row (ingress) or column (egress). IPVS closes all, as does xfrm's
-//!    default where it blocks. An xfrm policy is a range on all pairs.
+//!    default where it blocks. An xfrm policy is a range on all pairs, and
+//!    ICMP errors are the kernel's: it asks about the packets that they quote (`xfrm_in_fwd_icmp`, Linux 6.9).
+//! 9. A chain of `inet` at ingress drops IPv6 packets whose extension headers it cannot follow, whatever its rules
+//!    (`nft_do_chain_inet_ingress`): with one, packets that have any are the kernel's, as with tracking.
 
 pub(crate) mod gather;
 mod merge;
@@ -37,7 +40,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use raddle_netlink::probe::conntrack::{Does, Tracker};
-use raddle_netlink::probe::nft::{Ruleset, Side};
+use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Ruleset, Side};
 use raddle_netlink::probe::tc::Direction;
 use raddle_netlink::probe::{iptables, xfrm};
 use raddle_rib::firewall::{Firewall, Guarded, Range};
@@ -60,8 +63,10 @@ pub struct Verdicts {
     pub firewall: Firewall,
     /// By which rules.
     pub why: Vec<Why>,
-    /// What turns on connection tracking or reassembly, for IPv4 and IPv6.
+    /// What turns on connection tracking or reassembly, or looks at headers, for IPv4 and IPv6.
     pub tracked: [Option<String>; 2],
+    /// Whether connections are tracked, of IPv4 and IPv6.
+    pub connections: [bool; 2],
 }
 
 /// A rule that concerns forwarded packets.
@@ -196,18 +201,21 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         }
         by_hooks(facts, version, &mut merge);
         let tracks = |t: &Tracker| t.families[i] && t.does == Does::Tracks;
-        if facts.full && facts.trackers.iter().any(tracks) {
+        verdicts.connections[i] = facts.trackers.iter().any(tracks);
+        if facts.full && verdicts.connections[i] {
             let rule =
                 "the table of connections is nearly full (nf_conntrack_count, nf_conntrack_max)";
             merge.all(&Area::all(version), rule);
         }
+        let by_policy = facts.policies.iter().any(meets);
         let (pairs, ranges, why) = merge.finish();
-        verdicts.tracked[i] = tracker(&facts.trackers, i);
+        verdicts.tracked[i] =
+            tracker(&facts.trackers, i).or_else(|| parser(facts, ruleset, version));
         let guarded = Guarded {
             pairs,
             ranges,
-            fragments: facts.trackers.iter().any(|t| t.families[i]),
-            icmp_errors: rules.translations.any,
+            fragments: verdicts.tracked[i].is_some(),
+            icmp_errors: rules.translations.any || by_policy,
         };
         match version {
             Version::V4 => verdicts.firewall.v4 = guarded,
@@ -231,6 +239,20 @@ fn tracker(trackers: &[Tracker], family: usize) -> Option<String> {
         n => format!(", as do {n} more"),
     };
     Some(format!("{} turns on {what}{more}", first.who))
+}
+
+/// Rule 9: a chain that drops what it cannot follow, in words.
+fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> {
+    let parses = |chain: &&BaseChain| {
+        let ingress = (chain.family, chain.hook) == (Family::Inet, Hook::Ingress);
+        ingress && facts.ins.values().any(|name| chain.is_on(name))
+    };
+    let mut chains = ruleset.chains.iter();
+    let chain = chains.find(parses).filter(|_| version == Version::V6)?;
+    Some(format!(
+        "nft {} {} {} (hook ingress) drops headers that it cannot follow",
+        chain.family, chain.table, chain.name
+    ))
 }
 
 /// Rules 1 to 5. Links that no test tells apart are walked once.
@@ -319,10 +341,7 @@ fn by_hooks(facts: &Facts, version: Version, merge: &mut Merge<'_>) {
         let rule = format!("xfrm blocks by default (direction {direction})");
         merge.all(&all, &rule);
     }
-    let met = |p: &&xfrm::Policy| {
-        matches!(p.direction, xfrm::Direction::Out | xfrm::Direction::Forward) && p.if_id == 0
-    };
-    for policy in facts.policies.iter().filter(met) {
+    for policy in facts.policies.iter().filter(|policy| meets(policy)) {
         let interval = |(address, bits): (IpAddr, u8)| {
             let (is, n) = Version::number(address);
             (is, prefix(n, bits.into(), is.size()))
@@ -340,6 +359,15 @@ fn by_hooks(facts: &Facts, version: Version, merge: &mut Merge<'_>) {
             merge.all(&area, &rule);
         }
     }
+}
+
+/// Whether forwarded packets meet a policy.
+fn meets(policy: &xfrm::Policy) -> bool {
+    let forwards = matches!(
+        policy.direction,
+        xfrm::Direction::Out | xfrm::Direction::Forward
+    );
+    forwards && policy.if_id == 0
 }
 
 /// Links by what tests tell of them.

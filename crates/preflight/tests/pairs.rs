@@ -228,6 +228,8 @@ fn single_rules_close_what_they_may_touch() {
             (chain("iifname vmap { \"eth0\" : jump x, \"eth1\" : accept }; oifname lan0 drop"), [6, 6], [0, 0]),
             (chain("iifname { \"eth0\", \"lan*\" } goto y; drop"), [8, 8], [0, 0]),
             (chain("meta mark set 1"), [all, all], [0, 0]),
+            // A key of two names is longer than any number.
+            (chain("iifname . oifname { \"eth0\" . \"eth1\" } drop"), [all, all], [0, 0]),
             // Gone to, and back to the policy, not to the rule behind.
             (legacy6("-A FORWARD -g c\\n-A FORWARD -j ACCEPT\\n"), [0, all], [0, 0]),
             (legacy6("-A FORWARD -j c\\n-A FORWARD -j ACCEPT\\n"), [0, 0], [0, 0]),

@@ -112,7 +112,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<u128> {
 pub(super) fn prefix(value: u128, bits: u32, size: usize) -> Interval {
     let host = 8 * size as u32 - bits.min(8 * size as u32);
     let low = match host {
-        128 => u128::MAX,
+        128.. => u128::MAX,
         n => (1 << n) - 1,
     };
     (value & !low, value | low)

@@ -42,7 +42,9 @@ impl Verdicts {
             if !of.fragments && !of.icmp_errors {
                 continue;
             }
-            let who = who.as_deref().unwrap_or("addresses are translated");
+            let who = who
+                .as_deref()
+                .unwrap_or("addresses are translated, or xfrm has policies");
             punted.push(Punted {
                 packets: format!("{version} fragments and ICMP errors"),
                 rule: who.to_owned(),
@@ -59,8 +61,8 @@ impl Verdicts {
         ];
         let all = ins.keys().flat_map(|a| outs.keys().map(move |b| (*a, *b)));
         let all: BTreeSet<(u32, u32)> = all.collect();
-        for ((family, of), who) in of.into_iter().zip(&self.tracked) {
-            let Some(who) = who else {
+        for (i, (family, of)) in of.into_iter().enumerate() {
+            let Some(who) = self.tracked[i].as_ref().filter(|_| self.connections[i]) else {
                 continue;
             };
             of.pairs.clone_from(&all);
@@ -196,6 +198,7 @@ mod tests {
                 ..Firewall::default()
             },
             tracked: [Some("a rule turns on connection tracking".to_owned()), None],
+            connections: [true, false],
             why: vec![
                 why(closed.clone(), None, "to c"),
                 why(all(&[1, 2, 3], &[1, 2, 3]), None, "all"),

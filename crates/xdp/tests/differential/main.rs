@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 mod frames;
+mod free;
 mod guards;
 mod state;
 
@@ -114,7 +115,7 @@ fn both_engines_do_the_same() {
                         start, len, index, ..
                     } = ours
                     {
-                        let free = guards::is_free(&found, &frame, (ingress, index));
+                        let free = free::is_free(&found, &frame, (ingress, index));
                         prop_assert!(
                             free,
                             "past the firewall to {index}: {frame:02x?}, {found:?}"
