@@ -26,6 +26,8 @@ pub(crate) struct Guards {
     /// The links that were looked at, and what was found; none where nobody looks.
     found: Option<(Ports, Firewall)>,
     changed: bool,
+    /// What was found is in the image.
+    guarded: bool,
     pub(crate) zones: Zones,
     /// By zone.
     columns: Vec<Column>,
@@ -46,15 +48,18 @@ impl Guards {
         self.changed
     }
 
-    /// Reckons for these links anew. Whether engines that see half of the change could let a packet pass that they must
-    /// not: then they have to forward nothing meanwhile.
+    /// Reckons for these links anew, which may be others than before. Whether engines that see half of the change could let a
+    /// packet pass that they must not: then they have to forward nothing meanwhile. So it is with other links wherever
+    /// anything was found: an out-link is one before an in-link is none any more.
     ///
     /// 1. A pair is closed to a family if that was found of it, or if one of its links was not looked at.
     /// 2. Of a family's ranges the first [`RANGES`] are kept. The pairs of the others are closed.
     /// 3. Out-links that are closed to the same in-links are a zone. Where there are more than [`ZONES`], the rest are the last, which
     ///    is closed where any of them is.
-    pub(crate) fn follow(&mut self, ports: &Ports) -> bool {
+    pub(crate) fn follow(&mut self, ports: &Ports, links_change: bool) -> bool {
         self.changed = false;
+        let was_guarded = std::mem::replace(&mut self.guarded, self.found.is_some());
+        let guarded = was_guarded || self.guarded;
         let mut columns = vec![Column::default()];
         let mut zones = HashMap::new();
         let mut ranges = Ranges::default();
@@ -84,7 +89,7 @@ impl Guards {
         let changes = (&columns, &zones, &ranges, &kept)
             != (&self.columns, &self.zones.0, &self.ranges, &self.kept);
         (self.columns, self.zones.0, self.ranges, self.kept) = (columns, zones, ranges, kept);
-        changes
+        changes || links_change && guarded
     }
 
     /// Takes all of it out of an entry.

@@ -342,7 +342,7 @@ impl Rib {
             self.publish_config();
         }
         let guards_change = ports_changed || self.guards.is_changed();
-        if guards_change && self.guards.follow(&self.ports) {
+        if guards_change && self.guards.follow(&self.ports, ports_changed) {
             // Zones, and what they mean on each link, cannot change at once.
             self.close_links();
             self.memory.store_ranges(&self.guards.ranges);

@@ -104,7 +104,7 @@ impl Rib {
         if self.ports_changed || !self.guards.is_changed() {
             return;
         }
-        let closes = self.guards.follow(&self.ports);
+        let closes = self.guards.follow(&self.ports, false);
         let mut wanted = self.links.clone();
         for (index, entry) in &mut wanted {
             Guards::clear(entry);
