@@ -1,12 +1,13 @@
 //! The measurement: rows in turn, round after round, column after column.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raddle_image::{Capacity, Reason};
 use raddle_netlink::Mirror;
+use raddle_preflight::Known;
 use raddle_rib::event::Event;
 use raddle_rib::{Ports, Rib};
 use raddle_xdp::bench::{Attachment, Bench, Program, Template, Traffic};
@@ -24,12 +25,31 @@ pub(crate) enum Column {
     Ecmp2,
     /// Few routes, 64 nexthops.
     Ecmp64,
+    /// [`Column::Ecmp2`] with loose reverse-path filtering, where no default route makes it trivial.
+    RpLoose,
+    /// The same with strict filtering.
+    RpStrict,
+    /// [`Column::Ecmp2`] beside a firewall that concerns other links, as containers have it.
+    Firewall,
     /// A large table, random destinations, two nexthops.
     Full,
 }
 
 impl Column {
-    pub(crate) const ALL: [Column; 4] = [Column::One, Column::Ecmp2, Column::Ecmp64, Column::Full];
+    pub(crate) const ALL: [Column; 7] = [
+        Column::One,
+        Column::Ecmp2,
+        Column::Ecmp64,
+        Column::RpLoose,
+        Column::RpStrict,
+        Column::Firewall,
+        Column::Full,
+    ];
+
+    /// Whether there is such a column of this family: `rp_filter` is IPv4's.
+    fn is_for(self, v6: bool) -> bool {
+        !(v6 && matches!(self, Column::RpLoose | Column::RpStrict))
+    }
 
     /// As `--only` takes it.
     pub(crate) fn name(self) -> &'static str {
@@ -37,6 +57,9 @@ impl Column {
             Column::One => "one",
             Column::Ecmp2 => "ecmp2",
             Column::Ecmp64 => "ecmp64",
+            Column::RpLoose => "rp-loose",
+            Column::RpStrict => "rp-strict",
+            Column::Firewall => "firewall",
             Column::Full => "full",
         }
     }
@@ -151,9 +174,15 @@ pub(crate) fn run(settings: &Settings) -> Result<Results, Failure> {
         .iter()
         .filter(|column| **column != Column::Full)
     {
-        for v6 in [false, true] {
+        router::surround(column, true)?;
+        machine.settle()?;
+        machine.look_at_firewall()?;
+        for v6 in [false, true].into_iter().filter(|v6| column.is_for(*v6)) {
             results.cells.push(machine.cell(column, v6, settings)?);
         }
+        router::surround(column, false)?;
+        machine.settle()?;
+        machine.look_at_firewall()?;
     }
     if settings.columns.contains(&Column::Full) {
         for v6 in [false, true] {
@@ -252,6 +281,21 @@ impl Machine {
             self.mirror.poll(&mut |event| rib.apply(event))?;
         }
         self.rib.commit();
+        Ok(())
+    }
+
+    /// As the daemon does at each look.
+    fn look_at_firewall(&mut self) -> Result<(), Failure> {
+        let ports = self.rib.ports().clone();
+        let named = |links: &BTreeSet<u32>| -> BTreeMap<u32, String> {
+            let links = links.iter().filter_map(|index| self.rib.link(*index));
+            links.map(|link| (link.index, link.name.clone())).collect()
+        };
+        let (ins, outs) = (named(&ports.enabled), named(&ports.out));
+        let verdicts = raddle_preflight::look(&ins, &outs, &mut Known::default())
+            .map_err(|e| Failure::system(e.to_string()))?;
+        self.rib.set_firewall(Some((ports, verdicts.firewall)));
+        self.rib.commit_firewall();
         Ok(())
     }
 
@@ -452,7 +496,7 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
     };
     let destinations = match column {
         Column::One => few(1),
-        Column::Ecmp2 => few(2),
+        Column::Ecmp2 | Column::RpLoose | Column::RpStrict | Column::Firewall => few(2),
         Column::Ecmp64 => few(3),
         Column::Full => router::destinations(v6, routes),
     };

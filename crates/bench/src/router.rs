@@ -16,6 +16,7 @@ use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unsha
 use raddle_netlink::Socket;
 use raddle_rib::event::{Route, RouteTarget};
 
+use crate::measure::Column;
 use raddle_exit::Failure;
 
 /// MAC address of the generator.
@@ -64,6 +65,39 @@ pub(crate) fn build() -> Result<(), Failure> {
     }
     batch(&addresses())?;
     batch(&routes())
+}
+
+/// What containers have beside them: masquerading for their addresses, filters for their bridge, and connection tracking.
+const FIREWALL: &str = r#"
+table inet containers {
+  chain forward {
+    type filter hook forward priority filter; policy accept;
+    oifname "docker0" ct state established,related accept
+    iifname "docker0" oifname != "docker0" accept
+    iifname != "docker0" oifname "docker0" drop
+  }
+  chain postrouting {
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr 172.17.0.0/16 oifname != "docker0" masquerade
+    ip6 saddr fd00:17::/64 oifname != "docker0" masquerade
+  }
+}
+"#;
+
+/// Sets up what a column has beside it, or takes it away again.
+pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
+    let filter = match (column, there) {
+        (Column::RpLoose, true) => "2",
+        (Column::RpStrict, true) => "1",
+        (Column::RpLoose | Column::RpStrict, false) => "0",
+        (Column::Firewall, _) => {
+            let rules = if there { FIREWALL } else { "flush ruleset" };
+            return feed("nft", &["-f", "-"], rules);
+        }
+        _ => return Ok(()),
+    };
+    std::fs::write("/proc/sys/net/ipv4/conf/in0/rp_filter", filter)
+        .map_err(|e| Failure::system(format!("cannot set rp_filter: {e}")))
 }
 
 fn addresses() -> Vec<String> {
@@ -227,21 +261,27 @@ pub(crate) fn command<'a>(
 
 /// Many lines for `ip` in one go.
 pub(crate) fn batch(lines: &[String]) -> Result<(), Failure> {
+    feed("ip", &["-batch", "-"], &lines.join("\n"))
+}
+
+/// Runs a program that reads this.
+fn feed(program: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
     use std::io::Write;
-    let mut child = Command::new("ip")
-        .args(["-batch", "-"])
+    let mut child = Command::new(program)
+        .args(arguments)
         .stdin(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
-        .spawn()?;
+        .spawn()
+        .map_err(|e| Failure::system(format!("cannot run {program}: {e}")))?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(lines.join("\n").as_bytes())?;
+        stdin.write_all(input.as_bytes())?;
     }
     let output = child.wait_with_output()?;
     if output.status.success() {
         return Ok(());
     }
     Err(Failure::system(format!(
-        "ip: {}",
+        "{program}: {}",
         String::from_utf8_lossy(&output.stderr).trim()
     )))
 }

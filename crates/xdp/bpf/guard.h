@@ -34,7 +34,7 @@ inline_always __u64 less_mask128(__u64 ah, __u64 al, __u64 bh, __u64 bl)
 }
 
 /*
- * Memory::guards4 but for what is tracked. A function of its own, as has_way_back(); and without branches in the loop, lest the
+ * Memory::guards4 but for what is tracked. A function of its own, as has_way_back(); and without branches in the loop but its end, lest the
  * verifier follows each way through it: "The sequence of 8193 jumps is too complex".
  */
 static __noinline int in_ranges4(__u32 ranges, __u32 src, __u32 dst)
@@ -43,8 +43,8 @@ static __noinline int in_ranges4(__u32 ranges, __u32 src, __u32 dst)
 	__u64 met = 0;
 
 	NO_UNROLL
-	for (int i = 0; i < RANGES; i++) {
-		__u64 has = 0 - (__u64)(ranges >> i & 1);
+	for (int i = 0; i < RANGES && ranges; i++, ranges >>= 1) {
+		__u64 has = 0 - (__u64)(ranges & 1);
 
 		OPAQUE(has);
 		met |= has & within_mask(src, range[i].src, range[i].src_span) &

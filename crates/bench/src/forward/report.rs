@@ -32,6 +32,9 @@ fn title(cell: &Cell, routes: u32) -> String {
         Column::One => format!("{family}, one nexthop"),
         Column::Ecmp2 => format!("{family}, 2-way ECMP L4"),
         Column::Ecmp64 => format!("{family}, 64-way ECMP L4"),
+        Column::RpLoose => format!("{family}, 2-way, rp_filter loose"),
+        Column::RpStrict => format!("{family}, 2-way, rp_filter strict"),
+        Column::Firewall => format!("{family}, 2-way, beside a firewall"),
         Column::Full => format!("{family}, {routes} routes, random destinations"),
     }
 }
