@@ -9,6 +9,7 @@
 //!    nftables and of legacy iptables. Input and output are not, nor is what bridges and ARP have.
 //! 2. Rules are walked in order, and through jumps. Tests of links, of the IP version and of addresses are
 //!    decided; all others may hold. Where a link belongs to a VRF, either of the two may be seen.
+//!    The mark is 0: what may set it concerns the packet (rule 4), and so do tc filters; senders in other namespaces cannot.
 //! 3. A rule that only accepts, returns or jumps does nothing to a packet. One that certainly matches
 //!    and accepts ends its base chain, no other one.
 //! 4. Everything else concerns the packet: drop and policy drop, reject, queue, translation, marks, log,
@@ -19,8 +20,8 @@
 //! 6. What is translated is translated back: packets from the addresses that `dnat` sends to, or to those that
 //!    `snat` writes, are ranges on all pairs; all are closed where these are not known. Replies to
 //!    `masquerade` and `redirect` are to and from this machine, and are not forwarded.
-//! 7. While the table of connections is nearly full all pairs of tracked families are closed. With translation, ICMP errors are the kernel's: they may tell of a translated flow. With connection
-//!    tracking or reassembly, fragments are.
+//! 7. With translation, ICMP errors are the kernel's: they may tell of a translated flow. With connection
+//!    tracking or reassembly, fragments are; and all packets while the table of connections is nearly full.
 //! 8. A tc filter or tcx program closes its link's row (ingress) or column (egress). IPVS closes all, as does xfrm's
 //!    default where it blocks. An xfrm policy is a range on all pairs, and
 //!    ICMP errors are the kernel's: it asks about the packets that they quote (`xfrm_in_fwd_icmp`, Linux 6.9).

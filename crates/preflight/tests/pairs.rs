@@ -57,6 +57,7 @@ const ALL: &str = "0.0.0.0-255.255.255.255";
 
 fn cases() -> Vec<Case> {
     let docker = &["172.17.0.0-172.17.255.255 > 0.0.0.0-255.255.255.255"];
+    let virbr0 = &["192.168.122.0-192.168.122.255 > 0.0.0.0-255.255.255.255"];
     let case = |name, free, ranges, named| Case {
         name,
         free,
@@ -79,6 +80,25 @@ fn cases() -> Vec<Case> {
                 [&[], &[]],
                 "FORWARD has policy ",
             )
+        },
+        // Nothing but its own link.
+        Case {
+            fragments: [true, false],
+            ..case("tailscale.iptables", [16, 16], [&[], &[]], "")
+        },
+        Case {
+            fragments: [true, false],
+            ..case("libvirt.iptables", [16, 16], [virbr0, &[]], "MASQUERADE")
+        },
+        // These judge whatever is forwarded, by its connection.
+        Case {
+            icmp_errors: [false; 2],
+            ..case("firewalld.nft", [0, 0], [&[], &[]], "ct")
+        },
+        Case {
+            fragments: [true, false],
+            icmp_errors: [false; 2],
+            ..case("ufw.iptables", [0, 16], [&[], &[]], "FORWARD has policy ")
         },
     ]
 }

@@ -371,6 +371,11 @@ impl Lowering<'_> {
                     .any(|w| (w.0..=w.1).contains(&self.version.nfproto()));
                 (Test::Constant(is != inverted), String::new())
             }
+            Value::Loaded(Load::Mark) | Value::Masked(Load::Mark, _) if size == 4 => {
+                // Rule 2: 0, under whichever mask.
+                let is = within.iter().any(|w| w.0 == 0);
+                (Test::Constant(is != inverted), "meta mark".to_owned())
+            }
             Value::Loaded(Load::EtherType) if size == 2 => {
                 let is = within
                     .iter()

@@ -23,7 +23,7 @@ pub(super) enum Effect {
     },
 }
 
-/// A match. Of those with data only `addrtype --dst-type LOCAL` is known.
+/// A match. Of those with data only `addrtype --dst-type LOCAL` and `mark` are known.
 pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
     match name {
         // struct xt_addrtype_info_v1: source, dest, flags (1, 2: inverted; 4, 8: by link)
@@ -34,6 +34,11 @@ pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
                 return Test::Local(flags & 2 != 0);
             }
             Test::Unknown
+        }
+        // struct xt_mark_mtinfo1: mark, mask, whether inverted; packets have none (rule 2 of the module above)
+        "mark" if revision == 1 && info.len() >= 9 => {
+            let mark = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+            Test::Constant((mark == 0) != (info[8] != 0))
         }
         "comment" => Test::Constant(true),
         // These count what they are asked about, or remember it.

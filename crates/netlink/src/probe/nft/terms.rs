@@ -49,6 +49,8 @@ pub enum Load {
     LinkName(Side),
     /// A link's index, in the host's byte order.
     LinkIndex(Side),
+    /// The packet's mark, in the host's byte order.
+    Mark,
     /// `NFPROTO_*`, one byte.
     Version,
     /// The Ethernet type, two bytes.
@@ -371,6 +373,7 @@ fn load(name: &str, data: &Data<'_>) -> Result<Option<Term>, DecodeError> {
     };
     let what = match (name, data.number(2)?) {
         ("meta", Some(1)) => Load::EtherType,
+        ("meta", Some(3)) => Load::Mark,
         ("meta", Some(4)) => Load::LinkIndex(Side::From),
         ("meta", Some(5)) => Load::LinkIndex(Side::To),
         ("meta", Some(6)) => Load::LinkName(Side::From),
