@@ -2,7 +2,8 @@
 //! out as it does without raddle.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -273,4 +274,60 @@ fn tracked_connections_can_be_left_to_the_kernel() {
         });
         daemon.terminate();
     }
+}
+
+/// What goes out is accepted by its link alone, what comes back by its connection: the kernel has to see both, or it knows no
+/// connection.
+#[test]
+fn a_stateful_firewall_sees_both_directions() {
+    if !root("a_stateful_firewall_sees_both_directions") {
+        return;
+    }
+    let world = World::new("stateful", 2);
+    chain(
+        &world,
+        "forward",
+        "iifname \"source\" accept\nct state established,related accept\ncounter drop",
+    );
+    let refused = world.raddle(&["run"]);
+    assert_eq!(
+        refused.code,
+        Some(3),
+        "{}{}",
+        refused.stdout,
+        refused.stderr
+    );
+
+    // Of one of two links, so that the other's pairs are free.
+    flush(&world);
+    chain(
+        &world,
+        "forward",
+        "oifname \"source\" iifname \"sink\" ct state established,related accept\noifname \"source\" iifname \"sink\" drop",
+    );
+    world.ip("route replace 10.9.0.0/16 via 10.2.1.2");
+    let daemon = Daemon::start(&world, &[]);
+    let lab = world.lab();
+    let punted = daemon.status()["punted"].to_string();
+    assert!(punted.contains("whose other direction this is"), "{punted}");
+    let listener = lab
+        .within("sink", || TcpListener::bind("10.9.0.1:7000"))
+        .unwrap()
+        .unwrap();
+    let connect = || {
+        let to = "10.9.0.1:7000".parse().unwrap();
+        TcpStream::connect_timeout(&to, LIMIT)
+    };
+    let mut client = lab.within("source", connect).unwrap().unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    for n in 0..8u8 {
+        client.write_all(&[n]).unwrap();
+        let mut byte = [0];
+        server.read_exact(&mut byte).unwrap();
+        server.write_all(&byte).unwrap();
+        client.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [n]);
+    }
+    assert!(daemon.reason("firewall") >= 9, "{}", daemon.counters());
+    daemon.terminate();
 }

@@ -27,6 +27,8 @@
 //!    ICMP errors are the kernel's: it asks about the packets that they quote (`xfrm_in_fwd_icmp`, Linux 6.9).
 //! 9. A chain of `inet` at ingress drops IPv6 packets whose extension headers it cannot follow, whatever its rules
 //!    (`nft_do_chain_inet_ingress`): with one, packets that have any are the kernel's, as with tracking.
+//! 10. Where packets of a pair may be judged by their connection, with more than one outcome, the kernel has to see the other
+//!     direction: all pairs that come in by its out-link, or leave by its in-link, are closed.
 
 pub(crate) mod gather;
 mod merge;
@@ -270,12 +272,13 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
             links,
             local_first: facts.masters.is_empty(),
             found: Vec::new(),
+            asks_connection: false,
             walked: 0,
         };
         for stage in stages {
             walk.bases(stage);
         }
-        Rc::new(walk.found)
+        Rc::new((walk.found, walk.asks_connection))
     };
     let on = |side: Side, name: &str| {
         let devices = rules.bases.iter().map(|base| &base.stage);
@@ -293,19 +296,20 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
         stages.dedup();
         stages
     };
-    let mut rows: Vec<(u32, Rc<Vec<Found>>)> = Vec::new();
+    let mut rows: Vec<(u32, Rc<Met>)> = Vec::new();
     for (&index, name) in &facts.ins {
         let mut stages = on(Side::From, name);
         stages.extend([Stage::Prerouting, Stage::Anywhere]);
         rows.push((index, walk([Some(classes.identity(index)), None], &stages)));
     }
-    let mut columns: Vec<(u32, Rc<Vec<Found>>)> = Vec::new();
+    let mut columns: Vec<(u32, Rc<Met>)> = Vec::new();
     for (&index, name) in &facts.outs {
         let mut stages = on(Side::To, name);
         stages.push(Stage::Postrouting);
         columns.push((index, walk([None, Some(classes.identity(index))], &stages)));
     }
-    let mut forward: BTreeMap<_, Rc<Vec<Found>>> = BTreeMap::new();
+    let mut forward: BTreeMap<_, Rc<Met>> = BTreeMap::new();
+    let mut judged = Judged::default();
     for (a, row) in &rows {
         for (b, column) in &columns {
             let key = (classes.class(*a), classes.class(*b));
@@ -313,9 +317,43 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
                 let links = [Some(classes.identity(*a)), Some(classes.identity(*b))];
                 walk(links, &[Stage::Forward])
             });
-            for found in row.iter().chain(both.iter()).chain(column.iter()) {
+            let met = [row, both, column];
+            for found in met.iter().flat_map(|met| &met.0) {
                 merge.pair((*a, *b), &found.area, &found.rule);
             }
+            if met.iter().any(|met| met.1)
+                && let Some(found) = met.iter().find_map(|met| met.0.first())
+            {
+                judged.outs.entry(*b).or_insert_with(|| found.rule.clone());
+                judged.ins.entry(*a).or_insert_with(|| found.rule.clone());
+            }
+        }
+    }
+    judged.ways_back(version, merge);
+}
+
+/// What packets of a pair meet, and whether their connection is asked for.
+type Met = (Vec<Found>, bool);
+
+/// Links of pairs whose packets are judged by their connection, with a rule of those that do.
+#[derive(Default)]
+struct Judged {
+    ins: BTreeMap<u32, String>,
+    outs: BTreeMap<u32, String>,
+}
+
+impl Judged {
+    /// Rule 10.
+    fn ways_back(&self, version: Version, merge: &mut Merge<'_>) {
+        let all = Area::all(version);
+        let of = |rule: &String| {
+            format!("{rule} (asks for the connection, whose other direction this is)")
+        };
+        for (link, rule) in &self.outs {
+            merge.some(&all, &of(rule), |pair| pair.0 == *link);
+        }
+        for (link, rule) in &self.ins {
+            merge.some(&all, &of(rule), |pair| pair.1 == *link);
         }
     }
 }

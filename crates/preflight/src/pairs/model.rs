@@ -18,6 +18,8 @@ pub(super) enum Test {
     Address(Side, Vec<Interval>, bool),
     /// Only packets to this machine, or none; inverted where true.
     Local(bool),
+    /// By the packet's connection: may hold or not, by what went before it, in the other direction as well.
+    Connection,
     /// The same for all packets.
     Constant(bool),
     /// May hold or not.

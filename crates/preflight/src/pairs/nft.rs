@@ -181,6 +181,9 @@ impl Lowering<'_> {
                 // How much of the registers this fills is not known.
                 _ => {
                     self.registers.clear();
+                    if name == "ct" {
+                        self.rule.steps.push(Step::Test(Test::Connection));
+                    }
                     self.words.push(name.clone());
                 }
             },

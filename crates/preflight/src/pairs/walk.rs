@@ -63,6 +63,8 @@ pub(super) struct Walk<'a> {
     /// Packets to this machine are not forwarded whatever way they are looked up.
     pub(super) local_first: bool,
     pub(super) found: Vec<Found>,
+    /// Whether a rule that packets may meet asks for their connection.
+    pub(super) asks_connection: bool,
     pub(super) walked: usize,
 }
 
@@ -126,6 +128,10 @@ impl Walk<'_> {
         let mut all = true;
         for step in steps {
             match step {
+                Step::Test(Test::Connection) => {
+                    self.asks_connection = true;
+                    all = false;
+                }
                 Step::Test(test) => match self.test(test, &mut area) {
                     Passes::All => {}
                     Passes::None => return Flow::Continues,
@@ -211,7 +217,7 @@ impl Walk<'_> {
                 true => (Passes::All, false),
                 false => (Passes::None, false),
             },
-            Test::Local(_) | Test::Unknown => (Passes::Some, false),
+            Test::Local(_) | Test::Connection | Test::Unknown => (Passes::Some, false),
         };
         match (passes, inverted) {
             (Passes::All, true) => Passes::None,

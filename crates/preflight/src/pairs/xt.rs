@@ -41,6 +41,8 @@ pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
             Test::Constant((mark == 0) != (info[8] != 0))
         }
         "comment" => Test::Constant(true),
+        "conntrack" | "state" | "connmark" | "connbytes" | "connlabel" | "connlimit" | "helper"
+        | "cluster" => Test::Connection,
         // These count what they are asked about, or remember it.
         _ => Test::Unknown,
     }
