@@ -164,3 +164,60 @@ fn of_route(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "policy = 1
+[[route]]
+paths = [ { link = 'eth1' }, { link = 'eth2', weight = 3 }, { link = 'eth1', weight = 4 } ]
+flows = [
+  { src = '10.0.0.1', dst = '198.18.0.9', proto = 6, sport = 40000, dport = 443, took = 'eth1' },
+  { src = 'fd00::1', dst = 'fd00::2', flow-label = 0xfffff, took = 'eth2' },
+]
+";
+
+    fn read(text: &str) -> Result<Vec<f64>, String> {
+        let read = Observations::of(&File::new("a.toml", text));
+        let read = read.map_err(|e| e.to_string())?.into_inner();
+        Ok(read.iter().map(Observation::share).collect())
+    }
+
+    #[test]
+    fn links_have_the_shares_of_all_their_paths() {
+        assert_eq!(read(GOOD).unwrap(), [0.625, 0.375]);
+        assert_eq!(read("policy = 0\nroute = []").unwrap(), [0.0; 0]);
+    }
+
+    #[test]
+    fn mistakes_are_shown_where_they_are() {
+        for (from, to, said) in [
+            ("took = 'eth2'", "took = 'eth3'", "line 6, column 68"),
+            ("dst = 'fd00::2'", "dst = '10.0.0.1'", "different families"),
+            ("'eth2', weight = 3", "'eth1'", "fewer than two links"),
+            ("weight = 3", "weight = 0", "from 1 to 65535"),
+            ("policy = 1", "policy = 4", "from 0 to 3"),
+            ("policy = 1", "policy = 1\nfields = 7", "policy 3"),
+            ("flow-label", "flow_label", "flow-label"),
+            ("policy = 1", "", "policy"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let error = read(&GOOD.replace(from, to)).unwrap_err();
+            assert!(error.contains(said), "{from}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_gets_nothing_is_none() {
+        let text = "policy = 0
+[[route]]
+paths = [ { link = 'a' }, { link = 'b' } ]
+flows = [ { src = '10.0.0.1', dst = '10.0.0.2', took = 'a' } ]
+";
+        assert_eq!(read(text).unwrap(), [0.5]);
+        let others = ", { link = 'c', weight = 65535 }".repeat(4000);
+        let text = text.replace("{ link = 'a' }, ", &format!("{{ link = 'a' }}{others}, "));
+        assert!(read(&text).is_ok());
+    }
+}

@@ -13,7 +13,8 @@ pub struct Observation {
 
 impl Observation {
     /// A flow with these keys, whose hash lies in one of these ranges, which do not overlap.
-    pub fn new(keys: &Keys, ranges: Vec<RangeInclusive<u32>>) -> Observation {
+    pub fn new(keys: &Keys, mut ranges: Vec<RangeInclusive<u32>>) -> Observation {
+        ranges.retain(|range| !range.is_empty());
         Observation {
             hashed: UnderSeeds::new(keys),
             ranges,

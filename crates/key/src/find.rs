@@ -134,5 +134,9 @@ mod tests {
         assert!(is_right(seed).unwrap());
         let other = Seed::new(seed.get() ^ 2).unwrap();
         assert!(!is_right(other).unwrap());
+        match std::env::var_os("RADDLE_SEARCH_ALL") {
+            Some(_) => assert!(find(|_| true).unwrap() == seed),
+            None => eprintln!("RADDLE_SEARCH_ALL=1 has every seed tried"),
+        }
     }
 }
