@@ -122,22 +122,17 @@ fn a_key_that_is_kept_serves_its_owner_alone() {
 fn mistakes_in_observations_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("seen.toml");
-    fs::write(
-        &file,
-        "policy = 1\n[[route]]\npaths = [ { link = 'a' }, { link = 'b' } ]\n\
-         flows = [ { src = '10.0.0.1', dst = '10.0.0.2', took = 'c' } ]\n",
-    )
-    .unwrap();
-    let mut command = Command::new(raddle_e2e::raddle());
-    let output = command
-        .args(["key", "find", "--observations"])
-        .arg(&file)
-        .output();
-    let output = output.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(
-        said.contains("line 4") && said.contains("no") && said.contains("'c'"),
-        "{said}"
-    );
+    for (took, said) in [("c", "line 4"), ("a", "1 bits of a seed's 32")] {
+        let text = format!(
+            "policy = 1\n[[route]]\npaths = [ {{ link = 'a' }}, {{ link = 'b' }} ]\n\
+             flows = [ {{ src = '10.0.0.1', dst = '10.0.0.2', took = '{took}' }} ]\n"
+        );
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(raddle_e2e::raddle());
+        command.args(["key", "find", "--observations"]).arg(&file);
+        let output = command.output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(said), "{error}");
+    }
 }

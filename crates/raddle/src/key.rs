@@ -81,12 +81,12 @@ fn of_router(file: &Path, show: bool) -> Result<(), Failure> {
     let observations = Observations::of(&File::read(file)?)?.into_inner();
     let flows = observations.len();
     let search = Search::new(observations);
-    if search.wanted() > 0 {
-        eprintln!(
-            "raddle: {flows} flows tell {:.0} bits of 32; some {} more are wanted for one seed to remain",
+    if search.bits() < 32.0 {
+        return Err(Failure::usage(format!(
+            "{flows} flows tell {:.0} bits of a seed's 32, so many seeds fit them; some {} flows more are wanted",
             search.bits(),
             search.wanted()
-        );
+        )));
     }
     let mut bar = Bar::begin();
     let found = search.run(|progress| bar.show(progress));
