@@ -49,6 +49,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the kernel's memory could not be read, so that the key may be known in another way.
+    pub fn is_about_reading(&self) -> bool {
+        matches!(
+            self,
+            Error::NotPermitted(_) | Error::Lockdown | Error::NoTypes(_) | Error::System { .. }
+        )
+    }
+
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::System { what, source }
     }

@@ -4,17 +4,24 @@
 //! * Since Linux 6.11 it is a seed of 32 bits, drawn at boot, the same for all network namespaces: `mp_seed`.
 //! * Before, it is `hashrnd` of the flow dissector, 128 bits, drawn when first used, one for the machine.
 //!
-//! Who has the key can steer flows: it goes into no log and no file.
+//! Without privilege the seed is searched for ([`find`]) and kept in a file that its owner alone may read ([`cache`]).
+//!
+//! Who has the key can steer flows: it goes into no log and no other file.
 
 mod bpf;
 mod btf;
+pub mod cache;
 mod error;
+mod find;
 mod hashrnd;
 mod mp_seed;
+mod namespace;
 mod privilege;
 mod symbols;
 
 pub use error::Error;
+pub use find::{FindError, can_be_found, find, set_seed};
+pub use namespace::{Forbidden, NamespaceError};
 
 use raddle_rib::Rib;
 use raddle_select::{HashKey, KeyKind};
@@ -54,4 +61,21 @@ pub fn know(rib: &mut Rib) -> Result<(), Error> {
         rib.set_kernel_key(Some(read()?));
     }
     Ok(())
+}
+
+/// As [`know`], for who may lack the privilege to read the key: then the one that [`find`] has found and [`cache`] has kept
+/// will do.
+///
+/// # Errors
+/// Why it cannot be read, where none is kept either.
+pub fn know_or_recall(rib: &mut Rib) -> Result<(), Error> {
+    let Err(why) = know(rib) else { return Ok(()) };
+    // A file that is not as it should be is as good as none: `raddle key find` says what is wrong with it.
+    match cache::recall() {
+        Ok(Some(seed)) => {
+            rib.set_kernel_key(Some(seed.into()));
+            Ok(())
+        }
+        Ok(None) | Err(_) => Err(why),
+    }
 }

@@ -1,7 +1,7 @@
 //! `mp_seed`: the seed that a network namespace goes by (Linux 6.11 and newer).
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use nix::sched::{CloneFlags, unshare};
 use raddle_netlink::codec::Builder;
@@ -9,7 +9,7 @@ use raddle_netlink::codec::number::nlm;
 use raddle_netlink::codec::number::rtm::{RTM_NEWLINK, RTM_NEWROUTE};
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_select::{
-    Flow, HashConfig, HashKey, Hasher, Policy, Seed, choose_plain, keys_of_flow, upper_bounds,
+    Flow, HashConfig, HashKey, Hasher, Keys, Policy, Seed, choose_plain, keys_of_flow, upper_bounds,
 };
 
 use crate::bpf;
@@ -49,7 +49,7 @@ pub(crate) fn read(place: Place) -> Result<HashKey, Error> {
             .map_err(|e| Error::system("make a network namespace")(e.into()))?;
         let [word] = bpf::read::<1>(None, &place.0)?;
         let seed = Seed::new(word as u32).ok_or(Error::Unproven("it is zero"))?;
-        prove(seed.into())?;
+        Oracle::new(Socket::open()?)?.prove(seed.into())?;
         Ok(seed.into())
     };
     std::thread::scope(|scope| {
@@ -66,45 +66,67 @@ pub(crate) fn read(place: Place) -> Result<HashKey, Error> {
 
 /// Paths of the route that is asked about: as many as bring 6 bits an answer.
 const PATHS: u8 = 64;
-/// Questions: 192 bits against the seed's 32.
-const QUESTIONS: u8 = 32;
+/// Questions of a proof: 192 bits against the seed's 32.
+pub(crate) const QUESTIONS: u8 = 32;
 
 fn gateway(path: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, path + 1)
 }
 
-/// Asks for paths in the calling thread's network namespace, which has nothing but `lo`.
-///
-/// 1. A route of 64 paths of equal weight over `lo`, and one destination for each question.
-/// 2. Policy 0, which a new namespace has, hashes both addresses; that of the sender is not chosen yet, and 0.
-fn prove(key: HashKey) -> Result<(), Error> {
-    let mut socket = Socket::open()?;
-    let mut request = Builder::new();
-    request.begin(RTM_NEWLINK, 0, &link_up(LOOPBACK));
-    request.end().map_err(raddle_netlink::Error::from)?;
-    socket.request(&mut request, "bring up the loopback link")?;
-    request.clear();
-    add_route(&mut request);
-    request.end().map_err(raddle_netlink::Error::from)?;
-    socket.request(&mut request, "add a route of several paths")?;
-    let hasher = Hasher::new(key);
-    let uppers = upper_bounds(&[Some(1); PATHS as usize]);
-    for question in 0..QUESTIONS {
+/// Upper bounds of the route's paths.
+pub(crate) fn uppers() -> Vec<Option<u32>> {
+    upper_bounds(&[Some(1); PATHS as usize])
+}
+
+/// What the kernel is asked: which path a flow takes in a network namespace that has nothing but `lo`.
+pub(crate) struct Oracle {
+    socket: Socket,
+}
+
+impl Oracle {
+    /// 1. A route of 64 paths of equal weight over `lo`, and one destination for each question.
+    /// 2. Policy 0, which a new namespace has, hashes both addresses; that of the sender is not chosen yet, and 0.
+    pub(crate) fn new(mut socket: Socket) -> Result<Oracle, raddle_netlink::Error> {
+        let mut request = Builder::new();
+        request.begin(RTM_NEWLINK, 0, &link_up(LOOPBACK));
+        request.end()?;
+        socket.request(&mut request, "bring up the loopback link")?;
+        request.clear();
+        add_route(&mut request);
+        request.end()?;
+        socket.request(&mut request, "add a route of several paths")?;
+        Ok(Oracle { socket })
+    }
+
+    /// What is hashed, and the number of the path that is taken; none for an answer that is no path of the route.
+    pub(crate) fn ask(
+        &mut self,
+        question: u8,
+    ) -> Result<Option<(Keys, usize)>, raddle_netlink::Error> {
         // Far from each other, so that no bit of the hash counts alone.
         let dst = Ipv4Addr::new(198, 18, question.wrapping_mul(57), question);
-        let answer = socket.get_route(dst.into(), &RouteQuery::default())?;
+        let answer = self.socket.get_route(dst.into(), &RouteQuery::default())?;
         let flow = Flow::new(Ipv4Addr::UNSPECIFIED.into(), dst.into());
-        let Some(flow) = flow else {
-            return Err(Error::Unproven("there is no flow to ask about"));
-        };
-        let keys = keys_of_flow(&HashConfig::from(Policy::L3), &flow);
-        let choice = choose_plain(&uppers, |_| true, hasher.hash31(&keys));
-        let expected = choice.map(|choice| IpAddr::from(gateway(choice.member as u8)));
-        if answer.gateway != expected {
-            return Err(Error::Unproven("the paths of a route"));
-        }
+        let keys = flow.map(|flow| keys_of_flow(&HashConfig::from(Policy::L3), &flow));
+        let path = (0..PATHS).find(|path| answer.gateway == Some(gateway(*path).into()));
+        Ok(keys.zip(path.map(usize::from)))
     }
-    Ok(())
+
+    /// Whether the kernel goes by this key.
+    pub(crate) fn prove(&mut self, key: HashKey) -> Result<(), Error> {
+        let hasher = Hasher::new(key);
+        let uppers = uppers();
+        for question in 0..QUESTIONS {
+            let Some((keys, path)) = self.ask(question)? else {
+                return Err(Error::Unproven("there is no flow to ask about"));
+            };
+            let choice = choose_plain(&uppers, |_| true, hasher.hash31(&keys));
+            if choice.map(|choice| choice.member) != Some(path) {
+                return Err(Error::Unproven("the paths of a route"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `lo` has this index in every network namespace.

@@ -75,11 +75,27 @@ impl Socket {
             what: "open a socket",
             source: missing(),
         })?;
-        // Each is a convenience that the kernel may be too old for.
-        for option in [NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK] {
-            let _ = socket.set(libc::SOL_NETLINK, option, 1);
-        }
+        socket.set_conveniences();
         Ok(socket)
+    }
+
+    /// The same of a descriptor that another process has opened in its network namespace, as `socket(AF_NETLINK, SOCK_RAW,
+    /// NETLINK_ROUTE)` gives it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it is no such socket.
+    pub fn from_descriptor(fd: OwnedFd) -> Result<Self, Error> {
+        let socket = Socket { fd, sequence: 0 };
+        socket.bind()?;
+        socket.set_conveniences();
+        Ok(socket)
+    }
+
+    /// Each is one that the kernel may be too old for.
+    fn set_conveniences(&self) {
+        for option in [NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK] {
+            let _ = self.set(libc::SOL_NETLINK, option, 1);
+        }
     }
 
     /// A socket of another netlink protocol (`NETLINK_*`); none where the kernel was built without it.

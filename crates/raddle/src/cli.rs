@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod docs;
+mod key;
 mod links;
 mod planning;
 mod rpc;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use raddle_select::KernelVersion;
 
+pub(crate) use key::{KeyCommand, KeyFind};
 pub(crate) use links::{LabLink, LabLinks};
 pub(crate) use planning::{Ports, PortsAudit, PortsPlan, PortsVerify, Spread, WhatIf};
 use raddle_daemon::{
@@ -59,6 +61,9 @@ pub(crate) enum Command {
     /// Say what is wrong with this machine's multipath, and how to fix it
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Doctor),
+    /// Find the key by which the kernel, or another router, chooses among paths
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Show routes in iproute2's form
     #[command(visible_alias = "ro", after_help = Object::Route.usage())]
     Route(Words),

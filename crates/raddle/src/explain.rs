@@ -98,7 +98,7 @@ fn state(args: &cli::Explain, own: Vec<Event>) -> Result<(Rib, Surroundings), Fa
     own.into_iter().for_each(|event| rib.apply(event));
     let found = match args.snapshot {
         None => Surroundings {
-            no_key: raddle_key::know(&mut rib).err().map(|why| why.to_string()),
+            no_key: source::know_key(&mut rib).err(),
             ..live()
         },
         Some(_) => Surroundings {

@@ -4,6 +4,7 @@ mod ask;
 mod cli;
 mod doctor;
 mod explain;
+mod key;
 mod lab;
 mod logging;
 mod man;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, KeyCommand};
 use error::{Failure, exit};
 use raddle_exit as error;
 use raddle_iproute::show::{Object, help_of, options_first};
@@ -74,6 +75,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Ports(command) => ports::run(command),
         Command::Spread(args) => spread::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Key(KeyCommand::Find(args)) => key::find(args),
         Command::Route(args) => show::run(Object::Route, &args.words),
         Command::Nexthop(args) => show::run(Object::Nexthop, &args.words),
         Command::Neigh(args) => show::run(Object::Neigh, &args.words),

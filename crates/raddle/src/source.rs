@@ -76,9 +76,25 @@ pub(crate) fn mirror_with_key(
     let (mut rib, kernel) = mirror_and_kernel(file)?;
     if file.is_none() {
         // Who asks for a hash is told that there is no key.
-        let _ = raddle_key::know(&mut rib);
+        let _ = know_key(&mut rib);
     }
     Ok((rib, kernel))
+}
+
+/// Has a mirror of the live kernel go by the kernel's own key where no seed is set: as it can be read, or as
+/// `raddle key find` has found it.
+///
+/// # Errors
+/// Why there is none to go by, and what to do about it.
+pub(crate) fn know_key(rib: &mut Rib) -> Result<(), String> {
+    raddle_key::know_or_recall(rib).map_err(|why| {
+        let finds = raddle_key::can_be_found() && why.is_about_reading();
+        let advice = match finds {
+            true => "; or run raddle key find, which needs no privilege",
+            false => "",
+        };
+        format!("{why}{advice}")
+    })
 }
 
 /// Fills a mirror with the live kernel's state, or a snapshot's.

@@ -17,6 +17,9 @@ use crate::policy::{HashConfig, Policy};
 
 #[cfg(target_arch = "x86_64")]
 mod lanes;
+mod seeds;
+
+pub use seeds::{Lanes, UnderSeeds};
 
 /// How a processor takes keys through the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ mod round_robin;
 mod seed;
 mod threshold;
 
-pub use batch::KeyBatch;
+pub use batch::{KeyBatch, Lanes, UnderSeeds};
 pub use explain::{
     Explanation, HashedKey, Part, explain_flow, explain_packet, explain_plain_packet,
 };

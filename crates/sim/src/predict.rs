@@ -20,7 +20,7 @@ pub enum HashingError {
     /// No seed is set, and the kernel's own key is not known.
     #[error(
         "the hash key is unknown: no seed is set (net.ipv4.fib_multipath_hash_seed is 0), and the kernel's own key has not \
-         been read, which needs root on the machine itself; raddle doctor says more"
+         been read, which needs root on the machine itself; from Linux 6.11 on, raddle key find finds it there without"
     )]
     SeedUnknown,
 }

@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::error::Failure;
-use crate::signals;
+use crate::{signals, source};
 use raddle_daemon::Expiry;
 
 /// How often signals and the time are looked at while nothing happens.
@@ -50,7 +50,7 @@ pub(super) fn watch(
     let mut mirror = Mirror::open()?;
     mirror.initial(&mut |event| rib.apply(event))?;
     own.into_iter().for_each(|event| rib.apply(event));
-    let _ = raddle_key::know(&mut rib);
+    let _ = source::know_key(&mut rib);
     let mut expiry = Expiry::default();
     let mut last = ask(&rib)?;
     let mut answers = 1;
@@ -70,7 +70,7 @@ pub(super) fn watch(
             continue;
         }
         // The seed may have been taken away.
-        let _ = raddle_key::know(&mut rib);
+        let _ = source::know_key(&mut rib);
         let now = ask(&rib)?;
         let changed = changes(&last, &now);
         if !changed.is_empty() {

@@ -91,6 +91,43 @@ macro_rules! in_lanes {
             v
         }
 
+        /// Absorbs the last word, as [`crate::hash`] does, and writes the sums.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn finish(mut v: [Pair; 4], length: u64, sums: &mut [u64; TOGETHER]) {
+            absorb(&mut v, same(length << 56));
+            v[2] = xor_both(v[2], same(0xff));
+            for _ in 0..4 {
+                round(&mut v);
+            }
+            let sum = xor_both(xor_both(v[0], v[1]), xor_both(v[2], v[3]));
+            let (halves, _) = sums.as_chunks_mut::<LANES>();
+            for (half, sum) in halves.iter_mut().zip(sum) {
+                store(half, sum);
+            }
+        }
+
+        /// The hashes of one message under each of the first `len` keys, which are both words of SipHash's key.
+        #[target_feature(enable = $features)]
+        pub(in crate::batch) fn under_keys<const WORDS: usize>(
+            words: &[u64; WORDS],
+            length: u64,
+            keys: &[u64; KeyBatch::ROOM],
+            len: usize,
+            sums: &mut [u64; KeyBatch::ROOM],
+        ) {
+            let start = keyed(HashKey::new(0, 0));
+            let chunks = sums.as_chunks_mut::<TOGETHER>().0;
+            for (chunk, sums_here) in chunks.iter_mut().enumerate().take(len.div_ceil(TOGETHER)) {
+                let key = pair(keys, chunk * TOGETHER);
+                let mut v = start.map(|word| xor_both(same(word), key));
+                for word in words {
+                    absorb(&mut v, same(*word));
+                }
+                finish(v, length, sums_here);
+            }
+        }
+
         /// The hashes of the first `len` keys.
         #[target_feature(enable = $features)]
         pub(in crate::batch) fn all<const WORDS: usize>(
@@ -110,16 +147,7 @@ macro_rules! in_lanes {
                 for column in &keys.words {
                     absorb(&mut v, pair(column, from));
                 }
-                absorb(&mut v, same(length << 56));
-                v[2] = xor_both(v[2], same(0xff));
-                for _ in 0..4 {
-                    round(&mut v);
-                }
-                let sum = xor_both(xor_both(v[0], v[1]), xor_both(v[2], v[3]));
-                let (halves, _) = sums_here.as_chunks_mut::<LANES>();
-                for (half, sum) in halves.iter_mut().zip(sum) {
-                    store(half, sum);
-                }
+                finish(v, length, sums_here);
             }
             let rest = len % TOGETHER;
             if rest < WORTH_IT {
@@ -135,6 +163,8 @@ pub(super) mod avx512 {
     use std::ops::Range;
 
     use super::super::{KeyBatch, Starts, Waiting, one_by_one};
+    use crate::hash::keyed;
+    use crate::seed::HashKey;
 
     type Register = __m512i;
     const LANES: usize = 8;
@@ -185,6 +215,8 @@ pub(super) mod avx2 {
     use std::ops::Range;
 
     use super::super::{KeyBatch, Starts, Waiting, one_by_one};
+    use crate::hash::keyed;
+    use crate::seed::HashKey;
 
     type Register = __m256i;
     const LANES: usize = 4;

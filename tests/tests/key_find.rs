@@ -1,0 +1,138 @@
+//! The kernel's own key without privilege: what an ordinary user is told, what is kept for him, and what is not believed.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use raddle_e2e::{Outcome, World, readable_raddle, root};
+
+const NOBODY: u32 = 65_534;
+
+/// A user without privilege, whose files lie in a folder of his.
+struct User<'a> {
+    world: &'a World,
+    raddle: PathBuf,
+    run: PathBuf,
+}
+
+impl User<'_> {
+    fn ask(&self, arguments: &[&str]) -> Outcome {
+        let run = format!("XDG_RUNTIME_DIR={}", self.run.display());
+        let raddle = self.raddle.to_str().unwrap();
+        let words = [&[run.as_str(), raddle], arguments].concat();
+        self.world.as_nobody(Path::new("/usr/bin/env"), &words)
+    }
+
+    /// Keeps what is said to be the key.
+    fn keep(&self, seed: &str) -> PathBuf {
+        let folder = self.run.join("raddle");
+        fs::create_dir_all(&folder).unwrap();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let file = folder.join("hash-key");
+        fs::write(&file, format!("raddle hash key 1\n{boot}{seed}\n")).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        file
+    }
+}
+
+/// The key that root reads, in hexadecimal.
+fn read_by_root(world: &World) -> String {
+    let outcome = world.raddle(&["key", "find", "--show-key"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let at = outcome.stdout.find("(0x").unwrap() + 3;
+    outcome.stdout[at..at + 8].to_owned()
+}
+
+#[test]
+fn a_key_that_is_kept_serves_its_owner_alone() {
+    if !root("a_key_that_is_kept_serves_its_owner_alone") {
+        return;
+    }
+    let world = World::new("keyfind", 2);
+    world.policy(1);
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "0");
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let run = folder.path().join("run");
+    fs::create_dir(&run).unwrap();
+    chown(&run, Some(NOBODY), Some(NOBODY)).unwrap();
+    let user = User {
+        world: &world,
+        raddle: readable_raddle(folder.path()),
+        run,
+    };
+    let flow = world.flows(4)[0];
+    let (dst, src) = (flow.dst.to_string(), flow.src.to_string());
+    let explain = |more: &[&str]| {
+        let words = [
+            "explain", &dst, "from", &src, "iif", "source", "ipproto", "udp", "sport", "4001",
+            "dport", "53",
+        ];
+        let outcome = user.ask(&[&words, more].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    };
+
+    let text = explain(&[]);
+    assert!(text.contains("or run raddle key find"), "{text}");
+    assert!(text.contains("seed-unknown"), "{text}");
+
+    // What is wrong is not believed, and a file that others may read is not used.
+    let right = read_by_root(&world);
+    let wrong = u32::from_str_radix(&right, 16).unwrap() ^ 1;
+    user.keep(&format!("{wrong:08x}"));
+    assert!(explain(&[]).contains("seed-unknown"));
+    let file = user.keep(&right);
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    assert!(explain(&[]).contains("seed-unknown"));
+    let refused = user.ask(&["key", "find"]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stdout);
+    assert!(
+        refused.stderr.contains("others than its owner"),
+        "{}",
+        refused.stderr
+    );
+
+    user.keep(&right);
+    let text = explain(&["--check"]);
+    assert!(text.contains("=> dev"), "{text}");
+    assert!(!text.contains(&right), "{text}");
+    let found = user.ask(&["key", "find"]);
+    assert_eq!(found.code, Some(0), "{}", found.stderr);
+    assert!(found.stdout.contains("found before"), "{}", found.stdout);
+    assert!(!found.stdout.contains(&right), "{}", found.stdout);
+    let ports = [
+        "ports", "plan", &dst, "-n", "2", "--proto", "udp", "--dport", "53",
+    ];
+    let plan = user.ask(&[&ports[..], &["--iif", "source", "--from", &src]].concat());
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+
+    // A seed that is set is no secret.
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "77");
+    let set = user.ask(&["key", "find"]).stdout;
+    assert!(set.contains("77"), "{set}");
+}
+
+/// Nobody searches by what cannot be.
+#[test]
+fn mistakes_in_observations_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("seen.toml");
+    for (took, said) in [("c", "line 4"), ("a", "1 bits of a seed's 32")] {
+        let text = format!(
+            "policy = 1\n[[route]]\npaths = [ {{ link = 'a' }}, {{ link = 'b' }} ]\n\
+             flows = [ {{ src = '10.0.0.1', dst = '10.0.0.2', took = '{took}' }} ]\n"
+        );
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(raddle_e2e::raddle());
+        command.args(["key", "find", "--observations"]).arg(&file);
+        let output = command.output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(said), "{error}");
+    }
+}
