@@ -248,6 +248,16 @@ fn single_rules_close_what_they_may_touch() {
             (chain("iifname vmap { \"eth0\" : jump x, \"eth1\" : accept }; oifname lan0 drop"), [6, 6], [0, 0]),
             (chain("iifname { \"eth0\", \"lan*\" } goto y; drop"), [8, 8], [0, 0]),
             (chain("meta mark set 1"), [all, all], [0, 0]),
+            (chain("meta mark 1 drop"), [0, 0], [0, 0]),
+            // One pair, and the seven by which its connections may go the other way.
+            (
+                chain(
+                    "iifname eth0 oifname eth1 ct state established accept; \
+                     iifname eth0 oifname eth1 drop",
+                ),
+                [8, 8],
+                [0, 0],
+            ),
             // A key of two names is longer than any number.
             (chain("iifname . oifname { \"eth0\" . \"eth1\" } drop"), [all, all], [0, 0]),
             // Gone to, and back to the policy, not to the rule behind.
