@@ -295,7 +295,7 @@ impl Machine {
         let verdicts = raddle_preflight::look(&ins, &outs, &mut Known::default())
             .map_err(|e| Failure::system(e.to_string()))?;
         self.rib.set_firewall(Some((ports, verdicts.firewall)));
-        self.rib.commit_firewall();
+        self.rib.commit();
         Ok(())
     }
 

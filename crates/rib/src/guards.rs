@@ -26,8 +26,6 @@ pub(crate) struct Guards {
     /// The links that were looked at, and what was found; none where nobody looks.
     found: Option<(Ports, Firewall)>,
     changed: bool,
-    /// What was found is in the image.
-    guarded: bool,
     pub(crate) zones: Zones,
     /// By zone.
     columns: Vec<Column>,
@@ -48,18 +46,17 @@ impl Guards {
         self.changed
     }
 
-    /// Reckons for these links anew, which may be others than before. Whether engines that see half of the change could let a
-    /// packet pass that they must not: then they have to forward nothing meanwhile. So it is with other links wherever
-    /// anything was found: an out-link is one before an in-link is none any more.
+    /// Reckons for these links anew, of which `published` are in-links in the image: an out-link is one before an in-link is
+    /// none any more. Whether engines that see half of the change could let a packet pass that they must not: then they have
+    /// to forward nothing meanwhile.
     ///
     /// 1. A pair is closed to a family if that was found of it, or if one of its links was not looked at.
     /// 2. Of a family's ranges the first [`RANGES`] are kept. The pairs of the others are closed.
     /// 3. Out-links that are closed to the same in-links are a zone. Where there are more than [`ZONES`], the rest are the last, which
     ///    is closed where any of them is.
-    pub(crate) fn follow(&mut self, ports: &Ports, links_change: bool) -> bool {
+    pub(crate) fn follow(&mut self, ports: &Ports, published: impl Iterator<Item = u32>) -> bool {
         self.changed = false;
-        let was_guarded = std::mem::replace(&mut self.guarded, self.found.is_some());
-        let guarded = was_guarded || self.guarded;
+        let ins: BTreeSet<u32> = ports.enabled.iter().copied().chain(published).collect();
         let mut columns = vec![Column::default()];
         let mut zones = HashMap::new();
         let mut ranges = Ranges::default();
@@ -70,7 +67,7 @@ impl Guards {
             ranges = write_ranges(&kept);
             let mut numbers = BTreeMap::from([(Column::default(), 0)]);
             for &out in &ports.out {
-                let column = families.map(|of| column(of, looked_at, ports, out));
+                let column = families.map(|of| column(of, looked_at, &ins, out));
                 let next = numbers.len();
                 let zone = *numbers.entry(column.clone()).or_insert(next.min(ZONES - 1));
                 if zone == columns.len() {
@@ -89,7 +86,7 @@ impl Guards {
         let changes = (&columns, &zones, &ranges, &kept)
             != (&self.columns, &self.zones.0, &self.ranges, &self.kept);
         (self.columns, self.zones.0, self.ranges, self.kept) = (columns, zones, ranges, kept);
-        changes || links_change && guarded
+        changes
     }
 
     /// Takes all of it out of an entry.
@@ -145,7 +142,7 @@ impl Guards {
 }
 
 /// The in-links from which this out-link is closed to a family.
-fn column(of: &Guarded, looked_at: &Ports, ports: &Ports, out: u32) -> BTreeSet<u32> {
+fn column(of: &Guarded, looked_at: &Ports, ins: &BTreeSet<u32>, out: u32) -> BTreeSet<u32> {
     let unseen = !looked_at.out.contains(&out);
     let closed = |link: u32| {
         let mut beyond = of.ranges.iter().skip(RANGES);
@@ -154,8 +151,7 @@ fn column(of: &Guarded, looked_at: &Ports, ports: &Ports, out: u32) -> BTreeSet<
             || of.pairs.contains(&(link, out))
             || beyond.any(|range| range.ins.contains(&link) && range.outs.contains(&out))
     };
-    let all = ports.enabled.iter().copied();
-    all.filter(|link| closed(*link)).collect()
+    ins.iter().copied().filter(|link| closed(*link)).collect()
 }
 
 /// As the image has them. A range of the other family is nobody's, and one whose ends are the wrong way round is everything.

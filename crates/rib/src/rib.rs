@@ -52,6 +52,7 @@ pub struct Rib {
     slot_owners: HashMap<u32, (u32, String)>,
     forget_received: Box<dyn Fn(u32) + Send + Sync>,
     ports_changed: bool,
+    refresh: bool,
     hold: bool,
 }
 
@@ -128,6 +129,7 @@ impl Rib {
             slot_owners: HashMap::new(),
             forget_received: Box::new(|_| ()),
             ports_changed: false,
+            refresh: false,
             hold: false,
         };
         rib.state.dirty.settings = true;
@@ -177,7 +179,7 @@ impl Rib {
     /// Has the next [`Rib::commit`] publish all adjacencies, segments and groups anew, also those that are as they were:
     /// somebody else may have changed what the image says of them ([`Memory::punt_link`]).
     pub fn refresh(&mut self) {
-        self.ports_changed = true;
+        self.refresh = true;
     }
 
     /// Says which routes spread their packets otherwise than by the namespace's hash policy, from the
@@ -251,6 +253,7 @@ impl Rib {
     /// Whether anything waits for [`Rib::commit`].
     pub fn is_dirty(&self) -> bool {
         self.ports_changed
+            || self.refresh
             || self.guards.is_changed()
             || !self.state.fpm.is_clean()
             || !self.state.dirty.is_clean()
@@ -265,7 +268,7 @@ impl Rib {
     pub fn commit_nexthops(&mut self) -> Option<Commit> {
         let start = Instant::now();
         let dirty = &self.state.dirty;
-        let all = self.ports_changed || self.guards.is_changed();
+        let all = self.ports_changed || self.refresh || self.guards.is_changed();
         if dirty.nexthops.is_empty() || dirty.links || dirty.settings || all {
             return None;
         }
@@ -338,16 +341,17 @@ impl Rib {
         let adjacencies = &mut self.groups.adjacencies;
         adjacencies.see_links(&dirty.changed_links, &self.state);
         let ports_changed = std::mem::take(&mut self.ports_changed);
+        let refresh = std::mem::take(&mut self.refresh);
         if dirty.settings {
             self.publish_config();
         }
         let guards_change = ports_changed || self.guards.is_changed();
-        if guards_change && self.guards.follow(&self.ports, ports_changed) {
+        if guards_change && self.guards.follow(&self.ports, self.links.keys().copied()) {
             // Zones, and what they mean on each link, cannot change at once.
             self.close_links();
             self.memory.store_ranges(&self.guards.ranges);
         }
-        let everything = dirty.settings || guards_change;
+        let everything = dirty.settings || guards_change || refresh;
         let at = Publish {
             state: &self.state,
             ports: &self.ports,
@@ -398,7 +402,7 @@ impl Rib {
         if sources_changed {
             self.publish_sources();
         }
-        if dirty.links || dirty.rules || guards_change || way_back_changed {
+        if dirty.links || dirty.rules || guards_change || refresh || way_back_changed {
             commit.entries += self.publish_links();
             // New views of links may have led to new SIDs.
             commit.entries += self.make_segment_tables();

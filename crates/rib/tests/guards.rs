@@ -67,6 +67,7 @@ enum Change {
     Event(Event),
     Ports(Ports),
     Found(Option<(Ports, Firewall)>),
+    Refresh,
     Commit,
     Firewall,
 }
@@ -94,6 +95,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         2 => ports().prop_map(Change::Ports),
         4 => found.prop_map(Change::Found),
         1 => Just(Change::Found(None)),
+        1 => Just(Change::Refresh),
         3 => Just(Change::Commit),
         2 => Just(Change::Firewall),
     ];
@@ -167,7 +169,7 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
     }
     rib.commit();
     let (mut published, mut told) = (None, None);
-    let mut new_links = false;
+    let (mut new_links, mut finds, mut applied) = (false, false, true);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let engine = scope.spawn(|| decide(&memory, &may, &stop));
@@ -184,7 +186,12 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
                 }
                 Change::Found(found) => {
                     rib.set_firewall(found.clone());
+                    finds |= found != told;
                     told = found;
+                    continue;
+                }
+                Change::Refresh => {
+                    rib.refresh();
                     continue;
                 }
                 Change::Commit => true,
@@ -194,17 +201,18 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
             *may.write().unwrap() = [0, 1].map(|i| before[i].union(&behind[i]).copied().collect());
             match commits {
                 true => drop(rib.commit()),
-                false => rib.commit_firewall(),
+                false => applied &= rib.commit_firewall() == (!new_links || !finds),
             }
             // Without a commit it waits where new links wait.
             if commits || !new_links {
                 published = told.clone();
-                new_links = false;
+                (new_links, finds) = (false, false);
             }
             *may.write().unwrap() = by(&published);
         }
         stop.store(true, Ordering::Relaxed);
         let wrong = engine.join().unwrap();
+        prop_assert!(applied, "it waits for new links, and for nothing else");
         prop_assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
         for (open, may) in open(&memory).iter().zip(by(&published)) {
             prop_assert!(open.is_subset(&may), "{:?} are open of {:?}", open, may);

@@ -255,8 +255,7 @@ impl Daemon {
         if (replans && self.rib.is_dirty()) || try_room {
             self.publish();
         }
-        self.rib.commit_firewall();
-        seen
+        seen && self.rib.commit_firewall()
     }
 
     /// Whether it could be seen what forwarded packets meet now. Engines leave that to the kernel from the next commit on.

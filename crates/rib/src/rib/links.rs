@@ -98,13 +98,17 @@ impl Rib {
     }
 
     /// Publishes what [`Rib::set_firewall`] says now, and nothing else: it takes effect at once, whatever waits to be gathered.
-    /// [`Rib::commit`] is still to be called where [`Rib::is_dirty`] says so.
-    pub fn commit_firewall(&mut self) {
-        // New links are not published ahead of the rest.
-        if self.ports_changed || !self.guards.is_changed() {
-            return;
+    /// [`Rib::commit`] is still to be called where [`Rib::is_dirty`] says so. Whether engines go by it now: other links
+    /// ([`Rib::set_ports`]) are not published ahead of the rest, and it waits with them.
+    #[must_use = "engines may go by what was found before"]
+    pub fn commit_firewall(&mut self) -> bool {
+        if !self.guards.is_changed() {
+            return true;
         }
-        let closes = self.guards.follow(&self.ports, false);
+        if self.ports_changed {
+            return false;
+        }
+        let closes = self.guards.follow(&self.ports, self.links.keys().copied());
         let mut wanted = self.links.clone();
         for (index, entry) in &mut wanted {
             Guards::clear(entry);
@@ -124,6 +128,7 @@ impl Rib {
             self.groups.adjacencies.refresh(&adjacencies, &at);
         }
         self.write_links(wanted);
+        true
     }
 
     /// Writes the entries that are others than those of the image.
