@@ -4,7 +4,7 @@
 //! * Since Linux 6.11 it is a seed of 32 bits, drawn at boot, the same for all network namespaces: `mp_seed`.
 //! * Before, it is `hashrnd` of the flow dissector, 128 bits, drawn when first used, one for the machine.
 //!
-//! Without privilege the seed is searched for ([`find`]) and kept in a file that its owner alone may read ([`cache`]).
+//! Without privilege the seed is searched for ([`find()`]) and kept in a file that its owner alone may read ([`cache`]).
 //!
 //! Who has the key can steer flows: it goes into no log and no other file.
 
@@ -63,7 +63,7 @@ pub fn know(rib: &mut Rib) -> Result<(), Error> {
     Ok(())
 }
 
-/// As [`know`], for who may lack the privilege to read the key: then the one that [`find`] has found and [`cache`] has kept
+/// As [`know`], for who may lack the privilege to read the key: then the one that [`find()`] has found and [`cache`] has kept
 /// will do.
 ///
 /// # Errors

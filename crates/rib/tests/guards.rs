@@ -133,6 +133,15 @@ fn decide(memory: &Memory, may: &May, stop: &AtomicBool) -> Option<String> {
     None
 }
 
+/// Ends the engine also where the writer panics: the scope waits for it.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
     let capacity = Capacity {
         nodes4: 1 << 12,
@@ -173,6 +182,7 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let engine = scope.spawn(|| decide(&memory, &may, &stop));
+        let writes = Stop(&stop);
         for change in changes {
             let commits = match change {
                 Change::Event(event) => {
@@ -210,7 +220,7 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
             }
             *may.write().unwrap() = by(&published);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(writes);
         let wrong = engine.join().unwrap();
         prop_assert!(applied, "it waits for new links, and for nothing else");
         prop_assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());

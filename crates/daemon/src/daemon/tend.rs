@@ -255,7 +255,7 @@ impl Daemon {
         if (replans && self.rib.is_dirty()) || try_room {
             self.publish();
         }
-        seen && self.rib.commit_firewall()
+        self.rib.commit_firewall() && seen
     }
 
     /// Whether it could be seen what forwarded packets meet now. Engines leave that to the kernel from the next commit on.
