@@ -27,8 +27,9 @@
 //!    ICMP errors are the kernel's: it asks about the packets that they quote (`xfrm_in_fwd_icmp`, Linux 6.9).
 //! 9. A chain of `inet` at ingress drops IPv6 packets whose extension headers it cannot follow, whatever its rules
 //!    (`nft_do_chain_inet_ingress`): with one, packets that have any are the kernel's, as with tracking.
-//! 10. Where packets of a pair may be judged by their connection, with more than one outcome, the kernel has to see the other
-//!     direction: all pairs that come in by its out-link, or leave by its in-link, are closed.
+//! 10. Where packets of a pair may be translated, or judged by their connection with more than one outcome, the kernel has to see
+//!     the connection's other packets: what comes in by the pair's out-link or leaves by its in-link, and has the addresses that
+//!     are concerned the other way round, is concerned, too.
 
 pub(crate) mod gather;
 mod merge;
@@ -318,42 +319,46 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
                 walk(links, &[Stage::Forward])
             });
             let met = [row, both, column];
+            let asks = met.iter().any(|met| met.1);
             for found in met.iter().flat_map(|met| &met.0) {
                 merge.pair((*a, *b), &found.area, &found.rule);
-            }
-            if met.iter().any(|met| met.1)
-                && let Some(found) = met.iter().find_map(|met| met.0.first())
-            {
-                judged.outs.entry(*b).or_insert_with(|| found.rule.clone());
-                judged.ins.entry(*a).or_insert_with(|| found.rule.clone());
+                if asks || found.translates {
+                    judged.note((*a, *b), found);
+                }
             }
         }
     }
-    judged.ways_back(version, merge);
+    judged.ways_back(merge);
 }
 
 /// What packets of a pair meet, and whether their connection is asked for.
 type Met = (Vec<Found>, bool);
 
-/// Links of pairs whose packets are judged by their connection, with a rule of those that do.
+/// What is decided by connections: the addresses, by the out-links and by the in-links of pairs, and a rule.
 #[derive(Default)]
 struct Judged {
-    ins: BTreeMap<u32, String>,
-    outs: BTreeMap<u32, String>,
+    by_link: BTreeMap<(u32, Side, Vec<Interval>, Vec<Interval>), String>,
 }
 
 impl Judged {
-    /// Rule 10.
-    fn ways_back(&self, version: Version, merge: &mut Merge<'_>) {
-        let all = Area::all(version);
-        let of = |rule: &String| {
-            format!("{rule} (asks for the connection, whose other direction this is)")
-        };
-        for (link, rule) in &self.outs {
-            merge.some(&all, &of(rule), |pair| pair.0 == *link);
+    fn note(&mut self, (from, to): (u32, u32), found: &Found) {
+        for (link, side) in [(to, Side::From), (from, Side::To)] {
+            let Area { src, dst } = found.area.clone();
+            let key = (link, side, src, dst);
+            let rule = self.by_link.entry(key);
+            rule.or_insert_with(|| found.rule.clone());
         }
-        for (link, rule) in &self.ins {
-            merge.some(&all, &of(rule), |pair| pair.1 == *link);
+    }
+
+    /// Rule 10.
+    fn ways_back(self, merge: &mut Merge<'_>) {
+        for ((link, side, src, dst), rule) in self.by_link {
+            let area = Area { src: dst, dst: src };
+            let rule = format!("{rule} (goes by the connection, whose other direction this is)");
+            merge.some(&area, &rule, |pair| match side {
+                Side::From => pair.0 == link,
+                Side::To => pair.1 == link,
+            });
         }
     }
 }

@@ -56,8 +56,15 @@ struct Case {
 const ALL: &str = "0.0.0.0-255.255.255.255";
 
 fn cases() -> Vec<Case> {
-    let docker = &["172.17.0.0-172.17.255.255 > 0.0.0.0-255.255.255.255"];
-    let virbr0 = &["192.168.122.0-192.168.122.255 > 0.0.0.0-255.255.255.255"];
+    // What is translated, and the other direction of such connections.
+    let docker = &[
+        "0.0.0.0-255.255.255.255 > 172.17.0.0-172.17.255.255",
+        "172.17.0.0-172.17.255.255 > 0.0.0.0-255.255.255.255",
+    ];
+    let virbr0 = &[
+        "0.0.0.0-255.255.255.255 > 192.168.122.0-192.168.122.255",
+        "192.168.122.0-192.168.122.255 > 0.0.0.0-255.255.255.255",
+    ];
     let case = |name, free, ranges, named| Case {
         name,
         free,
@@ -66,7 +73,7 @@ fn cases() -> Vec<Case> {
         fragments: [true; 2],
         icmp_errors: [true, false],
     };
-    assert!(docker[0].ends_with(ALL));
+    assert!(docker[1].ends_with(ALL));
     vec![
         Case {
             fragments: [true, false],
@@ -276,12 +283,21 @@ fn single_rules_close_what_they_may_touch() {
                 [0, 0],
                 [1, 0],
             ),
+            // A connection that comes in is not translated, where the kernel knows that its packets out belong to it.
+            (
+                "nft 'table ip t { chain p { type nat hook postrouting priority 100; \
+                 oifname eth0 ip saddr 10.0.0.0/8 masquerade; }; }'"
+                    .into(),
+                [0, 0],
+                [2, 0],
+            ),
             (
                 "nft 'table ip t { chain p { type nat hook postrouting priority 100; \
                  oifname eth0 snat to 10.1.1.1; }; }'"
                     .into(),
-                [4, 0],
-                [1, 0],
+                // From all links, so to all links the other way.
+                [all, 0],
+                [0, 0],
             ),
         ] {
             if !try_run(&set) {

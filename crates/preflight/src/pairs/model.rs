@@ -42,6 +42,8 @@ pub(super) enum Step {
     Test(Test),
     /// The packet would be changed, counted, held or lost.
     Effect,
+    /// The same, and its connection's other packets are changed with it, in both directions.
+    Translation,
     Verdict(Verdict),
     /// A map: the verdict of whichever element matches.
     Map(Vec<(Test, Option<Verdict>)>),

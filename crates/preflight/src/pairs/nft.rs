@@ -261,8 +261,14 @@ impl Lowering<'_> {
             other => other,
         };
         // Replies to both are for this machine, not forwarded.
-        self.translations.any |= matches!(name, "masq" | "redir");
-        self.step(Step::Effect, words);
+        let translates = matches!(name, "masq" | "redir");
+        self.translations.any |= translates;
+        let step = if translates {
+            Step::Translation
+        } else {
+            Step::Effect
+        };
+        self.step(step, words);
     }
 
     fn nat(&mut self, destination: bool, addresses: Option<(u32, u32)>) {
@@ -272,7 +278,7 @@ impl Lowering<'_> {
         };
         let range = addresses.and_then(|(a, b)| constant(a).zip(constant(b)));
         self.translate(destination, range);
-        self.step(Step::Effect, if destination { "dnat" } else { "snat" });
+        self.step(Step::Translation, if destination { "dnat" } else { "snat" });
     }
 
     fn translate(&mut self, destination: bool, range: Option<Interval>) {
@@ -294,11 +300,11 @@ impl Lowering<'_> {
             xt::Effect::Touches => self.step(Step::Effect, name),
             xt::Effect::Local => {
                 self.translations.any = true;
-                self.step(Step::Effect, name);
+                self.step(Step::Translation, name);
             }
             xt::Effect::Translates { destination, range } => {
                 self.translate(destination, range);
-                self.step(Step::Effect, name);
+                self.step(Step::Translation, name);
             }
         }
     }

@@ -42,6 +42,8 @@ pub(super) type Identity = Vec<(u32, u128)>;
 pub(super) struct Found {
     pub(super) area: Area,
     pub(super) rule: String,
+    /// It translates.
+    pub(super) translates: bool,
 }
 
 /// Whether a packet goes on behind a rule or chain.
@@ -92,6 +94,7 @@ impl Walk<'_> {
         self.found.push(Found {
             area: area.clone(),
             rule: rule.to_owned(),
+            translates: false,
         });
     }
 
@@ -138,6 +141,11 @@ impl Walk<'_> {
                     Passes::Some => all = false,
                 },
                 Step::Effect => self.effect(&area, text),
+                Step::Translation => self.found.push(Found {
+                    area: area.clone(),
+                    rule: text.to_owned(),
+                    translates: true,
+                }),
                 Step::Verdict(verdict) => {
                     let flow = self.verdict(verdict, text, &area, depth);
                     return if all { flow } else { Flow::Continues };

@@ -200,13 +200,13 @@ fn one(rule: &iptables::Rule, prefix: &str, version: Version, rules: &mut Rules)
             Effect::Touches => steps.push(Step::Effect),
             Effect::Local => {
                 rules.translations.any = true;
-                steps.push(Step::Effect);
+                steps.push(Step::Translation);
             }
             Effect::Translates { destination, range } => {
                 let side = if destination { Side::From } else { Side::To };
                 rules.translations.any = true;
                 rules.translations.back.push((side, range, text.clone()));
-                steps.push(Step::Effect);
+                steps.push(Step::Translation);
             }
         },
     }
