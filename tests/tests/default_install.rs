@@ -59,6 +59,9 @@ fn nearly_all_transit_is_forwarded_on_a_default_install() {
         }
     }
     world.ip("route add 100.64.0.1 via 10.1.1.2 table 52");
+    // As cloud images have them: what has an address of theirs leaves by its link.
+    world.ip("rule add from 192.0.2.5 lookup 100 pref 5280");
+    world.ip("route add default via 10.1.1.2 table 100");
     RULESETS.iter().for_each(|rules| restore(&world, rules));
 
     let flows: Vec<Flow> = world

@@ -137,3 +137,121 @@ fn rules_are_followed_as_the_kernel_follows_them() {
         }
     }
 }
+
+/// Two hosts behind the source, and three networks.
+fn from_two_hosts() -> Vec<Flow> {
+    let hosts = ["10.1.1.7", "10.1.1.8", "fd01:1::7", "fd01:1::8"];
+    let pairs = hosts.iter().flat_map(|src| {
+        let same = |dst: &&&str| dst.contains(':') == src.contains(':');
+        DESTINATIONS.iter().filter(same).map(move |dst| (src, dst))
+    });
+    let flows = pairs.flat_map(|(src, dst)| {
+        (0..4u16).map(move |sport| Flow {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            proto: 17,
+            sport,
+            dport: 9,
+        })
+    });
+    flows.collect()
+}
+
+/// What a rule asks for: sources and destinations that begin so.
+type Asked = &'static [(&'static str, &'static str)];
+
+#[test]
+fn rules_by_address_cost_their_packets_alone() {
+    if !root("rules_by_address_cost_their_packets_alone") {
+        return;
+    }
+    let world = World::new("rules-from", 3);
+    let (_, gateway6) = world.gateway(2);
+    for route in [
+        "route replace 10.9.7.0/24 nexthop via 10.2.1.2 nexthop via 10.2.2.2",
+        "route replace 10.9.0.0/16 via 10.2.3.2",
+        "route replace default via 10.2.1.2",
+        "route add default via 10.2.3.2 table 77",
+        &format!("-6 route add fd09:7::/64 via {gateway6}"),
+        &format!("-6 route add fd77::/64 via {gateway6}"),
+        "-6 route add unreachable fd77::/64 table 77",
+    ] {
+        world.ip(route);
+    }
+    let flows = from_two_hosts();
+    let frames = world.frames(&flows);
+    let links =
+        |arrivals: &[Arrival]| -> Vec<String> { arrivals.iter().map(|a| a.link.clone()).collect() };
+    let cases: [(&str, &str, &[&str], Asked); 6] = [
+        (
+            "a cloud image's",
+            "0",
+            &[
+                "rule add pref 100 from 10.1.1.8 lookup 77",
+                "rule add pref 101 from 192.0.2.7 lookup 77",
+            ],
+            &[("10.1.1.8", "10."), ("10.1.1.8", "198.")],
+        ),
+        (
+            "from and to",
+            "0",
+            &["rule add pref 100 from 10.1.1.0/24 to 10.9.0.0/16 lookup 77"],
+            &[("10.1.1.", "10.9.")],
+        ),
+        (
+            "not from",
+            "0",
+            &["rule add pref 100 not from 10.1.1.8 lookup 77"],
+            &[("10.1.1.8", "10."), ("10.1.1.8", "198.")],
+        ),
+        (
+            "with ports",
+            "0",
+            &["rule add pref 100 from 10.1.1.7 ipproto udp dport 9 lookup 77"],
+            &[("10.1.1.7", "10."), ("10.1.1.7", "198.")],
+        ),
+        (
+            "IPv6",
+            "0",
+            &["-6 rule add pref 100 from fd01:1::8 to fd77::/16 lookup 77"],
+            &[("fd01:1::8", "fd77:")],
+        ),
+        (
+            "with rp_filter",
+            "2",
+            &["rule add pref 100 from 10.52.0.0/16 unreachable"],
+            &[("10.1.1.", "10.52.")],
+        ),
+    ];
+    for (what, filter, rules, asked) in cases {
+        world.sysctl("net.ipv4.conf.source.rp_filter", filter);
+        rules.iter().for_each(|rule| drop(world.ip(rule)));
+        let kernel = world.transmit(&frames);
+        let daemon = Daemon::start(&world, &[]);
+        let ours = world.transmit(&frames);
+        for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
+            assert_eq!(links(kernel), links(ours), "{what}: {flow:?}");
+        }
+        let is_asked = |flow: &&Flow| {
+            let (src, dst) = (flow.src.to_string(), flow.dst.to_string());
+            let mut asked = asked.iter();
+            asked.any(|(from, to)| src.starts_with(from) && dst.starts_with(to))
+        };
+        let punted = flows.iter().filter(is_asked).count() as u64;
+        assert_eq!(
+            daemon.reason("rules"),
+            punted,
+            "{what}: {}",
+            daemon.counters()
+        );
+        let through = flows.iter().zip(&kernel);
+        let through = through.filter(|(flow, arrivals)| !is_asked(flow) && !arrivals.is_empty());
+        let through = through.count() as u64;
+        eprintln!("{what}: raddle forwards {through}, {punted} are the kernel's");
+        assert_eq!(daemon.forwarded(), through, "{what}: {}", daemon.counters());
+        daemon.terminate();
+        for rule in rules {
+            world.ip(&rule.replace("rule add", "rule del"));
+        }
+    }
+}

@@ -82,8 +82,16 @@ pub(super) fn look(
             .map(ToString::to_string),
         false => None,
     };
+    let mut punted = verdicts.punted(&plan.attach, &plan.out);
+    for (family, forwards) in [4, 6].into_iter().zip(families) {
+        let arrivals = links().map(|link| (link.name.as_str(), rib.arrival(&link.name)));
+        let arrivals: Vec<_> = arrivals.collect();
+        if forwards {
+            punted.extend(preflight::by_address(rib.rules(), family, &arrivals));
+        }
+    }
     Ok(Looked {
-        punted: verdicts.punted(&plan.attach, &plan.out),
+        punted,
         firewall: verdicts.firewall,
         nothing,
     })

@@ -2,7 +2,7 @@
 
 use raddle_image::Reason;
 use raddle_rib::event::{ROUTE_FPM, ROUTE_STATIC, Route, RouteKind, RouteTarget};
-use raddle_rib::{Hop, TableLookup, Trace, describe_rule, rule_beyond_engines};
+use raddle_rib::{Hop, TableLookup, Trace, describe_rule, lookup_apart};
 use serde_json::json;
 
 use super::steps::Walk;
@@ -73,7 +73,13 @@ impl Walk<'_> {
                 let iif = self.words.iif.as_deref().unwrap_or("lo");
                 let family = if self.is_v4() { 4 } else { 6 };
                 let rib = self.view.rib;
-                let rule = rule_beyond_engines(rib.rules(), family, rib.arrival(iif));
+                let apart = lookup_apart(rib.rules(), family, rib.arrival(iif));
+                let (src, dst) = (self.words.src, self.words.dst);
+                let rule = match (apart, &self.words.iif) {
+                    (Err(rule), _) => Some(rule),
+                    (Ok(_), Some(_)) => rib.rule_by_address(iif, src, dst),
+                    (Ok(apart), None) => apart.by_address.first().copied(),
+                };
                 let rule = rule.map_or_else(|| "a rule".to_owned(), describe_rule);
                 let text = format!("{rule} decides by what engines do not look at: to the kernel");
                 let data = json!({ "reason": reason.name(), "rule": rule });

@@ -273,7 +273,11 @@ impl Walk<'_> {
         }
         // Local output is looked up as if it came in on lo.
         let iif = self.words.iif.as_deref().unwrap_or("lo");
-        let trace = self.view.rib.trace(iif, self.words.dst);
+        let (src, dst) = (self.words.src, self.words.dst);
+        let trace = match self.words.iif {
+            Some(_) => self.view.rib.trace_from(iif, src, dst),
+            None => self.view.rib.trace(iif, dst),
+        };
         let found = self
             .rules(&trace)
             .and_then(|()| {

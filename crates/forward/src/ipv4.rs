@@ -75,10 +75,13 @@ fn check_way(context: &Context<'_>, packet: &[u8], src: u32, dst: u32) -> Result
     if link.flags & link_flags::WAY_BACK != 0 && !memory.has_way_back(link, src) {
         return Err(Reason::RpFilter);
     }
-    if link.flags & link_flags::GUARDED != 0 && memory.guards4(link, src, dst, is_tracked(packet)) {
-        return Err(Reason::Firewall);
+    if link.flags & link_flags::GUARDED == 0 {
+        return Ok(());
     }
-    Ok(())
+    match memory.guards4(link, src, dst, is_tracked(packet)) {
+        Some(reason) => Err(reason),
+        None => Ok(()),
+    }
 }
 
 /// Whether connection tracking may do more with a packet than to let it pass: a fragment, or an ICMP error

@@ -71,8 +71,8 @@ fn check_firewall(context: &Context<'_>, packet: &[u8], dst: u128) -> Result<(),
     let src = address(header, 8);
     let tracked = is_tracked(header[6], packet.get(40).copied());
     match context.memory.guards6(&context.link, src, dst, tracked) {
-        true => Err(Reason::Firewall),
-        false => Ok(()),
+        Some(reason) => Err(reason),
+        None => Ok(()),
     }
 }
 

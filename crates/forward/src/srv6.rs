@@ -100,9 +100,10 @@ pub(crate) fn stopped(
     };
     if context.link.flags & link_flags::NO_SEGMENTS != 0 {
         let never_punts = context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
+        let reason = Memory::why_no_segments(&context.link);
         return match never_punts {
-            true => Ok(Verdict::Drop(Reason::Firewall)),
-            false => Err(Reason::Firewall),
+            true => Ok(Verdict::Drop(reason)),
+            false => Err(reason),
         };
     }
     let (family, len) = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;

@@ -155,14 +155,15 @@ fn write(out: &mut String) -> std::fmt::Result {
         closed6,
         ranges4,
         ranges6,
-        rest
+        rules4,
+        rules6
     );
 
     out.push_str("/* Addresses of which packets are the kernel's on some links; see Ranges. */\n");
     record!(out, Range4, "range4", "", src, src_span, dst, dst_span);
     record!(out, Range6, "range6", "", src, src_last, dst, dst_last);
     out.push_str(
-        "struct ranges {\n\tstruct range4 v4[RANGES];\n\tstruct range6 v6[RANGES];\n};\n\n",
+        "struct ranges {\n\tstruct range4 v4[RANGES];\n\tstruct range6 v6[RANGES];\n\tstruct range4 rules4[RANGES];\n\tstruct range6 rules6[RANGES];\n};\n\n",
     );
 
     let states = [

@@ -52,8 +52,8 @@ pub use segment::{
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleI9".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleI9");
+/// First word of the configuration: "raddleJ0".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleJ0");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

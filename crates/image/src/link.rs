@@ -35,8 +35,10 @@ pub struct LinkEntry {
     pub ranges4: u16,
     /// The same of [`Ranges::v6`](super::Ranges::v6).
     pub ranges6: u16,
-    /// Zero.
-    pub rest: u32,
+    /// With [`link_flags::GUARDED`]: which of [`Ranges::rules4`](super::Ranges::rules4) are the kernel's, a bit each.
+    pub rules4: u16,
+    /// The same of [`Ranges::rules6`](super::Ranges::rules6).
+    pub rules6: u16,
 }
 
 numbers! {
@@ -64,13 +66,14 @@ numbers! {
         RP_BEHIND = 512,
         /// Reverse-path filtering that engines do: IPv4 sources need a way back.
         WAY_BACK = 1024,
-        /// A firewall may concern some of what comes in here, wherever it goes: `ranges4`, `ranges6`, and the next two flags.
+        /// A firewall or a routing rule may concern some of what comes in here, wherever it goes: `ranges4`, `ranges6`, `rules4`,
+        /// `rules6`, and the next two flags.
         GUARDED = 2048,
         /// IPv4 fragments and ICMP errors are the kernel's: it reassembles, or translates what errors tell of.
         TRACKED4 = 4096,
         /// The same of IPv6, and all that has an extension header.
         TRACKED6 = 8192,
-        /// What comes to a segment is the kernel's, because of a firewall.
+        /// What comes to a segment is the kernel's, because of a firewall or of rules by address.
         NO_SEGMENTS = 16384,
     }
 }

@@ -393,7 +393,7 @@ unsafe impl Record for Config {
 }
 // SAFETY: as above.
 unsafe impl Record for LinkEntry {
-    const USED: usize = offset_of!(LinkEntry, rest).div_ceil(8);
+    const USED: usize = size_of::<LinkEntry>() / 8;
 }
 // SAFETY: as above.
 unsafe impl Record for Adjacency {

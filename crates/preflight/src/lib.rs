@@ -25,6 +25,7 @@ pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;
 pub use self::kernel::{KernelError, running_kernel};
 pub use self::pairs::{Punted, Verdicts, Version, Why};
+pub use self::rules::by_address;
 pub use self::settings::steering;
 pub use self::veth::{FarEnd, far_ends};
 

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use raddle_rib::event::Rule;
-use raddle_rib::{Arrival, describe_rule, rule_beyond_engines};
+use raddle_rib::{Arrival, RULES_BY_ADDRESS, describe_rule, lookup_apart, rule_beyond_engines};
 
-use super::{Finding, Role, Scene, Severity};
+use super::{Finding, Punted, Role, Scene, Severity};
 
 /// Decides what to warn of, for the links forwarded from.
 ///
 /// 1. A rule that decides by what engines do not look at: all packets of its family that come in by
 ///    the links that it is asked for are the kernel's. Links on which the family is not forwarded do
 ///    not matter.
-/// 2. One finding where that holds for all links, one for each link otherwise.
+/// 2. A rule that decides by addresses: packets with these are the kernel's.
+/// 3. One finding where that holds for all links, one for each link otherwise.
 pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for family in [4, 6] {
@@ -24,6 +25,7 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
             }
         };
         let links: Vec<(&u32, &String)> = ins.iter().filter(|(index, _)| forwards(index)).collect();
+        let mut arrivals = Vec::new();
         let by_index = |index| scene.links.iter().find(|link| link.index == index);
         let mut stopped: Vec<(&Rule, Vec<&String>)> = Vec::new();
         for (index, name) in &links {
@@ -31,14 +33,13 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
                 Some(link) => Arrival::of(link, by_index),
                 None => Arrival::Link(name),
             };
-            let Some(rule) = rule_beyond_engines(&scene.rules, family, arrival) else {
-                continue;
-            };
-            match stopped.iter_mut().find(|(known, _)| *known == rule) {
-                Some((_, names)) => names.push(name),
-                None => stopped.push((rule, vec![name])),
+            arrivals.push((name.as_str(), arrival));
+            if let Some(rule) = rule_beyond_engines(&scene.rules, family, arrival) {
+                note(&mut stopped, rule, *name);
             }
         }
+        let punted = by_address(&scene.rules, family, &arrivals).into_iter();
+        findings.extend(punted.map(|it| Finding::new(Severity::Punted, it.packets, it.rule)));
         for (rule, names) in stopped {
             if names.len() == links.len() {
                 findings.push(finding(rule, "goes"));
@@ -52,12 +53,49 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
     findings
 }
 
+/// Notes that a rule concerns a link.
+fn note<'a, N>(list: &mut Vec<(&'a Rule, Vec<N>)>, rule: &'a Rule, name: N) {
+    match list.iter_mut().find(|(known, _)| *known == rule) {
+        Some((_, names)) => names.push(name),
+        None => list.push((rule, vec![name])),
+    }
+}
+
+/// The packets of a family that are punted because routing rules ask for their addresses, of those that come in by these
+/// links, each with its name.
+pub fn by_address(rules: &[Rule], family: u8, links: &[(&str, Arrival<'_>)]) -> Vec<Punted> {
+    let mut asked: Vec<(&Rule, Vec<&str>)> = Vec::new();
+    for (name, arrival) in links {
+        if let Ok(apart) = lookup_apart(rules, family, *arrival) {
+            for rule in apart.by_address {
+                note(&mut asked, rule, *name);
+            }
+        }
+    }
+    let net = |word: &str, net: Option<ipnet::IpNet>| match net {
+        Some(net) if net.prefix_len() > 0 => format!(" {word} {net}"),
+        _ => String::new(),
+    };
+    let words = |(rule, names): (&Rule, Vec<&str>)| {
+        let by = match names.len() == links.len() {
+            true => String::new(),
+            false => format!(" that come in by {}", names.join(", ")),
+        };
+        let (from, to) = (net("from", rule.from), net("to", rule.to));
+        Punted {
+            packets: format!("IPv{family} packets{from}{to}{by}"),
+            rule: format!("routing rule {} (counted as rules)", describe_rule(rule)),
+        }
+    };
+    asked.into_iter().map(words).collect()
+}
+
 fn finding(rule: &Rule, goes: &str) -> Finding {
     let family = rule.family;
     let what = format!("IPv{family} routing rule {}", describe_rule(rule));
     let why = format!(
         "all IPv{family} {goes} to the kernel (counted as rules), for raddle does not follow rules \
-         that decide by the packet (addresses, TOS, protocol, ports) or by users"
+         that decide by the packet (TOS, protocol, ports), more than {RULES_BY_ADDRESS} by address, or by users"
     );
     let finding = Finding::new(Severity::Warning, what, why);
     if rule.iif.is_some() {
@@ -109,7 +147,7 @@ mod tests {
     #[test]
     fn the_rule_and_its_effect_are_named() {
         let from = Rule {
-            from: Some("10.50.1.0/24".parse().unwrap()),
+            other: vec![22],
             ..rule(32765, 100)
         };
         let plain = [rule(0, 255), rule(32766, 254), rule(32767, 253)];
@@ -118,9 +156,9 @@ mod tests {
         assert_eq!(
             found,
             [
-                "IPv4 routing rule 32765: from 10.50.1.0/24 lookup 100: all IPv4 goes to the \
+                "IPv4 routing rule 32765: from all ipproto ... lookup 100: all IPv4 goes to the \
                  kernel (counted as rules), for raddle does not follow rules that decide by the \
-                 packet (addresses, TOS, protocol, ports) or by users; to fix it: if it is for \
+                 packet (TOS, protocol, ports), more than 8 by address, or by users; to fix it: if it is for \
                  packets from some links only, name them in it: ip -4 rule add iif DEV ..., and \
                  then delete this one (ip -4 rule del pref 32765)"
             ]
@@ -128,10 +166,37 @@ mod tests {
     }
 
     #[test]
+    fn packets_that_rules_ask_for_are_named() {
+        let from = Rule {
+            from: Some("10.50.1.0/24".parse().unwrap()),
+            ..rule(32765, 100)
+        };
+        let found = by_address(
+            &[from.clone(), rule(32766, 254)],
+            4,
+            &[("a", Arrival::Link("a"))],
+        );
+        let words: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let expected = "IPv4 packets from 10.50.1.0/24: routing rule 32765: from 10.50.1.0/24 lookup 100 (counted as \
+                        rules)";
+        assert_eq!(words, [expected]);
+        let of_a = Rule {
+            iif: Some("a".into()),
+            ..from
+        };
+        let links = ["a", "b"].map(|name| (name, Arrival::Link(name)));
+        let found = by_address(&[of_a], 4, &links);
+        assert_eq!(
+            found[0].packets,
+            "IPv4 packets from 10.50.1.0/24 that come in by a"
+        );
+    }
+
+    #[test]
     fn a_rule_for_one_link_is_about_that_link() {
         let to = Rule {
             iif: Some("b".into()),
-            to: Some("10.0.0.0/8".parse().unwrap()),
+            other: vec![22],
             ..rule(9, 254)
         };
         // A mark, or a VRF's rule, is nothing to warn of.
@@ -145,7 +210,7 @@ mod tests {
         };
         let found = judged(vec![rule(0, 255), marked, to, vrf]);
         assert_eq!(found.len(), 1);
-        let start = "link b: IPv4 routing rule 9: from all to 10.0.0.0/8 iif b lookup main: all \
+        let start = "link b: IPv4 routing rule 9: from all iif b ipproto ... lookup main: all \
                      IPv4 from it goes to the kernel";
         assert!(found[0].starts_with(start), "{found:?}");
         assert!(!found[0].contains("to fix it"), "{found:?}");

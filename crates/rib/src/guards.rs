@@ -1,11 +1,14 @@
-//! What a firewall may judge, as engines ask for it: zones of out-links, and what each in-link has closed.
+//! What a firewall may judge, and rules by address, as engines ask for it: zones of out-links, and what each in-link has closed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::adjacency::Ports;
+use crate::event::Rule;
 use crate::firewall::{Firewall, Guarded, Range};
-use raddle_image::{LinkEntry, RANGES, Ranges, ZONES, link_flags};
+use crate::rules::lookup_apart;
+use crate::state::State;
+use raddle_image::{LinkEntry, RANGES, Range4, Range6, Ranges, ZONES, link_flags};
 
 /// Out-links that are alike to the firewall are of one zone; those that it leaves alone are of zone 0.
 #[derive(Debug, Default)]
@@ -32,9 +35,108 @@ pub(crate) struct Guards {
     pub(crate) ranges: Ranges,
     /// The ranges that are in the image, by family.
     kept: [Vec<Range>; 2],
+    /// What rules by address ask for.
+    rules: RuleRanges,
+}
+
+/// First and last source, first and last destination.
+type Addresses = [(IpAddr, IpAddr); 2];
+
+/// The addresses that routing rules ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RuleRanges {
+    /// Those of the image, by family.
+    kept: [Vec<Addresses>; 2],
+    /// Of each in-link that has any, by family: a bit for each of them; none where it has one beyond those of the image.
+    links: HashMap<u32, [Option<u16>; 2]>,
+}
+
+impl RuleRanges {
+    /// For links that packets come in by:
+    ///
+    /// 1. What the rules of its own look-up ask for.
+    /// 2. Where it has `rp_filter`, what those of the way back ask for, of IPv4, the other way round: the
+    ///    kernel looks that up with the addresses swapped.
+    /// 3. Each is there once; there is room for [`RANGES`] of a family.
+    fn new(state: &State, ins: &BTreeSet<u32>) -> RuleRanges {
+        let mut all = RuleRanges::default();
+        let links: BTreeMap<u32, _> = state.links.iter().map(|(i, link)| (*i, link)).collect();
+        for link in links.values().filter(|link| ins.contains(&link.index)) {
+            let bits = [4, 6].map(|family| {
+                let apart = lookup_apart(&state.rules, family, state.arrival(link));
+                let rules = apart.map(|apart| apart.by_address).unwrap_or_default();
+                let back = match family == 4 && state.filters_sources(link) {
+                    true => state.rules_back(),
+                    false => Vec::new(),
+                };
+                let back = back.into_iter().map(|rule| {
+                    let [src, dst] = addresses(rule);
+                    [dst, src]
+                });
+                let wanted = rules.into_iter().map(addresses).chain(back);
+                all.bits(usize::from(family == 6), wanted)
+            });
+            if bits != [Some(0); 2] {
+                all.links.insert(link.index, bits);
+            }
+        }
+        all
+    }
+
+    fn bits(&mut self, family: usize, wanted: impl Iterator<Item = Addresses>) -> Option<u16> {
+        let kept = &mut self.kept[family];
+        let mut bits = 0;
+        for addresses in wanted {
+            let known = kept.iter().position(|known| *known == addresses);
+            let number = known.unwrap_or(kept.len());
+            if number == RANGES {
+                return None;
+            }
+            if number == kept.len() {
+                kept.push(addresses);
+            }
+            bits |= 1 << number;
+        }
+        Some(bits)
+    }
+
+    fn of(&self, link: u32) -> [Option<u16>; 2] {
+        self.links.get(&link).copied().unwrap_or([Some(0); 2])
+    }
+}
+
+/// The addresses that a rule asks for.
+fn addresses(rule: &Rule) -> Addresses {
+    let all = match rule.family {
+        4 => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
+        _ => (
+            Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::from_bits(u128::MAX).into(),
+        ),
+    };
+    [rule.from, rule.to].map(|net| net.map_or(all, |net| (net.network(), net.broadcast())))
 }
 
 impl Guards {
+    /// Reckons anew what rules by address ask for, of packets that come in by these links. Whether the ranges of the image change.
+    pub(crate) fn follow_rules(&mut self, state: &State, ports: &Ports) -> bool {
+        let rules = RuleRanges::new(state, &ports.enabled);
+        let changes = rules.kept != self.rules.kept;
+        if changes {
+            let [v4, v6] = &rules.kept;
+            self.ranges.rules4 = Default::default();
+            self.ranges.rules6 = Default::default();
+            for (of, range) in v4.iter().zip(&mut self.ranges.rules4) {
+                *range = range4(of);
+            }
+            for (of, range) in v6.iter().zip(&mut self.ranges.rules6) {
+                *range = range6(of);
+            }
+        }
+        self.rules = rules;
+        changes
+    }
+
     /// What a look at these links has found; none where nobody looks.
     pub(crate) fn set(&mut self, found: Option<(Ports, Firewall)>) {
         self.changed |= self.found != found;
@@ -59,12 +161,13 @@ impl Guards {
         let ins: BTreeSet<u32> = ports.enabled.iter().copied().chain(published).collect();
         let mut columns = vec![Column::default()];
         let mut zones = HashMap::new();
-        let mut ranges = Ranges::default();
+        let mut ranges = self.ranges;
+        (ranges.v4, ranges.v6) = Default::default();
         let mut kept = [Vec::new(), Vec::new()];
         if let Some((looked_at, firewall)) = &self.found {
             let families = [&firewall.v4, &firewall.v6];
             kept = families.map(|of| of.ranges.iter().take(RANGES).cloned().collect());
-            ranges = write_ranges(&kept);
+            write_ranges(&kept, &mut ranges);
             let mut numbers = BTreeMap::from([(Column::default(), 0)]);
             for &out in &ports.out {
                 let column = families.map(|of| column(of, looked_at, &ins, out));
@@ -93,6 +196,7 @@ impl Guards {
     pub(crate) fn clear(entry: &mut LinkEntry) {
         (entry.closed4, entry.closed6) = (0, 0);
         (entry.ranges4, entry.ranges6) = (0, 0);
+        (entry.rules4, entry.rules6) = (0, 0);
         entry.flags &= !(link_flags::GUARDED
             | link_flags::TRACKED4
             | link_flags::TRACKED6
@@ -101,6 +205,20 @@ impl Guards {
 
     /// Writes what concerns packets that come in by this link into its entry, which has nothing of it yet.
     pub(crate) fn write(&self, link: u32, entry: &mut LinkEntry) {
+        let rules = self.rules.of(link);
+        entry.rules4 = rules[0].unwrap_or_default();
+        entry.rules6 = rules[1].unwrap_or_default();
+        for (bits, flag) in rules
+            .into_iter()
+            .zip([link_flags::RULES4, link_flags::RULES6])
+        {
+            if bits.is_none() {
+                entry.flags |= flag;
+            }
+        }
+        if entry.rules4 | entry.rules6 != 0 {
+            entry.flags |= link_flags::GUARDED | link_flags::NO_SEGMENTS;
+        }
         let Some((looked_at, firewall)) = &self.found else {
             return;
         };
@@ -154,42 +272,60 @@ fn column(of: &Guarded, looked_at: &Ports, ins: &BTreeSet<u32>, out: u32) -> BTr
     ins.iter().copied().filter(|link| closed(*link)).collect()
 }
 
-/// As the image has them. A range of the other family is nobody's, and one whose ends are the wrong way round is everything.
-fn write_ranges(kept: &[Vec<Range>; 2]) -> Ranges {
-    let mut ranges = Ranges::default();
-    let number4 = |address: IpAddr| match address {
-        IpAddr::V4(address) => address,
-        IpAddr::V6(_) => Ipv4Addr::BROADCAST,
+/// As the image has them.
+fn write_ranges(kept: &[Vec<Range>; 2], ranges: &mut Ranges) {
+    for (range, to) in kept[0].iter().zip(&mut ranges.v4) {
+        *to = range4(&[range.src, range.dst]);
+    }
+    for (range, to) in kept[1].iter().zip(&mut ranges.v6) {
+        *to = range6(&[range.src, range.dst]);
+    }
+}
+
+/// A range of the other family is nobody's, and one whose ends are the wrong way round is everything.
+fn range4(of: &Addresses) -> Range4 {
+    let number = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(_) => u32::MAX,
     };
-    let number6 = |address: IpAddr| match address {
+    let ends = |(first, last): (IpAddr, IpAddr)| {
+        let (first, last) = (number(first), number(last));
+        match last.checked_sub(first) {
+            Some(span) => (first, span),
+            None => (0, u32::MAX),
+        }
+    };
+    let ((src, src_span), (dst, dst_span)) = (ends(of[0]), ends(of[1]));
+    Range4 {
+        src,
+        src_span,
+        dst,
+        dst_span,
+    }
+}
+
+/// The same of IPv6.
+fn range6(of: &Addresses) -> Range6 {
+    let number = |address: IpAddr| match address {
         IpAddr::V6(address) => address,
         IpAddr::V4(address) => address.to_ipv6_mapped(),
     };
-    for (range, to) in kept[0].iter().zip(&mut ranges.v4) {
-        let ends = |(first, last): (IpAddr, IpAddr)| {
-            let (first, last) = (number4(first).to_bits(), number4(last).to_bits());
-            match last.checked_sub(first) {
-                Some(span) => (first, span),
-                None => (0, u32::MAX),
-            }
-        };
-        (to.src, to.src_span) = ends(range.src);
-        (to.dst, to.dst_span) = ends(range.dst);
+    let halves = |address: Ipv6Addr| {
+        let bits = address.to_bits();
+        [(bits >> 64) as u64, bits as u64]
+    };
+    let ends = |(first, last): (IpAddr, IpAddr)| {
+        let (first, last) = (number(first), number(last));
+        match first <= last {
+            true => (halves(first), halves(last)),
+            false => ([0; 2], [u64::MAX; 2]),
+        }
+    };
+    let ((src, src_last), (dst, dst_last)) = (ends(of[0]), ends(of[1]));
+    Range6 {
+        src,
+        src_last,
+        dst,
+        dst_last,
     }
-    for (range, to) in kept[1].iter().zip(&mut ranges.v6) {
-        let halves = |address: Ipv6Addr| {
-            let bits = address.to_bits();
-            [(bits >> 64) as u64, bits as u64]
-        };
-        let ends = |(first, last): (IpAddr, IpAddr)| {
-            let (first, last) = (number6(first), number6(last));
-            match first <= last {
-                true => (halves(first), halves(last)),
-                false => ([0; 2], [u64::MAX; 2]),
-            }
-        };
-        (to.src, to.src_last) = ends(range.src);
-        (to.dst, to.dst_last) = ends(range.dst);
-    }
-    ranges
 }

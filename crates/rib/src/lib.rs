@@ -38,7 +38,7 @@ pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};
 pub use rib::{Back, Claim, Commit, Rib, Usage};
 pub use rules::{
-    Arrival, Lookup, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TableLookup, describe_rule,
-    lookup_for, rule_beyond_engines, vrf_of,
+    Apart, Arrival, Lookup, RULES_BY_ADDRESS, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TableLookup,
+    describe_rule, lookup_apart, lookup_for, rule_beyond_engines, vrf_of,
 };
 pub use segments::{Owner, SegmentUse};

@@ -16,7 +16,7 @@ use crate::event::{
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
-use crate::rules::{Arrival, Lookup, lookup_for};
+use crate::rules::{Arrival, Lookup, lookup_apart, lookup_for};
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{Found, KERNELS, best_spec, find};
@@ -400,6 +400,35 @@ impl Rib {
                 self.trace_in(&self.state.v6, lookup, ip.to_bits())
             }
         }
+    }
+
+    /// The same of packets from `src`: where no rule asks for its addresses, rules by address are followed.
+    pub fn trace_from(&self, iif: &str, src: IpAddr, dst: IpAddr) -> Trace {
+        let family = if dst.is_ipv4() { 4 } else { 6 };
+        let apart = lookup_apart(&self.state.rules, family, self.arrival(iif));
+        let lookup = match (apart, self.rule_by_address(iif, src, dst)) {
+            (Ok(apart), None) => Ok(apart.lookup),
+            _ => Err(Reason::Rules),
+        };
+        match dst {
+            IpAddr::V4(ip) => self.trace_in(&self.state.v4, lookup, ip.to_bits()),
+            IpAddr::V6(ip) => self.trace_in(&self.state.v6, lookup, ip.to_bits()),
+        }
+    }
+
+    /// The rule that asks for the addresses of packets that come in on the link named `iif`, or of the way back where that has
+    /// `rp_filter`: such packets are the kernel's.
+    pub fn rule_by_address(&self, iif: &str, src: IpAddr, dst: IpAddr) -> Option<&Rule> {
+        let family = if dst.is_ipv4() { 4 } else { 6 };
+        let apart = lookup_apart(&self.state.rules, family, self.arrival(iif));
+        let rules = apart.map(|apart| apart.by_address).unwrap_or_default();
+        let mut forth = rules.into_iter();
+        let link = self.link_named(iif);
+        let filters = family == 4 && link.is_some_and(|link| self.state.filters_sources(link));
+        forth.find(|rule| rule.asks_for(src, dst)).or_else(|| {
+            let mut back = self.state.rules_back().into_iter();
+            back.find(|rule| filters && rule.asks_for(dst, src))
+        })
     }
 
     /// How `dst` is looked up in one table, as SIDs do that name one.

@@ -346,7 +346,14 @@ impl Rib {
             self.publish_config();
         }
         let guards_change = ports_changed || self.guards.is_changed();
-        if guards_change && self.guards.follow(&self.ports, self.links.keys().copied()) {
+        let mut closes = false;
+        if dirty.links || dirty.rules || dirty.settings || guards_change || refresh {
+            closes |= self.guards.follow_rules(&self.state, &self.ports);
+        }
+        if guards_change {
+            closes |= self.guards.follow(&self.ports, self.links.keys().copied());
+        }
+        if closes {
             // Zones, and what they mean on each link, cannot change at once.
             self.close_links();
             self.memory.store_ranges(&self.guards.ranges);
@@ -402,7 +409,7 @@ impl Rib {
         if sources_changed {
             self.publish_sources();
         }
-        if dirty.links || dirty.rules || guards_change || refresh || way_back_changed {
+        if dirty.links || dirty.rules || closes || guards_change || refresh || way_back_changed {
             commit.entries += self.publish_links();
             // New views of links may have led to new SIDs.
             commit.entries += self.make_segment_tables();

@@ -1,9 +1,10 @@
 //! Which tables a packet is looked up in.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 
 use crate::event::{Link, RULE_OTHER_INVERT, RULE_OTHER_L3MDEV, RULE_OTHER_TOS, Rule};
-use raddle_image::Reason;
+use raddle_image::{RANGES, Reason};
 
 /// `RT_TABLE_LOCAL`.
 pub const TABLE_LOCAL: u32 = 255;
@@ -118,14 +119,67 @@ pub fn vrf_of<'a>(link: &Link, by_index: impl FnOnce(u32) -> Option<&'a Link>) -
 /// 4. A rule that matches by what else the packet shows (addresses, TOS, ports, ...), or that does something else, is
 ///    not followed: the kernel's business. [`rule_beyond_engines`] tells which one it is.
 ///
+/// [`lookup_apart`] follows rules by addresses as far as they can be.
+///
 /// # Errors
 /// [`Reason::Rules`] by rule 4.
 pub fn lookup_for(rules: &[Rule], family: u8, arrival: Arrival<'_>) -> Result<Lookup, Reason> {
-    walk(rules, family, arrival).map_err(|_| Reason::Rules)
+    match lookup_apart(rules, family, arrival) {
+        Ok(Apart { lookup, by_address }) if by_address.is_empty() => Ok(lookup),
+        _ => Err(Reason::Rules),
+    }
 }
 
-/// [`lookup_for`], with the rule that is not followed.
-fn walk<'a>(rules: &'a [Rule], family: u8, arrival: Arrival<'_>) -> Result<Lookup, &'a Rule> {
+/// How packets are looked up but for those whose addresses a rule asks for, which are the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart<'a> {
+    /// As all others are looked up.
+    pub lookup: Lookup,
+    /// The rules that ask for addresses, by priority; [`Rule::asks_for`] tells whose.
+    pub by_address: Vec<&'a Rule>,
+}
+
+/// At most so many rules by addresses are followed for a link: each takes a range of the image, and another one for the
+/// way back where there is `rp_filter`.
+pub const RULES_BY_ADDRESS: usize = RANGES / 2;
+
+impl Rule {
+    /// Whether the rule may match a packet with these addresses other than one with none of those that it names (`from`,
+    /// `to`). It does for all addresses where it names none.
+    pub fn asks_for(&self, src: IpAddr, dst: IpAddr) -> bool {
+        let covers = |net: &Option<ipnet::IpNet>, address: IpAddr| {
+            net.is_none_or(|net| net.prefix_len() == 0 || net.contains(&address))
+        };
+        covers(&self.from, src) && covers(&self.to, dst)
+    }
+}
+
+/// [`lookup_for`], where rules by addresses (`from`, `to`) do not send all packets to the kernel:
+///
+/// 1. Such a rule does not match packets with other addresses, or does with `not`, whatever else it wants. Those with
+///    these addresses are the kernel's.
+/// 2. There are at most [`RULES_BY_ADDRESS`] of them; the next one is not followed.
+/// 3. What `not` turns round is not followed where the rule has what is not known here: that may change what it leads to.
+///
+/// # Errors
+/// The rule that is not followed.
+pub fn lookup_apart<'a>(
+    rules: &'a [Rule],
+    family: u8,
+    arrival: Arrival<'_>,
+) -> Result<Apart<'a>, &'a Rule> {
+    let mut by_address = Vec::new();
+    let lookup = walk(rules, family, arrival, &mut by_address)?;
+    Ok(Apart { lookup, by_address })
+}
+
+/// The look-up of [`lookup_apart`].
+fn walk<'a>(
+    rules: &'a [Rule],
+    family: u8,
+    arrival: Arrival<'_>,
+    by_address: &mut Vec<&'a Rule>,
+) -> Result<Lookup, &'a Rule> {
     let mut asked: Vec<&Rule> = rules.iter().filter(|r| r.family == family).collect();
     if asked.is_empty() {
         let all = [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
@@ -140,7 +194,17 @@ fn walk<'a>(rules: &'a [Rule], family: u8, arrival: Arrival<'_>) -> Result<Looku
     // Of a `goto`: rules before this priority are not asked.
     let mut from = 0;
     for rule in asked.iter().copied() {
-        if rule.priority < from || !matches(rule, arrival).ok_or(rule)? {
+        if rule.priority < from {
+            continue;
+        }
+        let matches = matches(rule, arrival).ok_or(rule)?;
+        if matches.by_address {
+            if by_address.len() == RULES_BY_ADDRESS {
+                return Err(rule);
+            }
+            by_address.push(rule);
+        }
+        if !matches.others {
             continue;
         }
         match rule.action {
@@ -182,8 +246,16 @@ fn walk<'a>(rules: &'a [Rule], family: u8, arrival: Arrival<'_>) -> Result<Looku
     Ok(lookup)
 }
 
-/// Rule 2 of [`lookup_for`]; none where the packet decides (rule 4).
-fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<bool> {
+/// Which packets a rule matches.
+struct Matches {
+    /// It asks for addresses; what it makes of those is not known.
+    by_address: bool,
+    /// It matches all others.
+    others: bool,
+}
+
+/// Rule 2 of [`lookup_for`] and rule 1 of [`lookup_apart`]; none where something else of the packet decides.
+fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<Matches> {
     let narrows = |net: &Option<ipnet::IpNet>| net.is_some_and(|net| net.prefix_len() > 0);
     let marked = rule.fwmark.is_some_and(|(mark, mask)| mark & mask != 0);
     let never = rule.oif.is_some()
@@ -192,21 +264,23 @@ fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<bool> {
         || rule.uidrange.is_some_and(|(first, _)| first > 0)
         || rule.other.contains(&RULE_OTHER_L3MDEV) && matches!(arrival, Arrival::Link(_));
     let known = [RULE_OTHER_L3MDEV, RULE_OTHER_INVERT];
-    let by_packet = narrows(&rule.from)
-        || narrows(&rule.to)
-        || rule.uidrange.is_some_and(|(first, _)| first == 0)
+    let by_address = !never && (narrows(&rule.from) || narrows(&rule.to));
+    let by_packet = rule.uidrange.is_some_and(|(first, _)| first == 0)
         || rule.other.iter().any(|other| !known.contains(other));
     // Among what is not known may be what changes the result (`suppress_ifgroup`), not who matches.
     let inverted = rule.other.contains(&RULE_OTHER_INVERT);
-    if never && inverted && rule.other.iter().any(|other| !known.contains(other)) {
+    if (never || by_address) && inverted && rule.other.iter().any(|other| !known.contains(other)) {
         return None;
     }
-    let base = match (never, by_packet) {
+    let base = match (never || by_address, by_packet) {
         (true, _) => false,
         (false, true) => return None,
         (false, false) => true,
     };
-    Some(base != inverted)
+    Some(Matches {
+        by_address,
+        others: base != inverted,
+    })
 }
 
 /// The tables in which the kernel may look up the source of an IPv4 packet that it forwards
@@ -230,13 +304,13 @@ pub(crate) fn tables_for_sources(rules: &[Rule]) -> Option<Vec<u32>> {
 }
 
 /// The rule because of which the kernel forwards all packets of a family that come in so: the first by rule 4 of
-/// [`lookup_for`]. None where engines can follow all of them.
+/// [`lookup_for`] that [`lookup_apart`] does not follow. None where engines can follow all of them.
 pub fn rule_beyond_engines<'a>(
     rules: &'a [Rule],
     family: u8,
     arrival: Arrival<'_>,
 ) -> Option<&'a Rule> {
-    walk(rules, family, arrival).err()
+    lookup_apart(rules, family, arrival).err()
 }
 
 /// A rule as `ip rule` prints it, as far as the mirror keeps it.
@@ -476,15 +550,55 @@ mod tests {
 
     #[test]
     fn the_rule_that_stops_the_engines_is_named() {
-        let later = Rule {
-            priority: 60,
-            ..from()
+        let by_protocol = |priority| Rule {
+            other: vec![22],
+            ..rule(priority, 9)
         };
-        let rules = [rule(32766, 254), later, from(), rule(0, 255)];
+        let rules = [
+            rule(32766, 254),
+            by_protocol(60),
+            by_protocol(50),
+            rule(0, 255),
+        ];
         let found = rule_beyond_engines(&rules, 4, ETH0).unwrap();
         assert_eq!(found.priority, 50);
         assert_eq!(rule_beyond_engines(&rules, 6, ETH0), None);
         assert_eq!(rule_beyond_engines(&rules[..1], 4, ETH0), None);
+    }
+
+    #[test]
+    fn rules_by_address_set_their_packets_apart() {
+        let not = Rule {
+            priority: 51,
+            other: vec![RULE_OTHER_INVERT],
+            ..from()
+        };
+        let ports = Rule {
+            priority: 52,
+            other: vec![23],
+            to: Some("10.9.0.0/16".parse().unwrap()),
+            ..from()
+        };
+        let odd = Rule {
+            other: vec![RULE_OTHER_INVERT, 13],
+            ..ports.clone()
+        };
+        let rules = [rule(0, 255), from(), not, ports, rule(32766, 254)];
+        let apart = lookup_apart(&rules, 4, ETH0).unwrap();
+        assert_eq!(Ok(apart.lookup), all(&[255, 9, 254]));
+        assert_eq!(apart.by_address, [&rules[1], &rules[2], &rules[3]]);
+        assert_eq!(lookup_for(&rules, 4, ETH0), Err(Reason::Rules));
+        assert_eq!(lookup_apart(std::slice::from_ref(&odd), 4, ETH0), Err(&odd));
+        let [inside, outside, other] =
+            ["10.9.1.2", "11.0.0.1", "10.8.0.1"].map(|ip| ip.parse().unwrap());
+        let asks = |src, dst| rules.each_ref().map(|rule| rule.asks_for(src, dst))[3];
+        assert!(asks(other, inside));
+        assert!(!asks(outside, inside) && !asks(other, outside) && !asks(inside, other));
+        let many: Vec<Rule> = (1..10)
+            .map(|priority| Rule { priority, ..from() })
+            .collect();
+        assert!(lookup_apart(&many[..8], 4, ETH0).is_ok());
+        assert_eq!(lookup_apart(&many, 4, ETH0), Err(&many[8]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * What a firewall of the kernel's may concern of a link's packets, wherever they go.
+ * What a firewall of the kernel's, or a routing rule by address, may concern of a link's packets, wherever they go.
  */
 #ifndef RADDLE_GUARD_H
 #define RADDLE_GUARD_H
@@ -37,9 +37,10 @@ inline_always __u64 less_mask128(__u64 ah, __u64 al, __u64 bh, __u64 bl)
  * Memory::guards4 but for what is tracked. A function of its own, as has_way_back(); and without branches in the loop but its end, lest the
  * verifier follows each way through it: "The sequence of 8193 jumps is too complex".
  */
-static __noinline int in_ranges4(__u32 ranges, __u32 src, __u32 dst)
+static __noinline int in_ranges4(__u32 of_rules, __u32 ranges, __u32 src, __u32 dst)
 {
-	const struct range4 *range = ELEMENT(firewall, const struct ranges, 0)->v4;
+	const struct ranges *all = ELEMENT(firewall, const struct ranges, 0);
+	const struct range4 *range = of_rules ? all->rules4 : all->v4;
 	__u64 met = 0;
 
 	NO_UNROLL
@@ -55,13 +56,16 @@ static __noinline int in_ranges4(__u32 ranges, __u32 src, __u32 dst)
 
 static __noinline int in_ranges6(__u32 ranges, __u64 sh, __u64 sl, __u64 dh, __u64 dl)
 {
-	const struct range6 *range = ELEMENT(firewall, const struct ranges, 0)->v6;
+	/* Both kinds: the lower half of `ranges` are the firewall's. A function takes five arguments. */
+	const struct ranges *all = ELEMENT(firewall, const struct ranges, 0);
+	const struct range6 *range = ranges & 0xffff ? all->v6 : all->rules6;
 	__u64 met = 0;
 
+	ranges = ranges & 0xffff ? ranges : ranges >> 16;
 	NO_UNROLL
-	for (int i = 0; i < RANGES; i++) {
+	for (int i = 0; i < RANGES && ranges; i++, ranges >>= 1) {
 		const struct range6 *r = &range[i];
-		__u64 has = 0 - (__u64)(ranges >> i & 1);
+		__u64 has = 0 - (__u64)(ranges & 1);
 
 		OPAQUE(has);
 		met |= has & ~(less_mask128(sh, sl, r->src[0], r->src[1]) |
@@ -114,12 +118,26 @@ inline_always int is_tracked6(__u32 next, const void *behind, const void *data_e
 	}
 }
 
-/* Memory::guards4. */
+/* Memory::guards4; 0 for none. */
 inline_always int guards4(const struct link_entry *link, const struct header4 *h, const void *behind, const void *data_end)
 {
 	if (link->flags & LINK_TRACKED4 && is_tracked4(h, behind, data_end))
-		return 1;
-	return link->ranges4 && in_ranges4(link->ranges4, bpf_ntohl(h->src), bpf_ntohl(h->dst));
+		return REASON_FIREWALL;
+	if (link->ranges4 && in_ranges4(0, link->ranges4, bpf_ntohl(h->src), bpf_ntohl(h->dst)))
+		return REASON_FIREWALL;
+	if (link->rules4 && in_ranges4(1, link->rules4, bpf_ntohl(h->src), bpf_ntohl(h->dst)))
+		return REASON_RULES;
+	return 0;
+}
+
+/* Memory::guards6 but for what is tracked, likewise; addresses in host order. */
+inline_always int guards6(const struct link_entry *link, __u64 sh, __u64 sl, __u64 dh, __u64 dl)
+{
+	if (link->ranges6 && in_ranges6(link->ranges6, sh, sl, dh, dl))
+		return REASON_FIREWALL;
+	if (link->rules6 && in_ranges6((__u32)link->rules6 << 16, sh, sl, dh, dl))
+		return REASON_RULES;
+	return 0;
 }
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x3949656c64646172ULL
+#define IMAGE_MAGIC 0x304a656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -82,7 +82,8 @@ struct link_entry {
 	__u64 closed6;
 	__u16 ranges4;
 	__u16 ranges6;
-	__u32 rest;
+	__u16 rules4;
+	__u16 rules6;
 } __attribute__((aligned(64)));
 
 /* Addresses of which packets are the kernel's on some links; see Ranges. */
@@ -103,6 +104,8 @@ struct range6 {
 struct ranges {
 	struct range4 v4[RANGES];
 	struct range6 v6[RANGES];
+	struct range4 rules4[RANGES];
+	struct range6 rules6[RANGES];
 };
 
 /* struct adjacency, states */

@@ -54,8 +54,11 @@ inline_always int forward4(struct packet *p)
 	if (p->link->flags & (LINK_WAY_BACK | LINK_GUARDED)) {
 		if (p->link->flags & LINK_WAY_BACK && !has_way_back(p->link->back4, bpf_ntohl(h.src), p->link->way))
 			return REASON_RP_FILTER;
-		if (p->link->flags & LINK_GUARDED && guards4(p->link, &h, ip + 5, p->data_end))
-			return REASON_FIREWALL;
+		if (p->link->flags & LINK_GUARDED) {
+			reason = guards4(p->link, &h, ip + 5, p->data_end);
+			if (reason)
+				return reason;
+		}
 	}
 
 	/* A8 to A11 */
@@ -128,9 +131,9 @@ inline_always int forward6(struct packet *p)
 	if (p->link->flags & LINK_GUARDED) {
 		if (p->link->flags & LINK_TRACKED6 && is_tracked6(key.proto, ip + 10, p->data_end))
 			return REASON_FIREWALL;
-		if (p->link->ranges6 && in_ranges6(p->link->ranges6, bpf_be64_to_cpu(key.a.src_high),
-						   bpf_be64_to_cpu(key.a.src_low), dh, dl))
-			return REASON_FIREWALL;
+		reason = guards6(p->link, bpf_be64_to_cpu(key.a.src_high), bpf_be64_to_cpu(key.a.src_low), dh, dl);
+		if (reason)
+			return reason;
 	}
 
 	/* B6 to B9 */
@@ -279,7 +282,8 @@ int raddle(struct xdp_md *ctx)
 	if (verdict == GO(NEXT_SLOW))
 		verdict = forward_slow(&p, cpu);
 	if (verdict == GO(NEXT_SRV6) && p.link && p.link->flags & LINK_NO_SEGMENTS)
-		verdict = REASON_FIREWALL | (segment_never_punts(p.segment) ? DROP : 0);
+		verdict = (p.link->rules4 | p.link->rules6 ? REASON_RULES : REASON_FIREWALL) |
+			  (segment_never_punts(p.segment) ? DROP : 0);
 	if (verdict == GO(NEXT_SRV6))
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */

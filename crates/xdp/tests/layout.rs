@@ -76,7 +76,12 @@ fn structs() {
         sources4,
         back4,
         way,
-        rest
+        closed4,
+        closed6,
+        ranges4,
+        ranges6,
+        rules4,
+        rules6
     );
     same!(
         c,

@@ -14,7 +14,7 @@ use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::Prefix;
 use crate::resolve::{Resolved, resolve};
-use crate::rules::{Arrival, Lookup, lookup_for};
+use crate::rules::{Apart, Arrival, Lookup, lookup_apart};
 use crate::state::{Changed, State};
 use crate::table::Slot;
 use crate::view::entry;
@@ -40,9 +40,8 @@ pub(super) enum Need {
 /// as for a packet the other way round, which comes in by the out-link.
 ///
 /// 1. Rules for an input link are asked for some out-links only: none. So are those of VRFs, where there is one.
-/// 2. Else as for any link, since rules that engines can follow want neither addresses nor anything else of the
-///    packet: [`lookup_for`].
-fn lookup_back(state: &State) -> Option<Lookup> {
+/// 2. Else as for any link: [`lookup_apart`], whose rules by address are asked about the addresses the other way round.
+fn apart_back(state: &State) -> Option<Apart<'_>> {
     let mut of_family = state.rules.iter().filter(|rule| rule.family == 4);
     let mut links = state.links.values();
     let has_vrf = links.any(|link| link.kind.as_deref() == Some("vrf"));
@@ -51,7 +50,24 @@ fn lookup_back(state: &State) -> Option<Lookup> {
     if of_family.any(by_out_link) {
         return None;
     }
-    lookup_for(&state.rules, 4, Arrival::Link("")).ok()
+    lookup_apart(&state.rules, 4, Arrival::Link("")).ok()
+}
+
+fn lookup_back(state: &State) -> Option<Lookup> {
+    apart_back(state).map(|apart| apart.lookup)
+}
+
+impl State {
+    /// Whether the source of IPv4 packets that come in by this link is looked up: `rp_filter`, its own or its VRF's.
+    pub(crate) fn filters_sources(&self, link: &Link) -> bool {
+        let filter = |index: u32| self.devices.get(&index).map_or(0, |d| d.rp_filter);
+        filter(link.index).max(filter(self.governing(link))) > 0
+    }
+
+    /// The rules by address that the kernel asks when it looks for the way back, about the addresses the other way round.
+    pub(crate) fn rules_back(&self) -> Vec<&Rule> {
+        apart_back(self).map_or_else(Vec::new, |apart| apart.by_address)
+    }
 }
 
 /// What is known of the way back to all sources at once.

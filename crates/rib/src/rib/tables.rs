@@ -10,7 +10,7 @@ use crate::event::Link;
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::Addr;
-use crate::rules::{Lookup, lookup_for};
+use crate::rules::{Lookup, lookup_apart};
 use crate::state::{Changed, Family, State};
 use crate::view::View;
 use raddle_image::{LinkEntry, link_flags};
@@ -154,8 +154,8 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
         groups: &mut Groups,
         at: &Publish<'_>,
     ) -> Option<(u32, usize)> {
-        let lookup = lookup_for(&state.rules, family_number, state.arrival(link)).ok()?;
-        self.view_of(lookup, family, groups, at)
+        let apart = lookup_apart(&state.rules, family_number, state.arrival(link)).ok()?;
+        self.view_of(apart.lookup, family, groups, at)
     }
 
     /// The view of this look-up, made if need be, and how many entries that took. None when there is no

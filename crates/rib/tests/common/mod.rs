@@ -120,7 +120,12 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
 /// The same from what `explain` goes by: the steps of [`Rib::trace`].
 pub fn seen_by_trace(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     let link = rib.link(iif)?;
-    let trace = rib.trace(&link.name, dst);
+    // A source that no rule asks for.
+    let src = match dst {
+        IpAddr::V4(_) => IpAddr::from([255, 255, 255, 254]),
+        IpAddr::V6(_) => IpAddr::from([0xfffe; 8]),
+    };
+    let trace = rib.trace_from(&link.name, src, dst);
     trace.lookup.as_ref().ok()?;
     let adjacency = |hop: &Hop| {
         if let Some(what) = &hop.segment {

@@ -1,9 +1,11 @@
 //! Drawn findings about a firewall, and what follows from them for a frame, reckoned from the frame and the finding alone.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::Ports;
+use raddle_rib::event::{RULE_OTHER_INVERT, Rule};
 use raddle_rib::firewall::{Firewall, Guarded, Range};
 
 use crate::state::{Indices, address};
@@ -52,6 +54,65 @@ pub(crate) fn firewall() -> impl Strategy<Value = Option<(Vec<u32>, Firewall)>> 
     let found = found
         .prop_map(|(looked_at, v4, v6, segments)| Some((looked_at, Firewall { v4, v6, segments })));
     prop_oneof![1 => Just(None), 1 => found]
+}
+
+/// Routing rules by address, besides those that every machine has; mostly none.
+pub(crate) fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    let net = |v6: bool| {
+        let lengths = if v6 { 118..=128u8 } else { 24..=32 };
+        let net = (any::<u8>(), lengths)
+            .prop_map(move |(n, len)| IpNet::new(address(v6, n), len).unwrap().trunc());
+        proptest::option::of(net)
+    };
+    let rule = any::<bool>().prop_flat_map(move |v6| {
+        (net(v6), net(v6), any::<bool>(), 1..4u32).prop_map(move |(from, to, not, table)| Rule {
+            family: if v6 { 6 } else { 4 },
+            priority: 100,
+            table,
+            action: 1,
+            from,
+            to: to.or_else(|| {
+                from.is_none()
+                    .then(|| IpNet::new(address(v6, 0), 24).unwrap().trunc())
+            }),
+            other: if not {
+                vec![RULE_OTHER_INVERT]
+            } else {
+                Vec::new()
+            },
+            ..Rule::default()
+        })
+    });
+    let all = |family, priority, table| Rule {
+        family,
+        priority,
+        table,
+        action: 1,
+        ..Rule::default()
+    };
+    let usual = [(4, 0, 255), (4, 32766, 254), (6, 0, 255), (6, 32766, 254)];
+    let usual = usual.map(|(family, priority, table)| all(family, priority, table));
+    let some = proptest::collection::vec(rule, 1..4)
+        .prop_map(move |some| usual.iter().cloned().chain(some).collect());
+    prop_oneof![2 => Just(Vec::new()), 1 => some]
+}
+
+/// Whether a rule asks for the addresses of a frame that has no tag.
+pub(crate) fn is_asked_for(rules: &[Rule], frame: &[u8]) -> bool {
+    let (family, src, dst) = match frame[12..14] {
+        [0x08, 0x00] => {
+            let at = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
+            (4, at(26), at(30))
+        }
+        _ => {
+            let at = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&frame[at..at + 16]).unwrap());
+            (6, at(22), at(38))
+        }
+    };
+    let inside = |net: Option<IpNet>, address| net.is_none_or(|net| net.contains(&address));
+    let of_family = rules.iter().filter(|rule| rule.family == family);
+    let mut by_address = of_family.filter(|rule| rule.from.is_some() || rule.to.is_some());
+    by_address.any(|rule| inside(rule.from, src) && inside(rule.to, dst))
 }
 
 /// The same of the real links.

@@ -86,8 +86,14 @@ fn both_engines_do_the_same() {
             together: raddle_forward::Engine::new(engine.memory()),
         });
         let result = runner.run(
-            &(state(), algos(), guards::firewall(), frames),
-            |(events, algos, found, frames)| {
+            &(
+                state(),
+                algos(),
+                guards::firewall(),
+                guards::rules(),
+                frames,
+            ),
+            |(events, algos, found, rules, frames)| {
                 let found = guards::of_links(&found, indices);
                 let memory = engine.memory();
                 memory.reset(|| ());
@@ -97,6 +103,9 @@ fn both_engines_do_the_same() {
                 for mut event in events {
                     renumber(&mut event, indices);
                     rib.apply(event);
+                }
+                for rule in &rules {
+                    rib.apply(Event::Rule(rule.clone()));
                 }
                 let out = indices.into();
                 rib.set_ports(Ports {
@@ -119,6 +128,10 @@ fn both_engines_do_the_same() {
                         prop_assert!(
                             free,
                             "past the firewall to {index}: {frame:02x?}, {found:?}"
+                        );
+                        prop_assert!(
+                            !guards::is_asked_for(&rules, &frame),
+                            "past a rule: {frame:02x?}, {rules:?}"
                         );
                         bytes.truncate(start + len);
                         bytes.drain(..start);
