@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use raddle_image::{Group, How, LINK_TABLE, Reason, link_flags, segment_flags, segment_kind};
+use raddle_image::{
+    Group, How, LINK_TABLE, Reason, link_flags, rules_behind, segment_flags, segment_kind,
+};
 use raddle_packet::Family;
 use raddle_srv6::{Around, Plan, Step, Usual, spread};
 
@@ -84,13 +86,11 @@ impl Course {
     #[inline(always)]
     pub(crate) fn new(context: &Context<'_>, number: u32) -> Course {
         let segment = context.memory.segment(number);
-        let mut flags = context.link.flags;
-        let mut table = segment.table6;
-        if table == LINK_TABLE {
-            table = context.link.table6;
-        } else {
-            flags &= !link_flags::RULES6;
-        }
+        let flags = rules_behind(context.link.flags, segment.table6);
+        let table = match segment.table6 {
+            LINK_TABLE => context.link.table6,
+            table => table,
+        };
         let mut open = ipv6::check_link(flags).is_ok();
         let mut target = match segment.kind {
             segment_kind::END_X => u128::from_be_bytes(segment.target),

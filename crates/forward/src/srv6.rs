@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use raddle_image::{
     Adjacency, Group, LINK_TABLE, LinkEntry, Memory, Reason, Segment, Wanted, link_flags,
-    segment_flags, segment_kind,
+    rules_behind, segment_flags, segment_kind,
 };
 use raddle_packet::{Family, checksum};
 use raddle_srv6::{
@@ -100,10 +100,9 @@ pub(crate) fn stopped(
     };
     if context.link.flags & link_flags::NO_SEGMENTS != 0 {
         let never_punts = context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
-        let reason = Memory::why_no_segments(&context.link);
         return match never_punts {
-            true => Ok(Verdict::Drop(reason)),
-            false => Err(reason),
+            true => Ok(Verdict::Drop(Reason::Firewall)),
+            false => Err(Reason::Firewall),
         };
     }
     let (family, len) = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
@@ -447,10 +446,7 @@ fn check4(context: &Context<'_>, l3: &[u8], table: u32, own: bool) -> Result<(Ta
     if total < 20 || total > l3.len() {
         return Err(Reason::BadLength);
     }
-    let mut flags = context.link.flags;
-    if table != LINK_TABLE {
-        flags &= !link_flags::RULES4;
-    }
+    let mut flags = rules_behind(context.link.flags, table);
     // Behind the kernel's it asks about the way back by another link at times.
     flags &= !link_flags::RP_FILTER;
     if flags & link_flags::RP_BEHIND != 0 && !own {
@@ -471,11 +467,7 @@ fn check6(context: &Context<'_>, l3: &[u8], table: u32) -> Result<(Target, u8), 
     if ipv6::check_header(header)? > l3.len() {
         return Err(Reason::BadLength);
     }
-    let mut flags = context.link.flags;
-    if table != LINK_TABLE {
-        flags &= !link_flags::RULES6;
-    }
-    ipv6::check_link(flags)?;
+    ipv6::check_link(rules_behind(context.link.flags, table))?;
     let (src, dst) = (ipv6::address(header, 8), ipv6::address(header, 24));
     ipv6::check_addresses(src, dst)?;
     Ok((Target::V6(dst), header[7]))

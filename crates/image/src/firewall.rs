@@ -109,14 +109,6 @@ impl Memory {
         is_in(RULES6, link.rules6).then_some(Reason::Rules)
     }
 
-    /// Why packets of a link with [`link_flags::NO_SEGMENTS`] do not come to segments.
-    pub fn why_no_segments(link: &LinkEntry) -> Reason {
-        match link.rules4 | link.rules6 {
-            0 => Reason::Firewall,
-            _ => Reason::Rules,
-        }
-    }
-
     /// Stores all ranges. No engine may be looking at them.
     pub fn store_ranges(&self, ranges: &Ranges) {
         store(&self.firewall, 0, ranges);

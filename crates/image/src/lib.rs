@@ -40,7 +40,7 @@ pub use group::{
 };
 pub use header::header;
 pub use lack::Lack;
-pub use link::{LinkEntry, link_flags};
+pub use link::{LinkEntry, link_flags, rules_behind};
 pub use lost::lost_dx2;
 pub use memory::{Memory, PASSED, local_bit};
 pub use reason::{Reason, reasons_table};

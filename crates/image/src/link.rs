@@ -1,5 +1,6 @@
 //! Links that packets come in by.
 
+use crate::LINK_TABLE;
 use crate::numbers::numbers;
 use std::mem::{offset_of, size_of};
 
@@ -73,9 +74,23 @@ numbers! {
         TRACKED4 = 4096,
         /// The same of IPv6, and all that has an extension header.
         TRACKED6 = 8192,
-        /// What comes to a segment is the kernel's, because of a firewall or of rules by address.
+        /// What comes to a segment is the kernel's, because of a firewall.
         NO_SEGMENTS = 16384,
+        /// Rules ask for IPv4 addresses: behind segments that look in the link's table it is as [`RULES4`].
+        RULES4_BEHIND = 32768,
+        /// The same of IPv6, as [`RULES6`].
+        RULES6_BEHIND = 65536,
     }
+}
+
+/// The flags of a link for a packet behind a segment that looks in this table, as far as rules go.
+pub fn rules_behind(flags: u32, table: u32) -> u32 {
+    use link_flags::{RULES4, RULES4_BEHIND, RULES6, RULES6_BEHIND};
+    if table != LINK_TABLE {
+        return flags & !(RULES4 | RULES6);
+    }
+    let of = |behind: u32, rules: u32| if flags & behind != 0 { rules } else { 0 };
+    flags | of(RULES4_BEHIND, RULES4) | of(RULES6_BEHIND, RULES6)
 }
 
 const _: () = assert!(size_of::<LinkEntry>() == 64 && offset_of!(LinkEntry, table4) == 20);

@@ -200,7 +200,9 @@ impl Guards {
         entry.flags &= !(link_flags::GUARDED
             | link_flags::TRACKED4
             | link_flags::TRACKED6
-            | link_flags::NO_SEGMENTS);
+            | link_flags::NO_SEGMENTS
+            | link_flags::RULES4_BEHIND
+            | link_flags::RULES6_BEHIND);
     }
 
     /// Writes what concerns packets that come in by this link into its entry, which has nothing of it yet.
@@ -216,8 +218,13 @@ impl Guards {
                 entry.flags |= flag;
             }
         }
-        if entry.rules4 | entry.rules6 != 0 {
-            entry.flags |= link_flags::GUARDED | link_flags::NO_SEGMENTS;
+        for (bits, flag) in [
+            (entry.rules4, link_flags::RULES4_BEHIND),
+            (entry.rules6, link_flags::RULES6_BEHIND),
+        ] {
+            if bits != 0 {
+                entry.flags |= link_flags::GUARDED | flag;
+            }
         }
         let Some((looked_at, firewall)) = &self.found else {
             return;

@@ -211,6 +211,9 @@ inline_always int check_route6(__u32 flags, __u64 sh, __u64 sl, __u64 dh, __u64 
 	return 0;
 }
 
+/* flags_behind() takes both the same way. */
+_Static_assert(LINK_RULES4_BEHIND / LINK_RULES4 == LINK_RULES6_BEHIND / LINK_RULES6, "");
+
 /*
  * The link's flags for a packet behind a segment: rules do not concern all of these, and the reverse path is the kernel's
  * business where the segment is.
@@ -219,6 +222,8 @@ inline_always __u32 flags_behind(__u32 flags, __u32 table, __u32 own)
 {
 	if (table != LINK_TABLE)
 		flags &= ~(LINK_RULES4 | LINK_RULES6);
+	else
+		flags |= flags / (LINK_RULES4_BEHIND / LINK_RULES4) & (LINK_RULES4 | LINK_RULES6);
 	flags &= ~LINK_RP_FILTER;
 	if (flags & LINK_RP_BEHIND && !own)
 		flags |= LINK_RP_FILTER;

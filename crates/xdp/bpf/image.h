@@ -65,6 +65,8 @@ struct config {
 #define LINK_TRACKED4 4096
 #define LINK_TRACKED6 8192
 #define LINK_NO_SEGMENTS 16384
+#define LINK_RULES4_BEHIND 32768
+#define LINK_RULES6_BEHIND 65536
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {

@@ -282,8 +282,7 @@ int raddle(struct xdp_md *ctx)
 	if (verdict == GO(NEXT_SLOW))
 		verdict = forward_slow(&p, cpu);
 	if (verdict == GO(NEXT_SRV6) && p.link && p.link->flags & LINK_NO_SEGMENTS)
-		verdict = (p.link->rules4 | p.link->rules6 ? REASON_RULES : REASON_FIREWALL) |
-			  (segment_never_punts(p.segment) ? DROP : 0);
+		verdict = REASON_FIREWALL | (segment_never_punts(p.segment) ? DROP : 0);
 	if (verdict == GO(NEXT_SRV6))
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */

@@ -104,6 +104,8 @@ impl Image {
             | rare(draw, link_flags::WAY_BACK)
             | rare(draw, link_flags::HMAC_IGNORED)
             | rare(draw, link_flags::HMAC_REQUIRED)
+            | rare(draw, link_flags::RULES4_BEHIND)
+            | rare(draw, link_flags::RULES6_BEHIND)
             | rare(draw, link_flags::NO_SEGMENTS);
         let more = if draw.once_in(2) { 0 } else { more };
         let flags = entry.flags | more;
