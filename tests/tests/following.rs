@@ -137,26 +137,33 @@ fn routes_come_and_go() {
     f.ip("-6 route del 2001:db8:9::/64 via 2001:db8:2:2::2");
     f.ip("-6 route replace 2001:db8:9::/64 via 2001:db8:2:4::2 metric 1024");
     f.ip("-6 route del 2001:db8:9::/64");
-    // Rules by destination are left to the kernel.
+    // What rules by destination ask for is left to the kernel.
     world.ip("rule add to 10.9.0.0/26 lookup 77 pref 100");
     f.agrees("a rule", Who::Kernel);
-    let said =
-        "IPv4 routing rule 100: from all to 10.9.0.0/26 lookup 77: all IPv4 goes to the kernel";
-    let warned = |f: &Followed<'_>| f.daemon.status()["warnings"].to_string().contains(said);
-    let until_warned = |f: &Followed<'_>, want: bool| {
-        within(LIMIT, || match warned(f) == want {
+    let (packets, rule) = (
+        "IPv4 packets to 10.9.0.0/26",
+        "routing rule 100: from all to 10.9.0.0/26 lookup 77",
+    );
+    let told = |f: &Followed<'_>| {
+        let punted = f.daemon.status()["punted"].to_string();
+        punted.contains(packets) && punted.contains(rule)
+    };
+    let until_told = |f: &Followed<'_>, want: bool| {
+        within(LIMIT, || match told(f) == want {
             true => Ok(()),
             false => Err(f.daemon.status().to_string()),
         })
     };
-    until_warned(&f, true);
+    until_told(&f, true);
+    let said = format!("{packets}: {rule}");
+    let said = said.as_str();
     assert!(f.daemon.log().contains(said), "{}", f.daemon.log());
     let checked = world.raddle(&["run", "--check"]);
     assert!(checked.stdout.contains(said), "{}", checked.stdout);
     world.ip("route add default via 10.2.1.2 table 77");
     f.agrees("a route in its table", Who::Kernel);
     f.ip("rule del pref 100");
-    until_warned(&f, false);
+    until_told(&f, false);
     f.explains();
     let links = f.ip("route flush root 10.9.0.0/16");
     assert!(!links.is_empty(), "IPv6 is still there");

@@ -188,7 +188,9 @@ fn steps_of(reason: Reason) -> (u8, u8) {
         Truncated | BadHeader | Options => (11, 11),
         BadChecksum => (12, 12),
         BadLength => (13, 13),
-        ForwardingOff | Rules => (14, 14),
+        ForwardingOff => (14, 14),
+        // Those by address are asked last.
+        Rules => (14, 18),
         MartianSource | MartianDestination | LinkLocal => (15, 15),
         Multicast | Broadcast => (15, GROUP),
         LocalSource | SourceCheck => (17, 17),
