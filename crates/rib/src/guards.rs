@@ -1,14 +1,15 @@
 //! What a firewall may judge, and rules by address, as engines ask for it: zones of out-links, and what each in-link has closed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::adjacency::Ports;
-use crate::event::Rule;
 use crate::firewall::{Firewall, Guarded, Range};
-use crate::rules::lookup_apart;
 use crate::state::State;
-use raddle_image::{LinkEntry, RANGES, Range4, Range6, Ranges, ZONES, link_flags};
+use raddle_image::{LinkEntry, RANGES, Ranges, ZONES, link_flags};
+
+mod ranges;
+
+use ranges::{RuleRanges, range4, range6};
 
 /// Out-links that are alike to the firewall are of one zone; those that it leaves alone are of zone 0.
 #[derive(Debug, Default)]
@@ -37,84 +38,6 @@ pub(crate) struct Guards {
     kept: [Vec<Range>; 2],
     /// What rules by address ask for.
     rules: RuleRanges,
-}
-
-/// First and last source, first and last destination.
-type Addresses = [(IpAddr, IpAddr); 2];
-
-/// The addresses that routing rules ask for.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct RuleRanges {
-    /// Those of the image, by family.
-    kept: [Vec<Addresses>; 2],
-    /// Of each in-link that has any, by family: a bit for each of them; none where it has one beyond those of the image.
-    links: HashMap<u32, [Option<u16>; 2]>,
-}
-
-impl RuleRanges {
-    /// For links that packets come in by:
-    ///
-    /// 1. What the rules of its own look-up ask for.
-    /// 2. Where it has `rp_filter`, what those of the way back ask for, of IPv4, the other way round: the
-    ///    kernel looks that up with the addresses swapped.
-    /// 3. Each is there once; there is room for [`RANGES`] of a family.
-    fn new(state: &State, ins: &BTreeSet<u32>) -> RuleRanges {
-        let mut all = RuleRanges::default();
-        let links: BTreeMap<u32, _> = state.links.iter().map(|(i, link)| (*i, link)).collect();
-        for link in links.values().filter(|link| ins.contains(&link.index)) {
-            let bits = [4, 6].map(|family| {
-                let apart = lookup_apart(&state.rules, family, state.arrival(link));
-                let rules = apart.map(|apart| apart.by_address).unwrap_or_default();
-                let back = match family == 4 && state.filters_sources(link) {
-                    true => state.rules_back(),
-                    false => Vec::new(),
-                };
-                let back = back.into_iter().map(|rule| {
-                    let [src, dst] = addresses(rule);
-                    [dst, src]
-                });
-                let wanted = rules.into_iter().map(addresses).chain(back);
-                all.bits(usize::from(family == 6), wanted)
-            });
-            if bits != [Some(0); 2] {
-                all.links.insert(link.index, bits);
-            }
-        }
-        all
-    }
-
-    fn bits(&mut self, family: usize, wanted: impl Iterator<Item = Addresses>) -> Option<u16> {
-        let kept = &mut self.kept[family];
-        let mut bits = 0;
-        for addresses in wanted {
-            let known = kept.iter().position(|known| *known == addresses);
-            let number = known.unwrap_or(kept.len());
-            if number == RANGES {
-                return None;
-            }
-            if number == kept.len() {
-                kept.push(addresses);
-            }
-            bits |= 1 << number;
-        }
-        Some(bits)
-    }
-
-    fn of(&self, link: u32) -> [Option<u16>; 2] {
-        self.links.get(&link).copied().unwrap_or([Some(0); 2])
-    }
-}
-
-/// The addresses that a rule asks for.
-fn addresses(rule: &Rule) -> Addresses {
-    let all = match rule.family {
-        4 => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
-        _ => (
-            Ipv6Addr::UNSPECIFIED.into(),
-            Ipv6Addr::from_bits(u128::MAX).into(),
-        ),
-    };
-    [rule.from, rule.to].map(|net| net.map_or(all, |net| (net.network(), net.broadcast())))
 }
 
 impl Guards {
@@ -286,53 +209,5 @@ fn write_ranges(kept: &[Vec<Range>; 2], ranges: &mut Ranges) {
     }
     for (range, to) in kept[1].iter().zip(&mut ranges.v6) {
         *to = range6(&[range.src, range.dst]);
-    }
-}
-
-/// A range of the other family is nobody's, and one whose ends are the wrong way round is everything.
-fn range4(of: &Addresses) -> Range4 {
-    let number = |address: IpAddr| match address {
-        IpAddr::V4(address) => address.to_bits(),
-        IpAddr::V6(_) => u32::MAX,
-    };
-    let ends = |(first, last): (IpAddr, IpAddr)| {
-        let (first, last) = (number(first), number(last));
-        match last.checked_sub(first) {
-            Some(span) => (first, span),
-            None => (0, u32::MAX),
-        }
-    };
-    let ((src, src_span), (dst, dst_span)) = (ends(of[0]), ends(of[1]));
-    Range4 {
-        src,
-        src_span,
-        dst,
-        dst_span,
-    }
-}
-
-/// The same of IPv6.
-fn range6(of: &Addresses) -> Range6 {
-    let number = |address: IpAddr| match address {
-        IpAddr::V6(address) => address,
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-    };
-    let halves = |address: Ipv6Addr| {
-        let bits = address.to_bits();
-        [(bits >> 64) as u64, bits as u64]
-    };
-    let ends = |(first, last): (IpAddr, IpAddr)| {
-        let (first, last) = (number(first), number(last));
-        match first <= last {
-            true => (halves(first), halves(last)),
-            false => ([0; 2], [u64::MAX; 2]),
-        }
-    };
-    let ((src, src_last), (dst, dst_last)) = (ends(of[0]), ends(of[1]));
-    Range6 {
-        src,
-        src_last,
-        dst,
-        dst_last,
     }
 }

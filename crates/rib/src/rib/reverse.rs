@@ -120,9 +120,8 @@ impl WayBack {
         let filter = |index: u32| state.devices.get(&index).map_or(0, |d| d.rp_filter);
         let master = link.master.and_then(|index| state.links.get(&index));
         let vrf = master.filter(|master| master.kind.as_deref() == Some("vrf"));
-        let of_vrf = vrf.map_or(0, |vrf| filter(vrf.index));
         let own = filter(link.index);
-        if own.max(of_vrf) == 0 {
+        if !state.filters_sources(link) {
             return Need::Nothing;
         }
         if vrf.is_some() || lookup_back(state).is_none() {
