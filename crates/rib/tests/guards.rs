@@ -1,5 +1,6 @@
 //! What a firewall may judge, while findings, links and nexthops come and go: engines that look at any moment see no pair of
-//! links open that was closed before and is closed behind the change, and behind it only what is open by the finding.
+//! links open that was closed before and is closed behind the change, and behind it only what is open by the finding. The same
+//! of packets that routing rules by address ask for, while rules come and go.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 #[allow(dead_code, unused_imports, reason = "other tests use the rest of it")]
@@ -9,18 +10,76 @@ mod common;
 mod draw;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
 use common::{address, neighbour, route};
 use draw::{LINKS, event};
+use ipnet::IpNet;
 use proptest::prelude::*;
-use raddle_image::{ADJ_FORWARD, Capacity, Memory, link_flags};
-use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget};
+use raddle_image::{ADJ_FORWARD, Capacity, LinkEntry, Memory, Reason, link_flags};
+use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget, Rule};
 use raddle_rib::firewall::{Firewall, Guarded};
-use raddle_rib::{Ports, Rib};
+use raddle_rib::{Ports, RULES_BY_ADDRESS, Rib};
 
 type Pairs = BTreeSet<(u32, u32)>;
+/// Numbers of [`PROBES`].
+type Probes = BTreeSet<usize>;
+
+/// Sources and destinations of packets.
+const PROBES: [(u8, u8); 5] = [(1, 9), (9, 1), (17, 9), (17, 25), (40, 41)];
+
+fn probe(number: usize) -> (IpAddr, IpAddr) {
+    let (src, dst) = PROBES[number];
+    (address(false, src), address(false, dst))
+}
+
+/// Whether rules let the engine look up a packet that comes in so.
+fn is_free(memory: &Memory, entry: &LinkEntry, number: usize) -> bool {
+    let (IpAddr::V4(src), IpAddr::V4(dst)) = probe(number) else {
+        return false;
+    };
+    let guarded = entry.flags & link_flags::GUARDED != 0;
+    let asks = || memory.guards4(entry, src.to_bits(), dst.to_bits(), false);
+    entry.flags & link_flags::RULES4 == 0 && !(guarded && asks() == Some(Reason::Rules))
+}
+
+/// The packets that no rule asks for.
+fn free(rules: &[Rule]) -> Probes {
+    let asks = |number: &usize| {
+        let (src, dst) = probe(*number);
+        let inside = |net: Option<IpNet>, address| net.is_none_or(|net| net.contains(&address));
+        let mut by_address = rules.iter().filter(|r| r.from.is_some() || r.to.is_some());
+        by_address.any(|rule| inside(rule.from, src) && inside(rule.to, dst))
+    };
+    (0..PROBES.len()).filter(|number| !asks(number)).collect()
+}
+
+/// A rule by address, one of eleven, and which table it leads to does not matter.
+fn rule(number: u8) -> Rule {
+    let net = |n: u8| Some(IpNet::new(address(false, 8 * n), 29).unwrap());
+    let (from, to) = match number {
+        0..4 => (net(number), None),
+        4..8 => (None, net(number - 4)),
+        number => (net(number - 8), net(1)),
+    };
+    Rule {
+        from,
+        to,
+        ..usual(100 + u32::from(number), 7)
+    }
+}
+
+fn usual(priority: u32, table: u32) -> Rule {
+    Rule {
+        family: 4,
+        priority,
+        table,
+        action: 1,
+        ..Rule::default()
+    }
+}
 
 const ADJACENCIES: u32 = 64;
 
@@ -66,6 +125,8 @@ fn by(found: &Option<(Ports, Firewall)>) -> [Pairs; 2] {
 enum Change {
     Event(Event),
     Ports(Ports),
+    /// A rule comes, or goes where it was there.
+    Rule(u8),
     Found(Option<(Ports, Firewall)>),
     Refresh,
     Commit,
@@ -92,6 +153,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     });
     let change = prop_oneof![
         2 => event().prop_map(Change::Event),
+        3 => (0..11u8).prop_map(Change::Rule),
         2 => ports().prop_map(Change::Ports),
         4 => found.prop_map(Change::Found),
         1 => Just(Change::Found(None)),
@@ -103,7 +165,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 }
 
 /// What may be open at this moment; engines hold it while they decide about a packet.
-type May = RwLock<[Pairs; 2]>;
+type May = RwLock<([Pairs; 2], Probes)>;
 
 /// An engine that decides about packets of all links, with all adjacencies, until it is told to stop. What it let pass and
 /// must not.
@@ -122,8 +184,15 @@ fn decide(memory: &Memory, may: &May, stop: &AtomicBool) -> Option<String> {
             std::thread::yield_now();
         }
         let adjacency = memory.adjacency(n / LINKS % ADJACENCIES);
+        let number = n as usize / 7 % PROBES.len();
+        if is_free(memory, &entry, number) && !now.1.contains(&number) {
+            return Some(format!(
+                "{number} of the probes is free, and only {:?} may be",
+                now.1
+            ));
+        }
         let pair = (link, adjacency.index);
-        for (closed, may) in [entry.closed4, entry.closed6].into_iter().zip(&*now) {
+        for (closed, may) in [entry.closed4, entry.closed6].into_iter().zip(&now.0) {
             let passes = adjacency.state == ADJ_FORWARD && closed >> adjacency.zone & 1 == 0;
             if passes && !may.contains(&pair) {
                 return Some(format!("{pair:?} is open, and only {may:?} may be"));
@@ -154,11 +223,16 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
         templates: 1 << 10,
     };
     let memory = Arc::new(Memory::heap(&capacity));
-    let may: Arc<May> = Arc::new(RwLock::new(by(&None)));
+    let mut rules = vec![usual(0, 255), usual(32766, 254)];
+    let usual = rules.len();
+    let may: Arc<May> = Arc::new(RwLock::new((by(&None), free(&rules))));
     let readers = Arc::clone(&may);
     // Whoever decides holds the lock.
     let grace = move || drop(readers.write().unwrap());
     let mut rib = Rib::new(Arc::clone(&memory), &capacity, grace);
+    for rule in rules.clone() {
+        rib.apply(Event::Rule(rule));
+    }
     // A neighbour with a route behind it on each link.
     for index in 1..=LINKS {
         let gateway = address(false, index as u8);
@@ -178,6 +252,7 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
     }
     rib.commit();
     let (mut published, mut told) = (None, None);
+    let (mut published_rules, mut too_many) = (free(&rules), false);
     let (mut new_links, mut finds, mut applied) = (false, false, true);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -187,6 +262,17 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
             let commits = match change {
                 Change::Event(event) => {
                     rib.apply(event);
+                    continue;
+                }
+                Change::Rule(number) => {
+                    let rule = rule(number);
+                    match rules.iter().position(|known| *known == rule) {
+                        Some(at) => rib.apply(Event::RuleGone(rules.remove(at))),
+                        None => {
+                            rules.push(rule.clone());
+                            rib.apply(Event::Rule(rule));
+                        }
+                    }
                     continue;
                 }
                 Change::Ports(ports) => {
@@ -208,9 +294,19 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
                 Change::Firewall => false,
             };
             let (before, behind) = (by(&published), by(&told));
-            *may.write().unwrap() = [0, 1].map(|i| before[i].union(&behind[i]).copied().collect());
+            let free_behind = match commits {
+                true => free(&rules),
+                false => published_rules.clone(),
+            };
+            *may.write().unwrap() = (
+                [0, 1].map(|i| before[i].union(&behind[i]).copied().collect()),
+                published_rules.union(&free_behind).copied().collect(),
+            );
             match commits {
-                true => drop(rib.commit()),
+                true => {
+                    rib.commit();
+                    too_many = rules.len() - usual > RULES_BY_ADDRESS;
+                }
                 false => applied &= rib.commit_firewall() == (!new_links || !finds),
             }
             // Without a commit it waits where new links wait.
@@ -218,7 +314,8 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
                 published = told.clone();
                 (new_links, finds) = (false, false);
             }
-            *may.write().unwrap() = by(&published);
+            published_rules = free_behind;
+            *may.write().unwrap() = (by(&published), published_rules.clone());
         }
         drop(writes);
         let wrong = engine.join().unwrap();
@@ -226,6 +323,15 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
         prop_assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
         for (open, may) in open(&memory).iter().zip(by(&published)) {
             prop_assert!(open.is_subset(&may), "{:?} are open of {:?}", open, may);
+        }
+        for entry in (1..=LINKS).map(|link| memory.link(link)) {
+            let free = (0..PROBES.len()).filter(|number| is_free(&memory, &entry, *number));
+            let free: Probes = free.collect();
+            let enabled = entry.flags & link_flags::ENABLED != 0;
+            prop_assert!(!enabled || free.is_subset(&published_rules));
+            // More than are followed, or another half of them for the way back: that may be too careful.
+            let filters = entry.flags & link_flags::RP_BEHIND != 0;
+            prop_assert!(!enabled || too_many || filters || free == published_rules);
         }
         Ok(())
     })
@@ -238,4 +344,43 @@ proptest! {
     fn no_pair_opens_that_stays_closed(changes in changes()) {
         run(changes)?;
     }
+}
+
+/// Rules for eight networks each on three links: the ranges of the third find no room, and all its IPv4 is the kernel's.
+#[test]
+fn what_finds_no_range_goes_to_the_kernel() {
+    let capacity = Capacity {
+        nodes4: 64,
+        leaves4: 64,
+        words6: 64,
+        ..Capacity::default()
+    };
+    let memory = Arc::new(Memory::heap(&capacity));
+    let mut rib = Rib::new(Arc::clone(&memory), &capacity, || ());
+    (1..=3).for_each(|index| rib.apply(draw::link(index, true, true)));
+    let links: BTreeSet<u32> = (1..=3).collect();
+    rib.set_ports(Ports {
+        enabled: links.clone(),
+        out: links,
+    });
+    let of_link = |link: u32, n: u8| Rule {
+        iif: Some(format!("l{link}")),
+        from: Some(IpNet::new([10, link as u8, n, 0].into(), 24).unwrap()),
+        ..usual(10 * link + u32::from(n), 7)
+    };
+    let all = (1..=3).flat_map(|link| (0..8).map(move |n| of_link(link, n)));
+    let all = all.chain([usual(0, 255), usual(32766, 254)]);
+    all.for_each(|rule| rib.apply(Event::Rule(rule)));
+    rib.commit();
+    let beyond = |link| memory.link(link).flags & link_flags::RULES4 != 0;
+    assert_eq!([1, 2, 3].map(beyond), [false, false, true]);
+    // Without those of the first there is room.
+    (0..8).for_each(|n| rib.apply(Event::RuleGone(of_link(1, n))));
+    rib.commit();
+    assert_eq!([1, 2, 3].map(beyond), [false; 3]);
+    let entry = memory.link(3);
+    let asks = |src: [u8; 4]| memory.guards4(&entry, u32::from_be_bytes(src), 1, false);
+    assert_eq!(asks([10, 3, 7, 255]), Some(Reason::Rules));
+    assert_eq!(asks([10, 3, 8, 0]), None);
+    assert_eq!(asks([10, 2, 7, 255]), None);
 }
