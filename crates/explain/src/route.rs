@@ -7,6 +7,9 @@ use serde_json::json;
 
 use super::steps::Walk;
 
+/// What step 2 says of a rule by address.
+const BY_ADDRESS: &str = "asks for addresses";
+
 impl Walk<'_> {
     /// Step 1.
     pub(super) fn input(&mut self) -> Result<(), Reason> {
@@ -75,13 +78,17 @@ impl Walk<'_> {
                 let rib = self.view.rib;
                 let apart = lookup_apart(rib.rules(), family, rib.arrival(iif));
                 let (src, dst) = (self.words.src, self.words.dst);
-                let rule = match (apart, &self.words.iif) {
-                    (Err(rule), _) => Some(rule),
-                    (Ok(_), Some(_)) => rib.rule_by_address(iif, src, dst),
-                    (Ok(apart), None) => apart.by_address.first().copied(),
+                let (rule, does) = match apart {
+                    Err(rule) => (Some(rule), "decides by what engines do not look at"),
+                    // Behind a segment, and for this machine's own packets, whatever their addresses.
+                    Ok(apart) => {
+                        let asks = rib.rule_by_address(iif, src, dst);
+                        let asks = asks.or_else(|| apart.by_address.first().copied());
+                        (asks, BY_ADDRESS)
+                    }
                 };
                 let rule = rule.map_or_else(|| "a rule".to_owned(), describe_rule);
-                let text = format!("{rule} decides by what engines do not look at: to the kernel");
+                let text = format!("{rule} {does}: to the kernel");
                 let data = json!({ "reason": reason.name(), "rule": rule });
                 self.add(2, "rules", function, text, data);
                 Err(*reason)
