@@ -153,12 +153,11 @@ pub(crate) fn best_spec<A: Addr>(
 fn existing<'a, A: Addr>(
     family: &'a Family<A>,
     tables: &[TableLookup],
-) -> Vec<(TableLookup, &'a Table<A>)> {
+) -> impl Iterator<Item = (TableLookup, &'a Table<A>)> {
     tables
         .iter()
         .filter_map(|look| Some((*look, family.tables.get(&look.table)?)))
         .filter(|(_, t)| !t.is_empty())
-        .collect()
 }
 
 /// What a table has for a prefix.
@@ -444,7 +443,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                 hosts.insert(host);
             }
         }
-        let tables = existing(family, &self.lookup.tables);
+        let tables: Vec<_> = existing(family, &self.lookup.tables).collect();
         let plain = at.state.algos.prefixes.is_empty();
         let mut known: HashMap<AttrsId, u32> = HashMap::new();
         let mut more: HashMap<u32, u32> = HashMap::new();
@@ -519,7 +518,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
     fn size(&self, family: &Family<A>, state: &State) -> Size {
         let tables = existing(family, &self.lookup.tables);
         Size {
-            prefixes: tables.iter().map(|(_, table)| table.len()).sum(),
+            prefixes: tables.map(|(_, table)| table.len()).sum(),
             hosts: state.hosts(),
         }
     }
