@@ -10,7 +10,9 @@ fn large_frames_are_forwarded_in_the_driver() {
     }
     let world = World::with_mtu("jumbo", 2, 9000);
     world.ip("link set sink-2 mtu 4000");
-    let flows = world.flows(60);
+    // The kernel's key decides which of them sink-2 gets. Twenty are of the largest size:
+    // that one of these takes sink-1 is as good as certain.
+    let flows = world.flows(20 * 13);
     // Payloads around what fits a page, a buffer, either MTU.
     let sizes = [
         20, 1400, 1500, 3400, 3958, 3960, 3972, 3973, 4100, 8000, 8952, 8971, 8972,
@@ -60,5 +62,6 @@ fn large_frames_are_forwarded_in_the_driver() {
         frames.len() as u64 - whole,
         "the rest is too large"
     );
-    assert!(whole > 30 && whole < 60);
+    let sent = frames.len() as u64;
+    assert!(whole > sent / 2 && whole < sent);
 }
