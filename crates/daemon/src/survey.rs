@@ -92,6 +92,14 @@ pub(super) fn look(
             punted.extend(preflight::by_address(rib.rules(), family, &arrivals));
         }
     }
+    if families[0] {
+        for link in links() {
+            let apart = rib.filtered_apart(link.index);
+            let outs = apart.iter().filter(|out| plan.out.contains_key(out));
+            let names = outs.filter_map(|out| Some(rib.link(*out)?.name.as_str()));
+            punted.extend(preflight::by_way_out(&link.name, names));
+        }
+    }
     Ok(Looked {
         punted,
         firewall: verdicts.firewall,

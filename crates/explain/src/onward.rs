@@ -106,7 +106,7 @@ impl Walk<'_> {
             Some(Reason::Local | Reason::Broadcast | Reason::Anycast)
         );
         if ends.is_none() || here {
-            self.own_source(None)?;
+            self.own_source(Err(trace))?;
         }
         let off = ends.is_none() && !self.forwards();
         if self.packet.is_some() && ends.is_none() && !off {
@@ -226,7 +226,7 @@ impl Walk<'_> {
         let Some(packet) = self.packet.filter(|_| self.received.is_some()) else {
             return Ok(());
         };
-        self.own_source(Some(hop))?;
+        self.own_source(Ok(hop))?;
         let name = self.link_name(hop.index);
         let Some(mtu) = self.view.rib.path_mtu(hop.index, hop.mtu) else {
             return Ok(());
@@ -304,8 +304,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Steps K9 and K14: what the source keeps from being forwarded; `hop` is the way out, where it is known.
-    fn own_source(&mut self, hop: Option<&Hop>) -> Result<(), Reason> {
+    /// Steps K9 and K14: what the source keeps from being forwarded; `hop` is the way out, or what was looked up where that
+    /// is not known yet.
+    fn own_source(&mut self, hop: Result<&Hop, &Trace>) -> Result<(), Reason> {
         let (src, unnamed) = (
             self.words.src,
             self.words.src.is_unspecified() && self.packet.is_none(),
@@ -314,20 +315,20 @@ impl Walk<'_> {
             return Ok(());
         };
         let device = self.view.rib.input_settings(&link);
-        let back = hop.is_some_and(|hop| hop.index == link.index);
+        let back = hop.is_ok_and(|hop| hop.index == link.index);
         match (src, hop) {
-            (IpAddr::V4(_), None) if unnamed => Ok(()),
-            (IpAddr::V4(src), None) => {
+            (IpAddr::V4(_), Err(_)) if unnamed => Ok(()),
+            (IpAddr::V4(src), Err(trace)) => {
                 self.source(src, device.accept_local)?;
                 match self.look_up {
-                    1 => self.filtered(src, &link),
+                    1 => self.filtered(src, &link, trace),
                     _ => Ok(()),
                 }
             }
-            (IpAddr::V4(_), Some(_)) if back && device.send_redirects => {
+            (IpAddr::V4(_), Ok(_)) if back && device.send_redirects => {
                 self.looked_up(src, device.accept_local)
             }
-            (IpAddr::V6(src), Some(_)) if !back => match src {
+            (IpAddr::V6(src), Ok(_)) if !back => match src {
                 src if src.is_unspecified() => Err(Reason::MartianSource),
                 src if src.is_unicast_link_local() => {
                     let why = format!("{src} is of its link only");

@@ -1,10 +1,11 @@
 //! What keeps a forwarded flow from being forwarded before any route is looked up: its addresses.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use raddle_image::Reason;
 use raddle_rib::event::{Link, Route, RouteKind, Rule};
-use raddle_rib::{Back, Claim, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
+use raddle_rib::{Back, Claim, Hop, Resolved, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, Trace};
 use serde_json::json;
 
 use super::steps::Walk;
@@ -95,15 +96,24 @@ impl Walk<'_> {
     }
 
     /// The reverse-path filter, of IPv4 that is routed as it came in (`__fib_validate_source`): [`raddle_rib::Rib::way_back`]. What
-    /// nobody knows is a doubt.
-    pub(super) fn filtered(&mut self, src: Ipv4Addr, link: &Link) -> Result<(), Reason> {
+    /// nobody knows is a doubt, also where it depends on the way out.
+    pub(super) fn filtered(
+        &mut self,
+        src: Ipv4Addr,
+        link: &Link,
+        trace: &Trace,
+    ) -> Result<(), Reason> {
         let rib = self.view.rib;
         let rp_filter = rib.device(link.index).rp_filter;
         let how = match rp_filter {
             1 => "strict",
             _ => "loose",
         };
-        let text = match rib.way_back(link.index, src) {
+        let back = match may_leave_by(trace, &rib.filtered_apart(link.index)) {
+            true => Back::Unknown,
+            false => rib.way_back(link.index, src),
+        };
+        let text = match back {
             Back::Passes => return Ok(()),
             Back::Unknown => {
                 self.rp_filter(rp_filter.max(1), src.into(), &link.name);
@@ -294,5 +304,19 @@ fn why(reason: Reason, src: IpAddr, dst: IpAddr) -> String {
         Reason::Multicast => format!("{dst} is a multicast address: the kernel's business"),
         Reason::Broadcast => format!("{dst} is the broadcast address: delivered here"),
         _ => format!("{src} or {dst} is of one link only: the kernel does not forward it"),
+    }
+}
+
+/// Whether a packet that is looked up so may leave by one of these links.
+fn may_leave_by(trace: &Trace, links: &BTreeSet<u32>) -> bool {
+    let is_one = |hop: &Hop| links.contains(&hop.index);
+    match &trace.resolved {
+        _ if links.is_empty() => false,
+        Resolved::One(hop) => is_one(hop),
+        Resolved::Many { hops, .. } | Resolved::Resilient { hops, .. } => hops.iter().any(is_one),
+        Resolved::Kernel(_) => trace.route.as_ref().is_some_and(|route| {
+            let hops = route.target.hops();
+            hops.is_empty() || hops.iter().any(|hop| links.contains(&hop.index))
+        }),
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use raddle_image::{
     ADJ_FORWARD, ADJ_SEGMENT, Adjacency, BucketsHead, Group, How, Member, Reason, RoundRobinHead,
-    config_flags,
+    closed_reason, config_flags,
 };
 use raddle_packet::Family;
 use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
@@ -112,7 +112,7 @@ pub(crate) fn reach(
         return Err(Reason::Mtu.into());
     }
     if closed >> (adjacency.zone & 63) & 1 != 0 {
-        return Err(Reason::Firewall.into());
+        return Err(closed_reason(&context.link, adjacency.zone).into());
     }
     Ok(Chosen { number, adjacency })
 }

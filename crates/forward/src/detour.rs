@@ -17,6 +17,7 @@ use crate::context::{Context, NO_ADJACENCY, Sent};
 use crate::counters::Counters;
 use crate::ipv6;
 use crate::rewrite::{ETHERNET, sent_len, set_macs};
+use crate::srv6::is_kept;
 use crate::state::State;
 
 /// A segment, as far as it matters when its packet has left.
@@ -72,6 +73,8 @@ pub(crate) struct Course {
     usual: Usual,
     /// A firewall is in the way: the kernel's.
     guarded: bool,
+    /// `rp_filter` may be in the way of IPv4, see [`is_kept`]: whoever has no plan asks.
+    kept: bool,
     /// Of the look-up behind it.
     table: u32,
     /// Whether a packet may be looked up there; of an encapsulation, one with the outer addresses.
@@ -106,6 +109,7 @@ impl Course {
             met: Met { number, counts },
             usual,
             guarded: context.link.flags & link_flags::NO_SEGMENTS != 0,
+            kept: is_kept(context, Family::V4),
             table,
             open,
             target,
@@ -117,7 +121,7 @@ impl Course {
     /// routed to this segment. A segment of the kernel's has no plan.
     #[inline(always)]
     pub(crate) fn plan(&self, frame: &Frame<'_>) -> Option<Plan> {
-        if self.guarded {
+        if self.guarded || self.kept && frame.family == Family::V4 {
             return None;
         }
         let place = frame.range.start + ETHERNET;

@@ -98,14 +98,17 @@ pub(crate) fn stopped(
         Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
         Stop::Reason(reason) => return Err(reason),
     };
+    let never_punts = || context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
     if context.link.flags & link_flags::NO_SEGMENTS != 0 {
-        let never_punts = context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
-        return match never_punts {
+        return match never_punts() {
             true => Ok(Verdict::Drop(Reason::Firewall)),
             false => Err(Reason::Firewall),
         };
     }
     let (family, len) = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
+    if is_kept(context, family) && !never_punts() {
+        return Err(Reason::RpFilter);
+    }
     if plans {
         let mut whole = detour::Frame {
             buffer: &mut *buffer,
@@ -435,6 +438,12 @@ pub fn check_again(
         Family::V4 => check4(&context, l3, table, own).map(|_| ()),
         Family::V6 => check6(&context, l3, table).map(|_| ()),
     }
+}
+
+/// Whether the kernel looks elsewhere for the way back of some packets of this family ([`link_flags::FILTERED_APART`]): what it
+/// encapsulates may be among them, since its way out is the route's, and not the engine's.
+pub(crate) fn is_kept(context: &Context<'_>, family: Family) -> bool {
+    family == Family::V4 && context.link.flags & link_flags::FILTERED_APART != 0
 }
 
 /// Rule S7.1 for IPv4: the destination and the TTL.

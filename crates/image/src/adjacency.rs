@@ -18,8 +18,8 @@ pub struct Adjacency {
     pub state: u8,
     /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
     pub reason: u8,
-    /// Below [`ZONES`](super::ZONES): out-links of a zone are alike to the firewall, see
-    /// [`LinkEntry::closed4`](super::LinkEntry::closed4).
+    /// Below [`ZONES`](super::ZONES), but for [`FILTERED_APART`](super::FILTERED_APART): out-links of a zone are alike to the
+    /// firewall and to `rp_filter`, see [`LinkEntry::closed4`](super::LinkEntry::closed4).
     pub zone: u8,
     /// Zero.
     pub pad: u8,

@@ -9,6 +9,9 @@ use crate::{LinkEntry, Reason, link_flags};
 
 /// Zones of out-links: the bits of [`LinkEntry::closed4`].
 pub const ZONES: usize = 64;
+/// Of [`Adjacency::zone`](super::Adjacency::zone), beside the number of the zone: in-links with
+/// [`link_flags::FILTERED_APART`] may have it closed to IPv4 for another reason than the firewall: [`closed_reason`].
+pub const FILTERED_APART: u8 = 128;
 /// Ranges of addresses of a family: the bits of [`LinkEntry::ranges4`], and of [`LinkEntry::rules4`].
 pub const RANGES: usize = 16;
 
@@ -60,6 +63,16 @@ const V6: usize = offset_of!(Ranges, v6) / 8;
 const RULES4: usize = offset_of!(Ranges, rules4) / 8;
 const RULES6: usize = offset_of!(Ranges, rules6) / 8;
 const WORDS6: usize = size_of::<Range6>() / 8;
+
+/// Why a packet is the kernel's whose out-link is in a zone that its in-link has closed: what is closed to IPv4 alone may be so
+/// because of [`FILTERED_APART`].
+pub fn closed_reason(link: &LinkEntry, zone: u8) -> Reason {
+    let apart = zone & FILTERED_APART != 0 && link.flags & link_flags::FILTERED_APART != 0;
+    match apart && link.closed6 >> (zone & 63) & 1 == 0 {
+        true => Reason::RpFilter,
+        false => Reason::Firewall,
+    }
+}
 
 impl Memory {
     /// Why an IPv4 packet with these addresses (host order) is the kernel's, whatever link it leaves by; none where it

@@ -100,6 +100,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("MAX_TABLES", MAX_TABLES as u64),
         ("LOCAL_BITS", LOCAL_BITS as u64),
         ("RANGES", RANGES as u64),
+        ("ZONE_FILTERED_APART", u64::from(FILTERED_APART)),
         ("REASON_DROPPED", REASON_DROPPED as u64),
         ("REASON_COUNTERS", REASON_COUNTERS as u64),
         ("LINK_COUNTERS", LINK_COUNTERS as u64),

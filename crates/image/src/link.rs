@@ -80,6 +80,9 @@ numbers! {
         RULES4_BEHIND = 32768,
         /// The same of IPv6, as [`RULES6`].
         RULES6_BEHIND = 65536,
+        /// `rp_filter` has the kernel look elsewhere for the way back of IPv4 that leaves by out-links of some zones
+        /// ([`FILTERED_APART`](crate::FILTERED_APART)): these are in `closed4`. What of IPv4 comes to a segment of the kernel's is, too.
+        FILTERED_APART = 131072,
     }
 }
 

@@ -122,7 +122,7 @@ reasons! {
         "a loop, or somebody pretends to be you";
     RpFilter = 15, "rp-filter", Punt,
         "reverse-path filtering (`rp_filter`) refuses the source or, where engines do not see the way back, may",
-        "`raddle explain` says by which link the source's route leaves";
+        "`raddle explain` says by which link the source's route leaves, `raddle status` names out-links that are judged by the kernel alone";
     ForwardingOff = 16, "forwarding-off", Punt,
         "forwarding is off for the link and family, or the link takes no IPv6 (`disable_ipv6`, MTU \
          below 1280)",

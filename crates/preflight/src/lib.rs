@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::tc;
+use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Link, Rule, Settings};
-use raddle_rib::{Rib, vrf_of};
 
 pub use raddle_netlink::probe::Error;
 
@@ -25,7 +25,7 @@ pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;
 pub use self::kernel::{KernelError, running_kernel};
 pub use self::pairs::{Punted, Verdicts, Version, Why};
-pub use self::rules::by_address;
+pub use self::rules::{by_address, by_way_out};
 pub use self::settings::steering;
 pub use self::veth::{FarEnd, far_ends};
 
@@ -97,6 +97,8 @@ pub struct Scene {
     /// Whether XDP can redirect to a link just now (`NETDEV_XDP_ACT_NDO_XMIT`), where the kernel
     /// tells.
     pub takes_redirects: BTreeMap<u32, bool>,
+    /// By in-link, the out-links that `rp_filter` judges apart ([`Rib::filtered_apart`]).
+    pub filtered_apart: BTreeMap<u32, BTreeSet<u32>>,
 }
 
 impl Scene {
@@ -123,6 +125,10 @@ impl Scene {
             rules: rib.rules().to_vec(),
             attached,
             takes_redirects,
+            filtered_apart: rib
+                .links()
+                .map(|link| (link.index, rib.filtered_apart(link.index)))
+                .collect(),
         }
     }
 
@@ -130,11 +136,14 @@ impl Scene {
         self.devices.get(&index).copied().unwrap_or_default()
     }
 
-    /// The settings that hold for packets that come in by a link: of its VRF, where it is enslaved to one.
+    /// The settings that hold for packets that come in by a link.
     fn governing(&self, index: u32) -> DeviceSettings {
         let by_index = |index| self.links.iter().find(|link| link.index == index);
-        let vrf = by_index(index).and_then(|link| vrf_of(link, by_index));
-        self.device(vrf.map_or(index, |vrf| vrf.index))
+        let of = |index| self.device(index);
+        match by_index(index) {
+            Some(link) => DeviceSettings::of_input(link, by_index, of),
+            None => of(index),
+        }
     }
 }
 

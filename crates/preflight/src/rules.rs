@@ -13,9 +13,24 @@ use super::{Finding, Punted, Role, Scene, Severity};
 ///    the links that it is asked for are the kernel's. Links on which the family is not forwarded do
 ///    not matter.
 /// 2. A rule that decides by addresses: packets with these are the kernel's.
-/// 3. One finding where that holds for all links, one for each link otherwise.
+/// 3. Out-links that `rp_filter` judges apart: IPv4 to them is the kernel's.
+/// 4. One finding where that holds for all links, one for each link otherwise.
 pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let name = |index: u32| {
+        let mut links = scene.links.iter();
+        links
+            .find(|link| link.index == index)
+            .map(|link| link.name.as_str())
+    };
+    let apart = ins
+        .iter()
+        .filter(|(index, _)| scene.governing(**index).forwarding4);
+    let apart = apart.filter_map(|(index, link)| {
+        let outs = scene.filtered_apart.get(index)?.iter();
+        by_way_out(link, outs.filter_map(|out| name(*out)))
+    });
+    findings.extend(apart.map(|it| Finding::new(Severity::Punted, it.packets, it.rule)));
     for family in [4, 6] {
         let forwards = |index: &u32| {
             let device = scene.governing(*index);
@@ -88,6 +103,18 @@ pub fn by_address(rules: &[Rule], family: u8, links: &[(&str, Arrival<'_>)]) -> 
         }
     };
     asked.into_iter().map(words).collect()
+}
+
+/// The IPv4 packets of a link that are punted because `rp_filter` judges them by the way out, where there are such out-links.
+pub fn by_way_out<'a>(link: &str, outs: impl Iterator<Item = &'a str>) -> Option<Punted> {
+    let outs: Vec<&str> = outs.collect();
+    (!outs.is_empty()).then(|| Punted {
+        packets: format!("IPv4 packets from {link} to {}", outs.join(", ")),
+        rule: format!(
+            "rp_filter of {link}: routing rules for packets from there decide where the way back is looked for (counted as \
+             rp-filter)"
+        ),
+    })
 }
 
 fn finding(rule: &Rule, goes: &str) -> Finding {

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use raddle_netlink::probe::ethtool::{self, Flags};
 use raddle_netlink::probe::{Error, bpf};
-use raddle_rib::describe_rule;
-use raddle_rib::event::{Link, RULE_OTHER_L3MDEV, Rule};
+use raddle_rib::event::Link;
 
 use super::{Finding, Options, Role, Scene, Severity};
 use crate::seed;
@@ -69,14 +68,12 @@ pub fn steering(sys: &Path, link: &Link) -> Option<bool> {
 /// 1. No hash seed is set, and the kernel's own key could not be read: multipath is the kernel's. A seed is advised
 ///    where the kernel has one that can be set.
 /// 2. Forwarding off on all links, or on one.
-/// 3. `rp_filter` beside rules for input links, or of VRFs where there is one: the link's IPv4 is the kernel's, which asks them about the way back by the
-///    out-link.
-/// 4. With policy 1, packet steering, or a hash from the NIC that the program does not read: the
+/// 3. With policy 1, packet steering, or a hash from the NIC that the program does not read: the
 ///    kernel then hashes by `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
 ///    BPF, with policies 1 and up.
-/// 5. LRO: merged packets are too long to forward.
-/// 6. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
-/// 7. Forwarding by learnt path MTUs: only the kernel knows them.
+/// 4. LRO: merged packets are too long to forward.
+/// 5. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
+/// 6. Forwarding by learnt path MTUs: only the kernel knows them.
 pub(super) fn judge(
     scene: &Scene,
     options: &Options,
@@ -90,27 +87,6 @@ pub(super) fn judge(
             let finding = Finding::new(Severity::Warning, what, why);
             findings.push(finding.on(name, Role::In).fix(fix));
         };
-        let device = scene.governing(*index);
-        let has_vrf = scene.links.iter().any(|l| l.kind.as_deref() == Some("vrf"));
-        let asks = |rule: &&Rule| {
-            let of_vrfs = has_vrf && rule.other.contains(&RULE_OTHER_L3MDEV);
-            rule.family == 4 && (rule.iif.is_some() || of_vrfs)
-        };
-        let by_out_link = scene.rules.iter().find(asks);
-        if let Some(rule) = by_out_link
-            && device.rp_filter != 0
-            && device.forwarding4
-        {
-            let what = format!("rp_filter is {}", device.rp_filter);
-            let fix =
-                format!("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=0");
-            let why = format!(
-                "beside a rule for packets from a link or a VRF ({}) all its IPv4 goes to the kernel: the way back \
-                 depends on the way out",
-                describe_rule(rule)
-            );
-            warn(&what, &why, fix);
-        }
         let flags = receive.flags.get(index).copied().unwrap_or_default();
         if scene.settings.hash_policy4 == 1 || scene.settings.hash_policy6 == 1 {
             let why = "with hash policy 1 the kernel then chooses by skb->hash, so that packets \
@@ -143,7 +119,7 @@ pub(super) fn judge(
     findings
 }
 
-/// Rules 1 and 7, and the dissector of 4.
+/// Rules 1 and 6, and the dissector of 3.
 fn namespace(scene: &Scene, options: &Options, dissector: Option<u32>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let settings = &scene.settings;
@@ -231,7 +207,7 @@ fn forwarding(scene: &Scene, ins: &Links) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_rib::event::{DeviceSettings, Rule, Settings};
+    use raddle_rib::event::{DeviceSettings, Settings};
 
     const GOOD: Settings = Settings {
         hash_policy4: 1,
@@ -255,18 +231,8 @@ mod tests {
     }
 
     fn judged(settings: Settings, device: DeviceSettings, receive: &Receive) -> Vec<String> {
-        beside(&[], settings, device, receive)
-    }
-
-    fn beside(
-        rules: &[Rule],
-        settings: Settings,
-        device: DeviceSettings,
-        receive: &Receive,
-    ) -> Vec<String> {
         let scene = Scene {
             settings,
-            rules: rules.to_vec(),
             devices: [(2, device)].into(),
             ..Scene::default()
         };
@@ -355,17 +321,6 @@ mod tests {
             ..forwards()
         };
         assert_eq!(judged(GOOD, off4, &none), ["IPv4 forwarding is off"]);
-        let strict = DeviceSettings {
-            rp_filter: 2,
-            ..forwards()
-        };
-        assert!(judged(GOOD, strict, &none).is_empty());
-        let rule = Rule {
-            family: 4,
-            iif: Some("eth1".into()),
-            ..Rule::default()
-        };
-        assert_eq!(beside(&[rule], GOOD, strict, &none), ["rp_filter is 2"]);
     }
 
     #[test]

@@ -1,17 +1,19 @@
-//! What a firewall may judge, and rules by address, as engines ask for it: zones of out-links, and what each in-link has closed.
+//! What a firewall may judge, what rules by address ask for, and what `rp_filter` judges by the way out, as engines ask for it:
+//! zones of out-links, and what each in-link has closed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::adjacency::Ports;
 use crate::firewall::{Firewall, Guarded, Range};
 use crate::state::State;
-use raddle_image::{LinkEntry, RANGES, Ranges, ZONES, link_flags};
+use raddle_image::{FILTERED_APART, LinkEntry, RANGES, Ranges, ZONES, link_flags};
 
 mod ranges;
 
 use ranges::{RuleRanges, range4, range6};
 
-/// Out-links that are alike to the firewall are of one zone; those that it leaves alone are of zone 0.
+/// Out-links that are alike to the firewall and to `rp_filter` are of one zone; those that both leave alone are of zone 0. With
+/// [`FILTERED_APART`], if the latter does not leave them alone.
 #[derive(Debug, Default)]
 pub(crate) struct Zones(HashMap<u32, u8>);
 
@@ -21,8 +23,14 @@ impl Zones {
     }
 }
 
-/// The in-links from which an out-link is closed, IPv4 and IPv6.
-type Column = [BTreeSet<u32>; 2];
+/// The in-links from which an out-link is closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Column {
+    /// By the firewall, IPv4 and IPv6.
+    closed: [BTreeSet<u32>; 2],
+    /// By `rp_filter`, which judges by the way out ([`State::filtered_apart`]).
+    apart: BTreeSet<u32>,
+}
 
 /// What was found, and what follows.
 #[derive(Debug, Default)]
@@ -38,6 +46,8 @@ pub(crate) struct Guards {
     kept: [Vec<Range>; 2],
     /// What rules by address ask for.
     rules: RuleRanges,
+    /// The pairs that `rp_filter` closes to IPv4.
+    apart: BTreeSet<(u32, u32)>,
 }
 
 impl Guards {
@@ -60,6 +70,21 @@ impl Guards {
         changes
     }
 
+    /// Reckons anew which pairs of these links `rp_filter` judges by the way out: [`Guards::follow`] is due where those change.
+    pub(crate) fn follow_filters(&mut self, state: &State, ports: &Ports) {
+        let ins = ports
+            .enabled
+            .iter()
+            .filter_map(|index| state.links.get(index));
+        let apart = ins.flat_map(|link| {
+            let outs = state.filtered_apart(link, &ports.out);
+            outs.into_iter().map(|out| (link.index, out))
+        });
+        let apart = apart.collect();
+        self.changed |= self.apart != apart;
+        self.apart = apart;
+    }
+
     /// What a look at these links has found; none where nobody looks.
     pub(crate) fn set(&mut self, found: Option<(Ports, Firewall)>) {
         self.changed |= self.found != found;
@@ -75,7 +100,8 @@ impl Guards {
     /// none any more. Whether engines that see half of the change could let a packet pass that they must not: then they have
     /// to forward nothing meanwhile.
     ///
-    /// 1. A pair is closed to a family if that was found of it, or if one of its links was not looked at.
+    /// 1. A pair is closed to a family if that was found of it, or if one of its links was not looked at. To IPv4, too, if
+    ///    `rp_filter` judges it apart.
     /// 2. Of a family's ranges the first [`RANGES`] are kept. The pairs of the others are closed.
     /// 3. Out-links that are closed to the same in-links are a zone. Where there are more than [`ZONES`], the rest are the last, which
     ///    is closed where any of them is.
@@ -87,26 +113,41 @@ impl Guards {
         let mut ranges = self.ranges;
         (ranges.v4, ranges.v6) = Default::default();
         let mut kept = [Vec::new(), Vec::new()];
-        if let Some((looked_at, firewall)) = &self.found {
-            let families = [&firewall.v4, &firewall.v6];
+        let found = self.found.as_ref();
+        let families = found.map(|(looked_at, firewall)| (looked_at, [&firewall.v4, &firewall.v6]));
+        if let Some((_, families)) = families {
             kept = families.map(|of| of.ranges.iter().take(RANGES).cloned().collect());
             write_ranges(&kept, &mut ranges);
-            let mut numbers = BTreeMap::from([(Column::default(), 0)]);
-            for &out in &ports.out {
-                let column = families.map(|of| column(of, looked_at, &ins, out));
-                let next = numbers.len();
-                let zone = *numbers.entry(column.clone()).or_insert(next.min(ZONES - 1));
-                if zone == columns.len() {
-                    columns.push(column);
-                } else {
-                    // The same once more, or one of those that are too many.
-                    for (all, one) in columns[zone].iter_mut().zip(column) {
-                        all.extend(one);
-                    }
+        }
+        let mut numbers = BTreeMap::from([(Column::default(), 0)]);
+        for &out in &ports.out {
+            let closed = families
+                .map(|(looked_at, families)| families.map(|of| column(of, looked_at, &ins, out)));
+            let apart = ins
+                .iter()
+                .filter(|link| self.apart.contains(&(**link, out)));
+            let column = Column {
+                closed: closed.unwrap_or_default(),
+                apart: apart.copied().collect(),
+            };
+            let mark = match column.apart.is_empty() {
+                true => 0,
+                false => FILTERED_APART,
+            };
+            let next = numbers.len();
+            let zone = *numbers.entry(column.clone()).or_insert(next.min(ZONES - 1));
+            if zone == columns.len() {
+                columns.push(column);
+            } else {
+                // The same once more, or one of those that are too many.
+                let all = &mut columns[zone];
+                for (all, one) in all.closed.iter_mut().zip(column.closed) {
+                    all.extend(one);
                 }
-                if zone != 0 {
-                    zones.insert(out, zone as u8);
-                }
+                all.apart.extend(column.apart);
+            }
+            if zone != 0 {
+                zones.insert(out, zone as u8 | mark);
             }
         }
         let changes = (&columns, &zones, &ranges, &kept)
@@ -125,7 +166,8 @@ impl Guards {
             | link_flags::TRACKED6
             | link_flags::NO_SEGMENTS
             | link_flags::RULES4_BEHIND
-            | link_flags::RULES6_BEHIND);
+            | link_flags::RULES6_BEHIND
+            | link_flags::FILTERED_APART);
     }
 
     /// Writes what concerns packets that come in by this link into its entry, which has nothing of it yet.
@@ -149,14 +191,20 @@ impl Guards {
                 entry.flags |= link_flags::GUARDED | flag;
             }
         }
+        let zones = |is_closed: &dyn Fn(&Column) -> bool| {
+            let zones = self.columns.iter().enumerate();
+            let closed = zones.filter(|(_, column)| is_closed(column));
+            closed.fold(0, |word, (zone, _)| word | 1 << zone)
+        };
+        let apart = zones(&|column| column.apart.contains(&link));
+        if apart != 0 {
+            entry.flags |= link_flags::FILTERED_APART;
+        }
+        entry.closed4 = apart;
         let Some((looked_at, firewall)) = &self.found else {
             return;
         };
-        let closed = |family: usize| {
-            let zones = self.columns.iter().enumerate();
-            let closed = zones.filter(|(_, column)| column[family].contains(&link));
-            closed.fold(0, |word, (zone, _)| word | 1 << zone)
-        };
+        let closed = |family: usize| zones(&|column| column.closed[family].contains(&link));
         let kept = |family: usize| {
             let ranges = self.kept[family].iter().enumerate();
             let met = ranges.filter(|(_, range)| range.ins.contains(&link));
@@ -171,6 +219,7 @@ impl Guards {
         let tracked = |of: &Guarded| of.fragments || of.icmp_errors;
         let ranges = entry.ranges4 | entry.ranges6 != 0;
         let closed = entry.closed4 | entry.closed6 != 0;
+        entry.closed4 |= apart;
         let (tracked4, tracked6) = (tracked(&firewall.v4), tracked(&firewall.v6));
         let guarded = ranges || tracked4 || tracked6;
         for (on, flag) in [

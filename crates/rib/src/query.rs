@@ -151,10 +151,9 @@ impl Rib {
         self.state.devices.get(&index).copied().unwrap_or_default()
     }
 
-    /// The settings that hold for packets that come in by a link: those of its VRF where it is in one, which they come in
-    /// by (`vrf_ip_rcv`).
+    /// The settings that hold for packets that come in by a link ([`DeviceSettings::of_input`]).
     pub fn input_settings(&self, link: &Link) -> DeviceSettings {
-        self.device(self.state.governing(link))
+        self.state.input_settings(link)
     }
 
     /// How long packets may be that are forwarded by this link on a route with this MTU (0 where it has none); none
@@ -426,8 +425,11 @@ impl Rib {
         let link = self.link_named(iif);
         let filters = family == 4 && link.is_some_and(|link| self.state.filters_sources(link));
         forth.find(|rule| rule.asks_for(src, dst)).or_else(|| {
-            let mut back = self.state.rules_back().into_iter();
-            back.find(|rule| filters && rule.asks_for(dst, src))
+            let back = link
+                .filter(|_| filters)
+                .map(|link| self.state.rules_back(link));
+            let mut back = back.into_iter().flatten();
+            back.find(|rule| rule.asks_for(dst, src))
         })
     }
 

@@ -345,10 +345,12 @@ impl Rib {
         if dirty.settings {
             self.publish_config();
         }
-        let guards_change = ports_changed || self.guards.is_changed();
+        let mut guards_change = ports_changed || self.guards.is_changed();
         let mut closes = false;
         if dirty.links || dirty.rules || dirty.settings || guards_change || refresh {
             closes |= self.guards.follow_rules(&self.state, &self.ports);
+            self.guards.follow_filters(&self.state, &self.ports);
+            guards_change |= self.guards.is_changed();
         }
         if guards_change {
             closes |= self.guards.follow(&self.ports, self.links.keys().copied());

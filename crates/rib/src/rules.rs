@@ -24,7 +24,7 @@ const UNREACHABLE: u8 = 7;
 const PROHIBIT: u8 = 8;
 
 /// Where packets are looked up: in tables, one after the other, until one has a route.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lookup {
     /// The tables, in the order in which they are asked.
     pub tables: Vec<TableLookup>,
@@ -33,7 +33,7 @@ pub struct Lookup {
 }
 
 /// One table that is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableLookup {
     /// Its number.
     pub table: u32,
@@ -72,10 +72,12 @@ impl Lookup {
 pub enum Arrival<'a> {
     /// A link of its own.
     Link(&'a str),
-    /// A link that is enslaved to a VRF: packets come in by that (`vrf_ip_rcv`), and are looked up in its table.
+    /// A link that is enslaved to a VRF: packets are looked up in its table.
     Vrf {
         /// The VRF's name.
         name: &'a str,
+        /// The link's.
+        slave: &'a str,
         /// Its table; none where that is not known.
         table: Option<u32>,
     },
@@ -87,15 +89,24 @@ impl<'a> Arrival<'a> {
         match vrf_of(link, by_index) {
             Some(vrf) => Arrival::Vrf {
                 name: &vrf.name,
+                slave: &link.name,
                 table: vrf.vrf_table,
             },
             None => Arrival::Link(&link.name),
         }
     }
 
-    fn name(self) -> &'a str {
+    /// Whether a packet of this family comes in by the link that a rule names (`iif`); none where that depends on the kernel.
+    ///
+    /// 1. In a VRF, IPv6 comes in by the VRF (`vrf_ip6_rcv`), and not by its link.
+    /// 2. IPv4 comes in by the link (`ip_rcv_finish`). A rule for the VRF is asked since Linux 6.15, and in those before that took
+    ///    the correction over.
+    fn comes_by(self, family: u8, iif: &str) -> Option<bool> {
         match self {
-            Arrival::Link(name) | Arrival::Vrf { name, .. } => name,
+            Arrival::Link(name) => Some(iif == name),
+            Arrival::Vrf { name, .. } if family == 6 => Some(iif == name),
+            Arrival::Vrf { name, .. } if iif == name => None,
+            Arrival::Vrf { slave, .. } => Some(iif == slave),
         }
     }
 }
@@ -261,14 +272,19 @@ struct Matches {
 fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<Matches> {
     let narrows = |net: &Option<ipnet::IpNet>| net.is_some_and(|net| net.prefix_len() > 0);
     let marked = rule.fwmark.is_some_and(|(mark, mask)| mark & mask != 0);
+    let comes = rule
+        .iif
+        .as_ref()
+        .map(|iif| arrival.comes_by(rule.family, iif));
     let never = rule.oif.is_some()
-        || rule.iif.as_ref().is_some_and(|iif| iif != arrival.name())
+        || comes == Some(Some(false))
         || marked
         || rule.uidrange.is_some_and(|(first, _)| first > 0)
         || rule.other.contains(&RULE_OTHER_L3MDEV) && matches!(arrival, Arrival::Link(_));
     let known = [RULE_OTHER_L3MDEV, RULE_OTHER_INVERT];
     let by_address = !never && (narrows(&rule.from) || narrows(&rule.to));
-    let by_packet = rule.uidrange.is_some_and(|(first, _)| first == 0)
+    let by_packet = comes == Some(None)
+        || rule.uidrange.is_some_and(|(first, _)| first == 0)
         || rule.other.iter().any(|other| !known.contains(other));
     // Among what is not known may be what changes the result (`suppress_ifgroup`), not who matches.
     let inverted = rule.other.contains(&RULE_OTHER_INVERT);

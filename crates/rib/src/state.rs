@@ -26,7 +26,7 @@ use crate::event::{
     RouteTarget, Rule, Settings, Sweep,
 };
 use crate::resolve::RouteId;
-use crate::rules::{Arrival, vrf_of};
+use crate::rules::Arrival;
 use crate::seg6;
 use crate::source6::comes_before;
 
@@ -115,11 +115,11 @@ impl State {
         Arrival::of(link, |index| self.links.get(&index))
     }
 
-    /// The device whose settings hold for packets that come in by a link: the VRF's where it is enslaved to one, which
-    /// they come in by (`vrf_ip_rcv`).
-    pub(crate) fn governing(&self, link: &Link) -> u32 {
-        let vrf = vrf_of(link, |index| self.links.get(&index));
-        vrf.map_or(link.index, |vrf| vrf.index)
+    /// The settings that hold for packets that come in by a link.
+    pub(crate) fn input_settings(&self, link: &Link) -> DeviceSettings {
+        let by_index = |index: u32| self.links.get(&index);
+        let of = |index: u32| self.devices.get(&index).copied().unwrap_or_default();
+        DeviceSettings::of_input(link, by_index, of)
     }
 
     /// The key by which the kernel chooses among paths, where it is known.

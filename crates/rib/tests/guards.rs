@@ -96,7 +96,7 @@ fn open(memory: &Memory) -> [Pairs; 2] {
                 continue;
             }
             for (open, closed) in open.iter_mut().zip([entry.closed4, entry.closed6]) {
-                if closed >> adjacency.zone & 1 == 0 {
+                if closed >> (adjacency.zone & 63) & 1 == 0 {
                     open.insert((link, adjacency.index));
                 }
             }
@@ -193,7 +193,7 @@ fn decide(memory: &Memory, may: &May, stop: &AtomicBool) -> Option<String> {
         }
         let pair = (link, adjacency.index);
         for (closed, may) in [entry.closed4, entry.closed6].into_iter().zip(&now.0) {
-            let passes = adjacency.state == ADJ_FORWARD && closed >> adjacency.zone & 1 == 0;
+            let passes = adjacency.state == ADJ_FORWARD && closed >> (adjacency.zone & 63) & 1 == 0;
             if passes && !may.contains(&pair) {
                 return Some(format!("{pair:?} is open, and only {may:?} may be"));
             }

@@ -10,13 +10,14 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x304a656c64646172ULL
+#define IMAGE_MAGIC 0x304b656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
 #define LOCAL_BITS 65536
 #define RANGES 16
+#define ZONE_FILTERED_APART 128
 #define REASON_DROPPED 64
 #define REASON_COUNTERS 128
 #define LINK_COUNTERS 1024
@@ -67,6 +68,7 @@ struct config {
 #define LINK_NO_SEGMENTS 16384
 #define LINK_RULES4_BEHIND 32768
 #define LINK_RULES6_BEHIND 65536
+#define LINK_FILTERED_APART 131072
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {

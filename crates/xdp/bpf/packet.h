@@ -110,12 +110,21 @@ inline_always int claim(const struct adjacency *adj, __u64 word0, __u32 ingress,
 	return bpf_redirect_map(&out_links, out, XDP_PASS) == XDP_REDIRECT ? 0 : REASON_REDIRECT_FAILED;
 }
 
+/* closed_reason() of the image; the zone is in an adjacency's first word. */
+inline_always int closed_reason(const struct link_entry *link, __u64 word0)
+{
+	if (!(word0 >> 48 & ZONE_FILTERED_APART) || !(link->flags & LINK_FILTERED_APART))
+		return REASON_FIREWALL;
+	return link->closed6 >> (word0 >> 48 & 63) & 1 ? REASON_FIREWALL : REASON_RP_FILTER;
+}
+
 /* The adjacency of this number, claimed; or why the packet may not go there. `closed` are zones that are the kernel's. */
 inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_len, __u64 closed,
 				 const struct adjacency **taken)
 {
 	const struct adjacency *adj;
 	__u64 word0, index = INDEX(number);
+	int reason;
 
 	if (index >= adjacencies_len)
 		return REASON_UNRESOLVED;
@@ -126,7 +135,8 @@ inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_le
 		return adjacency_reason(word0);
 	}
 	*taken = adj;
-	return claim(adj, word0, p->ingress, packet_len, closed);
+	reason = claim(adj, word0, p->ingress, packet_len, closed);
+	return reason == REASON_FIREWALL ? closed_reason(p->link, word0) : reason;
 }
 
 /* Writes both MAC addresses, which lie side by side in the adjacency too. */

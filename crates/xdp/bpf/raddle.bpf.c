@@ -264,6 +264,19 @@ inline_always int decide(struct packet *p, __u32 cpu)
 	return REASON_NOT_IP;
 }
 
+/* What comes to a segment, from a link of which some of that is the kernel's: a firewall's; or IPv4, see is_kept() of the engine. */
+inline_always int kept_from_segment(const struct packet *p)
+{
+	const __u16 *words = p->data;
+
+	if (p->link->flags & LINK_NO_SEGMENTS)
+		return REASON_FIREWALL | (segment_never_punts(p->segment) ? DROP : 0);
+	if ((void *)(words + ETH_HLEN / 2) > p->data_end || words[6] != bpf_htons(ETH_P_IP) ||
+	    segment_never_punts(p->segment))
+		return GO(NEXT_SRV6);
+	return REASON_RP_FILTER;
+}
+
 SEC("xdp.frags")
 int raddle(struct xdp_md *ctx)
 {
@@ -281,8 +294,8 @@ int raddle(struct xdp_md *ctx)
 	verdict = decide(&p, cpu);
 	if (verdict == GO(NEXT_SLOW))
 		verdict = forward_slow(&p, cpu);
-	if (verdict == GO(NEXT_SRV6) && p.link && p.link->flags & LINK_NO_SEGMENTS)
-		verdict = REASON_FIREWALL | (segment_never_punts(p.segment) ? DROP : 0);
+	if (verdict == GO(NEXT_SRV6) && p.link && p.link->flags & (LINK_NO_SEGMENTS | LINK_FILTERED_APART))
+		verdict = kept_from_segment(&p);
 	if (verdict == GO(NEXT_SRV6))
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */

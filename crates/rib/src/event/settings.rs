@@ -5,6 +5,9 @@ use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 
+use super::Link;
+use crate::rules::vrf_of;
+
 /// Per-device settings that netlink's `RTM_NEWNETCONF` and `/proc/sys` tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceSettings {
@@ -35,6 +38,29 @@ pub struct DeviceSettings {
     /// known.
     #[serde(default)]
     pub hop_limit: Option<u8>,
+}
+
+impl DeviceSettings {
+    /// What holds for packets that come in by a link, where `by_index` knows links and `of` their settings. Of a link in a VRF
+    /// IPv4 takes the link's own: it comes in by the link (`ip_rcv_finish`). IPv6 takes the VRF's (`vrf_ip6_rcv`).
+    pub fn of_input<'a>(
+        link: &Link,
+        by_index: impl FnOnce(u32) -> Option<&'a Link>,
+        of: impl Fn(u32) -> DeviceSettings,
+    ) -> DeviceSettings {
+        let own = of(link.index);
+        let Some(vrf) = vrf_of(link, by_index) else {
+            return own;
+        };
+        DeviceSettings {
+            forwarding4: own.forwarding4,
+            rp_filter: own.rp_filter,
+            ignore_linkdown4: own.ignore_linkdown4,
+            send_redirects: own.send_redirects,
+            accept_local: own.accept_local,
+            ..of(vrf.index)
+        }
+    }
 }
 
 /// Settings of the whole network namespace that selection and forwarding depend on.

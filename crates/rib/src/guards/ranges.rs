@@ -29,22 +29,21 @@ impl RuleRanges {
     /// 3. Each is there once; there is room for [`RANGES`] of a family.
     pub(super) fn new(state: &State, ins: &BTreeSet<u32>) -> RuleRanges {
         let mut all = RuleRanges::default();
-        let back = state.rules_back().into_iter().map(|rule| {
-            let [src, dst] = addresses(rule);
-            [dst, src]
-        });
-        let back: Vec<Addresses> = back.collect();
         let links: BTreeMap<u32, _> = state.links.iter().map(|(i, link)| (*i, link)).collect();
         for link in links.values().filter(|link| ins.contains(&link.index)) {
             let bits = [4, 6].map(|family| {
                 let apart = lookup_apart(&state.rules, family, state.arrival(link));
                 let rules = apart.map(|apart| apart.by_address).unwrap_or_default();
                 let back = match family == 4 && state.filters_sources(link) {
-                    true => back.as_slice(),
-                    false => &[],
+                    true => state.rules_back(link),
+                    false => Vec::new(),
+                };
+                let swapped = |rule| {
+                    let [src, dst] = addresses(rule);
+                    [dst, src]
                 };
                 let wanted = rules.into_iter().map(addresses);
-                let wanted = wanted.chain(back.iter().copied());
+                let wanted = wanted.chain(back.into_iter().map(swapped));
                 all.bits(usize::from(family == 6), wanted)
             });
             if bits != [Some(0); 2] {

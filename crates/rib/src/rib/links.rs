@@ -68,7 +68,9 @@ impl Rib {
                 _ => link_flags::RP_BEHIND,
             };
             let back = way.and_then(|way| {
-                let back = self.v4.view_back(&self.state, &mut self.groups, &at)?;
+                let back = self
+                    .v4
+                    .view_back(&self.state, link, &mut self.groups, &at)?;
                 Some((way, back))
             });
             match back {
@@ -220,8 +222,7 @@ fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
     if !ports.enabled.contains(&link.index) || link.index as usize >= MAX_LINKS {
         return None;
     }
-    let governing = state.governing(link);
-    let settings = state.devices.get(&governing).copied().unwrap_or_default();
+    let settings = state.input_settings(link);
     let mut flags = link_flags::ENABLED;
     for (on, flag) in [
         (settings.forwarding4, link_flags::FORWARD4),

@@ -7,14 +7,12 @@ use super::Rib;
 use super::tables::Side;
 use crate::adjacency::Publish;
 use crate::attrs::Attrs;
-use crate::event::{
-    Link, NexthopKind, ROUTE_FPM, ROUTE_STATIC, RULE_OTHER_L3MDEV, RouteKind, Rule,
-};
+use crate::event::{Link, NexthopKind, ROUTE_FPM, ROUTE_STATIC, RouteKind, Rule};
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::Prefix;
 use crate::resolve::{Resolved, resolve};
-use crate::rules::{Apart, Arrival, Lookup, lookup_apart};
+use crate::rules::{Apart, Arrival, Lookup, lookup_apart, vrf_of};
 use crate::state::{Changed, State};
 use crate::table::Slot;
 use crate::view::entry;
@@ -36,37 +34,68 @@ pub(super) enum Need {
     Kernel,
 }
 
-/// Where the kernel looks for the way back of every packet that it forwards (`__fib_validate_source`). It asks the rules
-/// as for a packet the other way round, which comes in by the out-link.
+/// Where the kernel looks for the way back of packets that come in by `link` and leave by `out`
+/// (`__fib_validate_source`); without `out`, by a link that no rule names and that is in no VRF. It asks the rules as for
+/// a packet the other way round:
 ///
-/// 1. Rules for an input link are asked for some out-links only: none. So are those of VRFs, where there is one.
-/// 2. Else as for any link: [`lookup_apart`], whose rules by address are asked about the addresses the other way round.
-fn apart_back(state: &State) -> Option<Apart<'_>> {
-    let mut of_family = state.rules.iter().filter(|rule| rule.family == 4);
-    let mut links = state.links.values();
-    let has_vrf = links.any(|link| link.kind.as_deref() == Some("vrf"));
-    let by_out_link =
-        |rule: &Rule| rule.iif.is_some() || has_vrf && rule.other.contains(&RULE_OTHER_L3MDEV);
-    if of_family.any(by_out_link) {
-        return None;
-    }
-    lookup_apart(&state.rules, 4, Arrival::Link("")).ok()
+/// 1. It comes in by the out-link, and is in the in-link's VRF. Where that is in none, in the out-link's.
+/// 2. Rules by address are asked about the addresses the other way round. Else it is [`lookup_apart`].
+fn apart_back<'a>(state: &'a State, link: &Link, out: Option<&'a Link>) -> Option<Apart<'a>> {
+    let by_index = |index: u32| state.links.get(&index);
+    let name = out.map_or("", |out| &out.name);
+    let arrival = match vrf_of(link, by_index) {
+        Some(vrf) => Arrival::Vrf {
+            name: &vrf.name,
+            slave: name,
+            table: vrf.vrf_table,
+        },
+        None => out.map_or(Arrival::Link(name), |out| state.arrival(out)),
+    };
+    lookup_apart(&state.rules, 4, arrival).ok()
 }
 
-fn lookup_back(state: &State) -> Option<Lookup> {
-    apart_back(state).map(|apart| apart.lookup)
+fn lookup_back(state: &State, link: &Link) -> Option<Lookup> {
+    apart_back(state, link, None).map(|apart| apart.lookup)
 }
 
 impl State {
-    /// Whether the source of IPv4 packets that come in by this link is looked up: `rp_filter`, its own or its VRF's.
-    pub(crate) fn filters_sources(&self, link: &Link) -> bool {
-        let filter = |index: u32| self.devices.get(&index).map_or(0, |d| d.rp_filter);
-        filter(link.index).max(filter(self.governing(link))) > 0
+    fn rp_filter(&self, link: &Link) -> u8 {
+        self.devices.get(&link.index).map_or(0, |d| d.rp_filter)
     }
 
-    /// The rules by address that the kernel asks when it looks for the way back, about the addresses the other way round.
-    pub(crate) fn rules_back(&self) -> Vec<&Rule> {
-        apart_back(self).map_or_else(Vec::new, |apart| apart.by_address)
+    /// Whether the source of IPv4 packets that come in by this link is looked up.
+    pub(crate) fn filters_sources(&self, link: &Link) -> bool {
+        self.rp_filter(link) > 0
+    }
+
+    /// The rules by address that the kernel asks when it looks for the way back of what comes in by a link, about the addresses the
+    /// other way round.
+    pub(crate) fn rules_back(&self, link: &Link) -> Vec<&Rule> {
+        apart_back(self, link, None).map_or_else(Vec::new, |apart| apart.by_address)
+    }
+
+    /// The out-links by which packets of this link are filtered otherwise than by most: by other tables, or other rules. Only the
+    /// kernel forwards IPv4 to them.
+    ///
+    /// 1. Where nothing is filtered, or all is the kernel's: none.
+    /// 2. Rules for an input link, and those of VRFs, are asked for some out-links only.
+    pub(crate) fn filtered_apart(&self, link: &Link, outs: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let usual = match self.filters_sources(link) {
+            true => apart_back(self, link, None),
+            false => None,
+        };
+        let Some(usual) = usual else {
+            return BTreeSet::new();
+        };
+        let named = |out: &&Link| {
+            let mut rules = self.rules.iter().filter(|rule| rule.family == 4);
+            out.master.is_some() || rules.any(|rule| rule.iif.as_ref() == Some(&out.name))
+        };
+        let outs = outs.iter().filter_map(|out| self.links.get(out));
+        let apart = outs
+            .filter(named)
+            .filter(|out| apart_back(self, link, Some(out)).as_ref() != Some(&usual));
+        apart.map(|out| out.index).collect()
     }
 }
 
@@ -77,20 +106,19 @@ pub(super) struct WayBack {
     refusing: BTreeSet<(u32, Prefix<u32>)>,
     /// These are up to date but for what has changed since.
     follows: bool,
-    /// Every source has a route.
-    all_have_routes: bool,
+    /// The look-ups by which every source has a route, of those that links with a loose filter need.
+    complete: Vec<Lookup>,
 }
 
 impl WayBack {
     /// Follows the routes that have changed; says whether that concerns links. To be called when all that nexthops
     /// depend on is known.
     pub(super) fn note(&mut self, state: &State) -> bool {
-        let before = self.all_have_routes;
         // Only a loose filter asks; until there is one, a change of a route costs nothing.
         let mut devices = state.devices.values();
         if !devices.any(|device| device.rp_filter > 1) {
-            *self = WayBack::default();
-            return before;
+            let before = std::mem::take(self);
+            return !before.complete.is_empty();
         }
         match (&state.v4.changed, self.follows) {
             (Changed::Some(changed), true) => {
@@ -105,32 +133,44 @@ impl WayBack {
             _ => self.refusing = all_refusing(state),
         }
         self.follows = true;
-        self.all_have_routes = self.have_all_routes(state);
-        self.all_have_routes != before
+        let mut complete = Vec::new();
+        let mut seen = BTreeSet::new();
+        for link in state.links.values() {
+            // The links of a VRF look in the same tables, and so do all that are in none.
+            if state.rp_filter(link) > 1
+                && seen.insert(link.master)
+                && let Some(lookup) = lookup_back(state, link)
+                && !complete.contains(&lookup)
+                && self.have_all_routes(state, &lookup)
+            {
+                complete.push(lookup);
+            }
+        }
+        complete.sort();
+        let before = std::mem::replace(&mut self.complete, complete);
+        before != self.complete
     }
 
     /// What packets of this link need.
     ///
-    /// 1. `rp_filter` 0: nothing. Of a link in a VRF, which is filtered by the VRF's, the kernel's judgement
-    ///    where either is on.
-    /// 2. Where rules make it depend on the packet or its way out: the kernel's judgement.
+    /// 1. `rp_filter` 0: nothing. In a VRF, too, it is the link's own (`ip_rcv_finish` has taken it for the packet's
+    ///    device before the VRF is).
+    /// 2. Where rules make it depend on the packet: the kernel's judgement.
     /// 3. Loose, on a link with an IPv4 address: any route; nothing where every source has one.
     /// 4. Strict, or without an IPv4 address: a route by this link.
+    ///
+    /// That is so by most out-links; for the others see [`State::filtered_apart`].
     pub(super) fn need(&self, state: &State, link: &Link) -> Need {
-        let filter = |index: u32| state.devices.get(&index).map_or(0, |d| d.rp_filter);
-        let master = link.master.and_then(|index| state.links.get(&index));
-        let vrf = master.filter(|master| master.kind.as_deref() == Some("vrf"));
-        let own = filter(link.index);
         if !state.filters_sources(link) {
             return Need::Nothing;
         }
-        if vrf.is_some() || lookup_back(state).is_none() {
+        let Some(lookup) = lookup_back(state, link) else {
             return Need::Kernel;
-        }
+        };
         let mut addresses = state.addresses.iter();
         let has_address = addresses.any(|a| a.index == link.index && a.local.is_ipv4());
-        match (own, has_address) {
-            (2.., true) if self.all_have_routes => Need::Behind,
+        match (state.rp_filter(link), has_address) {
+            (2.., true) if self.complete.contains(&lookup) => Need::Behind,
             (2.., true) => Need::Route,
             _ => Need::Link,
         }
@@ -141,10 +181,7 @@ impl WayBack {
     /// 1. No prefix is passed over (`suppress_prefixlength`); there is a default route, and one of its nexthops lives. What is raddle's alone leads the kernel nowhere.
     /// 2. No route of these tables refuses ([`may_refuse`]).
     /// 3. No nexthop object is a blackhole, of which routes are not announced anew.
-    fn have_all_routes(&self, state: &State) -> bool {
-        let Some(lookup) = lookup_back(state) else {
-            return false;
-        };
+    fn have_all_routes(&self, state: &State, lookup: &Lookup) -> bool {
         if lookup.tables.iter().any(|look| look.suppress.is_some()) {
             return false;
         }
@@ -156,7 +193,7 @@ impl WayBack {
         if objects.any(|nexthop| matches!(nexthop.kind, NexthopKind::Blackhole)) {
             return false;
         }
-        let Some(spec) = entry(state, &state.v4, &lookup, Prefix::all()) else {
+        let Some(spec) = entry(state, &state.v4, lookup, Prefix::all()) else {
             return false;
         };
         let ways = ways(state, &LinkWays::default(), &spec, &resolve(state, &spec));
@@ -202,10 +239,11 @@ impl<L: Lpm<u32>> Side<u32, L> {
     pub(super) fn view_back(
         &mut self,
         state: &State,
+        link: &Link,
         groups: &mut Groups,
         at: &Publish<'_>,
     ) -> Option<(u32, usize)> {
-        self.view_of(lookup_back(state)?, &state.v4, groups, at)
+        self.view_of(lookup_back(state, link)?, &state.v4, groups, at)
     }
 }
 
@@ -224,8 +262,18 @@ pub enum Back {
 }
 
 impl Rib {
+    /// The out-links to which only the kernel forwards IPv4 that comes in by a link, both by interface index: `rp_filter` has
+    /// it look for the way back in other tables, or by other rules, than where packets leave by other links.
+    pub fn filtered_apart(&self, link: u32) -> BTreeSet<u32> {
+        let link = self.state.links.get(&link);
+        link.map_or_else(BTreeSet::new, |link| {
+            let all = self.state.links.keys().copied().collect();
+            self.state.filtered_apart(link, &all)
+        })
+    }
+
     /// What the reverse-path filter of a link, by interface index, makes of IPv4 packets from this source that are
-    /// routed (`__fib_validate_source`). Nothing need be committed.
+    /// routed (`__fib_validate_source`), but for those that leave by one of [`Rib::filtered_apart`]. Nothing need be committed.
     ///
     /// 1. What a link needs is what links of the image need.
     /// 2. Raddle's own routes are no way back, and may hide one.
@@ -236,7 +284,7 @@ impl Rib {
             return Back::Unknown;
         };
         let need = WayBack::default().need(state, link);
-        let lookup = match (need, lookup_back(state)) {
+        let lookup = match (need, lookup_back(state, link)) {
             (Need::Nothing | Need::Behind, _) => return Back::Passes,
             (Need::Route | Need::Link, Some(lookup)) => lookup,
             (Need::Kernel, _) | (_, None) => return Back::Unknown,

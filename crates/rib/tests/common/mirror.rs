@@ -52,6 +52,11 @@ impl Mirror {
         self.reference.filters(&self.rib, iif, source)
     }
 
+    /// Whether the reference has packets filtered apart from `iif` to `out`.
+    pub fn is_apart(&self, iif: u32, out: u32) -> Option<bool> {
+        self.reference.is_apart(iif, out)
+    }
+
     /// [`Rib::commit`].
     pub fn commit(&mut self) -> Commit {
         self.rib.commit()

@@ -3,13 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
-use raddle_image::link_flags;
+use raddle_image::{ADJ_FORWARD, Reason, closed_reason, link_flags};
 use raddle_rib::event::{
-    Address, DeviceSettings, Event, Route, RouteNexthop, RouteOp, RouteTarget, Rule,
+    Address, DeviceSettings, Event, Link, RULE_OTHER_L3MDEV, Route, RouteNexthop, RouteOp,
+    RouteTarget, Rule,
 };
 use raddle_rib::{Back, Rib};
 
-use crate::common::{Filter, Mirror};
+use crate::common::{self, Filter, Mirror};
 use crate::draw::{LINKS, address, event};
 use crate::{new_rib, small};
 
@@ -20,18 +21,37 @@ fn v4(n: u32) -> Ipv4Addr {
     }
 }
 
+/// The index of a VRF.
+const VRF: u32 = 9;
+
 /// What concerns the filter, beside all else.
 fn of_filters() -> impl Strategy<Value = Event> {
     let own = (1..=LINKS, 0..64u32).prop_map(|(link, n)| Address::new(link, v4(n).into(), 24));
-    let rule =
-        (1..4u32, proptest::option::weighted(0.5, Just("l2"))).prop_map(|(table, iif)| Rule {
-            family: 4,
-            priority: table,
-            table: 252 + table,
-            action: 1,
-            iif: iif.map(str::to_owned),
-            ..Rule::default()
-        });
+    let iif = proptest::option::weighted(0.5, proptest::sample::select(vec!["l2", "l2", "red"]));
+    let rule = (1..4u32, iif, 0..3u8).prop_map(|(table, iif, of_vrfs)| Rule {
+        family: 4,
+        priority: table,
+        table: 252 + table,
+        action: 1,
+        iif: iif.map(str::to_owned),
+        other: match of_vrfs {
+            0 => vec![RULE_OTHER_L3MDEV],
+            _ => vec![],
+        },
+        ..Rule::default()
+    });
+    let red = Event::Link(Link {
+        name: "red".to_owned(),
+        kind: Some("vrf".to_owned()),
+        vrf_table: Some(253),
+        ..common::link(VRF, true, true)
+    });
+    let slave = (1..=LINKS, any::<bool>()).prop_map(|(index, is_in)| {
+        Event::Link(Link {
+            master: is_in.then_some(VRF),
+            ..common::link(index, true, true)
+        })
+    });
     let default = (1..=LINKS, any::<bool>()).prop_map(|(index, told)| {
         let route = Route {
             dst: "0.0.0.0/0".parse().unwrap(),
@@ -59,6 +79,8 @@ fn of_filters() -> impl Strategy<Value = Event> {
         1 => rule.clone().prop_map(Event::Rule),
         3 => rule.prop_map(Event::RuleGone),
         3 => default,
+        1 => Just(red),
+        3 => slave,
     ]
 }
 
@@ -101,6 +123,27 @@ fn compare(rib: &Mirror, seen: &mut [u32; 3]) {
     }
 }
 
+/// Pairs of links of which only the kernel knows what the filter makes are closed, and no others. How many.
+fn compare_pairs(rib: &Mirror) -> u32 {
+    let memory = rib.memory();
+    let mut apart = 0;
+    let adjacencies = (0..64).map(|number| memory.adjacency(number));
+    for out in adjacencies.filter(|adjacency| adjacency.state == ADJ_FORWARD) {
+        for link in 1..=LINKS {
+            let entry = memory.link(link);
+            if entry.flags & link_flags::ENABLED == 0 {
+                continue;
+            }
+            let closed = entry.closed4 >> (out.zone & 63) & 1 != 0;
+            let wanted = rib.is_apart(link, out.index) == Some(true);
+            assert_eq!(closed, wanted, "from {link} to {}", out.index);
+            assert!(!closed || closed_reason(&entry, out.zone) == Reason::RpFilter);
+            apart += u32::from(closed);
+        }
+    }
+    apart
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -113,6 +156,7 @@ proptest! {
             batch.into_iter().for_each(|event| rib.apply(event));
             rib.commit();
             compare(&rib, &mut seen);
+            compare_pairs(&rib);
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn firewall() -> impl Strategy<Value = Option<(Vec<u32>, Firewall)>> 
     prop_oneof![1 => Just(None), 1 => found]
 }
 
-/// Routing rules by address, besides those that every machine has; mostly none.
+/// Routing rules by address and by link, besides those that every machine has; mostly none.
 pub(crate) fn rules() -> impl Strategy<Value = Vec<Rule>> {
     let net = |v6: bool| {
         let lengths = if v6 { 118..=128u8 } else { 24..=32 };
@@ -92,8 +92,19 @@ pub(crate) fn rules() -> impl Strategy<Value = Vec<Rule>> {
     };
     let usual = [(4, 0, 255), (4, 32766, 254), (6, 0, 255), (6, 32766, 254)];
     let usual = usual.map(|(family, priority, table)| all(family, priority, table));
-    let some = proptest::collection::vec(rule, 1..4)
-        .prop_map(move |some| usual.iter().cloned().chain(some).collect());
+    let some = proptest::collection::vec(rule, 1..4);
+    // By these packets are filtered apart that leave by the link.
+    let by_link = proptest::collection::btree_set(2..=4u32, 1..3).prop_map(move |links| {
+        let rule = |n: &u32| Rule {
+            iif: Some(format!("l{n}")),
+            ..all(4, 90, 7)
+        };
+        links.iter().map(rule).collect::<Vec<Rule>>()
+    });
+    let some = (some, prop_oneof![Just(Vec::new()), by_link]).prop_map(move |(some, by_link)| {
+        let all = usual.iter().cloned().chain(some);
+        all.chain(by_link).collect()
+    });
     prop_oneof![2 => Just(Vec::new()), 1 => some]
 }
 

@@ -48,7 +48,8 @@ impl Reference {
     /// with all selectors at hand (`fib_rules_lookup`); none where it takes the kernel to know.
     ///
     /// 1. Without rules: local, main, and of IPv4 default.
-    /// 2. A packet that is being forwarded has no out-link yet and no mark; in a VRF it comes in by that.
+    /// 2. A packet that is being forwarded has no out-link yet and no mark; in a VRF IPv6 comes in by that, and IPv4 by its
+    ///    link, but for some kernels.
     /// 3. A rule that wants something of its addresses, or that is not modelled, is the kernel's where all else fits.
     pub(super) fn tables(&self, v6: bool, link: &Link) -> Option<(Vec<Asked>, Reason)> {
         let family = if v6 { 6 } else { 4 };
@@ -60,7 +61,12 @@ impl Reference {
         }
         let master = self.links.iter().find(|l| Some(l.index) == link.master);
         let vrf = master.filter(|l| l.kind.as_deref() == Some("vrf"));
-        let name = vrf.map_or(&link.name, |vrf| &vrf.name);
+        // Whether it comes in by the link of this name; none where kernels differ.
+        let comes_by = |name: &String| match vrf {
+            None => Some(*name == link.name),
+            Some(vrf) if v6 => Some(*name == vrf.name),
+            Some(vrf) => (*name != vrf.name).then_some(*name == link.name),
+        };
         // Those of one priority stay in the order in which they came.
         rules.sort_by_key(|rule| rule.priority);
         let mut tables = Vec::new();
@@ -71,7 +77,10 @@ impl Reference {
             let mut fits = Some(true);
             for (is_wanted, holds) in [
                 (rule.oif.is_some(), false),
-                (rule.iif.is_some(), rule.iif.as_ref() == Some(name)),
+                (
+                    rule.iif.is_some(),
+                    rule.iif.as_ref().and_then(comes_by) != Some(false),
+                ),
                 (
                     rule.fwmark.is_some(),
                     rule.fwmark.is_some_and(|(m, k)| m & k == 0),
@@ -88,7 +97,11 @@ impl Reference {
             if narrows(rule.from) || narrows(rule.to) {
                 fits = Some(false);
             }
-            let of_packets = rule.uidrange.is_some_and(|(first, _)| first == 0)
+            let of_packets = rule
+                .iif
+                .as_ref()
+                .is_some_and(|name| comes_by(name).is_none())
+                || rule.uidrange.is_some_and(|(first, _)| first == 0)
                 || rule
                     .other
                     .iter()

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_image::Reason;
 use raddle_rib::Rib;
-use raddle_rib::event::{Link, NexthopKind, Route, RouteTarget, Rule};
+use raddle_rib::event::{Link, NexthopKind, Route, RouteTarget};
 
 use super::Reference;
 use super::lookup::From;
@@ -22,8 +22,8 @@ impl Reference {
     /// `__fib_validate_source`, of packets that are forwarded from link `iif`.
     ///
     /// 1. `rp_filter` 0: all pass.
-    /// 2. Rules for packets from some link, or from a VRF where there is one: only some ways out ask them. A link in a VRF
-    ///    is filtered as that is.
+    /// 2. Rules are asked as for a packet that comes in by an out-link of no name, in the in-link's VRF. By others
+    ///    [`Reference::is_apart`] may hold.
     /// 3. A source without a route, or with one that refuses, is refused.
     /// 4. A route of which a nexthop lives is enough where `rp_filter` is 2, and the link has an IPv4 address. Else one of
     ///    its nexthops has to be on the link, alive or not.
@@ -33,26 +33,12 @@ impl Reference {
             let device = self.devices.iter().find(|(index, _)| *index == link);
             device.map_or(0, |(_, device)| device.rp_filter)
         };
-        let is_vrf = |link: &&Link| link.kind.as_deref() == Some("vrf");
-        let link = self.links.iter().find(|link| link.index == iif);
-        let master = link.and_then(|link| link.master);
-        let mut vrfs = self.links.iter().filter(is_vrf);
-        let vrf = vrfs.find(|vrf| Some(vrf.index) == master);
         let rp_filter = filter(iif);
-        if rp_filter == 0 && vrf.is_none_or(|vrf| filter(vrf.index) == 0) {
+        if rp_filter == 0 {
             return Filter::Passes;
         }
-        if vrf.is_some() {
-            return Filter::Kernel;
-        }
-        let has_vrf = self.links.iter().any(|link| is_vrf(&link));
-        let by_out_link = |rule: &Rule| rule.iif.is_some() || has_vrf && rule.other.contains(&19);
-        let mut rules = self.rules.iter().filter(|rule| rule.family == 4);
-        if rules.any(by_out_link) {
-            return Filter::Kernel;
-        }
         let src = IpAddr::V4(source);
-        let Some((tables, _)) = self.tables(false, &Link::default()) else {
+        let Some((tables, _)) = self.tables(false, &self.back(iif, None)) else {
             return Filter::Kernel;
         };
         let mut asked = tables.iter();
@@ -81,6 +67,32 @@ impl Reference {
             true => Filter::Passes,
             false => Filter::Refuses,
         }
+    }
+
+    /// As what packets the other way round come in, of those that came in by `iif`: by the link `out`, or by one of no
+    /// name, and in the VRF of the one or the other.
+    fn back(&self, iif: u32, out: Option<u32>) -> Link {
+        let by = |index: u32| self.links.iter().find(|link| link.index == index);
+        let vrf = |link: &&Link| {
+            let master = link.master.and_then(by);
+            master.is_some_and(|master| master.kind.as_deref() == Some("vrf"))
+        };
+        let out = out.and_then(by);
+        let of_vrf = by(iif).filter(vrf).or(out.filter(vrf));
+        Link {
+            name: out.map(|out| out.name.clone()).unwrap_or_default(),
+            master: of_vrf.and_then(|link| link.master),
+            ..Link::default()
+        }
+    }
+
+    /// Whether the way back is looked for elsewhere where packets leave by `out`; none where nobody looks for it, or only the
+    /// kernel knows where.
+    pub fn is_apart(&self, iif: u32, out: u32) -> Option<bool> {
+        let mut devices = self.devices.iter();
+        devices.find(|(index, device)| *index == iif && device.rp_filter != 0)?;
+        let usual = self.tables(false, &self.back(iif, None))?;
+        Some(self.tables(false, &self.back(iif, Some(out))) != Some(usual))
     }
 
     /// The objects that a route's nexthops are.
