@@ -21,6 +21,14 @@ part_loads() {
   check "every program is loaded and attached ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
 }
 
+# An end-to-end test, which makes a network of its own.
+part_vrfs() {
+  RADDLE_BINARY=/usr/sbin/raddle vrf --nocapture --test-threads=1 >/tmp/out 2>&1
+  ended=$?
+  grep -vE '^$|^running|DEBUG' /tmp/out
+  check "VRFs as the kernel has them ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
+}
+
 # A source, a router and a sink. Source and router are joined by the two NICs and the host's bridge, where there are
 # NICs; router and sink by two veths.
 #   source 10.0.1.2, fd00:1::2 -- NIC -- eth0 router a0 -- a1 sink (10.0.2.2, fd00:2::2)

@@ -3,14 +3,14 @@
 # veths. As root; no KVM is needed, and neither this machine's kernel nor its network is touched.
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
-# the kernel would choose, and not around a firewall) and segments (SIDs and segment lists); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
+# the kernel would choose, and not around a firewall), vrfs (VRFs, by the end-to-end test) and segments (SIDs and segment lists); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,segments}
+parts=${PARTS:-loads,forward,vrfs,segments}
 limit=${TIMEOUT:-900}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -83,8 +83,8 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle --locked --quiet
-cargo test --workspace --test loads --locked --no-run 2>&1 | tee "$out/build.log" || exit
-loads=$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$out/build.log")
+tests=(loads vrf)
+cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
 root=$out/root
@@ -92,8 +92,10 @@ start_root "$root" 'ip ping nsenter'
 for tool in ip ping nsenter nft bash; do add_program "$root" "$(command -v "$tool")"; done
 add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle"
 strip "$root/usr/sbin/raddle"
-add_program "$root" "$loads" loads
-strip "$root/usr/sbin/loads"
+for test in "${tests[@]}"; do
+  add_program "$root" "$(sed -n "s,^ *Executable tests/$test.rs (\(.*\))\$,\1,p" "$out/build.log")" "$test"
+  strip "$root/usr/sbin/$test"
+done
 install -m 755 scripts/kernels/guest.sh "$root/init"
 cp scripts/kernels/parts.sh "$root/parts.sh"
 
@@ -107,7 +109,8 @@ for kernel in "${here[@]}"; do
   echo "== Linux $kernel"
   SECONDS=0
   rm -rf "$root/lib/modules"
-  add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf
+  add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
+    cls_u32 act_mirred vrf
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then
     echo "Linux $kernel: all parts are right ($parts), $SECONDS s"
