@@ -4,7 +4,8 @@
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use raddle_e2e::{Outcome, World, readable_raddle, root, within};
+use raddle_e2e::frame::Flow;
+use raddle_e2e::{Daemon, Outcome, World, readable_raddle, root, within};
 use serde_json::Value;
 
 /// What doctor says as JSON, and its exit code.
@@ -412,4 +413,34 @@ fn arguments_that_make_no_sense() {
     let listed = raddle(&["doctor", "--list"]);
     assert_eq!(listed.code, Some(0));
     assert!(listed.stdout.contains("kernel-source-to-last "));
+}
+
+/// Half of the packets come from an address that a routing rule asks for.
+#[test]
+fn what_raddle_leaves_to_the_kernel_is_told_in_shares() {
+    if !root("what_raddle_leaves_to_the_kernel_is_told_in_shares") {
+        return;
+    }
+    let world = World::new("doctor-shares", 2);
+    world.ip("rule add pref 100 from 10.1.1.8 lookup 77");
+    let daemon = Daemon::start(&world, &[]);
+    let only = ["--only", "left-to-kernel"];
+    assert!(findings(&examined(&world, &only).0, "left-to-kernel").is_empty());
+    let flows: Vec<Flow> = (0..400u16)
+        .map(|n| Flow {
+            src: [10, 1, 1, 7 + (n % 2) as u8].into(),
+            dst: [10, 9, 0, 9].into(),
+            proto: 17,
+            sport: n,
+            dport: 9,
+        })
+        .collect();
+    world.transmit(&world.frames(&flows));
+    let (answer, code) = examined(&world, &only);
+    let asked = "routing rule 100: from 10.1.1.8 lookup 77";
+    let finding = found(&answer, "left-to-kernel", "warning", asked);
+    let counted = finding["evidence"][0].as_str().unwrap();
+    assert!(counted.starts_with("200 of "), "{finding:#}");
+    assert_eq!(code, 0, "it is not serious");
+    daemon.terminate();
 }

@@ -218,10 +218,23 @@ pub struct Facts {
     pub choices: Vec<Choices>,
     /// What XDP would lose or bypass.
     pub traps: Vec<(preflight::Topic, preflight::Finding)>,
+    /// What a running daemon leaves to the kernel.
+    pub punts: Option<Punts>,
     /// SIDs, segment lists, and their settings.
     pub(crate) srv6: Srv6,
     /// What could not be seen, and why.
     pub not_seen: BTreeMap<Need, String>,
+}
+
+/// What became of the packets that came to a daemon's links since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Punts {
+    /// Packets that it forwarded or dropped.
+    pub forwarded: u64,
+    /// Packets that it left to the kernel, by the name of the reason.
+    pub by_reason: Vec<(String, u64)>,
+    /// What is left to the kernel by which rule, each with the name of the reason.
+    pub rules: Vec<(String, String)>,
 }
 
 /// Whether the kernel's own hash key is known.

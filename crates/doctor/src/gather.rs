@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 
-use super::facts::{Asked, Facts, Need, OwnKey, Paths, Target};
+use super::facts::{Asked, Facts, Need, OwnKey, Paths, Punts, Target};
 use super::probe;
 use super::srv6::Srv6;
-use raddle_control::{Owner, Routes as Extra, Segment, Segments, ask_if_any};
+use raddle_control::{
+    Counters, Owner, Routes as Extra, Segment, Segments, Status, Verdict, ask_if_any,
+};
 use raddle_preflight::{self as preflight, Fix, Options, Scene};
 use raddle_select::KernelVersion;
 
@@ -85,6 +87,33 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
         facts.not_seen.insert(Need::Daemon, why);
     }
     facts
+}
+
+/// What the daemon of this network namespace leaves to the kernel, if one runs.
+fn punts() -> Result<Option<Punts>, raddle_control::Error> {
+    let (Some(counters), Some(status)) = (ask_if_any::<Counters>()?, ask_if_any::<Status>()?)
+    else {
+        return Ok(None);
+    };
+    let sent = counters
+        .nexthops
+        .iter()
+        .map(|nexthop| nexthop.count.packets);
+    let (left, dropped): (Vec<_>, Vec<_>) = counters
+        .reasons
+        .iter()
+        .partition(|reason| reason.verdict == Verdict::Punt);
+    let dropped = dropped.iter().map(|reason| reason.count.packets);
+    let left = left.iter().map(|of| (of.reason.clone(), of.count.packets));
+    let rules = status.punted.iter().map(|punted| {
+        let reason = punted.reason.clone();
+        (reason, punted.to_string())
+    });
+    Ok(Some(Punts {
+        forwarded: sent.chain(dropped).sum(),
+        by_reason: left.collect(),
+        rules: rules.collect(),
+    }))
 }
 
 /// SRv6 of the routes, and of the daemon of this network namespace, if one runs; and what of the daemon's is not seen.
@@ -171,6 +200,10 @@ fn live(facts: &mut Facts, rib: &Rib) {
             Ok(_) => OwnKey::Known,
             Err(why) => OwnKey::Unknown(why.to_string()),
         };
+    }
+    match punts() {
+        Ok(punts) => facts.punts = punts,
+        Err(e) => missing(Need::Daemon, e.to_string()),
     }
     match traps(rib) {
         Ok(traps) => facts.traps = traps,

@@ -301,6 +301,16 @@ impl Reason {
     pub const fn name(self) -> &'static str {
         FACTS[self as usize].name
     }
+
+    /// What it means, in Markdown: half a sentence.
+    pub const fn means(self) -> &'static str {
+        FACTS[self as usize].means
+    }
+
+    /// What to do if there are many such packets, in Markdown with links into the book; empty where there is nothing to do.
+    pub const fn advice(self) -> &'static str {
+        FACTS[self as usize].advice
+    }
 }
 
 impl fmt::Display for Reason {

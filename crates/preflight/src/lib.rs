@@ -204,7 +204,7 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
             if !verdicts.frees_nothing(&ins, &outs, forwarded(scene, &ins)) {
                 let punted = verdicts.punted(&ins, &outs).into_iter();
                 bypassed = punted
-                    .map(|it| Finding::new(Severity::Punted, it.packets, it.rule))
+                    .map(|it| Finding::new(Severity::Punted, &it.packets, it.why()))
                     .collect();
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use raddle_image::Reason;
 use raddle_rib::event::Rule;
 use raddle_rib::{Arrival, RULES_BY_ADDRESS, describe_rule, lookup_apart, rule_beyond_engines};
 
@@ -30,7 +31,7 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
         let outs = scene.filtered_apart.get(index)?.iter();
         by_way_out(link, outs.filter_map(|out| name(*out)))
     });
-    findings.extend(apart.map(|it| Finding::new(Severity::Punted, it.packets, it.rule)));
+    findings.extend(apart.map(|it| Finding::new(Severity::Punted, &it.packets, it.why())));
     for family in [4, 6] {
         let forwards = |index: &u32| {
             let device = scene.governing(*index);
@@ -54,7 +55,7 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
             }
         }
         let punted = by_address(&scene.rules, family, &arrivals).into_iter();
-        findings.extend(punted.map(|it| Finding::new(Severity::Punted, it.packets, it.rule)));
+        findings.extend(punted.map(|it| Finding::new(Severity::Punted, &it.packets, it.why())));
         for (rule, names) in stopped {
             if names.len() == links.len() {
                 findings.push(finding(rule, "goes"));
@@ -99,7 +100,8 @@ pub fn by_address(rules: &[Rule], family: u8, links: &[(&str, Arrival<'_>)]) -> 
         let (from, to) = (net("from", rule.from), net("to", rule.to));
         Punted {
             packets: format!("IPv{family} packets{from}{to}{by}"),
-            rule: format!("routing rule {} (counted as rules)", describe_rule(rule)),
+            rule: format!("routing rule {}", describe_rule(rule)),
+            reason: Reason::Rules.name().to_owned(),
         }
     };
     asked.into_iter().map(words).collect()
@@ -111,9 +113,9 @@ pub fn by_way_out<'a>(link: &str, outs: impl Iterator<Item = &'a str>) -> Option
     (!outs.is_empty()).then(|| Punted {
         packets: format!("IPv4 packets from {link} to {}", outs.join(", ")),
         rule: format!(
-            "rp_filter of {link}: routing rules for packets from there decide where the way back is looked for (counted as \
-             rp-filter)"
+            "rp_filter of {link}: routing rules for packets from there decide where the way back is looked for"
         ),
+        reason: Reason::RpFilter.name().to_owned(),
     })
 }
 

@@ -4,6 +4,7 @@
 //! are missing from [`Facts`], and a check that needs them says nothing rather than guess; the
 //! answer names it with what was not seen.
 
+mod daemon;
 mod hash;
 mod kernel;
 mod members;
@@ -58,6 +59,7 @@ const ALL: &[&[Check]] = &[
     srv6::CHECKS,
     kernel::CHECKS,
     xdp::CHECKS,
+    daemon::CHECKS,
 ];
 
 /// Made-up facts for tests of checks.

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Links, Verdicts, Version, Why};
+use raddle_image::Reason;
 use raddle_rib::firewall::{Guarded, Range};
 
 /// Packets that are left to the kernel, and what may judge them there.
@@ -15,11 +16,29 @@ pub struct Punted {
     pub packets: String,
     /// The rule, in the words of the tool that shows it.
     pub rule: String,
+    /// The name of the reason by which they are counted.
+    #[serde(default = "of_firewall")]
+    pub reason: String,
+}
+
+/// What a daemon that does not tell the reason knows of.
+fn of_firewall() -> String {
+    Reason::Firewall.name().to_owned()
+}
+
+impl Punted {
+    /// The rule, and how the packets are counted where that is not as a firewall's.
+    pub fn why(&self) -> String {
+        match self.reason == of_firewall() {
+            true => self.rule.clone(),
+            false => format!("{} (counted as {})", self.rule, self.reason),
+        }
+    }
 }
 
 impl fmt::Display for Punted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.packets, self.rule)
+        write!(f, "{}: {}", self.packets, self.why())
     }
 }
 
@@ -32,6 +51,7 @@ impl Verdicts {
             .map(|why| Punted {
                 packets: packets(why, ins, outs),
                 rule: why.rule.clone(),
+                reason: of_firewall(),
             })
             .collect();
         let of = [
@@ -48,6 +68,7 @@ impl Verdicts {
             punted.push(Punted {
                 packets: format!("{version} fragments and ICMP errors"),
                 rule: who.to_owned(),
+                reason: of_firewall(),
             });
         }
         punted
