@@ -107,9 +107,10 @@ pub fn by_address(rules: &[Rule], family: u8, links: &[(&str, Arrival<'_>)]) -> 
     asked.into_iter().map(words).collect()
 }
 
-/// The IPv4 packets of a link that are punted because `rp_filter` judges them by the way out, where there are such out-links.
+/// The IPv4 packets of a link that are punted because `rp_filter` judges them by the way out, where there are such out-links
+/// besides the link itself: what goes back is the kernel's anyway.
 pub fn by_way_out<'a>(link: &str, outs: impl Iterator<Item = &'a str>) -> Option<Punted> {
-    let outs: Vec<&str> = outs.collect();
+    let outs: Vec<&str> = outs.filter(|out| *out != link).collect();
     (!outs.is_empty()).then(|| Punted {
         packets: format!("IPv4 packets from {link} to {}", outs.join(", ")),
         rule: format!(
@@ -140,7 +141,7 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_rib::event::DeviceSettings;
+    use raddle_rib::event::{DeviceSettings, Link};
 
     fn rule(priority: u32, table: u32) -> Rule {
         Rule {
@@ -192,6 +193,31 @@ mod tests {
                  then delete this one (ip -4 rule del pref 32765)"
             ]
         );
+    }
+
+    #[test]
+    fn out_links_that_are_judged_apart_are_named() {
+        let apart = [(2, [2, 3].into())];
+        let links = [(2, "a"), (3, "b")].map(|(index, name)| Link::ethernet(index, name, [2; 6]));
+        let forwards = DeviceSettings {
+            forwarding4: true,
+            ..DeviceSettings::default()
+        };
+        let scene = Scene {
+            devices: [(2, forwards)].into(),
+            links: links.into(),
+            filtered_apart: apart.into(),
+            ..Scene::default()
+        };
+        let found = judge(&scene, &[(2, "a".to_owned())].into());
+        assert_eq!(found.len(), 1);
+        let said = found[0].to_string();
+        assert!(
+            said.starts_with("IPv4 packets from a to b: rp_filter of a: "),
+            "{said}"
+        );
+        assert!(said.ends_with("(counted as rp-filter)"), "{said}");
+        assert!(by_way_out("a", ["a"].into_iter()).is_none());
     }
 
     #[test]
