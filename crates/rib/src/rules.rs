@@ -120,7 +120,8 @@ pub fn vrf_of<'a>(link: &Link, by_index: impl FnOnce(u32) -> Option<&'a Link>) -
 ///
 /// 1. Without any rules known: local, main and, for IPv4, default.
 /// 2. Rules of the family are asked by priority, each whether it matches the packets:
-///    a. `iif`: those that come in by this link; in a VRF by that, not by its link.
+///    a. `iif`: those that come in by this link. In a VRF IPv6 comes in by that, and IPv4 by its link; an IPv4 rule for the
+///    VRF is not followed, since kernels differ.
 ///    b. `oif`: none, a packet that is forwarded has no output link yet.
 ///    c. `fwmark`: those whose mark is so. Nothing has marked what engines get, so the mark is 0: a firewall or a tc
 ///    filter that might mark a packet has it punted.
