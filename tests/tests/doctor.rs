@@ -415,14 +415,14 @@ fn arguments_that_make_no_sense() {
     assert!(listed.stdout.contains("kernel-source-to-last "));
 }
 
-/// Half of the packets come from an address that a routing rule asks for.
+/// Half of the packets come from an address that a routing rule asks for, and decides about by something that is not followed.
 #[test]
 fn what_raddle_leaves_to_the_kernel_is_told_in_shares() {
     if !root("what_raddle_leaves_to_the_kernel_is_told_in_shares") {
         return;
     }
     let world = World::new("doctor-shares", 2);
-    world.ip("rule add pref 100 from 10.1.1.8 lookup 77");
+    world.ip("rule add pref 100 from 10.1.1.8 lookup 77 suppress_ifgroup 9");
     let daemon = Daemon::start(&world, &[]);
     let only = ["--only", "left-to-kernel"];
     assert!(findings(&examined(&world, &only).0, "left-to-kernel").is_empty());
@@ -437,7 +437,7 @@ fn what_raddle_leaves_to_the_kernel_is_told_in_shares() {
         .collect();
     world.transmit(&world.frames(&flows));
     let (answer, code) = examined(&world, &only);
-    let asked = "routing rule 100: from 10.1.1.8 lookup 77";
+    let asked = "routing rule 100: from 10.1.1.8 suppress_ifgroup ... lookup 77";
     let finding = found(&answer, "left-to-kernel", "warning", asked);
     let counted = finding["evidence"][0].as_str().unwrap();
     assert!(counted.starts_with("200 of "), "{finding:#}");

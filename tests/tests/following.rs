@@ -137,12 +137,12 @@ fn routes_come_and_go() {
     f.ip("-6 route del 2001:db8:9::/64 via 2001:db8:2:2::2");
     f.ip("-6 route replace 2001:db8:9::/64 via 2001:db8:2:4::2 metric 1024");
     f.ip("-6 route del 2001:db8:9::/64");
-    // What rules by destination ask for is left to the kernel.
-    world.ip("rule add to 10.9.0.0/26 lookup 77 pref 100");
+    // What rules ask for and then decide by something else is left to the kernel.
+    world.ip("rule add to 10.9.0.0/26 lookup 77 suppress_ifgroup 9 pref 100");
     f.agrees("a rule", Who::Kernel);
     let (packets, rule) = (
         "IPv4 packets to 10.9.0.0/26",
-        "routing rule 100: from all to 10.9.0.0/26 lookup 77",
+        "routing rule 100: from all to 10.9.0.0/26 suppress_ifgroup ... lookup 77",
     );
     let told = |f: &Followed<'_>| {
         let punted = f.daemon.status()["punted"].to_string();
@@ -162,6 +162,13 @@ fn routes_come_and_go() {
     assert!(checked.stdout.contains(said), "{}", checked.stdout);
     world.ip("route add default via 10.2.1.2 table 77");
     f.agrees("a route in its table", Who::Kernel);
+    f.ip("rule del pref 100");
+    f.ip("route add 10.9.0.0/24 via 10.2.3.2 table 77");
+    f.ip("rule add to 10.9.0.0/26 ipproto udp lookup 77 pref 100");
+    f.ip("route replace 10.9.0.0/24 via 10.2.2.2 table 77");
+    f.ip("rule add from 10.1.1.0/24 sport 1-2 lookup 77 pref 99");
+    f.ip("route del 10.9.0.0/24 table 77");
+    f.ip("rule del pref 99");
     f.ip("rule del pref 100");
     until_told(&f, false);
     f.explains();

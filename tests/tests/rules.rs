@@ -157,32 +157,53 @@ fn from_two_hosts() -> Vec<Flow> {
     flows.collect()
 }
 
-/// What a rule asks for: sources and destinations that begin so.
-type Asked = &'static [(&'static str, &'static str)];
+/// What is punted: sources and destinations that begin so.
+type Punted = &'static [(&'static str, &'static str)];
 
 #[test]
-fn rules_by_address_cost_their_packets_alone() {
-    if !root("rules_by_address_cost_their_packets_alone") {
+fn rules_that_ask_for_packets_are_followed() {
+    if !root("rules_that_ask_for_packets_are_followed") {
         return;
     }
     let world = World::new("rules-from", 3);
     let (_, gateway6) = world.gateway(2);
+    let (_, other6) = world.gateway(1);
     for route in [
         "route replace 10.9.7.0/24 nexthop via 10.2.1.2 nexthop via 10.2.2.2",
         "route replace 10.9.0.0/16 via 10.2.3.2",
         "route replace default via 10.2.1.2",
         "route add default via 10.2.3.2 table 77",
+        "route add 10.9.0.0/16 via 10.2.2.2 table 78",
         &format!("-6 route add fd09:7::/64 via {gateway6}"),
         &format!("-6 route add fd77::/64 via {gateway6}"),
         "-6 route add unreachable fd77::/64 table 77",
+        &format!("-6 route add default via {other6} table 78"),
     ] {
         world.ip(route);
     }
-    let flows = from_two_hosts();
-    let frames = world.frames(&flows);
+    let mut flows = from_two_hosts();
+    // Others are for ports, and each once more with a TOS, and with another protocol.
+    let ports = flows.clone().into_iter().map(|flow| Flow {
+        sport: flow.sport + 5000,
+        dport: 443,
+        ..flow
+    });
+    flows.extend(ports.collect::<Vec<Flow>>());
+    let mut frames = world.frames(&flows);
+    let count = frames.len();
+    for n in 0..2 * count {
+        let mut frame = frames[n % count].clone();
+        let v4 = frame.bytes[12] == 8;
+        match n < count {
+            true => with_tos(&mut frame.bytes, v4),
+            false => with_protocol(&mut frame.bytes, v4),
+        }
+        frames.push(frame);
+    }
+    let flows = flows.repeat(3);
     let links =
         |arrivals: &[Arrival]| -> Vec<String> { arrivals.iter().map(|a| a.link.clone()).collect() };
-    let cases: [(&str, &str, &[&str], Asked); 6] = [
+    let cases: &[(&str, &str, &[&str], Punted)] = &[
         (
             "a cloud image's",
             "0",
@@ -190,31 +211,56 @@ fn rules_by_address_cost_their_packets_alone() {
                 "rule add pref 100 from 10.1.1.8 lookup 77",
                 "rule add pref 101 from 192.0.2.7 lookup 77",
             ],
-            &[("10.1.1.8", "10."), ("10.1.1.8", "198.")],
+            &[],
         ),
         (
             "from and to",
             "0",
             &["rule add pref 100 from 10.1.1.0/24 to 10.9.0.0/16 lookup 77"],
-            &[("10.1.1.", "10.9.")],
+            &[],
         ),
         (
             "not from",
             "0",
             &["rule add pref 100 not from 10.1.1.8 lookup 77"],
-            &[("10.1.1.8", "10."), ("10.1.1.8", "198.")],
+            &[],
         ),
         (
             "with ports",
             "0",
             &["rule add pref 100 from 10.1.1.7 ipproto udp dport 9 lookup 77"],
-            &[("10.1.1.7", "10."), ("10.1.1.7", "198.")],
+            &[],
         ),
         (
             "IPv6",
             "0",
             &["-6 rule add pref 100 from fd01:1::8 to fd77::/16 lookup 77"],
-            &[("fd01:1::8", "fd77:")],
+            &[],
+        ),
+        (
+            "ports, protocols and TOS alone",
+            "0",
+            &[
+                "rule add pref 100 ipproto udp dport 443 lookup 77",
+                "rule add pref 101 ipproto tcp sport 1-5001 lookup 78",
+                "rule add pref 102 tos 0x10 lookup 78",
+                "-6 rule add pref 100 ipproto udp dport 443 lookup 78",
+                "-6 rule add pref 101 ipproto tcp sport 1-5001 lookup 78",
+                "-6 rule add pref 102 tos 0xb8 unreachable",
+            ],
+            &[],
+        ),
+        (
+            "one after the other",
+            "0",
+            &[
+                "rule add pref 100 from 10.1.1.8 lookup 78",
+                "rule add pref 101 not ipproto udp lookup 77",
+                "rule add pref 102 tos 0x18 goto 104",
+                "rule add pref 103 ipproto udp dport 400-500 prohibit",
+                "rule add pref 104 from 10.1.1.0/29 lookup main suppress_prefixlength 16",
+            ],
+            &[],
         ),
         (
             "with rp_filter",
@@ -223,7 +269,7 @@ fn rules_by_address_cost_their_packets_alone() {
             &[("10.1.1.", "10.52.")],
         ),
     ];
-    for (what, filter, rules, asked) in cases {
+    for (what, filter, rules, punted) in cases {
         world.sysctl("net.ipv4.conf.source.rp_filter", filter);
         rules.iter().for_each(|rule| drop(world.ip(rule)));
         let kernel = world.transmit(&frames);
@@ -232,26 +278,59 @@ fn rules_by_address_cost_their_packets_alone() {
         for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
             assert_eq!(links(kernel), links(ours), "{what}: {flow:?}");
         }
-        let is_asked = |flow: &&Flow| {
+        let is_punted = |flow: &&Flow| {
             let (src, dst) = (flow.src.to_string(), flow.dst.to_string());
-            let mut asked = asked.iter();
-            asked.any(|(from, to)| src.starts_with(from) && dst.starts_with(to))
+            let mut punted = punted.iter();
+            punted.any(|(from, to)| src.starts_with(from) && dst.starts_with(to))
         };
-        let punted = flows.iter().filter(is_asked).count() as u64;
+        let asked = flows.iter().filter(is_punted).count() as u64;
         assert_eq!(
             daemon.reason("rules"),
-            punted,
+            asked,
             "{what}: {}",
             daemon.counters()
         );
         let through = flows.iter().zip(&kernel);
-        let through = through.filter(|(flow, arrivals)| !is_asked(flow) && !arrivals.is_empty());
+        let through = through.filter(|(flow, arrivals)| !is_punted(flow) && !arrivals.is_empty());
         let through = through.count() as u64;
-        eprintln!("{what}: raddle forwards {through}, {punted} are the kernel's");
+        eprintln!("{what}: raddle forwards {through}, {asked} are the kernel's");
         assert_eq!(daemon.forwarded(), through, "{what}: {}", daemon.counters());
         daemon.terminate();
-        for rule in rules {
+        for rule in *rules {
             world.ip(&rule.replace("rule add", "rule del"));
         }
     }
+}
+
+/// The DSCP EF, and both bits of ECN.
+fn with_tos(frame: &mut [u8], v4: bool) {
+    match v4 {
+        true => {
+            frame[15] = 0xbb;
+            checksum4(frame);
+        }
+        false => (frame[14], frame[15]) = (0x6b, frame[15] & 0xf | 0xb0),
+    }
+}
+
+/// TCP, whose ports are where those of UDP are.
+fn with_protocol(frame: &mut [u8], v4: bool) {
+    match v4 {
+        true => {
+            frame[23] = 6;
+            checksum4(frame);
+        }
+        false => frame[20] = 6,
+    }
+}
+
+fn checksum4(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let sum: u32 = frame[14..34]
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
 }

@@ -1,7 +1,8 @@
 //! The preflight as the daemon asks for it: what it knows goes in, what follows comes out.
 
+use raddle_rib::Rib;
+use raddle_rib::event::Link;
 use raddle_rib::firewall::Firewall;
-use raddle_rib::{Arrival, Rib};
 
 use super::links::Plan;
 use super::rx_hash::would_read;
@@ -83,13 +84,11 @@ pub(super) fn look(
         false => None,
     };
     let mut punted = verdicts.punted(&plan.attach, &plan.out);
-    let arrival = |link| Arrival::of(link, |index| rib.link(index));
-    let arrivals: Vec<_> = links()
-        .map(|link| (link.name.as_str(), arrival(link)))
-        .collect();
     for (family, forwards) in [4, 6].into_iter().zip(families) {
         if forwards {
-            punted.extend(preflight::by_address(rib.rules(), family, &arrivals));
+            let of_link = |link: &Link| rib.punted_by_rules(link.index, family);
+            let of_links = links().map(|link| (link.name.as_str(), of_link(link)));
+            punted.extend(preflight::by_packet(family, of_links.collect()));
         }
     }
     if families[0] {

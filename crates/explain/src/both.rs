@@ -38,6 +38,7 @@ pub fn both(view: View<'_>, question: Question<'_>) -> Result<Answer, Error> {
         sport: words.dport,
         dport: words.sport,
         flow_label: words.flow_label,
+        tos: words.tos,
         connected: false,
     };
     if reverse.dst.is_unspecified() {

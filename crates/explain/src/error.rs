@@ -53,6 +53,9 @@ pub enum Error {
     /// `connected` with another protocol, or with an input link.
     #[error("'connected' is about this machine's own UDP sockets: ipproto udp, and no iif")]
     Connected,
+    /// `tos` of a packet of this machine's own.
+    #[error("'tos' is about packets that come in: name the link, iif LINK")]
+    Tos,
     /// Ports without a protocol that has any.
     #[error("ports want a protocol: add ipproto tcp or ipproto udp")]
     Ports,

@@ -1,8 +1,9 @@
 //! The words of a flow: `DST [from SRC] [iif LINK] [ipproto P] [sport N] [dport N] [flowlabel N]
-//! [connected]`.
+//! [tos N] [connected]`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use raddle_rib::Fields;
 use raddle_select::Flow;
 use serde::Serialize;
 
@@ -26,21 +27,29 @@ pub struct FlowWords {
     pub dport: u16,
     /// IPv6 flow label.
     pub flow_label: u32,
+    /// TOS or traffic class of a packet that comes in.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tos: u8,
     /// This machine's own UDP socket is connected to the destination.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub connected: bool,
 }
 
+fn is_zero(tos: &u8) -> bool {
+    *tos == 0
+}
+
 const UDP: u8 = 17;
 
 /// What may follow the destination.
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
     "from",
     "iif",
     "ipproto",
     "sport",
     "dport",
     "flowlabel",
+    "tos",
     "connected",
 ];
 
@@ -80,6 +89,7 @@ impl FlowWords {
             sport: 0,
             dport: 0,
             flow_label: 0,
+            tos: 0,
             connected: false,
         };
         while let Some(key) = words.next() {
@@ -94,6 +104,7 @@ impl FlowWords {
                 "ipproto" => flow.proto = protocol(value()?)?,
                 "sport" => flow.sport = number(key, value()?, 65535)? as u16,
                 "dport" => flow.dport = number(key, value()?, 65535)? as u16,
+                "tos" => flow.tos = number(key, value()?, 255)? as u8,
                 "flowlabel" => flow.flow_label = number(key, value()?, 0xf_ffff)?,
                 other => {
                     return Err(Error::Word {
@@ -112,6 +123,9 @@ impl FlowWords {
         if flow.connected && (flow.proto != UDP || flow.iif.is_some()) {
             return Err(Error::Connected);
         }
+        if flow.tos != 0 && flow.iif.is_none() {
+            return Err(Error::Tos);
+        }
         flow.checked()
     }
 
@@ -129,6 +143,7 @@ impl FlowWords {
             sport: flow.sport,
             dport: flow.dport,
             flow_label: flow.flow_label,
+            tos: 0,
             connected: false,
         };
         words.checked()
@@ -165,6 +180,18 @@ impl FlowWords {
         }
     }
 
+    /// What routing rules look at.
+    pub(crate) fn fields(&self) -> Fields {
+        Fields {
+            src: self.src,
+            dst: self.dst,
+            tos: self.tos,
+            proto: self.proto,
+            sport: self.sport,
+            dport: self.dport,
+        }
+    }
+
     /// What selection hashes.
     pub fn flow(&self) -> Option<Flow> {
         let flow = Flow::new(self.src, self.dst)?.ports(self.proto, self.sport, self.dport);
@@ -191,6 +218,9 @@ impl std::fmt::Display for FlowWords {
         }
         if self.flow_label != 0 {
             write!(f, " flowlabel {:#x}", self.flow_label)?;
+        }
+        if self.tos != 0 {
+            write!(f, " tos {:#04x}", self.tos)?;
         }
         if self.connected {
             f.write_str(" connected")?;
@@ -247,6 +277,7 @@ mod tests {
         for text in [
             "10.0.2.1 from 10.0.1.1 iif eth0 ipproto tcp sport 40000 dport 5201",
             "fd00::2 from fd00::1 ipproto udp sport 1 dport 2 flowlabel 0x12345",
+            "10.0.2.1 from 10.0.1.1 iif eth0 tos 0x10",
             "10.0.2.1 from 0.0.0.0",
             "10.0.2.1 from 0.0.0.0 ipproto udp sport 5 dport 6 connected",
         ] {
@@ -264,6 +295,7 @@ mod tests {
             ("10.0.0.1 sport 5", "ports want a protocol"),
             ("10.0.0.1 ipproto tcp sport 70000", "'70000' is not a sport"),
             ("10.0.0.1 ipproto tcp dport 5 connected", "own UDP sockets"),
+            ("10.0.0.1 tos 16", "name the link"),
             ("10.0.0.1 oif eth0", "'oif' is not a word of a flow"),
         ] {
             assert!(

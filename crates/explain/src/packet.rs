@@ -196,6 +196,11 @@ impl Packet {
             sport: seen.sport,
             dport: seen.dport,
             flow_label: seen.flow_label,
+            tos: match (self.family, self.l3.as_slice()) {
+                (Family::V4, [_, tos, ..]) => *tos,
+                (Family::V6, [a, b, ..]) => a << 4 | b >> 4,
+                _ => 0,
+            },
             connected: false,
         }
     }

@@ -109,7 +109,8 @@ impl Walk<'_> {
             1 => "strict",
             _ => "loose",
         };
-        let back = match may_leave_by(trace, &rib.filtered_apart(link.index)) {
+        let by_packet = rib.rule_back(&link.name, &self.words.fields()).is_some();
+        let back = match by_packet || may_leave_by(trace, &rib.filtered_apart(link.index)) {
             true => Back::Unknown,
             false => rib.way_back(link.index, src),
         };

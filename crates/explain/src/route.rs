@@ -2,13 +2,10 @@
 
 use raddle_image::Reason;
 use raddle_rib::event::{ROUTE_FPM, ROUTE_STATIC, Route, RouteKind, RouteTarget};
-use raddle_rib::{Hop, TableLookup, Trace, describe_rule, lookup_apart};
+use raddle_rib::{Asked, Hop, TableLookup, Trace, describe_rule, lookup_apart, lookup_of};
 use serde_json::json;
 
 use super::steps::Walk;
-
-/// What step 2 says of a rule by address.
-const BY_ADDRESS: &str = "asks for addresses";
 
 impl Walk<'_> {
     /// Step 1.
@@ -62,13 +59,16 @@ impl Walk<'_> {
                 if lookup.end != Reason::NoRoute {
                     text += &format!("; a rule says {} of all else", lookup.end.name());
                 }
-                let data = match lookup.tables.iter().any(|look| look.suppress.is_some()) {
-                    false => json!({ "tables": names }),
-                    true => {
-                        let most = lookup.tables.iter().map(|look| look.suppress);
-                        json!({ "tables": names, "suppress_prefixlength": most.collect::<Vec<_>>() })
-                    }
-                };
+                let mut data = json!({ "tables": names });
+                if lookup.tables.iter().any(|look| look.suppress.is_some()) {
+                    let most = lookup.tables.iter().map(|look| look.suppress);
+                    data["suppress_prefixlength"] = json!(most.collect::<Vec<_>>());
+                }
+                let asks = self.rules_that_ask();
+                if !asks.is_empty() {
+                    text += &format!("; it is asked for by {}", asks.join(" and "));
+                    data["rules"] = json!(asks);
+                }
                 self.add(2, "rules", function, text, data);
                 Ok(())
             }
@@ -76,15 +76,16 @@ impl Walk<'_> {
                 let iif = self.words.iif.as_deref().unwrap_or("lo");
                 let family = if self.is_v4() { 4 } else { 6 };
                 let rib = self.view.rib;
-                let apart = lookup_apart(rib.rules(), family, rib.arrival(iif));
-                let (src, dst) = (self.words.src, self.words.dst);
-                let (rule, does) = match apart {
-                    Err(rule) => (Some(rule), "decides by what engines do not look at"),
-                    // Behind a segment, and for this machine's own packets, whatever their addresses.
-                    Ok(apart) => {
-                        let asks = rib.rule_by_address(iif, src, dst);
-                        let asks = asks.or_else(|| apart.by_address.first().copied());
-                        (asks, BY_ADDRESS)
+                let arrival = rib.arrival(iif);
+                let followed = lookup_of(rib.rules(), family, arrival, &self.words.fields());
+                let (rule, does) = match (followed, lookup_apart(rib.rules(), family, arrival)) {
+                    (Err(rule), _) | (_, Err(rule)) => {
+                        (Some(rule), "decides by what engines do not look at")
+                    }
+                    // Behind a segment, and for this machine's own packets.
+                    (_, Ok(apart)) => {
+                        let first = apart.by_packet.first().copied();
+                        (first, "asks for what a packet shows")
                     }
                 };
                 let rule = rule.map_or_else(|| "a rule".to_owned(), describe_rule);
@@ -94,6 +95,23 @@ impl Walk<'_> {
                 Err(*reason)
             }
         }
+    }
+
+    /// The rules that ask for what the packet shows, in words, and are followed.
+    fn rules_that_ask(&self) -> Vec<String> {
+        let (Some(iif), 1) = (&self.words.iif, self.look_up) else {
+            return Vec::new();
+        };
+        let rib = self.view.rib;
+        let family = if self.is_v4() { 4 } else { 6 };
+        let fields = self.words.fields();
+        let apart = lookup_apart(rib.rules(), family, rib.arrival(iif));
+        let rules = apart.map(|apart| apart.by_packet).unwrap_or_default();
+        let asks = rules
+            .into_iter()
+            .filter(|rule| Asked::of(rule).holds(&fields));
+        asks.map(|rule| format!("rule {}", describe_rule(rule)))
+            .collect()
     }
 
     /// Step 3.

@@ -273,10 +273,9 @@ impl Walk<'_> {
         }
         // Local output is looked up as if it came in on lo.
         let iif = self.words.iif.as_deref().unwrap_or("lo");
-        let (src, dst) = (self.words.src, self.words.dst);
         let trace = match self.words.iif {
-            Some(_) => self.view.rib.trace_from(iif, src, dst),
-            None => self.view.rib.trace(iif, dst),
+            Some(_) => self.view.rib.trace_of(iif, &self.words.fields()),
+            None => self.view.rib.trace(iif, self.words.dst),
         };
         let found = self
             .rules(&trace)

@@ -1,8 +1,8 @@
 //! What goes from step to step of a packet: what is known when it comes in, how far it has come, and what
 //! becomes of it.
 
-use raddle_image::{ConfigHead, LinkEntry, Memory, Reason, link_flags};
-use raddle_packet::Family;
+use raddle_image::{ConfigHead, LinkEntry, Memory, Reason, Shown, link_flags};
+use raddle_packet::{Family, dissect};
 use raddle_select::Hasher;
 use raddle_srv6::Demand;
 
@@ -96,6 +96,19 @@ impl Context<'_> {
 pub(crate) struct Passed<A> {
     pub(crate) len: usize,
     pub(crate) dst: A,
+    /// Where it is looked up, if not where most packets of its link are.
+    pub(crate) table: Option<u32>,
+}
+
+/// What routing rules may ask about a packet.
+pub(crate) fn shown(packet: &[u8], family: Family, tos: u8) -> Shown {
+    let seen = dissect(packet, family, raddle_packet::Stop::AtEncap);
+    Shown {
+        tos,
+        proto: seen.ip_proto,
+        sport: seen.sport,
+        dport: seen.dport,
+    }
 }
 
 /// Why the pipeline of a family stops before the packet is forwarded.

@@ -4,7 +4,7 @@ use raddle_image::{Group, Reason, link_flags};
 use raddle_packet::{Family, checksum};
 
 use crate::choose::{Chosen, choose, hash, leads_on};
-use crate::context::{Context, Passed, Sent, Stop};
+use crate::context::{Context, Passed, Sent, Stop, shown};
 use crate::rewrite::{ETHERNET, set_macs};
 use crate::state::State;
 
@@ -16,8 +16,9 @@ use crate::state::State;
 /// 4. (A4) The link forwards IPv4, and neither rules nor a reverse-path filter beyond engines want the kernel.
 /// 5. (A5, A6) Source and destination may appear on the wire and are unicast.
 /// 6. (A7) The source is none that the kernel may refuse, and has the way back that the link's filter wants. No firewall
-///    concerns the addresses, or fragments or ICMP errors where the packet is one.
-/// 7. (A8, A9) There is a route, and it leads to nexthops.
+///    concerns the addresses, or fragments or ICMP errors where the packet is one; no routing rule that asks for the packet is the
+///    kernel's.
+/// 7. (A8, A9) There is a route in the table that the rules lead to, and it leads to nexthops.
 /// 8. (A10) TTL is above 1, unless the route leads to a segment.
 /// 9. (A11, A12) The chosen nexthop can be sent to, by another link, without fragmentation, and no firewall concerns the
 ///    pair of links.
@@ -28,8 +29,9 @@ pub(crate) fn forward(
     frame: &mut [u8],
     start: usize,
 ) -> Result<Sent, Stop> {
-    let Passed { len, dst } = check(context, frame)?;
-    let value = context.memory.route4(context.link.table4, dst);
+    let Passed { len, dst, table } = check(context, frame)?;
+    let table = table.unwrap_or(context.link.table4);
+    let value = context.memory.route4(table, dst);
     let group = context.memory.group(value);
     check_group(frame, group)?;
     let l3 = &frame[ETHERNET..ETHERNET + len];
@@ -62,26 +64,31 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, 
     let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     check_addresses(src, dst)?;
     check_local(context, src)?;
-    if context.link.flags & (link_flags::WAY_BACK | link_flags::GUARDED) != 0 {
-        check_way(context, packet, src, dst)?;
-    }
-    Ok(Passed { len, dst })
+    let table = match context.link.flags & (link_flags::WAY_BACK | link_flags::GUARDED) {
+        0 => None,
+        _ => check_way(context, (packet, len), src, dst)?,
+    };
+    Ok(Passed { len, dst, table })
 }
 
-/// What of rule 6 few links have.
+/// What of rule 6 few links have, and the table that a routing rule leads to.
 #[inline(never)]
-fn check_way(context: &Context<'_>, packet: &[u8], src: u32, dst: u32) -> Result<(), Reason> {
+fn check_way(
+    context: &Context<'_>,
+    (packet, len): (&[u8], usize),
+    src: u32,
+    dst: u32,
+) -> Result<Option<u32>, Reason> {
     let (memory, link) = (context.memory, &context.link);
     if link.flags & link_flags::WAY_BACK != 0 && !memory.has_way_back(link, src) {
         return Err(Reason::RpFilter);
     }
     if link.flags & link_flags::GUARDED == 0 {
-        return Ok(());
+        return Ok(None);
     }
-    match memory.guards4(link, src, dst, is_tracked(packet)) {
-        Some(reason) => Err(reason),
-        None => Ok(()),
-    }
+    memory.guards4(link, (src, dst), is_tracked(packet), || {
+        shown(&packet[..len], Family::V4, packet[1])
+    })
 }
 
 /// Whether connection tracking may do more with a packet than to let it pass: a fragment, or an ICMP error

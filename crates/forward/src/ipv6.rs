@@ -4,7 +4,7 @@ use raddle_image::{Group, Reason, link_flags};
 use raddle_packet::Family;
 
 use crate::choose::{Chosen, choose, hash, leads_on};
-use crate::context::{Context, Passed, Sent, Stop};
+use crate::context::{Context, Passed, Sent, Stop, shown};
 use crate::rewrite::{ETHERNET, set_macs};
 use crate::state::State;
 
@@ -14,8 +14,9 @@ use crate::state::State;
 /// 2. (B2) No hop-by-hop header; the payload length fits the frame.
 /// 3. (B3) IPv6 forwarding is on, and rules do not want the kernel.
 /// 4. (B4, B5) Source and destination may appear on the wire, and are neither multicast nor
-///    link-local. No firewall concerns them, or fragments or ICMPv6 errors where the packet may be one.
-/// 5. (B6, B7) There is a route, and it leads to nexthops.
+///    link-local. No firewall concerns them, or fragments or ICMPv6 errors where the packet may be one; no routing rule that asks for
+///    the packet is the kernel's.
+/// 5. (B6, B7) There is a route in the table that the rules lead to, and it leads to nexthops.
 /// 6. (B8) The hop limit is above 1, unless the route leads to a segment.
 /// 7. (B9) The chosen nexthop can be sent to, by another link, within its MTU, and no firewall concerns the pair of links.
 /// 8. (B10) New MAC addresses, hop limit less one.
@@ -25,8 +26,9 @@ pub(crate) fn forward(
     frame: &mut [u8],
     start: usize,
 ) -> Result<Sent, Stop> {
-    let Passed { len, dst } = check(context, frame)?;
-    let value = context.memory.route6(context.link.table6, dst);
+    let Passed { len, dst, table } = check(context, frame)?;
+    let table = table.unwrap_or(context.link.table6);
+    let value = context.memory.route6(table, dst);
     let group = context.memory.group(value);
     check_group(frame, group)?;
     let l3 = &frame[ETHERNET..ETHERNET + len];
@@ -58,22 +60,28 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>,
     if !is_usual(header[8]) || !is_usual(header[24]) {
         check_addresses(address(header, 8), dst)?;
     }
-    if context.link.flags & link_flags::GUARDED != 0 {
-        check_firewall(context, packet, dst)?;
-    }
-    Ok(Passed { len, dst })
+    let table = match context.link.flags & link_flags::GUARDED {
+        0 => None,
+        _ => check_guards(context, (packet, len), dst)?,
+    };
+    Ok(Passed { len, dst, table })
 }
 
-/// What of rule 4 few links have.
+/// What of rule 4 few links have, and the table that a routing rule leads to.
 #[inline(never)]
-fn check_firewall(context: &Context<'_>, packet: &[u8], dst: u128) -> Result<(), Reason> {
+fn check_guards(
+    context: &Context<'_>,
+    (packet, len): (&[u8], usize),
+    dst: u128,
+) -> Result<Option<u32>, Reason> {
     let header = packet.first_chunk::<40>().ok_or(Reason::Truncated)?;
     let src = address(header, 8);
     let tracked = is_tracked(header[6], packet.get(40).copied());
-    match context.memory.guards6(&context.link, src, dst, tracked) {
-        Some(reason) => Err(reason),
-        None => Ok(()),
-    }
+    let memory = context.memory;
+    memory.guards6(&context.link, (src, dst), tracked, || {
+        let tos = header[0] << 4 | header[1] >> 4;
+        shown(&packet[..len], Family::V6, tos)
+    })
 }
 
 /// Whether connection tracking may do more with a packet than to let it pass: an ICMPv6 error or what is too short to

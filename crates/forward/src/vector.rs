@@ -80,29 +80,38 @@ impl<'a> Vector<'a> {
     #[inline(always)]
     pub(crate) fn check(&mut self, at: usize, frame: &[u8]) {
         match self.checked(frame) {
-            Ok((family, len, place)) => {
+            Ok((family, len, place, value)) => {
                 let way = &mut self.slots.ways[at];
                 way.by = By::Route;
                 way.family = family;
                 way.len = len as u32;
                 way.place = place;
+                way.value = value;
             }
             Err(reason) => self.slots.ways[at].ends(reason.into()),
         }
     }
 
+    /// With where the group's number is, and the number itself where that is [`ELSEWHERE`].
     #[inline(always)]
-    fn checked(&mut self, frame: &[u8]) -> Result<(Family, usize, u8), Reason> {
+    fn checked(&mut self, frame: &[u8]) -> Result<(Family, usize, u8, u32), Reason> {
+        let memory = self.context.memory;
         let family = family(frame, self.context.mac)?;
         match family {
             Family::V4 => {
-                let Passed { len, dst } = ipv4::check(self.context, frame)?;
+                let Passed { len, dst, table } = ipv4::check(self.context, frame)?;
+                if let Some(table) = table {
+                    return Ok((family, len, ELSEWHERE, memory.route4(table, dst)));
+                }
                 let place = self.slots.lookups4.push(dst);
-                Ok((family, len, place + VECTOR as u8))
+                Ok((family, len, place + VECTOR as u8, 0))
             }
             Family::V6 => {
-                let Passed { len, dst } = ipv6::check(self.context, frame)?;
-                Ok((family, len, self.slots.lookups6.push(dst)))
+                let Passed { len, dst, table } = ipv6::check(self.context, frame)?;
+                if let Some(table) = table {
+                    return Ok((family, len, ELSEWHERE, memory.route6(table, dst)));
+                }
+                Ok((family, len, self.slots.lookups6.push(dst), 0))
             }
         }
     }
@@ -148,7 +157,10 @@ impl<'a> Vector<'a> {
             family: way.family,
             len: way.len as usize,
         };
-        let value = self.slots.value(way.place);
+        let value = match way.place {
+            ELSEWHERE => way.value,
+            place => self.slots.value(place),
+        };
         let group = self.group(value);
         if let Group::Segment(number) = group {
             let plans = self.detour(parts, (at, number), &frame, verdict);

@@ -100,6 +100,8 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("MAX_TABLES", MAX_TABLES as u64),
         ("LOCAL_BITS", LOCAL_BITS as u64),
         ("RANGES", RANGES as u64),
+        ("RULE_KERNEL", u64::from(RULE_KERNEL)),
+        ("RULE_TABLES", u64::from(RULE_TABLES)),
         ("ZONE_FILTERED_APART", u64::from(FILTERED_APART)),
         ("REASON_DROPPED", REASON_DROPPED as u64),
         ("REASON_COUNTERS", REASON_COUNTERS as u64),
@@ -160,11 +162,14 @@ fn write(out: &mut String) -> std::fmt::Result {
         rules6
     );
 
-    out.push_str("/* Addresses of which packets are the kernel's on some links; see Ranges. */\n");
+    out.push_str(
+        "/* Packets that are the kernel's on some links, or looked up otherwise; see Ranges. */\n",
+    );
     record!(out, Range4, "range4", "", src, src_span, dst, dst_span);
     record!(out, Range6, "range6", "", src, src_last, dst, dst_last);
+    record!(out, Selector, "selector", "", fields, sport, dport, to);
     out.push_str(
-        "struct ranges {\n\tstruct range4 v4[RANGES];\n\tstruct range6 v6[RANGES];\n\tstruct range4 rules4[RANGES];\n\tstruct range6 rules6[RANGES];\n};\n\n",
+        "struct ranges {\n\tstruct range4 v4[RANGES];\n\tstruct range6 v6[RANGES];\n\tstruct range4 rules4[RANGES];\n\tstruct range6 rules6[RANGES];\n\tstruct selector selectors4[RANGES];\n\tstruct selector selectors6[RANGES];\n};\n\n",
     );
 
     let states = [

@@ -31,7 +31,10 @@ pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
 pub use counter::Counter;
-pub use firewall::{FILTERED_APART, RANGES, Range4, Range6, Ranges, ZONES, closed_reason};
+pub use firewall::{
+    FILTERED_APART, RANGES, RULE_KERNEL, RULE_TABLES, Range4, Range6, Ranges, Selector, Shown,
+    ZONES, closed_reason,
+};
 pub use generated::{between, generated};
 use group::SINGLE_NEIGHBOUR;
 pub use group::{
@@ -52,8 +55,8 @@ pub use segment::{
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleK0".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleK0");
+/// First word of the configuration: "raddleK1".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleK1");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

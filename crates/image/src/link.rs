@@ -36,7 +36,7 @@ pub struct LinkEntry {
     pub ranges4: u16,
     /// The same of [`Ranges::v6`](super::Ranges::v6).
     pub ranges6: u16,
-    /// With [`link_flags::GUARDED`]: which of [`Ranges::rules4`](super::Ranges::rules4) are the kernel's, a bit each.
+    /// With [`link_flags::GUARDED`]: which of [`Ranges::rules4`](super::Ranges::rules4) are looked up otherwise, a bit each.
     pub rules4: u16,
     /// The same of [`Ranges::rules6`](super::Ranges::rules6).
     pub rules6: u16,
@@ -76,7 +76,7 @@ numbers! {
         TRACKED6 = 8192,
         /// What comes to a segment is the kernel's, because of a firewall.
         NO_SEGMENTS = 16384,
-        /// Rules ask for IPv4 addresses: behind segments that look in the link's table it is as [`RULES4`].
+        /// Rules ask for what IPv4 packets show: behind segments that look in the link's table it is as [`RULES4`].
         RULES4_BEHIND = 32768,
         /// The same of IPv6, as [`RULES6`].
         RULES6_BEHIND = 65536,

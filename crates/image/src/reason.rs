@@ -181,9 +181,9 @@ reasons! {
          end (TIPC)",
         "";
     Rules = 33, "rules", Punt,
-        "a routing rule asks for the packet's addresses (`from`, `to`), or the way back that `rp_filter` looks for does. Or one decides \
-         by what else packets show (TOS, protocol, ports, ...), is for user 0, or discards (`blackhole`): one that links are asked about \
-         sends all their packets of its family here",
+        "a routing rule asks for what the packet shows and cannot be followed: the way back that `rp_filter` looks for, too large a look-up, too many \
+         rules, or one that decides by something unknown, is for user 0, or discards (`blackhole`). One that asks for all packets of links that are \
+         asked about it sends all of its family here",
         "`raddle status` names it; those of VRFs, Tailscale and wg-quick are fine ([rules](rules.md))";
     Encap = 34, "encap", Punt,
         "the route or nexthop has an encapsulation that raddle does not carry out: MPLS, IP tunnels, \

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::tc;
-use raddle_rib::Rib;
 use raddle_rib::event::{DeviceSettings, Link, Rule, Settings};
+use raddle_rib::{PuntedByRule, Rib};
 
 pub use raddle_netlink::probe::Error;
 
@@ -25,7 +25,7 @@ pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;
 pub use self::kernel::{KernelError, running_kernel};
 pub use self::pairs::{Punted, Verdicts, Version, Why};
-pub use self::rules::{by_address, by_way_out};
+pub use self::rules::{by_packet, by_way_out};
 pub use self::settings::steering;
 pub use self::veth::{FarEnd, far_ends};
 
@@ -99,6 +99,8 @@ pub struct Scene {
     pub takes_redirects: BTreeMap<u32, bool>,
     /// By in-link, the out-links that `rp_filter` judges apart ([`Rib::filtered_apart`]).
     pub filtered_apart: BTreeMap<u32, BTreeSet<u32>>,
+    /// By in-link and family, the packets that routing rules leave to the kernel ([`Rib::punted_by_rules`]).
+    pub punted_by_rules: BTreeMap<(u32, u8), Vec<PuntedByRule>>,
 }
 
 impl Scene {
@@ -128,6 +130,11 @@ impl Scene {
             filtered_apart: rib
                 .links()
                 .map(|link| (link.index, rib.filtered_apart(link.index)))
+                .collect(),
+            punted_by_rules: rib
+                .links()
+                .flat_map(|link| [(link.index, 4), (link.index, 6)])
+                .map(|(link, family)| ((link, family), rib.punted_by_rules(link, family)))
                 .collect(),
         }
     }

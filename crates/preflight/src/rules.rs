@@ -1,10 +1,10 @@
-//! Routing rules that no engine follows: one of them sends all packets of its family to the kernel.
+//! Routing rules that no engine follows: one of them sends all packets of its family to the kernel, or those that it asks for.
 
 use std::collections::BTreeMap;
 
 use raddle_image::Reason;
 use raddle_rib::event::Rule;
-use raddle_rib::{Arrival, RULES_BY_ADDRESS, describe_rule, lookup_apart, rule_beyond_engines};
+use raddle_rib::{Arrival, PuntedByRule, RULES_BY_PACKET, describe_rule, rule_beyond_engines};
 
 use super::{Finding, Punted, Role, Scene, Severity};
 
@@ -13,7 +13,7 @@ use super::{Finding, Punted, Role, Scene, Severity};
 /// 1. A rule that decides by what engines do not look at: all packets of its family that come in by
 ///    the links that it is asked for are the kernel's. Links on which the family is not forwarded do
 ///    not matter.
-/// 2. A rule that decides by addresses: packets with these are the kernel's.
+/// 2. What rules ask for by what packets show, where engines do not follow that: such packets are the kernel's.
 /// 3. Out-links that `rp_filter` judges apart: IPv4 to them is the kernel's.
 /// 4. One finding where that holds for all links, one for each link otherwise.
 pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> {
@@ -41,7 +41,7 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
             }
         };
         let links: Vec<(&u32, &String)> = ins.iter().filter(|(index, _)| forwards(index)).collect();
-        let mut arrivals = Vec::new();
+        let mut punted = Vec::new();
         let by_index = |index| scene.links.iter().find(|link| link.index == index);
         let mut stopped: Vec<(&Rule, Vec<&String>)> = Vec::new();
         for (index, name) in &links {
@@ -49,12 +49,13 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
                 Some(link) => Arrival::of(link, by_index),
                 None => Arrival::Link(name),
             };
-            arrivals.push((name.as_str(), arrival));
+            let of_link = scene.punted_by_rules.get(&(**index, family));
+            punted.push((name.as_str(), of_link.cloned().unwrap_or_default()));
             if let Some(rule) = rule_beyond_engines(&scene.rules, family, arrival) {
                 note(&mut stopped, rule, *name);
             }
         }
-        let punted = by_address(&scene.rules, family, &arrivals).into_iter();
+        let punted = by_packet(family, punted).into_iter();
         findings.extend(punted.map(|it| Finding::new(Severity::Punted, &it.packets, it.why())));
         for (rule, names) in stopped {
             if names.len() == links.len() {
@@ -69,38 +70,38 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
     findings
 }
 
-/// Notes that a rule concerns a link.
-fn note<'a, N>(list: &mut Vec<(&'a Rule, Vec<N>)>, rule: &'a Rule, name: N) {
-    match list.iter_mut().find(|(known, _)| *known == rule) {
+/// Notes that something concerns a link.
+fn note<T: PartialEq, N>(list: &mut Vec<(T, Vec<N>)>, what: T, name: N) {
+    match list.iter_mut().find(|(known, _)| *known == what) {
         Some((_, names)) => names.push(name),
-        None => list.push((rule, vec![name])),
+        None => list.push((what, vec![name])),
     }
 }
 
-/// The packets of a family that are punted because routing rules ask for their addresses, of those that come in by these
-/// links, each with its name.
-pub fn by_address(rules: &[Rule], family: u8, links: &[(&str, Arrival<'_>)]) -> Vec<Punted> {
-    let mut asked: Vec<(&Rule, Vec<&str>)> = Vec::new();
-    for (name, arrival) in links {
-        if let Ok(apart) = lookup_apart(rules, family, *arrival) {
-            for rule in apart.by_address {
-                note(&mut asked, rule, *name);
-            }
+/// The packets of a family that are punted because routing rules ask for what they show, of those that come in by these
+/// links, by name.
+pub fn by_packet(family: u8, links: Vec<(&str, Vec<PuntedByRule>)>) -> Vec<Punted> {
+    let count = links.len();
+    let mut asked: Vec<(PuntedByRule, Vec<&str>)> = Vec::new();
+    for (name, of_rules) in links {
+        for of_rule in of_rules {
+            note(&mut asked, of_rule, name);
         }
     }
-    let net = |word: &str, net: Option<ipnet::IpNet>| match net {
-        Some(net) if net.prefix_len() > 0 => format!(" {word} {net}"),
-        _ => String::new(),
-    };
-    let words = |(rule, names): (&Rule, Vec<&str>)| {
-        let by = match names.len() == links.len() {
+    let words = |(of_rule, names): (PuntedByRule, Vec<&str>)| {
+        let PuntedByRule { asked, rule, back } = of_rule;
+        let by = match names.len() == count {
             true => String::new(),
             false => format!(" that come in by {}", names.join(", ")),
         };
-        let (from, to) = (net("from", rule.from), net("to", rule.to));
+        let of = if back {
+            "rp_filter, which asks for the way back: "
+        } else {
+            ""
+        };
         Punted {
-            packets: format!("IPv{family} packets{from}{to}{by}"),
-            rule: format!("routing rule {}", describe_rule(rule)),
+            packets: format!("IPv{family} packets{asked}{by}"),
+            rule: format!("{of}routing rule {}", describe_rule(&rule)),
             reason: Reason::Rules.name().to_owned(),
         }
     };
@@ -124,8 +125,8 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
     let family = rule.family;
     let what = format!("IPv{family} routing rule {}", describe_rule(rule));
     let why = format!(
-        "all IPv{family} {goes} to the kernel (counted as rules), for raddle does not follow rules \
-         that decide by the packet (TOS, protocol, ports), more than {RULES_BY_ADDRESS} by address, or by users"
+        "all IPv{family} {goes} to the kernel (counted as rules), for raddle does not follow rules with attributes \
+         that it does not know, with users, or more than {RULES_BY_PACKET} that ask for what packets show"
     );
     let finding = Finding::new(Severity::Warning, what, why);
     if rule.iif.is_some() {
@@ -141,6 +142,7 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use raddle_rib::Asked;
     use raddle_rib::event::{DeviceSettings, Link};
 
     fn rule(priority: u32, table: u32) -> Rule {
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn the_rule_and_its_effect_are_named() {
         let from = Rule {
-            other: vec![22],
+            other: vec![13],
             ..rule(32765, 100)
         };
         let plain = [rule(0, 255), rule(32766, 254), rule(32767, 253)];
@@ -186,10 +188,9 @@ mod tests {
         assert_eq!(
             found,
             [
-                "IPv4 routing rule 32765: from all ipproto ... lookup 100: all IPv4 goes to the \
-                 kernel (counted as rules), for raddle does not follow rules that decide by the \
-                 packet (TOS, protocol, ports), more than 8 by address, or by users; to fix it: if it is for \
-                 packets from some links only, name them in it: ip -4 rule add iif DEV ..., and \
+                "IPv4 routing rule 32765: from all suppress_ifgroup ... lookup 100: all IPv4 goes to the \
+                 kernel (counted as rules), for raddle does not follow rules with attributes that it does not know, with \
+                 users, or more than 8 that ask for what packets show; to fix it: if it is for packets from some links only, name them in it: ip -4 rule add iif DEV ..., and \
                  then delete this one (ip -4 rule del pref 32765)"
             ]
         );
@@ -221,37 +222,37 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_rules_ask_for_are_named() {
+    fn packets_that_rules_leave_to_the_kernel_are_named() {
         let from = Rule {
             from: Some("10.50.1.0/24".parse().unwrap()),
+            ip_proto: Some(6),
+            dport: Some((80, 80)),
+            other: vec![13],
             ..rule(32765, 100)
         };
-        let found = by_address(
-            &[from.clone(), rule(32766, 254)],
-            4,
-            &[("a", Arrival::Link("a"))],
-        );
-        let words: Vec<String> = found.iter().map(ToString::to_string).collect();
-        let expected = "IPv4 packets from 10.50.1.0/24: routing rule 32765: from 10.50.1.0/24 lookup 100 (counted as \
-                        rules)";
-        assert_eq!(words, [expected]);
-        let of_a = Rule {
-            iif: Some("a".into()),
-            ..from
+        let of_rule = |asked, back| PuntedByRule {
+            asked,
+            rule: from.clone(),
+            back,
         };
-        let links = ["a", "b"].map(|name| (name, Arrival::Link(name)));
-        let found = by_address(&[of_a], 4, &links);
-        assert_eq!(
-            found[0].packets,
-            "IPv4 packets from 10.50.1.0/24 that come in by a"
-        );
+        let asked = Asked::of(&from);
+        let found = by_packet(4, vec![("a", vec![of_rule(asked, false)])]);
+        let words: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let expected = "IPv4 packets from 10.50.1.0/24 ipproto tcp dport 80: routing rule 32765: from 10.50.1.0/24 ipproto tcp \
+                        dport 80 suppress_ifgroup ... lookup 100 (counted as rules)";
+        assert_eq!(words, [expected]);
+        let back = of_rule(asked.swapped(), true);
+        let found = by_packet(4, vec![("a", vec![back]), ("b", Vec::new())]);
+        let expected = "IPv4 packets to 10.50.1.0/24 ipproto tcp sport 80 that come in by a: rp_filter, which asks for the \
+                        way back: routing rule 32765: ";
+        assert!(found[0].to_string().starts_with(expected), "{}", found[0]);
     }
 
     #[test]
     fn a_rule_for_one_link_is_about_that_link() {
         let to = Rule {
             iif: Some("b".into()),
-            other: vec![22],
+            other: vec![13],
             ..rule(9, 254)
         };
         // A mark, or a VRF's rule, is nothing to warn of.
@@ -265,7 +266,7 @@ mod tests {
         };
         let found = judged(vec![rule(0, 255), marked, to, vrf]);
         assert_eq!(found.len(), 1);
-        let start = "link b: IPv4 routing rule 9: from all iif b ipproto ... lookup main: all \
+        let start = "link b: IPv4 routing rule 9: from all iif b suppress_ifgroup ... lookup main: all \
                      IPv4 from it goes to the kernel";
         assert!(found[0].starts_with(start), "{found:?}");
         assert!(!found[0].contains("to fix it"), "{found:?}");

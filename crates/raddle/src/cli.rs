@@ -305,7 +305,7 @@ pub(crate) struct Explain {
     // The help has brackets that rustdoc would take for a link.
     #[arg(
         required_unless_present_any = ["pcap", "hex", "flows"],
-        help = "DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N] [connected]; \
+        help = "DST [from SRC] [iif LINK] [ipproto PROTO] [sport PORT] [dport PORT] [flowlabel N] [tos TOS] [connected]; \
                 with a packet or --flows: iif LINK"
     )]
     pub flow: Vec<String>,

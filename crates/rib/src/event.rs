@@ -27,8 +27,6 @@ pub use route::{
 };
 pub use settings::{DeviceSettings, HmacKey, Settings};
 
-/// Stands in [`Rule::other`] for a TOS to match, which has no attribute of its own.
-pub const RULE_OTHER_TOS: u16 = 0x1000;
 /// Stands in [`Rule::other`] for `FIB_RULE_INVERT`: the rule applies to what does not match.
 pub const RULE_OTHER_INVERT: u16 = 0x1001;
 /// `FRA_L3MDEV` in [`Rule::other`]: look into the table of the VRF that the packet has come in by.
@@ -64,11 +62,29 @@ pub struct Rule {
     /// First and last user of whom local packets are (`FRA_UID_RANGE`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uidrange: Option<(u32, u32)>,
-    /// Selector or modifier attributes that have no field here (`FRA_*` numbers): TOS, ports, l3mdev, inverted
-    /// match...
+    /// TOS or traffic class (`frh->tos`); 0 is any.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tos: u8,
+    /// DSCP, 0 to 63 (`FRA_DSCP`, Linux 6.12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
+    /// Protocol (`FRA_IP_PROTO`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_proto: Option<u8>,
+    /// First and last source port (`FRA_SPORT_RANGE`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sport: Option<(u16, u16)>,
+    /// First and last destination port (`FRA_DPORT_RANGE`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dport: Option<(u16, u16)>,
+    /// Selector or modifier attributes that have no field here (`FRA_*` numbers): l3mdev, inverted match...
     pub other: Vec<u16>,
     /// `RTPROT_*`.
     pub protocol: u8,
+}
+
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// Something that happened to the mirrored state.

@@ -1,4 +1,4 @@
-//! What a firewall may judge, what rules by address ask for, and what `rp_filter` judges by the way out, as engines ask for it:
+//! What a firewall may judge, what rules ask for by what packets show, and what `rp_filter` judges by the way out, as engines ask for it:
 //! zones of out-links, and what each in-link has closed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -6,11 +6,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::adjacency::Ports;
 use crate::firewall::{Firewall, Guarded, Range};
 use crate::state::State;
-use raddle_image::{FILTERED_APART, LinkEntry, RANGES, Ranges, ZONES, link_flags};
+use raddle_image::{
+    FILTERED_APART, LinkEntry, RANGES, RULE_KERNEL, RULE_TABLES, Ranges, ZONES, link_flags,
+};
 
 mod ranges;
 
-use ranges::{RuleRanges, range4, range6};
+pub use ranges::PuntedByRule;
+pub(crate) use ranges::RuleRanges;
+use ranges::{addresses, range4, range6, selector};
 
 /// Out-links that are alike to the firewall and to `rp_filter` are of one zone; those that both leave alone are of zone 0. With
 /// [`FILTERED_APART`], if the latter does not leave them alone.
@@ -44,14 +48,17 @@ pub(crate) struct Guards {
     pub(crate) ranges: Ranges,
     /// The ranges that are in the image, by family.
     kept: [Vec<Range>; 2],
-    /// What rules by address ask for.
-    rules: RuleRanges,
+    /// What rules ask for by what packets show.
+    pub(crate) rules: RuleRanges,
+    /// Which tables they lead to is to be reckoned.
+    pub(crate) leads_nowhere: bool,
     /// The pairs that `rp_filter` closes to IPv4.
     apart: BTreeSet<(u32, u32)>,
 }
 
 impl Guards {
-    /// Reckons anew what rules by address ask for, of packets that come in by these links. Whether the ranges of the image change.
+    /// Reckons anew what rules ask for by what packets show, of those that come in by these links. Whether the ranges of the image change;
+    /// they lead to the kernel until [`Guards::lead`] says where.
     pub(crate) fn follow_rules(&mut self, state: &State, ports: &Ports) -> bool {
         let rules = RuleRanges::new(state, &ports.enabled);
         let changes = rules.kept != self.rules.kept;
@@ -59,15 +66,46 @@ impl Guards {
             let [v4, v6] = &rules.kept;
             self.ranges.rules4 = Default::default();
             self.ranges.rules6 = Default::default();
-            for (of, range) in v4.iter().zip(&mut self.ranges.rules4) {
-                *range = range4(of);
+            self.ranges.selectors4 = Default::default();
+            self.ranges.selectors6 = Default::default();
+            for (i, of) in v4.iter().enumerate() {
+                self.ranges.rules4[i] = range4(&addresses(&of.asked));
+                self.ranges.selectors4[i] = selector(&of.asked);
             }
-            for (of, range) in v6.iter().zip(&mut self.ranges.rules6) {
-                *range = range6(of);
+            for (i, of) in v6.iter().enumerate() {
+                self.ranges.rules6[i] = range6(&addresses(&of.asked));
+                self.ranges.selectors6[i] = selector(&of.asked);
             }
+            self.leads_nowhere = true;
         }
         self.rules = rules;
         changes
+    }
+
+    /// Whether [`Guards::follow_rules`] is due because tables have grown, or are smaller.
+    pub(crate) fn is_outgrown(&self, state: &State) -> bool {
+        self.rules.is_outgrown(state)
+    }
+
+    /// Says in which tables packets are looked up that rules ask for, by family and in the order of the ranges; none is the kernel's.
+    /// No engine may be looking at them.
+    pub(crate) fn lead(&mut self, [v4, v6]: [Vec<Option<u32>>; 2]) {
+        let to = |table: Option<u32>| table.map_or(RULE_KERNEL, |table| table + RULE_TABLES);
+        for (selector, table) in self.ranges.selectors4.iter_mut().zip(v4) {
+            selector.to = to(table);
+        }
+        for (selector, table) in self.ranges.selectors6.iter_mut().zip(v6) {
+            selector.to = to(table);
+        }
+        self.leads_nowhere = false;
+    }
+
+    /// The tables that rules lead to, of each family.
+    pub(crate) fn tables(&self) -> [Vec<u32>; 2] {
+        [&self.ranges.selectors4, &self.ranges.selectors6].map(|selectors| {
+            let to = selectors.iter().map(|selector| selector.to);
+            to.filter_map(|to| to.checked_sub(RULE_TABLES)).collect()
+        })
     }
 
     /// Reckons anew which pairs of these links `rp_filter` judges by the way out: [`Guards::follow`] is due where those change.

@@ -33,12 +33,14 @@ mod ways;
 pub use adjacency::{PathMtu, Ports};
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
 pub use counted::Sent;
+pub use guards::PuntedByRule;
 pub use prefix::{Addr, Prefix};
 pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};
 pub use rib::{Back, Claim, Commit, Rib, Usage};
 pub use rules::{
-    Apart, Arrival, Lookup, RULES_BY_ADDRESS, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TableLookup,
-    describe_rule, lookup_apart, lookup_for, rule_beyond_engines, vrf_of,
+    Apart, Arrival, Asked, Cell, Fields, Lookup, PROTOCOLS, RULES_BY_PACKET, TABLE_DEFAULT,
+    TABLE_LOCAL, TABLE_MAIN, TableLookup, cells, describe_rule, lookup_apart, lookup_for,
+    lookup_of, rule_beyond_engines, vrf_of,
 };
 pub use segments::{Owner, SegmentUse};

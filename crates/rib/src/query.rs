@@ -13,10 +13,11 @@ use crate::event::{
     Address, Bucket, DeviceSettings, Event, HmacKey, KernelHosts, Link, Neighbour, Nexthop, Route,
     RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
+use crate::guards::{PuntedByRule, RuleRanges};
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
-use crate::rules::{Arrival, Lookup, lookup_apart, lookup_for};
+use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_for, lookup_of};
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{Found, KERNELS, best_spec, find};
@@ -401,36 +402,36 @@ impl Rib {
         }
     }
 
-    /// The same of packets from `src`: where no rule asks for its addresses, rules by address are followed.
-    pub fn trace_from(&self, iif: &str, src: IpAddr, dst: IpAddr) -> Trace {
-        let family = if dst.is_ipv4() { 4 } else { 6 };
-        let apart = lookup_apart(&self.state.rules, family, self.arrival(iif));
-        let lookup = match (apart, self.rule_by_address(iif, src, dst)) {
-            (Ok(apart), None) => Ok(apart.lookup),
-            _ => Err(Reason::Rules),
-        };
-        match dst {
+    /// The same of a packet that shows this: rules that ask for it are followed.
+    pub fn trace_of(&self, iif: &str, fields: &Fields) -> Trace {
+        let family = if fields.dst.is_ipv4() { 4 } else { 6 };
+        let lookup = lookup_of(&self.state.rules, family, self.arrival(iif), fields);
+        let lookup = lookup.map_err(|_| Reason::Rules);
+        match fields.dst {
             IpAddr::V4(ip) => self.trace_in(&self.state.v4, lookup, ip.to_bits()),
             IpAddr::V6(ip) => self.trace_in(&self.state.v6, lookup, ip.to_bits()),
         }
     }
 
-    /// The rule that asks for the addresses of packets that come in on the link named `iif`, or of the way back where that has
-    /// `rp_filter`: such packets are the kernel's.
-    pub fn rule_by_address(&self, iif: &str, src: IpAddr, dst: IpAddr) -> Option<&Rule> {
-        let family = if dst.is_ipv4() { 4 } else { 6 };
-        let apart = lookup_apart(&self.state.rules, family, self.arrival(iif));
-        let rules = apart.map(|apart| apart.by_address).unwrap_or_default();
-        let mut forth = rules.into_iter();
-        let link = self.link_named(iif);
-        let filters = family == 4 && link.is_some_and(|link| self.state.filters_sources(link));
-        forth.find(|rule| rule.asks_for(src, dst)).or_else(|| {
-            let back = link
-                .filter(|_| filters)
-                .map(|link| self.state.rules_back(link));
-            let mut back = back.into_iter().flatten();
-            back.find(|rule| rule.asks_for(dst, src))
+    /// The packets of a family that come in on a link, by interface index, and are the kernel's because of what routing rules ask for.
+    /// Where a rule sends the whole family to the kernel ([`crate::rule_beyond_engines`]), none of them.
+    pub fn punted_by_rules(&self, link: u32, family: u8) -> Vec<PuntedByRule> {
+        let link = self.state.links.get(&link);
+        link.map_or_else(Vec::new, |link| {
+            RuleRanges::punted(&self.state, link, family)
         })
+    }
+
+    /// The rule that the kernel asks for the way back of a packet that comes in on the link named `iif`, where that has `rp_filter`, and
+    /// that asks for what such a packet shows.
+    pub fn rule_back(&self, iif: &str, fields: &Fields) -> Option<&Rule> {
+        let link = self.link_named(iif)?;
+        if !fields.dst.is_ipv4() || !self.state.filters_sources(link) {
+            return None;
+        }
+        let back = fields.swapped();
+        let mut rules = self.state.rules_back(link).into_iter();
+        rules.find(|rule| Asked::of(rule).holds(&back))
     }
 
     /// How `dst` is looked up in one table, as SIDs do that name one.

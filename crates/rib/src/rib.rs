@@ -347,7 +347,8 @@ impl Rib {
         }
         let mut guards_change = ports_changed || self.guards.is_changed();
         let mut closes = false;
-        if dirty.links || dirty.rules || dirty.settings || guards_change || refresh {
+        let outgrown = self.guards.is_outgrown(&self.state);
+        if dirty.links || dirty.rules || dirty.settings || guards_change || refresh || outgrown {
             closes |= self.guards.follow_rules(&self.state, &self.ports);
             self.guards.follow_filters(&self.state, &self.ports);
             guards_change |= self.guards.is_changed();

@@ -1,12 +1,12 @@
 //! Which tables a packet is looked up in.
 
-use std::net::IpAddr;
-
 use crate::event::{Link, RULE_OTHER_INVERT, RULE_OTHER_L3MDEV, Rule};
 use raddle_image::{RANGES, Reason};
 
+mod asked;
 mod words;
 
+pub use asked::{Asked, Fields, PROTOCOLS};
 pub use words::describe_rule;
 
 /// `RT_TABLE_LOCAL`.
@@ -131,49 +131,37 @@ pub fn vrf_of<'a>(link: &Link, by_index: impl FnOnce(u32) -> Option<&'a Link>) -
 /// 3. A rule that matches looks into its table, or the VRF's (`l3mdev`), with `suppress_prefixlength` but for routes so
 ///    short; or it ends the look-up (`unreachable`, `prohibit`); or the next rule that is asked has the priority
 ///    that it names (`goto`), if there is one; or it does nothing (`nop`).
-/// 4. A rule that matches by what else the packet shows (addresses, TOS, ports, ...), or that does something else, is
-///    not followed: the kernel's business. [`rule_beyond_engines`] tells which one it is.
+/// 4. A rule that asks for what a packet shows ([`Asked`]), or that does something else, is not followed: the kernel's business.
 ///
-/// [`lookup_apart`] follows rules by addresses as far as they can be.
+/// [`lookup_apart`] follows rules that ask for what packets show.
 ///
 /// # Errors
 /// [`Reason::Rules`] by rule 4.
 pub fn lookup_for(rules: &[Rule], family: u8, arrival: Arrival<'_>) -> Result<Lookup, Reason> {
     match lookup_apart(rules, family, arrival) {
-        Ok(Apart { lookup, by_address }) if by_address.is_empty() => Ok(lookup),
+        Ok(Apart { lookup, by_packet }) if by_packet.is_empty() => Ok(lookup),
         _ => Err(Reason::Rules),
     }
 }
 
-/// How packets are looked up but for those whose addresses a rule asks for, which are the kernel's.
+/// How packets are looked up but for those that a rule asks for by what they show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Apart<'a> {
     /// As all others are looked up.
     pub lookup: Lookup,
-    /// The rules that ask for addresses, by priority; [`Rule::asks_for`] tells whose.
-    pub by_address: Vec<&'a Rule>,
+    /// The rules that ask for some packets, by priority; [`Asked::of`] tells for which.
+    pub by_packet: Vec<&'a Rule>,
 }
 
-/// At most so many rules by addresses are followed for a link: each takes a range of the image, and another one for the
-/// way back where there is `rp_filter`.
-pub const RULES_BY_ADDRESS: usize = RANGES / 2;
+/// At most so many rules that ask for what packets show are followed for a link: each takes at least one range of the image, and another
+/// one for the way back where there is `rp_filter`.
+pub const RULES_BY_PACKET: usize = RANGES / 2;
 
-impl Rule {
-    /// Whether the rule may match a packet with these addresses other than one with none of those that it names (`from`,
-    /// `to`). It does for all addresses where it names none.
-    pub fn asks_for(&self, src: IpAddr, dst: IpAddr) -> bool {
-        let covers = |net: &Option<ipnet::IpNet>, address: IpAddr| {
-            net.is_none_or(|net| net.prefix_len() == 0 || net.contains(&address))
-        };
-        covers(&self.from, src) && covers(&self.to, dst)
-    }
-}
-
-/// [`lookup_for`], where rules by addresses (`from`, `to`) do not send all packets to the kernel:
+/// [`lookup_for`], where rules that ask for what a packet shows do not send all packets to the kernel:
 ///
-/// 1. Such a rule does not match packets with other addresses, or does with `not`, whatever else it wants. Those with
-///    these addresses are the kernel's.
-/// 2. There are at most [`RULES_BY_ADDRESS`] of them; the next one is not followed.
+/// 1. Such a rule does not match packets that it does not ask for, or does with `not`, whatever else it wants. How those that it asks for
+///    are looked up, [`cells`] tells.
+/// 2. There are at most [`RULES_BY_PACKET`] of them; the next one is not followed.
 /// 3. What `not` turns round is not followed where the rule has what is not known here: that may change what it leads to.
 ///
 /// # Errors
@@ -183,19 +171,118 @@ pub fn lookup_apart<'a>(
     family: u8,
     arrival: Arrival<'_>,
 ) -> Result<Apart<'a>, &'a Rule> {
-    let mut by_address = Vec::new();
-    let lookup = walk(rules, family, arrival, &mut by_address)?;
-    Ok(Apart { lookup, by_address })
+    let asked = by_priority(rules, family);
+    let is_by_packet =
+        |rule: &&&Rule| matches(rule, arrival).is_some_and(|matches| matches.by_packet);
+    let by_packet: Vec<&Rule> = asked.iter().filter(is_by_packet).copied().collect();
+    if let Some(beyond) = by_packet.get(RULES_BY_PACKET) {
+        return Err(beyond);
+    }
+    let lookup = walk(&asked, family, arrival, |_| false)?;
+    Ok(Apart { lookup, by_packet })
 }
 
-/// The look-up of [`lookup_apart`].
-fn walk<'a>(
+/// At most so many cells are made, before those are left out that change nothing.
+const CELLS: usize = 64;
+
+/// Packets that are looked up otherwise than others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// What they show.
+    pub asked: Asked,
+    /// Where they are looked up, but for those of a cell before; none where only the kernel knows.
+    pub lookup: Option<Lookup>,
+}
+
+/// How packets are looked up that some of [`Apart::by_packet`] ask for: those of the first cell that a packet is of count.
+///
+/// 1. What rules ask for, and what several of them ask for together, is a cell each, and one before those that it is part of.
+/// 2. A rule that wants something else of them that is not known here leaves the cell to the kernel, and so does what
+///    [`lookup_for`] does not follow.
+/// 3. A cell that is looked up as its packets are without it is left out.
+/// 4. Where more than [`RANGES`] are left, or there were more than [`CELLS`], all that any rule asks for is the kernel's.
+pub fn cells(rules: &[Rule], family: u8, arrival: Arrival<'_>, by_packet: &[&Rule]) -> Vec<Cell> {
+    let mut all: Vec<Asked> = Vec::new();
+    for rule in by_packet {
+        let asked = Asked::of(rule);
+        if !all.contains(&asked) {
+            all.push(asked);
+        }
+    }
+    let kernels: Vec<Cell> = all
+        .iter()
+        .map(|asked| Cell {
+            asked: *asked,
+            lookup: None,
+        })
+        .collect();
+    let mut at = 0;
+    while at < all.len() && all.len() <= CELLS {
+        for other in 0..at {
+            if let Some(both) = all[at].and(&all[other])
+                && !all.contains(&both)
+            {
+                all.push(both);
+            }
+        }
+        at += 1;
+    }
+    if all.len() > CELLS {
+        return kernels;
+    }
+    let sorted = by_priority(rules, family);
+    let mut cells: Vec<Cell> = Vec::new();
+    for asked in all {
+        let met = |rule: &Rule| Asked::of(rule).contains(&asked);
+        let lookup = walk(&sorted, family, arrival, met).ok();
+        let larger = cells.iter().position(|cell| cell.asked.contains(&asked));
+        let place = larger.unwrap_or(cells.len());
+        cells.insert(place, Cell { asked, lookup });
+    }
+    let others = walk(&sorted, family, arrival, |_| false).ok();
+    for at in (0..cells.len()).rev() {
+        let (cell, behind) = (&cells[at], &cells[at + 1..]);
+        let next = behind.iter().find(|next| next.asked.contains(&cell.asked));
+        if next.map_or(&others, |next| &next.lookup) == &cell.lookup {
+            cells.remove(at);
+        }
+    }
+    if cells.len() > RANGES {
+        return kernels;
+    }
+    cells
+}
+
+/// How a packet is looked up that shows this.
+///
+/// # Errors
+/// The rule that is not followed.
+pub fn lookup_of<'a>(
     rules: &'a [Rule],
     family: u8,
     arrival: Arrival<'_>,
-    by_address: &mut Vec<&'a Rule>,
+    fields: &Fields,
 ) -> Result<Lookup, &'a Rule> {
+    let asked = by_priority(rules, family);
+    walk(&asked, family, arrival, |rule| {
+        Asked::of(rule).holds(fields)
+    })
+}
+
+/// The rules of a family in the order in which they are asked.
+fn by_priority(rules: &[Rule], family: u8) -> Vec<&Rule> {
     let mut asked: Vec<&Rule> = rules.iter().filter(|r| r.family == family).collect();
+    asked.sort_by_key(|rule| rule.priority);
+    asked
+}
+
+/// Where packets are looked up that rules ask for if `met` says so, of those that ask for what a packet shows.
+fn walk<'a>(
+    asked: &[&'a Rule],
+    family: u8,
+    arrival: Arrival<'_>,
+    met: impl Fn(&Rule) -> bool,
+) -> Result<Lookup, &'a Rule> {
     if asked.is_empty() {
         let all = [TABLE_LOCAL, TABLE_MAIN, TABLE_DEFAULT];
         return Ok(Lookup::plain(all.into_iter().take(if family == 4 {
@@ -204,7 +291,6 @@ fn walk<'a>(
             2
         })));
     }
-    asked.sort_by_key(|rule| rule.priority);
     let mut lookup = Lookup::plain([]);
     // Of a `goto`: rules before this priority are not asked.
     let mut from = 0;
@@ -213,13 +299,11 @@ fn walk<'a>(
             continue;
         }
         let matches = matches(rule, arrival).ok_or(rule)?;
-        if matches.by_address {
-            if by_address.len() == RULES_BY_ADDRESS {
-                return Err(rule);
-            }
-            by_address.push(rule);
+        let is_met = matches.by_packet && met(rule);
+        if is_met && matches.odd {
+            return Err(rule);
         }
-        if !matches.others {
+        if matches.others == is_met {
             continue;
         }
         match rule.action {
@@ -263,15 +347,16 @@ fn walk<'a>(
 
 /// Which packets a rule matches.
 struct Matches {
-    /// It asks for addresses; what it makes of those is not known.
-    by_address: bool,
+    /// It asks for what a packet shows: of those packets [`Matches::others`] says the opposite.
+    by_packet: bool,
+    /// And for something that is not known here: what it makes of those packets is not either.
+    odd: bool,
     /// It matches all others.
     others: bool,
 }
 
-/// Rule 2 of [`lookup_for`] and rule 1 of [`lookup_apart`]; none where something else of the packet decides.
+/// Rule 2 of [`lookup_for`] and rule 1 of [`lookup_apart`]; none where something that is not known here decides.
 fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<Matches> {
-    let narrows = |net: &Option<ipnet::IpNet>| net.is_some_and(|net| net.prefix_len() > 0);
     let marked = rule.fwmark.is_some_and(|(mark, mask)| mark & mask != 0);
     let comes = rule
         .iif
@@ -283,22 +368,23 @@ fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<Matches> {
         || rule.uidrange.is_some_and(|(first, _)| first > 0)
         || rule.other.contains(&RULE_OTHER_L3MDEV) && matches!(arrival, Arrival::Link(_));
     let known = [RULE_OTHER_L3MDEV, RULE_OTHER_INVERT];
-    let by_address = !never && (narrows(&rule.from) || narrows(&rule.to));
-    let by_packet = comes == Some(None)
+    let by_packet = !never && Asked::of(rule) != Asked::all(rule.family);
+    let odd = comes == Some(None)
         || rule.uidrange.is_some_and(|(first, _)| first == 0)
         || rule.other.iter().any(|other| !known.contains(other));
     // Among what is not known may be what changes the result (`suppress_ifgroup`), not who matches.
     let inverted = rule.other.contains(&RULE_OTHER_INVERT);
-    if (never || by_address) && inverted && rule.other.iter().any(|other| !known.contains(other)) {
+    if (never || by_packet) && inverted && rule.other.iter().any(|other| !known.contains(other)) {
         return None;
     }
-    let base = match (never || by_address, by_packet) {
+    let base = match (never || by_packet, odd) {
         (true, _) => false,
         (false, true) => return None,
         (false, false) => true,
     };
     Some(Matches {
-        by_address,
+        by_packet,
+        odd,
         others: base != inverted,
     })
 }

@@ -253,6 +253,22 @@ pub(crate) fn entry<A: Addr>(
     (ends || passed_over).then_some(Spec::Kernel(lookup.end))
 }
 
+/// At most so many prefixes and hosts are in a view that is small.
+const SMALL: usize = 1 << 14;
+
+/// Whether a view is small, as far as the numbers of prefixes tell: those of tables behind one with a default route, which
+/// have no part in it, do not count.
+pub(crate) fn is_small<A: Addr>(state: &State, family: &Family<A>, lookup: &Lookup) -> bool {
+    let mut size = state.hosts();
+    for (look, table) in existing(family, &lookup.tables) {
+        size += table.len();
+        if look.suppress.is_none() && table.get(Prefix::all()).is_some() {
+            break;
+        }
+    }
+    size <= SMALL
+}
+
 impl<A: Addr, L: Lpm<A>> View<A, L> {
     pub(crate) fn new(lookup: Lookup, id: TableId) -> Self {
         View {

@@ -18,10 +18,10 @@ use common::{address, neighbour, route};
 use draw::{LINKS, event};
 use ipnet::IpNet;
 use proptest::prelude::*;
-use raddle_image::{ADJ_FORWARD, Capacity, LinkEntry, Memory, Reason, link_flags};
+use raddle_image::{ADJ_FORWARD, Capacity, Group, LinkEntry, Memory, Reason, Shown, link_flags};
 use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget, Rule};
 use raddle_rib::firewall::{Firewall, Guarded};
-use raddle_rib::{Ports, RULES_BY_ADDRESS, Rib};
+use raddle_rib::{Ports, RULES_BY_PACKET, Rib};
 
 type Pairs = BTreeSet<(u32, u32)>;
 /// Numbers of [`PROBES`].
@@ -41,8 +41,8 @@ fn is_free(memory: &Memory, entry: &LinkEntry, number: usize) -> bool {
         return false;
     };
     let guarded = entry.flags & link_flags::GUARDED != 0;
-    let asks = || memory.guards4(entry, src.to_bits(), dst.to_bits(), false);
-    entry.flags & link_flags::RULES4 == 0 && !(guarded && asks() == Some(Reason::Rules))
+    let asks = || memory.guards4(entry, (src.to_bits(), dst.to_bits()), false, Shown::default);
+    entry.flags & link_flags::RULES4 == 0 && !(guarded && asks() == Err(Reason::Rules))
 }
 
 /// The packets that no rule asks for.
@@ -56,7 +56,7 @@ fn free(rules: &[Rule]) -> Probes {
     (0..PROBES.len()).filter(|number| !asks(number)).collect()
 }
 
-/// A rule by address, one of eleven, and which table it leads to does not matter.
+/// A rule by address, one of eleven; what it makes of packets is not known.
 fn rule(number: u8) -> Rule {
     let net = |n: u8| Some(IpNet::new(address(false, 8 * n), 29).unwrap());
     let (from, to) = match number {
@@ -67,6 +67,7 @@ fn rule(number: u8) -> Rule {
     Rule {
         from,
         to,
+        other: vec![13],
         ..usual(100 + u32::from(number), 7)
     }
 }
@@ -305,7 +306,7 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
             match commits {
                 true => {
                     rib.commit();
-                    too_many = rules.len() - usual > RULES_BY_ADDRESS;
+                    too_many = rules.len() - usual > RULES_BY_PACKET;
                 }
                 false => applied &= rib.commit_firewall() == (!new_links || !finds),
             }
@@ -364,6 +365,7 @@ fn what_finds_no_range_goes_to_the_kernel() {
         out: links,
     });
     let of_link = |link: u32, n: u8| Rule {
+        other: vec![13],
         iif: Some(format!("l{link}")),
         from: Some(IpNet::new([10, link as u8, n, 0].into(), 24).unwrap()),
         ..usual(10 * link + u32::from(n), 7)
@@ -379,8 +381,139 @@ fn what_finds_no_range_goes_to_the_kernel() {
     rib.commit();
     assert_eq!([1, 2, 3].map(beyond), [false; 3]);
     let entry = memory.link(3);
-    let asks = |src: [u8; 4]| memory.guards4(&entry, u32::from_be_bytes(src), 1, false);
-    assert_eq!(asks([10, 3, 7, 255]), Some(Reason::Rules));
-    assert_eq!(asks([10, 3, 8, 0]), None);
-    assert_eq!(asks([10, 2, 7, 255]), None);
+    let asks = |src: [u8; 4]| {
+        let addresses = (u32::from_be_bytes(src), 1);
+        memory.guards4(&entry, addresses, false, Shown::default)
+    };
+    assert_eq!(asks([10, 3, 7, 255]), Err(Reason::Rules));
+    assert_eq!(asks([10, 3, 8, 0]), Ok(None));
+    assert_eq!(asks([10, 2, 7, 255]), Ok(None));
+}
+
+/// Where packets of a link go that come from host `n`, by the image as it stands; none where that is the kernel's.
+fn way_of(memory: &Memory, link: u32, n: u8) -> Option<u32> {
+    let entry = memory.link(link);
+    let usable = entry.flags & (link_flags::ENABLED | link_flags::RULES4) == link_flags::ENABLED;
+    let (IpAddr::V4(src), IpAddr::V4(dst), true) = (address(false, n), address(false, 60), usable)
+    else {
+        return None;
+    };
+    let addresses = (src.to_bits(), dst.to_bits());
+    let led = match entry.flags & link_flags::GUARDED {
+        0 => Ok(None),
+        _ => memory.guards4(&entry, addresses, false, Shown::default),
+    };
+    // A packet takes its time from the one to the other.
+    std::thread::yield_now();
+    let table = led.ok()?.unwrap_or(entry.table4);
+    match memory.group(memory.route4(table, addresses.1)) {
+        Group::Single(adjacency) => Some(memory.adjacency(adjacency).index),
+        _ => None,
+    }
+}
+
+/// Each network has a rule for each table, and each table a default route by a link of its own.
+fn leads(from: u8, table: u32) -> Rule {
+    Rule {
+        from: Some(IpNet::new(address(false, 8 * from), 29).unwrap()),
+        ..usual(100 + 10 * table + u32::from(from), table)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn packets_are_looked_up_where_rules_lead(
+        changes in proptest::collection::vec((0..3u8, 1..=LINKS, any::<bool>()), 1..60),
+    ) {
+        let capacity = Capacity {
+            nodes4: 1 << 12,
+            leaves4: 1 << 12,
+            words6: 1 << 10,
+            groups: 512,
+            members: 512,
+            adjacencies: ADJACENCIES as usize,
+            segments: 64,
+            templates: 1 << 10,
+        };
+        let memory = Arc::new(Memory::heap(&capacity));
+        let may: Arc<RwLock<Vec<BTreeSet<Option<u32>>>>> = Arc::new(RwLock::new(Vec::new()));
+        let readers = Arc::clone(&may);
+        // Whoever looks up holds the lock.
+        let grace = move || drop(readers.write().unwrap());
+        let mut rib = Rib::new(Arc::clone(&memory), &capacity, grace);
+        let mut rules = vec![usual(0, 255), usual(32766, LINKS)];
+        rules.iter().for_each(|rule| rib.apply(Event::Rule(rule.clone())));
+        for index in 1..=LINKS {
+            let gateway = address(false, index as u8);
+            rib.apply(draw::link(index, true, true));
+            rib.apply(Event::Neighbour(neighbour(index, gateway)));
+            let hop = RouteNexthop { gateway: Some(gateway), index, ..RouteNexthop::default() };
+            let mut all = route(address(false, 0), 0, RouteTarget::Single(hop));
+            all.table = index;
+            rib.apply(Event::Route(all, RouteOp::Add));
+        }
+        let links: BTreeSet<u32> = (1..=LINKS).collect();
+        rib.set_ports(Ports { enabled: links.clone(), out: links });
+        rib.commit();
+        // The first rule by priority that holds for a source in one of three networks; each table has a route.
+        let by = |rules: &[Rule]| -> Vec<Option<u32>> {
+            let of = |n: u8| {
+                let holds = |rule: &&Rule| rule.from.is_none_or(|net| net.contains(&address(false, n)));
+                let all = rules.iter().filter(|rule| rule.table != 255).filter(holds);
+                all.min_by_key(|rule| rule.priority).map(|rule| rule.table)
+            };
+            [4, 12, 20].map(of).to_vec()
+        };
+        *may.write().unwrap() = by(&rules).into_iter().map(|way| [way].into()).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let engine = scope.spawn(|| {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    let now = may.read().unwrap();
+                    for (place, host) in [4, 12, 20].into_iter().enumerate() {
+                        let way = way_of(&memory, 1 + n % LINKS, host);
+                        if way.is_some() && !now[place].contains(&way) {
+                            return Some(format!("host {host} goes by {way:?}, not by {:?}", now[place]));
+                        }
+                    }
+                }
+                None
+            });
+            let writes = Stop(&stop);
+            let (mut published, mut followed) = (by(&rules), true);
+            for (from, table, commits) in changes {
+                let rule = leads(from, table);
+                match rules.iter().position(|known| *known == rule) {
+                    Some(at) => rib.apply(Event::RuleGone(rules.remove(at))),
+                    None => {
+                        rules.push(rule.clone());
+                        rib.apply(Event::Rule(rule));
+                    }
+                }
+                if !commits {
+                    continue;
+                }
+                let behind = by(&rules);
+                let both = published.iter().zip(&behind);
+                *may.write().unwrap() = both.map(|(a, b)| [*a, *b].into()).collect();
+                rib.commit();
+                published = behind;
+                // More than are followed are the kernel's, all of them.
+                followed = rules.len() - 2 <= RULES_BY_PACKET;
+                *may.write().unwrap() = published.iter().map(|way| [*way].into()).collect();
+            }
+            drop(writes);
+            let wrong = engine.join().unwrap();
+            prop_assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+            for (place, host) in [4, 12, 20].into_iter().enumerate() {
+                let way = way_of(&memory, 1, host);
+                prop_assert_eq!(way, published[place].filter(|_| followed));
+            }
+            Ok(())
+        })?;
+    }
 }

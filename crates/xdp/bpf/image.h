@@ -10,13 +10,15 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x304b656c64646172ULL
+#define IMAGE_MAGIC 0x314b656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
 #define MAX_TABLES 1024
 #define LOCAL_BITS 65536
 #define RANGES 16
+#define RULE_KERNEL 1
+#define RULE_TABLES 2
 #define ZONE_FILTERED_APART 128
 #define REASON_DROPPED 64
 #define REASON_COUNTERS 128
@@ -90,7 +92,7 @@ struct link_entry {
 	__u16 rules6;
 } __attribute__((aligned(64)));
 
-/* Addresses of which packets are the kernel's on some links; see Ranges. */
+/* Packets that are the kernel's on some links, or looked up otherwise; see Ranges. */
 struct range4 {
 	__u32 src;
 	__u32 src_span;
@@ -105,11 +107,20 @@ struct range6 {
 	__u64 dst_last[2];
 };
 
+struct selector {
+	__u32 fields;
+	__u32 sport;
+	__u32 dport;
+	__u32 to;
+};
+
 struct ranges {
 	struct range4 v4[RANGES];
 	struct range6 v6[RANGES];
 	struct range4 rules4[RANGES];
 	struct range6 rules6[RANGES];
+	struct selector selectors4[RANGES];
+	struct selector selectors6[RANGES];
 };
 
 /* struct adjacency, states */

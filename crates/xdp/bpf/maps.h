@@ -134,12 +134,22 @@ struct wanted {
 	__u32 group, kind;
 };
 
+/*
+ * What routing rules look at: addresses in host order, of IPv4 in the upper halves; TOS, and protocol above it; ports in host order. Before
+ * ports are known `sport` is whether the packet is a fragment, and `end` where it ends in the frame.
+ */
+struct rule_query {
+	__u64 src[2], dst[2];
+	__u32 fields, sport, dport, end;
+};
+
 /* What belongs to one CPU. */
 struct scratch {
 	struct clock_entry clock;
 	struct seen outer, innermost;
 	struct flow_query query;
 	struct srv6_ctx srv6;
+	struct rule_query rule;
 	struct wanted wanted[WANTED] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 

@@ -34,9 +34,9 @@ inline_always int not_for_forwarding(struct packet *p, __u64 group)
 	return GO(NEXT_SRV6);
 }
 
-inline_always int forward4(struct packet *p)
+inline_always int forward4(struct packet *p, __u32 cpu)
 {
-	__u32 *ip = p->data + IP_AT, packet_len, packet_end, number, value;
+	__u32 *ip = p->data + IP_AT, packet_len, packet_end, number, value, table;
 	const struct adjacency *adj;
 	struct header4 h;
 	__u64 group;
@@ -51,18 +51,19 @@ inline_always int forward4(struct packet *p)
 	reason = check4(&h, p->len - IP_AT, p->link->flags, p->link->sources4, LOCAL_LOOK_UP);
 	if (reason)
 		return reason;
+	table = p->link->table4;
 	if (p->link->flags & (LINK_WAY_BACK | LINK_GUARDED)) {
 		if (p->link->flags & LINK_WAY_BACK && !has_way_back(p->link->back4, bpf_ntohl(h.src), p->link->way))
 			return REASON_RP_FILTER;
 		if (p->link->flags & LINK_GUARDED) {
-			reason = guards4(p->link, &h, ip + 5, p->data_end);
+			reason = guards4(p->ctx, p->link, &h, ip + 5, p->data_end, packet_end, cpu, &table);
 			if (reason)
 				return reason;
 		}
 	}
 
 	/* A8 to A11 */
-	value = fib4_lookup(p->link->table4, bpf_ntohl(h.dst));
+	value = fib4_lookup(table, bpf_ntohl(h.dst));
 	group = group_word(value);
 	if ((__u8)group != GROUP_SINGLE && !is_many(group))
 		return not_for_forwarding(p, group);
@@ -101,9 +102,9 @@ chosen:
 	return finish(p, number, packet_end);
 }
 
-inline_always int forward6(struct packet *p)
+inline_always int forward6(struct packet *p, __u32 cpu)
 {
-	__u32 *ip = p->data + IP_AT, w0, w1, packet_len, packet_end, number, value;
+	__u32 *ip = p->data + IP_AT, w0, w1, packet_len, packet_end, number, value, table;
 	const struct adjacency *adj;
 	struct key6 key = {};
 	__u64 dh, dl, group;
@@ -128,16 +129,17 @@ inline_always int forward6(struct packet *p)
 	if (reason)
 		return reason;
 
+	table = p->link->table6;
 	if (p->link->flags & LINK_GUARDED) {
 		if (p->link->flags & LINK_TRACKED6 && is_tracked6(key.proto, ip + 10, p->data_end))
 			return REASON_FIREWALL;
-		reason = guards6(p->link, bpf_be64_to_cpu(key.a.src_high), bpf_be64_to_cpu(key.a.src_low), dh, dl);
+		reason = guards6(p->ctx, p->link, &key.a, w0, key.proto, packet_end, cpu, &table);
 		if (reason)
 			return reason;
 	}
 
 	/* B6 to B9 */
-	value = fib6_lookup(p->link->table6, dh, dl);
+	value = fib6_lookup(table, dh, dl);
 	if (value >= SEGMENT_VALUE) {
 		p->segment = value - SEGMENT_VALUE;
 		return GO(NEXT_SRV6);
@@ -252,12 +254,12 @@ inline_always int decide(struct packet *p, __u32 cpu)
 	if (proto == bpf_htons(ETH_P_IP)) {
 		if (dst_mac != *(const __u64 *)p->link->mac)
 			return REASON_OTHER_MAC;
-		return forward4(p);
+		return forward4(p, cpu);
 	}
 	if (proto == bpf_htons(ETH_P_IPV6)) {
 		if (dst_mac != *(const __u64 *)p->link->mac)
 			return REASON_OTHER_MAC;
-		return forward6(p);
+		return forward6(p, cpu);
 	}
 	if (proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD))
 		return REASON_VLAN;

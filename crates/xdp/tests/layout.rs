@@ -7,7 +7,9 @@ use std::process::Command;
 
 use raddle_forward::Count;
 use raddle_image as image;
-use raddle_image::{Adjacency, Config, LinkEntry, Segment, segment_counter};
+use raddle_image::{
+    Adjacency, Config, LinkEntry, Range4, Range6, Ranges, Segment, Selector, segment_counter,
+};
 
 /// Compiles a C file that includes the header and holds these conditions.
 fn compile(conditions: &[String]) -> Result<(), String> {
@@ -82,6 +84,12 @@ fn structs() {
         ranges6,
         rules4,
         rules6
+    );
+    same!(c, Range4, "range4", src, src_span, dst, dst_span);
+    same!(c, Range6, "range6", src, src_last, dst, dst_last);
+    same!(c, Selector, "selector", fields, sport, dport, to);
+    same!(
+        c, Ranges, "ranges", v4, v6, rules4, rules6, selectors4, selectors6
     );
     same!(
         c,

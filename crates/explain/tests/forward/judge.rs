@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use raddle_explain::{Answer, Engine, Level, Step, What};
+use raddle_explain::{Answer, Engine, Level, What};
 use raddle_forward::Verdict;
 use raddle_image::Reason;
 
@@ -156,7 +156,7 @@ pub(crate) fn judge(seen: &Seen, answer: &Answer, spread: bool) -> Result<(), St
         },
         Verdict::Kernel(reason) => match (ends, cause) {
             (_, Some(said)) if said == reason => rule(answer, said),
-            (true, Some(said)) if spread || steps_of(reason).0 <= last_step(answer, said) => {
+            (true, Some(said)) if spread || steps_of(reason).0 <= steps_of(said).1 => {
                 rule(answer, said)
             }
             _ => Err(format!("it is punted: {reason}")),
@@ -174,15 +174,6 @@ fn may_be_a_turn(verdict: Verdict) -> bool {
 
 fn named(name: &str) -> Option<Reason> {
     Reason::ALL.into_iter().find(|reason| reason.name() == name)
-}
-
-/// The last step that gives this reason. Rules by address are asked behind the source and its way back.
-fn last_step(answer: &Answer, said: Reason) -> u8 {
-    let asks = |step: &Step| step.name == "rules" && step.text.contains("asks for addresses");
-    match said {
-        Reason::Rules if answer.steps.iter().any(asks) => 18,
-        said => steps_of(said).1,
-    }
 }
 
 /// When engines look at what gives this reason: the first and the last step of the pipeline that does. Group, and

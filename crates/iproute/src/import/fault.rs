@@ -43,6 +43,9 @@ pub enum Fault {
     /// A mark was wanted.
     #[error("'{0}' is not a mark")]
     Mark(String),
+    /// A TOS, a protocol or a port was wanted.
+    #[error("'{0}' is no TOS, protocol or port")]
+    Selector(String),
     /// A group of nexthops that works in another way than those that are known.
     #[error("groups of type {0} are unknown")]
     Group(String),

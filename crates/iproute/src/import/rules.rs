@@ -35,6 +35,16 @@ struct RuleObject {
     goto: Option<Word>,
     uid_start: Option<u32>,
     uid_end: Option<u32>,
+    tos: Option<Word>,
+    dscp: Option<Word>,
+    ipproto: Option<Word>,
+    /// One port, or the ends of a range.
+    sport: Option<Word>,
+    sport_start: Option<u16>,
+    sport_end: Option<u16>,
+    dport: Option<Word>,
+    dport_start: Option<u16>,
+    dport_end: Option<u16>,
     /// `not`, selectors that have no field in [`Rule`], and what newer versions print.
     #[serde(flatten)]
     rest: serde_json::Map<String, Value>,
@@ -78,6 +88,11 @@ pub(super) fn rules(objects: &Objects, names: &Lookup, family: u8) -> Result<Vec
             suppress_prefixlength: number(&rule.suppress_prefixlen)?,
             goto: number(&rule.goto)?,
             uidrange: rule.uid_start.zip(rule.uid_end),
+            tos: byte(&rule.tos)?.unwrap_or(0),
+            dscp: byte(&rule.dscp)?,
+            ip_proto: proto(&rule.ipproto)?,
+            sport: ports(&rule.sport, rule.sport_start.zip(rule.sport_end))?,
+            dport: ports(&rule.dport, rule.dport_start.zip(rule.dport_end))?,
             other,
             protocol: names.protocol(&rule.protocol)?.unwrap_or(0),
         })
@@ -97,6 +112,36 @@ fn net(text: Option<&str>, length: Option<u8>) -> Result<Option<IpNet>, Fault> {
             address: text.to_owned(),
             length,
         })
+}
+
+/// A number of 8 bits, as [`number`].
+fn byte(word: &Option<Word>) -> Result<Option<u8>, Fault> {
+    let Some(number) = number(word)? else {
+        return Ok(None);
+    };
+    let byte = u8::try_from(number);
+    byte.map(Some)
+        .map_err(|_| Fault::Selector(number.to_string()))
+}
+
+/// A protocol, which `ip` names where the machine that it ran on has a name for it, with `-N`, too.
+fn proto(word: &Option<Word>) -> Result<Option<u8>, Fault> {
+    let Some(word) = word else { return Ok(None) };
+    let text = word.text();
+    let known = raddle_rib::PROTOCOLS.iter().find(|(_, name)| *name == text);
+    let number = match known {
+        Some((number, _)) => Some(*number),
+        None => text.strip_prefix("ipproto-").unwrap_or(&text).parse().ok(),
+    };
+    number.map(Some).ok_or(Fault::Selector(text))
+}
+
+/// One port, or the ends of a range.
+fn ports(one: &Option<Word>, ends: Option<(u16, u16)>) -> Result<Option<(u16, u16)>, Fault> {
+    let Some(one) = one else { return Ok(ends) };
+    let text = one.text();
+    let port = text.parse().map_err(|_| Fault::Selector(text))?;
+    Ok(Some((port, port)))
 }
 
 /// A mark, in hexadecimal with `0x`, or decimal.

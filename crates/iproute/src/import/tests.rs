@@ -30,9 +30,9 @@ const NEXTHOP: &str = r#"[
 const BUCKET: &str = r#"[{"id":13,"bucket":{"index":0,"idle_time":0.22,"nhid":6},"flags":[]},
 {"id":13,"bucket":{"index":1,"idle_time":0.22,"nhid":1},"flags":[]}]"#;
 const RULE4: &str = r#"[{"priority":0,"src":"all","table":"255","protocol":"2"},
-{"priority":101,"not":null,"src":"10.0.0.0","srclen":8,"tos":"0x10","fwmark":"0x3","fwmask":"0xff",
+{"priority":101,"not":null,"src":"10.0.0.0","srclen":8,"tos":"0x10","sport_start":5,"sport_end":7,"dport":80,"fwmark":"0x3","fwmask":"0xff",
  "table":"77","protocol":"0"},
-{"priority":102,"src":"all","dst":"10.0.0.1","ipproto":"ipproto-6","action":"7","protocol":"0"},
+{"priority":102,"src":"all","dst":"10.0.0.1","ipproto":"ipproto-6","dscp":"46","action":"7","protocol":"0"},
 {"priority":103,"src":"all","goto":32766},
 {"priority":104,"src":"all","iif":"gone","iif_detached":null,"table":"77"},
 {"priority":32766,"src":"all","table":"main","new_in_8_0":"x"}]"#;
@@ -138,11 +138,17 @@ fn rules_with_unknown_words_are_not_plain() {
     };
     assert_eq!(plain(0), (255, 1, true));
     assert_eq!(plain(101), (77, 1, false));
-    assert_eq!(plain(102), (0, 7, false));
+    assert_eq!(plain(102), (0, 7, true));
     assert_eq!(plain(103), (0, 2, true));
     assert_eq!(plain(104), (77, 1, true));
     assert_eq!(plain(32766), (254, 1, false));
-    assert_eq!(s.rules[1].fwmark, Some((3, 0xff)));
+    let [_, ports, proto, ..] = &s.rules[..] else {
+        panic!("{:?}", s.rules)
+    };
+    assert_eq!(ports.fwmark, Some((3, 0xff)));
+    let shown = (ports.tos, ports.sport, ports.dport);
+    assert_eq!(shown, (0x10, Some((5, 7)), Some((80, 80))));
+    assert_eq!((proto.ip_proto, proto.dscp), (Some(6), Some(46)));
 }
 
 #[test]

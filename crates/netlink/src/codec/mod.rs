@@ -26,7 +26,7 @@ use raddle_rib::event::Event;
 pub use build::{Builder, EncodeError, Nest};
 pub use control::{KernelError, Outcome};
 pub use netconf::Netconf;
-pub use rule::{RULE_OTHER_INVERT, RULE_OTHER_TOS};
+pub use rule::RULE_OTHER_INVERT;
 pub use sid_counters::SidCounters;
 pub use wire::{Attribute, Attributes, DecodeError, Message, Messages};
 

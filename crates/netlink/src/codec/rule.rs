@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+pub use raddle_rib::event::RULE_OTHER_INVERT;
 use raddle_rib::event::{Event, Rule};
-pub use raddle_rib::event::{RULE_OTHER_INVERT, RULE_OTHER_TOS};
 
 use super::build::{Builder, EncodeError};
 use super::number::rtm::{RTM_DELRULE, RTM_NEWRULE};
@@ -25,6 +25,15 @@ const FRA_OIFNAME: u16 = 17;
 const FRA_PAD: u16 = 18;
 const FRA_UID_RANGE: u16 = 20;
 const FRA_PROTOCOL: u16 = 21;
+const FRA_IP_PROTO: u16 = 22;
+const FRA_SPORT_RANGE: u16 = 23;
+const FRA_DPORT_RANGE: u16 = 24;
+const FRA_DSCP: u16 = 25;
+const FRA_SPORT_MASK: u16 = 28;
+const FRA_DPORT_MASK: u16 = 29;
+const FRA_DSCP_MASK: u16 = 30;
+/// All bits of a DSCP.
+const DSCP_BITS: u8 = 0x3f;
 const FIB_RULE_INVERT: u32 = 0x2;
 
 pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
@@ -37,11 +46,9 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
         family: if family == INET { 4 } else { 6 },
         table: table.into(),
         action,
+        tos,
         ..Rule::default()
     };
-    if tos != 0 {
-        rule.other.push(RULE_OTHER_TOS);
-    }
     if read_u32(head, 8) & FIB_RULE_INVERT != 0 {
         rule.other.push(RULE_OTHER_INVERT);
     }
@@ -69,7 +76,14 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
                 let number = u32::from_ne_bytes;
                 rule.uidrange = Some((number([a0, a1, a2, a3]), number([b0, b1, b2, b3])));
             }
+            FRA_IP_PROTO => rule.ip_proto = Some(a.u8("FRA_IP_PROTO")?),
+            FRA_SPORT_RANGE => rule.sport = Some(ports(a.bytes("FRA_SPORT_RANGE")?)),
+            FRA_DPORT_RANGE => rule.dport = Some(ports(a.bytes("FRA_DPORT_RANGE")?)),
+            FRA_DSCP => rule.dscp = Some(a.u8("FRA_DSCP")? & DSCP_BITS),
             FRA_PAD => {}
+            // Told even where they are not set, and all bits count.
+            FRA_DSCP_MASK if a.u8("FRA_DSCP_MASK")? == DSCP_BITS => {}
+            FRA_SPORT_MASK | FRA_DPORT_MASK if a.u16("a mask of ports")? == u16::MAX => {}
             // Told even where it is not set.
             FRA_SUPPRESS_IFGROUP if a.u32("FRA_SUPPRESS_IFGROUP")? == u32::MAX => {}
             other => rule.other.push(other),
@@ -83,6 +97,14 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
     } else {
         Event::Rule(rule)
     }))
+}
+
+/// `struct fib_rule_port_range`.
+fn ports([a0, a1, b0, b1]: &[u8; 4]) -> (u16, u16) {
+    (
+        u16::from_ne_bytes([*a0, *a1]),
+        u16::from_ne_bytes([*b0, *b1]),
+    )
 }
 
 fn net(a: &Attribute<'_>, length: u8, family: u8) -> Result<IpNet, DecodeError> {
@@ -99,7 +121,7 @@ fn net(a: &Attribute<'_>, length: u8, family: u8) -> Result<IpNet, DecodeError> 
         .map_err(|_| bad)
 }
 
-/// Selectors in [`Rule::other`] cannot be written: their values are not kept.
+/// Selectors in [`Rule::other`] cannot be written, their values are not kept.
 pub(super) fn encode(
     b: &mut Builder,
     rule: &Rule,
@@ -110,6 +132,7 @@ pub(super) fn encode(
     let family = if rule.family == 4 { INET } else { INET6 };
     let mut head = [0; 12];
     head[..3].copy_from_slice(&[family, length(rule.to), length(rule.from)]);
+    head[3] = rule.tos;
     head[4] = u8::try_from(rule.table).unwrap_or(0);
     head[7] = rule.action;
     b.begin(if gone { RTM_DELRULE } else { RTM_NEWRULE }, flags, &head);
@@ -138,6 +161,20 @@ pub(super) fn encode(
     if let Some((first, last)) = rule.uidrange {
         let bytes = [first.to_ne_bytes(), last.to_ne_bytes()].concat();
         b.put(FRA_UID_RANGE, &bytes);
+    }
+    if let Some(dscp) = rule.dscp {
+        b.put_u8(FRA_DSCP, dscp);
+    }
+    if let Some(proto) = rule.ip_proto {
+        b.put_u8(FRA_IP_PROTO, proto);
+    }
+    for (attribute, range) in [(FRA_SPORT_RANGE, rule.sport), (FRA_DPORT_RANGE, rule.dport)] {
+        if let Some((first, last)) = range {
+            b.put(
+                attribute,
+                &[first.to_ne_bytes(), last.to_ne_bytes()].concat(),
+            );
+        }
     }
     b.put_u32(FRA_PRIORITY, rule.priority);
     b.put_u32(FRA_TABLE, rule.table);

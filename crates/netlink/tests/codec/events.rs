@@ -262,28 +262,43 @@ pub(super) fn rule() -> impl Strategy<Value = Rule> {
                 of(name()),
                 of(any::<(u32, u32)>()),
                 (of(0..u32::MAX), of(any::<u32>()), of(any::<(u32, u32)>())),
+                (
+                    any::<u8>(),
+                    of(0..64u8),
+                    of(any::<u8>()),
+                    of(any::<(u16, u16)>()),
+                    of(any::<(u16, u16)>()),
+                ),
             )
         })
-        .prop_map(|(six, (from, to), numbers, iif, oif, fwmark, values)| {
-            let (suppress_prefixlength, goto, uidrange) = values;
-            let (priority, table, action, protocol) = numbers;
-            Rule {
-                family: if six { 6 } else { 4 },
-                priority,
-                table,
-                action,
-                from,
-                to,
-                iif,
-                oif,
-                fwmark,
-                suppress_prefixlength,
-                goto,
-                uidrange,
-                other: Vec::new(),
-                protocol,
-            }
-        })
+        .prop_map(
+            |(six, (from, to), numbers, iif, oif, fwmark, values, shown)| {
+                let (suppress_prefixlength, goto, uidrange) = values;
+                let (tos, dscp, ip_proto, sport, dport) = shown;
+                let (priority, table, action, protocol) = numbers;
+                Rule {
+                    family: if six { 6 } else { 4 },
+                    priority,
+                    table,
+                    action,
+                    from,
+                    to,
+                    iif,
+                    oif,
+                    fwmark,
+                    suppress_prefixlength,
+                    goto,
+                    uidrange,
+                    tos,
+                    dscp,
+                    ip_proto,
+                    sport,
+                    dport,
+                    other: Vec::new(),
+                    protocol,
+                }
+            },
+        )
 }
 
 fn bucket() -> impl Strategy<Value = Bucket> {

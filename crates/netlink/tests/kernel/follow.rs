@@ -170,7 +170,9 @@ fn follows_links_neighbours_rules_and_addresses() {
         });
 
         ip("rule add from 10.0.0.0/8 fwmark 1/0xff iif v0 lookup 70000 pref 77");
-        ip("-6 rule add not to 2001:db8::/32 sport 5-7 lookup 100 pref 78");
+        ip(
+            "-6 rule add not to 2001:db8::/32 ipproto tcp sport 5-7 dport 80 tos 0x10 lookup 100 pref 78",
+        );
         let count = |n| {
             move |s: &State| match s.rules.len() {
                 len if len == n => Ok(()),
@@ -195,7 +197,10 @@ fn follows_links_neighbours_rules_and_addresses() {
             .iter()
             .find(|r| r.priority == 78)
             .unwrap();
-        assert_eq!(rule.other, [raddle_netlink::codec::RULE_OTHER_INVERT, 23]);
+        assert_eq!(rule.other, [raddle_netlink::codec::RULE_OTHER_INVERT]);
+        let ports = (rule.sport, rule.dport);
+        assert_eq!(ports, (Some((5, 7)), Some((80, 80))));
+        assert_eq!((rule.ip_proto, rule.tos), (Some(6), 0x10));
         ip("rule del pref 77");
         ip("-6 rule del pref 78");
         follower.until("rules deleted", count(rules));

@@ -1,73 +1,182 @@
 //! Ranges of addresses: what routing rules ask for, and how the image has them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-use crate::event::Rule;
-use crate::rules::lookup_apart;
+use crate::event::{Link, Rule};
+use crate::rules::{Asked, Lookup, cells, lookup_apart};
 use crate::state::State;
-use raddle_image::{RANGES, Range4, Range6};
+use crate::view::is_small;
+use raddle_image::{RANGES, RULE_KERNEL, Range4, Range6, Selector};
 
 /// First and last source, first and last destination.
 pub(super) type Addresses = [(IpAddr, IpAddr); 2];
 
-/// The addresses that routing rules ask for.
+/// Packets that are the kernel's because a routing rule asks for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PuntedByRule {
+    /// What they show.
+    pub asked: Asked,
+    /// The first rule that asks for them.
+    pub rule: Rule,
+    /// It is asked for the way back (`rp_filter`).
+    pub back: bool,
+}
+
+/// Packets that a routing rule asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RuleRange {
+    /// What they show.
+    pub(crate) asked: Asked,
+    /// How they are looked up; none where that is the kernel's business.
+    pub(crate) lookup: Option<Lookup>,
+    /// It is the way back that they are asked for.
+    back: bool,
+}
+
+/// The packets that routing rules ask for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct RuleRanges {
-    /// Those of the image, by family.
-    pub(super) kept: [Vec<Addresses>; 2],
+pub(crate) struct RuleRanges {
+    /// Those of the image, by family: of a link's the first counts that a packet is of.
+    pub(crate) kept: [Vec<RuleRange>; 2],
     /// Of each in-link that has any, by family: a bit for each of them; none where it has one beyond those of the image.
     links: HashMap<u32, [Option<u16>; 2]>,
+    /// By family, look-ups that were asked whether they are small, and whether they were.
+    sizes: [Vec<(Lookup, bool)>; 2],
 }
 
 impl RuleRanges {
     /// For links that packets come in by:
     ///
-    /// 1. What the rules of its own look-up ask for.
+    /// 1. What the rules of its own look-up ask for ([`cells`]). Where tables are not small, and no default route ends the look-up before
+    ///    them, that is the kernel's: a copy would take the room of those that all packets need.
     /// 2. Where it has `rp_filter`, what those of the way back ask for, of IPv4, the other way round: the
-    ///    kernel looks that up with the addresses swapped.
+    ///    kernel looks that up with the addresses swapped. That is the kernel's.
     /// 3. Each is there once; there is room for [`RANGES`] of a family.
+    /// 4. What is asked for the way back comes first; of the rest what is part of another comes before that.
     pub(super) fn new(state: &State, ins: &BTreeSet<u32>) -> RuleRanges {
         let mut all = RuleRanges::default();
         let links: BTreeMap<u32, _> = state.links.iter().map(|(i, link)| (*i, link)).collect();
+        let mut of_links = Vec::new();
         for link in links.values().filter(|link| ins.contains(&link.index)) {
-            let bits = [4, 6].map(|family| {
-                let apart = lookup_apart(&state.rules, family, state.arrival(link));
-                let rules = apart.map(|apart| apart.by_address).unwrap_or_default();
-                let back = match family == 4 && state.filters_sources(link) {
-                    true => state.rules_back(link),
-                    false => Vec::new(),
+            let wanted = [4, 6].map(|family| {
+                let wanted = all.wanted(state, link, family);
+                let wanted: Vec<RuleRange> = wanted.into_iter().map(|(range, _)| range).collect();
+                all.has_room(usize::from(family == 6), &wanted)
+                    .then_some(wanted)
+            });
+            of_links.push((link.index, wanted));
+        }
+        for (index, wanted) in of_links {
+            let bits = [0, 1].map(|family| {
+                let kept = &all.kept[family];
+                let bit = |range: &RuleRange| {
+                    let place = kept.iter().position(|known| known == range);
+                    place.map_or(0, |place| 1 << place)
                 };
-                let swapped = |rule| {
-                    let [src, dst] = addresses(rule);
-                    [dst, src]
-                };
-                let wanted = rules.into_iter().map(addresses);
-                let wanted = wanted.chain(back.into_iter().map(swapped));
-                all.bits(usize::from(family == 6), wanted)
+                let wanted = wanted[family].as_ref()?;
+                Some(wanted.iter().fold(0, |bits, range| bits | bit(range)))
             });
             if bits != [Some(0); 2] {
-                all.links.insert(link.index, bits);
+                all.links.insert(index, bits);
             }
         }
         all
     }
 
-    fn bits(&mut self, family: usize, wanted: impl Iterator<Item = Addresses>) -> Option<u16> {
-        let kept = &mut self.kept[family];
-        let mut bits = 0;
-        for addresses in wanted {
-            let known = kept.iter().position(|known| *known == addresses);
-            let number = known.unwrap_or(kept.len());
-            if number == RANGES {
-                return None;
-            }
-            if number == kept.len() {
-                kept.push(addresses);
-            }
-            bits |= 1 << number;
+    /// With the first rule that asks for them.
+    fn wanted<'a>(
+        &mut self,
+        state: &'a State,
+        link: &Link,
+        family: u8,
+    ) -> Vec<(RuleRange, &'a Rule)> {
+        let arrival = state.arrival(link);
+        let apart = lookup_apart(&state.rules, family, arrival);
+        let rules = apart.map(|apart| apart.by_packet).unwrap_or_default();
+        let forth = cells(&state.rules, family, arrival, &rules).into_iter();
+        let mut wanted: Vec<(RuleRange, &Rule)> = forth
+            .filter_map(|cell| {
+                let asks = |rule: &&&Rule| Asked::of(rule).contains(&cell.asked);
+                let rule = rules.iter().find(asks)?;
+                let lookup = cell.lookup;
+                let range = RuleRange {
+                    asked: cell.asked,
+                    lookup: lookup.filter(|lookup| self.is_small(state, family, lookup)),
+                    back: false,
+                };
+                Some((range, *rule))
+            })
+            .collect();
+        let back = match family == 4 && state.filters_sources(link) {
+            true => state.rules_back(link),
+            false => Vec::new(),
+        };
+        wanted.extend(back.into_iter().map(|rule| {
+            let range = RuleRange {
+                asked: Asked::of(rule).swapped(),
+                lookup: None,
+                back: true,
+            };
+            (range, rule)
+        }));
+        wanted
+    }
+
+    fn is_small(&mut self, state: &State, family: u8, lookup: &Lookup) -> bool {
+        let sizes = &mut self.sizes[usize::from(family == 6)];
+        if let Some((_, small)) = sizes.iter().find(|(known, _)| known == lookup) {
+            return *small;
         }
-        Some(bits)
+        let small = size_of(state, family, lookup);
+        sizes.push((lookup.clone(), small));
+        small
+    }
+
+    /// Whether a table that was small is so no more, or the other way round.
+    pub(super) fn is_outgrown(&self, state: &State) -> bool {
+        let families = [4, 6].into_iter().zip(&self.sizes);
+        families
+            .flat_map(|(family, sizes)| sizes.iter().map(move |size| (family, size)))
+            .any(|(family, (lookup, small))| size_of(state, family, lookup) != *small)
+    }
+
+    /// Keeps what is wanted where there is room for all of it.
+    fn has_room(&mut self, family: usize, wanted: &[RuleRange]) -> bool {
+        let kept = &mut self.kept[family];
+        let mut new: Vec<&RuleRange> = Vec::new();
+        for range in wanted {
+            if !kept.contains(range) && !new.contains(&range) {
+                new.push(range);
+            }
+        }
+        if kept.len() + new.len() > RANGES {
+            return false;
+        }
+        for range in new {
+            // Rule 4.
+            let larger = |known: &RuleRange| {
+                !known.back && (range.back || known.asked.contains(&range.asked))
+            };
+            let place = kept.iter().position(larger).unwrap_or(kept.len());
+            kept.insert(place, range.clone());
+        }
+        true
+    }
+
+    /// Those of a link that are the kernel's.
+    pub(crate) fn punted(state: &State, link: &Link, family: u8) -> Vec<PuntedByRule> {
+        let wanted = RuleRanges::default().wanted(state, link, family);
+        let kernels = wanted
+            .into_iter()
+            .filter(|(range, _)| range.lookup.is_none());
+        kernels
+            .map(|(range, rule)| PuntedByRule {
+                asked: range.asked,
+                rule: rule.clone(),
+                back: range.back,
+            })
+            .collect()
     }
 
     pub(super) fn of(&self, link: u32) -> [Option<u16>; 2] {
@@ -75,16 +184,29 @@ impl RuleRanges {
     }
 }
 
+fn size_of(state: &State, family: u8, lookup: &Lookup) -> bool {
+    match family {
+        4 => is_small(state, &state.v4, lookup),
+        _ => is_small(state, &state.v6, lookup),
+    }
+}
+
 /// The addresses that a rule asks for.
-fn addresses(rule: &Rule) -> Addresses {
-    let all = match rule.family {
-        4 => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
-        _ => (
-            Ipv6Addr::UNSPECIFIED.into(),
-            Ipv6Addr::from_bits(u128::MAX).into(),
-        ),
-    };
-    [rule.from, rule.to].map(|net| net.map_or(all, |net| (net.network(), net.broadcast())))
+pub(super) fn addresses(asked: &Asked) -> Addresses {
+    [asked.src, asked.dst].map(|net| (net.network(), net.broadcast()))
+}
+
+/// What else it asks for; where that leads is not known yet.
+pub(super) fn selector(asked: &Asked) -> Selector {
+    let (tos, tos_mask) = asked.tos;
+    let (proto, proto_mask) = asked.proto.map_or((0, 0), |proto| (proto, u8::MAX));
+    let ports = |(first, last): (u16, u16)| u32::from(first) | u32::from(last - first) << 16;
+    Selector {
+        fields: u32::from_le_bytes([tos, proto, tos_mask, proto_mask]),
+        sport: ports(asked.sport),
+        dport: ports(asked.dport),
+        to: RULE_KERNEL,
+    }
 }
 
 /// A range of the other family is nobody's, and one whose ends are the wrong way round is everything.

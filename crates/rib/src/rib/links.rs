@@ -95,7 +95,51 @@ impl Rib {
             self.guards.write(link.index, &mut entry);
             wanted.insert(link.index, entry);
         }
+        built += self.lead_rules();
         self.write_links(wanted);
+        built
+    }
+
+    /// Makes the views of packets that rules ask for, where the ranges of those have changed: links are closed then. Returns how
+    /// many entries that took.
+    fn lead_rules(&mut self) -> usize {
+        if !self.guards.leads_nowhere {
+            return 0;
+        }
+        let at = Publish {
+            state: &self.state,
+            ports: &self.ports,
+            zones: &self.guards.zones,
+            memory: &self.memory,
+            grace: &*self.grace,
+        };
+        let mut built = 0;
+        let [of4, of6] = &self.guards.rules.kept;
+        let mut table = |made: Option<(u32, usize)>| {
+            let (table, count) = made?;
+            built += count;
+            Some(table)
+        };
+        let mut v4 = Vec::new();
+        for range in of4 {
+            let lookup = range.lookup.clone();
+            let made = lookup.and_then(|lookup| {
+                self.v4
+                    .view_of(lookup, &self.state.v4, &mut self.groups, &at)
+            });
+            v4.push(table(made));
+        }
+        let mut v6 = Vec::new();
+        for range in of6 {
+            let lookup = range.lookup.clone();
+            let made = lookup.and_then(|lookup| {
+                self.v6
+                    .view_of(lookup, &self.state.v6, &mut self.groups, &at)
+            });
+            v6.push(table(made));
+        }
+        self.guards.lead([v4, v6]);
+        self.memory.store_ranges(&self.guards.ranges);
         built
     }
 

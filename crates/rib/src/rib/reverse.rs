@@ -39,7 +39,7 @@ pub(super) enum Need {
 /// a packet the other way round:
 ///
 /// 1. It comes in by the out-link, and is in the in-link's VRF. Where that is in none, in the out-link's.
-/// 2. Rules by address are asked about the addresses the other way round. Else it is [`lookup_apart`].
+/// 2. Rules that ask for what a packet shows are asked about it the other way round. Else it is [`lookup_apart`].
 fn apart_back<'a>(state: &'a State, link: &Link, out: Option<&'a Link>) -> Option<Apart<'a>> {
     let by_index = |index: u32| state.links.get(&index);
     let name = out.map_or("", |out| &out.name);
@@ -68,10 +68,10 @@ impl State {
         self.rp_filter(link) > 0
     }
 
-    /// The rules by address that the kernel asks when it looks for the way back of what comes in by a link, about the addresses the
-    /// other way round.
+    /// The rules that ask for what a packet shows and that the kernel asks when it looks for the way back of what comes in by a link,
+    /// about the packet the other way round.
     pub(crate) fn rules_back(&self, link: &Link) -> Vec<&Rule> {
-        apart_back(self, link, None).map_or_else(Vec::new, |apart| apart.by_address)
+        apart_back(self, link, None).map_or_else(Vec::new, |apart| apart.by_packet)
     }
 
     /// The out-links by which packets of this link are filtered otherwise than by most: by other tables, or other rules. Only the

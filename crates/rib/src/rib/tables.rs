@@ -122,7 +122,10 @@ impl Rib {
         let wants_back = |entry: &&LinkEntry| entry.flags & link_flags::WAY_BACK != 0;
         let backs = self.links.values().filter(wants_back);
         of_links4.extend(backs.map(|entry| entry.back4));
-        let of_links6 = of_links(link_flags::RULES6, |entry| entry.table6);
+        let mut of_links6 = of_links(link_flags::RULES6, |entry| entry.table6);
+        let [of_rules4, of_rules6] = self.guards.tables();
+        of_links4.extend(of_rules4);
+        of_links6.extend(of_rules6);
         loop {
             let tables = &mut self.groups.segments.tables;
             tables.v4.tidy();

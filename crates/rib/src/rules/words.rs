@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::asked::{Asked, write_selectors};
 use super::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
-use crate::event::{RULE_OTHER_INVERT, RULE_OTHER_L3MDEV, RULE_OTHER_TOS, Rule};
+use crate::event::{RULE_OTHER_INVERT, RULE_OTHER_L3MDEV, Rule};
 
 /// A rule as `ip rule` prints it, as far as the mirror keeps it.
 pub fn describe_rule(rule: &Rule) -> String {
@@ -34,6 +35,7 @@ pub fn describe_rule(rule: &Rule) -> String {
     if let Some((first, last)) = rule.uidrange {
         let _ = write!(text, " uidrange {first}-{last}");
     }
+    let _ = write_selectors(&Asked::of(rule), &mut text);
     let l3mdev = rule.other.contains(&RULE_OTHER_L3MDEV);
     let named = [RULE_OTHER_INVERT, RULE_OTHER_L3MDEV];
     for attribute in rule.other.iter().filter(|a| !named.contains(a)) {
@@ -67,15 +69,13 @@ pub fn describe_rule(rule: &Rule) -> String {
 /// value is not kept.
 fn selector(attribute: u16) -> String {
     let word = match attribute {
-        RULE_OTHER_TOS => "tos",
         11 => "realms",
         12 => "tun_id",
         13 => "suppress_ifgroup",
-        22 => "ipproto",
-        23 => "sport",
-        24 => "dport",
-        25 => "dscp",
         26 | 27 => "flowlabel",
+        28 => "a mask for sport",
+        29 => "a mask for dport",
+        30 => "a mask for dscp",
         number => return format!("(attribute {number})"),
     };
     format!("{word} ...")

@@ -11,15 +11,18 @@ mod free;
 mod guards;
 mod state;
 
+use std::sync::Arc;
+
 use frames::{MAC, frame, ipv4_packet};
+use guards::ByRules;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use raddle_forward::Verdict as Userspace;
-use raddle_image::{Capacity, Reason};
+use raddle_image::{Capacity, Memory, Reason, link_flags};
 use raddle_rib::event::{
-    DeviceSettings, Event, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Settings,
+    DeviceSettings, Event, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Rule, Settings,
 };
-use raddle_rib::{Ports, Rib};
+use raddle_rib::{AlgoRules, Ports, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 use raddle_xdp_testing::engines::{given, monotonic, name, pin_to_one_cpu, verdict};
 use raddle_xdp_testing::image::small;
@@ -90,30 +93,38 @@ fn both_engines_do_the_same() {
                 state(),
                 algos(),
                 guards::firewall(),
-                guards::rules(),
+                (guards::rules(), guards::tables()),
                 frames,
             ),
-            |(events, algos, found, rules, frames)| {
+            |(mut events, algos, found, (rules, tables), frames)| {
+                guards::spread(&mut events, &tables);
                 let found = guards::of_links(&found, indices);
                 let memory = engine.memory();
                 memory.reset(|| ());
-                let mut rib = Rib::new(memory.clone(), &capacity, || ());
-                rib.set_algos(algos);
-                base(indices).into_iter().for_each(|event| rib.apply(event));
-                for mut event in events {
-                    renumber(&mut event, indices);
-                    rib.apply(event);
-                }
-                for rule in &rules {
-                    rib.apply(Event::Rule(rule.clone()));
-                }
-                let out = indices.into();
-                rib.set_ports(Ports {
-                    enabled: [ingress].into(),
-                    out,
-                });
-                rib.set_firewall(found.clone());
-                rib.commit();
+                let make = |memory: Arc<Memory>, rules: &[Rule]| {
+                    let mut rib = Rib::new(memory, &capacity, || ());
+                    rib.set_algos(algos.clone());
+                    base(indices).into_iter().for_each(|event| rib.apply(event));
+                    for event in &events {
+                        let mut event = event.clone();
+                        renumber(&mut event, indices);
+                        rib.apply(event);
+                    }
+                    for rule in rules {
+                        rib.apply(Event::Rule(rule.clone()));
+                    }
+                    rib.set_ports(Ports {
+                        enabled: [ingress].into(),
+                        out: indices.into(),
+                    });
+                    rib.set_firewall(found.clone());
+                    rib.commit();
+                    rib
+                };
+                let _rib = make(memory.clone(), &rules);
+                // With rp_filter rules are asked for the way back, too.
+                let filters = memory.link(ingress).flags & link_flags::RP_BEHIND != 0;
+                let mut by_rules = ByRules::default();
                 let mut userspace = userspace.borrow_mut();
                 vectors.borrow_mut().compare(&frames, ingress)?;
                 for frame in frames {
@@ -129,12 +140,35 @@ fn both_engines_do_the_same() {
                             free,
                             "past the firewall to {index}: {frame:02x?}, {found:?}"
                         );
-                        prop_assert!(
-                            !guards::is_asked_for(&rules, &frame),
-                            "past a rule: {frame:02x?}, {rules:?}"
-                        );
                         bytes.truncate(start + len);
                         bytes.drain(..start);
+                    }
+                    let asks = !rules.is_empty() && algos == AlgoRules::default() && !filters;
+                    if asks && ours != Userspace::Kernel(Reason::Rules) {
+                        let expected = by_rules.verdict(&rules, &frame, ingress, |rules| {
+                            let memory = Arc::new(Memory::heap(&capacity));
+                            let rib = make(memory.clone(), rules);
+                            drop(rib);
+                            raddle_forward::Engine::new(memory)
+                        });
+                        let is_as = match expected {
+                            // Another reason may come before this one.
+                            Some((Userspace::Kernel(Reason::Rules), _)) => {
+                                !matches!(ours, Userspace::Forward { .. })
+                            }
+                            // The kernel sees each bucket used now and then.
+                            Some((Userspace::Kernel(Reason::BucketActivity), _)) => true,
+                            Some(_) if ours == Userspace::Kernel(Reason::BucketActivity) => true,
+                            Some((expected, _)) => goes(expected) == goes(ours),
+                            None => true,
+                        };
+                        prop_assert!(is_as, "{ours:?}, not {expected:?}: {frame:02x?}, {rules:?}");
+                        let what = match (ours, expected) {
+                            (Userspace::Forward { .. }, Some((_, true))) => "forwarded by a rule",
+                            (Userspace::Forward { .. }, _) => "forwarded beside rules",
+                            _ => "not forwarded beside rules",
+                        };
+                        *seen.borrow_mut().entry(what).or_default() += 1;
                     }
                     let ours = verdict(ours);
                     prop_assert_eq!(theirs.verdict, ours, "frame {:02x?}", frame);
@@ -155,7 +189,27 @@ fn both_engines_do_the_same() {
             seen["forwarded"] * 20 > total,
             "too few frames were forwarded: {seen:?}"
         );
+        assert!(
+            seen.get("forwarded by a rule")
+                .is_some_and(|n| *n * 10 > cases.into()),
+            "too few frames met a rule: {seen:?}"
+        );
     });
+}
+
+/// A verdict without the adjacency's number, which may be another where there are other routes.
+fn goes(verdict: Userspace) -> Userspace {
+    match verdict {
+        Userspace::Forward {
+            index, start, len, ..
+        } => Userspace::Forward {
+            index,
+            adjacency: 0,
+            start,
+            len,
+        },
+        verdict => verdict,
+    }
 }
 
 /// The dissector looks for all that a GRE header's flags promise, before it calls a packet a tunnel.
