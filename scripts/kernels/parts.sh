@@ -21,13 +21,15 @@ part_loads() {
   check "every program is loaded and attached ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
 }
 
-# An end-to-end test, which makes a network of its own.
-part_vrfs() {
-  RADDLE_BINARY=/usr/sbin/raddle vrf --nocapture --test-threads=1 >/tmp/out 2>&1
+# as_in_test WHAT TEST: an end-to-end test, which makes a network of its own.
+as_in_test() {
+  RADDLE_BINARY=/usr/sbin/raddle $2 --nocapture --test-threads=1 >/tmp/out 2>&1
   ended=$?
   grep -vE '^$|^running|DEBUG' /tmp/out
-  check "VRFs as the kernel has them ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
+  check "$1 as the kernel has them ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
 }
+part_vrfs() { as_in_test VRFs vrf; }
+part_rules() { as_in_test 'routing rules' rules; }
 
 # A source, a router and a sink. Source and router are joined by the two NICs and the host's bridge, where there are
 # NICs; router and sink by two veths.

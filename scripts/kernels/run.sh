@@ -3,14 +3,15 @@
 # veths. As root; no KVM is needed, and neither this machine's kernel nor its network is touched.
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
-# the kernel would choose, and not around a firewall), vrfs (VRFs, by the end-to-end test) and segments (SIDs and segment lists); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
+# the kernel would choose, and not around a firewall), vrfs and rules (VRFs, routing rules: by the end-to-end tests) and segments (SIDs and segment
+# lists); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,vrfs,segments}
+parts=${PARTS:-loads,forward,vrfs,rules,segments}
 limit=${TIMEOUT:-900}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -83,7 +84,7 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle --locked --quiet
-tests=(loads vrf)
+tests=(loads vrf rules)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.

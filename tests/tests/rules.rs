@@ -228,7 +228,7 @@ fn rules_that_ask_for_packets_are_followed() {
         (
             "with ports",
             "0",
-            &["rule add pref 100 from 10.1.1.7 ipproto udp dport 9 lookup 77"],
+            &["rule add pref 100 from 10.1.1.7 ipproto 17 dport 9 lookup 77"],
             &[],
         ),
         (
@@ -241,11 +241,11 @@ fn rules_that_ask_for_packets_are_followed() {
             "ports, protocols and TOS alone",
             "0",
             &[
-                "rule add pref 100 ipproto udp dport 443 lookup 77",
-                "rule add pref 101 ipproto tcp sport 1-5001 lookup 78",
+                "rule add pref 100 ipproto 17 dport 443 lookup 77",
+                "rule add pref 101 ipproto 6 sport 1-5001 lookup 78",
                 "rule add pref 102 tos 0x10 lookup 78",
-                "-6 rule add pref 100 ipproto udp dport 443 lookup 78",
-                "-6 rule add pref 101 ipproto tcp sport 1-5001 lookup 78",
+                "-6 rule add pref 100 ipproto 17 dport 443 lookup 78",
+                "-6 rule add pref 101 ipproto 6 sport 1-5001 lookup 78",
                 "-6 rule add pref 102 tos 0xb8 unreachable",
             ],
             &[],
@@ -255,9 +255,9 @@ fn rules_that_ask_for_packets_are_followed() {
             "0",
             &[
                 "rule add pref 100 from 10.1.1.8 lookup 78",
-                "rule add pref 101 not ipproto udp lookup 77",
+                "rule add pref 101 not ipproto 17 lookup 77",
                 "rule add pref 102 tos 0x18 goto 104",
-                "rule add pref 103 ipproto udp dport 400-500 prohibit",
+                "rule add pref 103 ipproto 17 dport 400-500 prohibit",
                 "rule add pref 104 from 10.1.1.0/29 lookup main suppress_prefixlength 16",
             ],
             &[],
