@@ -31,18 +31,21 @@ pub(crate) enum Column {
     RpStrict,
     /// [`Column::Ecmp2`] beside a firewall that concerns other links, as containers have it.
     Firewall,
+    /// [`Column::Ecmp2`] by routing rules: packets are looked up where a rule for their source leads, beside rules for others.
+    Rules,
     /// A large table, random destinations, two nexthops.
     Full,
 }
 
 impl Column {
-    pub(crate) const ALL: [Column; 7] = [
+    pub(crate) const ALL: [Column; 8] = [
         Column::One,
         Column::Ecmp2,
         Column::Ecmp64,
         Column::RpLoose,
         Column::RpStrict,
         Column::Firewall,
+        Column::Rules,
         Column::Full,
     ];
 
@@ -60,6 +63,7 @@ impl Column {
             Column::RpLoose => "rp-loose",
             Column::RpStrict => "rp-strict",
             Column::Firewall => "firewall",
+            Column::Rules => "rules",
             Column::Full => "full",
         }
     }
@@ -496,7 +500,9 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
     };
     let destinations = match column {
         Column::One => few(1),
-        Column::Ecmp2 | Column::RpLoose | Column::RpStrict | Column::Firewall => few(2),
+        Column::Ecmp2 | Column::RpLoose | Column::RpStrict | Column::Firewall | Column::Rules => {
+            few(2)
+        }
         Column::Ecmp64 => few(3),
         Column::Full => router::destinations(v6, routes),
     };

@@ -84,6 +84,20 @@ table inet containers {
 }
 "#;
 
+/// As a machine with several uplinks has them: by source, beside others by port and TOS.
+const RULES: [&str; 10] = [
+    "route VERB default nhid 40 table 100",
+    "-6 route VERB default nhid 60 table 100",
+    "rule VERB pref 100 from 192.0.2.0/24 lookup 101",
+    "rule VERB pref 101 ipproto 6 dport 443 lookup 101",
+    "rule VERB pref 102 tos 0x10 lookup 101",
+    "rule VERB pref 103 from 10.0.0.0/24 lookup 100",
+    "-6 rule VERB pref 100 from 2001:db8:ffff::/64 lookup 101",
+    "-6 rule VERB pref 101 ipproto 6 dport 443 lookup 101",
+    "-6 rule VERB pref 102 tos 0x10 lookup 101",
+    "-6 rule VERB pref 103 from 2001:db8::/64 lookup 100",
+];
+
 /// Sets up what a column has beside it, or takes it away again.
 pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
     let filter = match (column, there) {
@@ -93,6 +107,11 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
         (Column::Firewall, _) => {
             let rules = if there { FIREWALL } else { "flush ruleset" };
             return feed("nft", &["-f", "-"], rules);
+        }
+        (Column::Rules, _) => {
+            let verb = if there { "add" } else { "del" };
+            let lines = RULES.map(|line| line.replace("VERB", verb));
+            return batch(&lines);
         }
         _ => return Ok(()),
     };

@@ -35,6 +35,7 @@ fn title(cell: &Cell, routes: u32) -> String {
         Column::RpLoose => format!("{family}, 2-way, rp_filter loose"),
         Column::RpStrict => format!("{family}, 2-way, rp_filter strict"),
         Column::Firewall => format!("{family}, 2-way, beside a firewall"),
+        Column::Rules => format!("{family}, 2-way, by a routing rule"),
         Column::Full => format!("{family}, {routes} routes, random destinations"),
     }
 }
