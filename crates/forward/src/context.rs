@@ -69,6 +69,12 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Whether packets of the link are to be asked for what few links have: [`crate::ipv4::guard`], [`crate::ipv6::guard`].
+    #[inline(always)]
+    pub(crate) fn guarded(&self) -> bool {
+        self.link.flags & link_flags::GUARDED != 0
+    }
+
     /// The zones of out-links that packets of this family are not forwarded to.
     #[inline(always)]
     pub(crate) fn closed(&self, family: Family) -> u64 {
@@ -96,8 +102,6 @@ impl Context<'_> {
 pub(crate) struct Passed<A> {
     pub(crate) len: usize,
     pub(crate) dst: A,
-    /// Where it is looked up, if not where most packets of its link are.
-    pub(crate) table: Option<u32>,
 }
 
 /// What routing rules may ask about a packet.

@@ -29,7 +29,11 @@ pub(crate) fn forward(
     frame: &mut [u8],
     start: usize,
 ) -> Result<Sent, Stop> {
-    let Passed { len, dst, table } = check(context, frame)?;
+    let Passed { len, dst } = check(context, frame)?;
+    let table = match context.guarded() {
+        false => None,
+        true => guard(context, frame, len)?,
+    };
     let table = table.unwrap_or(context.link.table4);
     let value = context.memory.route4(table, dst);
     let group = context.memory.group(value);
@@ -47,7 +51,7 @@ pub(crate) fn forward(
     Ok(send(frame, start, len, &chosen))
 }
 
-/// Rules 1 to 6 of [`forward`].
+/// Rules 1 to 6 of [`forward`] but for what [`guard`] asks.
 #[inline]
 pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, Reason> {
     let packet = &frame[ETHERNET..];
@@ -64,30 +68,36 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u32>, 
     let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     check_addresses(src, dst)?;
     check_local(context, src)?;
-    let table = match context.link.flags & (link_flags::WAY_BACK | link_flags::GUARDED) {
-        0 => None,
-        _ => check_way(context, (packet, len), src, dst)?,
-    };
-    Ok(Passed { len, dst, table })
+    if context.link.flags & link_flags::WAY_BACK != 0 {
+        check_way(context, src)?;
+    }
+    Ok(Passed { len, dst })
 }
 
-/// What of rule 6 few links have, and the table that a routing rule leads to.
+/// What of rule 6 links with a reverse-path filter have.
 #[inline(never)]
-fn check_way(
+fn check_way(context: &Context<'_>, src: u32) -> Result<(), Reason> {
+    match context.memory.has_way_back(&context.link, src) {
+        true => Ok(()),
+        false => Err(Reason::RpFilter),
+    }
+}
+
+/// What of rule 6 few links have, of a frame that has passed [`check`]: the table that a routing rule leads it to.
+#[inline(never)]
+pub(crate) fn guard(
     context: &Context<'_>,
-    (packet, len): (&[u8], usize),
-    src: u32,
-    dst: u32,
+    frame: &[u8],
+    len: usize,
 ) -> Result<Option<u32>, Reason> {
-    let (memory, link) = (context.memory, &context.link);
-    if link.flags & link_flags::WAY_BACK != 0 && !memory.has_way_back(link, src) {
-        return Err(Reason::RpFilter);
-    }
-    if link.flags & link_flags::GUARDED == 0 {
-        return Ok(None);
-    }
-    memory.guards4(link, (src, dst), is_tracked(packet), || {
-        shown(&packet[..len], Family::V4, packet[1])
+    let packet = &frame[ETHERNET..];
+    let Some(header) = packet.first_chunk::<20>() else {
+        return Err(Reason::Truncated);
+    };
+    let address = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+    let (memory, addresses) = (context.memory, (address(12), address(16)));
+    memory.guards4(&context.link, addresses, is_tracked(packet), || {
+        shown(&packet[..len], Family::V4, header[1])
     })
 }
 

@@ -26,7 +26,11 @@ pub(crate) fn forward(
     frame: &mut [u8],
     start: usize,
 ) -> Result<Sent, Stop> {
-    let Passed { len, dst, table } = check(context, frame)?;
+    let Passed { len, dst } = check(context, frame)?;
+    let table = match context.guarded() {
+        false => None,
+        true => guard(context, frame, len)?,
+    };
     let table = table.unwrap_or(context.link.table6);
     let value = context.memory.route6(table, dst);
     let group = context.memory.group(value);
@@ -44,7 +48,7 @@ pub(crate) fn forward(
     Ok(send(frame, start, len, &chosen))
 }
 
-/// Rules 1 to 4 of [`forward`].
+/// Rules 1 to 4 of [`forward`] but for what [`guard`] asks.
 #[inline]
 pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>, Reason> {
     let packet = &frame[ETHERNET..];
@@ -60,25 +64,21 @@ pub(crate) fn check(context: &Context<'_>, frame: &[u8]) -> Result<Passed<u128>,
     if !is_usual(header[8]) || !is_usual(header[24]) {
         check_addresses(address(header, 8), dst)?;
     }
-    let table = match context.link.flags & link_flags::GUARDED {
-        0 => None,
-        _ => check_guards(context, (packet, len), dst)?,
-    };
-    Ok(Passed { len, dst, table })
+    Ok(Passed { len, dst })
 }
 
-/// What of rule 4 few links have, and the table that a routing rule leads to.
+/// What of rule 4 few links have, of a frame that has passed [`check`]: the table that a routing rule leads it to.
 #[inline(never)]
-fn check_guards(
+pub(crate) fn guard(
     context: &Context<'_>,
-    (packet, len): (&[u8], usize),
-    dst: u128,
+    frame: &[u8],
+    len: usize,
 ) -> Result<Option<u32>, Reason> {
+    let packet = &frame[ETHERNET..];
     let header = packet.first_chunk::<40>().ok_or(Reason::Truncated)?;
-    let src = address(header, 8);
+    let (memory, addresses) = (context.memory, (address(header, 8), address(header, 24)));
     let tracked = is_tracked(header[6], packet.get(40).copied());
-    let memory = context.memory;
-    memory.guards6(&context.link, (src, dst), tracked, || {
+    memory.guards6(&context.link, addresses, tracked, || {
         let tos = header[0] << 4 | header[1] >> 4;
         shown(&packet[..len], Family::V6, tos)
     })

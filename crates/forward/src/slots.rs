@@ -68,6 +68,8 @@ pub(crate) struct Slots {
     pub(crate) lookups6: Lookups<u128>,
     /// What they say: IPv6 and IPv4.
     pub(crate) values: [[u32; VECTOR]; 2],
+    /// Those that were looked up in other tables: at the end of [`Slots::values`].
+    others: usize,
     /// The segment that was read last.
     pub(crate) course: Option<Course>,
     /// Behind segments.
@@ -86,6 +88,7 @@ impl Slots {
             lookups4: Lookups::new(0),
             lookups6: Lookups::new(0),
             values: [[0; VECTOR]; 2],
+            others: 0,
             course: None,
             again: Lookups::new(0),
             again_values: [0; VECTOR],
@@ -101,6 +104,7 @@ impl Slots {
         self.lookups4.clear();
         self.lookups6.clear();
         self.again.clear();
+        self.others = 0;
         self.course = None;
     }
 
@@ -110,6 +114,23 @@ impl Slots {
         let (memory, link) = (context.memory, &context.link);
         self.lookups4.look_up(memory, link.table4, values4);
         self.lookups6.look_up(memory, link.table6, values6);
+    }
+
+    /// Looks an address up at once, in another table than most; where its value is. From the end on: no more places are in use than
+    /// there are frames.
+    pub(crate) fn look_up4(&mut self, context: &Context<'_>, table: u32, dst: u32) -> u8 {
+        self.others += 1;
+        let place = VECTOR - self.others;
+        self.values[1][place] = context.memory.route4(table, dst);
+        place as u8
+    }
+
+    /// The same of IPv6.
+    pub(crate) fn look_up6(&mut self, context: &Context<'_>, table: u32, dst: u128) -> u8 {
+        self.others += 1;
+        let place = VECTOR - self.others;
+        self.values[0][place] = context.memory.route6(table, dst);
+        place as u8
     }
 
     /// What was looked up for this place.

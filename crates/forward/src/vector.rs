@@ -80,40 +80,55 @@ impl<'a> Vector<'a> {
     #[inline(always)]
     pub(crate) fn check(&mut self, at: usize, frame: &[u8]) {
         match self.checked(frame) {
-            Ok((family, len, place, value)) => {
+            Ok((family, len, place)) => {
                 let way = &mut self.slots.ways[at];
                 way.by = By::Route;
                 way.family = family;
                 way.len = len as u32;
                 way.place = place;
-                way.value = value;
             }
             Err(reason) => self.slots.ways[at].ends(reason.into()),
         }
     }
 
-    /// With where the group's number is, and the number itself where that is [`ELSEWHERE`].
     #[inline(always)]
-    fn checked(&mut self, frame: &[u8]) -> Result<(Family, usize, u8, u32), Reason> {
-        let memory = self.context.memory;
+    fn checked(&mut self, frame: &[u8]) -> Result<(Family, usize, u8), Reason> {
         let family = family(frame, self.context.mac)?;
         match family {
             Family::V4 => {
-                let Passed { len, dst, table } = ipv4::check(self.context, frame)?;
-                if let Some(table) = table {
-                    return Ok((family, len, ELSEWHERE, memory.route4(table, dst)));
-                }
-                let place = self.slots.lookups4.push(dst);
-                Ok((family, len, place + VECTOR as u8, 0))
+                let Passed { len, dst } = ipv4::check(self.context, frame)?;
+                let place = match self.context.guarded() {
+                    false => self.slots.lookups4.push(dst),
+                    true => self.guarded4(frame, len, dst)?,
+                };
+                Ok((family, len, place + VECTOR as u8))
             }
             Family::V6 => {
-                let Passed { len, dst, table } = ipv6::check(self.context, frame)?;
-                if let Some(table) = table {
-                    return Ok((family, len, ELSEWHERE, memory.route6(table, dst)));
-                }
-                Ok((family, len, self.slots.lookups6.push(dst), 0))
+                let Passed { len, dst } = ipv6::check(self.context, frame)?;
+                let place = match self.context.guarded() {
+                    false => self.slots.lookups6.push(dst),
+                    true => self.guarded6(frame, len, dst)?,
+                };
+                Ok((family, len, place))
             }
         }
+    }
+
+    /// Where the value of an address is, or will be.
+    #[inline(never)]
+    fn guarded4(&mut self, frame: &[u8], len: usize, dst: u32) -> Result<u8, Reason> {
+        Ok(match ipv4::guard(self.context, frame, len)? {
+            None => self.slots.lookups4.push(dst),
+            Some(table) => self.slots.look_up4(self.context, table, dst),
+        })
+    }
+
+    #[inline(never)]
+    fn guarded6(&mut self, frame: &[u8], len: usize, dst: u128) -> Result<u8, Reason> {
+        Ok(match ipv6::guard(self.context, frame, len)? {
+            None => self.slots.lookups6.push(dst),
+            Some(table) => self.slots.look_up6(self.context, table, dst),
+        })
     }
 
     /// Step A8 (B6).
@@ -157,10 +172,7 @@ impl<'a> Vector<'a> {
             family: way.family,
             len: way.len as usize,
         };
-        let value = match way.place {
-            ELSEWHERE => way.value,
-            place => self.slots.value(place),
-        };
+        let value = self.slots.value(way.place);
         let group = self.group(value);
         if let Group::Segment(number) = group {
             let plans = self.detour(parts, (at, number), &frame, verdict);
