@@ -52,6 +52,8 @@ pub(crate) struct Guards {
     pub(crate) rules: RuleRanges,
     /// Which tables they lead to is to be reckoned.
     pub(crate) leads_nowhere: bool,
+    /// These, of each family.
+    pub(crate) tables: [Vec<u32>; 2],
     /// The pairs that `rp_filter` closes to IPv4.
     apart: BTreeSet<(u32, u32)>,
 }
@@ -98,14 +100,10 @@ impl Guards {
             selector.to = to(table);
         }
         self.leads_nowhere = false;
-    }
-
-    /// The tables that rules lead to, of each family.
-    pub(crate) fn tables(&self) -> [Vec<u32>; 2] {
-        [&self.ranges.selectors4, &self.ranges.selectors6].map(|selectors| {
+        self.tables = [&self.ranges.selectors4, &self.ranges.selectors6].map(|selectors| {
             let to = selectors.iter().map(|selector| selector.to);
             to.filter_map(|to| to.checked_sub(RULE_TABLES)).collect()
-        })
+        });
     }
 
     /// Reckons anew which pairs of these links `rp_filter` judges by the way out: [`Guards::follow`] is due where those change.

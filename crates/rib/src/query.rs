@@ -13,7 +13,7 @@ use crate::event::{
     Address, Bucket, DeviceSettings, Event, HmacKey, KernelHosts, Link, Neighbour, Nexthop, Route,
     RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
-use crate::guards::{PuntedByRule, RuleRanges};
+use crate::guards::PuntedByRule;
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
@@ -418,7 +418,7 @@ impl Rib {
     pub fn punted_by_rules(&self, link: u32, family: u8) -> Vec<PuntedByRule> {
         let link = self.state.links.get(&link);
         link.map_or_else(Vec::new, |link| {
-            RuleRanges::punted(&self.state, link, family)
+            self.guards.rules.punted(&self.state, link, family)
         })
     }
 

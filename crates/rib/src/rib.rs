@@ -40,7 +40,7 @@ pub struct Rib {
     memory: Arc<Memory>,
     grace: Arc<dyn Fn() + Send + Sync>,
     ports: Ports,
-    guards: Guards,
+    pub(crate) guards: Guards,
     pub(crate) groups: Groups,
     v4: Side<u32, Fib4<Memory>>,
     v6: Side<u128, Fib6<Memory>>,

@@ -182,7 +182,7 @@ pub fn lookup_apart<'a>(
     Ok(Apart { lookup, by_packet })
 }
 
-/// At most so many cells are made, before those are left out that change nothing.
+/// At most so many cells are made, before those are left out that change nothing; rule 4 of [`cells`].
 const CELLS: usize = 64;
 
 /// Packets that are looked up otherwise than others.
@@ -200,7 +200,7 @@ pub struct Cell {
 /// 2. A rule that wants something else of them that is not known here leaves the cell to the kernel, and so does what
 ///    [`lookup_for`] does not follow.
 /// 3. A cell that is looked up as its packets are without it is left out.
-/// 4. Where more than [`RANGES`] are left, or there were more than [`CELLS`], all that any rule asks for is the kernel's.
+/// 4. Where more than [`RANGES`] are left, or there were more than 64, all that any rule asks for is the kernel's.
 pub fn cells(rules: &[Rule], family: u8, arrival: Arrival<'_>, by_packet: &[&Rule]) -> Vec<Cell> {
     let mut all: Vec<Asked> = Vec::new();
     for rule in by_packet {

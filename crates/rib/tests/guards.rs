@@ -390,6 +390,54 @@ fn what_finds_no_range_goes_to_the_kernel() {
     assert_eq!(asks([10, 2, 7, 255]), Ok(None));
 }
 
+/// Rules that lead elsewhere for each of six links: there is room for what some look up, and the same packets of the others are the kernel's.
+#[test]
+fn what_finds_no_room_for_its_look_ups_leaves_them_to_the_kernel() {
+    let capacity = Capacity {
+        nodes4: 1 << 10,
+        leaves4: 1 << 10,
+        words6: 64,
+        ..Capacity::default()
+    };
+    let memory = Arc::new(Memory::heap(&capacity));
+    let mut rib = Rib::new(Arc::clone(&memory), &capacity, || ());
+    (1..=6).for_each(|index| rib.apply(draw::link(index, true, true)));
+    let links: BTreeSet<u32> = (1..=6).collect();
+    rib.set_ports(Ports {
+        enabled: links.clone(),
+        out: links,
+    });
+    let from = |n: u8| Rule {
+        from: Some(IpNet::new([10, n, 0, 0].into(), 16).unwrap()),
+        ..usual(50 + u32::from(n), 7)
+    };
+    let of_link = |link: u32| Rule {
+        iif: Some(format!("l{link}")),
+        ..usual(90, 100 + link)
+    };
+    let all = (0..4).map(from).chain((1..=6).map(of_link));
+    let all = all.chain([usual(0, 255), usual(32766, 254)]);
+    all.for_each(|rule| rib.apply(Event::Rule(rule)));
+    rib.commit();
+    let led = |link: u32, n: u8| {
+        let entry = memory.link(link);
+        assert_eq!(entry.flags & link_flags::RULES4, 0, "{link}");
+        let addresses = (u32::from_be_bytes([10, n, 0, 1]), 1);
+        memory.guards4(&entry, addresses, false, Shown::default)
+    };
+    for link in 1..=6 {
+        assert_eq!(led(link, 4), Ok(None));
+        let has_room = link <= 3;
+        for n in 0..4 {
+            assert_eq!(led(link, n).is_ok(), has_room, "{link} {n}");
+        }
+        assert_eq!(
+            rib.punted_by_rules(link, 4).len(),
+            if has_room { 0 } else { 4 }
+        );
+    }
+}
+
 /// Where packets of a link go that come from host `n`, by the image as it stands; none where that is the kernel's.
 fn way_of(memory: &Memory, link: u32, n: u8) -> Option<u32> {
     let entry = memory.link(link);

@@ -52,22 +52,42 @@ impl RuleRanges {
     ///    them, that is the kernel's: a copy would take the room of those that all packets need.
     /// 2. Where it has `rp_filter`, what those of the way back ask for, of IPv4, the other way round: the
     ///    kernel looks that up with the addresses swapped. That is the kernel's.
-    /// 3. Each is there once; there is room for [`RANGES`] of a family.
+    /// 3. Each is there once; there is room for [`RANGES`] of a family. Where links need more, first all has room that is the kernel's in any
+    ///    case, and what their rules ask for as the kernel's; then what is left over is for look-ups, link by link.
     /// 4. What is asked for the way back comes first; of the rest what is part of another comes before that.
     pub(super) fn new(state: &State, ins: &BTreeSet<u32>) -> RuleRanges {
         let mut all = RuleRanges::default();
         let links: BTreeMap<u32, _> = state.links.iter().map(|(i, link)| (*i, link)).collect();
-        let mut of_links = Vec::new();
-        for link in links.values().filter(|link| ins.contains(&link.index)) {
-            let wanted = [4, 6].map(|family| {
-                let wanted = all.wanted(state, link, family);
-                let wanted: Vec<RuleRange> = wanted.into_iter().map(|(range, _)| range).collect();
-                all.has_room(usize::from(family == 6), &wanted)
-                    .then_some(wanted)
-            });
-            of_links.push((link.index, wanted));
+        let of_links: Vec<(u32, [Vec<RuleRange>; 2])> = links
+            .values()
+            .filter(|link| ins.contains(&link.index))
+            .map(|link| {
+                let wanted = [4, 6].map(|family| {
+                    let wanted = all.wanted(state, link, family).into_iter();
+                    wanted.map(|(range, _)| range).collect()
+                });
+                (link.index, wanted)
+            })
+            .collect();
+        let mut chosen: HashMap<u32, [Option<Vec<RuleRange>>; 2]> = HashMap::new();
+        for family in [0, 1] {
+            let of_family = || of_links.iter().map(|(index, of)| (*index, &of[family]));
+            let fits = of_family().all(|(_, wanted)| all.has_room(family, wanted));
+            if !fits {
+                all.kept[family].clear();
+                for (index, wanted) in of_family() {
+                    let careful = left_to_the_kernel(wanted);
+                    let has_room = all.has_room(family, &careful);
+                    chosen.entry(index).or_default()[family] = has_room.then_some(careful);
+                }
+            }
+            for (index, wanted) in of_family() {
+                if all.has_room(family, wanted) {
+                    chosen.entry(index).or_default()[family] = Some(wanted.clone());
+                }
+            }
         }
-        for (index, wanted) in of_links {
+        for (index, wanted) in chosen {
             let bits = [0, 1].map(|family| {
                 let kept = &all.kept[family];
                 let bit = |range: &RuleRange| {
@@ -164,24 +184,61 @@ impl RuleRanges {
         true
     }
 
-    /// Those of a link that are the kernel's.
-    pub(crate) fn punted(state: &State, link: &Link, family: u8) -> Vec<PuntedByRule> {
+    /// Those of a link that are the kernel's; of one that has none here, as if it were alone.
+    pub(crate) fn punted(&self, state: &State, link: &Link, family: u8) -> Vec<PuntedByRule> {
         let wanted = RuleRanges::default().wanted(state, link, family);
-        let kernels = wanted
-            .into_iter()
-            .filter(|(range, _)| range.lookup.is_none());
-        kernels
-            .map(|(range, rule)| PuntedByRule {
+        let ranges: Vec<RuleRange> = wanted.iter().map(|(range, _)| range.clone()).collect();
+        let kernels = match self.links.contains_key(&link.index) && !self.has(link, family, &ranges)
+        {
+            true => left_to_the_kernel(&ranges),
+            false => ranges
+                .into_iter()
+                .filter(|range| range.lookup.is_none())
+                .collect(),
+        };
+        let named = kernels.into_iter().filter_map(|range| {
+            let is_same =
+                |(of, _): &&(RuleRange, &Rule)| of.asked == range.asked && of.back == range.back;
+            let (_, rule) = wanted.iter().find(is_same)?;
+            Some(PuntedByRule {
                 asked: range.asked,
-                rule: rule.clone(),
+                rule: (*rule).clone(),
                 back: range.back,
             })
-            .collect()
+        });
+        named.collect()
+    }
+
+    /// Whether a link has all of these.
+    fn has(&self, link: &Link, family: u8, ranges: &[RuleRange]) -> bool {
+        let family = usize::from(family == 6);
+        let Some(bits) = self.of(link.index)[family] else {
+            return false;
+        };
+        ranges.iter().all(|range| {
+            let place = self.kept[family].iter().position(|known| known == range);
+            place.is_some_and(|place| bits >> place & 1 != 0)
+        })
     }
 
     pub(super) fn of(&self, link: u32) -> [Option<u16>; 2] {
         self.links.get(&link).copied().unwrap_or([Some(0); 2])
     }
+}
+
+/// What covers all of these, as the kernel's: those that are part of no other.
+fn left_to_the_kernel(wanted: &[RuleRange]) -> Vec<RuleRange> {
+    let is_part = |range: &RuleRange| {
+        let mut others = wanted.iter().filter(|other| !other.back && *other != range);
+        !range.back && others.any(|other| other.asked.contains(&range.asked))
+    };
+    let largest = wanted.iter().filter(|range| !is_part(range));
+    largest
+        .map(|range| RuleRange {
+            lookup: None,
+            ..range.clone()
+        })
+        .collect()
 }
 
 fn size_of(state: &State, family: u8, lookup: &Lookup) -> bool {
@@ -200,7 +257,8 @@ pub(super) fn addresses(asked: &Asked) -> Addresses {
 pub(super) fn selector(asked: &Asked) -> Selector {
     let (tos, tos_mask) = asked.tos;
     let (proto, proto_mask) = asked.proto.map_or((0, 0), |proto| (proto, u8::MAX));
-    let ports = |(first, last): (u16, u16)| u32::from(first) | u32::from(last - first) << 16;
+    let ports =
+        |(first, last): (u16, u16)| u32::from(first) | u32::from(last.saturating_sub(first)) << 16;
     Selector {
         fields: u32::from_le_bytes([tos, proto, tos_mask, proto_mask]),
         sport: ports(asked.sport),

@@ -123,7 +123,7 @@ impl Rib {
         let backs = self.links.values().filter(wants_back);
         of_links4.extend(backs.map(|entry| entry.back4));
         let mut of_links6 = of_links(link_flags::RULES6, |entry| entry.table6);
-        let [of_rules4, of_rules6] = self.guards.tables();
+        let [of_rules4, of_rules6] = &self.guards.tables;
         of_links4.extend(of_rules4);
         of_links6.extend(of_rules6);
         loop {
