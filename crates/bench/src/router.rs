@@ -85,17 +85,20 @@ table inet containers {
 "#;
 
 /// As a machine with several uplinks has them: by source, beside others by port and TOS.
-const RULES: [&str; 10] = [
+const RULES4: [&str; 5] = [
     "route VERB default nhid 40 table 100",
-    "-6 route VERB default nhid 60 table 100",
     "rule VERB pref 100 from 192.0.2.0/24 lookup 101",
     "rule VERB pref 101 ipproto 6 dport 443 lookup 101",
     "rule VERB pref 102 tos 0x10 lookup 101",
     "rule VERB pref 103 from 10.0.0.0/24 lookup 100",
-    "-6 rule VERB pref 100 from 2001:db8:ffff::/64 lookup 101",
-    "-6 rule VERB pref 101 ipproto 6 dport 443 lookup 101",
-    "-6 rule VERB pref 102 tos 0x10 lookup 101",
-    "-6 rule VERB pref 103 from 2001:db8::/64 lookup 100",
+];
+/// The same of IPv6.
+const RULES6: [&str; 5] = [
+    "route VERB default nhid 60 table 100",
+    "rule VERB pref 100 from 2001:db8:ffff::/64 lookup 101",
+    "rule VERB pref 101 ipproto 6 dport 443 lookup 101",
+    "rule VERB pref 102 tos 0x10 lookup 101",
+    "rule VERB pref 103 from 2001:db8::/64 lookup 100",
 ];
 
 /// Sets up what a column has beside it, or takes it away again.
@@ -110,8 +113,11 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
         }
         (Column::Rules, _) => {
             let verb = if there { "add" } else { "del" };
-            let lines = RULES.map(|line| line.replace("VERB", verb));
-            return batch(&lines);
+            for (family, lines) in [("-4", RULES4), ("-6", RULES6)] {
+                let lines = lines.map(|line| line.replace("VERB", verb));
+                feed("ip", &[family, "-batch", "-"], &lines.join("\n"))?;
+            }
+            return Ok(());
         }
         _ => return Ok(()),
     };
