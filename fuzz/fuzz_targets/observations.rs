@@ -3,10 +3,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use raddle_config::File;
-use raddle_key_search::{Found, Observations, Search};
+use raddle_key_search::{Found, Observations, Router, Search};
 
 fuzz_target!(|text: &str| {
-    let observations = match Observations::of(&File::new("seen.toml", text)) {
+    let file = File::new("seen.toml", text);
+    if let Ok(router) = Router::of(&file) {
+        let mut routes = router.routes().iter();
+        assert!(routes.all(|route| route.paths.len() > 1));
+    }
+    let observations = match Observations::of(&file) {
         Ok(observations) => observations.into_inner(),
         Err(error) => {
             assert!(error.to_string().contains("seen.toml"));

@@ -136,3 +136,57 @@ fn mistakes_in_observations_are_shown() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+/// What is written down of a router says where flows go there: that is held against what the router does itself.
+#[test]
+fn a_router_that_is_written_down_sends_flows_as_it_does() {
+    if !root("a_router_that_is_written_down_sends_flows_as_it_does") {
+        return;
+    }
+    let world = World::new("peers", 3);
+    world.policy(1);
+    world.sysctl("net.ipv4.fib_multipath_hash_seed", "77");
+    world.ip("route replace 10.9.0.0/16 nexthop via 10.2.1.2 weight 2 nexthop via 10.2.3.2");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("router.toml");
+    let text = "policy = 1\nseed = 77\n[[route]]\nto = [ '10.9.0.0/16' ]\n\
+                paths = [ { link = 'sink', weight = 2 }, { link = 'sink-3' } ]\n";
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for sport in 1..40 {
+        let words = format!(
+            "explain -j 10.9.0.9 from 10.1.1.7 iif source ipproto udp sport {sport} dport 9 --peers {file}"
+        );
+        let answer = world.raddle_json(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!(answer["peers"][0]["link"], answer["link"], "{answer}");
+        assert_eq!(answer["peers"][0]["paths"], 2);
+        seen.insert(answer["link"].to_string());
+    }
+    assert_eq!(seen.len(), 2);
+    let other = world.raddle(&["explain", "10.2.1.2", "from", "10.1.1.7", "--peers", file]);
+    assert!(
+        other
+            .stdout
+            .contains("not known, it has no route to 10.2.1.2"),
+        "{}",
+        other.stdout
+    );
+    let spread = format!("router={file}");
+    assert_eq!(
+        world
+            .raddle(&["spread", "--tier", &spread, "--flows", "100"])
+            .code,
+        Some(2)
+    );
+    fs::write(file, text.replace(", weight = 2", "")).unwrap();
+    let spread = world.raddle(&["spread", "--tier", &spread, "--flows", "100"]);
+    assert!(
+        spread.stdout.contains("secret") && !spread.stdout.contains("77  "),
+        "{}",
+        spread.stdout
+    );
+    // Nobody looks for what is known.
+    let again = world.raddle(&["key", "find", "--observations", file]);
+    assert!(again.stderr.contains("has a seed"), "{}", again.stderr);
+}

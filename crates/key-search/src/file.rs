@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use raddle_config::{At, Error, File, Spanned, Within};
-use raddle_select::{Flow, HashConfig, keys_of_plain_packet, upper_bounds};
+use raddle_select::{
+    Flow, HashConfig, Hasher, Seed, choose_plain, keys_of_plain_packet, upper_bounds,
+};
 use serde::Deserialize;
 
 use crate::observation::Observation;
@@ -22,9 +25,36 @@ use crate::observation::Observation;
 /// ```
 ///
 /// With policy 3 `fields` is `fib_multipath_hash_fields`. A flow may have a `flow-label`. Paths are those of one route or
-/// nexthop group (of the kind `mpath`), all of them up.
+/// nexthop group (of the kind `mpath`), all of them up. See [`Router`] for what else it may have.
 #[derive(Clone, Debug)]
 pub struct Observations(Vec<Observation>);
+
+/// A router whose seed is known: a file of [`Observations`] with `seed`. Its routes may say what they are `to`:
+///
+/// ```toml
+/// policy = 1
+/// seed = 54321
+///
+/// [[route]]
+/// to = [ "198.18.0.0/15" ]        # without it: to all other destinations
+/// paths = [ { link = "eth1" }, { link = "eth2", weight = 3 } ]
+/// ```
+pub struct Router {
+    config: HashConfig,
+    policy: u8,
+    fields: u32,
+    seed: Seed,
+    routes: Vec<RouterRoute>,
+}
+
+/// A route of a [`Router`].
+#[derive(Clone, Debug)]
+pub struct RouterRoute {
+    /// Its destinations; without any, all that no other is to.
+    pub to: Vec<IpNet>,
+    /// The link and the weight of each path, in the router's order.
+    pub paths: Vec<(String, u16)>,
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -32,13 +62,18 @@ struct Whole {
     policy: Spanned<Within<0, 3>>,
     #[serde(default)]
     fields: Option<Within<0, 0xfff>>,
+    #[serde(default)]
+    seed: Option<Within<1, { u32::MAX }>>,
     route: Vec<Route>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Route {
+    #[serde(default)]
+    to: Vec<IpNet>,
     paths: Spanned<Vec<Path>>,
+    #[serde(default)]
     flows: Vec<Seen>,
 }
 
@@ -88,6 +123,11 @@ pub enum Meaning {
     /// Policy 3 alone has fields.
     #[error("fields belong to policy 3")]
     Fields,
+    /// Of a [`Router`].
+    #[error(
+        "the router's seed is not known: raddle key find --observations FILE --out ROUTER writes a file that has it"
+    )]
+    NoSeed,
 }
 
 impl Meaning {
@@ -101,14 +141,7 @@ impl Observations {
     /// What is wrong in the file, with its place.
     pub fn of(file: &File) -> Result<Observations, Error> {
         let whole: Whole = file.parse()?;
-        let policy = whole.policy.get_ref().0;
-        if whole.fields.is_some() && policy != 3 {
-            return Err(file.error_at(At::new(&whole.policy, Meaning::Fields)));
-        }
-        let fields = whole.fields.map_or(7, |fields| fields.0);
-        let Some(config) = HashConfig::kernel(policy as u8, fields) else {
-            return Err(file.error_at(At::new(&whole.policy, Meaning::Fields)));
-        };
+        let config = hash_config(file, &whole)?;
         let mut all = Vec::new();
         for route in &whole.route {
             of_route(&config, route, &mut all).map_err(|at| file.error_at(at))?;
@@ -119,6 +152,100 @@ impl Observations {
     /// Each of them.
     pub fn into_inner(self) -> Vec<Observation> {
         self.0
+    }
+}
+
+fn hash_config(file: &File, whole: &Whole) -> Result<HashConfig, Error> {
+    let policy = whole.policy.get_ref().0;
+    let wrong = || file.error_at(At::new(&whole.policy, Meaning::Fields));
+    if whole.fields.is_some() && policy != 3 {
+        return Err(wrong());
+    }
+    let fields = whole.fields.map_or(7, |fields| fields.0);
+    HashConfig::kernel(policy as u8, fields).ok_or_else(wrong)
+}
+
+impl Router {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong in the file, with its place; [`Meaning::NoSeed`].
+    pub fn of(file: &File) -> Result<Router, Error> {
+        let whole: Whole = file.parse()?;
+        let config = hash_config(file, &whole)?;
+        let Some(seed) = whole.seed.and_then(|seed| Seed::new(seed.0)) else {
+            return Err(file.error_at(At::new(&whole.policy, Meaning::NoSeed)));
+        };
+        let mut routes = Vec::new();
+        for route in whole.route {
+            // Also what is observed has to make sense.
+            of_route(&config, &route, &mut Vec::new()).map_err(|at| file.error_at(at))?;
+            let paths = route.paths.into_inner().into_iter();
+            let weight = |path: &Path| path.weight.map_or(1, |weight| weight.0 as u16);
+            routes.push(RouterRoute {
+                to: route.to,
+                paths: paths
+                    .map(|path| {
+                        let weight = weight(&path);
+                        (path.link, weight)
+                    })
+                    .collect(),
+            });
+        }
+        Ok(Router {
+            config,
+            policy: whole.policy.get_ref().0 as u8,
+            fields: whole.fields.map_or(7, |fields| fields.0),
+            seed,
+            routes,
+        })
+    }
+
+    /// `fib_multipath_hash_policy`.
+    pub fn policy(&self) -> u8 {
+        self.policy
+    }
+
+    /// `fib_multipath_hash_fields`, which count with policy 3.
+    pub fn fields(&self) -> u32 {
+        self.fields
+    }
+
+    /// The seed, which is a secret of its owner.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// Its routes.
+    pub fn routes(&self) -> &[RouterRoute] {
+        &self.routes
+    }
+
+    /// The route that a destination takes: of those to it the one with the longest prefix, else the first that is to all others.
+    pub fn route_to(&self, dst: IpAddr) -> Option<&RouterRoute> {
+        let longest = |route: &RouterRoute| {
+            let covering = route.to.iter().filter(|net| net.contains(&dst));
+            covering.map(|net| net.prefix_len()).max()
+        };
+        let best = self.routes.iter().filter(|route| longest(route).is_some());
+        let best = best.max_by_key(|route| longest(route));
+        best.or_else(|| self.routes.iter().find(|route| route.to.is_empty()))
+    }
+
+    /// The link that a flow takes there, all paths of its route being up; none where it has no route. As of a packet that is neither
+    /// fragmented nor encapsulated.
+    pub fn link_of(&self, flow: &Flow) -> Option<&str> {
+        let (_, dst) = flow.addresses.ends();
+        let route = self.route_to(dst)?;
+        let weights: Vec<_> = route
+            .paths
+            .iter()
+            .map(|(_, weight)| Some(u32::from(*weight)))
+            .collect();
+        let keys = keys_of_plain_packet(&self.config, flow);
+        let hash = Hasher::new(self.seed).hash31(&keys);
+        let chosen = choose_plain(&upper_bounds(&weights), |_| true, hash)?;
+        Some(route.paths.get(chosen.member)?.0.as_str())
     }
 }
 
@@ -205,6 +332,45 @@ flows = [
             assert!(GOOD.contains(from), "{from}");
             let error = read(&GOOD.replace(from, to)).unwrap_err();
             assert!(error.contains(said), "{from}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_router_says_which_link_a_flow_takes() {
+        let router = |text: &str| Router::of(&File::new("a.toml", text));
+        let known = GOOD.replace("policy = 1", "policy = 1\nseed = 54321");
+        assert!(
+            router(GOOD)
+                .map(drop)
+                .unwrap_err()
+                .to_string()
+                .contains("--out")
+        );
+        let text = format!(
+            "{known}[[route]]\nto = ['10.9.0.0/16', '10.9.1.0/24']\npaths = [ {{ link = 'a' }}, {{ link = 'b' }} ]\n"
+        );
+        let router = router(&text).unwrap();
+        let flow = |dst: &str, sport| {
+            let flow = Flow::new("10.0.0.1".parse().unwrap(), dst.parse().unwrap()).unwrap();
+            flow.ports(6, sport, 443)
+        };
+        let links = |dst: &str| -> BTreeSet<&str> {
+            let of = (1..200).filter_map(|sport| router.link_of(&flow(dst, sport)));
+            of.collect()
+        };
+        assert_eq!(links("10.9.1.1"), ["a", "b"].into());
+        assert_eq!(links("192.0.2.1"), ["eth1", "eth2"].into());
+        // What was seen is what is said.
+        let seed = Seed::new(54_321).unwrap();
+        let uppers = upper_bounds(&[Some(1); 2]);
+        for sport in 1..50 {
+            let flow = flow("10.9.1.1", sport);
+            let hash = Hasher::new(seed).hash31(&keys_of_plain_packet(
+                &HashConfig::kernel(1, 7).unwrap(),
+                &flow,
+            ));
+            let member = choose_plain(&uppers, |_| true, hash).unwrap().member;
+            assert_eq!(router.link_of(&flow), Some(["a", "b"][member]));
         }
     }
 

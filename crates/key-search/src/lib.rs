@@ -24,6 +24,6 @@ mod file;
 mod observation;
 mod search;
 
-pub use file::{Meaning, Observations};
+pub use file::{Meaning, Observations, Router, RouterRoute};
 pub use observation::Observation;
 pub use search::{Found, Progress, Search};

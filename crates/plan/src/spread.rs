@@ -14,7 +14,7 @@ use raddle_sim::spread::{self, Evenness, Reach, SpreadError};
 use serde::Serialize;
 use thiserror::Error;
 
-pub use raddle_sim::spread::Tier;
+pub use raddle_sim::spread::{Tier, TierError, TierSeed};
 
 use crate::paths::{self, NoHash};
 
@@ -244,6 +244,29 @@ mod tests {
         let other = report(&["seed=7,width=4", "seed=8,width=4"]).to_string();
         assert!(!other.contains("polarised"), "{other}");
         assert!(other.contains("  100 %     100 %      16    16"), "{other}");
+    }
+
+    #[test]
+    fn a_secret_seed_is_in_no_answer() {
+        let mut tiers: Vec<Tier> = ["seed=54321,width=4", "seed=54321,width=4"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        tiers[1].seed.is_secret = true;
+        let source = Source {
+            synthetic: Some(1000),
+            ..Source::default()
+        };
+        let samples = source.load(None).unwrap().unwrap();
+        let report = through_tiers(&tiers, &samples).unwrap();
+        let text = report.to_string();
+        assert!(text.contains("    secret  "), "{text}");
+        assert!(
+            text.contains("tier 2 is polarised: it hashes as tier 1 (policy 1, seed secret)"),
+            "{text}"
+        );
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["tiers"][0]["seed"], 54321);
+        assert!(json["tiers"][1]["seed"].is_null());
     }
 
     #[test]

@@ -270,6 +270,9 @@ pub(crate) struct Explain {
     /// With routes spread as by run --mp-algo [default: as the daemon here does]
     #[arg(long, value_name = "WHAT=ALGO", conflicts_with = "check")]
     pub mp_algo: Vec<AlgoRule>,
+    /// And which link the flow takes at this router, of which `key find --out` has written the file; may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "hex", "srh", "inner", "watch"])]
+    pub peers: Vec<PathBuf>,
     /// Explain the packets of this capture, pcap or pcapng; - for standard input. One after the other,
     /// with -j a line of JSON each
     #[arg(long, value_name = "FILE")]

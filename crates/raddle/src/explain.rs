@@ -2,6 +2,7 @@
 
 mod check;
 mod machine;
+mod peers;
 mod watch;
 
 use std::io::{BufWriter, Read as _, Write};
@@ -22,6 +23,7 @@ use crate::error::Failure;
 use crate::names::ByIproute;
 use crate::source;
 use machine::ThisMachine;
+use peers::Peers;
 use raddle_daemon::algo_rules;
 use raddle_iproute::Names;
 
@@ -65,21 +67,43 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
         return watch::watch(limits, args.json, own, |rib| asked.answer(rib, &around));
     }
     let (rib, found) = state(args, own)?;
+    let peers = Peers::read(&args.peers)?;
     let answer = asked.answer(&rib, &around(args, found))?;
-    if args.json {
-        println!(
-            "{}",
-            serde_json::to_string(&answer).map_err(|e| Failure::system(e.to_string()))?
-        );
-    } else {
-        print!("{}", render(&answer));
-    }
+    let mut out = std::io::stdout().lock();
+    write_answer(&mut out, args.json, &answer, (&peers, &asked.words))?;
+    drop(out);
     if args.check {
         check::check(&rib, &answer)?;
         if let Some(reverse) = &answer.reverse {
             check::check(&rib, reverse)?;
         }
     }
+    Ok(())
+}
+
+/// An answer and what other routers do with the flow, as text or a line of JSON.
+fn write_answer(
+    out: &mut impl Write,
+    as_json: bool,
+    answer: &Answer,
+    (peers, words): (&Peers, &FlowWords),
+) -> Result<(), Failure> {
+    let peers = peers.of(words, answer);
+    if !as_json {
+        write!(out, "{}", render(answer))?;
+        for peer in peers {
+            write!(out, "{peer}")?;
+        }
+        return Ok(());
+    }
+    let failed = |e: serde_json::Error| Failure::system(e.to_string());
+    if peers.is_empty() {
+        writeln!(out, "{}", serde_json::to_string(answer).map_err(failed)?)?;
+        return Ok(());
+    }
+    let mut all = serde_json::to_value(answer).map_err(failed)?;
+    all["peers"] = serde_json::to_value(peers).map_err(failed)?;
+    writeln!(out, "{all}")?;
     Ok(())
 }
 
@@ -160,6 +184,7 @@ fn all(
     args: &cli::Explain,
     questions: impl Iterator<Item = Result<(String, FlowWords, Option<Packet>), Error>>,
 ) -> Result<(), Failure> {
+    let peers = Peers::read(&args.peers)?;
     let names = ByIproute(Names::load());
     let images = Images::default();
     let own = match args.snapshot {
@@ -191,14 +216,10 @@ fn all(
         };
         let is_local = words.iif.is_none() && packet.is_none();
         let answer = answer(if is_local { local } else { view }, question);
-        if args.json {
-            let line = serde_json::to_string(&answer);
-            let line = line.map_err(|e| Failure::system(e.to_string()))?;
-            writeln!(out, "{line}")?;
-        } else {
-            let blank = if n > 0 { "\n" } else { "" };
-            write!(out, "{blank}{}", render(&answer))?;
+        if !args.json && n > 0 {
+            writeln!(out)?;
         }
+        write_answer(&mut out, args.json, &answer, (&peers, &words))?;
     }
     out.flush()?;
     Ok(())

@@ -1,21 +1,57 @@
 //! `raddle key`: the search for a hash seed, its progress and what becomes of it.
 
+use std::fs::Permissions;
 use std::io::{IsTerminal, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use raddle_config::File;
 use raddle_key::{FindError, cache};
-use raddle_key_search::{Found, Observations, Progress, Search};
+use raddle_key_search::{Found, Observations, Progress, Router, Search};
 use raddle_select::{Lanes, Seed};
+use serde::Serialize;
 
 use crate::cli::KeyFind;
 use crate::error::Failure;
+use crate::output::json;
 
 /// `raddle key find`.
 pub(crate) fn find(args: &KeyFind) -> Result<(), Failure> {
     match &args.observations {
-        Some(file) => of_router(file, args.show_key),
-        None => own(args.show_key),
+        Some(file) => of_router(args, file),
+        None => own(args),
+    }
+}
+
+/// What was found, in JSON.
+#[derive(Serialize)]
+struct Answer<'a> {
+    /// How: `set`, `cached`, `readable`, `searched`.
+    how: &'static str,
+    /// The seed, where it may be shown.
+    seed: Option<u32>,
+    /// Flows that were observed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flows: Option<usize>,
+    /// The file that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<&'a Path>,
+}
+
+impl KeyFind {
+    /// Says what was found, in words or in JSON.
+    fn say(&self, words: &str, seed: Option<Seed>, answer: Answer<'_>) -> Result<(), Failure> {
+        let shown = seed.filter(|_| self.show_key);
+        if self.json {
+            let seed = shown.map(Seed::get).or(answer.seed);
+            println!("{}", json(&Answer { seed, ..answer })?);
+            return Ok(());
+        }
+        println!("{words}");
+        if let Some(seed) = shown {
+            println!("seed {0} ({0:#010x})", seed.get());
+        }
+        Ok(())
     }
 }
 
@@ -24,21 +60,28 @@ pub(crate) fn find(args: &KeyFind) -> Result<(), Failure> {
 /// 1. A seed that is set is no secret and has not to be found.
 /// 2. One that was found before, and still predicts the kernel, is not looked for again.
 /// 3. Who may read the key needs no search, and no file.
-fn own(show: bool) -> Result<(), Failure> {
+fn own(args: &KeyFind) -> Result<(), Failure> {
+    let found = |how| Answer {
+        how,
+        seed: None,
+        flows: None,
+        kept: None,
+    };
     if let Some(seed) = raddle_key::set_seed() {
-        println!(
+        let words = format!(
             "a seed is set (net.ipv4.fib_multipath_hash_seed): {}",
             seed.get()
         );
-        return Ok(());
+        let answer = Answer {
+            seed: Some(seed.get()),
+            ..found("set")
+        };
+        return args.say(&words, None, answer);
     }
     match cache::recall() {
         Ok(Some(seed)) => {
-            println!(
-                "the kernel's own hash key has been found before, and predicts what the kernel does"
-            );
-            shown(seed, show);
-            return Ok(());
+            let words = "the kernel's own hash key has been found before, and predicts what the kernel does";
+            return args.say(words, Some(seed), found("cached"));
         }
         Ok(None) => {}
         // Neither would a search come to anything.
@@ -46,39 +89,48 @@ fn own(show: bool) -> Result<(), Failure> {
         Err(why) => return Err(Failure::system(why.to_string())),
     }
     if let Ok(key) = raddle_key::read() {
-        println!(
-            "this user may read the kernel's own hash key: it has not to be found, and is not kept"
-        );
-        if let Some(seed) = Seed::new(key.number()).filter(|_| raddle_key::can_be_found()) {
-            shown(seed, show);
-        }
-        return Ok(());
+        let words =
+            "this user may read the kernel's own hash key: it has not to be found, and is not kept";
+        let seed = Seed::new(key.number()).filter(|_| raddle_key::can_be_found());
+        return args.say(words, seed, found("readable"));
     }
     let mut bar = Bar::begin();
-    let found = raddle_key::find(|progress| bar.show(progress));
+    let searched = raddle_key::find(|progress| bar.show(progress));
     bar.end();
-    let seed = found.map_err(|why| match why {
+    let seed = searched.map_err(|why| match why {
         FindError::NotFound => Failure::found(why.to_string()),
         why => Failure::system(why.to_string()),
     })?;
+    let words = "found the kernel's own hash key";
     match cache::keep(seed) {
-        Ok(path) => println!(
-            "found the kernel's own hash key; it is kept in {} until this machine starts again",
-            path.display()
-        ),
+        Ok(path) => {
+            let words = format!(
+                "{words}; it is kept in {} until this machine starts again",
+                path.display()
+            );
+            let answer = Answer {
+                kept: Some(&path),
+                ..found("searched")
+            };
+            args.say(&words, Some(seed), answer)
+        }
         Err(why) => {
-            println!("found the kernel's own hash key");
-            shown(seed, show);
-            return Err(Failure::system(format!("it is not kept: {why}")));
+            args.say(words, Some(seed), found("searched"))?;
+            Err(Failure::system(format!("it is not kept: {why}")))
         }
     }
-    shown(seed, show);
-    Ok(())
 }
 
 /// That of the router that a file is about.
-fn of_router(file: &Path, show: bool) -> Result<(), Failure> {
-    let observations = Observations::of(&File::read(file)?)?.into_inner();
+fn of_router(args: &KeyFind, path: &Path) -> Result<(), Failure> {
+    let file = File::read(path)?;
+    let observations = Observations::of(&file)?.into_inner();
+    if Router::of(&file).is_ok() {
+        return Err(Failure::usage(format!(
+            "{} has a seed: take it out to look for it anew",
+            path.display()
+        )));
+    }
     let flows = observations.len();
     let search = Search::new(observations);
     if search.bits() < 32.0 {
@@ -93,12 +145,20 @@ fn of_router(file: &Path, show: bool) -> Result<(), Failure> {
     bar.end();
     match found {
         Found::One(seed) => {
-            println!("one seed sends all {flows} flows the way that they took");
-            shown(seed, show);
-            if !show {
-                println!("--show-key prints it");
+            let mut words = format!("one seed sends all {flows} flows the way that they took");
+            if let Some(out) = &args.out {
+                with_seed(path, out, seed)?;
+                words += &format!("; {} has it", out.display());
+            } else if !args.show_key {
+                words += "\n--show-key prints it, --out FILE keeps it";
             }
-            Ok(())
+            let answer = Answer {
+                how: "searched",
+                seed: None,
+                flows: Some(flows),
+                kept: args.out.as_deref(),
+            };
+            args.say(&words, Some(seed), answer)
         }
         Found::Several { seeds, more } => Err(Failure::found(format!(
             "{seeds} seeds send all {flows} flows the way that they took; some {more} flows more would tell which it is"
@@ -111,10 +171,24 @@ fn of_router(file: &Path, show: bool) -> Result<(), Failure> {
     }
 }
 
-fn shown(seed: Seed, show: bool) {
-    if show {
-        println!("seed {0} ({0:#010x})", seed.get());
-    }
+/// Writes a file of observations once more, with the seed, for its owner alone.
+fn with_seed(observations: &Path, out: &Path, seed: Seed) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| {
+        Failure::system(format!("cannot write the router {}: {e}", out.display()))
+    };
+    let text = std::fs::read_to_string(observations).map_err(failed)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(out)
+        .map_err(failed)?;
+    // Before anything is in it: one that was there may be for others, too.
+    file.set_permissions(Permissions::from_mode(0o600))
+        .and_then(|()| file.set_len(0))
+        .and_then(|()| writeln!(file, "seed = {}\n{text}", seed.get()))
+        .map_err(failed)
 }
 
 /// How far a search is, for who looks on.

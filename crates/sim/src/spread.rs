@@ -4,10 +4,11 @@
 //! puts them all on the same few links: *polarisation*. Different seeds undo it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::str::FromStr;
 
 use raddle_select::{KeyError, compile_threshold, upper_bounds};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::layout::{Layout, SPACE};
 use crate::predict::{Asker, Hashing, HashingError, Predictor};
@@ -55,16 +56,56 @@ pub struct Tier {
     /// `fib_multipath_hash_fields`; counts with policy 3.
     pub fields: u32,
     /// `fib_multipath_hash_seed`.
-    pub seed: u32,
+    pub seed: TierSeed,
     /// Links of each router, 1 or more.
     pub width: usize,
+}
+
+/// The seed of a tier, and whether it may be shown. As text, and in JSON, one that may not is `secret` and null.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TierSeed {
+    /// The seed, 1 or more.
+    pub number: u32,
+    /// It was found by what a router does, and is told to nobody.
+    pub is_secret: bool,
+}
+
+impl From<u32> for TierSeed {
+    fn from(number: u32) -> TierSeed {
+        TierSeed {
+            number,
+            is_secret: false,
+        }
+    }
+}
+
+impl fmt::Display for TierSeed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_secret {
+            true => out.pad("secret"),
+            false => fmt::Display::fmt(&self.number, out),
+        }
+    }
+}
+
+impl fmt::Debug for TierSeed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+impl Serialize for TierSeed {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let shown = (!self.is_secret).then_some(self.number);
+        shown.serialize(out)
+    }
 }
 
 impl Tier {
     /// Tiers with the same one hash alike.
     pub fn hash(&self) -> (u8, u32, u32) {
         let fields = if self.policy == 3 { self.fields } else { 0 };
-        (self.policy, fields, self.seed)
+        (self.policy, fields, self.seed.number)
     }
 
     fn layout(&self) -> Layout {
@@ -103,7 +144,7 @@ impl FromStr for Tier {
     type Err = TierError;
 
     fn from_str(text: &str) -> Result<Tier, TierError> {
-        let (mut policy, mut fields, mut seed, mut width) = (1, 7, None, None);
+        let (mut policy, mut fields, mut seed, mut width) = (1, 7, None::<u32>, None);
         for word in text.split(',') {
             let pair = word.split_once('=');
             let (key, value) = pair.ok_or_else(|| TierError::NotAPair(word.to_owned()))?;
@@ -139,7 +180,7 @@ impl FromStr for Tier {
         Ok(Tier {
             policy,
             fields,
-            seed: seed.ok_or(TierError::Missing("seed"))?,
+            seed: TierSeed::from(seed.ok_or(TierError::Missing("seed"))?),
             width: width.ok_or(TierError::Missing("width"))?,
         })
     }
@@ -232,7 +273,7 @@ pub fn of_flows(tiers: &[Tier], samples: &[Sample]) -> Result<Vec<Reach>, Spread
         .iter()
         .map(|tier| {
             Ok(Predictor::new(
-                Hashing::new(tier.policy, tier.fields, tier.seed, Asker::Router)?,
+                Hashing::new(tier.policy, tier.fields, tier.seed.number, Asker::Router)?,
                 tier.layout(),
             ))
         })
@@ -280,7 +321,7 @@ mod tests {
         Tier {
             policy,
             fields: 7,
-            seed,
+            seed: seed.into(),
             width,
         }
     }
@@ -289,7 +330,7 @@ mod tests {
     fn tiers_are_read_from_words() {
         let tier = |text: &str| text.parse::<Tier>();
         let read = tier("seed=7,policy=0,width=4").unwrap();
-        assert_eq!((read.seed, read.policy, read.width), (7, 0, 4));
+        assert_eq!((read.seed.number, read.policy, read.width), (7, 0, 4));
         assert_eq!(tier("width=2,seed=1").unwrap().policy, 1);
         for (text, said) in [
             ("seed=7", "a tier wants width=N"),
@@ -303,6 +344,19 @@ mod tests {
             let error = tier(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown() {
+        let seed = TierSeed {
+            number: 54_321,
+            is_secret: true,
+        };
+        let shown = Tier {
+            seed,
+            ..tier(1, 1, 4)
+        };
+        assert!(!format!("{shown:?} {:>10}", shown.seed).contains("54321"));
     }
 
     fn samples(count: usize) -> Vec<Sample> {

@@ -25,7 +25,10 @@ A file of --observations says what another router (Linux 6.11 or later) did with
   paths = [ { link = \"eth1\" }, { link = \"eth2\", weight = 2 } ]
   flows = [
     { src = \"10.0.0.1\", dst = \"198.18.0.9\", proto = 6, sport = 40000, dport = 443, took = \"eth1\" },
-  ]";
+  ]
+
+With --out, explain --peers and spread --tier router=FILE,... go by what is found. Routes may say what they are to there:
+to = [ \"198.18.0.0/15\" ].";
 
 /// `raddle key find`.
 #[derive(Debug, Args)]
@@ -33,6 +36,13 @@ pub(crate) struct KeyFind {
     /// Find the seed of another router, by the links that flows took there; nothing is kept
     #[arg(long, value_name = "FILE")]
     pub observations: Option<PathBuf>,
+    /// Write the file of --observations once more, with the seed, for its owner alone (mode 0600): the router as other
+    /// commands take it
+    #[arg(short, long, value_name = "FILE", requires = "observations")]
+    pub out: Option<PathBuf>,
+    /// JSON instead of text: the seed is there with --show-key
+    #[arg(short, long)]
+    pub json: bool,
     /// Print the key
     #[arg(long)]
     pub show_key: bool,

@@ -1,12 +1,14 @@
 //! Commands that compute with paths: what-if, ports, spread.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
+use raddle_config::File;
+use raddle_key_search::{Router, RouterRoute};
 use raddle_plan::flows::Source;
-use raddle_plan::spread::Tier;
+use raddle_plan::spread::{Tier, TierError, TierSeed};
 use thiserror::Error;
 
 use crate::source::AlgoArgs;
@@ -181,8 +183,9 @@ pub(crate) struct Spread {
     /// How routes are spread.
     #[command(flatten)]
     pub algos: AlgoArgs,
-    /// A tier of routers, first to last, instead of this machine's routes: seed=S,policy=1,width=4
-    #[arg(long = "tier", value_name = "TIER")]
+    /// A tier of routers, first to last, instead of this machine's routes: seed=S,policy=1,width=4; or router=FILE[,width=N], a
+    /// file of key find --out
+    #[arg(long = "tier", value_name = "TIER", value_parser = tier)]
     pub tiers: Vec<Tier>,
     /// Draw the loads, or the links in use by tier; .svg or .png
     #[arg(long, value_name = "FILE", value_parser = raddle_plot::file)]
@@ -200,6 +203,56 @@ enum Wanted {
     Count,
     #[error("tcp, udp, or a number")]
     Protocol,
+}
+
+/// Why words are no tier.
+#[derive(Debug, Error)]
+enum NoTier {
+    #[error(transparent)]
+    Words(#[from] TierError),
+    #[error(transparent)]
+    Router(#[from] raddle_config::Error),
+    #[error("its routes have different numbers of paths: say which, router=FILE,width=N")]
+    Widths,
+    #[error("none of its routes has so many paths")]
+    NoWidth,
+    #[error("its paths have weights, and a tier's are alike")]
+    Weights,
+}
+
+/// `seed=S,policy=1,width=4`, or `router=FILE[,width=N]`.
+fn tier(text: &str) -> Result<Tier, NoTier> {
+    let Some(file) = text.strip_prefix("router=") else {
+        return Ok(text.parse()?);
+    };
+    let (file, width) = match file.rsplit_once(",width=") {
+        Some((file, width)) => (file, Some(width)),
+        None => (file, None),
+    };
+    let router = Router::of(&File::read(Path::new(file))?)?;
+    // In the words of a tier, and with its mistakes.
+    let width = width.map(|width| format!("seed=1,width={width}").parse::<Tier>());
+    let width = width.transpose()?.map(|tier| tier.width);
+    let wanted = |route: &&RouterRoute| width.is_none_or(|width| width == route.paths.len());
+    let mut routes = router.routes().iter().filter(wanted);
+    let first = routes.next().ok_or(NoTier::NoWidth)?;
+    if routes.any(|route| route.paths.len() != first.paths.len()) {
+        return Err(NoTier::Widths);
+    }
+    let mut weights = first.paths.iter().map(|(_, weight)| weight);
+    let one = weights.next();
+    if weights.any(|weight| Some(weight) != one) {
+        return Err(NoTier::Weights);
+    }
+    Ok(Tier {
+        policy: router.policy(),
+        fields: router.fields(),
+        seed: TierSeed {
+            number: router.seed().get(),
+            is_secret: true,
+        },
+        width: first.paths.len(),
+    })
 }
 
 /// `10%`, `0.1`.
@@ -225,6 +278,30 @@ fn protocol(text: &str) -> Result<u8, Wanted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tiers_are_words_or_a_router() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("spine.toml");
+        let paths = "{ link = 'a' }, { link = 'b' }, { link = 'c' }";
+        let text = format!(
+            "policy = 0\nseed = 54321\n[[route]]\npaths = [ {paths} ]\n[[route]]\nto = [ '10.0.0.0/8' ]\npaths = [ {paths}, {{ link = 'd' }} ]\n"
+        );
+        std::fs::write(&file, &text).unwrap();
+        let router = format!("router={}", file.display());
+        let read = tier(&format!("{router},width=3")).unwrap();
+        assert_eq!((read.policy, read.width), (0, 3));
+        assert_eq!((read.seed.number, read.seed.is_secret), (54_321, true));
+        let said = |words: &str| tier(words).unwrap_err().to_string();
+        assert!(said(&router).contains("different numbers of paths"));
+        assert!(said(&format!("{router},width=9")).contains("none of its routes"));
+        assert!(said(&format!("{router},width=x")).contains("'x' is not a width"));
+        std::fs::write(&file, text.replace("'b' }", "'b', weight = 2 }")).unwrap();
+        assert!(said(&format!("{router},width=4")).contains("weights"));
+        std::fs::write(&file, text.replace("seed", "# seed")).unwrap();
+        assert!(said(&router).contains("raddle key find"));
+        assert!(!tier("seed=7,width=4").unwrap().seed.is_secret);
+    }
 
     #[test]
     fn shares_are_percent_or_parts() {
