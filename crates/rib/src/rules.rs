@@ -194,12 +194,13 @@ pub struct Cell {
     pub lookup: Option<Lookup>,
 }
 
-/// How packets are looked up that some of [`Apart::by_packet`] ask for: those of the first cell that a packet is of count.
+/// How packets are looked up that some of [`Apart::by_packet`] ask for: those of the first cell that a packet is of count, in this order or in
+/// any other in which a cell comes before those that it is part of.
 ///
 /// 1. What rules ask for, and what several of them ask for together, is a cell each, and one before those that it is part of.
 /// 2. A rule that wants something else of them that is not known here leaves the cell to the kernel, and so does what
 ///    [`lookup_for`] does not follow.
-/// 3. A cell that is looked up as its packets are without it is left out.
+/// 3. A cell that is looked up as its packets are without it, whichever of those that it is part of comes first, is left out.
 /// 4. Where more than [`RANGES`] are left, or there were more than 64, all that any rule asks for is the kernel's.
 pub fn cells(rules: &[Rule], family: u8, arrival: Arrival<'_>, by_packet: &[&Rule]) -> Vec<Cell> {
     let mut all: Vec<Asked> = Vec::new();
@@ -242,8 +243,17 @@ pub fn cells(rules: &[Rule], family: u8, arrival: Arrival<'_>, by_packet: &[&Rul
     let others = walk(&sorted, family, arrival, |_| false).ok();
     for at in (0..cells.len()).rev() {
         let (cell, behind) = (&cells[at], &cells[at + 1..]);
-        let next = behind.iter().find(|next| next.asked.contains(&cell.asked));
-        if next.map_or(&others, |next| &next.lookup) == &cell.lookup {
+        let around = || behind.iter().filter(|of| of.asked.contains(&cell.asked));
+        let is_next = |of: &&Cell| {
+            let mut others = around().filter(|other| other.asked != of.asked);
+            !others.any(|other| of.asked.contains(&other.asked))
+        };
+        let mut next = around().filter(is_next).map(|of| &of.lookup);
+        let as_without = match next.next() {
+            None => others == cell.lookup,
+            Some(first) => first == &cell.lookup && next.all(|lookup| lookup == first),
+        };
+        if as_without {
             cells.remove(at);
         }
     }
