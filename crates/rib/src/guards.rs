@@ -13,7 +13,7 @@ use raddle_image::{
 mod ranges;
 
 pub use ranges::PuntedByRule;
-pub(crate) use ranges::RuleRanges;
+pub(crate) use ranges::{RuleRange, RuleRanges};
 use ranges::{addresses, range4, range6, selector};
 
 /// Out-links that are alike to the firewall and to `rp_filter` are of one zone; those that both leave alone are of zone 0. With

@@ -113,31 +113,15 @@ impl Rib {
             memory: &self.memory,
             grace: &*self.grace,
         };
-        let mut built = 0;
         let [of4, of6] = &self.guards.rules.kept;
-        let mut table = |made: Option<(u32, usize)>| {
-            let (table, count) = made?;
-            built += count;
-            Some(table)
+        let v4 = self.v4.views_of(of4, &self.state.v4, &mut self.groups, &at);
+        let v6 = self.v6.views_of(of6, &self.state.v6, &mut self.groups, &at);
+        let built = v4.iter().chain(&v6).flatten().map(|(_, count)| count).sum();
+        let tables = |made: Vec<Option<(u32, usize)>>| {
+            let tables = made.into_iter().map(|made| made.map(|(table, _)| table));
+            tables.collect()
         };
-        let mut v4 = Vec::new();
-        for range in of4 {
-            let lookup = range.lookup.clone();
-            let made = lookup.and_then(|lookup| {
-                self.v4
-                    .view_of(lookup, &self.state.v4, &mut self.groups, &at)
-            });
-            v4.push(table(made));
-        }
-        let mut v6 = Vec::new();
-        for range in of6 {
-            let lookup = range.lookup.clone();
-            let made = lookup.and_then(|lookup| {
-                self.v6
-                    .view_of(lookup, &self.state.v6, &mut self.groups, &at)
-            });
-            v6.push(table(made));
-        }
+        let [v4, v6] = [v4, v6].map(tables);
         self.guards.lead([v4, v6]);
         self.memory.store_ranges(&self.guards.ranges);
         built

@@ -8,6 +8,7 @@ use super::Rib;
 use crate::adjacency::Publish;
 use crate::event::Link;
 use crate::groups::Groups;
+use crate::guards::RuleRange;
 use crate::lpm::Lpm;
 use crate::prefix::Addr;
 use crate::rules::{Lookup, lookup_apart};
@@ -178,6 +179,20 @@ impl<A: Addr, L: Lpm<A>> Side<A, L> {
         let built = view.rebuild(&mut self.lpm, groups, family, at);
         self.views.push(view);
         Some((id.index(), built))
+    }
+
+    /// The views of packets that rules ask for, as [`Side::view_of`]; none for what is the kernel's.
+    pub(super) fn views_of(
+        &mut self,
+        ranges: &[RuleRange],
+        family: &Family<A>,
+        groups: &mut Groups,
+        at: &Publish<'_>,
+    ) -> Vec<Option<(u32, usize)>> {
+        let lookups = ranges.iter().map(|range| range.lookup.clone());
+        lookups
+            .map(|lookup| self.view_of(lookup?, family, groups, at))
+            .collect()
     }
 
     fn all_in(&self, keep: &HashSet<u32>) -> bool {
