@@ -47,7 +47,7 @@ pub(super) fn judge(scene: &Scene, ins: &BTreeMap<u32, String>) -> Vec<Finding> 
         for (index, name) in &links {
             let arrival = match by_index(**index) {
                 Some(link) => Arrival::of(link, by_index),
-                None => Arrival::Link(name),
+                None => Arrival::Link(name, &[]),
             };
             let of_link = scene.punted_by_rules.get(&(**index, family));
             punted.push((name.as_str(), of_link.cloned().unwrap_or_default()));

@@ -83,6 +83,27 @@ pub struct Rule {
     pub protocol: u8,
 }
 
+impl Rule {
+    /// Stands for the rules of a family that has none, so that nothing is looked up: it is asked last, and does nothing.
+    pub fn none(family: u8) -> Rule {
+        Rule {
+            family,
+            priority: u32::MAX,
+            action: FR_ACT_NOP,
+            ..Rule::default()
+        }
+    }
+
+    /// Whether it has something of which the value is not kept.
+    pub(crate) fn has_unknown(&self) -> bool {
+        let known = [RULE_OTHER_INVERT, RULE_OTHER_L3MDEV];
+        self.other.iter().any(|other| !known.contains(other))
+    }
+}
+
+/// `FR_ACT_NOP`.
+const FR_ACT_NOP: u8 = 3;
+
 fn is_zero(number: &u8) -> bool {
     *number == 0
 }

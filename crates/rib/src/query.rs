@@ -17,7 +17,7 @@ use crate::guards::PuntedByRule;
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::{Resolved, Spec, resolve};
 use crate::rib::Rib;
-use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_for, lookup_of};
+use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_all, lookup_for, lookup_of};
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{Found, KERNELS, best_spec, find};
@@ -413,6 +413,20 @@ impl Rib {
         }
     }
 
+    /// The same of all packets to one address that show this; `packets.dst` is that address.
+    ///
+    /// # Errors
+    /// A rule that is not followed, or that asks for some of them and not for others.
+    pub fn trace_all(&self, iif: &str, packets: &Asked) -> Result<Trace, &Rule> {
+        let dst = packets.dst.addr();
+        let family = if dst.is_ipv4() { 4 } else { 6 };
+        let lookup = lookup_all(&self.state.rules, family, self.arrival(iif), packets)?;
+        Ok(match dst {
+            IpAddr::V4(ip) => self.trace_in(&self.state.v4, Ok(lookup), ip.to_bits()),
+            IpAddr::V6(ip) => self.trace_in(&self.state.v6, Ok(lookup), ip.to_bits()),
+        })
+    }
+
     /// The packets of a family that come in on a link, by interface index, and are the kernel's because of what routing rules ask for.
     /// Where a rule sends the whole family to the kernel ([`crate::rule_beyond_engines`]), none of them.
     pub fn punted_by_rules(&self, link: u32, family: u8) -> Vec<PuntedByRule> {
@@ -447,7 +461,7 @@ impl Rib {
     pub fn arrival<'a>(&'a self, iif: &'a str) -> Arrival<'a> {
         match self.link_named(iif) {
             Some(link) => self.state.arrival(link),
-            None => Arrival::Link(iif),
+            None => Arrival::Link(iif, &[]),
         }
     }
 

@@ -70,8 +70,8 @@ impl Lookup {
 /// The link that packets come in by, as rules see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival<'a> {
-    /// A link of its own.
-    Link(&'a str),
+    /// A link of its own, and its alternative names.
+    Link(&'a str, &'a [String]),
     /// A link that is enslaved to a VRF: packets are looked up in its table.
     Vrf {
         /// The VRF's name.
@@ -80,6 +80,8 @@ pub enum Arrival<'a> {
         slave: &'a str,
         /// Its table; none where that is not known.
         table: Option<u32>,
+        /// Alternative names of the VRF and of the link.
+        others: [&'a [String]; 2],
     },
 }
 
@@ -91,8 +93,9 @@ impl<'a> Arrival<'a> {
                 name: &vrf.name,
                 slave: &link.name,
                 table: vrf.vrf_table,
+                others: [&vrf.altnames, &link.altnames],
             },
-            None => Arrival::Link(&link.name),
+            None => Arrival::Link(&link.name, &link.altnames),
         }
     }
 
@@ -101,9 +104,16 @@ impl<'a> Arrival<'a> {
     /// 1. In a VRF, IPv6 comes in by the VRF (`vrf_ip6_rcv`), and not by its link.
     /// 2. IPv4 comes in by the link (`ip_rcv_finish`). A rule for the VRF is asked since Linux 6.15, and in those before that took
     ///    the correction over.
+    /// 3. A rule that names a link by an alternative name is bound to it if the link had that name when the rule came, which
+    /// nothing tells.
     fn comes_by(self, family: u8, iif: &str) -> Option<bool> {
+        let is_other = match self {
+            Arrival::Link(_, others) => others.iter().any(|name| name == iif),
+            Arrival::Vrf { others, .. } => others.concat().iter().any(|name| name == iif),
+        };
         match self {
-            Arrival::Link(name) => Some(iif == name),
+            _ if is_other => None,
+            Arrival::Link(name, _) => Some(iif == name),
             Arrival::Vrf { name, .. } if family == 6 => Some(iif == name),
             Arrival::Vrf { name, .. } if iif == name => None,
             Arrival::Vrf { slave, .. } => Some(iif == slave),
@@ -121,7 +131,7 @@ pub fn vrf_of<'a>(link: &Link, by_index: impl FnOnce(u32) -> Option<&'a Link>) -
 /// 1. Without any rules known: local, main and, for IPv4, default.
 /// 2. Rules of the family are asked by priority, each whether it matches the packets:
 ///    a. `iif`: those that come in by this link. In a VRF IPv6 comes in by that, and IPv4 by its link; an IPv4 rule for the
-///    VRF is not followed, since kernels differ.
+///    VRF is not followed, since kernels differ, nor is one for an alternative name of a link.
 ///    b. `oif`: none, a packet that is forwarded has no output link yet.
 ///    c. `fwmark`: those whose mark is so. Nothing has marked what engines get, so the mark is 0: a firewall or a tc
 ///    filter that might mark a packet has it punted.
@@ -279,6 +289,30 @@ pub fn lookup_of<'a>(
     })
 }
 
+/// How all packets are looked up that show this.
+///
+/// # Errors
+/// A rule that is not followed, or that asks for some of them and not for others.
+pub fn lookup_all<'a>(
+    rules: &'a [Rule],
+    family: u8,
+    arrival: Arrival<'_>,
+    packets: &Asked,
+) -> Result<Lookup, &'a Rule> {
+    let sorted = by_priority(rules, family);
+    let is_by_packet =
+        |rule: &Rule| matches(rule, arrival).is_some_and(|matches| matches.by_packet);
+    let parts = |rule: &Rule| {
+        let of = Asked::of(rule);
+        is_by_packet(rule) && of.and(packets).is_some() && !of.contains(packets)
+    };
+    if let Some(rule) = sorted.iter().find(|rule| parts(rule)) {
+        return Err(rule);
+    }
+    let met = |rule: &Rule| Asked::of(rule).contains(packets);
+    walk(&sorted, family, arrival, met)
+}
+
 /// The rules of a family in the order in which they are asked.
 fn by_priority(rules: &[Rule], family: u8) -> Vec<&Rule> {
     let mut asked: Vec<&Rule> = rules.iter().filter(|r| r.family == family).collect();
@@ -321,7 +355,7 @@ fn walk<'a>(
                 let table = match (rule.other.contains(&RULE_OTHER_L3MDEV), arrival) {
                     (false, _) => rule.table,
                     (true, Arrival::Vrf { table, .. }) => table.ok_or(rule)?,
-                    (true, Arrival::Link(_)) => return Err(rule),
+                    (true, Arrival::Link(..)) => return Err(rule),
                 };
                 let suppress = rule.suppress_prefixlength;
                 let suppress = suppress.map(|most| u8::try_from(most).unwrap_or(u8::MAX));
@@ -376,7 +410,7 @@ fn matches(rule: &Rule, arrival: Arrival<'_>) -> Option<Matches> {
         || comes == Some(Some(false))
         || marked
         || rule.uidrange.is_some_and(|(first, _)| first > 0)
-        || rule.other.contains(&RULE_OTHER_L3MDEV) && matches!(arrival, Arrival::Link(_));
+        || rule.other.contains(&RULE_OTHER_L3MDEV) && matches!(arrival, Arrival::Link(..));
     let known = [RULE_OTHER_L3MDEV, RULE_OTHER_INVERT];
     let by_packet = !never && Asked::of(rule) != Asked::all(rule.family);
     let odd = comes == Some(None)

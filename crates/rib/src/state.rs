@@ -198,9 +198,12 @@ impl State {
             },
             Event::Rule(rule) => self.rule(rule),
             Event::RuleGone(rule) => {
-                if let Some(i) = self.rules.iter().position(|r| *r == rule) {
-                    self.rules.remove(i);
+                // Which one went is not known where several differ by what is not kept: those that are left are read again.
+                let at = self.rules.iter().position(|r| *r == rule);
+                if let Some(at) = at.filter(|_| !rule.has_unknown()) {
+                    self.rules.remove(at);
                     self.dirty.rules = true;
+                    self.note_no_rules(rule.family);
                 }
             }
             Event::Settings(settings) => {
@@ -398,12 +401,23 @@ impl State {
     }
 
     fn rule(&mut self, rule: Rule) {
-        if let Some(seen) = self.seen(Sweep::Rules) {
+        if let Some(seen) = self.seen(Sweep::Rules)
+            && !seen.rules.contains(&rule)
+        {
             seen.rules.push(rule.clone());
         }
         if !self.rules.contains(&rule) {
+            self.rules.retain(|known| *known != Rule::none(rule.family));
             let at = self.rules.partition_point(|r| r.priority <= rule.priority);
             self.rules.insert(at, rule);
+            self.dirty.rules = true;
+        }
+    }
+
+    /// Where a family has no rule any more, one stands for that which leads nowhere.
+    fn note_no_rules(&mut self, family: u8) {
+        if !self.rules.iter().any(|rule| rule.family == family) {
+            self.rules.push(Rule::none(family));
             self.dirty.rules = true;
         }
     }
@@ -491,9 +505,15 @@ impl State {
                 self.buckets.retain(|id| seen.numbers.contains(&id));
             }
             Sweep::Rules => {
-                let before = self.rules.len();
-                self.rules.retain(|rule| seen.rules.contains(rule));
-                self.dirty.rules |= self.rules.len() != before;
+                // In the order in which they were told: of one priority, the kernel's.
+                let mut rules = seen.rules;
+                rules.retain(|rule| self.rules.contains(rule));
+                rules.sort_by_key(|rule| rule.priority);
+                self.dirty.rules |= self.rules != rules;
+                self.rules = rules;
+                [4, 6]
+                    .into_iter()
+                    .for_each(|family| self.note_no_rules(family));
             }
             Sweep::Buckets | Sweep::BucketsOf(_) | Sweep::Routes4 | Sweep::Routes6 => {}
         }

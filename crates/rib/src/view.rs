@@ -19,7 +19,9 @@
 //!    names is not known, or its links are down. Where it is unreachable or prohibited it drops: the kernel, which
 //!    would say so, does not know.
 //! 6. Around the time when its best route expires, a prefix is the kernel's ([`is_doubtful`]).
-//! 7. A host for which the kernel goes by more than its routes is the kernel's ([`crate::event::KernelHosts`]).
+//! 7. A host for which the kernel goes by more than its routes is the kernel's ([`crate::event::KernelHosts`]), and so is what an IPv4
+//!    route of table local leads elsewhere than here: until the first rule has come, the kernel looks for the longest prefix of
+//!    both local and main (`fib_trie_unmerge`), and nothing tells whether one has.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -27,14 +29,14 @@ use std::net::IpAddr;
 use raddle_fib::TableId;
 
 use crate::adjacency::Publish;
-use crate::attrs::AttrsId;
+use crate::attrs::{Attrs, AttrsId};
 use crate::event::{ROUTE_FPM, ROUTE_STATIC, RouteKind, RouteTarget};
 use crate::expiry::is_doubtful;
 use crate::groups::Groups;
 use crate::lpm::Lpm;
 use crate::prefix::{Addr, Prefix};
 use crate::resolve::Spec;
-use crate::rules::{Lookup, TableLookup};
+use crate::rules::{Lookup, TABLE_LOCAL, TableLookup};
 use crate::state::{Changed, Family, State};
 use crate::table::{Slot, Table};
 use raddle_image::Lack;
@@ -137,6 +139,9 @@ pub(crate) fn best_spec<A: Addr>(
     let Some(attrs) = attrs else {
         return Spec::Kernel(Reason::NoRoute);
     };
+    if A::BITS == 32 && table == TABLE_LOCAL && is_not_usual(&attrs) {
+        return KERNELS;
+    }
     let refuses = matches!(attrs.kind, RouteKind::Unreachable | RouteKind::Prohibit);
     if refuses && attrs.flags & ROUTE_FPM != 0 {
         return Spec::Kernel(Reason::Blackhole);
@@ -147,6 +152,15 @@ pub(crate) fn best_spec<A: Addr>(
         state.route_id(table, dst),
         state.algo_of(&dst, &attrs),
     )
+}
+
+/// Whether a route of the kernel's is of no type that it puts into table local itself.
+fn is_not_usual(attrs: &Attrs) -> bool {
+    let usual = matches!(
+        attrs.kind,
+        RouteKind::Local | RouteKind::Broadcast | RouteKind::Anycast | RouteKind::Multicast
+    );
+    attrs.flags & (ROUTE_STATIC | ROUTE_FPM) == 0 && !usual
 }
 
 /// The tables of a view that exist, in order.
@@ -465,6 +479,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
         let mut more: HashMap<u32, u32> = HashMap::new();
         let mut passed_over = BTreeSet::new();
         for (i, (look, table)) in tables.iter().enumerate() {
+            let is_local = look.table == TABLE_LOCAL;
             let shadowed = |p| {
                 let mut before = tables[..i].iter();
                 before.any(|t| {
@@ -491,8 +506,8 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                     continue;
                 }
                 let group = match slot {
-                    // Unless the prefix, too, decides where it leads, or it is a SID.
-                    Slot::One(id) if plain && known.contains_key(id) => {
+                    // Unless the prefix or the table, too, decides where it leads, or it is a SID.
+                    Slot::One(id) if plain && !is_local && known.contains_key(id) => {
                         let group = known[id];
                         *more.entry(group).or_insert(0) += 1;
                         Some(group)
@@ -504,6 +519,7 @@ impl<A: Addr, L: Lpm<A>> View<A, L> {
                     None => fits = false,
                 }
                 if let (Slot::One(id), Some(group)) = (slot, group)
+                    && !is_local
                     && !at.state.has_sid(*id)
                 {
                     known.insert(*id, group);

@@ -19,7 +19,7 @@ use draw::{LINKS, event};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_image::{ADJ_FORWARD, Capacity, Group, LinkEntry, Memory, Reason, Shown, link_flags};
-use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget, Rule};
+use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget, Rule, Sweep};
 use raddle_rib::firewall::{Firewall, Guarded};
 use raddle_rib::{Ports, RULES_BY_PACKET, Rib};
 
@@ -80,6 +80,20 @@ fn usual(priority: u32, table: u32) -> Rule {
         action: 1,
         ..Rule::default()
     }
+}
+
+/// All rules but one, told anew: one that asks for what is not known goes by a dump.
+fn tell_without(rib: &mut Rib, gone: &Rule) {
+    let left: Vec<Rule> = rib
+        .rules()
+        .iter()
+        .filter(|rule| *rule != gone)
+        .cloned()
+        .collect();
+    rib.apply(Event::SweepBegin(Sweep::Rules));
+    left.into_iter()
+        .for_each(|rule| rib.apply(Event::Rule(rule)));
+    rib.apply(Event::SweepEnd(Sweep::Rules));
 }
 
 const ADJACENCIES: u32 = 64;
@@ -268,7 +282,7 @@ fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
                 Change::Rule(number) => {
                     let rule = rule(number);
                     match rules.iter().position(|known| *known == rule) {
-                        Some(at) => rib.apply(Event::RuleGone(rules.remove(at))),
+                        Some(at) => tell_without(&mut rib, &rules.remove(at)),
                         None => {
                             rules.push(rule.clone());
                             rib.apply(Event::Rule(rule));
@@ -377,7 +391,7 @@ fn what_finds_no_range_goes_to_the_kernel() {
     let beyond = |link| memory.link(link).flags & link_flags::RULES4 != 0;
     assert_eq!([1, 2, 3].map(beyond), [false, false, true]);
     // Without those of the first there is room.
-    (0..8).for_each(|n| rib.apply(Event::RuleGone(of_link(1, n))));
+    (0..8).for_each(|n| tell_without(&mut rib, &of_link(1, n)));
     rib.commit();
     assert_eq!([1, 2, 3].map(beyond), [false; 3]);
     let entry = memory.link(3);
@@ -536,7 +550,7 @@ proptest! {
             for (from, table, commits) in changes {
                 let rule = leads(from, table);
                 match rules.iter().position(|known| *known == rule) {
-                    Some(at) => rib.apply(Event::RuleGone(rules.remove(at))),
+                    Some(at) => tell_without(&mut rib, &rules.remove(at)),
                     None => {
                         rules.push(rule.clone());
                         rib.apply(Event::Rule(rule));

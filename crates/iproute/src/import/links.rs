@@ -89,6 +89,8 @@ const NEIGHBOUR_STATES: [(&str, u32); 8] = [
 struct LinkObject {
     ifindex: u32,
     ifname: String,
+    #[serde(default)]
+    altnames: Vec<String>,
     flags: Vec<String>,
     mtu: u32,
     link_type: String,
@@ -155,6 +157,7 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
         Ok(Link {
             index: link.ifindex,
             name: link.ifname,
+            altnames: link.altnames,
             mac: link.address.as_deref().and_then(mac),
             mtu: link.mtu,
             flags,

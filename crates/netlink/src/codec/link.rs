@@ -22,6 +22,8 @@ pub(crate) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 
@@ -61,6 +63,14 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
             IFLA_NUM_TX_QUEUES => link.tx_queues = a.u32("IFLA_NUM_TX_QUEUES")?,
             IFLA_LINK_NETNSID => link.lower_netns = Some(a.u32("IFLA_LINK_NETNSID")? as i32),
             IFLA_XDP => link.xdp = xdp(&a)?,
+            IFLA_PROP_LIST => {
+                for nested in a.nested() {
+                    let nested = nested?;
+                    if nested.kind == IFLA_ALT_IFNAME {
+                        link.altnames.push(nested.string());
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -127,6 +137,13 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
     }
     if let Some(master) = link.master {
         b.put_u32(IFLA_MASTER, master);
+    }
+    if !link.altnames.is_empty() {
+        let nest = b.open(IFLA_PROP_LIST);
+        link.altnames.iter().for_each(|name| {
+            b.put_str(IFLA_ALT_IFNAME, name);
+        });
+        b.close(nest);
     }
     if let Some(kind) = &link.kind {
         let nest = b.open(IFLA_LINKINFO);

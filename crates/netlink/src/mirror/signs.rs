@@ -23,7 +23,8 @@ const FORWARDING: Kinds = Kinds::NONE
 /// 2. An address is gone: the routes of its family that needed it (`fib_sync_down_addr`).
 /// 3. A nexthop object is gone: the routes that used it.
 /// 4. A resilient group is new or has changed: its buckets.
-/// 5. A nexthop was appended to an IPv6 route: its place in the order.
+/// 5. A rule is gone: one that is left may differ from it by what is not kept, or by nothing.
+/// 6. A nexthop was appended to an IPv6 route: its place in the order.
 pub(super) fn signs(event: &Event, flags_of: impl Fn(u32) -> Option<u32>) -> Wanted {
     let routes = |kind| Kinds::NONE.with(Kind::Nexthops).with(kind);
     let kinds = match event {
@@ -34,6 +35,7 @@ pub(super) fn signs(event: &Event, flags_of: impl Fn(u32) -> Option<u32>) -> Wan
         },
         Event::LinkGone(_) | Event::NexthopGone(_) => FORWARDING,
         Event::AddressGone(address) => routes(Kind::routes_of(address.local)),
+        Event::RuleGone(_) => Kinds::NONE.with(Kind::Rules),
         Event::Nexthop(nexthop) => match nexthop.kind {
             NexthopKind::Resilient { .. } => return Wanted::buckets_of(nexthop.id),
             _ => Kinds::NONE,

@@ -164,7 +164,7 @@ fn device(
     DeviceSettings {
         forwarding4: number(format!("ipv4/conf/{name}/forwarding")) != 0,
         forwarding6: takes_six && (forwarding6 || six("force_forwarding")),
-        rp_filter: own.rp_filter.max(all.rp_filter) as u8,
+        rp_filter: own.rp_filter.max(all.rp_filter).min(2) as u8,
         ignore_linkdown4: own.ignore_linkdown || all.ignore_linkdown,
         ignore_linkdown6: six("ignore_routes_with_linkdown"),
         send_redirects: own.send_redirects || all.send_redirects,

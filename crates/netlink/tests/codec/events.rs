@@ -86,6 +86,11 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                     flags,
                     arp_type,
                     operstate,
+                    altnames: qdisc
+                        .split('t')
+                        .filter(|part| !part.is_empty())
+                        .map(str::to_owned)
+                        .collect(),
                     vrf_table: kind.as_ref().filter(|kind| *kind == "vrf").map(|_| mtu),
                     kind,
                     master,

@@ -11,6 +11,9 @@ pub struct Link {
     pub index: u32,
     /// Name, such as `eth0`.
     pub name: String,
+    /// Alternative names (`ip link property add altname`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub altnames: Vec<String>,
     /// Link-layer address, where it is 6 bytes long.
     pub mac: Option<[u8; 6]>,
     /// MTU in bytes.

@@ -42,7 +42,8 @@ pub struct DeviceSettings {
 
 impl DeviceSettings {
     /// What holds for packets that come in by a link, where `by_index` knows links and `of` their settings. Of a link in a VRF
-    /// IPv4 takes the link's own: it comes in by the link (`ip_rcv_finish`). IPv6 takes the VRF's (`vrf_ip6_rcv`).
+    /// IPv4 takes the link's own: it comes in by the link (`ip_rcv_finish`). IPv6 takes the VRF's (`vrf_ip6_rcv`), but is forwarded
+    /// only where the link does, too (`ip6_rcv_core`, `ip6_forward` by the link that a packet came in by).
     pub fn of_input<'a>(
         link: &Link,
         by_index: impl FnOnce(u32) -> Option<&'a Link>,
@@ -52,13 +53,15 @@ impl DeviceSettings {
         let Some(vrf) = vrf_of(link, by_index) else {
             return own;
         };
+        let vrf = of(vrf.index);
         DeviceSettings {
             forwarding4: own.forwarding4,
+            forwarding6: own.forwarding6 && vrf.forwarding6,
             rp_filter: own.rp_filter,
             ignore_linkdown4: own.ignore_linkdown4,
             send_redirects: own.send_redirects,
             accept_local: own.accept_local,
-            ..of(vrf.index)
+            ..vrf
         }
     }
 }

@@ -48,8 +48,9 @@ fn apart_back<'a>(state: &'a State, link: &Link, out: Option<&'a Link>) -> Optio
             name: &vrf.name,
             slave: name,
             table: vrf.vrf_table,
+            others: [&vrf.altnames, out.map_or(&[], |out| &out.altnames)],
         },
-        None => out.map_or(Arrival::Link(name), |out| state.arrival(out)),
+        None => out.map_or(Arrival::Link(name, &[]), |out| state.arrival(out)),
     };
     lookup_apart(&state.rules, 4, arrival).ok()
 }
@@ -89,7 +90,8 @@ impl State {
         };
         let named = |out: &&Link| {
             let mut rules = self.rules.iter().filter(|rule| rule.family == 4);
-            out.master.is_some() || rules.any(|rule| rule.iif.as_ref() == Some(&out.name))
+            let names = |iif: &String| *iif == out.name || out.altnames.contains(iif);
+            out.master.is_some() || rules.any(|rule| rule.iif.as_ref().is_some_and(names))
         };
         let outs = outs.iter().filter_map(|out| self.links.get(out));
         let apart = outs

@@ -96,6 +96,14 @@ impl Asked {
         }
     }
 
+    /// All packets to an address.
+    pub fn to(dst: IpAddr) -> Asked {
+        Asked {
+            dst: dst.into(),
+            ..Asked::all(if dst.is_ipv4() { 4 } else { 6 })
+        }
+    }
+
     /// What a rule asks for (`fib4_rule_match`, `fib6_rule_match`, Linux 6.1 to 6.18).
     ///
     /// 1. `tos` of an IPv4 rule is compared with bits 2 to 4 of the TOS, that of an IPv6 rule and `dscp` with the six of the DSCP.

@@ -14,11 +14,12 @@ fn rule(priority: u32, table: u32) -> Rule {
     }
 }
 
-const ETH0: Arrival<'_> = Arrival::Link("eth0");
+const ETH0: Arrival<'_> = Arrival::Link("eth0", &[]);
 const RED: Arrival<'_> = Arrival::Vrf {
     name: "red",
     slave: "eth1",
     table: Some(70),
+    others: [&[], &[]],
 };
 
 fn all(tables: &[u32]) -> Result<Lookup, Reason> {
@@ -49,13 +50,113 @@ fn an_input_link_selects() {
         other: vec![RULE_OTHER_INVERT],
         ..iif.clone()
     };
-    let eth1 = Arrival::Link("eth1");
+    let eth1 = Arrival::Link("eth1", &[]);
     let rules = [rule(0, 255), iif, rule(32766, 254)];
     assert_eq!(lookup_for(&rules, 4, ETH0), all(&[255, 254]));
     assert_eq!(lookup_for(&rules, 4, eth1), all(&[255, 9, 254]));
     let rules = [rule(0, 255), not, rule(32766, 254)];
     assert_eq!(lookup_for(&rules, 4, ETH0), all(&[255, 9, 254]));
     assert_eq!(lookup_for(&rules, 4, eth1), all(&[255, 254]));
+}
+
+/// Of one link, and of a VRF and its links.
+#[test]
+fn rules_for_alternative_names_are_the_kernels() {
+    let iif = Rule {
+        iif: Some("enp0s3".into()),
+        ..rule(50, 9)
+    };
+    let rules = [rule(0, 255), iif, rule(32766, 254)];
+    let others = ["enp0s3".to_owned()];
+    let named = Arrival::Link("eth0", &others);
+    assert_eq!(lookup_for(&rules, 4, ETH0), all(&[255, 254]));
+    assert_eq!(lookup_for(&rules, 4, named), Err(Reason::Rules));
+    for others in [[&others[..], &[]], [&[], &others]] {
+        let slave = Arrival::Vrf {
+            name: "red",
+            slave: "eth0",
+            table: Some(77),
+            others,
+        };
+        assert_eq!(lookup_for(&rules, 4, slave), Err(Reason::Rules));
+    }
+}
+
+/// What the mirror tells of rules, as the state keeps them.
+#[test]
+fn rules_are_kept_as_the_kernel_has_them() {
+    use crate::event::{Event, Sweep};
+    let mut rib = crate::Rib::detached();
+    let dst = "198.18.0.1".parse().unwrap();
+    let tables = |rib: &crate::Rib| {
+        rib.trace("eth0", dst)
+            .lookup
+            .map(|lookup| lookup.tables.iter().map(|t| t.table).collect::<Vec<_>>())
+    };
+    assert_eq!(
+        tables(&rib),
+        Ok(vec![255, 254, 253]),
+        "nothing is known yet"
+    );
+    let sweep = |rib: &mut crate::Rib, rules: &[Rule]| {
+        rib.apply(Event::SweepBegin(Sweep::Rules));
+        rules
+            .iter()
+            .for_each(|rule| rib.apply(Event::Rule(rule.clone())));
+        rib.apply(Event::SweepEnd(Sweep::Rules));
+    };
+    sweep(&mut rib, &[rule(7, 1), rule(7, 2)]);
+    assert_eq!(tables(&rib), Ok(vec![1, 2]));
+    // The first one went and came again, unseen.
+    sweep(&mut rib, &[rule(7, 2), rule(7, 1)]);
+    assert_eq!(tables(&rib), Ok(vec![2, 1]));
+    // Two that differ by what is not kept: which one went, only a dump tells.
+    let odd = Rule {
+        other: vec![13],
+        ..rule(6, 3)
+    };
+    rib.apply(Event::Rule(odd.clone()));
+    rib.apply(Event::Rule(odd.clone()));
+    rib.apply(Event::RuleGone(odd));
+    assert_eq!(tables(&rib), Err(Reason::Rules));
+    sweep(&mut rib, &[rule(7, 1)]);
+    assert_eq!(tables(&rib), Ok(vec![1]));
+    // The last one goes: nothing is looked up, and the same after a dump.
+    rib.apply(Event::RuleGone(rule(7, 1)));
+    assert_eq!(tables(&rib), Ok(vec![]));
+    sweep(&mut rib, &[]);
+    assert_eq!(tables(&rib), Ok(vec![]));
+    rib.apply(Event::Rule(rule(7, 1)));
+    assert_eq!(tables(&rib), Ok(vec![1]));
+    assert_eq!(rib.rules(), [rule(7, 1), Rule::none(6)]);
+}
+
+/// Until a first rule has come, the kernel looks for the longest prefix of both tables.
+#[test]
+fn what_is_not_usual_in_table_local_is_the_kernels() {
+    use crate::Resolved;
+    use crate::event::{Event, Route, RouteKind, RouteOp};
+    let mut rib = crate::Rib::detached();
+    let mut route = |kind, table| {
+        rib.apply(Event::Route(
+            Route {
+                dst: "198.18.0.0/15".parse().unwrap(),
+                table,
+                kind,
+                ..Route::default()
+            },
+            RouteOp::Add,
+        ));
+        rib.trace("eth0", "198.18.0.1".parse().unwrap()).resolved
+    };
+    assert_eq!(
+        route(RouteKind::Blackhole, 254),
+        Resolved::Kernel(Reason::Blackhole)
+    );
+    assert_eq!(
+        route(RouteKind::Blackhole, 255),
+        Resolved::Kernel(Reason::RouteFeature)
+    );
 }
 
 /// `wg-quick`'s: main's longer routes, then the tunnel's table for all that it has not sent itself.
@@ -134,6 +235,7 @@ fn a_vrf_has_its_table_and_its_name() {
         name: "red",
         slave: "eth1",
         table: None,
+        others: [&[], &[]],
     };
     assert_eq!(lookup_for(&rules, 4, unknown), Err(Reason::Rules));
     assert_eq!(rule_beyond_engines(&rules, 4, ETH0), None);
@@ -288,6 +390,11 @@ proptest! {
         let Ok(apart) = lookup_apart(&rules, 4, ETH0) else { return Ok(()) };
         let cells = cells(&rules, 4, ETH0, &apart.by_packet);
         let many = cells.iter().all(|cell| cell.lookup.is_none());
+        // Of a whole box nothing is said that is not true of each packet in it.
+        for (asked, fields) in packets.iter().flat_map(|fields| [fields.src, fields.dst].map(|to| (Asked::to(to), fields))) {
+            let said = asked.holds(fields).then(|| lookup_all(&rules, 4, ETH0, &asked).ok()).flatten();
+            prop_assert!(said.is_none() || said == lookup_of(&rules, 4, ETH0, fields).ok(), "{:?}", fields);
+        }
         for fields in packets {
             let expected = lookup_of(&rules, 4, ETH0, &fields).ok();
             let cell = cells.iter().find(|cell| cell.asked.holds(&fields));

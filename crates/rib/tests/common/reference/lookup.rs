@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use raddle_image::{MAX_LINKS, Reason};
 use raddle_rib::Rib;
-use raddle_rib::event::{Link, RULE_OTHER_INVERT, Route, RouteKind, RouteTarget};
+use raddle_rib::event::{Link, ROUTE_FPM, RULE_OTHER_INVERT, Route, RouteKind, RouteTarget};
 
 use super::super::Seen;
 use super::Reference;
@@ -47,14 +47,14 @@ impl Reference {
     /// Where rules have a packet looked up that comes in by this link, asked one rule after the other as if for a packet
     /// with all selectors at hand (`fib_rules_lookup`); none where it takes the kernel to know.
     ///
-    /// 1. Without rules: local, main, and of IPv4 default.
+    /// 1. While it is not known whether there are rules: local, main, and of IPv4 default.
     /// 2. A packet that is being forwarded has no out-link yet and no mark; in a VRF IPv6 comes in by that, and IPv4 by its
     ///    link, but for some kernels.
     /// 3. A rule that wants something of its addresses, or that is not modelled, is the kernel's where all else fits.
     pub(super) fn tables(&self, v6: bool, link: &Link) -> Option<(Vec<Asked>, Reason)> {
         let family = if v6 { 6 } else { 4 };
         let mut rules: Vec<_> = self.rules.iter().filter(|r| r.family == family).collect();
-        if rules.is_empty() {
+        if !self.families.contains(&family) {
             let mut tables = vec![(255, None), (254, None), (253, None)];
             tables.truncate(if v6 { 2 } else { 3 });
             return Some((tables, Reason::NoRoute));
@@ -220,6 +220,7 @@ impl Reference {
 
     /// Rules 3 to 5.
     fn only(&self, first: &Route, all: &[&Route]) -> Result<Route, Reason> {
+        use RouteKind::{Anycast, Broadcast, Local, Multicast};
         if first
             .expires
             .is_some_and(|at| at.saturating_sub(EXPIRES_SOON) <= self.now)
@@ -232,6 +233,12 @@ impl Reference {
             true => several || by_source,
             false => first.tos != 0,
         };
+        // Of table local, it may be asked together with main.
+        let usual = [Local, Broadcast, Anycast, Multicast].contains(&first.kind);
+        let is_told = all.len() == 1 && first.flags & ROUTE_FPM != 0;
+        if first.dst.addr().is_ipv4() && first.table == 255 && !usual && !is_told {
+            return Err(Reason::RouteFeature);
+        }
         if is_for_some {
             return Err(Reason::RouteFeature);
         }

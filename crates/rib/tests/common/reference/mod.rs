@@ -52,6 +52,8 @@ pub struct Reference {
     buckets: Buckets,
     /// In the order in which they were told.
     rules: Vec<Rule>,
+    /// The families of which it is known what rules there are, if only that there are none.
+    families: BTreeSet<u8>,
     /// IPv6 destinations that only the kernel treats as it does.
     hosts: BTreeSet<Ipv6Addr>,
     v4: Routes,
@@ -132,10 +134,14 @@ impl Reference {
                 self.routes_of(route.dst).meanwhile(route, op, now);
             }
             Event::Rule(rule) => {
+                self.families.insert(rule.family);
                 if !self.rules.contains(&rule) {
                     self.rules.push(rule);
                 }
             }
+            // One with values that are not kept may be another: a dump tells.
+            Event::RuleGone(rule)
+                if rule.other.iter().any(|other| ![19, 0x1001].contains(other)) => {}
             Event::RuleGone(rule) => self.rules.retain(|known| *known != rule),
             Event::Settings(settings) => self.settings = settings,
             Event::HmacKeys(_) => {}
@@ -313,10 +319,17 @@ impl Reference {
                 self.objects.retain(|object| is_told(object.id));
                 self.buckets.known.retain(|bucket| is_told(bucket.group));
             }
-            Sweep::Rules => self.rules.retain(|known| {
-                let mut told = mentioned.iter();
-                told.any(|event| matches!(event, Event::Rule(told) if told == known))
-            }),
+            Sweep::Rules => {
+                self.families.extend([4, 6]);
+                let mut left = Vec::new();
+                for event in mentioned {
+                    let Event::Rule(told) = event else { continue };
+                    if self.rules.contains(told) && !left.contains(told) {
+                        left.push(told.clone());
+                    }
+                }
+                self.rules = left;
+            }
             Sweep::Routes4 | Sweep::Routes6 | Sweep::Buckets | Sweep::BucketsOf(_) => {}
         }
     }
