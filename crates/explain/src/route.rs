@@ -82,7 +82,7 @@ impl Walk<'_> {
                     (Err(rule), _) | (_, Err(rule)) => {
                         (Some(rule), "decides by what engines do not look at")
                     }
-                    // Behind a segment, and for this machine's own packets.
+                    // Behind a segment.
                     (_, Ok(apart)) => {
                         let first = apart.by_packet.first().copied();
                         (first, "asks for what a packet shows")
@@ -99,9 +99,10 @@ impl Walk<'_> {
 
     /// The rules that ask for what the packet shows, in words, and are followed.
     fn rules_that_ask(&self) -> Vec<String> {
-        let (Some(iif), 1) = (&self.words.iif, self.look_up) else {
+        if self.look_up != 1 {
             return Vec::new();
-        };
+        }
+        let iif = self.words.iif.as_deref().unwrap_or("lo");
         let rib = self.view.rib;
         let family = if self.is_v4() { 4 } else { 6 };
         let fields = self.words.fields();

@@ -273,10 +273,7 @@ impl Walk<'_> {
         }
         // Local output is looked up as if it came in on lo.
         let iif = self.words.iif.as_deref().unwrap_or("lo");
-        let trace = match self.words.iif {
-            Some(_) => self.view.rib.trace_of(iif, &self.words.fields()),
-            None => self.view.rib.trace(iif, self.words.dst),
-        };
+        let trace = self.view.rib.trace_of(iif, &self.words.fields());
         let found = self
             .rules(&trace)
             .and_then(|()| {

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use raddle_image::Reason;
-use raddle_rib::event::Route;
-use raddle_rib::{Hop, MpAlgo, Resolved, Rib};
-use raddle_select::{compile_threshold, upper_bounds};
+use raddle_rib::event::{Route, Rule};
+use raddle_rib::{Asked, Hop, MpAlgo, Resolved, Rib, Trace, describe_rule};
+use raddle_select::{Flow, compile_threshold, upper_bounds};
 use raddle_sim::resilient::{Overweight, Weighted, rebalance};
 use raddle_sim::{Asker, Hashing, HashingError, Layout};
 use serde::{Deserialize, Serialize};
@@ -134,13 +134,41 @@ pub fn weighted(hops: &[Hop]) -> Vec<Weighted> {
     hops.iter().enumerate().map(member).collect()
 }
 
-/// Looks a destination up and says among what its route chooses, for packets that come in by `iif`;
+/// What routing rules can ask for of the packets of a flow, by what is known of them: not by their TOS. Where no rule does, of
+/// all packets to its destination.
+pub fn packets_of(rib: &Rib, iif: &str, flow: &Flow) -> Asked {
+    let (src, dst) = flow.addresses.ends();
+    if trace(rib, iif, &Asked::to(dst)).is_ok() {
+        return Asked::to(dst);
+    }
+    let proto = (flow.proto != 0).then_some(flow.proto);
+    Asked {
+        src: src.into(),
+        proto,
+        ..match proto {
+            Some(_) => Asked {
+                sport: (flow.sport, flow.sport),
+                dport: (flow.dport, flow.dport),
+                ..Asked::to(dst)
+            },
+            None => Asked::to(dst),
+        }
+    }
+}
+
+/// How such packets are looked up that come in by `iif`, or are this machine's own.
+pub(crate) fn trace<'a>(rib: &'a Rib, iif: &str, packets: &Asked) -> Result<Trace, &'a Rule> {
+    let iif = if iif.is_empty() { "lo" } else { iif };
+    rib.trace_all(iif, packets)
+}
+
+/// Looks packets to one address up and says among what their route chooses, for those that come in by `iif`;
 /// an empty name stands for this machine's own.
 ///
 /// # Errors
-/// Why there is no nexthop.
-pub fn choice(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, Reason> {
-    let trace = rib.trace(iif, dst);
+/// Why there is no nexthop; [`Reason::Rules`] where a rule asks for more than is said of the packets.
+pub fn choice(rib: &Rib, iif: &str, packets: &Asked) -> Result<Choice, Reason> {
+    let trace = trace(rib, iif, packets).map_err(|_| Reason::Rules)?;
     trace.lookup?;
     let route = trace.route.ok_or(Reason::NoRoute)?;
     if trace.resolved.has_segments() {
@@ -196,6 +224,16 @@ pub enum PathError {
         /// What becomes of its packets.
         reason: Reason,
     },
+    /// A routing rule stands in the way.
+    #[error(
+        "packets to {dst} are looked up by rule {rule}, which asks for more than is said of them, or for what is not modelled"
+    )]
+    Rule {
+        /// The destination.
+        dst: IpAddr,
+        /// The rule, as `ip rule` has it.
+        rule: String,
+    },
     /// Packets are to come in by a link that is not there.
     #[error("there is no link '{0}'")]
     NoLink(String),
@@ -204,17 +242,24 @@ pub enum PathError {
 /// As [`choice`], for those that can do nothing without one.
 ///
 /// # Errors
-/// [`PathError::NoPath`].
-pub fn needed(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Choice, PathError> {
-    choice(rib, iif, dst).map_err(|reason| PathError::NoPath { dst, reason })
+/// [`PathError::NoPath`], [`PathError::Rule`].
+pub fn needed(rib: &Rib, iif: &str, packets: &Asked) -> Result<Choice, PathError> {
+    let dst = packets.dst.addr();
+    choice(rib, iif, packets).map_err(|reason| match trace(rib, iif, packets) {
+        Err(rule) => PathError::Rule {
+            dst,
+            rule: describe_rule(rule),
+        },
+        Ok(_) => PathError::NoPath { dst, reason },
+    })
 }
 
-/// How the daemon spreads packets to this destination, by the rules of this state, where that is not by the
+/// How the daemon spreads such packets, by the rules of this state, where that is not by the
 /// namespace's hash policy. Without an input link they are this machine's own, which the kernel sends.
-pub fn algo(rib: &Rib, iif: &str, dst: IpAddr) -> Option<MpAlgo> {
+pub fn algo(rib: &Rib, iif: &str, packets: &Asked) -> Option<MpAlgo> {
     match iif {
         "" => None,
-        _ => rib.trace(iif, dst).algo,
+        _ => trace(rib, iif, packets).ok()?.algo,
     }
 }
 

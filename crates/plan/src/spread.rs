@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use raddle_image::Reason;
-use raddle_rib::Rib;
+use raddle_rib::{Asked, Rib};
 use raddle_sim::Predictor;
 use raddle_sim::sample::Sample;
 use raddle_sim::spread::{self, Evenness, Reach, SpreadError};
@@ -132,15 +132,16 @@ struct Known {
     shares: Vec<f64>,
 }
 
-fn known(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Result<Known, Reason>, Error> {
-    let choice = match paths::choice(rib, iif, dst) {
+fn known(rib: &Rib, iif: &str, packets: &Asked) -> Result<Result<Known, Reason>, Error> {
+    let dst = packets.dst.addr();
+    let choice = match paths::choice(rib, iif, packets) {
         Ok(choice) => choice,
         Err(reason) => return Ok(Err(reason)),
     };
     let shares = choice.layout.shares();
     let how = match choice.is_many() {
         false => How::One,
-        true => match paths::hashing(rib, iif, dst, paths::algo(rib, iif, dst)) {
+        true => match paths::hashing(rib, iif, dst, paths::algo(rib, iif, packets)) {
             Ok(hashing) => How::Hashed(Predictor::new(hashing, choice.layout)),
             Err(NoHash::RoundRobin(_)) => How::RoundRobin,
             Err(why @ NoHash::Settings(_)) => return Err(Error::Flows { dst, why }),
@@ -157,14 +158,17 @@ fn known(rib: &Rib, iif: &str, dst: IpAddr) -> Result<Result<Known, Reason>, Err
 }
 
 fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
-    let mut routes: HashMap<IpAddr, Result<Known, Reason>> = HashMap::new();
+    let mut routes: HashMap<Asked, Result<Known, Reason>> = HashMap::new();
     let mut loads: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
     let mut elsewhere: BTreeMap<&'static str, u64> = BTreeMap::new();
     for sample in samples {
-        let (_, dst) = sample.flow.addresses.ends();
-        let known = match routes.entry(dst) {
+        let packets = paths::packets_of(rib, iif, &sample.flow);
+        let known = match routes.entry(packets) {
             Entry::Occupied(found) => found.into_mut(),
-            Entry::Vacant(free) => free.insert(known(rib, iif, dst)?),
+            Entry::Vacant(free) => {
+                let known = known(rib, iif, free.key())?;
+                free.insert(known)
+            }
         };
         let known = match known {
             Ok(known) => known,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use raddle_netlink::{RouteQuery, Socket};
+use raddle_rib::Asked;
 use raddle_rib::event::{Metrics, RouteNexthop, RouteTarget};
 use raddle_rpc::proxy::Again;
 use raddle_rpc::replay::{Blame, Try, Way, next_way};
@@ -170,7 +171,7 @@ fn places(server: IpAddr) -> (Vec<Place>, Metrics) {
         RouteTarget::Object(_) => {
             let choice = live()
                 .ok()
-                .and_then(|rib| paths::choice(&rib, "", server).ok());
+                .and_then(|rib| paths::choice(&rib, "", &Asked::to(server)).ok());
             choice.map_or_else(Vec::new, |choice| {
                 choice.hops.iter().map(Place::of).collect()
             })

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use raddle_netlink::{Mirror, RouteQuery, Socket};
-use raddle_rib::Rib;
+use raddle_rib::{Asked, Rib};
 
 use crate::error::Unplaced;
 use raddle_plan::paths::{self, Kind, link_name};
@@ -135,6 +135,9 @@ pub(crate) fn find(ends: &Ends) -> Result<Tries, Unplaced> {
     Ok(tries)
 }
 
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
+
 /// Rules 2 and 3 of [`find`].
 fn pair(
     rib: &Rib,
@@ -143,7 +146,16 @@ fn pair(
     local: Option<IpAddr>,
     range: Option<(u16, u16)>,
 ) -> Result<Tries, Unplaced> {
-    let choice = paths::choice(rib, "", server.ip()).ok();
+    let mut packets = Asked {
+        proto: Some(TCP),
+        dport: (server.port(), server.port()),
+        sport: range.unwrap_or((0, u16::MAX)),
+        ..Asked::to(server.ip())
+    };
+    if let Some(local) = local {
+        packets.src = local.into();
+    }
+    let choice = paths::choice(rib, "", &packets).ok();
     let (policy, ..) = paths::hash_settings(rib, server.ip(), None);
     let askable = server.is_ipv6() || policy < 2;
     let one = choice.as_ref().is_some_and(|c| c.kind == Kind::One);

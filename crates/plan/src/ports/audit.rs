@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use raddle_netlink::probe::sockets::Connected;
-use raddle_rib::Rib;
+use raddle_rib::{Asked, Rib};
 use raddle_select::{Flow, KernelVersion};
 use raddle_sim::Predictor;
 use raddle_sim::ports::random_paths;
@@ -58,24 +58,26 @@ pub fn audit(
 ) -> Result<Audits, Error> {
     let mut wanted = Vec::new();
     for dst in to {
-        wanted.push(key(&paths::needed(rib, "", *dst)?));
+        wanted.push(key(&paths::needed(rib, "", &Asked::to(*dst))?));
     }
     let mut routes: BTreeMap<String, (Choice, Vec<u64>)> = BTreeMap::new();
     for socket in sockets {
-        let Ok(choice) = paths::choice(rib, "", socket.remote) else {
+        let Some(flow) = Flow::new(socket.local, socket.remote) else {
+            continue;
+        };
+        let flow = flow.ports(socket.protocol, socket.sport, socket.dport);
+        let packets = paths::packets_of(rib, "", &flow);
+        let Ok(choice) = paths::choice(rib, "", &packets) else {
             continue;
         };
         let name = key(&choice);
         if !choice.is_many() || !(wanted.is_empty() || wanted.contains(&name)) {
             continue;
         }
-        let Some(flow) = Flow::new(socket.local, socket.remote) else {
-            continue;
-        };
         let hashing = paths::hashing(rib, "", socket.remote, None).map_err(Error::NotTold)?;
         let sockets = Sockets::new(rib, &choice, kernel);
         let predictor = Predictor::new(hashing, sockets.layout(socket.local, |_| false));
-        let path = predictor.flow(&flow.ports(socket.protocol, socket.sport, socket.dport));
+        let path = predictor.flow(&flow);
         let empty = || (choice.clone(), vec![0; choice.hops.len()]);
         let (_, loads) = routes.entry(name).or_insert_with(empty);
         if let Some(load) = path.and_then(|path| loads.get_mut(path)) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_netlink::{RouteQuery, Socket};
-use raddle_rib::{Hop, MpAlgo, Rib};
+use raddle_rib::{Asked as Packets, Hop, MpAlgo, Rib};
 use raddle_select::{Flow, KernelVersion, KeyKind};
 use raddle_sim::Layout;
 use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, Spare, Vary};
@@ -38,13 +38,19 @@ pub fn plan(
 ) -> Result<Certificate, Error> {
     let dst = question.dst;
     let iif = paths::input(rib, question.iif.as_deref())?;
-    let choice = paths::needed(rib, iif, dst)?;
+    let candidates = candidates(question)?;
+    let first = paths::needed(rib, iif, &question.packets(question.from, &candidates))?;
+    let from = from(Sockets::new(rib, &first, kernel), question)?;
+    // Rules may ask for the source that they get.
+    let mut packets = question.packets(Some(from), &candidates);
+    if from.is_unspecified() {
+        packets.src = Packets::to(dst).src;
+    }
+    let choice = paths::needed(rib, iif, &packets)?;
     let sockets = Sockets::new(rib, &choice, kernel);
-    let from = from(sockets, question)?;
     let flow = Flow::new(from, dst).ok_or(Error::Families { from, dst })?;
     let flow = flow.ports(question.proto, question.sport, question.dport);
-    let candidates = candidates(question)?;
-    let algo = paths::algo(rib, iif, dst);
+    let algo = paths::algo(rib, iif, &packets);
     let hashing =
         paths::hashing(rib, iif, dst, algo).map_err(|why| Error::NotHashed { dst, why })?;
     let asked = Asked {

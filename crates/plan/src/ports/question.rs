@@ -1,8 +1,9 @@
 //! What is asked of a port plan.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use raddle_packet::protocol::{AH, ESP, ports_offset};
+use raddle_rib::Asked;
 use raddle_sim::ports::{ShareOut, Vary};
 
 /// Whether connections of a protocol have source ports; what the kernel hashes of ESP and AH in their place is the SPI.
@@ -59,8 +60,46 @@ impl Question {
         }
     }
 
+    /// What the packets show that routing rules may ask for, from this address or from none yet. Their TOS is 0, as that of sockets is
+    /// which do not set it.
+    pub(super) fn packets(&self, from: Option<IpAddr>, values: &[u32]) -> Asked {
+        let mut packets = packets(self.dst, self.proto, self.dport);
+        packets.src = from
+            .unwrap_or(match self.dst {
+                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            })
+            .into();
+        packets.sport = match self.by_label() {
+            true => (self.sport, self.sport),
+            false => ports_of(values.iter().copied()),
+        };
+        packets
+    }
+
     /// Whether flow labels differ, not ports.
     pub(super) fn by_label(&self) -> bool {
         self.vary == Vary::FlowLabel
     }
+}
+
+/// The first and the last of such ports.
+pub(super) fn ports_of(values: impl IntoIterator<Item = u32> + Clone) -> (u16, u16) {
+    let port = |value: Option<u32>| value.and_then(|value| u16::try_from(value).ok());
+    let least = values.clone().into_iter().min();
+    let most = values.into_iter().max();
+    (port(least).unwrap_or(0), port(most).unwrap_or(u16::MAX))
+}
+
+/// Packets of connections to a port, or to any of them (0).
+pub(super) fn packets(dst: IpAddr, proto: u8, dport: u16) -> Asked {
+    let mut packets = Asked {
+        tos: (0, u8::MAX),
+        proto: (proto != 0).then_some(proto),
+        ..Asked::to(dst)
+    };
+    if dport != 0 {
+        packets.dport = (dport, dport);
+    }
+    packets
 }

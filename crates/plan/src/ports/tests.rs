@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use raddle_netlink::probe::sockets::Connected;
 use raddle_rib::Rib;
-use raddle_rib::event::{Address, Event, Settings};
+use raddle_rib::event::{Address, Event, Route, RouteOp, Rule, Settings};
 
 use super::{Certificate, Question, ShareOut, Vary, audit, plan};
 use crate::state_test::{rib, ruled};
@@ -284,4 +284,69 @@ fn connections_are_counted_where_they_lie() {
     assert_eq!(counts, [2; 4]);
     assert!((group.evenness.imbalance - 1.0).abs() < 1e-9 && group.evenness.used == 4);
     assert!(audit(&rib, None, &[], &[]).unwrap().0.is_empty());
+}
+
+/// Routing rules by what packets show decide for connections, too: by the source that they are given, or that the kernel gives them.
+#[test]
+fn rules_by_packet_are_followed() {
+    let mut rib = rib();
+    let rule = Rule {
+        family: 4,
+        priority: 100,
+        table: 7,
+        action: 1,
+        ..Rule::default()
+    };
+    rib.apply(Event::Rule(Rule {
+        from: Some("192.0.2.5/32".parse().unwrap()),
+        ..rule.clone()
+    }));
+    let route = rib
+        .routes4()
+        .find(|route| route.dst.to_string() == "203.0.113.0/24");
+    let route = Route {
+        dst: "0.0.0.0/0".parse().unwrap(),
+        table: 7,
+        ..route.unwrap()
+    };
+    rib.apply(Event::Route(route, RouteOp::Add));
+    let ask = |rib: &Rib, words: &str| planned(rib, words).map(|plan| plan.route);
+    assert_eq!(
+        ask(&rib, "8.8.8.8 -n 4 --from 192.0.2.5"),
+        Ok("0.0.0.0/0".into())
+    );
+    let one = planned(&rib, "8.8.8.8 -n 4 --from 192.0.2.5").unwrap();
+    assert_eq!(one.paths.len(), 4, "by the rule's table");
+    assert_eq!(
+        planned(&rib, "8.8.8.8 -n 4 --from 192.0.2.6")
+            .unwrap()
+            .paths
+            .len(),
+        1
+    );
+    assert_eq!(
+        ask(&rib, "203.0.113.7 -n 4 --from 192.0.2.6"),
+        Ok("203.0.113.0/24".into())
+    );
+
+    // All ports are asked for, or none of those that are planned.
+    rib.apply(Event::Rule(Rule {
+        sport: Some((40000, 50000)),
+        ip_proto: Some(6),
+        priority: 101,
+        ..rule
+    }));
+    let of = |words: &str| {
+        planned(&rib, &format!("8.8.8.8 -n 4 --from 192.0.2.6 {words}"))
+            .map(|plan| plan.paths.len())
+    };
+    assert_eq!(of("--first 41000 --last 42000"), Ok(4));
+    assert_eq!(of("--first 50001 --last 52000"), Ok(1));
+    assert_eq!(of("--udp"), Ok(1));
+    assert_eq!(
+        of(""),
+        Err("packets to 8.8.8.8 are looked up by rule 101: from all ipproto tcp sport 40000-50000 lookup 7, which asks for more than \
+             is said of them, or for what is not modelled"
+            .into())
+    );
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Error;
 use super::certificate::{Certificate, HashSettings, PlannedConnection, Varied};
+use super::question::{packets, ports_of};
 use crate::paths::{self, Named, Place};
 use crate::sockets::{Sockets, Unbound};
 
@@ -63,8 +64,16 @@ pub fn verify(
     let planned = &certificate.flow;
     let iif = paths::input(rib, planned.iif.as_deref())?;
     let index = rib.link_named(iif).map(|link| link.index);
-    let choice = paths::needed(rib, iif, planned.dst)?;
-    let algo = paths::algo(rib, iif, planned.dst);
+    let mut packets = packets(planned.dst, planned.proto, planned.dport);
+    if !planned.from.is_unspecified() {
+        packets.src = planned.from.into();
+    }
+    packets.sport = match planned.vary {
+        Varied::Sport => ports_of(certificate.connections.iter().map(|c| c.value)),
+        Varied::FlowLabel => (planned.sport, planned.sport),
+    };
+    let choice = paths::needed(rib, iif, &packets)?;
+    let algo = paths::algo(rib, iif, &packets);
     let hashing = |algo| paths::hashing(rib, iif, planned.dst, algo).map_err(Error::NotChecked);
     let (hashing, by_kernel) = (hashing(algo)?, hashing(None)?);
     let asked = by_kernel.asked_by(match planned.dst {

@@ -4,10 +4,10 @@
 use std::net::IpAddr;
 
 use raddle_image::Reason;
-use raddle_rib::Rib;
 use raddle_rib::event::{
     Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp, RouteTarget,
 };
+use raddle_rib::{Asked, Rib};
 
 use super::ChangeError;
 use super::words::{Change, Selector};
@@ -50,9 +50,11 @@ impl Scratch {
     pub(super) fn choice(&mut self) -> Result<Choice, Reason> {
         // As many routes as can match one address, and a few alternatives for each.
         for _ in 0..1024 {
-            match paths::choice(&self.rib, &self.iif, self.dst) {
+            let packets = Asked::to(self.dst);
+            match paths::choice(&self.rib, &self.iif, &packets) {
                 Err(reason @ (Reason::OutLink | Reason::NoRoute)) => {
-                    let route = self.rib.trace(&self.iif, self.dst).route.ok_or(reason)?;
+                    let trace = paths::trace(&self.rib, &self.iif, &packets);
+                    let route = trace.ok().and_then(|trace| trace.route).ok_or(reason)?;
                     self.rib.apply(Event::RouteGone(route));
                 }
                 other => return other,

@@ -1,9 +1,8 @@
 //! Which of the given flows move.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
-use raddle_rib::{MpAlgo, Rib};
+use raddle_rib::{Asked, MpAlgo, Rib};
 use raddle_sim::Predictor;
 use raddle_sim::sample::Sample;
 
@@ -31,16 +30,16 @@ pub(super) fn compare(
     let now = Predictor::new(hashing(rib, algo)?, case.before.clone());
     let then = Predictor::new(hashing(rib_then, algo_then)?, case.after.clone());
     let name = |i: usize| Named::of(&case.places[i], rib);
-    let mut known: HashMap<IpAddr, bool> = HashMap::new();
+    let mut known: HashMap<Asked, bool> = HashMap::new();
     let mut flows = Flows {
         given: samples.len(),
         ..Flows::default()
     };
     for sample in samples {
-        let (_, dst) = sample.flow.addresses.ends();
-        let on_route = *known.entry(dst).or_insert_with(|| {
-            dst.is_ipv4() == question.dst.is_ipv4()
-                && paths::choice(rib, iif, dst).is_ok_and(|choice| same_route(&choice, before))
+        let packets = paths::packets_of(rib, iif, &sample.flow);
+        let on_route = *known.entry(packets).or_insert_with(|| {
+            packets.dst.addr().is_ipv4() == question.dst.is_ipv4()
+                && paths::choice(rib, iif, &packets).is_ok_and(|choice| same_route(&choice, before))
         });
         if !on_route {
             continue;

@@ -13,7 +13,7 @@ mod text;
 mod words;
 
 use raddle_rib::event::NexthopKind;
-use raddle_rib::{Hop, MpAlgo, Rib};
+use raddle_rib::{Asked, Hop, MpAlgo, Rib};
 use raddle_sim::order::{self, Planned};
 use raddle_sim::resilient::{self, Overweight};
 use raddle_sim::sample::Sample;
@@ -37,7 +37,8 @@ pub fn answer(
     budget: Option<f64>,
 ) -> Result<Report, Error> {
     let iif = question.iif.as_deref().unwrap_or_default();
-    let before = paths::needed(rib, iif, question.dst)?;
+    let packets = Asked::to(question.dst);
+    let before = paths::needed(rib, iif, &packets)?;
     let mut scratch = Scratch::of(rib, iif, question.dst);
     for change in &question.changes {
         let done = scratch.make(change);
@@ -45,12 +46,12 @@ pub fn answer(
     }
     let after = scratch.choice();
     let case = Case::new(&before, after.as_ref().ok(), scratch.buckets);
-    let algo = paths::algo(rib, iif, question.dst);
+    let algo = paths::algo(rib, iif, &packets);
     // The kernel's policy counts for resilient groups, which the scratch copy has none of.
     let resilient = |after: &Choice| still_resilient(&before, after) || scratch.buckets.is_some();
     let algo_then = match &after {
         Ok(after) if resilient(after) => None,
-        _ => paths::algo(&scratch.rib, iif, question.dst),
+        _ => paths::algo(&scratch.rib, iif, &packets),
     };
     for algo in [algo, algo_then].into_iter().flatten() {
         if let MpAlgo::RoundRobin | MpAlgo::Flowlet { .. } = algo {
