@@ -23,13 +23,16 @@ part_loads() {
 
 # as_in_test WHAT TEST: an end-to-end test, which makes a network of its own.
 as_in_test() {
-  RADDLE_BINARY=/usr/sbin/raddle $2 --nocapture --test-threads=1 >/tmp/out 2>&1
+  RADDLE_BINARY=/usr/sbin/raddle RADDLE_QUIET_MS=600 $2 --nocapture --test-threads=1 >/tmp/out 2>&1
   ended=$?
   grep -vE '^$|^running|DEBUG' /tmp/out
   check "$1 as the kernel has them ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
 }
 part_vrfs() { as_in_test VRFs vrf; }
 part_rules() { as_in_test 'routing rules' rules; }
+part_rp_filter() { as_in_test rp_filter rp_filter; }
+part_firewall() { as_in_test firewalls firewall; }
+part_defaults() { as_in_test 'defaults of distributions' default_install; }
 
 # A source, a router and a sink. Source and router are joined by the two NICs and the host's bridge, where there are
 # NICs; router and sink by two veths.

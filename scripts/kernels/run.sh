@@ -3,15 +3,15 @@
 # veths. As root; no KVM is needed, and neither this machine's kernel nor its network is touched.
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
-# the kernel would choose, and not around a firewall), vrfs and rules (VRFs, routing rules: by the end-to-end tests) and segments (SIDs and segment
-# lists); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
+# the kernel would choose, and not around a firewall), segments (SIDs and segment lists), and by the end-to-end tests vrfs,
+# rules, rp_filter, firewall and defaults (a machine as distributions leave it); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,vrfs,rules,segments}
+parts=${PARTS:-loads,forward,vrfs,rules,rp_filter,firewall,defaults,segments}
 limit=${TIMEOUT:-900}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -84,15 +84,19 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle --locked --quiet
-tests=(loads vrf rules)
+tests=(loads vrf rules rp_filter firewall default_install)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
 root=$out/root
-start_root "$root" 'ip ping nsenter'
-for tool in ip ping nsenter nft bash; do add_program "$root" "$(command -v "$tool")"; done
+start_root "$root" 'ip ping nsenter tc'
+for tool in ip ping nsenter nft bash tc iptables-restore; do add_program "$root" "$(command -v "$tool")"; done
 add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle"
 strip "$root/usr/sbin/raddle"
+# What iptables' rules name, each a library.
+xtables=$(ls -d /usr/lib/*/xtables | head -n 1)
+mkdir -p "$root$xtables"
+cp "$xtables"/lib{xt,ipt}_*.so "$root$xtables/"
 for test in "${tests[@]}"; do
   add_program "$root" "$(sed -n "s,^ *Executable tests/$test.rs (\(.*\))\$,\1,p" "$out/build.log")" "$test"
   strip "$root/usr/sbin/$test"
@@ -111,7 +115,8 @@ for kernel in "${here[@]}"; do
   SECONDS=0
   rm -rf "$root/lib/modules"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
-    cls_u32 act_mirred vrf
+    cls_u32 act_mirred vrf nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
+    xt_nat xt_tcpudp ipt_REJECT
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then
     echo "Linux $kernel: all parts are right ($parts), $SECONDS s"

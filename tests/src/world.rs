@@ -346,9 +346,12 @@ impl World {
     }
 
     /// Sends the frames and says for each where and how it came out of the router. A frame that
-    /// comes out twice has two arrivals.
+    /// comes out twice has two arrivals. What never comes is waited for until nothing has come for 60 ms, or what
+    /// `RADDLE_QUIET_MS` says, for emulated machines.
     pub fn transmit(&self, frames: &[Crafted]) -> Vec<Vec<Arrival>> {
-        self.transmit_for(frames, Duration::from_millis(60))
+        let quiet = std::env::var("RADDLE_QUIET_MS").ok();
+        let quiet = quiet.and_then(|quiet| quiet.parse().ok()).unwrap_or(60);
+        self.transmit_for(frames, Duration::from_millis(quiet))
     }
 
     /// As [`World::transmit`], until nothing has come for `quiet`.

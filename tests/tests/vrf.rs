@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use raddle_e2e::frame::Flow;
 use raddle_e2e::{Arrival, Daemon, World, root};
@@ -76,8 +75,6 @@ const SOURCES: [&str; 9] = [
 ];
 const DESTINATIONS: [&str; 3] = ["10.9.7.9", "10.9.8.9", "203.0.113.7"];
 const DESTINATIONS6: [&str; 2] = ["fd09:7::9", "fd09:8::9"];
-/// Nothing more comes: emulated machines stand still for a while when others are busy.
-const QUIET: Duration = Duration::from_millis(600);
 /// Of each pair.
 const FLOWS: u16 = 6;
 
@@ -208,9 +205,9 @@ fn vrfs_are_followed_as_the_kernel_follows_them() {
         for (what, changes) in TRIALS {
             let about = format!("{}, {what}", layout.what);
             change(&world, changes, false);
-            let kernel = world.transmit_for(&frames, QUIET);
+            let kernel = world.transmit(&frames);
             let daemon = Daemon::start(&world, &[]);
-            let ours = world.transmit_for(&frames, QUIET);
+            let ours = world.transmit(&frames);
             for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
                 let (kernel, ours) = (links(kernel), links(ours));
                 if kernel != ours {
