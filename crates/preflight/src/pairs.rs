@@ -30,6 +30,8 @@
 //! 10. Where packets of a pair may be translated, or judged by their connection with more than one outcome, the kernel has to see
 //!     the connection's other packets: what comes in by the pair's out-link or leaves by its in-link, and has the addresses that
 //!     are concerned the other way round, is concerned, too.
+//! 11. A rule is asked to translate by a connection's first packet, and the others are translated whatever links they come and go
+//!     by: the addresses that such a rule concerns are concerned on all pairs.
 
 pub(crate) mod gather;
 mod merge;
@@ -325,10 +327,15 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
                 if asks || found.translates {
                     judged.note((*a, *b), found);
                 }
+                if found.translates {
+                    let Area { src, dst } = found.area.clone();
+                    let rule = judged.translated.entry((src, dst));
+                    rule.or_insert_with(|| found.rule.clone());
+                }
             }
         }
     }
-    judged.ways_back(merge);
+    judged.other_ways(merge);
 }
 
 /// What packets of a pair meet, and whether their connection is asked for.
@@ -338,6 +345,8 @@ type Met = (Vec<Found>, bool);
 #[derive(Default)]
 struct Judged {
     by_link: BTreeMap<(u32, Side, Vec<Interval>, Vec<Interval>), String>,
+    /// What is translated: sources, destinations, and a rule.
+    translated: BTreeMap<(Vec<Interval>, Vec<Interval>), String>,
 }
 
 impl Judged {
@@ -350,8 +359,12 @@ impl Judged {
         }
     }
 
-    /// Rule 10.
-    fn ways_back(self, merge: &mut Merge<'_>) {
+    /// Rules 10 and 11.
+    fn other_ways(self, merge: &mut Merge<'_>) {
+        for ((src, dst), rule) in self.translated {
+            let rule = format!("{rule} (its connections, whatever links they come and go by)");
+            merge.all(&Area { src, dst }, &rule);
+        }
         for ((link, side, src, dst), rule) in self.by_link {
             let area = Area { src: dst, dst: src };
             let rule = format!("{rule} (goes by the connection, whose other direction this is)");

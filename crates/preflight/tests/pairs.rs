@@ -265,6 +265,23 @@ fn single_rules_close_what_they_may_touch() {
                 [8, 8],
                 [0, 0],
             ),
+            // Packets to this machine may fill the set, which is empty now.
+            (
+                "nft 'table ip t { set s { type ipv4_addr; }; chain i { type filter hook input priority 0; tcp dport 23 add @s \
+                 { ip saddr }; }; chain f { type filter hook forward priority 0; ip saddr @s drop; }; }'"
+                    .into(),
+                [all, 0],
+                [0, 0],
+            ),
+            // What matches change or write down.
+            ("iptables-nft -A FORWARD -p tcp -m osf --genre Linux --log 0 -j ACCEPT".into(), [all, 0], [0, 0]),
+            ("iptables-nft -A FORWARD -p tcp -m socket -j ACCEPT".into(), [all, 0], [0, 0]),
+            // A chain that nothing leads to, behind the last built-in one's policy.
+            (
+                "printf '*mangle\\n:POSTROUTING DROP\\n:unused -\\n-A unused -j ACCEPT\\nCOMMIT\\n' | ip6tables-legacy-restore".into(),
+                [0, all],
+                [0, 0],
+            ),
             // A key of two names is longer than any number.
             (chain("iifname . oifname { \"eth0\" . \"eth1\" } drop"), [all, all], [0, 0]),
             // Gone to, and back to the policy, not to the rule behind.
@@ -282,6 +299,14 @@ fn single_rules_close_what_they_may_touch() {
                     .into(),
                 [0, 0],
                 [1, 0],
+            ),
+            // Its later packets are translated whatever link they come in by.
+            (
+                "nft 'table ip t { chain p { type nat hook prerouting priority -100; \
+                 iifname eth0 ip daddr 192.0.2.9 dnat to 10.1.1.1; }; }'"
+                    .into(),
+                [0, 0],
+                [3, 0],
             ),
             // A connection that comes in is not translated, where the kernel knows that its packets out belong to it.
             (
@@ -314,7 +339,8 @@ fn single_rules_close_what_they_may_touch() {
             assert_eq!([by(0), by(1)], expected, "{set}: {:#?}", found.why);
             run("nft flush ruleset");
             if set.contains("legacy") {
-                run("ip6tables-legacy -F; ip6tables-legacy -P FORWARD ACCEPT");
+                run("ip6tables-legacy -F; ip6tables-legacy -P FORWARD ACCEPT; ip6tables-legacy -t mangle -F; \
+                     ip6tables-legacy -t mangle -X; ip6tables-legacy -t mangle -P POSTROUTING ACCEPT");
             }
         }
     });

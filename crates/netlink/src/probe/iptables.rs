@@ -111,6 +111,8 @@ pub struct Table {
     pub chains: Vec<Chain>,
     /// All its rules.
     pub rules: Vec<Rule>,
+    /// Offsets of the first rules of user chains, or of what follows an empty one.
+    pub user_chains: Vec<usize>,
     /// The matches and targets that any of its rules uses, as `-m conntrack` and `-j MASQUERADE`.
     pub extensions: BTreeSet<String>,
 }
@@ -289,9 +291,11 @@ pub(super) fn decode(family: Family, table: &str, bytes: &[u8]) -> Result<Table,
             first: first.map(|e| e.text(family)),
         });
     }
+    let (rules, user_chains) = rules::rules(family, entries)?;
     Ok(Table {
         chains,
-        rules: rules::rules(family, entries)?,
+        rules,
+        user_chains,
         extensions: extensions(family, entries)?,
     })
 }

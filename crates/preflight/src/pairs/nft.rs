@@ -246,6 +246,7 @@ impl Lowering<'_> {
                 destination,
                 addresses,
             } => self.nat(*destination, *addresses),
+            Term::Fills { set } => self.step(Step::Effect, format!("add @{set}")),
             Term::Other(name) => self.other(name),
         }
     }
@@ -290,7 +291,7 @@ impl Lowering<'_> {
 
     fn extension(&mut self, target: bool, name: &str, revision: u32, info: &[u8]) {
         if !target {
-            if xt::remembers(name) {
+            if !xt::is_pure(name) {
                 self.step(Step::Effect, "");
             }
             return self.step(Step::Test(xt::test(name, revision, info)), name);

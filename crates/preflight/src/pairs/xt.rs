@@ -43,25 +43,69 @@ pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
         "comment" => Test::Constant(true),
         "conntrack" | "state" | "connmark" | "connbytes" | "connlabel" | "connlimit" | "helper"
         | "cluster" => Test::Connection,
-        // These count what they are asked about, or remember it.
         _ => Test::Unknown,
     }
 }
 
-/// Whether a match changes something by being asked.
-pub(super) fn remembers(name: &str) -> bool {
-    matches!(
-        name,
-        "limit"
-            | "hashlimit"
-            | "recent"
-            | "quota"
-            | "connlimit"
-            | "statistic"
-            | "nfacct"
-            | "set"
-            | "rateest"
-    )
+/// Matches that only look at the packet, its connection or its links. Others may change something by being asked: they count
+/// (`limit`, `quota`, `recent`), log (`osf`), mark (`socket --restore-skmark`), or run what others wrote (`bpf`).
+const PURE: [&str; 51] = [
+    "addrtype",
+    "ah",
+    "cluster",
+    "comment",
+    "connbytes",
+    "connlabel",
+    "connmark",
+    "conntrack",
+    "cpu",
+    "dccp",
+    "devgroup",
+    "dscp",
+    "dst",
+    "ecn",
+    "esp",
+    "eui64",
+    "frag",
+    "hbh",
+    "helper",
+    "hl",
+    "icmp",
+    "icmp6",
+    "ipcomp",
+    "iprange",
+    "ipv6header",
+    "ipvs",
+    "l2tp",
+    "length",
+    "mac",
+    "mark",
+    "mh",
+    "multiport",
+    "owner",
+    "physdev",
+    "pkttype",
+    "policy",
+    "realm",
+    "rpfilter",
+    "rt",
+    "sctp",
+    "srh",
+    "state",
+    "string",
+    "tcp",
+    "tcpmss",
+    "time",
+    "tos",
+    "ttl",
+    "u32",
+    "udp",
+    "udplite",
+];
+
+/// Whether a match is known to change nothing by being asked.
+pub(super) fn is_pure(name: &str) -> bool {
+    PURE.contains(&name)
 }
 
 /// A target, by name.
@@ -128,13 +172,10 @@ pub(super) fn lower(tables: &[Table], version: Version) -> Rules {
                 text: format!("{prefix} {}", chain.hook),
             }));
         }
-        // A chain begins where something leads to, and ends before the next one's beginning.
+        // Built-in chains begin where the table says, user chains behind their heads, whether or not something leads there; one
+        // ends where the next one begins.
         let starts = table.chains.iter().map(|c| c.span.0);
-        let called = table.rules.iter().filter_map(|rule| match rule.target {
-            Target::Chain { at, .. } => Some(at),
-            _ => None,
-        });
-        let mut begins: Vec<usize> = starts.chain(called).collect();
+        let mut begins: Vec<usize> = starts.chain(table.user_chains.iter().copied()).collect();
         begins.sort_unstable();
         begins.dedup();
         for rule in &table.rules {
@@ -148,14 +189,20 @@ pub(super) fn lower(tables: &[Table], version: Version) -> Rules {
                 continue;
             }
             let key = format!("{prefix} {begin}");
-            let lowered = one(rule, &prefix, version, &mut rules);
+            let lowered = one((rule, &table.user_chains), &prefix, version, &mut rules);
             rules.chains.entry(key).or_default().push(lowered);
         }
     }
     rules
 }
 
-fn one(rule: &iptables::Rule, prefix: &str, version: Version, rules: &mut Rules) -> Rule {
+/// A rule of a table whose user chains begin there.
+fn one(
+    (rule, user_chains): (&iptables::Rule, &[usize]),
+    prefix: &str,
+    version: Version,
+    rules: &mut Rules,
+) -> Rule {
     let text = format!("{prefix}: {}", rule.text);
     let mut steps = Vec::new();
     let sides = [Side::From, Side::To];
@@ -173,7 +220,7 @@ fn one(rule: &iptables::Rule, prefix: &str, version: Version, rules: &mut Rules)
         steps.push(Step::Test(Test::Unknown));
     }
     for extension in &rule.matches {
-        if remembers(&extension.name) {
+        if !is_pure(&extension.name) {
             steps.push(Step::Effect);
         }
         steps.push(Step::Test(test(
@@ -188,6 +235,8 @@ fn one(rule: &iptables::Rule, prefix: &str, version: Version, rules: &mut Rules)
         Target::Return => steps.push(Step::Verdict(Verdict::Return)),
         Target::Nothing => {}
         Target::Verdict(_) => steps.push(Step::Effect),
+        // No tool makes one that leads into the middle of a chain.
+        Target::Chain { at, .. } if !user_chains.contains(at) => steps.push(Step::Effect),
         Target::Chain { at, goto } => {
             let chain = format!("{prefix} {at}");
             steps.push(Step::Verdict(match goto {

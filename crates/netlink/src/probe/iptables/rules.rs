@@ -71,20 +71,24 @@ pub struct Rule {
     pub text: String,
 }
 
-/// All rules of a table, in order; the heads of user chains are left out.
-pub(super) fn rules(family: Family, entries: &[u8]) -> Result<Vec<Rule>, DecodeError> {
-    let mut rules = Vec::new();
+/// All rules of a table, in order, and where user chains begin. The last head is the table's end.
+pub(super) fn rules(
+    family: Family,
+    entries: &[u8],
+) -> Result<(Vec<Rule>, Vec<usize>), DecodeError> {
+    let (mut rules, mut user_chains) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < entries.len() {
         let found = entry(family, entries, at)?;
         let next = at + found.length;
-        if extension_name(found.target).as_deref() != Some("ERROR") {
-            rules.push(rule(family, &found, at, next));
+        match extension_name(found.target).as_deref() {
+            Some("ERROR") => user_chains.push(next),
+            _ => rules.push(rule(family, &found, at, next)),
         }
         // Never 0: the fixed part lies in between.
         at = next;
     }
-    Ok(rules)
+    Ok((rules, user_chains))
 }
 
 fn rule(family: Family, entry: &Entry<'_>, at: usize, next: usize) -> Rule {

@@ -149,6 +149,11 @@ pub enum Term {
         /// Registers with the first and last address; none when only ports are translated.
         addresses: Option<(u32, u32)>,
     },
+    /// Packets add elements to a set, change them or take them out (`add @set { ... }`).
+    Fills {
+        /// Its name.
+        set: String,
+    },
     /// Any other, by name.
     Other(String),
 }
@@ -198,16 +203,35 @@ pub fn ruleset() -> Result<Ruleset, Error> {
             Err(e) if is_absent(&e) => Vec::new(),
             other => other?,
         };
+        let mut sets = contents()?;
+        forget_filled(&rules, &mut sets);
         last = Ruleset {
             chains: base_chains()?,
             rules,
-            sets: contents()?,
+            sets,
         };
         if generation()? == before {
             break;
         }
     }
     Ok(last)
+}
+
+/// Elements that packets change without a new generation: whatever flags their set has, and wherever the rule is.
+fn forget_filled(rules: &[(Family, Program)], sets: &mut [Contents]) {
+    for (family, rule) in rules {
+        for term in &rule.terms {
+            let Term::Fills { set: name } = term else {
+                continue;
+            };
+            let is = |set: &&mut Contents| {
+                set.family == *family && set.table == rule.table && set.name == *name
+            };
+            for set in sets.iter_mut().filter(is) {
+                set.elements = None;
+            }
+        }
+    }
 }
 
 pub(in crate::probe) fn decode_program(
@@ -341,6 +365,8 @@ fn term(attributes: Attributes<'_>) -> Result<Term, DecodeError> {
             info: data.get(3)?.map(|a| a.payload.to_vec()).unwrap_or_default(),
         }),
         "counter" => Some(Term::Counter),
+        // NFTA_DYNSET_SET_NAME
+        "dynset" => Some(Term::Fills { set: data.text(1)? }),
         "nat" => {
             let first = data.number(3)?;
             let last = data.number(4)?.or(first);
