@@ -14,7 +14,7 @@ use raddle_image::Lack;
 use raddle_netlink::fpm::Server;
 use raddle_netlink::{Announced, Mirror, Socket};
 use raddle_rib::event::Event;
-use raddle_rib::{Commit, Rib};
+use raddle_rib::{Commit, Rib, is_local_first};
 use raddle_xdp::{Engine, WantedPlaces};
 
 use super::guard::Guard;
@@ -173,6 +173,9 @@ impl Daemon {
         let mut ahead = None;
         let mut count = 0;
         let mut links = false;
+        let mut renamed = false;
+        let local_first = |rib: &Rib| [4, 6].map(|family| is_local_first(rib.rules(), family));
+        let before = local_first(rib);
         let batch = self.mirror.poll(&mut |event| {
             *look_again |= matches!(
                 event,
@@ -189,12 +192,19 @@ impl Daemon {
             // group itself need not wait for that.
             let nexthops = matches!(event, Event::Nexthop(_) | Event::NexthopGone(_));
             links |= matches!(event, Event::Link(_) | Event::LinkGone(_));
+            renamed |= matches!(&event, Event::Link(link)
+                if rib.link(link.index).is_some_and(|before| before.name != link.name));
             rib.apply(event);
             if nexthops && let Some(commit) = rib.commit_nexthops() {
                 ahead = Some(commit);
                 count += 1;
             }
         })?;
+        // Firewalls go by names, and by what is this machine's.
+        if renamed || local_first(rib) != before {
+            rib.memory().doubt();
+            self.guard.hasten();
+        }
         // What leaves by links that are lost is punted already, so that a hundred of them cost one walk.
         if links && let Some(commit) = rib.commit_links() {
             ahead = Some(commit);

@@ -61,6 +61,11 @@ impl Guard {
         }
     }
 
+    /// What firewalls are judged by has changed: a look is due at once, as for what is announced.
+    pub(super) fn hasten(&mut self) {
+        self.next = self.soonest;
+    }
+
     /// A look begins, after so many announcements.
     pub(super) fn begin(&mut self, announced: u64) {
         self.seen = announced;

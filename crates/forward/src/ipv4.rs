@@ -1,6 +1,6 @@
 //! The pipeline for IPv4 (`ip_rcv_core`, `ip_route_input_slow`, `ip_forward`).
 
-use raddle_image::{Group, Reason, link_flags};
+use raddle_image::{Group, Reason, is_cut, link_flags};
 use raddle_packet::{Family, checksum};
 
 use crate::choose::{Chosen, choose, hash, leads_on};
@@ -96,7 +96,8 @@ pub(crate) fn guard(
     };
     let address = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| header[at + i]));
     let (memory, addresses) = (context.memory, (address(12), address(16)));
-    memory.guards4(&context.link, addresses, is_tracked(packet), || {
+    let tracked = is_tracked(packet) || is_cut(header[9], len.saturating_sub(20));
+    memory.guards4(&context.link, addresses, tracked, || {
         shown(&packet[..len], Family::V4, header[1])
     })
 }

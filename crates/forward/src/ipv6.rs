@@ -1,6 +1,6 @@
 //! The pipeline for IPv6 (`ip6_rcv_core`, `ip6_forward`).
 
-use raddle_image::{Group, Reason, link_flags};
+use raddle_image::{Group, Reason, is_cut, link_flags};
 use raddle_packet::Family;
 
 use crate::choose::{Chosen, choose, hash, leads_on};
@@ -77,7 +77,8 @@ pub(crate) fn guard(
     let packet = &frame[ETHERNET..];
     let header = packet.first_chunk::<40>().ok_or(Reason::Truncated)?;
     let (memory, addresses) = (context.memory, (address(header, 8), address(header, 24)));
-    let tracked = is_tracked(header[6], packet.get(40).copied());
+    let cut = is_cut(header[6], len.saturating_sub(40));
+    let tracked = cut || is_tracked(header[6], packet.get(40).copied());
     memory.guards6(&context.link, addresses, tracked, || {
         let tos = header[0] << 4 | header[1] >> 4;
         shown(&packet[..len], Family::V6, tos)

@@ -116,7 +116,7 @@ impl Memory {
     /// Where an IPv4 packet with these addresses (host order) is looked up, if not in the table of its link. To be asked of links that
     /// are [`link_flags::GUARDED`]; `shown` is asked for where rules want to know more.
     ///
-    /// 1. With [`link_flags::TRACKED4`], what is `tracked` is the kernel's: a fragment or an ICMP error.
+    /// 1. With [`link_flags::TRACKED4`], what is `tracked` is the kernel's: a fragment, an ICMP error, or what [`is_cut`].
     /// 2. So is what is in a range of the link's that a firewall may concern.
     /// 3. Of the ranges that rules ask for, the first of the link's counts that a packet is in.
     ///
@@ -225,3 +225,15 @@ fn leads(to: Option<u32>) -> Result<Option<u32>, Reason> {
 const _: () = assert!(size_of::<Selector>() == 16);
 const _: () = assert!(size_of::<Range4>() == 16 && size_of::<Range6>() == 64);
 const _: () = assert!(offset_of!(Range4, dst) == 8 && offset_of!(Range6, dst) == 32);
+
+/// Whether a packet with so many bytes behind its IP header is cut short, so that matches of xtables drop it where they look for its
+/// transport header (`hotdrop`), or may be. Most want no more than 8 bytes.
+pub fn is_cut(proto: u8, behind: usize) -> bool {
+    behind
+        < match proto {
+            // TCP; DCCP, AH, SCTP.
+            6 => 20,
+            33 | 51 | 132 => 12,
+            _ => 8,
+        }
+}

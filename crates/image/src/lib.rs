@@ -33,7 +33,7 @@ pub use config::{Config, ConfigHead, config_flags};
 pub use counter::Counter;
 pub use firewall::{
     FILTERED_APART, RANGES, RULE_KERNEL, RULE_TABLES, Range4, Range6, Ranges, Selector, Shown,
-    ZONES, closed_reason,
+    ZONES, closed_reason, is_cut,
 };
 pub use generated::{between, generated};
 use group::SINGLE_NEIGHBOUR;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use raddle_netlink::probe::conntrack::{self, Does, Tracker};
+use raddle_netlink::probe::hooks::{self, Hooked};
 use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Rule, Ruleset};
 use raddle_netlink::probe::tc::{Direction, Filter, Qdisc};
 use raddle_netlink::probe::{Error, bpf, iptables, ipvs, nft, tc, xfrm};
@@ -44,6 +45,7 @@ pub struct Known {
     ruleset: Option<(u32, Arc<Ruleset>)>,
     /// What was judged last, and how.
     pub(super) last: Option<(Facts, Verdicts)>,
+    bpf_links: bpf::KnownLinks,
 }
 
 impl Known {
@@ -60,6 +62,20 @@ impl Known {
                 Ok(ruleset)
             }
         }
+    }
+
+    /// Nothing of nftables is known any more. Up to Linux 6.14 chains of devices go by what these are called now, and a new name is no
+    /// new generation.
+    pub(super) fn forget_ruleset(&mut self) {
+        self.ruleset = None;
+    }
+
+    /// What is hooked into netfilter; none where the kernel tells neither of all hooks nor of BPF's.
+    pub(super) fn hooks(&mut self) -> Result<Vec<Hooked>, Error> {
+        if let Some(hooks) = hooks::hooks()? {
+            return Ok(hooks);
+        }
+        Ok(bpf::netfilter(&mut self.bpf_links)?.unwrap_or_default())
     }
 
     /// What of nftables turns on connection tracking.

@@ -32,6 +32,10 @@
 //!     are concerned the other way round, is concerned, too.
 //! 11. A rule is asked to translate by a connection's first packet, and the others are translated whatever links they come and go
 //!     by: the addresses that such a rule concerns are concerned on all pairs.
+//! 12. A match of xtables that looks at transport headers drops packets in which they are cut short or in a fragment, and
+//!     `-p` of ip6tables those whose extension headers it cannot follow, whatever the rule does with others (`hotdrop`): where a
+//!     pair may meet one, these are the kernel's.
+//! 13. What is hooked into netfilter and is neither of the above nor known to be harmless closes all: programs of BPF, kernel modules.
 
 pub(crate) mod gather;
 mod merge;
@@ -46,6 +50,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use raddle_netlink::probe::conntrack::{Does, Tracker};
+use raddle_netlink::probe::hooks::Hooked;
 use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Ruleset, Side};
 use raddle_netlink::probe::tc::Direction;
 use raddle_netlink::probe::{iptables, xfrm};
@@ -181,6 +186,10 @@ pub(crate) struct Facts {
     /// The table of connections has hardly any room.
     full: bool,
     services: usize,
+    /// What is hooked in that nobody else tells of.
+    foreign: Vec<Hooked>,
+    /// Of IPv4 and IPv6, whether packets may be looked up elsewhere before table local.
+    local_later: [bool; 2],
     /// Links by index, what is on them and on which side.
     programs: Vec<(u32, Direction, String)>,
     policies: Vec<xfrm::Policy>,
@@ -194,7 +203,7 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         let mut rules = nft::lower(ruleset, version);
         rules.append(xt::lower(&facts.tables, version));
         let mut merge = Merge::new(version, &facts.ins, &facts.outs);
-        by_rules(facts, &rules, &mut merge);
+        let strict = by_rules(facts, &rules, &mut merge);
         for (side, range, rule) in &rules.translations.back {
             let mut area = Area::all(version);
             if let Some(range) = range {
@@ -217,6 +226,9 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
         let (pairs, ranges, why) = merge.finish();
         verdicts.tracked[i] =
             tracker(&facts.trackers, i).or_else(|| parser(facts, ruleset, version));
+        let drops =
+            |rule| format!("{rule} drops headers that it cannot read, whatever else it says");
+        verdicts.tracked[i] = verdicts.tracked[i].take().or_else(|| strict.map(drops));
         let guarded = Guarded {
             pairs,
             ranges,
@@ -261,10 +273,10 @@ fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> 
     ))
 }
 
-/// Rules 1 to 5. Links that no test tells apart are walked once.
-fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
+/// Rules 1 to 5. Links that no test tells apart are walked once. The rule of rule 12, if there is one.
+fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<String> {
     if rules.bases.is_empty() {
-        return;
+        return None;
     }
     let version = merge.version;
     let classes = Classes::of(facts, rules);
@@ -273,15 +285,20 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
             rules,
             version,
             links,
-            local_first: facts.masters.is_empty(),
+            local_first: facts.masters.is_empty() && !facts.local_later[version as usize],
             found: Vec::new(),
             asks_connection: false,
+            strict: None,
             walked: 0,
         };
         for stage in stages {
             walk.bases(stage);
         }
-        Rc::new((walk.found, walk.asks_connection))
+        Rc::new(Met {
+            found: walk.found,
+            asks_connection: walk.asks_connection,
+            strict: walk.strict,
+        })
     };
     let on = |side: Side, name: &str| {
         let devices = rules.bases.iter().map(|base| &base.stage);
@@ -313,6 +330,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
     }
     let mut forward: BTreeMap<_, Rc<Met>> = BTreeMap::new();
     let mut judged = Judged::default();
+    let mut strict = None;
     for (a, row) in &rows {
         for (b, column) in &columns {
             let key = (classes.class(*a), classes.class(*b));
@@ -321,8 +339,10 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
                 walk(links, &[Stage::Forward])
             });
             let met = [row, both, column];
-            let asks = met.iter().any(|met| met.1);
-            for found in met.iter().flat_map(|met| &met.0) {
+            let asks = met.iter().any(|met| met.asks_connection);
+            let mut rules = met.iter().filter_map(|met| met.strict.clone());
+            strict = strict.or_else(|| rules.next());
+            for found in met.iter().flat_map(|met| &met.found) {
                 merge.pair((*a, *b), &found.area, &found.rule);
                 if asks || found.translates {
                     judged.note((*a, *b), found);
@@ -336,10 +356,17 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) {
         }
     }
     judged.other_ways(merge);
+    strict
 }
 
-/// What packets of a pair meet, and whether their connection is asked for.
-type Met = (Vec<Found>, bool);
+/// What packets of a pair meet.
+struct Met {
+    found: Vec<Found>,
+    /// Their connection is asked for.
+    asks_connection: bool,
+    /// A rule that drops what it cannot read.
+    strict: Option<String>,
+}
 
 /// What is decided by connections: the addresses, by the out-links and by the in-links of pairs, and a rule.
 #[derive(Default)]
@@ -382,6 +409,16 @@ fn by_hooks(facts: &Facts, version: Version, merge: &mut Merge<'_>) {
     if facts.services > 0 {
         let services = facts.services;
         merge.all(&all, &format!("IPVS has {services} virtual service(s)"));
+    }
+    for hooked in facts
+        .foreign
+        .iter()
+        .filter(|hooked| hooked.families[version as usize])
+    {
+        merge.all(
+            &all,
+            &format!("netfilter hook {} at {}", hooked.function, hooked.place),
+        );
     }
     for (link, direction, what) in &facts.programs {
         let met = |pair: (u32, u32)| match direction {

@@ -276,6 +276,23 @@ fn single_rules_close_what_they_may_touch() {
             // What matches change or write down.
             ("iptables-nft -A FORWARD -p tcp -m osf --genre Linux --log 0 -j ACCEPT".into(), [all, 0], [0, 0]),
             ("iptables-nft -A FORWARD -p tcp -m socket -j ACCEPT".into(), [all, 0], [0, 0]),
+            // Rules that are there to count.
+            (
+                "nft 'table ip filter { chain acct { type filter hook forward priority 0; ip saddr 10.0.0.0/8 counter; }; }'".into(),
+                [0, 0],
+                [1, 0],
+            ),
+            ("iptables-nft -A FORWARD -s 10.0.0.0/8".into(), [0, 0], [1, 0]),
+            ("iptables-nft -A FORWARD -s 10.0.0.0/8 -j ACCEPT".into(), [0, 0], [0, 0]),
+            ("ip6tables-legacy -A FORWARD -s fd00::/8".into(), [0, 0], [0, 1]),
+            // Addresses of the other version.
+            (
+                "nft 'table inet t { chain p { type nat hook prerouting priority -100; \
+                 ip6 daddr 2001:db8::1 dnat ip6 to fd00::5; }; }'"
+                    .into(),
+                [0, 0],
+                [0, 3],
+            ),
             // A chain that nothing leads to, behind the last built-in one's policy.
             (
                 "printf '*mangle\\n:POSTROUTING DROP\\n:unused -\\n-A unused -j ACCEPT\\nCOMMIT\\n' | ip6tables-legacy-restore".into(),
@@ -343,5 +360,33 @@ fn single_rules_close_what_they_may_touch() {
                      ip6tables-legacy -t mangle -X; ip6tables-legacy -t mangle -P POSTROUTING ACCEPT");
             }
         }
+    });
+}
+
+/// Packets to addresses of this machine are forwarded where rules have them looked up elsewhere first.
+#[test]
+fn packets_to_this_machine_count_where_they_may_be_forwarded() {
+    namespace("local", |_| {
+        for link in LINKS {
+            run(&format!(
+                "ip link add {link} type veth peer name {link}-far"
+            ));
+        }
+        run(
+            "nft 'table inet t { chain p { type filter hook prerouting priority 0; fib daddr type local drop; }; }'",
+        );
+        let links = links();
+        let mut known = Known::default();
+        let mut closed = || {
+            let found = look(&links, &links, &mut known).unwrap();
+            [found.firewall.v4.pairs.len(), found.firewall.v6.pairs.len()]
+        };
+        assert_eq!(closed(), [0, 0]);
+        run(
+            "ip rule add pref 100 lookup local; ip rule del pref 0; ip rule add pref 50 to 10.9.9.9 lookup 200",
+        );
+        assert_eq!(closed(), [16, 0]);
+        run("ip rule del pref 50");
+        assert_eq!(closed(), [0, 0]);
     });
 }

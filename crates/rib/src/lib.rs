@@ -40,7 +40,7 @@ pub use resolve::{Hop, Resolved};
 pub use rib::{Back, Claim, Commit, Rib, Usage};
 pub use rules::{
     Apart, Arrival, Asked, Cell, Fields, Lookup, PROTOCOLS, RULES_BY_PACKET, TABLE_DEFAULT,
-    TABLE_LOCAL, TABLE_MAIN, TableLookup, cells, describe_rule, lookup_all, lookup_apart,
-    lookup_for, lookup_of, rule_beyond_engines, vrf_of,
+    TABLE_LOCAL, TABLE_MAIN, TableLookup, cells, describe_rule, is_local_first, lookup_all,
+    lookup_apart, lookup_for, lookup_of, rule_beyond_engines, vrf_of,
 };
 pub use segments::{Owner, SegmentUse};

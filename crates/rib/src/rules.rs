@@ -313,6 +313,22 @@ pub fn lookup_all<'a>(
     walk(&sorted, family, arrival, met)
 }
 
+/// Whether all packets of a family are looked up in table local before all others, so that none to an address of this machine is
+/// forwarded.
+pub fn is_local_first(rules: &[Rule], family: u8) -> bool {
+    by_priority(rules, family).first().is_none_or(|first| {
+        **first
+            == Rule {
+                family,
+                priority: first.priority,
+                table: TABLE_LOCAL,
+                action: TO_TABLE,
+                protocol: first.protocol,
+                ..Rule::default()
+            }
+    })
+}
+
 /// The rules of a family in the order in which they are asked.
 fn by_priority(rules: &[Rule], family: u8) -> Vec<&Rule> {
     let mut asked: Vec<&Rule> = rules.iter().filter(|r| r.family == family).collect();

@@ -224,12 +224,27 @@ inline_always int icmp_type(const void *behind, const void *data_end)
 	return (void *)(type + 1) > data_end ? -1 : *type;
 }
 
-/* Whether connection tracking may do more with it than to let it pass: a fragment, or an ICMP error. */
+/* firewall::is_cut: so many bytes are behind the IP header. */
+inline_always int is_cut(__u32 proto, __u32 behind)
+{
+	switch (proto) {
+	case IPPROTO_TCP:
+		return behind < 20;
+	case IPPROTO_DCCP:
+	case IPPROTO_AH:
+	case IPPROTO_SCTP:
+		return behind < 12;
+	default:
+		return behind < 8;
+	}
+}
+
+/* Whether connection tracking or a match may do more with it than to let it pass: a fragment, an ICMP error, or cut short. */
 inline_always int is_tracked4(const struct header4 *h, const void *behind, const void *data_end)
 {
 	int type;
 
-	if (fragment4(h->w1) & bpf_htons(0x3fff))
+	if (fragment4(h->w1) & bpf_htons(0x3fff) || is_cut(protocol4(h->w2), total_length4(h->w0) - 20))
 		return 1;
 	if (protocol4(h->w2) != IPPROTO_ICMP)
 		return 0;
@@ -238,8 +253,10 @@ inline_always int is_tracked4(const struct header4 *h, const void *behind, const
 }
 
 /* The same of IPv6; behind an extension header may be either. */
-inline_always int is_tracked6(__u32 next, const void *behind, const void *data_end)
+inline_always int is_tracked6(__u32 next, __u32 len, const void *behind, const void *data_end)
 {
+	if (is_cut(next, len))
+		return 1;
 	switch (next) {
 	case IPPROTO_HOPOPTS:
 	case IPPROTO_ROUTING:

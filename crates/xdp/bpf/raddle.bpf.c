@@ -131,7 +131,7 @@ inline_always int forward6(struct packet *p, __u32 cpu)
 
 	table = p->link->table6;
 	if (p->link->flags & LINK_GUARDED) {
-		if (p->link->flags & LINK_TRACKED6 && is_tracked6(key.proto, ip + 10, p->data_end))
+		if (p->link->flags & LINK_TRACKED6 && is_tracked6(key.proto, payload6(w1), ip + 10, p->data_end))
 			return REASON_FIREWALL;
 		reason = guards6(p->ctx, p->link, &key.a, w0, key.proto, packet_end, cpu, &table);
 		if (reason)

@@ -1,9 +1,12 @@
 //! BPF programs that netlink does not tell of.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::Error;
+use super::hooks::{Hooked, Place};
 use super::tc::Direction;
 
 const BPF_PROG_QUERY: libc::c_long = 16;
@@ -99,4 +102,96 @@ fn query(target: u32, attach_type: u32, what: &'static str) -> Result<Vec<u32>, 
     }
     let count = (attributes.prog_cnt as usize).min(MOST);
     Ok(ids[..count].to_vec())
+}
+
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const BPF_LINK_GET_FD_BY_ID: libc::c_long = 30;
+const BPF_LINK_GET_NEXT_ID: libc::c_long = 31;
+const BPF_LINK_TYPE_NETFILTER: u32 = 10;
+/// `NFPROTO_IPV4`.
+const IPV4: u32 = 2;
+
+/// Links of BPF by their ids, which are not given twice: the netfilter hook that one is on, if it is on one of those that forwarded
+/// packets pass.
+pub type KnownLinks = BTreeMap<u32, Option<Hooked>>;
+
+/// Netfilter programs that are attached as links (`BPF_LINK_TYPE_NETFILTER`), of all network namespaces: the kernel does not say of
+/// which one is. `known` keeps what one call need not ask the kernel again. None where it may not be asked.
+///
+/// # Minimum kernel version
+/// 6.4; older ones have none.
+///
+/// # Errors
+/// [`Error::Io`] for anything but a refusal.
+pub fn netfilter(known: &mut KnownLinks) -> Result<Option<Vec<Hooked>>, Error> {
+    let what = "list BPF links";
+    let mut now = KnownLinks::new();
+    let mut last = 0;
+    loop {
+        // start_id, next_id, open_flags
+        let mut next = [last, 0, 0];
+        match call(BPF_LINK_GET_NEXT_ID, &mut next) {
+            Ok(_) => last = next[1],
+            Err(e) => match e.raw_os_error() {
+                Some(libc::ENOENT) => break,
+                // No bpf(2), none of its links.
+                Some(libc::EINVAL | libc::ENOSYS) => return Ok(Some(Vec::new())),
+                Some(libc::EPERM | libc::EACCES) => return Ok(None),
+                _ => return Err(Error::io(what, e)),
+            },
+        }
+        let link = match known.get(&last) {
+            Some(known) => known.clone(),
+            None => hooked(last).map_err(|e| Error::io(what, e))?,
+        };
+        now.insert(last, link);
+    }
+    *known = now;
+    Ok(Some(known.values().flatten().cloned().collect()))
+}
+
+fn hooked(id: u32) -> io::Result<Option<Hooked>> {
+    let fd = match call(BPF_LINK_GET_FD_BY_ID, &mut [id, 0, 0]) {
+        // SAFETY: the descriptor was just made and is nobody else's.
+        Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
+        // It went meanwhile.
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    // struct bpf_link_info: type, id, program, padding; of netfilter family, hook, priority, flags.
+    let mut info = [0u32; 32];
+    let address = info.as_mut_ptr().expose_provenance() as u64;
+    let (low, high) = (address as u32, (address >> 32) as u32);
+    let halves = match cfg!(target_endian = "little") {
+        true => [low, high],
+        false => [high, low],
+    };
+    let fd_number = fd.as_raw_fd() as u32;
+    let mut ask = [fd_number, size_of_val(&info) as u32, halves[0], halves[1]];
+    call(BPF_OBJ_GET_INFO_BY_FD, &mut ask)?;
+    let [kind, _, program, _, family, hook, ..] = info;
+    let place = Place::from_number(hook).filter(|_| kind == BPF_LINK_TYPE_NETFILTER);
+    Ok(place.map(|place| Hooked {
+        families: [family == IPV4, family != IPV4],
+        place,
+        function: format!("BPF program {program}"),
+        is_bpf: true,
+    }))
+}
+
+/// `bpf(2)` with attributes as words.
+fn call(command: libc::c_long, attributes: &mut [u32]) -> io::Result<libc::c_int> {
+    // SAFETY: the attributes, and what they point to, live through the call, and the size passed is theirs.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            attributes.as_mut_ptr(),
+            size_of_val(attributes),
+        )
+    };
+    match result {
+        0.. => Ok(result as libc::c_int),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

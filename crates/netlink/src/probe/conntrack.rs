@@ -3,7 +3,8 @@
 //! One rule that looks at connections hooks the kernel's tracking in for its family, at prerouting, before
 //! routing, wherever that rule stands: forwarded packets meet it also when the rule is for input. Fragments are
 //! reassembled then (and those that stay incomplete are dropped), and a full table drops. The kernel tells
-//! of such hooks only where it has `NETFILTER_NETLINK_HOOK`, so they are inferred from who asks for them.
+//! of such hooks only where it has `NETFILTER_NETLINK_HOOK`, so they are inferred from who asks for them. [`of_hooks`] finds those that
+//! nobody asks for.
 //!
 //! 1. nftables: expressions that look at, change or count connections, sets that keep such an expression for each
 //!    element, and objects for these; also in chains that nothing jumps to, and in dormant tables, since the kernel
@@ -13,6 +14,7 @@
 //! 4. Families: `ip` and iptables for IPv4, `ip6` and ip6tables for IPv6; `inet` and `bridge` for both.
 //!    `netdev` and `arp` cannot ask for it.
 
+use super::hooks::Hooked;
 use super::{Error, iptables, nft};
 
 /// Expressions of nftables that track connections.
@@ -103,6 +105,26 @@ pub fn is_nearly_full() -> Result<bool, Error> {
 
 fn is_nearly(count: u64, most: u64) -> bool {
     count >= most - most / 8
+}
+
+/// Tracking that is hooked in, whoever asked for it (`nf_conntrack.enable_hooks`, Open vSwitch).
+pub fn of_hooks(hooks: &[Hooked]) -> Vec<Tracker> {
+    let does = |hooked: &Hooked| {
+        let begins = |with: &str| hooked.function.starts_with(with);
+        if begins("ipv4_conntrack_in") || begins("ipv6_conntrack_in") {
+            return Some(Does::Tracks);
+        }
+        let reassembles = begins("ipv4_conntrack_defrag") || begins("ipv6_defrag");
+        reassembles.then_some(Does::Reassembles)
+    };
+    let tracker = |hooked: &Hooked| {
+        Some(Tracker {
+            families: hooked.families,
+            does: does(hooked)?,
+            who: format!("netfilter hook {}", hooked.function),
+        })
+    };
+    hooks.iter().filter_map(tracker).collect()
 }
 
 /// Whoever asks for tracking in these tables of legacy iptables.

@@ -9,6 +9,7 @@
 //! * [`iptables`]: the built-in chains of legacy iptables and ip6tables;
 //! * [`conntrack`]: what turns on connection tracking, wherever it stands;
 //! * [`ipvs`]: virtual services;
+//! * [`hooks`]: whatever else is hooked into netfilter;
 //! * [`tc`]: queueing disciplines and filters;
 //! * [`bpf`]: tcx programs, and a flow dissector in BPF, which changes multipath hashes;
 //! * [`xfrm`]: IPsec policies;
@@ -21,15 +22,14 @@
 //! What the kernel was built without is not there, so it answers "none"; what may not be asked is
 //! an [`Error`], never "none".
 //!
-//! **Not looked for**, because nothing tells it cheaply or per namespace: netfilter programs
-//! attached as BPF links (`BPF_NETFILTER`), flowtables (a rule that feeds them is found), bridge
-//! netfilter and ebtables (bridge ports are not forwarded from at all), kernel modules that
-//! register hooks of their own (connection tracking for Open vSwitch among them), XDP's own siblings in a NIC (flower offload, `ethtool -N`), and
+//! **Not looked for**, because nothing tells it cheaply or per namespace: flowtables (a rule that feeds them is found), bridge
+//! netfilter and ebtables (bridge ports are not forwarded from at all), XDP's own siblings in a NIC (flower offload, `ethtool -N`), and
 //! packet taps (`AF_PACKET`), which see less but lose nothing.
 
 pub mod bpf;
 pub mod conntrack;
 pub mod ethtool;
+pub mod hooks;
 pub mod iptables;
 pub mod ipvs;
 pub mod namespace;
@@ -134,6 +134,7 @@ pub fn decode_any(bytes: &[u8]) -> usize {
         facts += usize::from(matches!(nft::decode_contents(&message), Ok(Some(_))));
         facts += usize::from(matches!(nft::decode_elements(&message), Ok(Some(_))));
         facts += usize::from(matches!(nft::decode_generation(&message), Ok(Some(_))));
+        facts += usize::from(matches!(hooks::decode_hook(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_qdisc(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_filter(&message), Ok(Some(_))));
         facts += usize::from(matches!(xfrm::decode_policy(&message), Ok(Some(_))));

@@ -8,11 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sched::{CloneFlags, setns};
-use raddle_rib::event::{Event, Link};
+use raddle_rib::event::{Event, Link, Rule};
 
 use super::Error;
 use super::talk::Talk;
-use crate::codec::number::rtm::RTM_GETLINK;
+use crate::codec::number::rtm::{RTM_GETLINK, RTM_GETRULE};
+use crate::codec::number::{INET, INET6};
 use crate::codec::{Builder, DecodeError, Decoded, Message, decode_message};
 
 const RTM_NEWNSID: u16 = 88;
@@ -173,6 +174,36 @@ pub fn links() -> Result<Vec<Link>, Error> {
             _ => Ok(None),
         }
     })
+}
+
+/// The routing rules of the calling thread's namespace, IPv4 first.
+///
+/// # Errors
+/// [`Error::Decode`] for an answer that makes no sense.
+pub fn rules() -> Result<Vec<Rule>, Error> {
+    let what = "list routing rules";
+    let Some(mut talk) = Talk::open(libc::NETLINK_ROUTE, what)? else {
+        return Ok(Vec::new());
+    };
+    let mut rules = Vec::new();
+    for family in [INET, INET6] {
+        let mut head = [0; 12];
+        head[0] = family;
+        let mut request = Builder::new();
+        request.begin(RTM_GETRULE, 0, &head).end()?;
+        let told = talk.dump(&mut request, what, |message| {
+            match decode_message(message)? {
+                Decoded::Event(Event::Rule(rule)) => Ok(Some(rule)),
+                _ => Ok(None),
+            }
+        });
+        match told {
+            // A kernel without this family, or without rules.
+            Err(e) if e.errno() == Some(libc::EOPNOTSUPP) => {}
+            told => rules.extend(told?),
+        }
+    }
+    Ok(rules)
 }
 
 pub(super) fn decode_id(message: &Message<'_>) -> Result<Option<i32>, DecodeError> {

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use raddle_netlink::probe::conntrack::Tracker;
+use raddle_netlink::probe::hooks::Hooked;
 use raddle_netlink::probe::tc::{self, Direction};
 use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nft, xfrm};
+use raddle_rib::is_local_first;
 
 use super::{Facts, Links, Verdicts, judge};
 use crate::firewall::Known;
@@ -16,6 +19,22 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
     let tables = iptables::tables()?;
     let mut trackers = conntrack::of_iptables(&tables);
     trackers.extend_from_slice(known.trackers()?);
+    let hooks = known.hooks()?;
+    let of_hooks = conntrack::of_hooks(&hooks).into_iter().filter(|hooked| {
+        let same = |t: &Tracker| {
+            t.does == hooked.does && (0..2).all(|i| t.families[i] >= hooked.families[i])
+        };
+        !trackers.iter().any(same)
+    });
+    let of_hooks: Vec<Tracker> = of_hooks.collect();
+    trackers.extend(of_hooks);
+    if known
+        .last
+        .as_ref()
+        .is_some_and(|(then, _)| (&then.ins, &then.outs) != (ins, outs))
+    {
+        known.forget_ruleset();
+    }
     let full = !trackers.is_empty() && conntrack::is_nearly_full()?;
     let mut facts = Facts {
         full,
@@ -23,6 +42,7 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
         outs: outs.clone(),
         generation,
         trackers,
+        foreign: hooks.into_iter().filter(is_foreign).collect(),
         services: ipvs::count()?,
         policies: xfrm::policies()?,
         defaults: xfrm::defaults()?,
@@ -45,6 +65,7 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
     let ruleset = known.ruleset(generation)?;
     if !ruleset.rules.is_empty() || tables.iter().any(|t| t.chains.iter().any(|c| c.has_rules)) {
         facts.masters = masters(ins, outs)?;
+        facts.local_later = local_later()?;
     }
     facts.tables = tables;
     if let Some((then, verdicts)) = &known.last
@@ -67,7 +88,53 @@ fn meets_anything(facts: &Facts, ruleset: &Ruleset) -> bool {
         || chains.any(|chain| chain.has_rules || chain.policy_drop)
         || !(facts.trackers.is_empty() && facts.programs.is_empty() && facts.policies.is_empty())
         || facts.services > 0
+        || !facts.foreign.is_empty()
         || blocks
+}
+
+/// The functions of hooks that are told better elsewhere, or that do nothing to what is forwarded.
+const TOLD: [&str; 25] = [
+    // Chains of nftables, tables of iptables.
+    "nft_do_chain",
+    "ipt_do_table",
+    "ip6t_do_table",
+    "iptable_",
+    "ip6table_",
+    // Tracking, reassembly, and what rules or services bring along.
+    "ipv4_conntrack_",
+    "ipv6_conntrack_",
+    "ipv6_defrag",
+    "nf_confirm",
+    "ipv4_confirm",
+    "ipv6_confirm",
+    "ipv4_helper",
+    "ipv6_helper",
+    "nf_ct_",
+    "nf_nat_",
+    "iptable_nat_",
+    "ipv4_synproxy_",
+    "ipv6_synproxy_",
+    "ip_vs_",
+    // Only looks at what came by a bridge.
+    "ip_sabotage_in",
+    // Security modules, without labels of packets.
+    "selinux_",
+    "smack_",
+    "apparmor_",
+    "nf_flow_offload_",
+    "arpt_",
+];
+
+/// Rule 13.
+fn is_foreign(hooked: &Hooked) -> bool {
+    let is_told = |known: &&str| hooked.function.starts_with(*known);
+    hooked.is_bpf || !TOLD.iter().any(is_told)
+}
+
+/// Of IPv4 and IPv6, whether packets may be looked up elsewhere before table local.
+fn local_later() -> Result<[bool; 2], Error> {
+    let rules = namespace::rules()?;
+    Ok([4, 6].map(|family| !is_local_first(&rules, family)))
 }
 
 /// What the links belong to.

@@ -42,6 +42,8 @@ pub(super) enum Step {
     Test(Test),
     /// The packet would be changed, counted, held or lost.
     Effect,
+    /// It would be lost if its transport header is cut short, or part of a fragment (`hotdrop`).
+    Strict,
     /// The same, and its connection's other packets are changed with it, in both directions.
     Translation,
     Verdict(Verdict),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use raddle_netlink::probe::iptables::HOOKS;
 use raddle_netlink::probe::nft::{
     BaseChain, Contents, Family, Hook, Load, Program, Ruleset, Side, Term, Verdict as Said,
 };
@@ -113,13 +114,19 @@ fn place(register: u32) -> u32 {
 
 impl Lowering<'_> {
     fn run(&mut self) {
-        let compat = |term: &Term| matches!(term, Term::Extension { .. });
         let program = self.program;
-        let implicit = program.terms.iter().any(compat)
-            || (matches!(self.family, Family::Ip | Family::Ip6)
-                && TABLES.contains(&program.table.as_str()));
+        let implicit = self.is_of_iptables();
         for term in &program.terms {
             self.term(term, implicit);
+        }
+        // That is what a rule of iptables without a target is for: to count.
+        let decides = |term: &Term| match term {
+            Term::Extension { target, .. } => *target,
+            Term::Verdict(_) | Term::Nat { .. } | Term::Fills { .. } | Term::Other(_) => true,
+            _ => false,
+        };
+        if implicit && !program.terms.iter().any(decides) {
+            self.step(Step::Effect, "");
         }
         let comment = match &program.comment {
             Some(comment) => format!(" \"{comment}\""),
@@ -137,6 +144,21 @@ impl Lowering<'_> {
                 back.2.clone_from(&self.rule.text);
             }
         }
+    }
+
+    /// Whether it is a rule of iptables, which count all packets without having been asked to: it has an extension, or is in a
+    /// table whose base chains all have iptables' names.
+    fn is_of_iptables(&self) -> bool {
+        let table = &self.program.table;
+        let compat = |term: &Term| matches!(term, Term::Extension { .. });
+        let is_theirs = |chain: &BaseChain| {
+            (chain.family, &chain.table) != (self.family, table)
+                || HOOKS.contains(&chain.name.as_str())
+        };
+        self.program.terms.iter().any(compat)
+            || (matches!(self.family, Family::Ip | Family::Ip6)
+                && TABLES.contains(&table.as_str())
+                && self.ruleset.chains.iter().all(is_theirs))
     }
 
     fn step(&mut self, step: Step, words: impl Into<String>) {
@@ -277,8 +299,15 @@ impl Lowering<'_> {
             Some(Value::Constant(bytes)) => number(bytes),
             _ => None,
         };
+        let of_this = |register| match self.get(register) {
+            Some(Value::Constant(bytes)) => bytes.len() == self.version.size(),
+            _ => true,
+        };
         let range = addresses.and_then(|(a, b)| constant(a).zip(constant(b)));
-        self.translate(destination, range);
+        // To addresses of the other version it translates no packet of this one.
+        if addresses.is_none_or(|(a, b)| of_this(a) && of_this(b)) {
+            self.translate(destination, range);
+        }
         self.step(Step::Translation, if destination { "dnat" } else { "snat" });
     }
 
@@ -293,6 +322,9 @@ impl Lowering<'_> {
         if !target {
             if !xt::is_pure(name) {
                 self.step(Step::Effect, "");
+            }
+            if xt::is_strict(name) {
+                self.step(Step::Strict, "");
             }
             return self.step(Step::Test(xt::test(name, revision, info)), name);
         }

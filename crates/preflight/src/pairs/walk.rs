@@ -67,6 +67,8 @@ pub(super) struct Walk<'a> {
     pub(super) found: Vec<Found>,
     /// Whether a rule that packets may meet asks for their connection.
     pub(super) asks_connection: bool,
+    /// A rule that they may meet and that drops what it cannot read.
+    pub(super) strict: Option<String>,
     pub(super) walked: usize,
 }
 
@@ -141,6 +143,9 @@ impl Walk<'_> {
                     Passes::Some => all = false,
                 },
                 Step::Effect => self.effect(&area, text),
+                Step::Strict => {
+                    self.strict.get_or_insert_with(|| text.to_owned());
+                }
                 Step::Translation => self.found.push(Found {
                     area: area.clone(),
                     rule: text.to_owned(),

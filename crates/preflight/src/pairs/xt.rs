@@ -108,6 +108,34 @@ pub(super) fn is_pure(name: &str) -> bool {
     PURE.contains(&name)
 }
 
+/// Those that drop what they cannot read.
+const STRICT: [&str; 19] = [
+    "ah",
+    "dccp",
+    "dst",
+    "esp",
+    "eui64",
+    "frag",
+    "hbh",
+    "icmp",
+    "icmp6",
+    "ipcomp",
+    "l2tp",
+    "mh",
+    "multiport",
+    "rt",
+    "sctp",
+    "tcp",
+    "tcpmss",
+    "udp",
+    "udplite",
+];
+
+/// Whether a match drops packets of which the header that it looks for is cut short (`hotdrop`).
+pub(super) fn is_strict(name: &str) -> bool {
+    STRICT.contains(&name)
+}
+
 /// A target, by name.
 pub(super) fn effect(name: &str, revision: u32, info: &[u8], version: Version) -> Effect {
     match name {
@@ -217,11 +245,17 @@ fn one(
         }));
     }
     if rule.asks_more {
+        if version == Version::V6 {
+            steps.push(Step::Strict);
+        }
         steps.push(Step::Test(Test::Unknown));
     }
     for extension in &rule.matches {
         if !is_pure(&extension.name) {
             steps.push(Step::Effect);
+        }
+        if is_strict(&extension.name) {
+            steps.push(Step::Strict);
         }
         steps.push(Step::Test(test(
             &extension.name,
@@ -233,7 +267,8 @@ fn one(
         Target::Accept => steps.push(Step::Verdict(Verdict::Accept)),
         Target::Drop => steps.push(Step::Verdict(Verdict::Drop)),
         Target::Return => steps.push(Step::Verdict(Verdict::Return)),
-        Target::Nothing => {}
+        // That is what such a rule is for: to count.
+        Target::Nothing => steps.push(Step::Effect),
         Target::Verdict(_) => steps.push(Step::Effect),
         // No tool makes one that leads into the middle of a chain.
         Target::Chain { at, .. } if !user_chains.contains(at) => steps.push(Step::Effect),
