@@ -30,6 +30,9 @@ pub struct Config {
     /// SipHash state after the first three message words of a flow key with flow label 0, by
     /// protocol number: what is left to absorb are ports and addresses.
     pub sip_mid: [[u64; 4]; 256],
+    /// Key of the SipHash by which flow labels are made of flows' hashes: drawn, so that labels, which everybody on the way sees, tell
+    /// nothing of the other key.
+    pub label_key: [u64; 2],
 }
 
 /// The part of [`Config`] that is looked at for every packet.
@@ -63,5 +66,5 @@ numbers! {
     }
 }
 
-const _: () = assert!(size_of::<Config>() == 64 + 256 * 32);
+const _: () = assert!(size_of::<Config>() == 64 + 256 * 32 + 16);
 const _: () = assert!(offset_of!(Config, sip_key) == 32 && offset_of!(Config, sip_mid) == 64);

@@ -130,7 +130,7 @@ fn write(out: &mut String) -> std::fmt::Result {
     out.push_str("/* What holds for all packets; see Config. */\n");
     record!(
         out, Config, "config", "", magic, flags, seed, policy4, policy6, fields4, fields6, pad,
-        deadline, sip_key, sip_mid
+        deadline, sip_key, sip_mid, label_key
     );
 
     numbers(

@@ -55,7 +55,7 @@ pub use segment::{
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleK1".
+/// First word of the configuration: "raddleL1".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleK1");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;

@@ -127,6 +127,12 @@ impl Memory {
         load(&self.config, 0)
     }
 
+    /// [`Config::label_key`].
+    pub fn label_key(&self) -> [u64; 2] {
+        const AT: usize = offset_of!(Config, label_key) / 8;
+        [AT, AT + 1].map(|i| self.config.words()[i].load(Ordering::Acquire))
+    }
+
     /// The part of the configuration that is looked at for every packet.
     #[inline]
     pub fn config_head(&self) -> ConfigHead {

@@ -47,6 +47,7 @@ pub struct Rib {
     sources: Sources,
     way_back: WayBack,
     config: Config,
+    label_key: [u64; 2],
     links: HashMap<u32, LinkEntry>,
     /// The link that each counter slot was given to last, and its name then.
     slot_owners: HashMap<u32, (u32, String)>,
@@ -125,6 +126,7 @@ impl Rib {
             sources: Sources::default(),
             way_back: WayBack::default(),
             config: empty_config(),
+            label_key: [0; 2],
             links: HashMap::new(),
             slot_owners: HashMap::new(),
             forget_received: Box::new(|_| ()),
@@ -193,6 +195,12 @@ impl Rib {
     pub fn set_kernel_key(&mut self, key: Option<HashKey>) {
         self.state.dirty.settings |= self.state.kernel_key != key;
         self.state.kernel_key = key;
+    }
+
+    /// Gives the key by which flow labels are made of flows' hashes ([`Config::label_key`]), before the first [`Rib::commit`]: one that
+    /// was drawn. Without one, labels tell of the key by which flows are hashed.
+    pub fn set_label_key(&mut self, key: [u64; 2]) {
+        self.label_key = key;
     }
 
     /// Which routes spread their packets otherwise.
@@ -444,6 +452,7 @@ impl Rib {
             deadline: self.config.deadline,
             sip_key: [0; 4],
             sip_mid: [[0; 4]; 256],
+            label_key: self.label_key,
         };
         if let Some(key) = self.state.hash_key() {
             config.flags |= config_flags::SEED_KNOWN;
@@ -533,5 +542,6 @@ fn empty_config() -> Config {
         deadline: 0,
         sip_key: [0; 4],
         sip_mid: [[0; 4]; 256],
+        label_key: [0; 2],
     }
 }

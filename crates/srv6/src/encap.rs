@@ -7,7 +7,7 @@ use raddle_packet::{Family, Srh, protocol};
 use crate::decap::ETHERNET_IN_IP;
 use crate::hmac::{self, FIELD};
 use crate::packet::{ETHERNET, IPV6, Packet};
-use crate::{Refusal, Rule, Settings, spread};
+use crate::{Refusal, Rule, Settings, label_of};
 
 /// Flow labels.
 const LABEL: u32 = 0xf_ffff;
@@ -47,7 +47,7 @@ pub(crate) fn encapsulate(
         first &= !LABEL;
     }
     if segment.flags & segment_flags::LABEL_FROM_FLOW != 0 {
-        first = first & !LABEL | label(settings, segment, packet)?;
+        first = first & !LABEL | label(settings, packet)?;
     }
     let payload = size - IPV6 + inner + if l2 { ETHERNET } else { 0 };
     let Ok(payload) = u16::try_from(payload) else {
@@ -90,13 +90,13 @@ fn hop_limit_of(memory: &Memory, segment: &Segment) -> u8 {
 
 /// The flow label by the flow's hash.
 #[cold]
-fn label(settings: &Settings<'_>, segment: &Segment, packet: &Packet<'_>) -> Result<u32, Refusal> {
+fn label(settings: &Settings<'_>, packet: &Packet<'_>) -> Result<u32, Refusal> {
     let hash31 = match packet.flow() {
         Some(flow) => (settings.hash31)(flow.family, packet.bytes(flow.range.clone())),
         None => (settings.hash31)(packet.family(), packet.l3()),
     };
     let hash31 = hash31.map_err(|reason| Rule::S9_3.gives(reason))?;
-    Ok(spread(hash31, segment.salt) & LABEL)
+    Ok(label_of(settings.memory.label_key(), hash31))
 }
 
 /// Puts the segment's template, an SRH, behind the IPv6 header; its last segment is the destination

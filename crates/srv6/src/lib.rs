@@ -101,8 +101,7 @@
 //!    is put around it; 0 and the template's for IPv4. The inner TTL or hop limit stays. The next header of the SRH, or of
 //!    the IPv6 header where there is none, is 41, 4 or 143. L2: the 14 bytes of Ethernet header that came in
 //!    stand between template and packet, whatever has happened since.
-//! 3. Flow label: the inner packet's (`LABEL_FROM_INNER`, 0 for IPv4), the low 20 bits of [`spread`] (S9.6) of
-//!    the flow (`LABEL_FROM_FLOW`), or 0.
+//! 3. Flow label: the inner packet's (`LABEL_FROM_INNER`, 0 for IPv4), [`label_of`] the flow's `hash31` (`LABEL_FROM_FLOW`, S9.6), or 0.
 //! 4. Insertion: the SRH behind the IPv6 header; it gets that one's next header, which becomes 43; its segment 0
 //!    is the destination that was; the destination is its last entry. Segments left of an SRH that was there
 //!    does not change.
@@ -134,8 +133,11 @@ mod packet;
 mod plan;
 mod refusal;
 
+use std::hash::Hasher as _;
+
 use raddle_image::{Memory, Reason, Segment, flavours, segment_flags, segment_kind};
 use raddle_packet::Family;
+use siphasher::sip::SipHasher24;
 
 pub use decap::Frame;
 pub use find::{Found, find};
@@ -195,6 +197,15 @@ pub enum Target {
     V4(u32),
     /// This IPv6 address.
     V6(u128),
+}
+
+/// The flow label of a flow with this hash: the low 20 bits of SipHash-2-4 of its four bytes, in the order of little-endian machines,
+/// with a key of its own (rule S9.3). Whoever sees labels learns nothing of the key that the hash was made with.
+pub fn label_of([k0, k1]: [u64; 2], hash31: u32) -> u32 {
+    const LABEL: u64 = 0xf_ffff;
+    let mut hasher = SipHasher24::new_with_keys(k0, k1);
+    hasher.write(&hash31.to_le_bytes());
+    (hasher.finish() & LABEL) as u32
 }
 
 /// MurmurHash3's finaliser: every bit of the result depends on every bit of `h` (rule S9.6).

@@ -50,6 +50,7 @@ struct config {
 	__u64 deadline;
 	__u64 sip_key[4];
 	__u64 sip_mid[256][4];
+	__u64 label_key[2];
 };
 
 /* struct link_entry, flags; see link_flags */

@@ -45,18 +45,28 @@ struct sip {
 		(s).v3 = (from)[3]; \
 	} while (0)
 
-/* Absorbs the length and finishes: the low 32 bits, never 0, less their lowest bit. */
-#define SIP_FINISH31(s, length)                                              \
+/* Absorbs the last word, of which the first byte is the length, and finishes: the low 32 bits. */
+#define SIP_FINISH32(s, last)                                                \
 	({                                                                   \
-		__u32 sip_low;                                               \
-		SIP_WORD(s, (__u64)(length) << 56);                          \
+		SIP_WORD(s, last);                                           \
 		(s).v2 ^= 0xff;                                              \
 		SIP_ROUND(s);                                                \
 		SIP_ROUND(s);                                                \
 		SIP_ROUND(s);                                                \
 		SIP_ROUND(s);                                                \
-		sip_low = (__u32)((s).v0 ^ (s).v1 ^ (s).v2 ^ (s).v3);        \
-		sip_low >> 1;                                                \
+		(__u32)((s).v0 ^ (s).v1 ^ (s).v2 ^ (s).v3);                  \
 	})
+
+/* The same without anything before the length, less the lowest bit. */
+#define SIP_FINISH31(s, length) (SIP_FINISH32(s, (__u64)(length) << 56) >> 1)
+
+/* The state with a key, before any word. */
+#define SIP_KEYED(s, key)                                   \
+	do {                                                \
+		(s).v0 = 0x736f6d6570736575ULL ^ (key)[0];  \
+		(s).v1 = 0x646f72616e646f6dULL ^ (key)[1];  \
+		(s).v2 = 0x6c7967656e657261ULL ^ (key)[0];  \
+		(s).v3 = 0x7465646279746573ULL ^ (key)[1];  \
+	} while (0)
 
 #endif

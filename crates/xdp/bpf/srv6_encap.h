@@ -47,10 +47,11 @@ inline_always int write_template(struct xdp_md *ctx, __u32 at, __u32 place, __u3
 }
 
 /* The flow label by the flow's hash, or a negative reason. */
-static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u32 salt)
+static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
 	struct flow_query *q = &here->query;
+	struct sip s;
 	__s64 hash;
 
 	if (!(config->flags & CONFIG_SEED_KNOWN))
@@ -59,7 +60,10 @@ static __noinline __s64 flow_label(struct xdp_md *ctx, struct scratch *here, __u
 	q->policy = READ_ONCE(q->packet.ether_type) == ETH_P_IP ? config->policy4 : config->policy6;
 	q->follows = 0;
 	hash = hash_any(ctx, here);
-	return hash < 0 ? hash : spread(hash, salt) & FLOW_LABEL;
+	if (hash < 0)
+		return hash;
+	SIP_KEYED(s, config->label_key);
+	return SIP_FINISH32(s, 4ULL << 56 | (__u32)hash) & FLOW_LABEL;
 }
 
 /* S9.2: puts the template in front of the packet, or of the frame that it came in. */
@@ -98,7 +102,7 @@ inline_always int encapsulate(struct xdp_md *ctx, struct scratch *here, const st
 	if (!(flags & SEGMENT_LABEL_FROM_INNER))
 		first &= ~FLOW_LABEL;
 	if (flags & SEGMENT_LABEL_FROM_FLOW) {
-		__s64 label = flow_label(ctx, here, salt_of(READ_ONCE(w->segment)));
+		__s64 label = flow_label(ctx, here);
 
 		if (label < 0)
 			return -label;

@@ -62,7 +62,7 @@ fn structs() {
     let mut c = Vec::new();
     same!(
         c, Config, "config", magic, flags, seed, policy4, policy6, fields4, fields6, pad, deadline,
-        sip_key, sip_mid
+        sip_key, sip_mid, label_key
     );
     same!(
         c,

@@ -2,6 +2,7 @@
 //! attached.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -140,6 +141,7 @@ impl Daemon {
         let capacity = config.capacity();
         let mut rib = Rib::new(Arc::clone(&memory), &capacity, wait_for_readers);
         rib.set_algos(algo_rules(&config.mp_algos));
+        rib.set_label_key(draw_key());
         rib.on_new_segment(engine.segment_counter_clearer());
         rib.on_passed_on(engine.adjacency_counter_taker());
         rib.on_renamed(engine.adjacency_counter_reader());
@@ -359,4 +361,10 @@ fn load(config: &Config) -> Result<Engine, Error> {
         }
     }
     Ok(Engine::load(&options)?)
+}
+
+/// 128 bits that nobody else knows.
+fn draw_key() -> [u64; 2] {
+    let drawn = RandomState::new();
+    [drawn.hash_one(0u8), drawn.hash_one(1u8)]
 }

@@ -9,7 +9,7 @@ use raddle_image::{
 };
 use raddle_packet::Family;
 use raddle_select::{HashConfig, Hasher, Policy, Seed};
-use raddle_srv6::spread;
+use raddle_srv6::{label_of, spread};
 
 use crate::headends::template;
 use crate::packets::{frame, ip4, ip6, older, set_checksum, srh, udp};
@@ -292,7 +292,7 @@ fn encapsulated_packets_choose_by_their_flow() {
                 .unwrap();
             let chosen = spread(hash31, salt) >> 30 & 3;
             let sent = router.forwards(&frame(&packet), chosen);
-            let label = spread(hash31, salt) & 0xf_ffff;
+            let label = label_of([5, 6], hash31);
             assert_eq!(sent[..4], (0x6120_0000 | label).to_be_bytes());
             *seen.entry(chosen).or_insert(0) += 1;
         }

@@ -178,6 +178,7 @@ impl Router {
             deadline: 0,
             sip_key: known.map_or([0; 4], keyed),
             sip_mid: known.map_or([[0; 4]; 256], mid_states),
+            label_key: [5, 6],
         });
     }
 

@@ -87,6 +87,7 @@ pub fn config(seed: u32, policy4: u8, policy6: u8) -> Config {
         deadline: 0,
         sip_key,
         sip_mid,
+        label_key: [3, 4],
     }
 }
 
