@@ -243,10 +243,8 @@ impl<'a> Walk<'a> {
         let data = json!({ "rule": "S7.2", "target": target, "table": table });
         self.add(16, "lookup", "", text, data);
         self.look_up += 1;
-        let trace = match table {
-            Some(table) => self.view.rib.trace_table(table, target),
-            None => self.view.rib.trace(&iif, target),
-        };
+        let behind = table.and_then(|_| self.view.rib.trace_segment(what, target));
+        let trace = behind.unwrap_or_else(|| self.view.rib.trace(&iif, target));
         let several = matches!(
             trace.resolved,
             Resolved::Many { .. } | Resolved::Resilient { .. }

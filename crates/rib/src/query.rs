@@ -457,6 +457,14 @@ impl Rib {
         }
     }
 
+    /// How `dst` is looked up behind a segment that names a table; none where it is by the link's rules.
+    pub fn trace_segment(&self, what: &SegmentUse, dst: IpAddr) -> Option<Trace> {
+        Some(match dst {
+            IpAddr::V4(ip) => self.trace_in(&self.state.v4, Ok(what.lookup(4)?), ip.to_bits()),
+            IpAddr::V6(ip) => self.trace_in(&self.state.v6, Ok(what.lookup(6)?), ip.to_bits()),
+        })
+    }
+
     /// How rules see packets that come in on the link named `iif`; one that there is not is a link of its own.
     pub fn arrival<'a>(&'a self, iif: &'a str) -> Arrival<'a> {
         match self.link_named(iif) {

@@ -387,10 +387,13 @@ impl Rib {
         };
         self.groups.adjacencies.refresh(&adjacencies, &at);
         // Addresses are sources of what is encapsulated.
-        let segments = match everything || dirty.links {
+        let mut segments = match everything || dirty.links {
             true => self.groups.segments.all(),
             false => self.groups.segments.full(),
         };
+        if dirty.rules {
+            segments.extend(self.groups.segments.with_tables());
+        }
         self.groups.segments.refresh(&segments, &at);
         let groups = if everything {
             self.groups.all()

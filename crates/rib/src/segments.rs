@@ -13,12 +13,15 @@ use std::sync::atomic::Ordering;
 use ipnet::IpNet;
 
 use crate::adjacency::Publish;
-use crate::seg6::{Behaviour, Seg6};
+use crate::rules::{Lookup, TABLE_LOCAL};
+use crate::seg6::{Behaviour, Seg6, TableRef};
 use crate::slots::{Runs, Slots};
 pub(crate) use build::kernel_only;
 use build::{Around, Built, build};
 use raddle_image as image;
-use raddle_image::{Capacity, Memory, Reason, SEGMENT_VALUE, Segment, segment_flags, segment_kind};
+use raddle_image::{
+    Capacity, LINK_TABLE, Memory, Reason, SEGMENT_VALUE, Segment, segment_flags, segment_kind,
+};
 
 /// Whose a segment is. Two of different owners are never one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,68 +83,98 @@ impl SegmentUse {
 
     /// The tables, one for each family, that what comes out is looked up in, where they are not the
     /// link's.
-    fn tables(&self) -> (Option<u32>, Option<u32>) {
+    fn tables(&self) -> (Option<SidTable>, Option<SidTable>) {
         let Seg6::Sid(sid) = &self.what else {
             return (None, None);
         };
-        match &sid.behaviour {
-            Behaviour::T { table } => (None, Some(*table)),
-            Behaviour::Dt6 { table } => (None, Some(table.number())),
-            Behaviour::Dt4 { table } => (Some(table.number()), None),
-            Behaviour::Dt46 { table } => (Some(table.number()), Some(table.number())),
+        let of = |table: TableRef| {
+            Some(SidTable {
+                number: table.number(),
+                after_local: !self.own && matches!(table, TableRef::Vrf(_)),
+            })
+        };
+        match sid.behaviour {
+            Behaviour::T { table } => (None, of(TableRef::Table(table))),
+            Behaviour::Dt6 { table } => (None, of(table)),
+            Behaviour::Dt4 { table } => (of(table), None),
+            Behaviour::Dt46 { table } => (of(table), of(table)),
             _ => (None, None),
         }
     }
+
+    /// How packets of a family that come out are looked up, where that is not as the link's.
+    pub(crate) fn lookup(&self, family: u8) -> Option<Lookup> {
+        let (table4, table6) = self.tables();
+        let table = if family == 4 { table4 } else { table6 };
+        table.map(SidTable::lookup)
+    }
 }
 
-/// Views of single tables that segments look in: how many want them, and their number in the image once
+/// The table that a SID names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SidTable {
+    number: u32,
+    /// A VRF's, into which packets come by the rules: table local comes first (`end_dt_vrf_core`, and then as for any packet that comes in
+    /// by the VRF).
+    after_local: bool,
+}
+
+impl SidTable {
+    /// Where packets are looked up.
+    pub(crate) fn lookup(self) -> Lookup {
+        let local = self.after_local.then_some(TABLE_LOCAL);
+        Lookup::plain(local.into_iter().chain([self.number]))
+    }
+}
+
+/// Views of the tables that segments look in: how many want them, and their number in the image once
 /// there is one.
 #[derive(Debug, Default)]
 pub(crate) struct TableUses {
-    wanted: BTreeMap<u32, u32>,
+    wanted: BTreeMap<SidTable, u32>,
     /// None where there is no room for another.
-    known: HashMap<u32, Option<u32>>,
+    known: HashMap<SidTable, Option<u32>>,
 }
 
 impl TableUses {
-    fn of(&self, number: u32) -> Result<u32, Reason> {
-        let id = self.known.get(&number).copied().flatten();
+    fn of(&self, table: SidTable) -> Result<u32, Reason> {
+        let id = self.known.get(&table).copied().flatten();
         id.ok_or(Reason::ImageFull)
     }
 
-    fn want(&mut self, number: Option<u32>) {
-        if let Some(number) = number {
-            *self.wanted.entry(number).or_default() += 1;
+    fn want(&mut self, table: Option<SidTable>) {
+        if let Some(table) = table {
+            *self.wanted.entry(table).or_default() += 1;
         }
     }
 
-    fn want_no_more(&mut self, number: Option<u32>) {
-        if let Some(number) = number
-            && let Some(uses) = self.wanted.get_mut(&number)
+    fn want_no_more(&mut self, table: Option<SidTable>) {
+        if let Some(table) = table
+            && let Some(uses) = self.wanted.get_mut(&table)
         {
             *uses -= 1;
             if *uses == 0 {
-                self.wanted.remove(&number);
+                self.wanted.remove(&table);
             }
         }
     }
 
     /// The tables of which a view is wanted, and was not asked for yet.
-    pub(crate) fn missing(&self) -> Vec<u32> {
-        let unknown = |number: &&u32| !self.known.contains_key(number);
+    pub(crate) fn missing(&self) -> Vec<SidTable> {
+        let unknown = |table: &&SidTable| !self.known.contains_key(table);
         self.wanted.keys().filter(unknown).copied().collect()
     }
 
     /// The view of a table; none when there is no room for it.
-    pub(crate) fn set(&mut self, number: u32, id: Option<u32>) {
-        self.known.insert(number, id);
+    pub(crate) fn set(&mut self, table: SidTable, id: Option<u32>) {
+        self.known.insert(table, id);
     }
 
     /// Asks again for views that there was no room for, and forgets those that nobody wants.
     pub(crate) fn tidy(&mut self) {
         let wanted = &self.wanted;
         self.known
-            .retain(|number, id| id.is_some() && wanted.contains_key(number));
+            .retain(|table, id| id.is_some() && wanted.contains_key(table));
     }
 
     /// The views in use.
@@ -158,12 +191,12 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    fn of4(&self, number: u32) -> Result<u32, Reason> {
-        self.v4.of(number)
+    fn of4(&self, table: Option<SidTable>) -> Result<u32, Reason> {
+        table.map_or(Ok(LINK_TABLE), |table| self.v4.of(table))
     }
 
-    fn of6(&self, number: u32) -> Result<u32, Reason> {
-        self.v6.of(number)
+    fn of6(&self, table: Option<SidTable>) -> Result<u32, Reason> {
+        table.map_or(Ok(LINK_TABLE), |table| self.v6.of(table))
     }
 }
 

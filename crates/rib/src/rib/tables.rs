@@ -84,7 +84,7 @@ impl Rib {
                 let family = &self.state.v4;
                 let made = self
                     .v4
-                    .view_of(Lookup::plain([table]), family, &mut self.groups, &at);
+                    .view_of(table.lookup(), family, &mut self.groups, &at);
                 entries += made.map_or(0, |(_, count)| count);
                 let tables = &mut self.groups.segments.tables.v4;
                 tables.set(table, made.map(|(id, _)| id));
@@ -93,7 +93,7 @@ impl Rib {
                 let family = &self.state.v6;
                 let made = self
                     .v6
-                    .view_of(Lookup::plain([table]), family, &mut self.groups, &at);
+                    .view_of(table.lookup(), family, &mut self.groups, &at);
                 entries += made.map_or(0, |(_, count)| count);
                 let tables = &mut self.groups.segments.tables.v6;
                 tables.set(table, made.map(|(id, _)| id));

@@ -8,6 +8,7 @@ use super::{Owner, SegmentUse, Tables};
 use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::resolve::has_share;
+use crate::rules::{Arrival, TABLE_LOCAL, TableLookup, lookup_for};
 use crate::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef, hmac_key};
 use crate::source6::source_for;
 use crate::state::State;
@@ -92,12 +93,11 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
         ..Segment::default()
     };
     let mut words = Vec::new();
-    let table4 = |table: TableRef| around.tables.of4(table.number());
-    let table6 = |table: TableRef| around.tables.of6(table.number());
+    let (table4, table6) = what.tables();
     match &sid.behaviour {
         Behaviour::End => {}
         Behaviour::X { nh6, oif: None } | Behaviour::Dx6 { nh6 } => segment.target = nh6.octets(),
-        Behaviour::T { table } => segment.table6 = table6(TableRef::Table(*table))?,
+        Behaviour::T { .. } => {}
         Behaviour::Dx4 { nh4 } => {
             segment.target[..4].copy_from_slice(&nh4.octets());
             if what.own {
@@ -105,12 +105,10 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
             }
         }
         Behaviour::Dt6 { table } | Behaviour::Dt4 { table } | Behaviour::Dt46 { table } => {
-            usable_table(around, *table, what.own)?;
-            if !matches!(sid.behaviour, Behaviour::Dt6 { .. }) {
-                segment.table4 = table4(*table)?;
-            }
-            if !matches!(sid.behaviour, Behaviour::Dt4 { .. }) {
-                segment.table6 = table6(*table)?;
+            for (family, looks) in [(4, table4), (6, table6)] {
+                if looks.is_some() {
+                    usable_table(around, *table, family, what.own)?;
+                }
             }
         }
         Behaviour::Dx2 { oif } => {
@@ -139,6 +137,8 @@ fn build_sid(around: &Around<'_>, what: &SegmentUse, sid: &Sid) -> Result<Built,
         }
         Behaviour::X { oif: Some(_), .. } | Behaviour::Other(_) => return Err(Reason::Encap),
     }
+    segment.table4 = around.tables.of4(table4)?;
+    segment.table6 = around.tables.of6(table6)?;
     segment.size = (words.len() * 8) as u16;
     // Of the others nothing is to be spread anew, and they are to stay the same when the seed changes.
     if matches!(
@@ -191,15 +191,44 @@ pub(crate) fn kernel_only(sid: &Sid) -> bool {
     )
 }
 
-/// A VRF's table is known by its number, but in the kernel packets come in by the VRF then, so there must be one
-/// that is up. What the kernel does not have (`own`) goes by the number: it may lack VRFs altogether.
-fn usable_table(around: &Around<'_>, table: TableRef, own: bool) -> Result<(), Reason> {
-    let is_vrf = |link: &Link| link.kind.as_deref() == Some("vrf") && link.is_up();
-    match table {
-        TableRef::Table(_) => Ok(()),
-        TableRef::Vrf(_) if own => Ok(()),
-        TableRef::Vrf(_) if around.state.links.values().any(is_vrf) => Ok(()),
-        TableRef::Vrf(_) => Err(Reason::Encap),
+/// Whether packets of a family that come out can be looked up in this table. Of a VRF they come in by it in the kernel
+/// (`end_dt_vrf_core`): there has to be one that is up, and only one, of this table; rules have to lead from it to the table, behind
+/// no other than local; and its settings have to forward, with no filter of sources. What the kernel does not have (`own`) goes by the
+/// number: it may lack VRFs altogether.
+fn usable_table(around: &Around<'_>, table: TableRef, family: u8, own: bool) -> Result<(), Reason> {
+    let TableRef::Vrf(number) = table else {
+        return Ok(());
+    };
+    if own {
+        return Ok(());
+    }
+    let state = around.state;
+    let is_it = |link: &&Link| {
+        let is_vrf = link.kind.as_deref() == Some("vrf");
+        is_vrf && link.is_up() && link.vrf_table == Some(number)
+    };
+    let mut vrfs = state.links.values().filter(is_it);
+    let (Some(vrf), None) = (vrfs.next(), vrfs.next()) else {
+        return Err(Reason::Encap);
+    };
+    let arrival = Arrival::Vrf {
+        name: &vrf.name,
+        slave: &vrf.name,
+        table: Some(number),
+        others: [&vrf.altnames, &[]],
+    };
+    let lookup = lookup_for(&state.rules, family, arrival)?;
+    let tables = lookup.tables.iter();
+    let mut tables = tables.skip_while(|look| **look == TableLookup::all(TABLE_LOCAL));
+    if tables.next() != Some(&TableLookup::all(number)) {
+        return Err(Reason::Rules);
+    }
+    let settings = state.devices.get(&vrf.index).copied().unwrap_or_default();
+    match family {
+        4 if !settings.forwarding4 => Err(Reason::ForwardingOff),
+        4 if settings.rp_filter > 0 => Err(Reason::RpFilter),
+        6 if !settings.forwarding6 => Err(Reason::ForwardingOff),
+        _ => Ok(()),
     }
 }
 

@@ -4,7 +4,9 @@ use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex};
 
 use raddle_image::{Capacity, Group, Reason, VlanEntry, segment_kind};
-use raddle_rib::event::{Event, ROUTE_STATIC, Route, RouteOp, RouteTarget};
+use raddle_rib::event::{
+    DeviceSettings, Event, ROUTE_STATIC, Route, RouteKind, RouteOp, RouteTarget, Rule,
+};
 use raddle_rib::seg6::{Behaviour, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Ports, Rib};
 
@@ -232,7 +234,7 @@ fn tables_are_made_on_demand_and_dropped() {
         assert_eq!(now.kind, segment_kind::END_DT46, "{table}");
         rib.apply(Event::RouteGone(sid("fc00::1/128", dt46(table))));
     }
-    // A VRF's table needs a VRF.
+    // A VRF's table needs that VRF, by the rules' leave, and packets come out of it as they would come in by it.
     let vrf = Behaviour::Dt4 {
         table: TableRef::Vrf(10),
     };
@@ -240,9 +242,82 @@ fn tables_are_made_on_demand_and_dropped() {
     assert_eq!(segment(&rib, "fc00::7").kind, segment_kind::KERNEL);
     let mut device = link(4, true, true);
     device.kind = Some("vrf".into());
-    rib.apply(Event::Link(device));
-    rib.commit();
-    assert_eq!(segment(&rib, "fc00::7").kind, segment_kind::END_DT4);
+    device.vrf_table = Some(11);
+    let rule = |priority, table, other: &[u16]| Rule {
+        family: 4,
+        priority,
+        table,
+        action: 1,
+        other: other.to_vec(),
+        ..Rule::default()
+    };
+    let settings = DeviceSettings {
+        forwarding4: true,
+        ..DeviceSettings::default()
+    };
+    let mut now = |event: Event| {
+        rib.apply(event);
+        rib.commit();
+        segment(&rib, "fc00::7").kind == segment_kind::KERNEL
+    };
+    assert!(now(Event::Link(device.clone())), "of another table");
+    device.vrf_table = Some(10);
+    assert!(now(Event::Link(device.clone())), "no rule leads there");
+    for (priority, table) in [(0, 255), (32766, 254)] {
+        assert!(now(Event::Rule(rule(priority, table, &[]))));
+    }
+    assert!(
+        now(Event::Rule(rule(1000, 0, &[19]))),
+        "it does not forward"
+    );
+    assert!(!now(Event::Device(4, settings)));
+    let filters = DeviceSettings {
+        rp_filter: 2,
+        ..settings
+    };
+    assert!(now(Event::Device(4, filters)), "the VRF's filter");
+    assert!(!now(Event::Device(4, settings)));
+    assert!(
+        now(Event::Rule(rule(999, 9, &[]))),
+        "another table comes first"
+    );
+    assert!(!now(Event::RuleGone(rule(999, 9, &[]))));
+    let prohibited = Rule {
+        from: Some("10.0.0.5/32".parse().unwrap()),
+        ..rule(998, 9, &[])
+    };
+    assert!(
+        now(Event::Rule(prohibited.clone())),
+        "a rule asks for packets"
+    );
+    assert!(!now(Event::RuleGone(prohibited)));
+    // What is this machine's is not looked up in the VRF's table.
+    let what = rib
+        .segments()
+        .map(|(_, what, _)| what.clone())
+        .find(|what| what.is_sid())
+        .unwrap();
+    for (dst, table) in [("10.255.0.1/32", 255), ("0.0.0.0/0", 10)] {
+        let route = Route {
+            dst: dst.parse().unwrap(),
+            table,
+            kind: if table == 255 {
+                RouteKind::Local
+            } else {
+                RouteKind::Unicast
+            },
+            ..Route::default()
+        };
+        rib.apply(Event::Route(route, RouteOp::Add));
+    }
+    let found = rib
+        .trace_segment(&what, "10.255.0.1".parse().unwrap())
+        .unwrap();
+    assert_eq!(found.route.unwrap().table, 255);
+    let found = rib
+        .trace_segment(&what, "10.255.0.2".parse().unwrap())
+        .unwrap();
+    assert_eq!(found.route.unwrap().table, 10);
 }
 
 #[test]
