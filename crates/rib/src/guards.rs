@@ -62,7 +62,7 @@ impl Guards {
     /// Reckons anew what rules ask for by what packets show, of those that come in by these links. Whether the ranges of the image change;
     /// they lead to the kernel until [`Guards::lead`] says where.
     pub(crate) fn follow_rules(&mut self, state: &State, ports: &Ports) -> bool {
-        let rules = RuleRanges::new(state, &ports.enabled);
+        let rules = RuleRanges::new(state, &ports.enabled, &self.rules);
         let changes = rules.kept != self.rules.kept;
         if changes {
             let [v4, v6] = &rules.kept;

@@ -271,8 +271,14 @@ pub(crate) fn entry<A: Addr>(
 const SMALL: usize = 1 << 14;
 
 /// Whether a view is small, as far as the numbers of prefixes tell: those of tables behind one with a default route, which
-/// have no part in it, do not count.
-pub(crate) fn is_small<A: Addr>(state: &State, family: &Family<A>, lookup: &Lookup) -> bool {
+/// have no part in it, do not count. One that was `large` is small again when an eighth less is in it, lest one host more or less have all
+/// made anew each time.
+pub(crate) fn is_small<A: Addr>(
+    state: &State,
+    family: &Family<A>,
+    lookup: &Lookup,
+    was_large: bool,
+) -> bool {
     let mut size = state.hosts();
     for (look, table) in existing(family, &lookup.tables) {
         size += table.len();
@@ -280,7 +286,7 @@ pub(crate) fn is_small<A: Addr>(state: &State, family: &Family<A>, lookup: &Look
             break;
         }
     }
-    size <= SMALL
+    size <= if was_large { SMALL - SMALL / 8 } else { SMALL }
 }
 
 impl<A: Addr, L: Lpm<A>> View<A, L> {

@@ -19,7 +19,7 @@ use draw::{LINKS, event};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_image::{ADJ_FORWARD, Capacity, Group, LinkEntry, Memory, Reason, Shown, link_flags};
-use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget, Rule, Sweep};
+use raddle_rib::event::{Event, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Sweep};
 use raddle_rib::firewall::{Firewall, Guarded};
 use raddle_rib::{Ports, RULES_BY_PACKET, Rib};
 
@@ -402,6 +402,57 @@ fn what_finds_no_range_goes_to_the_kernel() {
     assert_eq!(asks([10, 3, 7, 255]), Err(Reason::Rules));
     assert_eq!(asks([10, 3, 8, 0]), Ok(None));
     assert_eq!(asks([10, 2, 7, 255]), Ok(None));
+}
+
+/// A table without a default route, which packets fall through: it is copied while it is small. One that was too large is so until an
+/// eighth is gone, so that one host that comes and goes changes nothing.
+#[test]
+fn a_table_is_small_again_when_much_of_it_is_gone() {
+    let capacity = Capacity {
+        nodes4: 1 << 17,
+        leaves4: 1 << 17,
+        words6: 64,
+        ..Capacity::default()
+    };
+    let memory = Arc::new(Memory::heap(&capacity));
+    let mut rib = Rib::new(Arc::clone(&memory), &capacity, || ());
+    rib.apply(draw::link(1, true, true));
+    rib.set_ports(Ports {
+        enabled: [1].into(),
+        out: [1].into(),
+    });
+    let from = Rule {
+        from: Some("10.3.0.0/16".parse().unwrap()),
+        ..usual(100, 7)
+    };
+    for rule in [usual(0, 255), from, usual(32766, 254)] {
+        rib.apply(Event::Rule(rule));
+    }
+    let route = |n: u32| Route {
+        dst: IpNet::new((0x1400_0000 + n).to_be_bytes().into(), 32).unwrap(),
+        table: 7,
+        kind: RouteKind::Blackhole,
+        ..Route::default()
+    };
+    const MOST: u32 = 1 << 14;
+    (0..MOST).for_each(|n| rib.apply(Event::Route(route(n), RouteOp::Add)));
+    let is_followed = |rib: &mut Rib| {
+        rib.commit();
+        let asked = (u32::from_be_bytes([10, 3, 0, 1]), 1);
+        let leads = memory.guards4(&memory.link(1), asked, false, Shown::default);
+        assert!(
+            matches!(leads, Ok(Some(_)) | Err(Reason::Rules)),
+            "{leads:?}"
+        );
+        leads.is_ok()
+    };
+    assert!(is_followed(&mut rib));
+    rib.apply(Event::Route(route(MOST), RouteOp::Add));
+    assert!(!is_followed(&mut rib));
+    (0..MOST / 8).for_each(|n| rib.apply(Event::RouteGone(route(n))));
+    assert!(!is_followed(&mut rib));
+    rib.apply(Event::RouteGone(route(MOST)));
+    assert!(is_followed(&mut rib));
 }
 
 /// Rules that lead elsewhere for each of six links: there is room for what some look up, and the same packets of the others are the kernel's.

@@ -43,6 +43,8 @@ pub(crate) struct RuleRanges {
     links: HashMap<u32, [Option<u16>; 2]>,
     /// By family, look-ups that were asked whether they are small, and whether they were.
     sizes: [Vec<(Lookup, bool)>; 2],
+    /// Those that were not before.
+    large: [Vec<(Lookup, bool)>; 2],
 }
 
 impl RuleRanges {
@@ -55,8 +57,16 @@ impl RuleRanges {
     /// 3. Each is there once; there is room for [`RANGES`] of a family. Where links need more, first all has room that is the kernel's in any
     ///    case, and what their rules ask for as the kernel's; then what is left over is for look-ups, link by link.
     /// 4. What is asked for the way back comes first; of the rest what is part of another comes before that.
-    pub(super) fn new(state: &State, ins: &BTreeSet<u32>) -> RuleRanges {
+    /// 5. What was not small `before` is so when there is an eighth less in it.
+    pub(super) fn new(state: &State, ins: &BTreeSet<u32>, before: &RuleRanges) -> RuleRanges {
         let mut all = RuleRanges::default();
+        // Rule 5.
+        let large = |sizes: &Vec<(Lookup, bool)>| {
+            let mut sizes = sizes.clone();
+            sizes.retain(|(_, small)| !small);
+            sizes
+        };
+        all.large = before.sizes.each_ref().map(large);
         let links: BTreeMap<u32, _> = state.links.iter().map(|(i, link)| (*i, link)).collect();
         let of_links: Vec<(u32, [Vec<RuleRange>; 2])> = links
             .values()
@@ -144,11 +154,13 @@ impl RuleRanges {
     }
 
     fn is_small(&mut self, state: &State, family: u8, lookup: &Lookup) -> bool {
-        let sizes = &mut self.sizes[usize::from(family == 6)];
+        let at = usize::from(family == 6);
+        let was_large = self.large[at].iter().any(|(known, _)| known == lookup);
+        let sizes = &mut self.sizes[at];
         if let Some((_, small)) = sizes.iter().find(|(known, _)| known == lookup) {
             return *small;
         }
-        let small = size_of(state, family, lookup);
+        let small = is_small_of(state, family, lookup, was_large);
         sizes.push((lookup.clone(), small));
         small
     }
@@ -158,7 +170,7 @@ impl RuleRanges {
         let families = [4, 6].into_iter().zip(&self.sizes);
         families
             .flat_map(|(family, sizes)| sizes.iter().map(move |size| (family, size)))
-            .any(|(family, (lookup, small))| size_of(state, family, lookup) != *small)
+            .any(|(family, (lookup, small))| is_small_of(state, family, lookup, !small) != *small)
     }
 
     /// Keeps what is wanted where there is room for all of it.
@@ -241,10 +253,10 @@ fn left_to_the_kernel(wanted: &[RuleRange]) -> Vec<RuleRange> {
         .collect()
 }
 
-fn size_of(state: &State, family: u8, lookup: &Lookup) -> bool {
+fn is_small_of(state: &State, family: u8, lookup: &Lookup, was_large: bool) -> bool {
     match family {
-        4 => is_small(state, &state.v4, lookup),
-        _ => is_small(state, &state.v6, lookup),
+        4 => is_small(state, &state.v4, lookup, was_large),
+        _ => is_small(state, &state.v6, lookup, was_large),
     }
 }
 

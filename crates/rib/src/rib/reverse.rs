@@ -1,6 +1,6 @@
 //! Reverse-path filtering (`rp_filter`): what packets of a link need of the way back to their source.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::Rib;
@@ -88,16 +88,29 @@ impl State {
         let Some(usual) = usual else {
             return BTreeSet::new();
         };
-        let named = |out: &&Link| {
+        let by_rule = |out: &Link| {
             let mut rules = self.rules.iter().filter(|rule| rule.family == 4);
             let names = |iif: &String| *iif == out.name || out.altnames.contains(iif);
-            out.master.is_some() || rules.any(|rule| rule.iif.as_ref().is_some_and(names))
+            rules.any(|rule| rule.iif.as_ref().is_some_and(names))
+        };
+        // Links that no rule names are alike in a VRF, and all of them where the in-link is in one.
+        let in_vrf = vrf_of(link, |index| self.links.get(&index)).is_some();
+        let mut known: BTreeMap<Option<u32>, bool> = BTreeMap::new();
+        let mut is_apart = |out: &Link| {
+            let ask = || apart_back(self, link, Some(out)).as_ref() != Some(&usual);
+            match by_rule(out) {
+                true => ask(),
+                false => {
+                    let class = out.master.filter(|_| !in_vrf);
+                    *known.entry(class).or_insert_with(ask)
+                }
+            }
         };
         let outs = outs.iter().filter_map(|out| self.links.get(out));
-        let apart = outs
-            .filter(named)
-            .filter(|out| apart_back(self, link, Some(out)).as_ref() != Some(&usual));
-        apart.map(|out| out.index).collect()
+        let outs = outs.filter(|out| out.master.is_some() || by_rule(out));
+        outs.filter(|out| is_apart(out))
+            .map(|out| out.index)
+            .collect()
     }
 }
 
