@@ -1,5 +1,6 @@
 //! Netfilter programs of BPF. In a program of its own: where the kernel does not say of which network namespace one is, it counts for
 //! all, those of other tests among them.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod net;

@@ -14,6 +14,7 @@ pub(crate) fn run(args: &cli::Run) -> Result<(), Failure> {
         return Ok(());
     }
     raise_file_limit();
+    leave_no_core();
     // Before the first thread: one that does not block the signals would be ended by them.
     let stop = crate::signals::stop_flag_and_hangup(|| {
         tracing::warn!(
@@ -32,6 +33,14 @@ fn raise_file_limit() {
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(e) = raised {
         tracing::debug!("the limit of open files stays as it is: {e}");
+    }
+}
+
+/// The kernel's hash key is in this process's memory, and a core file would have it.
+fn leave_no_core() {
+    use nix::sys::resource::{Resource, setrlimit};
+    if let Err(e) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
+        tracing::debug!("core files may be written: {e}");
     }
 }
 

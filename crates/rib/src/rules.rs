@@ -105,7 +105,7 @@ impl<'a> Arrival<'a> {
     /// 2. IPv4 comes in by the link (`ip_rcv_finish`). A rule for the VRF is asked since Linux 6.15, and in those before that took
     ///    the correction over.
     /// 3. A rule that names a link by an alternative name is bound to it if the link had that name when the rule came, which
-    /// nothing tells.
+    ///    nothing tells.
     fn comes_by(self, family: u8, iif: &str) -> Option<bool> {
         let is_other = match self {
             Arrival::Link(_, others) => others.iter().any(|name| name == iif),

@@ -109,6 +109,21 @@ impl Rules {
     }
 }
 
+/// The same values in order, without overlaps.
+pub(super) fn tidy(mut within: Vec<Interval>) -> Vec<Interval> {
+    within.sort_unstable();
+    let mut tidied: Vec<Interval> = Vec::with_capacity(within.len());
+    for (first, last) in within {
+        match tidied.last_mut() {
+            Some(before) if first <= before.1 || first == before.1 + 1 => {
+                before.1 = before.1.max(last);
+            }
+            _ => tidied.push((first, last)),
+        }
+    }
+    tidied
+}
+
 /// Bytes as a number, the first ones highest.
 pub(super) fn number(bytes: &[u8]) -> Option<u128> {
     (bytes.len() <= 16).then(|| bytes.iter().fold(0, |n, &b| n << 8 | u128::from(b)))

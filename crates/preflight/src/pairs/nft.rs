@@ -10,6 +10,7 @@ use raddle_netlink::probe::nft::{
 use super::Version;
 use super::model::{
     Base, Interval, Rule, Rules, Stage, Step, Test, Translations, Verdict, masked, number, prefix,
+    tidy,
 };
 use super::xt;
 
@@ -478,7 +479,7 @@ impl Lowering<'_> {
         let word = if side == Side::From { "saddr" } else { "daddr" };
         let shown: Vec<_> = within.iter().map(|w| self.version.show(*w)).collect();
         let words = format!("{ip} {word} {not}{}", braces(&shown));
-        (Test::Address(side, within, inverted), words)
+        (Test::Address(side, tidy(within), inverted), words)
     }
 
     fn lookup(&mut self, register: u32, inverted: bool, set: &str, to: Option<u32>) {

@@ -252,24 +252,27 @@ impl Walk<'_> {
     }
 }
 
+/// What two lists have in common, both in order and without overlaps.
 fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let mut both = Vec::new();
-    for x in a {
-        for y in b {
-            let (first, last) = (x.0.max(y.0), x.1.min(y.1));
-            if first <= last {
-                both.push((first, last));
-            }
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let (first, last) = (x.0.max(y.0), x.1.min(y.1));
+        if first <= last {
+            both.push((first, last));
+        }
+        match x.1 <= y.1 {
+            true => i += 1,
+            false => j += 1,
         }
     }
-    both.sort_unstable();
-    both.dedup();
     both
 }
 
-/// Whether one of `by` holds each of `parts` whole.
+/// Whether one of `by` holds each of `parts` whole; lists as above.
 fn covered(parts: &[Interval], by: &[Interval]) -> bool {
-    parts
-        .iter()
-        .all(|part| by.iter().any(|b| b.0 <= part.0 && part.1 <= b.1))
+    parts.iter().all(|part| {
+        let behind = by.partition_point(|interval| interval.0 <= part.0);
+        behind > 0 && part.1 <= by[behind - 1].1
+    })
 }

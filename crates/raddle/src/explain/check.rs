@@ -73,6 +73,8 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
         ip_proto: (words.proto != 0 && can_be_told).then_some(words.proto),
         sport: (words.sport != 0).then_some(words.sport),
         dport: (words.dport != 0).then_some(words.dport),
+        // Rules look at it, but not at ECN's two bits.
+        tos: words.tos & 0xfc,
         flow_label: (words.flow_label != 0).then_some(words.flow_label),
         ..RouteQuery::default()
     };
@@ -124,6 +126,12 @@ fn checkable(outcome: &Outcome) -> Result<&Outcome, Failure> {
     Ok(outcome)
 }
 
+/// Whether the answer says that the kernel may refuse the source.
+fn may_be_filtered(answer: &Answer) -> bool {
+    let mut conditions = answer.confidence.why.iter();
+    conditions.any(|condition| condition.contains("rp_filter"))
+}
+
 /// The kernel sends the flow nowhere, or could not be asked.
 fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure> {
     // No route; unreachable, also for want of forwarding; prohibit; blackhole.
@@ -139,6 +147,13 @@ fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure>
             Ok(())
         }
         None => Err(error.into()),
+        // `fib_validate_source`.
+        Some(link) if error.errno() == Some(libc::EXDEV) && may_be_filtered(answer) => {
+            eprintln!(
+                "the kernel's rp_filter refuses the source, as the answer says it may: it does not say whether {link} is right"
+            );
+            Ok(())
+        }
         Some(link) => Err(Failure::found(format!(
             "{error}, and raddle says {link}: please report this with a snapshot (raddle snapshot)"
         ))),
