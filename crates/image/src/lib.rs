@@ -56,7 +56,7 @@ pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
 /// First word of the configuration: "raddleL1".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleK1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL1");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

@@ -46,6 +46,8 @@ pub struct Known {
     /// What was judged last, and how.
     pub(super) last: Option<(Facts, Verdicts)>,
     bpf_links: bpf::KnownLinks,
+    /// The kernel cannot list hooks. It looks for a module to do it each time that it is asked.
+    lists_no_hooks: bool,
 }
 
 impl Known {
@@ -72,8 +74,11 @@ impl Known {
 
     /// What is hooked into netfilter; none where the kernel tells neither of all hooks nor of BPF's.
     pub(super) fn hooks(&mut self) -> Result<Vec<Hooked>, Error> {
-        if let Some(hooks) = hooks::hooks()? {
-            return Ok(hooks);
+        if !self.lists_no_hooks {
+            if let Some(hooks) = hooks::hooks()? {
+                return Ok(hooks);
+            }
+            self.lists_no_hooks = true;
         }
         Ok(bpf::netfilter(&mut self.bpf_links)?.unwrap_or_default())
     }

@@ -101,7 +101,8 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
                 "xdp off"
             };
             let why = format!(
-                "a link has one XDP program; see: bpftool prog show id {}",
+                "a link has one XDP program; see: bpftool prog show id {}; what raddle has left there itself \
+                 (on-exit = \"keep\") goes by raddle detach",
                 xdp.program
             );
             let finding = Finding::new(Severity::LinkRejected, what, why).on(&link.name, Role::In);

@@ -125,8 +125,8 @@ fn finding(rule: &Rule, goes: &str) -> Finding {
     let family = rule.family;
     let what = format!("IPv{family} routing rule {}", describe_rule(rule));
     let why = format!(
-        "all IPv{family} {goes} to the kernel (counted as rules), for raddle does not follow rules with attributes \
-         that it does not know, with users, or more than {RULES_BY_PACKET} that ask for what packets show"
+        "all IPv{family} {goes} to the kernel (counted as rules), for raddle does not follow rules for a link's alternative name, with \
+         attributes that it does not know, with users, or more than {RULES_BY_PACKET} that ask for what packets show"
     );
     let finding = Finding::new(Severity::Warning, what, why);
     if rule.iif.is_some() {
@@ -189,7 +189,7 @@ mod tests {
             found,
             [
                 "IPv4 routing rule 32765: from all suppress_ifgroup ... lookup 100: all IPv4 goes to the \
-                 kernel (counted as rules), for raddle does not follow rules with attributes that it does not know, with \
+                 kernel (counted as rules), for raddle does not follow rules for a link's alternative name, with attributes that it does not know, with \
                  users, or more than 8 that ask for what packets show; to fix it: if it is for packets from some links only, name them in it: ip -4 rule add iif DEV ..., and \
                  then delete this one (ip -4 rule del pref 32765)"
             ]

@@ -276,6 +276,23 @@ fn single_rules_close_what_they_may_touch() {
             // What matches change or write down.
             ("iptables-nft -A FORWARD -p tcp -m osf --genre Linux --log 0 -j ACCEPT".into(), [all, 0], [0, 0]),
             ("iptables-nft -A FORWARD -p tcp -m socket -j ACCEPT".into(), [all, 0], [0, 0]),
+            ("iptables-nft -A FORWARD -p tcp --tcp-option 2 -j ACCEPT".into(), [all, 0], [0, 0]),
+            ("iptables-nft -A FORWARD -p tcp --dport 80 -j ACCEPT".into(), [0, 0], [0, 0]),
+            (
+                "nft 'table ip filter { chain FORWARD { type filter hook forward priority 0; \
+                 iifname vmap { \"docker0\" : drop, \"eth0\" : accept }; }; }'"
+                    .into(),
+                [0, 0],
+                [0, 0],
+            ),
+            // libvirt's, which count what they pass on.
+            (
+                "nft 'table ip libvirt_network { chain guest_cross { }; chain guest_input { oifname docker0 counter reject; }; \
+                 chain forward { type filter hook forward priority 0; counter jump guest_cross; counter jump guest_input; }; }'"
+                    .into(),
+                [0, 0],
+                [0, 0],
+            ),
             // Rules that are there to count.
             (
                 "nft 'table ip filter { chain acct { type filter hook forward priority 0; ip saddr 10.0.0.0/8 counter; }; }'".into(),

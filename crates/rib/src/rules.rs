@@ -316,17 +316,21 @@ pub fn lookup_all<'a>(
 /// Whether all packets of a family are looked up in table local before all others, so that none to an address of this machine is
 /// forwarded.
 pub fn is_local_first(rules: &[Rule], family: u8) -> bool {
-    by_priority(rules, family).first().is_none_or(|first| {
-        **first
-            == Rule {
-                family,
-                priority: first.priority,
-                table: TABLE_LOCAL,
-                action: TO_TABLE,
-                protocol: first.protocol,
-                ..Rule::default()
-            }
-    })
+    let of_family = rules.iter().filter(|rule| rule.family == family);
+    // The first of those that are equal.
+    of_family
+        .min_by_key(|rule| rule.priority)
+        .is_none_or(|first| {
+            *first
+                == Rule {
+                    family,
+                    priority: first.priority,
+                    table: TABLE_LOCAL,
+                    action: TO_TABLE,
+                    protocol: first.protocol,
+                    ..Rule::default()
+                }
+        })
 }
 
 /// The rules of a family in the order in which they are asked.

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x314b656c64646172ULL
+#define IMAGE_MAGIC 0x314c656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384

@@ -142,7 +142,11 @@ pub fn netfilter(known: &mut KnownLinks) -> Result<Option<Vec<Hooked>>, Error> {
         }
         let link = match known.get(&last) {
             Some(known) => known.clone(),
-            None => hooked(last).map_err(|e| Error::io(what, e))?,
+            None => match hooked(last) {
+                // Not attached yet: it is asked about again.
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => continue,
+                link => link.map_err(|e| Error::io(what, e))?,
+            },
         };
         now.insert(last, link);
     }

@@ -111,7 +111,7 @@ pub struct Table {
     pub chains: Vec<Chain>,
     /// All its rules.
     pub rules: Vec<Rule>,
-    /// Offsets of the first rules of user chains, or of what follows an empty one.
+    /// Offsets of the first rules of user chains, or of what follows an empty one; ascending.
     pub user_chains: Vec<usize>,
     /// The matches and targets that any of its rules uses, as `-m conntrack` and `-j MASQUERADE`.
     pub extensions: BTreeSet<String>,

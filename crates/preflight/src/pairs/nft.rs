@@ -14,6 +14,8 @@ use super::model::{
 };
 use super::xt;
 
+/// The table of libvirt's networks, from libvirt 10.4 on.
+const LIBVIRT: &str = "libvirt_network";
 const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// The rules that packets of `version` can meet.
@@ -124,9 +126,11 @@ impl Lowering<'_> {
         let decides = |term: &Term| match term {
             Term::Extension { target, .. } => *target,
             Term::Verdict(_) | Term::Nat { .. } | Term::Fills { .. } | Term::Other(_) => true,
+            Term::Lookup { to, .. } => *to == Some(0),
             _ => false,
         };
-        if implicit && !program.terms.iter().any(decides) {
+        let counts = program.terms.contains(&Term::Counter);
+        if implicit && counts && !program.terms.iter().any(decides) {
             self.step(Step::Effect, "");
         }
         let comment = match &program.comment {
@@ -147,8 +151,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether it is a rule of iptables, which count all packets without having been asked to: it has an extension, or is in a
-    /// table whose base chains all have iptables' names.
+    /// Whether it is a rule of iptables or libvirt, which count all packets without having been asked to: it has an extension, or is in
+    /// libvirt's table, or in one whose base chains all have iptables' names.
     fn is_of_iptables(&self) -> bool {
         let table = &self.program.table;
         let compat = |term: &Term| matches!(term, Term::Extension { .. });
@@ -157,6 +161,7 @@ impl Lowering<'_> {
                 || HOOKS.contains(&chain.name.as_str())
         };
         self.program.terms.iter().any(compat)
+            || *table == LIBVIRT
             || (matches!(self.family, Family::Ip | Family::Ip6)
                 && TABLES.contains(&table.as_str())
                 && self.ruleset.chains.iter().all(is_theirs))
@@ -321,7 +326,7 @@ impl Lowering<'_> {
 
     fn extension(&mut self, target: bool, name: &str, revision: u32, info: &[u8]) {
         if !target {
-            if !xt::is_pure(name) {
+            if !xt::is_pure(name, info) {
                 self.step(Step::Effect, "");
             }
             if xt::is_strict(name) {

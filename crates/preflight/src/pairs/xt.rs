@@ -48,8 +48,9 @@ pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
 }
 
 /// Matches that only look at the packet, its connection or its links. Others may change something by being asked: they count
-/// (`limit`, `quota`, `recent`), log (`osf`), mark (`socket --restore-skmark`), or run what others wrote (`bpf`).
-const PURE: [&str; 51] = [
+/// (`limit`, `quota`, `recent`), log (`osf`), mark (`socket --restore-skmark`), run what others wrote (`bpf`), or drop what is in a
+/// packet (`sctp`, `dccp`, `tcpmss`).
+const PURE: [&str; 48] = [
     "addrtype",
     "ah",
     "cluster",
@@ -59,7 +60,6 @@ const PURE: [&str; 51] = [
     "connmark",
     "conntrack",
     "cpu",
-    "dccp",
     "devgroup",
     "dscp",
     "dst",
@@ -89,12 +89,10 @@ const PURE: [&str; 51] = [
     "realm",
     "rpfilter",
     "rt",
-    "sctp",
     "srh",
     "state",
     "string",
     "tcp",
-    "tcpmss",
     "time",
     "tos",
     "ttl",
@@ -103,9 +101,11 @@ const PURE: [&str; 51] = [
     "udplite",
 ];
 
-/// Whether a match is known to change nothing by being asked.
-pub(super) fn is_pure(name: &str) -> bool {
-    PURE.contains(&name)
+/// Whether a match is known to change nothing by being asked. One that looks for a TCP option drops headers whose length makes no sense.
+pub(super) fn is_pure(name: &str, info: &[u8]) -> bool {
+    // struct xt_tcp: four ports, then the option.
+    let by_option = name == "tcp" && info.get(8) != Some(&0);
+    PURE.contains(&name) && !by_option
 }
 
 /// Those that drop what they cannot read.
@@ -251,7 +251,7 @@ fn one(
         steps.push(Step::Test(Test::Unknown));
     }
     for extension in &rule.matches {
-        if !is_pure(&extension.name) {
+        if !is_pure(&extension.name, &extension.info) {
             steps.push(Step::Effect);
         }
         if is_strict(&extension.name) {
@@ -271,7 +271,9 @@ fn one(
         Target::Nothing => steps.push(Step::Effect),
         Target::Verdict(_) => steps.push(Step::Effect),
         // No tool makes one that leads into the middle of a chain.
-        Target::Chain { at, .. } if !user_chains.contains(at) => steps.push(Step::Effect),
+        Target::Chain { at, .. } if user_chains.binary_search(at).is_err() => {
+            steps.push(Step::Effect)
+        }
         Target::Chain { at, goto } => {
             let chain = format!("{prefix} {at}");
             steps.push(Step::Verdict(match goto {
