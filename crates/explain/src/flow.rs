@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use raddle_rib::Fields;
+use raddle_rib::{Asked, Fields};
 use raddle_select::Flow;
 use serde::Serialize;
 
@@ -71,6 +71,27 @@ impl FlowWords {
     /// # Errors
     /// Which word is wrong, and why.
     pub fn parse(words: &[String]) -> Result<FlowWords, Error> {
+        let flow = FlowWords::parse_line(words)?;
+        flow.check_tos()?;
+        Ok(flow)
+    }
+
+    /// Packets of this machine's own have the TOS of their sockets, which may not be named.
+    ///
+    /// # Errors
+    /// [`Error::Tos`].
+    pub fn check_tos(&self) -> Result<(), Error> {
+        match self.tos != 0 && self.iif.is_none() {
+            true => Err(Error::Tos),
+            false => Ok(()),
+        }
+    }
+
+    /// The same of a line of a list: the link may be named for all of them.
+    ///
+    /// # Errors
+    /// Which word is wrong, and why.
+    pub fn parse_line(words: &[String]) -> Result<FlowWords, Error> {
         let mut words = words.iter().map(String::as_str);
         let mut first = words.next().ok_or(Error::NoDestination)?;
         if first == "to" {
@@ -101,7 +122,7 @@ impl FlowWords {
             match key {
                 "from" => flow.src = address(value()?)?,
                 "iif" => flow.iif = Some(value()?.to_owned()),
-                "ipproto" => flow.proto = protocol(value()?)?,
+                "ipproto" => flow.proto = protocol_number(value()?)?,
                 "sport" => flow.sport = number(key, value()?, 65535)? as u16,
                 "dport" => flow.dport = number(key, value()?, 65535)? as u16,
                 "tos" => flow.tos = number(key, value()?, 255)? as u8,
@@ -122,9 +143,6 @@ impl FlowWords {
         }
         if flow.connected && (flow.proto != UDP || flow.iif.is_some()) {
             return Err(Error::Connected);
-        }
-        if flow.tos != 0 && flow.iif.is_none() {
-            return Err(Error::Tos);
         }
         flow.checked()
     }
@@ -178,6 +196,22 @@ impl FlowWords {
             [] => Err(Error::NoInput),
             _ => Err(Error::MoreThanInput),
         }
+    }
+
+    /// What is known of its packets where routing rules may ask for it: what is not named is any.
+    pub(crate) fn packets(&self) -> Asked {
+        let known = |named: bool, port: u16| if named { (port, port) } else { (0, u16::MAX) };
+        let mut packets = Asked {
+            tos: (self.tos, u8::MAX),
+            proto: (self.proto != 0).then_some(self.proto),
+            sport: known(self.sport != 0, self.sport),
+            dport: known(self.dport != 0, self.dport),
+            ..Asked::to(self.dst)
+        };
+        if !self.src.is_unspecified() {
+            packets.src = self.src.into();
+        }
+        packets
     }
 
     /// What routing rules look at.
@@ -241,7 +275,11 @@ fn address(word: &str) -> Result<IpAddr, Error> {
     word.parse().map_err(|_| Error::Address(word.to_owned()))
 }
 
-fn protocol(word: &str) -> Result<u8, Error> {
+/// A protocol by its name or its number.
+///
+/// # Errors
+/// [`Error::Protocol`].
+pub fn protocol_number(word: &str) -> Result<u8, Error> {
     let named = PROTOCOLS
         .iter()
         .find(|(name, _)| *name == word)

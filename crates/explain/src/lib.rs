@@ -44,7 +44,7 @@ pub use confidence::{Confidence, Level};
 pub use engine::Engine;
 pub use error::Error;
 pub use fate::{Fate, IcmpError, What};
-pub use flow::FlowWords;
+pub use flow::{FlowWords, protocol_number};
 pub use image::Images;
 pub use made::Carried;
 pub use packet::{Framing, Packet};

@@ -70,6 +70,7 @@ impl Walk<'_> {
                     data["rules"] = json!(asks);
                 }
                 self.add(2, "rules", function, text, data);
+                self.rule_doubts();
                 Ok(())
             }
             Err(reason) => {
@@ -94,6 +95,21 @@ impl Walk<'_> {
                 self.add(2, "rules", function, text, data);
                 Err(*reason)
             }
+        }
+    }
+
+    /// A rule that asks for what is not named decides by it.
+    fn rule_doubts(&mut self) {
+        if self.look_up != 1 || self.packet.is_some() {
+            return;
+        }
+        let rib = self.view.rib;
+        let iif = self.words.iif.as_deref().unwrap_or("lo");
+        if let Err(rule) = rib.trace_all(iif, &self.words.packets()) {
+            let rule = describe_rule(rule);
+            self.confidence.unless(format!(
+                "rule {rule} asks for the packet: it looks at what is not named here (from, ipproto, sport, dport)"
+            ));
         }
     }
 

@@ -27,6 +27,7 @@ fn paths() -> Result<(), Box<dyn Error>> {
     let question = what_if::Question {
         dst,
         iif: None,
+        packets: raddle_plan::paths::packets_to(dst),
         changes: vec![what_if::Change::LinkDown(link)],
     };
     let report = what_if::answer(&rib, &question, None, None)?;

@@ -193,7 +193,7 @@ fn words(whole: &str) -> Result<Option<FlowWords>, LineFault> {
     let line = whole.split('#').next().unwrap_or_default();
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     if FlowWords::are(&words) {
-        return Ok(Some(FlowWords::parse(&words)?));
+        return Ok(Some(FlowWords::parse_line(&words)?));
     }
     match sample::parse_line(line) {
         Ok(flow) => Ok(flow.map(|flow| FlowWords::of(&flow)).transpose()?),

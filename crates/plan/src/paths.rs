@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use raddle_image::Reason;
 use raddle_rib::event::{Route, Rule};
 use raddle_rib::{Asked, Hop, MpAlgo, Resolved, Rib, Trace, describe_rule};
-use raddle_select::{Flow, compile_threshold, upper_bounds};
+use raddle_select::{compile_threshold, upper_bounds};
 use raddle_sim::resilient::{Overweight, Weighted, rebalance};
+use raddle_sim::sample::Sample;
 use raddle_sim::{Asker, Hashing, HashingError, Layout};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -134,16 +135,31 @@ pub fn weighted(hops: &[Hop]) -> Vec<Weighted> {
     hops.iter().enumerate().map(member).collect()
 }
 
-/// What routing rules can ask for of the packets of a flow, by what is known of them: not by their TOS. Where no rule does, of
-/// all packets to its destination.
-pub fn packets_of(rib: &Rib, iif: &str, flow: &Flow) -> Asked {
+/// All packets to an address, whose TOS is 0 as that of most.
+pub fn packets_to(dst: IpAddr) -> Asked {
+    Asked {
+        tos: (0, u8::MAX),
+        ..Asked::to(dst)
+    }
+}
+
+/// What routing rules can ask for of the packets of a flow, by what is known of them; of captured ones their TOS, too, which else counts as 0.
+/// Where no rule does, of all packets to its destination.
+pub fn packets_of(rib: &Rib, iif: &str, sample: &Sample) -> Asked {
+    let flow = &sample.flow;
     let (src, dst) = flow.addresses.ends();
     if trace(rib, iif, &Asked::to(dst)).is_ok() {
         return Asked::to(dst);
     }
+    let tos = match sample.packet.as_deref() {
+        Some([first, second, ..]) if dst.is_ipv6() => first << 4 | second >> 4,
+        Some([_, tos, ..]) => *tos,
+        _ => 0,
+    };
     let proto = (flow.proto != 0).then_some(flow.proto);
     Asked {
         src: src.into(),
+        tos: (tos, u8::MAX),
         proto,
         ..match proto {
             Some(_) => Asked {

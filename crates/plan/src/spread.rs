@@ -162,7 +162,7 @@ fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
     let mut loads: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
     let mut elsewhere: BTreeMap<&'static str, u64> = BTreeMap::new();
     for sample in samples {
-        let packets = paths::packets_of(rib, iif, &sample.flow);
+        let packets = paths::packets_of(rib, iif, sample);
         let known = match routes.entry(packets) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(free) => {

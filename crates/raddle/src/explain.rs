@@ -209,6 +209,8 @@ fn all(
     let mut out = BufWriter::new(std::io::stdout().lock());
     for (n, question) in questions.enumerate() {
         let (place, words, packet) = question?;
+        let tos = words.check_tos();
+        tos.map_err(|e| Failure::usage(format!("{place}{e}")))?;
         known(&rib, &words, &place)?;
         let question = Question {
             words: &words,

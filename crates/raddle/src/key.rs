@@ -123,7 +123,13 @@ fn own(args: &KeyFind) -> Result<(), Failure> {
 
 /// That of the router that a file is about.
 fn of_router(args: &KeyFind, path: &Path) -> Result<(), Failure> {
-    let file = File::read(path)?;
+    let file = File::read(path).map_err(|e| match e {
+        raddle_config::Error::Read { path, source } => Failure::usage(format!(
+            "cannot read the observations {}: {source}",
+            path.display()
+        )),
+        other => other.into(),
+    })?;
     let observations = Observations::of(&file)?.into_inner();
     if Router::of(&file).is_ok() {
         return Err(Failure::usage(format!(

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use raddle_netlink::probe::sockets::Connected;
-use raddle_rib::{Asked, Rib};
+use raddle_rib::Rib;
 use raddle_select::{Flow, KernelVersion};
 use raddle_sim::Predictor;
 use raddle_sim::ports::random_paths;
+use raddle_sim::sample::Sample;
 use raddle_sim::spread::Evenness;
 use serde::Serialize;
 
@@ -58,7 +59,7 @@ pub fn audit(
 ) -> Result<Audits, Error> {
     let mut wanted = Vec::new();
     for dst in to {
-        wanted.push(key(&paths::needed(rib, "", &Asked::to(*dst))?));
+        wanted.push(key(&paths::needed(rib, "", &paths::packets_to(*dst))?));
     }
     let mut routes: BTreeMap<String, (Choice, Vec<u64>)> = BTreeMap::new();
     for socket in sockets {
@@ -66,7 +67,7 @@ pub fn audit(
             continue;
         };
         let flow = flow.ports(socket.protocol, socket.sport, socket.dport);
-        let packets = paths::packets_of(rib, "", &flow);
+        let packets = paths::packets_of(rib, "", &Sample::of(flow));
         let Ok(choice) = paths::choice(rib, "", &packets) else {
             continue;
         };

@@ -21,12 +21,13 @@ pub(super) struct Scratch {
     pub buckets: Option<u16>,
     iif: String,
     dst: IpAddr,
+    packets: Asked,
 }
 
 impl Scratch {
-    /// A copy, for packets to `dst` that come in by `iif`. Resilient groups become hash-threshold ones in
+    /// A copy, for these packets, all to one address, that come in by `iif`. Resilient groups become hash-threshold ones in
     /// it: their members count, what becomes of their buckets is computed from those of now.
-    pub(super) fn of(rib: &Rib, iif: &str, dst: IpAddr) -> Scratch {
+    pub(super) fn of(rib: &Rib, iif: &str, packets: &Asked) -> Scratch {
         let mut copy = Rib::detached();
         copy.set_algos(rib.algos().clone());
         copy.set_kernel_key(rib.kernel_key());
@@ -41,7 +42,8 @@ impl Scratch {
             rib: copy,
             buckets: None,
             iif: iif.to_owned(),
-            dst,
+            dst: packets.dst.addr(),
+            packets: *packets,
         }
     }
 
@@ -50,10 +52,9 @@ impl Scratch {
     pub(super) fn choice(&mut self) -> Result<Choice, Reason> {
         // As many routes as can match one address, and a few alternatives for each.
         for _ in 0..1024 {
-            let packets = Asked::to(self.dst);
-            match paths::choice(&self.rib, &self.iif, &packets) {
+            match paths::choice(&self.rib, &self.iif, &self.packets) {
                 Err(reason @ (Reason::OutLink | Reason::NoRoute)) => {
-                    let trace = paths::trace(&self.rib, &self.iif, &packets);
+                    let trace = paths::trace(&self.rib, &self.iif, &self.packets);
                     let route = trace.ok().and_then(|trace| trace.route).ok_or(reason)?;
                     self.rib.apply(Event::RouteGone(route));
                 }

@@ -116,6 +116,12 @@ pub enum WordsError {
     /// An address was wanted.
     #[error("'{0}' is not an address")]
     Address(String),
+    /// A source that is not of the destination's family.
+    #[error("'{0}' is of another family than the destination")]
+    Family(String),
+    /// A protocol was wanted.
+    #[error("'{0}' is not a protocol: a name such as tcp, or a number")]
+    Protocol(String),
     /// Nothing is to change.
     #[error("name a change: {CHANGES}")]
     NoChange,

@@ -36,7 +36,7 @@ pub(super) fn compare(
         ..Flows::default()
     };
     for sample in samples {
-        let packets = paths::packets_of(rib, iif, &sample.flow);
+        let packets = paths::packets_of(rib, iif, sample);
         let on_route = *known.entry(packets).or_insert_with(|| {
             packets.dst.addr().is_ipv4() == question.dst.is_ipv4()
                 && paths::choice(rib, iif, &packets).is_ok_and(|choice| same_route(&choice, before))

@@ -13,7 +13,7 @@ mod text;
 mod words;
 
 use raddle_rib::event::NexthopKind;
-use raddle_rib::{Asked, Hop, MpAlgo, Rib};
+use raddle_rib::{Hop, MpAlgo, Rib};
 use raddle_sim::order::{self, Planned};
 use raddle_sim::resilient::{self, Overweight};
 use raddle_sim::sample::Sample;
@@ -37,9 +37,9 @@ pub fn answer(
     budget: Option<f64>,
 ) -> Result<Report, Error> {
     let iif = question.iif.as_deref().unwrap_or_default();
-    let packets = Asked::to(question.dst);
+    let packets = question.packets;
     let before = paths::needed(rib, iif, &packets)?;
-    let mut scratch = Scratch::of(rib, iif, question.dst);
+    let mut scratch = Scratch::of(rib, iif, &packets);
     for change in &question.changes {
         let done = scratch.make(change);
         done.map_err(|why| Error::change(change, why))?;

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use raddle_rib::Asked;
+
 use super::WordsError;
+use crate::paths;
 
 /// Which nexthop is meant: by its object's id, or by where it leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct Question {
     pub dst: IpAddr,
     /// Input link of the packets; without it they are this machine's own.
     pub iif: Option<String>,
+    /// What else is said of them, for routing rules that ask for it.
+    pub packets: Asked,
     /// Changes, one or more, that happen together.
     pub changes: Vec<Change>,
 }
@@ -80,7 +85,7 @@ pub(super) const CHANGES: &str = "link-down LINK, nexthop-del NEXTHOP, nexthop-a
 type Words<'a> = std::iter::Peekable<std::slice::Iter<'a, String>>;
 
 impl Question {
-    /// Reads the words: `DST [iif LINK] CHANGE...`.
+    /// Reads the words: `DST [iif LINK] [from SRC] [ipproto PROTO] [sport PORT] [dport PORT] CHANGE...`.
     ///
     /// # Errors
     /// Which word is wrong.
@@ -92,18 +97,44 @@ impl Question {
         }
         let dst = address(first)?;
         let mut iif = None;
+        let mut packets = paths::packets_to(dst);
         let mut changes = Vec::new();
         while let Some(word) = words.next() {
             match word.as_str() {
                 "iif" => iif = Some(value(&mut words, "iif")?),
+                "from" => {
+                    let from = value(&mut words, "from")?;
+                    let src = address(&from)?;
+                    if src.is_ipv4() != dst.is_ipv4() {
+                        return Err(WordsError::Family(from));
+                    }
+                    packets.src = src.into();
+                }
+                "ipproto" => packets.proto = Some(protocol(&value(&mut words, "ipproto")?)?),
+                "sport" => packets.sport = port(&mut words, word)?,
+                "dport" => packets.dport = port(&mut words, word)?,
                 word => changes.push(change(word, &mut words)?),
             }
         }
         if changes.is_empty() {
             return Err(WordsError::NoChange);
         }
-        Ok(Question { dst, iif, changes })
+        Ok(Question {
+            dst,
+            iif,
+            packets,
+            changes,
+        })
     }
+}
+
+fn protocol(word: &str) -> Result<u8, WordsError> {
+    raddle_explain::protocol_number(word).map_err(|_| WordsError::Protocol(word.to_owned()))
+}
+
+fn port(words: &mut Words<'_>, key: &str) -> Result<(u16, u16), WordsError> {
+    let port = number(words, key, 0..=65535)? as u16;
+    Ok((port, port))
 }
 
 fn change(word: &str, words: &mut Words<'_>) -> Result<Change, WordsError> {
@@ -206,6 +237,13 @@ mod tests {
             assert_eq!(question.changes[0].to_string(), text);
             assert_eq!(question.iif.as_deref(), Some("eth0"));
         }
+        let said = parse("10.0.0.9 from 10.1.0.1 ipproto tcp dport 80 link-down eth1").unwrap();
+        let packets = said.packets;
+        assert_eq!(
+            (packets.src.to_string(), packets.proto),
+            ("10.1.0.1/32".into(), Some(6))
+        );
+        assert_eq!((packets.dport, packets.sport), ((80, 80), (0, 65535)));
         let two = parse("to 10.0.0.9 nexthop-add 7 link-down eth1").unwrap();
         assert_eq!(two.changes.len(), 2);
         assert_eq!(two.changes[0].to_string(), "nexthop-add id 7 weight 1");
@@ -225,6 +263,8 @@ mod tests {
                 "10.0.0.1 policy 4",
                 "'4' is not a policy: a number from 0 to 3",
             ),
+            ("10.0.0.1 from ::1 policy 1", "'::1' is of another family"),
+            ("10.0.0.1 ipproto x policy 1", "'x' is not a protocol"),
             ("10.0.0.1 seed 0", "'0' is not a seed"),
             ("10.0.0.1 weight id 4", "'weight' wants a value"),
         ] {
