@@ -34,7 +34,7 @@ pub use load::Load;
 pub use other_xdp::OtherXdp;
 pub use packet_socket::PacketSocket;
 pub use traffic::{Arrival, Stream, StreamReport, StreamState};
-pub use world::World;
+pub use world::{World, quiet};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -14,6 +14,13 @@ use serde_json::Value;
 use crate::frame::{self, Addresses, Crafted, Flow, identity};
 use crate::{Arrival, Outcome, PacketSocket, lab_name, raddle};
 
+/// For how long nothing has to come until nothing more is waited for: 60 ms, or what `RADDLE_QUIET_MS` says.
+pub fn quiet() -> Duration {
+    let said = std::env::var("RADDLE_QUIET_MS").ok();
+    let said = said.and_then(|said| said.parse().ok());
+    Duration::from_millis(said.unwrap_or(60))
+}
+
 /// `source -- router == sink`, see [`Chain`]; removed when dropped.
 ///
 /// The router's links are `source`, `sink`, `sink-2`, ...; its neighbours are permanent entries, so
@@ -349,9 +356,7 @@ impl World {
     /// comes out twice has two arrivals. What never comes is waited for until nothing has come for 60 ms, or what
     /// `RADDLE_QUIET_MS` says, for emulated machines.
     pub fn transmit(&self, frames: &[Crafted]) -> Vec<Vec<Arrival>> {
-        let quiet = std::env::var("RADDLE_QUIET_MS").ok();
-        let quiet = quiet.and_then(|quiet| quiet.parse().ok()).unwrap_or(60);
-        self.transmit_for(frames, Duration::from_millis(quiet))
+        self.transmit_for(frames, quiet())
     }
 
     /// As [`World::transmit`], until nothing has come for `quiet`.

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use raddle_e2e::frame::Flow;
-use raddle_e2e::{Arrival, Daemon, World, root};
+use raddle_e2e::{Arrival, Crafted, Daemon, World, frame, quiet, root};
 
 /// A network of four links on the router (`source`, `sink`, `sink-2`, `sink-3`), some of them in VRF red, whose table is 10.
 struct Layout {
@@ -230,6 +230,134 @@ fn vrfs_are_followed_as_the_kernel_follows_them() {
             daemon.terminate();
             change(&world, changes, true);
         }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// SIDs of the router that look in red's table.
+const SIDS: [(&str, &str); 3] = [
+    ("5f00:0:44::", "End.DT4"),
+    ("5f00:0:46::", "End.DT46"),
+    ("5f00:0:66::", "End.DT6"),
+];
+
+/// What is in the packets for SIDs: to what red has routes for, to the router itself, and to all else.
+const INNER: [(&str, &str); 7] = [
+    ("172.16.5.5", "10.9.7.9"),
+    ("172.16.5.5", "10.9.8.9"),
+    ("172.19.5.5", "203.0.113.7"),
+    ("198.51.100.1", "10.9.7.10"),
+    ("172.16.5.5", "10.2.3.1"),
+    ("fd01:1::7", "fd09:7::9"),
+    ("fd01:1::7", "fd09:8::9"),
+];
+
+/// With the default rules, and with what is changed of them and of red.
+const SID_TRIALS: [(&str, &[&str]); 6] = [
+    ("rp_filter 2 of red", &["red.rp_filter=2"]),
+    ("forwarding off for red", &["red.forwarding=0"]),
+    ("a rule for some packets", &["ipproto 17 lookup 77"]),
+    ("a rule for red", &["iif red lookup 77"]),
+    ("a rule for all", &["lookup 77"]),
+    ("nothing", &[]),
+];
+
+fn encapsulated(world: &World) -> Vec<Crafted> {
+    let mut frames = Vec::new();
+    for (sid, _) in SIDS {
+        for (src, dst) in INNER {
+            for sport in 0..8 {
+                let (src, dst): (IpAddr, IpAddr) = (src.parse().unwrap(), dst.parse().unwrap());
+                let flow = Flow {
+                    src,
+                    dst,
+                    proto: 17,
+                    sport,
+                    dport: 9,
+                };
+                let tag = frames.len() as u64;
+                let inner = &frame::udp(world.frame_macs(), &flow, tag, 20)[14..];
+                let next = if src.is_ipv4() { 4 } else { 41 };
+                let outer = ["fd01:1::8", sid].map(|address| address.parse().unwrap());
+                let bytes = frame::packet(world.frame_macs(), outer[0], outer[1], next, inner);
+                frames.push(Crafted {
+                    bytes,
+                    kind: "encapsulated",
+                    flow: None,
+                });
+            }
+        }
+    }
+    frames
+}
+
+/// What comes out of SIDs with a VRF's table is looked up as what comes in by the VRF.
+#[test]
+fn sids_of_a_vrf_are_followed_as_the_kernel_follows_them() {
+    if !root("sids_of_a_vrf_are_followed_as_the_kernel_follows_them") {
+        return;
+    }
+    let Some(world) = world("vrfsid", &ALL_IN_RED) else {
+        return;
+    };
+    world.sysctl("net.vrf.strict_mode", "1");
+    // What red has no other route for goes out, too.
+    world.ip("route add default via 10.2.1.2 dev sink table 10");
+    world.ip("-6 route add fd01:1::/64 via 2001:db8:1:1::2 dev source table 10");
+    for (sid, action) in SIDS {
+        for table in ["main", "10"] {
+            world.ip(&format!(
+                "-6 route add {sid}/48 encap seg6local action {action} vrftable 10 dev red table {table}"
+            ));
+        }
+    }
+    let frames = encapsulated(&world);
+    let exchange = || {
+        let arrivals = world.exchange(&frames, quiet());
+        let mut seen: Vec<(String, Vec<u8>)> =
+            arrivals.into_iter().map(|a| (a.link, a.frame)).collect();
+        // Not the errors that the router answers with, of which each is another.
+        let is_error = |bytes: &[u8]| match bytes[12..14] {
+            [0x08, 0x00] => bytes[23] == 1,
+            [0x86, 0xdd] => bytes[20] == 58,
+            _ => true,
+        };
+        seen.retain(|(_, bytes)| !is_error(bytes));
+        seen.sort();
+        seen
+    };
+    let mut wrong = Vec::new();
+    for (what, changes) in SID_TRIALS {
+        change(&world, changes, false);
+        let kernel = exchange();
+        let daemon = Daemon::start(&world, &[]);
+        let ours = exchange();
+        let forwarded = daemon.forwarded();
+        eprintln!(
+            "SIDs, {what}: the kernel forwards {}, raddle {forwarded}",
+            kernel.len()
+        );
+        if kernel != ours {
+            let only = |a: &[(String, Vec<u8>)], b: &[(String, Vec<u8>)]| {
+                let only = a.iter().filter(|one| !b.contains(one));
+                only.map(|(link, bytes)| format!("{:?} by {link}", frame::tag(bytes)))
+                    .collect::<Vec<_>>()
+            };
+            wrong.push(format!(
+                "{what}: only by the kernel {:?}, only by raddle {:?}",
+                only(&kernel, &ours),
+                only(&ours, &kernel)
+            ));
+        }
+        if changes.is_empty() && forwarded != kernel.len() as u64 {
+            let counters = daemon.counters()["reasons"].to_string();
+            wrong.push(format!(
+                "{what}: raddle forwards {forwarded} of {}: {counters}",
+                kernel.len()
+            ));
+        }
+        daemon.terminate();
+        change(&world, changes, true);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
