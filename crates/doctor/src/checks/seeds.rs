@@ -60,7 +60,7 @@ fn seed_unset(facts: &Facts) -> Vec<Found> {
         }];
     }
     let effect = "the key is the kernel's own, drawn at boot, and has not been read: which path a flow takes \
-                  cannot be predicted, changes with every reboot, and raddle leaves such choices to the kernel";
+                  cannot be predicted here and changes with every reboot; a daemon that cannot read it either leaves such choices to the kernel";
     let why = match &facts.own_key {
         OwnKey::Unknown(why) => Some(why.clone()),
         _ => None,
@@ -76,7 +76,8 @@ fn seed_unset(facts: &Facts) -> Vec<Found> {
             let found = Found::new(Severity::Warning, "the hash seed is not set", effect);
             let evidence = ["net.ipv4.fib_multipath_hash_seed = 0".to_owned()];
             let found = found.evidence(evidence.into_iter().chain(why));
-            let advice = "setting it moves flows once; a file in /etc/sysctl.d makes it last";
+            let advice = "as root the key can be read, and a daemon does; raddle key find looks for it without privilege; \
+                          setting a seed moves flows once, and a file in /etc/sysctl.d makes it last";
             vec![found.fix(RANDOM).advice(advice)]
         }
     }
