@@ -31,7 +31,10 @@ as_in_test() {
 part_vrfs() { as_in_test VRFs vrf; }
 part_rules() { as_in_test 'routing rules' rules; }
 part_rp_filter() { as_in_test rp_filter rp_filter; }
-part_firewall() { as_in_test firewalls firewall; }
+part_firewall() {
+  as_in_test firewalls firewall
+  as_in_test 'programs of BPF on hooks' bpf_hook
+}
 part_defaults() { as_in_test 'defaults of distributions' default_install; }
 
 # A source, a router and a sink. Source and router are joined by the two NICs and the host's bridge, where there are

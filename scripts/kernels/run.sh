@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../.."
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
 parts=${PARTS:-loads,forward,vrfs,rules,rp_filter,firewall,defaults,segments}
-limit=${TIMEOUT:-900}
+limit=${TIMEOUT:-3600}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
 
@@ -84,13 +84,15 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle --locked --quiet
-tests=(loads vrf rules rp_filter firewall default_install)
+tests=(loads vrf rules rp_filter firewall bpf_hook default_install)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
 root=$out/root
 start_root "$root" 'ip ping nsenter tc'
 for tool in ip ping nsenter nft bash tc iptables-restore; do add_program "$root" "$(command -v "$tool")"; done
+# What tests run by a shell shall be these programs, and busybox's shell takes its own.
+ln -s bash "$root/usr/sbin/sh"
 add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle"
 strip "$root/usr/sbin/raddle"
 # What iptables' rules name, each a library.
@@ -116,7 +118,7 @@ for kernel in "${here[@]}"; do
   rm -rf "$root/lib/modules"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
     cls_u32 act_mirred vrf nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
-    xt_nat xt_tcpudp ipt_REJECT
+    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then
     echo "Linux $kernel: all parts are right ($parts), $SECONDS s"

@@ -102,6 +102,8 @@ fn programs_of_bpf_on_a_hook_close_its_family() {
         let (pairs, rule) = closed();
         assert_eq!(pairs, [16, 0]);
         let rule = rule.unwrap();
+        // By the kernel's list of hooks, or by that of BPF links.
+        eprintln!("{rule}");
         assert!(
             rule.starts_with("netfilter hook ") && rule.ends_with(" at forward"),
             "{rule}"

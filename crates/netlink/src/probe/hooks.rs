@@ -130,3 +130,43 @@ pub(super) fn decode_hook(message: &Message<'_>) -> Result<Option<(String, bool)
     }
     Ok(Some((function, is_bpf)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Messages;
+
+    /// One hook, as the kernel tells of it.
+    fn told(function: &str, module: Option<&str>, kind: Option<u32>) -> Option<(String, bool)> {
+        let mut b = Builder::new();
+        b.begin(HOOK_GET, 0, &[2, 0, 0, 0]);
+        b.put(HOOK_NUMBER, &2u32.to_be_bytes());
+        b.put_str(HOOK_FUNCTION, function);
+        if let Some(module) = module {
+            b.put_str(HOOK_MODULE, module);
+        }
+        if let Some(kind) = kind {
+            let nest = b.open(HOOK_CHAIN);
+            b.put(CHAIN_TYPE, &kind.to_be_bytes());
+            b.close(nest);
+        }
+        b.end().unwrap();
+        let message = Messages::new(b.as_bytes()).next().unwrap().unwrap();
+        decode_hook(&message).unwrap()
+    }
+
+    #[test]
+    fn hooks_have_their_function_and_module() {
+        let said = |text: &str, is_bpf| Some((text.to_owned(), is_bpf));
+        let chain = told("nft_do_chain_inet", Some("nf_tables"), Some(1));
+        assert_eq!(chain, said("nft_do_chain_inet [nf_tables]", false));
+        assert_eq!(
+            told("nf_hook_run_bpf", None, Some(TYPE_BPF)),
+            said("nf_hook_run_bpf", true)
+        );
+        assert_eq!(
+            told("selinux_ip_forward", None, None),
+            said("selinux_ip_forward", false)
+        );
+    }
+}
