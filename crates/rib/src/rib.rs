@@ -1,5 +1,18 @@
 //! The mirror and the image together: apply what the kernel says, publish what follows.
 
+/// What publishing takes of a [`Rib`] (`$rib`), whose other fields stay free to be changed meanwhile.
+macro_rules! publish {
+    ($rib:expr) => {
+        crate::adjacency::Publish {
+            state: &$rib.state,
+            ports: &$rib.ports,
+            zones: &$rib.guards.zones,
+            memory: &$rib.memory,
+            grace: &*$rib.grace,
+        }
+    };
+}
+
 mod links;
 mod reverse;
 mod sources;
@@ -14,7 +27,7 @@ use ipnet::IpNet;
 use raddle_fib::{Fib4, Fib6};
 use raddle_select::{HashKey, keyed, mid_states};
 
-use crate::adjacency::{Ports, Publish};
+use crate::adjacency::Ports;
 use crate::algo::AlgoRules;
 use crate::counted::Sent;
 use crate::event::Event;
@@ -280,13 +293,7 @@ impl Rib {
         if dirty.nexthops.is_empty() || dirty.links || dirty.settings || all {
             return None;
         }
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         let adjacencies = self.groups.adjacencies.of_neighbours(&dirty.neighbours);
         self.groups.adjacencies.refresh(&adjacencies, &at);
         let mut groups = self.groups.of_neighbours(&dirty.neighbours);
@@ -315,13 +322,7 @@ impl Rib {
         }
         let changed = &self.state.dirty.changed_links;
         self.groups.adjacencies.see_links(changed, &self.state);
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         let adjacencies = self.groups.adjacencies.of_links(&lost);
         self.groups.adjacencies.refresh(&adjacencies, &at);
         let segments = self.groups.segments.all();
@@ -370,13 +371,7 @@ impl Rib {
             self.memory.store_ranges(&self.guards.ranges);
         }
         let everything = dirty.settings || guards_change || refresh;
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         let adjacencies = match everything {
             true => self.groups.adjacencies.all(),
             false => {

@@ -82,6 +82,19 @@ fn usual(priority: u32, table: u32) -> Rule {
     }
 }
 
+/// An image, and the state of a machine with so many links, all of them in use.
+fn with_links(capacity: &Capacity, count: u32) -> (Arc<Memory>, Rib) {
+    let memory = Arc::new(Memory::heap(capacity));
+    let mut rib = Rib::new(Arc::clone(&memory), capacity, || ());
+    (1..=count).for_each(|index| rib.apply(draw::link(index, true, true)));
+    let links: BTreeSet<u32> = (1..=count).collect();
+    rib.set_ports(Ports {
+        enabled: links.clone(),
+        out: links,
+    });
+    (memory, rib)
+}
+
 /// All rules but one, told anew: one that asks for what is not known goes by a dump.
 fn tell_without(rib: &mut Rib, gone: &Rule) {
     let left: Vec<Rule> = rib
@@ -370,14 +383,7 @@ fn what_finds_no_range_goes_to_the_kernel() {
         words6: 64,
         ..Capacity::default()
     };
-    let memory = Arc::new(Memory::heap(&capacity));
-    let mut rib = Rib::new(Arc::clone(&memory), &capacity, || ());
-    (1..=3).for_each(|index| rib.apply(draw::link(index, true, true)));
-    let links: BTreeSet<u32> = (1..=3).collect();
-    rib.set_ports(Ports {
-        enabled: links.clone(),
-        out: links,
-    });
+    let (memory, mut rib) = with_links(&capacity, 3);
     let of_link = |link: u32, n: u8| Rule {
         other: vec![13],
         iif: Some(format!("l{link}")),
@@ -414,13 +420,7 @@ fn a_table_is_small_again_when_much_of_it_is_gone() {
         words6: 64,
         ..Capacity::default()
     };
-    let memory = Arc::new(Memory::heap(&capacity));
-    let mut rib = Rib::new(Arc::clone(&memory), &capacity, || ());
-    rib.apply(draw::link(1, true, true));
-    rib.set_ports(Ports {
-        enabled: [1].into(),
-        out: [1].into(),
-    });
+    let (memory, mut rib) = with_links(&capacity, 1);
     let from = Rule {
         from: Some("10.3.0.0/16".parse().unwrap()),
         ..usual(100, 7)
@@ -464,14 +464,7 @@ fn what_finds_no_room_for_its_look_ups_leaves_them_to_the_kernel() {
         words6: 64,
         ..Capacity::default()
     };
-    let memory = Arc::new(Memory::heap(&capacity));
-    let mut rib = Rib::new(Arc::clone(&memory), &capacity, || ());
-    (1..=6).for_each(|index| rib.apply(draw::link(index, true, true)));
-    let links: BTreeSet<u32> = (1..=6).collect();
-    rib.set_ports(Ports {
-        enabled: links.clone(),
-        out: links,
-    });
+    let (memory, mut rib) = with_links(&capacity, 6);
     let from = |n: u8| Rule {
         from: Some(IpNet::new([10, n, 0, 0].into(), 16).unwrap()),
         ..usual(50 + u32::from(n), 7)

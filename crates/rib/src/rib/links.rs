@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Rib;
 use super::reverse::Need;
-use crate::adjacency::{Ports, Publish};
+use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::guards::Guards;
 use crate::state::State;
@@ -15,13 +15,7 @@ use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
 impl Rib {
     /// Writes the entries of all links, and makes the views that they need.
     pub(super) fn publish_links(&mut self) -> usize {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         let links = self.state.links.values();
         let strict = links.filter(|link| self.way_back.need(&self.state, link) == Need::Link);
         let strict = strict.filter(|link| self.ports.enabled.contains(&link.index));
@@ -106,13 +100,7 @@ impl Rib {
         if !self.guards.leads_nowhere {
             return 0;
         }
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         let [of4, of6] = &self.guards.rules.kept;
         let v4 = self.v4.views_of(of4, &self.state.v4, &mut self.groups, &at);
         let v6 = self.v6.views_of(of6, &self.state.v6, &mut self.groups, &at);
@@ -147,13 +135,7 @@ impl Rib {
         if closes {
             self.close_links();
             self.memory.store_ranges(&self.guards.ranges);
-            let at = Publish {
-                state: &self.state,
-                ports: &self.ports,
-                zones: &self.guards.zones,
-                memory: &self.memory,
-                grace: &*self.grace,
-            };
+            let at = publish!(self);
             let adjacencies = self.groups.adjacencies.all();
             self.groups.adjacencies.refresh(&adjacencies, &at);
         }

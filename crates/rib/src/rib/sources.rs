@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use raddle_fib::TableId;
 
 use super::Rib;
-use crate::adjacency::Publish;
 use crate::attrs::AttrsId;
 use crate::event::{ROUTE_FPM, ROUTE_STATIC, RouteKind};
 use crate::lpm::Lpm;
@@ -209,13 +208,7 @@ impl Rib {
 
     /// Writes the table of sources. Where there is no room every source may be refused.
     fn write_sources(&mut self, wanted: &[(Prefix<u32>, Claim)]) -> Result<(), Lack> {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         let lpm = &mut self.v4.lpm;
         if self.sources.id.is_none() {
             let table = Lpm::<u32>::create_table(lpm, false);

@@ -25,13 +25,7 @@ pub(super) struct Side<A, L> {
 impl Rib {
     /// Brings all views up to date; `hosts` are those of which more than routes has changed.
     pub(super) fn publish_tables(&mut self, mut hosts: Vec<IpAddr>, direct_changed: bool) -> usize {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         // Those that changed, also where all are looked at: of the ones that went the state knows
         // nothing any more.
         if direct_changed {
@@ -64,13 +58,7 @@ impl Rib {
     /// Makes the views of single tables that SIDs look in, until none leads to a SID that wants another.
     /// Returns how many entries that took.
     pub(super) fn make_segment_tables(&mut self) -> usize {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         self.groups.segments.tables.v4.tidy();
         self.groups.segments.tables.v6.tidy();
         let mut entries = 0;
@@ -107,13 +95,7 @@ impl Rib {
     /// Drops the views that neither a link nor a SID looks in any more. One that goes may have held
     /// the last SID that looked in another.
     pub(super) fn drop_unused_tables(&mut self) {
-        let at = Publish {
-            state: &self.state,
-            ports: &self.ports,
-            zones: &self.guards.zones,
-            memory: &self.memory,
-            grace: &*self.grace,
-        };
+        let at = publish!(self);
         let of_links = |rules: u32, table: fn(&LinkEntry) -> u32| -> HashSet<u32> {
             let entries = self.links.values();
             let looks = entries.filter(|entry| entry.flags & rules == 0);
