@@ -93,7 +93,7 @@ fn meets_anything(facts: &Facts, ruleset: &Ruleset) -> bool {
 }
 
 /// The functions of hooks that are told better elsewhere, or that do nothing to what is forwarded.
-const TOLD: [&str; 25] = [
+const TOLD: [&str; 24] = [
     // Chains of nftables, tables of iptables.
     "nft_do_chain",
     "ipt_do_table",
@@ -111,7 +111,6 @@ const TOLD: [&str; 25] = [
     "ipv6_helper",
     "nf_ct_",
     "nf_nat_",
-    "iptable_nat_",
     "ipv4_synproxy_",
     "ipv6_synproxy_",
     "ip_vs_",

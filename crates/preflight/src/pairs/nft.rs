@@ -1,10 +1,13 @@
 //! nftables' rules as steps.
 
+mod sets;
+mod words;
+
 use std::collections::BTreeMap;
 
 use raddle_netlink::probe::iptables::HOOKS;
 use raddle_netlink::probe::nft::{
-    BaseChain, Contents, Family, Hook, Load, Program, Ruleset, Side, Term, Verdict as Said,
+    BaseChain, Family, Hook, Load, Program, Ruleset, Side, Term, Verdict as Said,
 };
 
 use super::Version;
@@ -13,6 +16,7 @@ use super::model::{
     tidy,
 };
 use super::xt;
+use words::{braces, link_word, list, names_text};
 
 /// The table of libvirt's networks, from libvirt 10.4 on.
 const LIBVIRT: &str = "libvirt_network";
@@ -486,114 +490,6 @@ impl Lowering<'_> {
         let words = format!("{ip} {word} {not}{}", braces(&shown));
         (Test::Address(side, tidy(within), inverted), words)
     }
-
-    fn lookup(&mut self, register: u32, inverted: bool, set: &str, to: Option<u32>) {
-        let is = |c: &&Contents| {
-            c.family == self.family && c.table == self.program.table && c.name == set
-        };
-        let Some(found) = self.ruleset.sets.iter().find(is) else {
-            self.registers.clear();
-            return self.step(Step::Effect, format!("@{set}"));
-        };
-        // Before the lookup: a map that decides leaves the rule.
-        if found.keeps {
-            self.step(Step::Effect, format!("(@{set} counts by element)"));
-        }
-        let size = found.key_length as usize;
-        match to {
-            None => {
-                let within = intervals(found);
-                let (test, words) = self.among(register, size, within, inverted);
-                // A set of some size for a key of another is of several keys.
-                let test = if self.fits(register, size) {
-                    test
-                } else {
-                    Test::Unknown
-                };
-                self.step(Step::Test(test), words);
-            }
-            Some(0) => {
-                let step = self.map(register, found);
-                self.step(step, format!("vmap @{set}"));
-            }
-            Some(_) => {
-                self.registers.clear();
-                self.step(Step::Test(Test::Unknown), format!("map @{set}"));
-            }
-        }
-    }
-
-    /// Whether the register holds one value of `size` bytes, and the set's keys are such.
-    fn fits(&self, register: u32, size: usize) -> bool {
-        match self.get(register) {
-            Some(Value::Loaded(Load::LinkName(_))) => size == 16,
-            Some(Value::Loaded(Load::Network { length, .. })) => *length as usize == size,
-            Some(Value::Masked(_, mask)) => mask.len() == size,
-            Some(Value::Loaded(Load::Version)) => size == 1,
-            Some(Value::Loaded(Load::EtherType)) => size == 2,
-            Some(Value::Loaded(_)) => size == 4,
-            _ => false,
-        }
-    }
-
-    fn map(&self, register: u32, set: &Contents) -> Step {
-        let size = set.key_length as usize;
-        let known = self.fits(register, size) && !set.intervals;
-        let Some(elements) = &set.elements else {
-            return Step::Effect;
-        };
-        let mut map = Vec::new();
-        for element in elements.iter().filter(|e| !e.end) {
-            let Some(said) = &element.verdict else {
-                continue;
-            };
-            let verdict = self.verdict(said);
-            if verdict.is_none() && *said != Said::Continue {
-                return Step::Effect;
-            }
-            let key = element.key.as_ref().filter(|_| known);
-            let within = key.and_then(|k| number(k)).map(|n| vec![(n, n)]);
-            let (test, _) = self.among(register, size, within, false);
-            map.push((test, verdict));
-        }
-        // What is in no element comes last.
-        map.sort_by_key(|(test, _)| *test == Test::Unknown);
-        Step::Map(map)
-    }
-}
-
-/// What a set's elements make up; none where that is not known.
-fn intervals(set: &Contents) -> Option<Vec<Interval>> {
-    // A key of several is longer than a number.
-    let size = set.key_length as usize;
-    let last = (size <= 16).then(|| prefix(0, 0, size).1)?;
-    let elements = set.elements.as_ref()?;
-    let mut bounds = Vec::new();
-    for element in elements {
-        let key = element.key.as_ref()?;
-        if key.len() != set.key_length as usize {
-            return None;
-        }
-        bounds.push((number(key)?, !element.end));
-    }
-    if !set.intervals {
-        return Some(bounds.into_iter().map(|(n, _)| (n, n)).collect());
-    }
-    // An end goes before a beginning at the same place.
-    bounds.sort_unstable();
-    let (mut within, mut open) = (Vec::new(), None);
-    for (at, begins) in bounds {
-        match (begins, open.take()) {
-            (true, None) => open = Some(at),
-            (true, Some(_)) => return None,
-            (false, Some(first)) => within.push((first, at.checked_sub(1)?)),
-            // nft puts an end at 0 in front.
-            (false, None) if at == 0 => {}
-            (false, None) => return None,
-        }
-    }
-    within.extend(open.map(|first| (first, last)));
-    Some(within)
 }
 
 fn verdict_target(program: &Program) -> Option<String> {
@@ -602,43 +498,4 @@ fn verdict_target(program: &Program) -> Option<String> {
         Term::Verdict(Said::Goto(chain)) => Some(format!("goto {chain}")),
         _ => None,
     })
-}
-
-fn link_word(side: Side, name: &str) -> &'static str {
-    match (side, name) {
-        (Side::From, "name") => "iifname",
-        (Side::To, "name") => "oifname",
-        (Side::From, _) => "iif",
-        (Side::To, _) => "oif",
-    }
-}
-
-fn list(values: &[Interval]) -> String {
-    let shown: Vec<_> = values.iter().map(|v| v.0.to_string()).collect();
-    braces(&shown)
-}
-
-fn names_text(names: &[Interval]) -> String {
-    let text = |n: &Interval| {
-        let bytes = n.0.to_be_bytes();
-        let end = bytes.iter().position(|b| *b == 0).unwrap_or(16);
-        let wild = if n.1.count_ones() > n.0.count_ones() && end < 15 && n.1 != n.0 {
-            // All that begins with it, unless its end is part of what is compared.
-            let rest = n.1.to_be_bytes();
-            if rest[end] == 0 { "" } else { "*" }
-        } else {
-            ""
-        };
-        format!("\"{}{wild}\"", String::from_utf8_lossy(&bytes[..end]))
-    };
-    let shown: Vec<_> = names.iter().map(text).collect();
-    braces(&shown)
-}
-
-fn braces(shown: &[String]) -> String {
-    match shown {
-        [one] => one.clone(),
-        some if some.len() <= 8 => format!("{{ {} }}", some.join(", ")),
-        many => format!("{{ {}, ... }}", many[..8].join(", ")),
-    }
 }
