@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use raddle_packet::protocol::ports_offset;
 use raddle_rib::{Asked, Fields};
 use raddle_select::Flow;
 use serde::Serialize;
@@ -198,17 +199,22 @@ impl FlowWords {
         }
     }
 
-    /// What is known of its packets where routing rules may ask for it: what is not named is any.
+    /// What is known of its packets where routing rules may ask for it: what is not named is any, but for ports of a protocol that has
+    /// none, and for the source of this machine's own packets, which have none when they are looked up first.
     pub(crate) fn packets(&self) -> Asked {
-        let known = |named: bool, port: u16| if named { (port, port) } else { (0, u16::MAX) };
+        let has_ports = self.proto == 0 || ports_offset(self.proto).is_some();
+        let ports = |port: u16| match port == 0 && has_ports {
+            true => (0, u16::MAX),
+            false => (port, port),
+        };
         let mut packets = Asked {
             tos: (self.tos, u8::MAX),
             proto: (self.proto != 0).then_some(self.proto),
-            sport: known(self.sport != 0, self.sport),
-            dport: known(self.dport != 0, self.dport),
+            sport: ports(self.sport),
+            dport: ports(self.dport),
             ..Asked::to(self.dst)
         };
-        if !self.src.is_unspecified() {
+        if !self.src.is_unspecified() || self.iif.is_none() {
             packets.src = self.src.into();
         }
         packets

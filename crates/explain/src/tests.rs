@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use raddle_rib::event::Rule;
 use raddle_rib::{AlgoRules, Rib, Snapshot};
 
 use super::confidence::Level;
@@ -298,4 +299,50 @@ fn a_flow_is_symmetric_where_the_kernel_orders_it() {
         let symmetry = answer_to(words, &odd).symmetry.unwrap();
         assert_eq!(symmetry.same_hash, Some(true));
     }
+}
+
+/// What a routing rule asks for and the question does not name is a condition of the answer; what it cannot have is none.
+#[test]
+fn what_rules_ask_for_and_nobody_names_is_a_doubt() {
+    let asks = |question: &str, rule: Rule| {
+        let answer = answer_in(question, &Odd::default(), |snapshot| {
+            let rule = Rule {
+                family: 4,
+                priority: 100,
+                table: 254,
+                action: 1,
+                ..rule
+            };
+            snapshot.rules.push(rule);
+        });
+        let mut why = answer.confidence.why.iter();
+        why.any(|why| why.contains("rule 100: "))
+    };
+    let from = || Rule {
+        from: Some("10.0.1.0/24".parse().unwrap()),
+        ..Rule::default()
+    };
+    let web = || Rule {
+        ip_proto: Some(6),
+        dport: Some((443, 443)),
+        ..Rule::default()
+    };
+    // A socket without an address has no source when it is looked up first, and the kernel's choice then.
+    assert!(!asks("198.51.100.7", from()));
+    // By one path, where no hash wants the source.
+    assert!(asks("10.0.2.2 iif in0", from()));
+    assert!(!asks("10.0.2.2 from 10.0.0.9 iif in0", from()));
+    let of = |words: &str| asks(&format!("10.0.2.2 from 10.0.0.9 iif in0 {words}"), web());
+    assert!(of(""));
+    assert!(of("ipproto tcp sport 5"));
+    assert!(!of("ipproto tcp dport 80"));
+    assert!(!of("ipproto udp"));
+    let any = Rule {
+        dport: Some((443, 443)),
+        ..Rule::default()
+    };
+    assert!(!asks(
+        "198.51.100.7 from 10.0.1.9 iif in0 ipproto icmp",
+        any
+    ));
 }
