@@ -71,7 +71,7 @@ pub(crate) struct WhatIf {
     /// Draw the shares before and after; .svg or .png
     #[arg(long, value_name = "FILE", value_parser = raddle_plot::file)]
     pub plot: Option<PathBuf>,
-    /// DST [iif LINK] CHANGE...
+    /// DST [iif LINK] [from SRC] [ipproto PROTO] [sport PORT] [dport PORT] CHANGE...
     #[arg(required = true)]
     pub words: Vec<String>,
 }
