@@ -23,10 +23,10 @@ pub enum Error {
          CONFIG_DEBUG_INFO_BTF, or a seed has to be set (sysctl net.ipv4.fib_multipath_hash_seed)"
     )]
     NoTypes(String),
-    /// There is no such symbol.
+    /// There is no such symbol, and no such address in the code.
     #[error(
-        "cannot read the kernel's own hash key: /proc/kallsyms does not tell where hashrnd is; the kernel has to be built with \
-         CONFIG_KALLSYMS_ALL, or be Linux 6.11 or newer, where a seed can be set"
+        "cannot read the key of the kernel's flow hash: neither /proc/kallsyms nor the kernel's code tells where hashrnd is; \
+         the kernel has to be built with CONFIG_KALLSYMS_ALL, or be Linux 6.11 or newer, where a seed can be set"
     )]
     NoSymbol,
     /// What was read is not the key.

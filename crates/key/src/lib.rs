@@ -11,6 +11,7 @@
 mod bpf;
 mod btf;
 pub mod cache;
+mod code;
 mod error;
 mod find;
 mod hashrnd;
@@ -50,6 +51,19 @@ pub fn read() -> Result<HashKey, Error> {
         Err(why) if std::path::Path::new(mp_seed::SETTING).exists() => Err(why),
         Err(_) => hashrnd::read(),
     }
+}
+
+/// The key of the hash that the kernel gives to packets without one ([`raddle_select::Brings`]), as receive packet steering
+/// asks for, read and proved as [`read`] does.
+///
+/// # Errors
+/// As [`read`]: [`Error::NotPermitted`] without `CAP_BPF`, `CAP_PERFMON`, `CAP_NET_ADMIN` and `CAP_SYSLOG`.
+///
+/// # Minimum kernel version
+/// 5.14.
+pub fn read_software_key() -> Result<HashKey, Error> {
+    privilege::require(&[privilege::BPF, privilege::PERFMON])?;
+    hashrnd::read()
 }
 
 /// Has a mirror of the live kernel go by the kernel's own key where no seed is set: reads it, unless that has been done.

@@ -36,7 +36,9 @@ pub mod transport;
 mod walk;
 
 pub use arp::Arp;
-pub use dissect::{Addresses, Dissected, MAX_HEADERS, Stop, dissect, dissect_plain};
+pub use dissect::{
+    Addresses, Dissected, MAX_HEADERS, Stop, Whole, dissect, dissect_plain, dissect_whole,
+};
 pub use error::{Error, Header};
 pub use ethernet::{Ethernet, Vlan};
 pub use icmp::Icmp;

@@ -4,9 +4,9 @@
 //! when it stops decides the path of truncated and odd packets too.
 
 use crate::Family;
-use crate::bytes::at;
+use crate::bytes::{at, copy};
 use crate::dissect::{
-    Addresses, Dissected, MAX_HEADERS, Stop, ipv4_addresses, ipv6_addresses, ipv6_label,
+    Addresses, Dissected, MAX_HEADERS, Stop, Whole, ipv4_addresses, ipv6_addresses, ipv6_label,
 };
 use crate::protocol::{self, ethertype};
 
@@ -27,11 +27,14 @@ struct Walk<'a> {
     headers: u32,
     stop: Stop,
     seen: Dissected,
+    gre_key: [u8; 4],
+    left: [u8; 4],
+    more: bool,
 }
 
 /// [`fn@crate::dissect`], for any packet.
 #[inline(never)]
-pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Dissected {
+pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Whole {
     let mut walk = Walk {
         l3,
         offset: 0,
@@ -50,9 +53,18 @@ pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Dissected {
             encapsulated: false,
             fragment: false,
         },
+        gre_key: [0; 4],
+        left: [0; 4],
+        more: false,
     };
     walk.run();
-    walk.seen
+    Whole {
+        seen: walk.seen,
+        ether_type: walk.ether_type,
+        gre_key: walk.gre_key,
+        left: walk.left,
+        more: walk.more,
+    }
 }
 
 impl Walk<'_> {
@@ -116,9 +128,13 @@ impl Walk<'_> {
         self.offset += 40;
         self.seen.ip_proto = header[6];
         self.seen.addresses = ipv6_addresses(header);
+        self.left = copy::<4>(header, 16);
         let label = ipv6_label(header);
         if label != 0 {
             self.seen.flow_label = label;
+            if self.stop == Stop::AtFlowLabel {
+                return Next::End;
+            }
         }
         Next::IpProtocol
     }
@@ -164,7 +180,7 @@ impl Walk<'_> {
         self.seen.encapsulated = true;
         match self.stop {
             Stop::AtEncap => Next::End,
-            Stop::Innermost => Next::Protocol,
+            Stop::Innermost | Stop::AtFlowLabel => Next::Protocol,
         }
     }
 
@@ -190,7 +206,11 @@ impl Walk<'_> {
             offset += 4;
         }
         if flags & KEY != 0 {
-            at::<4>(self.l3, offset)?;
+            let key = *at::<4>(self.l3, offset)?;
+            self.gre_key = match version {
+                0 => key,
+                _ => [0, 0, key[2], key[3]],
+            };
             offset += 4;
         }
         if flags & SEQUENCE != 0 {
@@ -222,7 +242,10 @@ impl Walk<'_> {
     /// What a frame inside GRE may hold besides IP. `None` where the packet ends too early.
     fn link_layer(&mut self) -> Option<Next> {
         let (kind_at, length) = match self.ether_type {
-            ethertype::VLAN | ethertype::QINQ => (2, 4),
+            ethertype::VLAN | ethertype::QINQ => {
+                self.more = true;
+                (2, 4)
+            }
             ethertype::PRP | ethertype::HSR => (4, 6),
             ethertype::PPPOE => return self.pppoe(),
             ethertype::BATMAN => return self.batman(),
@@ -230,6 +253,7 @@ impl Walk<'_> {
                 // Its address takes the place of the IP addresses.
                 at::<TIPC_HEADER>(self.l3, self.offset)?;
                 self.seen.addresses = Addresses::None;
+                self.more = true;
                 return Some(Next::End);
             }
             _ => return Some(Next::End),

@@ -188,9 +188,12 @@ fn build(stack: &[Ip], upper: &Upper) -> Vec<u8> {
 }
 
 fn expected(stack: &[Ip], upper: &Upper, stop: Stop) -> Dissected {
-    let shown = match stop {
-        Stop::AtEncap => &stack[..1],
-        Stop::Innermost => stack,
+    let is_v6 = |ip: &&Ip| ip.family() == Family::V6 && ip.label != 0;
+    let labelled = stack.iter().position(|ip| is_v6(&ip));
+    let shown = match (stop, labelled) {
+        (Stop::AtEncap, _) => &stack[..1],
+        (Stop::AtFlowLabel, Some(last)) => &stack[..=last],
+        (Stop::Innermost | Stop::AtFlowLabel, _) => stack,
     };
     let mut seen = Dissected {
         addresses: shown.last().unwrap().addresses,
@@ -201,9 +204,19 @@ fn expected(stack: &[Ip], upper: &Upper, stop: Stop) -> Dissected {
         encapsulated: stack.len() > 1,
         fragment: false,
     };
-    let is_v6 = |ip: &&Ip| ip.family() == Family::V6 && ip.label != 0;
     if let Some(ip) = shown.iter().rfind(is_v6) {
         seen.flow_label = ip.label;
+    }
+    if stop == Stop::AtFlowLabel && labelled.is_some() {
+        // What the header itself says comes next.
+        seen.encapsulated = shown.len() > 1;
+        let extra = shown.last().unwrap().extras.first().map(|(kind, _)| *kind);
+        seen.ip_proto = extra.unwrap_or(match (stack.get(shown.len()), upper) {
+            (Some(inside), _) => inside.protocol(),
+            (None, Upper::Ports(protocol, ..) | Upper::Other(protocol)) => *protocol,
+            (None, Upper::Fragment(..)) => 44,
+        });
+        return seen;
     }
     if let Some(next) = stack.get(shown.len()) {
         seen.ip_proto = next.protocol();
@@ -290,7 +303,7 @@ proptest! {
     fn finds_what_was_put_in(stack in stacks(), upper in uppers()) {
         prop_assume!(stack.iter().map(Ip::steps).sum::<u32>() <= MAX_HEADERS);
         let packet = build(&stack, &upper);
-        for stop in [Stop::AtEncap, Stop::Innermost] {
+        for stop in [Stop::AtEncap, Stop::Innermost, Stop::AtFlowLabel] {
             let seen = dissect(&packet, stack[0].family(), stop);
             prop_assert_eq!(seen, expected(&stack, &upper, stop), "{:?} {:02x?}", stop, &packet);
         }
@@ -320,7 +333,7 @@ proptest! {
     #[test]
     fn survives_anything(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for family in [Family::V4, Family::V6] {
-            for stop in [Stop::AtEncap, Stop::Innermost] {
+            for stop in [Stop::AtEncap, Stop::Innermost, Stop::AtFlowLabel] {
                 dissect(&bytes, family, stop);
             }
         }
@@ -339,7 +352,7 @@ proptest! {
             packet[place] = value;
         }
         packet.truncate(cut.index(packet.len() + 1));
-        for stop in [Stop::AtEncap, Stop::Innermost] {
+        for stop in [Stop::AtEncap, Stop::Innermost, Stop::AtFlowLabel] {
             dissect(&packet, stack[0].family(), stop);
         }
     }

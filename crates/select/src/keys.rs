@@ -163,7 +163,7 @@ fn about(family: Family, l3: &[u8]) -> Option<&[u8]> {
 }
 
 #[inline]
-fn addresses(seen: &Dissected) -> Option<KeyAddresses> {
+pub(crate) fn addresses(seen: &Dissected) -> Option<KeyAddresses> {
     match seen.addresses {
         Addresses::V4 { src, dst } => Some(KeyAddresses::V4 { src, dst }),
         Addresses::V6 { src, dst } => Some(KeyAddresses::V6 { src, dst }),

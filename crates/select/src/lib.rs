@@ -3,7 +3,7 @@
 //! Two pure steps, each with numbered rules as its doc comment: a packet or a flow becomes a 31-bit
 //! hash (policy, flow key, seed), and the hash becomes a member (weights, upper bounds, which members
 //! are usable). The results are those of Linux 6.12 to 6.18 on a little-endian machine, bit for bit,
-//! for packets that carry no hash from elsewhere (`skb->l4_hash`).
+//! for packets that carry no hash from elsewhere (`skb->l4_hash`); [`Brings`] computes that.
 //!
 //! ```
 //! use raddle_select::{Flow, Hasher, Policy, Seed, choose_plain, keys_of_flow, upper_bounds};
@@ -19,6 +19,7 @@
 //! ```
 
 mod batch;
+mod brought;
 mod explain;
 pub mod faults;
 mod hash;
@@ -35,6 +36,10 @@ mod seed;
 mod threshold;
 
 pub use batch::{KeyBatch, Lanes, UnderSeeds};
+pub use brought::{
+    Brings, Brought, Giver, RXH_ADDRESSES, RXH_PORTS, Rss, RssFields, Steering, TOEPLITZ,
+    software_hash, toeplitz,
+};
 pub use explain::{
     Explanation, HashedKey, Part, explain_flow, explain_packet, explain_plain_packet,
 };
