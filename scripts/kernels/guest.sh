@@ -25,7 +25,7 @@ for link in /sys/class/net/eth*; do
 done
 for part in $(word parts | tr , ' '); do
   say "== $part"
-  part_$part
+  if type part_$part >/dev/null 2>&1; then part_$part; else bad "there is a part $part"; fi
 done
 # A busy host holds processors up for longer than Linux thinks possible.
 if dmesg | grep -E 'BUG:|Oops|WARNING:|INFO: task' | grep -v 'soft lockup'; then bad "the kernel's log"; fi

@@ -224,6 +224,38 @@ RULES
   stop_raddle
   check 'the kernel forwards on' in_source ping -q -c 2 -W 20 ${two4}.1
 }
+# With policy 1 the kernel takes the hash that the NIC gives.
+part_nic_hash() {
+  [ -e /run/netns/router ] || world
+  if ! in_router ethtool -K eth0 rxhash on; then
+    say 'skipped: the NIC gives no hash'
+    return
+  fi
+  in_router ethtool -x eth0
+  forget
+  both $two4. $two6:: 32
+  check 'a hash of the NIC: every datagram arrives, of both families' until_ok 60 have_arrived 128
+  for set in four six; do
+    [ $set = four ] && from=10.0.1.2 || from=fd00:1::2
+    check "a hash of the NIC: it decides, $set" not as_the_kernel $set $from
+    check "a hash of the NIC: raddle explain says where, $set" as_explained $set $from
+    cat /tmp/explained
+  done
+  in_router ethtool -K eth0 rxhash off
+}
+not() { ! "$@"; }
+# as_explained SET SOURCE: each datagram came by the link that raddle explain names.
+as_explained() {
+  arrived $1 | head -n 40 >/tmp/flows
+  while read -r link to sport dport; do
+    in_router raddle explain $to from $2 iif eth0 ipproto udp sport $sport dport $dport </dev/null >/tmp/explained || return 1
+    if ! grep -q "^=> dev ${link%1}0 " /tmp/explained || ! grep -q Toeplitz /tmp/explained; then
+      echo "it came by $link"
+      return 1
+    fi
+  done </tmp/flows
+  [ -s /tmp/flows ]
+}
 # The router's SIDs, and a prefix that it encapsulates; the sink takes packets out again.
 #   fd00:f::d4  End.DX4 to the sink: 198.18.3.0/24 from the source
 #   fd00:f::e   End, then the sink: 2001:db8:3::/64 from the source

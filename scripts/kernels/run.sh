@@ -3,7 +3,8 @@
 # veths. As root; no KVM is needed, and neither this machine's kernel nor its network is touched.
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
-# the kernel would choose, and not around a firewall), segments (SIDs and segment lists), and by the end-to-end tests vrfs,
+# the kernel would choose, and not around a firewall), nic_hash (where the hash of a NIC has the kernel send packets),
+# segments (SIDs and segment lists), and by the end-to-end tests vrfs,
 # rules, rp_filter, firewall and defaults (a machine as distributions leave it); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds.
 set -euo pipefail
@@ -11,7 +12,7 @@ cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,vrfs,rules,rp_filter,firewall,defaults,segments}
+parts=${PARTS:-loads,forward,nic_hash,vrfs,rules,rp_filter,firewall,defaults,segments}
 limit=${TIMEOUT:-3600}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -90,7 +91,7 @@ cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$ou
 # Debug information is most of a program, and of what the guest unpacks.
 root=$out/root
 start_root "$root" 'ip ping nsenter tc'
-for tool in ip ping nsenter nft bash tc iptables-restore; do add_program "$root" "$(command -v "$tool")"; done
+for tool in ip ping nsenter nft bash tc ethtool iptables-restore; do add_program "$root" "$(command -v "$tool")"; done
 # What tests run by a shell shall be these programs, and busybox's shell takes its own.
 ln -s bash "$root/usr/sbin/sh"
 add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle"
@@ -109,7 +110,7 @@ cp scripts/kernels/parts.sh "$root/parts.sh"
 devices=()
 for n in 0 1; do
   devices+=(-netdev "tap,id=n$n,ifname=tap$n,script=no,downscript=no,vhost=off,queues=2")
-  devices+=(-device "virtio-net-pci,netdev=n$n,mac=52:54:00:00:00:0$n,mq=on,vectors=6,romfile=")
+  devices+=(-device "virtio-net-pci,netdev=n$n,mac=52:54:00:00:00:0$n,mq=on,vectors=6,hash=on,romfile=")
 done
 wrong=0
 for kernel in "${here[@]}"; do

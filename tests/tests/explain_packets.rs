@@ -3,7 +3,7 @@
 //! States and packets of all kinds are drawn: those that are forwarded, fragmented, refused, delivered,
 //! answered, dropped. The packets are sent on a link of a router that nothing but its kernel serves; where
 //! each comes out, or which ICMP error comes back, has to be what `explain` says. `RADDLE_CASES` says how many
-//! packets (3000), `RADDLE_SEED` which.
+//! packets (3750), `RADDLE_SEED` which.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::collections::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use raddle_e2e::explained::{Compared, Drawn, answers, draw_hashing};
 use raddle_e2e::frame::{self, seal};
-use raddle_e2e::{Arrival, Crafted, Random, World, root};
+use raddle_e2e::{Arrival, Crafted, Outcome, Random, World, root};
 use raddle_io::{Record, Resolution, Writer};
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn every_packet_ends_as_explained() {
     if !root("every_packet_ends_as_explained") {
         return;
     }
-    let drawn = Drawn::cases(3000);
+    let drawn = Drawn::cases(3750);
     let world = world("exall");
     let mut compared = Compared::default();
     for (state, mut rng) in drawn.states(FRAMES) {
@@ -97,9 +97,12 @@ fn world(name: &str) -> World {
     world
 }
 
-/// Another state, and what it is, for messages; each policy is one in four.
+/// Another state, and what it is, for messages: each policy in turn, and policy 1 once more where the kernel gives packets a
+/// hash of its own, to steer them by.
 fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
-    let policy = state as u32 % 4;
+    let turn = state as u32 % 5;
+    let (policy, steered) = (if turn == 4 { 1 } else { turn }, turn == 4);
+    steer(world, steered);
     draw_hashing(world, rng, policy);
     let use_neigh = rng.below(2);
     world.sysctl("net.ipv4.fib_multipath_use_neigh", &use_neigh.to_string());
@@ -181,8 +184,22 @@ fn draw_state(world: &World, rng: &mut Random, state: usize) -> String {
     }
     format!(
         "policy {policy}, use_neigh {use_neigh}, forwarding off {off4} {off6}, redirects {redirects}, \
-         accept_local {accept_local}, rp_filter {rp_filter}"
+         accept_local {accept_local}, rp_filter {rp_filter}, steered {steered}"
     )
+}
+
+/// Has the kernel steer packets that come in, or no longer.
+fn steer(world: &World, on: bool) {
+    let mut shell = world.lab().command("router", "sh").unwrap();
+    let (word, line) = (
+        "-c",
+        format!(
+            "echo {} >/sys/class/net/source/queues/rx-0/rps_cpus",
+            u8::from(on)
+        ),
+    );
+    let said = Outcome::of(shell.args([word, &line]), Duration::from_secs(60));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
 }
 
 /// Whether the gateways of a link are there: one that has failed must not answer when a packet has the kernel ask,

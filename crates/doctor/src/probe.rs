@@ -11,6 +11,7 @@ use raddle_netlink::probe::namespace::Namespace;
 use raddle_netlink::probe::seg6::Seg6;
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::event::Link;
+use raddle_select::Steering;
 use thiserror::Error;
 
 use super::facts::{Choices, Connections, Facts, Other, Receive, Target, Tuning};
@@ -91,8 +92,8 @@ pub(super) fn steering(links: &[Link]) -> Result<Vec<u32>, Unanswered> {
     let mut hidden = Vec::new();
     for link in links {
         match preflight::steering(Path::new("/sys/class/net"), link) {
-            Some(true) => steered.push(link.index),
-            Some(false) => {}
+            Some(Steering::On | Steering::Partly) => steered.push(link.index),
+            Some(Steering::Off) => {}
             None => hidden.push(link.name.as_str()),
         }
     }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use raddle_image::Reason;
 use raddle_rib::Hop;
+use raddle_select::Giver;
 use serde::Serialize;
 
 use super::both::Symmetry;
@@ -49,6 +50,9 @@ pub struct Answer {
     /// The 31-bit hash, where one was needed.
     #[serde(skip)]
     pub hash31: Option<u32>,
+    /// Who has given the packet that hash, where it brings one along.
+    #[serde(skip)]
+    pub giver: Option<Giver>,
     /// What came out of SIDs and encapsulations.
     #[serde(skip)]
     pub outcome: Option<Outcome>,
@@ -101,6 +105,7 @@ pub fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         kernel: view.around.kernel.map(|kernel| kernel.to_string()),
         source,
         hash31: walked.hash31,
+        giver: walked.giver,
         outcome: walked.outcome,
         reverse: None,
         symmetry: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use raddle_rib::AlgoRules;
 use raddle_rib::event::Link;
-use raddle_select::KernelVersion;
+use raddle_select::{Brings, HashKey, KernelVersion, Rss, Steering};
 
 /// The surroundings of the state that is explained.
 #[derive(Clone, Debug, Default)]
@@ -36,12 +36,36 @@ pub trait Machine: Debug {
 
 /// What may mark packets that come in on a link with an L4 hash (`skb->l4_hash`); none where nobody
 /// knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Receive packet steering: some `rps_cpus` is not 0.
-    pub rps: Option<bool>,
+    /// Receive packet steering.
+    pub steering: Option<Steering>,
+    /// The key of the hash that the kernel gives to packets that it steers.
+    pub software: Option<HashKey>,
     /// The driver passes the NIC's hash on (`receive-hashing`).
     pub rx_hash: Option<bool>,
+    /// How the NIC hashes.
+    pub rss: Option<Rss>,
+}
+
+impl Marks {
+    /// What gives packets of a link a hash that can be computed.
+    ///
+    /// 1. Of a NIC (a link without a kind) that passes its hash on, or may do so, that comes first; it is not known how it hashes
+    ///    where the driver does not tell.
+    /// 2. Of a NIC or a veth, all of whose queues are steered, the kernel, if its key is known.
+    /// 3. Other links pass on what came from below: nothing can be said.
+    pub fn brings(&self, link: &Link) -> Brings {
+        let is_nic = link.kind.is_none();
+        let steers = is_nic || link.kind.as_deref() == Some("veth");
+        Brings {
+            nic: (is_nic && self.rx_hash != Some(false))
+                .then(|| self.rss.clone().unwrap_or_default()),
+            software: self
+                .software
+                .filter(|_| steers && self.steering == Some(Steering::On)),
+        }
+    }
 }
 
 impl Surroundings {

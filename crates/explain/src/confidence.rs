@@ -2,8 +2,8 @@
 
 use raddle_image::Reason;
 use raddle_rib::event::Link;
-use raddle_select::KernelVersion;
 use raddle_select::faults::DST_HINT;
+use raddle_select::{Brought, Giver, KernelVersion, Steering};
 use serde::Serialize;
 
 use super::around::Marks;
@@ -104,17 +104,30 @@ pub(super) fn batch_doubt(kernel: Option<KernelVersion>) -> Option<String> {
     ))
 }
 
-/// Why policy 1 may not hash a packet's fields: it takes the packet's L4 hash where there is one
-/// (`skb->l4_hash`, `fib_multipath_hash`).
+/// Why policy 1 may not choose by what the packet is said to have `brought`: it takes the packet's L4 hash where there is one
+/// (`skb->l4_hash`, `fib_multipath_hash`). `ports` says whether a NIC may have given it one, `steerable` whether the kernel may.
 ///
-/// 1. Receive packet steering is on and the packet has ports: a software hash, keyed at random.
+/// 1. Receive packet steering is on, and the hash that it gives is not known: a hash by a random key.
 /// 2. The link is a veth: a socket behind its other end gives its packets its own hash.
-/// 3. The link is a NIC that hashes, or may do so, and the packet has ports.
-/// 4. Any other link passes on what came with the packet from below.
-/// 5. It is not known whether steering is on.
-pub(super) fn l4_hash_doubts(link: &Link, marks: Marks, ports: bool, confidence: &mut Confidence) {
+/// 3. The link is a NIC that hashes, and how is known: drivers may say of fewer packets that it is one over ports.
+/// 4. It is a NIC that hashes, or may do so.
+/// 5. Any other link passes on what came with the packet from below.
+/// 6. Some queues are steered, or it is not known whether any is.
+pub(super) fn l4_hash_doubts(
+    link: &Link,
+    marks: &Marks,
+    brought: Brought,
+    (ports, steerable): (bool, bool),
+    confidence: &mut Confidence,
+) {
     let name = &link.name;
-    if ports && marks.rps == Some(true) {
+    let by = match brought {
+        Brought::Hash { giver, .. } => Some(giver),
+        Brought::Nothing | Brought::Unknown(_) => None,
+    };
+    let steered = marks.steering == Some(Steering::On);
+    let known = marks.brings(link).software.is_some() && !matches!(brought, Brought::Unknown(_));
+    if steerable && steered && by.is_none() && !known {
         confidence.unknown(format!(
             "receive packet steering is on at {name} (rps_cpus): packets carry a software hash \
              with a random key, and policy 1 takes it in place of the fields"
@@ -122,23 +135,35 @@ pub(super) fn l4_hash_doubts(link: &Link, marks: Marks, ports: bool, confidence:
         return;
     }
     let carries = "and policy 1 takes that in place of the fields";
-    match link.kind.as_deref() {
-        Some("veth") => confidence.unless(format!(
+    match (link.kind.as_deref(), brought) {
+        (Some("veth"), _) => confidence.unless(format!(
             "it comes from a socket behind the other end of veth {name} (TCP, connected UDP): \
              the packet carries the socket's hash, {carries}"
         )),
-        None if ports && marks.rx_hash != Some(false) => confidence.unless(format!(
+        (None, Brought::Hash { giver: Giver::Nic, .. }) => confidence.unless(format!(
+            "the driver of {name} does not call the NIC's hash of this packet one over ports (PKT_HASH_TYPE_L4): policy 1 \
+             then hashes the fields"
+        )),
+        (None, Brought::Unknown(why)) if marks.rss.is_some() => confidence.unless(format!(
+            "the NIC of {name} gives an L4 hash with the packet, {carries}: {why}"
+        )),
+        (None, Brought::Nothing) if marks.rss.is_some() => {}
+        (None, _) if by.is_none() && ports && marks.rx_hash != Some(false) => confidence.unless(format!(
             "the NIC of {name} gives an L4 hash with the packet (ethtool -k: receive-hashing), \
              {carries}"
         )),
-        None => {}
-        Some(_) => confidence.unless(format!(
+        (None, _) => {}
+        (Some(_), _) => confidence.unless(format!(
             "the packet has an L4 hash from below {name}, from a NIC or a socket, {carries}"
         )),
     }
-    if ports && marks.rps.is_none() {
+    if steerable && by.is_none() && matches!(marks.steering, None | Some(Steering::Partly)) {
+        let which = match marks.steering {
+            None => "",
+            Some(_) => " for the queue that it comes in by",
+        };
         confidence.unless(format!(
-            "receive packet steering is on at {name} (rps_cpus): packets carry a software hash, \
+            "receive packet steering is on at {name}{which} (rps_cpus): packets carry a software hash, \
              {carries}"
         ));
     }
@@ -168,44 +193,86 @@ pub(super) fn reason_doubt(reason: Reason, kernel: Option<KernelVersion>) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use raddle_select::Rss;
+
     use super::*;
 
-    fn doubts(kind: Option<&str>, marks: Marks, ports: bool) -> Confidence {
+    fn doubts(kind: Option<&str>, marks: &Marks, brought: Brought) -> Confidence {
         let link = Link {
             name: "in0".into(),
             kind: kind.map(str::to_owned),
             ..Link::default()
         };
         let mut confidence = Confidence::default();
-        l4_hash_doubts(&link, marks, ports, &mut confidence);
+        l4_hash_doubts(&link, marks, brought, (true, true), &mut confidence);
         confidence
     }
 
     #[test]
     fn a_hash_that_comes_with_the_packet_is_a_doubt() {
-        let known = |rps, rx_hash| Marks {
-            rps: Some(rps),
+        let known = |steering, rx_hash| Marks {
+            steering: Some(steering),
             rx_hash: Some(rx_hash),
+            ..Marks::default()
         };
-        assert_eq!(doubts(None, known(false, false), true).level, Level::Exact);
-        assert_eq!(doubts(None, known(false, true), false).level, Level::Exact);
-        for (kind, marks, said) in [
-            (None, known(false, true), "receive-hashing"),
-            (Some("veth"), known(false, false), "other end of veth in0"),
-            (Some("vlan"), known(false, false), "from below in0"),
+        let nothing = Brought::Nothing;
+        let by = |giver| Brought::Hash { hash: 7, giver };
+        let exact = [
+            (known(Steering::Off, false), nothing),
+            // Its hash is not over ports, or it is the kernel's.
+            (
+                Marks {
+                    rss: Some(Rss::default()),
+                    ..known(Steering::Off, true)
+                },
+                nothing,
+            ),
+            (known(Steering::On, false), by(Giver::Kernel)),
+        ];
+        for (marks, brought) in exact {
+            assert_eq!(doubts(None, &marks, brought).level, Level::Exact);
+        }
+        for (kind, marks, brought, said) in [
+            (None, known(Steering::Off, true), nothing, "receive-hashing"),
+            (
+                None,
+                known(Steering::Off, true),
+                by(Giver::Nic),
+                "PKT_HASH_TYPE_L4",
+            ),
+            (
+                None,
+                known(Steering::Partly, false),
+                nothing,
+                "for the queue",
+            ),
+            (
+                Some("veth"),
+                known(Steering::Off, false),
+                nothing,
+                "other end of veth in0",
+            ),
+            (
+                Some("veth"),
+                known(Steering::On, false),
+                by(Giver::Kernel),
+                "other end of veth in0",
+            ),
+            (
+                Some("vlan"),
+                known(Steering::Off, false),
+                nothing,
+                "from below in0",
+            ),
         ] {
-            let confidence = doubts(kind, marks, true);
+            let confidence = doubts(kind, &marks, brought);
             assert_eq!(confidence.level, Level::ExactUnless);
-            assert_eq!(confidence.why.len(), 1);
+            assert_eq!(confidence.why.len(), 1, "{confidence:?}");
             assert!(confidence.why[0].contains(said), "{confidence:?}");
         }
-        let steered = doubts(Some("veth"), known(true, false), true);
+        let steered = doubts(Some("veth"), &known(Steering::On, false), nothing);
         assert_eq!((steered.level, steered.why.len()), (Level::Unknown, 1));
-        assert_eq!(
-            doubts(Some("veth"), known(true, false), false).level,
-            Level::ExactUnless
-        );
-        assert_eq!(doubts(None, Marks::default(), true).why.len(), 2);
+        assert_eq!(doubts(None, &Marks::default(), nothing).why.len(), 2);
     }
 
     #[test]

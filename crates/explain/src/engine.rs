@@ -94,6 +94,8 @@ impl Walk<'_> {
             _ => None,
         };
         let fits = match (verdict, found) {
+            // The hash that a packet brings is not the image's: the program may read it, or go by seed and fields.
+            (Verdict::Forward { .. }, _) if self.giver.is_some() => true,
             (Verdict::Forward { index, .. }, Ok(hop)) => {
                 (fate.what == What::Forwarded && hop.index == index)
                     || matches!(self.confidence.level, Level::Unknown)
@@ -108,10 +110,13 @@ impl Walk<'_> {
             } => {
                 let link = self.link_name(index);
                 let via = image.neighbour(adjacency);
-                (
-                    format!("forwards it by {link}"),
-                    Engine::Forward { link, via },
-                )
+                let text = match self.giver {
+                    None => format!("forwards it by {link}"),
+                    Some(_) => format!(
+                        "forwards it by {link}, by seed and fields, where it does not read the hash that packets bring (rx-hash)"
+                    ),
+                };
+                (text, Engine::Forward { link, via })
             }
             Verdict::Kernel(reason) => (
                 format!("leaves it to the kernel: {reason}"),

@@ -5,8 +5,9 @@ use raddle_packet::protocol::ports_offset;
 use raddle_packet::{Stop, dissect};
 use raddle_rib::MpAlgo;
 use raddle_select::{
-    Explanation, Field, HashConfig, HashKey, HashedKey, Input, KernelVersion, KeyError, KeyKind,
-    Part, Policy, explain_flow, explain_packet, explain_plain_packet,
+    Brings, Brought, Explanation, Field, Giver, HashConfig, HashKey, HashedKey, Input,
+    KernelVersion, KeyError, KeyKind, Part, Policy, Seed, explain_flow, explain_packet,
+    explain_plain_packet,
 };
 use serde_json::{Value, json};
 
@@ -53,6 +54,12 @@ impl Walk<'_> {
             data["hash_fields"] = fields.into();
         }
         self.add(5, "policy", function, text, data);
+        if config.policy == Policy::L4
+            && self.algo.is_none()
+            && let Some(hash31) = self.brought(&config)
+        {
+            return Ok(hash31);
+        }
         let function = "fib_multipath_hash_from_keys";
         let kind = self.view.rib.key_kind();
         let Some(key) = self.view.rib.hash_key() else {
@@ -76,9 +83,15 @@ impl Walk<'_> {
             ),
             _ => {
                 let shown = key.words().map(|word| format!("{word:#018x}"));
+                // From Linux 6.11 on a seed is all of it.
+                let seed = Seed::new(key.number()).filter(|seed| key == (*seed).into());
+                let what = match seed {
+                    Some(seed) => format!("seed {}", seed.get()),
+                    None => format!("key, {}", shown.join(" ")),
+                };
                 (
-                    format!("none is set: the kernel's own key, {}", shown.join(" ")),
-                    json!({ "seed": null, "key": kind.name(), "words": shown }),
+                    format!("none is set: the kernel's own {what}"),
+                    json!({ "seed": seed.map(Seed::get), "key": kind.name(), "words": shown }),
                 )
             }
         };
@@ -87,9 +100,82 @@ impl Walk<'_> {
         Ok(hashed.hash31)
     }
 
+    /// Steps 6 to 8 of a packet that brings a hash over ports; none of one that does not, or may not.
+    fn brought(&mut self, config: &HashConfig) -> Option<u32> {
+        let iif = self.words.iif.as_deref()?;
+        let link = self.view.rib.link_named(iif)?;
+        let marks = self.view.around.marks(link);
+        let brought = self.of_brings(&marks.brings(link));
+        let Brought::Hash { hash, giver } = brought else {
+            return None;
+        };
+        self.giver = Some(giver);
+        self.unnamed(config);
+        l4_hash_doubts(link, &marks, brought, (true, true), &mut self.confidence);
+        let function = self.by_family("fib_multipath_hash", "rt6_multipath_hash");
+        let text = "not looked at: the packet brings a hash over ports, and policy 1 takes that in place of seed and fields";
+        let by = match giver {
+            Giver::Nic => "nic",
+            Giver::Kernel => "kernel",
+        };
+        let data = json!({ "input": "brought", "by": by });
+        self.add(6, "fields", function, text.to_owned(), data);
+        let hash31 = hash >> 1;
+        let whose = match giver {
+            Giver::Nic => format!(
+                "of the NIC of {iif}: Toeplitz of addresses and ports by its key (ethtool -x {iif})"
+            ),
+            Giver::Kernel => format!(
+                "of the kernel, for receive packet steering at {iif}: SipHash-2-4 of addresses, ports, protocol and EtherType \
+                 by its own key"
+            ),
+        };
+        let (text, data) = match self.is_secret() {
+            true => (
+                format!("{whose}, not shown (--show-key)"),
+                json!({ "by": by }),
+            ),
+            false => (
+                format!("{whose}, {hash:#010x}, without the lowest bit {hash31}"),
+                json!({ "by": by, "hash32": hash, "hash31": hash31 }),
+            ),
+        };
+        let function = match giver {
+            Giver::Nic => "skb_set_hash",
+            Giver::Kernel => "__skb_get_hash",
+        };
+        self.add(8, "hash", function, text, data);
+        Some(hash31)
+    }
+
+    /// What the packet, or one of the flow, brings along.
+    fn of_brings(&self, brings: &Brings) -> Brought {
+        if brings.is_nothing() {
+            return Brought::Nothing;
+        }
+        if self.look_up > 1 {
+            return Brought::Unknown(
+                "what comes out of a SID keeps the hash of the packet that came in, or none",
+            );
+        }
+        match (self.packet, self.words.flow()) {
+            (Some(packet), _) if packet.vlan.is_some() && brings.software.is_some() => {
+                Brought::Unknown("the kernel hashes its VLAN tag, too")
+            }
+            (Some(packet), _) => brings.of_packet(packet.family, &packet.l3),
+            (None, Some(flow)) => brings.of_flow(&flow),
+            (None, None) => Brought::Nothing,
+        }
+    }
+
     /// Whether hashes are to be kept back: one of them gives a key of 32 bits away.
     pub(super) fn is_secret(&self) -> bool {
-        self.view.rib.key_kind() == KeyKind::Kernel && !self.view.around.show_key
+        let told = match self.giver {
+            Some(Giver::Nic) => true,
+            Some(Giver::Kernel) => false,
+            None => self.view.rib.key_kind() != KeyKind::Kernel,
+        };
+        !told && !self.view.around.show_key
     }
 
     /// A hash, or words for one that is kept back.
@@ -255,7 +341,20 @@ impl Walk<'_> {
         {
             let marks = self.view.around.marks(link);
             let ports = ports_offset(proto).is_some();
-            l4_hash_doubts(link, marks, ports, &mut self.confidence);
+            let brought = self.of_brings(&marks.brings(link));
+            // Whether there would be one does not depend on the key.
+            let by_any_key = Brings {
+                nic: None,
+                software: Some(HashKey::new(0, 0)),
+            };
+            let steerable = self.of_brings(&by_any_key) != Brought::Nothing;
+            l4_hash_doubts(
+                link,
+                &marks,
+                brought,
+                (ports, steerable),
+                &mut self.confidence,
+            );
         }
         if matches!(hashed.policy, Policy::L3) {
             return;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use raddle_image::Reason;
 use raddle_rib::event::{NexthopKind, Route, RouteTarget};
 use raddle_rib::{Hop, MpAlgo, Resolved, Rib, Trace};
+use raddle_select::Giver;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -103,6 +104,8 @@ pub(super) struct Walked {
     pub confidence: Confidence,
     /// The 31-bit hash, where one was needed.
     pub hash31: Option<u32>,
+    /// Who has given the packet that hash, where it brings one.
+    pub giver: Option<Giver>,
     /// The route that was taken.
     pub route: Option<Route>,
     /// What came out of segments.
@@ -129,6 +132,8 @@ pub(super) struct Walk<'a> {
     pub(super) look_up: u32,
     pub(super) confidence: Confidence,
     pub(super) hash31: Option<u32>,
+    /// Who has given the packet the hash that it is chosen for by, where it brings one.
+    pub(super) giver: Option<Giver>,
     /// How the route is spread, where that is not by the namespace's hash policy.
     pub(super) algo: Option<MpAlgo>,
     /// The packet inside an encapsulated one, whose flow chooses.
@@ -162,6 +167,7 @@ impl<'a> Walk<'a> {
             look_up: 1,
             confidence: Confidence::default(),
             hash31: None,
+            giver: None,
             algo: None,
             inner: None,
             outcome: None,
@@ -184,7 +190,7 @@ impl<'a> Walk<'a> {
 /// 4. group: what the route leads to: a nexthop, or several with upper bounds.
 /// 5. policy: what is hashed.
 /// 6. fields: what the flow or the packet has there, put in order.
-/// 7. seed, 8. hash: SipHash-2-4, its upper 31 of 32 bits.
+/// 7. seed, 8. hash: SipHash-2-4, its upper 31 of 32 bits. With policy 1 that of the packet, where it brings one.
 /// 9. member: the first whose upper bound is not below the hash, for this machine's own packets also
 ///    by source address; of a resilient group, the owner of the bucket that is the hash modulo the
 ///    number of buckets.
@@ -216,6 +222,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         hop,
         confidence: walk.confidence,
         hash31: walk.hash31,
+        giver: walk.giver,
         route,
         outcome: walk.outcome,
         algo: walk.algo,

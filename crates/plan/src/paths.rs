@@ -294,7 +294,7 @@ pub enum NoHash {
 }
 
 /// What turns flows to this destination into hashes, by the settings of this state and the route's own way
-/// ([`algo`]); without an input link they are this machine's own.
+/// ([`algo`]), or by what their packets bring along ([`Rib::brings`]); without an input link they are this machine's own.
 ///
 /// # Errors
 /// Why no flow has a hash.
@@ -314,7 +314,12 @@ pub fn hashing(rib: &Rib, iif: &str, dst: IpAddr, algo: Option<MpAlgo>) -> Resul
             icmp_follows_flow: true,
             ..
         }) => hashing()?.with_icmp_following(),
-        Some(MpAlgo::Hash { .. }) | None => hashing()?,
+        Some(MpAlgo::Hash { .. }) => hashing()?,
+        None => {
+            let link = rib.link_named(iif);
+            let brings = link.and_then(|link| rib.brings(link.index));
+            hashing()?.with_brings(brings.cloned().unwrap_or_default())
+        }
     })
 }
 

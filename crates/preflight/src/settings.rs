@@ -7,6 +7,7 @@ use std::path::Path;
 use raddle_netlink::probe::ethtool::{self, Flags};
 use raddle_netlink::probe::{Error, bpf};
 use raddle_rib::event::Link;
+use raddle_select::Steering;
 
 use super::{Finding, Options, Role, Scene, Severity};
 use crate::seed;
@@ -39,7 +40,7 @@ pub(super) fn gather(links: &[Link], ins: &Links) -> Result<Receive, Error> {
             Err(e) if e.errno() == Some(libc::ENODEV) => continue,
             Err(e) => return Err(e),
         }
-        if steering(Path::new("/sys/class/net"), link) == Some(true) {
+        if is_steered(steering(Path::new("/sys/class/net"), link)) {
             receive.rps.push(link.index);
         }
         if link.kind.is_none() {
@@ -49,18 +50,42 @@ pub(super) fn gather(links: &[Link], ins: &Links) -> Result<Receive, Error> {
     Ok(receive)
 }
 
-/// Whether any queue of a link has `rps_cpus` set. None when it cannot be seen: /sys shows the
-/// network namespace that it was mounted in, which the index tells.
-pub fn steering(sys: &Path, link: &Link) -> Option<bool> {
+fn is_steered(steering: Option<Steering>) -> bool {
+    matches!(steering, Some(Steering::On | Steering::Partly))
+}
+
+/// Whether packets of a link are steered by their hash. None when it cannot be seen: /sys shows the
+/// network namespace that it was mounted in, which index and address tell.
+pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
     let folder = sys.join(&link.name);
-    let index = std::fs::read_to_string(folder.join("ifindex")).ok()?;
-    if index.trim().parse() != Ok(link.index) {
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+    if read("ifindex")?.trim().parse() != Ok(link.index) {
         return None;
     }
-    let queues = std::fs::read_dir(folder.join("queues")).ok()?.flatten();
-    let mut masks =
-        queues.filter_map(|queue| std::fs::read_to_string(queue.path().join("rps_cpus")).ok());
-    Some(masks.any(|mask| mask.trim().bytes().any(|b| !matches!(b, b'0' | b','))))
+    if let Some(mac) = link.mac {
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+        if read("address").is_some_and(|address| address.trim() != mac) {
+            return None;
+        }
+    }
+    let (mut queues, mut steered, mut flows) = (0, 0, false);
+    for queue in std::fs::read_dir(folder.join("queues")).ok()?.flatten() {
+        let is_on = |file: &str| {
+            let text = std::fs::read_to_string(queue.path().join(file)).ok()?;
+            Some(text.trim().bytes().any(|b| !matches!(b, b'0' | b',')))
+        };
+        // Transmit queues have none.
+        if let Some(on) = is_on("rps_cpus") {
+            queues += 1;
+            steered += u32::from(on);
+            flows |= is_on("rps_flow_cnt") == Some(true);
+        }
+    }
+    Some(match (steered, queues) {
+        (0, _) if !flows => Steering::Off,
+        (steered, queues) if steered == queues && steered > 0 => Steering::On,
+        _ => Steering::Partly,
+    })
 }
 
 /// Decides what to warn of, for the links forwarded from.
@@ -376,12 +401,22 @@ mod tests {
             ..Link::default()
         };
         for (mask, on) in [
-            ("00000000,00000000\n", false),
-            ("00000000,00000002\n", true),
+            ("00000000,00000000\n", Steering::Off),
+            ("00000000,00000002\n", Steering::On),
         ] {
             std::fs::write(queue.join("rps_cpus"), mask).unwrap();
             assert_eq!(steering(sys.path(), &link(2)), Some(on));
         }
+        let other = sys.path().join("eth0/queues/rx-1");
+        std::fs::create_dir_all(&other).unwrap();
+        std::fs::write(other.join("rps_cpus"), "0\n").unwrap();
+        assert_eq!(steering(sys.path(), &link(2)), Some(Steering::Partly));
         assert_eq!(steering(sys.path(), &link(3)), None);
+        let elsewhere = Link {
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            ..link(2)
+        };
+        std::fs::write(sys.path().join("eth0/address"), "02:00:00:00:00:02\n").unwrap();
+        assert_eq!(steering(sys.path(), &elsewhere), None);
     }
 }

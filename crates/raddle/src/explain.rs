@@ -1,7 +1,6 @@
 //! `raddle explain`: questions from the command line to `raddle_explain`, and its answers to text.
 
 mod check;
-mod machine;
 mod peers;
 mod watch;
 
@@ -20,9 +19,9 @@ use raddle_rib::event::Event;
 
 use crate::cli;
 use crate::error::Failure;
+use crate::machine::ThisMachine;
 use crate::names::ByIproute;
 use crate::source;
-use machine::ThisMachine;
 use peers::Peers;
 use raddle_daemon::algo_rules;
 use raddle_iproute::Names;
@@ -73,9 +72,9 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     write_answer(&mut out, args.json, &answer, (&peers, &asked.words))?;
     drop(out);
     if args.check {
-        check::check(&rib, &answer)?;
+        check::check(&rib, &answer, args.json)?;
         if let Some(reverse) = &answer.reverse {
-            check::check(&rib, reverse)?;
+            check::check(&rib, reverse, args.json)?;
         }
     }
     Ok(())
@@ -198,7 +197,7 @@ fn all(
         rib.snapshot()
             .into_events()
             .for_each(|event| kernels.apply(event));
-        kernels.set_kernel_key(rib.kernel_key());
+        kernels.know_as(&rib);
         kernels
     });
     own.into_iter().for_each(|event| rib.apply(event));
@@ -256,7 +255,7 @@ fn digits(hex: &str) -> Result<String, Failure> {
 fn live() -> Surroundings {
     Surroundings {
         kernel: raddle_preflight::running_kernel().ok(),
-        machine: Some(Arc::new(ThisMachine)),
+        machine: Some(Arc::new(ThisMachine::default())),
         ..Surroundings::default()
     }
 }

@@ -7,6 +7,7 @@ mod explain;
 mod key;
 mod lab;
 mod logging;
+mod machine;
 mod man;
 mod names;
 mod output;

@@ -48,6 +48,7 @@ fn plan(args: &PortsPlan) -> Result<(), Failure> {
     let file = args.snapshot.as_deref();
     let (mut rib, kernel) = source::mirror_with_key(file)?;
     source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
+    source::set_brings(&mut rib, file, args.iif.as_deref());
     let certificate = ports::plan(&rib, kernel, &question(args))?;
     if let Some(path) = &args.out {
         std::fs::write(path, pretty_json(&certificate)? + "\n").map_err(|e| {
@@ -65,7 +66,9 @@ fn plan(args: &PortsPlan) -> Result<(), Failure> {
 fn verify(args: &PortsVerify) -> Result<(), Failure> {
     let certificate = read(&args.file)?;
     let (mut rib, _) = source::mirror_with_key(None)?;
-    source::set_algos(&mut rib, &args.algos, None, certificate.flow.iif.as_deref())?;
+    let iif = certificate.flow.iif.as_deref();
+    source::set_algos(&mut rib, &args.algos, None, iif)?;
+    source::set_brings(&mut rib, None, iif);
     let kernel = raddle_preflight::running_kernel().ok();
     let found = ports::verify(&certificate, &rib, kernel, &mut Socket::open()?);
     // What was planned is no more: that is found out, not asked wrongly.

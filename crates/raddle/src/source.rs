@@ -5,13 +5,15 @@ use std::sync::Once;
 
 use clap::Args;
 use raddle_control::{self as control, Answer, Routes, Status};
+use raddle_explain::Machine;
 use raddle_netlink::Mirror;
 use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
-use raddle_select::KernelVersion;
+use raddle_select::{KernelVersion, Steering};
 
 use crate::error::Failure;
+use crate::machine::ThisMachine;
 use raddle_daemon::{AlgoRule, Config, algo_rules};
 
 /// Rules of the daemon that a command goes by.
@@ -150,6 +152,35 @@ pub(crate) fn static_routes_of_daemon() -> Vec<Route> {
 pub(crate) fn static_of_daemon() -> Vec<Event> {
     let add = |route| Event::Route(route, RouteOp::Add);
     static_routes_of_daemon().into_iter().map(add).collect()
+}
+
+/// Has predictions go by the hash that packets bring along which come in by this link of the live machine, and tells where
+/// they may bring one that cannot be predicted.
+pub(crate) fn set_brings(rib: &mut Rib, file: Option<&Path>, iif: Option<&str>) {
+    let (None, Some(link)) = (file, iif.and_then(|name| rib.link_named(name))) else {
+        return;
+    };
+    let settings = rib.settings();
+    if settings.hash_policy4 != 1 && settings.hash_policy6 != 1 {
+        return;
+    }
+    let (index, name) = (link.index, link.name.clone());
+    let marks = ThisMachine::default().marks(link);
+    let brings = marks.brings(link);
+    let tell = |what: &str| {
+        eprintln!(
+            "raddle: {what}, and with policy 1 the kernel chooses by that hash: packets that come in by {name} may go elsewhere"
+        );
+    };
+    if marks.steering == Some(Steering::Partly) {
+        tell("receive packet steering is on for some queues (rps_cpus)");
+    } else if marks.steering == Some(Steering::On) && brings.software.is_none() {
+        tell("receive packet steering is on (rps_cpus), by a hash whose key only root can read");
+    }
+    if marks.rx_hash == Some(true) && marks.rss.is_none() {
+        tell("the NIC gives a hash with packets, and the driver does not tell how it is made");
+    }
+    rib.set_brings(index, brings);
 }
 
 /// Has a state's routes spread as the command line says, else, for the live state, as the daemon here does.

@@ -53,5 +53,6 @@ fn links(args: &cli::Spread) -> Result<Report, Failure> {
     let (mut rib, _) = source::mirror_with_key(file)?;
     let link = paths::input(&rib, iif)?.to_owned();
     source::set_algos(&mut rib, &args.algos, file, iif)?;
+    source::set_brings(&mut rib, file, iif);
     Ok(over_links(&rib, &link, &samples(args)?)?)
 }

@@ -15,6 +15,7 @@ pub(crate) fn run(args: &cli::WhatIf) -> Result<(), Failure> {
     let (mut rib, _) = source::mirror_with_key(file)?;
     paths::input(&rib, iif)?;
     source::set_algos(&mut rib, &args.algos, file, iif)?;
+    source::set_brings(&mut rib, file, iif);
     let samples = args.flows.source().load(Some(question.dst))?;
     let report = answer(&rib, &question, samples.as_deref(), args.budget)?;
     match args.json {

@@ -22,7 +22,7 @@ use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{Found, KERNELS, best_spec, find};
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
-use raddle_select::{HashKey, KeyKind};
+use raddle_select::{Brings, HashKey, KeyKind};
 
 /// Everything that the mirror holds, as one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,6 +173,11 @@ impl Rib {
     /// ([`Rib::set_kernel_key`]).
     pub fn hash_key(&self) -> Option<HashKey> {
         self.state.hash_key()
+    }
+
+    /// What gives packets that come in by a link a hash ([`Rib::set_brings`]); none where nobody has said.
+    pub fn brings(&self, index: u32) -> Option<&Brings> {
+        self.state.brings.get(&index)
     }
 
     /// The kernel's own key, where it has been told.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use raddle_fib::{Fib4, Fib6};
-use raddle_select::{HashKey, keyed, mid_states};
+use raddle_select::{Brings, HashKey, keyed, mid_states};
 
 use crate::adjacency::Ports;
 use crate::algo::AlgoRules;
@@ -208,6 +208,20 @@ impl Rib {
     pub fn set_kernel_key(&mut self, key: Option<HashKey>) {
         self.state.dirty.settings |= self.state.kernel_key != key;
         self.state.kernel_key = key;
+    }
+
+    /// Tells what gives packets that come in by a link a hash, which the kernel then takes with policy 1, for who predicts its
+    /// choices ([`Rib::brings`]). No image and no snapshot has it.
+    pub fn set_brings(&mut self, index: u32, brings: Brings) {
+        self.state.brings.insert(index, brings);
+    }
+
+    /// Takes over from another mirror of the same machine what no snapshot has: which routes are spread otherwise, the
+    /// kernel's own key, what packets bring along. To be called before there are any routes.
+    pub fn know_as(&mut self, other: &Rib) {
+        self.set_algos(other.state.algos.clone());
+        self.set_kernel_key(other.state.kernel_key);
+        self.state.brings = other.state.brings.clone();
     }
 
     /// Gives the key by which flow labels are made of flows' hashes ([`Config::label_key`]), before the first [`Rib::commit`]: one that

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use raddle_select::{HashKey, Seed};
+use raddle_select::{Brings, HashKey, Seed};
 
 pub(crate) use buckets::Buckets;
 pub(crate) use fpm::FpmRoutes;
@@ -84,6 +84,8 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     /// The kernel's own key, where it has been read; it counts while no seed is set.
     pub(crate) kernel_key: Option<HashKey>,
+    /// What gives packets that come in by a link a hash, for predictions.
+    pub(crate) brings: BTreeMap<u32, Brings>,
     pub(crate) attrs: AttrsStore,
     pub(crate) algos: AlgoRules,
     pub(crate) fpm: FpmRoutes,

@@ -2,8 +2,8 @@
 
 use raddle_packet::Family;
 use raddle_select::{
-    Flow, HashConfig, HashKey, Hasher, KeyError, Keys, Seed, keys_of_flow, keys_of_packet,
-    keys_of_plain_packet,
+    Brings, Flow, HashConfig, HashKey, Hasher, KeyError, Keys, Policy, Seed, keys_of_flow,
+    keys_of_packet, keys_of_plain_packet,
 };
 use thiserror::Error;
 
@@ -40,6 +40,7 @@ pub struct Hashing {
     config: HashConfig,
     asker: Asker,
     hasher: Hasher,
+    brings: Brings,
 }
 
 impl Hashing {
@@ -63,6 +64,7 @@ impl Hashing {
             config,
             asker,
             hasher: Hasher::new(key),
+            brings: Brings::default(),
         })
     }
 
@@ -71,6 +73,22 @@ impl Hashing {
     pub fn with_icmp_following(mut self) -> Hashing {
         self.config.icmp_follows_flow = true;
         self
+    }
+
+    /// The same for packets that bring a hash along: with policy 1 a router takes that, where it is one over ports.
+    pub fn with_brings(mut self, brings: Brings) -> Hashing {
+        self.brings = brings;
+        self
+    }
+
+    /// Whether packets may bring a hash along that is made by a key of the kernel.
+    pub fn is_steered(&self) -> bool {
+        self.takes_brought() && self.brings.software.is_some()
+    }
+
+    #[inline]
+    fn takes_brought(&self) -> bool {
+        !self.brings.is_nothing() && self.asker == Asker::Router && self.config.policy == Policy::L4
     }
 
     /// Who asks.
@@ -89,6 +107,11 @@ impl Hashing {
     /// The 31-bit hash of a flow.
     #[inline]
     pub fn flow(&self, flow: &Flow) -> u32 {
+        if self.takes_brought()
+            && let Some(hash31) = self.brings.of_flow(flow).hash31()
+        {
+            return hash31;
+        }
         self.hasher.hash31(&self.keys(flow))
     }
 
@@ -102,6 +125,11 @@ impl Hashing {
 
     /// The 31-bit hash of a packet that is forwarded; `l3` is the packet from its IP header on.
     pub fn packet(&self, family: Family, l3: &[u8]) -> Result<u32, KeyError> {
+        if self.takes_brought()
+            && let Some(hash31) = self.brings.of_packet(family, l3).hash31()
+        {
+            return Ok(hash31);
+        }
         Ok(self
             .hasher
             .hash31(&keys_of_packet(&self.config, family, l3)?))

@@ -42,7 +42,7 @@ fn concerned(facts: &Facts, is_one: impl Fn(u32) -> bool) -> Vec<String> {
 }
 
 const UNPREDICTABLE: &str = "the kernel chooses by that hash in place of the seed and the fields: a flow \
-    still keeps to one path, but which one cannot be predicted, and changes with the hash's key";
+    still keeps to one path, but which one changes with that hash's key; raddle explain says which, where it can read the key";
 
 fn rps_hash(facts: &Facts) -> Vec<Found> {
     let links = concerned(facts, |index| facts.receive.steered.contains(&index));

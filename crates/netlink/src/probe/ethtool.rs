@@ -1,8 +1,10 @@
-//! A link's offloads, by `SIOCETHTOOL`.
+//! A link's offloads, and how its NIC hashes, by `SIOCETHTOOL`.
 
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use raddle_packet::protocol;
+use raddle_select::{Family, Rss, RssFields};
 
 use super::Error;
 
@@ -98,6 +100,17 @@ struct Value {
 
 /// None when the driver knows nothing of it.
 fn value(link: &str, command: u32, data: u32, what: &'static str) -> Result<Option<u32>, Error> {
+    let mut value = Value { command, data };
+    // SAFETY: all commands used here take an ethtool_value.
+    let known = unsafe { ask(link, (&raw mut value).cast(), what) }?;
+    Ok(known.then_some(value.data))
+}
+
+/// Asks the driver of a link; false when it knows nothing of it.
+///
+/// # Safety
+/// `question` points to what its command, which comes first, has the kernel read and write.
+unsafe fn ask(link: &str, question: *mut libc::c_char, what: &'static str) -> Result<bool, Error> {
     let socket = socket(
         AddressFamily::Inet,
         SockType::Datagram,
@@ -105,7 +118,6 @@ fn value(link: &str, command: u32, data: u32, what: &'static str) -> Result<Opti
         None,
     )
     .map_err(|e| Error::io(what, e.into()))?;
-    let mut value = Value { command, data };
     // SAFETY: ifreq is plain numbers and pointers, for which all zeroes are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if link.len() >= request.ifr_name.len() {
@@ -117,17 +129,113 @@ fn value(link: &str, command: u32, data: u32, what: &'static str) -> Result<Opti
     for (to, from) in request.ifr_name.iter_mut().zip(link.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the kernel reads `request` and reads and writes the `Value` that it points to; both
-    // live through the call. All commands used here take an ethtool_value.
+    request.ifr_ifru.ifru_data = question;
+    // SAFETY: the kernel reads `request` and reads and writes what it points to, as the caller grants; both live through
+    // the call.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if result < 0 {
         let error = std::io::Error::last_os_error();
         return match error.raw_os_error() {
-            Some(libc::EOPNOTSUPP) => Ok(None),
+            Some(libc::EOPNOTSUPP) => Ok(false),
             _ => Err(Error::io(what, error)),
         };
     }
-    Ok(Some(value.data))
+    Ok(true)
+}
+
+const GET_RSS: u32 = 0x46;
+const GET_RX_FIELDS: u32 = 0x29;
+
+/// `struct ethtool_rxfh`, with room for an indirection table and a key.
+#[repr(C)]
+struct RxFlowHash {
+    command: u32,
+    context: u32,
+    table: u32,
+    key: u32,
+    function: u8,
+    transform: u8,
+    reserved: [u8; 6],
+    config: [u32; RSS_ROOM],
+}
+
+/// Words: more than any driver has (tables of 4096 entries, keys of some 100 bytes).
+const RSS_ROOM: usize = 1 << 14;
+
+/// `struct ethtool_rxnfc` as far as the fields of a flow's hash go, and the room that the kernel takes for all of it.
+#[repr(C)]
+struct RxFields {
+    command: u32,
+    flow: u32,
+    mask: u64,
+    rest: [u64; 32],
+}
+
+/// `TCP_V4_FLOW` and its like, with the family and the protocol that they are of.
+const RX_FLOWS: [(u32, Family, u8); 6] = [
+    (1, Family::V4, protocol::TCP),
+    (2, Family::V4, protocol::UDP),
+    (3, Family::V4, protocol::SCTP),
+    (5, Family::V6, protocol::TCP),
+    (6, Family::V6, protocol::UDP),
+    (7, Family::V6, protocol::SCTP),
+];
+
+/// How the NIC of a link hashes what it receives; none for a driver that does not tell.
+///
+/// # Errors
+/// [`Error::Io`] when the link is not there.
+pub fn rss(link: &str) -> Result<Option<Rss>, Error> {
+    let what = "read how a NIC hashes";
+    let mut hash = Box::new(RxFlowHash {
+        command: GET_RSS,
+        context: 0,
+        table: 0,
+        key: 0,
+        function: 0,
+        transform: 0,
+        reserved: [0; 6],
+        config: [0; RSS_ROOM],
+    });
+    // Without room for table and key, their sizes.
+    // SAFETY: an ethtool_rxfh, of whose config nothing is written.
+    if !unsafe { ask(link, (&raw mut *hash).cast(), what) }? {
+        return Ok(None);
+    }
+    let (table, key) = (hash.table as usize, hash.key as usize);
+    if key == 0 || table + key.div_ceil(4) > RSS_ROOM {
+        return Ok(None);
+    }
+    // SAFETY: an ethtool_rxfh, with room for as many entries and bytes as it says.
+    if !unsafe { ask(link, (&raw mut *hash).cast(), what) }? {
+        return Ok(None);
+    }
+    let behind = hash.config.iter().skip(table);
+    let key = behind.flat_map(|word| word.to_ne_bytes()).take(key);
+    let mut fields = Vec::new();
+    for (flow, family, proto) in RX_FLOWS {
+        let mut asked = RxFields {
+            command: GET_RX_FIELDS,
+            flow,
+            mask: 0,
+            rest: [0; 32],
+        };
+        // SAFETY: an ethtool_rxnfc, and more room than it has.
+        match unsafe { ask(link, (&raw mut asked).cast(), what) } {
+            Ok(true) => fields.push(RssFields {
+                family,
+                proto,
+                mask: asked.mask,
+            }),
+            // Of a kind of flow that it does not know, a driver says EINVAL.
+            Ok(false) | Err(_) => {}
+        }
+    }
+    Ok(Some(Rss {
+        key: key.collect(),
+        function: hash.function,
+        transform: hash.transform,
+        fields,
+    }))
 }

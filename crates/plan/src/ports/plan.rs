@@ -58,6 +58,7 @@ pub fn plan(
         question,
         choice: &choice,
         algo,
+        steered: hashing.is_steered(),
         from,
         flow,
         candidates,
@@ -92,6 +93,8 @@ struct Asked<'a> {
     question: &'a Question,
     choice: &'a Choice,
     algo: Option<MpAlgo>,
+    /// Hashes are by a key of the kernel that no setting tells.
+    steered: bool,
     from: IpAddr,
     flow: Flow,
     candidates: Vec<u32>,
@@ -113,7 +116,7 @@ impl Asked<'_> {
             .map_err(|e| why_not(&e, rib, question, choice))?;
         let (policy, fields, seed) = paths::hash_settings(rib, question.dst, self.algo);
         let hashes = places.shares(None);
-        let secret = rib.key_kind() == KeyKind::Kernel;
+        let secret = rib.key_kind() == KeyKind::Kernel || self.steered;
         let used = |shares: &[u64]| shares.iter().filter(|share| **share > 0).count();
         let connection = |connection: &Connection| PlannedConnection {
             value: connection.value,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::{MpAlgo, Rib};
-use raddle_select::{Flow, KernelVersion};
+use raddle_select::{Brings, Flow, KernelVersion};
 use raddle_sim::ports::Vary;
 use raddle_sim::{Asker, Hashing};
 use serde::Serialize;
@@ -51,7 +51,8 @@ pub struct Difference {
 ///    twice, as by a socket: the second time with the source that the first answer names. It takes a question about IPv4 for a packet, and one about
 ///    IPv6 for a sender's flow; where the hash policy tells the two apart (2 and 3), it is asked, and has
 ///    to agree, about the one that it can be asked about. Of rules of the daemon (mp-algo) it knows nothing:
-///    it has to agree about the same flow under its own policy.
+///    it has to agree about the same flow under its own policy; and of hashes that packets bring along, about the same flow
+///    without one.
 ///
 /// # Errors
 /// The certificate is about nothing that can be checked, or the kernel does not answer.
@@ -75,7 +76,9 @@ pub fn verify(
     let choice = paths::needed(rib, iif, &packets)?;
     let algo = paths::algo(rib, iif, &packets);
     let hashing = |algo| paths::hashing(rib, iif, planned.dst, algo).map_err(Error::NotChecked);
-    let (hashing, by_kernel) = (hashing(algo)?, hashing(None)?);
+    // The kernel makes a packet of the question, which brings no hash along.
+    let by_kernel = hashing(None)?.with_brings(Brings::default());
+    let hashing = hashing(algo)?;
     let asked = by_kernel.asked_by(match planned.dst {
         IpAddr::V4(_) => Asker::Router,
         IpAddr::V6(_) => Asker::Sender,

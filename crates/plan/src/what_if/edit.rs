@@ -29,8 +29,7 @@ impl Scratch {
     /// it: their members count, what becomes of their buckets is computed from those of now.
     pub(super) fn of(rib: &Rib, iif: &str, packets: &Asked) -> Scratch {
         let mut copy = Rib::detached();
-        copy.set_algos(rib.algos().clone());
-        copy.set_kernel_key(rib.kernel_key());
+        copy.know_as(rib);
         let mut snapshot = rib.snapshot();
         for nexthop in &mut snapshot.nexthops {
             if let NexthopKind::Resilient { members, .. } = &mut nexthop.kind {

@@ -15,9 +15,15 @@ use crate::error::Failure;
 /// 2. IPv6: the kernel has no packet, whatever the path. A forwarded flow has one, which policy 3
 ///    hashes otherwise, and policy 2 where there is a flow label.
 /// 3. Of a packet that comes out of SIDs, what comes out is asked about.
-/// 4. Without an input link it looks once. So of a TCP flow without a source the second look-up is
+/// 4. Of a hash that packets bring along it knows nothing.
+/// 5. Without an input link it looks once. So of a TCP flow without a source the second look-up is
 ///    checked.
-pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
+pub(super) fn check(rib: &Rib, answer: &Answer, as_json: bool) -> Result<(), Failure> {
+    // JSON is not to be mixed with words.
+    let say = |text: String| match as_json {
+        true => eprintln!("{text}"),
+        false => println!("{text}"),
+    };
     let words = match &answer.outcome {
         None => &answer.flow,
         Some(outcome) => &checkable(outcome)?.words,
@@ -28,7 +34,14 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
     } else {
         settings.hash_policy6
     };
-    if policy == 1 && words.proto == 0 {
+    if answer.giver.is_some() {
+        return Err(Failure::usage(
+            "the kernel is asked about a packet without a hash, and these bring one along (step 8): there is nothing to check",
+        ));
+    }
+    // One nexthop is the same whatever the protocol.
+    let chosen = answer.hash31.is_some();
+    if chosen && policy == 1 && words.proto == 0 {
         return Err(Failure::usage(
             "the kernel takes a question without a protocol for UDP, and hash policy 1 looks at it: \
              add ipproto, sport and dport to check",
@@ -36,7 +49,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
     }
     // Policy 0 hashes addresses alone, whatever the protocol.
     let can_be_told = [0, 1, 6, 17, 58].contains(&words.proto);
-    if policy != 0 && !can_be_told {
+    if chosen && policy != 0 && !can_be_told {
         return Err(Failure::usage(
             "the kernel takes no question about this protocol, and the hash policy looks at it: there is \
              nothing to check",
@@ -80,7 +93,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
     };
     let kernel = match Socket::open()?.get_route(words.dst, &query) {
         Ok(kernel) => kernel,
-        Err(e) => return nowhere(e, answer),
+        Err(e) => return nowhere(e, answer, say),
     };
     let via = |gateway: Option<IpAddr>| gateway.map_or(String::new(), |g| format!(" via {g}"));
     let dev = link_name(rib, kernel.index);
@@ -95,7 +108,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
     }
     match &answer.link {
         Some(link) if *link == dev => {
-            eprintln!("the kernel agrees: {theirs}");
+            say(format!("the kernel agrees: {theirs}"));
             Ok(())
         }
         Some(link) => Err(Failure::found(format!(
@@ -103,7 +116,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer) -> Result<(), Failure> {
              (raddle snapshot)"
         ))),
         None => {
-            eprintln!("the kernel says: {theirs}");
+            say(format!("the kernel says: {theirs}"));
             Ok(())
         }
     }
@@ -133,7 +146,11 @@ fn may_be_filtered(answer: &Answer) -> bool {
 }
 
 /// The kernel sends the flow nowhere, or could not be asked.
-fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure> {
+fn nowhere(
+    error: raddle_netlink::Error,
+    answer: &Answer,
+    say: impl Fn(String),
+) -> Result<(), Failure> {
     // No route; unreachable, also for want of forwarding; prohibit; blackhole.
     let none = [
         libc::ENETUNREACH,
@@ -143,15 +160,15 @@ fn nowhere(error: raddle_netlink::Error, answer: &Answer) -> Result<(), Failure>
     ];
     match &answer.link {
         None if error.errno().is_some_and(|errno| none.contains(&errno)) => {
-            eprintln!("the kernel agrees that there is no link: {error}");
+            say(format!("the kernel agrees that there is no link: {error}"));
             Ok(())
         }
         None => Err(error.into()),
         // `fib_validate_source`.
         Some(link) if error.errno() == Some(libc::EXDEV) && may_be_filtered(answer) => {
-            eprintln!(
+            say(format!(
                 "the kernel's rp_filter refuses the source, as the answer says it may: it does not say whether {link} is right"
-            );
+            ));
             Ok(())
         }
         Some(link) => Err(Failure::found(format!(
