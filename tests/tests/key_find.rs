@@ -164,6 +164,29 @@ fn a_router_that_is_written_down_sends_flows_as_it_does() {
         seen.insert(answer["link"].to_string());
     }
     assert_eq!(seen.len(), 2);
+    // Eight connections take both paths, and both links of the router behind on each.
+    let words = format!(
+        "ports plan -j 10.9.0.9 -n 8 --dport 9 --proto udp --from 10.1.1.7 --iif source --peers {file}"
+    );
+    let behind = text.replace("77", "78");
+    fs::write(file, &behind).unwrap();
+    let plan = world.raddle_json(&words.split(' ').collect::<Vec<_>>());
+    let mut ways = std::collections::BTreeSet::new();
+    for connection in plan["connections"].as_array().unwrap() {
+        let sport = &connection["value"];
+        let words = format!(
+            "explain -j 10.9.0.9 from 10.1.1.7 iif source ipproto udp sport {sport} dport 9 --peers {file}"
+        );
+        let answer = world.raddle_json(&words.split(' ').collect::<Vec<_>>());
+        let link = connection["beyond"][0].as_u64().unwrap() as usize;
+        assert_eq!(
+            plan["beyond"][0]["links"][link]["link"],
+            answer["peers"][0]["link"]
+        );
+        ways.insert((answer["link"].to_string(), link));
+    }
+    assert_eq!(ways.len(), 4, "{plan}");
+    fs::write(file, text).unwrap();
     let other = world.raddle(&["explain", "10.2.1.2", "from", "10.1.1.7", "--peers", file]);
     assert!(
         other

@@ -1,7 +1,6 @@
 //! `raddle explain`: questions from the command line to `raddle_explain`, and its answers to text.
 
 mod check;
-mod peers;
 mod watch;
 
 use std::io::{BufWriter, Read as _, Write};
@@ -21,8 +20,8 @@ use crate::cli;
 use crate::error::Failure;
 use crate::machine::ThisMachine;
 use crate::names::ByIproute;
+use crate::peers::Peers;
 use crate::source;
-use peers::Peers;
 use raddle_daemon::algo_rules;
 use raddle_iproute::Names;
 

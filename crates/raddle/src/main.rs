@@ -11,6 +11,7 @@ mod machine;
 mod man;
 mod names;
 mod output;
+mod peers;
 mod ports;
 mod replay;
 mod rpc;

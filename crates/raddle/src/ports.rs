@@ -6,11 +6,12 @@ use std::path::Path;
 use raddle_netlink::Socket;
 use raddle_netlink::probe::sockets;
 use raddle_plan::paths::PathError;
-use raddle_plan::ports::{self, Certificate, Question, ShareOut, Vary};
+use raddle_plan::ports::{self, Behind, Certificate, Question, ShareOut, Vary};
 
 use crate::cli::{Ports, PortsAudit, PortsPlan, PortsVerify};
 use crate::error::Failure;
 use crate::output::{draw, json, pretty_json};
+use crate::peers;
 use crate::source;
 
 /// Runs the command.
@@ -49,7 +50,12 @@ fn plan(args: &PortsPlan) -> Result<(), Failure> {
     let (mut rib, kernel) = source::mirror_with_key(file)?;
     source::set_algos(&mut rib, &args.algos, file, args.iif.as_deref())?;
     source::set_brings(&mut rib, file, args.iif.as_deref());
-    let certificate = ports::plan(&rib, kernel, &question(args))?;
+    let peers = peers::read(&args.peers)?;
+    let behind: Vec<Behind<'_>> = peers
+        .iter()
+        .map(|(name, router)| Behind { name, router })
+        .collect();
+    let certificate = ports::plan_beyond(&rib, kernel, &question(args), &behind)?;
     if let Some(path) = &args.out {
         std::fs::write(path, pretty_json(&certificate)? + "\n").map_err(|e| {
             let name = path.display();

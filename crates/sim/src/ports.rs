@@ -3,7 +3,7 @@
 //! SipHash cannot be turned round, but there are only 65,536 ports: they are tried. Random ports reach
 //! 5.3 of 8 paths with 8 connections on average; these reach all.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use raddle_select::Flow;
 use thiserror::Error;
@@ -113,6 +113,17 @@ pub trait Places {
 
     /// The path that a connection which was opened before takes with a failure.
     fn kept(&self, failure: usize, connection: &Connection) -> Path;
+
+    /// The links that a connection with this port or label takes at routers behind, a number for each router; none where
+    /// nothing is known of any.
+    fn beyond(&self, _value: u32) -> Vec<usize> {
+        Vec::new()
+    }
+
+    /// The weights of the links of each router behind.
+    fn weights_beyond(&self) -> Vec<Vec<u16>> {
+        Vec::new()
+    }
 }
 
 /// Connections that are alike but for their port or label.
@@ -156,7 +167,8 @@ impl Places for Alike<'_> {
 ///
 /// 1. Each candidate's path is what `places` says.
 /// 2. Each path that has a share gets its number of connections ([`ShareOut`]); paths come in turn, and
-///    each takes its lowest candidates.
+///    each takes its lowest candidates. Where there are routers behind, it takes the lowest of those that go where the fewest
+///    connections of this path go there, and of all paths (by weight: for their weight).
 /// 3. For each failure each path that is left gets its number of connections as in rule 2. Where
 ///    connections that live would be too many on one path, some are to be closed; what is missing is
 ///    opened, by the lowest unused candidates.
@@ -183,13 +195,11 @@ pub fn plan(
         return Err(PlanError::NotHashed);
     }
     let wanted = numbers(&shares, count, share_out, &[]);
-    let mut by_path: Vec<Vec<Connection>> = vec![Vec::new(); shares.len()];
-    for connection in pool {
-        let path = connection.path;
-        if by_path.get(path).is_some_and(|on| on.len() < wanted[path]) {
-            by_path[path].push(connection);
-        }
-    }
+    let weights = places.weights_beyond();
+    let by_path = match weights.is_empty() {
+        true => lowest(pool, &wanted),
+        false => spread_beyond(places, pool, &wanted, (&weights, share_out)),
+    };
     for (path, (found, wanted)) in by_path.iter().zip(&wanted).enumerate() {
         if found.len() < *wanted {
             return Err(PlanError::TooFew {
@@ -216,6 +226,77 @@ pub fn plan(
         connections,
         spares,
     })
+}
+
+/// As many of each path as are wanted, those with the lowest values.
+fn lowest(pool: Vec<Connection>, wanted: &[usize]) -> Vec<Vec<Connection>> {
+    let mut by_path: Vec<Vec<Connection>> = vec![Vec::new(); wanted.len()];
+    for connection in pool {
+        let path = connection.path;
+        if by_path.get(path).is_some_and(|on| on.len() < wanted[path]) {
+            by_path[path].push(connection);
+        }
+    }
+    by_path
+}
+
+/// As many of each path as are wanted, so that they lie evenly on the links of routers behind: on those of each path, and on
+/// those of all together.
+fn spread_beyond(
+    places: &impl Places,
+    pool: Vec<Connection>,
+    wanted: &[usize],
+    (weights, share_out): (&[Vec<u16>], ShareOut),
+) -> Vec<Vec<Connection>> {
+    // What goes one way is alike: its lowest comes first.
+    let mut alike: BTreeMap<(usize, Vec<usize>), VecDeque<Connection>> = BTreeMap::new();
+    for connection in pool {
+        let way = (connection.path, places.beyond(connection.value));
+        alike.entry(way).or_default().push_back(connection);
+    }
+    let none = || -> Vec<Vec<u64>> { weights.iter().map(|links| vec![0; links.len()]).collect() };
+    let mut on_paths: Vec<Vec<Vec<u64>>> = wanted.iter().map(|_| none()).collect();
+    let mut on_all = none();
+    let mut taken: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+    let load = |on: &[Vec<u64>], links: &[usize]| -> u64 {
+        let of_link = |(router, link): (usize, &usize)| {
+            let weight = match share_out {
+                ShareOut::Evenly => 1,
+                ShareOut::ByWeight => u64::from(weights[router][*link].max(1)),
+            };
+            // What it would be with one more.
+            ((on[router][*link] + 1) << 20) / weight
+        };
+        links.iter().enumerate().map(of_link).sum()
+    };
+    let mut by_path: Vec<Vec<Connection>> = vec![Vec::new(); wanted.len()];
+    let rounds = wanted.iter().copied().max().unwrap_or(0);
+    for round in 0..rounds {
+        for path in (0..wanted.len()).filter(|path| wanted[*path] > round) {
+            let ways = alike.range((path, Vec::new())..(path + 1, Vec::new()));
+            let ways = ways.filter(|(_, left)| !left.is_empty());
+            let best = ways.min_by_key(|((_, links), left)| {
+                let together = taken.get(links).copied().unwrap_or(0);
+                (
+                    load(&on_paths[path], links),
+                    together,
+                    load(&on_all, links),
+                    left.front().map(|connection| connection.value),
+                )
+            });
+            let Some(way) = best.map(|(way, _)| way.clone()) else {
+                continue;
+            };
+            let (_, links) = &way;
+            for (router, link) in links.iter().enumerate() {
+                on_paths[path][router][*link] += 1;
+                on_all[router][*link] += 1;
+            }
+            *taken.entry(links.clone()).or_default() += 1;
+            by_path[path].extend(alike.get_mut(&way).and_then(VecDeque::pop_front));
+        }
+    }
+    by_path
 }
 
 /// Connections with these values, less those that lead nowhere.

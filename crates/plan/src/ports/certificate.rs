@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use super::beyond::PlannedRouter;
 use crate::paths::Named;
 
 /// A port plan and the settings that it holds for.
@@ -28,6 +29,9 @@ pub struct Certificate {
     pub paths: Vec<PlannedPath>,
     /// Ports that cover them.
     pub connections: Vec<PlannedConnection>,
+    /// The connections at routers behind, where these were said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beyond: Vec<PlannedRouter>,
     /// For each link that may fail, what to open and close then.
     pub spares: Vec<PlannedSpare>,
 }
@@ -120,7 +124,7 @@ pub struct PlannedPath {
 }
 
 /// A connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedConnection {
     /// Its source port or flow label.
@@ -133,6 +137,9 @@ pub struct PlannedConnection {
     /// The source address that it gets, where none is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Ipv4Addr>,
+    /// The number of the link that it takes at each router behind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beyond: Vec<usize>,
 }
 
 /// What to do when a link fails.

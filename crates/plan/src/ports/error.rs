@@ -37,6 +37,14 @@ pub enum Error {
         /// The destination.
         dst: IpAddr,
     },
+    /// A router behind knows no way.
+    #[error("{router} has no route to {dst}: give one that has, or none that is not on the way")]
+    NoRouteBehind {
+        /// Its name.
+        router: String,
+        /// The destination.
+        dst: IpAddr,
+    },
     /// Nobody says where the connections come from, and it cannot be found out.
     #[error("say whose connections: add --from ADDRESS")]
     NoSource,

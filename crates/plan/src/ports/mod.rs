@@ -2,6 +2,7 @@
 //! that there are lie on the paths.
 
 mod audit;
+mod beyond;
 mod certificate;
 mod error;
 mod plan;
@@ -18,11 +19,12 @@ use raddle_rib::Rib;
 use raddle_select::KernelVersion;
 
 pub use audit::{Audit, Audits, Load, audit};
+pub use beyond::{Behind, PlannedLink, PlannedRouter};
 pub use certificate::{
     Certificate, HashSettings, PlannedConnection, PlannedFlow, PlannedPath, PlannedSpare, Varied,
 };
 pub use error::Error;
-pub use plan::plan;
+pub use plan::{plan, plan_beyond};
 pub use question::Question;
 pub use raddle_sim::ports::{ShareOut, Vary};
 pub use verify::{Difference, Verification, verify};

@@ -9,6 +9,7 @@ use raddle_select::{Flow, KernelVersion, KeyKind};
 use raddle_sim::Layout;
 use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, Spare, Vary};
 
+use super::beyond::{Behind, Beyond};
 use super::certificate::{
     Certificate, HashSettings, PlannedConnection, PlannedFlow, PlannedPath, PlannedSpare, Varied,
 };
@@ -36,6 +37,20 @@ pub fn plan(
     kernel: Option<KernelVersion>,
     question: &Question,
 ) -> Result<Certificate, Error> {
+    plan_beyond(rib, kernel, question, &[])
+}
+
+/// As [`plan`], for connections that all pass these routers as well: they cover the links of each of them, too. What is opened
+/// when a link fails does not look at them.
+///
+/// # Errors
+/// Why they cannot be found; [`Error::NoRouteBehind`].
+pub fn plan_beyond(
+    rib: &Rib,
+    kernel: Option<KernelVersion>,
+    question: &Question,
+    behind: &[Behind<'_>],
+) -> Result<Certificate, Error> {
     let dst = question.dst;
     let iif = paths::input(rib, question.iif.as_deref())?;
     let candidates = candidates(question)?;
@@ -53,7 +68,9 @@ pub fn plan(
     let algo = paths::algo(rib, iif, &packets);
     let hashing =
         paths::hashing(rib, iif, dst, algo).map_err(|why| Error::NotHashed { dst, why })?;
+    let beyond = Beyond::new(behind, dst)?;
     let asked = Asked {
+        beyond,
         rib,
         question,
         choice: &choice,
@@ -89,6 +106,7 @@ pub fn plan(
 
 /// What is wanted of a plan.
 struct Asked<'a> {
+    beyond: Beyond<'a>,
     rib: &'a Rib,
     question: &'a Question,
     choice: &'a Choice,
@@ -106,13 +124,29 @@ impl Asked<'_> {
     fn certificate(
         &self,
         places: &impl Places,
-        links: &[u32],
+        failed: &[u32],
         failures: &[Vec<usize>],
         source: impl Fn(u32) -> Option<Ipv4Addr>,
     ) -> Result<Certificate, Error> {
         let (rib, question, choice) = (self.rib, self.question, self.choice);
         let asked = (question.count, question.share_out);
-        let plan = ports::plan(places, failures, &self.candidates, asked)
+        let vary = question.vary;
+        let links = |value: u32| {
+            let flow = vary.apply(&self.flow, value);
+            let from = source(value).map_or(self.from, IpAddr::V4);
+            let own = Flow::new(from, question.dst);
+            let flow = own.map_or(flow, |own| Flow {
+                addresses: own.addresses,
+                ..flow
+            });
+            self.beyond.links(&flow)
+        };
+        let passing = Passing {
+            places,
+            links: &links,
+            weights: self.beyond.weights(),
+        };
+        let plan = ports::plan(&passing, failures, &self.candidates, asked)
             .map_err(|e| why_not(&e, rib, question, choice))?;
         let (policy, fields, seed) = paths::hash_settings(rib, question.dst, self.algo);
         let hashes = places.shares(None);
@@ -123,7 +157,14 @@ impl Asked<'_> {
             hash: (!secret).then_some(connection.hash31),
             path: connection.path,
             from: source(connection.value),
+            beyond: passing.beyond(connection.value),
         };
+        let mut beyond = self.beyond.routers.clone();
+        for connection in &plan.connections {
+            for (router, link) in beyond.iter_mut().zip(passing.beyond(connection.value)) {
+                router.links[link].connections += 1;
+            }
+        }
         let path = |(i, hop): (usize, &Hop)| PlannedPath {
             path: Named::of(&Place::of(hop), rib),
             weight: hop.weight,
@@ -166,8 +207,38 @@ impl Asked<'_> {
             preferred: used(&hashes) < used(&choice.layout.shares()),
             paths: choice.hops.iter().enumerate().map(path).collect(),
             connections: plan.connections.iter().map(connection).collect(),
-            spares: links.iter().zip(plan.spares).map(spare).collect(),
+            beyond,
+            spares: failed.iter().zip(plan.spares).map(spare).collect(),
         })
+    }
+}
+
+/// Connections that pass routers behind.
+struct Passing<'a, P, L> {
+    places: &'a P,
+    links: &'a L,
+    weights: Vec<Vec<u16>>,
+}
+
+impl<P: Places, L: Fn(u32) -> Vec<usize>> Places for Passing<'_, P, L> {
+    fn shares(&self, failure: Option<usize>) -> Vec<u64> {
+        self.places.shares(failure)
+    }
+
+    fn opened(&self, failure: Option<usize>, value: u32) -> (u32, raddle_sim::Path) {
+        self.places.opened(failure, value)
+    }
+
+    fn kept(&self, failure: usize, connection: &Connection) -> raddle_sim::Path {
+        self.places.kept(failure, connection)
+    }
+
+    fn beyond(&self, value: u32) -> Vec<usize> {
+        (self.links)(value)
+    }
+
+    fn weights_beyond(&self) -> Vec<Vec<u16>> {
+        self.weights.clone()
     }
 }
 

@@ -4,7 +4,7 @@ use raddle_netlink::probe::sockets::Connected;
 use raddle_rib::Rib;
 use raddle_rib::event::{Address, Event, Route, RouteOp, Rule, Settings};
 
-use super::{Certificate, Question, ShareOut, Vary, audit, plan};
+use super::{Behind, Certificate, Question, ShareOut, Vary, audit, plan, plan_beyond};
 use crate::state_test::{rib, ruled};
 
 /// A question in the words of the command line.
@@ -54,6 +54,67 @@ fn what_a_plan_is_for_is_told() {
     assert!(
         said.starts_with("protocol 1 has no source port; plan for"),
         "{said}"
+    );
+}
+
+fn router(text: &str) -> raddle_key_search::Router {
+    raddle_key_search::Router::of(&raddle_config::File::new("router.toml", text)).unwrap()
+}
+
+const SPINE: &str = "policy = 1\nseed = 77\n[[route]]\npaths = [ { link = 'up1' }, { link = 'up2' }, { link = 'up3' }, { link = 'up4', weight = 3 } ]\n";
+
+/// Each own path's connections lie on all links of a router behind, and as its file says flows go.
+#[test]
+fn links_of_routers_behind_are_covered() {
+    let (spine, leaf) = (router(SPINE), router(&SPINE.replace("77", "78")));
+    let behind = [("spine", &spine), ("leaf", &leaf)].map(|(name, router)| Behind { name, router });
+    for (words, by_weight) in [("", false), (" --by-weight", true)] {
+        let asked = question(&format!(
+            "203.0.113.7 -n 48 --dport 2049 --from 192.0.2.1{words}"
+        ));
+        let plan = plan_beyond(&rib(), None, &asked, &behind).unwrap();
+        for (n, router) in plan.beyond.iter().enumerate() {
+            let on: Vec<usize> = router.links.iter().map(|link| link.connections).collect();
+            let wanted = if by_weight { [8, 8, 8, 24] } else { [12; 4] };
+            assert_eq!(on, wanted, "{}", router.router);
+            for path in 0..plan.paths.len() {
+                for link in 0..4 {
+                    let both = plan
+                        .connections
+                        .iter()
+                        .filter(|c| (c.path, c.beyond[n]) == (path, link));
+                    assert!(both.count() >= 2, "{path}, {link}: {plan}");
+                }
+            }
+        }
+        for connection in &plan.connections {
+            let flow = raddle_select::Flow::new(plan.flow.from, plan.flow.dst).unwrap();
+            let flow = flow.ports(6, connection.value as u16, 2049);
+            let link = &plan.beyond[0].links[connection.beyond[0]].link;
+            assert_eq!(spine.link_of(&flow), Some(link.as_str()));
+        }
+    }
+    let asked = question("203.0.113.7 -n 4 --dport 2049 --from 192.0.2.1");
+    let said = plan_beyond(&rib(), None, &asked, &behind[..1]).unwrap();
+    let text = said.to_string();
+    assert!(text.contains("dev eth1, then up"), "{text}");
+    assert!(
+        text.contains("\nat spine: 4 of 4 links (up1 1, up2 1, up3 1, up4 1)\n"),
+        "{text}"
+    );
+    let json = serde_json::to_string(&said).unwrap();
+    assert_eq!(Certificate::parse("again", &json).unwrap(), said);
+    let elsewhere = router(&SPINE.replace("[[route]]", "[[route]]\nto = [ '198.18.0.0/15' ]"));
+    let behind = [Behind {
+        name: "other",
+        router: &elsewhere,
+    }];
+    let error = plan_beyond(&rib(), None, &asked, &behind).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("other has no route to 203.0.113.7"),
+        "{error}"
     );
 }
 

@@ -7,6 +7,7 @@ use raddle_sim::sample::name_of;
 use raddle_sim::spread::Evenness;
 
 use super::audit::{Audit, Audits, Load};
+use super::beyond::PlannedRouter;
 use super::certificate::{Certificate, PlannedPath, PlannedSpare, Varied};
 use super::question::has_ports;
 use super::verify::Verification;
@@ -65,12 +66,32 @@ impl fmt::Display for Certificate {
             let hash = c
                 .hash
                 .map_or_else(|| "not shown".to_owned(), |hash| hash.to_string());
-            writeln!(out, "{:>11}  {hash:>10}  {name}{from}", c.value)?;
+            let then: Vec<&str> = self.beyond.iter().zip(&c.beyond).map(link_of).collect();
+            let then = match then.is_empty() {
+                true => String::new(),
+                false => format!(", then {}", then.join(", ")),
+            };
+            writeln!(out, "{:>11}  {hash:>10}  {name}{from}{then}", c.value)?;
         }
         writeln!(out, "\n{:wide$}  {:>9}  connections", "path", "share")?;
         for ((name, path), load) in names.iter().zip(&self.paths).zip(&loads) {
             let share = percent(path.hashes as f64 / raddle_sim::SPACE as f64);
             writeln!(out, "{name:wide$}  {share:>9}  {load:>11}")?;
+        }
+        for router in &self.beyond {
+            let used = router.links.iter().filter(|link| link.connections > 0);
+            let (used, links) = (used.count(), router.links.len());
+            let each = router
+                .links
+                .iter()
+                .map(|l| format!("{} {}", l.link, l.connections));
+            let each: Vec<String> = each.collect();
+            writeln!(
+                out,
+                "\nat {}: {used} of {links} links ({})",
+                router.router,
+                each.join(", ")
+            )?;
         }
         let open = |spare: &&PlannedSpare| !spare.connections.is_empty();
         let mut spares = self.spares.iter().filter(open).peekable();
@@ -79,6 +100,11 @@ impl fmt::Display for Certificate {
         }
         spares.try_for_each(|spare| writeln!(out, "  {spare}"))
     }
+}
+
+/// The link that a connection takes at a router.
+fn link_of<'a>((router, link): (&'a PlannedRouter, &usize)) -> &'a str {
+    router.links.get(*link).map_or("unknown", |link| &link.link)
 }
 
 /// `eth1: open 1 2, close 3: 3 paths`.

@@ -27,7 +27,7 @@ A file of --observations says what another router (Linux 6.11 or later) did with
     { src = \"10.0.0.1\", dst = \"198.18.0.9\", proto = 6, sport = 40000, dport = 443, took = \"eth1\" },
   ]
 
-With --out, explain --peers and spread --tier router=FILE,... go by what is found. Routes may say what they are to there:
+With --out, explain --peers, ports plan --peers and spread --tier router=FILE,... go by what is found. Routes may say what they are to there:
 to = [ \"198.18.0.0/15\" ].";
 
 /// `raddle key find`.

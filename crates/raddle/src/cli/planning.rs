@@ -119,6 +119,9 @@ pub(crate) struct PortsPlan {
     /// Last one
     #[arg(long)]
     pub last: Option<u32>,
+    /// Cover the links of this router behind as well, of which `key find --out` has written the file; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub peers: Vec<PathBuf>,
     /// By the weights of paths, not evenly
     #[arg(long)]
     pub by_weight: bool,

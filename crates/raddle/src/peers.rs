@@ -11,11 +11,20 @@ use serde::Serialize;
 use crate::error::Failure;
 
 /// Routers, each with the name of its file.
-pub(super) struct Peers(Vec<(String, Router)>);
+pub(crate) struct Peers(Vec<(String, Router)>);
+
+/// Reads what is known of routers; each has the name of its file.
+pub(crate) fn read(files: &[PathBuf]) -> Result<Vec<(String, Router)>, Failure> {
+    let read = |file: &PathBuf| {
+        let router = Router::of(&File::read(file)?)?;
+        Ok((file.display().to_string(), router))
+    };
+    files.iter().map(read).collect()
+}
 
 /// What a router does with a flow.
 #[derive(Serialize)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     /// The file that it is written down in.
     router: String,
     /// The link that the flow takes.
@@ -30,16 +39,12 @@ pub(super) struct Peer {
 
 impl Peers {
     /// Reads the files.
-    pub(super) fn read(files: &[PathBuf]) -> Result<Peers, Failure> {
-        let read = |file: &PathBuf| {
-            let router = Router::of(&File::read(file)?)?;
-            Ok((file.display().to_string(), router))
-        };
-        files.iter().map(read).collect::<Result<_, _>>().map(Peers)
+    pub(crate) fn read(files: &[PathBuf]) -> Result<Peers, Failure> {
+        read(files).map(Peers)
     }
 
     /// What they do with a flow, which has the source of its answer where it names none.
-    pub(super) fn of(&self, words: &FlowWords, answer: &Answer) -> Vec<Peer> {
+    pub(crate) fn of(&self, words: &FlowWords, answer: &Answer) -> Vec<Peer> {
         let mut words = words.clone();
         if words.src.is_unspecified()
             && let Some(source) = answer.source
