@@ -441,6 +441,9 @@ fn what_raddle_leaves_to_the_kernel_is_told_in_shares() {
     let finding = found(&answer, "left-to-kernel", "warning", asked);
     let counted = finding["evidence"][0].as_str().unwrap();
     assert!(counted.starts_with("200 of "), "{finding:#}");
+    let by_link = found(&answer, "left-to-kernel", "note", "source: ");
+    let counted = by_link["evidence"].to_string();
+    assert!(counted.contains("%, 200 of "), "{by_link:#}");
     assert_eq!(code, 0, "it is not serious");
     daemon.terminate();
 }

@@ -60,6 +60,9 @@ pub struct LinkCount {
     /// What came in; none of a link that is not forwarded from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Count>,
+    /// What of that the kernel got and raddle might have forwarded: not what is for this machine, for many, or not IP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Count>,
     /// What was forwarded through it.
     pub sent: Count,
 }

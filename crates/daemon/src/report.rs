@@ -210,12 +210,14 @@ fn links(rib: &Rib, counters: &Engine, sent: &Sent) -> Vec<LinkCount> {
     let enabled = rib.ports().enabled.iter();
     let mut rows: Vec<LinkCount> = enabled
         .filter_map(|index| {
-            let received = counters.link(rib.memory().link(*index).slot);
+            let slot = rib.memory().link(*index).slot;
+            let (received, left) = (counters.link(slot), counters.left(slot));
             let dev = rib.link(*index)?.name.clone();
             let sent = sent.links.get(&dev).copied().unwrap_or_default();
             Some(LinkCount {
                 dev,
                 received: Some(count(received)),
+                left: Some(count(left)),
                 sent: count(sent),
             })
         })
@@ -225,6 +227,7 @@ fn links(rib: &Rib, counters: &Engine, sent: &Sent) -> Vec<LinkCount> {
         (!is_there && sent.packets > 0).then(|| LinkCount {
             dev: name.to_string(),
             received: None,
+            left: None,
             sent: count(*sent),
         })
     });

@@ -233,6 +233,9 @@ pub struct Punts {
     pub forwarded: u64,
     /// Packets that it left to the kernel, by the name of the reason.
     pub by_reason: Vec<(String, u64)>,
+    /// Of each link that it forwards from: packets that came in, and those of them that it left to the kernel and that were to be
+    /// forwarded.
+    pub by_link: Vec<(String, u64, u64)>,
     /// What is left to the kernel by which rule, each with the name of the reason.
     pub rules: Vec<(String, String)>,
 }

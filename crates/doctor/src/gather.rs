@@ -109,9 +109,14 @@ fn punts() -> Result<Option<Punts>, raddle_control::Error> {
         let reason = punted.reason.clone();
         (reason, punted.to_string())
     });
+    let by_link = counters.links.iter().filter_map(|link| {
+        let (received, left) = (link.received?.packets, link.left?.packets);
+        Some((link.dev.clone(), received, left))
+    });
     Ok(Some(Punts {
         forwarded: sent.chain(dropped).sum(),
         by_reason: left.collect(),
+        by_link: by_link.collect(),
         rules: rules.collect(),
     }))
 }

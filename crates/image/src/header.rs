@@ -106,6 +106,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("REASON_DROPPED", REASON_DROPPED as u64),
         ("REASON_COUNTERS", REASON_COUNTERS as u64),
         ("LINK_COUNTERS", LINK_COUNTERS as u64),
+        ("LEFT_COUNTERS", LEFT_COUNTERS as u64),
         ("ADJACENCY_COUNTERS", ADJACENCY_COUNTERS as u64),
         ("ROUND_ROBIN_SLOTS", ROUND_ROBIN_SLOTS as u64),
         ("FLOWLETS", FLOWLETS as u64),
@@ -299,6 +300,14 @@ fn reasons(out: &mut String) -> std::fmt::Result {
     out.push_str("\tREASON_COUNT\n};\n\n");
     out.push_str("/* One bit for each reason for which packets are dropped, at its number. */\n");
     writeln!(out, "#define REASON_DROPS {:#x}ULL\n", Reason::DROPS)?;
+    out.push_str(
+        "/* One bit for each reason of packets that no engine ever forwards, at its number. */\n",
+    );
+    writeln!(
+        out,
+        "#define REASON_NOT_TRANSIT {:#x}ULL\n",
+        Reason::NOT_TRANSIT
+    )?;
     out.push_str(
         "/* Where a segment counts packets that it was not carried out on, by the reason; see segment_counter::of. */
 static inline __attribute__((always_inline)) __u32 failed_slot(__u32 reason)

@@ -55,8 +55,8 @@ pub use segment::{
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleL1".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL1");
+/// First word of the configuration: "raddleL2".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL2");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.
@@ -68,10 +68,13 @@ pub const LOCAL_BITS: usize = 65536;
 pub const REASON_DROPPED: usize = Reason::SLOTS;
 /// Counters that reasons take; link counters follow.
 pub const REASON_COUNTERS: usize = 2 * Reason::SLOTS;
-/// Counters that links take (received, by the link's `slot`); adjacency counters follow.
+/// Counters that links take by their `slot`: so many for what was received, and behind them ([`LEFT_COUNTERS`]) for what of it was
+/// punted and might have been forwarded ([`Reason::is_transit`]). Adjacency counters follow.
 pub const LINK_COUNTERS: usize = 1024;
+/// Index of the first counter of what links left to the kernel.
+pub const LEFT_COUNTERS: usize = REASON_COUNTERS + LINK_COUNTERS;
 /// Index of the first adjacency counter.
-pub const ADJACENCY_COUNTERS: usize = REASON_COUNTERS + LINK_COUNTERS;
+pub const ADJACENCY_COUNTERS: usize = LEFT_COUNTERS + LINK_COUNTERS;
 
 /// The counter of packets that were not forwarded for this reason: those of raddle's own segments are dropped where
 /// the kernel gets others, and count apart from them.

@@ -279,6 +279,33 @@ impl Reason {
         drops
     };
 
+    /// One bit for each reason of packets that no engine ever forwards, at its number.
+    pub(crate) const NOT_TRANSIT: u64 = {
+        let reasons = [
+            Reason::NotEnabled,
+            Reason::NotIp,
+            Reason::OtherMac,
+            Reason::Local,
+            Reason::Broadcast,
+            Reason::Multicast,
+            Reason::Anycast,
+            Reason::LinkLocal,
+        ];
+        let (mut bits, mut at) = (0, 0);
+        while at < reasons.len() {
+            bits |= 1 << reasons[at] as u8;
+            at += 1;
+        }
+        bits
+    };
+
+    /// Whether packets that are punted for this reason might have been forwarded: the others are for this machine, for many, or of
+    /// no protocol that is routed.
+    #[inline]
+    pub const fn is_transit(self) -> bool {
+        Reason::NOT_TRANSIT >> self as u8 & 1 == 0
+    }
+
     /// Whether a packet is dropped for this reason, as the kernel drops it silently, and not punted.
     #[inline]
     pub const fn is_drop(self) -> bool {

@@ -2,7 +2,7 @@
 
 use prometheus_client::registry::Registry;
 use raddle_control::status::{ByFamily, Fpm, State};
-use raddle_control::{Count, Counters, Segments, Status, Verdict};
+use raddle_control::{Count, Counters, LinkCount, Segments, Status, Verdict};
 use raddle_select::KeyKind;
 
 use crate::lag::Lag;
@@ -41,11 +41,11 @@ fn of_counters(counters: &Counters) -> Vec<Rows> {
             .map(|row| (vec![label("reason", &row.reason)], of(row.count)))
             .collect()
     };
-    let links = |sent: bool, of: fn(Count) -> u64| {
-        let rows = counters.links.iter().filter_map(|row| {
-            let count = if sent { Some(row.sent) } else { row.received };
-            Some((vec![label("device", &row.dev)], of(count?)))
-        });
+    let links = |which: fn(&LinkCount) -> Option<Count>, of: fn(Count) -> u64| {
+        let rows = counters
+            .links
+            .iter()
+            .filter_map(|row| Some((vec![label("device", &row.dev)], of(which(row)?))));
         rows.collect()
     };
     let nexthops = |of: fn(Count) -> u64| {
@@ -81,22 +81,28 @@ fn of_counters(counters: &Counters) -> Vec<Rows> {
         counter(
             "received_packets",
             "Packets that came in on a link",
-            links(false, packets),
+            links(|row| row.received, packets),
         ),
         counter(
             "received_bytes",
             "Bytes that came in on a link",
-            links(false, bytes),
+            links(|row| row.received, bytes),
         ),
+        counter(
+            "left_packets",
+            "Packets that came in on a link and that the kernel got, though they were to be forwarded",
+            links(|row| row.left, packets),
+        ),
+        counter("left_bytes", "Bytes of these", links(|row| row.left, bytes)),
         counter(
             "sent_packets",
             "Packets that were forwarded through a link",
-            links(true, packets),
+            links(|row| Some(row.sent), packets),
         ),
         counter(
             "sent_bytes",
             "Bytes that were forwarded through a link",
-            links(true, bytes),
+            links(|row| Some(row.sent), bytes),
         ),
         counter(
             "nexthop_packets",

@@ -114,6 +114,7 @@ fn counters() -> Counters {
     let link = |dev: &str, received, sent| LinkCount {
         dev: dev.into(),
         received,
+        left: received.map(|_| count(5, 50)),
         sent,
     };
     Counters {

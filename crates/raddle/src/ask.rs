@@ -277,6 +277,9 @@ fn counters_text(counters: &Counters, all: bool) -> String {
         if let Some(received) = link.received {
             row(received, format!("received on {dev}"));
         }
+        if let Some(left) = link.left {
+            row(left, format!("of these left to the kernel, of {dev}"));
+        }
         row(link.sent, format!("forwarded through {dev}"));
     }
     for nexthop in &counters.nexthops {
@@ -412,6 +415,7 @@ mod tests {
         let link = |dev: &str, received, sent| LinkCount {
             dev: dev.into(),
             received,
+            left: received.map(|_| count(34, 9)),
             sent,
         };
         let counters = Counters {
@@ -436,7 +440,7 @@ mod tests {
         };
         assert_eq!(
             counters_text(&counters, false),
-            "packets  bytes  what\n   1234     99  received on eth0\n      7      8  forwarded through \
+            "packets  bytes  what\n   1234     99  received on eth0\n     34      9  of these left to the kernel, of eth0\n      7      8  forwarded through \
              links that have gone\n      2   3000  to the kernel: mtu\n"
         );
         assert!(counters_text(&counters, true).contains("via 10.0.0.2 dev eth1"));

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x314c656c64646172ULL
+#define IMAGE_MAGIC 0x324c656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -23,7 +23,8 @@
 #define REASON_DROPPED 64
 #define REASON_COUNTERS 128
 #define LINK_COUNTERS 1024
-#define ADJACENCY_COUNTERS 1152
+#define LEFT_COUNTERS 1152
+#define ADJACENCY_COUNTERS 2176
 #define ROUND_ROBIN_SLOTS 1024
 #define FLOWLETS 4096
 #define WANTED 16
@@ -304,6 +305,9 @@ enum reason {
 
 /* One bit for each reason for which packets are dropped, at its number. */
 #define REASON_DROPS 0x7e0000800000ULL
+
+/* One bit for each reason of packets that no engine ever forwards, at its number. */
+#define REASON_NOT_TRANSIT 0x3e002aULL
 
 /* Where a segment counts packets that it was not carried out on, by the reason; see segment_counter::of. */
 static inline __attribute__((always_inline)) __u32 failed_slot(__u32 reason)

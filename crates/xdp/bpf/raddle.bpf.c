@@ -307,7 +307,7 @@ int raddle(struct xdp_md *ctx)
 		return XDP_REDIRECT;
 	p.len = bpf_xdp_get_buff_len(ctx);
 	if (p.link)
-		count(p.stripe, REASON_COUNTERS + p.link->slot, p.len);
+		count_link(p.stripe, p.link, verdict, p.len);
 	count(p.stripe, verdict_slot(verdict), p.len);
 	return verdict & DROP ? XDP_DROP : XDP_PASS;
 }

@@ -260,7 +260,7 @@ inline_always int settle(struct xdp_md *ctx, struct srv6_ctx *w, int verdict)
 	length = READ_ONCE(w->received);
 	link = link_of(ctx);
 	if (link)
-		count(stripe, REASON_COUNTERS + link->slot, length);
+		count_link(stripe, link, verdict, length);
 	count(stripe, verdict_slot(verdict), length);
 	count_segments(w, cpu, reason == REASON_BLACKHOLE ? 0 : failed_slot(reason));
 	return verdict & DROP ? XDP_DROP : XDP_PASS;

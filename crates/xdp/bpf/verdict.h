@@ -69,6 +69,14 @@ inline_always __u32 verdict_slot(int verdict)
 	return verdict & DROP && !is_drop(reason) ? REASON_DROPPED + reason : reason;
 }
 
+/* Counts what came in by a link and is not forwarded; see Reason::is_transit. */
+inline_always void count_link(__u32 stripe, const struct link_entry *link, int verdict, __u32 bytes)
+{
+	count(stripe, REASON_COUNTERS + link->slot, bytes);
+	if (!(verdict & DROP) && !(REASON_NOT_TRANSIT >> (reason_of(verdict) & 63) & 1))
+		count(stripe, LEFT_COUNTERS + link->slot, bytes);
+}
+
 /* Added to a reason that a packet has at this group: the kernel does not get what it does not know. */
 inline_always int no_punt_drop(__u64 group)
 {

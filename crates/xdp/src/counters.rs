@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use raddle_fib::Region;
 pub use raddle_image::Counter;
 use raddle_image::{
-    ADJACENCY_COUNTERS, REASON_COUNTERS, REASON_DROPPED, Reason, SEGMENT_COUNTERS,
+    ADJACENCY_COUNTERS, LEFT_COUNTERS, REASON_COUNTERS, REASON_DROPPED, Reason, SEGMENT_COUNTERS,
     SEGMENT_FAILURES, segment_counter,
 };
 
@@ -82,6 +82,11 @@ impl Counters {
     /// Packets received on the link with this counter slot.
     pub fn link(&self, slot: u32) -> Counter {
         self.total(REASON_COUNTERS + slot as usize)
+    }
+
+    /// Those of them that were punted and might have been forwarded ([`Reason::is_transit`]).
+    pub fn left(&self, slot: u32) -> Counter {
+        self.total(LEFT_COUNTERS + slot as usize)
     }
 
     /// Packets forwarded through this adjacency; bytes after trimming.

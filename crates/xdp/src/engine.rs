@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use aya::include_bytes_aligned;
 use raddle_fib::Region;
-use raddle_image::{ADJACENCY_COUNTERS, Capacity, MAX_LINKS, Memory, REASON_COUNTERS};
+use raddle_image::{
+    ADJACENCY_COUNTERS, Capacity, LEFT_COUNTERS, MAX_LINKS, Memory, REASON_COUNTERS,
+};
 
 use crate::attach::Attached;
 use crate::counters::{self, Counter, Counters, SegmentCells, SegmentCounts, segment_stripe};
@@ -350,12 +352,14 @@ impl Engine {
         move |number| counters::read_one(&counters, slots, ADJACENCY_COUNTERS + number as usize)
     }
 
-    /// Sets what was received on the link with this counter slot to 0, for `Rib::on_slot_passed_on`. As
+    /// Sets what was received on the link with this counter slot, and left to the kernel, to 0, for `Rib::on_slot_passed_on`. As
     /// with [`Engine::clear_segment_counters`], a [`crate::grace()`] must be over since the image has shown it last.
     pub fn link_counter_clearer(&self) -> impl Fn(u32) + Send + Sync + use<> {
         let (counters, slots) = (Arc::clone(&self.counters), self.counter_slots);
         move |slot| {
-            counters::take_out(&counters, slots, REASON_COUNTERS + slot as usize);
+            for counter in [REASON_COUNTERS, LEFT_COUNTERS] {
+                counters::take_out(&counters, slots, counter + slot as usize);
+            }
         }
     }
 

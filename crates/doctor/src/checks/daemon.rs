@@ -16,32 +16,20 @@ pub(super) const CHECKS: &[Check] = &[Check {
 /// Of fewer packets a share says little.
 const FEW: u64 = 100;
 
-/// Reasons of packets that no engine ever forwards: they are for this machine, for many, or of no protocol that is routed.
-const NOT_TRANSIT: [Reason; 8] = [
-    Reason::NotEnabled,
-    Reason::NotIp,
-    Reason::OtherMac,
-    Reason::Local,
-    Reason::Broadcast,
-    Reason::Multicast,
-    Reason::Anycast,
-    Reason::LinkLocal,
-];
-
 /// One finding for each reason.
 ///
 /// 1. Shares are of the packets that came in to be forwarded, since the daemon started: those that it forwarded or dropped, and
-///    those that it left to the kernel, but for [`NOT_TRANSIT`].
+///    those that it left to the kernel, if they were to be forwarded ([`Reason::is_transit`]).
 /// 2. A tenth or more is a warning, a hundredth a note; less is not told.
 /// 3. The rules by which packets are left so are its evidence.
+/// 4. Where a finding is made and there are several links, each of which has left a hundredth of its packets is one more's evidence.
 fn left_to_kernel(facts: &Facts) -> Vec<Found> {
     let Some(punts) = &facts.punts else {
         return Vec::new();
     };
-    let of_transit = |reason: &Reason| !NOT_TRANSIT.contains(reason);
     let by_reason = punts.by_reason.iter().filter_map(|(name, packets)| {
         let reason = Reason::ALL.iter().find(|reason| reason.name() == name)?;
-        of_transit(reason).then_some((*reason, *packets))
+        reason.is_transit().then_some((*reason, *packets))
     });
     let mut by_reason: Vec<(Reason, u64)> = by_reason.collect();
     by_reason.sort_by_key(|(_, packets)| std::cmp::Reverse(*packets));
@@ -58,7 +46,38 @@ fn left_to_kernel(facts: &Facts) -> Vec<Found> {
         };
         Some(one(punts, reason, (packets, all), severity))
     });
-    told.collect()
+    let mut told: Vec<Found> = told.collect();
+    told.extend(by_link(punts).filter(|_| !told.is_empty()));
+    told
+}
+
+/// Rule 4.
+fn by_link(punts: &Punts) -> Option<Found> {
+    if punts.by_link.len() < 2 {
+        return None;
+    }
+    let share = |(_, received, left): &&(String, u64, u64)| {
+        *left as f64 * 100.0 / (*received).max(1) as f64
+    };
+    let mut links: Vec<_> = punts
+        .by_link
+        .iter()
+        .filter(|link| share(link) >= 1.0)
+        .collect();
+    links.sort_by(|a, b| share(b).total_cmp(&share(a)));
+    let told = links.iter().map(|link| {
+        let (name, received, left) = link;
+        format!(
+            "{name}: {:.1} %, {left} of {received} packets that came in",
+            share(link)
+        )
+    });
+    let found = Found::new(
+        Severity::Note,
+        "which links the packets come in by that raddle leaves to the kernel".to_owned(),
+        "links that are not named here leave less than a hundredth of theirs",
+    );
+    (!links.is_empty()).then(|| found.evidence(told))
 }
 
 fn one(punts: &Punts, reason: Reason, (packets, all): (u64, u64), severity: Severity) -> Found {
@@ -114,11 +133,37 @@ mod tests {
         facts.punts = Some(Punts {
             forwarded,
             by_reason: by_reason.map(|(of, n)| ((*of).to_owned(), *n)).collect(),
+            by_link: vec![],
             rules: vec![("rules".into(), "IPv4 packets from 10.0.0.5/32".into())],
         });
         let found = left_to_kernel(&facts).into_iter();
         let mut all = found.map(|f| (f.severity, format!("{}; {:?}", f.what, f.evidence)));
         all.by_ref().collect()
+    }
+
+    #[test]
+    fn links_are_named_with_their_shares() {
+        let mut facts = healthy();
+        let link = |name: &str, received, left| (name.to_owned(), received, left);
+        facts.punts = Some(Punts {
+            forwarded: 900,
+            by_reason: vec![("firewall".into(), 100)],
+            by_link: vec![
+                link("eth0", 600, 3),
+                link("eth1", 300, 30),
+                link("eth2", 150, 67),
+            ],
+            rules: vec![],
+        });
+        let found = left_to_kernel(&facts);
+        let expected = [
+            "eth2: 44.7 %, 67 of 150 packets that came in",
+            "eth1: 10.0 %, 30 of 300 packets that came in",
+        ];
+        assert_eq!(found[1].evidence, expected);
+        // One link has them all.
+        facts.punts.as_mut().unwrap().by_link.truncate(1);
+        assert_eq!(left_to_kernel(&facts).len(), 1);
     }
 
     #[test]
