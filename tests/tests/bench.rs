@@ -82,7 +82,7 @@ fn an_ordinary_user_is_told_what_it_takes() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = readable(raddle_bench(), folder.path());
-    for command in ["demo", "forward", "srv6", "rpc"] {
+    for command in ["demo", "forward", "srv6", "watch", "rpc"] {
         let mut nobody = Command::new("setpriv");
         nobody.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         let outcome = Outcome::of(nobody.arg(&program).arg(command), PATIENCE);

@@ -25,6 +25,9 @@ pub(crate) enum Command {
     Select(Select),
     /// SRv6: kernel and raddle by behaviour, what counters and many SIDs cost, the engine in memory
     Srv6(Srv6),
+    /// How soon a change of firewalls, routes or settings counts while raddle forwards (needs root)
+    #[command(after_help = WATCH_HELP)]
+    Watch(Watch),
     /// NFS over several links through raddle rpc: rates, latencies, failure, against what links carry
     #[command(after_help = RPC_HELP)]
     Rpc(Rpc),
@@ -91,6 +94,44 @@ pub(crate) struct Forward {
     pub routes: u32,
     /// Only these columns: one, ecmp2, ecmp64, rp-loose, rp-strict, firewall, rules, full
     #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// JSON instead of text
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// What is measured.
+pub(crate) const WATCH_HELP: &str = "\
+A stream of frames goes through a router with `raddle run` in it, and in the middle a change is made by
+a tool that has been started before. A row is a kind of change. Its time is when the last frame was
+sent that the change had no effect on: that arrived though nothing may pass any more, or arrived by
+the old way; after the tool had ended, and (from start) after it was told to make the change, which
+is an upper bound, since the tool itself and the kernel are in it.
+
+  announced  by a netlink group of nftables, tc or xfrm: nft-rule, nft-element, tc-ingress,
+             tc-egress, qdisc, xfrm-policy
+  followed   by routing's groups: route, route-gone, nexthops, rule, neighbour, mtu, rp-filter,
+             forwarding, vrf
+  polled     by nobody, the daemon looks: hash-policy, iptables (legacy), tcx, bpf-netfilter
+
+What is told, announced or followed, must take 2 ms at most in the median and 10 ms in the worst round.
+Exit code: 0; 1 if one takes longer (NO); 3 if it could not be measured.
+
+Examples:
+  raddle-bench watch --only nft-rule,route --rounds 5
+  raddle-bench watch -j";
+
+/// `raddle-bench watch`.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Changes of each kind; median and worst are printed
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+    /// Frames a second
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub rate: u32,
+    /// Only these kinds, see below
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
     pub only: Vec<String>,
     /// JSON instead of text
     #[arg(short, long)]

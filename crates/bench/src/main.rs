@@ -12,6 +12,7 @@ mod router;
 mod rpc;
 mod select;
 mod srv6;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Forward(args) => forward::forward(args),
         Command::Select(args) => select::select(args),
         Command::Srv6(args) => srv6::srv6(args),
+        Command::Watch(args) => watch::watch(args),
         Command::Rpc(args) => rpc::rpc(args),
         Command::Demo(args) => demo::run(args),
     }
