@@ -4,8 +4,9 @@
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
 # the kernel would choose, and not around a firewall), nic_hash (where the hash of a NIC has the kernel send packets),
-# segments (SIDs and segment lists), and by the end-to-end tests vrfs,
-# rules, rp_filter, firewall and defaults (a machine as distributions leave it); all, without it. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
+# segments (SIDs and segment lists), and by the end-to-end tests vrfs, rules, rp_filter, firewall and defaults (a machine as
+# distributions leave it); all, without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column
+# beside it says something. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -25,6 +26,11 @@ PATH=$PATH:/usr/sbin:/sbin
 for tool in qemu-system-x86_64 cpio busybox apt-get dpkg-deb xz ip nft ping; do
   command -v "$tool" >/dev/null || skip "needs $tool (as root: scripts/need.sh kernels)"
 done
+benched=()
+if [[ ,$parts, == *,bench,* ]]; then
+  benched=(--bin raddle-bench)
+  command -v ethtool >/dev/null || skip 'needs ethtool for its part bench'
+fi
 [ "$(uname -m)" = x86_64 ] || skip 'needs an x86_64 machine, whose programs run there'
 # In a network namespace of its own, a bridge with two taps is the wire between the guest's NICs.
 nics='
@@ -84,7 +90,7 @@ done
 [ ${#here[@]} -gt 0 ] || exit 0
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
-cargo build --workspace --bin raddle --locked --quiet
+cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
 tests=(loads vrf rules rp_filter firewall bpf_hook default_install)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
@@ -96,6 +102,11 @@ for tool in ip ping nsenter nft bash tc ethtool iptables-restore; do add_program
 ln -s bash "$root/usr/sbin/sh"
 add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle"
 strip "$root/usr/sbin/raddle"
+if [ ${#benched[@]} -gt 0 ]; then
+  add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle-bench"
+  strip "$root/usr/sbin/raddle-bench"
+  add_program "$root" "$(command -v ethtool)"
+fi
 # What iptables' rules name, each a library.
 xtables=$(ls -d /usr/lib/*/xtables | head -n 1)
 mkdir -p "$root$xtables"

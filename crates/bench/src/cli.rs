@@ -89,10 +89,13 @@ pub(crate) struct Forward {
     /// Packets of each measurement, in millions
     #[arg(long, default_value_t = 2)]
     pub millions: u32,
+    /// Packets of each measurement, where a million takes too long
+    #[arg(long, conflicts_with = "millions")]
+    pub packets: Option<u32>,
     /// Routes of the large table
     #[arg(long, default_value_t = 1_000_000)]
     pub routes: u32,
-    /// Only these columns: one, ecmp2, ecmp64, rp-loose, rp-strict, firewall, rules, full
+    /// Only these columns: one, ecmp2, ecmp64, rp-loose, rp-strict, firewall, rules, vrf, full
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
     /// JSON instead of text

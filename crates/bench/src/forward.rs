@@ -16,12 +16,18 @@ pub(crate) fn forward(args: &cli::Forward) -> Result<(), Failure> {
         ));
     }
     let columns = columns(&args.only)?;
-    if args.rounds == 0 || args.millions == 0 {
-        return Err(Failure::usage("--rounds and --millions are at least 1"));
+    let packets = args
+        .packets
+        .unwrap_or(args.millions.saturating_mul(1_000_000));
+    // A twentieth of them comes before, uncounted.
+    if args.rounds == 0 || packets < 20 {
+        return Err(Failure::usage(
+            "--rounds and --millions are at least 1, --packets 20",
+        ));
     }
     let settings = measure::Settings {
         rounds: args.rounds,
-        packets: args.millions.saturating_mul(1_000_000),
+        packets,
         routes: args.routes,
         columns,
         segments: 0,

@@ -33,12 +33,14 @@ pub(crate) enum Column {
     Firewall,
     /// [`Column::Ecmp2`] by routing rules: packets are looked up where a rule for their source leads, beside rules for others.
     Rules,
+    /// [`Column::Ecmp2`] with all links in a VRF, and the routes in its table.
+    Vrf,
     /// A large table, random destinations, two nexthops.
     Full,
 }
 
 impl Column {
-    pub(crate) const ALL: [Column; 8] = [
+    pub(crate) const ALL: [Column; 9] = [
         Column::One,
         Column::Ecmp2,
         Column::Ecmp64,
@@ -46,6 +48,7 @@ impl Column {
         Column::RpStrict,
         Column::Firewall,
         Column::Rules,
+        Column::Vrf,
         Column::Full,
     ];
 
@@ -64,6 +67,7 @@ impl Column {
             Column::RpStrict => "rp-strict",
             Column::Firewall => "firewall",
             Column::Rules => "rules",
+            Column::Vrf => "vrf",
             Column::Full => "full",
         }
     }
@@ -132,6 +136,8 @@ pub(crate) struct Cell {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Results {
     pub(crate) cells: Vec<Cell>,
+    /// Columns that this kernel cannot have, and why.
+    pub(crate) skipped: Vec<(&'static str, String)>,
     pub(crate) rounds: u32,
     pub(crate) packets: u32,
     pub(crate) routes: u32,
@@ -178,6 +184,10 @@ pub(crate) fn run(settings: &Settings) -> Result<Results, Failure> {
         .iter()
         .filter(|column| **column != Column::Full)
     {
+        if let Some(why) = router::lacks(column) {
+            results.skipped.push((column.name(), why));
+            continue;
+        }
         router::surround(column, true)?;
         machine.settle()?;
         machine.look_at_firewall()?;
@@ -500,9 +510,12 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
     };
     let destinations = match column {
         Column::One => few(1),
-        Column::Ecmp2 | Column::RpLoose | Column::RpStrict | Column::Firewall | Column::Rules => {
-            few(2)
-        }
+        Column::Ecmp2
+        | Column::RpLoose
+        | Column::RpStrict
+        | Column::Firewall
+        | Column::Rules
+        | Column::Vrf => few(2),
         Column::Ecmp64 => few(3),
         Column::Full => router::destinations(v6, routes),
     };

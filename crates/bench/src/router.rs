@@ -64,7 +64,7 @@ pub(crate) fn build() -> Result<(), Failure> {
         let _ = std::fs::write(format!("/proc/sys/net/{file}"), value);
     }
     batch(&addresses())?;
-    batch(&routes())
+    batch(&routes(""))
 }
 
 /// What containers have beside them: masquerading for their addresses, filters for their bridge, and connection tracking.
@@ -119,10 +119,45 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
             }
             return Ok(());
         }
+        (Column::Vrf, there) => return vrf(there),
         _ => return Ok(()),
     };
     std::fs::write("/proc/sys/net/ipv4/conf/in0/rp_filter", filter)
         .map_err(|e| Failure::system(format!("cannot set rp_filter: {e}")))
+}
+
+/// Why this kernel cannot have a column, if so.
+pub(crate) fn lacks(column: Column) -> Option<String> {
+    if column != Column::Vrf {
+        return None;
+    }
+    match ip(NEW_VRF) {
+        Ok(()) => {
+            let _ = ip("link del red");
+            None
+        }
+        Err(why) => Some(format!("this kernel has no VRFs ({why})")),
+    }
+}
+
+const NEW_VRF: &str = "link add red type vrf table 100";
+
+/// Puts the router's links into a VRF, or takes them out. They go down for it one after the other and lose most of what
+/// they have, so all of it is made anew.
+fn vrf(there: bool) -> Result<(), Failure> {
+    let links = ["in0", "out0", "out1"];
+    let mut lines = Vec::new();
+    match there {
+        true => {
+            lines.extend([NEW_VRF.to_owned(), "link set red up".to_owned()]);
+            lines.extend(links.map(|link| format!("link set {link} master red")));
+        }
+        false => lines.push("link del red".to_owned()),
+    }
+    lines.extend(links.map(|link| format!("addr flush dev {link}")));
+    batch(&lines)?;
+    batch(&addresses())?;
+    batch(&routes(if there { " table 100" } else { "" }))
 }
 
 fn addresses() -> Vec<String> {
@@ -150,7 +185,8 @@ fn addresses() -> Vec<String> {
     lines
 }
 
-fn routes() -> Vec<String> {
+/// All but those of the large table; `table` as `ip` takes it.
+fn routes(table: &str) -> Vec<String> {
     let gateway = |v6: bool, out: u32, n: u32| match v6 {
         false => format!("10.1.{out}.{n}"),
         true => format!("2001:db8:1:{out}::{n:x}"),
@@ -175,18 +211,19 @@ fn routes() -> Vec<String> {
                 .collect()
         };
         lines.push(format!(
-            "route add {} via {}",
+            "route replace {}{table} via {} dev out0",
             prefixes[0],
             gateway(v6, 0, 2)
         ));
-        lines.push(format!("route add {}{}", prefixes[1], hops(1)));
-        lines.push(format!("route add {}{}", prefixes[2], hops(NEIGHBOURS)));
+        for (prefix, each) in [(prefixes[1], 1), (prefixes[2], NEIGHBOURS)] {
+            lines.push(format!("route replace {prefix}{table}{}", hops(each)));
+        }
         for out in 0..2 {
             let (id, via) = (group + 1 + out, gateway(v6, out, 2));
-            lines.push(format!("nexthop add id {id} via {via} dev out{out}"));
+            lines.push(format!("nexthop replace id {id} via {via} dev out{out}"));
         }
         lines.push(format!(
-            "nexthop add id {group} group {}/{}",
+            "nexthop replace id {group} group {}/{}",
             group + 1,
             group + 2
         ));

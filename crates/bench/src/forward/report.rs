@@ -36,6 +36,7 @@ fn title(cell: &Cell, routes: u32) -> String {
         Column::RpStrict => format!("{family}, 2-way, rp_filter strict"),
         Column::Firewall => format!("{family}, 2-way, beside a firewall"),
         Column::Rules => format!("{family}, 2-way, by a routing rule"),
+        Column::Vrf => format!("{family}, 2-way, in a VRF"),
         Column::Full => format!("{family}, {routes} routes, random destinations"),
     }
 }
@@ -77,6 +78,9 @@ pub(super) fn text(results: &Results) -> String {
             reasons.join(", ")
         );
     }
+    for (column, why) in &results.skipped {
+        let _ = writeln!(out, "skipped: {column}: {why}");
+    }
     if let Some((wide, narrow)) = widths(results) {
         let _ = writeln!(out, "64-way over 2-way ECMP: {:.2}", wide / narrow);
     }
@@ -97,12 +101,20 @@ pub(super) fn text(results: &Results) -> String {
     }
     let _ = writeln!(
         out,
-        "medians of {} interleaved rounds of {} million packets; generator and sink on the same core\n\
+        "medians of {} interleaved rounds of {} packets; generator and sink on the same core\n\
          alone: without what generator, sink and one of the two links take together, which are not the router",
         results.rounds,
-        results.packets / 1_000_000
+        count(results.packets)
     );
     out
+}
+
+/// Millions where it is so many.
+fn count(packets: u32) -> String {
+    match packets % 1_000_000 {
+        0 => format!("{} million", packets / 1_000_000),
+        _ => packets.to_string(),
+    }
 }
 
 /// raddle's IPv4 rates over 64 and over 2 nexthops.
@@ -144,6 +156,7 @@ pub(super) fn json(results: &Results) -> Value {
     json!({
         "rounds": results.rounds,
         "packets": results.packets,
+        "skipped": results.skipped.iter().map(|(column, why)| json!({ "column": column, "why": why })).collect::<Vec<_>>(),
         "routes": results.routes,
         "cells": cells,
         "mirror_seconds": results.mirrored.map(|d| d.as_secs_f64()),
@@ -179,10 +192,16 @@ mod tests {
         assert_eq!(rate(&cell, Row::Kernel), 2.0);
         let results = Results {
             cells: vec![cell.clone()],
+            skipped: vec![("vrf", "there are none".to_owned())],
             rounds: 3,
+            packets: 2_000_000,
             ..Results::default()
         };
         assert!(!text(&results).contains("not a measurement"));
+        assert!(text(&results).contains("skipped: vrf: there are none\n"));
+        assert!(text(&results).contains("3 interleaved rounds of 2 million packets"));
+        assert_eq!(json(&results)["skipped"][0]["column"], "vrf");
+        assert_eq!(count(20_000), "20000");
         assert!(text(&results).contains("IPv4, 2-way ECMP L4"));
         assert_eq!(json(&results)["cells"][0]["raddle_to_fib_lookup"], 2.0);
         let punted = [("seed-unknown", 7)].into();
