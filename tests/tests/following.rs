@@ -177,6 +177,37 @@ fn routes_come_and_go() {
     eprintln!("slowest: {:?}", f.slowest);
 }
 
+/// One that comes alone is published when nothing more has come for a moment, not when others could have.
+#[test]
+fn a_change_waits_for_no_other() {
+    if !root("a_change_waits_for_no_other") {
+        return;
+    }
+    let world = World::new("alone", 2);
+    let daemon = Daemon::start(&world, &[]);
+    let count = |daemon: &Daemon<'_>, most: u64| -> u64 {
+        let status = daemon.status();
+        let buckets = status["lag"]["buckets"].as_array().unwrap().clone();
+        let soon = buckets
+            .iter()
+            .filter(|b| b["up_to_microseconds"].as_u64().unwrap() <= most);
+        soon.map(|b| b["count"].as_u64().unwrap()).sum()
+    };
+    let before = count(&daemon, 5_000);
+    for n in 0..20 {
+        let verb = ["add", "del"][n % 2];
+        world.ip(&format!("route {verb} 10.9.0.7/32 via 10.2.1.2"));
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    let soon = count(&daemon, 5_000) - before;
+    assert!(
+        soon >= 10,
+        "{soon} of 20 within 5 ms: {}",
+        daemon.status()["lag"]
+    );
+    daemon.terminate();
+}
+
 #[test]
 fn nexthop_objects_and_neighbours_change() {
     if !root("nexthop_objects_and_neighbours_change") {

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use raddle_image::Lack;
 use raddle_netlink::fpm::Server;
 use raddle_netlink::{Announced, Mirror, Socket};
@@ -38,6 +39,8 @@ use tend::Srv6;
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
 const GATHER: Duration = Duration::from_millis(10);
+/// Nothing has come for this long: it is quiet.
+const QUIET: Duration = Duration::from_micros(200);
 /// How often the daemon looks after what nobody announces.
 const ROUND: Duration = Duration::from_secs(1);
 /// How many questions of each kind are answered before the kernel is looked at again.
@@ -97,6 +100,11 @@ pub(super) struct Daemon {
     no_key: Option<String>,
 }
 
+/// When changes are published of which the first came at `since`, if nothing more comes from `now` on.
+fn publish_by(since: Instant, now: Instant) -> Instant {
+    (since + GATHER).min(now + QUIET)
+}
+
 impl Daemon {
     /// Follows the kernel and answers questions until `stop` is raised.
     pub(super) fn serve(
@@ -147,20 +155,18 @@ impl Daemon {
     /// Sleeps until the kernel or a routing daemon says something, a request may wait no longer, or work is due.
     fn wait(&self, next_round: Instant) {
         let until = match self.dirty_since {
-            Some(since) => (since + GATHER).min(next_round),
+            Some(since) => publish_by(since, Instant::now()).min(next_round),
             None => next_round,
         };
         let until = until.min(self.guard.due(self.announced.count()));
         let timeout = until.saturating_duration_since(Instant::now()).min(ANSWER);
-        let timeout =
-            PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
         let fpm = self.fpm.iter().flat_map(Server::fds);
         let fds = [self.mirror.fd(), self.announced.fd()]
             .into_iter()
             .chain(fpm);
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // A signal may interrupt it: the loop looks again at everything anyway.
-        let _ = poll(&mut fds, timeout);
+        let _ = ppoll(&mut fds, Some(TimeSpec::from(timeout)), None);
     }
 
     /// Applies what the kernel and a routing daemon said; publishes when it is quiet or has been long enough.
@@ -238,7 +244,8 @@ impl Daemon {
             return Ok(());
         }
         let since = *self.dirty_since.get_or_insert_with(Instant::now);
-        if batch.events + fpm > 0 && since.elapsed() < GATHER {
+        let (now, quiet) = (Instant::now(), batch.events + fpm == 0);
+        if !quiet && now < publish_by(since, now) {
             return Ok(());
         }
         if std::mem::take(&mut self.new_settings) {
@@ -304,5 +311,19 @@ impl Daemon {
             OnExit::Detach => tracing::info!("stopping; the kernel forwards"),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_wait_for_others_only_while_these_come() {
+        let since = Instant::now();
+        let ms = Duration::from_millis;
+        assert!(publish_by(since, since) < since + ms(1));
+        assert!(publish_by(since, since + ms(5)) < since + ms(6));
+        assert_eq!(publish_by(since, since + ms(50)), since + GATHER);
     }
 }
