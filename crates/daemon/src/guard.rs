@@ -4,8 +4,9 @@
 //!    so that no packet goes around a rule that is older than `span`, whatever becomes of the daemon.
 //! 2. A look is due at once when a change was announced ([`raddle_netlink::Announced`]), which has punted everything
 //!    meanwhile; not before as long has passed as the last one took, however many are announced. What is announced to
-//!    nobody is polled: so often that looks take a hundredth of the time, but every 5 ms at most, and after a quarter
-//!    of `span`, or a second, at the latest.
+//!    nobody is polled: so often that asking takes a hundredth of the time, but every 5 ms at most, and after a quarter
+//!    of `span`, or a second, at the latest. What it takes to publish what was found does not count: one change often
+//!    comes soon after another.
 //! 3. Only a look that saw everything prolongs, and only if nothing was announced since it began. One that could not
 //!    look prolongs nothing.
 //! 4. The thread that looks is the one that prolongs, and the one that publishes what the kernel says: when it
@@ -71,12 +72,11 @@ impl Guard {
         self.seen = announced;
     }
 
-    /// The look that began then is over.
-    pub(super) fn looked(&mut self, began: Instant) {
+    /// The look that began then is over; of its time so much went into asking the kernel.
+    pub(super) fn looked(&mut self, began: Instant, asking: Duration) {
         let now = Instant::now();
-        let took = now - began;
-        self.soonest = now + took;
-        self.next = now + (took * SHARE).max(SOON).min(self.span / 4).min(LOOKS);
+        self.soonest = now + (now - began);
+        self.next = now + (asking * SHARE).max(SOON).min(self.span / 4).min(LOOKS);
     }
 
     /// A look that began at `since` saw everything, and it is `now`, in `CLOCK_MONOTONIC` nanoseconds. For how
@@ -147,7 +147,10 @@ mod tests {
         ] {
             let mut guard = Guard::new(span);
             let now = Instant::now();
-            guard.looked(now.checked_sub(Duration::from_millis(took)).unwrap());
+            let took = Duration::from_millis(took);
+            // However long it takes to publish.
+            let began = now.checked_sub(took + Duration::from_secs(5)).unwrap();
+            guard.looked(began, took);
             let due = guard.due(0) - now;
             assert!(due >= Duration::from_millis(least), "{due:?}");
             assert!(
@@ -162,7 +165,7 @@ mod tests {
         let mut guard = Guard::new(60);
         guard.begin(3);
         let began = Instant::now().checked_sub(Duration::from_secs(9)).unwrap();
-        guard.looked(began);
+        guard.looked(began, Duration::from_secs(9));
         assert!(guard.due(3) > Instant::now());
         let due = guard.due(4);
         assert!(
@@ -170,7 +173,7 @@ mod tests {
                 && due < guard.due(3) + Duration::from_secs(9)
         );
         guard.begin(4);
-        guard.looked(Instant::now());
+        guard.looked(Instant::now(), Duration::ZERO);
         assert!(guard.due(5) <= Instant::now());
     }
 }

@@ -208,7 +208,8 @@ impl Daemon {
         let began = Instant::now();
         let announced = self.announced.count();
         self.guard.begin(announced);
-        if self.tend_firewall() {
+        let mut asking = Duration::ZERO;
+        if self.tend_firewall(&mut asking) {
             if let Some(late) = self.guard.prolong(since, now()) {
                 tracing::warn!(
                     "the daemon did not look at the firewall for {late:?}: it hung, was stopped, or had no \
@@ -222,15 +223,18 @@ impl Daemon {
                 self.rib.memory().doubt();
             }
         }
-        self.guard.looked(began);
+        self.guard.looked(began, asking);
     }
 
     /// Promise 6 holds while running, too: firewalls and qdiscs come and go, and say so to nobody
     /// who listens to links and routes. What cannot be seen counts as being there. Whether all could be looked
-    /// at.
-    fn tend_firewall(&mut self) -> bool {
+    /// at; adds to `asking` what it took to ask the kernel.
+    fn tend_firewall(&mut self, asking: &mut Duration) -> bool {
         let mut seen = true;
-        match shaped(&self.rib, &self.config.allow_qdisc) {
+        let began = Instant::now();
+        let shaped = shaped(&self.rib, &self.config.allow_qdisc);
+        *asking += began.elapsed();
+        match shaped {
             Ok(shaped) => {
                 self.look_again |= shaped != self.shaped;
                 self.shaped = shaped;
@@ -247,7 +251,9 @@ impl Daemon {
         }
         // Of the links that there are now.
         if !self.config.allow_bypass {
+            let began = Instant::now();
             seen &= self.look_at_firewall();
+            *asking += began.elapsed();
         }
         // What found no room may find some now, and nothing else need change for that. Other changes are being gathered,
         // see `follow`: a look is no reason to publish half of them.
