@@ -86,6 +86,8 @@ pub(super) struct Daemon {
     /// When routes that expire are read again.
     expiry: Expiry,
     dirty_since: Option<Instant>,
+    /// When changes were published last.
+    published: Instant,
     /// The far ends of veth pairs.
     veths: Watch,
     /// What found no room is to be tried again.
@@ -100,9 +102,10 @@ pub(super) struct Daemon {
     no_key: Option<String>,
 }
 
-/// When changes are published of which the first came at `since`, if nothing more comes from `now` on.
-fn publish_by(since: Instant, now: Instant) -> Instant {
-    (since + GATHER).min(now + QUIET)
+/// When changes are published of which the first came at `since`, if nothing more comes from `now` on. What comes soon after the
+/// `last` publication is gathered: links and rules cost more to publish than to wait for.
+fn publish_by(since: Instant, now: Instant, last: Instant) -> Instant {
+    (since + GATHER).min((now + QUIET).max(last + GATHER))
 }
 
 impl Daemon {
@@ -155,7 +158,7 @@ impl Daemon {
     /// Sleeps until the kernel or a routing daemon says something, a request may wait no longer, or work is due.
     fn wait(&self, next_round: Instant) {
         let until = match self.dirty_since {
-            Some(since) => publish_by(since, Instant::now()).min(next_round),
+            Some(since) => publish_by(since, Instant::now(), self.published).min(next_round),
             None => next_round,
         };
         let until = until.min(self.guard.due(self.announced.count()));
@@ -244,8 +247,9 @@ impl Daemon {
             return Ok(());
         }
         let since = *self.dirty_since.get_or_insert_with(Instant::now);
-        let (now, quiet) = (Instant::now(), batch.events + fpm == 0);
-        if !quiet && now < publish_by(since, now) {
+        let (now, last) = (Instant::now(), self.published);
+        let more = batch.events + fpm > 0;
+        if now < publish_by(since, now, last) && (more || now < last + GATHER) {
             return Ok(());
         }
         if std::mem::take(&mut self.new_settings) {
@@ -271,6 +275,7 @@ impl Daemon {
         self.srv6.carry_out(&self.engine, &self.rib);
         self.commits += 1;
         self.dirty_since = None;
+        self.published = Instant::now();
         self.note(commit);
     }
 
@@ -322,8 +327,12 @@ mod tests {
     fn changes_wait_for_others_only_while_these_come() {
         let since = Instant::now();
         let ms = Duration::from_millis;
-        assert!(publish_by(since, since) < since + ms(1));
-        assert!(publish_by(since, since + ms(5)) < since + ms(6));
-        assert_eq!(publish_by(since, since + ms(50)), since + GATHER);
+        let long_ago = since.checked_sub(ms(1000)).unwrap();
+        assert!(publish_by(since, since, long_ago) < since + ms(1));
+        assert!(publish_by(since, since + ms(5), long_ago) < since + ms(6));
+        assert_eq!(publish_by(since, since + ms(50), long_ago), since + GATHER);
+        // One after the other, they are gathered.
+        let last = since.checked_sub(ms(4)).unwrap();
+        assert_eq!(publish_by(since, since, last), last + GATHER);
     }
 }

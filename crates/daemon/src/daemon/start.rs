@@ -274,6 +274,7 @@ impl Daemon {
             punted: Vec::new(),
             expiry: Expiry::default(),
             dirty_since: None,
+            published: Instant::now(),
             veths: crate::veths::Watch::default(),
             try_room: false,
             look_again: false,
