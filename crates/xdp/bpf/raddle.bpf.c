@@ -236,17 +236,19 @@ inline_always int decide(struct packet *p, __u32 cpu)
 	__u16 *words = p->data;
 	__u16 proto;
 
+	/* What is held is counted by link, too. */
+	ingress = INDEX(p->ingress);
+	if (ingress < MAX_LINKS) {
+		link = ELEMENT(links, const struct link_entry, ingress);
+		if (link->flags & LINK_ENABLED)
+			p->link = link;
+	}
 	p->config = config;
 	if (p->config->magic != IMAGE_MAGIC ||
 	    (*(volatile const __u32 *)&p->config->flags & CONFIG_HOLD) || expired(p->config, cpu))
 		return REASON_HELD;
-	ingress = INDEX(p->ingress);
-	if (ingress >= MAX_LINKS)
+	if (!p->link)
 		return REASON_NOT_ENABLED;
-	link = ELEMENT(links, const struct link_entry, ingress);
-	if (!(link->flags & LINK_ENABLED))
-		return REASON_NOT_ENABLED;
-	p->link = link;
 	if ((void *)(words + ETH_HLEN / 2) > p->data_end)
 		return REASON_TRUNCATED;
 	proto = words[6];
