@@ -121,7 +121,7 @@ pub trait Places {
     }
 
     /// The weights of the links of each router behind.
-    fn weights_beyond(&self) -> Vec<Vec<u16>> {
+    fn weights_beyond(&self) -> Vec<Vec<u32>> {
         Vec::new()
     }
 }
@@ -246,7 +246,7 @@ fn spread_beyond(
     places: &impl Places,
     pool: Vec<Connection>,
     wanted: &[usize],
-    (weights, share_out): (&[Vec<u16>], ShareOut),
+    (weights, share_out): (&[Vec<u32>], ShareOut),
 ) -> Vec<Vec<Connection>> {
     // What goes one way is alike: its lowest comes first.
     let mut alike: BTreeMap<(usize, Vec<usize>), VecDeque<Connection>> = BTreeMap::new();

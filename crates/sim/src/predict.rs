@@ -86,6 +86,11 @@ impl Hashing {
         self.takes_brought() && self.brings.software.is_some()
     }
 
+    /// Whether the hash that packets bring along may count, in place of key and fields.
+    pub fn is_brought(&self) -> bool {
+        self.takes_brought()
+    }
+
     #[inline]
     fn takes_brought(&self) -> bool {
         !self.brings.is_nothing() && self.asker == Asker::Router && self.config.policy == Policy::L4

@@ -33,7 +33,7 @@ pub struct PlannedLink {
     /// Its name there.
     pub link: String,
     /// Its weight.
-    pub weight: u16,
+    pub weight: u32,
     /// Connections of the plan that take it.
     pub connections: usize,
 }
@@ -54,14 +54,21 @@ impl<'a> Beyond<'a> {
                 dst,
             };
             let route = behind.router.route_to(dst).ok_or_else(no_route)?;
-            let links = route.paths.iter().map(|(link, weight)| PlannedLink {
-                link: link.clone(),
-                weight: *weight,
-                connections: 0,
-            });
+            let mut links: Vec<PlannedLink> = Vec::new();
+            for (link, weight) in &route.paths {
+                // Two paths may lead over one link.
+                match links.iter_mut().find(|one| one.link == *link) {
+                    Some(one) => one.weight += u32::from(*weight),
+                    None => links.push(PlannedLink {
+                        link: link.clone(),
+                        weight: u32::from(*weight),
+                        connections: 0,
+                    }),
+                }
+            }
             Ok(PlannedRouter {
                 router: behind.name.to_owned(),
-                links: links.collect(),
+                links,
             })
         };
         Ok(Beyond {
@@ -83,7 +90,7 @@ impl<'a> Beyond<'a> {
     }
 
     /// The weights of their links.
-    pub(super) fn weights(&self) -> Vec<Vec<u16>> {
+    pub(super) fn weights(&self) -> Vec<Vec<u32>> {
         let weights = |router: &PlannedRouter| router.links.iter().map(|l| l.weight).collect();
         self.routers.iter().map(weights).collect()
     }

@@ -217,7 +217,7 @@ impl Asked<'_> {
 struct Passing<'a, P, L> {
     places: &'a P,
     links: &'a L,
-    weights: Vec<Vec<u16>>,
+    weights: Vec<Vec<u32>>,
 }
 
 impl<P: Places, L: Fn(u32) -> Vec<usize>> Places for Passing<'_, P, L> {
@@ -237,7 +237,7 @@ impl<P: Places, L: Fn(u32) -> Vec<usize>> Places for Passing<'_, P, L> {
         (self.links)(value)
     }
 
-    fn weights_beyond(&self) -> Vec<Vec<u16>> {
+    fn weights_beyond(&self) -> Vec<Vec<u32>> {
         self.weights.clone()
     }
 }

@@ -121,7 +121,8 @@ impl fmt::Display for PlannedSpare {
             write!(out, " {value}")?;
         }
         let live = self.loads.iter().filter(|load| **load > 0).count();
-        write!(out, ": {live} paths")
+        let plural = if live == 1 { "" } else { "s" };
+        write!(out, ": {live} path{plural}")
     }
 }
 
@@ -152,11 +153,18 @@ impl Certificate {
 
 impl fmt::Display for Verification {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            out,
-            "the kernel agrees on {} of {} connections; they use {} paths",
-            self.agree, self.of, self.paths
-        )?;
+        let (agree, of, paths) = (self.agree, self.of, self.paths);
+        match self.brought {
+            false => writeln!(
+                out,
+                "the kernel agrees on {agree} of {of} connections; they use {paths} paths"
+            )?,
+            true => writeln!(
+                out,
+                "{agree} of {of} connections go as planned by the hash that their packets bring along, and use {paths} paths; \
+                 the kernel cannot be asked about that, and agrees about packets without one"
+            )?,
+        }
         for change in &self.changed {
             writeln!(out, "  {change}")?;
         }

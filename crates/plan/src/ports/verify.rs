@@ -27,6 +27,9 @@ pub struct Verification {
     pub paths: usize,
     /// The others.
     pub differ: Vec<Difference>,
+    /// Their packets bring a hash along, of which the kernel, asked about packets without one, knows nothing: it agrees about
+    /// these.
+    pub brought: bool,
     /// Settings that are not those of the certificate any more.
     pub changed: Vec<String>,
 }
@@ -131,6 +134,7 @@ pub fn verify(
         agree: certificate.connections.len() - differ.len(),
         of: certificate.connections.len(),
         paths: used.len(),
+        brought: hashing.is_brought(),
         differ,
         changed: changed(certificate, rib, algo),
     })

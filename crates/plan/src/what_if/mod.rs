@@ -63,8 +63,11 @@ pub fn answer(
     let (policy_then, fields_then, _) = paths::hash_settings(&scratch.rib, question.dst, algo_then);
     // The fields count with policy 3 only.
     let same_fields = fields == fields_then || (policy, policy_then) != (3, 3);
-    let rehashed =
-        !(policy == policy_then && rib.hash_key() == scratch.rib.hash_key() && same_fields);
+    // What packets bring along has nothing to do with the key.
+    let brings = rib.link_named(iif).and_then(|link| rib.brings(link.index));
+    let same_key = rib.hash_key() == scratch.rib.hash_key()
+        || (policy == 1 && algo.is_none() && brings.is_some_and(|brings| !brings.is_nothing()));
+    let rehashed = !(policy == policy_then && same_key && same_fields);
     let mut report = case.report(rib, rehashed);
     report.dst = question.dst;
     report.iif.clone_from(&question.iif);
