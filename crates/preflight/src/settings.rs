@@ -68,6 +68,9 @@ pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
             return None;
         }
     }
+    // Without it, those of queues count for nothing.
+    let flow_tables = std::fs::read_to_string("/proc/sys/net/core/rps_sock_flow_entries")
+        .is_ok_and(|entries| entries.trim() != "0");
     let (mut queues, mut steered, mut flows) = (0, 0, false);
     for queue in std::fs::read_dir(folder.join("queues")).ok()?.flatten() {
         let is_on = |file: &str| {
@@ -82,7 +85,7 @@ pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
         }
     }
     Some(match (steered, queues) {
-        (0, _) if !flows => Steering::Off,
+        (0, _) if !flows || !flow_tables => Steering::Off,
         (steered, queues) if steered == queues && steered > 0 => Steering::On,
         _ => Steering::Partly,
     })

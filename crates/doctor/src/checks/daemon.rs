@@ -22,7 +22,7 @@ const FEW: u64 = 100;
 ///    those that it left to the kernel, if they were to be forwarded ([`Reason::is_transit`]).
 /// 2. A tenth or more is a warning, a hundredth a note; less is not told.
 /// 3. The rules by which packets are left so are its evidence.
-/// 4. Where a finding is made and there are several links, each of which has left a hundredth of its packets is one more's evidence.
+/// 4. Beside such findings one more names the links that have left a hundredth or more of all that came in, where there are several.
 fn left_to_kernel(facts: &Facts) -> Vec<Found> {
     let Some(punts) = &facts.punts else {
         return Vec::new();
@@ -74,8 +74,9 @@ fn by_link(punts: &Punts) -> Option<Found> {
     });
     let found = Found::new(
         Severity::Note,
-        "which links the packets come in by that raddle leaves to the kernel".to_owned(),
-        "links that are not named here leave less than a hundredth of theirs",
+        "by which links the packets come in that raddle leaves to the kernel".to_owned(),
+        "shares are of everything that came in by the link, also what was for this machine; links that are not named here have \
+         left less than a hundredth of that",
     );
     (!links.is_empty()).then(|| found.evidence(told))
 }

@@ -57,10 +57,14 @@ fn rps_hash(facts: &Facts) -> Vec<Found> {
         ),
         UNPREDICTABLE,
     );
-    let fix = format!("for f in /sys/class/net/{first}/queues/rx-*/rps_cpus; do echo 0 > $f; done");
+    let fix = format!("for f in /sys/class/net/{first}/queues/rx-*/rps_*; do echo 0 > $f; done");
     vec![
         found
-            .evidence(links.iter().map(|name| format!("{name}: rps_cpus is set")))
+            .evidence(
+                links
+                    .iter()
+                    .map(|name| format!("{name}: rps_cpus or rps_flow_cnt is set")),
+            )
             .fix(fix),
     ]
 }
