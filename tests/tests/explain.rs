@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use raddle_e2e::{Outcome, Random, World, frame, raddle, root, within};
+use raddle_e2e::{Daemon, Outcome, Random, World, frame, raddle, root, within};
 use serde_json::Value;
 
 const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
@@ -481,4 +481,66 @@ fn watching_tells_what_changed() {
     let pid = nix::unistd::Pid::from_raw(endless.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     assert_eq!(endless.wait().unwrap().code(), Some(0));
+}
+
+/// Where raddle runs, answers are by what it goes by: the kernel's own key where no seed is set, and not the hash that packets
+/// get for steering, which comes after it.
+#[test]
+fn what_raddle_forwards_goes_as_explained() {
+    if !root("what_raddle_forwards_goes_as_explained") {
+        return;
+    }
+    let world = world("exours");
+    world.policy(1);
+    world.sysctl(SEED, "0");
+    let mut shell = world.lab().command("router", "sh").unwrap();
+    let steer = "echo 3 >/sys/class/net/source/queues/rx-0/rps_cpus";
+    let steered = Outcome::of(shell.args(["-c", steer]), Duration::from_secs(60));
+    assert_eq!(steered.code, Some(0), "{}", steered.stderr);
+    let flows: Vec<frame::Flow> = (1000..1040)
+        .map(|sport| frame::Flow {
+            src: [10, 1, 1, 7].into(),
+            dst: [100, 65, 1, 9].into(),
+            proto: 17,
+            sport,
+            dport: 9,
+        })
+        .collect();
+    let frames = world.frames(&flows);
+    let explained = |about: &str| -> Vec<String> {
+        let each = frames.iter().map(|frame| {
+            let hex: String = frame
+                .bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let answer = world.raddle_json(&["explain", "-j", "--hex", &hex, "iif", "source"]);
+            let link = answer["link"].as_str().unwrap_or("none").to_owned();
+            if about == "raddle" {
+                assert_eq!(answer["engine"]["verdict"], "forward", "{answer:#}");
+                assert_eq!(answer["engine"]["link"], link, "{answer:#}");
+            }
+            link
+        });
+        each.collect()
+    };
+    let sent = |about: &str| -> Vec<String> {
+        let came = world.transmit(&frames);
+        came.iter()
+            .map(|arrivals| match arrivals.as_slice() {
+                [arrival] => arrival.link.clone(),
+                other => panic!("{about}: {other:?}"),
+            })
+            .collect()
+    };
+    let kernels = explained("kernel");
+    assert_eq!(sent("kernel"), kernels);
+    let daemon = Daemon::start(&world, &[]);
+    let ours = explained("raddle");
+    assert_ne!(ours, kernels);
+    assert_eq!(sent("raddle"), ours);
+    let words = "explain -j 100.65.1.9 from 10.1.1.7 iif source ipproto udp sport 1000 dport 9";
+    let answer = world.raddle_json(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(answer["link"], *ours[0]);
+    daemon.terminate();
 }

@@ -113,7 +113,7 @@ pub fn answer(view: View<'_>, question: Question<'_>) -> Answer {
 }
 
 /// Walks for a flow or a packet that comes in by a link. Where raddle spreads the route otherwise than the
-/// kernel (`mp-algo`), two choices are possible:
+/// kernel (`mp-algo`), or passes over the hash that packets bring along, two choices are possible:
 ///
 /// 1. A packet that engines leave to the kernel is the kernel's, and goes by its hash policy.
 /// 2. Everything else is raddle's while it runs, and the kernel's while it does not: the answer is raddle's, and
@@ -131,7 +131,7 @@ fn forwarded(view: View<'_>, question: Question<'_>) -> Walked {
              (mp-algo) or has a SID of its own for it",
         ));
     }
-    if walked.algo.is_none() || view.kernel_alone {
+    if (walked.algo.is_none() && !walked.passed_over) || view.kernel_alone {
         return walked;
     }
     let kernel_alone = View {
@@ -150,8 +150,16 @@ fn forwarded(view: View<'_>, question: Question<'_>) -> Walked {
         (Ok(ours), Ok(theirs)) => place(ours) == place(theirs),
         _ => false,
     };
-    let only = "raddle does not forward it (no daemon with this mp-algo runs here, the link is not one of its, or the \
-                gateway has not been resolved yet): the kernel then chooses by its own hash policy";
+    let only = match walked.algo {
+        Some(_) => {
+            "raddle does not forward it (no daemon with this mp-algo runs here, the link is not one of its, or the \
+             gateway has not been resolved yet): the kernel then chooses by its own hash policy"
+        }
+        None => {
+            "raddle does not forward it (it is held, or the gateway has not been resolved yet): the kernel then chooses by the \
+             hash that the packet brings, which raddle does not read"
+        }
+    };
     match (&kernel.hop, same) {
         (_, true) => walked.confidence.merge(&kernel.confidence),
         (Ok(hop), false) => {

@@ -46,6 +46,8 @@ pub struct Marks {
     pub rx_hash: Option<bool>,
     /// How the NIC hashes.
     pub rss: Option<Rss>,
+    /// Whether raddle runs here and forwards what comes in by the link, and if so, whether it reads the NIC's hash.
+    pub ours: Option<bool>,
 }
 
 impl Marks {

@@ -127,6 +127,15 @@ pub(super) fn l4_hash_doubts(
     };
     let steered = marks.steering == Some(Steering::On);
     let known = marks.brings(link).software.is_some() && !matches!(brought, Brought::Unknown(_));
+    if let Brought::Unknown(why) = brought
+        && steerable
+        && steered
+        && marks.brings(link).software.is_some()
+    {
+        return confidence.unknown(format!(
+            "receive packet steering is on at {name} (rps_cpus), so that packets bring a hash along, and {why}"
+        ));
+    }
     if steerable && steered && by.is_none() && !known {
         confidence.unknown(format!(
             "receive packet steering is on at {name} (rps_cpus): packets carry a software hash \
@@ -141,13 +150,17 @@ pub(super) fn l4_hash_doubts(
              the packet carries the socket's hash, {carries}"
         )),
         (None, Brought::Hash { giver: Giver::Nic, .. }) => confidence.unless(format!(
-            "the driver of {name} does not call the NIC's hash of this packet one over ports (PKT_HASH_TYPE_L4): policy 1 \
-             then hashes the fields"
+            "the driver of {name} does not call the NIC's hash of this packet one over ports (PKT_HASH_TYPE_L4)"
         )),
         (None, Brought::Unknown(why)) if marks.rss.is_some() => confidence.unless(format!(
             "the NIC of {name} gives an L4 hash with the packet, {carries}: {why}"
         )),
-        (None, Brought::Nothing) if marks.rss.is_some() => {}
+        (None, _) if marks.rx_hash == Some(true) && marks.rss.is_some() => {
+            confidence.unless(format!(
+                "the driver of {name} calls the NIC's hash of this packet one over ports (PKT_HASH_TYPE_L4), though its settings \
+                 name none (ethtool -n {name} rx-flow-hash)"
+            ));
+        }
         (None, _) if by.is_none() && ports && marks.rx_hash != Some(false) => confidence.unless(format!(
             "the NIC of {name} gives an L4 hash with the packet (ethtool -k: receive-hashing), \
              {carries}"
@@ -217,16 +230,12 @@ mod tests {
         };
         let nothing = Brought::Nothing;
         let by = |giver| Brought::Hash { hash: 7, giver };
+        let with_rss = Marks {
+            rss: Some(Rss::default()),
+            ..known(Steering::Off, true)
+        };
         let exact = [
             (known(Steering::Off, false), nothing),
-            // Its hash is not over ports, or it is the kernel's.
-            (
-                Marks {
-                    rss: Some(Rss::default()),
-                    ..known(Steering::Off, true)
-                },
-                nothing,
-            ),
             (known(Steering::On, false), by(Giver::Kernel)),
         ];
         for (marks, brought) in exact {
@@ -234,6 +243,8 @@ mod tests {
         }
         for (kind, marks, brought, said) in [
             (None, known(Steering::Off, true), nothing, "receive-hashing"),
+            (None, with_rss.clone(), nothing, "though its settings"),
+            (None, with_rss, by(Giver::Kernel), "though its settings"),
             (
                 None,
                 known(Steering::Off, true),

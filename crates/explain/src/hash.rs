@@ -56,6 +56,7 @@ impl Walk<'_> {
         self.add(5, "policy", function, text, data);
         if config.policy == Policy::L4
             && self.algo.is_none()
+            && !self.passes_over_brought()
             && let Some(hash31) = self.brought(&config)
         {
             return Ok(hash31);
@@ -100,6 +101,27 @@ impl Walk<'_> {
         Ok(hashed.hash31)
     }
 
+    /// Whether the packet brings a hash over ports that raddle, which runs here, does not choose by: it cannot read the kernel's,
+    /// which comes later, and reads a NIC's where the driver lets it.
+    fn passes_over_brought(&mut self) -> bool {
+        let name = self.words.iif.as_deref().unwrap_or_default();
+        let Some(link) = self
+            .view
+            .rib
+            .link_named(name)
+            .filter(|_| !self.view.kernel_alone)
+        else {
+            return false;
+        };
+        let marks = self.view.around.marks(link);
+        let reads = match (marks.ours, self.of_brings(&marks.brings(link))) {
+            (Some(reads), Brought::Hash { giver, .. }) => reads && giver == Giver::Nic,
+            _ => return false,
+        };
+        self.passed_over |= !reads;
+        !reads
+    }
+
     /// Steps 6 to 8 of a packet that brings a hash over ports; none of one that does not, or may not.
     fn brought(&mut self, config: &HashConfig) -> Option<u32> {
         let iif = self.words.iif.as_deref()?;
@@ -112,6 +134,15 @@ impl Walk<'_> {
         self.giver = Some(giver);
         self.unnamed(config);
         l4_hash_doubts(link, &marks, brought, (true, true), &mut self.confidence);
+        if giver == Giver::Kernel {
+            self.packet_doubts();
+            if self.packet.is_none() && !self.is_v4() && self.words.flow_label == 0 {
+                self.confidence.unless(
+                    "its packets have a flow label (flowlabel), as those of most IPv6 senders: the kernel hashes that in place of \
+                     the ports",
+                );
+            }
+        }
         let function = self.by_family("fib_multipath_hash", "rt6_multipath_hash");
         let text = "not looked at: the packet brings a hash over ports, and policy 1 takes that in place of seed and fields";
         let by = match giver {
@@ -126,8 +157,8 @@ impl Walk<'_> {
                 "of the NIC of {iif}: Toeplitz of addresses and ports by its key (ethtool -x {iif})"
             ),
             Giver::Kernel => format!(
-                "of the kernel, for receive packet steering at {iif}: SipHash-2-4 of addresses, ports, protocol and EtherType \
-                 by its own key"
+                "of the kernel, for receive packet steering at {iif}: SipHash-2-4 of addresses, ports or flow label, protocol and \
+                 EtherType by its own key"
             ),
         };
         let (text, data) = match self.is_secret() {
@@ -328,12 +359,6 @@ impl Walk<'_> {
             return self
                 .local_hash_doubts(hashed.keys.iter().any(ports), hashed.keys.iter().any(label));
         }
-        if let Some(packet) = self.packet.filter(|packet| packet.missing > 0) {
-            self.confidence.unless(format!(
-                "what the capture cut off matters ({} bytes)",
-                packet.missing
-            ));
-        }
         let proto = hashed.keys.first().map_or(0, |key| key.key.ip_proto);
         let iif = self.words.iif.as_deref().unwrap_or_default();
         if matches!(hashed.policy, Policy::L4)
@@ -348,17 +373,36 @@ impl Walk<'_> {
                 software: Some(HashKey::new(0, 0)),
             };
             let steerable = self.of_brings(&by_any_key) != Brought::Nothing;
-            l4_hash_doubts(
-                link,
-                &marks,
-                brought,
-                (ports, steerable),
-                &mut self.confidence,
-            );
+            // What raddle itself passes over is no doubt about it.
+            if !self.passed_over {
+                l4_hash_doubts(
+                    link,
+                    &marks,
+                    brought,
+                    (ports, steerable),
+                    &mut self.confidence,
+                );
+            }
         }
-        if matches!(hashed.policy, Policy::L3) {
-            return;
+        match hashed.policy {
+            Policy::L3 => self.cut_off(),
+            _ => self.packet_doubts(),
         }
+    }
+
+    /// The capture may have cut off what is hashed.
+    fn cut_off(&mut self) {
+        if let Some(packet) = self.packet.filter(|packet| packet.missing > 0) {
+            self.confidence.unless(format!(
+                "what the capture cut off matters ({} bytes)",
+                packet.missing
+            ));
+        }
+    }
+
+    /// What makes the dissector see something else.
+    fn packet_doubts(&mut self) {
+        self.cut_off();
         match self.view.around.dissector() {
             Some(true) => self.confidence.unknown(
                 "a BPF flow dissector is attached to the network namespace: it says what the \

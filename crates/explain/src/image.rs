@@ -46,6 +46,7 @@ impl Image {
         let capacity = capacity_for(rib.routes4().count() + rib.routes6().count());
         let memory = Arc::new(Memory::heap(&capacity));
         let mut image = Rib::new(memory, &capacity, || ());
+        image.know_as(rib);
         image.set_algos(algos);
         rib.snapshot()
             .into_events()

@@ -106,6 +106,8 @@ pub(super) struct Walked {
     pub hash31: Option<u32>,
     /// Who has given the packet that hash, where it brings one.
     pub giver: Option<Giver>,
+    /// Raddle, which runs here, does not choose by the hash that the packet brings.
+    pub passed_over: bool,
     /// The route that was taken.
     pub route: Option<Route>,
     /// What came out of segments.
@@ -134,6 +136,8 @@ pub(super) struct Walk<'a> {
     pub(super) hash31: Option<u32>,
     /// Who has given the packet the hash that it is chosen for by, where it brings one.
     pub(super) giver: Option<Giver>,
+    /// Raddle, which runs here, does not choose by the hash that the packet brings.
+    pub(super) passed_over: bool,
     /// How the route is spread, where that is not by the namespace's hash policy.
     pub(super) algo: Option<MpAlgo>,
     /// The packet inside an encapsulated one, whose flow chooses.
@@ -168,6 +172,7 @@ impl<'a> Walk<'a> {
             confidence: Confidence::default(),
             hash31: None,
             giver: None,
+            passed_over: false,
             algo: None,
             inner: None,
             outcome: None,
@@ -223,6 +228,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         confidence: walk.confidence,
         hash31: walk.hash31,
         giver: walk.giver,
+        passed_over: walk.passed_over,
         route,
         outcome: walk.outcome,
         algo: walk.algo,

@@ -85,6 +85,7 @@ fn in_code() -> Result<Vec<u64>, Error> {
     let symbols = symbols::code(kallsyms()?, &names).map_err(UNREADABLE)?;
     if symbols.iter().any(|(_, address)| *address == 0) {
         privilege::require(&[privilege::SYSLOG])?;
+        return Err(Error::NoSymbol);
     }
     let end = symbols.iter().find(|(name, _)| name == END_OF_CODE);
     let Some((_, end)) = end else {

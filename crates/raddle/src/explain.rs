@@ -57,7 +57,7 @@ pub(crate) fn run(args: &cli::Explain) -> Result<(), Failure> {
     };
     let own = own(args, &asked.words);
     if args.watch {
-        let around = around(args, live());
+        let around = around(args, live(args.check));
         let limits = watch::Limits {
             time: args.seconds.map(Duration::from_secs),
             answers: args.count,
@@ -121,7 +121,7 @@ fn state(args: &cli::Explain, own: Vec<Event>) -> Result<(Rib, Surroundings), Fa
     let found = match args.snapshot {
         None => Surroundings {
             no_key: source::know_key(&mut rib).err(),
-            ..live()
+            ..live(args.check)
         },
         Some(_) => Surroundings {
             kernel,
@@ -250,11 +250,11 @@ fn digits(hex: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The surroundings of this machine.
-fn live() -> Surroundings {
+/// The surroundings of this machine; for a check of its kernel alone.
+fn live(kernel_alone: bool) -> Surroundings {
     Surroundings {
         kernel: raddle_preflight::running_kernel().ok(),
-        machine: Some(Arc::new(ThisMachine::default())),
+        machine: Some(Arc::new(ThisMachine::kernel_alone(kernel_alone))),
         ..Surroundings::default()
     }
 }

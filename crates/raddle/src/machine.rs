@@ -3,28 +3,58 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use raddle_control::Status;
 use raddle_explain::{Machine, Marks};
 use raddle_netlink::probe::{bpf, ethtool};
 use raddle_preflight::steering;
 use raddle_rib::event::Link;
 use raddle_select::{HashKey, Steering};
 
+use crate::source;
+
 /// The machine that the command runs on.
 #[derive(Debug, Default)]
 pub(crate) struct ThisMachine {
+    /// Only what its kernel does is asked for.
+    kernel_alone: bool,
     /// Read once, where it is needed.
-    software: OnceLock<Option<HashKey>>,
+    software: OnceLock<Result<HashKey, String>>,
+    daemon: OnceLock<Option<Status>>,
+}
+
+impl ThisMachine {
+    /// For what the kernel does, whatever raddle does here.
+    pub(crate) fn kernel_alone(kernel_alone: bool) -> ThisMachine {
+        ThisMachine {
+            kernel_alone,
+            ..ThisMachine::default()
+        }
+    }
+
+    /// Why the key of the kernel's hash of packets is not known, where it was needed.
+    pub(crate) fn no_software_key(&self) -> Option<&str> {
+        self.software.get()?.as_ref().err().map(String::as_str)
+    }
 }
 
 impl Machine for ThisMachine {
     fn marks(&self, link: &Link) -> Marks {
         let steering = steering(Path::new("/sys/class/net"), link);
         let rx_hash = ethtool::flags(&link.name).ok().map(|flags| flags.rx_hash);
-        let key = || raddle_key::read_software_key().ok();
+        let key = || raddle_key::read_software_key().map_err(|e| e.to_string());
+        let daemon = || source::of_daemon::<Status>();
+        let daemon = match self.kernel_alone {
+            true => None,
+            false => self.daemon.get_or_init(daemon).as_ref(),
+        };
+        let ours = daemon.and_then(|status| {
+            let ours = status.links.iter().find(|one| one.dev == link.name)?;
+            Some(ours.rx_hash.as_ref().is_some_and(|hash| hash.read))
+        });
         Marks {
             steering,
             software: match steering {
-                Some(Steering::On) => *self.software.get_or_init(key),
+                Some(Steering::On) => self.software.get_or_init(key).as_ref().ok().copied(),
                 _ => None,
             },
             rx_hash,
@@ -32,6 +62,7 @@ impl Machine for ThisMachine {
                 Some(true) => ethtool::rss(&link.name).ok().flatten(),
                 _ => None,
             },
+            ours,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Where a command takes the routing state from: the live kernel or a snapshot file.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -10,7 +11,7 @@ use raddle_netlink::Mirror;
 use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
-use raddle_select::{KernelVersion, Steering};
+use raddle_select::{Brings, Brought, Flow, KernelVersion, Steering};
 
 use crate::error::Failure;
 use crate::machine::ThisMachine;
@@ -156,29 +157,81 @@ pub(crate) fn static_of_daemon() -> Vec<Event> {
 
 /// Has predictions go by the hash that packets bring along which come in by this link of the live machine, and tells where
 /// they may bring one that cannot be predicted.
+///
+/// 1. What raddle forwards here goes by what raddle goes by: seed and fields, or a NIC's hash that it reads.
+/// 2. What comes in by a veth may be a socket's behind its other end, by a hash of its own.
+/// 3. Receive packet steering of some queues, by a key that is not known, or that cannot be seen.
+/// 4. A NIC's hash of which it is not known how it is made.
 pub(crate) fn set_brings(rib: &mut Rib, file: Option<&Path>, iif: Option<&str>) {
     let (None, Some(link)) = (file, iif.and_then(|name| rib.link_named(name))) else {
         return;
     };
     let settings = rib.settings();
-    if settings.hash_policy4 != 1 && settings.hash_policy6 != 1 {
+    let counts = settings.hash_policy4 == 1 || settings.hash_policy6 == 1;
+    let (index, name, kind) = (link.index, link.name.clone(), link.kind.clone());
+    let machine = ThisMachine::default();
+    let marks = machine.marks(link);
+    let mut brings = marks.brings(link);
+    if marks.ours == Some(true) {
+        brings.software = None;
+    }
+    if marks.ours == Some(false) {
+        if counts && !brings.is_nothing() {
+            eprintln!(
+                "raddle: by seed and fields, as raddle run forwards here what comes in by {name}; what it leaves to the kernel goes \
+                 by a hash that packets bring along"
+            );
+        }
         return;
     }
-    let (index, name) = (link.index, link.name.clone());
-    let marks = ThisMachine::default().marks(link);
-    let brings = marks.brings(link);
     let tell = |what: &str| {
-        eprintln!(
-            "raddle: {what}, and with policy 1 the kernel chooses by that hash: packets that come in by {name} may go elsewhere"
-        );
+        if counts {
+            eprintln!(
+                "raddle: {what}; with policy 1 the kernel chooses by that hash, and packets that come in by {name} may go elsewhere"
+            );
+        }
     };
-    if marks.steering == Some(Steering::Partly) {
-        tell("receive packet steering is on for some queues (rps_cpus)");
-    } else if marks.steering == Some(Steering::On) && brings.software.is_none() {
-        tell("receive packet steering is on (rps_cpus), by a hash whose key only root can read");
+    if kind.as_deref() == Some("veth") {
+        tell(
+            "sockets behind the other end of a veth (TCP, connected UDP) give their packets a hash of their own",
+        );
     }
-    if marks.rx_hash == Some(true) && marks.rss.is_none() {
-        tell("the NIC gives a hash with packets, and the driver does not tell how it is made");
+    match (marks.steering, &brings.software) {
+        (Some(Steering::Partly), _) => {
+            tell("packets of some queues are steered by a hash (rps_cpus)")
+        }
+        (Some(Steering::On), None) if marks.ours.is_none() => {
+            let why = machine
+                .no_software_key()
+                .unwrap_or("this is no NIC and no veth");
+            tell(&format!(
+                "packets are steered by a hash (rps_cpus) that is not known: {why}"
+            ));
+        }
+        (Some(Steering::On), Some(_)) if settings.hash_policy6 == 1 => {
+            tell(
+                "IPv6 packets with a flow label are steered by a hash of that, not of their ports (rps_cpus)",
+            );
+        }
+        (None, _) => tell(
+            "whether packets are steered by a hash (rps_cpus) cannot be seen: /sys is another network namespace's (ip netns exec \
+             mounts the right one)",
+        ),
+        _ => {}
+    }
+    // What a NIC would do with an ordinary flow tells whether it is known.
+    let sample = Flow::new(Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into());
+    if let (Some(nic), Some(flow)) = (&brings.nic, sample) {
+        let nic = Brings {
+            nic: Some(nic.clone()),
+            software: None,
+        };
+        for proto in [6, 17] {
+            if let Brought::Unknown(why) = nic.of_flow(&flow.ports(proto, 1, 1)) {
+                tell(&format!("the NIC gives a hash with packets, and {why}"));
+                break;
+            }
+        }
     }
     rib.set_brings(index, brings);
 }

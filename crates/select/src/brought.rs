@@ -49,7 +49,7 @@ const SYMMETRIC_OR_XOR: u8 = 2;
 pub enum Steering {
     /// Of no queue.
     Off,
-    /// Of some queues; or by flow tables alone (`rps_flow_cnt`), which count once any link of the machine steers.
+    /// Of some queues; or by flow tables alone (`rps_flow_cnt`, `rps_sock_flow_entries`).
     Partly,
     /// Of every queue.
     On,
@@ -111,6 +111,10 @@ impl Brings {
     /// 2. Else the kernel's: addresses, protocol, ports and EtherType; of an IPv6 packet with a flow label that in place of
     ///    the ports. It counts as one over ports where ports or label are not 0.
     pub fn of_flow(&self, flow: &Flow) -> Brought {
+        let tunnel = matches!(flow.proto, protocol::IPIP | protocol::IPV6 | protocol::GRE);
+        if tunnel && !self.is_nothing() {
+            return Brought::Unknown("the packet inside is hashed, of which nothing is said");
+        }
         let nic = self.nic.as_ref().map(|rss| rss.of_flow(flow));
         if let Some(brought @ (Brought::Hash { .. } | Brought::Unknown(_))) = nic {
             return brought;

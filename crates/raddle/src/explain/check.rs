@@ -34,7 +34,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer, as_json: bool) -> Result<(), Fai
     } else {
         settings.hash_policy6
     };
-    if answer.giver.is_some() {
+    if answer.giver.is_some() && answer.outcome.is_none() {
         return Err(Failure::usage(
             "the kernel is asked about a packet without a hash, and these bring one along (step 8): there is nothing to check",
         ));
@@ -108,7 +108,18 @@ pub(super) fn check(rib: &Rib, answer: &Answer, as_json: bool) -> Result<(), Fai
     }
     match &answer.link {
         Some(link) if *link == dev => {
-            say(format!("the kernel agrees: {theirs}"));
+            // It was asked about a packet that brings none.
+            let bare = answer
+                .confidence
+                .why
+                .iter()
+                .any(|why| why.contains("rps_cpus"));
+            let of = if bare {
+                ", about packets that bring no hash along"
+            } else {
+                ""
+            };
+            say(format!("the kernel agrees{of}: {theirs}"));
             Ok(())
         }
         Some(link) => Err(Failure::found(format!(
