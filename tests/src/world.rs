@@ -1,9 +1,12 @@
 //! The network that tests run in.
 
-use std::collections::HashMap;
+mod transmit;
+
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +14,7 @@ use raddle_lab::{Chain, Lab, LinkId, ScopedLab, UpOptions};
 use raddle_netlink::{RouteQuery, Socket};
 use serde_json::Value;
 
-use crate::frame::{self, Addresses, Crafted, Flow, identity};
+use crate::frame::{self, Addresses, Crafted, Flow};
 use crate::{Arrival, Outcome, PacketSocket, lab_name, raddle};
 
 /// For how long nothing has to come until nothing more is waited for: 60 ms, or what `RADDLE_QUIET_MS` says.
@@ -35,6 +38,9 @@ pub struct World {
     sinks: Mutex<Vec<PacketSocket>>,
     netlink: Mutex<Socket>,
     iif: u32,
+    /// Identities of the frames that were transmitted last.
+    latest: Mutex<HashSet<Vec<u8>>>,
+    late: AtomicUsize,
 }
 
 impl World {
@@ -81,6 +87,8 @@ impl World {
             netlink: Mutex::new(lab.within("router", Socket::open).unwrap().unwrap()),
             macs,
             iif,
+            latest: Mutex::default(),
+            late: AtomicUsize::new(0),
             lab,
         };
         for n in 1..=links {
@@ -350,47 +358,6 @@ impl World {
             v6: [sources6.collect(), v6],
             tunnels: 0,
         }
-    }
-
-    /// Sends the frames and says for each where and how it came out of the router. A frame that
-    /// comes out twice has two arrivals. What never comes is waited for until nothing has come for 60 ms, or what
-    /// `RADDLE_QUIET_MS` says, for emulated machines.
-    pub fn transmit(&self, frames: &[Crafted]) -> Vec<Vec<Arrival>> {
-        self.transmit_for(frames, quiet())
-    }
-
-    /// As [`World::transmit`], until nothing has come for `quiet`.
-    pub fn transmit_for(&self, frames: &[Crafted], quiet: Duration) -> Vec<Vec<Arrival>> {
-        let mut source = lock(&self.source);
-        let mut sinks = lock(&self.sinks);
-        for sink in sinks.iter_mut() {
-            while sink.receive().unwrap().is_some() {}
-        }
-        let sent: HashMap<Vec<u8>, usize> = frames
-            .iter()
-            .enumerate()
-            .map(|(i, f)| (identity(&f.bytes), i))
-            .collect();
-        send(&mut source, frames, |_| ());
-        let mut arrived = vec![Vec::new(); frames.len()];
-        let mut last = Instant::now();
-        while last.elapsed() < quiet {
-            for (n, sink) in sinks.iter_mut().enumerate() {
-                while let Some(frame) = sink.receive().unwrap() {
-                    let Some(index) = sent.get(&identity(frame)) else {
-                        continue;
-                    };
-                    let link = self.out(n as u32 + 1);
-                    arrived[*index].push(Arrival {
-                        link,
-                        frame: frame.to_vec(),
-                    });
-                    last = Instant::now();
-                }
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        arrived
     }
 
     /// Sends these frames and returns all that comes out of the router meanwhile, by whichever link,

@@ -129,7 +129,7 @@ fn sources_are_refused_as_the_kernel_refuses_them() {
             let kernel = world.transmit(&frames);
             let replayed = replay(&world, &frames);
             let daemon = Daemon::start(&world, &[]);
-            let ours = world.transmit(&frames);
+            let ours = world.transmit_again(&frames, &kernel);
             for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
                 let links = |arrivals: &[Arrival]| -> Vec<String> {
                     arrivals.iter().map(|a| a.link.clone()).collect()
@@ -206,7 +206,7 @@ fn compare(name: &str, policy: u32) {
         let replayed = replay(&world, &frames);
 
         let daemon = Daemon::start(&world, &[]);
-        let ours = world.transmit(&frames);
+        let ours = world.transmit_again(&frames, &kernel);
         // Replay shows no buckets to the kernel.
         let by_raddle = daemon.forwarded() + daemon.reason("bucket-activity");
 
