@@ -23,6 +23,11 @@ part_loads() {
 
 # as_in_test WHAT TEST: an end-to-end test, which makes a network of its own.
 as_in_test() {
+  # What was not said is not set.
+  for name in frames seed; do
+    said=$(word $name)
+    [ -z "$said" ] || export "RADDLE_$(echo $name | tr a-z A-Z)=$said"
+  done
   RADDLE_BINARY=/usr/sbin/raddle RADDLE_QUIET_MS=600 $2 --nocapture --test-threads=1 >/tmp/out 2>&1
   ended=$?
   grep -vE '^$|^running|DEBUG' /tmp/out
@@ -35,6 +40,7 @@ part_firewall() {
   as_in_test firewalls firewall
   as_in_test 'programs of BPF on hooks' bpf_hook
 }
+part_choices() { as_in_test 'choices by its own key' own_key; }
 part_defaults() { as_in_test 'defaults of distributions' default_install; }
 
 # Not by default: what an emulated machine measures is good for ratios alone. Before 6.11 there is no hash seed to set, and the

@@ -4,16 +4,17 @@
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
 # the kernel would choose, and not around a firewall), nic_hash (where the hash of a NIC has the kernel send packets),
-# segments (SIDs and segment lists), and by the end-to-end tests vrfs, rules, rp_filter, firewall and defaults (a machine as
-# distributions leave it); all, without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column
-# beside it says something. Kernels are kept in OUT (target/kernels): a second run downloads nothing.
-# TIMEOUT is a machine's, in seconds.
+# segments (SIDs and segment lists), and by the end-to-end tests vrfs, rules, rp_filter, firewall, defaults (a machine as
+# distributions leave it) and choices (by the kernel's own key); all,
+# without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
+# Kernels are kept in OUT (target/kernels): a second run downloads nothing.
+# TIMEOUT is a machine's, in seconds. RADDLE_FRAMES and RADDLE_SEED are handed on to the end-to-end tests.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,nic_hash,vrfs,rules,rp_filter,firewall,defaults,segments}
+parts=${PARTS:-loads,forward,nic_hash,vrfs,rules,rp_filter,firewall,defaults,choices,segments}
 limit=${TIMEOUT:-3600}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -91,7 +92,7 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
-tests=(loads vrf rules rp_filter firewall bpf_hook default_install)
+tests=(loads vrf rules rp_filter firewall bpf_hook default_install own_key)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
@@ -130,8 +131,8 @@ for kernel in "${here[@]}"; do
   rm -rf "$root/lib/modules"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
     cls_u32 act_mirred vrf nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
-    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook
-  boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts" "${devices[@]}"
+    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink
+  boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts frames=${RADDLE_FRAMES:-} seed=${RADDLE_SEED:-}" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then
     echo "Linux $kernel: all parts are right ($parts), $SECONDS s"
   else

@@ -95,6 +95,42 @@ pub fn tag(frame: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(frame.get(at..at + 8)?.try_into().ok()?))
 }
 
+/// A frame of a flow, all else drawn: TOS or traffic class, TTL, now and then a flow label or "don't fragment", payload. No
+/// two are of one identity, as far as 64 random bits are not the same twice.
+pub fn drawn(rng: &mut Random, macs: [[u8; 6]; 2], flow: &Flow) -> Vec<u8> {
+    let body = transport(rng, flow.proto, flow.sport, flow.dport);
+    let (class, ttl) = (rng.bits() as u8, 2 + rng.below(254) as u8);
+    let packet = match (flow.src, flow.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let header = Header4 {
+                src,
+                dst,
+                proto: flow.proto,
+                ttl,
+                id: rng.bits() as u16,
+                fragment: *rng.pick(&[0, 0x4000]),
+            };
+            let mut packet = header.around(&[], &body);
+            packet[1] = class;
+            seal(&mut packet[..20]);
+            packet
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let label = rng.bits() as u32 & *rng.pick(&[0, 0xf_ffff]);
+            ipv6(
+                src,
+                dst,
+                flow.proto,
+                ttl,
+                u32::from(class) << 20 | label,
+                &body,
+            )
+        }
+        (src, dst) => panic!("{src} and {dst} are of different families"),
+    };
+    ethernet(macs, &packet)
+}
+
 /// `count` random frames, no two of one identity.
 pub fn random(rng: &mut Random, addresses: &Addresses, count: usize) -> Vec<Crafted> {
     let mut seen = std::collections::HashSet::new();

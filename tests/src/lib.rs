@@ -9,6 +9,7 @@
 
 pub mod agreement;
 mod binary;
+mod connections;
 mod daemon;
 pub mod explained;
 pub mod frame;
@@ -24,6 +25,7 @@ pub mod rpc;
 pub mod srv6;
 pub mod tagged;
 mod traffic;
+pub mod volume;
 mod world;
 
 pub use binary::{raddle, raddle_bench};
@@ -34,6 +36,7 @@ pub use load::Load;
 pub use other_xdp::OtherXdp;
 pub use packet_socket::PacketSocket;
 pub use traffic::{Arrival, Stream, StreamReport, StreamState};
+pub use volume::{Volume, links};
 pub use world::{World, quiet};
 
 use std::path::{Path, PathBuf};

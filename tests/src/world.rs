@@ -1,6 +1,7 @@
 //! The network that tests run in.
 
 mod transmit;
+mod vrf;
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -4,10 +4,19 @@
 
 use std::time::Duration;
 
-use raddle_e2e::{Arrival, Crafted, Daemon, World, root, within};
+use raddle_e2e::{Arrival, Crafted, Daemon, Random, Volume, World, frame, root, volume, within};
 use serde_json::Value;
 
 const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
+
+/// Unsets the seed that a lab has; says whether the kernel has one that can be set (Linux 6.11).
+fn unset_seed(world: &World) -> bool {
+    let there = std::fs::exists("/proc/sys/net/ipv4/fib_multipath_hash_seed").unwrap();
+    if there {
+        world.sysctl(SEED, "0");
+    }
+    there
+}
 
 /// The links that frames leave by.
 fn links(world: &World, frames: &[Crafted]) -> Vec<Option<String>> {
@@ -23,7 +32,7 @@ fn no_flow_moves_when_it_starts() {
     }
     const FLOWS: u16 = 128;
     let world = World::new("ownkey", 2);
-    world.sysctl(SEED, "0");
+    let has_seed = unset_seed(&world);
     let frames = world.frames(&world.flows(FLOWS));
     let mut before = Vec::new();
     for policy in 0..4 {
@@ -37,10 +46,10 @@ fn no_flow_moves_when_it_starts() {
     }
 
     let daemon = Daemon::start(&world, &[]);
-    assert_eq!(
-        world.node("router", &format!("sysctl -n {SEED}")).trim(),
-        "0"
-    );
+    if has_seed {
+        let seed = world.node("router", &format!("sysctl -n {SEED}"));
+        assert_eq!(seed.trim(), "0");
+    }
     for (policy, links_before) in before.iter().enumerate().rev() {
         let published = daemon.status()["commits"].as_u64();
         world.policy(policy as u32);
@@ -70,7 +79,8 @@ fn no_flow_moves_when_it_starts() {
     assert!(status.contains("the kernel's own key"), "{status}");
 
     // A seed that is set counts, and no longer when it is taken away.
-    for (seed, kind_then) in [("77", "seed"), ("0", "kernel")] {
+    let seeds = [("77", "seed"), ("0", "kernel")];
+    for (seed, kind_then) in seeds.into_iter().filter(|_| has_seed) {
         world.sysctl(SEED, seed);
         within(Duration::from_secs(60), || match kind() {
             kind if kind == kind_then => Ok(()),
@@ -87,6 +97,56 @@ fn no_flow_moves_when_it_starts() {
         );
     }
     daemon.terminate();
+}
+
+/// Packets of all kinds, of both families, by each policy over paths of different weights: what the kernel chooses for each.
+#[test]
+fn choices_are_the_kernels_by_every_policy() {
+    if !root("choices_are_the_kernels_by_every_policy") {
+        return;
+    }
+    let world = World::new("ownchoices", 3);
+    unset_seed(&world);
+    let (mut four, mut six) = (String::new(), String::new());
+    for (n, weight) in [(1, 1), (2, 3), (3, 17)] {
+        let ((gateway4, gateway6), dev) = (world.gateway(n), world.out(n));
+        four += &format!(" nexthop via {gateway4} dev {dev} weight {weight}");
+        six += &format!(" nexthop via {gateway6} dev {dev} weight {weight}");
+    }
+    world.ip(&format!("route replace 10.9.0.0/16{four}"));
+    world.ip(&format!("-6 route replace 2001:db8:9::/48{six}"));
+    let v4 = (2..250).map(|n| [10, 9, n, 255 - n].into()).collect();
+    let v6 = (2..250u16).map(|n| [0x2001, 0xdb8, 9, n, 0, 0, 7, n].into());
+    let addresses = world.addresses(v4, v6.collect());
+    let seed = volume::seed();
+    // One in six is nothing that the kernel forwards.
+    let each = (volume::frames(800) * 6 / 5).div_ceil(4);
+    eprintln!("{each} frames a policy, RADDLE_SEED={seed}");
+    let mut rng = Random::new(seed);
+    let mut compared = Volume::of("choices by the kernel's own key", 4);
+    for policy in 0..4 {
+        world.policy(policy);
+        let frames = frame::random(&mut rng, &addresses, each);
+        let kernel = world.transmit(&frames);
+        let daemon = Daemon::start(&world, &[]);
+        assert_eq!(daemon.status()["hash_key"], "kernel");
+        let ours = world.transmit_again(&frames, &kernel);
+        let about = format!("policy {policy}");
+        let forwarded = daemon.forwarded();
+        compared.compare_frames(&about, &frames, [&kernel, &ours], forwarded);
+        for n in 1..=world.links() {
+            let link = world.out(n);
+            let by = kernel.iter().flatten().filter(|a| a.link == link).count();
+            assert!(by > each / 100, "{about}: {by} by {link}");
+        }
+        assert_eq!(daemon.reason("seed-unknown"), 0, "{about}");
+        // IPv4 options are looked at by the kernel.
+        let share = compared.share();
+        assert!(share > 0.9, "{about}: {compared}: {}", daemon.counters());
+        daemon.terminate();
+    }
+    compared.right();
+    assert_eq!(world.late(), 0);
 }
 
 /// All numbers in a text that a hash of 31 or 32 bits might be.
@@ -106,7 +166,7 @@ fn answers_give_no_hash_away() {
     }
     let world = World::new("keyhidden", 2);
     world.policy(1);
-    world.sysctl(SEED, "0");
+    unset_seed(&world);
     let flow = world.flows(4)[0];
     let words = format!(
         "{} from {} iif source ipproto udp sport 4001 dport 53",

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use raddle_e2e::frame::Flow;
-use raddle_e2e::{Arrival, Crafted, Daemon, World, frame, quiet, root};
+use raddle_e2e::{Arrival, Crafted, Daemon, Volume, World, frame, links, quiet, root};
 
 /// A network of four links on the router (`source`, `sink`, `sink-2`, `sink-3`), some of them in VRF red, whose table is 10.
 struct Layout {
@@ -99,30 +99,14 @@ fn flows() -> Vec<Flow> {
 /// A router with this layout; none where the kernel has no VRFs.
 fn world(name: &str, layout: &Layout) -> Option<World> {
     let world = World::new(name, 3);
-    world.sysctl("net.ipv6.conf.all.keep_addr_on_down", "1");
-    let red = world.lab().output(
-        "router",
-        &["ip", "link", "add", "red", "type", "vrf", "table", "10"],
-    );
-    if !red.unwrap().status.success() {
+    if !world.vrf("red", 10, layout.slaves) {
         eprintln!("skipped: {name} needs VRFs, which this kernel does not have");
         return None;
-    }
-    world.ip("link set red up");
-    for slave in layout.slaves {
-        world.ip(&format!("link set {slave} master red"));
-    }
-    for n in 1..=3 {
-        world.neighbours(n, "permanent");
     }
     for route in layout.routes {
         world.ip(route);
     }
     Some(world)
-}
-
-fn links(arrivals: &[Arrival]) -> Vec<&str> {
-    arrivals.iter().map(|a| &*a.link).collect()
 }
 
 /// What each layout is tried with, by the settings and rules of the router.
@@ -195,31 +179,24 @@ fn vrfs_are_followed_as_the_kernel_follows_them() {
     if !root("vrfs_are_followed_as_the_kernel_follows_them") {
         return;
     }
-    let flows = flows();
+    let listed = flows();
+    let mut volume = Volume::of("VRFs", 2 * TRIALS.len());
     let mut wrong = Vec::new();
     for layout in [ALL_IN_RED, SINK_IN_RED] {
         let Some(world) = world("vrf", &layout) else {
             return;
         };
-        let frames = world.frames(&flows);
         for (what, changes) in TRIALS {
             let about = format!("{}, {what}", layout.what);
             change(&world, changes, false);
+            let (flows, frames) = volume.frames(&world, &listed);
             let kernel = world.transmit(&frames);
             let daemon = Daemon::start(&world, &[]);
-            let ours = world.transmit(&frames);
-            for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
-                let (kernel, ours) = (links(kernel), links(ours));
-                if kernel != ours {
-                    let (src, dst) = (flow.src, flow.dst);
-                    wrong.push(format!(
-                        "{about}: {src} to {dst}: {kernel:?} by the kernel, {ours:?} by raddle"
-                    ));
-                }
-            }
+            let ours = world.transmit_again(&frames, &kernel);
             let through = kernel.iter().filter(|arrivals| !arrivals.is_empty());
             let (through, fast) = (through.count(), fast(&layout, what, &flows, &kernel));
             let forwarded = daemon.forwarded();
+            volume.compare(&about, &flows, [&kernel, &ours], forwarded);
             eprintln!("{about}: the kernel forwards {through}, raddle {forwarded}");
             if forwarded != fast {
                 let counters = daemon.counters()["reasons"].to_string();
@@ -230,7 +207,9 @@ fn vrfs_are_followed_as_the_kernel_follows_them() {
             daemon.terminate();
             change(&world, changes, true);
         }
+        assert_eq!(world.late(), 0);
     }
+    volume.right();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
