@@ -9,6 +9,8 @@
 //!    nftables and of legacy iptables. Input and output are not, nor is what bridges and ARP have.
 //! 2. Rules are walked in order, and through jumps. Tests of links, of the IP version and of addresses are
 //!    decided; all others may hold. Where a link belongs to a VRF, either of the two may be seen.
+//!    No forwarded packet is to an address of table local where all packets, also those of VRFs, are looked up there first.
+//!    `addrtype` asks that table; `fib` may ask a VRF's, so it is decided only where there is none.
 //!    The mark is 0: what may set it concerns the packet (rule 4), and so do tc filters; senders in other namespaces cannot.
 //! 3. A rule that only accepts, returns or jumps does nothing to a packet. One that certainly matches
 //!    and accepts ends its base chain, no other one.
@@ -285,7 +287,8 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
             rules,
             version,
             links,
-            local_first: facts.masters.is_empty() && !facts.local_later[version as usize],
+            local_first: !facts.local_later[version as usize],
+            vrfs: !facts.masters.is_empty(),
             found: Vec::new(),
             asks_connection: false,
             strict: None,

@@ -16,8 +16,13 @@ pub(super) enum Test {
     Index(Side, Vec<Interval>, bool),
     /// By an address; inverted where true.
     Address(Side, Vec<Interval>, bool),
-    /// Only packets to this machine, or none; inverted where true.
-    Local(bool),
+    /// Only packets to this machine.
+    Local {
+        /// All others.
+        inverted: bool,
+        /// A kernel may look in the table of the packet's VRF, and not in table local.
+        by_vrf: bool,
+    },
     /// By the packet's connection: may hold or not, by what went before it, in the other direction as well.
     Connection,
     /// The same for all packets.

@@ -438,9 +438,13 @@ impl Lowering<'_> {
             Value::Loaded(Load::DestinationType) if size == 4 => {
                 let local = u128::from(u32::from_be_bytes(2u32.to_ne_bytes()));
                 match within[..] {
-                    [one] if one == (local, local) => {
-                        (Test::Local(inverted), format!("fib daddr type {not}local"))
-                    }
+                    [one] if one == (local, local) => (
+                        Test::Local {
+                            inverted,
+                            by_vrf: true,
+                        },
+                        format!("fib daddr type {not}local"),
+                    ),
                     _ => unknown("fib daddr type"),
                 }
             }

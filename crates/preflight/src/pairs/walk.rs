@@ -62,8 +62,10 @@ pub(super) struct Walk<'a> {
     pub(super) version: Version,
     /// None where not known.
     pub(super) links: [Option<&'a Identity>; 2],
-    /// Packets to this machine are not forwarded whatever way they are looked up.
+    /// All packets are looked up in table local before all others, also those of VRFs: none to an address in it is forwarded.
     pub(super) local_first: bool,
+    /// A link may belong to a VRF.
+    pub(super) vrfs: bool,
     pub(super) found: Vec<Found>,
     /// Whether a rule that packets may meet asks for their connection.
     pub(super) asks_connection: bool,
@@ -225,12 +227,14 @@ impl Walk<'_> {
                 }
                 (passes, *inverted)
             }
-            Test::Local(inverted) if self.local_first => (Passes::None, *inverted),
+            Test::Local { inverted, by_vrf } if self.local_first && !(*by_vrf && self.vrfs) => {
+                (Passes::None, *inverted)
+            }
             Test::Constant(passes) => match passes {
                 true => (Passes::All, false),
                 false => (Passes::None, false),
             },
-            Test::Local(_) | Test::Connection | Test::Unknown => (Passes::Some, false),
+            Test::Local { .. } | Test::Connection | Test::Unknown => (Passes::Some, false),
         };
         match (passes, inverted) {
             (Passes::All, true) => Passes::None,
