@@ -130,7 +130,7 @@ for kernel in "${here[@]}"; do
   SECONDS=0
   rm -rf "$root/lib/modules"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
-    cls_u32 act_mirred vrf nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
+    cls_u32 act_mirred vrf bridge nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
     xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts frames=${RADDLE_FRAMES:-} seed=${RADDLE_SEED:-}" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then
