@@ -28,9 +28,11 @@ as_in_test() {
     said=$(word $name)
     [ -z "$said" ] || export "RADDLE_$(echo $name | tr a-z A-Z)=$said"
   done
-  RADDLE_BINARY=/usr/sbin/raddle RADDLE_QUIET_MS=600 $2 --nocapture --test-threads=1 >/tmp/out 2>&1
-  ended=$?
-  grep -vE '^$|^running|DEBUG' /tmp/out
+  {
+    RADDLE_BINARY=/usr/sbin/raddle RADDLE_QUIET_MS=600 $2 --nocapture --test-threads=1 2>&1
+    echo $? >/tmp/ended
+  } | tee /tmp/out | grep -vE '^$|^running|DEBUG'
+  ended=$(cat /tmp/ended)
   check "$1 as the kernel has them ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
 }
 part_vrfs() { as_in_test VRFs vrf; }
@@ -41,6 +43,7 @@ part_firewall() {
   as_in_test 'programs of BPF on hooks' bpf_hook
 }
 part_choices() { as_in_test 'choices by its own key' own_key; }
+part_changing() { as_in_test 'changes under traffic' changing; }
 part_defaults() { as_in_test 'defaults of distributions' default_install; }
 
 # Not by default: what an emulated machine measures is good for ratios alone. Before 6.11 there is no hash seed to set, and the

@@ -5,7 +5,7 @@
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
 # the kernel would choose, and not around a firewall), nic_hash (where the hash of a NIC has the kernel send packets),
 # segments (SIDs and segment lists), and by the end-to-end tests vrfs, rules, rp_filter, firewall, defaults (a machine as
-# distributions leave it) and choices (by the kernel's own key); all,
+# distributions leave it), choices (by the kernel's own key) and changing (while frames flow); all,
 # without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
 # Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds. RADDLE_FRAMES and RADDLE_SEED are handed on to the end-to-end tests.
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,nic_hash,vrfs,rules,rp_filter,firewall,defaults,choices,segments}
+parts=${PARTS:-loads,forward,nic_hash,vrfs,rules,rp_filter,firewall,defaults,choices,changing,segments}
 limit=${TIMEOUT:-3600}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -92,7 +92,7 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
-tests=(loads vrf rules rp_filter firewall bpf_hook default_install own_key)
+tests=(loads vrf rules rp_filter firewall bpf_hook default_install own_key changing)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.

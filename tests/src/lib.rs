@@ -9,6 +9,7 @@
 
 pub mod agreement;
 mod binary;
+pub mod changing;
 mod connections;
 mod daemon;
 pub mod explained;

@@ -1,0 +1,205 @@
+//! State comes and goes while frames flow: each frame goes as the kernel sends it in the state before a change or after
+//! it, none is lost that neither loses, and none goes by the state before when the deadline has passed.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::time::Duration;
+
+use raddle_e2e::changing::{Record, record};
+use raddle_e2e::frame::Flow;
+use raddle_e2e::{Daemon, World, quiet, root, volume};
+
+/// The default deadline, and how coarse the clock is that programs go by.
+const DEADLINE: Duration = Duration::from_millis(2000 + 20);
+/// Between changes: the state before is allowed in the shorter ones all the time.
+const DWELLS: [Duration; 5] = [
+    Duration::from_millis(40),
+    Duration::from_millis(150),
+    Duration::from_millis(2600),
+    Duration::from_millis(5),
+    Duration::from_millis(2600),
+];
+/// Changes at least.
+const CHANGES: usize = 6;
+/// Frames a second, of all flows.
+const RATE: u32 = 2000;
+
+/// Hosts behind the source, of which some have their route elsewhere, and networks behind the sink.
+fn flows() -> Vec<Flow> {
+    let pairs = [
+        ("10.1.1.7", "10.9.7.9"),
+        ("10.1.1.8", "10.9.7.10"),
+        ("172.16.5.5", "10.9.7.9"),
+        ("172.17.5.5", "10.9.7.9"),
+        ("fd01:1::7", "fd09:7::9"),
+        ("fd01:1::8", "fd09:7::10"),
+    ];
+    let flow = |n: u16| {
+        pairs.map(|(src, dst)| Flow {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            proto: 17,
+            sport: n,
+            dport: 9,
+        })
+    };
+    (0..4).flat_map(flow).collect()
+}
+
+fn world(name: &str) -> World {
+    let world = World::new(name, 3);
+    for route in [
+        "route add 10.9.7.0/24 via 10.2.1.2",
+        "route add 172.16.0.0/16 dev source",
+        "route add 172.17.0.0/16 via 10.2.3.2",
+        "route add default via 10.2.2.2 table 77",
+        "-6 route add fd09:7::/64 via 2001:db8:2:1::2",
+        "-6 route add default via 2001:db8:2:2::2 table 77",
+    ] {
+        world.ip(route);
+    }
+    world
+}
+
+/// What changes, how many flows go otherwise then, and whether a link is down meanwhile.
+fn changes(about: &str, world: &World, other: usize, down: bool, change: &dyn Fn(bool)) {
+    let flows = flows();
+    let frames = world.frames(&flows);
+    let way = |on| {
+        change(on);
+        // Where a link was down.
+        std::thread::sleep(if down { DEADLINE } else { Duration::ZERO });
+        let arrived = world.transmit(&frames);
+        let number = |link: &str| (1..=world.links()).find(|n| world.out(*n) == link);
+        arrived
+            .iter()
+            .map(|arrivals| number(&arrivals.first()?.link))
+            .collect::<Vec<_>>()
+    };
+    let on = way(true);
+    let off = way(false);
+    let differ = on.iter().zip(&off).filter(|(on, off)| on != off).count();
+    assert_eq!(differ, other, "{about}: {off:?}, {on:?}");
+
+    let ways = [&off[..], &on];
+    let slack = quiet();
+    let judged = |record: &Record, gap| record.judge(ways, (DEADLINE, slack), gap);
+    let mut gap = None;
+    if down {
+        let alone = record(world, &flows, (RATE, 0), (4, &DWELLS), change);
+        let alone = judged(&alone, Some(Duration::MAX));
+        assert!(alone.wrong.is_empty(), "{about}: {:?}", alone.wrong);
+        eprintln!(
+            "{about}: without raddle {} frames are lost while a link is down, until {:?} after it",
+            alone.moved, alone.gap
+        );
+        gap = Some(alone.gap + DEADLINE);
+    }
+    let daemon = Daemon::start(world, &[]);
+    let record = record(
+        world,
+        &flows,
+        (RATE, volume::frames(0)),
+        (CHANGES, &DWELLS),
+        change,
+    );
+    let judged = judged(&record, gap);
+    let arrived = record.sent.iter().filter(|sent| !sent.links.is_empty());
+    let (arrived, forwarded) = (arrived.count(), daemon.forwarded());
+    eprintln!(
+        "{about}: {} frames and {} changes, {} wrong, the state before for {:?} at most, {} lost with a link until \
+         {:?}; of {arrived} that came out raddle forwarded {forwarded} ({:.2} %)",
+        record.sent.len(),
+        record.changes.len(),
+        judged.wrong.len(),
+        judged.longest,
+        judged.moved,
+        judged.gap,
+        100.0 * forwarded as f64 / arrived as f64
+    );
+    let sample: Vec<_> = judged.wrong.iter().take(20).collect();
+    assert!(sample.is_empty(), "{about}: {sample:#?}\n{}", daemon.log());
+    // Some of its work was done by raddle in any state.
+    assert!(forwarded as usize > arrived / 4, "{}", daemon.counters());
+    daemon.terminate();
+}
+
+#[test]
+fn rp_filter_comes_and_goes() {
+    if !root("rp_filter_comes_and_goes") {
+        return;
+    }
+    let world = world("chgrpf");
+    let change = |on: bool| {
+        let value = if on { "1" } else { "0" };
+        world.sysctl("net.ipv4.conf.source.rp_filter", value);
+    };
+    changes("rp_filter", &world, 4, false, &change);
+}
+
+#[test]
+fn forwarding_comes_and_goes() {
+    if !root("forwarding_comes_and_goes") {
+        return;
+    }
+    let world = world("chgfwd");
+    let change = |on: bool| {
+        let value = if on { "0" } else { "1" };
+        world.sysctl("net.ipv4.conf.source.forwarding", value);
+    };
+    changes("forwarding", &world, 16, false, &change);
+}
+
+#[test]
+fn rules_come_and_go() {
+    if !root("rules_come_and_go") {
+        return;
+    }
+    let world = world("chgrule");
+    let change = |on: bool| {
+        let verb = if on { "add" } else { "del" };
+        world.ip(&format!("rule {verb} pref 90 from 10.1.1.8 lookup 77"));
+        world.ip(&format!("-6 rule {verb} pref 90 iif source lookup 77"));
+    };
+    changes("routing rules", &world, 12, false, &change);
+}
+
+#[test]
+fn rule_sets_come_and_go() {
+    if !root("rule_sets_come_and_go") {
+        return;
+    }
+    let world = world("chgnft");
+    let nft = |words: &str| {
+        let output = world.lab().output("router", &["nft", words]).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}: {said}");
+    };
+    let change = |on: bool| match on {
+        true => nft(
+            "table inet guard { chain c { type filter hook forward priority 0; ip saddr 10.1.1.8 drop; }; }",
+        ),
+        false => nft("delete table inet guard"),
+    };
+    changes("rule sets", &world, 4, false, &change);
+}
+
+#[test]
+fn links_enter_and_leave_a_vrf() {
+    if !root("links_enter_and_leave_a_vrf") {
+        return;
+    }
+    let world = world("chgvrf");
+    if !world.vrf("red", 10, &[]) {
+        eprintln!(
+            "skipped: links_enter_and_leave_a_vrf needs VRFs, which this kernel does not have"
+        );
+        return;
+    }
+    world.ip("route add default via 10.2.2.2 dev sink-2 table 10");
+    world.ip("-6 route add default via 2001:db8:2:2::2 dev sink-2 table 10");
+    let change = |on: bool| {
+        let master = if on { "master red" } else { "nomaster" };
+        world.ip(&format!("link set source {master}"));
+    };
+    changes("a link's VRF", &world, 24, true, &change);
+}
