@@ -4,6 +4,7 @@ mod transmit;
 mod vrf;
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
@@ -39,6 +40,9 @@ pub struct World {
     sinks: Mutex<Vec<PacketSocket>>,
     netlink: Mutex<Socket>,
     iif: u32,
+    /// `/proc/net/dev` of the router, and its link there that frames come in by.
+    counters: Mutex<File>,
+    entry: &'static str,
     /// Identities of the frames that were transmitted last.
     latest: Mutex<HashSet<Vec<u8>>>,
     late: AtomicUsize,
@@ -88,6 +92,13 @@ impl World {
             netlink: Mutex::new(lab.within("router", Socket::open).unwrap().unwrap()),
             macs,
             iif,
+            // It stays that of the namespace that it was opened in.
+            counters: lab
+                .within("router", || File::open("/proc/thread-self/net/dev"))
+                .unwrap()
+                .unwrap()
+                .into(),
+            entry: "source",
             latest: Mutex::default(),
             late: AtomicUsize::new(0),
             lab,
@@ -158,6 +169,7 @@ impl World {
         let shown: Value = serde_json::from_str(&self.ip("-j link show direct")).unwrap();
         self.iif = shown[0]["ifindex"].as_u64().unwrap() as u32;
         self.source = open(&self.lab, "source", "direct").into();
+        self.entry = "direct";
     }
 
     /// Sets the router's neighbours on the `n`th parallel link to what they are, in this state.
@@ -385,7 +397,7 @@ impl World {
             came
         };
         take(&mut source, false);
-        send(&mut source, frames, |source| {
+        self.send(&mut source, frames, |source| {
             take(source, true);
         });
         let mut last = Instant::now();
@@ -450,20 +462,6 @@ impl World {
             )
         });
         drops.collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// Sends frames in bursts, with something to do after each.
-fn send(source: &mut PacketSocket, frames: &[Crafted], mut between: impl FnMut(&mut PacketSocket)) {
-    for burst in frames.chunks(32) {
-        for frame in burst {
-            source
-                .send(&frame.bytes)
-                .unwrap_or_else(|e| panic!("{}: {e}", frame.kind));
-        }
-        // A veth's ring holds 256 frames, and others use the processors, too.
-        std::thread::sleep(Duration::from_millis(1));
-        between(source);
     }
 }
 

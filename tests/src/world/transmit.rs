@@ -1,12 +1,13 @@
 //! Frames that are sent, each with what became of it.
 
 use std::collections::HashMap;
+use std::io::{Read as _, Seek as _};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{World, lock, quiet, send};
+use super::{World, lock, quiet};
 use crate::frame::identity;
-use crate::{Arrival, Crafted};
+use crate::{Arrival, Crafted, PacketSocket};
 
 /// The part of [`quiet`] for which nothing may come any more once all has come that is expected.
 const PART: u32 = 6;
@@ -83,7 +84,7 @@ impl World {
             any
         };
         // However many there are, they are taken out as they come.
-        send(&mut source, frames, |_| {
+        self.send(&mut source, frames, |_| {
             take(&mut missing);
         });
         let mut last = Instant::now();
@@ -95,5 +96,52 @@ impl World {
         }
         *lock(&self.latest) = sent.into_keys().collect();
         arrived
+    }
+    /// Sends frames in bursts, each when the router has taken in those before: rings are short, and what they have no
+    /// room for is lost. There is something to do after each.
+    pub(super) fn send(
+        &self,
+        source: &mut PacketSocket,
+        frames: &[Crafted],
+        mut between: impl FnMut(&mut PacketSocket),
+    ) {
+        let before = self.taken_in();
+        // Not where it does not count: its link is down, say.
+        let mut counts = true;
+        let mut sent = 0;
+        for burst in frames.chunks(32) {
+            for frame in burst {
+                source
+                    .send(&frame.bytes)
+                    .unwrap_or_else(|e| panic!("{}: {e}", frame.kind));
+            }
+            sent += burst.len() as u64;
+            let start = Instant::now();
+            while counts && self.taken_in().saturating_sub(before) < sent {
+                counts = start.elapsed() < quiet();
+                between(source);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if !counts {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            between(source);
+        }
+    }
+
+    /// How many frames the router has taken off its link's ring so far: a veth that polls, as a lab's all do, counts
+    /// them then, also those that XDP took (`veth_xdp_rcv`).
+    fn taken_in(&self) -> u64 {
+        let mut file = lock(&self.counters);
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        let line = text.lines().find_map(|line| {
+            let (name, counters) = line.split_once(':')?;
+            (name.trim() == self.entry).then_some(counters)
+        });
+        // Bytes, then packets.
+        let packets = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        packets.unwrap_or(0)
     }
 }
