@@ -30,7 +30,7 @@ pub mod volume;
 mod world;
 
 pub use binary::{raddle, raddle_bench};
-pub use daemon::{Daemon, Outcome, fine, run};
+pub use daemon::{Daemon, Outcome, PATIENT, fine, run};
 pub use frame::Crafted;
 pub use leftovers::lab_name;
 pub use load::Load;

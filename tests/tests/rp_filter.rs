@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use raddle_e2e::frame::Flow;
-use raddle_e2e::{Arrival, Daemon, Volume, World, root};
+use raddle_e2e::{Arrival, Daemon, PATIENT, Volume, World, root};
 use serde_json::Value;
 
 /// Where sources have their routes: who may refuse whom is said at [`rp_filter_is_the_kernels`].
@@ -122,7 +122,7 @@ fn rp_filter_is_the_kernels() {
             world.sysctl("net.ipv4.conf.all.rp_filter", rp_filter);
             let (flows, frames) = volume.frames_like(&world, &listed, &listed[..plain]);
             let kernel = world.transmit(&frames);
-            let daemon = Daemon::start(&world, &[]);
+            let daemon = Daemon::start(&world, &PATIENT);
             let ours = world.transmit_again(&frames, &kernel);
             let forwarded = daemon.forwarded();
             volume.compare(&about, &flows, [&kernel, &ours], forwarded);

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use raddle_e2e::frame::Flow;
-use raddle_e2e::{Daemon, Volume, World, root};
+use raddle_e2e::{Daemon, PATIENT, Volume, World, root};
 
 /// Destinations in tables main, 52 and 77, and of both.
 const DESTINATIONS: [&str; 7] = [
@@ -116,7 +116,7 @@ fn rules_are_followed_as_the_kernel_follows_them() {
         }
         let (flows, frames) = volume.frames(&world, &listed);
         let kernel = world.transmit(&frames);
-        let daemon = Daemon::start(&world, &[]);
+        let daemon = Daemon::start(&world, &PATIENT);
         let ours = world.transmit_again(&frames, &kernel);
         let forwarded = daemon.forwarded();
         volume.compare(what, &flows, [&kernel, &ours], forwarded);
@@ -277,7 +277,7 @@ fn rules_that_ask_for_packets_are_followed() {
         let (mut flows, mut frames) = (listed_flows.clone(), listed.clone());
         volume.extend(&world, &mut flows, &mut frames, &listed_flows);
         let kernel = world.transmit(&frames);
-        let daemon = Daemon::start(&world, &[]);
+        let daemon = Daemon::start(&world, &PATIENT);
         let ours = world.transmit_again(&frames, &kernel);
         let forwarded = daemon.forwarded();
         volume.compare(what, &flows, [&kernel, &ours], forwarded);

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use raddle_e2e::frame::Flow;
-use raddle_e2e::{Arrival, Crafted, Daemon, Volume, World, frame, links, quiet, root};
+use raddle_e2e::{Arrival, Crafted, Daemon, PATIENT, Volume, World, frame, links, quiet, root};
 
 /// A network of four links on the router (`source`, `sink`, `sink-2`, `sink-3`), some of them in VRF red, whose table is 10.
 struct Layout {
@@ -191,7 +191,7 @@ fn vrfs_are_followed_as_the_kernel_follows_them() {
             change(&world, changes, false);
             let (flows, frames) = volume.frames(&world, &listed);
             let kernel = world.transmit(&frames);
-            let daemon = Daemon::start(&world, &[]);
+            let daemon = Daemon::start(&world, &PATIENT);
             let ours = world.transmit_again(&frames, &kernel);
             let through = kernel.iter().filter(|arrivals| !arrivals.is_empty());
             let (through, fast) = (through.count(), fast(&layout, what, &flows, &kernel));
@@ -310,7 +310,7 @@ fn sids_of_a_vrf_are_followed_as_the_kernel_follows_them() {
     for (what, changes) in SID_TRIALS {
         change(&world, changes, false);
         let kernel = exchange();
-        let daemon = Daemon::start(&world, &[]);
+        let daemon = Daemon::start(&world, &PATIENT);
         let ours = exchange();
         let forwarded = daemon.forwarded();
         eprintln!(
