@@ -272,7 +272,7 @@ part_nic_hash() {
 not() { ! "$@"; }
 # as_explained SET SOURCE: each datagram came by the link that raddle explain names.
 as_explained() {
-  arrived $1 | head -n 40 >/tmp/flows
+  arrived $1 | head -n 20 >/tmp/flows
   while read -r link to sport dport; do
     in_router raddle explain $to from $2 iif eth0 ipproto udp sport $sport dport $dport </dev/null >/tmp/explained || return 1
     if ! grep -q "^=> dev ${link%1}0 " /tmp/explained || ! grep -q Toeplitz /tmp/explained; then

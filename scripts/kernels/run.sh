@@ -106,7 +106,6 @@ strip "$root/usr/sbin/raddle"
 if [ ${#benched[@]} -gt 0 ]; then
   add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle-bench"
   strip "$root/usr/sbin/raddle-bench"
-  add_program "$root" "$(command -v ethtool)"
 fi
 # What iptables' rules name, each a library.
 xtables=$(ls -d /usr/lib/*/xtables | head -n 1)
