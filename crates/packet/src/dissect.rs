@@ -5,7 +5,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use crate::Family;
 use crate::bytes::{at, copy};
 use crate::protocol;
-use crate::walk::walk;
+use crate::walk::{walk, walk_whole};
 
 /// Headers that are followed before the dissector gives up (`MAX_FLOW_DISSECT_HDRS`).
 pub const MAX_HEADERS: u32 = 15;
@@ -18,9 +18,6 @@ pub enum Stop {
     AtEncap,
     /// At the innermost packet: hash policy 2 and the inner half of policy 3.
     Innermost,
-    /// At the first IPv6 header with a flow label, in front of its ports, else at the innermost packet
-    /// (`FLOW_DISSECTOR_F_STOP_AT_FLOW_LABEL`): the hash that the kernel gives a packet that has none.
-    AtFlowLabel,
 }
 
 /// Source and destination.
@@ -69,7 +66,8 @@ pub struct Dissected {
 /// What the kernel's own hash of a packet (`skb_get_hash`) is made of beside [`Dissected`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// As [`Stop::AtFlowLabel`] has it.
+    /// Up to the first IPv6 header with a flow label, without its ports, else of the innermost packet
+    /// (`FLOW_DISSECTOR_F_STOP_AT_FLOW_LABEL`).
     pub seen: Dissected,
     /// EtherType of the last header that was looked at.
     pub ether_type: u16,
@@ -105,20 +103,20 @@ pub struct Whole {
 #[inline]
 pub fn dissect(l3: &[u8], family: Family, stop: Stop) -> Dissected {
     match dissect_plain(l3, family) {
-        Some(seen) if stop != Stop::AtFlowLabel => seen,
-        _ => walk(l3, family, stop).seen,
+        Some(seen) => seen,
+        None => walk(l3, family, stop),
     }
 }
 
 /// Dissects a packet as the kernel does for the hash that it gives to packets without one, as receive packet steering
-/// asks for: [`Stop::AtFlowLabel`], and what is hashed besides.
+/// asks for.
 ///
 /// Models `___skb_get_hash` (Linux 6.1 to 6.18). Cost: tens of nanoseconds.
 pub fn dissect_whole(l3: &[u8], family: Family) -> Whole {
-    walk(l3, family, Stop::AtFlowLabel)
+    walk_whole(l3, family)
 }
 
-/// What [`dissect`] sees, if it is not to stop at flow labels, in what nearly every packet is: TCP or UDP, neither
+/// What [`dissect`] sees, wherever it is to stop, in what nearly every packet is: TCP or UDP, neither
 /// fragmented nor behind extension headers. None for everything else.
 #[inline]
 pub fn dissect_plain(l3: &[u8], family: Family) -> Option<Dissected> {
@@ -219,11 +217,11 @@ mod tests {
         ) {
             (l3[6], l3[7], l3[9]) = (fragment[0], fragment[1], proto);
             if let Some(seen) = plain_ipv4(&l3) {
-                prop_assert_eq!(seen, walk(&l3, Family::V4, Stop::Innermost).seen);
+                prop_assert_eq!(seen, walk(&l3, Family::V4, Stop::Innermost));
             }
             l3[6] = proto;
             if let Some(seen) = plain_ipv6(&l3) {
-                prop_assert_eq!(seen, walk(&l3, Family::V6, Stop::Innermost).seen);
+                prop_assert_eq!(seen, walk(&l3, Family::V6, Stop::Innermost));
             }
         }
     }

@@ -26,6 +26,8 @@ struct Walk<'a> {
     ether_type: u16,
     headers: u32,
     stop: Stop,
+    /// In front of the ports of an IPv6 packet with a flow label, too.
+    to_label: bool,
     seen: Dissected,
     gre_key: [u8; 4],
     left: [u8; 4],
@@ -34,28 +36,17 @@ struct Walk<'a> {
 
 /// [`fn@crate::dissect`], for any packet.
 #[inline(never)]
-pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Whole {
+pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Dissected {
+    let mut walk = Walk::new(l3, family, stop);
+    walk.run();
+    walk.seen
+}
+
+/// [`crate::dissect_whole`].
+pub(crate) fn walk_whole(l3: &[u8], family: Family) -> Whole {
     let mut walk = Walk {
-        l3,
-        offset: 0,
-        ether_type: match family {
-            Family::V4 => ethertype::IPV4,
-            Family::V6 => ethertype::IPV6,
-        },
-        headers: 0,
-        stop,
-        seen: Dissected {
-            addresses: Addresses::None,
-            ip_proto: 0,
-            sport: 0,
-            dport: 0,
-            flow_label: 0,
-            encapsulated: false,
-            fragment: false,
-        },
-        gre_key: [0; 4],
-        left: [0; 4],
-        more: false,
+        to_label: true,
+        ..Walk::new(l3, family, Stop::Innermost)
     };
     walk.run();
     Whole {
@@ -64,6 +55,34 @@ pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Whole {
         gre_key: walk.gre_key,
         left: walk.left,
         more: walk.more,
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn new(l3: &'a [u8], family: Family, stop: Stop) -> Walk<'a> {
+        Walk {
+            l3,
+            offset: 0,
+            ether_type: match family {
+                Family::V4 => ethertype::IPV4,
+                Family::V6 => ethertype::IPV6,
+            },
+            headers: 0,
+            stop,
+            to_label: false,
+            seen: Dissected {
+                addresses: Addresses::None,
+                ip_proto: 0,
+                sport: 0,
+                dport: 0,
+                flow_label: 0,
+                encapsulated: false,
+                fragment: false,
+            },
+            gre_key: [0; 4],
+            left: [0; 4],
+            more: false,
+        }
     }
 }
 
@@ -132,7 +151,7 @@ impl Walk<'_> {
         let label = ipv6_label(header);
         if label != 0 {
             self.seen.flow_label = label;
-            if self.stop == Stop::AtFlowLabel {
+            if self.to_label {
                 return Next::End;
             }
         }
@@ -180,7 +199,7 @@ impl Walk<'_> {
         self.seen.encapsulated = true;
         match self.stop {
             Stop::AtEncap => Next::End,
-            Stop::Innermost | Stop::AtFlowLabel => Next::Protocol,
+            Stop::Innermost => Next::Protocol,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
-use raddle_packet::{Addresses, Dissected, Family, MAX_HEADERS, Stop, dissect};
+use raddle_packet::{Addresses, Dissected, Family, MAX_HEADERS, Stop, dissect, dissect_whole};
 
 /// One IP packet of a stack of them: from its header to the header of what it carries.
 #[derive(Clone, Debug)]
@@ -187,13 +187,14 @@ fn build(stack: &[Ip], upper: &Upper) -> Vec<u8> {
     packet
 }
 
-fn expected(stack: &[Ip], upper: &Upper, stop: Stop) -> Dissected {
+/// `stop` is none for what stops at flow labels ([`dissect_whole`]).
+fn expected(stack: &[Ip], upper: &Upper, stop: Option<Stop>) -> Dissected {
     let is_v6 = |ip: &&Ip| ip.family() == Family::V6 && ip.label != 0;
     let labelled = stack.iter().position(|ip| is_v6(&ip));
     let shown = match (stop, labelled) {
-        (Stop::AtEncap, _) => &stack[..1],
-        (Stop::AtFlowLabel, Some(last)) => &stack[..=last],
-        (Stop::Innermost | Stop::AtFlowLabel, _) => stack,
+        (Some(Stop::AtEncap), _) => &stack[..1],
+        (None, Some(last)) => &stack[..=last],
+        (Some(Stop::Innermost) | None, _) => stack,
     };
     let mut seen = Dissected {
         addresses: shown.last().unwrap().addresses,
@@ -207,7 +208,7 @@ fn expected(stack: &[Ip], upper: &Upper, stop: Stop) -> Dissected {
     if let Some(ip) = shown.iter().rfind(is_v6) {
         seen.flow_label = ip.label;
     }
-    if stop == Stop::AtFlowLabel && labelled.is_some() {
+    if stop.is_none() && labelled.is_some() {
         // What the header itself says comes next.
         seen.encapsulated = shown.len() > 1;
         let extra = shown.last().unwrap().extras.first().map(|(kind, _)| *kind);
@@ -303,10 +304,12 @@ proptest! {
     fn finds_what_was_put_in(stack in stacks(), upper in uppers()) {
         prop_assume!(stack.iter().map(Ip::steps).sum::<u32>() <= MAX_HEADERS);
         let packet = build(&stack, &upper);
-        for stop in [Stop::AtEncap, Stop::Innermost, Stop::AtFlowLabel] {
+        for stop in [Stop::AtEncap, Stop::Innermost] {
             let seen = dissect(&packet, stack[0].family(), stop);
-            prop_assert_eq!(seen, expected(&stack, &upper, stop), "{:?} {:02x?}", stop, &packet);
+            prop_assert_eq!(seen, expected(&stack, &upper, Some(stop)), "{:?} {:02x?}", stop, &packet);
         }
+        let seen = dissect_whole(&packet, stack[0].family()).seen;
+        prop_assert_eq!(seen, expected(&stack, &upper, None), "{:02x?}", &packet);
     }
 
     /// A packet cut short shows a part of what the whole shows, never something else.
@@ -333,7 +336,7 @@ proptest! {
     #[test]
     fn survives_anything(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for family in [Family::V4, Family::V6] {
-            for stop in [Stop::AtEncap, Stop::Innermost, Stop::AtFlowLabel] {
+            for stop in [Stop::AtEncap, Stop::Innermost] {
                 dissect(&bytes, family, stop);
             }
         }
@@ -352,7 +355,7 @@ proptest! {
             packet[place] = value;
         }
         packet.truncate(cut.index(packet.len() + 1));
-        for stop in [Stop::AtEncap, Stop::Innermost, Stop::AtFlowLabel] {
+        for stop in [Stop::AtEncap, Stop::Innermost] {
             dissect(&packet, stack[0].family(), stop);
         }
     }
