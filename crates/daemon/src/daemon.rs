@@ -102,8 +102,8 @@ pub(super) struct Daemon {
     no_key: Option<String>,
 }
 
-/// When changes are published of which the first came at `since`, if nothing more comes from `now` on. What comes soon after the
-/// `last` publication is gathered: links and rules cost more to publish than to wait for.
+/// When changes are published of which the first came at `since`: [`GATHER`] later at the latest; before that once it is quiet,
+/// but not within [`GATHER`] of the `last` publication, for links and rules cost more to publish than to wait for.
 fn publish_by(since: Instant, now: Instant, last: Instant) -> Instant {
     (since + GATHER).min((now + QUIET).max(last + GATHER))
 }
@@ -238,6 +238,8 @@ impl Daemon {
             self.note(commit);
         }
         if !self.rib.is_dirty() {
+            // What was ahead may have been all that there was.
+            self.dirty_since = None;
             match is_ahead {
                 true => self.lag.published(),
                 // What waits for the end of a dump may be something new yet.
