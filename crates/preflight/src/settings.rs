@@ -68,9 +68,6 @@ pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
             return None;
         }
     }
-    // Without it, those of queues count for nothing.
-    let flow_tables = std::fs::read_to_string("/proc/sys/net/core/rps_sock_flow_entries")
-        .is_ok_and(|entries| entries.trim() != "0");
     let (mut queues, mut steered, mut flows) = (0, 0, false);
     for queue in std::fs::read_dir(folder.join("queues")).ok()?.flatten() {
         let is_on = |file: &str| {
@@ -85,7 +82,9 @@ pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
         }
     }
     Some(match (steered, queues) {
-        (0, _) if !flows || !flow_tables => Steering::Off,
+        // Flow tables count as soon as any link of the machine steers, or `rps_sock_flow_entries` is set, which other
+        // network namespaces than the first do not see (`rps_needed`).
+        (0, _) if !flows => Steering::Off,
         (steered, queues) if steered == queues && steered > 0 => Steering::On,
         _ => Steering::Partly,
     })
@@ -121,7 +120,7 @@ pub(super) fn judge(
                        that it forwards itself may take another path";
             if receive.rps.contains(index) {
                 let fix = format!(
-                    "for f in /sys/class/net/{name}/queues/rx-*/rps_cpus; do echo 0 > $f; done"
+                    "for f in /sys/class/net/{name}/queues/rx-*/rps_*; do echo 0 > $f; done"
                 );
                 warn("receive packet steering (RPS) is on", why, fix);
             }

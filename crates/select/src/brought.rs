@@ -49,7 +49,7 @@ const SYMMETRIC_OR_XOR: u8 = 2;
 pub enum Steering {
     /// Of no queue.
     Off,
-    /// Of some queues; or by flow tables alone (`rps_flow_cnt`, `rps_sock_flow_entries`).
+    /// Of some queues; or by flow tables alone (`rps_flow_cnt`), which count where anything on the machine steers.
     Partly,
     /// Of every queue.
     On,

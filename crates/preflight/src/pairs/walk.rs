@@ -227,7 +227,11 @@ impl Walk<'_> {
                 }
                 (passes, *inverted)
             }
-            Test::Local { inverted, by_vrf } if self.local_first && !(*by_vrf && self.vrfs) => {
+            Test::Local { inverted, by_vrf }
+                if self.local_first
+                    // Of IPv6, addrtype asks all rules (`match_lookup_rt6`), which may lead VRFs' packets elsewhere.
+                    && !((*by_vrf || self.version == Version::V6) && self.vrfs) =>
+            {
                 (Passes::None, *inverted)
             }
             Test::Constant(passes) => match passes {

@@ -31,7 +31,7 @@ pub(super) fn test(name: &str, revision: u32, info: &[u8]) -> Test {
             let half = |at| u16::from_ne_bytes([info[at], info[at + 1]]);
             let flags = u32::from_ne_bytes([info[4], info[5], info[6], info[7]]);
             if half(0) == 0 && half(2) == 4 && flags & !2 == 0 {
-                // Without a link it asks table local, whatever link the packet came in by (`inet_addr_type_dev_table`).
+                // Of IPv4, without a link, it asks table local whatever link the packet came in by (`inet_addr_type_dev_table`).
                 return Test::Local {
                     inverted: flags & 2 != 0,
                     by_vrf: false,
