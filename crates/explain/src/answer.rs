@@ -156,8 +156,8 @@ fn forwarded(view: View<'_>, question: Question<'_>) -> Walked {
              gateway has not been resolved yet): the kernel then chooses by its own hash policy"
         }
         None => {
-            "raddle does not forward it (it is held, or the gateway has not been resolved yet): the kernel then chooses by the \
-             hash that the packet brings, which raddle does not read"
+            "raddle leaves it to the kernel (raddle status says which packets it does, and the gateway may not be resolved yet), \
+             which chooses by the hash that the packet brings and raddle does not read"
         }
     };
     match (&kernel.hop, same) {

@@ -46,7 +46,7 @@ pub struct Marks {
     pub rx_hash: Option<bool>,
     /// How the NIC hashes.
     pub rss: Option<Rss>,
-    /// Whether raddle runs here and forwards what comes in by the link, and if so, whether it reads the NIC's hash.
+    /// Of a link that raddle, which runs here and is not held, is attached to: whether it reads the NIC's hash.
     pub ours: Option<bool>,
 }
 

@@ -109,7 +109,7 @@ pub(super) fn batch_doubt(kernel: Option<KernelVersion>) -> Option<String> {
 ///
 /// 1. Receive packet steering is on, and the hash that it gives is not known: a hash by a random key.
 /// 2. The link is a veth: a socket behind its other end gives its packets its own hash.
-/// 3. The link is a NIC that hashes, and how is known: drivers may say of fewer packets that it is one over ports.
+/// 3. The link is a NIC that hashes, and how is known: drivers may say of fewer packets, or of more, that it is one over ports.
 /// 4. It is a NIC that hashes, or may do so.
 /// 5. Any other link passes on what came with the packet from below.
 /// 6. Some queues are steered, or it is not known whether any is.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use raddle_forward::Verdict;
 use raddle_image::{LINK_TABLE, Reason};
 use raddle_rib::Hop;
+use raddle_select::Giver;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
@@ -71,10 +72,10 @@ impl Walk<'_> {
         fate: Fate,
         found: Result<&Hop, Reason>,
     ) -> Fate {
-        let Some((frame, index)) = self
-            .ingress()
-            .and_then(|link| Some((packet.as_frame(link.mac?), link.index)))
-        else {
+        let Some((frame, index, marks)) = self.ingress().and_then(|link| {
+            let marks = self.view.around.marks(&link);
+            Some((packet.as_frame(link.mac?), link.index, marks))
+        }) else {
             return fate;
         };
         let image = self.view.images.of(self.view);
@@ -108,13 +109,18 @@ impl Walk<'_> {
             Verdict::Forward {
                 index, adjacency, ..
             } => {
-                let link = self.link_name(index);
-                let via = image.neighbour(adjacency);
+                let read = self.giver == Some(Giver::Nic) && marks.ours == Some(true);
+                let (link, via) = match found {
+                    // The image knows nothing of that hash.
+                    Ok(hop) if read => (self.link_name(hop.index), hop.gateway),
+                    _ => (self.link_name(index), image.neighbour(adjacency)),
+                };
                 let text = match self.giver {
-                    None => format!("forwards it by {link}"),
+                    Some(_) if read => format!("forwards it by {link}, by the hash that it brings"),
                     Some(_) => format!(
                         "forwards it by {link}, by seed and fields, where it does not read the hash that packets bring (rx-hash)"
                     ),
+                    None => format!("forwards it by {link}"),
                 };
                 (text, Engine::Forward { link, via })
             }

@@ -101,8 +101,8 @@ impl Walk<'_> {
         Ok(hashed.hash31)
     }
 
-    /// Whether the packet brings a hash over ports that raddle, which runs here, does not choose by: it cannot read the kernel's,
-    /// which comes later, and reads a NIC's where the driver lets it.
+    /// Whether the packet brings a hash over ports, or may do so, that raddle, which runs here, does not choose by: it cannot read
+    /// the kernel's, and reads a NIC's where the driver lets it.
     fn passes_over_brought(&mut self) -> bool {
         let name = self.words.iif.as_deref().unwrap_or_default();
         let Some(link) = self
@@ -116,6 +116,7 @@ impl Walk<'_> {
         let marks = self.view.around.marks(link);
         let reads = match (marks.ours, self.of_brings(&marks.brings(link))) {
             (Some(reads), Brought::Hash { giver, .. }) => reads && giver == Giver::Nic,
+            (Some(reads), Brought::Unknown(_)) => reads,
             _ => return false,
         };
         self.passed_over |= !reads;
@@ -361,7 +362,9 @@ impl Walk<'_> {
         }
         let proto = hashed.keys.first().map_or(0, |key| key.key.ip_proto);
         let iif = self.words.iif.as_deref().unwrap_or_default();
+        // Routes with an mp-algo never look at it.
         if matches!(hashed.policy, Policy::L4)
+            && self.algo.is_none()
             && let Some(link) = self.view.rib.link_named(iif)
         {
             let marks = self.view.around.marks(link);

@@ -47,7 +47,8 @@ impl Machine for ThisMachine {
             true => None,
             false => self.daemon.get_or_init(daemon).as_ref(),
         };
-        let ours = daemon.and_then(|status| {
+        let ours = daemon.filter(|status| status.held_because.is_none());
+        let ours = ours.and_then(|status| {
             let ours = status.links.iter().find(|one| one.dev == link.name)?;
             Some(ours.rx_hash.as_ref().is_some_and(|hash| hash.read))
         });
