@@ -61,10 +61,13 @@ pub fn record(
     let start = Instant::now();
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(world, flows, per_second, start, (&stop, &count)));
+        // Also where a change fails: the scope waits for the sender.
+        let stopping = Stopping(&stop);
         let mut changes = Vec::new();
         for (n, dwell) in dwells.iter().cycle().enumerate() {
             std::thread::sleep(*dwell);
-            if n >= least && n % 2 == 0 && count.load(Ordering::Relaxed) >= frames {
+            let enough = n >= least && n % 2 == 0 && count.load(Ordering::Relaxed) >= frames;
+            if enough || sender.is_finished() {
                 break;
             }
             let (begun, on) = (start.elapsed(), n % 2 == 0);
@@ -72,11 +75,23 @@ pub fn record(
             let ended = start.elapsed();
             changes.push(Change { begun, ended, on });
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         let sent = sender.join().unwrap();
         Record { sent, changes }
     })
 }
+
+/// Ends the sender when it goes.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Frames that may be on their way to the router: fewer than its ring has room for.
+const ON_THE_WAY: u64 = 128;
 
 fn send(
     world: &World,
@@ -100,18 +115,30 @@ fn send(
         }
         any
     };
+    // What the router had taken in when so many had been sent, and when it was last seen to keep up.
+    let (mut before, mut counted, mut kept_up) = (world.taken_in(), 0, Instant::now());
     while !stop.load(Ordering::Relaxed) {
         let due = (start.elapsed().as_secs_f64() * f64::from(per_second)) as usize;
-        // After a pause for which others had the processor, not all at once: rings are short.
-        for _ in 0..due.saturating_sub(sent.len()).min(16) {
-            let (tag, at) = (sent.len(), start.elapsed());
+        let taken = world.taken_in().saturating_sub(before);
+        let on_the_way = (sent.len() as u64 - counted).saturating_sub(taken);
+        if on_the_way <= ON_THE_WAY {
+            kept_up = Instant::now();
+        } else if kept_up.elapsed() > quiet() {
+            // They are lost, with a link that was taken down.
+            (before, counted) = (world.taken_in(), sent.len() as u64);
+        }
+        // After a pause for which others had the processor, not all at once.
+        let room = ON_THE_WAY.saturating_sub(on_the_way).min(16) as usize;
+        for _ in 0..due.saturating_sub(sent.len()).min(room) {
+            let tag = sent.len();
             let flow = &flows[tag % flows.len()];
-            sent.push(Sent {
-                at,
-                links: Vec::new(),
-            });
             let frame = frame::udp(world.frame_macs(), flow, tag as u64, 20);
             source.send(&frame).unwrap();
+            // Later than it was: then the state before counts for longer, which is for the deadline to say.
+            sent.push(Sent {
+                at: start.elapsed(),
+                links: Vec::new(),
+            });
         }
         count.store(sent.len(), Ordering::Relaxed);
         take(&mut sent);

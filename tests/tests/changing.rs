@@ -92,6 +92,8 @@ fn changes(about: &str, world: &World, other: usize, down: bool, change: &dyn Fn
             "{about}: without raddle {} frames are lost while a link is down, until {:?} after it",
             alone.moved, alone.gap
         );
+        // Without that, anything may be lost.
+        assert!(alone.gap < DWELLS[2] / 2, "{about}: {:?}", alone.gap);
         gap = Some(alone.gap + DEADLINE);
     }
     let daemon = Daemon::start(world, &[]);

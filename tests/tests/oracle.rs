@@ -130,6 +130,7 @@ fn sources_are_refused_as_the_kernel_refuses_them() {
             let replayed = replay(&world, &frames);
             let daemon = Daemon::start(&world, &[]);
             let ours = world.transmit_again(&frames, &kernel);
+            assert_eq!(world.late(), 0, "{about}");
             for ((flow, kernel), ours) in flows.iter().zip(&kernel).zip(&ours) {
                 let links = |arrivals: &[Arrival]| -> Vec<String> {
                     arrivals.iter().map(|a| a.link.clone()).collect()
@@ -207,6 +208,7 @@ fn compare(name: &str, policy: u32) {
 
         let daemon = Daemon::start(&world, &[]);
         let ours = world.transmit_again(&frames, &kernel);
+        assert_eq!(world.late(), 0, "{about}");
         // Replay shows no buckets to the kernel.
         let by_raddle = daemon.forwarded() + daemon.reason("bucket-activity");
 

@@ -70,14 +70,26 @@ impl Bench {
         let bytes = counters.reason(reason).bytes - before.reason(reason).bytes;
         assert_eq!(bytes, frame.len() as u64);
         let counted = counters.link(5).packets - before.link(5).packets;
-        let by_link = !matches!(reason, Reason::Held | Reason::NotEnabled);
+        let by_link = reason != Reason::NotEnabled;
         assert_eq!(counted, u64::from(by_link), "{reason}: the link's counter");
+        let left = counters.left(5).packets - before.left(5).packets;
+        assert_eq!(
+            left,
+            u64::from(reason.is_transit()),
+            "{reason}: what is left"
+        );
     }
 
     /// The frame is dropped.
     #[track_caller]
     pub fn drops(&self, frame: &[u8], reason: Reason) {
+        let before = self.engine.counters().left(5);
         assert_eq!(self.run(frame).0, Verdict::Drop(reason));
+        assert_eq!(
+            self.engine.counters().left(5),
+            before,
+            "{reason}: what is left"
+        );
     }
 
     /// The frame goes out by an adjacency; returns it.
