@@ -16,8 +16,14 @@ pub(crate) struct Peers(Vec<(String, Router)>);
 /// Reads what is known of routers; each has the name of its file.
 pub(crate) fn read(files: &[PathBuf]) -> Result<Vec<(String, Router)>, Failure> {
     let read = |file: &PathBuf| {
-        let router = Router::of(&File::read(file)?)?;
-        Ok((file.display().to_string(), router))
+        let text = File::read(file).map_err(|e| match e {
+            raddle_config::Error::Read { path, source } => Failure::usage(format!(
+                "cannot read what is known of the router, {}: {source}; raddle key find --out writes such files",
+                path.display()
+            )),
+            other => other.into(),
+        })?;
+        Ok((file.display().to_string(), Router::of(&text)?))
     };
     files.iter().map(read).collect()
 }

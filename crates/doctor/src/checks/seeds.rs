@@ -48,8 +48,9 @@ fn seed_unset(facts: &Facts) -> Vec<Found> {
         return Vec::new();
     }
     if facts.own_key == OwnKey::Known {
-        let effect = "the kernel's own key, which it draws at boot, could be read: raddle goes by it and moves no flow, but \
-                      needs root to predict choices, which change with every reboot";
+        let effect = "the kernel's own key, which it draws at boot, could be read: raddle goes by it and moves no flow; \
+                      choices change with every reboot, and who is not root has to look for the key before predicting them \
+                      (raddle key find, from Linux 6.11 on)";
         let found = Found::new(Severity::Note, "the hash seed is not set", effect);
         let found = found.evidence(["net.ipv4.fib_multipath_hash_seed reads 0 or is not there"]);
         return vec![match KernelVersion::may_have_hash_seed(facts.kernel) {
