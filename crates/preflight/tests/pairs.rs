@@ -65,6 +65,10 @@ fn cases() -> Vec<Case> {
         "0.0.0.0-255.255.255.255 > 192.168.122.0-192.168.122.255",
         "192.168.122.0-192.168.122.255 > 0.0.0.0-255.255.255.255",
     ];
+    let vyos = &[
+        "0.0.0.0-255.255.255.255 > 192.168.1.0-192.168.1.255",
+        "192.168.1.0-192.168.1.255 > 0.0.0.0-255.255.255.255",
+    ];
     let case = |name, free, ranges, named| Case {
         name,
         free,
@@ -96,6 +100,11 @@ fn cases() -> Vec<Case> {
         Case {
             fragments: [true, false],
             ..case("libvirt.iptables", [16, 16], [virbr0, &[]], "MASQUERADE")
+        },
+        // Translated where they leave by eth0.
+        Case {
+            fragments: [true, false],
+            ..case("vyos.nft", [16, 16], [vyos, &[]], "masquerade")
         },
         // These judge whatever is forwarded, by its connection.
         Case {

@@ -20,6 +20,8 @@ use words::{braces, link_word, list, names_text};
 
 /// The table of libvirt's networks, from libvirt 10.4 on.
 const LIBVIRT: &str = "libvirt_network";
+/// What names of VyOS's tables begin with, and, in any case, those of its own chains in others.
+const VYOS: &str = "vyos_";
 const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// The rules that packets of `version` can meet.
@@ -155,8 +157,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether it is a rule of iptables or libvirt, which count all packets without having been asked to: it has an extension, or is in
-    /// libvirt's table, or in one whose base chains all have iptables' names.
+    /// Whether it is a rule of iptables, libvirt or VyOS, which count all packets without having been asked to: it has an extension, or
+    /// is in a table of libvirt or VyOS, or in a chain of VyOS, or in a table whose base chains all have iptables' names.
     fn is_of_iptables(&self) -> bool {
         let table = &self.program.table;
         let compat = |term: &Term| matches!(term, Term::Extension { .. });
@@ -166,6 +168,8 @@ impl Lowering<'_> {
         };
         self.program.terms.iter().any(compat)
             || *table == LIBVIRT
+            || table.starts_with(VYOS)
+            || self.program.chain.to_ascii_lowercase().starts_with(VYOS)
             || (matches!(self.family, Family::Ip | Family::Ip6)
                 && TABLES.contains(&table.as_str())
                 && self.ruleset.chains.iter().all(is_theirs))
