@@ -240,6 +240,19 @@ fn weighted_plans_and_stale_certificates() {
         "{}",
         stale.stderr
     );
+    // No port is taken for another.
+    let edited = folder.path().join("edited.json");
+    let mut plan: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let value = &mut plan["connections"][0]["value"];
+    *value = (value.as_u64().unwrap() + 65536).into();
+    std::fs::write(&edited, plan.to_string()).unwrap();
+    let edited = world.raddle(&["ports", "verify", edited.to_str().unwrap()]);
+    assert_eq!(edited.code, Some(2), "{}", edited.stdout);
+    assert!(
+        edited.stderr.contains("ports go to 65535"),
+        "{}",
+        edited.stderr
+    );
     // A source on one of the links is steered by it.
     let steered = world.raddle(&[
         "ports",

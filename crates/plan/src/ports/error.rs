@@ -128,6 +128,11 @@ pub enum Error {
     /// A connection of a certificate has a path that it does not list.
     #[error("the certificate names a path that it does not have")]
     CertificatePath,
+    /// One of its ports or labels is none.
+    #[error(
+        "the certificate has a connection with number {0}: ports go to 65535, flow labels to 1048575"
+    )]
+    CertificateValue(u32),
     /// A setting of the kernel cannot be read.
     #[error("cannot read {path}: {why}")]
     Setting {

@@ -109,7 +109,14 @@ pub fn verify(
     };
     let mut used = BTreeSet::new();
     let mut differ = Vec::new();
+    let most = match planned.vary {
+        Varied::Sport => u32::from(u16::MAX),
+        Varied::FlowLabel => 0xf_ffff,
+    };
     for connection in &certificate.connections {
+        if connection.value > most {
+            return Err(Error::CertificateValue(connection.value));
+        }
         let path = certificate.paths.get(connection.path);
         let path = path.ok_or(Error::CertificatePath)?.path.clone();
         let now = place(&hashing, &unbound_now, connection.value);
