@@ -1,5 +1,5 @@
-//! `raddle-bench watch`: how soon changes count of which raddle is not told by routes alone: firewalls and the like that
-//! it must not go around, and what else decides where packets go.
+//! `raddle-bench watch`: how soon a change takes effect, of firewalls and tc, which raddle must not bypass, and of whatever else
+//! decides where packets go.
 //!
 //! A stream of numbered frames goes through a router with `raddle run` while the change is made. Its time is that of the
 //! last frame, by when it was sent, that the change had no effect on.

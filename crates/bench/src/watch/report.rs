@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::kinds::Told;
 use crate::select::median;
 
-/// Bars, in milliseconds, for what is told by netlink groups.
+/// Bars, in milliseconds, for changes that netlink groups announce.
 const MEDIAN: f64 = 2.0;
 const WORST: f64 = 10.0;
 

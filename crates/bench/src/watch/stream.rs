@@ -9,7 +9,7 @@ use raddle_packet::checksum::checksum;
 
 use super::packet::{BURST, Packets};
 
-/// Flows, which take turns.
+/// Flows that the stream sends in turn.
 pub(super) const FLOWS: usize = 16;
 /// How far apart bursts are, where the machine keeps up.
 const GAP: Duration = Duration::from_micros(50);
