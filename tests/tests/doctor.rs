@@ -447,3 +447,46 @@ fn what_raddle_leaves_to_the_kernel_is_told_in_shares() {
     assert_eq!(code, 0, "it is not serious");
     daemon.terminate();
 }
+
+/// A daemon that is stopped, and then what one that is killed has left.
+#[test]
+fn a_daemon_that_does_no_work_is_a_finding() {
+    if !root("a_daemon_that_does_no_work_is_a_finding") {
+        return;
+    }
+    let world = World::new("doctor-idle", 2);
+    let daemon = Daemon::start(&world, &["--on-exit", "keep"]);
+    let only = ["--only", "daemon-silent,programs-left"];
+    let none = |answer: &Value| answer["findings"].as_array().unwrap().is_empty();
+    assert!(none(&examined(&world, &only).0));
+    daemon.suspend();
+    let (answer, code) = examined(&world, &only);
+    found(&answer, "daemon-silent", "warning", "does not answer");
+    assert_eq!(code, 0, "it is not serious");
+    // Each question of its own would wait.
+    let explained = world.raddle(&["explain", "10.9.0.9", "from", "10.1.1.7", "iif", "source"]);
+    assert_eq!(
+        explained.stderr.matches("does not answer").count(),
+        1,
+        "{}",
+        explained.stderr
+    );
+    daemon.resume();
+    daemon.kill();
+    let (answer, _) = within(Duration::from_secs(60), || {
+        let answer = examined(&world, &only).0;
+        let is_over = answer["findings"][0]["severity"] == "warning";
+        if is_over {
+            Ok(answer)
+        } else {
+            Err(format!("{answer:#}"))
+        }
+    });
+    let left = found(&answer, "programs-left", "warning", "links: ");
+    assert_eq!(left["fix"], "raddle detach");
+    let counters = world.raddle(&["counters"]);
+    let told = "programs of an earlier daemon punt everything";
+    assert!(counters.stderr.contains(told), "{}", counters.stderr);
+    world.raddle(&["detach"]);
+    assert!(none(&examined(&world, &only).0));
+}

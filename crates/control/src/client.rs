@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::message::{Question, Reply};
@@ -68,14 +69,49 @@ pub fn ask_at<A: Answer>(path: &Path, who: Who) -> Result<A, Error> {
     Reply::from_line(line).read(who)
 }
 
-/// As [`ask`], and none where no daemon runs here.
+/// The questions of one command to a daemon. One that does not answer is waited for once.
 ///
-/// # Errors
-/// There is one, and what it has is not known: whoever goes on without it should say so.
-pub fn ask_if_any<A: Answer>() -> Result<Option<A>, Error> {
-    match ask(None) {
-        Ok(answer) => Ok(Some(answer)),
-        Err(Error::Nobody { .. }) => Ok(None),
-        Err(e) => Err(e),
+/// ```no_run
+/// use raddle_control::{Counters, Session, Status};
+///
+/// let daemon = Session::new(None);
+/// if let Some(status) = daemon.ask_if_any::<Status>()? {
+///     println!("{}", status.state.name());
+/// }
+/// let counters: Option<Counters> = daemon.ask_if_any()?;
+/// # Ok::<(), raddle_control::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    socket: Option<PathBuf>,
+    /// Why there was no answer.
+    failed: OnceLock<String>,
+}
+
+impl Session {
+    /// With the daemon of this network namespace, or of the socket that was named. Asks nothing yet.
+    pub const fn new(socket: Option<PathBuf>) -> Session {
+        Session {
+            socket,
+            failed: OnceLock::new(),
+        }
+    }
+
+    /// As [`ask`], and none where no daemon runs. After an error all further questions end with it, at once.
+    ///
+    /// # Errors
+    /// There is one, and what it has is not known: whoever goes on without it should say so.
+    pub fn ask_if_any<A: Answer>(&self) -> Result<Option<A>, Error> {
+        if let Some(why) = self.failed.get() {
+            return Err(Error::Said(why.clone()));
+        }
+        match ask(self.socket.as_deref()) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Error::Nobody { .. }) => Ok(None),
+            Err(e) => {
+                self.failed.get_or_init(|| e.to_string());
+                Err(e)
+            }
+        }
     }
 }

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use client::{DAEMON, PROXIES, ask, ask_at, ask_if_any};
+pub use client::{DAEMON, PROXIES, Session, ask, ask_at};
 pub use counters::{Count, Counters, LinkCount, NexthopCount, ReasonCount, Verdict};
 pub use error::{Error, Who};
 pub use lock::{Lock, lock, lock_of};

@@ -43,6 +43,25 @@ fn a_daemon_answers_and_a_second_one_is_refused() {
 }
 
 #[test]
+fn who_does_not_answer_is_waited_for_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.sock");
+    let nobody = Session::new(Some(path.clone()));
+    assert_eq!(nobody.ask_if_any::<Short>().unwrap(), None);
+    // It takes connections, as a process that is stopped does, and says nothing.
+    let listener = UnixListener::bind(&path).unwrap();
+    let session = Session::new(Some(path));
+    let first = session.ask_if_any::<Short>().unwrap_err();
+    assert!(matches!(first, Error::Hangs { .. }), "{first}");
+    let second = session.ask_if_any::<Short>().unwrap_err();
+    assert_eq!(second.to_string(), first.to_string());
+    // Who was not asked cannot have been waited for.
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_ok());
+    assert!(listener.accept().is_err(), "asked twice");
+}
+
+#[test]
 fn one_daemon_holds_the_lock_as_long_as_it_lives() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("raddle").join("test.lock");

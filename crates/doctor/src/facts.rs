@@ -218,12 +218,45 @@ pub struct Facts {
     pub choices: Vec<Choices>,
     /// What XDP would lose or bypass.
     pub traps: Vec<(preflight::Topic, preflight::Finding)>,
-    /// What a running daemon leaves to the kernel.
-    pub punts: Option<Punts>,
+    /// The daemon of this network namespace.
+    pub daemon: Daemon,
     /// SIDs, segment lists, and their settings.
     pub(crate) srv6: Srv6,
     /// What could not be seen, and why.
     pub not_seen: BTreeMap<Need, String>,
+}
+
+/// The daemon of this network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Daemon {
+    /// Nobody has asked, or was told.
+    #[default]
+    NotSeen,
+    /// None runs.
+    Absent,
+    /// None runs, and programs of an earlier one are attached.
+    Gone {
+        /// The links.
+        links: Vec<String>,
+        /// For how many seconds more they forward; none where that is not known.
+        seconds: Option<u64>,
+    },
+    /// One runs, and leaves this to the kernel.
+    Runs(Punts),
+    /// One runs that does not answer, and why that is thought.
+    Silent(String),
+}
+
+impl Daemon {
+    /// What an error says about the daemon that was asked.
+    pub(crate) fn of_error(error: raddle_control::Error) -> Daemon {
+        match error {
+            silent @ (raddle_control::Error::Hangs { .. } | raddle_control::Error::Said(_)) => {
+                Daemon::Silent(silent.to_string())
+            }
+            _ => Daemon::NotSeen,
+        }
+    }
 }
 
 /// What became of the packets that came to a daemon's links since it started.

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 
-use super::facts::{Asked, Facts, Need, OwnKey, Paths, Punts, Target};
+use super::facts::{Asked, Daemon, Facts, Need, OwnKey, Paths, Punts, Target};
 use super::probe;
 use super::srv6::Srv6;
 use raddle_control::{
-    Counters, Owner, Routes as Extra, Segment, Segments, Status, Verdict, ask_if_any,
+    Counters, Error, Owner, Routes as Extra, Segment, Segments, Session, Status, Verdict,
 };
 use raddle_preflight::{self as preflight, Fix, Options, Scene};
 use raddle_select::KernelVersion;
@@ -39,7 +39,8 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
         .chain(rib.routes6())
         .for_each(|route| routes.add(route));
     let (paths, rivals) = routes.into_parts();
-    let (srv6, of_daemon) = srv6(rib, scope);
+    let daemon = Session::new(None);
+    let (srv6, of_daemon) = srv6(rib, scope, &daemon);
     let mut facts = Facts {
         asked,
         kernel,
@@ -61,7 +62,7 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
         ..Facts::default()
     };
     match scope {
-        Scope::Live => live(&mut facts, rib),
+        Scope::Live => live(&mut facts, rib, &daemon),
         Scope::Snapshot => {
             let why = "a snapshot does not have it";
             for need in [
@@ -89,12 +90,16 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
     facts
 }
 
-/// What the daemon of this network namespace leaves to the kernel, if one runs.
-fn punts() -> Result<Option<Punts>, raddle_control::Error> {
-    let (Some(counters), Some(status)) = (ask_if_any::<Counters>()?, ask_if_any::<Status>()?)
-    else {
-        return Ok(None);
+/// What the daemon of this network namespace does.
+fn daemon_of(session: &Session) -> Result<Daemon, Error> {
+    let (Some(counters), Some(status)) = (session.ask_if_any()?, session.ask_if_any()?) else {
+        return Ok(Daemon::Absent);
     };
+    Ok(Daemon::Runs(punts(&counters, &status)))
+}
+
+/// What a daemon leaves to the kernel.
+fn punts(counters: &Counters, status: &Status) -> Punts {
     let sent = counters
         .nexthops
         .iter()
@@ -113,19 +118,20 @@ fn punts() -> Result<Option<Punts>, raddle_control::Error> {
         let (received, left) = (link.received?.packets, link.left?.packets);
         Some((link.dev.clone(), received, left))
     });
-    Ok(Some(Punts {
+    Punts {
         forwarded: sent.chain(dropped).sum(),
         by_reason: left.collect(),
         by_link: by_link.collect(),
         rules: rules.collect(),
-    }))
+    }
 }
 
 /// SRv6 of the routes, and of the daemon of this network namespace, if one runs; and what of the daemon's is not seen.
-fn srv6(rib: &Rib, scope: Scope) -> (Srv6, Option<String>) {
-    let of_daemon = || -> Result<(Vec<Segment>, Extra), raddle_control::Error> {
-        let segments = ask_if_any::<Segments>()?.unwrap_or_default().segments;
-        Ok((segments, ask_if_any::<Extra>()?.unwrap_or_default()))
+fn srv6(rib: &Rib, scope: Scope, daemon: &Session) -> (Srv6, Option<String>) {
+    let of_daemon = || -> Result<(Vec<Segment>, Extra), Error> {
+        let segments = daemon.ask_if_any::<Segments>()?.unwrap_or_default();
+        let routes = daemon.ask_if_any::<Extra>()?.unwrap_or_default();
+        Ok((segments.segments, routes))
     };
     let (segments, own, not_seen) = match scope {
         Scope::Snapshot => (Vec::new(), Vec::new(), None),
@@ -156,7 +162,7 @@ fn not_ready(segment: &Segment) -> String {
     }
 }
 
-fn live(facts: &mut Facts, rib: &Rib) {
+fn live(facts: &mut Facts, rib: &Rib, daemon: &Session) {
     let mut not_seen = BTreeMap::new();
     let mut missing = |need, why: String| _ = not_seen.insert(need, why);
     if facts.kernel.is_none() {
@@ -206,9 +212,12 @@ fn live(facts: &mut Facts, rib: &Rib) {
             Err(why) => OwnKey::Unknown(why.to_string()),
         };
     }
-    match punts() {
-        Ok(punts) => facts.punts = punts,
-        Err(e) => missing(Need::Daemon, e.to_string()),
+    match daemon_of(daemon) {
+        Ok(daemon) => facts.daemon = daemon,
+        Err(e) => {
+            missing(Need::Daemon, e.to_string());
+            facts.daemon = Daemon::of_error(e);
+        }
     }
     match traps(rib) {
         Ok(traps) => facts.traps = traps,

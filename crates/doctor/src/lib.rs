@@ -12,7 +12,7 @@ use raddle_select::KernelVersion;
 use serde::Serialize;
 
 pub use checks::Check;
-pub use facts::{Asked, Facts, Need};
+pub use facts::{Asked, Daemon, Facts, Need};
 pub use finding::{Finding, Severity};
 pub use gather::{Scope, gather};
 pub use text::render;

@@ -39,12 +39,22 @@ pub(crate) fn status(args: &cli::Ask) -> Result<(), Failure> {
 
 /// Runs `raddle counters`.
 pub(crate) fn counters(args: &cli::Counters) -> Result<(), Failure> {
-    let counters: Counters = ask(args.ask.socket.as_deref())?;
+    let counters: Counters = ask(args.ask.socket.as_deref()).map_err(or_kept)?;
     if args.ask.json {
         return print_json(&counters);
     }
     print!("{}", counters_text(&counters, args.all));
     Ok(())
+}
+
+/// Who learns that no daemon runs is told of programs that one has left.
+fn or_kept(error: Error) -> Failure {
+    if matches!(error, Error::Nobody { .. })
+        && let Some(kept) = kept::status()
+    {
+        eprint!("raddle: {}", kept_text(&kept));
+    }
+    error.into()
 }
 
 fn print_json(answer: &impl Serialize) -> Result<(), Failure> {

@@ -1,6 +1,8 @@
 //! `raddle doctor`: what is wrong with this machine's multipath, and how to fix it.
 
-use raddle_doctor::{Asked, Scope, Severity, chosen, examine, gather, list, render};
+use raddle_daemon::Error;
+use raddle_daemon::kept::{self, Kept};
+use raddle_doctor::{Asked, Daemon, Scope, Severity, chosen, examine, gather, list, render};
 use serde::Serialize;
 
 use crate::cli;
@@ -27,7 +29,13 @@ pub(crate) fn run(args: &cli::Doctor) -> Result<(), Failure> {
         peer_seeds: args.peers_seed.clone(),
         symmetric: args.symmetric,
     };
-    let answer = examine(&gather(&rib, scope, asked, kernel), &checks);
+    let mut facts = gather(&rib, scope, asked, kernel);
+    if facts.daemon == Daemon::Absent
+        && let Some(gone) = left_behind()
+    {
+        facts.daemon = gone;
+    }
+    let answer = examine(&facts, &checks);
     match args.json {
         true => println!("{}", json(&answer)?),
         false => print!("{}", render(&answer)),
@@ -36,6 +44,26 @@ pub(crate) fn run(args: &cli::Doctor) -> Result<(), Failure> {
         0 => Ok(()),
         1 => Err(Failure::found("1 finding is serious")),
         n => Err(Failure::found(format!("{n} findings are serious"))),
+    }
+}
+
+/// The programs of a daemon that is gone.
+fn left_behind() -> Option<Daemon> {
+    if let Some(Kept {
+        links,
+        forwards_for_seconds: seconds,
+        ..
+    }) = kept::status()
+    {
+        let links = links.into_iter().map(|link| link.dev).collect();
+        return Some(Daemon::Gone { links, seconds });
+    }
+    match kept::check_unseen() {
+        Err(Error::PinsUnseen { links }) => Some(Daemon::Gone {
+            links,
+            seconds: None,
+        }),
+        _ => None,
     }
 }
 

@@ -1,7 +1,9 @@
 //! What this machine says of itself that no mirror has.
 
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use raddle_control::Status;
 use raddle_explain::{Machine, Marks};
@@ -20,7 +22,12 @@ pub(crate) struct ThisMachine {
     /// Read once, where it is needed.
     software: OnceLock<Result<HashKey, String>>,
     daemon: OnceLock<Option<Status>>,
+    /// What was found about links by index, and when.
+    marks: Mutex<HashMap<u32, (Instant, Marks)>>,
 }
+
+/// For so long what was found about a link is taken for true: it is asked about for every packet of a capture.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl ThisMachine {
     /// For what the kernel does, whatever raddle does here.
@@ -39,6 +46,25 @@ impl ThisMachine {
 
 impl Machine for ThisMachine {
     fn marks(&self, link: &Link) -> Marks {
+        let mut known = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if let Some((at, marks)) = known.get(&link.index)
+            && now - *at < FRESH
+        {
+            return marks.clone();
+        }
+        let marks = self.look_at(link);
+        known.insert(link.index, (now, marks.clone()));
+        marks
+    }
+
+    fn dissector(&self) -> Option<bool> {
+        bpf::flow_dissector().ok().map(|program| program.is_some())
+    }
+}
+
+impl ThisMachine {
+    fn look_at(&self, link: &Link) -> Marks {
         let steering = steering(Path::new("/sys/class/net"), link);
         let rx_hash = ethtool::flags(&link.name).ok().map(|flags| flags.rx_hash);
         let key = || raddle_key::read_software_key().map_err(|e| e.to_string());
@@ -65,9 +91,5 @@ impl Machine for ThisMachine {
             },
             ours,
         }
-    }
-
-    fn dissector(&self) -> Option<bool> {
-        bpf::flow_dissector().ok().map(|program| program.is_some())
     }
 }

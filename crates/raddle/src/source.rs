@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use clap::Args;
-use raddle_control::{self as control, Answer, Routes, Status};
+use raddle_control::{Answer, Routes, Session, Status};
 use raddle_explain::Machine;
 use raddle_netlink::Mirror;
 use raddle_preflight::running_kernel;
@@ -109,16 +109,19 @@ pub(crate) fn fill(rib: &mut Rib, file: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The daemon of this network namespace, as this command asks it.
+static DAEMON: Session = Session::new(None);
+
 /// Why the daemon of this network namespace cannot be asked, where one runs and cannot.
 pub(crate) fn unasked() -> Option<String> {
-    let asked = control::ask_if_any::<Status>();
+    let asked = DAEMON.ask_if_any::<Status>();
     asked.err().map(|e| e.to_string())
 }
 
 /// What the daemon of this network namespace answers; none where none runs, or it cannot be asked, which is told once.
 pub(crate) fn of_daemon<A: Answer>() -> Option<A> {
     static TOLD: Once = Once::new();
-    control::ask_if_any().unwrap_or_else(|e| {
+    DAEMON.ask_if_any().unwrap_or_else(|e| {
         TOLD.call_once(|| {
             eprintln!(
                 "raddle: what the daemon here has besides the kernel (mp-algo rules, SIDs and routes of its own, counters) is \

@@ -1,20 +1,86 @@
-//! What a running daemon leaves to the kernel, in shares of the traffic that it might forward.
+//! The daemon: whether it answers, and what it leaves to the kernel, in shares of the traffic that it might forward.
 
-use super::super::facts::{Facts, Need, Punts};
+use super::super::facts::{Daemon, Facts, Need, Punts};
 use super::super::finding::{Found, Severity};
 use super::Check;
 use raddle_image::Reason;
 
-pub(super) const CHECKS: &[Check] = &[Check {
-    id: "left-to-kernel",
-    title: "packets that a running raddle leaves to the kernel, with their shares",
-    source: "raddle counters, raddle status",
-    needs: &[Need::Daemon],
-    run: left_to_kernel,
-}];
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "daemon-silent",
+        title: "a raddle daemon that does not answer",
+        source: "raddle status",
+        needs: &[],
+        run: silent,
+    },
+    Check {
+        id: "programs-left",
+        title: "XDP programs of a raddle daemon that does not run any more",
+        source: "raddle status",
+        needs: &[],
+        run: left_behind,
+    },
+    Check {
+        id: "left-to-kernel",
+        title: "packets that a running raddle leaves to the kernel, with their shares",
+        source: "raddle counters, raddle status",
+        needs: &[Need::Daemon],
+        run: left_to_kernel,
+    },
+];
 
 /// Of fewer packets a share says little.
 const FEW: u64 = 100;
+
+/// Its programs forward by what it wrote last, until its deadline.
+fn silent(facts: &Facts) -> Vec<Found> {
+    let Daemon::Silent(why) = &facts.daemon else {
+        return Vec::new();
+    };
+    let effect = "no change of routes, links or firewall counts for what raddle forwards; once its deadline has passed, its programs \
+                  leave everything to the kernel";
+    let found = Found::new(
+        Severity::Warning,
+        "the raddle daemon does not answer",
+        effect,
+    );
+    let advice = "its log says what it did last (journalctl -u raddle); a process that is stopped goes on with kill -CONT, and one \
+                  that hangs is restarted (systemctl restart raddle)";
+    vec![found.evidence([why.as_str()]).advice(advice)]
+}
+
+/// What `on-exit = "keep"` has left: for a while they forward, and then nothing is.
+fn left_behind(facts: &Facts) -> Vec<Found> {
+    let Daemon::Gone { links, seconds } = &facts.daemon else {
+        return Vec::new();
+    };
+    let (severity, effect) = match seconds {
+        Some(0) => (
+            Severity::Warning,
+            "nobody has renewed their deadline, so that they leave everything to the kernel".to_owned(),
+        ),
+        Some(left) => (
+            Severity::Note,
+            format!(
+                "for {left} s more they forward by the state of when their daemon ended, and then leave everything to the kernel"
+            ),
+        ),
+        None => (
+            Severity::Warning,
+            "they forward by the state of when their daemon ended, until its deadline, and then leave everything to the kernel"
+                .to_owned(),
+        ),
+    };
+    let found = Found::new(
+        severity,
+        "XDP programs of a raddle daemon are attached, and no daemon runs",
+        effect,
+    );
+    let found = found.evidence([format!("links: {}", links.join(", "))]);
+    vec![found.fix("raddle detach").advice(
+        "raddle run takes over what can be seen from where it starts; raddle detach removes it",
+    )]
+}
 
 /// One finding for each reason.
 ///
@@ -24,7 +90,7 @@ const FEW: u64 = 100;
 /// 3. The rules by which packets are left so are its evidence.
 /// 4. Beside such findings one more names the links that have left a hundredth or more of all that came in, where there are several.
 fn left_to_kernel(facts: &Facts) -> Vec<Found> {
-    let Some(punts) = &facts.punts else {
+    let Daemon::Runs(punts) = &facts.daemon else {
         return Vec::new();
     };
     let by_reason = punts.by_reason.iter().filter_map(|(name, packets)| {
@@ -131,7 +197,7 @@ mod tests {
     fn seen(forwarded: u64, by_reason: &[(&str, u64)]) -> Vec<(Severity, String)> {
         let mut facts = healthy();
         let by_reason = by_reason.iter();
-        facts.punts = Some(Punts {
+        facts.daemon = Daemon::Runs(Punts {
             forwarded,
             by_reason: by_reason.map(|(of, n)| ((*of).to_owned(), *n)).collect(),
             by_link: vec![],
@@ -146,7 +212,7 @@ mod tests {
     fn links_are_named_with_their_shares() {
         let mut facts = healthy();
         let link = |name: &str, received, left| (name.to_owned(), received, left);
-        facts.punts = Some(Punts {
+        facts.daemon = Daemon::Runs(Punts {
             forwarded: 900,
             by_reason: vec![("firewall".into(), 100)],
             by_link: vec![
@@ -163,8 +229,31 @@ mod tests {
         ];
         assert_eq!(found[1].evidence, expected);
         // One link has them all.
-        facts.punts.as_mut().unwrap().by_link.truncate(1);
+        let Daemon::Runs(punts) = &mut facts.daemon else {
+            unreachable!("it was made so");
+        };
+        punts.by_link.truncate(1);
         assert_eq!(left_to_kernel(&facts).len(), 1);
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_do_its_work_is_told() {
+        let mut facts = healthy();
+        assert!(silent(&facts).is_empty() && left_behind(&facts).is_empty());
+        facts.daemon = Daemon::Silent("it hangs".to_owned());
+        let found = silent(&facts);
+        assert_eq!(found[0].severity, Severity::Warning);
+        assert_eq!(found[0].evidence, ["it hangs"]);
+        let mut left = |seconds| {
+            let links = vec!["eth0".to_owned(), "eth1".to_owned()];
+            facts.daemon = Daemon::Gone { links, seconds };
+            left_behind(&facts).remove(0)
+        };
+        assert_eq!(left(Some(9)).severity, Severity::Note);
+        assert!(left(Some(9)).effect.contains("for 9 s more"));
+        assert_eq!(left(Some(0)).severity, Severity::Warning);
+        assert_eq!(left(None).evidence, ["links: eth0, eth1"]);
+        assert_eq!(left(None).fix.as_deref(), Some("raddle detach"));
     }
 
     #[test]
