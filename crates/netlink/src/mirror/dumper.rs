@@ -83,7 +83,7 @@ impl Watch {
             self.devices_due = Some(start + interval);
         }
         if always || self.last.as_ref() != Some(&now) {
-            queue.push(Report::Sysctls(now.clone()));
+            queue.push(Report::Sysctls(now.clone(), start));
         }
         self.last = Some(now);
         Instant::now() + SETTINGS_INTERVAL

@@ -11,6 +11,7 @@
 //! `/proc/sys`. Both stay in the network namespace in which the mirror was opened.
 
 mod arrival;
+mod devices;
 mod dumper;
 mod hosts;
 mod kind;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, RouteOp, Settings};
 
+use self::devices::Devices;
 use self::kind::{Dumped, Kind, Kinds};
 use self::lost::OnLost;
 use self::queue::{Queue, Report};
@@ -106,7 +108,7 @@ pub struct Mirror {
     /// Of the thread that receives notifications.
     reader: Option<i32>,
     links: HashMap<u32, LinkState>,
-    devices: HashMap<String, DeviceSettings>,
+    devices: Devices,
     settings: Option<Settings>,
     keys: Vec<HmacKey>,
     /// What is being dumped, and what was notified about it meanwhile.
@@ -164,7 +166,7 @@ impl Mirror {
             threads: Vec::new(),
             reader: None,
             links: HashMap::new(),
-            devices: HashMap::new(),
+            devices: Devices::default(),
             settings: None,
             keys: Vec::new(),
             sweeping: None,
@@ -297,7 +299,11 @@ impl Mirror {
                     recovered |= std::mem::take(&mut self.recovering);
                 }
                 Report::KernelHosts(hosts) => sink(Event::KernelHosts(hosts)),
-                Report::Sysctls(sysctls) => self.sysctls(sysctls, &mut sink),
+                Report::Sysctls(sysctls, began) => self.sysctls(sysctls, began, &mut sink),
+                Report::Device(read) => {
+                    self.devices.one(&read);
+                    self.tell_devices(Some(&read.name), &mut sink);
+                }
                 Report::Failed(error) => return Err(error),
             }
         }
@@ -408,7 +414,7 @@ impl Mirror {
             }
             Event::LinkGone(index) => {
                 if let Some(link) = self.links.remove(index) {
-                    self.devices.remove(&link.name);
+                    self.devices.forget(&link.name);
                 }
             }
             _ => {}
@@ -432,7 +438,7 @@ impl Mirror {
             self.links.insert(link.index, state);
             return None;
         }
-        let device = self.devices.get(&link.name).copied();
+        let device = self.devices.get(&link.name);
         let state = LinkState {
             name: link.name.clone(),
             flags: link.flags,
@@ -445,7 +451,7 @@ impl Mirror {
         device
     }
 
-    fn sysctls(&mut self, sysctls: Sysctls, sink: &mut dyn FnMut(Event)) {
+    fn sysctls(&mut self, sysctls: Sysctls, began: Instant, sink: &mut dyn FnMut(Event)) {
         if self.settings != Some(sysctls.settings) {
             self.settings = Some(sysctls.settings);
             sink(Event::Settings(sysctls.settings));
@@ -454,9 +460,17 @@ impl Mirror {
             self.keys.clone_from(&sysctls.keys);
             sink(Event::HmacKeys(sysctls.keys));
         }
-        self.devices = sysctls.devices;
+        self.devices.all(sysctls.devices, began);
+        self.tell_devices(None, sink);
+    }
+
+    /// Hands on what is known now, and was not, of the settings of links; of one, where only that has changed.
+    fn tell_devices(&mut self, only: Option<&str>, sink: &mut dyn FnMut(Event)) {
         for (&index, link) in &mut self.links {
-            let now = self.devices.get(&link.name).copied();
+            if only.is_some_and(|name| name != link.name) {
+                continue;
+            }
+            let now = self.devices.get(&link.name);
             if let Some(settings) = now
                 && link.device != now
             {

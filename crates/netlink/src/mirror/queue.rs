@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use raddle_rib::event::KernelHosts;
 
+use super::devices::Alone;
 use super::kind::{Dumped, Wanted};
 use super::sysctl::Sysctls;
 use crate::error::Error;
@@ -45,8 +46,10 @@ pub(super) enum Report {
     DumpEnd(Dumped, Dump),
     /// All dumps that one order asked for are complete.
     RunEnd,
-    /// Settings read from `/proc/sys`.
-    Sysctls(Sysctls),
+    /// Settings read from `/proc/sys`, and when reading them began.
+    Sysctls(Sysctls, Instant),
+    /// Those of one device.
+    Device(Alone),
     /// Destinations for which the kernel goes by more than routes.
     KernelHosts(KernelHosts),
     /// A thread cannot go on.

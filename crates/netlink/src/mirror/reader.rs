@@ -1,13 +1,14 @@
 //! The thread that empties the notification socket.
 //!
 //! It only copies, so that the kernel's buffer stays empty however busy the consumer is; but of links that are lost it
-//! tells at once.
+//! tells at once, and of few devices whose settings have changed it reads them.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::arrival::Arrival;
+use super::devices::Changed;
 use super::lost::OnLost;
 use super::queue::{Queue, Report};
 use crate::error::Error;
@@ -22,6 +23,7 @@ const LARGEST: usize = 128 << 10;
 /// Runs until `stop` is set.
 pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>, on_lost: &OnLost) {
     let mut arrival = Arrival::new();
+    let mut changed = Changed::default();
     loop {
         match wait([socket.as_fd(), stop.as_fd()], None) {
             Ok([_, true]) => return,
@@ -36,8 +38,11 @@ pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>, on_lost: &On
             }
         }
         let since = arrival.woken();
-        let emptied = empty(socket, queue, on_lost, since);
+        let emptied = empty(socket, queue, (on_lost, &mut changed), since);
         arrival.emptied();
+        for device in changed.read() {
+            queue.push(Report::Device(device));
+        }
         match emptied {
             Ok(true) => {}
             // The kernel discards until its buffer is empty, which it is now: what was lost is
@@ -52,7 +57,12 @@ pub(super) fn run(socket: &Socket, stop: &Wake, queue: &Arc<Queue>, on_lost: &On
 }
 
 /// Reads until nothing is left; whether nothing was lost. The first arrived at `since`.
-fn empty(socket: &Socket, queue: &Queue, on_lost: &OnLost, since: Instant) -> Result<bool, Error> {
+fn empty(
+    socket: &Socket,
+    queue: &Queue,
+    (on_lost, changed): (&OnLost, &mut Changed),
+    since: Instant,
+) -> Result<bool, Error> {
     let mut whole = true;
     loop {
         let mut buffer = queue.buffer();
@@ -64,6 +74,7 @@ fn empty(socket: &Socket, queue: &Queue, on_lost: &OnLost, since: Instant) -> Re
                 // The next one has to start aligned, and a datagram may lack its last padding.
                 Ok(Some(_)) => {
                     on_lost.tell(&buffer[before..]);
+                    changed.note(&buffer[before..]);
                     buffer.resize(buffer.len().next_multiple_of(4), 0);
                 }
                 Ok(None) => more = false,
