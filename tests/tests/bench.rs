@@ -75,6 +75,25 @@ fn the_benchmark_fills_its_links() {
     );
 }
 
+/// What is told, followed and polled, once each.
+#[test]
+fn how_soon_a_change_counts_is_measured() {
+    if !root("how_soon_a_change_counts_is_measured") {
+        return;
+    }
+    let kinds = ["nft-rule", "route", "rp-filter", "hash-policy"];
+    let only = kinds.join(",");
+    let outcome = run(&["watch", "-j", "--rounds", "1", "--only", &only]);
+    // What a busy machine gives is no matter of this test.
+    assert!(matches!(outcome.code, Some(0 | 1)), "{outcome:?}");
+    let results: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let rows = results["kinds"].as_array().unwrap();
+    let measured = |kind: &&str| rows.iter().any(|row| row["kind"] == *kind);
+    assert!(kinds.iter().all(measured), "{results:#}");
+    let outcome = run(&["watch", "--only", "weather"]);
+    assert_eq!(outcome.code, Some(2));
+}
+
 #[test]
 fn an_ordinary_user_is_told_what_it_takes() {
     if !root("an_ordinary_user_is_told_what_it_takes") {
