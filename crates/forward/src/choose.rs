@@ -105,7 +105,7 @@ pub(crate) fn reach(
         let reason = Reason::from_number(adjacency.reason);
         return Err(reason.unwrap_or(Reason::Unresolved).into());
     }
-    if adjacency.index == context.ingress {
+    if adjacency.index == context.link.index {
         return Err(Reason::SameLink.into());
     }
     if len > adjacency.mtu as usize {

@@ -62,7 +62,6 @@ pub(crate) struct Context<'a> {
     pub(crate) link: LinkEntry,
     /// The link's.
     pub(crate) mac: Mac,
-    pub(crate) ingress: u32,
     pub(crate) hasher: Option<&'a Hasher>,
     /// `CLOCK_MONOTONIC` in nanoseconds.
     pub(crate) now: u64,

@@ -98,7 +98,7 @@ impl Engine {
         };
         let decided = match self.arrive(ingress, now) {
             Ok((config, link)) => {
-                let (context, mut parts, _) = self.parts(config, link, ingress, now);
+                let (context, mut parts, _) = self.parts(config, link, now);
                 parts.received(&context.link, 1, len);
                 let decided = match family(frame, context.mac) {
                     Ok(Family::V4) => ipv4::forward(&context, parts.state, frame, range.start),
@@ -152,7 +152,7 @@ impl Engine {
             let frames = &mut frames[..count];
             match self.arrive(ingress, now) {
                 Ok((config, link)) => {
-                    let (context, mut parts, slots) = self.parts(config, link, ingress, now);
+                    let (context, mut parts, slots) = self.parts(config, link, now);
                     let mut vector = Vector::new(&context, slots, count);
                     let mut bytes = 0;
                     for (at, frame) in frames.iter_mut().enumerate() {
@@ -230,7 +230,6 @@ impl Engine {
         &mut self,
         config: ConfigHead,
         link: LinkEntry,
-        ingress: u32,
         now: u64,
     ) -> (Context<'_>, Parts<'_>, &mut Slots) {
         let context = Context {
@@ -238,7 +237,6 @@ impl Engine {
             config,
             mac: Mac::new(link.mac),
             link,
-            ingress,
             hasher: self.hasher.as_ref().map(|(_, hasher)| hasher),
             now,
         };

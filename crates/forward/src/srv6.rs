@@ -430,7 +430,6 @@ pub fn check_again(
         config: memory.config_head(),
         mac: Mac::new(link.mac),
         link,
-        ingress,
         hasher: None,
         now: 0,
     };

@@ -149,7 +149,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         slot,
         mac,
         pad,
-        mtu,
+        index,
         table4,
         table6,
         sources4,

@@ -16,8 +16,8 @@ pub struct LinkEntry {
     pub mac: [u8; 6],
     /// Zero.
     pub pad: u16,
-    /// MTU in bytes, without the Ethernet header.
-    pub mtu: u32,
+    /// The link that packets are taken to come in by: this one, or the bond that it is part of.
+    pub index: u32,
     /// Table in which packets from this link look up IPv4 destinations.
     pub table4: u32,
     /// The same for IPv6.

@@ -377,7 +377,13 @@ impl Rib {
             guards_change |= self.guards.is_changed();
         }
         if guards_change {
-            closes |= self.guards.follow(&self.ports, self.links.keys().copied());
+            let own = self
+                .links
+                .iter()
+                .filter(|(index, entry)| entry.index == **index);
+            closes |= self
+                .guards
+                .follow(&self.ports, own.map(|(index, _)| *index));
         }
         if closes {
             // Zones, and what they mean on each link, cannot change at once.

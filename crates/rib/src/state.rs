@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use raddle_image::MAX_LINKS;
 use raddle_select::{Brings, HashKey, Seed};
 
 pub(crate) use buckets::Buckets;
@@ -122,6 +123,17 @@ impl State {
         let by_index = |index: u32| self.links.get(&index);
         let of = |index: u32| self.devices.get(&index).copied().unwrap_or_default();
         DeviceSettings::of_input(link, by_index, of)
+    }
+
+    /// The links by which bonds take packets, each with its bond.
+    pub(crate) fn bond_parts(&self) -> Vec<(u32, u32)> {
+        let takes = |link: &&Link| link.bond_active == Some(true);
+        let parts = self.links.values().filter(takes).filter_map(|link| {
+            let bond = self.links.get(&link.master?)?;
+            let is_bond = bond.kind.as_deref() == Some("bond");
+            (is_bond && (link.index as usize) < MAX_LINKS).then_some((link.index, bond.index))
+        });
+        parts.collect()
     }
 
     /// The key by which the kernel chooses among paths, where it is known.

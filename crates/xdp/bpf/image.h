@@ -80,7 +80,7 @@ struct link_entry {
 	__u32 slot;
 	__u8 mac[6];
 	__u16 pad;
-	__u32 mtu;
+	__u32 index;
 	__u32 table4;
 	__u32 table6;
 	__u32 sources4;

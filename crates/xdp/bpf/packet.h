@@ -21,7 +21,6 @@ struct packet {
 	void *data, *data_end;
 	const struct config *config;
 	const struct link_entry *link;
-	__u32 ingress;
 	__u32 stripe;	/* first counter of this CPU */
 	__u32 len;	/* of the whole frame */
 	/* For the slow path. */
@@ -96,12 +95,12 @@ inline_always __u64 adjacency_word(__u32 number)
  * A12: why a packet of this length may not go to an adjacency that is for forwarding, given its first word; or 0.
  * Ends by claiming the redirect: that can still fail while the packet is as it came, and changes nothing if it does.
  */
-inline_always int claim(const struct adjacency *adj, __u64 word0, __u32 ingress, __u32 packet_len,
+inline_always int claim(const struct adjacency *adj, __u64 word0, const struct link_entry *link, __u32 packet_len,
 			__u64 closed)
 {
 	__u32 out = (__u32)word0;
 
-	if (out == ingress)
+	if (out == link->index)
 		return REASON_SAME_LINK;
 	if (packet_len > adj->mtu)
 		return REASON_MTU;
@@ -135,7 +134,7 @@ inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_le
 		return adjacency_reason(word0);
 	}
 	*taken = adj;
-	reason = claim(adj, word0, p->ingress, packet_len, closed);
+	reason = claim(adj, word0, p->link, packet_len, closed);
 	return reason == REASON_FIREWALL ? closed_reason(p->link, word0) : reason;
 }
 

@@ -237,7 +237,7 @@ inline_always int decide(struct packet *p, __u32 cpu)
 	__u16 proto;
 
 	/* What is held is counted by link, too. */
-	ingress = INDEX(p->ingress);
+	ingress = INDEX(p->ctx->ingress_ifindex);
 	if (ingress < MAX_LINKS) {
 		link = ELEMENT(links, const struct link_entry, ingress);
 		if (link->flags & LINK_ENABLED)
@@ -289,7 +289,6 @@ int raddle(struct xdp_md *ctx)
 		.ctx = ctx,
 		.data = (void *)(long)ctx->data,
 		.data_end = (void *)(long)ctx->data_end,
-		.ingress = ctx->ingress_ifindex,
 		.stripe = cpu * counter_slots,
 	};
 	int verdict;

@@ -97,6 +97,7 @@ inline_always void want_neighbour(struct scratch *here, __u32 group, __u64 high,
 inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u32 at, __u32 number,
 			__u32 ttl, __u32 family)
 {
+	const struct link_entry *in = link_of(ctx);
 	struct srv6_ctx *w = &here->srv6;
 	__u32 end = READ_ONCE(w->packet.end), cut = at - IP_AT;
 	const struct adjacency *adj;
@@ -119,7 +120,9 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 			want_neighbour(here, 1, 0, number, WANTED_ADJACENCY);
 		return adjacency_reason(word0);
 	}
-	reason = claim(adj, word0, ctx->ingress_ifindex, end - at, 0);
+	if (!in)
+		return REASON_NOT_ENABLED;
+	reason = claim(adj, word0, in, end - at, 0);
 	if (reason)
 		return reason;
 	if (family == ETH_P_IPV6)

@@ -37,7 +37,7 @@ fn measure() {
     let (ingress, out) = (index_of("in0"), index_of("out0"));
     engine.set_out_link(out).unwrap();
     bench.set_bare_ports(out, None).unwrap();
-    memory.store_link(ingress, &link(IN_MAC, 1));
+    memory.store_link(ingress, &link(ingress, IN_MAC, 1));
     memory.store_group(0, Group::Kernel(raddle_image::Reason::NoRoute));
     memory.store_group(1, Group::Single(0));
     for number in 0..64 {

@@ -99,7 +99,7 @@ fn set_up_kernel() {
 
 /// The same in the image.
 fn fill(memory: &std::sync::Arc<Memory>) {
-    memory.store_link(index_of("in0"), &link(IN_MAC, 1));
+    memory.store_link(index_of("in0"), &link(index_of("in0"), IN_MAC, 1));
     memory.store_group(0, Group::Kernel(raddle_image::Reason::NoRoute));
     for (n, (sink, source)) in (0..).zip(SINK_MACS.into_iter().zip(OUT_MACS)) {
         let out = index_of(&format!("out{n}"));

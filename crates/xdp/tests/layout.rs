@@ -72,7 +72,7 @@ fn structs() {
         slot,
         mac,
         pad,
-        mtu,
+        index,
         table4,
         table6,
         sources4,

@@ -17,7 +17,7 @@ const DST4: [u8; 4] = [192, 0, 2, 7];
 
 /// One route from `in0` to `out0`.
 fn fill(memory: &Memory) {
-    memory.store_link(index_of("in0"), &link(IN_MAC, 5));
+    memory.store_link(index_of("in0"), &link(index_of("in0"), IN_MAC, 5));
     let out = index_of("out0");
     memory.store_adjacency(0, &adjacency(out, DST_MAC, SRC_MAC, 9000));
     memory.store_group(0, Group::Kernel(Reason::NoRoute));

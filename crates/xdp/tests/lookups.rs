@@ -72,7 +72,7 @@ fn load(capacity: Capacity) -> (Engine, Arc<Memory>, u32) {
     let memory = engine.memory();
     let (ingress, out) = (index_of("in0"), index_of("out0"));
     engine.set_out_link(out).unwrap();
-    memory.store_link(ingress, &link(IN_MAC, 5));
+    memory.store_link(ingress, &link(ingress, IN_MAC, 5));
     memory.store_group(0, Group::Kernel(Reason::NoRoute));
     for value in 1..=VALUES {
         memory.store_adjacency(value, &adjacency(out, [2; 6], [4; 6], 1500));

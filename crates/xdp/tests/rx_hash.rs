@@ -18,7 +18,7 @@ const DST: [u8; 4] = [192, 0, 2, 7];
 /// A route from `in0` over as many adjacencies as [`MEMBERS`], all through `out0`; which one a frame
 /// took, its destination's last byte tells. No seed is known.
 fn fill(memory: &Memory) {
-    memory.store_link(index_of("in0"), &link(IN_MAC, 5));
+    memory.store_link(index_of("in0"), &link(index_of("in0"), IN_MAC, 5));
     let out = index_of("out0");
     for number in 0..MEMBERS {
         let mac = [2, 0, 0, 0, 1, number as u8];

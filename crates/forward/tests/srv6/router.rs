@@ -98,7 +98,7 @@ impl Router {
             &LinkEntry {
                 flags: flags | link_flags::ENABLED,
                 mac: mac(INGRESS),
-                mtu: 1500,
+                index: INGRESS,
                 ..LinkEntry::default()
             },
         );

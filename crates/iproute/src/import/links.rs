@@ -1,6 +1,6 @@
 //! Links, addresses and neighbours.
 
-use raddle_rib::event::{Address, Link, Neighbour, XdpAttached};
+use raddle_rib::event::{Address, Bond, Link, Neighbour, XdpAttached};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -108,16 +108,46 @@ struct LinkObject {
     xdp: Option<Xdp>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct LinkInfo {
     info_kind: Option<String>,
     info_data: Option<InfoData>,
+    info_slave_kind: Option<String>,
+    info_slave_data: Option<SlaveData>,
+}
+
+/// What is read of any kind, each of which has fields of its own by these names.
+#[derive(Deserialize)]
+struct InfoData {
+    table: Option<Value>,
+    mode: Option<Value>,
+    xmit_hash_policy: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct InfoData {
-    table: Option<u32>,
+struct SlaveData {
+    state: Option<Value>,
 }
+
+/// `BOND_MODE_*`, by number.
+const BOND_MODES: [&str; 7] = [
+    "balance-rr",
+    "active-backup",
+    "balance-xor",
+    "broadcast",
+    "802.3ad",
+    "balance-tlb",
+    "balance-alb",
+];
+/// `BOND_XMIT_POLICY_*`, by number.
+const BOND_POLICIES: [&str; 6] = [
+    "layer2",
+    "layer3+4",
+    "layer2+3",
+    "encap2+3",
+    "encap3+4",
+    "vlan+srcmac",
+];
 
 #[derive(Deserialize)]
 struct Xdp {
@@ -148,12 +178,18 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             (Some(name), None) => names.link(name).ok(),
             (None, None) => None,
         };
-        let (kind, data) = link
-            .linkinfo
-            .map_or((None, None), |info| (info.info_kind, info.info_data));
-        let vrf_table = data
-            .and_then(|data| data.table)
-            .filter(|_| kind.as_deref() == Some("vrf"));
+        let info = link.linkinfo.unwrap_or_default();
+        let (kind, data) = (info.info_kind, info.info_data);
+        let of = |name| data.as_ref().filter(|_| kind.as_deref() == Some(name));
+        let vrf_table = of("vrf").and_then(|data| data.table.as_ref()?.as_u64());
+        let bond = of("bond").map(|data| Bond {
+            mode: named(data.mode.as_ref(), &BOND_MODES),
+            policy: named(data.xmit_hash_policy.as_ref(), &BOND_POLICIES),
+        });
+        let part = info
+            .info_slave_data
+            .filter(|_| info.info_slave_kind.as_deref() == Some("bond"));
+        let bond_active = part.and_then(|part| Some(part.state?.as_str()? == "ACTIVE"));
         Ok(Link {
             index: link.ifindex,
             name: link.ifname,
@@ -165,7 +201,9 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             operstate: operstate.unwrap_or(0) as u8,
             kind,
             master,
-            vrf_table,
+            vrf_table: vrf_table.and_then(|table| table.try_into().ok()),
+            bond,
+            bond_active,
             lower,
             lower_netns: link.link_netnsid,
             qdisc: link.qdisc,
@@ -176,6 +214,15 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             }),
         })
     })
+}
+
+/// The number of a name; 0 of one that is not told, and of one that is not known a number that none has.
+fn named(told: Option<&Value>, names: &[&str]) -> u8 {
+    let Some(told) = told else {
+        return 0;
+    };
+    let number = names.iter().position(|name| told == name);
+    number.map_or(u8::MAX, |number| number as u8)
 }
 
 /// A name, or `[772]` where `ip` knows none or prints numbers.

@@ -1,6 +1,6 @@
 //! Output of iproute2 6.1, and what is made of it.
 
-use raddle_rib::event::{Encap, GroupMember, NexthopKind, RouteKind, RouteTarget};
+use raddle_rib::event::{Bond, Encap, GroupMember, NexthopKind, RouteKind, RouteTarget};
 
 use super::*;
 
@@ -268,4 +268,33 @@ fn what_is_missing_is_named() {
     std::fs::write(&odd, "[]").unwrap();
     let error = snapshot(&[odd]).unwrap_err().to_string();
     assert!(error.contains("odd.json is none of the files"), "{error}");
+}
+
+/// A bond, what it is made of, and another device whose settings have the same names.
+#[test]
+fn bonds_and_their_parts_are_read() {
+    const BONDS: &str = r#"[
+{"ifindex":2,"ifname":"b0","flags":["UP"],"mtu":1500,"link_type":"ether",
+ "linkinfo":{"info_kind":"bond","info_data":{"mode":"802.3ad","xmit_hash_policy":"layer3+4"}}},
+{"ifindex":3,"ifname":"e0","flags":["UP"],"mtu":1500,"link_type":"ether","master":"b0",
+ "linkinfo":{"info_slave_kind":"bond","info_slave_data":{"state":"ACTIVE"}}},
+{"ifindex":4,"ifname":"e1","flags":["UP"],"mtu":1500,"link_type":"ether","master":"b0",
+ "linkinfo":{"info_kind":"veth","info_slave_kind":"bond","info_slave_data":{"state":"BACKUP"}}},
+{"ifindex":5,"ifname":"m0","flags":["UP"],"mtu":1500,"link_type":"ether",
+ "linkinfo":{"info_kind":"macvlan","info_data":{"mode":"bridge"}}},
+{"ifindex":6,"ifname":"e2","flags":["UP"],"mtu":1500,"link_type":"ether","master":"m0",
+ "linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"state":"forwarding"}}}]"#;
+    let objects = Objects::parse("link", BONDS).unwrap();
+    let names = Lookup::new(Names::built_in(), Objects::parse("link", BONDS).unwrap()).unwrap();
+    let links = links::links(&objects, &names).unwrap();
+    let seen: Vec<_> = links.iter().map(|l| (l.bond, l.bond_active)).collect();
+    let bond = Bond { mode: 4, policy: 1 };
+    let expected = [
+        (Some(bond), None),
+        (None, Some(true)),
+        (None, Some(false)),
+        (None, None),
+        (None, None),
+    ];
+    assert_eq!(seen, expected);
 }

@@ -1,6 +1,6 @@
 //! Links (`RTM_NEWLINK`, `RTM_DELLINK`).
 
-use raddle_rib::event::{Event, Link, XdpAttached};
+use raddle_rib::event::{Bond, Event, Link, XdpAttached};
 
 use super::build::{Builder, EncodeError};
 use super::number::rtm::{RTM_DELLINK, RTM_NEWLINK};
@@ -16,7 +16,12 @@ const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_VRF_TABLE: u16 = 1;
+const IFLA_BOND_MODE: u16 = 1;
+const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
+const IFLA_BOND_SLAVE_STATE: u16 = 1;
 /// Which parts of a link to tell (request).
 pub(crate) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
@@ -54,12 +59,7 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
             IFLA_QDISC => link.qdisc = a.string(),
             IFLA_MASTER => link.master = Some(a.u32("IFLA_MASTER")?).filter(|&i| i != 0),
             IFLA_OPERSTATE => link.operstate = a.u8("IFLA_OPERSTATE")?,
-            IFLA_LINKINFO => {
-                link.kind = info_kind(&a)?;
-                if link.kind.as_deref() == Some("vrf") {
-                    link.vrf_table = vrf_table(&a)?;
-                }
-            }
+            IFLA_LINKINFO => info(&a, &mut link)?,
             IFLA_NUM_TX_QUEUES => link.tx_queues = a.u32("IFLA_NUM_TX_QUEUES")?,
             IFLA_LINK_NETNSID => link.lower_netns = Some(a.u32("IFLA_LINK_NETNSID")? as i32),
             IFLA_XDP => link.xdp = xdp(&a)?,
@@ -77,30 +77,42 @@ pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError
     Ok((!link.name.is_empty()).then_some(Event::Link(link)))
 }
 
-fn info_kind(a: &Attribute<'_>) -> Result<Option<String>, DecodeError> {
+/// What kind of device it is, what that is set to, and what it is to the device that it is part of.
+fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
+    let (mut data, mut slave_kind, mut slave_data) = (None, None, None);
     for nested in a.nested() {
         let nested = nested?;
-        if nested.kind == IFLA_INFO_KIND {
-            return Ok(Some(nested.string()));
+        match nested.kind {
+            IFLA_INFO_KIND => link.kind = Some(nested.string()),
+            IFLA_INFO_DATA => data = Some(nested),
+            IFLA_INFO_SLAVE_KIND => slave_kind = Some(nested.string()),
+            IFLA_INFO_SLAVE_DATA => slave_data = Some(nested),
+            _ => {}
         }
     }
-    Ok(None)
+    for set in data.iter().flat_map(|data| data.nested()) {
+        let set = set?;
+        match (link.kind.as_deref(), set.kind) {
+            (Some("vrf"), IFLA_VRF_TABLE) => link.vrf_table = Some(set.u32("IFLA_VRF_TABLE")?),
+            (Some("bond"), IFLA_BOND_MODE) => bond(link).mode = set.u8("IFLA_BOND_MODE")?,
+            (Some("bond"), IFLA_BOND_XMIT_HASH_POLICY) => {
+                bond(link).policy = set.u8("IFLA_BOND_XMIT_HASH_POLICY")?;
+            }
+            _ => {}
+        }
+    }
+    let slave_data = slave_data.filter(|_| slave_kind.as_deref() == Some("bond"));
+    for told in slave_data.iter().flat_map(|data| data.nested()) {
+        let told = told?;
+        if told.kind == IFLA_BOND_SLAVE_STATE {
+            link.bond_active = Some(told.u8("IFLA_BOND_SLAVE_STATE")? == 0);
+        }
+    }
+    Ok(())
 }
 
-fn vrf_table(a: &Attribute<'_>) -> Result<Option<u32>, DecodeError> {
-    for nested in a.nested() {
-        let nested = nested?;
-        if nested.kind != IFLA_INFO_DATA {
-            continue;
-        }
-        for data in nested.nested() {
-            let data = data?;
-            if data.kind == IFLA_VRF_TABLE {
-                return data.u32("IFLA_VRF_TABLE").map(Some);
-            }
-        }
-    }
-    Ok(None)
+fn bond(link: &mut Link) -> &mut Bond {
+    link.bond.get_or_insert(Bond { mode: 0, policy: 0 })
 }
 
 fn xdp(a: &Attribute<'_>) -> Result<Option<XdpAttached>, DecodeError> {
@@ -145,12 +157,26 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
         });
         b.close(nest);
     }
-    if let Some(kind) = &link.kind {
+    if link.kind.is_some() || link.bond_active.is_some() {
         let nest = b.open(IFLA_LINKINFO);
-        b.put_str(IFLA_INFO_KIND, kind);
-        if let Some(table) = link.vrf_table {
+        if let Some(kind) = &link.kind {
+            b.put_str(IFLA_INFO_KIND, kind);
+        }
+        if link.vrf_table.is_some() || link.bond.is_some() {
             let data = b.open(IFLA_INFO_DATA);
-            b.put_u32(IFLA_VRF_TABLE, table);
+            if let Some(table) = link.vrf_table {
+                b.put_u32(IFLA_VRF_TABLE, table);
+            }
+            if let Some(bond) = link.bond {
+                b.put_u8(IFLA_BOND_MODE, bond.mode);
+                b.put_u8(IFLA_BOND_XMIT_HASH_POLICY, bond.policy);
+            }
+            b.close(data);
+        }
+        if let Some(active) = link.bond_active {
+            b.put_str(IFLA_INFO_SLAVE_KIND, "bond");
+            let data = b.open(IFLA_INFO_SLAVE_DATA);
+            b.put_u8(IFLA_BOND_SLAVE_STATE, u8::from(!active));
             b.close(data);
         }
         b.close(nest);

@@ -51,7 +51,8 @@ pub(super) fn run(mut socket: Socket, queue: &Arc<Queue>) {
 
 /// What is known of settings, and when those of devices are looked at again.
 struct Watch {
-    last: Option<Sysctls>,
+    /// And when those of devices in it were read.
+    last: Option<(Sysctls, Instant)>,
     devices_due: Option<Instant>,
     seg6: Seg6Settings,
     hosts: Hosts,
@@ -65,27 +66,28 @@ impl Watch {
         }
         let start = Instant::now();
         let devices = always || self.devices_due.is_none_or(|due| start >= due);
-        let now = match &self.last {
-            Some(last) if !devices => {
+        let (now, read) = match &self.last {
+            Some((last, read)) if !devices => {
                 let settings = sysctl::settings(&mut self.seg6);
                 if settings == last.settings {
                     return Instant::now() + SETTINGS_INTERVAL;
                 }
-                Sysctls {
+                let now = Sysctls {
                     settings,
                     ..last.clone()
-                }
+                };
+                (now, *read)
             }
-            _ => Sysctls::read(&mut self.seg6),
+            _ => (Sysctls::read(&mut self.seg6), start),
         };
         if devices {
             let interval = DEVICES_INTERVAL.max(start.elapsed() * 50);
             self.devices_due = Some(start + interval);
         }
-        if always || self.last.as_ref() != Some(&now) {
-            queue.push(Report::Sysctls(now.clone(), start));
+        if always || self.last.as_ref().map(|(last, _)| last) != Some(&now) {
+            queue.push(Report::Sysctls(now.clone(), read));
         }
-        self.last = Some(now);
+        self.last = Some((now, read));
         Instant::now() + SETTINGS_INTERVAL
     }
 }

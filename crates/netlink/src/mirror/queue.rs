@@ -46,7 +46,7 @@ pub(super) enum Report {
     DumpEnd(Dumped, Dump),
     /// All dumps that one order asked for are complete.
     RunEnd,
-    /// Settings read from `/proc/sys`, and when reading them began.
+    /// Settings read from `/proc/sys`, and when reading those of devices began.
     Sysctls(Sysctls, Instant),
     /// Those of one device.
     Device(Alone),

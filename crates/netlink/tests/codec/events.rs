@@ -54,6 +54,11 @@ fn encap() -> impl Strategy<Value = Option<Encap>> {
     of((any::<u16>(), vec(any::<u8>(), 0..40)).prop_map(|(kind, data)| Encap { kind, data }))
 }
 
+fn kind() -> impl Strategy<Value = String> {
+    let some = ["vrf", "bond", "veth"].map(str::to_owned).to_vec();
+    prop_oneof![proptest::sample::select(some), name()]
+}
+
 pub(super) fn link() -> impl Strategy<Value = Link> {
     let numbers = (
         index(),
@@ -70,7 +75,7 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
         numbers,
         name(),
         of(any::<[u8; 6]>()),
-        of(name()),
+        of(kind()),
         refer,
         name(),
         xdp,
@@ -92,6 +97,11 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                         .map(str::to_owned)
                         .collect(),
                     vrf_table: kind.as_ref().filter(|kind| *kind == "vrf").map(|_| mtu),
+                    bond: kind.as_ref().filter(|kind| *kind == "bond").map(|_| Bond {
+                        mode: operstate,
+                        policy: mtu as u8,
+                    }),
+                    bond_active: master.filter(|n| n % 2 == 0).map(|n| n % 4 == 0),
                     kind,
                     master,
                     lower,

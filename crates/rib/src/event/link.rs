@@ -31,6 +31,13 @@ pub struct Link {
     /// The table of a VRF (`IFLA_VRF_TABLE`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vrf_table: Option<u32>,
+    /// What a bond is set to; none of other devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bond: Option<Bond>,
+    /// Of a part of a bond, whether the bond takes what comes in by it (`IFLA_BOND_SLAVE_STATE` is active): by a backup it takes
+    /// nothing (`bond_should_deliver_exact_match`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bond_active: Option<bool>,
     /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
     pub lower: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.
@@ -77,6 +84,15 @@ impl Link {
     pub fn is_ethernet(&self) -> bool {
         self.arp_type == 1
     }
+}
+
+/// How a bond sends (`IFLA_BOND_MODE`, `IFLA_BOND_XMIT_HASH_POLICY`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bond {
+    /// `BOND_MODE_*`: 0 balance-rr, 1 active-backup, 2 balance-xor, 3 broadcast, 4 802.3ad, 5 balance-tlb, 6 balance-alb.
+    pub mode: u8,
+    /// `BOND_XMIT_POLICY_*`: 0 layer2, 1 layer3+4, 2 layer2+3, 3 encap2+3, 4 encap3+4, 5 vlan+srcmac.
+    pub policy: u8,
 }
 
 /// An XDP program on a link, as `IFLA_XDP` reports it.

@@ -126,8 +126,9 @@ impl Rib {
         if self.ports_changed {
             return false;
         }
-        let closes = self.guards.follow(&self.ports, self.links.keys().copied());
         let mut wanted = self.links.clone();
+        wanted.retain(is_own);
+        let closes = self.guards.follow(&self.ports, wanted.keys().copied());
         for (index, entry) in &mut wanted {
             Guards::clear(entry);
             self.guards.write(*index, entry);
@@ -144,8 +145,16 @@ impl Rib {
     }
 
     /// Writes the entries that are others than those of the image.
+    ///
+    /// A part of a bond has the bond's: what comes in by it is taken to come in by the bond, as the kernel does
+    /// (`bond_handle_frame`).
     fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>) {
         let passed_on = self.number_links(&mut wanted);
+        for (part, bond) in self.state.bond_parts() {
+            if let Some(&entry) = wanted.get(&bond) {
+                wanted.insert(part, entry);
+            }
+        }
         let gone = self
             .links
             .keys()
@@ -196,7 +205,8 @@ impl Rib {
     /// gone to another, or to the same under another name: what they have counted was the other's.
     fn number_links(&mut self, wanted: &mut HashMap<u32, LinkEntry>) -> Vec<u32> {
         let mut passed_on = Vec::new();
-        let known = |index: &u32| self.links.get(index).map(|entry| entry.slot);
+        let own = |index: &u32| self.links.get(index).filter(|entry| entry.index == *index);
+        let known = |index: &u32| own(index).map(|entry| entry.slot);
         let mut used: HashSet<u32> = wanted.keys().filter_map(known).collect();
         let mut indices: Vec<u32> = wanted.keys().copied().collect();
         indices.sort_unstable();
@@ -227,6 +237,11 @@ impl Rib {
     }
 }
 
+/// Whether an entry is the link's own, and not that of the bond that it is part of.
+fn is_own(index: &u32, entry: &mut LinkEntry) -> bool {
+    entry.index == *index
+}
+
 /// The entry of a link that engines forward from, without tables and counter slot; none for others.
 fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
     if !ports.enabled.contains(&link.index) || link.index as usize >= MAX_LINKS {
@@ -249,7 +264,7 @@ fn link_entry(state: &State, ports: &Ports, link: &Link) -> Option<LinkEntry> {
     Some(LinkEntry {
         flags,
         mac,
-        mtu: link.mtu,
+        index: link.index,
         ..LinkEntry::default()
     })
 }

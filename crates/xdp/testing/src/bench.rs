@@ -39,7 +39,7 @@ impl Bench {
         let memory = engine.memory();
         let (ingress, out) = (index_of("in0"), index_of("out0"));
         engine.set_out_link(out).unwrap();
-        memory.store_link(ingress, &link(IN_MAC, 5));
+        memory.store_link(ingress, &link(ingress, IN_MAC, 5));
         memory.store_adjacency(0, &adjacency(out, DST_MAC, SRC_MAC, 1500));
         memory.store_group(0, Group::Kernel(Reason::NoRoute));
         memory.store_group(SINGLE, Group::Single(0));
@@ -109,7 +109,7 @@ impl Bench {
 
     /// Changes `in0`.
     pub fn with_link(&self, change: impl FnOnce(&mut LinkEntry)) {
-        let mut entry = link(IN_MAC, 5);
+        let mut entry = link(self.ingress, IN_MAC, 5);
         change(&mut entry);
         self.memory.store_link(self.ingress, &entry);
     }

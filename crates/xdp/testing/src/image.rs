@@ -92,12 +92,12 @@ pub fn config(seed: u32, policy4: u8, policy6: u8) -> Config {
 }
 
 /// A link that forwards both families by table 0.
-pub fn link(mac: [u8; 6], slot: u32) -> LinkEntry {
+pub fn link(index: u32, mac: [u8; 6], slot: u32) -> LinkEntry {
     LinkEntry {
         flags: link_flags::ENABLED | link_flags::FORWARD4 | link_flags::FORWARD6,
         slot,
         mac,
-        mtu: 1500,
+        index,
         ..LinkEntry::default()
     }
 }

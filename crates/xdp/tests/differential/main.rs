@@ -18,7 +18,7 @@ use guards::ByRules;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use raddle_forward::Verdict as Userspace;
-use raddle_image::{Capacity, Memory, Reason, link_flags};
+use raddle_image::{Capacity, LinkEntry, Memory, Reason, link_flags};
 use raddle_rib::event::{
     DeviceSettings, Event, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget, Rule, Settings,
 };
@@ -94,9 +94,9 @@ fn both_engines_do_the_same() {
                 algos(),
                 guards::firewall(),
                 (guards::rules(), guards::tables()),
-                frames,
+                (frames, proptest::bool::weighted(0.1)),
             ),
-            |(mut events, algos, found, (rules, tables), frames)| {
+            |(mut events, algos, found, (rules, tables), (frames, is_part))| {
                 guards::spread(&mut events, &tables);
                 let found = guards::of_links(&found, indices);
                 let memory = engine.memory();
@@ -122,6 +122,12 @@ fn both_engines_do_the_same() {
                     rib
                 };
                 let _rib = make(memory.clone(), &rules);
+                if is_part && rules.is_empty() {
+                    // As part of a bond by which packets leave, too.
+                    let index = indices[1];
+                    let entry = memory.link(ingress);
+                    memory.store_link(ingress, &LinkEntry { index, ..entry });
+                }
                 // With rp_filter rules are asked for the way back, too.
                 let filters = memory.link(ingress).flags & link_flags::RP_BEHIND != 0;
                 let mut by_rules = ByRules::default();

@@ -96,7 +96,7 @@ impl Image {
         let seed = if draw.once_in(12) { 0 } else { 7 };
         memory.store_config(&config(seed, draw.of(&policies), draw.of(&policies)));
         let rare = |draw: &mut Draw, flag| if draw.once_in(10) { flag } else { 0 };
-        let entry = link(IN_MAC, 5);
+        let entry = link(self.ingress, IN_MAC, 5);
         let more = rare(draw, link_flags::RULES6)
             | rare(draw, link_flags::RULES4)
             | rare(draw, link_flags::RP_FILTER)
