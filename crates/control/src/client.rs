@@ -84,8 +84,16 @@ pub fn ask_at<A: Answer>(path: &Path, who: Who) -> Result<A, Error> {
 #[derive(Debug)]
 pub struct Session {
     socket: Option<PathBuf>,
-    /// Why there was no answer.
-    failed: OnceLock<String>,
+    failed: OnceLock<Failed>,
+}
+
+/// Why there was no answer.
+#[derive(Debug)]
+enum Failed {
+    /// [`Error::Hangs`], of this socket.
+    Hangs(PathBuf),
+    /// What else the error said.
+    Otherwise(String),
 }
 
 impl Session {
@@ -102,14 +110,22 @@ impl Session {
     /// # Errors
     /// There is one, and what it has is not known: whoever goes on without it should say so.
     pub fn ask_if_any<A: Answer>(&self) -> Result<Option<A>, Error> {
-        if let Some(why) = self.failed.get() {
-            return Err(Error::Said(why.clone()));
+        match self.failed.get() {
+            None => {}
+            Some(Failed::Hangs(path)) => {
+                let (who, path) = (DAEMON, path.clone());
+                return Err(Error::Hangs { who, path });
+            }
+            Some(Failed::Otherwise(why)) => return Err(Error::Said(why.clone())),
         }
         match ask(self.socket.as_deref()) {
             Ok(answer) => Ok(Some(answer)),
             Err(Error::Nobody { .. }) => Ok(None),
             Err(e) => {
-                self.failed.get_or_init(|| e.to_string());
+                self.failed.get_or_init(|| match &e {
+                    Error::Hangs { path, .. } => Failed::Hangs(path.clone()),
+                    other => Failed::Otherwise(other.to_string()),
+                });
                 Err(e)
             }
         }

@@ -251,9 +251,7 @@ impl Daemon {
     /// What an error says about the daemon that was asked.
     pub(crate) fn of_error(error: raddle_control::Error) -> Daemon {
         match error {
-            silent @ (raddle_control::Error::Hangs { .. } | raddle_control::Error::Said(_)) => {
-                Daemon::Silent(silent.to_string())
-            }
+            hangs @ raddle_control::Error::Hangs { .. } => Daemon::Silent(hangs.to_string()),
             _ => Daemon::NotSeen,
         }
     }

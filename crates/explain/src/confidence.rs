@@ -28,6 +28,9 @@ pub struct Confidence {
     pub level: Level,
     /// Why not surer: conditions after "unless", or reasons why nobody knows.
     pub why: Vec<String>,
+    /// It is not surer for a hash that packets may bring along, of which a kernel that is asked (`RTM_GETROUTE`) knows nothing.
+    #[serde(skip)]
+    pub brought: bool,
 }
 
 impl Confidence {
@@ -57,6 +60,7 @@ impl Confidence {
 
     /// Takes over the doubts of an answer that this one builds on.
     pub(super) fn merge(&mut self, other: &Confidence) {
+        self.brought |= other.brought;
         for why in &other.why {
             match other.level {
                 Level::Exact => {}
@@ -108,12 +112,26 @@ pub(super) fn batch_doubt(kernel: Option<KernelVersion>) -> Option<String> {
 /// (`skb->l4_hash`, `fib_multipath_hash`). `ports` says whether a NIC may have given it one, `steerable` whether the kernel may.
 ///
 /// 1. Receive packet steering is on, and the hash that it gives is not known: a hash by a random key.
-/// 2. The link is a veth: a socket behind its other end gives its packets its own hash.
+/// 2. The link is a veth: a socket behind its other end gives its packets its own hash, and what is forwarded there keeps the one
+///    that it came with, of a NIC or of receive packet steering.
 /// 3. The link is a NIC that hashes, and how is known: drivers may say of fewer packets, or of more, that it is one over ports.
 /// 4. It is a NIC that hashes, or may do so.
 /// 5. Any other link passes on what came with the packet from below.
 /// 6. Some queues are steered, or it is not known whether any is.
 pub(super) fn l4_hash_doubts(
+    link: &Link,
+    marks: &Marks,
+    brought: Brought,
+    what: (bool, bool),
+    confidence: &mut Confidence,
+) {
+    let mut doubts = Confidence::default();
+    doubts_of_brought(link, marks, brought, what, &mut doubts);
+    doubts.brought = doubts.level != Level::Exact;
+    confidence.merge(&doubts);
+}
+
+fn doubts_of_brought(
     link: &Link,
     marks: &Marks,
     brought: Brought,
@@ -146,13 +164,14 @@ pub(super) fn l4_hash_doubts(
     let carries = "and policy 1 takes that in place of the fields";
     match (link.kind.as_deref(), brought) {
         (Some("veth"), _) => confidence.unless(format!(
-            "it comes from a socket behind the other end of veth {name} (TCP, connected UDP): \
-             the packet carries the socket's hash, {carries}"
+            "it has a hash from behind the other end of veth {name}, of its socket there (TCP, connected UDP) or of the link that it \
+             came in by there (a NIC's, or rps_cpus), {carries}"
         )),
         (None, Brought::Hash { giver: Giver::Nic, .. }) => confidence.unless(format!(
             "the driver of {name} does not call the NIC's hash of this packet one over ports (PKT_HASH_TYPE_L4)"
         )),
-        (None, Brought::Unknown(why)) if marks.rss.is_some() => confidence.unless(format!(
+        // Where the driver tells nothing of how it hashes, the words below say more.
+        (None, Brought::Unknown(why)) if marks.rss.is_some() || !ports => confidence.unless(format!(
             "the NIC of {name} gives an L4 hash with the packet, {carries}: {why}"
         )),
         (None, _) if marks.rx_hash == Some(true) && marks.rss.is_some() => {

@@ -1,7 +1,7 @@
 //! Steps 5 to 8: what is hashed, and the hash.
 
 use raddle_image::Reason;
-use raddle_packet::protocol::ports_offset;
+use raddle_packet::protocol::{self, ports_offset};
 use raddle_packet::{Stop, dissect};
 use raddle_rib::MpAlgo;
 use raddle_select::{
@@ -135,7 +135,9 @@ impl Walk<'_> {
         self.giver = Some(giver);
         self.unnamed(config);
         l4_hash_doubts(link, &marks, brought, (true, true), &mut self.confidence);
-        if giver == Giver::Kernel {
+        if giver == Giver::Nic {
+            self.cut_off();
+        } else {
             self.packet_doubts();
             if self.packet.is_none() && !self.is_v4() && self.words.flow_label == 0 {
                 self.confidence.unless(
@@ -250,11 +252,16 @@ impl Walk<'_> {
                 "no protocol and ports were named (ipproto, sport, dport), and they are hashed",
             );
         } else if config.policy == Policy::L4
-            && matches!(self.words.proto, 6 | 17)
+            && let Some(at) = ports_offset(self.words.proto)
             && (self.words.sport == 0 || self.words.dport == 0)
         {
-            self.confidence
-                .unknown("not both ports were named (sport, dport), and they are hashed");
+            let what = match (self.words.proto, at) {
+                (protocol::ESP | protocol::AH, _) => {
+                    "no packet was named (--pcap, --hex), and its SPI is hashed"
+                }
+                _ => "not both ports were named (sport, dport), and they are hashed",
+            };
+            self.confidence.unknown(what);
         }
     }
 

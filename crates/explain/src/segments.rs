@@ -278,9 +278,11 @@ impl<'a> Walk<'a> {
             hash31,
             turn_to_segment,
             algo,
+            passed_over,
             ..
         } = sub;
         self.turn_to_segment |= turn_to_segment;
+        self.passed_over |= passed_over;
         self.algo = algo.or(self.algo);
         self.steps.extend(steps);
         self.confidence = confidence;
@@ -379,8 +381,12 @@ impl<'a> Walk<'a> {
         };
         let hash31 = flow.hash();
         let Walk {
-            steps, confidence, ..
+            steps,
+            confidence,
+            passed_over,
+            ..
         } = flow;
+        self.passed_over |= passed_over;
         self.steps.extend(steps);
         self.confidence = confidence;
         let hash31 = hash31?;

@@ -2,6 +2,7 @@
 //! `tests/topologies/srv6`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use raddle_rib::event::{
     DeviceSettings, Encap, Event, Link, Neighbour, Route, RouteNexthop, RouteOp, RouteTarget,
@@ -10,6 +11,9 @@ use raddle_rib::event::{
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Rib, TABLE_MAIN};
 
+use raddle_select::{HashKey, Steering};
+
+use super::around::{Machine, Marks};
 use super::confidence::Level;
 use super::fate::What;
 use super::made::Carried;
@@ -126,16 +130,25 @@ fn answered(flow: &str, srh: Option<&str>, inner: Option<&str>) -> Answer {
 }
 
 fn answered_by(rib: &Rib, flow: &str, srh: Option<&str>, inner: Option<&str>) -> Answer {
-    let words: Vec<String> = flow.split(' ').map(str::to_owned).collect();
-    let words = FlowWords::parse(&words).unwrap();
-    let carried = Carried::parse(srh, inner).unwrap();
-    let packet = (!carried.is_empty()).then(|| carried.packet(&words).unwrap());
     let around = Surroundings {
         kernel: "6.18.3".parse().ok(),
         ..Surroundings::default()
     };
+    answered_around(rib, &around, flow, (srh, inner))
+}
+
+fn answered_around(
+    rib: &Rib,
+    around: &Surroundings,
+    flow: &str,
+    (srh, inner): (Option<&str>, Option<&str>),
+) -> Answer {
+    let words: Vec<String> = flow.split(' ').map(str::to_owned).collect();
+    let words = FlowWords::parse(&words).unwrap();
+    let carried = Carried::parse(srh, inner).unwrap();
+    let packet = (!carried.is_empty()).then(|| carried.packet(&words).unwrap());
     let images = Images::default();
-    let view = View::new(rib, &WellKnown, &around, &images);
+    let view = View::new(rib, &WellKnown, around, &images);
     let question = Question {
         words: &words,
         packet: packet.as_ref(),
@@ -216,4 +229,47 @@ fn what_fails_says_by_which_rule() {
     assert_eq!(answer.reason, Some("payload"));
     let answer = sid("fc00:1::4", None, Some("10.9.0.1 from 10.0.8.1"));
     assert_eq!(answer.reason, Some("encap"));
+}
+
+/// A machine with receive packet steering, on which raddle runs, or not.
+#[derive(Debug)]
+struct Steered(Option<bool>);
+
+impl Machine for Steered {
+    fn marks(&self, _: &Link) -> Marks {
+        Marks {
+            steering: Some(Steering::On),
+            software: Some(HashKey::new(3, 4)),
+            rx_hash: Some(false),
+            rss: None,
+            ours: self.0,
+        }
+    }
+
+    fn dissector(&self) -> Option<bool> {
+        Some(false)
+    }
+}
+
+/// The hash that a packet brings stays with it behind a SID, and raddle does not read it.
+#[test]
+fn what_packets_bring_to_a_sid_makes_unknown_where_they_go() {
+    let mut rib = rib();
+    let steered = |index: u32| Link {
+        kind: Some("veth".to_owned()),
+        ..Link::ethernet(index, "in0", [2, 0, 0, 0, 1, index as u8])
+    };
+    rib.apply(Event::Link(steered(1)));
+    for ours in [Some(false), Some(true), None] {
+        let around = Surroundings {
+            kernel: "6.18.3".parse().ok(),
+            machine: Some(Arc::new(Steered(ours))),
+            ..Surroundings::default()
+        };
+        let carried = (Some("fc00:1::1,fc00:2::6"), Some(UDP6));
+        let flow = "fc00:1::1 from fd00:9::9 iif in0";
+        let confidence = answered_around(&rib, &around, flow, carried).confidence;
+        assert_eq!(confidence.level, Level::Unknown, "{ours:?}");
+        assert!(confidence.brought && confidence.why[0].contains("rps_cpus"));
+    }
 }

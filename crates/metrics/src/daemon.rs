@@ -90,7 +90,7 @@ fn of_counters(counters: &Counters) -> Vec<Rows> {
         ),
         counter(
             "left_packets",
-            "Packets that came in on a link and that the kernel got, though they were to be forwarded",
+            "Packets that came in on a link and that the kernel got, though they were to be forwarded (while held, all packets)",
             links(|row| row.left, packets),
         ),
         counter("left_bytes", "Bytes of these", links(|row| row.left, bytes)),

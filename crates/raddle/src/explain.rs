@@ -193,10 +193,10 @@ fn all(
     // By what is a daemon's own this machine does not send.
     let kernels = (!own.is_empty()).then(|| {
         let mut kernels = Rib::detached();
+        kernels.know_as(&rib);
         rib.snapshot()
             .into_events()
             .for_each(|event| kernels.apply(event));
-        kernels.know_as(&rib);
         kernels
     });
     own.into_iter().for_each(|event| rib.apply(event));

@@ -86,9 +86,9 @@ impl Hashing {
         self.takes_brought() && self.brings.software.is_some()
     }
 
-    /// Whether the hash that packets bring along may count, in place of key and fields.
-    pub fn is_brought(&self) -> bool {
-        self.takes_brought()
+    /// Whether packets of this flow bring a hash along that counts, in place of key and fields.
+    pub fn is_brought(&self, flow: &Flow) -> bool {
+        self.takes_brought() && self.brings.of_flow(flow).hash31().is_some()
     }
 
     #[inline]

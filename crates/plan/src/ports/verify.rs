@@ -141,7 +141,10 @@ pub fn verify(
         agree: certificate.connections.len() - differ.len(),
         of: certificate.connections.len(),
         paths: used.len(),
-        brought: hashing.is_brought(),
+        brought: certificate
+            .connections
+            .iter()
+            .any(|connection| hashing.is_brought(&vary.apply(&flow, connection.value))),
         differ,
         changed: changed(certificate, rib, algo),
     })

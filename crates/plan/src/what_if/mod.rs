@@ -14,6 +14,7 @@ mod words;
 
 use raddle_rib::event::NexthopKind;
 use raddle_rib::{Hop, MpAlgo, Rib};
+use raddle_select::Flow;
 use raddle_sim::order::{self, Planned};
 use raddle_sim::resilient::{self, Overweight};
 use raddle_sim::sample::Sample;
@@ -64,9 +65,13 @@ pub fn answer(
     // The fields count with policy 3 only.
     let same_fields = fields == fields_then || (policy, policy_then) != (3, 3);
     // What packets bring along has nothing to do with the key.
-    let brings = rib.link_named(iif).and_then(|link| rib.brings(link.index));
-    let same_key = rib.hash_key() == scratch.rib.hash_key()
-        || (policy == 1 && algo.is_none() && brings.is_some_and(|brings| !brings.is_nothing()));
+    let by_brought = || {
+        let hashing = paths::hashing(rib, iif, question.dst, algo).ok()?;
+        // Of all flows that are asked about: any ports.
+        let flow = Flow::new(packets.src.addr(), question.dst)?.ports(packets.proto?, 1, 1);
+        Some(hashing.is_brought(&flow))
+    };
+    let same_key = rib.hash_key() == scratch.rib.hash_key() || by_brought() == Some(true);
     let rehashed = !(policy == policy_then && same_key && same_fields);
     let mut report = case.report(rib, rehashed);
     report.dst = question.dst;

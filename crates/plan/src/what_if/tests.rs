@@ -1,4 +1,5 @@
 use raddle_rib::event::{Bucket, Event, GroupMember, Nexthop, NexthopKind, Settings};
+use raddle_select::{Brings, HashKey};
 use raddle_sim::sample;
 
 use super::*;
@@ -285,4 +286,27 @@ fn what_cannot_be_is_said() {
     let words = ["10.0.0.1", "seed", "1"].map(str::to_owned);
     let failure = answer(&empty, &Question::parse(&words).unwrap(), None, None).unwrap_err();
     assert!(failure.to_string().contains("no-route"), "{failure}");
+}
+
+/// Only of packets that bring a hash along does a change of the key move none.
+#[test]
+fn a_key_moves_what_brings_no_hash_along() {
+    let mut rib = rib();
+    let index = rib.link_named("eth1").unwrap().index;
+    rib.set_brings(
+        index,
+        Brings {
+            nic: None,
+            software: Some(HashKey::new(3, 4)),
+        },
+    );
+    let moved = |words: &str| {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let question = Question::parse(&words).unwrap();
+        answer(&rib, &question, None, None).unwrap().moved
+    };
+    let seed = "203.0.113.7 iif eth1 from 10.9.0.1";
+    assert_eq!(moved(&format!("{seed} ipproto udp seed 5")), 0.0);
+    assert!(moved(&format!("{seed} ipproto icmp seed 5")) > 0.5);
+    assert!(moved(&format!("{seed} seed 5")) > 0.5);
 }

@@ -109,12 +109,7 @@ pub(super) fn check(rib: &Rib, answer: &Answer, as_json: bool) -> Result<(), Fai
     match &answer.link {
         Some(link) if *link == dev => {
             // It was asked about a packet that brings none.
-            let bare = answer
-                .confidence
-                .why
-                .iter()
-                .any(|why| why.contains("rps_cpus"));
-            let of = if bare {
+            let of = if answer.confidence.brought {
                 ", about packets that bring no hash along"
             } else {
                 ""
