@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// Somebody listens, and does not answer.
     #[error(
-        "the {} on {} does not answer: it hangs or is stopped{}; look at its log, and restart it",
+        "the {} on {} does not answer: it hangs, is stopped (kill -CONT lets it go on) or gets no processor{}; look at its log, and restart it",
         who.name,
         path.display(),
         who.meanwhile

@@ -44,7 +44,9 @@ pub enum Error {
     },
     /// Never around the firewall.
     #[error(
-        "not attached, because forwarded packets would bypass:\n{}\nTo forward around them all the same: --allow-bypass",
+        "not attached, because forwarded packets would bypass:\n{}\nPairs of links that no rule concerns are forwarded: accept them by \
+         input and output link, both ways, in front of rules that look at connections or addresses. To forward around all of these \
+         all the same: --allow-bypass",
         lines(.0)
     )]
     Bypass(Vec<Finding>),

@@ -164,7 +164,7 @@ fn doubts_of_brought(
     let carries = "and policy 1 takes that in place of the fields";
     match (link.kind.as_deref(), brought) {
         (Some("veth"), _) => confidence.unless(format!(
-            "it has a hash from behind the other end of veth {name}, of its socket there (TCP, connected UDP) or of the link that it \
+            "it has a hash from behind the other end of veth {name}, of its socket there (TCP, connected UDP; of IPv6 every one that makes flow labels) or of the link that it \
              came in by there (a NIC's, or rps_cpus), {carries}"
         )),
         (None, Brought::Hash { giver: Giver::Nic, .. }) => confidence.unless(format!(
@@ -191,12 +191,15 @@ fn doubts_of_brought(
     }
     if steerable && by.is_none() && matches!(marks.steering, None | Some(Steering::Partly)) {
         let which = match marks.steering {
-            None => "",
-            Some(_) => " for the queue that it comes in by",
+            // Of a snapshot nothing is told of its NICs either.
+            None if marks.rx_hash.is_some() => {
+                " (rps_cpus; not to be seen from here, as /sys is another network namespace's)"
+            }
+            None => " (rps_cpus)",
+            Some(_) => " for the queue that it comes in by (rps_cpus)",
         };
         confidence.unless(format!(
-            "receive packet steering is on at {name}{which} (rps_cpus): packets carry a software hash, \
-             {carries}"
+            "receive packet steering is on at {name}{which}: packets carry a software hash, {carries}"
         ));
     }
 }

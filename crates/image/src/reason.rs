@@ -78,8 +78,9 @@ struct Facts {
 
 reasons! {
     NotEnabled = 1, "not-enabled", Punt,
-        "the link is not one that raddle forwards from",
-        "name it with `--link`, or turn forwarding on";
+        "the link is not one that raddle forwards from; or what is known of links is being written anew, for some milliseconds after \
+         a change of routing rules, firewalls or links",
+        "where it goes on: name the link with `--link`, or turn forwarding on";
     Held = 2, "held", Punt,
         "raddle has been told to keep out: a firewall rule appeared, no daemon keeps the image in \
          step, or it is being written",

@@ -228,7 +228,12 @@ fn describe_chain(chain: &BaseChain, rule: Option<&Rule>) -> Option<String> {
     let is = format!("nftables chain {family} {table} {name} (hook {hook})");
     if chain.rules > 0 {
         let first = rule.map(describe_rule).unwrap_or_default();
-        return Some(format!("{is} has {} rule(s){first}", chain.rules));
+        let policy = if chain.policy_drop {
+            "policy drop and "
+        } else {
+            ""
+        };
+        return Some(format!("{is} has {policy}{} rule(s){first}", chain.rules));
     }
     chain.policy_drop.then(|| format!("{is} has policy drop"))
 }

@@ -196,7 +196,7 @@ pub(crate) fn set_brings(rib: &mut Rib, file: Option<&Path>, iif: Option<&str>) 
     };
     if kind.as_deref() == Some("veth") {
         tell(
-            "sockets behind the other end of a veth (TCP, connected UDP) give their packets a hash of their own, and what is forwarded \
+            "sockets behind the other end of a veth (TCP, connected UDP; of IPv6 all that make flow labels) give their packets a hash of their own, and what is forwarded \
              there keeps the hash that a NIC or rps_cpus gave it",
         );
     }

@@ -363,11 +363,11 @@ impl Engine {
         }
     }
 
-    /// Sets the counters of all links and adjacencies to 0: whom their numbers counted for, only that daemon knew that
-    /// gave them out. To be called where no program counts by them, after [`Memory::reset`]. What reasons have counted
-    /// stays: packets are counted for them at any time.
-    pub fn clear_numbered_counters(&self) {
-        for counter in REASON_COUNTERS..self.counter_slots {
+    /// Sets the counters of all reasons, links and adjacencies to 0: whom numbers counted for, only that daemon knew that
+    /// gave them out, and shares are of what one daemon has seen. To be called where no program counts by numbers, after
+    /// [`Memory::reset`]; a packet that is being counted for a reason meanwhile may be lost to it.
+    pub fn clear_counters(&self) {
+        for counter in 0..self.counter_slots {
             counters::take_out(&self.counters, self.counter_slots, counter);
         }
     }

@@ -348,7 +348,7 @@ fn load(config: &Config) -> Result<Engine, Error> {
         {
             tracing::info!("taking over programs that are attached already");
             engine.memory().reset(wait_for_readers);
-            engine.clear_numbered_counters();
+            engine.clear_counters();
             return Ok(engine);
         }
         Ok(Some(mut engine)) => {

@@ -292,7 +292,7 @@ impl Daemon {
             tracing::info!("left to the kernel from now on: {new}");
         }
         for old in self.punted.iter().filter(|p| !punted.contains(p)) {
-            tracing::info!("no longer left to the kernel: {old}");
+            tracing::info!("no longer so, but for what is said above to be from now on: {old}");
         }
         self.punted = punted;
     }

@@ -46,7 +46,8 @@ impl fmt::Display for Report {
             }
         }
         if let Some(tiers) = &self.tiers {
-            writeln!(out, "{} flows through {} tiers", self.flows, tiers.len())?;
+            let s = if tiers.len() == 1 { "" } else { "s" };
+            writeln!(out, "{} flows through {} tier{s}", self.flows, tiers.len())?;
             writeln!(
                 out,
                 "\ntier  policy        seed  width  in use  expected   paths  used  effective  expected  max/mean  expected"

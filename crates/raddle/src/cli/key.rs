@@ -19,7 +19,8 @@ this machine for the same user. Who has the key can send flows that all take one
 
 A file of --observations says what another router (Linux 6.11 or later) did with flows, some 20 over 4 links:
 
-  policy = 1                # its fib_multipath_hash_policy; with 3, fields = N is its fib_multipath_hash_fields
+  policy = 1                # its fib_multipath_hash_policy; with 3 say
+                            # fields = N, too: its fib_multipath_hash_fields
 
   [[route]]                 # paths in its own order; any number of routes
   paths = [ { link = \"eth1\" }, { link = \"eth2\", weight = 2 } ]
