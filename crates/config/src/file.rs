@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use raddle_text::outside::read_text;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -45,12 +46,15 @@ pub struct File {
 }
 
 impl File {
-    /// Reads a file that has to be there.
+    /// Bytes that a file has at most.
+    pub const MOST: u64 = 16 << 20;
+
+    /// Reads a file that has to be there, of at most [`File::MOST`] bytes.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn read(path: &Path) -> Result<File, Error> {
-        match std::fs::read_to_string(path) {
+        match read_text(path, File::MOST) {
             Ok(text) => Ok(File::new(path, text)),
             Err(source) => Err(Error::Read {
                 path: path.to_owned(),
@@ -100,6 +104,11 @@ impl File {
     /// An error about the whole: something is not there.
     pub fn error(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         self.wrong(Mistake::Meaning(error.into()), None, None)
+    }
+
+    /// The text as it was read.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The line, from 1, that a value begins in.

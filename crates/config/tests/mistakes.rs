@@ -247,3 +247,12 @@ fn a_file_may_be_missing() {
     assert!(error.contains("none.toml: No such file"), "{error}");
     assert!(error.ends_with("; name another with --config"), "{error}");
 }
+
+#[test]
+fn a_file_has_an_end() {
+    let error = File::read("/dev/zero".as_ref()).unwrap_err().to_string();
+    assert!(
+        error.contains("/dev/zero: it has more than 16 MiB"),
+        "{error}"
+    );
+}

@@ -15,15 +15,21 @@ mod rules;
 mod sysctl;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use raddle_rib::event::{Event, RouteOp, Sweep};
 use raddle_rib::{Rib, Snapshot};
 use raddle_select::KernelVersion;
+use raddle_text::outside::Bounded;
 
 use crate::names::Names;
 pub use fault::Fault;
 use object::{Lookup, Objects};
+
+/// Bytes of a file that are read at most: some five million routes.
+const MOST: u64 = 1 << 30;
 
 /// Why output cannot be made into a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +141,9 @@ impl Files {
 
 /// A file's name and text.
 fn text(file: &Path) -> Result<(String, String), Error> {
-    let text = std::fs::read(file).map_err(|source| Error::Read {
+    let mut text = Vec::new();
+    let mut read = || Bounded::new(File::open(file)?, MOST).read_to_end(&mut text);
+    read().map_err(|source| Error::Read {
         file: file.to_owned(),
         source,
     })?;

@@ -1,9 +1,9 @@
 //! Flows to compute with: from captures, from lists, or made up.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
+use std::path::Path;
 
 use ipnet::IpNet;
 use raddle_explain::FlowWords;
@@ -12,12 +12,15 @@ use raddle_packet::protocol::ethertype;
 use raddle_packet::{Ethernet, Family, Stop, Vlan, dissect};
 use raddle_select::{Flow, FlowKey, Keys, Policy, keys_of_packet};
 use raddle_sim::sample::{self, Sample, flow_of};
+use raddle_text::outside::{Bounded, open_or_stdin};
 use thiserror::Error;
 
 /// Most bytes of a packet that are kept: what the dissector may look at.
 const HEADERS: usize = 256;
 /// Most flows that are made up.
 const MOST: usize = 10_000_000;
+/// Bytes of a list that are read at most: a hundred for each of so many flows.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// Where the flows come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,10 +143,7 @@ impl Source {
 fn read(name: &str) -> Result<Vec<Sample>, Error> {
     let named = || name.to_owned();
     let failed = |why: io::Error| Error::Read { name: named(), why };
-    let mut input: Box<dyn Read + Send> = match name {
-        "-" => Box::new(io::stdin()),
-        _ => Box::new(File::open(name).map_err(failed)?),
-    };
+    let mut input = open_or_stdin(Path::new(name)).map_err(failed)?;
     let mut magic = Vec::new();
     input
         .by_ref()
@@ -154,12 +154,29 @@ fn read(name: &str) -> Result<Vec<Sample>, Error> {
     if is_capture(&magic) {
         return capture(Reader::new(whole, name)?);
     }
-    let mut text = String::new();
-    let mut whole = whole;
-    whole.read_to_string(&mut text).map_err(failed)?;
-    let flows = list(&text).and_then(|lines| lines.iter().map(sourced).collect());
-    let flows: Vec<Flow> = flows.map_err(|why| Error::List { name: named(), why })?;
+    let flows: Result<Vec<Flow>, LineError> = lines_of(whole, name)?.iter().map(sourced).collect();
+    let flows = flows.map_err(|why| Error::List { name: named(), why })?;
     Ok(flows.into_iter().map(Sample::of).collect())
+}
+
+/// Reads a list of flows ([`list`]) from a file; `-` is standard input.
+///
+/// # Errors
+/// It cannot be read, or has more bytes than ten million flows need; what is wrong with a line.
+pub fn read_list(file: &Path) -> Result<Vec<Line>, Error> {
+    let name = file.display().to_string();
+    match open_or_stdin(file) {
+        Ok(input) => lines_of(input, &name),
+        Err(why) => Err(Error::Read { name, why }),
+    }
+}
+
+/// The lines of a list that is called so.
+fn lines_of(input: impl Read, name: &str) -> Result<Vec<Line>, Error> {
+    let named = || name.to_owned();
+    let text = io::read_to_string(Bounded::new(input, MOST_BYTES));
+    let text = text.map_err(|why| Error::Read { name: named(), why })?;
+    list(&text).map_err(|why| Error::List { name: named(), why })
 }
 
 /// A flow of a list.
@@ -328,6 +345,18 @@ mod tests {
             ..Source::default()
         };
         args.load(None).map(Option::unwrap)
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("list");
+        let said = || read_list(&file).map(drop).unwrap_err().to_string();
+        assert!(said().contains("list: No such file"), "{}", said());
+        std::fs::write(&file, "10.0.0.2 from 10.0.0.1\nx").unwrap();
+        assert!(said().contains("list: line 2: "), "{}", said());
+        std::fs::write(&file, "10.0.0.2 from 10.0.0.1\n").unwrap();
+        assert_eq!(read_list(&file).unwrap().len(), 1);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use raddle_explain::{
     Answer, Carried, Error, FlowWords, Images, Packet, Question, Surroundings, View, answer, both,
     render,
 };
-use raddle_plan::flows::{Line, LineError, list};
+use raddle_plan::flows::{Line, read_list};
 use raddle_rib::Rib;
 use raddle_rib::event::Event;
 
@@ -158,14 +158,7 @@ fn flows(args: &cli::Explain, file: &Path) -> Result<(), Failure> {
             ));
         }
     };
-    let failed = |e| Failure::usage(format!("cannot read {}: {e}", file.display()));
-    let text = match file.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin().lock()),
-        false => std::fs::read_to_string(file),
-    };
-    let text = text.map_err(failed)?;
-    let named = |e: LineError| Failure::usage(format!("{}: {e}", file.display()));
-    let lines = list(&text).map_err(named)?;
+    let lines = read_list(file)?;
     let questions = lines.into_iter().map(|Line { number, mut words }| {
         if !words.connected {
             words.iif = words.iif.or_else(|| iif.cloned());

@@ -153,7 +153,7 @@ fn of_router(args: &KeyFind, path: &Path) -> Result<(), Failure> {
         Found::One(seed) => {
             let mut words = format!("one seed sends all {flows} flows the way that they took");
             if let Some(out) = &args.out {
-                with_seed(path, out, seed)?;
+                with_seed(&file, out, seed)?;
                 words += &format!("; {} has it", out.display());
             } else if !args.show_key {
                 words += "\n--show-key prints it, --out FILE keeps it";
@@ -178,11 +178,10 @@ fn of_router(args: &KeyFind, path: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a file of observations once more, with the seed, for its owner alone.
-fn with_seed(observations: &Path, out: &Path, seed: Seed) -> Result<(), Failure> {
+fn with_seed(observations: &File, out: &Path, seed: Seed) -> Result<(), Failure> {
     let failed = |e: std::io::Error| {
         Failure::system(format!("cannot write the router {}: {e}", out.display()))
     };
-    let text = std::fs::read_to_string(observations).map_err(failed)?;
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create(true)
@@ -193,7 +192,7 @@ fn with_seed(observations: &Path, out: &Path, seed: Seed) -> Result<(), Failure>
     // Before anything is in it: one that was there may be for others, too.
     file.set_permissions(Permissions::from_mode(0o600))
         .and_then(|()| file.set_len(0))
-        .and_then(|()| writeln!(file, "seed = {}\n{text}", seed.get()))
+        .and_then(|()| writeln!(file, "seed = {}\n{}", seed.get(), observations.text()))
         .map_err(failed)
 }
 

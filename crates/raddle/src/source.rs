@@ -1,5 +1,7 @@
 //! Where a command takes the routing state from: the live kernel or a snapshot file.
 
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -12,10 +14,14 @@ use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
 use raddle_select::{Brings, Brought, Flow, KernelVersion, Steering};
+use raddle_text::outside::Bounded;
 
 use crate::error::Failure;
 use crate::machine::ThisMachine;
 use raddle_daemon::{AlgoRule, Config, algo_rules};
+
+/// Bytes of a snapshot that are read at most: some ten million routes.
+const MOST: u64 = 4 << 30;
 
 /// Rules of the daemon that a command goes by.
 #[derive(Clone, Debug, Default, Args)]
@@ -281,12 +287,15 @@ pub(crate) fn set_algos(
 
 fn read(file: &Path) -> Result<Snapshot, Failure> {
     let name = file.display();
-    let text = std::fs::read(file)
-        .map_err(|e| Failure::usage(format!("cannot read the snapshot {name}: {e}")))?;
-    let snapshot: Snapshot = serde_json::from_slice(&text).map_err(|e| {
-        Failure::usage(format!(
+    let unread = |e: io::Error| Failure::usage(format!("cannot read the snapshot {name}: {e}"));
+    let opened = File::open(file).map_err(unread)?;
+    // As it is read, so that what is none has no room to fill.
+    let text = BufReader::with_capacity(1 << 16, Bounded::new(opened, MOST));
+    let snapshot: Snapshot = serde_json::from_reader(text).map_err(|e| match e.is_io() {
+        true => unread(e.into()),
+        false => Failure::usage(format!(
             "{name} is not a snapshot: {e}; make one with raddle snapshot"
-        ))
+        )),
     })?;
     if snapshot.format != Snapshot::FORMAT {
         return Err(Failure::usage(format!(
@@ -301,6 +310,17 @@ fn read(file: &Path) -> Result<Snapshot, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_is_refused_as_soon_as_it_is_none() {
+        let error = read("/dev/zero".as_ref()).unwrap_err().to_string();
+        assert!(error.contains("/dev/zero is not a snapshot"), "{error}");
+        let error = read("/no/such".as_ref()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot read the snapshot /no/such: No such"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn rules_want_an_input_link() {

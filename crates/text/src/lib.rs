@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+pub mod outside;
+
 /// Spaces between columns.
 const GAP: usize = 2;
 
