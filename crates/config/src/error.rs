@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use raddle_text::outside::{shown, shown_in_line};
 use thiserror::Error;
 
 use crate::{Mistake, Place};
@@ -19,7 +20,7 @@ pub enum Error {
         source: io::Error,
     },
     /// It says something that cannot be.
-    #[error("{path}: {}{mistake}", shown(.place), path = .path.display())]
+    #[error("{path}: {}{}", placed(.place), shown(&mistake.to_string()), path = .path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -33,7 +34,7 @@ pub enum Error {
     },
 }
 
-fn shown(place: &Option<Box<Place>>) -> String {
+fn placed(place: &Option<Box<Place>>) -> String {
     place
         .as_ref()
         .map_or_else(String::new, |place| format!("{place}\n"))
@@ -70,7 +71,11 @@ impl Error {
                 let key = key
                     .as_ref()
                     .map_or_else(String::new, |key| format!("{key}: "));
-                format!("{path}: line {line}, column {column}: {key}{mistake}")
+                let said = format!("{key}{mistake}");
+                format!(
+                    "{path}: line {line}, column {column}: {}",
+                    shown_in_line(&said)
+                )
             }
             whole => whole.to_string(),
         }

@@ -54,6 +54,9 @@ impl fmt::Display for Place {
         let before = text.chars().take(column.saturating_sub(1));
         let before: String = before.map(|c| if c == '\t' { c } else { ' ' }).collect();
         let carets = "^".repeat(*width);
+        // What a terminal would obey is as wide as what stands for it, so the caret stays where it is.
+        let obeyed = |c: char| c.is_control() && c != '\t';
+        let text = text.replace(obeyed, "\u{fffd}");
         writeln!(f, "line {line}, column {column}")?;
         writeln!(f, "{margin} |")?;
         writeln!(f, "{line} | {text}")?;
@@ -76,6 +79,12 @@ mod tests {
         let list = "list = [\n 1,\n]";
         assert!(of(list, 7..list.len()).ends_with("\n  |        ^"));
         assert!(of("a", 9..9).starts_with("line 1, column 2\n"));
+        // Nothing is obeyed.
+        let obeyed = of("a = '\u{1b}[2J'", 5..6);
+        assert!(
+            obeyed.ends_with("\n1 | a = '\u{fffd}[2J'\n  |      ^"),
+            "{obeyed}"
+        );
         // Tabs are as wide below.
         assert!(of("\ta\t= 1", 5..6).ends_with("\n1 | \ta\t= 1\n  | \t \t  ^"));
     }

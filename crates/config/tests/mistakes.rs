@@ -256,3 +256,17 @@ fn a_file_has_an_end() {
         "{error}"
     );
 }
+
+#[test]
+fn a_terminal_obeys_no_mistake() {
+    for text in [
+        "\"\\u001b[2J\" = 1",
+        "mode = \"\\u009b2J\"",
+        "mode = '\u{1b}[2J'",
+    ] {
+        let error = wrong(text);
+        let obeyed = |c: char| c.is_control() && c != '\n';
+        assert!(!error.to_string().contains(obeyed), "{text}: {error}");
+        assert!(!error.one_line().contains(char::is_control), "{text}");
+    }
+}

@@ -15,6 +15,7 @@
 use std::fmt;
 
 use raddle_lab::LabError;
+use raddle_text::outside::shown;
 
 /// What programs that call this one can go by. 0 is fine.
 pub mod exit {
@@ -40,11 +41,11 @@ impl Failure {
         Failure::system(format!("{what} needs root; run it with sudo"))
     }
 
-    /// With an exit code of its own.
+    /// With an exit code of its own. What a terminal would obey is escaped: a message may show what others have written.
     pub fn new(code: u8, message: impl Into<String>) -> Failure {
         Failure {
             code,
-            message: message.into(),
+            message: shown(&message.into()).into_owned(),
         }
     }
 
@@ -206,5 +207,19 @@ impl From<LabError> for Failure {
             _ => exit::SYSTEM,
         };
         Failure::new(code, e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_no_failure() {
+        let failure = Failure::usage("there is no 'a\u{1b}[2J':\n\t\u{9b}2J");
+        assert_eq!(
+            failure.to_string(),
+            "there is no 'a\\u{1b}[2J':\n\t\\u{9b}2J"
+        );
     }
 }

@@ -8,6 +8,7 @@ use raddle_config::{At, Error, File, Spanned, Within};
 use raddle_select::{
     Flow, HashConfig, Hasher, Seed, choose_plain, keys_of_plain_packet, upper_bounds,
 };
+use raddle_text::outside::link_name;
 use serde::Deserialize;
 
 use crate::observation::Observation;
@@ -80,6 +81,7 @@ struct Route {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Path {
+    #[serde(deserialize_with = "link_name")]
     link: String,
     #[serde(default)]
     weight: Option<Within<1, 65535>>,
@@ -327,6 +329,12 @@ flows = [
             ("policy = 1", "policy = 4", "from 0 to 3"),
             ("policy = 1", "policy = 1\nfields = 7", "policy 3"),
             ("flow-label", "flow_label", "flow-label"),
+            ("link = 'eth2'", "link = 'eth/2'", "line 3, column 39"),
+            (
+                "link = 'eth2'",
+                "link = \"\\u001b[2J\"",
+                "no control characters",
+            ),
             ("policy = 1", "", "policy"),
         ] {
             assert!(GOOD.contains(from), "{from}");

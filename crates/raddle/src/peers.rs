@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use raddle_config::File;
 use raddle_explain::{Answer, FlowWords};
 use raddle_key_search::Router;
+use raddle_text::outside::shown_in_line;
 use serde::Serialize;
 
 use crate::error::Failure;
@@ -23,7 +24,8 @@ pub(crate) fn read(files: &[PathBuf]) -> Result<Vec<(String, Router)>, Failure> 
             )),
             other => other.into(),
         })?;
-        Ok((file.display().to_string(), Router::of(&text)?))
+        let name = shown_in_line(&file.display().to_string()).into_owned();
+        Ok((name, Router::of(&text)?))
     };
     files.iter().map(read).collect()
 }

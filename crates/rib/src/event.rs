@@ -14,6 +14,7 @@ mod settings;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use raddle_text::outside::line_if_any;
 use serde::{Deserialize, Serialize};
 
 pub use fpm::Fpm;
@@ -48,8 +49,10 @@ pub struct Rule {
     /// Destination prefix.
     pub to: Option<IpNet>,
     /// Input device.
+    #[serde(default, deserialize_with = "line_if_any")]
     pub iif: Option<String>,
     /// Output device.
+    #[serde(default, deserialize_with = "line_if_any")]
     pub oif: Option<String>,
     /// Firewall mark and mask.
     pub fwmark: Option<(u32, u32)>,

@@ -84,8 +84,16 @@ pub fn open_or_stdin(path: &Path) -> io::Result<Box<dyn Read + Send>> {
 
 /// A text as it may be printed: control characters but for newlines and tabs are escaped (`\u{1b}`).
 pub fn shown(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if !text.contains(obeyed) {
+    escaped(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+}
+
+/// A text as it may be printed in a line: all control characters are escaped.
+pub fn shown_in_line(text: &str) -> Cow<'_, str> {
+    escaped(text, char::is_control)
+}
+
+fn escaped(text: &str, obeyed: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&obeyed) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 8);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use raddle_text::outside::{
     Bounded, Line, LinkName, TextError, TooLong, line, line_if_any, lines, link_name,
-    open_or_stdin, read_text, shown,
+    open_or_stdin, read_text, shown, shown_in_line,
 };
 use serde::Deserialize;
 
@@ -87,6 +87,7 @@ fn lines_have_nothing_that_a_terminal_obeys() {
         assert!(!error.to_string().contains(char::is_control), "{error}");
     }
     assert_eq!(shown("a\n\tb é"), "a\n\tb é");
+    assert_eq!(shown_in_line("a\n\tb"), "a\\u{a}\\u{9}b");
     assert_eq!(shown("a\u{1b}[2J\r\u{9b}"), "a\\u{1b}[2J\\u{d}\\u{9b}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use raddle_text::outside::{line, line_if_any, lines, link_name};
 use serde::{Deserialize, Serialize};
 
 /// A network device (`RTM_NEWLINK`).
@@ -10,9 +11,14 @@ pub struct Link {
     /// Interface index.
     pub index: u32,
     /// Name, such as `eth0`.
+    #[serde(deserialize_with = "link_name")]
     pub name: String,
     /// Alternative names (`ip link property add altname`).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "lines"
+    )]
     pub altnames: Vec<String>,
     /// Link-layer address, where it is 6 bytes long.
     pub mac: Option<[u8; 6]>,
@@ -25,6 +31,7 @@ pub struct Link {
     /// `IF_OPER_*`: 6 is up.
     pub operstate: u8,
     /// Kind from `IFLA_INFO_KIND`: `veth`, `bridge`, `vlan`, ...; none for physical devices.
+    #[serde(default, deserialize_with = "line_if_any")]
     pub kind: Option<String>,
     /// The bridge, bond or VRF that this device is enslaved to.
     pub master: Option<u32>,
@@ -43,6 +50,7 @@ pub struct Link {
     /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.
     pub lower_netns: Option<i32>,
     /// Root qdisc's kind (`IFLA_QDISC`).
+    #[serde(deserialize_with = "line")]
     pub qdisc: String,
     /// Number of transmit queues.
     pub tx_queues: u32,
@@ -122,6 +130,7 @@ pub struct Address {
     /// Broadcast address (IPv4).
     pub broadcast: Option<IpAddr>,
     /// Label (IPv4).
+    #[serde(default, deserialize_with = "line_if_any")]
     pub label: Option<String>,
 }
 
@@ -168,5 +177,48 @@ impl Neighbour {
     /// Whether the kernel would send to it without asking (`nud_state & NUD_VALID`).
     pub fn is_valid(&self) -> bool {
         self.state & NUD_VALID != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Rule;
+
+    /// Names are printed, and a snapshot may be anybody's.
+    #[test]
+    fn what_a_terminal_obeys_is_no_name() {
+        let link = Link {
+            altnames: vec!["uplink".into()],
+            kind: Some("veth".into()),
+            qdisc: "noqueue".into(),
+            ..Link::ethernet(2, "eth0", [2; 6])
+        };
+        let json = serde_json::to_string(&link).unwrap();
+        assert_eq!(serde_json::from_str::<Link>(&json).unwrap(), link);
+        for word in ["eth0", "uplink", "veth", "noqueue"] {
+            let bad = json.replace(&format!("\"{word}\""), r#""\u001b[2J""#);
+            let error = serde_json::from_str::<Link>(&bad).unwrap_err().to_string();
+            assert!(error.contains("control characters"), "{word}: {error}");
+        }
+        let address = Address {
+            label: Some("eth0:1".into()),
+            ..Address::new(2, [10, 0, 0, 1].into(), 24)
+        };
+        let json = serde_json::to_string(&address).unwrap();
+        assert_eq!(serde_json::from_str::<Address>(&json).unwrap(), address);
+        let bad = json.replace("eth0:1", "\\u009b2J");
+        assert!(serde_json::from_str::<Address>(&bad).is_err());
+        let rule = Rule {
+            iif: Some("eth0".into()),
+            oif: Some("eth1".into()),
+            ..Rule::default()
+        };
+        let json = serde_json::to_string(&rule).unwrap();
+        assert_eq!(serde_json::from_str::<Rule>(&json).unwrap(), rule);
+        for word in ["eth0", "eth1"] {
+            let bad = json.replace(word, "\\u001b");
+            assert!(serde_json::from_str::<Rule>(&bad).is_err(), "{word}");
+        }
     }
 }
