@@ -83,8 +83,8 @@ pub fn plan_beyond(
     if iif.is_empty() && from == Ipv4Addr::UNSPECIFIED {
         let (links, failures) = failures(&choice, &choice.layout);
         let places = Unbound::new(sockets, &hashing, (dst, &flow), &failures);
-        return asked.certificate(&places, &links, &failures, |port| {
-            places.connect(None, port).map(|(source, _, _)| source)
+        return asked.certificate(&places, &links, &failures, |failure, port| {
+            places.connect(failure, port).map(|(source, _, _)| source)
         });
     }
     let layout = |gone: &[usize]| match iif.is_empty() {
@@ -101,7 +101,7 @@ pub fn plan_beyond(
         layout: &now,
         without: &failures.iter().map(|gone| layout(gone)).collect::<Vec<_>>(),
     };
-    asked.certificate(&places, &links, &failures, |_| None)
+    asked.certificate(&places, &links, &failures, |_, _| None)
 }
 
 /// What is wanted of a plan.
@@ -120,20 +120,21 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     /// The plan, for connections that these places are of: with failures of these links, and nexthops by
-    /// number. `source` says which address a connection gets where that depends on its port.
+    /// number. `source` says which address a connection gets that is opened as things are, or with such a failure, where that
+    /// depends on its port.
     fn certificate(
         &self,
         places: &impl Places,
         failed: &[u32],
         failures: &[Vec<usize>],
-        source: impl Fn(u32) -> Option<Ipv4Addr>,
+        source: impl Fn(Option<usize>, u32) -> Option<Ipv4Addr>,
     ) -> Result<Certificate, Error> {
         let (rib, question, choice) = (self.rib, self.question, self.choice);
         let asked = (question.count, question.share_out);
         let vary = question.vary;
-        let links = |value: u32| {
+        let links = |failure: Option<usize>, value: u32| {
             let flow = vary.apply(&self.flow, value);
-            let from = source(value).map_or(self.from, IpAddr::V4);
+            let from = source(failure, value).map_or(self.from, IpAddr::V4);
             let own = Flow::new(from, question.dst);
             let flow = own.map_or(flow, |own| Flow {
                 addresses: own.addresses,
@@ -143,7 +144,7 @@ impl Asked<'_> {
         };
         let passing = Passing {
             places,
-            links: &links,
+            links: |value| links(None, value),
             weights: self.beyond.weights(),
         };
         let plan = ports::plan(&passing, failures, &self.candidates, asked)
@@ -152,16 +153,16 @@ impl Asked<'_> {
         let hashes = places.shares(None);
         let secret = rib.key_kind() == KeyKind::Kernel || self.steered;
         let used = |shares: &[u64]| shares.iter().filter(|share| **share > 0).count();
-        let connection = |connection: &Connection| PlannedConnection {
+        let connection = |failure: Option<usize>, connection: &Connection| PlannedConnection {
             value: connection.value,
             hash: (!secret).then_some(connection.hash31),
             path: connection.path,
-            from: source(connection.value),
-            beyond: passing.beyond(connection.value),
+            from: source(failure, connection.value),
+            beyond: links(failure, connection.value),
         };
         let mut beyond = self.beyond.routers.clone();
         for connection in &plan.connections {
-            for (router, link) in beyond.iter_mut().zip(passing.beyond(connection.value)) {
+            for (router, link) in beyond.iter_mut().zip(links(None, connection.value)) {
                 router.links[link].connections += 1;
             }
         }
@@ -170,11 +171,12 @@ impl Asked<'_> {
             weight: hop.weight,
             hashes: hashes.get(i).copied().unwrap_or(0),
         };
-        let spare = |(index, mut spare): (&u32, Spare)| {
+        let spare = |(failure, (index, mut spare)): (usize, (&u32, Spare))| {
+            let opened = |c: &Connection| connection(Some(failure), c);
             spare.loads.resize(choice.hops.len(), 0);
             PlannedSpare {
                 dev: link_name(rib, *index),
-                connections: spare.connections.iter().map(connection).collect(),
+                connections: spare.connections.iter().map(opened).collect(),
                 close: spare.close,
                 moved: spare.moved,
                 loads: spare.loads,
@@ -206,9 +208,18 @@ impl Asked<'_> {
             },
             preferred: used(&hashes) < used(&choice.layout.shares()),
             paths: choice.hops.iter().enumerate().map(path).collect(),
-            connections: plan.connections.iter().map(connection).collect(),
+            connections: plan
+                .connections
+                .iter()
+                .map(|c| connection(None, c))
+                .collect(),
             beyond,
-            spares: failed.iter().zip(plan.spares).map(spare).collect(),
+            spares: failed
+                .iter()
+                .zip(plan.spares)
+                .enumerate()
+                .map(spare)
+                .collect(),
         })
     }
 }
@@ -216,7 +227,7 @@ impl Asked<'_> {
 /// Connections that pass routers behind.
 struct Passing<'a, P, L> {
     places: &'a P,
-    links: &'a L,
+    links: L,
     weights: Vec<Vec<u32>>,
 }
 

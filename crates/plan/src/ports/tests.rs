@@ -203,6 +203,14 @@ fn connections_without_a_source_get_that_of_their_path() {
         for spare in &plan.spares {
             assert_eq!(spare.loads.iter().sum::<usize>(), 4, "{dst} {spare:?}");
             assert_eq!(spare.loads.iter().filter(|load| **load > 0).count(), 3);
+            // What is opened then has the address of a link that lives then.
+            for connection in &spare.connections {
+                let from = connection.from.unwrap().octets();
+                assert_ne!(format!("eth{}", from[2]), spare.dev, "{dst}");
+                if plan.group.is_none() {
+                    assert_eq!(usize::from(from[2]), connection.path + 1);
+                }
+            }
         }
         assert!(
             plan.to_string()
