@@ -249,10 +249,23 @@ fn weighted_plans_and_stale_certificates() {
     let edited = world.raddle(&["ports", "verify", edited.to_str().unwrap()]);
     assert_eq!(edited.code, Some(2), "{}", edited.stdout);
     assert!(
-        edited.stderr.contains("ports go to 65535"),
+        edited.stderr.contains("ports go from 1 to 65535"),
         "{}",
         edited.stderr
     );
+    // What has no connections agrees with everything, and says nothing; what has no end is not read to it.
+    let empty = folder.path().join("empty.json");
+    plan["connections"] = serde_json::json!([]);
+    std::fs::write(&empty, plan.to_string()).unwrap();
+    for (file, said) in [
+        (empty.to_str().unwrap(), "it has no connections"),
+        ("/dev/zero", "/dev/zero is not a certificate"),
+        ("/no/such", "cannot read the certificate /no/such"),
+    ] {
+        let refused = world.raddle(&["ports", "verify", file]);
+        assert_eq!(refused.code, Some(2), "{}", refused.stdout);
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
     // A source on one of the links is steered by it.
     let steered = world.raddle(&[
         "ports",

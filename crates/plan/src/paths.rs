@@ -9,6 +9,7 @@ use raddle_select::{compile_threshold, upper_bounds};
 use raddle_sim::resilient::{Overweight, Weighted, rebalance};
 use raddle_sim::sample::Sample;
 use raddle_sim::{Asker, Hashing, HashingError, Layout};
+use raddle_text::outside;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -44,6 +45,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// Out-link.
+    #[serde(deserialize_with = "outside::link_name")]
     pub dev: String,
     /// The neighbour.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,12 +1,12 @@
 //! `raddle ports`: questions of the command line about source ports, and the answers of [`raddle_plan::ports`].
 
-use std::io::Read;
 use std::path::Path;
 
 use raddle_netlink::Socket;
 use raddle_netlink::probe::sockets;
 use raddle_plan::paths::PathError;
 use raddle_plan::ports::{self, Behind, Certificate, Question, ShareOut, Vary};
+use raddle_text::outside::open_or_stdin;
 
 use crate::cli::{Ports, PortsAudit, PortsPlan, PortsVerify};
 use crate::error::Failure;
@@ -101,13 +101,10 @@ fn verify(args: &PortsVerify) -> Result<(), Failure> {
 
 fn read(file: &Path) -> Result<Certificate, Failure> {
     let name = file.display().to_string();
-    let mut text = String::new();
-    let done = match file.as_os_str() == "-" {
-        true => std::io::stdin().read_to_string(&mut text),
-        false => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
-    };
-    done.map_err(|e| Failure::usage(format!("cannot read the certificate {name}: {e}")))?;
-    Ok(Certificate::parse(&name, &text)?)
+    match open_or_stdin(file) {
+        Ok(input) => Ok(Certificate::parse(&name, input)?),
+        Err(why) => Err(ports::Error::Unread { name, why }.into()),
+    }
 }
 
 fn audit(args: &PortsAudit) -> Result<(), Failure> {

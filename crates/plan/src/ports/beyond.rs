@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use raddle_key_search::Router;
 use raddle_select::Flow;
+use raddle_text::outside::{line, link_name};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -21,6 +22,7 @@ pub struct Behind<'a> {
 #[serde(deny_unknown_fields)]
 pub struct PlannedRouter {
     /// Its name.
+    #[serde(deserialize_with = "line")]
     pub router: String,
     /// Its links to the destination, in its own order.
     pub links: Vec<PlannedLink>,
@@ -31,6 +33,7 @@ pub struct PlannedRouter {
 #[serde(deny_unknown_fields)]
 pub struct PlannedLink {
     /// Its name there.
+    #[serde(deserialize_with = "link_name")]
     pub link: String,
     /// Its weight.
     pub weight: u32,

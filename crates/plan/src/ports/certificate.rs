@@ -1,14 +1,19 @@
 //! The coverage certificate: what a port plan says, and by which settings, so that anyone can check it.
 
+use std::io::{BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr};
 
+use raddle_text::outside::{Bounded, line, line_if_any, link_name};
 use serde::{Deserialize, Serialize};
 
-use super::Error;
 use super::beyond::PlannedRouter;
+use super::{Error, sound};
 use crate::paths::Named;
 
-/// A port plan and the settings that it holds for.
+/// A port plan and the settings that it holds for. One that is read by [`Certificate::parse`] holds together ([`Unsound`]), as all
+/// do that were planned.
+///
+/// [`Unsound`]: super::Unsound
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
@@ -19,6 +24,7 @@ pub struct Certificate {
     /// What it depends on.
     pub settings: HashSettings,
     /// The route.
+    #[serde(deserialize_with = "line")]
     pub route: String,
     /// The nexthop group, where it is one.
     pub group: Option<u32>,
@@ -39,22 +45,41 @@ pub struct Certificate {
 impl Certificate {
     /// The name and version of the format.
     pub const FORMAT: &str = "raddle-ports-1";
+    /// Bytes that are read at most: 65535 connections, and what becomes of each when one of 256 links fails.
+    pub const MOST: u64 = 256 << 20;
 
     /// Reads one; `name` is what errors call it.
     ///
     /// # Errors
-    /// The text is none, or one of another version.
-    pub fn parse(name: &str, text: &str) -> Result<Certificate, Error> {
+    /// What is read is none, is one of another version, or contradicts itself; it cannot be read.
+    pub fn parse(name: &str, input: impl Read) -> Result<Certificate, Error> {
         let name = || name.to_owned();
-        let read: Result<Certificate, _> = serde_json::from_str(text);
-        let certificate = read.map_err(|why| Error::NotACertificate { name: name(), why })?;
-        match certificate.format == Certificate::FORMAT {
-            true => Ok(certificate),
-            false => Err(Error::Format {
+        let input = BufReader::new(Bounded::new(input, Certificate::MOST));
+        let read: Result<Certificate, _> = serde_json::from_reader(input);
+        let certificate = read.map_err(|why| match why.is_io() {
+            true => Error::Unread {
+                name: name(),
+                why: why.into(),
+            },
+            false => Error::NotACertificate { name: name(), why },
+        })?;
+        if certificate.format != Certificate::FORMAT {
+            return Err(Error::Format {
                 name: name(),
                 format: certificate.format,
-            }),
+            });
         }
+        match sound::check(&certificate) {
+            Ok(()) => Ok(certificate),
+            Err(why) => Err(Error::Unsound { name: name(), why }),
+        }
+    }
+
+    /// The connections, each with its path.
+    pub(super) fn on_paths(&self) -> impl Iterator<Item = (&PlannedConnection, &PlannedPath)> {
+        let path = |c: &PlannedConnection| self.paths.get(c.path);
+        let connections = self.connections.iter();
+        connections.filter_map(move |c| Some((c, path(c)?)))
     }
 
     /// Whether connections are bound to a port and to no address, and get their path's.
@@ -88,6 +113,7 @@ pub struct PlannedFlow {
     /// Source; 0.0.0.0 where each connection gets that of its path.
     pub from: IpAddr,
     /// The link that their packets come in by; none for this machine's own.
+    #[serde(default, deserialize_with = "line_if_any")]
     pub iif: Option<String>,
     /// Protocol number.
     pub proto: u8,
@@ -147,6 +173,7 @@ pub struct PlannedConnection {
 #[serde(deny_unknown_fields)]
 pub struct PlannedSpare {
     /// The link.
+    #[serde(deserialize_with = "link_name")]
     pub dev: String,
     /// Connections to open.
     pub connections: Vec<PlannedConnection>,

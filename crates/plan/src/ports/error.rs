@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
+use super::Unsound;
 use crate::paths::{NoHash, PathError};
 
 /// Why there is no answer. Each says what is wrong and, where that is not plain, what to do.
@@ -111,6 +112,22 @@ pub enum Error {
         /// Why not.
         why: serde_json::Error,
     },
+    /// A certificate cannot be read.
+    #[error("cannot read the certificate {name}: {why}")]
+    Unread {
+        /// Its file.
+        name: String,
+        /// Why not.
+        why: io::Error,
+    },
+    /// A certificate contradicts itself.
+    #[error("{name} is no whole certificate: {why}; make it anew with raddle ports plan")]
+    Unsound {
+        /// What was read.
+        name: String,
+        /// What is wrong in it.
+        why: Unsound,
+    },
     /// The certificate is of another version.
     #[error(
         "{name} has the format '{format}', not '{}': make it anew with this version",
@@ -125,14 +142,6 @@ pub enum Error {
     /// Source and destination of a certificate do not fit.
     #[error("the certificate mixes the families")]
     CertificateFamilies,
-    /// A connection of a certificate has a path that it does not list.
-    #[error("the certificate names a path that it does not have")]
-    CertificatePath,
-    /// One of its ports or labels is none.
-    #[error(
-        "the certificate has a connection with number {0}: ports go to 65535, flow labels to 1048575"
-    )]
-    CertificateValue(u32),
     /// A setting of the kernel cannot be read.
     #[error("cannot read {path}: {why}")]
     Setting {

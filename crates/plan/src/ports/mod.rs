@@ -8,6 +8,9 @@ mod error;
 mod plan;
 mod question;
 mod range;
+mod sound;
+#[cfg(test)]
+mod sound_test;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -27,6 +30,7 @@ pub use error::Error;
 pub use plan::{plan, plan_beyond};
 pub use question::Question;
 pub use raddle_sim::ports::{ShareOut, Vary};
+pub use sound::Unsound;
 pub use verify::{Difference, Verification, verify};
 
 use crate::paths::Named;

@@ -11,7 +11,7 @@ use raddle_sim::{Asker, Hashing};
 use serde::Serialize;
 
 use super::Error;
-use super::certificate::{Certificate, HashSettings, PlannedConnection, Varied};
+use super::certificate::{Certificate, HashSettings, PlannedConnection, PlannedPath, Varied};
 use super::question::{packets, ports_of};
 use crate::paths::{self, Named, Place};
 use crate::sockets::{Sockets, Unbound};
@@ -109,36 +109,29 @@ pub fn verify(
     };
     let mut used = BTreeSet::new();
     let mut differ = Vec::new();
-    let most = match planned.vary {
-        Varied::Sport => u32::from(u16::MAX),
-        Varied::FlowLabel => 0xf_ffff,
-    };
-    for connection in &certificate.connections {
-        if connection.value > most {
-            return Err(Error::CertificateValue(connection.value));
-        }
-        let path = certificate.paths.get(connection.path);
-        let path = path.ok_or(Error::CertificatePath)?.path.clone();
+    let mut agree = 0;
+    for (connection, PlannedPath { path, .. }) in certificate.on_paths() {
         let now = place(&hashing, &unbound_now, connection.value);
         let query = query(certificate, connection, index);
         let said = ask(socket, planned.dst, query, certificate.is_unbound())?;
-        let same = now.is_some_and(|now| Named::of(&now, rib) == path);
+        let same = now.is_some_and(|now| Named::of(&now, rib) == *path);
         let agrees = said
             .as_ref()
             .is_ok_and(|said| place(&asked, &unbound_asked, connection.value) == Some(*said));
         if same && agrees {
+            agree += 1;
             used.extend(now.map(|now| (now.index, now.gateway)));
             continue;
         }
         differ.push(Difference {
             value: connection.value,
-            planned: path,
+            planned: path.clone(),
             predicted: now.map(|now| Named::of(&now, rib)),
             kernel: said.map_or_else(|Refused(why)| why, |said| said.text(rib)),
         });
     }
     Ok(Verification {
-        agree: certificate.connections.len() - differ.len(),
+        agree,
         of: certificate.connections.len(),
         paths: used.len(),
         brought: certificate
