@@ -127,6 +127,38 @@ fn the_kernel_agrees_with_every_plan() {
         "{}",
         six.stderr
     );
+    // A socket has an address of this machine, which may have all of a prefix.
+    let ask = |dst: &str, from: &str| {
+        world.raddle(&[
+            "ports", "plan", dst, "-n", "8", "--dport", "2049", "--from", from,
+        ])
+    };
+    for (dst, from) in [
+        ("198.51.100.7", "192.0.2.77"),
+        ("2001:db8:11::7", "2001:db8:9::9"),
+    ] {
+        let refused = ask(dst, from);
+        assert_eq!(refused.code, Some(2), "{}", refused.stdout);
+        assert!(
+            refused.stderr.contains("no address of this machine"),
+            "{}",
+            refused.stderr
+        );
+    }
+    let multicast = ask("198.51.100.7", "224.0.0.5");
+    assert!(
+        multicast.stderr.contains("nothing is sent from"),
+        "{}",
+        multicast.stderr
+    );
+    world.ip("route add local 192.0.2.0/24 dev lo");
+    plan(&world, "198.51.100.7 -n 8 --dport 2049 --from 192.0.2.77");
+    world.ip("route del local 192.0.2.0/24 dev lo");
+    world.sysctl("net.ipv6.ip_nonlocal_bind", "1");
+    plan(
+        &world,
+        "2001:db8:11::7 -n 8 --dport 2049 --from 2001:db8:9::9",
+    );
     // Policy 0 looks at labels, not at ports.
     world.policy(0);
     for dst in ["2001:db8:10::7", "2001:db8:11::7"] {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::TABLE_LOCAL;
 use crate::event::{Address, RouteKind};
 use crate::rib::Rib;
 
@@ -17,8 +18,13 @@ impl Rib {
         if self.addresses().iter().any(|a| a.local == address) {
             return true;
         }
-        let found = self.trace("lo", address).route;
-        found.is_some_and(|route| route.kind == RouteKind::Local)
+        // Table local is asked whatever rules say; while there are no rules, it is one with table main.
+        let found = [
+            self.trace_table(TABLE_LOCAL, address),
+            self.trace("lo", address),
+        ];
+        let mut routes = found.into_iter().filter_map(|trace| trace.route);
+        routes.any(|route| route.kind == RouteKind::Local)
     }
 
     /// The address that the kernel prefers for packets out of a link towards `gateway`, on a route of
@@ -76,7 +82,7 @@ fn holds(address: &Address, other: Ipv4Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Event, Link};
+    use crate::event::{Event, Link, Route, RouteNexthop, RouteOp, RouteTarget};
 
     fn address(index: u32, text: &str, scope: u8, flags: u32) -> Event {
         let (local, length) = text.split_once('/').unwrap();
@@ -121,5 +127,19 @@ mod tests {
         assert_eq!(source(4, "", 0).as_deref(), Some("10.9.9.9"));
         assert!(rib.is_local("10.0.2.7".parse().unwrap()));
         assert!(!rib.is_local("10.0.2.8".parse().unwrap()));
+        // All of a prefix may be this machine's.
+        let any = Route {
+            dst: "192.0.2.0/24".parse().unwrap(),
+            table: TABLE_LOCAL,
+            kind: RouteKind::Local,
+            target: RouteTarget::Single(RouteNexthop {
+                index: 1,
+                ..RouteNexthop::default()
+            }),
+            ..Route::default()
+        };
+        rib.apply(Event::Route(any, RouteOp::Add));
+        assert!(rib.is_local("192.0.2.9".parse().unwrap()));
+        assert!(!rib.is_local("192.0.3.9".parse().unwrap()));
     }
 }

@@ -49,6 +49,17 @@ pub enum Error {
     /// Nobody says where the connections come from, and it cannot be found out.
     #[error("say whose connections: add --from ADDRESS")]
     NoSource,
+    /// Nothing is sent from such an address.
+    #[error(
+        "nothing is sent from {0}, a multicast or broadcast address: name the address of a host"
+    )]
+    NotASource(IpAddr),
+    /// Connections of this machine's own cannot have it.
+    #[error(
+        "{0} is no address of this machine, so the kernel lets none of its connections have it: name one that is, or, for another \
+         host's connections, the link that they come in by (--iif LINK)"
+    )]
+    NotLocal(IpAddr),
     /// The link of a path has no address.
     #[error("a path has no source address: add --from ADDRESS")]
     NoSourceOfPath,

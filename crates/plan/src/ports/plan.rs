@@ -1,6 +1,7 @@
 //! Which ports, or flow labels, cover all paths.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_netlink::{RouteQuery, Socket};
@@ -53,9 +54,10 @@ pub fn plan_beyond(
 ) -> Result<Certificate, Error> {
     let dst = question.dst;
     let iif = paths::input(rib, question.iif.as_deref())?;
+    let given = given(rib, question)?;
     let candidates = candidates(question)?;
-    let first = paths::needed(rib, iif, &question.packets(question.from, &candidates))?;
-    let from = from(Sockets::new(rib, &first, kernel), question)?;
+    let first = paths::needed(rib, iif, &question.packets(given, &candidates))?;
+    let from = from(Sockets::new(rib, &first, kernel), given, question)?;
     // Rules may ask for the source that they get.
     let mut packets = question.packets(Some(from), &candidates);
     if from.is_unspecified() {
@@ -253,10 +255,35 @@ impl<P: Places, L: Fn(u32) -> Vec<usize>> Places for Passing<'_, P, L> {
     }
 }
 
+/// The source address that was given, if it can be one; 0.0.0.0 and :: stand for none, as they do for `bind`.
+///
+/// 1. Nothing is sent from a multicast address, or from 255.255.255.255.
+/// 2. Connections of this machine's own, by the live state, have an address of this machine ([`Rib::is_local`]). IPv6 ones may have
+///    another where sockets may be bound to such (`net.ipv6.ip_nonlocal_bind`); IPv4 ones may be bound then, and cannot connect.
+fn given(rib: &Rib, question: &Question) -> Result<Option<IpAddr>, Error> {
+    let Some(from) = question.from.filter(|from| !from.is_unspecified()) else {
+        return Ok(None);
+    };
+    if from.is_multicast() || from == Ipv4Addr::BROADCAST {
+        return Err(Error::NotASource(from));
+    }
+    let own = question.live && question.iif.is_none();
+    match own && !rib.is_local(from) && !(from.is_ipv6() && is_any_bound()) {
+        true => Err(Error::NotLocal(from)),
+        false => Ok(Some(from)),
+    }
+}
+
+/// Whether IPv6 sockets of this network namespace may be bound to addresses that it does not have.
+fn is_any_bound() -> bool {
+    let set = fs::read_to_string("/proc/sys/net/ipv6/ip_nonlocal_bind");
+    set.is_ok_and(|set| set.trim() != "0")
+}
+
 /// The source address: the one that was given, or the one that the kernel gives to such sockets, if that
 /// is always the same. 0.0.0.0 where it depends on the path, which a socket over IPv4 follows.
-fn from(sockets: Sockets<'_>, question: &Question) -> Result<IpAddr, Error> {
-    if let Some(from) = question.from {
+fn from(sockets: Sockets<'_>, given: Option<IpAddr>, question: &Question) -> Result<IpAddr, Error> {
+    if let Some(from) = given {
         return Ok(from);
     }
     if question.iif.is_some() {

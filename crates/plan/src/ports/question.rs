@@ -22,7 +22,7 @@ pub struct Question {
     pub proto: u8,
     /// Destination port; 0 where it does not matter.
     pub dport: u16,
-    /// Source address; none for the one that the kernel gives to connected sockets, or each its path's.
+    /// Source address; none (or 0.0.0.0, or ::) for the one that the kernel gives to connected sockets, or each its path's.
     pub from: Option<IpAddr>,
     /// The link that packets of others come in by; none for connections of this machine's own.
     pub iif: Option<String>,
@@ -36,8 +36,8 @@ pub struct Question {
     pub last: Option<u32>,
     /// How connections are shared out over the paths.
     pub share_out: ShareOut,
-    /// The state is that of the running kernel, which may be asked what the state does not say: its port range, and the
-    /// sources that it gives to IPv6 sockets.
+    /// The state is that of the running kernel, which may be asked what the state does not say: its port range, the
+    /// sources that it gives to IPv6 sockets, and whether these may be bound to addresses of others.
     pub live: bool,
 }
 

@@ -219,6 +219,39 @@ fn connections_without_a_source_get_that_of_their_path() {
     }
 }
 
+/// The kernel lets no socket have an address of another machine.
+#[test]
+fn a_live_machine_sends_from_its_own_addresses() {
+    let ask = |live, words: &str| {
+        let question = Question {
+            live,
+            ..question(&format!(
+                "203.0.113.7 -n 4 --first 1000 --last 9999 {words}"
+            ))
+        };
+        let done = plan(&addressed(), None, &question);
+        done.map(|plan| plan.flow.from.to_string())
+            .map_err(|e| e.to_string())
+    };
+    assert_eq!(ask(true, "--from 10.0.2.9").as_deref(), Ok("10.0.2.9"));
+    let error = ask(true, "--from 10.0.2.10").unwrap_err();
+    assert!(
+        error.starts_with("10.0.2.10 is no address of this machine"),
+        "{error}"
+    );
+    assert!(error.contains("--iif LINK"), "{error}");
+    // Those of a host behind, and of another machine.
+    assert!(ask(true, "--from 10.0.2.10 --iif eth1").is_ok());
+    assert!(ask(false, "--from 10.0.2.10").is_ok());
+    // None is named.
+    assert_eq!(ask(true, "--from 0.0.0.0"), ask(true, ""));
+    assert!(
+        ask(true, "--from 0.0.0.0 --iif eth1")
+            .unwrap_err()
+            .contains("add --from")
+    );
+}
+
 /// Rules of the daemon hold for packets that come in by a link, and decide what is hashed.
 #[test]
 fn plans_go_by_the_daemons_rules() {
@@ -317,6 +350,15 @@ fn what_cannot_be_planned_is_said() {
     ] {
         let error = planned(rib, words).unwrap_err();
         assert!(error.contains(said), "{words}: {error}");
+    }
+    for from in ["224.0.0.5", "255.255.255.255", "ff02::1"] {
+        for iif in ["", "--iif eth1"] {
+            let error = planned(&steered, &format!("203.0.113.7 -n 4 --from {from} {iif}"));
+            assert!(
+                error.unwrap_err().contains("nothing is sent from"),
+                "{from}"
+            );
+        }
     }
     assert!(
         planned(&steered, "203.0.113.7 -n 4 --from 10.0.2.9").is_ok(),
