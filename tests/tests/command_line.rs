@@ -189,6 +189,53 @@ fn options_and_snapshots_stand_before_and_after_the_noun() {
     );
 }
 
+/// What others have written reaches no terminal as they have written it.
+#[test]
+fn a_terminal_obeys_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let state = "crates/explain/tests/topologies/net/state.json";
+    let state = std::fs::read_to_string(Path::new("..").join(state)).unwrap();
+    let mut state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    state["links"][1]["name"] = "\u{1b}[2J".into();
+    let state = file("state.json", &state.to_string());
+    let paths = r#"paths = [ { link = "a" }, { link = "\u001b[2J" } ]"#;
+    let router = file(
+        "router.toml",
+        &format!("policy = 1\nseed = 7\n[[route]]\n{paths}\n"),
+    );
+    let raw = file("raw.toml", "policy = '\u{1b}[2J'\n");
+    let plan = file("plan.json", r#"{ "\u001b[2J": 1 }"#);
+    let explain = format!("explain 203.0.113.7 --snapshot {state}");
+    for (line, said) in [
+        (&*explain, "is not the name of a link"),
+        (
+            &format!("{explain} --peers {router}"),
+            "is not the name of a link",
+        ),
+        (
+            &format!("spread --tier router={router}"),
+            "is not the name of a link",
+        ),
+        (&format!("spread --tier router={raw}"), "line 1"),
+        (&format!("key find --observations {raw}"), "line 1"),
+        (&format!("ports verify {plan}"), "is not a certificate"),
+    ] {
+        let refused = raddle(line);
+        assert_eq!(refused.code, Some(2), "{line}: {}", refused.stdout);
+        assert!(refused.stderr.contains(said), "{line}: {}", refused.stderr);
+        assert!(
+            !refused.stderr.contains('\u{1b}'),
+            "{line}: {:?}",
+            refused.stderr
+        );
+    }
+}
+
 #[test]
 fn a_wrong_word_is_one_exit_code() {
     for line in [
