@@ -1,5 +1,6 @@
 //! The network that tests run in.
 
+mod bond;
 mod transmit;
 mod vrf;
 

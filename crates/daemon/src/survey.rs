@@ -66,7 +66,8 @@ pub(super) fn look(
     conntrack: Conntrack,
     known: &mut Known,
 ) -> Result<Looked, Error> {
-    let mut verdicts = preflight::look(&plan.attach, &plan.out, known)?;
+    let parts = preflight::parts(rib.links());
+    let mut verdicts = preflight::look(&plan.attach, &plan.out, &parts, known)?;
     if conntrack == Conntrack::Punt {
         verdicts.punt_tracked(&plan.attach, &plan.out);
     }
@@ -78,7 +79,7 @@ pub(super) fn look(
     ];
     let nothing = match verdicts.frees_nothing(&plan.attach, &plan.out, families) {
         // In the words that a start is refused with.
-        true => preflight::bypass(&plan.attach, &plan.out, known)?
+        true => preflight::bypass(&plan.attach, &plan.out, &parts, known)?
             .first()
             .map(ToString::to_string),
         false => None,

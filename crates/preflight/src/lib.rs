@@ -154,6 +154,57 @@ impl Scene {
     }
 }
 
+/// By bond, what it is made of: links by index with their names.
+pub type Parts = BTreeMap<u32, BTreeMap<u32, String>>;
+
+/// What the bonds among these links are made of.
+pub fn parts<'a>(links: impl Iterator<Item = &'a Link>) -> Parts {
+    let links: Vec<&Link> = links.collect();
+    let bonds = links.iter().filter(|link| link.bond.is_some());
+    let bonds: BTreeSet<u32> = bonds.map(|link| link.index).collect();
+    let mut parts = Parts::new();
+    for link in links {
+        if let Some(bond) = link.master.filter(|master| bonds.contains(master)) {
+            let of_bond = parts.entry(bond).or_default();
+            of_bond.insert(link.index, link.name.clone());
+        }
+    }
+    parts
+}
+
+/// Links, and what the bonds among them are made of: where packets meet what is on a device.
+fn with_parts(links: &BTreeMap<u32, String>, parts: &Parts) -> BTreeMap<u32, String> {
+    let of_bonds = links.keys().filter_map(|index| parts.get(index)).flatten();
+    let own = links.iter().chain(of_bonds);
+    own.map(|(index, name)| (*index, name.clone())).collect()
+}
+
+/// Findings, and what those about a part of a bond mean for it: it is not used in that role either.
+fn of_bonds_too(mut findings: Vec<Finding>, scene: &Scene, parts: &Parts) -> Vec<Finding> {
+    let name = |index: &u32| scene.links.iter().find(|l| l.index == *index);
+    let mut more = Vec::new();
+    for finding in &findings {
+        if finding.severity != Severity::LinkRejected {
+            continue;
+        }
+        let of = |(bond, of_bond): (&u32, &BTreeMap<u32, String>)| {
+            let part = of_bond
+                .values()
+                .find(|part| finding.link.as_ref() == Some(*part))?;
+            Some((name(bond)?.name.clone(), part.clone()))
+        };
+        if let Some((bond, part)) = parts.iter().find_map(of) {
+            more.push(Finding {
+                what: format!("its part {part}: {}", finding.what),
+                link: Some(bond),
+                ..finding.clone()
+            });
+        }
+    }
+    findings.append(&mut more);
+    findings
+}
+
 /// Looks at everything, and fixes what may be fixed.
 ///
 /// Costs some milliseconds, and a thread for each network namespace that is found: at start, and
@@ -183,28 +234,39 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
         findings.extend(found.into_iter().map(|finding| (topic, finding)));
     };
     let links = link::judge(scene, &stacked);
+    let parts = parts(scene.links.iter());
     let shaped = qdisc::judge(&scene.links, &qdiscs, &options.allow_qdisc);
+    let shaped = of_bonds_too(shaped, scene, &parts);
     let mut known: Vec<Finding> = links.iter().chain(&shaped).cloned().collect();
     add(Topic::Link, links);
     add(Topic::Qdisc, shaped);
     let (ins, outs) = in_use(scene, options, &known);
-    let lossy = veth::judge(scene, options, &ins, &outs, &mut surroundings);
+    let wires = |of: &BTreeMap<u32, String>| with_parts(of, &parts);
+    let lossy = veth::judge(
+        scene,
+        options,
+        &wires(&ins),
+        &wires(&outs),
+        &mut surroundings,
+    );
+    let lossy = of_bonds_too(lossy, scene, &parts);
     known.extend(lossy.iter().cloned());
     add(Topic::Loss, lossy);
     // A link that fell out now need not be looked at any more. The probes are asked even when none
     // is left, so that missing privilege is said first.
     let (ins, outs) = in_use(scene, options, &known);
     let mut known = Known::default();
-    let hooks = firewall::gather(&ins, &outs, &qdiscs, &mut known)?;
+    let (wires_in, wires_out) = (wires(&ins), wires(&outs));
+    let hooks = firewall::gather(&wires_in, &wires_out, &qdiscs, &mut known)?;
     if !ins.is_empty() {
-        let mut bypassed = firewall::judge(&hooks, &ins, &outs, Severity::Refuse);
+        let mut bypassed = firewall::judge(&hooks, &wires_in, &wires_out, Severity::Refuse);
         if options.allow_bypass {
             for finding in &mut bypassed {
                 finding.severity = Severity::Warning;
                 finding.why.push_str(", which --allow-bypass allows");
             }
         } else if !bypassed.is_empty() {
-            let mut verdicts = look(&ins, &outs, &mut known)?;
+            let mut verdicts = look(&ins, &outs, &parts, &mut known)?;
             if options.punt_tracked {
                 verdicts.punt_tracked(&ins, &outs);
             }
@@ -216,10 +278,10 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
             }
         }
         add(Topic::Firewall, bypassed);
-        let receive = settings::gather(&scene.links, &ins)?;
+        let receive = settings::gather(&scene.links, &wires_in)?;
         add(
             Topic::Settings,
-            settings::judge(scene, options, &ins, &receive),
+            settings::judge(scene, options, (&ins, &wires_in), &receive),
         );
         add(Topic::Settings, rules::judge(scene, &ins));
     }
@@ -236,7 +298,7 @@ fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
 }
 
 /// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`
-/// those sent through, by index with their names; `known` is what earlier looks have found out.
+/// those sent through, by index with their names; `parts` is what bonds are made of, and `known` what earlier looks have found out.
 ///
 /// Well below a millisecond while there is nothing to find: meant for every few seconds.
 ///
@@ -245,17 +307,20 @@ fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
 pub fn bypass(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
+    parts: &Parts,
     known: &mut Known,
 ) -> Result<Vec<Finding>, Error> {
-    let hooks = firewall::gather(ins, outs, &tc::qdiscs()?, known)?;
-    let mut findings = firewall::judge(&hooks, ins, outs, Severity::Refuse);
+    let (ins, outs) = (with_parts(ins, parts), with_parts(outs, parts));
+    let hooks = firewall::gather(&ins, &outs, &tc::qdiscs()?, known)?;
+    let mut findings = firewall::judge(&hooks, &ins, &outs, Severity::Refuse);
     findings.sort();
     findings.dedup();
     Ok(findings)
 }
 
 /// Which packets the firewall may judge just now: of those that come in by one of `ins` and leave by
-/// one of `outs`, links by index with their names. `known` is what earlier looks have found out.
+/// one of `outs`, links by index with their names; what is on a part of a bond (`parts`) concerns the bond. `known` is what earlier
+/// looks have found out.
 ///
 /// Well below a millisecond while nothing changed.
 ///
@@ -264,9 +329,10 @@ pub fn bypass(
 pub fn look(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
+    parts: &Parts,
     known: &mut Known,
 ) -> Result<Verdicts, Error> {
-    pairs::gather::look(ins, outs, known)
+    pairs::gather::look(ins, outs, parts, known)
 }
 
 /// Which of these links have a qdisc just now that shapes what they send, unless it is `allowed`

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use raddle_image::MAX_LINKS;
-use raddle_rib::event::Link;
+use raddle_rib::event::{Bond, Link};
 use raddle_rib::vrf_of;
 
 use super::{Finding, Role, Scene, Severity};
@@ -26,8 +26,10 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 /// 2. An interface index that the image has no room for: not used.
 /// 3. A port of a bridge, bond or team: not used. What comes in by it is the master's. One in a VRF is used: it is only
 ///    looked up elsewhere.
-/// 4. A device made of other devices (bridge, bond, VLAN, tunnel, ...): not used. XDP on it runs
-///    late or not at all, and what is sent through it must pass its own code.
+/// 4. A device made of other devices (bridge, VLAN, tunnel, ...): not used. XDP on it runs
+///    late or not at all, and what is sent through it must pass its own code. A bond is used whose driver runs a program on all its
+///    parts and sends by them what XDP redirects to it ([`refused_bond`]), unless a part of it is one that would not be used
+///    by rules 1, 2, 4, 5 or 6 itself.
 /// 5. A device with VLANs or the like on top: not forwarded from. A tag that hardware or veth
 ///    has taken out of the frame is invisible to XDP, and packets for ipvlan look like our own.
 /// 6. One with somebody else's XDP program: not forwarded from.
@@ -77,7 +79,37 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
             );
             continue;
         }
-        if let Some(kind) = link.kind.as_deref().filter(|kind| !is_simple_kind(kind)) {
+        if let Some(bond) = link.bond {
+            if let Some(why) = refused_bond(bond) {
+                reject(
+                    Role::Both,
+                    why,
+                    "the driver of bonds runs no XDP program there",
+                );
+                continue;
+            }
+            let parts = || scene.links.iter().filter(|l| l.master == Some(link.index));
+            if let Some(part) = parts().find(|part| !is_end(part)) {
+                let what = format!("its part {} is no Ethernet link of its own", part.name);
+                reject(Role::Both, what, "the kernel forwards there");
+                continue;
+            }
+            if let Some(part) = parts().find(|part| part.xdp.is_some()) {
+                let what = format!("its part {} has an XDP program", part.name);
+                reject(Role::In, what, "a bond gives its program to all its parts");
+            }
+            if let Some((part, upper)) = parts().find_map(|part| {
+                let upper = stacked.get(&part.index)?.first()?;
+                Some((part, upper))
+            }) {
+                let what = format!("{upper} is stacked upon its part {}", part.name);
+                reject(
+                    Role::In,
+                    what,
+                    "frames for it can look to XDP like frames for the bond",
+                );
+            }
+        } else if let Some(kind) = link.kind.as_deref().filter(|kind| !is_simple_kind(kind)) {
             let why = "XDP on it runs late or not at all; the kernel forwards there";
             reject(Role::Both, format!("{kind} device"), why);
             continue;
@@ -110,6 +142,32 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
         }
     }
     findings
+}
+
+/// Why XDP is not used on a bond, as far as that goes by how it is set; none where it can be (`bond_xdp_check`, Linux 5.15).
+fn refused_bond(bond: Bond) -> Option<String> {
+    const BALANCE_RR: u8 = 0;
+    const ACTIVE_BACKUP: u8 = 1;
+    const BALANCE_XOR: u8 = 2;
+    const LACP: u8 = 4;
+    const VLAN_SRCMAC: u8 = 5;
+    match (bond.mode, bond.policy) {
+        (BALANCE_RR | ACTIVE_BACKUP, _) => None,
+        (BALANCE_XOR | LACP, VLAN_SRCMAC) => {
+            Some("bond with xmit_hash_policy vlan+srcmac".to_owned())
+        }
+        (BALANCE_XOR | LACP, _) => None,
+        (3, _) => Some("bond of mode broadcast".to_owned()),
+        (5, _) => Some("bond of mode balance-tlb".to_owned()),
+        (6, _) => Some("bond of mode balance-alb".to_owned()),
+        (mode, _) => Some(format!("bond of mode {mode}")),
+    }
+}
+
+/// Whether a link is the end of a wire, as far as XDP is concerned.
+fn is_end(link: &Link) -> bool {
+    let is_simple = link.kind.as_deref().is_none_or(is_simple_kind);
+    is_simple && link.is_ethernet() && (link.index as usize) < MAX_LINKS
 }
 
 /// Kinds of device that are the end of a wire, as far as XDP is concerned. Physical ones have no
@@ -214,13 +272,6 @@ mod tests {
             ),
             (
                 Link {
-                    kind: kind("bond"),
-                    ..ethernet(2, "b")
-                },
-                Some((Role::Both, "bond device")),
-            ),
-            (
-                Link {
                     kind: kind("dummy"),
                     ..ethernet(2, "d")
                 },
@@ -269,5 +320,58 @@ mod tests {
                 other => panic!("{name}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn bonds_are_used_whose_driver_runs_the_program() {
+        let bond = |mode, policy| Link {
+            kind: Some("bond".to_owned()),
+            bond: Some(Bond { mode, policy }),
+            ..ethernet(2, "b0")
+        };
+        let part = |index, name: &str| Link {
+            master: Some(2),
+            ..ethernet(index, name)
+        };
+        let of = |links: Vec<Link>, upper: &[(u32, &str)]| -> Vec<(Role, String)> {
+            let found = judged(links, upper).into_iter();
+            let of_bond = found.filter(|(name, ..)| name == "b0");
+            of_bond.map(|(_, role, what)| (role, what)).collect()
+        };
+        for (mode, policy, refused) in [
+            (0, 0, None),
+            (1, 5, None),
+            (2, 1, None),
+            (4, 4, None),
+            (4, 5, Some("bond with xmit_hash_policy vlan+srcmac")),
+            (3, 0, Some("bond of mode broadcast")),
+            (5, 0, Some("bond of mode balance-tlb")),
+            (9, 0, Some("bond of mode 9")),
+        ] {
+            let found = of(vec![bond(mode, policy), part(3, "e0")], &[]);
+            let found: Vec<_> = found.iter().map(|(role, what)| (*role, &**what)).collect();
+            let expected: Vec<_> = refused.map(|what| (Role::Both, what)).into_iter().collect();
+            assert_eq!(found, expected, "{mode}, {policy}");
+        }
+        let vlan = Link {
+            kind: Some("vlan".to_owned()),
+            ..part(4, "e1.5")
+        };
+        let found = of(vec![bond(4, 1), part(3, "e0"), vlan], &[]);
+        assert_eq!(found[0].0, Role::Both);
+        assert!(found[0].1.contains("its part e1.5"), "{found:?}");
+        let busy = Link {
+            xdp: Some(XdpAttached {
+                mode: 1,
+                program: 7,
+            }),
+            ..part(4, "e1")
+        };
+        let found = of(vec![bond(4, 1), part(3, "e0"), busy], &[(3, "m0")]);
+        let expected = [
+            (Role::In, "its part e1 has an XDP program".to_owned()),
+            (Role::In, "m0 is stacked upon its part e0".to_owned()),
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -58,6 +58,8 @@ use raddle_netlink::probe::tc::Direction;
 use raddle_netlink::probe::{iptables, xfrm};
 use raddle_rib::firewall::{Firewall, Guarded, Range};
 
+use crate::Parts;
+
 use self::merge::Merge;
 use self::model::{Interval, Rules, Stage, Step, Test, prefix};
 use self::walk::{Area, Found, Identity, Walk};
@@ -179,6 +181,8 @@ impl Version {
 pub(crate) struct Facts {
     ins: Links,
     outs: Links,
+    /// What bonds are made of: what is on a part concerns the bond.
+    parts: Parts,
     /// The bridge, bond or VRF of a link that has one.
     masters: BTreeMap<u32, (u32, String)>,
     /// Its number, which stands for the whole of it.
@@ -265,7 +269,12 @@ fn tracker(trackers: &[Tracker], family: usize) -> Option<String> {
 fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> {
     let parses = |chain: &&BaseChain| {
         let ingress = (chain.family, chain.hook) == (Family::Inet, Hook::Ingress);
-        ingress && facts.ins.values().any(|name| chain.is_on(name))
+        let of_bonds = facts.ins.keys().filter_map(|index| facts.parts.get(index));
+        let mut names = facts
+            .ins
+            .values()
+            .chain(of_bonds.flat_map(BTreeMap::values));
+        ingress && names.any(|name| chain.is_on(name))
     };
     let mut chains = ruleset.chains.iter();
     let chain = chains.find(parses).filter(|_| version == Version::V6)?;
@@ -303,15 +312,23 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
             strict: walk.strict,
         })
     };
-    let on = |side: Side, name: &str| {
+    let on = |side: Side, index: u32, name: &String| {
+        let is_for = |device: &String, name: &String| match device.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => device == name,
+        };
+        let of_bond = || {
+            facts
+                .parts
+                .get(&index)
+                .into_iter()
+                .flat_map(BTreeMap::values)
+        };
         let devices = rules.bases.iter().map(|base| &base.stage);
         let met = devices.filter(|stage| match stage {
             Stage::Device(s, devices) => {
-                *s == side
-                    && devices.iter().any(|device| match device.strip_suffix('*') {
-                        Some(prefix) => name.starts_with(prefix),
-                        None => device == name,
-                    })
+                let mut names = std::iter::once(name).chain(of_bond());
+                *s == side && names.any(|name| devices.iter().any(|device| is_for(device, name)))
             }
             _ => false,
         });
@@ -321,13 +338,13 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     };
     let mut rows: Vec<(u32, Rc<Met>)> = Vec::new();
     for (&index, name) in &facts.ins {
-        let mut stages = on(Side::From, name);
+        let mut stages = on(Side::From, index, name);
         stages.extend([Stage::Prerouting, Stage::Anywhere]);
         rows.push((index, walk([Some(classes.identity(index)), None], &stages)));
     }
     let mut columns: Vec<(u32, Rc<Met>)> = Vec::new();
     for (&index, name) in &facts.outs {
-        let mut stages = on(Side::To, name);
+        let mut stages = on(Side::To, index, name);
         stages.push(Stage::Postrouting);
         columns.push((index, walk([None, Some(classes.identity(index))], &stages)));
     }

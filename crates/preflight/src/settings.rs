@@ -90,7 +90,7 @@ pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
     })
 }
 
-/// Decides what to warn of, for the links forwarded from.
+/// Decides what to warn of, for the links forwarded from, and `wires`, what bonds among them are made of besides.
 ///
 /// 1. No hash seed is set, and the kernel's own key could not be read: multipath is the kernel's. A seed is advised
 ///    where the kernel has one that can be set.
@@ -104,12 +104,12 @@ pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
 pub(super) fn judge(
     scene: &Scene,
     options: &Options,
-    ins: &Links,
+    (ins, wires): (&Links, &Links),
     receive: &Receive,
 ) -> Vec<Finding> {
     let mut findings = namespace(scene, options, receive.dissector);
     findings.extend(forwarding(scene, ins));
-    for (index, name) in ins {
+    for (index, name) in wires {
         let mut warn = |what: &str, why: &str, fix: String| {
             let finding = Finding::new(Severity::Warning, what, why);
             findings.push(finding.on(name, Role::In).fix(fix));
@@ -264,7 +264,7 @@ mod tests {
             ..Scene::default()
         };
         let ins = [(2, "eth0".to_owned())].into();
-        let findings = judge(&scene, &options(), &ins, receive);
+        let findings = judge(&scene, &options(), (&ins, &ins), receive);
         assert!(findings.iter().all(|f| f.severity == Severity::Warning));
         findings.into_iter().map(|f| f.what).collect()
     }
@@ -299,7 +299,7 @@ mod tests {
                 sets_seed,
                 ..options()
             };
-            let found = judge(&scene, &options, &ins, &Receive::default());
+            let found = judge(&scene, &options, (&ins, &ins), &Receive::default());
             found.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let old = said(false, false);
@@ -318,7 +318,7 @@ mod tests {
             no_key: None,
             ..options()
         };
-        assert!(judge(&scene, &known, &ins, &Receive::default()).is_empty());
+        assert!(judge(&scene, &known, (&ins, &ins), &Receive::default()).is_empty());
     }
 
     #[test]

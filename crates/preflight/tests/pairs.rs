@@ -5,7 +5,7 @@ mod net;
 
 use std::collections::BTreeMap;
 
-use raddle_preflight::{Known, Verdicts, look};
+use raddle_preflight::{Known, Parts, Verdicts, look};
 
 use net::{command, index, namespace, run, try_run};
 
@@ -152,7 +152,7 @@ fn rulesets_that_others_install_leave_free_what_they_do_not_concern() {
                     return;
                 }
                 let links = links();
-                let verdicts = look(&links, &links, &mut Known::default()).unwrap();
+                let verdicts = look(&links, &links, &Parts::new(), &mut Known::default()).unwrap();
                 let is = |version: usize| {
                     let guarded = [&verdicts.firewall.v4, &verdicts.firewall.v6][version];
                     (
@@ -203,14 +203,17 @@ fn a_second_look_is_cheap_and_sees_changes() {
         }
         let links = links();
         let mut known = Known::default();
-        let first = look(&links, &links, &mut known).unwrap();
+        let first = look(&links, &links, &Parts::new(), &mut known).unwrap();
         let begin = std::time::Instant::now();
         for _ in 0..100 {
-            assert_eq!(look(&links, &links, &mut known).unwrap(), first);
+            assert_eq!(
+                look(&links, &links, &Parts::new(), &mut known).unwrap(),
+                first
+            );
         }
         println!("a look where nothing changed: {:?}", begin.elapsed() / 100);
         run("iptables-nft -I FORWARD -i eth0 -o eth1 -j DROP");
-        let second = look(&links, &links, &mut known).unwrap();
+        let second = look(&links, &links, &Parts::new(), &mut known).unwrap();
         let pair = (index("eth0"), index("eth1"));
         assert!(second.firewall.v4.pairs.contains(&pair));
         assert_eq!(second.firewall.v4.pairs.len(), 1);
@@ -373,7 +376,7 @@ fn single_rules_close_what_they_may_touch() {
                 continue;
             }
             let links = links();
-            let found = look(&links, &links, &mut Known::default()).unwrap();
+            let found = look(&links, &links, &Parts::new(), &mut Known::default()).unwrap();
             let by = |version: usize| {
                 let guarded = [&found.firewall.v4, &found.firewall.v6][version];
                 (guarded.pairs.len(), guarded.ranges.len())
@@ -404,7 +407,7 @@ fn packets_to_this_machine_count_where_they_may_be_forwarded() {
         let links = links();
         let mut known = Known::default();
         let mut closed = || {
-            let found = look(&links, &links, &mut known).unwrap();
+            let found = look(&links, &links, &Parts::new(), &mut known).unwrap();
             [found.firewall.v4.pairs.len(), found.firewall.v6.pairs.len()]
         };
         assert_eq!(closed(), [0, 0]);
@@ -414,5 +417,59 @@ fn packets_to_this_machine_count_where_they_may_be_forwarded() {
         assert_eq!(closed(), [16, 0]);
         run("ip rule del pref 50");
         assert_eq!(closed(), [0, 0]);
+    });
+}
+
+/// What is on a part of a bond concerns the bond, and no other link.
+#[test]
+fn what_is_on_a_part_concerns_the_bond() {
+    namespace("parts", |_| {
+        for link in ["part0", "part1", "eth0"] {
+            run(&format!(
+                "ip link add {link} type veth peer name {link}-far"
+            ));
+        }
+        // The name of one that is not there, as this kernel may have no bonds.
+        let bond = 9_999;
+        let links: BTreeMap<u32, String> =
+            [(bond, "b0".to_owned()), (index("eth0"), "eth0".to_owned())].into();
+        let part = |name: &str| (index(name), name.to_owned());
+        let parts: Parts = [(bond, [part("part0"), part("part1")].into())].into();
+        let (ingress, egress) = ((bond, index("eth0")), (index("eth0"), bond));
+        let mut known = Known::default();
+        let mut closed = || {
+            let found = look(&links, &links, &parts, &mut known).unwrap();
+            let pairs = found.firewall.v4.pairs.into_iter();
+            pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
+        };
+        assert_eq!(closed(), []);
+        for (set, pair) in [
+            (
+                "tc qdisc add dev part1 clsact && tc filter add dev part1 ingress matchall action drop",
+                ingress,
+            ),
+            (
+                "tc qdisc add dev part0 clsact && tc filter add dev part0 egress matchall action drop",
+                egress,
+            ),
+            (
+                "nft 'table netdev t { chain c { type filter hook ingress device part0 priority 0; udp dport 5 drop; }; }'",
+                ingress,
+            ),
+            (
+                "nft 'table netdev t { chain c { type filter hook egress device part1 priority 0; udp dport 5 drop; }; }'",
+                egress,
+            ),
+        ] {
+            if !try_run(set) {
+                eprintln!("skipped: this kernel does not take {set}");
+                continue;
+            }
+            assert_eq!(closed(), [pair], "{set}");
+            run(
+                "nft flush ruleset; for l in part0 part1; do tc qdisc del dev $l clsact 2>/dev/null; done; true",
+            );
+            assert_eq!(closed(), [], "after {set}");
+        }
     });
 }

@@ -103,7 +103,7 @@ fn the_first_rule_is_named() {
     assert_eq!(
         judged(&hooks),
         [
-            "nftables chain inet t c (hook forward) has 2 rule(s), the first is handle 5 \
+            "nftables chain inet t c (hook forward) has policy drop and 2 rule(s), the first is handle 5 \
           \"no guests\": ct, drop: forwarded packets would no longer pass it"
         ]
     );

@@ -9,11 +9,17 @@ use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nf
 use raddle_rib::is_local_first;
 
 use super::{Facts, Links, Verdicts, judge};
+use crate::Parts;
 use crate::firewall::Known;
 use raddle_netlink::probe::nft::Ruleset;
 
 /// As [`crate::look`].
-pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdicts, Error> {
+pub(crate) fn look(
+    ins: &Links,
+    outs: &Links,
+    parts: &Parts,
+    known: &mut Known,
+) -> Result<Verdicts, Error> {
     // Asked for before the rules: what comes in between is a generation that is not known yet.
     let generation = nft::generation()?;
     let tables = iptables::tables()?;
@@ -31,7 +37,7 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
     if known
         .last
         .as_ref()
-        .is_some_and(|(then, _)| (&then.ins, &then.outs) != (ins, outs))
+        .is_some_and(|(then, _)| (&then.ins, &then.outs, &then.parts) != (ins, outs, parts))
     {
         known.forget_ruleset();
     }
@@ -40,6 +46,7 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
         full,
         ins: ins.clone(),
         outs: outs.clone(),
+        parts: parts.clone(),
         generation,
         trackers,
         foreign: hooks.into_iter().filter(is_foreign).collect(),
@@ -50,15 +57,18 @@ pub(crate) fn look(ins: &Links, outs: &Links, known: &mut Known) -> Result<Verdi
     };
     let qdiscs = tc::qdiscs()?;
     for (links, direction) in [(ins, Direction::Ingress), (outs, Direction::Egress)] {
-        for (&index, name) in links {
-            for filter in tc::filters(index, direction, &qdiscs)? {
-                let (kind, priority) = (&filter.kind, filter.priority);
-                let what = format!("tc filter {kind} pref {priority} on {direction} of {name}");
-                facts.programs.push((index, direction, what));
-            }
-            for id in bpf::tcx(index, direction)? {
-                let what = format!("tcx program {id} on {direction} of {name}");
-                facts.programs.push((index, direction, what));
+        for (&link, name) in links {
+            let of_bond = parts.get(&link).into_iter().flatten();
+            for (&index, name) in std::iter::once((&link, name)).chain(of_bond) {
+                for filter in tc::filters(index, direction, &qdiscs)? {
+                    let (kind, priority) = (&filter.kind, filter.priority);
+                    let what = format!("tc filter {kind} pref {priority} on {direction} of {name}");
+                    facts.programs.push((link, direction, what));
+                }
+                for id in bpf::tcx(index, direction)? {
+                    let what = format!("tcx program {id} on {direction} of {name}");
+                    facts.programs.push((link, direction, what));
+                }
             }
         }
     }

@@ -1,0 +1,152 @@
+//! Bonds against the running kernel: the same frames are forwarded by it, then by raddle, in by a bond and out by one. Each has to
+//! come out of the same link, or of none.
+//!
+//! The test machine's kernel may have no bonds; `make test-kernels` runs this on Debian's.
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::time::Duration;
+
+use raddle_e2e::{Arrival, Crafted, Daemon, PATIENT, Volume, World, links, root, within};
+
+/// A generous limit: machines are busy.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Modes of the bond that packets leave by, and whether it goes by the packet which part that is.
+const MODES: [(&str, bool); 7] = [
+    ("balance-xor xmit_hash_policy layer2", true),
+    ("balance-xor xmit_hash_policy layer2+3", true),
+    ("balance-xor xmit_hash_policy layer3+4", true),
+    ("balance-xor xmit_hash_policy encap3+4", true),
+    ("802.3ad lacp_rate fast xmit_hash_policy layer3+4", true),
+    ("active-backup", true),
+    ("balance-rr", false),
+];
+
+/// A router with bond in0 of `source`, and out0 of `sink` and `sink-2`, beside `sink-3`; none where the kernel has no bonds.
+fn world(name: &str, mode: &str) -> Option<World> {
+    let world = World::new(name, 3);
+    let lacp = mode.starts_with("802.3ad");
+    if lacp {
+        // It takes two.
+        let made = "ip link add far0 type bond miimon 50 mode 802.3ad lacp_rate fast";
+        let words: Vec<&str> = made.split(' ').collect();
+        if !world.lab().output("sink", &words).unwrap().status.success() {
+            return skipped(name);
+        }
+        for part in ["router", "router-2"] {
+            world.node("sink", &format!("ip link set {part} down"));
+            world.node("sink", &format!("ip link set {part} master far0"));
+        }
+        world.node("sink", "ip link set far0 up");
+    }
+    if !world.bond("out0", mode, &["sink", "sink-2"]) {
+        return skipped(name);
+    }
+    assert!(world.bond("in0", "active-backup", &["source"]));
+    for (route, via) in [("10.9.0.0/16", 0), ("2001:db8:9::/48", 1)] {
+        let gateway = |n| {
+            let (four, six) = world.gateway(n);
+            [four.to_string(), six.to_string()][via].clone()
+        };
+        let paths = format!(
+            "nexthop via {} dev out0 nexthop via {} dev sink-3",
+            gateway(1),
+            gateway(3)
+        );
+        world.ip(&format!("route replace {route} {paths}"));
+    }
+    world.neighbours(3, "permanent");
+    let all: &[&str] = match mode {
+        "active-backup" => &["sink"],
+        _ => &["sink", "sink-2"],
+    };
+    world.bond_is_by("out0", all);
+    world.bond_is_by("in0", &["source"]);
+    Some(world)
+}
+
+fn skipped(name: &str) -> Option<World> {
+    eprintln!("skipped: {name} needs bonds, which this kernel does not have");
+    None
+}
+
+#[test]
+fn bonds_are_gone_in_and_out_by_as_by_the_kernel() {
+    if !root("bonds_are_gone_in_and_out_by_as_by_the_kernel") {
+        return;
+    }
+    let mut volume = Volume::of("bonds", MODES.len());
+    for (mode, by_packet) in MODES {
+        let Some(world) = world("bond", mode) else {
+            return;
+        };
+        world.policy(1);
+        let (flows, frames) = volume.frames(&world, &world.flows(200));
+        let mut kernel = world.transmit(&frames);
+        let through = kernel
+            .iter()
+            .filter(|arrivals| !arrivals.is_empty())
+            .count() as u64;
+        let daemon = Daemon::start(&world, &PATIENT);
+        let attached = world.attached();
+        assert!(attached.contains(&"in0".to_owned()), "{attached:?}");
+        let mut ours = world.transmit_again(&frames, &kernel);
+        let forwarded = daemon.forwarded();
+        eprintln!("{mode}: the kernel forwards {through}, raddle {forwarded}");
+        if !by_packet {
+            for arrival in kernel.iter_mut().chain(&mut ours).flatten() {
+                if arrival.link == "sink-2" {
+                    arrival.link = "sink".to_owned();
+                }
+            }
+        }
+        volume.compare(mode, &flows, [&kernel, &ours], forwarded);
+        assert_eq!(forwarded, through, "{}", daemon.counters()["reasons"]);
+        daemon.terminate();
+        assert_eq!(world.late(), 0);
+    }
+    volume.right();
+}
+
+/// What comes in by a part that the bond does not take anything from is dropped, as by the kernel; and parts come and go.
+#[test]
+fn parts_that_are_not_active_forward_nothing() {
+    if !root("parts_that_are_not_active_forward_nothing") {
+        return;
+    }
+    let world = World::new("bondpart", 3);
+    if !world.bond("in0", "active-backup", &["source", "sink-3"]) {
+        return skipped("bondpart").map_or((), drop);
+    }
+    world.ip("link set in0 type bond active_slave source");
+    world.ip("route replace 10.9.0.0/16 via 10.2.1.2 dev sink");
+    world.ip("-6 route replace 2001:db8:9::/48 via 2001:db8:2:1::2 dev sink");
+    world.bond_is_by("in0", &["source"]);
+    let frames: Vec<Crafted> = world.frames(&world.flows(64));
+    let daemon = Daemon::start(&world, &PATIENT);
+    let came = |arrivals: &[Vec<Arrival>]| arrivals.iter().filter(|a| !links(a).is_empty()).count();
+    let forwards = |what: &str, expected: usize| {
+        within(LIMIT, || {
+            let before = daemon.forwarded();
+            let arrived = came(&world.transmit(&frames));
+            match (arrived, daemon.forwarded() - before) {
+                (all, by_raddle) if all == expected && by_raddle == expected as u64 => Ok(()),
+                (all, by_raddle) => Err(format!("{what}: {all} come, {by_raddle} by raddle")),
+            }
+        });
+    };
+    forwards("the active part", 64);
+    world.ip("link set in0 type bond active_slave sink-3");
+    world.bond_is_by("in0", &["sink-3"]);
+    forwards("a backup", 0);
+    world.ip("link set in0 type bond active_slave source");
+    forwards("active again", 64);
+    world.ip("link set sink-3 nomaster");
+    forwards("alone", 64);
+    world.ip("link set source nomaster");
+    world.ip("link set source up");
+    // It has no address now: what it gets is not for it to forward, or is by itself.
+    let arrived = came(&world.transmit(&frames));
+    eprintln!("{arrived} of 64 come by the link alone");
+    daemon.terminate();
+}
