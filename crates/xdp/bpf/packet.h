@@ -127,6 +127,8 @@ inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_le
 
 	if (index >= adjacencies_len)
 		return REASON_UNRESOLVED;
+	/* What was checked, not what lies on the stack: see INDEX ("R4 unbounded memory access"). */
+	OPAQUE(index);
 	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
