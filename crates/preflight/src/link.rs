@@ -94,6 +94,14 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
                 reject(Role::Both, what, "the kernel forwards there");
                 continue;
             }
+            if let Some(part) = parts().find(|part| part.bond_queue != 0) {
+                let what = format!("its part {} has a queue_id, {}", part.name, part.bond_queue);
+                reject(
+                    Role::Out,
+                    what,
+                    "packets of that queue leave by it in the kernel, and XDP has no queues",
+                );
+            }
             if let Some(part) = parts().find(|part| part.xdp.is_some()) {
                 let what = format!("its part {} has an XDP program", part.name);
                 reject(Role::In, what, "a bond gives its program to all its parts");
@@ -360,6 +368,15 @@ mod tests {
         let found = of(vec![bond(4, 1), part(3, "e0"), vlan], &[]);
         assert_eq!(found[0].0, Role::Both);
         assert!(found[0].1.contains("its part e1.5"), "{found:?}");
+        let queued = Link {
+            bond_queue: 3,
+            ..part(4, "e1")
+        };
+        let found = of(vec![bond(4, 1), part(3, "e0"), queued], &[]);
+        assert_eq!(
+            found,
+            [(Role::Out, "its part e1 has a queue_id, 3".to_owned())]
+        );
         let busy = Link {
             xdp: Some(XdpAttached {
                 mode: 1,

@@ -127,6 +127,7 @@ struct InfoData {
 #[derive(Deserialize)]
 struct SlaveData {
     state: Option<Value>,
+    queue_id: Option<Value>,
 }
 
 /// `BOND_MODE_*`, by number.
@@ -189,7 +190,9 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
         let part = info
             .info_slave_data
             .filter(|_| info.info_slave_kind.as_deref() == Some("bond"));
-        let bond_active = part.and_then(|part| Some(part.state?.as_str()? == "ACTIVE"));
+        let part = part.as_ref();
+        let bond_active = part.and_then(|part| Some(part.state.as_ref()?.as_str()? == "ACTIVE"));
+        let bond_queue = part.and_then(|part| part.queue_id.as_ref()?.as_u64());
         Ok(Link {
             index: link.ifindex,
             name: link.ifname,
@@ -204,6 +207,7 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             vrf_table: vrf_table.and_then(|table| table.try_into().ok()),
             bond,
             bond_active,
+            bond_queue: bond_queue.and_then(|id| id.try_into().ok()).unwrap_or(0),
             lower,
             lower_netns: link.link_netnsid,
             qdisc: link.qdisc,

@@ -279,7 +279,7 @@ fn bonds_and_their_parts_are_read() {
 {"ifindex":3,"ifname":"e0","flags":["UP"],"mtu":1500,"link_type":"ether","master":"b0",
  "linkinfo":{"info_slave_kind":"bond","info_slave_data":{"state":"ACTIVE"}}},
 {"ifindex":4,"ifname":"e1","flags":["UP"],"mtu":1500,"link_type":"ether","master":"b0",
- "linkinfo":{"info_kind":"veth","info_slave_kind":"bond","info_slave_data":{"state":"BACKUP"}}},
+ "linkinfo":{"info_kind":"veth","info_slave_kind":"bond","info_slave_data":{"state":"BACKUP","queue_id":2}}},
 {"ifindex":5,"ifname":"m0","flags":["UP"],"mtu":1500,"link_type":"ether",
  "linkinfo":{"info_kind":"macvlan","info_data":{"mode":"bridge"}}},
 {"ifindex":6,"ifname":"e2","flags":["UP"],"mtu":1500,"link_type":"ether","master":"m0",
@@ -287,6 +287,7 @@ fn bonds_and_their_parts_are_read() {
     let objects = Objects::parse("link", BONDS).unwrap();
     let names = Lookup::new(Names::built_in(), Objects::parse("link", BONDS).unwrap()).unwrap();
     let links = links::links(&objects, &names).unwrap();
+    assert_eq!(links[2].bond_queue, 2);
     let seen: Vec<_> = links.iter().map(|l| (l.bond, l.bond_active)).collect();
     let bond = Bond { mode: 4, policy: 1 };
     let expected = [

@@ -22,6 +22,7 @@ const IFLA_VRF_TABLE: u16 = 1;
 const IFLA_BOND_MODE: u16 = 1;
 const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
 const IFLA_BOND_SLAVE_STATE: u16 = 1;
+const IFLA_BOND_SLAVE_QUEUE_ID: u16 = 5;
 /// Which parts of a link to tell (request).
 pub(crate) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
@@ -104,8 +105,12 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
     let slave_data = slave_data.filter(|_| slave_kind.as_deref() == Some("bond"));
     for told in slave_data.iter().flat_map(|data| data.nested()) {
         let told = told?;
-        if told.kind == IFLA_BOND_SLAVE_STATE {
-            link.bond_active = Some(told.u8("IFLA_BOND_SLAVE_STATE")? == 0);
+        match told.kind {
+            IFLA_BOND_SLAVE_STATE => {
+                link.bond_active = Some(told.u8("IFLA_BOND_SLAVE_STATE")? == 0);
+            }
+            IFLA_BOND_SLAVE_QUEUE_ID => link.bond_queue = told.u16("IFLA_BOND_SLAVE_QUEUE_ID")?,
+            _ => {}
         }
     }
     Ok(())
@@ -177,6 +182,7 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
             b.put_str(IFLA_INFO_SLAVE_KIND, "bond");
             let data = b.open(IFLA_INFO_SLAVE_DATA);
             b.put_u8(IFLA_BOND_SLAVE_STATE, u8::from(!active));
+            b.put_u16(IFLA_BOND_SLAVE_QUEUE_ID, link.bond_queue);
             b.close(data);
         }
         b.close(nest);

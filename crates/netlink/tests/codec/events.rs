@@ -102,6 +102,7 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                         policy: mtu as u8,
                     }),
                     bond_active: master.filter(|n| n % 2 == 0).map(|n| n % 4 == 0),
+                    bond_queue: master.filter(|n| n % 2 == 0).map_or(0, |n| n as u16),
                     kind,
                     master,
                     lower,

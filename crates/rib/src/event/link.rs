@@ -45,6 +45,9 @@ pub struct Link {
     /// nothing (`bond_should_deliver_exact_match`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bond_active: Option<bool>,
+    /// Of a part of a bond, the queue whose packets leave by it, whatever the hash is (`IFLA_BOND_SLAVE_QUEUE_ID`); mostly 0, for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bond_queue: u16,
     /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
     pub lower: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.
@@ -56,6 +59,11 @@ pub struct Link {
     pub tx_queues: u32,
     /// Attached XDP program, if any.
     pub xdp: Option<XdpAttached>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u16) -> bool {
+    *number == 0
 }
 
 impl Link {
