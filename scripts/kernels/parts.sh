@@ -50,7 +50,7 @@ part_defaults() { as_in_test 'defaults of distributions' default_install; }
 # Not by default: what an emulated machine measures is good for ratios alone. Before 6.11 there is no hash seed to set, and the
 # benchmark of forwarding, which reads no key, says so.
 part_bench() {
-  raddle-bench forward --only ecmp2,vrf --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
+  raddle-bench forward --only one,ecmp2,vrf,bond --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
   ended=$?
   cat /tmp/out
   check "raddle-bench forward ($ended)" [ $ended = 0 ]

@@ -459,6 +459,15 @@ fn a_daemon_that_does_no_work_is_a_finding() {
     let only = ["--only", "daemon-silent,programs-left"];
     let none = |answer: &Value| answer["findings"].as_array().unwrap().is_empty();
     assert!(none(&examined(&world, &only).0));
+    // Who may not ask learns nothing of it, and is told no harm.
+    let folder = tempfile::tempdir().unwrap();
+    let program = readable_raddle(folder.path());
+    let outcome = world.as_nobody(&program, &[&["doctor", "-j"], &only[..]].concat());
+    assert!(
+        none(&serde_json::from_str(&outcome.stdout).unwrap()),
+        "{}",
+        outcome.stdout
+    );
     daemon.suspend();
     let (answer, code) = examined(&world, &only);
     found(&answer, "daemon-silent", "warning", "does not answer");

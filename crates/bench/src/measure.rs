@@ -35,12 +35,14 @@ pub(crate) enum Column {
     Rules,
     /// [`Column::Ecmp2`] with all links in a VRF, and the routes in its table.
     Vrf,
+    /// One nexthop, by a bond of both links, whose driver chooses one of them (balance-xor, layer3+4).
+    Bond,
     /// A large table, random destinations, two nexthops.
     Full,
 }
 
 impl Column {
-    pub(crate) const ALL: [Column; 9] = [
+    pub(crate) const ALL: [Column; 10] = [
         Column::One,
         Column::Ecmp2,
         Column::Ecmp64,
@@ -49,6 +51,7 @@ impl Column {
         Column::Firewall,
         Column::Rules,
         Column::Vrf,
+        Column::Bond,
         Column::Full,
     ];
 
@@ -68,6 +71,7 @@ impl Column {
             Column::Firewall => "firewall",
             Column::Rules => "rules",
             Column::Vrf => "vrf",
+            Column::Bond => "bond",
             Column::Full => "full",
         }
     }
@@ -190,12 +194,18 @@ pub(crate) fn run(settings: &Settings) -> Result<Results, Failure> {
         }
         router::surround(column, true)?;
         machine.settle()?;
+        if column == Column::Bond {
+            machine.send_through(&["bond0"])?;
+        }
         machine.look_at_firewall()?;
         for v6 in [false, true].into_iter().filter(|v6| column.is_for(*v6)) {
             results.cells.push(machine.cell(column, v6, settings)?);
         }
         router::surround(column, false)?;
         machine.settle()?;
+        if column == Column::Bond {
+            machine.send_through(&["out0", "out1"])?;
+        }
         machine.look_at_firewall()?;
     }
     if settings.columns.contains(&Column::Full) {
@@ -247,6 +257,21 @@ impl Machine {
             counts: true,
             _programs,
         })
+    }
+
+    /// The links that raddle, and the program that asks `bpf_fib_lookup()`, send through from now on.
+    fn send_through(&mut self, names: &[&str]) -> Result<(), Failure> {
+        let mut out = BTreeSet::new();
+        for name in names {
+            let index = index_of(name)?;
+            self.engine.set_out_link(index)?;
+            self.bench.set_port(index)?;
+            out.insert(index);
+        }
+        let enabled = [self.input].into();
+        self.rib.set_ports(Ports { enabled, out });
+        self.rib.commit();
+        Ok(())
     }
 
     /// The link that the bare redirect sends through.
@@ -509,7 +534,7 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
         }
     };
     let destinations = match column {
-        Column::One => few(1),
+        Column::One | Column::Bond => few(1),
         Column::Ecmp2
         | Column::RpLoose
         | Column::RpStrict

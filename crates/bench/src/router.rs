@@ -120,6 +120,7 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
             return Ok(());
         }
         (Column::Vrf, there) => return vrf(there),
+        (Column::Bond, there) => return bond(there),
         _ => return Ok(()),
     };
     std::fs::write("/proc/sys/net/ipv4/conf/in0/rp_filter", filter)
@@ -128,16 +129,53 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
 
 /// Why this kernel cannot have a column, if so.
 pub(crate) fn lacks(column: Column) -> Option<String> {
-    if column != Column::Vrf {
-        return None;
-    }
-    match ip(NEW_VRF) {
+    let (new, name, what) = match column {
+        Column::Vrf => (NEW_VRF, "red", "VRFs"),
+        Column::Bond => (NEW_BOND, "bond0", "bonds"),
+        _ => return None,
+    };
+    match ip(new) {
         Ok(()) => {
-            let _ = ip("link del red");
+            let _ = ip(&format!("link del {name}"));
             None
         }
-        Err(why) => Some(format!("this kernel has no VRFs ({why})")),
+        Err(why) => Some(format!("this kernel has no {what} ({why})")),
     }
+}
+
+const NEW_BOND: &str =
+    "link add bond0 type bond mode balance-xor xmit_hash_policy layer3+4 miimon 50";
+
+/// Makes a bond of the router's out-links, by which the first of its routes leads, or takes it apart.
+fn bond(there: bool) -> Result<(), Failure> {
+    let links = ["out0", "out1"];
+    if !there {
+        ip("link del bond0")?;
+        batch(&links.map(|link| format!("link set {link} up")))?;
+        batch(&["in0", "out0", "out1"].map(|link| format!("addr flush dev {link}")))?;
+        batch(&addresses())?;
+        return batch(&routes(""));
+    }
+    let mut lines = vec![NEW_BOND.to_owned()];
+    for link in links {
+        lines.push(format!("addr flush dev {link}"));
+        lines.push(format!("link set {link} down"));
+        lines.push(format!("link set {link} master bond0"));
+    }
+    lines.push("link set bond0 addrgenmode none up".to_owned());
+    batch(&lines)?;
+    let on_bond = |lines: Vec<String>| -> Vec<String> {
+        let first = lines.into_iter().filter(|line| line.contains("dev out0"));
+        first
+            .map(|line| line.replace("dev out0", "dev bond0"))
+            .collect()
+    };
+    batch(&on_bond(addresses()))?;
+    let routes = routes("").into_iter().filter(|line| {
+        line.starts_with("route replace 198.51.1.0/24")
+            || line.starts_with("route replace 2001:db8:f1::")
+    });
+    batch(&on_bond(routes.collect()))
 }
 
 const NEW_VRF: &str = "link add red type vrf table 100";

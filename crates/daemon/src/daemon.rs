@@ -203,6 +203,9 @@ impl Daemon {
             links |= matches!(event, Event::Link(_) | Event::LinkGone(_));
             renamed |= matches!(&event, Event::Link(link)
                 if rib.link(link.index).is_some_and(|before| before.name != link.name));
+            // What is on a part of a bond concerns the bond from now on.
+            renamed |= matches!(&event, Event::Link(link)
+                if link.master != rib.link(link.index).and_then(|before| before.master));
             rib.apply(event);
             if nexthops && let Some(commit) = rib.commit_nexthops() {
                 ahead = Some(commit);
@@ -315,7 +318,16 @@ impl Daemon {
                     self.config.deadline
                 );
             }
-            OnExit::Detach => tracing::info!("stopping; the kernel forwards"),
+            OnExit::Detach => {
+                // No longer through bonds, before the first program is off.
+                for index in self.plan.out.keys() {
+                    let link = self.rib.link(*index);
+                    if link.is_some_and(|link| link.bond.is_some()) {
+                        let _ = self.engine.remove_out_link(*index);
+                    }
+                }
+                tracing::info!("stopping; the kernel forwards");
+            }
         }
         Ok(())
     }

@@ -42,6 +42,8 @@ pub(super) fn survey(
         no_key: no_key.map(str::to_owned),
         reads_hash: rib
             .links()
+            // The program on a part of a bond is the bond's.
+            .filter(|link| link.bond_active.is_none())
             .filter(|link| would_read(rib, config, link, config.mode != Mode::Generic))
             .map(|link| link.index)
             .collect(),

@@ -37,7 +37,10 @@ impl Watch {
         let used = |link: &Link| {
             config.mode != Mode::Generic
                 && link.kind.as_deref() == Some("veth")
-                && (plan.attach.contains_key(&link.index) || plan.out.contains_key(&link.index))
+                && [Some(link.index), link.master]
+                    .iter()
+                    .flatten()
+                    .any(|index| plan.attach.contains_key(index) || plan.out.contains_key(index))
         };
         let links: Vec<Link> = rib.links().cloned().collect();
         let watched: BTreeSet<u32> = links.iter().filter(|l| used(l)).map(|l| l.index).collect();

@@ -252,6 +252,10 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
     let lossy = of_bonds_too(lossy, scene, &parts);
     known.extend(lossy.iter().cloned());
     add(Topic::Loss, lossy);
+    let unused =
+        link::bonds_not_sent_through(scene, options.generic, &in_use(scene, options, &known).0);
+    known.extend(unused.iter().cloned());
+    add(Topic::Link, unused);
     // A link that fell out now need not be looked at any more. The probes are asked even when none
     // is left, so that missing privilege is said first.
     let (ins, outs) = in_use(scene, options, &known);

@@ -152,6 +152,27 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
     findings
 }
 
+/// Bonds that are not sent through, `ins` being the links that are forwarded from.
+///
+/// The driver of bonds passes what is redirected on to a part's `ndo_xdp_xmit` without looking whether it has one (`bond_xdp_xmit`, to
+/// Linux 6.18): without, the kernel crashes. It sees to it that all parts have one, and refuses others, only while a program is on
+/// the bond that runs in the drivers of its parts (`bond_xdp_set`, `bond_enslave`).
+pub(super) fn bonds_not_sent_through(
+    scene: &Scene,
+    generic: bool,
+    ins: &BTreeMap<u32, String>,
+) -> Vec<Finding> {
+    let bonds = scene.links.iter().filter(|link| link.bond.is_some());
+    let refused = bonds.filter(|link| generic || !ins.contains_key(&link.index));
+    let found = refused.map(|link| {
+        let why = "a bond is sent through only while the program is on it, in the drivers of its parts: else a part whose driver \
+                   knows no XDP could crash the kernel";
+        let finding = Finding::new(Severity::LinkRejected, "the program is not on the bond", why);
+        finding.on(&link.name, Role::Out)
+    });
+    found.collect()
+}
+
 /// Why XDP is not used on a bond, as far as that goes by how it is set; none where it can be (`bond_xdp_check`, Linux 5.15).
 fn refused_bond(bond: Bond) -> Option<String> {
     const BALANCE_RR: u8 = 0;
@@ -159,6 +180,10 @@ fn refused_bond(bond: Bond) -> Option<String> {
     const BALANCE_XOR: u8 = 2;
     const LACP: u8 = 4;
     const VLAN_SRCMAC: u8 = 5;
+    // The monitor does not see what XDP takes (`bond_rcv_validate`).
+    if bond.by_traffic {
+        return Some("bond with arp_interval and without arp_validate".to_owned());
+    }
     match (bond.mode, bond.policy) {
         (BALANCE_RR | ACTIVE_BACKUP, _) => None,
         (BALANCE_XOR | LACP, VLAN_SRCMAC) => {
@@ -334,7 +359,11 @@ mod tests {
     fn bonds_are_used_whose_driver_runs_the_program() {
         let bond = |mode, policy| Link {
             kind: Some("bond".to_owned()),
-            bond: Some(Bond { mode, policy }),
+            bond: Some(Bond {
+                mode,
+                policy,
+                by_traffic: false,
+            }),
             ..ethernet(2, "b0")
         };
         let part = |index, name: &str| Link {
@@ -361,6 +390,22 @@ mod tests {
             let expected: Vec<_> = refused.map(|what| (Role::Both, what)).into_iter().collect();
             assert_eq!(found, expected, "{mode}, {policy}");
         }
+        let mut by_traffic = bond(2, 1);
+        by_traffic.bond = Some(Bond {
+            mode: 2,
+            policy: 1,
+            by_traffic: true,
+        });
+        assert_eq!(of(vec![by_traffic], &[])[0].0, Role::Both);
+        let scene = Scene {
+            links: vec![bond(4, 1), part(3, "e0")],
+            ..Scene::default()
+        };
+        let ins: BTreeMap<u32, String> = [(2, "b0".to_owned())].into();
+        assert!(bonds_not_sent_through(&scene, false, &ins).is_empty());
+        assert_eq!(bonds_not_sent_through(&scene, true, &ins).len(), 1);
+        let found = bonds_not_sent_through(&scene, false, &BTreeMap::new());
+        assert_eq!((found.len(), found[0].role), (1, Role::Out));
         let vlan = Link {
             kind: Some("vlan".to_owned()),
             ..part(4, "e1.5")

@@ -312,41 +312,49 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
             strict: walk.strict,
         })
     };
-    let on = |side: Side, index: u32, name: &String| {
-        let is_for = |device: &String, name: &String| match device.strip_suffix('*') {
+    let on = |side: Side, name: &str| {
+        let is_for = |device: &String| match device.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
             None => device == name,
         };
-        let of_bond = || {
-            facts
-                .parts
-                .get(&index)
-                .into_iter()
-                .flat_map(BTreeMap::values)
-        };
         let devices = rules.bases.iter().map(|base| &base.stage);
         let met = devices.filter(|stage| match stage {
-            Stage::Device(s, devices) => {
-                let mut names = std::iter::once(name).chain(of_bond());
-                *s == side && names.any(|name| devices.iter().any(|device| is_for(device, name)))
-            }
+            Stage::Device(s, devices) => *s == side && devices.iter().any(is_for),
             _ => false,
         });
         let mut stages: Vec<Stage> = met.cloned().collect();
         stages.dedup();
         stages
     };
-    let mut rows: Vec<(u32, Rc<Met>)> = Vec::new();
+    // Chains of a part's device see the part, and not the bond.
+    let by_parts = |side: Side, bond: u32| {
+        let parts = facts.parts.get(&bond).into_iter().flatten();
+        let met = parts.filter_map(|(index, name)| {
+            let stages = on(side, name);
+            let identity: Identity = vec![(*index, model::name(name))];
+            let links = match side {
+                Side::From => [Some(&identity), None],
+                Side::To => [None, Some(&identity)],
+            };
+            (!stages.is_empty()).then(|| walk(links, &stages))
+        });
+        met.collect::<Vec<_>>()
+    };
+    let mut rows: Vec<(u32, Vec<Rc<Met>>)> = Vec::new();
     for (&index, name) in &facts.ins {
-        let mut stages = on(Side::From, index, name);
+        let mut stages = on(Side::From, name);
         stages.extend([Stage::Prerouting, Stage::Anywhere]);
-        rows.push((index, walk([Some(classes.identity(index)), None], &stages)));
+        let mut met = by_parts(Side::From, index);
+        met.push(walk([Some(classes.identity(index)), None], &stages));
+        rows.push((index, met));
     }
-    let mut columns: Vec<(u32, Rc<Met>)> = Vec::new();
+    let mut columns: Vec<(u32, Vec<Rc<Met>>)> = Vec::new();
     for (&index, name) in &facts.outs {
-        let mut stages = on(Side::To, index, name);
+        let mut stages = on(Side::To, name);
         stages.push(Stage::Postrouting);
-        columns.push((index, walk([None, Some(classes.identity(index))], &stages)));
+        let mut met = by_parts(Side::To, index);
+        met.push(walk([None, Some(classes.identity(index))], &stages));
+        columns.push((index, met));
     }
     let mut forward: BTreeMap<_, Rc<Met>> = BTreeMap::new();
     let mut judged = Judged::default();
@@ -358,7 +366,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
                 let links = [Some(classes.identity(*a)), Some(classes.identity(*b))];
                 walk(links, &[Stage::Forward])
             });
-            let met = [row, both, column];
+            let met: Vec<&Rc<Met>> = row.iter().chain([&*both]).chain(column).collect();
             let asks = met.iter().any(|met| met.asks_connection);
             let mut rules = met.iter().filter_map(|met| met.strict.clone());
             strict = strict.or_else(|| rules.next());

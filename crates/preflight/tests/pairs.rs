@@ -460,6 +460,17 @@ fn what_is_on_a_part_concerns_the_bond() {
                 "nft 'table netdev t { chain c { type filter hook egress device part1 priority 0; udp dport 5 drop; }; }'",
                 egress,
             ),
+            // They see the part's name.
+            (
+                "nft 'table netdev t { chain c { type filter hook ingress devices = { part0, part1 } priority 0; \
+                 iifname part1 udp dport 5 drop; }; }'",
+                ingress,
+            ),
+            (
+                "nft 'table netdev t { chain c { type filter hook ingress device part0 priority 0; iifname != part0 accept; \
+                 udp dport 5 drop; }; }'",
+                ingress,
+            ),
         ] {
             if !try_run(set) {
                 eprintln!("skipped: this kernel does not take {set}");

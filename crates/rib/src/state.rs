@@ -125,13 +125,15 @@ impl State {
         DeviceSettings::of_input(link, by_index, of)
     }
 
-    /// The links by which bonds take packets, each with its bond.
-    pub(crate) fn bond_parts(&self) -> Vec<(u32, u32)> {
+    /// The links by which bonds take packets, each with its MAC address, by which packets are told that are for the bond
+    /// (`eth_type_trans`), and its bond.
+    pub(crate) fn bond_parts(&self) -> Vec<(u32, [u8; 6], u32)> {
         let takes = |link: &&Link| link.bond_active == Some(true);
         let parts = self.links.values().filter(takes).filter_map(|link| {
             let bond = self.links.get(&link.master?)?;
             let is_bond = bond.kind.as_deref() == Some("bond");
-            (is_bond && (link.index as usize) < MAX_LINKS).then_some((link.index, bond.index))
+            let fits = (link.index as usize) < MAX_LINKS;
+            Some((link.index, link.mac?, bond.index)).filter(|_| is_bond && fits)
         });
         parts.collect()
     }

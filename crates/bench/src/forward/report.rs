@@ -37,6 +37,7 @@ fn title(cell: &Cell, routes: u32) -> String {
         Column::Firewall => format!("{family}, 2-way, beside a firewall"),
         Column::Rules => format!("{family}, 2-way, by a routing rule"),
         Column::Vrf => format!("{family}, 2-way, in a VRF"),
+        Column::Bond => format!("{family}, by a bond of two links"),
         Column::Full => format!("{family}, {routes} routes, random destinations"),
     }
 }

@@ -13,7 +13,7 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 
 use super::Daemon;
-use super::tend::{Srv6, attach};
+use super::tend::{Srv6, attach, send_through_all};
 use crate::Error;
 use crate::config::{Config, OnExit, Seed, algo_rules};
 use crate::expiry::Expiry;
@@ -192,9 +192,6 @@ impl Daemon {
         for index in others {
             engine.detach(index)?;
         }
-        for index in plan.out.keys() {
-            engine.set_out_link(*index)?;
-        }
         let mut srv6 = Srv6::default();
         if config.has_statics() {
             // The kernel does not know them: it must not get packets for them at any time.
@@ -208,6 +205,7 @@ impl Daemon {
         for (index, name) in &plan.attach {
             attach(engine, *index, name, config.mode)?;
         }
+        send_through_all(engine, &rib, &mut plan);
         // Before the first packet is forwarded: flows must not move when it is read from then on.
         let mut rx_hash = Decisions::default();
         rx_hash.renew(engine, &rib, config);

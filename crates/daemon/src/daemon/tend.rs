@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use raddle_image::{ADJ_FORWARD, Segment, segment_kind};
 use raddle_rib::Rib;
 use raddle_rib::event::NUD_STALE;
-use raddle_xdp::{Engine, Srv6Programs};
+use raddle_xdp::{AttachedMode, Engine, Srv6Programs};
 
 use super::Daemon;
 use crate::Error;
@@ -68,6 +68,10 @@ impl Daemon {
             .filter(|index| !plan.attach.contains_key(index))
             .collect();
         for index in gone {
+            // A bond is sent through only with the program on it; what may be sent through without is set again below.
+            if let Err(e) = self.engine.remove_out_link(index) {
+                tracing::warn!("{e}");
+            }
             if let Err(e) = self.engine.detach(index) {
                 tracing::warn!("{e}");
             }
@@ -104,15 +108,6 @@ impl Daemon {
     fn attach_all(&mut self, plan: &mut Plan) {
         let engine = &mut self.engine;
         let left = &mut plan.left;
-        plan.out
-            .retain(|index, name| match engine.set_out_link(*index) {
-                Ok(()) => true,
-                Err(e) => {
-                    tracing::warn!("link {name}: {e}");
-                    left.insert(name.clone(), e.to_string());
-                    false
-                }
-            });
         plan.attach.retain(
             |index, name| match attach(engine, *index, name, self.config.mode) {
                 Ok(()) => true,
@@ -123,6 +118,7 @@ impl Daemon {
                 }
             },
         );
+        send_through_all(engine, &self.rib, plan);
     }
 
     /// What has to be done now and then.
@@ -310,6 +306,33 @@ impl Daemon {
         self.rib.set_hold(why.is_some());
         self.held = why;
     }
+}
+
+/// Has packets be redirected to the out-links of a plan, to bonds only where the program runs in the drivers of their parts (see the
+/// preflight). Where that cannot be, the plan says so.
+pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan) {
+    let left = &mut plan.left;
+    plan.out.retain(|index, name| {
+        let is_bond = rib.link(*index).is_some_and(|link| link.bond.is_some());
+        let in_driver = || {
+            let mut attached = engine.attached();
+            attached.any(|(of, mode)| of == *index && mode == AttachedMode::Native)
+        };
+        let why = match is_bond && !in_driver() {
+            true => "a bond is sent through only with the program in the drivers of its parts"
+                .to_owned(),
+            false => match engine.set_out_link(*index) {
+                Ok(()) => return true,
+                Err(e) => e.to_string(),
+            },
+        };
+        if let Err(e) = engine.remove_out_link(*index) {
+            tracing::warn!("link {name}: {e}");
+        }
+        tracing::warn!("link {name}: {why}");
+        left.insert(name.clone(), why);
+        false
+    });
 }
 
 /// Attaches the engine to a link, unless it is attached already.

@@ -122,6 +122,8 @@ struct InfoData {
     table: Option<Value>,
     mode: Option<Value>,
     xmit_hash_policy: Option<Value>,
+    arp_interval: Option<Value>,
+    arp_validate: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -186,6 +188,11 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
         let bond = of("bond").map(|data| Bond {
             mode: named(data.mode.as_ref(), &BOND_MODES),
             policy: named(data.xmit_hash_policy.as_ref(), &BOND_POLICIES),
+            by_traffic: data.arp_interval.as_ref().and_then(Value::as_u64) > Some(0)
+                && data
+                    .arp_validate
+                    .as_ref()
+                    .is_none_or(|is| is.is_null() || is == "none"),
         });
         let part = info
             .info_slave_data

@@ -275,7 +275,7 @@ fn what_is_missing_is_named() {
 fn bonds_and_their_parts_are_read() {
     const BONDS: &str = r#"[
 {"ifindex":2,"ifname":"b0","flags":["UP"],"mtu":1500,"link_type":"ether",
- "linkinfo":{"info_kind":"bond","info_data":{"mode":"802.3ad","xmit_hash_policy":"layer3+4"}}},
+ "linkinfo":{"info_kind":"bond","info_data":{"mode":"802.3ad","xmit_hash_policy":"layer3+4","arp_interval":100,"arp_validate":null}}},
 {"ifindex":3,"ifname":"e0","flags":["UP"],"mtu":1500,"link_type":"ether","master":"b0",
  "linkinfo":{"info_slave_kind":"bond","info_slave_data":{"state":"ACTIVE"}}},
 {"ifindex":4,"ifname":"e1","flags":["UP"],"mtu":1500,"link_type":"ether","master":"b0",
@@ -289,7 +289,11 @@ fn bonds_and_their_parts_are_read() {
     let links = links::links(&objects, &names).unwrap();
     assert_eq!(links[2].bond_queue, 2);
     let seen: Vec<_> = links.iter().map(|l| (l.bond, l.bond_active)).collect();
-    let bond = Bond { mode: 4, policy: 1 };
+    let bond = Bond {
+        mode: 4,
+        policy: 1,
+        by_traffic: true,
+    };
     let expected = [
         (Some(bond), None),
         (None, Some(true)),

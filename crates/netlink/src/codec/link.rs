@@ -20,6 +20,8 @@ const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_VRF_TABLE: u16 = 1;
 const IFLA_BOND_MODE: u16 = 1;
+const IFLA_BOND_ARP_INTERVAL: u16 = 7;
+const IFLA_BOND_ARP_VALIDATE: u16 = 9;
 const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
 const IFLA_BOND_SLAVE_STATE: u16 = 1;
 const IFLA_BOND_SLAVE_QUEUE_ID: u16 = 5;
@@ -91,6 +93,7 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
             _ => {}
         }
     }
+    let (mut interval, mut validate) = (0, 0);
     for set in data.iter().flat_map(|data| data.nested()) {
         let set = set?;
         match (link.kind.as_deref(), set.kind) {
@@ -99,8 +102,17 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
             (Some("bond"), IFLA_BOND_XMIT_HASH_POLICY) => {
                 bond(link).policy = set.u8("IFLA_BOND_XMIT_HASH_POLICY")?;
             }
+            (Some("bond"), IFLA_BOND_ARP_INTERVAL) => {
+                interval = set.u32("IFLA_BOND_ARP_INTERVAL")?
+            }
+            (Some("bond"), IFLA_BOND_ARP_VALIDATE) => {
+                validate = set.u32("IFLA_BOND_ARP_VALIDATE")?
+            }
             _ => {}
         }
+    }
+    if interval != 0 && validate == 0 {
+        bond(link).by_traffic = true;
     }
     let slave_data = slave_data.filter(|_| slave_kind.as_deref() == Some("bond"));
     for told in slave_data.iter().flat_map(|data| data.nested()) {
@@ -117,7 +129,7 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
 }
 
 fn bond(link: &mut Link) -> &mut Bond {
-    link.bond.get_or_insert(Bond { mode: 0, policy: 0 })
+    link.bond.get_or_insert_default()
 }
 
 fn xdp(a: &Attribute<'_>) -> Result<Option<XdpAttached>, DecodeError> {
@@ -175,6 +187,7 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
             if let Some(bond) = link.bond {
                 b.put_u8(IFLA_BOND_MODE, bond.mode);
                 b.put_u8(IFLA_BOND_XMIT_HASH_POLICY, bond.policy);
+                b.put_u32(IFLA_BOND_ARP_INTERVAL, bond.by_traffic.into());
             }
             b.close(data);
         }

@@ -100,6 +100,7 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                     bond: kind.as_ref().filter(|kind| *kind == "bond").map(|_| Bond {
                         mode: operstate,
                         policy: mtu as u8,
+                        by_traffic: mtu % 2 == 0,
                     }),
                     bond_active: master.filter(|n| n % 2 == 0).map(|n| n % 4 == 0),
                     bond_queue: master.filter(|n| n % 2 == 0).map_or(0, |n| n as u16),

@@ -103,12 +103,15 @@ impl Link {
 }
 
 /// How a bond sends (`IFLA_BOND_MODE`, `IFLA_BOND_XMIT_HASH_POLICY`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bond {
     /// `BOND_MODE_*`: 0 balance-rr, 1 active-backup, 2 balance-xor, 3 broadcast, 4 802.3ad, 5 balance-tlb, 6 balance-alb.
     pub mode: u8,
     /// `BOND_XMIT_POLICY_*`: 0 layer2, 1 layer3+4, 2 layer2+3, 3 encap2+3, 4 encap3+4, 5 vlan+srcmac.
     pub policy: u8,
+    /// Its parts are taken for alive by any packet that comes in by them (`arp_interval` without `arp_validate`).
+    #[serde(default)]
+    pub by_traffic: bool,
 }
 
 /// An XDP program on a link, as `IFLA_XDP` reports it.

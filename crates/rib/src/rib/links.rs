@@ -150,9 +150,9 @@ impl Rib {
     /// (`bond_handle_frame`).
     fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>) {
         let passed_on = self.number_links(&mut wanted);
-        for (part, bond) in self.state.bond_parts() {
+        for (part, mac, bond) in self.state.bond_parts() {
             if let Some(&entry) = wanted.get(&bond) {
-                wanted.insert(part, entry);
+                wanted.insert(part, LinkEntry { mac, ..entry });
             }
         }
         let gone = self

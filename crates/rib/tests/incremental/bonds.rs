@@ -1,7 +1,7 @@
 //! Links by which bonds take packets: their entries are the bond's, whatever comes in which order.
 
 use proptest::prelude::*;
-use raddle_image::link_flags;
+use raddle_image::{LinkEntry, link_flags};
 use raddle_rib::Ports;
 use raddle_rib::event::{DeviceSettings, Event, Link, Rule};
 
@@ -89,7 +89,9 @@ proptest! {
                 let entry = rib.memory().link(index);
                 match bond {
                     Some(bond) => {
-                        prop_assert_eq!(entry, rib.memory().link(bond.index));
+                        let part = there(index).unwrap();
+                        let mac = part.mac.unwrap();
+                        prop_assert_eq!(entry, LinkEntry { mac, ..rib.memory().link(bond.index) });
                         prop_assert_eq!(entry.index, bond.index);
                         prop_assert!(entry.flags & link_flags::ENABLED != 0);
                     }
