@@ -37,7 +37,8 @@ mod walk;
 
 pub use arp::Arp;
 pub use dissect::{
-    Addresses, Dissected, MAX_HEADERS, Stop, Whole, dissect, dissect_plain, dissect_whole,
+    Addresses, Dissected, IcmpKey, MAX_HEADERS, OfBond, Stop, Whole, dissect, dissect_for_bond,
+    dissect_plain, dissect_whole,
 };
 pub use error::{Error, Header};
 pub use ethernet::{Ethernet, Vlan};

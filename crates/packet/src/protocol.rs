@@ -26,6 +26,18 @@ pub mod ethertype {
     pub const BATMAN: u16 = 0x4305;
     /// TIPC.
     pub const TIPC: u16 = 0x88ca;
+    /// Reverse ARP.
+    pub const RARP: u16 = 0x8035;
+    /// MPLS.
+    pub const MPLS: u16 = 0x8847;
+    /// MPLS with a label that the neighbour upstream gave, or for multicast.
+    pub const MPLS_MULTICAST: u16 = 0x8848;
+    /// Precision time protocol (IEEE 1588).
+    pub const PTP: u16 = 0x88f7;
+    /// Connectivity fault management (IEEE 802.1ag).
+    pub const CFM: u16 = 0x8902;
+    /// Fibre Channel over Ethernet.
+    pub const FCOE: u16 = 0x8906;
 }
 
 /// IPv6 hop-by-hop options.

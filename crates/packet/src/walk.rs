@@ -6,7 +6,8 @@
 use crate::Family;
 use crate::bytes::{at, copy};
 use crate::dissect::{
-    Addresses, Dissected, MAX_HEADERS, Stop, Whole, ipv4_addresses, ipv6_addresses, ipv6_label,
+    Addresses, Dissected, IcmpKey, MAX_HEADERS, OfBond, Stop, Whole, ipv4_addresses,
+    ipv6_addresses, ipv6_label,
 };
 use crate::protocol::{self, ethertype};
 
@@ -18,6 +19,9 @@ enum Next {
     IpProtocol,
     /// Nothing but ports, or the end of the packet.
     End,
+    /// The same, and the kernel calls the packet one that it cannot dissect: a header is cut off, makes no sense, or is of a
+    /// kind that it does not know. Only bonds ask whether it does.
+    Bad,
 }
 
 struct Walk<'a> {
@@ -32,12 +36,15 @@ struct Walk<'a> {
     gre_key: [u8; 4],
     left: [u8; 4],
     more: bool,
+    icmp: IcmpKey,
+    tipc: bool,
+    bad: bool,
 }
 
 /// [`fn@crate::dissect`], for any packet.
 #[inline(never)]
 pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Dissected {
-    let mut walk = Walk::new(l3, family, stop);
+    let mut walk = Walk::new(l3, ether_type_of(family), stop);
     walk.run();
     walk.seen
 }
@@ -46,7 +53,7 @@ pub(crate) fn walk(l3: &[u8], family: Family, stop: Stop) -> Dissected {
 pub(crate) fn walk_whole(l3: &[u8], family: Family) -> Whole {
     let mut walk = Walk {
         to_label: true,
-        ..Walk::new(l3, family, Stop::Innermost)
+        ..Walk::new(l3, ether_type_of(family), Stop::Innermost)
     };
     walk.run();
     Whole {
@@ -58,15 +65,32 @@ pub(crate) fn walk_whole(l3: &[u8], family: Family) -> Whole {
     }
 }
 
+/// [`crate::dissect_for_bond`].
+pub(crate) fn walk_for_bond(payload: &[u8], ether_type: u16) -> Option<OfBond> {
+    let mut walk = Walk::new(payload, ether_type, Stop::Innermost);
+    walk.run();
+    (!walk.bad).then_some(OfBond {
+        addresses: walk.seen.addresses,
+        sport: walk.seen.sport,
+        dport: walk.seen.dport,
+        icmp: walk.icmp,
+        tipc: walk.tipc,
+    })
+}
+
+fn ether_type_of(family: Family) -> u16 {
+    match family {
+        Family::V4 => ethertype::IPV4,
+        Family::V6 => ethertype::IPV6,
+    }
+}
+
 impl<'a> Walk<'a> {
-    fn new(l3: &'a [u8], family: Family, stop: Stop) -> Walk<'a> {
+    fn new(l3: &'a [u8], ether_type: u16, stop: Stop) -> Walk<'a> {
         Walk {
             l3,
             offset: 0,
-            ether_type: match family {
-                Family::V4 => ethertype::IPV4,
-                Family::V6 => ethertype::IPV6,
-            },
+            ether_type,
             headers: 0,
             stop,
             to_label: false,
@@ -82,6 +106,9 @@ impl<'a> Walk<'a> {
             gre_key: [0; 4],
             left: [0; 4],
             more: false,
+            icmp: IcmpKey::default(),
+            tipc: false,
+            bad: false,
         }
     }
 }
@@ -92,6 +119,7 @@ impl Walk<'_> {
             match self.protocol() {
                 Next::Protocol if self.allowed() => continue,
                 Next::IpProtocol => {}
+                Next::Bad => return self.bad = true,
                 _ => return,
             }
             loop {
@@ -102,6 +130,7 @@ impl Walk<'_> {
                 match next {
                     Next::IpProtocol if self.allowed() => {}
                     Next::Protocol if self.allowed() => break,
+                    Next::Bad => return self.bad = true,
                     _ => return,
                 }
             }
@@ -117,18 +146,18 @@ impl Walk<'_> {
         match self.ether_type {
             ethertype::IPV4 => self.ipv4(),
             ethertype::IPV6 => self.ipv6(),
-            // Only a frame inside GRE or batman-adv gets here.
-            _ => self.link_layer().unwrap_or(Next::End),
+            // Only a frame, of a bond or inside GRE or batman-adv, gets here.
+            _ => self.link_layer().unwrap_or(Next::Bad),
         }
     }
 
     fn ipv4(&mut self) -> Next {
         let Some(header) = at::<20>(self.l3, self.offset) else {
-            return Next::End;
+            return Next::Bad;
         };
         let words = header[0] & 0xf;
         if words < 5 {
-            return Next::End;
+            return Next::Bad;
         }
         self.offset += usize::from(words) * 4;
         self.seen.ip_proto = header[9];
@@ -142,7 +171,7 @@ impl Walk<'_> {
 
     fn ipv6(&mut self) -> Next {
         let Some(header) = at::<40>(self.l3, self.offset) else {
-            return Next::End;
+            return Next::Bad;
         };
         self.offset += 40;
         self.seen.ip_proto = header[6];
@@ -165,7 +194,11 @@ impl Walk<'_> {
             protocol::FRAGMENT => self.fragment(),
             protocol::IPIP => self.inside(ethertype::IPV4),
             protocol::IPV6 => self.inside(ethertype::IPV6),
-            protocol::GRE => self.gre().unwrap_or(Next::End),
+            protocol::GRE => self.gre().unwrap_or(Next::Bad),
+            protocol::ICMP | protocol::ICMPV6 => {
+                self.icmp = IcmpKey::at(self.l3, self.offset);
+                Next::End
+            }
             // So does MPLS, whose labels only dissectors with a key for them read.
             _ => Next::End,
         }
@@ -176,7 +209,7 @@ impl Walk<'_> {
             return Next::End;
         }
         let Some([next, length]) = at::<2>(self.l3, self.offset) else {
-            return Next::End;
+            return Next::Bad;
         };
         self.seen.ip_proto = *next;
         self.offset += (usize::from(*length) + 1) * 8;
@@ -187,10 +220,11 @@ impl Walk<'_> {
         if self.ether_type != ethertype::IPV6 {
             return Next::End;
         }
-        if let Some(header) = at::<8>(self.l3, self.offset) {
-            self.seen.fragment = true;
-            self.seen.ip_proto = header[0];
-        }
+        let Some(header) = at::<8>(self.l3, self.offset) else {
+            return Next::Bad;
+        };
+        self.seen.fragment = true;
+        self.seen.ip_proto = header[0];
         Next::End
     }
 
@@ -258,7 +292,7 @@ impl Walk<'_> {
         Some(self.inside(ether_type))
     }
 
-    /// What a frame inside GRE may hold besides IP. `None` where the packet ends too early.
+    /// What a frame may hold besides IP. `None` where it ends too early, or is of a kind that the kernel does not know.
     fn link_layer(&mut self) -> Option<Next> {
         let (kind_at, length) = match self.ether_type {
             ethertype::VLAN | ethertype::QINQ => {
@@ -273,9 +307,18 @@ impl Walk<'_> {
                 at::<TIPC_HEADER>(self.l3, self.offset)?;
                 self.seen.addresses = Addresses::None;
                 self.more = true;
+                self.tipc = true;
                 return Some(Next::End);
             }
-            _ => return Some(Next::End),
+            // The dissector knows these, and there is no key for what they hold.
+            ethertype::ARP
+            | ethertype::RARP
+            | ethertype::MPLS
+            | ethertype::MPLS_MULTICAST
+            | ethertype::CFM => return Some(Next::End),
+            ethertype::FCOE => return self.has(FCOE_HEADER),
+            ethertype::PTP => return self.has(PTP_HEADER),
+            _ => return None,
         };
         let header = self.l3.get(self.offset..)?.get(..length)?;
         self.ether_type = u16::from_be_bytes([header[kind_at], header[kind_at + 1]]);
@@ -288,12 +331,14 @@ impl Walk<'_> {
     fn pppoe(&mut self) -> Option<Next> {
         let header = at::<8>(self.l3, self.offset)?;
         if header[0] != 0x11 || header[1] != 0 {
-            return Some(Next::End);
+            return None;
         }
         self.ether_type = match u16::from_be_bytes([header[6], header[7]]) {
             PPP_IPV4 => ethertype::IPV4,
             PPP_IPV6 => ethertype::IPV6,
-            _ => return Some(Next::End),
+            // Of two bytes that are a number of PPP, the first is even and the second odd (RFC 1661, section 2).
+            number if number & 0x101 == 1 => return Some(Next::End),
+            _ => return None,
         };
         self.offset += 8;
         Some(Next::Protocol)
@@ -303,10 +348,16 @@ impl Walk<'_> {
     fn batman(&mut self) -> Option<Next> {
         let header = at::<24>(self.l3, self.offset)?;
         if header[0] != 0x40 || header[1] != 15 {
-            return Some(Next::End);
+            return None;
         }
         self.offset += 24;
         Some(self.inside(u16::from_be_bytes([header[22], header[23]])))
+    }
+
+    /// Nothing more of a header, which has so many bytes.
+    fn has(&self, length: usize) -> Option<Next> {
+        self.l3.get(self.offset..)?.get(..length)?;
+        Some(Next::End)
     }
 
     fn ports(&mut self) {
@@ -327,3 +378,7 @@ const PPP_IPV4: u16 = 0x21;
 const PPP_IPV6: u16 = 0x57;
 /// Bytes of a TIPC header that the dissector wants to see.
 const TIPC_HEADER: usize = 16;
+/// Bytes of an FCoE header (`FCOE_HEADER_LEN`).
+const FCOE_HEADER: usize = 38;
+/// Bytes of a PTP header (`struct ptp_header`).
+const PTP_HEADER: usize = 34;
