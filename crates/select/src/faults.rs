@@ -65,6 +65,14 @@ pub const SOURCE_TO_LAST: Span = Span {
     fixed: &[KernelVersion::new(6, 18, 4)],
 };
 
+/// A bond reads beside the packet for its hash where the headers are not all in the packet's first buffer
+/// (`bond_pull_data`).
+pub const BOND_PULL: Span = Span {
+    from: KernelVersion::new(5, 17, 0),
+    until: Some(KernelVersion::new(6, 6, 0)),
+    fixed: &[KernelVersion::new(6, 5, 9), KernelVersion::new(6, 1, 60)],
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +93,11 @@ mod tests {
                 SIGNED_ORDER,
                 &["5.10.145", "5.14", "5.19.11"],
                 &["5.10.146", "5.15.71", "5.19.12", "6.0", "6.1"],
+            ),
+            (
+                BOND_PULL,
+                &["5.17", "6.1.59", "6.4.16", "6.5.8"],
+                &["6.1.60", "6.5.9", "6.6", "6.18.44"],
             ),
             (
                 RANDOM_CONNECT,

@@ -19,6 +19,7 @@
 //! ```
 
 mod batch;
+mod bond;
 mod brought;
 mod explain;
 pub mod faults;
@@ -36,6 +37,9 @@ mod seed;
 mod threshold;
 
 pub use batch::{KeyBatch, Lanes, UnderSeeds};
+pub use bond::{
+    BondMember, BondMembers, BondMode, BondPolicy, bond_hash, bond_hash_of_flow, bond_member,
+};
 pub use brought::{
     Brings, Brought, Giver, RXH_ADDRESSES, RXH_PORTS, Rss, RssFields, Steering, TOEPLITZ,
     software_hash, toeplitz,
