@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod bond;
 mod finding;
 mod firewall;
 mod kernel;
@@ -20,6 +21,7 @@ use raddle_rib::{PuntedByRule, Rib};
 
 pub use raddle_netlink::probe::Error;
 
+pub use self::bond::bond_members;
 use self::finding::concerns;
 pub use self::finding::{Finding, Report, Role, Severity};
 pub use self::firewall::Known;

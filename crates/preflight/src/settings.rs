@@ -2,7 +2,7 @@
 //! the one that the packet's fields give.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use raddle_netlink::probe::ethtool::{self, Flags};
 use raddle_netlink::probe::{Error, bpf};
@@ -57,17 +57,7 @@ fn is_steered(steering: Option<Steering>) -> bool {
 /// Whether packets of a link are steered by their hash. None when it cannot be seen: /sys shows the
 /// network namespace that it was mounted in, which index and address tell.
 pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
-    let folder = sys.join(&link.name);
-    let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
-    if read("ifindex")?.trim().parse() != Ok(link.index) {
-        return None;
-    }
-    if let Some(mac) = link.mac {
-        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-        if read("address").is_some_and(|address| address.trim() != mac) {
-            return None;
-        }
-    }
+    let folder = folder_of(sys, link)?;
     let (mut queues, mut steered, mut flows) = (0, 0, false);
     for queue in std::fs::read_dir(folder.join("queues")).ok()?.flatten() {
         let is_on = |file: &str| {
@@ -88,6 +78,22 @@ pub fn steering(sys: &Path, link: &Link) -> Option<Steering> {
         (steered, queues) if steered == queues && steered > 0 => Steering::On,
         _ => Steering::Partly,
     })
+}
+
+/// The folder of a link in /sys/class/net; none where that is another network namespace's.
+pub(super) fn folder_of(sys: &Path, link: &Link) -> Option<PathBuf> {
+    let folder = sys.join(&link.name);
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+    if read("ifindex")?.trim().parse() != Ok(link.index) {
+        return None;
+    }
+    if let Some(mac) = link.mac {
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+        if read("address").is_some_and(|address| address.trim() != mac) {
+            return None;
+        }
+    }
+    Some(folder)
 }
 
 /// Decides what to warn of, for the links forwarded from, and `wires`, what bonds among them are made of besides.
