@@ -7,6 +7,7 @@ use raddle_rib::Hop;
 use raddle_select::Giver;
 use serde::Serialize;
 
+use super::bond::OfBond;
 use super::both::Symmetry;
 use super::confidence::{Confidence, Level};
 use super::engine::Engine;
@@ -29,6 +30,9 @@ pub struct Answer {
     pub steps: Vec<Step>,
     /// The link that the flow leaves by; none when it leaves by none, or nobody can know.
     pub link: Option<String>,
+    /// Which member of the link it leaves by, where the link is a bond.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bond: Option<OfBond>,
     /// The neighbour that it is sent to.
     pub via: Option<String>,
     /// Why there is no link, or why only the kernel sends there, in a word.
@@ -96,6 +100,7 @@ pub fn answer(view: View<'_>, question: Question<'_>) -> Answer {
         flow: words.clone(),
         packet: question.packet.cloned(),
         steps: walked.steps,
+        bond: walked.bond.filter(|_| link.is_some()),
         link,
         via,
         reason,

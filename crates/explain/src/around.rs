@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use raddle_rib::AlgoRules;
 use raddle_rib::event::Link;
-use raddle_select::{Brings, HashKey, KernelVersion, Rss, Steering};
+use raddle_select::{BondMembers, Brings, HashKey, KernelVersion, Rss, Steering};
 
 /// The surroundings of the state that is explained.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,9 @@ pub trait Machine: Debug {
 
     /// Whether a BPF program dissects flows in place of the kernel; none where nobody may say.
     fn dissector(&self) -> Option<bool>;
+
+    /// What is known of a bond's members; none where it cannot be seen.
+    fn bond(&self, bond: &Link) -> Option<BondMembers>;
 }
 
 /// What may mark packets that come in on a link with an L4 hash (`skb->l4_hash`); none where nobody

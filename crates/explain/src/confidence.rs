@@ -109,7 +109,7 @@ pub(super) fn batch_doubt(kernel: Option<KernelVersion>) -> Option<String> {
 }
 
 /// Why policy 1 may not choose by what the packet is said to have `brought`: it takes the packet's L4 hash where there is one
-/// (`skb->l4_hash`, `fib_multipath_hash`). `ports` says whether a NIC may have given it one, `steerable` whether the kernel may.
+/// (`skb->l4_hash`, `fib_multipath_hash`). So does a bond with encap3+4 (`bond_xmit_hash`); `taker` says who. `ports` says whether a NIC may have given it one, `steerable` whether the kernel may.
 ///
 /// 1. Receive packet steering is on, and the hash that it gives is not known: a hash by a random key.
 /// 2. The link is a veth: a socket behind its other end gives its packets its own hash, and what is forwarded there keeps the one
@@ -123,10 +123,11 @@ pub(super) fn l4_hash_doubts(
     marks: &Marks,
     brought: Brought,
     what: (bool, bool),
+    taker: &str,
     confidence: &mut Confidence,
 ) {
     let mut doubts = Confidence::default();
-    doubts_of_brought(link, marks, brought, what, &mut doubts);
+    doubts_of_brought(link, marks, brought, what, taker, &mut doubts);
     doubts.brought = doubts.level != Level::Exact;
     confidence.merge(&doubts);
 }
@@ -136,6 +137,7 @@ fn doubts_of_brought(
     marks: &Marks,
     brought: Brought,
     (ports, steerable): (bool, bool),
+    taker: &str,
     confidence: &mut Confidence,
 ) {
     let name = &link.name;
@@ -157,11 +159,11 @@ fn doubts_of_brought(
     if steerable && steered && by.is_none() && !known {
         confidence.unknown(format!(
             "receive packet steering is on at {name} (rps_cpus): packets carry a software hash \
-             with a random key, and policy 1 takes it in place of the fields"
+             with a random key, and {taker} takes it in place of the fields"
         ));
         return;
     }
-    let carries = "and policy 1 takes that in place of the fields";
+    let carries = format!("and {taker} takes that in place of the fields");
     match (link.kind.as_deref(), brought) {
         (Some("veth"), _) => confidence.unless(format!(
             "it has a hash from behind the other end of veth {name}, of its socket there (TCP, connected UDP; of IPv6 every one that makes flow labels) or of the link that it \
@@ -239,7 +241,14 @@ mod tests {
             ..Link::default()
         };
         let mut confidence = Confidence::default();
-        l4_hash_doubts(&link, marks, brought, (true, true), &mut confidence);
+        l4_hash_doubts(
+            &link,
+            marks,
+            brought,
+            (true, true),
+            "policy 1",
+            &mut confidence,
+        );
         confidence
     }
 

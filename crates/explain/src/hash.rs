@@ -11,7 +11,7 @@ use raddle_select::{
 };
 use serde_json::{Value, json};
 
-use super::confidence::l4_hash_doubts;
+use super::confidence::{Confidence, l4_hash_doubts};
 use super::packet::Packet;
 use super::steps::Walk;
 
@@ -134,18 +134,17 @@ impl Walk<'_> {
         };
         self.giver = Some(giver);
         self.unnamed(config);
-        l4_hash_doubts(link, &marks, brought, (true, true), &mut self.confidence);
-        if giver == Giver::Nic {
-            self.cut_off();
-        } else {
-            self.packet_doubts();
-            if self.packet.is_none() && !self.is_v4() && self.words.flow_label == 0 {
-                self.confidence.unless(
-                    "its packets have a flow label (flowlabel), as those of most IPv6 senders: the kernel hashes that in place of \
-                     the ports",
-                );
-            }
-        }
+        l4_hash_doubts(
+            link,
+            &marks,
+            brought,
+            (true, true),
+            "policy 1",
+            &mut self.confidence,
+        );
+        let mut doubts = Confidence::default();
+        self.brought_doubts(giver, &mut doubts);
+        self.confidence.merge(&doubts);
         let function = self.by_family("fib_multipath_hash", "rt6_multipath_hash");
         let text = "not looked at: the packet brings a hash over ports, and policy 1 takes that in place of seed and fields";
         let by = match giver {
@@ -182,8 +181,23 @@ impl Walk<'_> {
         Some(hash31)
     }
 
+    /// What makes a hash that the packet brings another one.
+    pub(super) fn brought_doubts(&self, giver: Giver, confidence: &mut Confidence) {
+        self.cut_off(confidence);
+        if giver == Giver::Nic {
+            return;
+        }
+        self.dissector_doubts(confidence);
+        if self.packet.is_none() && !self.is_v4() && self.words.flow_label == 0 {
+            confidence.unless(
+                "its packets have a flow label (flowlabel), as those of most IPv6 senders: the kernel hashes that in place of \
+                 the ports",
+            );
+        }
+    }
+
     /// What the packet, or one of the flow, brings along.
-    fn of_brings(&self, brings: &Brings) -> Brought {
+    pub(super) fn of_brings(&self, brings: &Brings) -> Brought {
         if brings.is_nothing() {
             return Brought::Nothing;
         }
@@ -377,12 +391,7 @@ impl Walk<'_> {
             let marks = self.view.around.marks(link);
             let ports = ports_offset(proto).is_some();
             let brought = self.of_brings(&marks.brings(link));
-            // Whether there would be one does not depend on the key.
-            let by_any_key = Brings {
-                nic: None,
-                software: Some(HashKey::new(0, 0)),
-            };
-            let steerable = self.of_brings(&by_any_key) != Brought::Nothing;
+            let steerable = self.is_steerable();
             // What raddle itself passes over is no doubt about it.
             if !self.passed_over {
                 l4_hash_doubts(
@@ -390,35 +399,46 @@ impl Walk<'_> {
                     &marks,
                     brought,
                     (ports, steerable),
+                    "policy 1",
                     &mut self.confidence,
                 );
             }
         }
-        match hashed.policy {
-            Policy::L3 => self.cut_off(),
-            _ => self.packet_doubts(),
+        let mut doubts = Confidence::default();
+        self.cut_off(&mut doubts);
+        if hashed.policy != Policy::L3 {
+            self.dissector_doubts(&mut doubts);
         }
+        self.confidence.merge(&doubts);
+    }
+
+    /// Whether the kernel gives the packet a hash over ports where it steers it, whatever its key.
+    pub(super) fn is_steerable(&self) -> bool {
+        let by_any_key = Brings {
+            nic: None,
+            software: Some(HashKey::new(0, 0)),
+        };
+        self.of_brings(&by_any_key) != Brought::Nothing
     }
 
     /// The capture may have cut off what is hashed.
-    fn cut_off(&mut self) {
+    pub(super) fn cut_off(&self, confidence: &mut Confidence) {
         if let Some(packet) = self.packet.filter(|packet| packet.missing > 0) {
-            self.confidence.unless(format!(
+            confidence.unless(format!(
                 "what the capture cut off matters ({} bytes)",
                 packet.missing
             ));
         }
     }
 
-    /// What makes the dissector see something else.
-    fn packet_doubts(&mut self) {
-        self.cut_off();
+    /// A BPF program may dissect in place of the kernel.
+    pub(super) fn dissector_doubts(&self, confidence: &mut Confidence) {
         match self.view.around.dissector() {
-            Some(true) => self.confidence.unknown(
+            Some(true) => confidence.unknown(
                 "a BPF flow dissector is attached to the network namespace: it says what the \
                  fields are",
             ),
-            None if self.view.around.is_live() => self.confidence.unless(
+            None if self.view.around.is_live() => confidence.unless(
                 "a BPF flow dissector is attached to the network namespace (only root may ask)",
             ),
             Some(false) | None => {}

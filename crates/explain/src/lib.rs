@@ -2,6 +2,9 @@
 
 mod answer;
 mod around;
+mod bond;
+#[cfg(test)]
+mod bond_test;
 mod both;
 mod choice;
 mod confidence;
@@ -39,6 +42,7 @@ mod words;
 
 pub use answer::{Answer, answer};
 pub use around::{Machine, Marks, Surroundings};
+pub use bond::OfBond;
 pub use both::{Symmetry, both};
 pub use confidence::{Confidence, Level};
 pub use engine::Engine;

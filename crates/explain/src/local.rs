@@ -94,6 +94,14 @@ fn look_again(view: View<'_>, words: &FlowWords, mut first: Walked) -> (Walked, 
              {after}"
         ));
     }
+    // What it sends has that source.
+    if before == after {
+        let bond = |walked: &Walked| walked.steps.iter().position(|step| step.name == "bond");
+        if let (Some(at), Some(with)) = (bond(&first), bond(&second)) {
+            first.steps[at] = second.steps.swap_remove(with);
+        }
+        first.bond = second.bond.take();
+    }
     first.steps.push(super::steps::Step {
         step: 12,
         look_up: 1,

@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
                     let dev = self.link_name(frame.out);
                     let text = format!("{dev}: the frame leaves as it is (S8.4)");
                     self.add(11, "link", "", text, json!({ "dev": dev, "rule": "S8.4" }));
-                    return Ok(Hop {
+                    let hop = Hop {
                         object: None,
                         gateway: None,
                         index: frame.out,
@@ -125,7 +125,9 @@ impl<'a> Walk<'a> {
                         eligible: true,
                         mtu: 0,
                         segment: None,
-                    });
+                    };
+                    self.bond(&hop);
+                    return Ok(hop);
                 }
                 Next::Route(route) => self.look_up(&what, route, &now)?,
             };
@@ -279,6 +281,7 @@ impl<'a> Walk<'a> {
             turn_to_segment,
             algo,
             passed_over,
+            bond,
             ..
         } = sub;
         self.turn_to_segment |= turn_to_segment;
@@ -287,6 +290,7 @@ impl<'a> Walk<'a> {
         self.steps.extend(steps);
         self.confidence = confidence;
         self.hash31 = hash31.or(self.hash31);
+        self.bond = bond;
         found
     }
 
@@ -354,6 +358,7 @@ impl<'a> Walk<'a> {
             return Err(Reason::Mtu);
         }
         self.leaves_behind(&hop, length);
+        self.bond(&hop);
         Ok(hop)
     }
 

@@ -11,7 +11,7 @@ use raddle_rib::event::{
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 use raddle_rib::{Rib, TABLE_MAIN};
 
-use raddle_select::{HashKey, Steering};
+use raddle_select::{BondMembers, HashKey, Steering};
 
 use super::around::{Machine, Marks};
 use super::confidence::Level;
@@ -248,6 +248,10 @@ impl Machine for Steered {
 
     fn dissector(&self) -> Option<bool> {
         Some(false)
+    }
+
+    fn bond(&self, _: &Link) -> Option<BondMembers> {
+        None
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::around::Surroundings;
+use super::bond::OfBond;
 use super::confidence::{Confidence, reason_doubt};
 use super::engine::Engine;
 use super::fate::{Fate, What};
@@ -122,6 +123,8 @@ pub(super) struct Walked {
     pub engine: Option<Engine>,
     /// What leaves is a frame as it is, which needs no neighbour.
     pub whole_frame: bool,
+    /// The member of the bond that it leaves by.
+    pub bond: Option<OfBond>,
 }
 
 /// Collects steps.
@@ -158,6 +161,8 @@ pub(super) struct Walk<'a> {
     pub(super) own: bool,
     /// What leaves is a frame as it is (End.DX2), which needs no neighbour.
     pub(super) whole_frame: bool,
+    /// The member of the bond that it leaves by.
+    pub(super) bond: Option<OfBond>,
 }
 
 impl<'a> Walk<'a> {
@@ -183,6 +188,7 @@ impl<'a> Walk<'a> {
             turn_to_segment: false,
             own: false,
             whole_frame: false,
+            bond: None,
         }
     }
 }
@@ -200,7 +206,7 @@ impl<'a> Walk<'a> {
 ///    by source address; of a resilient group, the owner of the bucket that is the hash modulo the
 ///    number of buckets.
 /// 10. neighbour: who is there, and whether the kernel knows its link-layer address.
-/// 11. link.
+/// 11. link; of a bond also which member of it, see [`Walk::bond`].
 /// 12. source: the address that this machine's own packets get, where none was given.
 ///
 /// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 16 come
@@ -236,6 +242,7 @@ pub(super) fn walk(view: View<'_>, question: Question<'_>) -> Walked {
         punted: walk.punted,
         engine: walk.engine,
         whole_frame: walk.whole_frame,
+        bond: walk.bond,
     }
 }
 
@@ -300,7 +307,10 @@ impl Walk<'_> {
             Ok(hop) => {
                 self.neighbour(&hop);
                 self.out_link(&hop);
-                self.onward(&hop).map(|()| hop)
+                self.onward(&hop).map(|()| {
+                    self.bond(&hop);
+                    hop
+                })
             }
             Err(reason) => Err(reason),
         };

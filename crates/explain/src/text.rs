@@ -73,7 +73,14 @@ fn one(out: &mut String, answer: &Answer) {
             };
         }
     }
-    confidence(out, &answer.confidence);
+    confidence(out, "confidence", &answer.confidence);
+    if let Some(bond) = &answer.bond {
+        let what = match &bond.member {
+            Some(member) => format!("member {member} of {}", bond.dev),
+            None => format!("member of {}", bond.dev),
+        };
+        confidence(out, &what, &bond.confidence);
+    }
 }
 
 /// A step's number; behind the first look-up with that of the look-up in front.
@@ -84,13 +91,13 @@ fn number(step: &Step) -> String {
     }
 }
 
-fn confidence(out: &mut String, confidence: &Confidence) {
+fn confidence(out: &mut String, what: &str, confidence: &Confidence) {
     let level = match confidence.level {
         Level::Exact => "exact",
         Level::ExactUnless => "exact, unless",
         Level::Unknown => "unknown, because",
     };
-    let _ = writeln!(out, "   confidence: {level}");
+    let _ = writeln!(out, "   {what}: {level}");
     for why in &confidence.why {
         let _ = writeln!(out, "   - {why}");
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use raddle_control::Status;
 use raddle_explain::{Machine, Marks};
 use raddle_netlink::probe::{bpf, ethtool};
-use raddle_preflight::steering;
+use raddle_preflight::{bond_members, steering};
 use raddle_rib::event::Link;
-use raddle_select::{HashKey, Steering};
+use raddle_select::{BondMembers, HashKey, Steering};
 
 use crate::source;
 
@@ -22,12 +22,40 @@ pub(crate) struct ThisMachine {
     /// Read once, where it is needed.
     software: OnceLock<Result<HashKey, String>>,
     daemon: OnceLock<Option<Status>>,
-    /// What was found about links by index, and when.
-    marks: Mutex<HashMap<u32, (Instant, Marks)>>,
+    /// What was found about links.
+    marks: Fresh<Marks>,
+    /// The same of bonds.
+    bonds: Fresh<Option<BondMembers>>,
+}
+
+/// What was found about links, by index, and when.
+#[derive(Debug)]
+struct Fresh<T>(Mutex<HashMap<u32, (Instant, T)>>);
+
+impl<T> Default for Fresh<T> {
+    fn default() -> Fresh<T> {
+        Fresh(Mutex::default())
+    }
 }
 
 /// For so long what was found about a link is taken for true: it is asked about for every packet of a capture.
 const FRESH: Duration = Duration::from_secs(1);
+
+impl<T: Clone> Fresh<T> {
+    /// What is known of a link, or is found out by `look_at`.
+    fn of(&self, link: &Link, look_at: impl FnOnce() -> T) -> T {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if let Some((at, found)) = known.get(&link.index)
+            && now - *at < FRESH
+        {
+            return found.clone();
+        }
+        let found = look_at();
+        known.insert(link.index, (now, found.clone()));
+        found
+    }
+}
 
 impl ThisMachine {
     /// For what the kernel does, whatever raddle does here.
@@ -46,20 +74,16 @@ impl ThisMachine {
 
 impl Machine for ThisMachine {
     fn marks(&self, link: &Link) -> Marks {
-        let mut known = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if let Some((at, marks)) = known.get(&link.index)
-            && now - *at < FRESH
-        {
-            return marks.clone();
-        }
-        let marks = self.look_at(link);
-        known.insert(link.index, (now, marks.clone()));
-        marks
+        self.marks.of(link, || self.look_at(link))
     }
 
     fn dissector(&self) -> Option<bool> {
         bpf::flow_dissector().ok().map(|program| program.is_some())
+    }
+
+    fn bond(&self, bond: &Link) -> Option<BondMembers> {
+        let sys = Path::new("/sys/class/net");
+        self.bonds.of(bond, || bond_members(sys, bond))
     }
 }
 
