@@ -36,7 +36,7 @@ as_in_test() {
   check "$1 as the kernel has them ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
 }
 part_vrfs() { as_in_test VRFs vrf; }
-part_bonds() { as_in_test bonds bond; }
+part_bonds() { as_in_test bonds bonds; }
 part_rules() { as_in_test 'routing rules' rules; }
 part_rp_filter() { as_in_test rp_filter rp_filter; }
 part_firewall() {

@@ -94,7 +94,7 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
-tests=(loads vrf bond rules rp_filter firewall bpf_hook default_install own_key changing)
+tests=(loads vrf bonds rules rp_filter firewall bpf_hook default_install own_key changing)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.

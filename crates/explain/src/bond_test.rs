@@ -89,6 +89,7 @@ impl Case {
             bond: Some(Bond {
                 mode: self.mode,
                 policy: self.policy,
+                by_traffic: false,
             }),
             ..Link::ethernet(5, "bond0", MAC)
         }));

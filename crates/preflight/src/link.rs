@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use raddle_image::MAX_LINKS;
 use raddle_rib::event::{Bond, Link};
 use raddle_rib::vrf_of;
+use raddle_select::{BondMode, BondPolicy};
 
 use super::{Finding, Role, Scene, Severity};
 
@@ -175,25 +176,25 @@ pub(super) fn bonds_not_sent_through(
 
 /// Why XDP is not used on a bond, as far as that goes by how it is set; none where it can be (`bond_xdp_check`, Linux 5.15).
 fn refused_bond(bond: Bond) -> Option<String> {
-    const BALANCE_RR: u8 = 0;
-    const ACTIVE_BACKUP: u8 = 1;
-    const BALANCE_XOR: u8 = 2;
-    const LACP: u8 = 4;
-    const VLAN_SRCMAC: u8 = 5;
     // The monitor does not see what XDP takes (`bond_rcv_validate`).
     if bond.by_traffic {
         return Some("bond with arp_interval and without arp_validate".to_owned());
     }
-    match (bond.mode, bond.policy) {
-        (BALANCE_RR | ACTIVE_BACKUP, _) => None,
-        (BALANCE_XOR | LACP, VLAN_SRCMAC) => {
-            Some("bond with xmit_hash_policy vlan+srcmac".to_owned())
+    let (mode, policy) = (
+        BondMode::from_number(bond.mode),
+        BondPolicy::from_number(bond.policy),
+    );
+    match (mode, policy) {
+        (Some(BondMode::RoundRobin | BondMode::ActiveBackup), _) => None,
+        (Some(BondMode::Xor | BondMode::Lacp), Some(policy)) => match policy {
+            BondPolicy::VlanSrcMac => Some(format!("bond with xmit_hash_policy {}", policy.name())),
+            _ => None,
+        },
+        (Some(BondMode::Xor | BondMode::Lacp), None) => {
+            Some(format!("bond with xmit_hash_policy {}", bond.policy))
         }
-        (BALANCE_XOR | LACP, _) => None,
-        (3, _) => Some("bond of mode broadcast".to_owned()),
-        (5, _) => Some("bond of mode balance-tlb".to_owned()),
-        (6, _) => Some("bond of mode balance-alb".to_owned()),
-        (mode, _) => Some(format!("bond of mode {mode}")),
+        (Some(mode), _) => Some(format!("bond of mode {}", mode.name())),
+        (None, _) => Some(format!("bond of mode {}", bond.mode)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Links, addresses and neighbours.
 
 use raddle_rib::event::{Address, Bond, Link, Neighbour, XdpAttached};
+use raddle_select::{BondMode, BondPolicy};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -132,26 +133,6 @@ struct SlaveData {
     queue_id: Option<Value>,
 }
 
-/// `BOND_MODE_*`, by number.
-const BOND_MODES: [&str; 7] = [
-    "balance-rr",
-    "active-backup",
-    "balance-xor",
-    "broadcast",
-    "802.3ad",
-    "balance-tlb",
-    "balance-alb",
-];
-/// `BOND_XMIT_POLICY_*`, by number.
-const BOND_POLICIES: [&str; 6] = [
-    "layer2",
-    "layer3+4",
-    "layer2+3",
-    "encap2+3",
-    "encap3+4",
-    "vlan+srcmac",
-];
-
 #[derive(Deserialize)]
 struct Xdp {
     #[serde(default)]
@@ -186,8 +167,12 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
         let of = |name| data.as_ref().filter(|_| kind.as_deref() == Some(name));
         let vrf_table = of("vrf").and_then(|data| data.table.as_ref()?.as_u64());
         let bond = of("bond").map(|data| Bond {
-            mode: named(data.mode.as_ref(), &BOND_MODES),
-            policy: named(data.xmit_hash_policy.as_ref(), &BOND_POLICIES),
+            mode: named(data.mode.as_ref(), |n| {
+                Some(BondMode::from_number(n)?.name())
+            }),
+            policy: named(data.xmit_hash_policy.as_ref(), |n| {
+                Some(BondPolicy::from_number(n)?.name())
+            }),
             by_traffic: data.arp_interval.as_ref().and_then(Value::as_u64) > Some(0)
                 && data
                     .arp_validate
@@ -228,12 +213,14 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
 }
 
 /// The number of a name; 0 of one that is not told, and of one that is not known a number that none has.
-fn named(told: Option<&Value>, names: &[&str]) -> u8 {
+fn named(told: Option<&Value>, name: impl Fn(u8) -> Option<&'static str>) -> u8 {
     let Some(told) = told else {
         return 0;
     };
-    let number = names.iter().position(|name| told == name);
-    number.map_or(u8::MAX, |number| number as u8)
+    let mut numbers = 0..u8::MAX;
+    numbers
+        .find(|number| name(*number).is_some_and(|name| told == name))
+        .unwrap_or(u8::MAX)
 }
 
 /// A name, or `[772]` where `ip` knows none or prints numbers.

@@ -7,20 +7,54 @@
 use std::time::Duration;
 
 use raddle_e2e::{Arrival, Crafted, Daemon, PATIENT, Volume, World, links, root, within};
+use raddle_select::{BondPolicy, bond_hash, bond_member};
 
 /// A generous limit: machines are busy.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Modes of the bond that packets leave by, and whether it goes by the packet which part that is.
-const MODES: [(&str, bool); 7] = [
-    ("balance-xor xmit_hash_policy layer2", true),
-    ("balance-xor xmit_hash_policy layer2+3", true),
-    ("balance-xor xmit_hash_policy layer3+4", true),
-    ("balance-xor xmit_hash_policy encap3+4", true),
-    ("802.3ad lacp_rate fast xmit_hash_policy layer3+4", true),
-    ("active-backup", true),
-    ("balance-rr", false),
+/// Modes of the bond that packets leave by.
+const MODES: [&str; 9] = [
+    "balance-xor xmit_hash_policy layer2",
+    "balance-xor xmit_hash_policy layer2+3",
+    "balance-xor xmit_hash_policy layer3+4",
+    "balance-xor xmit_hash_policy encap2+3",
+    "balance-xor xmit_hash_policy encap3+4",
+    "802.3ad lacp_rate fast xmit_hash_policy layer2+3",
+    "802.3ad lacp_rate fast xmit_hash_policy layer3+4",
+    "active-backup",
+    ROUND_ROBIN,
 ];
+
+/// By which it does not go by the packet which part that is.
+const ROUND_ROBIN: &str = "balance-rr";
+
+/// Parts of the bond that packets leave by, as they joined.
+const PARTS: [&str; 2] = ["sink", "sink-2"];
+
+/// Frames that left by another part than they are predicted to, given how they came out.
+fn mispredicted(mode: &str, arrived: &[Vec<Arrival>]) -> Vec<String> {
+    let Some((_, policy)) = mode.split_once("xmit_hash_policy ") else {
+        return Vec::new();
+    };
+    let named = |n| BondPolicy::from_number(n).filter(|known| known.name() == policy);
+    let policy = (0..=u8::MAX).find_map(named).unwrap();
+    let by_bond = arrived
+        .iter()
+        .flatten()
+        .filter(|a| PARTS.contains(&&*a.link));
+    let wrong = by_bond.filter_map(|arrival| {
+        let member =
+            bond_hash(policy, &arrival.frame, 0).and_then(|hash| bond_member(hash, PARTS.len()));
+        let predicted = member.map(|member| PARTS[member]);
+        (predicted != Some(&*arrival.link)).then(|| {
+            format!(
+                "{mode}: by {}, not {predicted:?}: {:02x?}",
+                arrival.link, arrival.frame
+            )
+        })
+    });
+    wrong.collect()
+}
 
 /// A router with bond in0 of `source`, and out0 of `sink` and `sink-2`, beside `sink-3`; none where the kernel has no bonds.
 fn world(name: &str, mode: &str) -> Option<World> {
@@ -39,7 +73,7 @@ fn world(name: &str, mode: &str) -> Option<World> {
         }
         world.node("sink", "ip link set far0 up");
     }
-    if !world.bond("out0", mode, &["sink", "sink-2"]) {
+    if !world.bond("out0", mode, &PARTS) {
         return skipped(name);
     }
     assert!(world.bond("in0", "active-backup", &["source"]));
@@ -76,7 +110,8 @@ fn bonds_are_gone_in_and_out_by_as_by_the_kernel() {
         return;
     }
     let mut volume = Volume::of("bonds", MODES.len());
-    for (mode, by_packet) in MODES {
+    let mut wrong = Vec::new();
+    for mode in MODES {
         let Some(world) = world("bond", mode) else {
             return;
         };
@@ -88,13 +123,16 @@ fn bonds_are_gone_in_and_out_by_as_by_the_kernel() {
             .filter(|arrivals| !arrivals.is_empty())
             .count() as u64;
         let daemon = Daemon::start(&world, &PATIENT);
-        let attached = world.attached();
+        let mut attached = world.attached();
+        attached.sort();
         // Neither of its parts.
         assert_eq!(attached, ["in0", "out0", "sink-3"], "by itself");
         let mut ours = world.transmit_again(&frames, &kernel);
         let forwarded = daemon.forwarded();
         eprintln!("{mode}: the kernel forwards {through}, raddle {forwarded}");
-        if !by_packet {
+        wrong.extend(mispredicted(mode, &kernel));
+        wrong.extend(mispredicted(mode, &ours));
+        if mode == ROUND_ROBIN {
             for arrival in kernel.iter_mut().chain(&mut ours).flatten() {
                 if arrival.link == "sink-2" {
                     arrival.link = "sink".to_owned();
@@ -107,6 +145,8 @@ fn bonds_are_gone_in_and_out_by_as_by_the_kernel() {
         assert_eq!(world.late(), 0);
     }
     volume.right();
+    let sample: Vec<&String> = wrong.iter().take(10).collect();
+    assert!(sample.is_empty(), "{} frames: {sample:#?}", wrong.len());
 }
 
 /// What comes in by a part that the bond does not take anything from is dropped, as by the kernel; and parts come and go.
