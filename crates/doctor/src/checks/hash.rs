@@ -156,10 +156,18 @@ fn policies_differ(facts: &Facts) -> Vec<Found> {
         "net.ipv4.fib_multipath_hash_policy = {four}, net.ipv6.fib_multipath_hash_policy = {six}"
     );
     let policy = four.max(six);
-    let fix = format!(
+    let mut fix = format!(
         "sysctl -w net.ipv4.fib_multipath_hash_policy={policy} \
          net.ipv6.fib_multipath_hash_policy={policy}"
     );
+    if policy == 3 {
+        // The family that has it says by which fields.
+        let (other, fields) = match four {
+            3 => (6, facts.settings.hash_fields4),
+            _ => (4, facts.settings.hash_fields6),
+        };
+        fix += &format!(" {}.fib_multipath_hash_fields={fields:#x}", net(other));
+    }
     vec![found.evidence([evidence]).fix(fix)]
 }
 
@@ -308,6 +316,15 @@ mod tests {
             &facts,
             Severity::Note,
             &["hash_policy=1 net.ipv6"],
+        );
+        // Whoever takes it over takes its fields over.
+        facts.settings.hash_policy4 = 3;
+        facts.settings.hash_fields4 = 0x33;
+        assert_found(
+            "policies-differ",
+            &facts,
+            Severity::Note,
+            &["net.ipv6.fib_multipath_hash_fields=0x33"],
         );
         assert_clean(
             "policies-differ",
