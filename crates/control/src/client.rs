@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::message::{Question, Reply};
 use crate::{Answer, Error, PATIENCE, Who, default_path};
@@ -105,7 +105,8 @@ impl Session {
         }
     }
 
-    /// As [`ask`], and none where no daemon runs. After an error all further questions end with it, at once.
+    /// As [`ask`], and none where no daemon runs. After one that took a second or more to fail, all further questions end with the same
+    /// error, at once.
     ///
     /// # Errors
     /// There is one, and what it has is not known: whoever goes on without it should say so.
@@ -118,9 +119,11 @@ impl Session {
             }
             Some(Failed::Otherwise(why)) => return Err(Error::Said(why.clone())),
         }
+        let began = Instant::now();
         match ask(self.socket.as_deref()) {
             Ok(answer) => Ok(Some(answer)),
             Err(Error::Nobody { .. }) => Ok(None),
+            Err(e) if began.elapsed() < Duration::from_secs(1) => Err(e),
             Err(e) => {
                 self.failed.get_or_init(|| match &e {
                     Error::Hangs { path, .. } => Failed::Hangs(path.clone()),

@@ -318,16 +318,7 @@ impl Daemon {
                     self.config.deadline
                 );
             }
-            OnExit::Detach => {
-                // No longer through bonds, before the first program is off.
-                for index in self.plan.out.keys() {
-                    let link = self.rib.link(*index);
-                    if link.is_some_and(|link| link.bond.is_some()) {
-                        let _ = self.engine.remove_out_link(*index);
-                    }
-                }
-                tracing::info!("stopping; the kernel forwards");
-            }
+            OnExit::Detach => tracing::info!("stopping; the kernel forwards"),
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use aya::maps::{Array, Map, MapData};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use raddle_image::Config;
-use raddle_xdp::{has_own_program, pins_are_dead};
+use raddle_xdp::{Engine, has_own_program, pins_are_dead};
 use serde::Serialize;
 
 use crate::Error;
@@ -189,6 +189,7 @@ fn name(index: u32) -> String {
 /// Removes the pins. Links that no process holds are detached with them.
 pub(crate) fn remove() -> Result<(), Error> {
     let folder = folder();
+    Engine::clear_pinned_out_links(&folder);
     match std::fs::remove_dir_all(&folder) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::RemovePins {
             path: folder,

@@ -68,6 +68,7 @@ impl Engine {
                 limit: MAX_LINKS,
             });
         }
+        self.forget_detached();
         if let Some(attached) = self.links.iter().find(|attached| attached.index == index) {
             return Ok(attached.mode);
         }
@@ -112,6 +113,25 @@ impl Engine {
         // Closing the last descriptor of a link detaches it.
         self.links.swap_remove(at);
         Ok(())
+    }
+
+    /// Forgets links that have lost the program without [`Engine::detach`]: their device has gone, and another one may have its index
+    /// by now; or somebody has detached it by force. Says which.
+    pub fn forget_detached(&mut self) -> Vec<u32> {
+        let is_there = |attached: &Attached| {
+            sys::link_index(attached.link.as_fd()).is_ok_and(|index| index == attached.index)
+        };
+        let lost = self.links.iter().filter(|attached| !is_there(attached));
+        let lost: Vec<u32> = lost.map(|attached| attached.index).collect();
+        for index in &lost {
+            // What cannot be unpinned is gone all the same.
+            if let Some(pins) = &self.pins {
+                let _ = pins.unpin_link(*index);
+            }
+            let _ = self.remove_out_link(*index);
+        }
+        self.links.retain(|attached| !lost.contains(&attached.index));
+        lost
     }
 
     /// Links that have the program, in no particular order.

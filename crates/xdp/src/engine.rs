@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aya::include_bytes_aligned;
@@ -315,6 +315,12 @@ impl Engine {
         }
     }
 
+    /// Takes back all that [`Engine::set_out_link`] allowed, also by an earlier process: what is to go out is punted. Costs some
+    /// milliseconds.
+    pub fn clear_out_links(&self) {
+        clear_out_links(self.maps.out_links.as_fd());
+    }
+
     /// Reads all counters. Costs a few microseconds a CPU; stops nobody.
     pub fn counters(&self) -> Counters {
         Counters::read(&self.counters, self.counter_slots)
@@ -440,4 +446,22 @@ pub(crate) fn small(entries: usize) -> Result<u32> {
         name: format!("with {entries} entries"),
         source: io::Error::from_raw_os_error(libc::E2BIG),
     })
+}
+
+/// Empties a map of out-links.
+pub(crate) fn clear_out_links(map: BorrowedFd<'_>) {
+    for index in 0..MAX_LINKS as u32 {
+        // Most are not there.
+        let _ = sys::map_delete(map, index);
+    }
+}
+
+impl Drop for Engine {
+    /// What is not pinned is detached, one link after the other: nothing goes out by bonds any more before the first is (their driver
+    /// looks after its parts only while a program is on the bond).
+    fn drop(&mut self) {
+        if self.pins.is_none() && !self.links.is_empty() {
+            self.clear_out_links();
+        }
+    }
 }

@@ -16,7 +16,7 @@ use raddle_image::Capacity;
 
 use crate::attach::{Attached, AttachedMode};
 use crate::counters::possible_cpus;
-use crate::engine::Engine;
+use crate::engine::{Engine, clear_out_links};
 use crate::mapping::{
     COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, SEGMENT_FAILURES, STATE,
 };
@@ -94,6 +94,14 @@ impl Engine {
     /// Whether the program outlives this process.
     pub fn is_pinned(&self) -> bool {
         self.pins.is_some()
+    }
+
+    /// Empties the out-links that are pinned under `folder`, if any are: what the programs there would send is punted from now on. To be
+    /// done before their links are removed one after the other.
+    pub fn clear_pinned_out_links(folder: &Path) {
+        if let Ok(map) = sys::obj_get(&map_path(folder, OUT_LINKS)) {
+            clear_out_links(map.as_fd());
+        }
     }
 
     /// Removes the pins: from now on links end with this process again.

@@ -205,7 +205,7 @@ impl Daemon {
         for (index, name) in &plan.attach {
             attach(engine, *index, name, config.mode)?;
         }
-        send_through_all(engine, &rib, &mut plan);
+        send_through_all(engine, &rib, &mut plan, &Plan::default());
         // Before the first packet is forwarded: flows must not move when it is read from then on.
         let mut rx_hash = Decisions::default();
         rx_hash.renew(engine, &rib, config);
@@ -347,10 +347,13 @@ fn load(config: &Config) -> Result<Engine, Error> {
             tracing::info!("taking over programs that are attached already");
             engine.memory().reset(wait_for_readers);
             engine.clear_counters();
+            // Those of the plan are set below.
+            engine.clear_out_links();
             return Ok(engine);
         }
         Ok(Some(mut engine)) => {
             tracing::info!("replacing programs of an earlier daemon");
+            engine.clear_out_links();
             engine.unpin()?;
         }
         Ok(None) => {}

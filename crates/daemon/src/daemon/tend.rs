@@ -27,6 +27,9 @@ const UNRESOLVED_MOST: usize = 160;
 impl Daemon {
     /// Links or settings changed: attaches and detaches accordingly.
     pub(super) fn replan(&mut self) {
+        for index in self.engine.forget_detached() {
+            self.plan.attach.remove(&index);
+        }
         let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
         let (rib, no_key) = (&self.rib, self.no_key.as_deref());
         let report = match survey(rib, &self.config, Fix::Do, attached.into_iter(), no_key) {
@@ -38,7 +41,9 @@ impl Daemon {
             }
         };
         self.look_again = false;
-        let plan = plan_of_present(&self.rib, &self.config, &report);
+        let mut plan = plan_of_present(&self.rib, &self.config, &report);
+        // As the last plan has it, where nothing is new.
+        leave_bonds(&self.engine, &self.rib, &mut plan, true);
         let mut warnings: Vec<Finding> = report.warnings().cloned().collect();
         warnings.extend(links::missing(&self.rib, &self.config, &plan));
         self.warn(warnings);
@@ -69,9 +74,7 @@ impl Daemon {
             .collect();
         for index in gone {
             // A bond is sent through only with the program on it; what may be sent through without is set again below.
-            if let Err(e) = self.engine.remove_out_link(index) {
-                tracing::warn!("{e}");
-            }
+            let _ = self.engine.remove_out_link(index);
             if let Err(e) = self.engine.detach(index) {
                 tracing::warn!("{e}");
             }
@@ -118,7 +121,7 @@ impl Daemon {
                 }
             },
         );
-        send_through_all(engine, &self.rib, plan);
+        send_through_all(engine, &self.rib, plan, &self.plan);
     }
 
     /// What has to be done now and then.
@@ -308,31 +311,41 @@ impl Daemon {
     }
 }
 
-/// Has packets be redirected to the out-links of a plan, to bonds only where the program runs in the drivers of their parts (see the
-/// preflight). Where that cannot be, the plan says so.
-pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan) {
+/// Takes bonds out of the out-links of a plan on which the program does not run in the drivers of their parts (see the preflight),
+/// and says so there; with `attached` only those on which it runs at all.
+fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
     let left = &mut plan.left;
     plan.out.retain(|index, name| {
         let is_bond = rib.link(*index).is_some_and(|link| link.bond.is_some());
-        let in_driver = || {
-            let mut attached = engine.attached();
-            attached.any(|(of, mode)| of == *index && mode == AttachedMode::Native)
-        };
-        let why = match is_bond && !in_driver() {
-            true => "a bond is sent through only with the program in the drivers of its parts"
-                .to_owned(),
-            false => match engine.set_out_link(*index) {
-                Ok(()) => return true,
-                Err(e) => e.to_string(),
-            },
-        };
-        if let Err(e) = engine.remove_out_link(*index) {
-            tracing::warn!("link {name}: {e}");
+        let mode = engine.attached().find(|(of, _)| of == index).map(|(_, mode)| mode);
+        match (is_bond, mode) {
+            (false, _) | (true, Some(AttachedMode::Native)) => return true,
+            (true, None) if attached => return true,
+            _ => {}
         }
-        tracing::warn!("link {name}: {why}");
-        left.insert(name.clone(), why);
+        let why = "a bond is sent through only with the program in the drivers of its parts";
+        left.insert(name.clone(), why.to_owned());
         false
     });
+}
+
+/// Has packets be redirected to the out-links of a plan, and to no others that they were redirected to. Where that cannot be, the
+/// plan says so.
+pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, before: &Plan) {
+    leave_bonds(engine, rib, plan, false);
+    for index in before.out.keys().filter(|index| !plan.out.contains_key(index)) {
+        let _ = engine.remove_out_link(*index);
+    }
+    let left = &mut plan.left;
+    plan.out
+        .retain(|index, name| match engine.set_out_link(*index) {
+            Ok(()) => true,
+            Err(e) => {
+                tracing::warn!("link {name}: {e}");
+                left.insert(name.clone(), e.to_string());
+                false
+            }
+        });
 }
 
 /// Attaches the engine to a link, unless it is attached already.

@@ -133,6 +133,17 @@ struct SlaveData {
     queue_id: Option<Value>,
 }
 
+/// `BOND_ARP_VALIDATE_*` and `BOND_ARP_FILTER`, by number.
+const ARP_VALIDATE: [&str; 7] = [
+    "none",
+    "active",
+    "backup",
+    "all",
+    "filter",
+    "filter_active",
+    "filter_backup",
+];
+
 #[derive(Deserialize)]
 struct Xdp {
     #[serde(default)]
@@ -173,11 +184,13 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             policy: named(data.xmit_hash_policy.as_ref(), |n| {
                 Some(BondPolicy::from_number(n)?.name())
             }),
-            by_traffic: data.arp_interval.as_ref().and_then(Value::as_u64) > Some(0)
-                && data
-                    .arp_validate
-                    .as_ref()
-                    .is_none_or(|is| is.is_null() || is == "none"),
+            by_traffic: Bond::is_by_traffic(
+                u32::from(data.arp_interval.as_ref().and_then(Value::as_u64) > Some(0)),
+                named(data.arp_validate.as_ref().filter(|is| !is.is_null()), |n| {
+                    ARP_VALIDATE.get(usize::from(n)).copied()
+                })
+                .into(),
+            ),
         });
         let part = info
             .info_slave_data

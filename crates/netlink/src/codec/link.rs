@@ -111,7 +111,7 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
             _ => {}
         }
     }
-    if interval != 0 && validate == 0 {
+    if Bond::is_by_traffic(interval, validate) {
         bond(link).by_traffic = true;
     }
     let slave_data = slave_data.filter(|_| slave_kind.as_deref() == Some("bond"));

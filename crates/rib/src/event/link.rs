@@ -109,9 +109,17 @@ pub struct Bond {
     pub mode: u8,
     /// `BOND_XMIT_POLICY_*`: 0 layer2, 1 layer3+4, 2 layer2+3, 3 encap2+3, 4 encap3+4, 5 vlan+srcmac.
     pub policy: u8,
-    /// Its parts are taken for alive by any packet that comes in by them (`arp_interval` without `arp_validate`).
+    /// Its parts, or the active ones, are taken for alive by any packet that comes in by them: [`Bond::is_by_traffic`].
     #[serde(default)]
     pub by_traffic: bool,
+}
+
+impl Bond {
+    /// Whether any packet that comes in by an active part shows that it is alive (`bond_rcv_validate`): with an `arp_interval`, and an
+    /// `arp_validate` (`BOND_ARP_VALIDATE_*`, `BOND_ARP_FILTER`) that is neither about active parts (1) nor a filter (4).
+    pub fn is_by_traffic(arp_interval: u32, arp_validate: u32) -> bool {
+        arp_interval != 0 && arp_validate & 5 == 0
+    }
 }
 
 /// An XDP program on a link, as `IFLA_XDP` reports it.
