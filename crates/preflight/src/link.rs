@@ -178,7 +178,10 @@ pub(super) fn bonds_not_sent_through(
 fn refused_bond(bond: Bond) -> Option<String> {
     // The monitor does not see what XDP takes (`bond_rcv_validate`).
     if bond.by_traffic {
-        return Some("bond whose parts any packet keeps up (arp_interval, and arp_validate none or backup)".to_owned());
+        return Some(
+            "bond whose parts any packet keeps up (arp_interval, and arp_validate none or backup)"
+                .to_owned(),
+        );
     }
     let (mode, policy) = (
         BondMode::from_number(bond.mode),

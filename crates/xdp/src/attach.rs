@@ -130,7 +130,8 @@ impl Engine {
             }
             let _ = self.remove_out_link(*index);
         }
-        self.links.retain(|attached| !lost.contains(&attached.index));
+        self.links
+            .retain(|attached| !lost.contains(&attached.index));
         lost
     }
 

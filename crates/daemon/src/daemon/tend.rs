@@ -317,7 +317,10 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
     let left = &mut plan.left;
     plan.out.retain(|index, name| {
         let is_bond = rib.link(*index).is_some_and(|link| link.bond.is_some());
-        let mode = engine.attached().find(|(of, _)| of == index).map(|(_, mode)| mode);
+        let mode = engine
+            .attached()
+            .find(|(of, _)| of == index)
+            .map(|(_, mode)| mode);
         match (is_bond, mode) {
             (false, _) | (true, Some(AttachedMode::Native)) => return true,
             (true, None) if attached => return true,
@@ -333,7 +336,11 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
 /// plan says so.
 pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, before: &Plan) {
     leave_bonds(engine, rib, plan, false);
-    for index in before.out.keys().filter(|index| !plan.out.contains_key(index)) {
+    for index in before
+        .out
+        .keys()
+        .filter(|index| !plan.out.contains_key(index))
+    {
         let _ = engine.remove_out_link(*index);
     }
     let left = &mut plan.left;
