@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use raddle_image::{Group, Memory, Reason};
 use raddle_xdp::bench::{Attachment, Bench, Program};
-use raddle_xdp::{AttachedMode, Engine, Error, Mode, features};
+use raddle_xdp::{AttachedMode, Engine, Error, Mode, features, has_own_program};
 use raddle_xdp_testing::bench::{DST_MAC, SRC_MAC};
 use raddle_xdp_testing::frames::{IN_MAC, udp4};
 use raddle_xdp_testing::image::{adjacency, config, link, load};
@@ -236,6 +236,29 @@ fn pinned_links_go_on() {
         path.passes(45);
         path.engine = load();
         path.stops();
+    });
+}
+
+/// What the engine has attached to is the device, not its index, which another one may have by now.
+#[test]
+fn a_device_that_takes_anothers_index_has_no_program() {
+    in_namespace("a_device_that_takes_anothers_index", || {
+        veth("src0", "in0", 1500);
+        let index = index_of("in0");
+        let mut engine = load();
+        engine.attach(index, Mode::Native).unwrap();
+        assert_eq!(engine.forget_detached(), [0; 0]);
+        run("ip", &["link", "del", "in0"]);
+        let number = index.to_string();
+        let again = [
+            "link", "add", "in0", "index", &number, "type", "veth", "peer", "name", "src0",
+        ];
+        run("ip", &again);
+        assert_eq!(engine.forget_detached(), [index]);
+        assert_eq!(engine.attached().count(), 0);
+        let mode = engine.attach(index, Mode::Native).unwrap();
+        assert_eq!(mode, AttachedMode::Native);
+        assert!(has_own_program(index));
     });
 }
 
