@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use raddle_image::{Capacity, Reason};
 use raddle_netlink::Mirror;
-use raddle_preflight::{Known, Parts};
+use raddle_preflight::{Known, Members};
 use raddle_rib::event::Event;
 use raddle_rib::{Ports, Rib};
 use raddle_xdp::bench::{Attachment, Bench, Program, Template, Traffic};
@@ -331,7 +331,7 @@ impl Machine {
             links.map(|link| (link.index, link.name.clone())).collect()
         };
         let (ins, outs) = (named(&ports.enabled), named(&ports.out));
-        let verdicts = raddle_preflight::look(&ins, &outs, &Parts::new(), &mut Known::default())
+        let verdicts = raddle_preflight::look(&ins, &outs, &Members::new(), &mut Known::default())
             .map_err(|e| Failure::system(e.to_string()))?;
         self.rib.set_firewall(Some((ports, verdicts.firewall)));
         self.rib.commit();

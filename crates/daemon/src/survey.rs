@@ -42,7 +42,7 @@ pub(super) fn survey(
         no_key: no_key.map(str::to_owned),
         reads_hash: rib
             .links()
-            // The program on a part of a bond is the bond's.
+            // The program on a member of a bond is the bond's.
             .filter(|link| link.bond_active.is_none())
             .filter(|link| would_read(rib, config, link, config.mode != Mode::Generic))
             .map(|link| link.index)
@@ -68,8 +68,8 @@ pub(super) fn look(
     conntrack: Conntrack,
     known: &mut Known,
 ) -> Result<Looked, Error> {
-    let parts = preflight::parts(rib.links());
-    let mut verdicts = preflight::look(&plan.attach, &plan.out, &parts, known)?;
+    let members = preflight::members(rib.links());
+    let mut verdicts = preflight::look(&plan.attach, &plan.out, &members, known)?;
     if conntrack == Conntrack::Punt {
         verdicts.punt_tracked(&plan.attach, &plan.out);
     }
@@ -81,7 +81,7 @@ pub(super) fn look(
     ];
     let nothing = match verdicts.frees_nothing(&plan.attach, &plan.out, families) {
         // In the words that a start is refused with.
-        true => preflight::bypass(&plan.attach, &plan.out, &parts, known)?
+        true => preflight::bypass(&plan.attach, &plan.out, &members, known)?
             .first()
             .map(ToString::to_string),
         false => None,

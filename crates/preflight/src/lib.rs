@@ -157,32 +157,35 @@ impl Scene {
 }
 
 /// By bond, what it is made of: links by index with their names.
-pub type Parts = BTreeMap<u32, BTreeMap<u32, String>>;
+pub type Members = BTreeMap<u32, BTreeMap<u32, String>>;
 
 /// What the bonds among these links are made of.
-pub fn parts<'a>(links: impl Iterator<Item = &'a Link>) -> Parts {
+pub fn members<'a>(links: impl Iterator<Item = &'a Link>) -> Members {
     let links: Vec<&Link> = links.collect();
     let bonds = links.iter().filter(|link| link.bond.is_some());
     let bonds: BTreeSet<u32> = bonds.map(|link| link.index).collect();
-    let mut parts = Parts::new();
+    let mut members = Members::new();
     for link in links {
         if let Some(bond) = link.master.filter(|master| bonds.contains(master)) {
-            let of_bond = parts.entry(bond).or_default();
+            let of_bond = members.entry(bond).or_default();
             of_bond.insert(link.index, link.name.clone());
         }
     }
-    parts
+    members
 }
 
 /// Links, and what the bonds among them are made of: where packets meet what is on a device.
-fn with_parts(links: &BTreeMap<u32, String>, parts: &Parts) -> BTreeMap<u32, String> {
-    let of_bonds = links.keys().filter_map(|index| parts.get(index)).flatten();
+fn with_members(links: &BTreeMap<u32, String>, members: &Members) -> BTreeMap<u32, String> {
+    let of_bonds = links
+        .keys()
+        .filter_map(|index| members.get(index))
+        .flatten();
     let own = links.iter().chain(of_bonds);
     own.map(|(index, name)| (*index, name.clone())).collect()
 }
 
-/// Findings, and what those about a part of a bond mean for it: it is not used in that role either.
-fn of_bonds_too(mut findings: Vec<Finding>, scene: &Scene, parts: &Parts) -> Vec<Finding> {
+/// Findings, and what those about a member of a bond mean for it: it is not used in that role either.
+fn of_bonds_too(mut findings: Vec<Finding>, scene: &Scene, members: &Members) -> Vec<Finding> {
     let name = |index: &u32| scene.links.iter().find(|l| l.index == *index);
     let mut more = Vec::new();
     for finding in &findings {
@@ -190,14 +193,14 @@ fn of_bonds_too(mut findings: Vec<Finding>, scene: &Scene, parts: &Parts) -> Vec
             continue;
         }
         let of = |(bond, of_bond): (&u32, &BTreeMap<u32, String>)| {
-            let part = of_bond
+            let member = of_bond
                 .values()
-                .find(|part| finding.link.as_ref() == Some(*part))?;
-            Some((name(bond)?.name.clone(), part.clone()))
+                .find(|member| finding.link.as_ref() == Some(*member))?;
+            Some((name(bond)?.name.clone(), member.clone()))
         };
-        if let Some((bond, part)) = parts.iter().find_map(of) {
+        if let Some((bond, member)) = members.iter().find_map(of) {
             more.push(Finding {
-                what: format!("its part {part}: {}", finding.what),
+                what: format!("its member {member}: {}", finding.what),
                 link: Some(bond),
                 ..finding.clone()
             });
@@ -236,14 +239,14 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
         findings.extend(found.into_iter().map(|finding| (topic, finding)));
     };
     let links = link::judge(scene, &stacked);
-    let parts = parts(scene.links.iter());
+    let members = members(scene.links.iter());
     let shaped = qdisc::judge(&scene.links, &qdiscs, &options.allow_qdisc);
-    let shaped = of_bonds_too(shaped, scene, &parts);
+    let shaped = of_bonds_too(shaped, scene, &members);
     let mut known: Vec<Finding> = links.iter().chain(&shaped).cloned().collect();
     add(Topic::Link, links);
     add(Topic::Qdisc, shaped);
     let (ins, outs) = in_use(scene, options, &known);
-    let wires = |of: &BTreeMap<u32, String>| with_parts(of, &parts);
+    let wires = |of: &BTreeMap<u32, String>| with_members(of, &members);
     let lossy = veth::judge(
         scene,
         options,
@@ -251,7 +254,7 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
         &wires(&outs),
         &mut surroundings,
     );
-    let lossy = of_bonds_too(lossy, scene, &parts);
+    let lossy = of_bonds_too(lossy, scene, &members);
     known.extend(lossy.iter().cloned());
     add(Topic::Loss, lossy);
     let unused =
@@ -272,7 +275,7 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
                 finding.why.push_str(", which --allow-bypass allows");
             }
         } else if !bypassed.is_empty() {
-            let mut verdicts = look(&ins, &outs, &parts, &mut known)?;
+            let mut verdicts = look(&ins, &outs, &members, &mut known)?;
             if options.punt_tracked {
                 verdicts.punt_tracked(&ins, &outs);
             }
@@ -304,7 +307,7 @@ fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
 }
 
 /// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`
-/// those sent through, by index with their names; `parts` is what bonds are made of, and `known` what earlier looks have found out.
+/// those sent through, by index with their names; `members` is what bonds are made of, and `known` what earlier looks have found out.
 ///
 /// Well below a millisecond while there is nothing to find: meant for every few seconds.
 ///
@@ -313,10 +316,10 @@ fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
 pub fn bypass(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
-    parts: &Parts,
+    members: &Members,
     known: &mut Known,
 ) -> Result<Vec<Finding>, Error> {
-    let (ins, outs) = (with_parts(ins, parts), with_parts(outs, parts));
+    let (ins, outs) = (with_members(ins, members), with_members(outs, members));
     let hooks = firewall::gather(&ins, &outs, &tc::qdiscs()?, known)?;
     let mut findings = firewall::judge(&hooks, &ins, &outs, Severity::Refuse);
     findings.sort();
@@ -325,7 +328,7 @@ pub fn bypass(
 }
 
 /// Which packets the firewall may judge just now: of those that come in by one of `ins` and leave by
-/// one of `outs`, links by index with their names; what is on a part of a bond (`parts`) concerns the bond. `known` is what earlier
+/// one of `outs`, links by index with their names; what is on a member of a bond (`members`) concerns the bond. `known` is what earlier
 /// looks have found out.
 ///
 /// Well below a millisecond while nothing changed.
@@ -335,10 +338,10 @@ pub fn bypass(
 pub fn look(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
-    parts: &Parts,
+    members: &Members,
     known: &mut Known,
 ) -> Result<Verdicts, Error> {
-    pairs::gather::look(ins, outs, parts, known)
+    pairs::gather::look(ins, outs, members, known)
 }
 
 /// Which of these links have a qdisc just now that shapes what they send, unless it is `allowed`

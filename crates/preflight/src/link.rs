@@ -29,7 +29,7 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 ///    looked up elsewhere.
 /// 4. A device made of other devices (bridge, VLAN, tunnel, ...): not used. XDP on it runs
 ///    late or not at all, and what is sent through it must pass its own code. A bond is used whose driver runs a program on all its
-///    parts and sends by them what XDP redirects to it ([`refused_bond`]), unless a part of it is one that would not be used
+///    members and sends by them what XDP redirects to it ([`refused_bond`]), unless a member of it is one that would not be used
 ///    by rules 1, 2, 4, 5 or 6 itself.
 /// 5. A device with VLANs or the like on top: not forwarded from. A tag that hardware or veth
 ///    has taken out of the frame is invisible to XDP, and packets for ipvlan look like our own.
@@ -89,29 +89,36 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
                 );
                 continue;
             }
-            let parts = || scene.links.iter().filter(|l| l.master == Some(link.index));
-            if let Some(part) = parts().find(|part| !is_end(part)) {
-                let what = format!("its part {} is no Ethernet link of its own", part.name);
+            let members = || scene.links.iter().filter(|l| l.master == Some(link.index));
+            if let Some(member) = members().find(|member| !is_end(member)) {
+                let what = format!("its member {} is no Ethernet link of its own", member.name);
                 reject(Role::Both, what, "the kernel forwards there");
                 continue;
             }
-            if let Some(part) = parts().find(|part| part.bond_queue != 0) {
-                let what = format!("its part {} has a queue_id, {}", part.name, part.bond_queue);
+            if let Some(member) = members().find(|member| member.bond_queue != 0) {
+                let what = format!(
+                    "its member {} has a queue_id, {}",
+                    member.name, member.bond_queue
+                );
                 reject(
                     Role::Out,
                     what,
                     "packets of that queue leave by it in the kernel, and XDP has no queues",
                 );
             }
-            if let Some(part) = parts().find(|part| part.xdp.is_some()) {
-                let what = format!("its part {} has an XDP program", part.name);
-                reject(Role::In, what, "a bond gives its program to all its parts");
+            if let Some(member) = members().find(|member| member.xdp.is_some()) {
+                let what = format!("its member {} has an XDP program", member.name);
+                reject(
+                    Role::In,
+                    what,
+                    "a bond gives its program to all its members",
+                );
             }
-            if let Some((part, upper)) = parts().find_map(|part| {
-                let upper = stacked.get(&part.index)?.first()?;
-                Some((part, upper))
+            if let Some((member, upper)) = members().find_map(|member| {
+                let upper = stacked.get(&member.index)?.first()?;
+                Some((member, upper))
             }) {
-                let what = format!("{upper} is stacked upon its part {}", part.name);
+                let what = format!("{upper} is stacked upon its member {}", member.name);
                 reject(
                     Role::In,
                     what,
@@ -155,9 +162,9 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
 
 /// Bonds that are not sent through, `ins` being the links that are forwarded from.
 ///
-/// The driver of bonds passes what is redirected on to a part's `ndo_xdp_xmit` without looking whether it has one (`bond_xdp_xmit`, to
-/// Linux 6.18): without, the kernel crashes. It sees to it that all parts have one, and refuses others, only while a program is on
-/// the bond that runs in the drivers of its parts (`bond_xdp_set`, `bond_enslave`).
+/// The driver of bonds passes what is redirected on to a member's `ndo_xdp_xmit` without looking whether it has one (`bond_xdp_xmit`, to
+/// Linux 6.18): without, the kernel crashes. It sees to it that all members have one, and refuses others, only while a program is on
+/// the bond that runs in the drivers of its members (`bond_xdp_set`, `bond_enslave`).
 pub(super) fn bonds_not_sent_through(
     scene: &Scene,
     generic: bool,
@@ -166,7 +173,7 @@ pub(super) fn bonds_not_sent_through(
     let bonds = scene.links.iter().filter(|link| link.bond.is_some());
     let refused = bonds.filter(|link| generic || !ins.contains_key(&link.index));
     let found = refused.map(|link| {
-        let why = "a bond is sent through only while the program is on it, in the drivers of its parts: else a part whose driver \
+        let why = "a bond is sent through only while the program is on it, in the drivers of its members: else a member whose driver \
                    knows no XDP could crash the kernel";
         let finding = Finding::new(Severity::LinkRejected, "the program is not on the bond", why);
         finding.on(&link.name, Role::Out)
@@ -179,7 +186,7 @@ fn refused_bond(bond: Bond) -> Option<String> {
     // The monitor does not see what XDP takes (`bond_rcv_validate`).
     if bond.by_traffic {
         return Some(
-            "bond whose parts any packet keeps up (arp_interval, and arp_validate none or backup)"
+            "bond whose members any packet keeps up (arp_interval, and arp_validate none or backup)"
                 .to_owned(),
         );
     }
@@ -370,7 +377,7 @@ mod tests {
             }),
             ..ethernet(2, "b0")
         };
-        let part = |index, name: &str| Link {
+        let member = |index, name: &str| Link {
             master: Some(2),
             ..ethernet(index, name)
         };
@@ -389,7 +396,7 @@ mod tests {
             (5, 0, Some("bond of mode balance-tlb")),
             (9, 0, Some("bond of mode 9")),
         ] {
-            let found = of(vec![bond(mode, policy), part(3, "e0")], &[]);
+            let found = of(vec![bond(mode, policy), member(3, "e0")], &[]);
             let found: Vec<_> = found.iter().map(|(role, what)| (*role, &**what)).collect();
             let expected: Vec<_> = refused.map(|what| (Role::Both, what)).into_iter().collect();
             assert_eq!(found, expected, "{mode}, {policy}");
@@ -402,7 +409,7 @@ mod tests {
         });
         assert_eq!(of(vec![by_traffic], &[])[0].0, Role::Both);
         let scene = Scene {
-            links: vec![bond(4, 1), part(3, "e0")],
+            links: vec![bond(4, 1), member(3, "e0")],
             ..Scene::default()
         };
         let ins: BTreeMap<u32, String> = [(2, "b0".to_owned())].into();
@@ -412,31 +419,31 @@ mod tests {
         assert_eq!((found.len(), found[0].role), (1, Role::Out));
         let vlan = Link {
             kind: Some("vlan".to_owned()),
-            ..part(4, "e1.5")
+            ..member(4, "e1.5")
         };
-        let found = of(vec![bond(4, 1), part(3, "e0"), vlan], &[]);
+        let found = of(vec![bond(4, 1), member(3, "e0"), vlan], &[]);
         assert_eq!(found[0].0, Role::Both);
-        assert!(found[0].1.contains("its part e1.5"), "{found:?}");
+        assert!(found[0].1.contains("its member e1.5"), "{found:?}");
         let queued = Link {
             bond_queue: 3,
-            ..part(4, "e1")
+            ..member(4, "e1")
         };
-        let found = of(vec![bond(4, 1), part(3, "e0"), queued], &[]);
+        let found = of(vec![bond(4, 1), member(3, "e0"), queued], &[]);
         assert_eq!(
             found,
-            [(Role::Out, "its part e1 has a queue_id, 3".to_owned())]
+            [(Role::Out, "its member e1 has a queue_id, 3".to_owned())]
         );
         let busy = Link {
             xdp: Some(XdpAttached {
                 mode: 1,
                 program: 7,
             }),
-            ..part(4, "e1")
+            ..member(4, "e1")
         };
-        let found = of(vec![bond(4, 1), part(3, "e0"), busy], &[(3, "m0")]);
+        let found = of(vec![bond(4, 1), member(3, "e0"), busy], &[(3, "m0")]);
         let expected = [
-            (Role::In, "its part e1 has an XDP program".to_owned()),
-            (Role::In, "m0 is stacked upon its part e0".to_owned()),
+            (Role::In, "its member e1 has an XDP program".to_owned()),
+            (Role::In, "m0 is stacked upon its member e0".to_owned()),
         ];
         assert_eq!(found, expected);
     }

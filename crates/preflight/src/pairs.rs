@@ -58,7 +58,7 @@ use raddle_netlink::probe::tc::Direction;
 use raddle_netlink::probe::{iptables, xfrm};
 use raddle_rib::firewall::{Firewall, Guarded, Range};
 
-use crate::Parts;
+use crate::Members;
 
 use self::merge::Merge;
 use self::model::{Interval, Rules, Stage, Step, Test, prefix};
@@ -181,8 +181,8 @@ impl Version {
 pub(crate) struct Facts {
     ins: Links,
     outs: Links,
-    /// What bonds are made of: what is on a part concerns the bond.
-    parts: Parts,
+    /// What bonds are made of: what is on a member concerns the bond.
+    members: Members,
     /// The bridge, bond or VRF of a link that has one.
     masters: BTreeMap<u32, (u32, String)>,
     /// Its number, which stands for the whole of it.
@@ -269,7 +269,10 @@ fn tracker(trackers: &[Tracker], family: usize) -> Option<String> {
 fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> {
     let parses = |chain: &&BaseChain| {
         let ingress = (chain.family, chain.hook) == (Family::Inet, Hook::Ingress);
-        let of_bonds = facts.ins.keys().filter_map(|index| facts.parts.get(index));
+        let of_bonds = facts
+            .ins
+            .keys()
+            .filter_map(|index| facts.members.get(index));
         let mut names = facts
             .ins
             .values()
@@ -326,10 +329,10 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
         stages.dedup();
         stages
     };
-    // Chains of a part's device see the part, and not the bond.
-    let by_parts = |side: Side, bond: u32| {
-        let parts = facts.parts.get(&bond).into_iter().flatten();
-        let met = parts.filter_map(|(index, name)| {
+    // Chains of a member's device see the member, and not the bond.
+    let by_members = |side: Side, bond: u32| {
+        let members = facts.members.get(&bond).into_iter().flatten();
+        let met = members.filter_map(|(index, name)| {
             let stages = on(side, name);
             let identity: Identity = vec![(*index, model::name(name))];
             let links = match side {
@@ -344,7 +347,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     for (&index, name) in &facts.ins {
         let mut stages = on(Side::From, name);
         stages.extend([Stage::Prerouting, Stage::Anywhere]);
-        let mut met = by_parts(Side::From, index);
+        let mut met = by_members(Side::From, index);
         met.push(walk([Some(classes.identity(index)), None], &stages));
         rows.push((index, met));
     }
@@ -352,7 +355,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     for (&index, name) in &facts.outs {
         let mut stages = on(Side::To, name);
         stages.push(Stage::Postrouting);
-        let mut met = by_parts(Side::To, index);
+        let mut met = by_members(Side::To, index);
         met.push(walk([None, Some(classes.identity(index))], &stages));
         columns.push((index, met));
     }

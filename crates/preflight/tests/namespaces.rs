@@ -7,7 +7,7 @@ use std::process::Command;
 use nix::sched::{CloneFlags, unshare};
 use raddle_netlink::probe::namespace::links;
 use raddle_preflight::{
-    Fix, Known, Options, Parts, Role, Scene, Severity, bypass, inspect, shaped,
+    Fix, Known, Members, Options, Role, Scene, Severity, bypass, inspect, shaped,
 };
 use raddle_rib::event::{DeviceSettings, Settings};
 
@@ -181,7 +181,7 @@ fn what_would_be_bypassed_is_refused_while_it_is_there() {
         let ins: BTreeMap<_, _> = [(index("va"), "va".to_owned())].into();
         let outs: BTreeMap<_, _> = [(index("vc"), "vc".to_owned())].into();
         let mut known = Known::default();
-        let mut look = || bypass(&ins, &outs, &Parts::new(), &mut known).unwrap();
+        let mut look = || bypass(&ins, &outs, &Members::new(), &mut known).unwrap();
         assert_eq!(look(), []);
         for (name, set, unset, words) in [
             (

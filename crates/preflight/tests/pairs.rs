@@ -5,7 +5,7 @@ mod net;
 
 use std::collections::BTreeMap;
 
-use raddle_preflight::{Known, Parts, Verdicts, look};
+use raddle_preflight::{Known, Members, Verdicts, look};
 
 use net::{command, index, namespace, run, try_run};
 
@@ -152,7 +152,8 @@ fn rulesets_that_others_install_leave_free_what_they_do_not_concern() {
                     return;
                 }
                 let links = links();
-                let verdicts = look(&links, &links, &Parts::new(), &mut Known::default()).unwrap();
+                let verdicts =
+                    look(&links, &links, &Members::new(), &mut Known::default()).unwrap();
                 let is = |version: usize| {
                     let guarded = [&verdicts.firewall.v4, &verdicts.firewall.v6][version];
                     (
@@ -203,17 +204,17 @@ fn a_second_look_is_cheap_and_sees_changes() {
         }
         let links = links();
         let mut known = Known::default();
-        let first = look(&links, &links, &Parts::new(), &mut known).unwrap();
+        let first = look(&links, &links, &Members::new(), &mut known).unwrap();
         let begin = std::time::Instant::now();
         for _ in 0..100 {
             assert_eq!(
-                look(&links, &links, &Parts::new(), &mut known).unwrap(),
+                look(&links, &links, &Members::new(), &mut known).unwrap(),
                 first
             );
         }
         println!("a look where nothing changed: {:?}", begin.elapsed() / 100);
         run("iptables-nft -I FORWARD -i eth0 -o eth1 -j DROP");
-        let second = look(&links, &links, &Parts::new(), &mut known).unwrap();
+        let second = look(&links, &links, &Members::new(), &mut known).unwrap();
         let pair = (index("eth0"), index("eth1"));
         assert!(second.firewall.v4.pairs.contains(&pair));
         assert_eq!(second.firewall.v4.pairs.len(), 1);
@@ -376,7 +377,7 @@ fn single_rules_close_what_they_may_touch() {
                 continue;
             }
             let links = links();
-            let found = look(&links, &links, &Parts::new(), &mut Known::default()).unwrap();
+            let found = look(&links, &links, &Members::new(), &mut Known::default()).unwrap();
             let by = |version: usize| {
                 let guarded = [&found.firewall.v4, &found.firewall.v6][version];
                 (guarded.pairs.len(), guarded.ranges.len())
@@ -407,7 +408,7 @@ fn packets_to_this_machine_count_where_they_may_be_forwarded() {
         let links = links();
         let mut known = Known::default();
         let mut closed = || {
-            let found = look(&links, &links, &Parts::new(), &mut known).unwrap();
+            let found = look(&links, &links, &Members::new(), &mut known).unwrap();
             [found.firewall.v4.pairs.len(), found.firewall.v6.pairs.len()]
         };
         assert_eq!(closed(), [0, 0]);
@@ -420,11 +421,11 @@ fn packets_to_this_machine_count_where_they_may_be_forwarded() {
     });
 }
 
-/// What is on a part of a bond concerns the bond, and no other link.
+/// What is on a member of a bond concerns the bond, and no other link.
 #[test]
 fn what_is_on_a_part_concerns_the_bond() {
-    namespace("parts", |_| {
-        for link in ["part0", "part1", "eth0"] {
+    namespace("members", |_| {
+        for link in ["member0", "member1", "eth0"] {
             run(&format!(
                 "ip link add {link} type veth peer name {link}-far"
             ));
@@ -433,41 +434,41 @@ fn what_is_on_a_part_concerns_the_bond() {
         let bond = 9_999;
         let links: BTreeMap<u32, String> =
             [(bond, "b0".to_owned()), (index("eth0"), "eth0".to_owned())].into();
-        let part = |name: &str| (index(name), name.to_owned());
-        let parts: Parts = [(bond, [part("part0"), part("part1")].into())].into();
+        let member = |name: &str| (index(name), name.to_owned());
+        let members: Members = [(bond, [member("member0"), member("member1")].into())].into();
         let (ingress, egress) = ((bond, index("eth0")), (index("eth0"), bond));
         let mut known = Known::default();
         let mut closed = || {
-            let found = look(&links, &links, &parts, &mut known).unwrap();
+            let found = look(&links, &links, &members, &mut known).unwrap();
             let pairs = found.firewall.v4.pairs.into_iter();
             pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
         };
         assert_eq!(closed(), []);
         for (set, pair) in [
             (
-                "tc qdisc add dev part1 clsact && tc filter add dev part1 ingress matchall action drop",
+                "tc qdisc add dev member1 clsact && tc filter add dev member1 ingress matchall action drop",
                 ingress,
             ),
             (
-                "tc qdisc add dev part0 clsact && tc filter add dev part0 egress matchall action drop",
+                "tc qdisc add dev member0 clsact && tc filter add dev member0 egress matchall action drop",
                 egress,
             ),
             (
-                "nft 'table netdev t { chain c { type filter hook ingress device part0 priority 0; udp dport 5 drop; }; }'",
+                "nft 'table netdev t { chain c { type filter hook ingress device member0 priority 0; udp dport 5 drop; }; }'",
                 ingress,
             ),
             (
-                "nft 'table netdev t { chain c { type filter hook egress device part1 priority 0; udp dport 5 drop; }; }'",
+                "nft 'table netdev t { chain c { type filter hook egress device member1 priority 0; udp dport 5 drop; }; }'",
                 egress,
             ),
-            // They see the part's name.
+            // They see the member's name.
             (
-                "nft 'table netdev t { chain c { type filter hook ingress devices = { part0, part1 } priority 0; \
-                 iifname part1 udp dport 5 drop; }; }'",
+                "nft 'table netdev t { chain c { type filter hook ingress devices = { member0, member1 } priority 0; \
+                 iifname member1 udp dport 5 drop; }; }'",
                 ingress,
             ),
             (
-                "nft 'table netdev t { chain c { type filter hook ingress device part0 priority 0; iifname != part0 accept; \
+                "nft 'table netdev t { chain c { type filter hook ingress device member0 priority 0; iifname != member0 accept; \
                  udp dport 5 drop; }; }'",
                 ingress,
             ),
@@ -478,7 +479,7 @@ fn what_is_on_a_part_concerns_the_bond() {
             }
             assert_eq!(closed(), [pair], "{set}");
             run(
-                "nft flush ruleset; for l in part0 part1; do tc qdisc del dev $l clsact 2>/dev/null; done; true",
+                "nft flush ruleset; for l in member0 member1; do tc qdisc del dev $l clsact 2>/dev/null; done; true",
             );
             assert_eq!(closed(), [], "after {set}");
         }

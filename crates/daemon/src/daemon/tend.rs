@@ -311,7 +311,7 @@ impl Daemon {
     }
 }
 
-/// Takes bonds out of the out-links of a plan on which the program does not run in the drivers of their parts (see the preflight),
+/// Takes bonds out of the out-links of a plan on which the program does not run in the drivers of their members (see the preflight),
 /// and says so there; with `attached` only those on which it runs at all.
 fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
     let left = &mut plan.left;
@@ -326,7 +326,7 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
             (true, None) if attached => return true,
             _ => {}
         }
-        let why = "a bond is sent through only with the program in the drivers of its parts";
+        let why = "a bond is sent through only with the program in the drivers of its members";
         left.insert(name.clone(), why.to_owned());
         false
     });

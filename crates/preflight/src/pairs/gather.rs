@@ -9,7 +9,7 @@ use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nf
 use raddle_rib::is_local_first;
 
 use super::{Facts, Links, Verdicts, judge};
-use crate::Parts;
+use crate::Members;
 use crate::firewall::Known;
 use raddle_netlink::probe::nft::Ruleset;
 
@@ -17,7 +17,7 @@ use raddle_netlink::probe::nft::Ruleset;
 pub(crate) fn look(
     ins: &Links,
     outs: &Links,
-    parts: &Parts,
+    members: &Members,
     known: &mut Known,
 ) -> Result<Verdicts, Error> {
     // Asked for before the rules: what comes in between is a generation that is not known yet.
@@ -37,7 +37,7 @@ pub(crate) fn look(
     if known
         .last
         .as_ref()
-        .is_some_and(|(then, _)| (&then.ins, &then.outs, &then.parts) != (ins, outs, parts))
+        .is_some_and(|(then, _)| (&then.ins, &then.outs, &then.members) != (ins, outs, members))
     {
         known.forget_ruleset();
     }
@@ -46,7 +46,7 @@ pub(crate) fn look(
         full,
         ins: ins.clone(),
         outs: outs.clone(),
-        parts: parts.clone(),
+        members: members.clone(),
         generation,
         trackers,
         foreign: hooks.into_iter().filter(is_foreign).collect(),
@@ -58,7 +58,7 @@ pub(crate) fn look(
     let qdiscs = tc::qdiscs()?;
     for (links, direction) in [(ins, Direction::Ingress), (outs, Direction::Egress)] {
         for (&link, name) in links {
-            let of_bond = parts.get(&link).into_iter().flatten();
+            let of_bond = members.get(&link).into_iter().flatten();
             for (&index, name) in std::iter::once((&link, name)).chain(of_bond) {
                 for filter in tc::filters(index, direction, &qdiscs)? {
                     let (kind, priority) = (&filter.kind, filter.priority);
