@@ -25,13 +25,13 @@ const MODES: [&str; 9] = [
     ROUND_ROBIN,
 ];
 
-/// By which it does not go by the packet which part that is.
+/// By which it does not go by the packet which member that is.
 const ROUND_ROBIN: &str = "balance-rr";
 
-/// Parts of the bond that packets leave by, as they joined.
-const PARTS: [&str; 2] = ["sink", "sink-2"];
+/// Members of the bond that packets leave by, as they joined.
+const MEMBERS: [&str; 2] = ["sink", "sink-2"];
 
-/// Frames that left by another part than they are predicted to, given how they came out.
+/// Frames that left by another member than they are predicted to, given how they came out.
 fn mispredicted(mode: &str, arrived: &[Vec<Arrival>]) -> Vec<String> {
     let Some((_, policy)) = mode.split_once("xmit_hash_policy ") else {
         return Vec::new();
@@ -41,11 +41,11 @@ fn mispredicted(mode: &str, arrived: &[Vec<Arrival>]) -> Vec<String> {
     let by_bond = arrived
         .iter()
         .flatten()
-        .filter(|a| PARTS.contains(&&*a.link));
+        .filter(|a| MEMBERS.contains(&&*a.link));
     let wrong = by_bond.filter_map(|arrival| {
         let member =
-            bond_hash(policy, &arrival.frame, 0).and_then(|hash| bond_member(hash, PARTS.len()));
-        let predicted = member.map(|member| PARTS[member]);
+            bond_hash(policy, &arrival.frame, 0).and_then(|hash| bond_member(hash, MEMBERS.len()));
+        let predicted = member.map(|member| MEMBERS[member]);
         (predicted != Some(&*arrival.link)).then(|| {
             format!(
                 "{mode}: by {}, not {predicted:?}: {:02x?}",
@@ -67,13 +67,13 @@ fn world(name: &str, mode: &str) -> Option<World> {
         if !world.lab().output("sink", &words).unwrap().status.success() {
             return skipped(name);
         }
-        for part in ["router", "router-2"] {
-            world.node("sink", &format!("ip link set {part} down"));
-            world.node("sink", &format!("ip link set {part} master far0"));
+        for member in ["router", "router-2"] {
+            world.node("sink", &format!("ip link set {member} down"));
+            world.node("sink", &format!("ip link set {member} master far0"));
         }
         world.node("sink", "ip link set far0 up");
     }
-    if !world.bond("out0", mode, &PARTS) {
+    if !world.bond("out0", mode, &MEMBERS) {
         return skipped(name);
     }
     assert!(world.bond("in0", "active-backup", &["source"]));
@@ -125,7 +125,7 @@ fn bonds_are_gone_in_and_out_by_as_by_the_kernel() {
         let daemon = Daemon::start(&world, &PATIENT);
         let mut attached = world.attached();
         attached.sort();
-        // Neither of its parts.
+        // Neither of its members.
         assert_eq!(attached, ["in0", "out0", "sink-3"], "by itself");
         let mut ours = world.transmit_again(&frames, &kernel);
         let forwarded = daemon.forwarded();
@@ -149,10 +149,10 @@ fn bonds_are_gone_in_and_out_by_as_by_the_kernel() {
     assert!(sample.is_empty(), "{} frames: {sample:#?}", wrong.len());
 }
 
-/// What comes in by a part that the bond does not take anything from is dropped, as by the kernel; and parts come and go.
+/// What comes in by a member that the bond does not take anything from is dropped, as by the kernel; and members come and go.
 #[test]
-fn parts_that_are_not_active_forward_nothing() {
-    if !root("parts_that_are_not_active_forward_nothing") {
+fn members_that_are_not_active_forward_nothing() {
+    if !root("members_that_are_not_active_forward_nothing") {
         return;
     }
     let world = World::new("bondpart", 3);
@@ -176,7 +176,7 @@ fn parts_that_are_not_active_forward_nothing() {
             }
         });
     };
-    forwards("the active part", 64);
+    forwards("the active member", 64);
     world.ip("link set in0 type bond active_slave sink-3");
     world.bond_is_by("in0", &["sink-3"]);
     forwards("a backup", 0);

@@ -208,14 +208,14 @@ fn links_enter_and_leave_a_vrf() {
 }
 
 #[test]
-fn parts_of_bonds_come_and_go() {
-    if !root("parts_of_bonds_come_and_go") {
+fn members_of_bonds_come_and_go() {
+    if !root("members_of_bonds_come_and_go") {
         return;
     }
     let world = World::new("chgbond", 3);
     if !world.bond("in0", "active-backup", &["source", "sink-3"]) {
         eprintln!(
-            "skipped: parts_of_bonds_come_and_go needs bonds, which this kernel does not have"
+            "skipped: members_of_bonds_come_and_go needs bonds, which this kernel does not have"
         );
         return;
     }
@@ -231,7 +231,7 @@ fn parts_of_bonds_come_and_go() {
         world.ip(&format!("link set in0 type bond active_slave {active}"));
     };
     changes(
-        "the active part of a bond",
+        "the active member of a bond",
         &world,
         Some(24),
         false,
@@ -241,5 +241,5 @@ fn parts_of_bonds_come_and_go() {
         let state = if on { "down" } else { "up" };
         world.ip(&format!("link set sink-2 {state}"));
     };
-    changes("a part of a bond", &world, None, true, &change);
+    changes("a member of a bond", &world, None, true, &change);
 }

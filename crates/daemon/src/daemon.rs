@@ -203,7 +203,7 @@ impl Daemon {
             links |= matches!(event, Event::Link(_) | Event::LinkGone(_));
             renamed |= matches!(&event, Event::Link(link)
                 if rib.link(link.index).is_some_and(|before| before.name != link.name));
-            // What is on a part of a bond concerns the bond from now on.
+            // What is on a member of a bond concerns the bond from now on.
             renamed |= matches!(&event, Event::Link(link)
                 if link.master != rib.link(link.index).and_then(|before| before.master));
             rib.apply(event);

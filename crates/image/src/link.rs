@@ -16,7 +16,7 @@ pub struct LinkEntry {
     pub mac: [u8; 6],
     /// Zero.
     pub pad: u16,
-    /// The link that packets are taken to come in by: this one, or the bond that it is part of.
+    /// The link that packets are taken to come in by: this one, or the bond that it is a member of.
     pub index: u32,
     /// Table in which packets from this link look up IPv4 destinations.
     pub table4: u32,

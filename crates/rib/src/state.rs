@@ -127,15 +127,15 @@ impl State {
 
     /// The links by which bonds take packets, each with its MAC address, by which packets are told that are for the bond
     /// (`eth_type_trans`), and its bond.
-    pub(crate) fn bond_parts(&self) -> Vec<(u32, [u8; 6], u32)> {
+    pub(crate) fn bond_members(&self) -> Vec<(u32, [u8; 6], u32)> {
         let takes = |link: &&Link| link.bond_active == Some(true);
-        let parts = self.links.values().filter(takes).filter_map(|link| {
+        let members = self.links.values().filter(takes).filter_map(|link| {
             let bond = self.links.get(&link.master?)?;
             let is_bond = bond.kind.as_deref() == Some("bond");
             let fits = (link.index as usize) < MAX_LINKS;
             Some((link.index, link.mac?, bond.index)).filter(|_| is_bond && fits)
         });
-        parts.collect()
+        members.collect()
     }
 
     /// The key by which the kernel chooses among paths, where it is known.

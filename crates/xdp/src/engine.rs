@@ -458,7 +458,7 @@ pub(crate) fn clear_out_links(map: BorrowedFd<'_>) {
 
 impl Drop for Engine {
     /// What is not pinned is detached, one link after the other: nothing goes out by bonds any more before the first is (their driver
-    /// looks after its parts only while a program is on the bond).
+    /// looks after its members only while a program is on the bond).
     fn drop(&mut self) {
         if self.pins.is_none() && !self.links.is_empty() {
             self.clear_out_links();

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::{World, mac_text, parallel};
 use crate::within;
 
-/// How long a bond may take until all its parts take part: LACP on a busy machine.
+/// How long a bond may take until all its members take part: LACP on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl World {
     /// Makes a bond of these links, with this mode (`ip link`'s words for it); says whether the kernel has bonds. It has the addresses
     /// of the first link, and the gateway behind that as its neighbour.
-    pub fn bond(&self, name: &str, mode: &str, parts: &[&str]) -> bool {
+    pub fn bond(&self, name: &str, mode: &str, members: &[&str]) -> bool {
         let mut words = vec!["ip", "link", "add", name, "type", "bond", "miimon", "50"];
         words.extend(["mode"]);
         words.extend(mode.split(' '));
@@ -22,11 +22,11 @@ impl World {
             return false;
         }
         let shown: Value =
-            serde_json::from_str(&self.ip(&format!("-j addr show dev {}", parts[0]))).unwrap();
-        for part in parts {
-            self.ip(&format!("addr flush dev {part}"));
-            self.ip(&format!("link set {part} down"));
-            self.ip(&format!("link set {part} master {name}"));
+            serde_json::from_str(&self.ip(&format!("-j addr show dev {}", members[0]))).unwrap();
+        for member in members {
+            self.ip(&format!("addr flush dev {member}"));
+            self.ip(&format!("link set {member} down"));
+            self.ip(&format!("link set {member} master {name}"));
         }
         self.ip(&format!("link set {name} up"));
         for address in shown[0]["addr_info"].as_array().unwrap() {
@@ -37,7 +37,7 @@ impl World {
             let nodad = if local.contains(':') { "nodad" } else { "" };
             self.ip(&format!("addr add {local}/{length} dev {name} {nodad}"));
         }
-        if let Some(n) = (1..=self.links()).find(|n| self.out(*n) == parts[0]) {
+        if let Some(n) = (1..=self.links()).find(|n| self.out(*n) == members[0]) {
             let mac = mac_text(self.mac("sink", &parallel("router", n)));
             let (four, six) = self.gateway(n);
             for gateway in [four.to_string(), six.to_string()] {
@@ -49,19 +49,19 @@ impl World {
         true
     }
 
-    /// Waits until just these parts of a bond are active.
+    /// Waits until just these members of a bond are active.
     pub fn bond_is_by(&self, name: &str, active: &[&str]) {
         within(PATIENCE, || {
             let shown: Value =
                 serde_json::from_str(&self.ip(&format!("-d -j link show master {name}"))).unwrap();
-            let parts = shown.as_array().unwrap().iter();
-            let works = |part: &&Value| {
-                let data = &part["linkinfo"]["info_slave_data"];
+            let members = shown.as_array().unwrap().iter();
+            let works = |member: &&Value| {
+                let data = &member["linkinfo"]["info_slave_data"];
                 data["state"] == "ACTIVE" && data["mii_status"] == "UP"
             };
-            let mut now: Vec<&str> = parts
+            let mut now: Vec<&str> = members
                 .filter(works)
-                .map(|part| part["ifname"].as_str().unwrap())
+                .map(|member| member["ifname"].as_str().unwrap())
                 .collect();
             now.sort_unstable();
             match now == active {

@@ -287,11 +287,17 @@ impl Daemon {
 
     /// Says which packets are left to the kernel from now on, and which no longer.
     fn tell_punted(&mut self, punted: Vec<Punted>) {
-        for new in punted.iter().filter(|p| !self.punted.contains(p)) {
+        let is_new = |p: &&Punted| !self.punted.contains(p);
+        let any_new = punted.iter().any(|p| is_new(&p));
+        for new in punted.iter().filter(is_new) {
             tracing::info!("left to the kernel from now on: {new}");
         }
         for old in self.punted.iter().filter(|p| !punted.contains(p)) {
-            tracing::info!("no longer so, but for what is said above to be from now on: {old}");
+            // The same packets may be among those of another rule now.
+            match any_new {
+                true => tracing::info!("in place of: {old}"),
+                false => tracing::info!("no longer left to the kernel: {old}"),
+            }
         }
         self.punted = punted;
     }

@@ -41,11 +41,11 @@ pub struct Link {
     /// What a bond is set to; none of other devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bond: Option<Bond>,
-    /// Of a part of a bond, whether the bond takes what comes in by it (`IFLA_BOND_SLAVE_STATE` is active): by a backup it takes
+    /// Of a member of a bond, whether the bond takes what comes in by it (`IFLA_BOND_SLAVE_STATE` is active): by a backup it takes
     /// nothing (`bond_should_deliver_exact_match`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bond_active: Option<bool>,
-    /// Of a part of a bond, the queue whose packets leave by it, whatever the hash is (`IFLA_BOND_SLAVE_QUEUE_ID`); mostly 0, for none.
+    /// Of a member of a bond, the queue whose packets leave by it, whatever the hash is (`IFLA_BOND_SLAVE_QUEUE_ID`); mostly 0, for none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bond_queue: u16,
     /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
@@ -109,14 +109,14 @@ pub struct Bond {
     pub mode: u8,
     /// `BOND_XMIT_POLICY_*`: 0 layer2, 1 layer3+4, 2 layer2+3, 3 encap2+3, 4 encap3+4, 5 vlan+srcmac.
     pub policy: u8,
-    /// Its parts, or the active ones, are taken for alive by any packet that comes in by them: [`Bond::is_by_traffic`].
+    /// Its members, or the active ones, are taken for alive by any packet that comes in by them: [`Bond::is_by_traffic`].
     #[serde(default)]
     pub by_traffic: bool,
 }
 
 impl Bond {
-    /// Whether any packet that comes in by an active part shows that it is alive (`bond_rcv_validate`): with an `arp_interval`, and an
-    /// `arp_validate` (`BOND_ARP_VALIDATE_*`, `BOND_ARP_FILTER`) that is neither about active parts (1) nor a filter (4).
+    /// Whether any packet that comes in by an active member shows that it is alive (`bond_rcv_validate`): with an `arp_interval`, and an
+    /// `arp_validate` (`BOND_ARP_VALIDATE_*`, `BOND_ARP_FILTER`) that is neither about active members (1) nor a filter (4).
     pub fn is_by_traffic(arp_interval: u32, arp_validate: u32) -> bool {
         arp_interval != 0 && arp_validate & 5 == 0
     }

@@ -146,13 +146,13 @@ impl Rib {
 
     /// Writes the entries that are others than those of the image.
     ///
-    /// A part of a bond has the bond's: what comes in by it is taken to come in by the bond, as the kernel does
+    /// A member of a bond has the bond's: what comes in by it is taken to come in by the bond, as the kernel does
     /// (`bond_handle_frame`).
     fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>) {
         let passed_on = self.number_links(&mut wanted);
-        for (part, mac, bond) in self.state.bond_parts() {
+        for (member, mac, bond) in self.state.bond_members() {
             if let Some(&entry) = wanted.get(&bond) {
-                wanted.insert(part, LinkEntry { mac, ..entry });
+                wanted.insert(member, LinkEntry { mac, ..entry });
             }
         }
         let gone = self
@@ -237,7 +237,7 @@ impl Rib {
     }
 }
 
-/// Whether an entry is the link's own, and not that of the bond that it is part of.
+/// Whether an entry is the link's own, and not that of the bond that it is a member of.
 fn is_own(index: &u32, entry: &mut LinkEntry) -> bool {
     entry.index == *index
 }
