@@ -1,16 +1,17 @@
-//! Which member of a bond a packet leaves by, where the link is one.
+//! What is below the link that a packet leaves by: the link below a VLAN, and which member of a bond.
 
+use raddle_image::Vlan;
 use raddle_packet::Family;
 use raddle_packet::protocol::{self, ethertype, ports_offset};
-use raddle_rib::Hop;
 use raddle_rib::event::{Bond, Link};
+use raddle_rib::{Hop, below};
 use raddle_select::faults::BOND_PULL;
 use raddle_select::{
     BondMembers, BondMode, BondPolicy, Brought, Giver, KernelVersion, bond_hash, bond_hash_of_flow,
     bond_member,
 };
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::confidence::{Confidence, Level, l4_hash_doubts, version_doubt};
 use super::fate::What;
@@ -64,6 +65,49 @@ enum Hashed {
 }
 
 impl Walk<'_> {
+    /// Step 11 once more, of a link that is a VLAN: which link its frames leave by, and with which tags (`vlan_dev_hard_start_xmit`).
+    /// That link; the link itself of one that is no VLAN, or of which it is not known what is below.
+    fn vlan(&mut self, hop: &Hop) -> u32 {
+        let rib = self.view.rib;
+        let Some(link) = rib.link(hop.index).filter(|link| link.is_vlan()) else {
+            return hop.index;
+        };
+        let name = &link.name;
+        let Some(below) = below(link, |index| rib.link(index)) else {
+            let text = format!(
+                "{name} is a VLAN: what it leaves by, and with which tags, is not known here"
+            );
+            self.add(
+                11,
+                "vlan",
+                "vlan_dev_hard_start_xmit",
+                text,
+                json!({ "dev": name }),
+            );
+            return hop.index;
+        };
+        let tags = below.through.iter().map(|(index, vlan)| {
+            let set = rib.link(*index).and_then(|link| link.vlan);
+            let maps = set.is_some_and(|set| set.egress_qos);
+            let priority = match maps {
+                true => "priority by its egress-qos-map",
+                false => "priority 0",
+            };
+            let data = json!({ "protocol": vlan.tag() >> 16, "id": vlan.id, "priority": (!maps).then_some(0) });
+            (format!("{} ({priority})", tag_text(*vlan)), data)
+        });
+        let (texts, data): (Vec<String>, Vec<Value>) = tags.unzip();
+        let lower = self.link_name(below.lower);
+        let text = match texts.as_slice() {
+            [outer, inner] => format!("with tag {outer}, and {inner} behind it"),
+            texts => format!("with tag {}", texts.join(", ")),
+        };
+        let text = format!("{name} is a VLAN: the packet leaves by {lower} {text}");
+        let data = json!({ "dev": name, "lower": lower, "tags": data });
+        self.add(11, "vlan", "vlan_dev_hard_start_xmit", text, data);
+        below.lower
+    }
+
     /// Step 11 once more, of a link that is a bond: which member of it the packet leaves by (`bond_start_xmit`, Linux 6.1 to
     /// 6.18).
     ///
@@ -75,9 +119,11 @@ impl Walk<'_> {
     /// 4. broadcast: all of them. So does 802.3ad of neighbour discovery where `broadcast_neighbor` says so, which is not seen
     ///    here.
     /// 5. balance-rr, balance-tlb and balance-alb: not by the flow alone.
+    /// 6. A bond below VLANs: likewise, but that the hash is not known, see [`Walk::bond_hashed`].
     pub(super) fn bond(&mut self, hop: &Hop) {
         let rib = self.view.rib;
-        let Some(link) = rib.link(hop.index).filter(|link| is_bond(link)) else {
+        let lower = self.vlan(hop);
+        let Some(link) = rib.link(lower).filter(|link| is_bond(link)) else {
             return;
         };
         let machine = self.view.around.machine.as_ref();
@@ -325,6 +371,8 @@ impl Walk<'_> {
     /// 2. Else [`bond_hash`] of the packet as it leaves, from the bond's MAC address to the neighbour's; of a flow
     ///    [`bond_hash_of_flow`].
     /// 3. Fragments that the kernel makes have no ports.
+    /// 4. Of a VLAN upon the bond: nobody knows. The kernel brings the last tag beside the packet, and hashes the packet; what XDP
+    ///    sends has it inside, and mostly its MAC addresses are hashed then (`bond_xmit_hash_xdp`).
     fn bond_hashed(
         &self,
         link: &Link,
@@ -334,6 +382,13 @@ impl Walk<'_> {
     ) -> Hashed {
         if let Some(why) = version_doubt(self.view.around.kernel) {
             confidence.unless(why);
+        }
+        if hop.index != link.index {
+            confidence.unknown(
+                "it has a VLAN tag, and what is hashed of it depends on who sends it: the kernel has the tag beside the packet, \
+                 XDP inside",
+            );
+            return Hashed::Unknown;
         }
         if policy == BondPolicy::Encap34
             && let Some(hashed) = self.bond_brought(link, confidence)
@@ -497,6 +552,15 @@ impl Walk<'_> {
         }
         hash
     }
+}
+
+/// A tag as people write it.
+fn tag_text(vlan: Vlan) -> String {
+    let kind = match vlan.service {
+        true => "802.1ad",
+        false => "802.1Q",
+    };
+    format!("{kind} {}", vlan.id)
 }
 
 fn is_bond(link: &Link) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use raddle_rib::Rib;
-use raddle_rib::event::{Address, Bond, DeviceSettings, Event, Link, Neighbour};
+use raddle_rib::event::{Address, Bond, DeviceSettings, Event, Link, Neighbour, Vlan};
 use raddle_select::{
     BondMember, BondMembers, BondPolicy, Flow, HashKey, Steering, bond_hash, bond_hash_of_flow,
 };
@@ -65,6 +65,8 @@ struct Case {
     active: &'static [&'static str],
     resolved: bool,
     kernel: &'static str,
+    /// The routes lead over VLANs upon the bond, one upon the other.
+    vlans: bool,
 }
 
 impl Default for Case {
@@ -76,6 +78,7 @@ impl Default for Case {
             active: &["m1", "m2", "m3"],
             resolved: true,
             kernel: "6.18.3",
+            vlans: false,
         }
     }
 }
@@ -101,20 +104,36 @@ impl Case {
                 ..Link::ethernet(index, name, MAC)
             }));
         }
+        let out = if self.vlans { 7 } else { 5 };
+        for (index, name, (protocol, id, egress_qos)) in [
+            (6, "bond0.5", (0x88a8, 5, false)),
+            (7, "bond0.5.6", (0x8100, 6, true)),
+        ] {
+            rib.apply(Event::Link(Link {
+                kind: Some("vlan".to_owned()),
+                vlan: Some(Vlan {
+                    protocol,
+                    id,
+                    egress_qos,
+                }),
+                lower: Some(index - 1),
+                ..Link::ethernet(index, name, MAC)
+            }));
+        }
         let device = DeviceSettings {
             forwarding4: true,
             forwarding6: true,
             ..DeviceSettings::default()
         };
-        for index in [1, 5] {
+        for index in [1, out] {
             rib.apply(Event::Device(index, device));
         }
-        let address = Address::new(5, ip("10.0.0.1"), 24);
+        let address = Address::new(out, ip("10.0.0.1"), 24);
         rib.apply(Event::Address(address));
         for (dst, gateway) in [("0.0.0.0/0", "10.0.0.2"), ("::/0", "fd00::2")] {
             if self.resolved {
                 rib.apply(Event::Neighbour(Neighbour {
-                    index: 5,
+                    index: out,
                     dst: ip(gateway),
                     mac: Some(GATEWAY),
                     state: 2,
@@ -122,7 +141,7 @@ impl Case {
                     protocol: 0,
                 }));
             }
-            rib.apply(route(dst, TABLE_MAIN, vec![hop(gateway, 5, None)]));
+            rib.apply(route(dst, TABLE_MAIN, vec![hop(gateway, out, None)]));
         }
         rib
     }
@@ -456,4 +475,39 @@ fn the_answer_names_the_member_behind_the_link() {
     assert_eq!(json["bond"]["policy"], "layer3+4");
     assert_eq!(json["bond"]["member"], member.as_str());
     assert_eq!(json["bond"]["confidence"]["level"], "exact");
+}
+
+/// What a VLAN sends is told by the link below and its tags, and the member of a bond only where nothing is hashed.
+#[test]
+fn vlans_leave_by_what_is_below() {
+    let ask = |mode, active| {
+        Case {
+            mode,
+            active,
+            vlans: true,
+            ..Case::default()
+        }
+        .ask(TCP)
+    };
+    let answer = ask(2, &["m1", "m2"]);
+    assert_eq!(answer.link.as_deref(), Some("bond0.5.6"));
+    let steps: Vec<&str> = answer.steps.iter().map(|step| step.name).collect();
+    let at = steps.iter().position(|name| *name == "vlan").unwrap();
+    assert_eq!(steps[at - 1..at + 2], ["link", "vlan", "bond"]);
+    let step = &answer.steps[at];
+    assert_eq!(
+        step.text,
+        "bond0.5.6 is a VLAN: the packet leaves by bond0 with tag 802.1ad 5 (priority 0), and 802.1Q 6 (priority by its \
+         egress-qos-map) behind it"
+    );
+    assert_eq!(step.data["lower"], "bond0");
+    assert_eq!(step.data["tags"][0]["id"], 5);
+    let of = answer.bond.unwrap();
+    assert_eq!((of.dev.as_str(), of.member, of.hash), ("bond0", None, None));
+    assert_eq!(of.confidence.level, Level::Unknown);
+    let only = ask(2, &["m2"]).bond.unwrap();
+    assert_eq!(only.member.as_deref(), Some("m2"));
+    assert_eq!(only.confidence.level, Level::Exact);
+    let active = ask(1, &["m2"]).bond.unwrap();
+    assert_eq!(active.member.as_deref(), Some("m2"));
 }

@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
 ///    by source address; of a resilient group, the owner of the bucket that is the hash modulo the
 ///    number of buckets.
 /// 10. neighbour: who is there, and whether the kernel knows its link-layer address.
-/// 11. link; of a bond also which member of it, see [`Walk::bond`].
+/// 11. link; of a VLAN also the link below it and the tags; of a bond also which member of it, see [`Walk::bond`].
 /// 12. source: the address that this machine's own packets get, where none was given.
 ///
 /// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 16 come

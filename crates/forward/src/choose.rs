@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use raddle_image::{
-    ADJ_FORWARD, ADJ_SEGMENT, Adjacency, BucketsHead, Group, How, Member, Reason, RoundRobinHead,
-    closed_reason, config_flags,
+    ADJ_FORWARD, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, BucketsHead, Group, How, Member, Reason,
+    RoundRobinHead, closed_reason, config_flags,
 };
 use raddle_packet::Family;
 use raddle_select::{HashConfig, Hasher, Policy, next_turn, search_by};
@@ -97,24 +97,53 @@ pub(crate) fn reach(
     len: usize,
     closed: u64,
 ) -> Result<Chosen, Stop> {
-    let adjacency = context.memory.adjacency(number);
+    let adjacency = context.memory.adjacency_but_tags(number);
     if adjacency.state != ADJ_FORWARD {
         if adjacency.state == ADJ_SEGMENT {
             return Err(Stop::Segment(adjacency.index));
         }
+        if adjacency.state == ADJ_TAGGED {
+            return Err(Stop::Tagged(number));
+        }
         let reason = Reason::from_number(adjacency.reason);
         return Err(reason.unwrap_or(Reason::Unresolved).into());
     }
+    check_way_out(context, &adjacency, len, closed)?;
+    Ok(Chosen { number, adjacency })
+}
+
+/// The same of an adjacency that is reached by a VLAN ([`Stop::Tagged`]).
+pub(crate) fn reach_tagged(
+    context: &Context<'_>,
+    number: u32,
+    len: usize,
+    closed: u64,
+) -> Result<Chosen, Reason> {
+    let adjacency = context.memory.adjacency(number);
+    if adjacency.state != ADJ_TAGGED {
+        return Err(Reason::OutLink);
+    }
+    check_way_out(context, &adjacency, len, closed)?;
+    Ok(Chosen { number, adjacency })
+}
+
+#[inline(always)]
+fn check_way_out(
+    context: &Context<'_>,
+    adjacency: &Adjacency,
+    len: usize,
+    closed: u64,
+) -> Result<(), Reason> {
     if adjacency.index == context.link.index {
-        return Err(Reason::SameLink.into());
+        return Err(Reason::SameLink);
     }
     if len > adjacency.mtu as usize {
-        return Err(Reason::Mtu.into());
+        return Err(Reason::Mtu);
     }
     if closed >> (adjacency.zone & 63) & 1 != 0 {
-        return Err(closed_reason(&context.link, adjacency.zone).into());
+        return Err(closed_reason(&context.link, adjacency.zone));
     }
-    Ok(Chosen { number, adjacency })
+    Ok(())
 }
 
 /// The adjacency that a group gives this packet which takes more than the packet to choose.

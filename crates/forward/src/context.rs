@@ -124,6 +124,8 @@ pub(crate) enum Stop {
     Own(Reason),
     /// This segment says what becomes of it.
     Segment(u32),
+    /// It is for the adjacency with this number, which is reached by a VLAN.
+    Tagged(u32),
 }
 
 impl From<Reason> for Stop {

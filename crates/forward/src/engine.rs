@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use raddle_image::{
     Adjacency, ConfigHead, LinkEntry, Memory, Reason, SEGMENT_HEAD, Wanted, config_flags,
+    link_flags,
 };
 use raddle_packet::Family;
 use raddle_select::{Hasher, KeyBatch};
@@ -17,6 +18,7 @@ use crate::parts::{Parts, Work, count};
 use crate::slots::Slots;
 use crate::srv6::{refused, stopped};
 use crate::state::State;
+use crate::tags::{has_tag, take_off};
 use crate::vector::Vector;
 use crate::{ipv4, ipv6};
 
@@ -96,26 +98,86 @@ impl Engine {
         let Some(frame) = buffer.get_mut(range.clone()) else {
             return self.count(Err(Reason::Truncated), 0);
         };
-        let decided = match self.arrive(ingress, now) {
+        match self.arrive(ingress, now) {
             Ok((config, link)) => {
-                let (context, mut parts, _) = self.parts(config, link, now);
-                parts.received(&context.link, 1, len);
-                let decided = match family(frame, context.mac) {
-                    Ok(Family::V4) => ipv4::forward(&context, parts.state, frame, range.start),
-                    Ok(Family::V6) => ipv6::forward(&context, parts.state, frame, range.start),
-                    Err(reason) => Err(reason.into()),
-                };
-                match decided {
-                    Ok(sent) => Ok(sent.into()),
-                    Err(Stop::Reason(reason)) if reason != Reason::TtlExceeded => {
-                        refused(&context, &buffer[range], reason)
-                    }
-                    Err(stop) => stopped(&context, parts, buffer, range, stop, true),
+                if link.flags & link_flags::VLANS != 0 && has_tag(frame) {
+                    return self.forward_tagged(buffer, range, ingress, now);
                 }
+                self.decide(buffer, range, (config, link), now)
             }
-            Err(reason) => Err(reason),
+            Err(Reason::NotEnabled) if self.has_vlans(ingress) => {
+                self.forward_tagged(buffer, range, ingress, now)
+            }
+            Err(reason) => self.count(Err(reason), len),
+        }
+    }
+
+    /// Steps P3 and on of a frame that came in by this link.
+    // By itself it is not inlined, and the link's entry is copied.
+    #[inline(always)]
+    fn decide(
+        &mut self,
+        buffer: &mut [u8],
+        range: Range<usize>,
+        (config, link): (ConfigHead, LinkEntry),
+        now: u64,
+    ) -> Verdict {
+        let len = range.len();
+        let frame = &mut buffer[range.clone()];
+        let (context, mut parts, _) = self.parts(config, link, now);
+        parts.received(&context.link, 1, len);
+        let decided = match family(frame, context.mac) {
+            Ok(Family::V4) => ipv4::forward(&context, parts.state, frame, range.start),
+            Ok(Family::V6) => ipv6::forward(&context, parts.state, frame, range.start),
+            Err(reason) => Err(reason.into()),
+        };
+        let decided = match decided {
+            Ok(sent) => Ok(sent.into()),
+            Err(Stop::Reason(reason)) if reason != Reason::TtlExceeded => {
+                refused(&context, &buffer[range], reason)
+            }
+            Err(stop) => stopped(&context, parts, buffer, range, stop, true),
         };
         self.count(decided, len)
+    }
+
+    /// Whether there are VLANs upon a link, enabled or not.
+    #[inline]
+    fn has_vlans(&self, ingress: u32) -> bool {
+        self.memory.link(ingress).flags & link_flags::VLANS != 0
+    }
+
+    /// Decides about a frame from a link that has VLANs upon it, tagged unless that link is not enabled itself.
+    #[cold]
+    fn forward_tagged(
+        &mut self,
+        buffer: &mut [u8],
+        range: Range<usize>,
+        ingress: u32,
+        now: u64,
+    ) -> Verdict {
+        let (start, len) = (range.start, range.len());
+        match take_off(&self.memory, ingress, buffer, range.clone()) {
+            Ok((link, taken)) => {
+                let inner = start + taken.shift()..range.end;
+                let config = self.memory.config_head();
+                // Step P2 may have come before this.
+                self.follow_seed(&config);
+                let verdict = self.decide(buffer, inner, (config, link), now);
+                if !matches!(verdict, Verdict::Forward { .. }) {
+                    taken.put_back(buffer, start);
+                }
+                verdict
+            }
+            Err(reason) => {
+                let link = self.memory.link(ingress);
+                if link.flags & link_flags::ENABLED != 0 {
+                    let (_, mut parts, _) = self.parts(self.memory.config_head(), link, now);
+                    parts.received(&link, 1, len);
+                }
+                self.count(Err(reason), len)
+            }
+        }
     }
 
     /// [`Engine::forward`] of several frames that came in on one link, with the same verdicts as one
@@ -150,6 +212,10 @@ impl Engine {
         for (frames, verdicts) in frames.chunks_mut(VECTOR).zip(verdicts.chunks_mut(VECTOR)) {
             let count = frames.len().min(verdicts.len());
             let frames = &mut frames[..count];
+            if self.has_vlans(ingress) {
+                self.forward_each(frames, &range, (ingress, now), verdicts);
+                continue;
+            }
             match self.arrive(ingress, now) {
                 Ok((config, link)) => {
                     let (context, mut parts, slots) = self.parts(config, link, now);
@@ -213,6 +279,22 @@ impl Engine {
                     }
                 }
             }
+        }
+    }
+
+    /// Frames of a link with VLANs upon it, one after the other: those of one vector are of one link.
+    #[cold]
+    #[inline(never)]
+    fn forward_each<F: AsMut<[u8]>>(
+        &mut self,
+        frames: &mut [F],
+        range: &impl Fn(&mut F) -> Range<usize>,
+        (ingress, now): (u32, u64),
+        verdicts: &mut [Verdict],
+    ) {
+        for (frame, verdict) in frames.iter_mut().zip(verdicts) {
+            let range = range(frame);
+            *verdict = self.forward_in(frame.as_mut(), range, ingress, now);
         }
     }
 

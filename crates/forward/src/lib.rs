@@ -8,7 +8,7 @@
 //! | P1 | the image is complete, not held, not too old | `held` |
 //! | P2 | the input link is enabled | `not-enabled` |
 //! | P3 | 14 bytes of Ethernet header | `truncated` |
-//! | P4 | EtherType is IPv4 or IPv6 | `vlan`, `not-ip` |
+//! | P4 | EtherType is IPv4 or IPv6, behind the tags of VLANs upon the link, which is one of these then | `vlan`, `not-ip` |
 //! | P5 | sent to the link's own MAC address | `other-mac` |
 //! | A1..A14 | IPv4, see [`Engine::forward`]'s module `ipv4` | |
 //! | B1..B10 | IPv6, see module `ipv6` | |
@@ -34,6 +34,7 @@ mod rewrite;
 mod slots;
 mod srv6;
 mod state;
+mod tags;
 mod vector;
 
 pub use context::{NO_ADJACENCY, Verdict};

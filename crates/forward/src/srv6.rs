@@ -13,14 +13,14 @@ use raddle_srv6::{
 };
 
 use crate::arrive::Mac;
-use crate::choose::{Chosen, OPEN, choose, hash, hashed_by};
+use crate::choose::{Chosen, OPEN, choose, hash, hashed_by, reach_tagged};
 use crate::context::{Context, NO_ADJACENCY, Stop, Verdict};
 use crate::counters::Counters;
 use crate::detour::{self, plain_hash};
 use crate::parts::Parts;
 use crate::rewrite::{sent_len, set_macs};
 use crate::state::State;
-use crate::{ipv4, ipv6};
+use crate::{ipv4, ipv6, tags};
 
 /// The segments that a packet has met.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,10 +93,15 @@ pub(crate) fn stopped(
                 Stop::Segment(number) => number,
                 Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
                 Stop::Reason(reason) => return Err(reason),
+                Stop::Tagged(_) => return Err(Reason::TtlExceeded),
             }
         }
         Stop::Own(reason) => return Ok(Verdict::Drop(reason)),
         Stop::Reason(reason) => return Err(reason),
+        Stop::Tagged(number) => {
+            let packet = arrived(&buffer[frame.clone()]).ok_or(Reason::Truncated)?;
+            return tags::send_tagged(context, buffer, frame, packet, number).map(Verdict::from);
+        }
     };
     let never_punts = || context.memory.segment(number).flags & segment_flags::NO_PUNT != 0;
     if context.link.flags & link_flags::NO_SEGMENTS != 0 {
@@ -287,6 +292,7 @@ fn pass(
                 return Err(reason);
             }
             Err(Stop::Reason(reason)) => return Err(reason),
+            Err(Stop::Tagged(_)) => return Err(Reason::OutLink),
         }
     }
 }
@@ -343,7 +349,14 @@ fn routed(
         }
         Some(_) => 0,
     };
-    let chosen = choose(context, state, (value, group), hash31, l3.len(), OPEN);
+    let chosen = match choose(context, state, (value, group), hash31, l3.len(), OPEN) {
+        Err(Stop::Tagged(number)) => {
+            let chosen = reach_tagged(context, number, l3.len(), OPEN)?;
+            tags::check_room(&chosen, packet.frame_start())?;
+            return Ok(chosen);
+        }
+        chosen => chosen,
+    };
     chosen.map_err(|stop| match stop {
         Stop::Reason(reason) => {
             if let (true, Reason::Unresolved, Group::Single(number) | Group::Neighbour(number)) =
@@ -498,14 +511,22 @@ fn leave(packet: Packet<'_>, exit: &Exit) -> Verdict {
         Exit::Nexthop(Chosen { number, adjacency }) => {
             let family = packet.family();
             let l3_len = packet.len();
-            let (frame, start, have) = packet.into_frame();
-            write_header(frame, family, adjacency);
-            Verdict::Forward {
-                index: adjacency.index,
-                adjacency: *number,
-                start,
-                len: sent_len(have, l3_len),
+            let (buffer, frame, have) = packet.into_frame();
+            let start = frame.start;
+            write_header(&mut buffer[frame], family, adjacency);
+            if adjacency.tags == 0 {
+                return Verdict::Forward {
+                    index: adjacency.index,
+                    adjacency: *number,
+                    start,
+                    len: sent_len(have, l3_len),
+                };
             }
+            let chosen = Chosen {
+                number: *number,
+                adjacency: *adjacency,
+            };
+            tags::put_on(buffer, start, (have, l3_len), &chosen).into()
         }
     }
 }

@@ -14,24 +14,33 @@ use super::Memory;
 pub struct Adjacency {
     /// Out-link; the segment where the state is [`ADJ_SEGMENT`].
     pub index: u32,
-    /// [`ADJ_KERNEL`], [`ADJ_FORWARD`] or [`ADJ_SEGMENT`].
+    /// [`ADJ_KERNEL`], [`ADJ_FORWARD`], [`ADJ_SEGMENT`] or [`ADJ_TAGGED`].
     pub state: u8,
     /// Why, when the state is [`ADJ_KERNEL`] (a [`crate::Reason`]).
     pub reason: u8,
     /// Below [`ZONES`](super::ZONES), but for [`FILTERED_APART`](super::FILTERED_APART): out-links of a zone are alike to the
     /// firewall and to `rp_filter`, see [`LinkEntry::closed4`](super::LinkEntry::closed4).
     pub zone: u8,
-    /// Zero.
-    pub pad: u8,
+    /// How many of `tag` are put into frames, where the state is [`ADJ_TAGGED`]; else 0.
+    pub tags: u8,
     /// Neighbour's MAC address.
     pub dst_mac: [u8; 6],
     /// Out-link's MAC address.
     pub src_mac: [u8; 6],
     /// Largest IP packet that may go out, in bytes.
     pub mtu: u32,
+    /// Where the state is [`ADJ_TAGGED`], the link that frames leave by: the one below the VLANs.
+    pub lower: u32,
+    /// And their tags from the outermost on: in host byte order, the EtherType in the upper half.
+    pub tag: [u32; MAX_TAGS],
     /// Zero.
-    pub rest: [u32; 10],
+    pub rest: [u32; 7],
 }
+
+/// As many VLAN tags are taken off a frame or put into it at most.
+pub const MAX_TAGS: usize = 2;
+/// Bytes of one.
+pub const TAG: usize = 4;
 
 /// Adjacency state: to the kernel.
 pub const ADJ_KERNEL: u8 = 0;
@@ -39,17 +48,38 @@ pub const ADJ_KERNEL: u8 = 0;
 pub const ADJ_FORWARD: u8 = 1;
 /// Adjacency state: [`Segment`](super::Segment) `index` says what becomes of the packet.
 pub const ADJ_SEGMENT: u8 = 2;
+/// Adjacency state: forward by a VLAN, with tags in the frame.
+pub const ADJ_TAGGED: u8 = 3;
 
 impl Adjacency {
     /// Words of one in the image.
     const WORDS: usize = size_of::<Adjacency>() / 8;
 
-    /// The first word: out-link, state, reason and zone.
+    /// The first word: out-link, state, reason, zone and number of tags.
     pub fn first_word(&self) -> u64 {
         u64::from(self.index)
             | u64::from(self.state) << 32
             | u64::from(self.reason) << 40
             | u64::from(self.zone) << 48
+            | u64::from(self.tags) << 56
+    }
+
+    /// Whether packets are sent to it, by whatever link.
+    pub fn forwards(&self) -> bool {
+        matches!(self.state, ADJ_FORWARD | ADJ_TAGGED)
+    }
+
+    /// The link that frames leave by, of one that [`Adjacency::forwards`]: its own, or what is below that.
+    pub fn leaves_by(&self) -> u32 {
+        match self.state {
+            ADJ_TAGGED => self.lower,
+            _ => self.index,
+        }
+    }
+
+    /// The tags that are put into frames, the outermost first.
+    pub fn put_tags(&self) -> &[u32] {
+        &self.tag[..usize::from(self.tags).min(MAX_TAGS)]
     }
 }
 
@@ -57,6 +87,20 @@ impl Memory {
     /// The first word of the adjacency with this number, which must be inside the capacity.
     pub fn adjacency_word(&self, number: u32) -> u64 {
         self.adjacencies.words()[number as usize * Adjacency::WORDS].load(Ordering::Acquire)
+    }
+
+    /// An adjacency that has tags, with them.
+    #[cold]
+    pub(crate) fn with_tags(&self, adjacency: Adjacency, number: u32) -> Adjacency {
+        const AT: usize = offset_of!(Adjacency, lower) / 8;
+        let first = number as usize * Adjacency::WORDS;
+        let word = |at: usize| self.adjacencies.words()[first + at].load(Ordering::Acquire);
+        let (low, high) = (word(AT), word(AT + 1));
+        Adjacency {
+            lower: low as u32,
+            tag: [(low >> 32) as u32, high as u32],
+            ..adjacency
+        }
     }
 
     /// Stores only the first word, likewise.
@@ -67,4 +111,4 @@ impl Memory {
 }
 
 const _: () = assert!(size_of::<Adjacency>() == 64 && offset_of!(Adjacency, dst_mac) == 8);
-const _: () = assert!(offset_of!(Adjacency, mtu) == 20);
+const _: () = assert!(offset_of!(Adjacency, mtu) == 20 && offset_of!(Adjacency, lower) == 24);

@@ -113,6 +113,13 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("WANTED", WANTED as u64),
         ("SEGMENT_FAILED", segment_counter::FAILED as u64),
         ("SEGMENT_FAILURES", SEGMENT_FAILURES as u64),
+        ("VLAN_BUCKETS", VLAN_BUCKETS as u64),
+        ("VLAN_BUCKET", VLAN_BUCKET as u64),
+        ("VLAN_FACTOR", u64::from(VLAN_FACTOR)),
+        ("VLAN_USED", u64::from(VLAN_USED)),
+        ("VLAN_STAG", u64::from(VLAN_STAG)),
+        ("MAX_TAGS", MAX_TAGS as u64),
+        ("TAG", TAG as u64),
         ("SCRATCH_SIZE", SCRATCH_SIZE as u64),
         ("SCRATCH_WANTED", SCRATCH_WANTED as u64),
         ("SCRATCH_SENT", SCRATCH_SENT as u64),
@@ -177,6 +184,7 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("ADJ_KERNEL", ADJ_KERNEL.into()),
         ("ADJ_FORWARD", ADJ_FORWARD.into()),
         ("ADJ_SEGMENT", ADJ_SEGMENT.into()),
+        ("ADJ_TAGGED", ADJ_TAGGED.into()),
     ];
     numbers(out, "struct adjacency, states", &states)?;
     out.push_str(
@@ -192,10 +200,12 @@ fn write(out: &mut String) -> std::fmt::Result {
         state,
         reason,
         zone,
-        pad,
+        tags,
         dst_mac,
         src_mac,
         mtu,
+        lower,
+        tag,
         rest
     );
 

@@ -24,10 +24,11 @@ mod numbers;
 mod reason;
 mod scratch;
 mod segment;
+mod vlan;
 mod wanted;
 mod way_back;
 
-pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency};
+pub use adjacency::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, MAX_TAGS, TAG};
 pub use capacity::Capacity;
 pub use config::{Config, ConfigHead, config_flags};
 pub use counter::Counter;
@@ -52,11 +53,13 @@ pub use segment::{
     LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, SEGMENT_HEAD, SEGMENT_TARGET, Segment,
     VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
 };
+use vlan::{VLAN_BUCKET, VLAN_BUCKETS, VLAN_FACTOR, VLAN_STAG, VLAN_USED};
+pub use vlan::{VLAN_BYTES, Vlan, VlansFull};
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleL2".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL2");
+/// First word of the configuration: "raddleL3".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL3");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

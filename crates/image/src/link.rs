@@ -83,6 +83,9 @@ numbers! {
         /// `rp_filter` has the kernel look elsewhere for the way back of IPv4 that leaves by out-links of some zones
         /// ([`FILTERED_APART`](crate::FILTERED_APART)): these are in `closed4`. What of IPv4 comes to a segment of the kernel's is, too.
         FILTERED_APART = 131072,
+        /// There are VLANs upon it: tagged frames are taken to come in by them, see [`Memory::vlan`](crate::Memory::vlan). A link may have
+        /// this flag alone: then only that is not the kernel's.
+        VLANS = 262144,
     }
 }
 

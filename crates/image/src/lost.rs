@@ -1,9 +1,11 @@
 //! What leaves by a link that is lost, punted before anybody has looked what follows.
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{ADJ_FORWARD, Adjacency, Memory, SEGMENT_HEAD, Segment, segment_flags, segment_kind};
+use super::{
+    ADJ_FORWARD, ADJ_TAGGED, Adjacency, Memory, SEGMENT_HEAD, Segment, segment_flags, segment_kind,
+};
 use crate::Reason;
 
 impl Memory {
@@ -20,23 +22,33 @@ impl Memory {
         self.punt_adjacencies(index) + self.punt_dx2(index)
     }
 
+    /// By whatever zone they are in; those as well that have a VLAN upon this link.
     fn punt_adjacencies(&self, index: u32) -> usize {
-        let gone = Adjacency {
-            index,
-            reason: Reason::OutLink as u8,
-            ..Adjacency::default()
-        };
-        let forwards = Adjacency {
-            state: ADJ_FORWARD,
-            reason: 0,
-            ..gone
-        };
+        const LOWER: usize = offset_of!(Adjacency, lower) / 8;
         let used = self.adjacencies_used.load(Ordering::Acquire);
         let words = size_of::<Adjacency>() / 8;
-        let cells = self.adjacencies.words().iter().step_by(words);
-        let (from, to) = (forwards.first_word(), gone.first_word());
-        let punt = |cell: &&AtomicU64| replace(cell, from, to);
-        cells.take(used).filter(punt).count()
+        let all = self.adjacencies.words().chunks_exact(words);
+        let punt = |cells: &&[AtomicU64]| {
+            let from = cells[0].load(Ordering::Acquire);
+            let [own, state] = [from as u32, u32::from((from >> 32) as u8)];
+            let lower = || cells[LOWER].load(Ordering::Acquire) as u32;
+            let by_lower = state == u32::from(ADJ_TAGGED) && own != index;
+            let leaves = match by_lower {
+                true => lower() == index,
+                false => own == index && [ADJ_FORWARD, ADJ_TAGGED].map(u32::from).contains(&state),
+            };
+            let gone = Adjacency {
+                index: own,
+                reason: Reason::OutLink as u8,
+                ..Adjacency::default()
+            };
+            let gone = gone.first_word();
+            // Another with an equal first word may have been written here since its lower link was read.
+            leaves
+                && replace(&cells[0], from, gone)
+                && (!by_lower || lower() == index || !replace(&cells[0], gone, from))
+        };
+        all.take(used).filter(punt).count()
     }
 
     /// Of raddle's own the kernel knows nothing: packets for them are dropped, as the rule of their building says
@@ -85,4 +97,58 @@ fn replace(cell: &AtomicU64, from: u64, to: u64) -> bool {
         && cell
             .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed)
             .is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ADJ_KERNEL, Capacity};
+
+    #[test]
+    fn what_leaves_by_a_lost_link_is_punted() {
+        let memory = Memory::heap(&Capacity {
+            nodes4: 64,
+            leaves4: 64,
+            words6: 64,
+            groups: 1,
+            members: 1,
+            adjacencies: 8,
+            segments: 1,
+            templates: 1,
+        });
+        let plain = |index, zone| Adjacency {
+            index,
+            zone,
+            state: ADJ_FORWARD,
+            ..Adjacency::default()
+        };
+        let tagged = |index, lower| Adjacency {
+            index,
+            lower,
+            state: ADJ_TAGGED,
+            tags: 1,
+            tag: [0x8100_0005, 0],
+            ..Adjacency::default()
+        };
+        let all = [
+            plain(3, 0),
+            plain(3, 5),
+            plain(4, 0),
+            tagged(9, 3),
+            tagged(3, 4),
+            tagged(8, 4),
+        ];
+        for (number, adjacency) in (0..).zip(&all) {
+            memory.store_adjacency(number, adjacency);
+            assert_eq!(memory.adjacency(number), *adjacency);
+        }
+        memory.adjacencies_used.store(all.len(), Ordering::Release);
+        assert_eq!(memory.punt_link(3), 4);
+        let states: Vec<bool> = (0..6)
+            .map(|n| memory.adjacency(n).state == ADJ_KERNEL)
+            .collect();
+        assert_eq!(states, [true, true, false, true, true, false]);
+        assert_eq!(memory.adjacency(3).index, 9);
+        assert_eq!(memory.punt_link(3), 0);
+    }
 }

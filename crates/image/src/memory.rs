@@ -19,6 +19,8 @@ pub struct Memory {
     pub config: Region,
     /// [`MAX_LINKS`] times [`LinkEntry`].
     pub links: Region,
+    /// Links by the tags of frames, see [`Memory::vlan`].
+    pub vlans: Region,
     /// Filter of the IPv4 sources that the kernel may refuse: [`LOCAL_BITS`] bits, see [`local_bit`].
     pub local4: Region,
     /// Roots of the IPv4 tables, one word each ([`MAX_TABLES`]).
@@ -59,6 +61,7 @@ impl Memory {
         Memory {
             config: Region::heap(size_of::<Config>()),
             links: Region::heap(MAX_LINKS * size_of::<LinkEntry>()),
+            vlans: Region::heap(VLAN_BYTES),
             local4: Region::heap(LOCAL_BITS / 8),
             roots4: Region::heap(MAX_TABLES * 8),
             nodes4: Region::heap(capacity.nodes4 * 8),
@@ -102,6 +105,7 @@ impl Memory {
         let regions = [
             &self.config,
             &self.links,
+            &self.vlans,
             &self.local4,
             &self.roots4,
             &self.nodes4,
@@ -216,6 +220,16 @@ impl Memory {
     /// The adjacency with this number.
     #[inline]
     pub fn adjacency(&self, number: u32) -> Adjacency {
+        let adjacency = self.adjacency_but_tags(number);
+        match adjacency.state {
+            ADJ_TAGGED => self.with_tags(adjacency, number),
+            _ => adjacency,
+        }
+    }
+
+    /// The same without what only one that is reached by a VLAN has: `lower` and `tag` are zero.
+    #[inline]
+    pub fn adjacency_but_tags(&self, number: u32) -> Adjacency {
         try_load(&self.adjacencies, number).unwrap_or_else(|| Adjacency {
             reason: Reason::Unresolved as u8,
             ..Adjacency::default()
@@ -403,7 +417,8 @@ unsafe impl Record for LinkEntry {
 }
 // SAFETY: as above.
 unsafe impl Record for Adjacency {
-    const USED: usize = offset_of!(Adjacency, rest).div_ceil(8);
+    // What only those with tags have is read apart.
+    const USED: usize = offset_of!(Adjacency, lower).div_ceil(8);
 }
 // SAFETY: as above.
 unsafe impl Record for Ranges {

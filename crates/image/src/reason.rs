@@ -89,8 +89,8 @@ reasons! {
         "neither IPv4 nor IPv6: ARP, LLDP, MPLS, ...",
         "";
     Vlan = 4, "vlan", Punt,
-        "a VLAN tag",
-        "VLANs are not supported yet";
+        "a tag of no VLAN upon the link, as far as engines know them, or more than two tags",
+        "`ip -d link` names the VLANs; [some](vlans.md#what-is-left-to-the-kernel) are the kernel's";
     OtherMac = 5, "other-mac", Punt,
         "not to this link's own MAC address: broadcast, multicast, somebody else's",
         "";

@@ -9,8 +9,11 @@ use crate::event::Link;
 use crate::guards::Zones;
 use crate::slots::Slots;
 use crate::state::State;
+use crate::vlan::{Below, below};
 use raddle_image::Counter;
-use raddle_image::{ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, Adjacency, Memory, Reason};
+use raddle_image::{
+    ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, MAX_TAGS, Memory, Reason, TAG,
+};
 
 /// What an adjacency stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,7 +161,7 @@ impl Adjacencies {
         self.entries.get(&number).map(|entry| entry.key)
     }
 
-    /// The adjacencies on these links.
+    /// The adjacencies on these links, whatever is below those.
     pub(crate) fn of_links(&self, links: &BTreeSet<u32>) -> Vec<u32> {
         let entries = self.entries.iter();
         let on = entries.filter(|(_, e)| !e.key.segment && links.contains(&e.key.index));
@@ -194,6 +197,7 @@ impl Adjacencies {
                 reason: wanted.reason,
                 zone: wanted.zone,
                 index: wanted.index,
+                tags: wanted.tags,
                 ..entry.now
             } == wanted;
             if wanted.state == ADJ_KERNEL || same_bytes {
@@ -204,12 +208,14 @@ impl Adjacencies {
                     reason: wanted.reason,
                     zone: wanted.zone,
                     index: wanted.index,
+                    tags: wanted.tags,
                     ..entry.now
                 };
             } else {
                 let held = Adjacency {
                     state: ADJ_KERNEL,
                     reason: Reason::Unresolved as u8,
+                    tags: 0,
                     ..entry.now
                 };
                 at.memory.store_adjacency_word(number, &held);
@@ -254,8 +260,10 @@ pub(crate) struct Publish<'a> {
 /// 0. A behaviour or an encapsulation: its segment says what becomes of the packet.
 /// 1. Its link must exist, be up with carrier, be Ethernet, have a MAC address, and be allowed as an out-link. What
 ///    the kernel still sends by a link without carrier is lost, and it may know better.
-/// 2. Its neighbour must be valid and have a MAC address.
-/// 3. What is longer than [`PathMtu::engine`] goes to the kernel.
+/// 2. Of a VLAN all of this holds for every VLAN on the way, and for the link below them, but that VLANs on the way need not be
+///    allowed; see [`State::passage`]. Its frames leave by that link, with the tags in them.
+/// 3. Its neighbour must be valid and have a MAC address.
+/// 4. What is longer than [`PathMtu::engine`] goes to the kernel.
 fn resolve(at: &Publish<'_>, key: &Key) -> Adjacency {
     let (state, ports) = (at.state, at.ports);
     let kernel = |reason: Reason| Adjacency {
@@ -279,13 +287,20 @@ fn resolve(at: &Publish<'_>, key: &Key) -> Adjacency {
     if !ports.out.contains(&key.index) {
         return kernel(Reason::OutLink);
     }
+    let way = match link.is_vlan() {
+        false => None,
+        true => match state.passage(link) {
+            Some(below) if ports.out.contains(&below.lower) => Some(below),
+            _ => return kernel(Reason::OutLink),
+        },
+    };
     let neighbour = key
         .neighbour
         .and_then(|dst| state.neighbour_at(key.index, dst));
     let Some(dst_mac) = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) else {
         return kernel(Reason::Unresolved);
     };
-    Adjacency {
+    let adjacency = Adjacency {
         index: key.index,
         state: ADJ_FORWARD,
         zone: at.zones.of(key.index),
@@ -293,6 +308,66 @@ fn resolve(at: &Publish<'_>, key: &Key) -> Adjacency {
         src_mac,
         mtu: PathMtu::of(state, link, key.mtu).engine,
         ..Adjacency::default()
+    };
+    let Some(below) = way else {
+        return adjacency;
+    };
+    let mut tag = [0; MAX_TAGS];
+    for (to, vlan) in tag.iter_mut().zip(below.tags()) {
+        *to = vlan.tag();
+    }
+    Adjacency {
+        state: ADJ_TAGGED,
+        tags: below.through.len() as u8,
+        lower: below.lower,
+        tag,
+        ..adjacency
+    }
+}
+
+impl State {
+    /// What is below a VLAN, if an engine may send by it:
+    ///
+    /// 1. It is a VLAN that engines know: see [`below`].
+    /// 2. All VLANs on the way and the link below them are up and have carrier, and that link is Ethernet.
+    /// 3. No VLAN on the way gives its tags priorities by those of packets (`egress-qos-map`): the tags of an adjacency are the
+    ///    same for all.
+    pub(crate) fn passage(&self, link: &Link) -> Option<Below> {
+        let by_index = |index: u32| self.links.get(&index);
+        let below = below(link, by_index)?;
+        let mut through = below.through.iter().map(|(index, _)| *index);
+        let lives = |index: u32| by_index(index).filter(|link| link.is_up() && link.has_carrier());
+        let passes = |index: u32| {
+            let vlan = lives(index).and_then(|link| link.vlan);
+            vlan.is_some_and(|vlan| !vlan.egress_qos)
+        };
+        let lower = lives(below.lower).filter(|lower| lower.is_ethernet());
+        (through.all(passes) && lower.is_some()).then_some(below)
+    }
+
+    /// These links, and the VLANs upon them that engines know: what changes of a link changes how these send.
+    pub(crate) fn with_above(&self, links: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let mut all = links.clone();
+        if all.is_empty() {
+            return all;
+        }
+        for _ in 0..MAX_TAGS {
+            let upon = |link: &&Link| {
+                let is_upon = link.lower.is_some_and(|lower| all.contains(&lower));
+                is_upon && link.is_vlan() && !all.contains(&link.index)
+            };
+            let above: Vec<u32> = self
+                .links
+                .values()
+                .filter(upon)
+                .map(|link| link.index)
+                .collect();
+            if above.is_empty() {
+                break;
+            }
+            all.extend(above);
+        }
+        all
     }
 }
 
@@ -319,7 +394,9 @@ impl PathMtu {
     ///    than 1280, and the route's where there is one (`ip6_forward`, then `ip6_finish_output`).
     /// 3. With `ip_forward_use_pmtu` the kernel keeps to path MTUs that it has learnt from ICMP errors. (Of IPv6 it always
     ///    does, and these are not followed: [`crate::event::KernelHosts`].)
-    /// 4. Engines: the least of all of these. One adjacency serves both families, so both keep to it.
+    /// 4. Engines: the least of all of these. One adjacency serves both families, so both keep to it. Of a VLAN also the MTU of
+    ///    each VLAN on the way; and what its frame has room for on the link below them beside the tags: that is its MTU, and
+    ///    one tag more (`xdp_ok_fwd_dev`, which refuses what is longer).
     pub(crate) fn of(state: &State, link: &Link, route: u32) -> PathMtu {
         let mtu6 = state.devices.get(&link.index).map_or(0, |d| d.mtu6);
         let learnt = least_learnt_mtu(state);
@@ -332,9 +409,25 @@ impl PathMtu {
             v4: if route == 0 { link.mtu } else { route },
             v6: least(&[route], link6.max(IPV6_MIN_MTU)),
             learnt: (learnt != 0).then_some(learnt),
-            engine: least(&[route, mtu6, learnt], link.mtu),
+            engine: least(
+                &[route, mtu6, learnt],
+                link.mtu.min(frame_room(state, link)),
+            ),
         }
     }
+}
+
+/// The longest packet of a VLAN that engines may send through all that is below it; no limit of other links.
+fn frame_room(state: &State, link: &Link) -> u32 {
+    let by_index = |index: u32| state.links.get(&index);
+    let Some(below) = below(link, by_index) else {
+        return u32::MAX;
+    };
+    let mtu = |index: u32| by_index(index).map_or(0, |link| link.mtu);
+    let tags = TAG as u32 * below.through.len() as u32;
+    let lower = mtu(below.lower).saturating_add(TAG as u32);
+    let through = below.through.iter().map(|(index, _)| mtu(*index));
+    through.fold(lower.saturating_sub(tags), u32::min)
 }
 
 /// What every IPv6 link takes (RFC 8200, section 5).

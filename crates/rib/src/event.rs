@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use fpm::Fpm;
 pub use hosts::KernelHosts;
-pub use link::{Address, Bond, Link, NUD_STALE, NUD_VALID, Neighbour, XdpAttached};
+pub use link::{Address, Bond, Link, NUD_STALE, NUD_VALID, Neighbour, Vlan, XdpAttached};
 pub use nexthop::{Bucket, GroupMember, Nexthop, NexthopKind};
 pub use raddle_srv6::Algorithm as HmacAlgorithm;
 pub use route::{

@@ -28,6 +28,7 @@ mod source6;
 mod state;
 mod table;
 mod view;
+mod vlan;
 mod ways;
 
 pub use adjacency::{PathMtu, Ports};
@@ -44,3 +45,4 @@ pub use rules::{
     lookup_apart, lookup_for, lookup_of, rule_beyond_engines, vrf_of,
 };
 pub use segments::{Owner, SegmentUse};
+pub use vlan::{Below, below};

@@ -21,6 +21,7 @@ use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_all, lookup_for, looku
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{Found, KERNELS, best_spec, find};
+use crate::vlan::Below;
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
 use raddle_select::{Brings, HashKey, KeyKind};
 
@@ -145,6 +146,12 @@ impl Rib {
     /// The link with this name.
     pub fn link_named(&self, name: &str) -> Option<&Link> {
         self.state.links.values().find(|link| link.name == name)
+    }
+
+    /// What is below a VLAN that engines may send by, if [`Ports::out`](crate::Ports::out) has it and [`Below::lower`]; none of other
+    /// links. The adjacencies of engines are made by the same function.
+    pub fn tagged(&self, link: &Link) -> Option<Below> {
+        self.state.passage(link)
     }
 
     /// Per-device settings.

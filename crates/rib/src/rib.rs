@@ -17,6 +17,7 @@ mod links;
 mod reverse;
 mod sources;
 mod tables;
+mod upon;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use reverse::WayBack;
 pub use sources::Claim;
 use sources::Sources;
 use tables::Side;
+use upon::Upon;
 
 /// The mirrored state and the image compiled from it.
 pub struct Rib {
@@ -61,7 +63,9 @@ pub struct Rib {
     way_back: WayBack,
     config: Config,
     label_key: [u64; 2],
+    /// The entries of the image of links that engines forward from.
     links: HashMap<u32, LinkEntry>,
+    upon: Upon,
     /// The link that each counter slot was given to last, and its name then.
     slot_owners: HashMap<u32, (u32, String)>,
     forget_received: Box<dyn Fn(u32) + Send + Sync>,
@@ -141,6 +145,7 @@ impl Rib {
             config: empty_config(),
             label_key: [0; 2],
             links: HashMap::new(),
+            upon: Upon::default(),
             slot_owners: HashMap::new(),
             forget_received: Box::new(|_| ()),
             ports_changed: false,
@@ -337,7 +342,8 @@ impl Rib {
         let changed = &self.state.dirty.changed_links;
         self.groups.adjacencies.see_links(changed, &self.state);
         let at = publish!(self);
-        let adjacencies = self.groups.adjacencies.of_links(&lost);
+        let silent = self.state.with_above(&lost);
+        let adjacencies = self.groups.adjacencies.of_links(&silent);
         self.groups.adjacencies.refresh(&adjacencies, &at);
         let segments = self.groups.segments.all();
         self.groups.segments.refresh(&segments, &at);
@@ -396,7 +402,8 @@ impl Rib {
             true => self.groups.adjacencies.all(),
             false => {
                 let mut adjacencies = self.groups.adjacencies.of_neighbours(&dirty.neighbours);
-                adjacencies.extend(self.groups.adjacencies.of_links(&dirty.changed_links));
+                let changed = self.state.with_above(&dirty.changed_links);
+                adjacencies.extend(self.groups.adjacencies.of_links(&changed));
                 adjacencies
             }
         };

@@ -16,7 +16,7 @@ use common::{address, link, neighbour, route};
 use draw::{LINKS, event};
 use proptest::prelude::*;
 use raddle_image::Counter;
-use raddle_image::{ADJ_FORWARD, Capacity, LINK_COUNTERS, Memory};
+use raddle_image::{Capacity, LINK_COUNTERS, Memory};
 use raddle_rib::event::{Event, RouteNexthop, RouteOp, RouteTarget};
 use raddle_rib::{Ports, Rib};
 
@@ -105,7 +105,7 @@ impl World {
                 let nexthop = (link.name.clone(), neighbour);
                 self.published.insert(number, nexthop);
             }
-            if adjacency.state == ADJ_FORWARD {
+            if adjacency.forwards() {
                 engines.held.insert(number);
             }
         }

@@ -18,7 +18,7 @@ use common::{address, neighbour, route};
 use draw::{LINKS, event};
 use ipnet::IpNet;
 use proptest::prelude::*;
-use raddle_image::{ADJ_FORWARD, Capacity, Group, LinkEntry, Memory, Reason, Shown, link_flags};
+use raddle_image::{Capacity, Group, LinkEntry, Memory, Reason, Shown, link_flags};
 use raddle_rib::event::{Event, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Sweep};
 use raddle_rib::firewall::{Firewall, Guarded};
 use raddle_rib::{Ports, RULES_BY_PACKET, Rib};
@@ -120,7 +120,7 @@ fn open(memory: &Memory) -> [Pairs; 2] {
             continue;
         }
         for adjacency in (0..ADJACENCIES).map(|number| memory.adjacency(number)) {
-            if adjacency.state != ADJ_FORWARD {
+            if !adjacency.forwards() {
                 continue;
             }
             for (open, closed) in open.iter_mut().zip([entry.closed4, entry.closed6]) {
@@ -221,7 +221,7 @@ fn decide(memory: &Memory, may: &May, stop: &AtomicBool) -> Option<String> {
         }
         let pair = (link, adjacency.index);
         for (closed, may) in [entry.closed4, entry.closed6].into_iter().zip(&now.0) {
-            let passes = adjacency.state == ADJ_FORWARD && closed >> (adjacency.zone & 63) & 1 == 0;
+            let passes = adjacency.forwards() && closed >> (adjacency.zone & 63) & 1 == 0;
             if passes && !may.contains(&pair) {
                 return Some(format!("{pair:?} is open, and only {may:?} may be"));
             }

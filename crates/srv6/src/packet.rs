@@ -118,13 +118,19 @@ impl<'a> Packet<'a> {
         self.buffer.get(range).unwrap_or_default()
     }
 
-    /// The packet with the Ethernet header in front of it, which is to be written; where it starts in
-    /// the buffer; and how many bytes there are from there to the end of the frame that came in.
+    /// The buffer; where in it the packet is, with the Ethernet header in front of it, which is to be written; and how many
+    /// bytes there are from there to the end of the frame that came in.
     #[inline]
-    pub fn into_frame(self) -> (&'a mut [u8], usize, usize) {
-        let start = self.start - ETHERNET;
+    pub fn into_frame(self) -> (&'a mut [u8], Range<usize>, usize) {
+        let start = self.frame_start();
         let have = self.frame.end - start;
-        (&mut self.buffer[start..self.end], start, have)
+        (self.buffer, start..self.end, have)
+    }
+
+    /// Where in the buffer the Ethernet header in front of the packet is, or will be.
+    #[inline]
+    pub fn frame_start(&self) -> usize {
+        self.start - ETHERNET
     }
 
     /// Bytes from this place in the buffer to the end of the frame that came in.

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x324c656c64646172ULL
+#define IMAGE_MAGIC 0x334c656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -30,8 +30,15 @@
 #define WANTED 16
 #define SEGMENT_FAILED 2
 #define SEGMENT_FAILURES 14
-#define SCRATCH_SIZE 4224
-#define SCRATCH_WANTED 3840
+#define VLAN_BUCKETS 8192
+#define VLAN_BUCKET 8
+#define VLAN_FACTOR 2654435761
+#define VLAN_USED 2147483648
+#define VLAN_STAG 4096
+#define MAX_TAGS 2
+#define TAG 4
+#define SCRATCH_SIZE 4288
+#define SCRATCH_WANTED 3904
 #define SCRATCH_SENT 440
 
 /* struct config, flags; see config_flags */
@@ -73,6 +80,7 @@ struct config {
 #define LINK_RULES4_BEHIND 32768
 #define LINK_RULES6_BEHIND 65536
 #define LINK_FILTERED_APART 131072
+#define LINK_VLANS 262144
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {
@@ -129,6 +137,7 @@ struct ranges {
 #define ADJ_KERNEL 0
 #define ADJ_FORWARD 1
 #define ADJ_SEGMENT 2
+#define ADJ_TAGGED 3
 
 /* A nexthop resolved to bytes; see Adjacency. The first word is published last, so it is read first, at once. */
 struct adjacency {
@@ -136,11 +145,13 @@ struct adjacency {
 	__u8 state;
 	__u8 reason;
 	__u8 zone;
-	__u8 pad;
+	__u8 tags;
 	__u8 dst_mac[6];
 	__u8 src_mac[6];
 	__u32 mtu;
-	__u32 rest[10];
+	__u32 lower;
+	__u32 tag[2];
+	__u32 rest[7];
 } __attribute__((aligned(64)));
 
 /* Group words: the kind is the low byte; see Group */

@@ -116,6 +116,8 @@ struct srv6_ctx {
 	__u32 verdict, carried_out;
 	/* What was sent without a neighbour: how often, and where to last. For test runs. */
 	__u32 sent, sent_to;
+	/* The link that it came in by. */
+	__u32 in;
 	/* The Ethernet header as it came. */
 	__u64 ethernet[2];
 	struct change list[MAX_CHANGES];
@@ -143,6 +145,17 @@ struct rule_query {
 	__u32 fields, sport, dport, end;
 };
 
+/* VLAN tags that were taken off a frame: how many, and its first bytes, to put them back: MAC addresses, first and second tag. */
+struct tags_off {
+	__u32 count, second;
+	__u64 first[2];
+};
+
+/* What send_tagged() is told: an adjacency, and the length of the frame; and what it keeps while the frame moves. */
+struct push {
+	__u32 number, length, packet_len, ether_type;
+};
+
 /* What belongs to one CPU. */
 struct scratch {
 	struct clock_entry clock;
@@ -150,6 +163,8 @@ struct scratch {
 	struct flow_query query;
 	struct srv6_ctx srv6;
 	struct rule_query rule;
+	struct tags_off tags;
+	struct push push;
 	struct wanted wanted[WANTED] __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
@@ -167,6 +182,7 @@ struct flowlet {
 
 SECTION(config, struct config);
 SECTION(links, struct link_entry);
+SECTION(vlans, __u64);
 SECTION(local4, __u64);
 SECTION(roots4, __u64);
 SECTION(roots6, __u64);
@@ -209,9 +225,10 @@ struct {
 #define PROGRAM_ENCAP 1
 #define PROGRAM_FLAVOURS 2
 #define PROGRAM_CHOICE 3
+#define PROGRAM_TAGS 4
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 4);
+	__uint(max_entries, 5);
 	__type(key, __u32);
 	__type(value, __u32);
 } programs SEC(".maps");

@@ -28,6 +28,8 @@ struct packet {
 	__u32 value, packet_end;
 	/* For the SRv6 path. */
 	__u32 segment;
+	/* The adjacency of send_tagged(). */
+	__u32 number;
 };
 
 /*
@@ -93,20 +95,26 @@ inline_always __u64 adjacency_word(__u32 number)
 
 /*
  * A12: why a packet of this length may not go to an adjacency that is for forwarding, given its first word; or 0.
- * Ends by claiming the redirect: that can still fail while the packet is as it came, and changes nothing if it does.
+ * Ends by claiming the redirect to link `out`: that can still fail while the packet is as it came, and changes nothing
+ * if it does.
  */
-inline_always int claim(const struct adjacency *adj, __u64 word0, const struct link_entry *link, __u32 packet_len,
-			__u64 closed)
+inline_always int claim_by(const struct adjacency *adj, __u64 word0, __u32 out, const struct link_entry *link,
+			   __u32 packet_len, __u64 closed)
 {
-	__u32 out = (__u32)word0;
-
-	if (out == link->index)
+	if ((__u32)word0 == link->index)
 		return REASON_SAME_LINK;
 	if (packet_len > adj->mtu)
 		return REASON_MTU;
 	if (closed >> (word0 >> 48 & 63) & 1)
 		return REASON_FIREWALL;
 	return bpf_redirect_map(&out_links, out, XDP_PASS) == XDP_REDIRECT ? 0 : REASON_REDIRECT_FAILED;
+}
+
+/* The same by the adjacency's own link. */
+inline_always int claim(const struct adjacency *adj, __u64 word0, const struct link_entry *link, __u32 packet_len,
+			__u64 closed)
+{
+	return claim_by(adj, word0, (__u32)word0, link, packet_len, closed);
 }
 
 /* closed_reason() of the image; the zone is in an adjacency's first word. */
@@ -133,6 +141,7 @@ inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_le
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
 		p->segment = (__u32)word0;
+		p->number = number;
 		return adjacency_reason(word0);
 	}
 	*taken = adj;

@@ -20,6 +20,7 @@
 #include "rx_hash.h"
 #include "segment.h"
 #include "select.h"
+#include "tags.h"
 #include "verdict.h"
 #include "way_back.h"
 
@@ -228,31 +229,9 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 	return finish(p, chosen, READ_ONCE(q->packet.end));
 }
 
-/* P1 to P5, and the way to the family. */
-inline_always int decide(struct packet *p, __u32 cpu)
+/* P4 and P5, and the way to the family. */
+inline_always int by_family(struct packet *p, __u32 cpu, __be16 proto, __u64 dst_mac)
 {
-	const struct link_entry *link;
-	__u64 dst_mac, ingress;
-	__u16 *words = p->data;
-	__u16 proto;
-
-	/* What is held is counted by link, too. */
-	ingress = INDEX(p->ctx->ingress_ifindex);
-	if (ingress < MAX_LINKS) {
-		link = ELEMENT(links, const struct link_entry, ingress);
-		if (link->flags & LINK_ENABLED)
-			p->link = link;
-	}
-	p->config = config;
-	if (p->config->magic != IMAGE_MAGIC ||
-	    (*(volatile const __u32 *)&p->config->flags & CONFIG_HOLD) || expired(p->config, cpu))
-		return REASON_HELD;
-	if (!p->link)
-		return REASON_NOT_ENABLED;
-	if ((void *)(words + ETH_HLEN / 2) > p->data_end)
-		return REASON_TRUNCATED;
-	proto = words[6];
-	dst_mac = *(__u64 *)words & 0xffffffffffffULL;
 	if (proto == bpf_htons(ETH_P_IP)) {
 		if (dst_mac != *(const __u64 *)p->link->mac)
 			return REASON_OTHER_MAC;
@@ -263,9 +242,37 @@ inline_always int decide(struct packet *p, __u32 cpu)
 			return REASON_OTHER_MAC;
 		return forward6(p, cpu);
 	}
-	if (proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD))
-		return REASON_VLAN;
+	if (is_tag(proto))
+		return p->link->flags & LINK_VLANS ? GO_OR(NEXT_TAGS, REASON_VLAN) : REASON_VLAN;
 	return REASON_NOT_IP;
+}
+
+/* P1 to P5, and the way to the family. */
+inline_always int decide(struct packet *p, __u32 cpu)
+{
+	const struct link_entry *link;
+	__u32 flags = 0;
+	__u64 ingress;
+	__u16 *words = p->data;
+
+	/* What is held is counted by link, too. */
+	ingress = INDEX(p->ctx->ingress_ifindex);
+	if (ingress < MAX_LINKS) {
+		link = ELEMENT(links, const struct link_entry, ingress);
+		flags = link->flags;
+		if (flags & LINK_ENABLED)
+			p->link = link;
+	}
+	p->config = config;
+	if (p->config->magic != IMAGE_MAGIC ||
+	    (*(volatile const __u32 *)&p->config->flags & CONFIG_HOLD) || expired(p->config, cpu))
+		return REASON_HELD;
+	if ((void *)(words + ETH_HLEN / 2) > p->data_end)
+		return p->link ? REASON_TRUNCATED : REASON_NOT_ENABLED;
+	if (!p->link)
+		return flags & LINK_VLANS && is_tag(words[6]) ? GO_OR(NEXT_TAGS, REASON_NOT_ENABLED) :
+								REASON_NOT_ENABLED;
+	return by_family(p, cpu, words[6], *(__u64 *)words & 0xffffffffffffULL);
 }
 
 /* What comes to a segment, from a link of which some of that is the kernel's: a firewall's; or IPv4, see is_kept() of the engine. */
@@ -281,6 +288,28 @@ inline_always int kept_from_segment(const struct packet *p)
 	return REASON_RP_FILTER;
 }
 
+/* What the first steps do not decide, but for segments. */
+inline_always int decide_further(struct packet *p, __u32 cpu, int verdict)
+{
+	if (verdict == GO(NEXT_SLOW))
+		verdict = forward_slow(p, cpu);
+	if (verdict == GO_OR(NEXT_PUSH, REASON_OUT_LINK))
+		verdict = push(p, cpu);
+	if (verdict == GO(NEXT_SRV6) && p->link && p->link->flags & (LINK_NO_SEGMENTS | LINK_FILTERED_APART))
+		verdict = kept_from_segment(p);
+	return verdict;
+}
+
+/* Counts what is not forwarded. */
+inline_always int leave_alone(struct packet *p, int verdict)
+{
+	p->len = bpf_xdp_get_buff_len(p->ctx);
+	if (p->link)
+		count_link(p->stripe, p->link, verdict, p->len);
+	count(p->stripe, verdict_slot(verdict), p->len);
+	return verdict & DROP ? XDP_DROP : XDP_PASS;
+}
+
 SEC("xdp.frags")
 int raddle(struct xdp_md *ctx)
 {
@@ -294,11 +323,7 @@ int raddle(struct xdp_md *ctx)
 	int verdict;
 
 	p.len = p.data_end - p.data;
-	verdict = decide(&p, cpu);
-	if (verdict == GO(NEXT_SLOW))
-		verdict = forward_slow(&p, cpu);
-	if (verdict == GO(NEXT_SRV6) && p.link && p.link->flags & (LINK_NO_SEGMENTS | LINK_FILTERED_APART))
-		verdict = kept_from_segment(&p);
+	verdict = decide_further(&p, cpu, decide(&p, cpu));
 	if (verdict == GO(NEXT_SRV6))
 		verdict = meet_segment(&p, cpu);
 	/* Where the program for segments is not there. */
@@ -306,13 +331,55 @@ int raddle(struct xdp_md *ctx)
 		verdict |= DROP;
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;
-	p.len = bpf_xdp_get_buff_len(ctx);
-	if (p.link)
-		count_link(p.stripe, p.link, verdict, p.len);
-	count(p.stripe, verdict_slot(verdict), p.len);
-	return verdict & DROP ? XDP_DROP : XDP_PASS;
+#ifdef SEGMENTS
+	if (next_of(verdict) == NEXT_TAGS)
+		bpf_tail_call(ctx, &programs, PROGRAM_TAGS);
+#endif
+	return leave_alone(&p, verdict);
 }
 
 #ifdef SEGMENTS
 #include "srv6.h"
+
+/*
+ * Tagged frames, from links that have VLANs upon them: without their tags they come in by the VLAN. The main program has
+ * looked whether the image is good. A program of its own, so that untagged frames do not pay for it.
+ */
+SEC("xdp.frags")
+int tagged(struct xdp_md *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), in = 0;
+	struct scratch *here = scratch_here();
+	struct packet p = {
+		.ctx = ctx,
+		.data = (void *)(long)ctx->data,
+		.data_end = (void *)(long)ctx->data_end,
+		.stripe = cpu * counter_slots,
+		.config = config,
+	};
+	__u16 *words;
+	int verdict;
+
+	if (!here)
+		return XDP_PASS;
+	here->tags.count = 0;
+	verdict = take_tags(&p, &here->tags, &in);
+	if (verdict)
+		return leave_alone(&p, verdict);
+	words = p.data;
+	if ((void *)(words + ETH_HLEN / 2) > p.data_end)
+		verdict = REASON_TRUNCATED;
+	else
+		verdict = by_family(&p, cpu, words[6], *(__u64 *)words & 0xffffffffffffULL);
+	verdict = decide_further(&p, cpu, verdict);
+	if (verdict == GO(NEXT_SRV6)) {
+		to_segment(&p, here, in);
+		if (segment_never_punts(p.segment))
+			verdict |= DROP;
+	}
+	if (verdict == REASON_FORWARDED)
+		return XDP_REDIRECT;
+	verdict = leave_alone(&p, verdict);
+	return verdict == XDP_PASS ? put_tags_back(ctx, here, XDP_PASS) : verdict;
+}
 #endif

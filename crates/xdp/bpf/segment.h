@@ -22,6 +22,20 @@ inline_always int segment_never_punts(__u32 number)
 	return ELEMENT(segments, const struct segment, index)->flags & SEGMENT_NO_PUNT;
 }
 
+#ifdef SEGMENTS
+/* Goes on in the program for segments with a packet that came in by link `in`; `tags` of `here` are what was taken off it. */
+inline_always void to_segment(struct packet *p, struct scratch *here, __u32 in)
+{
+	struct srv6_ctx *srv6 = &here->srv6;
+
+	srv6->in = in;
+	srv6->segment = p->segment;
+	srv6->done = 0;
+	srv6->carried_out = 0;
+	bpf_tail_call(p->ctx, &programs, PROGRAM_SEGMENT);
+}
+#endif
+
 /*
  * The verdict on a packet that has met a segment: forwarded by the fast path, or else where the program
  * for segments is not there.
@@ -29,17 +43,17 @@ inline_always int segment_never_punts(__u32 number)
 inline_always int meet_segment(struct packet *p, __u32 cpu)
 {
 #ifdef SEGMENTS
-	struct srv6_ctx *srv6;
 	int verdict = srv6_fast(p, cpu);
 	__u64 index = INDEX(cpu);
+	struct scratch *here;
 
-	if (verdict != NOT_FAST || index >= cpus)
+	if (verdict != NOT_FAST)
 		return verdict;
-	srv6 = &ELEMENT(scratch, struct scratch, index)->srv6;
-	srv6->segment = p->segment;
-	srv6->done = 0;
-	srv6->carried_out = 0;
-	bpf_tail_call(p->ctx, &programs, PROGRAM_SEGMENT);
+	if (index >= cpus)
+		return GO(NEXT_SRV6);
+	here = ELEMENT(scratch, struct scratch, index);
+	here->tags.count = 0;
+	to_segment(p, here, p->ctx->ingress_ifindex);
 #endif
 	return GO(NEXT_SRV6);
 }

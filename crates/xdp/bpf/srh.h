@@ -54,14 +54,14 @@ inline_always void *packet_at(struct xdp_md *ctx, __u32 at, __u32 length)
 	return frame ? frame + IP_AT : NULL;
 }
 
-/* The link that the packet came in on. */
-inline_always const struct link_entry *link_of(struct xdp_md *ctx)
+/* The link that the packet came in by. */
+inline_always const struct link_entry *link_of(struct srv6_ctx *w)
 {
-	__u64 ingress = INDEX(ctx->ingress_ifindex);
+	__u64 in = INDEX(READ_ONCE(w->in));
 
-	if (ingress >= MAX_LINKS)
+	if (in >= MAX_LINKS)
 		return NULL;
-	return ELEMENT(links, const struct link_entry, ingress);
+	return ELEMENT(links, const struct link_entry, in);
 }
 
 /* What find_header() takes for found. */
@@ -144,7 +144,7 @@ static __noinline int check_tlvs(struct xdp_md *ctx, struct srv6_ctx *w)
 /* S3.4: whether an HMAC would have to be looked at, which is left to the kernel. */
 inline_always int wants_hmac(struct xdp_md *ctx, struct srv6_ctx *w, __u32 srh_flags)
 {
-	const struct link_entry *link = link_of(ctx);
+	const struct link_entry *link = link_of(w);
 	__u32 at = READ_ONCE(w->packet.at);
 	__u8 *flags;
 
@@ -205,7 +205,7 @@ inline_always int want_srh(struct xdp_md *ctx, struct srv6_ctx *w, __u32 wanted)
 {
 	__u32 at = READ_ONCE(w->packet.at), length;
 	__u8 *ip = bytes_at(ctx, at, 48);
-	const struct link_entry *link = link_of(ctx);
+	const struct link_entry *link = link_of(w);
 
 	if (!ip || ip[6] != IPPROTO_ROUTING || ip[42] != SRH_TYPE || !ip[43] || ip[45] || !link ||
 	    link->flags & LINK_HMAC_REQUIRED)

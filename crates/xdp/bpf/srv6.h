@@ -224,10 +224,12 @@ inline_always int run_segment(struct xdp_md *ctx, struct srv6_ctx *w)
 }
 
 /* Rule S10, and the programs that go on. */
-inline_always int settle(struct xdp_md *ctx, struct srv6_ctx *w, int verdict)
+inline_always int settle(struct xdp_md *ctx, struct scratch *here, int verdict)
 {
+	struct srv6_ctx *w = &here->srv6;
 	__u32 cpu = bpf_get_smp_processor_id(), stripe = cpu * counter_slots, length, reason;
 	const struct link_entry *link;
+	int action = XDP_DROP;
 
 	if (verdict == REASON_FORWARDED || verdict == SENT)
 		return XDP_REDIRECT;
@@ -254,16 +256,17 @@ inline_always int settle(struct xdp_md *ctx, struct srv6_ctx *w, int verdict)
 	reason = reason_of(verdict);
 	if (!(verdict & DROP)) {
 		undo(ctx, w);
+		action = put_tags_back(ctx, here, XDP_PASS);
 		if (is_drop(reason) || w->own)
 			verdict |= DROP;
 	}
 	length = READ_ONCE(w->received);
-	link = link_of(ctx);
+	link = link_of(w);
 	if (link)
 		count_link(stripe, link, verdict, length);
 	count(stripe, verdict_slot(verdict), length);
 	count_segments(w, cpu, reason == REASON_BLACKHOLE ? 0 : failed_slot(reason));
-	return verdict & DROP ? XDP_DROP : XDP_PASS;
+	return verdict & DROP ? XDP_DROP : action;
 }
 
 inline_always struct scratch *scratch_here(void)
@@ -301,7 +304,7 @@ int segment(struct xdp_md *ctx)
 	}
 	if (!verdict)
 		verdict = READ_ONCE(w->packet.ether_type) == ETH_P_IP ? route4(ctx, here) : route6(ctx, here);
-	return settle(ctx, w, verdict);
+	return settle(ctx, here, verdict);
 }
 
 /* Encapsulations and insertions. */
@@ -328,7 +331,7 @@ int encap(struct xdp_md *ctx)
 			verdict = route6(ctx, here);
 		}
 	}
-	return settle(ctx, &here->srv6, verdict);
+	return settle(ctx, here, verdict);
 }
 
 /* Steps with flavours. */
@@ -356,7 +359,7 @@ int flavours(struct xdp_md *ctx)
 			verdict = verdict ? verdict : GO(NEXT_ROUTE);
 		}
 	}
-	return settle(ctx, &here->srv6, verdict);
+	return settle(ctx, here, verdict);
 }
 
 /* Groups of several members. */
@@ -367,7 +370,7 @@ int choice(struct xdp_md *ctx)
 
 	if (!here)
 		return XDP_PASS;
-	return settle(ctx, &here->srv6, choose_and_leave(ctx, here));
+	return settle(ctx, here, choose_and_leave(ctx, here));
 }
 
 #endif

@@ -145,7 +145,7 @@ inline_always int decapsulate(struct xdp_md *ctx, struct srv6_ctx *w, __u32 want
 {
 	__u32 at = READ_ONCE(w->packet.at), inner = at + 40, next, last;
 	__u8 *ip = bytes_at(ctx, at, 48);
-	const struct link_entry *link = link_of(ctx);
+	const struct link_entry *link = link_of(w);
 
 	if (!ip || !link || link->flags & LINK_HMAC_REQUIRED)
 		return decapsulate_any(ctx, w, wanted);

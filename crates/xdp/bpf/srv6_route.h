@@ -11,6 +11,7 @@
 #include "packet.h"
 #include "select.h"
 #include "srh.h"
+#include "tags.h"
 
 /* What a target is, where there is one; the flag says that it is End.DX4's. */
 #define TARGET_V6 1
@@ -53,7 +54,7 @@ inline_always int trim(struct xdp_md *ctx, struct srv6_ctx *w, __u32 cut, __u32 
 {
 	__u32 cpu = bpf_get_smp_processor_id(), stripe = cpu * counter_slots;
 	__u32 length = READ_ONCE(w->length) - cut, keep = end - cut;
-	const struct link_entry *link = link_of(ctx);
+	const struct link_entry *link = link_of(w);
 
 	if (keep < FRAME_MIN)
 		keep = FRAME_MIN;
@@ -93,12 +94,53 @@ inline_always void want_neighbour(struct scratch *here, __u32 group, __u64 high,
 	READ_ONCE(wanted->group) = group;
 }
 
+/*
+ * The same by a VLAN, whose tags stand in front of the packet then. A function of its own, as few packets leave so. All that may
+ * fail comes before the packet is changed.
+ */
+static __noinline int leave_tagged(struct xdp_md *ctx, struct srv6_ctx *w, const struct adjacency *adj, __u32 number, __u32 family)
+{
+	const struct link_entry *in;
+	__u32 at, end, cut;
+	__u64 word0;
+	__u32 *ip;
+	int reason;
+
+	if (!w || !adj)
+		return REASON_OUT_LINK;
+	in = link_of(w);
+	/* Once more: it may have changed since, and says how many tags there are. */
+	word0 = *(volatile const __u64 *)adj;
+	if ((word0 >> 32 & 0xff) != ADJ_TAGGED)
+		return REASON_OUT_LINK;
+	if (!in)
+		return REASON_NOT_ENABLED;
+	at = READ_ONCE(w->packet.at);
+	end = READ_ONCE(w->packet.end);
+	reason = claim_by(adj, word0, adj->lower, in, end - at, 0);
+	if (reason)
+		return reason;
+	cut = at - IP_AT - tags_len(word0);
+	if (bpf_xdp_adjust_head(ctx, (int)cut))
+		return REASON_HEADROOM;
+	ip = bytes_at(ctx, IP_AT + tags_len(word0), 20);
+	if (!ip)
+		return DROP | REASON_REDIRECT_FAILED;
+	if (family == ETH_P_IPV6)
+		ip[1] = less_hop_limit6(ip[1]);
+	else
+		ip[2] = less_ttl4(ip[2]);
+	if (write_tags(ctx, adj, word0, bpf_htons(family)))
+		return DROP | REASON_REDIRECT_FAILED;
+	return trim(ctx, w, cut, end, number);
+}
+
 /* A12 to A14, B9 and B10, for the packet at `at`. */
 inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u32 at, __u32 number,
 			__u32 ttl, __u32 family)
 {
-	const struct link_entry *in = link_of(ctx);
 	struct srv6_ctx *w = &here->srv6;
+	const struct link_entry *in = link_of(w);
 	__u32 end = READ_ONCE(w->packet.end), cut = at - IP_AT;
 	const struct adjacency *adj;
 	__u64 word0, index = INDEX(number);
@@ -107,6 +149,8 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 
 	if (index >= adjacencies_len)
 		return ttl <= 1 ? REASON_TTL_EXCEEDED : REASON_UNRESOLVED;
+	/* See take_adjacency(). */
+	OPAQUE(index);
 	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
 	if ((word0 >> 32 & 0xff) == ADJ_SEGMENT) {
@@ -115,6 +159,8 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 	}
 	if (ttl <= 1)
 		return REASON_TTL_EXCEEDED;
+	if ((word0 >> 32 & 0xff) == ADJ_TAGGED)
+		return leave_tagged(ctx, w, adj, number, family);
 	if ((word0 >> 32 & 0xff) != ADJ_FORWARD) {
 		if (is_unresolved(adjacency_reason(word0)))
 			want_neighbour(here, 1, 0, number, WANTED_ADJACENCY);
@@ -163,7 +209,7 @@ inline_always int route6(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
 	__u32 at = READ_ONCE(w->packet.at), end = READ_ONCE(w->packet.end), w1, value, table = w->table;
-	const struct link_entry *link = link_of(ctx);
+	const struct link_entry *link = link_of(w);
 	__u64 dh, dl, group;
 	struct addresses a;
 	__u32 *ip;
@@ -206,7 +252,7 @@ inline_always int route4(struct xdp_md *ctx, struct scratch *here)
 {
 	struct srv6_ctx *w = &here->srv6;
 	__u32 at = READ_ONCE(w->packet.at), end = READ_ONCE(w->packet.end), value;
-	const struct link_entry *link = link_of(ctx);
+	const struct link_entry *link = link_of(w);
 	__u32 *ip, dst, table = w->table;
 	struct header4 h;
 	__u64 group;

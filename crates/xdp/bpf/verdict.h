@@ -34,6 +34,10 @@ enum next {
 	NEXT_ENCAP,
 	NEXT_FLAVOURS,
 	NEXT_CHOICE,
+	/* The program for tagged frames, from the beginning. */
+	NEXT_TAGS,
+	/* send_tagged(): out by a VLAN, whose adjacency is noted. */
+	NEXT_PUSH,
 	/* None: a segment that the kernel has, punted for the reason beside it, which may be 0. */
 	NEXT_KERNEL,
 	/* None: a frame was sent out of a link, and is counted. */
@@ -41,7 +45,8 @@ enum next {
 };
 
 /* What goes on, and the reason that the packet is punted for where nothing does: the program is not there. */
-#define GO(next) ((next) << NEXT_SHIFT | REASON_ENCAP)
+#define GO_OR(next, reason) ((next) << NEXT_SHIFT | (reason))
+#define GO(next) GO_OR(next, REASON_ENCAP)
 /* A frame was sent. */
 #define SENT (NEXT_SENT << NEXT_SHIFT)
 
@@ -100,6 +105,8 @@ inline_always int adjacency_reason(__u64 word0)
 
 	if ((word0 >> 32 & 0xff) == ADJ_SEGMENT)
 		return GO(NEXT_SRV6);
+	if ((word0 >> 32 & 0xff) == ADJ_TAGGED)
+		return GO_OR(NEXT_PUSH, REASON_OUT_LINK);
 	/* A reason of 0 would say that it may be sent to. */
 	return reason && reason < REASON_COUNT ? reason : REASON_UNRESOLVED;
 }

@@ -144,8 +144,12 @@ impl Engine {
         check_sizes(folder, &capacity, bytes)?;
         let mut engine = Engine::load_with(&capacity, maps)?;
         engine.check_magic(folder)?;
-        if engine.memory().has_segments() {
+        let memory = engine.memory();
+        if memory.has_segments() {
             engine.load_srv6()?;
+        } else if memory.has_vlans() {
+            // Without them tagged frames are punted, and whoever wants them tries again.
+            let _ = engine.load_srv6();
         }
         let pins = Pins {
             folder: folder.to_owned(),

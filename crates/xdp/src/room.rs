@@ -6,7 +6,7 @@ use raddle_image as image;
 use raddle_image::Lack;
 use raddle_image::{
     Adjacency, Capacity, Config, FLOWLETS, LOCAL_BITS, LinkEntry, MAX_LINKS, MAX_TABLES,
-    ROUND_ROBIN_SLOTS, Ranges, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET,
+    ROUND_ROBIN_SLOTS, Ranges, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET, VLAN_BYTES,
 };
 
 use crate::counters::{self, segment_stripe};
@@ -38,6 +38,7 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
     let bytes = [
         ("config", None, size_of::<Config>()),
         ("links", None, MAX_LINKS * size_of::<LinkEntry>()),
+        ("vlans", None, VLAN_BYTES),
         ("local4", None, LOCAL_BITS / 8),
         ("roots4", None, MAX_TABLES * 8),
         ("nodes4", routes4, capacity.nodes4 * 8),

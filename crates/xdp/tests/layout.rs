@@ -98,10 +98,12 @@ fn structs() {
         index,
         state,
         reason,
-        pad,
+        tags,
         dst_mac,
         src_mac,
         mtu,
+        lower,
+        tag,
         rest
     );
     offsets!(

@@ -47,7 +47,10 @@ fn both_engines_do_the_same_with_segments() {
                 image.redraw(&mut draw);
             }
             let mut draw = Draw::new(!(seed << 32 | case as u64));
-            let frame = draw::frame(&mut draw);
+            let mut frame = draw::frame(&mut draw);
+            if draw.once_in(5) {
+                frame.splice(12..12, image::TAG);
+            }
             let before = counts(&image, &userspace);
             let xdp = image.engine.test_run(&frame, image.ingress).unwrap();
             let told = || image.tell(case, &frame);

@@ -1,6 +1,6 @@
 //! Links, addresses and neighbours.
 
-use raddle_rib::event::{Address, Bond, Link, Neighbour, XdpAttached};
+use raddle_rib::event::{Address, Bond, Link, Neighbour, Vlan, XdpAttached};
 use raddle_select::{BondMode, BondPolicy};
 use serde::Deserialize;
 use serde_json::Value;
@@ -125,6 +125,9 @@ struct InfoData {
     xmit_hash_policy: Option<Value>,
     arp_interval: Option<Value>,
     arp_validate: Option<Value>,
+    protocol: Option<Value>,
+    id: Option<Value>,
+    egress_qos: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -192,6 +195,7 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
                 .into(),
             ),
         });
+        let vlan = of("vlan").and_then(vlan);
         let part = info
             .info_slave_data
             .filter(|_| info.info_slave_kind.as_deref() == Some("bond"));
@@ -211,6 +215,7 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             master,
             vrf_table: vrf_table.and_then(|table| table.try_into().ok()),
             bond,
+            vlan,
             bond_active,
             bond_queue: bond_queue.and_then(|id| id.try_into().ok()).unwrap_or(0),
             lower,
@@ -222,6 +227,24 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
                 program: xdp.prog.map_or(0, |program| program.id),
             }),
         })
+    })
+}
+
+/// What a VLAN is set to; none where its number is not told.
+fn vlan(data: &InfoData) -> Option<Vlan> {
+    let id = data.id.as_ref()?.as_u64()?;
+    let protocol = data.protocol.as_ref().and_then(Value::as_str);
+    let maps = |mapping: &Value| mapping["to"].as_u64() != Some(0);
+    let egress = data.egress_qos.as_ref().and_then(Value::as_array);
+    Some(Vlan {
+        // One of another kind has no number here, and engines do not know it.
+        protocol: match protocol.map(str::to_ascii_lowercase).as_deref() {
+            None | Some("802.1q") => raddle_image::Vlan::CUSTOMER,
+            Some("802.1ad") => raddle_image::Vlan::SERVICE,
+            Some(_) => 0,
+        },
+        id: id.try_into().ok()?,
+        egress_qos: egress.is_some_and(|mappings| mappings.iter().any(maps)),
     })
 }
 

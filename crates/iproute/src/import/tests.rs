@@ -1,6 +1,6 @@
 //! Output of iproute2 6.1, and what is made of it.
 
-use raddle_rib::event::{Bond, Encap, GroupMember, NexthopKind, RouteKind, RouteTarget};
+use raddle_rib::event::{Bond, Encap, GroupMember, NexthopKind, RouteKind, RouteTarget, Vlan};
 
 use super::*;
 
@@ -300,6 +300,38 @@ fn bonds_and_their_parts_are_read() {
         (None, Some(false)),
         (None, None),
         (None, None),
+    ];
+    assert_eq!(seen, expected);
+}
+
+/// VLANs, as iproute2 prints them (`vlan_print_opt`).
+#[test]
+fn vlans_are_read() {
+    const VLANS: &str = r#"[
+{"ifindex":2,"ifname":"e0","flags":["UP"],"mtu":1500,"link_type":"ether"},
+{"ifindex":3,"link":"e0","ifname":"e0.5","flags":["UP"],"mtu":1500,"link_type":"ether",
+ "linkinfo":{"info_kind":"vlan","info_data":{"protocol":"802.1Q","id":5,"flags":["REORDER_HDR"]}}},
+{"ifindex":4,"link":"e0.5","ifname":"e0.5.6","flags":["UP"],"mtu":1500,"link_type":"ether",
+ "linkinfo":{"info_kind":"vlan","info_data":{"protocol":"802.1ad","id":6,"flags":["REORDER_HDR"],
+ "ingress_qos":[{"from":1,"to":2}],"egress_qos":[{"from":0,"to":3}]}}},
+{"ifindex":5,"link":"e0","ifname":"x","flags":["UP"],"mtu":1500,"link_type":"ether",
+ "linkinfo":{"info_kind":"vxlan","info_data":{"id":6}}}]"#;
+    let objects = Objects::parse("link", VLANS).unwrap();
+    let names = Lookup::new(Names::built_in(), Objects::parse("link", VLANS).unwrap()).unwrap();
+    let links = links::links(&objects, &names).unwrap();
+    let seen: Vec<_> = links.iter().map(|l| (l.lower, l.vlan)).collect();
+    let vlan = |protocol, id, egress_qos| {
+        Some(Vlan {
+            protocol,
+            id,
+            egress_qos,
+        })
+    };
+    let expected = [
+        (None, None),
+        (Some(2), vlan(0x8100, 5, false)),
+        (Some(3), vlan(0x88a8, 6, true)),
+        (Some(2), None),
     ];
     assert_eq!(seen, expected);
 }

@@ -1,6 +1,6 @@
 //! Links (`RTM_NEWLINK`, `RTM_DELLINK`).
 
-use raddle_rib::event::{Bond, Event, Link, XdpAttached};
+use raddle_rib::event::{Bond, Event, Link, Vlan, XdpAttached};
 
 use super::build::{Builder, EncodeError};
 use super::number::rtm::{RTM_DELLINK, RTM_NEWLINK};
@@ -25,6 +25,12 @@ const IFLA_BOND_ARP_VALIDATE: u16 = 9;
 const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
 const IFLA_BOND_SLAVE_STATE: u16 = 1;
 const IFLA_BOND_SLAVE_QUEUE_ID: u16 = 5;
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_EGRESS_QOS: u16 = 3;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
+const IFLA_VLAN_QOS_MAPPING: u16 = 1;
+/// 802.1Q, what kernels mean that do not tell.
+const ETH_P_8021Q: u16 = 0x8100;
 /// Which parts of a link to tell (request).
 pub(crate) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
@@ -108,6 +114,11 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
             (Some("bond"), IFLA_BOND_ARP_VALIDATE) => {
                 validate = set.u32("IFLA_BOND_ARP_VALIDATE")?
             }
+            (Some("vlan"), IFLA_VLAN_ID) => vlan(link).id = set.u16("IFLA_VLAN_ID")?,
+            (Some("vlan"), IFLA_VLAN_PROTOCOL) => {
+                vlan(link).protocol = u16::from_be(set.u16("IFLA_VLAN_PROTOCOL")?);
+            }
+            (Some("vlan"), IFLA_VLAN_EGRESS_QOS) => vlan(link).egress_qos = maps(&set)?,
             _ => {}
         }
     }
@@ -130,6 +141,28 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
 
 fn bond(link: &mut Link) -> &mut Bond {
     link.bond.get_or_insert_default()
+}
+
+fn vlan(link: &mut Link) -> &mut Vlan {
+    link.vlan.get_or_insert(Vlan {
+        protocol: ETH_P_8021Q,
+        ..Vlan::default()
+    })
+}
+
+/// Whether any priority of packets becomes another one than 0 in tags.
+fn maps(a: &Attribute<'_>) -> Result<bool, DecodeError> {
+    let mut any = false;
+    for mapping in a.nested() {
+        let mapping = mapping?;
+        // `ifla_vlan_qos_mapping`: from, to.
+        if mapping.kind == IFLA_VLAN_QOS_MAPPING
+            && let Some(to) = mapping.payload.get(4..8)
+        {
+            any |= to != [0; 4];
+        }
+    }
+    Ok(any)
 }
 
 fn xdp(a: &Attribute<'_>) -> Result<Option<XdpAttached>, DecodeError> {
@@ -179,7 +212,7 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
         if let Some(kind) = &link.kind {
             b.put_str(IFLA_INFO_KIND, kind);
         }
-        if link.vrf_table.is_some() || link.bond.is_some() {
+        if link.vrf_table.is_some() || link.bond.is_some() || link.vlan.is_some() {
             let data = b.open(IFLA_INFO_DATA);
             if let Some(table) = link.vrf_table {
                 b.put_u32(IFLA_VRF_TABLE, table);
@@ -188,6 +221,17 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
                 b.put_u8(IFLA_BOND_MODE, bond.mode);
                 b.put_u8(IFLA_BOND_XMIT_HASH_POLICY, bond.policy);
                 b.put_u32(IFLA_BOND_ARP_INTERVAL, bond.by_traffic.into());
+            }
+            if let Some(vlan) = link.vlan {
+                b.put_u16(IFLA_VLAN_ID, vlan.id);
+                b.put_u16(IFLA_VLAN_PROTOCOL, vlan.protocol.to_be());
+                if vlan.egress_qos {
+                    let maps = b.open(IFLA_VLAN_EGRESS_QOS);
+                    // From priority 0 to 1, as an example.
+                    let [from, to] = [0_u32, 1].map(u32::to_ne_bytes);
+                    b.put(IFLA_VLAN_QOS_MAPPING, &[from, to].concat());
+                    b.close(maps);
+                }
             }
             b.close(data);
         }

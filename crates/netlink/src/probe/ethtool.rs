@@ -14,12 +14,29 @@ const FLAG_LRO: u32 = 1 << 15;
 const FLAG_RX_HASH: u32 = 1 << 28;
 
 /// An offload that can be read and set by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offload {
     /// Generic receive offload (`gro`).
     Gro,
     /// Checksums are left to the device on sending (`tx`).
     TxChecksum,
+    /// The device takes 802.1Q tags out of frames that it receives.
+    RxVlan,
+    /// The same of 802.1ad tags.
+    RxServiceVlan,
+    /// 802.1Q tags are left to the device on sending, so that they are not in the frame.
+    TxVlan,
+    /// The same of 802.1ad tags.
+    TxServiceVlan,
+}
+
+/// How an offload is asked for.
+#[derive(Clone, Copy)]
+enum How {
+    /// By a command of its own; the one that sets it is the next number.
+    Command(u32),
+    /// As a feature, by the kernel's name for it.
+    Feature(&'static str),
 }
 
 impl Offload {
@@ -28,14 +45,22 @@ impl Offload {
         match self {
             Offload::Gro => "gro",
             Offload::TxChecksum => "tx",
+            Offload::RxVlan => "rxvlan",
+            Offload::TxVlan => "txvlan",
+            Offload::RxServiceVlan => "rx-vlan-stag-hw-parse",
+            Offload::TxServiceVlan => "tx-vlan-stag-hw-insert",
         }
     }
 
-    /// `ETHTOOL_GGRO`, `ETHTOOL_GTXCSUM`; the command that sets it is the next number.
-    fn get(self) -> u32 {
+    /// `ETHTOOL_GGRO`, `ETHTOOL_GTXCSUM`, and names of `netdev_features_strings`.
+    fn how(self) -> How {
         match self {
-            Offload::Gro => 0x2b,
-            Offload::TxChecksum => 0x16,
+            Offload::Gro => How::Command(0x2b),
+            Offload::TxChecksum => How::Command(0x16),
+            Offload::RxVlan => How::Feature("rx-vlan-hw-parse"),
+            Offload::RxServiceVlan => How::Feature("rx-vlan-stag-hw-parse"),
+            Offload::TxVlan => How::Feature("tx-vlan-hw-insert"),
+            Offload::TxServiceVlan => How::Feature("tx-vlan-stag-hw-insert"),
         }
     }
 }
@@ -69,8 +94,11 @@ pub fn flags(link: &str) -> Result<Flags, Error> {
 /// # Errors
 /// [`Error::Io`] when the link is not there.
 pub fn is_on(link: &str, offload: Offload) -> Result<bool, Error> {
-    let value = value(link, offload.get(), 0, "read an offload of a link")?;
-    Ok(value.is_some_and(|v| v != 0))
+    let what = "read an offload of a link";
+    match offload.how() {
+        How::Command(command) => Ok(value(link, command, 0, what)?.is_some_and(|v| v != 0)),
+        How::Feature(name) => feature(link, name, what),
+    }
 }
 
 /// Turns an offload on or off, and makes sure that it is.
@@ -80,13 +108,13 @@ pub fn is_on(link: &str, offload: Offload) -> Result<bool, Error> {
 /// does not let go of it.
 pub fn set(link: &str, offload: Offload, on: bool) -> Result<(), Error> {
     let what = "change an offload of a link";
-    value(link, offload.get() + 1, u32::from(on), what)?;
+    match offload.how() {
+        How::Command(command) => _ = value(link, command + 1, u32::from(on), what)?,
+        How::Feature(name) => set_feature(link, name, on, what)?,
+    }
     if is_on(link, offload)? != on {
         // The kernel accepts what it then cannot do.
-        return Err(Error::io(
-            what,
-            std::io::Error::from_raw_os_error(libc::EOPNOTSUPP),
-        ));
+        return Err(unsupported(what));
     }
     Ok(())
 }
@@ -101,7 +129,7 @@ struct Value {
 /// None when the driver knows nothing of it.
 fn value(link: &str, command: u32, data: u32, what: &'static str) -> Result<Option<u32>, Error> {
     let mut value = Value { command, data };
-    // SAFETY: all commands used here take an ethtool_value.
+    // SAFETY: all commands that this is called with take an ethtool_value.
     let known = unsafe { ask(link, (&raw mut value).cast(), what) }?;
     Ok(known.then_some(value.data))
 }
@@ -142,6 +170,131 @@ unsafe fn ask(link: &str, question: *mut libc::c_char, what: &'static str) -> Re
         };
     }
     Ok(true)
+}
+
+const GET_SET_SIZES: u32 = 0x37;
+const GET_STRINGS: u32 = 0x1b;
+const GET_FEATURES: u32 = 0x3a;
+const SET_FEATURES: u32 = 0x3b;
+/// `ETH_SS_FEATURES`.
+const FEATURE_NAMES: u32 = 4;
+/// `ETH_GSTRING_LEN`.
+const NAME: usize = 32;
+/// Blocks of 32 features: more than any kernel has (two, to Linux 6.18).
+const BLOCKS: usize = 8;
+
+/// `struct ethtool_sset_info` for one set of strings.
+#[repr(C)]
+struct SetSize {
+    command: u32,
+    reserved: u32,
+    mask: u64,
+    size: u32,
+}
+
+/// `struct ethtool_gstrings` with room for the names of all features.
+#[repr(C)]
+struct Strings {
+    command: u32,
+    set: u32,
+    count: u32,
+    names: [[u8; NAME]; 32 * BLOCKS],
+}
+
+/// `struct ethtool_gfeatures`; of a block what is available, requested, active and never changed.
+#[repr(C)]
+struct Features {
+    command: u32,
+    blocks: u32,
+    block: [[u32; 4]; BLOCKS],
+}
+
+/// `struct ethtool_sfeatures`; of a block what is to be set, and to what.
+#[repr(C)]
+struct SetFeatures {
+    command: u32,
+    blocks: u32,
+    block: [[u32; 2]; BLOCKS],
+}
+
+/// The number of a feature among this kernel's; none where it has no such feature. A driver is not asked.
+fn feature_number(link: &str, name: &str, what: &'static str) -> Result<Option<usize>, Error> {
+    let mut set = SetSize {
+        command: GET_SET_SIZES,
+        reserved: 0,
+        mask: 1 << FEATURE_NAMES,
+        size: 0,
+    };
+    // SAFETY: an ethtool_sset_info with room for the size of the one set that is asked for.
+    let known = unsafe { ask(link, (&raw mut set).cast(), what) }?;
+    if !known || set.mask == 0 {
+        return Ok(None);
+    }
+    // The kernel writes all names, whatever room there is.
+    if set.size as usize > 32 * BLOCKS {
+        return Err(unsupported(what));
+    }
+    let mut strings = Box::new(Strings {
+        command: GET_STRINGS,
+        set: FEATURE_NAMES,
+        count: 0,
+        names: [[0; NAME]; 32 * BLOCKS],
+    });
+    // SAFETY: an ethtool_gstrings with room for as many names as the kernel has just said that there are, which does not change
+    // while it runs.
+    if !unsafe { ask(link, (&raw mut *strings).cast(), what) }? {
+        return Ok(None);
+    }
+    let is_it = |text: &[u8; NAME]| text.split(|byte| *byte == 0).next() == Some(name.as_bytes());
+    let count = strings.count as usize;
+    Ok(strings.names.iter().take(count).position(is_it))
+}
+
+/// Whether a feature is active; not where kernel or driver know nothing of it.
+fn feature(link: &str, name: &str, what: &'static str) -> Result<bool, Error> {
+    let Some(number) = feature_number(link, name, what)? else {
+        return Ok(false);
+    };
+    let features = features(link, what)?;
+    let is_on = |[_, _, active, _]: &[u32; 4]| active >> (number % 32) & 1 != 0;
+    Ok(features.block.get(number / 32).is_some_and(is_on))
+}
+
+fn features(link: &str, what: &'static str) -> Result<Box<Features>, Error> {
+    let mut features = Box::new(Features {
+        command: GET_FEATURES,
+        blocks: BLOCKS as u32,
+        block: [[0; 4]; BLOCKS],
+    });
+    // SAFETY: an ethtool_gfeatures with room for as many blocks as it says.
+    unsafe { ask(link, (&raw mut *features).cast(), what) }?;
+    Ok(features)
+}
+
+/// Requests a feature to be on or off. The kernel may accept that and not do it.
+fn set_feature(link: &str, name: &str, on: bool, what: &'static str) -> Result<(), Error> {
+    let Some(number) = feature_number(link, name, what)? else {
+        return Ok(());
+    };
+    // It takes only as many blocks as it has.
+    let blocks = features(link, what)?.blocks;
+    let mut wanted = Box::new(SetFeatures {
+        command: SET_FEATURES,
+        blocks,
+        block: [[0; 2]; BLOCKS],
+    });
+    let bit = 1 << (number % 32);
+    match wanted.block.get_mut(number / 32) {
+        Some(block) if blocks as usize <= BLOCKS => *block = [bit, if on { bit } else { 0 }],
+        _ => return Err(unsupported(what)),
+    }
+    // SAFETY: an ethtool_sfeatures with as many blocks as it says.
+    unsafe { ask(link, (&raw mut *wanted).cast(), what) }?;
+    Ok(())
+}
+
+fn unsupported(what: &'static str) -> Error {
+    Error::io(what, std::io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
 
 const GET_RSS: u32 = 0x46;

@@ -55,7 +55,7 @@ fn encap() -> impl Strategy<Value = Option<Encap>> {
 }
 
 fn kind() -> impl Strategy<Value = String> {
-    let some = ["vrf", "bond", "veth"].map(str::to_owned).to_vec();
+    let some = ["vrf", "bond", "veth", "vlan"].map(str::to_owned).to_vec();
     prop_oneof![proptest::sample::select(some), name()]
 }
 
@@ -101,6 +101,11 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                         mode: operstate,
                         policy: mtu as u8,
                         by_traffic: mtu % 2 == 0,
+                    }),
+                    vlan: kind.as_ref().filter(|kind| *kind == "vlan").map(|_| Vlan {
+                        protocol: mtu as u16,
+                        id: arp_type,
+                        egress_qos: operstate % 2 == 0,
                     }),
                     bond_active: master.filter(|n| n % 2 == 0).map(|n| n % 4 == 0),
                     bond_queue: master.filter(|n| n % 2 == 0).map_or(0, |n| n as u16),

@@ -2,15 +2,18 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressAttribute;
-use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkXdp};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, LinkXdp, VlanFlags,
+    VlanProtocol, VlanQosMapping,
+};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMetric, RouteVia};
 use netlink_packet_route::rule::RuleAttribute;
 use proptest::prelude::*;
-use raddle_netlink::codec::{Builder, encode};
+use raddle_netlink::codec::{Builder, Decoded, Messages, decode_message, encode};
 use raddle_rib::event::*;
 
 fn theirs(event: &Event) -> RouteNetlinkMessage {
@@ -73,6 +76,16 @@ proptest! {
         let info = find!(a, LinkAttribute::LinkInfo(n) => n);
         let kind = info.and_then(|i| find!(i, LinkInfo::Kind(k) => k.to_string()));
         prop_assert_eq!(kind, link.kind);
+        let vlan = info.and_then(|i| find!(i, LinkInfo::Data(InfoData::Vlan(set)) => set));
+        let told = vlan.map(|set| Vlan {
+            protocol: find!(set, InfoVlan::Protocol(of) => u16::from(*of)).unwrap(),
+            id: find!(set, InfoVlan::Id(id) => *id).unwrap(),
+            egress_qos: find!(set, InfoVlan::EgressQos(_) => ()).is_some(),
+        });
+        // It takes protocols that it does not know for 802.1Q.
+        let known = link.vlan.map(|vlan| u16::from(VlanProtocol::from(vlan.protocol)));
+        let expected = link.vlan.zip(known).map(|(vlan, protocol)| Vlan { protocol, ..vlan });
+        prop_assert_eq!(told, expected);
         let program = find!(a, LinkAttribute::Xdp(n) => n)
             .and_then(|x| find!(x, LinkXdp::ProgId(id) => *id));
         prop_assert_eq!(program, link.xdp.map(|x| x.program));
@@ -185,4 +198,66 @@ proptest! {
         prop_assert_eq!(find!(a, RuleAttribute::FwMark(n) => *n), rule.fwmark.map(|m| m.0));
         prop_assert_eq!(find!(a, RuleAttribute::FwMask(n) => *n), rule.fwmark.map(|m| m.1));
     }
+}
+
+/// What a VLAN is told with is read, in the order in which the kernel tells it (`vlan_fill_info`).
+#[test]
+fn vlans_are_read() {
+    let mappings = |all: &[(u32, u32)]| {
+        let mapping = |(from, to): &(u32, u32)| VlanQosMapping::Mapping(*from, *to);
+        all.iter().map(mapping).collect::<Vec<_>>()
+    };
+    let read = |kind: InfoKind, set: Vec<InfoVlan>| {
+        let mut message = LinkMessage::default();
+        message.header.index = 7;
+        message.attributes = vec![
+            LinkAttribute::IfName("eth0.5".to_owned()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(kind),
+                LinkInfo::Data(InfoData::Vlan(set)),
+            ]),
+            LinkAttribute::Link(2),
+        ];
+        let payload = NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(message));
+        let mut message = NetlinkMessage::new(NetlinkHeader::default(), payload);
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        let message = Messages::new(&bytes).next().unwrap().unwrap();
+        match decode_message(&message).unwrap() {
+            Decoded::Event(Event::Link(link)) => (link.lower, link.vlan),
+            other => panic!("{other:?}"),
+        }
+    };
+    let flags = InfoVlan::Flags((VlanFlags::ReorderHdr, VlanFlags::all()));
+    let vlan = |protocol, id, egress_qos| {
+        let vlan = Vlan {
+            protocol,
+            id,
+            egress_qos,
+        };
+        (Some(2), Some(vlan))
+    };
+    let told = |protocol, egress: &[(u32, u32)]| {
+        vec![
+            InfoVlan::Protocol(protocol),
+            InfoVlan::Id(5),
+            flags.clone(),
+            InfoVlan::IngressQos(mappings(&[(1, 2)])),
+            InfoVlan::EgressQos(mappings(egress)),
+        ]
+    };
+    let service = VlanProtocol::Ieee8021Ad;
+    let plain = VlanProtocol::Ieee8021Q;
+    for (set, expected) in [
+        (told(plain, &[]), vlan(0x8100, 5, false)),
+        (told(service, &[(3, 0)]), vlan(0x88a8, 5, false)),
+        (told(service, &[(3, 0), (4, 1)]), vlan(0x88a8, 5, true)),
+        // Old kernels do not tell the protocol.
+        (vec![InfoVlan::Id(9), flags.clone()], vlan(0x8100, 9, false)),
+    ] {
+        assert_eq!(read(InfoKind::Vlan, set), expected);
+    }
+    let other = read(InfoKind::MacVlan, told(plain, &[]));
+    assert_eq!(other, (Some(2), None));
 }

@@ -48,6 +48,9 @@ pub struct Link {
     /// Of a member of a bond, the queue whose packets leave by it, whatever the hash is (`IFLA_BOND_SLAVE_QUEUE_ID`); mostly 0, for none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bond_queue: u16,
+    /// What a VLAN is; none of other devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<Vlan>,
     /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
     pub lower: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.
@@ -96,6 +99,11 @@ impl Link {
         self.is_up() && self.has_carrier()
     }
 
+    /// A VLAN, also one of which it is not known which.
+    pub fn is_vlan(&self) -> bool {
+        self.vlan.is_some() || self.kind.as_deref() == Some("vlan")
+    }
+
     /// An Ethernet device (`ARPHRD_ETHER`).
     pub fn is_ethernet(&self) -> bool {
         self.arp_type == 1
@@ -120,6 +128,18 @@ impl Bond {
     pub fn is_by_traffic(arp_interval: u32, arp_validate: u32) -> bool {
         arp_interval != 0 && arp_validate & 5 == 0
     }
+}
+
+/// What a VLAN device is set to (`IFLA_VLAN_PROTOCOL`, `IFLA_VLAN_ID`, `IFLA_VLAN_EGRESS_QOS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vlan {
+    /// EtherType of its tags: 0x8100 (802.1Q) or 0x88a8 (802.1ad).
+    pub protocol: u16,
+    /// VLAN identifier, 0 to 4095.
+    pub id: u16,
+    /// Whether its tags get priorities from packets' (`egress-qos-map`): then they are not the same for all packets.
+    #[serde(default)]
+    pub egress_qos: bool,
 }
 
 /// An XDP program on a link, as `IFLA_XDP` reports it.

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 
 use super::Rib;
 use super::reverse::Need;
+use super::upon::{Steps, Upon};
 use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::guards::Guards;
 use crate::state::State;
 use crate::ways::Given;
-use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, link_flags};
+use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, Vlan, link_flags};
 
 impl Rib {
     /// Writes the entries of all links, and makes the views that they need.
@@ -90,7 +91,8 @@ impl Rib {
             wanted.insert(link.index, entry);
         }
         built += self.lead_rules();
-        self.write_links(wanted);
+        let steps = self.state.steps_to(|index| wanted.contains_key(&index));
+        self.write_links(wanted, steps);
         built
     }
 
@@ -140,41 +142,65 @@ impl Rib {
             let adjacencies = self.groups.adjacencies.all();
             self.groups.adjacencies.refresh(&adjacencies, &at);
         }
-        self.write_links(wanted);
+        // What links are now is published with them.
+        let mut steps = self.upon.steps.clone();
+        steps.retain(|_, index| {
+            wanted.contains_key(index) || self.upon.carriers.contains_key(index)
+        });
+        self.write_links(wanted, steps);
         true
     }
 
-    /// Writes the entries that are others than those of the image.
+    /// Writes the entries that are others than those of the image, and which links have VLANs upon them: `steps`.
     ///
     /// A member of a bond has the bond's: what comes in by it is taken to come in by the bond, as the kernel does
     /// (`bond_handle_frame`).
-    fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>) {
+    ///
+    /// No tag leads to a link before its entry is complete, and none does any more when its entry becomes another's.
+    fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>, steps: Steps) {
         let passed_on = self.number_links(&mut wanted);
+        let mut carriers = Upon::carriers(&self.state, &steps, &mut wanted);
         for (member, mac, bond) in self.state.bond_members() {
             if let Some(&entry) = wanted.get(&bond) {
                 wanted.insert(member, LinkEntry { mac, ..entry });
+            } else if let Some(&entry) = carriers.get(&bond)
+                && !wanted.contains_key(&member)
+            {
+                carriers.insert(member, LinkEntry { mac, ..entry });
             }
         }
-        let gone = self
-            .links
-            .keys()
-            .filter(|index| !wanted.contains_key(index));
-        let gone: Vec<(u32, LinkEntry)> = gone.map(|i| (*i, LinkEntry::default())).collect();
+        let before = |index: &u32| {
+            let carriers = &self.upon.carriers;
+            self.links.get(index).or_else(|| carriers.get(index))
+        };
+        let is_gone = |index: &&u32| !wanted.contains_key(index) && !carriers.contains_key(index);
+        let known = self.links.keys().chain(self.upon.carriers.keys());
+        let gone = known.filter(is_gone).map(|i| (*i, LinkEntry::default()));
+        let counts_anew = |entry: &LinkEntry| {
+            entry.flags & link_flags::ENABLED != 0 && passed_on.contains(&entry.slot)
+        };
         let changed: Vec<(u32, LinkEntry)> = wanted
             .iter()
+            .chain(&carriers)
             .map(|(index, entry)| (*index, *entry))
-            .filter(|(index, entry)| {
-                self.links.get(index) != Some(entry) || passed_on.contains(&entry.slot)
-            })
+            .filter(|(index, entry)| before(index) != Some(entry) || counts_anew(entry))
             .chain(gone)
             .collect();
+        let leads = |steps: &Steps, step: &(u32, Vlan), index: u32| steps.get(step) == Some(&index);
+        let known = self.upon.steps.iter().map(|(step, index)| (*step, *index));
+        let outdated = known.filter(|(step, index)| !leads(&steps, step, *index));
+        let outdated: Vec<(u32, Vlan)> = outdated.map(|(step, _)| step).collect();
+        for (lower, vlan) in &outdated {
+            // To take one out needs no room.
+            let _ = self.memory.store_vlan(*lower, *vlan, None);
+        }
         for (index, _) in &changed {
             let word = *index as usize * (size_of::<LinkEntry>() / 8);
             self.memory.links.words()[word].store(0, Ordering::Release);
         }
-        let was_there = |(index, _): &(u32, LinkEntry)| self.links.contains_key(index);
-        if !passed_on.is_empty() || changed.iter().any(was_there) {
-            // Whoever saw the old flags has to be done before the rest changes, lest a packet is
+        let was_there = |(index, _): &(u32, LinkEntry)| before(index).is_some();
+        if !passed_on.is_empty() || !outdated.is_empty() || changed.iter().any(was_there) {
+            // Whoever saw the old flags, or went by an old tag, has to be done before the rest changes, lest a packet is
             // looked up in a table that was never its own, or counted for another link.
             (self.grace)();
         }
@@ -184,20 +210,29 @@ impl Rib {
         for (index, entry) in &changed {
             self.memory.store_link(*index, entry);
         }
+        let stored = steps.into_iter().filter(|(step, index)| {
+            let (lower, vlan) = *step;
+            leads(&self.upon.steps, step, *index)
+                || self.memory.store_vlan(lower, vlan, Some(*index)).is_ok()
+        });
+        let steps = stored.collect();
+        self.upon = Upon { carriers, steps };
         self.links = wanted;
     }
 
     /// Has engines forward from no link, until [`Rib::publish_links`] writes them anew.
     pub(super) fn close_links(&mut self) {
-        if self.links.is_empty() {
-            return;
-        }
-        for (index, entry) in &mut self.links {
+        let entries = self.links.iter_mut().chain(&mut self.upon.carriers);
+        let mut any = false;
+        for (index, entry) in entries {
             let word = *index as usize * (size_of::<LinkEntry>() / 8);
             self.memory.links.words()[word].store(0, Ordering::Release);
             entry.flags = 0;
+            any = true;
         }
-        (self.grace)();
+        if any {
+            (self.grace)();
+        }
     }
 
     /// Gives each link a counter slot: the one that it had, else the one of its index, else a free

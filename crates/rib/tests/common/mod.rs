@@ -12,14 +12,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 pub use mirror::{Mirror, new_rib};
 pub use parts::{link, neighbour, object};
-use raddle_image::{ADJ_FORWARD, ADJ_SEGMENT, Group, Memory, Reason, link_flags};
+use raddle_image::{ADJ_SEGMENT, Group, Memory, Reason, link_flags};
 use raddle_rib::event::{Route, RouteTarget};
 use raddle_rib::{Fields, Hop, Resolved, Rib};
 #[allow(unused_imports, reason = "one test uses it")]
 pub use reference::Filter;
 
-/// Out-link, destination and source MAC address, MTU; or the reason why the kernel gets it.
-type Leaves = Result<(u32, [u8; 6], [u8; 6], u32), u8>;
+/// Out-link, destination and source MAC address, MTU; the link that frames leave by, and their VLAN tags from the outermost on (0 for none).
+type Out = (u32, [u8; 6], [u8; 6], u32, (u32, [u32; 2]));
+
+/// Where packets leave; or the reason why the kernel gets them.
+type Leaves = Result<Out, u8>;
 
 /// The ranges of a destination, each with its upper bound; or the reason why there are none.
 pub type Seen = Result<Vec<(u32, Leaves)>, Reason>;
@@ -60,13 +63,26 @@ pub fn route(dst: IpAddr, len: u8, target: RouteTarget) -> Route {
 }
 
 /// A segment in the form of a neighbour: its number, marks, and its kind.
-fn segment_leaves(memory: &Memory, number: u32) -> (u32, [u8; 6], [u8; 6], u32) {
+fn segment_leaves(memory: &Memory, number: u32) -> Out {
     let segment = memory.segment(number);
-    (number, [0xff; 6], [segment.flags; 6], segment.kind.into())
+    segment_as_out(number, segment.flags, segment.kind)
+}
+
+/// The same of one with this number, these marks and of this kind.
+fn segment_as_out(number: u32, flags: u8, kind: u8) -> Out {
+    let by = (0, [0; 2]);
+    (number, [0xff; 6], [flags; 6], kind.into(), by)
+}
+
+/// Tags from the outermost on.
+fn tags_of(tags: impl Iterator<Item = u32>) -> [u32; 2] {
+    let mut all = [0; 2];
+    all.iter_mut().zip(tags).for_each(|(to, tag)| *to = tag);
+    all
 }
 
 /// What becomes of packets to a route that is one segment: where that is the kernel's, it is as good as a group that is.
-fn alone(segment: (u32, [u8; 6], [u8; 6], u32), reason: u8) -> Seen {
+fn alone(segment: Out, reason: u8) -> Seen {
     match segment.3 {
         0 => Err(Reason::from_number(reason).unwrap()),
         _ => Ok(vec![(0x7fff_ffff, Ok(segment))]),
@@ -92,7 +108,10 @@ pub fn seen_by_engines(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
     let adjacency = |n| {
         let a = memory.adjacency(n);
         match a.state {
-            ADJ_FORWARD => Ok((a.index, a.dst_mac, a.src_mac, a.mtu)),
+            _ if a.forwards() => {
+                let by = (a.leaves_by(), tags_of(a.put_tags().iter().copied()));
+                Ok((a.index, a.dst_mac, a.src_mac, a.mtu, by))
+            }
             ADJ_SEGMENT => Ok(segment_leaves(memory, a.index)),
             _ => Err(a.reason),
         }
@@ -142,7 +161,7 @@ pub fn seen_by_trace(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
         if let Some(what) = &hop.segment {
             let number = rib.segment_number(what);
             return match number.and_then(|n| Some((n, rib.segment(n)?.1))) {
-                Some((n, s)) => Ok((n, [0xff; 6], [s.flags; 6], s.kind.into())),
+                Some((n, s)) => Ok(segment_as_out(n, s.flags, s.kind)),
                 None => Err(Reason::ImageFull as u8),
             };
         }
@@ -155,17 +174,18 @@ pub fn seen_by_trace(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
         let Some((out, src_mac)) = out.and_then(|out| Some((out, out.mac?))) else {
             return Err(Reason::OutLink as u8);
         };
-        let neighbour = hop.gateway.and_then(|g| rib.neighbour(hop.index, g));
-        let learnt = match rib.settings().forward_use_pmtu {
-            true => rib.settings().min_pmtu.max(68),
-            false => 0,
+        let by = match rib.tagged(out) {
+            _ if !out.is_vlan() => (hop.index, [0; 2]),
+            Some(below) if rib.ports().out.contains(&below.lower) => {
+                (below.lower, tags_of(below.tags().map(|vlan| vlan.tag())))
+            }
+            _ => return Err(Reason::OutLink as u8),
         };
-        // 0 says nothing, but of a link, which then takes nothing.
-        let mtus = [hop.mtu, rib.device(hop.index).mtu6, learnt];
-        let mtus = mtus.into_iter().filter(|mtu| *mtu != 0);
-        let mtu = mtus.fold(out.mtu, u32::min);
+        let neighbour = hop.gateway.and_then(|g| rib.neighbour(hop.index, g));
+        let path = rib.path_mtu(hop.index, hop.mtu);
+        let mtu = path.map_or(0, |path| path.engine);
         match neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) {
-            Some(mac) => Ok((hop.index, mac, src_mac, mtu)),
+            Some(mac) => Ok((hop.index, mac, src_mac, mtu, by)),
             None => Err(Reason::Unresolved as u8),
         }
     };

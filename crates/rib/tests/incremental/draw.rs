@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use raddle_rib::event::{
-    DeviceSettings, Encap, Event, Fpm, GroupMember, KernelHosts, Neighbour, Nexthop, NexthopKind,
-    Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings,
+    DeviceSettings, Encap, Event, Fpm, GroupMember, KernelHosts, Link, Neighbour, Nexthop,
+    NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Settings, Vlan,
 };
 use raddle_rib::seg6::{Behaviour, Encaps, Mode, Seg6, Sid, TableRef};
 
@@ -16,6 +16,43 @@ pub(crate) const LINKS: u32 = 4;
 
 pub(crate) fn link(index: u32, up: bool, carrier: bool) -> Event {
     Event::Link(common::link(index, up, carrier))
+}
+
+/// A link that is a VLAN upon one with a smaller index, or upon one that is not there; or any link with another MTU.
+pub(crate) fn other_link() -> impl Strategy<Value = Event> {
+    let mtu = proptest::sample::select(vec![1280, 1400, 1492, 1496, 1500, 1504, 9000]);
+    let protocol = proptest::sample::select(vec![0x8100, 0x8100, 0x88a8, 0x88a8, 0x9100]);
+    let lives = proptest::sample::select(vec![(true, true), (true, true), (true, false)]);
+    let set = (protocol, 4..7u16, prop::bool::weighted(0.1));
+    let vlan = (2..=LINKS, any::<u8>(), set, mtu.clone(), lives).prop_map(
+        |(index, n, (protocol, id, egress_qos), mtu, (up, carrier))| {
+            // The one right below it most often, so that they lie upon each other.
+            let lower = match n {
+                0..8 => 99,
+                8..160 => index - 1,
+                n => 1 + u32::from(n) % (index - 1),
+            };
+            Event::Link(Link {
+                kind: Some("vlan".to_owned()),
+                vlan: (n % 32 != 9).then_some(Vlan {
+                    protocol,
+                    id,
+                    egress_qos,
+                }),
+                lower: Some(lower),
+                lower_netns: (n % 32 == 10).then_some(0),
+                mtu,
+                ..common::link(index, up, carrier)
+            })
+        },
+    );
+    let resized = (1..=LINKS, mtu).prop_map(|(index, mtu)| {
+        Event::Link(Link {
+            mtu,
+            ..common::link(index, true, true)
+        })
+    });
+    prop_oneof![3 => vlan, 1 => resized]
 }
 
 /// Few addresses, so that prefixes nest and neighbours meet routes.
@@ -208,6 +245,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
             Event::KernelHosts(KernelHosts { hosts })
         }),
         2 => (1..=LINKS, any::<bool>(), any::<bool>()).prop_map(|(i, up, c)| link(i, up, c)),
+        3 => other_link(),
         1 => any::<bool>().prop_map(|use_neigh| Event::Settings(Settings {
             use_neigh, hash_seed: 7, ..Settings::default() })),
         1 => (1..=LINKS, any::<bool>(), any::<bool>()).prop_map(|(index, a, b)| Event::Device(

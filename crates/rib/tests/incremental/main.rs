@@ -9,6 +9,7 @@ mod expiry;
 mod hosts;
 mod rp_filter;
 mod sources;
+mod vlans;
 mod wide;
 
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ use common::{Mirror, object as nexthop};
 use draw::{LINKS, address, event, link, route};
 use ipnet::IpNet;
 use proptest::prelude::*;
-use raddle_image::{ADJ_FORWARD, Adjacency, Capacity, LinkEntry, Memory, Reason};
+use raddle_image::{Adjacency, Capacity, LinkEntry, Memory, Reason};
 use raddle_rib::event::{
     DeviceSettings, Event, GroupMember, Neighbour, Nexthop, NexthopKind, ROUTE_FPM, Route,
     RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
@@ -107,7 +108,8 @@ proptest! {
                     if !carrier {
                         rib.memory().punt_link(index);
                         let by = |number| rib.memory().adjacency(number);
-                        let forwards = |a: Adjacency| a.index == index && a.state == ADJ_FORWARD;
+                        let leaves = |a: Adjacency| a.leaves_by() == index || a.index == index;
+                        let forwards = |a: Adjacency| a.forwards() && leaves(a);
                         prop_assert!(!rib.adjacencies().any(|(number, ..)| forwards(by(number))));
                     }
                     rib.apply(link(index, true, carrier));

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
-use raddle_image::{ADJ_FORWARD, Reason, closed_reason, link_flags};
+use raddle_image::{Reason, closed_reason, link_flags};
 use raddle_rib::event::{
     Address, DeviceSettings, Event, Link, RULE_OTHER_L3MDEV, Route, RouteNexthop, RouteOp,
     RouteTarget, Rule,
@@ -128,7 +128,7 @@ fn compare_pairs(rib: &Mirror) -> u32 {
     let memory = rib.memory();
     let mut apart = 0;
     let adjacencies = (0..64).map(|number| memory.adjacency(number));
-    for out in adjacencies.filter(|adjacency| adjacency.state == ADJ_FORWARD) {
+    for out in adjacencies.filter(|adjacency| adjacency.forwards()) {
         for link in 1..=LINKS {
             let entry = memory.link(link);
             if entry.flags & link_flags::ENABLED == 0 {

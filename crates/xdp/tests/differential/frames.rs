@@ -70,6 +70,33 @@ pub(crate) fn frame() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// A frame with VLAN tags in front of its packet: of VLANs that there are mostly, with priorities, up to three.
+pub(crate) fn tagged() -> impl Strategy<Value = Vec<u8>> {
+    let kind = proptest::sample::select(&[0x8100u16, 0x8100, 0x88a8][..]);
+    let id = proptest::sample::select(&[0u16, 5, 5, 6, 7, 7, 8, 4095][..]);
+    let tag = (kind, id, 0..16u16);
+    let tag = tag.prop_map(|(kind, id, priority)| {
+        let tci = id | if priority < 8 { 0 } else { priority << 12 };
+        [kind.to_be_bytes(), tci.to_be_bytes()].concat()
+    });
+    let tags = prop_oneof![
+        6 => proptest::collection::vec(tag.clone(), 1..=2),
+        1 => proptest::collection::vec(tag, 3),
+    ];
+    // Some end in a tag, or behind one.
+    let end = prop_oneof![15 => Just(usize::MAX), 1 => 14..26usize];
+    (frame(), tags, 0..4u8, end).prop_map(|(frame, tags, to, end)| {
+        let mut tagged = frame[..12].to_vec();
+        if to == 0 {
+            tagged[5] = 3;
+        }
+        tagged.extend(tags.concat());
+        tagged.extend(&frame[12..]);
+        tagged.truncate(end);
+        tagged
+    })
+}
+
 /// What tunnels carry: packets, some in GRE and in frames inside of that, and in packets again.
 fn tunnel() -> impl Strategy<Value = Vec<u8>> {
     let payload = proptest::collection::vec(any::<u8>(), 0..24).boxed();

@@ -10,6 +10,7 @@ mod frames;
 mod free;
 mod guards;
 mod state;
+mod vlans;
 
 use std::sync::Arc;
 
@@ -30,6 +31,20 @@ use raddle_xdp_testing::net::{in_namespace, links};
 use state::{Indices, address, algos, base, renumber, state};
 
 const FRAMES: usize = 200;
+
+/// Room for what is drawn.
+fn capacity() -> Capacity {
+    Capacity {
+        nodes4: 1 << 14,
+        leaves4: 1 << 14,
+        words6: 1 << 16,
+        groups: 1024,
+        members: 4096,
+        adjacencies: 512,
+        segments: 64,
+        templates: 1 << 10,
+    }
+}
 
 /// Two userspace engines that see the same frames.
 struct Vectors {
@@ -60,16 +75,7 @@ fn both_engines_do_the_same() {
     in_namespace("both_engines_do_the_same", || {
         let indices: Indices = links();
         let ingress = indices[0];
-        let capacity = Capacity {
-            nodes4: 1 << 14,
-            leaves4: 1 << 14,
-            words6: 1 << 16,
-            groups: 1024,
-            members: 4096,
-            adjacencies: 512,
-            segments: 64,
-            templates: 1 << 10,
-        };
+        let capacity = capacity();
         let engine = Engine::load(&LoadOptions { capacity }).unwrap();
         for index in indices {
             engine.set_out_link(index).unwrap();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use raddle_image::{
-    ADJ_SEGMENT, Adjacency, Capacity, GROUP_NO_PUNT, Group, How, LINK_TABLE, LinkEntry, Memory,
-    Reason, Segment, VlanEntry, flavours, link_flags, segment_flags, segment_kind, segment_value,
+    ADJ_FORWARD, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, Capacity, GROUP_NO_PUNT, Group, How,
+    LINK_TABLE, LinkEntry, Memory, Reason, Segment, Vlan, VlanEntry, flavours, link_flags,
+    segment_flags, segment_kind, segment_value,
 };
 use raddle_select::Policy;
 use raddle_xdp::{Engine, LoadOptions};
@@ -19,6 +20,10 @@ use raddle_xdp_testing::tables::{Tables4, write6};
 
 /// Segments in use.
 pub(crate) const SEGMENTS: u32 = 8;
+/// The index of a VLAN upon the link that frames come in on; of another that they leave by, one more.
+const VLAN: u32 = 9001;
+/// Its tag.
+pub(crate) const TAG: [u8; 4] = [0x81, 0, 0, 5];
 /// Words of templates for each.
 const WORDS: u32 = 64;
 
@@ -78,6 +83,8 @@ impl Image {
             (net(3), 48, segment_value(2)),
         ];
         write6(&memory, &[&routes, &other]);
+        let vlan = Vlan::of(0x8100, 5).unwrap();
+        memory.store_vlan(ingress, vlan, Some(VLAN)).unwrap();
         memory.store_group(0, Group::Kernel(Reason::NoRoute));
         memory.store_group(3, Group::Kernel(Reason::Blackhole));
         memory.store_group(4, Group::Kernel(Reason::Local));
@@ -109,7 +116,23 @@ impl Image {
             | rare(draw, link_flags::NO_SEGMENTS);
         let more = if draw.once_in(2) { 0 } else { more };
         let flags = entry.flags | more;
-        memory.store_link(self.ingress, &LinkEntry { flags, ..entry });
+        let vlans = flags | link_flags::VLANS;
+        memory.store_link(
+            self.ingress,
+            &LinkEntry {
+                flags: vlans,
+                ..entry
+            },
+        );
+        let index = VLAN;
+        memory.store_link(
+            VLAN,
+            &LinkEntry {
+                flags,
+                index,
+                ..entry
+            },
+        );
         for number in 0..8 {
             let out = self.out[number as usize % 2];
             let mtu = if draw.once_in(12) { 100 } else { 1500 };
@@ -123,6 +146,18 @@ impl Image {
                     }
                 }
                 _ => {}
+            }
+            if adj.index != self.ingress && adj.state == ADJ_FORWARD && draw.once_in(4) {
+                let tags = 1 + draw.below(2) as u8;
+                let tag = [0x8100_0005, 0x88a8_0009];
+                adj = Adjacency {
+                    state: ADJ_TAGGED,
+                    index: VLAN + 1,
+                    lower: out,
+                    tags,
+                    tag,
+                    ..adj
+                };
             }
             memory.store_adjacency(number.into(), &adj);
         }

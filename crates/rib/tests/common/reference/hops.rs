@@ -329,13 +329,14 @@ impl Reference {
             return Err(out);
         }
         let source = link.mac.ok_or(out)?;
+        let (by, room) = self.way_out(rib, link).ok_or(out)?;
         let neighbour = hop
             .gateway
             .and_then(|gateway| self.neighbour(hop.link, gateway));
         let neighbour = neighbour.filter(|known| is_valid(known));
         let mac = neighbour.and_then(|known| known.mac);
         let mac = mac.ok_or(Reason::Unresolved as u8)?;
-        let mut mtu = link.mtu;
+        let mut mtu = room;
         let device = self.devices.iter().find(|(index, _)| *index == hop.link);
         let mtu6 = device.map_or(0, |(_, settings)| settings.mtu6);
         for less in [hop.mtu, mtu6] {
@@ -346,10 +347,47 @@ impl Reference {
         if self.settings.forward_use_pmtu {
             mtu = mtu.min(self.settings.min_pmtu.max(68));
         }
-        Ok((hop.link, mac, source, mtu))
+        Ok((hop.link, mac, source, mtu, by))
     }
 
-    fn link_of(&self, index: u32) -> Option<&Link> {
+    /// The link that frames leave by that are sent by this one, the tags that they have there from the outermost on, and how long
+    /// the packet in them may be.
+    ///
+    /// 1. By a link that is no VLAN: as they are, up to its MTU.
+    /// 2. A VLAN puts its tag around what it sends, and sends it by the link that it is upon, which has to be in order, too. With
+    ///    an `egress-qos-map` the tag depends on the packet; engines do not look.
+    /// 3. Engines know two tags, of two kinds, and nothing of a VLAN that is not told. Through the last link goes a frame of its MTU, header and one tag.
+    fn way_out(&self, rib: &Rib, link: &Link) -> Option<((u32, [u32; 2]), u32)> {
+        let (mut at, mut room, mut tags) = (link, link.mtu, Vec::new());
+        while let Some(vlan) = at.vlan {
+            if vlan.egress_qos || at.lower_netns.is_some() {
+                return None;
+            }
+            if !is_up(at) || !has_carrier(at) || ![0x8100, 0x88a8].contains(&vlan.protocol) {
+                return None;
+            }
+            tags.insert(0, u32::from(vlan.protocol) * 0x1_0000 + u32::from(vlan.id));
+            room = room.min(at.mtu);
+            at = self.link_of(at.lower?)?;
+        }
+        if at.kind.as_deref() == Some("vlan") {
+            return None;
+        }
+        if tags.is_empty() {
+            return Some(((at.index, [0; 2]), room));
+        }
+        let may_be_used = rib.ports().out.contains(&at.index);
+        let is_ready = is_up(at) && has_carrier(at) && at.arp_type == 1 && may_be_used;
+        room = room.min(at.mtu.saturating_sub(4 * (tags.len() as u32 - 1)));
+        let tags = match tags.as_slice() {
+            [only] => [*only, 0],
+            [outer, inner] => [*outer, *inner],
+            _ => return None,
+        };
+        is_ready.then_some(((at.index, tags), room))
+    }
+
+    pub(super) fn link_of(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
     }
 

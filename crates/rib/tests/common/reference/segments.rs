@@ -5,13 +5,14 @@ use raddle_rib::event::{Encap, Route};
 use raddle_rib::seg6::{Behaviour, Mode, Seg6, TableRef};
 use raddle_rib::{Owner, Rib, SegmentUse};
 
+use super::super::{Out, segment_as_out};
 use super::{Reference, has_carrier, is_up, metric};
 
 /// `RTAX_HOPLIMIT`.
 const HOP_LIMIT: u8 = 10;
 
-/// Number, marks and kind of a segment, in the form of a neighbour; and why it is the kernel's, where it is.
-pub(super) type Segment = ((u32, [u8; 6], [u8; 6], u32), Option<Reason>);
+/// A segment in the form of a neighbour; and why it is the kernel's, where it is.
+pub(super) type Segment = (Out, Option<Reason>);
 
 /// What an encapsulation comes to; an error where it is one that is left to the kernel.
 pub(super) fn segment_of(
@@ -63,15 +64,14 @@ impl Reference {
         {
             assert_eq!(is, kind, "{what:?}");
         }
-        let leaves = (number, [0xff; 6], [seen.flags; 6], seen.kind.into());
-        Some((leaves, reason))
+        Some((segment_as_out(number, seen.flags, seen.kind), reason))
     }
 
     /// What kind of segment this shall be, or why it is the kernel's; none where that hangs on headers that are not made
     /// here.
     ///
     /// 1. A SID that is an IPv6 route's is the kernel's while its link gives the route no share, unless it is raddle's own.
-    /// 2. A frame leaves by an Ethernet link that is up, has carrier and may be used.
+    /// 2. A frame leaves by an Ethernet link that is up, has carrier, may be used, and is no VLAN.
     /// 3. Any other is carried out by what it is.
     fn kind_of(&self, rib: &Rib, what: &SegmentUse) -> Option<Result<u8, Reason>> {
         let sid = match &what.what {
@@ -114,7 +114,11 @@ impl Reference {
                 let link = self.links.iter().find(|link| link.index == *oif);
                 let is_ready =
                     link.is_some_and(|link| is_up(link) && has_carrier(link) && link.arp_type == 1);
-                match (is_ready && rib.ports().out.contains(oif), what.own) {
+                let is_vlan = link.is_some_and(|link| link.kind.as_deref() == Some("vlan"));
+                match (
+                    is_ready && !is_vlan && rib.ports().out.contains(oif),
+                    what.own,
+                ) {
                     (true, _) => segment_kind::END_DX2,
                     (false, true) => return Some(Err(Reason::SegmentLink)),
                     (false, false) => return Some(Err(Reason::OutLink)),
