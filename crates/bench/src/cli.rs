@@ -95,7 +95,8 @@ pub(crate) struct Forward {
     /// Routes of the large table
     #[arg(long, default_value_t = 1_000_000)]
     pub routes: u32,
-    /// Only these columns: one, ecmp2, ecmp64, rp-loose, rp-strict, firewall, rules, vrf, bond, full
+    /// Only these columns: one, ecmp2, ecmp64, rp-loose, rp-strict, firewall, rules, vrf, bond, vlan-in,
+    /// vlan-out, vlan, full
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
     /// JSON instead of text

@@ -1,13 +1,13 @@
 //! The measurement: rows in turn, round after round, column after column.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raddle_image::{Capacity, Reason};
 use raddle_netlink::Mirror;
-use raddle_preflight::{Known, Members};
+use raddle_preflight::{Beneath, Known};
 use raddle_rib::event::Event;
 use raddle_rib::{Ports, Rib};
 use raddle_xdp::bench::{Attachment, Bench, Program, Template, Traffic};
@@ -37,12 +37,18 @@ pub(crate) enum Column {
     Vrf,
     /// One nexthop, by a bond of both links, whose driver chooses one of them (balance-xor, layer3+4).
     Bond,
+    /// One nexthop, in by a VLAN upon the in-link.
+    VlanIn,
+    /// One nexthop, out by a VLAN upon the out-link.
+    VlanOut,
+    /// Both.
+    Vlan,
     /// A large table, random destinations, two nexthops.
     Full,
 }
 
 impl Column {
-    pub(crate) const ALL: [Column; 10] = [
+    pub(crate) const ALL: [Column; 13] = [
         Column::One,
         Column::Ecmp2,
         Column::Ecmp64,
@@ -52,12 +58,25 @@ impl Column {
         Column::Rules,
         Column::Vrf,
         Column::Bond,
+        Column::VlanIn,
+        Column::VlanOut,
+        Column::Vlan,
         Column::Full,
     ];
 
     /// Whether there is such a column of this family: `rp_filter` is IPv4's.
     fn is_for(self, v6: bool) -> bool {
         !(v6 && matches!(self, Column::RpLoose | Column::RpStrict))
+    }
+
+    /// Whether packets come in by a VLAN.
+    pub(crate) fn is_tagged_in(self) -> bool {
+        matches!(self, Column::VlanIn | Column::Vlan)
+    }
+
+    /// Whether packets go out by a VLAN.
+    pub(crate) fn is_tagged_out(self) -> bool {
+        matches!(self, Column::VlanOut | Column::Vlan)
     }
 
     /// As `--only` takes it.
@@ -72,6 +91,9 @@ impl Column {
             Column::Rules => "rules",
             Column::Vrf => "vrf",
             Column::Bond => "bond",
+            Column::VlanIn => "vlan-in",
+            Column::VlanOut => "vlan-out",
+            Column::Vlan => "vlan",
             Column::Full => "full",
         }
     }
@@ -197,13 +219,16 @@ pub(crate) fn run(settings: &Settings) -> Result<Results, Failure> {
         if column == Column::Bond {
             machine.send_through(&["bond0"])?;
         }
+        if column.is_tagged_in() || column.is_tagged_out() {
+            machine.use_vlans(column)?;
+        }
         machine.look_at_firewall()?;
         for v6 in [false, true].into_iter().filter(|v6| column.is_for(*v6)) {
             results.cells.push(machine.cell(column, v6, settings)?);
         }
         router::surround(column, false)?;
         machine.settle()?;
-        if column == Column::Bond {
+        if column == Column::Bond || column.is_tagged_in() || column.is_tagged_out() {
             machine.send_through(&["out0", "out1"])?;
         }
         machine.look_at_firewall()?;
@@ -274,6 +299,22 @@ impl Machine {
         Ok(())
     }
 
+    /// Has raddle forward from and through VLANs beside the links below them.
+    fn use_vlans(&mut self, column: Column) -> Result<(), Failure> {
+        let mut ports = self.rib.ports().clone();
+        if column.is_tagged_in() {
+            // The program for tagged frames comes with those for segments.
+            self.engine.load_srv6()?;
+            ports.enabled.insert(index_of(router::VLAN_IN)?);
+        }
+        if column.is_tagged_out() {
+            ports.out.insert(index_of(router::VLAN_OUT)?);
+        }
+        self.rib.set_ports(ports);
+        self.rib.commit();
+        Ok(())
+    }
+
     /// The link that the bare redirect sends through.
     pub(crate) fn send_bare_to(&self, name: &str) -> Result<(), Failure> {
         Ok(self.bench.set_bare_ports(index_of(name)?, None)?)
@@ -331,7 +372,7 @@ impl Machine {
             links.map(|link| (link.index, link.name.clone())).collect()
         };
         let (ins, outs) = (named(&ports.enabled), named(&ports.out));
-        let verdicts = raddle_preflight::look(&ins, &outs, &Members::new(), &mut Known::default())
+        let verdicts = raddle_preflight::look(&ins, &outs, &Beneath::new(), &mut Known::default())
             .map_err(|e| Failure::system(e.to_string()))?;
         self.rib.set_firewall(Some((ports, verdicts.firewall)));
         self.rib.commit();
@@ -372,12 +413,12 @@ impl Machine {
     }
 
     fn cell(&mut self, column: Column, v6: bool, settings: &Settings) -> Result<Cell, Failure> {
+        let tagged = column.is_tagged_in().then(|| tagged(v6)).transpose()?;
         self.bench
             .set_traffic(&traffic(column, v6, settings.routes)?);
         // The floor sends through as many links as the rows above it.
-        let second = (column != Column::One)
-            .then(|| index_of("out1"))
-            .transpose()?;
+        let one = column == Column::One || column.is_tagged_in() || column.is_tagged_out();
+        let second = (!one).then(|| index_of("out1")).transpose()?;
         self.bench.set_bare_ports(index_of("out0")?, second)?;
         let mut rates = [const { Vec::new() }; 5];
         let before = self.punted();
@@ -391,7 +432,10 @@ impl Machine {
                     row.name()
                 ));
                 self.bench.rewind();
-                rates.push(self.rate(row, settings.packets)?);
+                rates.push(match &tagged {
+                    Some(frame) => self.template_rate(row, frame, settings.packets)?,
+                    None => self.rate(row, settings.packets)?,
+                });
             }
         }
         let mut punted = self.punted();
@@ -534,7 +578,7 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
         }
     };
     let destinations = match column {
-        Column::One | Column::Bond => few(1),
+        Column::One | Column::Bond | Column::VlanIn | Column::VlanOut | Column::Vlan => few(1),
         Column::Ecmp2
         | Column::RpLoose
         | Column::RpStrict
@@ -556,6 +600,33 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
         ports: (1, 2),
         vary_ports: true,
     })
+}
+
+/// Frames of [`Column::One`] with the tag of the VLAN that they come in by.
+fn tagged(v6: bool) -> Result<Template, Failure> {
+    let mut frame = [IN_MAC, GENERATOR_MAC].concat();
+    frame.extend([0x81, 0x00, 0, router::VLAN_ID]);
+    let payload = [0; 18];
+    let udp = [&[0, 1, 0, 2, 0, 26, 0, 0][..], &payload].concat();
+    if v6 {
+        let addresses: [Ipv6Addr; 2] = [
+            [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2].into(),
+            [0x2001, 0xdb8, 0xf1, 0, 0, 0, 0, 9].into(),
+        ];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 26, 17, 64]);
+        frame.extend(addresses.map(|address| address.octets()).concat());
+    } else {
+        let mut header = [
+            0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 2, 198, 51, 1, 9,
+        ];
+        let sum = raddle_packet::checksum::checksum(&header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        frame.extend([0x08, 0x00]);
+        frame.extend(header);
+    }
+    let port_at = frame.len() as u8;
+    frame.extend(udp);
+    Template::new(frame, port_at).map_err(|e| Failure::system(e.to_string()))
 }
 
 /// Says on a terminal what is being done.

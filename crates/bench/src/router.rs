@@ -121,6 +121,7 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
         }
         (Column::Vrf, there) => return vrf(there),
         (Column::Bond, there) => return bond(there),
+        (Column::VlanIn | Column::VlanOut | Column::Vlan, there) => return vlan(column, there),
         _ => return Ok(()),
     };
     std::fs::write("/proc/sys/net/ipv4/conf/in0/rp_filter", filter)
@@ -132,6 +133,7 @@ pub(crate) fn lacks(column: Column) -> Option<String> {
     let (new, name, what) = match column {
         Column::Vrf => (NEW_VRF, "red", "VRFs"),
         Column::Bond => (NEW_BOND, "bond0", "bonds"),
+        Column::VlanIn | Column::VlanOut | Column::Vlan => (NEW_VLAN_IN, VLAN_IN, "VLANs"),
         _ => return None,
     };
     match ip(new) {
@@ -176,6 +178,52 @@ fn bond(there: bool) -> Result<(), Failure> {
             || line.starts_with("route replace 2001:db8:f1::")
     });
     batch(&on_bond(routes.collect()))
+}
+
+/// The VLAN that packets of some columns come in by, and that they go out by.
+pub(crate) const VLAN_IN: &str = "in0.5";
+pub(crate) const VLAN_OUT: &str = "out0.5";
+/// The number of both.
+pub(crate) const VLAN_ID: u8 = 5;
+const NEW_VLAN_IN: &str = "link add link in0 name in0.5 type vlan id 5";
+const NEW_VLAN_OUT: &str = "link add link out0 name out0.5 type vlan id 5";
+
+/// Makes the VLANs of a column, by which the first of the router's routes leads if they are out-links, or takes them away.
+fn vlan(column: Column, there: bool) -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    if column.is_tagged_in() {
+        lines.extend(match there {
+            true => vec![
+                NEW_VLAN_IN.to_owned(),
+                format!("link set {VLAN_IN} addrgenmode none up"),
+            ],
+            false => vec![format!("link del {VLAN_IN}")],
+        });
+    }
+    if column.is_tagged_out() {
+        lines.extend(match there {
+            true => vec![
+                NEW_VLAN_OUT.to_owned(),
+                format!("link set {VLAN_OUT} addrgenmode none up"),
+                format!("addr add 10.2.0.1/24 dev {VLAN_OUT}"),
+                format!("addr add 2001:db8:2::1/64 dev {VLAN_OUT} nodad"),
+                format!(
+                    "neigh replace 10.2.0.2 lladdr 02:00:00:00:00:20 dev {VLAN_OUT} nud permanent"
+                ),
+                format!(
+                    "neigh replace 2001:db8:2::2 lladdr 02:00:00:00:00:20 dev {VLAN_OUT} nud permanent"
+                ),
+                format!("route replace 198.51.1.0/24 via 10.2.0.2 dev {VLAN_OUT}"),
+                format!("route replace 2001:db8:f1::/48 via 2001:db8:2::2 dev {VLAN_OUT}"),
+            ],
+            false => vec![format!("link del {VLAN_OUT}")],
+        });
+    }
+    batch(&lines)?;
+    match there {
+        true => Ok(()),
+        false => batch(&routes("")),
+    }
 }
 
 const NEW_VRF: &str = "link add red type vrf table 100";

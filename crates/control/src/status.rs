@@ -32,6 +32,9 @@ pub struct Status {
     pub lag: Lag,
     /// Links that packets are forwarded from.
     pub links: Vec<Link>,
+    /// Links that the program is attached to: those of the above that are no VLANs, and those below VLANs.
+    #[serde(default)]
+    pub programs: Vec<Program>,
     /// Links that packets are only sent through.
     pub out_only: Vec<OutOnly>,
     /// Why links are left to the kernel, by name; of those above, why they are left in part.
@@ -146,12 +149,26 @@ pub struct Link {
     pub dev: String,
     /// `up`, `down` or `no carrier`; none of one that is gone.
     pub state: Option<String>,
-    /// How XDP is attached: `native` or `generic`.
+    /// How XDP is attached: `native` or `generic`. Of a VLAN `by` and the name of the link below it, which it is attached to.
     pub mode: String,
     /// What becomes of the receive hash, once that is known.
     pub rx_hash: Option<RxHash>,
     /// Whether packets are sent through it, too.
     pub out: bool,
+    /// Why nothing is forwarded from it yet: a VLAN, while the programs for tagged frames are not there.
+    #[serde(default)]
+    pub lacking: Option<String>,
+}
+
+/// A link that the program is attached to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its name.
+    pub dev: String,
+    /// `native` or `generic`.
+    pub mode: String,
 }
 
 /// Whether policy 1 goes by the hash that the driver gives.

@@ -14,7 +14,7 @@ use nix::sys::time::TimeSpec;
 use raddle_image::Lack;
 use raddle_netlink::fpm::Server;
 use raddle_netlink::{Announced, Mirror, Socket};
-use raddle_rib::event::Event;
+use raddle_rib::event::{Event, Link};
 use raddle_rib::{Commit, Rib, is_local_first};
 use raddle_xdp::{Engine, WantedPlaces};
 
@@ -108,6 +108,19 @@ fn publish_by(since: Instant, now: Instant, last: Instant) -> Instant {
     (since + GATHER).min((now + QUIET).max(last + GATHER))
 }
 
+/// Whether a NIC may begin to take tags out of frames, or tags begin to matter, by what is told of a link:
+///
+/// 1. A VLAN is new, or another than before.
+/// 2. What is told of a link that VLANs may be forwarded from by (`carries`) is what was known: so it is about something that is not mirrored, as offloads are
+///    (`NETDEV_FEAT_CHANGE`).
+fn may_hide_tags(link: &Link, known: Option<&Link>, carries: impl Fn(u32) -> bool) -> bool {
+    let tags = |link: &Link| (link.vlan, link.lower, link.lower_netns);
+    match link.is_vlan() {
+        true => known.is_none_or(|known| tags(known) != tags(link)),
+        false => known == Some(link) && carries(link.index),
+    }
+}
+
 impl Daemon {
     /// Follows the kernel and answers questions until `stop` is raised.
     pub(super) fn serve(
@@ -183,6 +196,9 @@ impl Daemon {
         let mut count = 0;
         let mut links = false;
         let mut renamed = false;
+        let mut tags = false;
+        let (forwards, programs) = (&self.plan.attach, &self.plan.programs);
+        let by_vlans = !forwards.keys().all(|index| programs.contains_key(index));
         let local_first = |rib: &Rib| [4, 6].map(|family| is_local_first(rib.rules(), family));
         let before = local_first(rib);
         let batch = self.mirror.poll(&mut |event| {
@@ -206,6 +222,7 @@ impl Daemon {
             // What is on a member of a bond concerns the bond from now on.
             renamed |= matches!(&event, Event::Link(link)
                 if link.master != rib.link(link.index).and_then(|before| before.master));
+            tags |= matches!(&event, Event::Link(link) if may_hide_tags(link, rib.link(link.index), |index| by_vlans && programs.contains_key(&index)));
             rib.apply(event);
             if nexthops && let Some(commit) = rib.commit_nexthops() {
                 ahead = Some(commit);
@@ -217,6 +234,13 @@ impl Daemon {
             rib.memory().doubt();
             self.guard.hasten();
         }
+        if tags {
+            // Frames of a VLAN may look untagged from now on: nothing is forwarded until it is known.
+            self.rib.memory().doubt();
+            self.replan();
+            self.guard.hasten();
+        }
+        let rib = &mut self.rib;
         // What leaves by links that are lost is punted already, so that a hundred of them cost one walk.
         if links && let Some(commit) = rib.commit_links() {
             ahead = Some(commit);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use raddle_rib::event::Link;
-use raddle_rib::{Ports, Rib};
+use raddle_rib::{Ports, Rib, below};
 
 use crate::Error;
 use crate::config::Config;
@@ -15,8 +15,11 @@ const GONE: &str = "there is no such link now";
 /// What the engine shall use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Links to attach to, by index.
+    /// Links to forward from, by index; VLANs among them.
     pub attach: BTreeMap<u32, String>,
+    /// Links to attach the program to, by index: those that are forwarded from, and in place of a VLAN the link below it, whether
+    /// that is forwarded from itself or not.
+    pub programs: BTreeMap<u32, String>,
     /// Links to send through, by index.
     pub out: BTreeMap<u32, String>,
     /// Links that are left to the kernel, and why.
@@ -30,6 +33,102 @@ impl Plan {
             enabled: self.attach.keys().copied().collect(),
             out: self.out.keys().copied().collect(),
         }
+    }
+
+    /// Decides where programs go, for what is forwarded from.
+    ///
+    /// 1. To each link that is no VLAN.
+    /// 2. For a VLAN to the link below it. Where that is not forwarded from itself, it is said why it has a program.
+    fn place_programs(&mut self, rib: &Rib) {
+        let mut only_for: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (index, name) in &self.attach {
+            let carrier = carrier(rib, *index);
+            let carrier_name = match carrier == *index {
+                true => Some(name),
+                false => rib.link(carrier).map(|link| &link.name),
+            };
+            let Some(carrier_name) = carrier_name else {
+                continue;
+            };
+            self.programs.insert(carrier, carrier_name.clone());
+            if !self.attach.contains_key(&carrier) {
+                only_for.entry(carrier_name).or_default().push(name);
+            }
+        }
+        for (name, vlans) in only_for {
+            let program = format!("the program on it forwards from {}", vlans.join(", "));
+            let why = self.left.entry(name.to_owned()).or_default();
+            *why = match why.is_empty() {
+                true => program,
+                false => format!("{why}; {program}"),
+            };
+        }
+    }
+
+    /// Whether packets are forwarded from VLANs upon a link.
+    pub(super) fn has_vlans_upon(&self, rib: &Rib, index: u32) -> bool {
+        let mut all = self.attach.keys();
+        all.any(|of| *of != index && carrier(rib, *of) == index)
+    }
+
+    /// Leaves a link that the program cannot be on to the kernel, and the VLANs upon it, which are forwarded from by it.
+    pub(super) fn without_program(&mut self, rib: &Rib, index: u32, why: &str) {
+        let Some(name) = self.programs.remove(&index) else {
+            return;
+        };
+        let left = &mut self.left;
+        self.attach.retain(|of, of_name| {
+            if carrier(rib, *of) != index {
+                return true;
+            }
+            let why = match *of == index {
+                true => why.to_owned(),
+                false => below_it(&name, why),
+            };
+            left.insert(of_name.clone(), why);
+            false
+        });
+        left.insert(name, why.to_owned());
+    }
+
+    /// Leaves VLANs to the kernel that would leave by a link which is not sent through itself.
+    pub(super) fn leave_vlans(&mut self, rib: &Rib) {
+        let out: Vec<u32> = self.out.keys().copied().collect();
+        let left = &mut self.left;
+        self.out.retain(|index, name| {
+            let lower = carrier(rib, *index);
+            if out.binary_search(&lower).is_ok() {
+                return true;
+            }
+            let lower = rib.link(lower).map_or("-", |link| link.name.as_str());
+            let why = left
+                .get(lower)
+                .map_or("it is not sent through", String::as_str);
+            let why = below_it(lower, why);
+            left.insert(name.clone(), why);
+            false
+        });
+    }
+}
+
+/// Why a VLAN is left to the kernel where the link below it is.
+fn below_it(lower: &str, why: &str) -> String {
+    format!("its lower link {lower}: {why}")
+}
+
+/// The link that carries the program for a link, and that its packets leave by: itself, or of a VLAN the link below it.
+pub(super) fn carrier(rib: &Rib, index: u32) -> u32 {
+    let link = rib.link(index);
+    let below = link.and_then(|link| below(link, |index| rib.link(index)));
+    below.map_or(index, |below| below.lower)
+}
+
+/// How packets of a link come to the program: as it is attached there, or by which link below.
+pub(super) fn mode(rib: &Rib, index: u32, attached: Option<&str>) -> String {
+    let carrier = carrier(rib, index);
+    match rib.link(carrier).filter(|_| carrier != index) {
+        Some(lower) => format!("by {}", lower.name),
+        None => attached.unwrap_or("-").to_owned(),
     }
 }
 
@@ -56,13 +155,18 @@ pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
                 state => format!(" ({state})"),
             };
             let why = plan.left.get(name).map_or("", String::as_str);
+            let carrier = carrier(rib, *index);
+            let attached = match rib.link(carrier).filter(|_| carrier != *index) {
+                Some(lower) => format!("would be forwarded from, by {}", lower.name),
+                None => "would be attached".to_owned(),
+            };
             match (
                 plan.attach.contains_key(index),
                 plan.out.contains_key(index),
             ) {
-                (true, true) => format!("link {name}{state}: would be attached"),
+                (true, true) => format!("link {name}{state}: {attached}"),
                 (true, false) => {
-                    format!("link {name}{state}: would be attached, but not sent through: {why}")
+                    format!("link {name}{state}: {attached}, but not sent through: {why}")
                 }
                 (false, true) => format!("link {name}{state}: would be sent through only: {why}"),
                 (false, false) => format!("link {name}{state}: left to the kernel: {why}"),
@@ -77,6 +181,7 @@ pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
 /// 2. Of the rest, packets are forwarded from those that the user named; when none are named, from
 ///    all on which forwarding is on.
 /// 3. Packets are sent through all of the rest.
+/// 4. Programs go to the links that packets come in by ([`Plan::place_programs`]).
 ///
 /// # Errors
 /// A link that was named and does not exist or cannot be used.
@@ -122,6 +227,8 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
             }
         }
     }
+    plan.leave_vlans(rib);
+    plan.place_programs(rib);
     Ok(plan)
 }
 
@@ -195,7 +302,7 @@ pub(super) fn missing(rib: &Rib, config: &Config, plan: &Plan) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_rib::event::{DeviceSettings, Event, Link};
+    use raddle_rib::event::{DeviceSettings, Event, Link, Vlan};
 
     fn rib() -> Rib {
         let mut rib = Rib::detached();
@@ -215,6 +322,101 @@ mod tests {
             ));
         }
         rib
+    }
+
+    /// As [`rib`], with `b.5` upon b and `b.5.6` upon that, which forward.
+    fn with_vlans() -> Rib {
+        let mut rib = rib();
+        for (index, name, id, lower) in [(5, "b.5", 5, 3), (6, "b.5.6", 6, 5)] {
+            rib.apply(Event::Link(Link {
+                kind: Some("vlan".into()),
+                vlan: Some(Vlan {
+                    protocol: 0x8100,
+                    id,
+                    egress_qos: false,
+                }),
+                lower: Some(lower),
+                ..Link::ethernet(index, name, [2; 6])
+            }));
+            let forwards = DeviceSettings {
+                forwarding4: true,
+                ..DeviceSettings::default()
+            };
+            rib.apply(Event::Device(index, forwards));
+        }
+        rib
+    }
+
+    fn named(names: &[&str]) -> Config {
+        Config {
+            links: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Config::default()
+        }
+    }
+
+    fn indices(links: &BTreeMap<u32, String>) -> Vec<u32> {
+        links.keys().copied().collect()
+    }
+
+    #[test]
+    fn the_program_is_on_the_link_below_a_vlan() {
+        let (rib, none) = (with_vlans(), Report::default());
+        let all = plan(&rib, &Config::default(), &none).unwrap();
+        assert_eq!(indices(&all.attach), [2, 3, 5, 6]);
+        assert_eq!(indices(&all.programs), [2, 3]);
+        assert_eq!(indices(&all.out), [2, 3, 4, 5, 6]);
+        assert!(all.has_vlans_upon(&rib, 3) && !all.has_vlans_upon(&rib, 2));
+        assert_eq!(all.ports().enabled, [2, 3, 5, 6].into());
+        // By itself.
+        let alone = plan(&rib, &named(&["b.5.6"]), &none).unwrap();
+        assert_eq!(indices(&alone.attach), [6]);
+        assert_eq!(indices(&alone.programs), [3]);
+        assert_eq!(
+            alone.left["b"],
+            "not named: packets from it are the kernel's; the program on it forwards from b.5.6"
+        );
+        assert!(!alone.left["b.5"].contains("program"));
+        assert_eq!(
+            would(&alone, &rib)[1],
+            format!(
+                "link b (down): would be sent through only: {}",
+                alone.left["b"]
+            )
+        );
+        assert_eq!(
+            would(&alone, &rib)[4],
+            "link b.5.6: would be forwarded from, by b"
+        );
+        assert_eq!(mode(&rib, 6, None), "by b");
+        assert_eq!(mode(&rib, 3, Some("native")), "native");
+    }
+
+    #[test]
+    fn a_vlan_goes_with_what_is_below_it() {
+        let (mut rib, none) = (with_vlans(), Report::default());
+        let mut failed = plan(&rib, &Config::default(), &none).unwrap();
+        failed.without_program(&rib, 3, "the driver refused");
+        assert_eq!(indices(&failed.attach), [2]);
+        assert_eq!(indices(&failed.programs), [2]);
+        assert_eq!(failed.left["b"], "the driver refused");
+        assert_eq!(failed.left["b.5.6"], "its lower link b: the driver refused");
+        let mut failed = plan(&rib, &named(&["a", "b.5"]), &none).unwrap();
+        failed.without_program(&rib, 3, "the driver refused");
+        assert_eq!(indices(&failed.attach), [2]);
+        assert_eq!(failed.left["b"], "the driver refused");
+        // Out: by the link below only, and not without it.
+        let out = plan(&rib, &Config::default(), &rejecting("b", Role::Out)).unwrap();
+        assert_eq!(indices(&out.attach), [2, 3, 5, 6]);
+        assert_eq!(indices(&out.out), [2, 4]);
+        assert_eq!(out.left["b.5"], "its lower link b: odd: not for XDP");
+        // The VLAN alone goes, then the link below it.
+        rib.apply(Event::LinkGone(6));
+        let fewer = plan(&rib, &named(&["b.5"]), &none).unwrap();
+        assert_eq!(indices(&fewer.programs), [3]);
+        rib.apply(Event::LinkGone(5));
+        let gone = plan_of_present(&rib, &named(&["b.5"]), &none);
+        assert!(gone.attach.is_empty() && gone.programs.is_empty());
+        assert!(gone.left["b.5"].contains("no such link"));
     }
 
     fn rejecting(name: &str, role: Role) -> Report {

@@ -1,7 +1,8 @@
 //! What the daemon tells about itself.
 
 use raddle_control::status::{
-    self, ByFamily, Deadline, Image, Mirror, NotCarriedOut, OutOnly, SegmentNumbers, State, Warning,
+    self, ByFamily, Deadline, Image, Mirror, NotCarriedOut, OutOnly, Program, SegmentNumbers,
+    State, Warning,
 };
 use raddle_control::{
     self as control, Count, Counters, CpuCounts, LinkCount, NexthopCount, ReasonCount, Routes,
@@ -14,24 +15,32 @@ use raddle_rib::{Owner, Rib, SegmentUse, Sent};
 use raddle_xdp::Counters as Engine;
 
 use super::daemon::Daemon;
-use super::links::state;
+use super::links::{self, carrier, state};
 use crate::seed;
 
 /// The answer to `status`.
 pub(super) fn status(daemon: &Daemon) -> Status {
     let usage = daemon.rib.usage();
     let stats = daemon.mirror.stats();
-    let links = daemon.engine.attached().map(|(index, mode)| {
-        let link = daemon.rib.link(index);
+    let lacking = daemon.srv6.lacking(&daemon.engine);
+    let links = daemon.plan.attach.keys().map(|index| {
+        let link = daemon.rib.link(*index);
         let up = link.is_some_and(Link::is_up);
+        let is_vlan = carrier(&daemon.rib, *index) != *index;
         status::Link {
-            ifindex: index,
-            dev: name(&daemon.rib, index),
+            ifindex: *index,
+            dev: name(&daemon.rib, *index),
             state: link.map(|link| state(link).to_owned()),
-            mode: mode.to_string(),
-            rx_hash: daemon.rx_hash.status(index),
-            out: up && daemon.rib.ports().out.contains(&index),
+            mode: mode(daemon, *index),
+            rx_hash: daemon.rx_hash.status(*index),
+            out: up && daemon.rib.ports().out.contains(index),
+            lacking: lacking.clone().filter(|_| is_vlan),
         }
+    });
+    let programs = daemon.engine.attached().map(|(index, mode)| Program {
+        ifindex: index,
+        dev: name(&daemon.rib, index),
+        mode: mode.to_string(),
     });
     let out_only = daemon.plan.out.keys();
     let out_only = out_only
@@ -65,6 +74,7 @@ pub(super) fn status(daemon: &Daemon) -> Status {
         priority: daemon.standing.status(daemon.config.priority),
         lag: daemon.lag.status(),
         links: links.collect(),
+        programs: programs.collect(),
         out_only: out_only.collect(),
         left_to_kernel: daemon.plan.left.clone(),
         warnings: warnings.collect(),
@@ -93,7 +103,7 @@ pub(super) fn status(daemon: &Daemon) -> Status {
             full: usage.full,
             raise: raise.map(str::to_owned).collect(),
         },
-        segments: segment_numbers(&daemon.rib, daemon.srv6.lacking(&daemon.engine).as_deref()),
+        segments: segment_numbers(&daemon.rib, lacking.as_deref()),
         fpm: daemon
             .fpm
             .as_ref()
@@ -107,6 +117,14 @@ pub(super) fn status(daemon: &Daemon) -> Status {
         commits: daemon.commits,
         last_commit_microseconds: daemon.last_commit.took.as_micros() as u64,
     }
+}
+
+/// How packets of a link come to the program: `native` or `generic`, as it is attached there, or by which link below.
+pub(super) fn mode(daemon: &Daemon, index: u32) -> String {
+    let mut attached = daemon.engine.attached();
+    let mode = attached.find(|(of, _)| *of == index);
+    let mode = mode.map(|(_, mode)| mode.to_string());
+    links::mode(&daemon.rib, index, mode.as_deref())
 }
 
 /// No more segments that nothing carries out are named than this; the rest are counted.
@@ -188,7 +206,7 @@ pub(super) fn counters(rib: &Rib, counters: &Engine) -> Counters {
                 dev: name(rib, index),
                 via: neighbour,
                 mtu: adjacency.mtu,
-                forwards: adjacency.state == raddle_image::ADJ_FORWARD,
+                forwards: adjacency.forwards(),
                 stale: state & NUD_STALE != 0,
                 count: count(sent.nexthop(number)),
             }

@@ -9,6 +9,7 @@ use raddle_rib::Rib;
 use raddle_rib::event::{Link, Settings};
 use raddle_xdp::{AttachedMode, Engine};
 
+use super::links::Plan;
 use super::report;
 use crate::config::{Config, RxHash};
 
@@ -25,6 +26,8 @@ pub(super) struct Facts {
     passed_on: bool,
     /// There are SIDs or encapsulations that the kernel does not have, or may be.
     own: bool,
+    /// There are VLANs upon it that are forwarded from.
+    vlans: bool,
 }
 
 /// What becomes of the hash that packets of a link bring.
@@ -58,7 +61,8 @@ impl fmt::Display for Verdict {
 /// 5. The program does not run in the driver, or the driver does not offer it: not read, but lacking.
 /// 6. There are SIDs or encapsulations that the kernel does not have, or FPM may tell some: not read, but lacking. The program that reads it cannot
 ///    carry them out, and the kernel, which gets SRv6 packets of its own routes from such a link, does not have these.
-/// 7. Read.
+/// 7. There are VLANs upon the link that are forwarded from: likewise, for it cannot take tags off.
+/// 8. Read.
 fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
     let auto = match setting {
         RxHash::Off => return Verdict::Needless("rx-hash is off"),
@@ -79,15 +83,20 @@ fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
         Verdict::Lacking(
             "a program that reads it cannot carry out SIDs that the kernel does not have".into(),
         )
+    } else if facts.vlans {
+        Verdict::Lacking(
+            "a program that reads it cannot forward from the VLANs upon the link".into(),
+        )
     } else {
         Verdict::Read
     }
 }
 
-fn facts(link: &Link, native: bool, own: bool) -> Facts {
+fn facts(link: &Link, native: bool, own: bool, vlans: bool) -> Facts {
     Facts {
         native,
         own,
+        vlans,
         software: link.kind.is_some(),
         // A link that has gone says no, and is not asked about again.
         offered: raddle_xdp::offers_rx_hash(link.index).unwrap_or(false),
@@ -95,9 +104,15 @@ fn facts(link: &Link, native: bool, own: bool) -> Facts {
     }
 }
 
-/// Whether the hash of a link would be read where the program runs in the driver as `native` says.
-pub(super) fn would_read(rib: &Rib, config: &Config, link: &Link, native: bool) -> bool {
-    let facts = facts(link, native, config.may_have_statics());
+/// Whether the hash of a link would be read where the program runs in the driver as `native` says, and there are `vlans` upon the
+/// link that are forwarded from.
+pub(super) fn would_read(
+    rib: &Rib,
+    config: &Config,
+    link: &Link,
+    (native, vlans): (bool, bool),
+) -> bool {
+    let facts = facts(link, native, config.may_have_statics(), vlans);
     decide(config.rx_hash, rib.settings(), facts) == Verdict::Read
 }
 
@@ -108,7 +123,12 @@ pub(super) struct Decisions(BTreeMap<u32, (Facts, Verdict)>);
 impl Decisions {
     /// Decides for all attached links, and has their programs read the hash or not. Where the kernel
     /// refuses, the link goes on without, and is tried again when the facts change.
-    pub(super) fn renew(&mut self, engine: &mut Engine, rib: &Rib, config: &Config) {
+    pub(super) fn renew(
+        &mut self,
+        engine: &mut Engine,
+        (rib, plan): (&Rib, &Plan),
+        config: &Config,
+    ) {
         let attached: Vec<_> = engine.attached().collect();
         let mut before = std::mem::take(&mut self.0);
         for (index, mode) in attached {
@@ -119,6 +139,7 @@ impl Decisions {
                 link,
                 mode == AttachedMode::Native,
                 config.may_have_statics(),
+                plan.has_vlans_upon(rib, index),
             );
             let wanted = decide(config.rx_hash, rib.settings(), facts);
             let read = wanted == Verdict::Read;
@@ -176,6 +197,7 @@ mod tests {
         offered: true,
         passed_on: true,
         own: false,
+        vlans: false,
     };
 
     fn decided(setting: RxHash, policies: (u8, u8), facts: Facts) -> String {
@@ -202,12 +224,16 @@ mod tests {
         let generic = but(|f| f.native = false);
         let silent = but(|f| f.offered = false);
         let unhashed = but(|f| f.passed_on = false);
+        let tagged = but(|f| f.vlans = true);
         let veth = but(|f| (f.software, f.passed_on) = (true, false));
         assert!(auto((1, 1), generic).contains("in the driver"));
         assert!(auto((1, 1), silent).contains("does not offer it"));
         assert!(auto((1, 1), unhashed).contains("receive-hashing is off"));
         assert!(auto((1, 1), veth).contains("software"));
         assert_eq!(decided(RxHash::On, (1, 1), veth), "read");
+        for setting in [RxHash::Auto, RxHash::On] {
+            assert!(decided(setting, (1, 1), tagged).contains("VLANs upon the link"));
+        }
         assert!(decided(RxHash::On, (1, 1), generic).contains("in the driver"));
     }
 }

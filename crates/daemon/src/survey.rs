@@ -4,7 +4,7 @@ use raddle_rib::Rib;
 use raddle_rib::event::Link;
 use raddle_rib::firewall::Firewall;
 
-use super::links::Plan;
+use super::links::{Plan, carrier};
 use super::rx_hash::would_read;
 use crate::Error;
 use crate::config::{Config, Conntrack, Mode};
@@ -44,11 +44,27 @@ pub(super) fn survey(
             .links()
             // The program on a member of a bond is the bond's.
             .filter(|link| link.bond_active.is_none())
-            .filter(|link| would_read(rib, config, link, config.mode != Mode::Generic))
+            .filter(|link| {
+                let facts = (config.mode != Mode::Generic, has_vlans(rib, config, link));
+                would_read(rib, config, link, facts)
+            })
             .map(|link| link.index)
             .collect(),
     };
     Ok(preflight::inspect(&scene, &options)?)
+}
+
+/// Whether there are VLANs upon a link that would be forwarded from, as far as that goes by the configuration and settings.
+fn has_vlans(rib: &Rib, config: &Config, link: &Link) -> bool {
+    let wanted = |upper: &Link| match config.links.is_empty() {
+        true => {
+            let device = rib.input_settings(upper);
+            device.forwarding4 || device.forwarding6
+        }
+        false => config.links.contains(&upper.name),
+    };
+    let upon = |upper: &&Link| upper.index != link.index && carrier(rib, upper.index) == link.index;
+    rib.links().filter(upon).any(wanted)
 }
 
 /// What a look at the firewall has found.
@@ -68,8 +84,8 @@ pub(super) fn look(
     conntrack: Conntrack,
     known: &mut Known,
 ) -> Result<Looked, Error> {
-    let members = preflight::members(rib.links());
-    let mut verdicts = preflight::look(&plan.attach, &plan.out, &members, known)?;
+    let beneath = preflight::beneath(rib.links());
+    let mut verdicts = preflight::look(&plan.attach, &plan.out, &beneath, known)?;
     if conntrack == Conntrack::Punt {
         verdicts.punt_tracked(&plan.attach, &plan.out);
     }
@@ -81,7 +97,7 @@ pub(super) fn look(
     ];
     let nothing = match verdicts.frees_nothing(&plan.attach, &plan.out, families) {
         // In the words that a start is refused with.
-        true => preflight::bypass(&plan.attach, &plan.out, &members, known)?
+        true => preflight::bypass(&plan.attach, &plan.out, &beneath, known)?
             .first()
             .map(ToString::to_string),
         false => None,

@@ -11,7 +11,7 @@ use raddle_rib::event::Link;
 
 use super::links::Plan;
 use crate::config::{Config, Mode};
-use raddle_preflight::far_ends;
+use raddle_preflight::{beneath, far_ends, with_beneath};
 
 /// How often is looked.
 const EACH: Duration = Duration::from_secs(1);
@@ -33,16 +33,21 @@ pub(super) struct Watch(Arc<Shared>);
 impl Watch {
     /// Watches the veths of the plan from now on; the thread starts with the first.
     pub(super) fn follow(&mut self, rib: &Rib, plan: &Plan, config: &Config) {
-        // In generic mode nothing is lost there.
-        let used = |link: &Link| {
-            config.mode != Mode::Generic
-                && link.kind.as_deref() == Some("veth")
-                && [Some(link.index), link.master]
-                    .iter()
-                    .flatten()
-                    .any(|index| plan.attach.contains_key(index) || plan.out.contains_key(index))
-        };
         let links: Vec<Link> = rib.links().cloned().collect();
+        let beneath = beneath(links.iter());
+        let (ins, outs) = (
+            with_beneath(&plan.attach, &beneath),
+            with_beneath(&plan.out, &beneath),
+        );
+        // In generic mode nothing is lost there, but tags.
+        let used = |link: &Link| {
+            let is_in = ins.contains_key(&link.index);
+            let matters = match config.mode {
+                Mode::Generic => is_in,
+                _ => is_in || outs.contains_key(&link.index),
+            };
+            matters && link.kind.as_deref() == Some("veth")
+        };
         let watched: BTreeSet<u32> = links.iter().filter(|l| used(l)).map(|l| l.index).collect();
         let is_first = !watched.is_empty() && Arc::strong_count(&self.0) == 1;
         *self.0.links.lock().unwrap_or_else(PoisonError::into_inner) = (links, watched);

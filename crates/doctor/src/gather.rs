@@ -177,7 +177,7 @@ fn live(facts: &mut Facts, rib: &Rib, daemon: &Session) {
     if facts.tuning == Default::default() {
         missing(Need::Settings, "/proc/sys/net cannot be read".to_owned());
     }
-    let links: Vec<_> = facts.in_links().cloned().collect();
+    let links: Vec<_> = facts.receivers().cloned().collect();
     match probe::steering(&links) {
         Ok(steered) => facts.receive.steered = steered,
         Err(why) => missing(Need::Steering, why.to_string()),

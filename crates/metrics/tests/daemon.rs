@@ -41,6 +41,7 @@ fn status() -> Status {
             mode: "native".into(),
             rx_hash: None,
             out: false,
+            lacking: None,
         }],
         out_only: vec![OutOnly {
             ifindex: 3,

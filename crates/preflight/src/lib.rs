@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod beneath;
 mod bond;
 mod finding;
 mod firewall;
@@ -10,6 +11,7 @@ mod qdisc;
 mod rules;
 pub mod seed;
 mod settings;
+mod tags;
 mod veth;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +23,9 @@ use raddle_rib::{PuntedByRule, Rib};
 
 pub use raddle_netlink::probe::Error;
 
+pub use self::beneath::{Beneath, Passed, beneath, with_beneath};
+use self::beneath::{of_bonds_too, of_vlans_too};
+// What raddle-bench calls it.
 pub use self::bond::bond_members;
 use self::finding::concerns;
 pub use self::finding::{Finding, Report, Role, Severity};
@@ -156,60 +161,6 @@ impl Scene {
     }
 }
 
-/// By bond, what it is made of: links by index with their names.
-pub type Members = BTreeMap<u32, BTreeMap<u32, String>>;
-
-/// What the bonds among these links are made of.
-pub fn members<'a>(links: impl Iterator<Item = &'a Link>) -> Members {
-    let links: Vec<&Link> = links.collect();
-    let bonds = links.iter().filter(|link| link.bond.is_some());
-    let bonds: BTreeSet<u32> = bonds.map(|link| link.index).collect();
-    let mut members = Members::new();
-    for link in links {
-        if let Some(bond) = link.master.filter(|master| bonds.contains(master)) {
-            let of_bond = members.entry(bond).or_default();
-            of_bond.insert(link.index, link.name.clone());
-        }
-    }
-    members
-}
-
-/// Links, and what the bonds among them are made of: where packets meet what is on a device.
-fn with_members(links: &BTreeMap<u32, String>, members: &Members) -> BTreeMap<u32, String> {
-    let of_bonds = links
-        .keys()
-        .filter_map(|index| members.get(index))
-        .flatten();
-    let own = links.iter().chain(of_bonds);
-    own.map(|(index, name)| (*index, name.clone())).collect()
-}
-
-/// Findings, and what those about a member of a bond mean for it: it is not used in that role either.
-fn of_bonds_too(mut findings: Vec<Finding>, scene: &Scene, members: &Members) -> Vec<Finding> {
-    let name = |index: &u32| scene.links.iter().find(|l| l.index == *index);
-    let mut more = Vec::new();
-    for finding in &findings {
-        if finding.severity != Severity::LinkRejected {
-            continue;
-        }
-        let of = |(bond, of_bond): (&u32, &BTreeMap<u32, String>)| {
-            let member = of_bond
-                .values()
-                .find(|member| finding.link.as_ref() == Some(*member))?;
-            Some((name(bond)?.name.clone(), member.clone()))
-        };
-        if let Some((bond, member)) = members.iter().find_map(of) {
-            more.push(Finding {
-                what: format!("its member {member}: {}", finding.what),
-                link: Some(bond),
-                ..finding.clone()
-            });
-        }
-    }
-    findings.append(&mut more);
-    findings
-}
-
 /// Looks at everything, and fixes what may be fixed.
 ///
 /// Costs some milliseconds, and a thread for each network namespace that is found: at start, and
@@ -238,15 +189,21 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
     let mut add = |topic, found: Vec<Finding>| {
         findings.extend(found.into_iter().map(|finding| (topic, finding)));
     };
-    let links = link::judge(scene, &stacked);
-    let members = members(scene.links.iter());
+    let links = link::judge(scene, options.generic, &stacked);
+    let beneath = beneath(scene.links.iter());
     let shaped = qdisc::judge(&scene.links, &qdiscs, &options.allow_qdisc);
-    let shaped = of_bonds_too(shaped, scene, &members);
+    let shaped = of_vlans_too(of_bonds_too(shaped, scene), scene);
     let mut known: Vec<Finding> = links.iter().chain(&shaped).cloned().collect();
     add(Topic::Link, links);
     add(Topic::Qdisc, shaped);
+    let wires = |of: &BTreeMap<u32, String>| with_beneath(of, &beneath);
+    let (ins, _) = in_use(scene, options, &known);
+    let asked = tags::to_ask(scene, &wires(&ins), &stacked);
+    let hidden = tags::judge(options.fix, &asked, &mut |link| surroundings.giver(link));
+    let hidden = of_vlans_too(of_bonds_too(hidden, scene), scene);
+    known.extend(hidden.iter().cloned());
+    add(Topic::Link, hidden);
     let (ins, outs) = in_use(scene, options, &known);
-    let wires = |of: &BTreeMap<u32, String>| with_members(of, &members);
     let lossy = veth::judge(
         scene,
         options,
@@ -254,11 +211,12 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
         &wires(&outs),
         &mut surroundings,
     );
-    let lossy = of_bonds_too(lossy, scene, &members);
+    let lossy = of_vlans_too(of_bonds_too(lossy, scene), scene);
     known.extend(lossy.iter().cloned());
     add(Topic::Loss, lossy);
-    let unused =
-        link::bonds_not_sent_through(scene, options.generic, &in_use(scene, options, &known).0);
+    let with_program = wires(&in_use(scene, options, &known).0);
+    let unused = link::bonds_not_sent_through(scene, options.generic, &with_program);
+    let unused = of_vlans_too(unused, scene);
     known.extend(unused.iter().cloned());
     add(Topic::Link, unused);
     // A link that fell out now need not be looked at any more. The probes are asked even when none
@@ -275,7 +233,7 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
                 finding.why.push_str(", which --allow-bypass allows");
             }
         } else if !bypassed.is_empty() {
-            let mut verdicts = look(&ins, &outs, &members, &mut known)?;
+            let mut verdicts = look(&ins, &outs, &beneath, &mut known)?;
             if options.punt_tracked {
                 verdicts.punt_tracked(&ins, &outs);
             }
@@ -287,10 +245,15 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
             }
         }
         add(Topic::Firewall, bypassed);
-        let receive = settings::gather(&scene.links, &wires_in)?;
+        // VLANs receive nothing by themselves, and what is told of tags above is not told again.
+        let mut receivers = wires_in;
+        let vlans = scene.links.iter().filter(|link| link.is_vlan());
+        vlans.for_each(|vlan| _ = receivers.remove(&vlan.index));
+        let mut receive = settings::gather(&scene.links, &receivers)?;
+        receive.tags_told(asked.iter().map(|asked| asked.link.index));
         add(
             Topic::Settings,
-            settings::judge(scene, options, (&ins, &wires_in), &receive),
+            settings::judge(scene, options, (&ins, &receivers), &receive),
         );
         add(Topic::Settings, rules::judge(scene, &ins));
     }
@@ -307,7 +270,7 @@ fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
 }
 
 /// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`
-/// those sent through, by index with their names; `members` is what bonds are made of, and `known` what earlier looks have found out.
+/// those sent through, by index with their names; `beneath` is what is beneath them, and `known` what earlier looks have found out.
 ///
 /// Well below a millisecond while there is nothing to find: meant for every few seconds.
 ///
@@ -316,10 +279,10 @@ fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
 pub fn bypass(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
-    members: &Members,
+    beneath: &Beneath,
     known: &mut Known,
 ) -> Result<Vec<Finding>, Error> {
-    let (ins, outs) = (with_members(ins, members), with_members(outs, members));
+    let (ins, outs) = (with_beneath(ins, beneath), with_beneath(outs, beneath));
     let hooks = firewall::gather(&ins, &outs, &tc::qdiscs()?, known)?;
     let mut findings = firewall::judge(&hooks, &ins, &outs, Severity::Refuse);
     findings.sort();
@@ -328,8 +291,8 @@ pub fn bypass(
 }
 
 /// Which packets the firewall may judge just now: of those that come in by one of `ins` and leave by
-/// one of `outs`, links by index with their names; what is on a member of a bond (`members`) concerns the bond. `known` is what earlier
-/// looks have found out.
+/// one of `outs`, links by index with their names; what is on a link beneath one of them (`beneath`) concerns it, too. `known` is
+/// what earlier looks have found out.
 ///
 /// Well below a millisecond while nothing changed.
 ///
@@ -338,10 +301,10 @@ pub fn bypass(
 pub fn look(
     ins: &BTreeMap<u32, String>,
     outs: &BTreeMap<u32, String>,
-    members: &Members,
+    beneath: &Beneath,
     known: &mut Known,
 ) -> Result<Verdicts, Error> {
-    pairs::gather::look(ins, outs, members, known)
+    pairs::gather::look(ins, outs, beneath, known)
 }
 
 /// Which of these links have a qdisc just now that shapes what they send, unless it is `allowed`

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use raddle_image::MAX_LINKS;
+use raddle_image::{MAX_LINKS, MAX_TAGS};
 use raddle_rib::event::{Bond, Link};
 use raddle_rib::vrf_of;
 use raddle_select::{BondMode, BondPolicy};
 
+use super::beneath::{lowers, of_vlans_too};
+use super::veth::Stacked;
 use super::{Finding, Role, Scene, Severity};
 
 /// `IFF_LOOPBACK`.
@@ -27,14 +29,23 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 /// 2. An interface index that the image has no room for: not used.
 /// 3. A port of a bridge, bond or team: not used. What comes in by it is the master's. One in a VRF is used: it is only
 ///    looked up elsewhere.
-/// 4. A device made of other devices (bridge, VLAN, tunnel, ...): not used. XDP on it runs
+/// 4. A device made of other devices (bridge, tunnel, ...): not used. XDP on it runs
 ///    late or not at all, and what is sent through it must pass its own code. A bond is used whose driver runs a program on all its
 ///    members and sends by them what XDP redirects to it ([`refused_bond`]), unless a member of it is one that would not be used
-///    by rules 1, 2, 4, 5 or 6 itself.
-/// 5. A device with VLANs or the like on top: not forwarded from. A tag that hardware or veth
-///    has taken out of the frame is invisible to XDP, and packets for ipvlan look like our own.
-/// 6. One with somebody else's XDP program: not forwarded from.
-pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<Finding> {
+///    by rules 1, 2, 4, 5 or 7 itself; in `generic` mode none is: there the program of a bond runs when tags have been taken out of
+///    frames by its members (`__netif_receive_skb_core`), and would take frames of any VLAN for the bond's own.
+/// 5. A device with macvlans or the like on top: not forwarded from. Packets for these look like our own. With VLANs on top it
+///    is used, if their tags can be seen ([`super::tags`]).
+/// 6. A VLAN is used by way of the links below it, which the program is attached to, and packets leave by: all of them in this
+///    namespace, with at most [`MAX_TAGS`] tags of 802.1Q or 802.1ad, see [`refused_vlan`]. Where one of these links is not used in a
+///    role, the VLAN is not either; so not upon a port of a bridge, or a member of a bond. Not sent through: one whose tags have
+///    priorities from packets', and one upon a bond that chooses otherwise for frames with tags ([`chooses_by_tags`]).
+/// 7. One with somebody else's XDP program: not forwarded from.
+pub(super) fn judge(
+    scene: &Scene,
+    generic: bool,
+    stacked: &BTreeMap<u32, Stacked>,
+) -> Vec<Finding> {
     let names: BTreeMap<u32, &Link> = scene.links.iter().map(|l| (l.index, l)).collect();
     let mut findings = Vec::new();
     for link in &scene.links {
@@ -81,6 +92,11 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
             continue;
         }
         if let Some(bond) = link.bond {
+            if generic {
+                let why = "generic XDP runs there when tags have been taken out of frames; the kernel forwards there";
+                reject(Role::Both, "bond, in generic mode".into(), why);
+                continue;
+            }
             if let Some(why) = refused_bond(bond) {
                 reject(
                     Role::Both,
@@ -115,8 +131,8 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
                 );
             }
             if let Some((member, upper)) = members().find_map(|member| {
-                let upper = stacked.get(&member.index)?.first()?;
-                Some((member, upper))
+                let upper = stacked.get(&member.index)?;
+                Some((member, upper.others.first().or(upper.vlans.first())?))
             }) {
                 let what = format!("{upper} is stacked upon its member {}", member.name);
                 reject(
@@ -125,12 +141,38 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
                     "frames for it can look to XDP like frames for the bond",
                 );
             }
+        } else if link.is_vlan() {
+            if let Some((what, why)) = refused_vlan(link, &names) {
+                reject(Role::Both, what, why);
+                continue;
+            }
+            if link.vlan.is_some_and(|vlan| vlan.egress_qos) {
+                reject(
+                    Role::Out,
+                    "its tags have priorities (egress-qos-map)".into(),
+                    "XDP puts the same tag into all frames; the kernel sends there",
+                );
+            }
+            let lower = lowers(link, |index| names.get(&index).copied());
+            let bond = lower.first().and_then(|lower| Some((lower, lower.bond?)));
+            if let Some((lower, policy)) =
+                bond.and_then(|(lower, bond)| Some((lower, chooses_by_tags(bond)?)))
+            {
+                let what = format!(
+                    "its lower link {} is a bond with xmit_hash_policy {}",
+                    lower.name,
+                    policy.name()
+                );
+                let why = "the driver of bonds chooses the member for what XDP sends without looking behind tags, so that all \
+                           packets to a neighbour would leave by one; the kernel sends there. With encap3+4 it looks";
+                reject(Role::Out, what, why);
+            }
         } else if let Some(kind) = link.kind.as_deref().filter(|kind| !is_simple_kind(kind)) {
             let why = "XDP on it runs late or not at all; the kernel forwards there";
             reject(Role::Both, format!("{kind} device"), why);
             continue;
         }
-        if let Some(upper) = stacked.get(&link.index).and_then(|all| all.first()) {
+        if let Some(upper) = stacked.get(&link.index).and_then(|all| all.others.first()) {
             let why = "frames for it can look to XDP like frames for this link; the kernel \
                        forwards from here";
             reject(Role::In, format!("{upper} is stacked upon it"), why);
@@ -157,10 +199,10 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
             findings.push(finding.fix(format!("ip link set dev {} {off}", link.name)));
         }
     }
-    findings
+    of_vlans_too(findings, scene)
 }
 
-/// Bonds that are not sent through, `ins` being the links that are forwarded from.
+/// Bonds that are not sent through, `with_program` being the links that the program is to run on.
 ///
 /// The driver of bonds passes what is redirected on to a member's `ndo_xdp_xmit` without looking whether it has one (`bond_xdp_xmit`, to
 /// Linux 6.18): without, the kernel crashes. It sees to it that all members have one, and refuses others, only while a program is on
@@ -168,10 +210,10 @@ pub(super) fn judge(scene: &Scene, stacked: &BTreeMap<u32, Vec<String>>) -> Vec<
 pub(super) fn bonds_not_sent_through(
     scene: &Scene,
     generic: bool,
-    ins: &BTreeMap<u32, String>,
+    with_program: &BTreeMap<u32, String>,
 ) -> Vec<Finding> {
     let bonds = scene.links.iter().filter(|link| link.bond.is_some());
-    let refused = bonds.filter(|link| generic || !ins.contains_key(&link.index));
+    let refused = bonds.filter(|link| generic || !with_program.contains_key(&link.index));
     let found = refused.map(|link| {
         let why = "a bond is sent through only while the program is on it, in the drivers of its members: else a member whose driver \
                    knows no XDP could crash the kernel";
@@ -208,6 +250,49 @@ fn refused_bond(bond: Bond) -> Option<String> {
     }
 }
 
+/// Why a VLAN is not used whatever is below it, and what follows; none where [`raddle_rib::below`] knows it.
+fn refused_vlan(link: &Link, links: &BTreeMap<u32, &Link>) -> Option<(String, &'static str)> {
+    let by_index = |index| links.get(&index).copied();
+    if raddle_rib::below(link, by_index).is_some() {
+        return None;
+    }
+    let kernel = "the kernel forwards there";
+    let (mut at, mut tags) = (link, 0);
+    while let Some(vlan) = at.vlan {
+        tags += 1;
+        if at.lower_netns.is_some() {
+            let what = "VLAN of a link in another network namespace".to_owned();
+            return Some((what, "the program cannot be attached there from here"));
+        }
+        if raddle_image::Vlan::of(vlan.protocol, vlan.id).is_none() {
+            let what = format!("VLAN with tags of EtherType {:#06x}", vlan.protocol);
+            return Some((what, kernel));
+        }
+        if tags > MAX_TAGS {
+            return Some((format!("VLAN with more than {MAX_TAGS} tags"), kernel));
+        }
+        match at.lower.and_then(by_index) {
+            Some(lower) => at = lower,
+            None => return Some(("VLAN of a link that is not known".to_owned(), kernel)),
+        }
+    }
+    Some(("VLAN of which nothing is known".to_owned(), kernel))
+}
+
+/// The policy by which a bond chooses a member for frames with tags otherwise in XDP than in the kernel; none where it does not.
+///
+/// In the kernel the tag is beside the frame, and `__bond_xmit_hash` sees the packet. In XDP the tag is in the frame
+/// (`bond_xmit_hash_xdp`): `bond_flow_ip` sees no IP packet, so that only MAC addresses count, and the EtherType that counts with
+/// them is the tag's. Only encap3+4 dissects the frame and leaves that out (to Linux 6.18).
+fn chooses_by_tags(bond: Bond) -> Option<BondPolicy> {
+    let by_hash = matches!(
+        BondMode::from_number(bond.mode),
+        Some(BondMode::Xor | BondMode::Lacp)
+    );
+    let policy = BondPolicy::from_number(bond.policy)?;
+    (by_hash && policy != BondPolicy::Encap34).then_some(policy)
+}
+
 /// Whether a link is the end of a wire, as far as XDP is concerned.
 fn is_end(link: &Link) -> bool {
     let is_simple = link.kind.as_deref().is_none_or(is_simple_kind);
@@ -223,7 +308,7 @@ fn is_simple_kind(kind: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_rib::event::XdpAttached;
+    use raddle_rib::event::{self, XdpAttached};
 
     fn ethernet(index: u32, name: &str) -> Link {
         Link {
@@ -236,16 +321,21 @@ mod tests {
     }
 
     fn judged(links: Vec<Link>, upper: &[(u32, &str)]) -> Vec<(String, Role, String)> {
-        let mut stacked: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        let mut stacked: BTreeMap<u32, Stacked> = BTreeMap::new();
         for (lower, name) in upper {
-            stacked.entry(*lower).or_default().push((*name).to_owned());
+            let below = stacked.entry(*lower).or_default();
+            let list = match name.contains('.') {
+                true => &mut below.vlans,
+                false => &mut below.others,
+            };
+            list.push((*name).to_owned());
         }
         let scene = Scene {
             links,
             attached: [40].into(),
             ..Scene::default()
         };
-        judge(&scene, &stacked)
+        judge(&scene, false, &stacked)
             .into_iter()
             .map(|f| (f.link.unwrap(), f.role, f.what))
             .collect()
@@ -312,7 +402,7 @@ mod tests {
                     kind: kind("vlan"),
                     ..ethernet(2, "v.5")
                 },
-                Some((Role::Both, "vlan device")),
+                Some((Role::Both, "VLAN of which nothing is known")),
             ),
             (
                 Link {
@@ -323,8 +413,9 @@ mod tests {
             ),
             (
                 ethernet(30, "base"),
-                Some((Role::In, "base.5 is stacked upon it")),
+                Some((Role::In, "m0 is stacked upon it")),
             ),
+            (ethernet(31, "tagged"), None),
             (
                 Link {
                     xdp,
@@ -356,7 +447,10 @@ mod tests {
                 kind: kind("vrf"),
                 ..ethernet(7, "red")
             };
-            let found = judged(vec![link, bridge, vrf], &[(30, "base.5")]);
+            let found = judged(
+                vec![link, bridge, vrf],
+                &[(30, "base.5"), (30, "m0"), (31, "tagged.5")],
+            );
             let found: Vec<_> = found.iter().filter(|f| f.0 == name).collect();
             match (found.as_slice(), expected) {
                 ([], None) => {}
@@ -446,5 +540,165 @@ mod tests {
             (Role::In, "m0 is stacked upon its member e0".to_owned()),
         ];
         assert_eq!(found, expected);
+    }
+
+    fn vlan(index: u32, name: &str, id: u16, lower: u32) -> Link {
+        Link {
+            kind: Some("vlan".to_owned()),
+            vlan: Some(event::Vlan {
+                protocol: 0x8100,
+                id,
+                egress_qos: false,
+            }),
+            lower: Some(lower),
+            ..ethernet(index, name)
+        }
+    }
+
+    /// What is found of the last of the links.
+    fn of_last(links: &[Link], upper: &[(u32, &str)]) -> Vec<(Role, String)> {
+        let name = &links.last().unwrap().name;
+        let found = judged(links.to_vec(), upper).into_iter();
+        let of_it = found.filter(|(of, ..)| of == name);
+        of_it.map(|(_, role, what)| (role, what)).collect()
+    }
+
+    #[test]
+    fn a_vlan_is_used_as_what_is_below_it() {
+        let lower = ethernet(2, "e0");
+        let (outer, inner) = (vlan(3, "e0.5", 5, 2), vlan(4, "e0.5.6", 6, 3));
+        let stacked = [(2, "e0.5"), (3, "e0.5.6")];
+        let all = [lower.clone(), outer.clone(), inner.clone()];
+        assert_eq!(judged(all.to_vec(), &stacked), []);
+        let third = vlan(5, "e0.5.6.7", 7, 4);
+        let links = [lower.clone(), outer.clone(), inner.clone(), third];
+        let found = of_last(&links, &[]);
+        assert_eq!(found, [(Role::Both, "VLAN with more than 2 tags".into())]);
+        let changed = |change: &dyn Fn(&mut Link)| {
+            let mut link = outer.clone();
+            change(&mut link);
+            link
+        };
+        let of_tags = |protocol, egress_qos| event::Vlan {
+            protocol,
+            id: 5,
+            egress_qos,
+        };
+        for (outer, expected) in [
+            (
+                changed(&|link| link.vlan = Some(of_tags(0x9100, false))),
+                (Role::Both, "VLAN with tags of EtherType 0x9100"),
+            ),
+            (
+                changed(&|link| link.lower_netns = Some(1)),
+                (Role::Both, "VLAN of a link in another network namespace"),
+            ),
+            (
+                changed(&|link| link.lower = Some(99)),
+                (Role::Both, "VLAN of a link that is not known"),
+            ),
+            (
+                changed(&|link| link.vlan = Some(of_tags(0x88a8, true))),
+                (Role::Out, "its tags have priorities (egress-qos-map)"),
+            ),
+            (
+                changed(&|link| link.master = Some(9)),
+                (Role::Both, "part of device 9"),
+            ),
+        ] {
+            let (role, what) = expected;
+            let found = of_last(&[lower.clone(), outer.clone()], &[]);
+            assert_eq!(found, [(role, what.to_owned())]);
+            let found = of_last(&[lower.clone(), outer, inner.clone()], &[]);
+            let (of_inner, said) = &found[0];
+            let above = format!("its lower link e0.5: {what}");
+            assert!(
+                found.len() == 1 && *of_inner == role && (*said == above || *said == what),
+                "{found:?}"
+            );
+        }
+        // What is stacked upon it, or upon what is below.
+        let found = of_last(&all[..2], &[(3, "m0")]);
+        assert_eq!(found, [(Role::In, "m0 is stacked upon it".to_owned())]);
+        let found = of_last(&all, &[(2, "m0")]);
+        let expected = "its lower link e0: m0 is stacked upon it";
+        assert_eq!(found, [(Role::In, expected.to_owned())]);
+    }
+
+    #[test]
+    fn a_vlan_is_not_used_where_its_lower_link_is_not() {
+        let vrf = Link {
+            kind: Some("vrf".into()),
+            ..ethernet(7, "red")
+        };
+        let bridge = Link {
+            kind: Some("bridge".into()),
+            ..ethernet(9, "br0")
+        };
+        let xdp = Some(XdpAttached {
+            mode: 1,
+            program: 7,
+        });
+        let of = |change: &dyn Fn(&mut Link)| {
+            let mut lower = ethernet(2, "e0");
+            change(&mut lower);
+            let links = [vrf.clone(), bridge.clone(), lower, vlan(3, "e0.5", 5, 2)];
+            of_last(&links, &[])
+        };
+        assert_eq!(of(&|_| {}), []);
+        assert_eq!(of(&|link| link.master = Some(7)), [], "in a VRF");
+        for (change, role, what) in [
+            (
+                &(|link: &mut Link| link.master = Some(9)) as &dyn Fn(&mut Link),
+                Role::Both,
+                "its lower link e0: part of bridge br0",
+            ),
+            (
+                &|link| link.kind = Some("dummy".into()),
+                Role::Both,
+                "its lower link e0: dummy device",
+            ),
+            (
+                &|link| link.xdp = xdp,
+                Role::In,
+                "its lower link e0: XDP program 7 is attached already (native)",
+            ),
+        ] {
+            assert_eq!(of(change), [(role, what.to_owned())]);
+        }
+    }
+
+    #[test]
+    fn a_vlan_upon_a_bond_is_sent_through_where_tags_do_not_choose() {
+        let bond = |mode, policy| Link {
+            kind: Some("bond".to_owned()),
+            bond: Some(Bond {
+                mode,
+                policy,
+                by_traffic: false,
+            }),
+            ..ethernet(2, "b0")
+        };
+        let member = Link {
+            master: Some(2),
+            ..ethernet(3, "e0")
+        };
+        let of = |bond, lower| of_last(&[bond, member.clone(), vlan(4, "v", 5, lower)], &[]);
+        for (mode, policy) in [(0, 0), (1, 0), (2, 4), (4, 4)] {
+            assert_eq!(of(bond(mode, policy), 2), [], "{mode} {policy}");
+        }
+        for (policy, name) in [
+            (0, "layer2"),
+            (1, "layer3+4"),
+            (2, "layer2+3"),
+            (3, "encap2+3"),
+        ] {
+            let what = format!("its lower link b0 is a bond with xmit_hash_policy {name}");
+            assert_eq!(of(bond(4, policy), 2), [(Role::Out, what)]);
+        }
+        let what = "its lower link b0: bond of mode broadcast";
+        assert_eq!(of(bond(3, 0), 2), [(Role::Both, what.to_owned())]);
+        let what = "its lower link e0: part of bond b0";
+        assert_eq!(of(bond(1, 0), 3), [(Role::Both, what.to_owned())]);
     }
 }

@@ -38,6 +38,8 @@
 //!     `-p` of ip6tables those whose extension headers it cannot follow, whatever the rule does with others (`hotdrop`): where a
 //!     pair may meet one, these are the kernel's.
 //! 13. What is hooked into netfilter and is neither of the above nor known to be harmless closes all: programs of BPF, kernel modules.
+//! 14. What is on a link beneath another ([`crate::Beneath`]) concerns that, too. Where packets of a VLAN pass it, they have tags, with
+//!     which tests may see another EtherType and no addresses: there all tests may hold.
 
 pub(crate) mod gather;
 mod merge;
@@ -58,7 +60,7 @@ use raddle_netlink::probe::tc::Direction;
 use raddle_netlink::probe::{iptables, xfrm};
 use raddle_rib::firewall::{Firewall, Guarded, Range};
 
-use crate::Members;
+use crate::Beneath;
 
 use self::merge::Merge;
 use self::model::{Interval, Rules, Stage, Step, Test, prefix};
@@ -181,8 +183,8 @@ impl Version {
 pub(crate) struct Facts {
     ins: Links,
     outs: Links,
-    /// What bonds are made of: what is on a member concerns the bond.
-    members: Members,
+    /// What is beneath these links: what is on it concerns them.
+    beneath: Beneath,
     /// The bridge, bond or VRF of a link that has one.
     masters: BTreeMap<u32, (u32, String)>,
     /// Its number, which stands for the whole of it.
@@ -269,14 +271,14 @@ fn tracker(trackers: &[Tracker], family: usize) -> Option<String> {
 fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> {
     let parses = |chain: &&BaseChain| {
         let ingress = (chain.family, chain.hook) == (Family::Inet, Hook::Ingress);
-        let of_bonds = facts
+        let beneath = facts
             .ins
             .keys()
-            .filter_map(|index| facts.members.get(index));
+            .filter_map(|index| facts.beneath.get(index));
         let mut names = facts
             .ins
             .values()
-            .chain(of_bonds.flat_map(BTreeMap::values));
+            .chain(beneath.flat_map(|passed| passed.links.values()));
         ingress && names.any(|name| chain.is_on(name))
     };
     let mut chains = ruleset.chains.iter();
@@ -294,8 +296,9 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     }
     let version = merge.version;
     let classes = Classes::of(facts, rules);
-    let walk = |links: [Option<&Identity>; 2], stages: &[Stage]| {
+    let walk_as = |tagged: bool, links: [Option<&Identity>; 2], stages: &[Stage]| {
         let mut walk = Walk {
+            tagged,
             rules,
             version,
             links,
@@ -315,6 +318,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
             strict: walk.strict,
         })
     };
+    let walk = |links: [Option<&Identity>; 2], stages: &[Stage]| walk_as(false, links, stages);
     let on = |side: Side, name: &str| {
         let is_for = |device: &String| match device.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
@@ -329,17 +333,19 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
         stages.dedup();
         stages
     };
-    // Chains of a member's device see the member, and not the bond.
-    let by_members = |side: Side, bond: u32| {
-        let members = facts.members.get(&bond).into_iter().flatten();
-        let met = members.filter_map(|(index, name)| {
+    // Chains of a device see that, and not the bond or VLAN that is above it.
+    let by_beneath = |side: Side, upper: u32| {
+        let passed = facts.beneath.get(&upper);
+        let tagged = passed.is_some_and(|passed| passed.tagged);
+        let links = passed.into_iter().flat_map(|passed| &passed.links);
+        let met = links.filter_map(|(index, name)| {
             let stages = on(side, name);
             let identity: Identity = vec![(*index, model::name(name))];
             let links = match side {
                 Side::From => [Some(&identity), None],
                 Side::To => [None, Some(&identity)],
             };
-            (!stages.is_empty()).then(|| walk(links, &stages))
+            (!stages.is_empty()).then(|| walk_as(tagged, links, &stages))
         });
         met.collect::<Vec<_>>()
     };
@@ -347,7 +353,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     for (&index, name) in &facts.ins {
         let mut stages = on(Side::From, name);
         stages.extend([Stage::Prerouting, Stage::Anywhere]);
-        let mut met = by_members(Side::From, index);
+        let mut met = by_beneath(Side::From, index);
         met.push(walk([Some(classes.identity(index)), None], &stages));
         rows.push((index, met));
     }
@@ -355,7 +361,7 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     for (&index, name) in &facts.outs {
         let mut stages = on(Side::To, name);
         stages.push(Stage::Postrouting);
-        let mut met = by_members(Side::To, index);
+        let mut met = by_beneath(Side::To, index);
         met.push(walk([None, Some(classes.identity(index))], &stages));
         columns.push((index, met));
     }

@@ -28,6 +28,17 @@ pub(super) struct Receive {
     pub(super) physical: Vec<u32>,
 }
 
+impl Receive {
+    /// Of these links it has been told already what is done with tags.
+    pub(super) fn tags_told(&mut self, links: impl Iterator<Item = u32>) {
+        for link in links {
+            if let Some(flags) = self.flags.get_mut(&link) {
+                flags.rx_vlan = false;
+            }
+        }
+    }
+}
+
 /// Asks the kernel.
 pub(super) fn gather(links: &[Link], ins: &Links) -> Result<Receive, Error> {
     let mut receive = Receive {
@@ -96,7 +107,8 @@ pub(super) fn folder_of(sys: &Path, link: &Link) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Decides what to warn of, for the links forwarded from, and `wires`, what bonds among them are made of besides.
+/// Decides what to warn of, for the links forwarded from, and `wires`, those by which their packets are received: themselves, or
+/// what is beneath them.
 ///
 /// 1. No hash seed is set, and the kernel's own key could not be read: multipath is the kernel's. A seed is advised
 ///    where the kernel has one that can be set.
@@ -105,7 +117,7 @@ pub(super) fn folder_of(sys: &Path, link: &Link) -> Option<PathBuf> {
 ///    kernel then hashes by `skb->hash`, so what it forwards itself may take another path. Likewise a flow dissector in
 ///    BPF, with policies 1 and up.
 /// 4. LRO: merged packets are too long to forward.
-/// 5. VLAN tags taken out by a NIC: XDP takes such frames for untagged ones.
+/// 5. VLAN tags taken out by a NIC without VLANs ([`super::tags`]): XDP takes such frames for untagged ones.
 /// 6. Forwarding by learnt path MTUs: only the kernel knows them.
 pub(super) fn judge(
     scene: &Scene,

@@ -17,7 +17,7 @@ use raddle_netlink::probe::ethtool::{self, Offload};
 use raddle_netlink::probe::namespace::{self, Namespace, Place};
 use raddle_rib::event::Link;
 
-use super::{Finding, Fix, Options, Role, Scene, Severity, link};
+use super::{Finding, Fix, Options, Role, Scene, Severity, link, tags};
 
 /// Our links, and those of the namespaces around, read when they are asked for.
 pub(super) struct Surroundings<'a> {
@@ -47,18 +47,16 @@ impl<'a> Surroundings<'a> {
 
     /// The devices stacked upon our links, by our link's index; those in other namespaces as
     /// "NAME in namespace X".
-    pub(super) fn stacked(&mut self) -> BTreeMap<u32, Vec<String>> {
-        let mut stacked: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    pub(super) fn stacked(&mut self) -> BTreeMap<u32, Stacked> {
+        let mut stacked: BTreeMap<u32, Stacked> = BTreeMap::new();
         let upper = |l: &Link| l.kind.as_deref().is_some_and(link::is_stacked_kind);
         for l in self
             .ours
             .iter()
             .filter(|l| upper(l) && l.lower_netns.is_none())
         {
-            stacked
-                .entry(l.lower.unwrap_or(0))
-                .or_default()
-                .push(l.name.clone());
+            let below = stacked.entry(l.lower.unwrap_or(0)).or_default();
+            below.of(l).push(l.name.clone());
         }
         let Some(here) = self.namespaces.first() else {
             return stacked;
@@ -79,10 +77,22 @@ impl<'a> Surroundings<'a> {
             };
             for l in links.iter().filter(|l| l.lower_netns == Some(us)) {
                 let name = format!("{} in {}", l.name, namespace.place);
-                stacked.entry(l.lower.unwrap_or(0)).or_default().push(name);
+                let below = stacked.entry(l.lower.unwrap_or(0)).or_default();
+                below.of(l).push(name);
             }
         }
         stacked
+    }
+
+    /// Where a link gets its frames from: the far end of a veth pair, where it can be found, and the link itself if it is another.
+    pub(super) fn giver(&mut self, link: &Link) -> Option<Peer<'a>> {
+        if is_veth(link) {
+            return self.peer(link);
+        }
+        Some(Peer {
+            namespace: self.namespaces.first()?,
+            link: link.clone(),
+        })
     }
 
     /// The far end of a veth pair, where it can be found.
@@ -108,13 +118,43 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-/// The far end of a veth pair.
-struct Peer<'a> {
+/// What is stacked upon a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stacked {
+    /// VLANs.
+    pub(super) vlans: Vec<String>,
+    /// Other devices, which see frames that XDP takes for the link's.
+    pub(super) others: Vec<String>,
+}
+
+impl Stacked {
+    fn of(&mut self, upper: &Link) -> &mut Vec<String> {
+        match upper.is_vlan() {
+            true => &mut self.vlans,
+            false => &mut self.others,
+        }
+    }
+}
+
+/// A device whose offloads are looked at: the far end of a veth pair, or a link itself.
+pub(super) struct Peer<'a> {
     namespace: &'a Namespace,
     link: Link,
 }
 
-impl Peer<'_> {
+/// A device whose offloads can be read and set.
+pub(super) trait Offloads {
+    /// Whether an offload is on.
+    fn is_on(&self, offload: Offload) -> Result<bool, Error>;
+    /// Sets an offload.
+    fn set(&self, offload: Offload, on: bool) -> Result<(), Error>;
+    /// The command that sets offloads.
+    fn command(&self, offloads: &[Offload], on: bool) -> String;
+    /// What it is called, and where it is.
+    fn place(&self) -> String;
+}
+
+impl Offloads for Peer<'_> {
     fn is_on(&self, offload: Offload) -> Result<bool, Error> {
         self.namespace
             .run(|| ethtool::is_on(&self.link.name, offload))
@@ -125,17 +165,33 @@ impl Peer<'_> {
             .run(|| ethtool::set(&self.link.name, offload, on))
     }
 
-    /// The command that sets an offload.
-    fn command(&self, offload: Offload, on: bool) -> String {
-        let on = if on { "on" } else { "off" };
+    fn command(&self, offloads: &[Offload], on: bool) -> String {
         let name = quoted(&self.link.name);
-        let command = format!("ethtool -K {name} {} {on}", offload.name());
+        let command = format!("ethtool -K {name} {}", settings(offloads, on));
         self.namespace.place.command(&command)
     }
 
+    fn place(&self) -> String {
+        format!("{} in {}", self.link.name, self.namespace.place)
+    }
+}
+
+impl Peer<'_> {
     fn is_ours(&self) -> bool {
         self.namespace.place == Place::Here
     }
+}
+
+/// Offloads as `ethtool -K` takes them.
+fn settings(offloads: &[Offload], on: bool) -> String {
+    let on = if on { "on" } else { "off" };
+    let each = offloads.iter().map(|it| format!("{} {on}", it.name()));
+    each.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a link is an end of a veth pair.
+pub(super) fn is_veth(link: &Link) -> bool {
+    link.kind.as_deref() == Some("veth")
 }
 
 /// What of the far end of a veth pair decides whether packets are lost there.
@@ -147,6 +203,8 @@ pub struct FarEnd {
     pub gro: bool,
     /// Checksums are left to the other end (tx offload).
     pub tx_checksum: bool,
+    /// Tags are left out of frames: that matters where there are VLANs upon the near end, in whatever namespace.
+    pub hides_tags: bool,
 }
 
 /// The far ends of those of `ours` that are `watched`, by index. None where a far end cannot be
@@ -167,6 +225,7 @@ pub fn far_ends(
                 has_program: peer.link.xdp.is_some(),
                 gro: peer.is_on(Offload::Gro).ok()?,
                 tx_checksum: peer.is_on(Offload::TxChecksum).ok()?,
+                hides_tags: is_any_on(&peer, &tags::of_giver(link)).ok()?,
             })
         });
         ends.insert(link.index, state);
@@ -176,7 +235,7 @@ pub fn far_ends(
 
 /// What became of a setting that loses packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// It is as it should be.
     Fine,
     /// It was not, and was fixed.
@@ -196,7 +255,7 @@ enum State {
 /// 3. Known to lose packets: the link is not used in this role.
 /// 4. Unknown, but the kernel says that redirects are lost (`lost`): not used either.
 /// 5. Unknown: a warning that says what to run at the peer.
-fn conclude(
+pub(super) fn conclude(
     state: State,
     lost: bool,
     found: &dyn Fn(Severity, &str) -> Finding,
@@ -214,14 +273,23 @@ fn conclude(
     }
 }
 
-/// Reads an offload of the peer and brings it to `wanted` as far as `fix` lets.
-fn settle(peer: &Peer<'_>, offload: Offload, wanted: bool, fix: Fix) -> State {
-    match (peer.is_on(offload), fix) {
+fn is_any_on(of: &dyn Offloads, offloads: &[Offload]) -> Result<bool, Error> {
+    for offload in offloads {
+        if of.is_on(*offload)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reads an offload and brings it to `wanted` as far as `fix` lets.
+pub(super) fn settle(of: &dyn Offloads, offload: Offload, wanted: bool, fix: Fix) -> State {
+    match (of.is_on(offload), fix) {
         (Err(_), _) => State::Unknown,
         (Ok(on), _) if on == wanted => State::Fine,
         (Ok(_), Fix::Never) => State::Broken(String::new()),
         (Ok(_), Fix::Would) => State::Fixable,
-        (Ok(_), Fix::Do) => match peer.set(offload, wanted) {
+        (Ok(_), Fix::Do) => match of.set(offload, wanted) {
             Ok(()) => State::Fixed,
             Err(e) => State::Broken(format!(" ({e})")),
         },
@@ -234,7 +302,8 @@ fn settle(peer: &Peer<'_>, offload: Offload, wanted: bool, fix: Fix) -> State {
 /// 2. A veth that is sent through: fine if the kernel says that it takes redirects, if its peer has
 ///    an XDP program, or will have ours. Otherwise the peer's GRO has to be on.
 /// 3. A veth that is forwarded from: its peer has to leave no checksum to it.
-/// 4. Any other link that is sent through, to which the kernel says XDP cannot redirect, is not
+/// 4. A VLAN has no driver: what is below it is looked at.
+/// 5. Any other link that is sent through, to which the kernel says XDP cannot redirect, is not
 ///    used, except one that our program is still to be attached to: many drivers only then can.
 pub(super) fn judge(
     scene: &Scene,
@@ -250,7 +319,10 @@ pub(super) fn judge(
     for link in &scene.links {
         let is_in = ins.contains_key(&link.index);
         let takes = scene.takes_redirects.get(&link.index).copied();
-        if link.kind.as_deref() != Some("veth") {
+        if link.is_vlan() {
+            continue;
+        }
+        if !is_veth(link) {
             let final_word = !is_in || scene.attached.contains(&link.index);
             if outs.contains_key(&link.index) && takes == Some(false) && final_word {
                 findings.push(no_redirects(link));
@@ -296,7 +368,7 @@ fn no_redirects(link: &Link) -> Finding {
 fn gro_finding(link: &Link, peer: Option<&Peer<'_>>, severity: Severity, note: &str) -> Finding {
     let what = format!(
         "its {} has neither an XDP program nor GRO{note}",
-        describe(peer)
+        describe(peer.map(|p| p as _))
     );
     let why = "what XDP redirects to it is lost without a trace";
     let finding = match peer {
@@ -304,14 +376,17 @@ fn gro_finding(link: &Link, peer: Option<&Peer<'_>>, severity: Severity, note: &
         None => {
             let what = format!(
                 "its {} may have neither an XDP program nor GRO",
-                describe(peer)
+                describe(peer.map(|p| p as _))
             );
             Finding::new(severity, what, format!("{why} then"))
         }
     };
-    finding
-        .on(&link.name, Role::Out)
-        .fix(command(link, peer, Offload::Gro, true))
+    finding.on(&link.name, Role::Out).fix(command(
+        link,
+        peer.map(|p| p as _),
+        &[Offload::Gro],
+        true,
+    ))
 }
 
 fn checksum_finding(
@@ -327,16 +402,21 @@ fn checksum_finding(
     };
     let what = format!(
         "its {} {may} checksums unfinished (tx offload){note}",
-        describe(peer)
+        describe(peer.map(|p| p as _))
     );
     let why = "packets of sockets there would be forwarded with wrong checksums";
     let finding = Finding::new(severity, what, why).on(&link.name, Role::In);
-    finding.fix(command(link, peer, Offload::TxChecksum, false))
+    finding.fix(command(
+        link,
+        peer.map(|p| p as _),
+        &[Offload::TxChecksum],
+        false,
+    ))
 }
 
-fn describe(peer: Option<&Peer<'_>>) -> String {
+pub(super) fn describe(peer: Option<&dyn Offloads>) -> String {
     match peer {
-        Some(p) => format!("veth peer {} in {}", p.link.name, p.namespace.place),
+        Some(p) => format!("veth peer {}", p.place()),
         None => "veth peer (in a network namespace that cannot be found)".to_owned(),
     }
 }
@@ -353,14 +433,18 @@ fn quoted(name: &str) -> Cow<'_, str> {
 
 /// What to run at the peer. When it cannot be found, where it is has to be left to the reader: its
 /// index there is all that is known.
-fn command(link: &Link, peer: Option<&Peer<'_>>, offload: Offload, on: bool) -> String {
+pub(super) fn command(
+    link: &Link,
+    peer: Option<&dyn Offloads>,
+    offloads: &[Offload],
+    on: bool,
+) -> String {
     match peer {
-        Some(peer) => peer.command(offload, on),
+        Some(peer) => peer.command(offloads, on),
         None => format!(
-            "ethtool -K PEER {} {} (in the namespace of PEER, which is link {} there; its \
+            "ethtool -K PEER {} (in the namespace of PEER, which is link {} there; its \
              `ip -d link` shows @if{})",
-            offload.name(),
-            if on { "on" } else { "off" },
+            settings(offloads, on),
             link.lower.unwrap_or(0),
             link.index
         ),

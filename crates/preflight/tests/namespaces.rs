@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
-use raddle_netlink::probe::namespace::links;
+use raddle_netlink::probe::ethtool::{self, Offload};
+use raddle_netlink::probe::namespace::{Namespace, Place, links};
 use raddle_preflight::{
-    Fix, Known, Members, Options, Role, Scene, Severity, bypass, inspect, shaped,
+    Beneath, Fix, Known, Options, Role, Scene, Severity, bypass, inspect, shaped,
 };
-use raddle_rib::event::{DeviceSettings, Settings};
+use raddle_rib::event::{DeviceSettings, Link, Settings, Vlan};
 
 fn options() -> Options {
     Options {
@@ -181,7 +182,7 @@ fn what_would_be_bypassed_is_refused_while_it_is_there() {
         let ins: BTreeMap<_, _> = [(index("va"), "va".to_owned())].into();
         let outs: BTreeMap<_, _> = [(index("vc"), "vc".to_owned())].into();
         let mut known = Known::default();
-        let mut look = || bypass(&ins, &outs, &Members::new(), &mut known).unwrap();
+        let mut look = || bypass(&ins, &outs, &Beneath::new(), &mut known).unwrap();
         assert_eq!(look(), []);
         for (name, set, unset, words) in [
             (
@@ -304,4 +305,84 @@ fn become_user(user: u32) {
     // SAFETY: no pointers.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, user, -1i32) };
     assert_eq!(result, 0);
+}
+
+#[test]
+fn tags_are_put_into_frames_at_the_far_end() {
+    router("tags", |far| {
+        let mut scene = scene();
+        // This kernel may have no VLANs.
+        let vlan = Link {
+            kind: Some("vlan".into()),
+            vlan: Some(Vlan {
+                protocol: 0x8100,
+                id: 5,
+                egress_qos: false,
+            }),
+            lower: Some(index("va")),
+            ..Link::ethernet(9_999, "va.5", [2; 6])
+        };
+        let forwards = scene.devices[&index("va")];
+        scene.devices.insert(vlan.index, forwards);
+        scene.links.push(vlan);
+        let far_end = || {
+            let all = Namespace::all().unwrap();
+            all.into_iter()
+                .find(|it| it.place == Place::Named(far.to_owned()))
+                .unwrap()
+        };
+        let on = |offload| far_end().run(|| ethtool::is_on("vb", offload)).unwrap();
+        let (tag, service) = (Offload::TxVlan, Offload::TxServiceVlan);
+        assert!(on(tag) && on(service));
+        let report = inspect(&scene, &options()).unwrap();
+        let rejected = report.rejected(Role::In);
+        let command =
+            format!("ip netns exec {far} ethtool -K vb txvlan off tx-vlan-stag-hw-insert off");
+        for link in ["va", "va.5"] {
+            let why = format!("its veth peer vb in namespace {far} leaves VLAN tags out of frames");
+            assert!(rejected[link].contains(&why), "{rejected:?}");
+            assert!(rejected[link].contains(&command), "{rejected:?}");
+        }
+        assert!(rejected["va.5"].starts_with("its lower link va: "));
+        assert!(!rejected["vc"].contains("VLAN"), "{rejected:?}");
+        let fix = Options {
+            fix: Fix::Do,
+            ..options()
+        };
+        let report = inspect(&scene, &fix).unwrap();
+        assert!(report.rejected(Role::In).contains_key("lo"));
+        assert!(
+            !report.rejected(Role::In).contains_key("va.5"),
+            "{report:?}"
+        );
+        assert!(
+            !report.rejected(Role::Out).contains_key("va.5"),
+            "{report:?}"
+        );
+        let fixed = |finding: &&raddle_preflight::Finding| finding.fix.as_ref() == Some(&command);
+        assert!(
+            report.warnings().any(|it| it.fixed && fixed(&it)),
+            "{report:?}"
+        );
+        assert!(!on(tag) && !on(service));
+        let again = inspect(&scene, &fix).unwrap();
+        assert_eq!(again.warnings().filter(|it| fixed(it)).count(), 0);
+        // By itself: the lower link is looked at all the same.
+        far_end().run(|| ethtool::set("vb", tag, true)).unwrap();
+        far_end()
+            .run(|| ethtool::set("vb", Offload::TxChecksum, true))
+            .unwrap();
+        let alone = Options {
+            links: vec!["va.5".into()],
+            ..options()
+        };
+        let rejected = inspect(&scene, &alone).unwrap().rejected(Role::In);
+        assert!(rejected["va.5"].ends_with("vb txvlan off"), "{rejected:?}");
+        far_end().run(|| ethtool::set("vb", tag, false)).unwrap();
+        let rejected = inspect(&scene, &alone).unwrap().rejected(Role::In);
+        assert!(
+            rejected["va.5"].contains("leaves checksums"),
+            "{rejected:?}"
+        );
+    });
 }

@@ -5,7 +5,7 @@ mod net;
 
 use std::collections::BTreeMap;
 
-use raddle_preflight::{Known, Members, Verdicts, look};
+use raddle_preflight::{Beneath, Known, Passed, Verdicts, look};
 
 use net::{command, index, namespace, run, try_run};
 
@@ -153,7 +153,7 @@ fn rulesets_that_others_install_leave_free_what_they_do_not_concern() {
                 }
                 let links = links();
                 let verdicts =
-                    look(&links, &links, &Members::new(), &mut Known::default()).unwrap();
+                    look(&links, &links, &Beneath::new(), &mut Known::default()).unwrap();
                 let is = |version: usize| {
                     let guarded = [&verdicts.firewall.v4, &verdicts.firewall.v6][version];
                     (
@@ -204,17 +204,17 @@ fn a_second_look_is_cheap_and_sees_changes() {
         }
         let links = links();
         let mut known = Known::default();
-        let first = look(&links, &links, &Members::new(), &mut known).unwrap();
+        let first = look(&links, &links, &Beneath::new(), &mut known).unwrap();
         let begin = std::time::Instant::now();
         for _ in 0..100 {
             assert_eq!(
-                look(&links, &links, &Members::new(), &mut known).unwrap(),
+                look(&links, &links, &Beneath::new(), &mut known).unwrap(),
                 first
             );
         }
         println!("a look where nothing changed: {:?}", begin.elapsed() / 100);
         run("iptables-nft -I FORWARD -i eth0 -o eth1 -j DROP");
-        let second = look(&links, &links, &Members::new(), &mut known).unwrap();
+        let second = look(&links, &links, &Beneath::new(), &mut known).unwrap();
         let pair = (index("eth0"), index("eth1"));
         assert!(second.firewall.v4.pairs.contains(&pair));
         assert_eq!(second.firewall.v4.pairs.len(), 1);
@@ -377,7 +377,7 @@ fn single_rules_close_what_they_may_touch() {
                 continue;
             }
             let links = links();
-            let found = look(&links, &links, &Members::new(), &mut Known::default()).unwrap();
+            let found = look(&links, &links, &Beneath::new(), &mut Known::default()).unwrap();
             let by = |version: usize| {
                 let guarded = [&found.firewall.v4, &found.firewall.v6][version];
                 (guarded.pairs.len(), guarded.ranges.len())
@@ -408,7 +408,7 @@ fn packets_to_this_machine_count_where_they_may_be_forwarded() {
         let links = links();
         let mut known = Known::default();
         let mut closed = || {
-            let found = look(&links, &links, &Members::new(), &mut known).unwrap();
+            let found = look(&links, &links, &Beneath::new(), &mut known).unwrap();
             [found.firewall.v4.pairs.len(), found.firewall.v6.pairs.len()]
         };
         assert_eq!(closed(), [0, 0]);
@@ -423,6 +423,52 @@ fn packets_to_this_machine_count_where_they_may_be_forwarded() {
 
 /// What is on a member of a bond concerns the bond, and no other link.
 #[test]
+fn what_is_below_a_vlan_sees_tags() {
+    namespace("tagged", |_| {
+        for link in ["lower", "eth0"] {
+            run(&format!(
+                "ip link add {link} type veth peer name {link}-far"
+            ));
+        }
+        // The name of one that is not there, as this kernel may have no VLANs.
+        let vlan = 9_999;
+        let eth0 = index("eth0");
+        let links: BTreeMap<u32, String> =
+            [(vlan, "lower.5".to_owned()), (eth0, "eth0".to_owned())].into();
+        let passed = |tagged| -> Beneath {
+            let passed = Passed {
+                links: [(index("lower"), "lower".to_owned())].into(),
+                tagged,
+            };
+            [(vlan, passed)].into()
+        };
+        let mut known = Known::default();
+        let mut closed = |tagged: bool| {
+            let found = look(&links, &links, &passed(tagged), &mut known).unwrap();
+            let pairs = found.firewall.v4.pairs.into_iter();
+            pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
+        };
+        for rule in [
+            "meta protocol 8021q drop",
+            "iifname \"lower.5\" drop",
+            "ip saddr 10.0.0.0/8 drop",
+        ] {
+            run(&format!(
+                "nft 'table netdev t {{ chain c {{ type filter hook ingress device lower priority 0; {rule}; }}; }}'"
+            ));
+            // What is decided for packets without tags may be otherwise with them.
+            assert_eq!(closed(false), [], "{rule}");
+            assert_eq!(closed(true), [(vlan, eth0)], "{rule}");
+            run("nft flush ruleset");
+        }
+        run(
+            "nft 'table netdev t { chain c { type filter hook ingress device lower priority 0; accept; }; }'",
+        );
+        assert_eq!(closed(true), []);
+    });
+}
+
+#[test]
 fn what_is_on_a_part_concerns_the_bond() {
     namespace("members", |_| {
         for link in ["member0", "member1", "eth0"] {
@@ -435,7 +481,11 @@ fn what_is_on_a_part_concerns_the_bond() {
         let links: BTreeMap<u32, String> =
             [(bond, "b0".to_owned()), (index("eth0"), "eth0".to_owned())].into();
         let member = |name: &str| (index(name), name.to_owned());
-        let members: Members = [(bond, [member("member0"), member("member1")].into())].into();
+        let passed = Passed {
+            links: [member("member0"), member("member1")].into(),
+            tagged: false,
+        };
+        let members: Beneath = [(bond, passed)].into();
         let (ingress, egress) = ((bond, index("eth0")), (index("eth0"), bond));
         let mut known = Known::default();
         let mut closed = || {

@@ -247,6 +247,9 @@ fn status_links(out: &mut String, status: &Status) {
             (false, Some(why)) => _ = writeln!(out, ", not out: {why}"),
             (false, None) => out.push('\n'),
         }
+        if let Some(why) = &link.lacking {
+            let _ = writeln!(out, "    tagged frames are left to the kernel: {why}");
+        }
         if let Some(hash) = &link.rx_hash {
             if hash.read {
                 out.push_str(
@@ -350,6 +353,9 @@ mod tests {
             mode: mode.into(),
             rx_hash,
             out,
+            lacking: mode
+                .starts_with("by")
+                .then(|| "the verifier refused".into()),
         };
         let hash = |why: Option<&str>| {
             Some(RxHash {
@@ -365,6 +371,7 @@ mod tests {
                 link("b", "native", "up", false, hash(Some("no BTF"))),
                 link("c", "generic", "down", false, None),
                 link("d", "native", "no carrier", true, None),
+                link("a.5", "by a", "up", true, None),
             ],
             out_only: vec![OutOnly {
                 ifindex: 0,
@@ -383,6 +390,7 @@ mod tests {
              chooses by the receive hash of packets that bring one (policy 1)\n  \
              link b: native, in, not out: qdisc tbf\n    receive hash not read: no BTF\n  \
              link c (down): generic, in\n  link d (no carrier): native, in and out\n  \
+             link a.5: by a, in and out\n    tagged frames are left to the kernel: the verifier refused\n  \
              link e: out only: not named\n  link lo: left to the kernel: loopback\n"
         );
     }

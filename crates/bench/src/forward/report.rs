@@ -38,6 +38,9 @@ fn title(cell: &Cell, routes: u32) -> String {
         Column::Rules => format!("{family}, 2-way, by a routing rule"),
         Column::Vrf => format!("{family}, 2-way, in a VRF"),
         Column::Bond => format!("{family}, by a bond of two links"),
+        Column::VlanIn => format!("{family}, in by a VLAN"),
+        Column::VlanOut => format!("{family}, out by a VLAN"),
+        Column::Vlan => format!("{family}, in and out by VLANs"),
         Column::Full => format!("{family}, {routes} routes, random destinations"),
     }
 }

@@ -3,7 +3,7 @@
 use raddle_control::{self as control, Status};
 use raddle_netlink::Mirror;
 use raddle_rib::Rib;
-use raddle_rib::event::{Event, Settings};
+use raddle_rib::event::{Event, Link, Settings};
 use raddle_xdp::{Engine, LoadOptions};
 
 use super::start::{can_keep, check_seed, own_links, refuse, require_links};
@@ -138,14 +138,20 @@ fn programs(
     } else if config.may_have_statics() || Srv6::default().is_wanted(&rib) {
         match engine.load_srv6() {
             Ok(()) => taken.push("SRv6"),
-            Err(e) => say(format!("SRv6 would stay with the kernel: {e}")),
+            Err(e) => say(format!(
+                "SRv6 and tagged frames would stay with the kernel: {e}"
+            )),
         }
     }
     let native = config.mode != Mode::Generic;
     let links = rib
         .links()
-        .filter(|link| plan.attach.contains_key(&link.index));
-    for link in links.filter(|link| would_read(&rib, config, link, native)) {
+        .filter(|link| plan.programs.contains_key(&link.index));
+    let reads = |link: &&Link| {
+        let vlans = plan.has_vlans_upon(&rib, link.index);
+        would_read(&rib, config, link, (native, vlans))
+    };
+    for link in links.filter(reads) {
         match engine.try_rx_hash(link.index) {
             Ok(()) if taken.contains(&"receive hash") => {}
             Ok(()) => taken.push("receive hash"),

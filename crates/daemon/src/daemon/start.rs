@@ -13,7 +13,7 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 
 use super::Daemon;
-use super::tend::{Srv6, attach, send_through_all};
+use super::tend::{Srv6, attach, mode_for, send_through_all};
 use crate::Error;
 use crate::config::{Config, OnExit, Seed, algo_rules};
 use crate::expiry::Expiry;
@@ -71,7 +71,11 @@ pub(super) fn require_links(plan: &Plan) -> Result<(), Error> {
 pub(super) fn own_links(config: &Config) -> Vec<u32> {
     let mut links = Vec::new();
     if let Ok(status) = ask::<Status>(config.socket.as_deref()) {
-        links.extend(status.links.iter().map(|link| link.ifindex));
+        links.extend(status.programs.iter().map(|program| program.ifindex));
+        if status.programs.is_empty() {
+            // One of a version before there were VLANs.
+            links.extend(status.links.iter().map(|link| link.ifindex));
+        }
     }
     links.extend(kept::links().into_keys());
     links
@@ -188,7 +192,7 @@ impl Daemon {
         // An earlier daemon's links need not be ours.
         let others = attached
             .into_iter()
-            .filter(|i| !plan.attach.contains_key(i));
+            .filter(|i| !plan.programs.contains_key(i));
         for index in others {
             engine.detach(index)?;
         }
@@ -202,13 +206,22 @@ impl Daemon {
             tracing::warn!("SIDs and segment lists by FPM cannot be carried out: {e}");
             srv6.refuse(&e);
         }
-        for (index, name) in &plan.attach {
-            attach(engine, *index, name, config.mode)?;
+        for (index, name) in plan.programs.clone() {
+            let mode = mode_for(&rib, index, config.mode);
+            match attach(engine, index, &name, mode) {
+                // Who names it wants it.
+                Err(e) if mode != config.mode && !config.links.contains(&name) => {
+                    tracing::warn!("{e}");
+                    plan.without_program(&rib, index, &e.to_string());
+                }
+                attached => attached?,
+            }
         }
+        require_links(&plan)?;
         send_through_all(engine, &rib, &mut plan, &Plan::default());
         // Before the first packet is forwarded: flows must not move when it is read from then on.
         let mut rx_hash = Decisions::default();
-        rx_hash.renew(engine, &rib, config);
+        rx_hash.renew(engine, (&rib, &plan), config);
         if config.on_exit == OnExit::Keep && !engine.is_pinned() {
             engine.pin(&kept::folder())?;
         }
@@ -304,9 +317,10 @@ impl Daemon {
         }
         let usage = self.rib.usage();
         let modes: Vec<String> = self
-            .engine
-            .attached()
-            .map(|(index, mode)| format!("{} ({mode})", report::name(&self.rib, index)))
+            .plan
+            .attach
+            .iter()
+            .map(|(index, name)| format!("{name} ({})", report::mode(self, *index)))
             .collect();
         tracing::info!(
             "forwarding from {}: {} IPv4 and {} IPv6 routes, ready after {:?}",

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use raddle_image::{ADJ_FORWARD, Segment, segment_kind};
+use raddle_image::{Segment, segment_kind};
 use raddle_rib::Rib;
 use raddle_rib::event::NUD_STALE;
 use raddle_xdp::{AttachedMode, Engine, Srv6Programs};
@@ -14,7 +14,7 @@ use super::Daemon;
 use crate::Error;
 use crate::config::Mode;
 use crate::kept::now;
-use crate::links::{self, Plan, plan_of_present};
+use crate::links::{self, Plan, carrier, plan_of_present};
 use crate::survey::{look, shaped, survey};
 use raddle_preflight::{Finding, Fix, Punted};
 
@@ -28,7 +28,9 @@ impl Daemon {
     /// Links or settings changed: attaches and detaches accordingly.
     pub(super) fn replan(&mut self) {
         for index in self.engine.forget_detached() {
-            self.plan.attach.remove(&index);
+            self.plan.programs.remove(&index);
+            let rib = &self.rib;
+            self.plan.attach.retain(|of, _| carrier(rib, *of) != index);
         }
         let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
         let (rib, no_key) = (&self.rib, self.no_key.as_deref());
@@ -58,8 +60,8 @@ impl Daemon {
     /// The verifier takes its time for a program, and a system call is not interrupted: not before everybody else.
     pub(super) fn renew_rx_hash(&mut self) {
         self.standing.as_others(|| {
-            self.rx_hash
-                .renew(&mut self.engine, &self.rib, &self.config);
+            let known = (&self.rib, &self.plan);
+            self.rx_hash.renew(&mut self.engine, known, &self.config);
         });
     }
 
@@ -70,7 +72,7 @@ impl Daemon {
             .engine
             .attached()
             .map(|(index, _)| index)
-            .filter(|index| !plan.attach.contains_key(index))
+            .filter(|index| !plan.programs.contains_key(index))
             .collect();
         for index in gone {
             // A bond is sent through only with the program on it; what may be sent through without is set again below.
@@ -107,20 +109,16 @@ impl Daemon {
     }
 
     /// Attaches to the links of the plan. A link that refuses is left to the kernel until the plan
-    /// is made anew, and the plan says so; it does not keep others from being attached.
+    /// is made anew, with the VLANs upon it, and the plan says so; it does not keep others from being attached.
     fn attach_all(&mut self, plan: &mut Plan) {
         let engine = &mut self.engine;
-        let left = &mut plan.left;
-        plan.attach.retain(
-            |index, name| match attach(engine, *index, name, self.config.mode) {
-                Ok(()) => true,
-                Err(e) => {
-                    tracing::warn!("{e}");
-                    left.insert(name.clone(), e.to_string());
-                    false
-                }
-            },
-        );
+        for (index, name) in plan.programs.clone() {
+            let mode = mode_for(&self.rib, index, self.config.mode);
+            if let Err(e) = attach(engine, index, &name, mode) {
+                tracing::warn!("{e}");
+                plan.without_program(&self.rib, index, &e.to_string());
+            }
+        }
         send_through_all(engine, &self.rib, plan, &self.plan);
     }
 
@@ -153,7 +151,7 @@ impl Daemon {
                 .neighbour(index, ip)
                 .is_some_and(|n| n.state & NUD_STALE != 0);
             if stale
-                && adjacency.state == ADJ_FORWARD
+                && adjacency.forwards()
                 && let Err(e) = self.requests.use_neighbour(index, ip)
             {
                 tracing::debug!("cannot have neighbour {ip} confirmed: {e}");
@@ -318,7 +316,7 @@ impl Daemon {
 }
 
 /// Takes bonds out of the out-links of a plan on which the program does not run in the drivers of their members (see the preflight),
-/// and says so there; with `attached` only those on which it runs at all.
+/// and says so there; with `attached` only those on which it runs at all. VLANs upon them go with them.
 fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
     let left = &mut plan.left;
     plan.out.retain(|index, name| {
@@ -336,10 +334,11 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
         left.insert(name.clone(), why.to_owned());
         false
     });
+    plan.leave_vlans(rib);
 }
 
 /// Has packets be redirected to the out-links of a plan, and to no others that they were redirected to. Where that cannot be, the
-/// plan says so.
+/// plan says so. What is sent through a VLAN is redirected to the link below.
 pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, before: &Plan) {
     leave_bonds(engine, rib, plan, false);
     for index in before
@@ -350,15 +349,31 @@ pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, befo
         let _ = engine.remove_out_link(*index);
     }
     let left = &mut plan.left;
-    plan.out
-        .retain(|index, name| match engine.set_out_link(*index) {
+    plan.out.retain(|index, name| {
+        if carrier(rib, *index) != *index {
+            return true;
+        }
+        match engine.set_out_link(*index) {
             Ok(()) => true,
             Err(e) => {
                 tracing::warn!("link {name}: {e}");
                 left.insert(name.clone(), e.to_string());
                 false
             }
-        });
+        }
+    });
+    plan.leave_vlans(rib);
+}
+
+/// How the program is attached to a link: to a bond in the drivers of its members or not at all (see the preflight).
+pub(super) fn mode_for(rib: &Rib, index: u32, mode: Mode) -> Mode {
+    match (
+        mode,
+        rib.link(index).is_some_and(|link| link.bond.is_some()),
+    ) {
+        (Mode::Auto, true) => Mode::Native,
+        (mode, _) => mode,
+    }
 }
 
 /// Attaches the engine to a link, unless it is attached already.
@@ -377,8 +392,8 @@ pub(super) fn attach(engine: &mut Engine, index: u32, name: &str, mode: Mode) ->
     }
 }
 
-/// Once there are SRv6 segments, the engine needs the programs for them. These take seconds to load, so a thread
-/// of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
+/// Once there are SRv6 segments, or VLANs that are forwarded from, the engine needs the programs for them. These take seconds to
+/// load, so a thread of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
 /// again.
 #[derive(Debug, Default)]
 pub(crate) struct Srv6 {
@@ -441,9 +456,14 @@ impl Srv6 {
 
     fn told(&mut self, started: Instant, loaded: raddle_xdp::Result<()>) {
         match loaded {
-            Ok(()) => tracing::info!("SRv6 is carried out, ready after {:?}", started.elapsed()),
+            Ok(()) => tracing::info!(
+                "SRv6 is carried out and tagged frames are forwarded, ready after {:?}",
+                started.elapsed()
+            ),
             Err(e) => {
-                tracing::warn!("SRv6 stays with the kernel until raddle is started again: {e}");
+                tracing::warn!(
+                    "SRv6 and tagged frames stay with the kernel until raddle is started again: {e}"
+                );
                 self.refuse(&e);
             }
         }
@@ -454,7 +474,7 @@ impl Srv6 {
         self.refused = Some(error.brief());
     }
 
-    /// Why nothing carries segments out; none where the engine does.
+    /// Why nothing carries segments out, nor forwards tagged frames; none where the engine does.
     pub(crate) fn lacking(&self, engine: &Engine) -> Option<String> {
         if engine.has_srv6() {
             return None;
@@ -463,22 +483,32 @@ impl Srv6 {
         Some(self.refused.clone().unwrap_or_else(loading))
     }
 
-    /// Whether there is a segment, without its programs, and the kernel has not refused them.
+    /// Whether the programs are needed and not there, and the kernel has not refused them.
     fn is_due(&self, engine: &Engine, rib: &Rib) -> bool {
         !engine.has_srv6() && self.is_wanted(rib)
     }
 
     pub(super) fn is_wanted(&self, rib: &Rib) -> bool {
-        let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
-        self.refused.is_none() && rib.segments().any(|(_, _, segment)| known(segment))
+        self.refused.is_none() && needs_called_programs(rib)
     }
+}
+
+/// Whether there is something that only the program does which calls others:
+///
+/// 1. A segment that engines carry out.
+/// 2. A VLAN that is forwarded from. What only leaves by VLANs needs nothing.
+fn needs_called_programs(rib: &Rib) -> bool {
+    let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
+    let mut enabled = rib.ports().enabled.iter();
+    rib.segments().any(|(_, _, segment)| known(segment))
+        || enabled.any(|index| carrier(rib, *index) != *index)
 }
 
 #[cfg(test)]
 mod tests {
     use raddle_rib::Ports;
     use raddle_rib::event::{
-        DeviceSettings, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget,
+        DeviceSettings, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget, Vlan,
     };
     use raddle_rib::seg6::{Behaviour, Seg6, Sid};
 
@@ -511,5 +541,32 @@ mod tests {
         assert!(srv6.is_wanted(&rib));
         srv6.refuse(&raddle_xdp::Error::NotPermitted { action: "load" });
         assert!(!srv6.is_wanted(&rib));
+    }
+
+    #[test]
+    fn tagged_frames_that_come_in_need_the_called_programs() {
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(Link::ethernet(1, "a", [2; 6])));
+        rib.apply(Event::Link(Link {
+            kind: Some("vlan".into()),
+            vlan: Some(Vlan {
+                protocol: 0x8100,
+                id: 5,
+                egress_qos: false,
+            }),
+            lower: Some(1),
+            ..Link::ethernet(2, "a.5", [2; 6])
+        }));
+        let mut needs = |enabled: &[u32]| {
+            rib.set_ports(Ports {
+                enabled: enabled.iter().copied().collect(),
+                out: [1, 2].into(),
+            });
+            rib.commit();
+            needs_called_programs(&rib)
+        };
+        assert!(!needs(&[1]), "out by a VLAN needs nothing");
+        assert!(needs(&[1, 2]));
+        assert!(needs(&[2]));
     }
 }

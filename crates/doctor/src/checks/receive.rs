@@ -37,7 +37,7 @@ fn concerned(facts: &Facts, is_one: impl Fn(u32) -> bool) -> Vec<String> {
     let l4 = [4, 6]
         .iter()
         .any(|f| facts.policy(*f) == 1 && facts.multipath_routes(*f) > 0);
-    let links = facts.in_links().filter(|link| l4 && is_one(link.index));
+    let links = facts.receivers().filter(|link| l4 && is_one(link.index));
     links.map(|link| link.name.clone()).collect()
 }
 

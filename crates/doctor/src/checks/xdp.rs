@@ -93,7 +93,7 @@ fn traps(facts: &Facts, topic: Topic) -> Vec<Found> {
 /// For links that packets are forwarded from: LRO is a warning, tags that are taken out a note.
 fn offloads(facts: &Facts) -> Vec<Found> {
     let mut findings = Vec::new();
-    for link in facts.in_links() {
+    for link in facts.receivers() {
         let name = &link.name;
         if facts.receive.merged.contains(&link.index) {
             let found = Found::new(
@@ -123,7 +123,7 @@ fn offloads(facts: &Facts) -> Vec<Found> {
 mod tests {
     use super::super::made_up::*;
     use super::*;
-    use raddle_rib::event::XdpAttached;
+    use raddle_rib::event::{Link, Vlan, XdpAttached};
 
     fn trap(topic: Topic) -> (Topic, Finding) {
         let finding = Finding {
@@ -193,7 +193,26 @@ mod tests {
             Severity::Note,
             &["ethtool -K eth2 rxvlan off"],
         );
+        // What a VLAN upon it receives it takes as well.
+        let vlan = Link {
+            vlan: Some(Vlan {
+                protocol: 0x8100,
+                id: 5,
+                egress_qos: false,
+            }),
+            lower: Some(2),
+            ..Link::ethernet(9, "eth2.5", [2; 6])
+        };
+        let forwards = facts.device(2);
         facts.devices.clear();
         assert_clean("xdp-offloads", &facts);
+        facts.links.insert(9, vlan);
+        facts.devices.insert(9, forwards);
+        assert_found(
+            "xdp-offloads",
+            &facts,
+            Severity::Note,
+            &["ethtool -K eth2 rxvlan off"],
+        );
     }
 }

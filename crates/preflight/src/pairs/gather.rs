@@ -9,7 +9,7 @@ use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nf
 use raddle_rib::is_local_first;
 
 use super::{Facts, Links, Verdicts, judge};
-use crate::Members;
+use crate::Beneath;
 use crate::firewall::Known;
 use raddle_netlink::probe::nft::Ruleset;
 
@@ -17,7 +17,7 @@ use raddle_netlink::probe::nft::Ruleset;
 pub(crate) fn look(
     ins: &Links,
     outs: &Links,
-    members: &Members,
+    beneath: &Beneath,
     known: &mut Known,
 ) -> Result<Verdicts, Error> {
     // Asked for before the rules: what comes in between is a generation that is not known yet.
@@ -37,7 +37,7 @@ pub(crate) fn look(
     if known
         .last
         .as_ref()
-        .is_some_and(|(then, _)| (&then.ins, &then.outs, &then.members) != (ins, outs, members))
+        .is_some_and(|(then, _)| (&then.ins, &then.outs, &then.beneath) != (ins, outs, beneath))
     {
         known.forget_ruleset();
     }
@@ -46,7 +46,7 @@ pub(crate) fn look(
         full,
         ins: ins.clone(),
         outs: outs.clone(),
-        members: members.clone(),
+        beneath: beneath.clone(),
         generation,
         trackers,
         foreign: hooks.into_iter().filter(is_foreign).collect(),
@@ -58,8 +58,8 @@ pub(crate) fn look(
     let qdiscs = tc::qdiscs()?;
     for (links, direction) in [(ins, Direction::Ingress), (outs, Direction::Egress)] {
         for (&link, name) in links {
-            let of_bond = members.get(&link).into_iter().flatten();
-            for (&index, name) in std::iter::once((&link, name)).chain(of_bond) {
+            let passed = beneath.get(&link).into_iter().flat_map(|of| &of.links);
+            for (&index, name) in std::iter::once((&link, name)).chain(passed) {
                 for filter in tc::filters(index, direction, &qdiscs)? {
                     let (kind, priority) = (&filter.kind, filter.priority);
                     let what = format!("tc filter {kind} pref {priority} on {direction} of {name}");

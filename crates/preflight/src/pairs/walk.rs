@@ -58,6 +58,8 @@ enum Flow {
 }
 
 pub(super) struct Walk<'a> {
+    /// Packets have tags, so that no test is decided.
+    pub(super) tagged: bool,
     pub(super) rules: &'a Rules,
     pub(super) version: Version,
     /// None where not known.
@@ -203,6 +205,9 @@ impl Walk<'_> {
 
     /// Narrows the area to the packets that may pass.
     fn test(&self, test: &Test, area: &mut Area) -> Passes {
+        if self.tagged {
+            return Passes::Some;
+        }
         let (passes, inverted) = match test {
             Test::Name(side, within, inverted) => {
                 (self.link(*side, within, |link| link.1), *inverted)
