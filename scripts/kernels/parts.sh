@@ -37,6 +37,7 @@ as_in_test() {
 }
 part_vrfs() { as_in_test VRFs vrf; }
 part_bonds() { as_in_test bonds bonds; }
+part_vlans() { as_in_test VLANs vlans; }
 part_rules() { as_in_test 'routing rules' rules; }
 part_rp_filter() { as_in_test rp_filter rp_filter; }
 part_firewall() {
@@ -50,7 +51,7 @@ part_defaults() { as_in_test 'defaults of distributions' default_install; }
 # Not by default: what an emulated machine measures is good for ratios alone. Before 6.11 there is no hash seed to set, and the
 # benchmark of forwarding, which reads no key, says so.
 part_bench() {
-  raddle-bench forward --only one,ecmp2,vrf,bond --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
+  raddle-bench forward --only one,ecmp2,vrf,bond,vlan-in,vlan-out,vlan --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
   ended=$?
   cat /tmp/out
   check "raddle-bench forward ($ended)" [ $ended = 0 ]
@@ -282,6 +283,73 @@ as_explained() {
     fi
   done </tmp/flows
   [ -s /tmp/flows ]
+}
+# VLANs upon the NICs and upon the veths to the sink: 5, and 9 in 7 of 802.1ad.
+#   source 10.0.15.2, fd00:15::2 -- eth1.5, eth0.5 -- router -- a0.5, a1.5 -- sink 10.0.16.2, fd00:16::2: 198.18.5.0/24, 2001:db8:5::/64
+#   source 10.0.19.2, fd00:19::2 -- eth1.7.9, eth0.7.9 -- router -- b0.7.9, b1.7.9 -- sink 10.0.20.2, fd00:20::2: 198.18.6.0/24, 2001:db8:6::/64
+part_vlans_virtio() {
+  [ -e /run/netns/router ] || world
+  for end in 'source eth1 15 2' 'router eth0 15 1' 'router a0 16 1' 'sink a1 16 2'; do vlan 5 $end; done
+  for end in 'source eth1 19 2' 'router eth0 19 1' 'router b0 20 1' 'sink b1 20 2'; do vlan 7.9 $end; done
+  for host in 1 2 3 4; do
+    for net in 5 6; do
+      ip -n sink address add 198.18.$net.$host/32 dev lo
+      ip -n sink address add 2001:db8:$net::$host/128 dev lo
+    done
+  done
+  for hop in '5 15 16' '6 19 20'; do
+    set -- $hop
+    ip -n source route add 198.18.$1.0/24 via 10.0.$2.1
+    ip -n source route add 2001:db8:$1::/64 via fd00:$2::1
+    ip -n router route add 198.18.$1.0/24 via 10.0.$3.2
+    ip -n router route add 2001:db8:$1::/64 via fd00:$3::2
+    ip -n sink route add 10.0.$2.0/24 via 10.0.$3.1
+    ip -n sink route add fd00:$2::/64 via fd00:$3::1
+  done
+  start_raddle --link eth0.5 --link eth0.7.9 --link a0.5 --link b0.7.9
+  for net in 15 16 19 20; do
+    check "the router knows 10.0.$net.2" in_router ping -q -c 1 -W 20 10.0.$net.2
+    check "the router knows fd00:$net::2" in_router ping -q -c 1 -W 20 fd00:$net::2
+  done
+  ip -n router neighbour show | awk '$4 == "lladdr" { print "neighbour replace", $1, "dev", $3, "lladdr", $5, "nud permanent" }' >/tmp/known
+  check 'they stay known' ip -n router -batch /tmp/known
+  for hop in '5 16 a1.5' '6 20 b1.7.9'; do
+    set -- $hop
+    for to in 198.18.$1.1 2001:db8:$1::1; do check "VLANs: ping $to" in_source ping -q -c 5 -i 0.1 -W 20 $to; done
+    forget
+    before4=$(sent "^10.0.$2.2\$") before6=$(sent "^fd00:$2::2\$")
+    both 198.18.$1. 2001:db8:$1:: 16
+    check "VLANs: every datagram arrives by $3, of both families" until_ok 60 arrived_by $3 64
+    check "VLANs: sent by raddle to $3, IPv4" sent_more "^10.0.$2.2\$" $((before4 + 64))
+    check "VLANs: sent by raddle to $3, IPv6" sent_more "^fd00:$2::2\$" $((before6 + 64))
+  done
+  in_router raddle counters
+  stop_raddle
+  for end in 'source eth1' 'router eth0' 'router a0' 'router b0'; do
+    for id in 5 7; do ip -n ${end% *} link delete ${end#* }.$id 2>/dev/null; done
+  done
+}
+# vlan IDS NODE LINK NETWORK HOST: ids are 5, or 7.9 for 9 in 7 of 802.1ad.
+vlan() {
+  ids=$1 node=$2 link=$3
+  case $ids in
+    *.*)
+      outer=$link.${ids%.*}
+      ip -n $node link add link $link name $outer type vlan proto 802.1ad id ${ids%.*}
+      # Two tags are more than a link has room for beside its MTU.
+      ip -n $node link set $outer mtu 1496 up
+      ip -n $node link add link $outer name $link.$ids type vlan id ${ids#*.}
+      ;;
+    *) ip -n $node link add link $link name $link.$ids type vlan id $ids ;;
+  esac
+  addresses $node $link.$ids $4 $5
+}
+# arrived_by LINK COUNT: so many of each family, and none by another.
+arrived_by() {
+  for set in four six; do
+    in_sink nft list set inet seen $set | grep -oE '"[ab]1[0-9.]*" \. [^ ]+ \. [0-9]+ \. [0-9]+' >/tmp/by
+    if [ "$(wc -l </tmp/by)" != $2 ] || grep -v "^\"$1\" " /tmp/by; then return 1; fi
+  done
 }
 # The router's SIDs, and a prefix that it encapsulates; the sink takes packets out again.
 #   fd00:f::d4  End.DX4 to the sink: 198.18.3.0/24 from the source

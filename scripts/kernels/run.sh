@@ -4,7 +4,7 @@
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
 # the kernel would choose, and not around a firewall), nic_hash (where the hash of a NIC has the kernel send packets),
-# segments (SIDs and segment lists), and by the end-to-end tests vrfs, bonds, rules, rp_filter, firewall, defaults (a machine as
+# segments (SIDs and segment lists), vlans_virtio (VLANs upon the NICs), and by the end-to-end tests vrfs, bonds, vlans, rules, rp_filter, firewall, defaults (a machine as
 # distributions leave it), choices (by the kernel's own key) and changing (while frames flow); all,
 # without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
 # Kernels are kept in OUT (target/kernels): a second run downloads nothing.
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,nic_hash,vrfs,bonds,rules,rp_filter,firewall,defaults,choices,changing,segments}
+parts=${PARTS:-loads,forward,nic_hash,vlans_virtio,vrfs,bonds,vlans,rules,rp_filter,firewall,defaults,choices,changing,segments}
 limit=${TIMEOUT:-3600}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -71,7 +71,7 @@ CONF
 # fetch KERNEL: the newest package of that series, unpacked once.
 fetch() {
   # One that was unpacked without some modules that are run today is unpacked anew.
-  [ -n "$(find "$out/$1" -name 'bonding.ko*' -print -quit 2>/dev/null)" ] || rm -rf "${out:?}/$1"
+  [ -n "$(find "$out/$1" -name 'macvlan.ko*' -print -quit 2>/dev/null)" ] || rm -rf "${out:?}/$1"
   compgen -G "$out/$1/boot/vmlinuz-*" >/dev/null && return
   local name=linux-image-$1-amd64
   [ "$1" != 6.1 ] || name=linux-image-amd64
@@ -94,7 +94,7 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
-tests=(loads vrf bonds rules rp_filter firewall bpf_hook default_install own_key changing)
+tests=(loads vrf bonds vlans rules rp_filter firewall bpf_hook default_install own_key changing)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
@@ -132,7 +132,11 @@ for kernel in "${here[@]}"; do
   rm -rf "$root/lib/modules"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
     cls_u32 act_mirred vrf bridge nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
-    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink bonding
+    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink bonding 8021q
+  # Those of tunnels put links into each namespace as soon as they are there, so a part loads what it wants.
+  loaded=$(cat "$root/modules")
+  add_modules "$root" "$out/$kernel" macvlan vxlan ip_gre ip6_gre ipip ip6_tunnel
+  printf '%s\n' "$loaded" >"$root/modules"
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts frames=${RADDLE_FRAMES:-} seed=${RADDLE_SEED:-}" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then
     echo "Linux $kernel: all parts are right ($parts), $SECONDS s"

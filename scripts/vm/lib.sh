@@ -13,7 +13,7 @@ unpack() {
     package=$(ls "$folder.part"/*.deb) || return
   fi
   dpkg-deb --fsys-tarfile "$package" | tar -x -C "$folder.part" --exclude='./usr/share' --exclude='*/kernel/sound' \
-    --exclude='*/kernel/drivers/[!nv]*' --exclude='*/kernel/drivers/net/[!btnv]*' || return
+    --exclude='*/kernel/drivers/[!nv]*' --exclude='*/kernel/drivers/net/[!bmtnv]*' || return
   rm -f "$folder.part"/*.deb
   mv "$folder.part" "$folder"
 }

@@ -168,7 +168,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Questions and answers between neighbours, news of those that do not answer (ICMP 3/1, ICMPv6 1/3),
 /// and what the kernel rations by more than the sysctls for it (ICMP 3/0 and 12): these depend on
 /// what happened before.
-fn is_noise(frame: &[u8]) -> bool {
+pub(crate) fn is_noise(frame: &[u8]) -> bool {
     let discovery = |kind: &u8| (130..=137).contains(kind) || *kind == 143;
     match frame.get(12..14) {
         Some([0x08, 0x06]) => true,

@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::frame::{self, Flow};
-use crate::{World, quiet};
+use crate::tags::tags;
+use crate::{Arrival, World, quiet};
 
 /// A frame that was sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// When, since the start.
     pub at: Duration,
-    /// Numbers of the links that it came out by.
+    /// Numbers of the ways that it came out by, see [`way`].
     pub links: Vec<u32>,
 }
 
@@ -24,6 +25,19 @@ pub struct Change {
     pub ended: Duration,
     /// Which of two states it was to.
     pub on: bool,
+}
+
+/// The number of the way that a frame came out by: that of a link, and another for each VLAN upon it.
+pub fn way(world: &World, arrival: &Arrival) -> Option<u32> {
+    let link = (1..=world.links()).find(|n| world.out(*n) == arrival.link)?;
+    Some(numbered(link, &arrival.frame))
+}
+
+fn numbered(link: u32, frame: &[u8]) -> u32 {
+    let ids = tags(frame)
+        .into_iter()
+        .map(|tag| u32::from(tag.tci & 0xfff));
+    link + 100 * ids.sum::<u32>()
 }
 
 /// Frames and changes.
@@ -108,7 +122,7 @@ fn send(
             while let Some(frame) = sink.receive().unwrap() {
                 let tag = frame::tag(frame).and_then(|tag| usize::try_from(tag).ok());
                 if let Some(sent) = tag.and_then(|tag| sent.get_mut(tag)) {
-                    sent.links.push(link);
+                    sent.links.push(numbered(link, frame));
                     any = true;
                 }
             }
@@ -132,8 +146,7 @@ fn send(
         for _ in 0..due.saturating_sub(sent.len()).min(room) {
             let tag = sent.len();
             let flow = &flows[tag % flows.len()];
-            let frame = frame::udp(world.frame_macs(), flow, tag as u64, 20);
-            source.send(&frame).unwrap();
+            source.send(&world.frame(flow, tag as u64)).unwrap();
             // Later than it was: then the state before counts for longer, which is for the deadline to say.
             sent.push(Sent {
                 at: start.elapsed(),

@@ -48,8 +48,9 @@ pub struct Addresses {
 /// What stays of a frame while it is forwarded: the IP packet without TTL and header checksum.
 /// Frames that are told apart by it can be found again behind the router.
 pub fn identity(frame: &[u8]) -> Vec<u8> {
-    let mut packet = frame.get(14..ip_end(frame)).unwrap_or_default().to_vec();
-    match frame.get(12..14) {
+    let start = ip_start(frame);
+    let mut packet = frame.get(start..ip_end(frame)).unwrap_or_default().to_vec();
+    match frame.get(start - 2..start) {
         Some([0x08, 0x00]) if packet.len() >= 20 => {
             packet[8] = 0;
             packet[10..12].fill(0);
@@ -60,6 +61,15 @@ pub fn identity(frame: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// Where the packet starts in the frame: behind the EtherType, and VLAN tags before that.
+pub fn ip_start(frame: &[u8]) -> usize {
+    let mut start = 14;
+    while let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(start - 2..start) {
+        start += 4;
+    }
+    start
+}
+
 /// Where the IP packet ends in the frame; padding comes behind it.
 pub fn ip_end(frame: &[u8]) -> usize {
     let field = |at: usize| -> usize {
@@ -67,12 +77,13 @@ pub fn ip_end(frame: &[u8]) -> usize {
             .get(at..at + 2)
             .map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
     };
-    let end = match frame.get(12..14) {
-        Some([0x08, 0x00]) => 14 + field(16),
-        Some([0x86, 0xdd]) => 54 + field(18),
+    let start = ip_start(frame);
+    let end = match frame.get(start - 2..start) {
+        Some([0x08, 0x00]) => start + field(start + 2),
+        Some([0x86, 0xdd]) => start + 40 + field(start + 4),
         _ => frame.len(),
     };
-    end.clamp(frame.len().min(14), frame.len())
+    end.clamp(frame.len().min(start), frame.len())
 }
 
 /// A plain UDP packet of a flow, `tag` in its payload, with a right header checksum.
@@ -87,9 +98,10 @@ pub fn udp(macs: [[u8; 6]; 2], flow: &Flow, tag: u64, payload: usize) -> Vec<u8>
 
 /// The tag of [`udp`].
 pub fn tag(frame: &[u8]) -> Option<u64> {
-    let at = match frame.get(12..14)? {
-        [0x08, 0x00] => 14 + 20 + 8,
-        [0x86, 0xdd] => 14 + 40 + 8,
+    let start = ip_start(frame);
+    let at = match frame.get(start - 2..start)? {
+        [0x08, 0x00] => start + 20 + 8,
+        [0x86, 0xdd] => start + 40 + 8,
         _ => return None,
     };
     Some(u64::from_be_bytes(frame.get(at..at + 8)?.try_into().ok()?))

@@ -25,6 +25,7 @@ mod packet_socket;
 pub mod rpc;
 pub mod srv6;
 pub mod tagged;
+pub mod tags;
 mod traffic;
 pub mod volume;
 mod world;
@@ -38,7 +39,7 @@ pub use other_xdp::OtherXdp;
 pub use packet_socket::PacketSocket;
 pub use traffic::{Arrival, Stream, StreamReport, StreamState};
 pub use volume::{Volume, links};
-pub use world::{World, quiet};
+pub use world::{World, gateway, quiet};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -11,11 +11,18 @@ use std::os::fd::AsFd;
 /// Room for what arrives while nobody reads: 100,000 small frames and more.
 const BUFFER: libc::c_int = 128 << 20;
 
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
+
+/// Room for what the kernel says beside a frame.
+const BESIDE: usize = 128;
+
 /// An `AF_PACKET` socket on one link: sends frames as they are, and takes in all that arrive.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
     buffer: Vec<u8>,
+    tags: bool,
 }
 
 impl PacketSocket {
@@ -58,7 +65,16 @@ impl PacketSocket {
         Ok(PacketSocket {
             fd,
             buffer: vec![0; 70_000],
+            tags: false,
         })
+    }
+
+    /// From now on frames that arrive have their outer VLAN tag again, which the kernel takes out of them before anybody
+    /// sees them.
+    pub fn see_tags(&mut self) -> io::Result<()> {
+        set(&self.fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
+        self.tags = true;
+        Ok(())
     }
 
     /// Sends one frame.
@@ -80,18 +96,33 @@ impl PacketSocket {
 
     /// The next frame that has arrived, if there is one.
     pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
-        // SAFETY: the buffer lives through the call and is as long as said.
-        let got = unsafe {
-            libc::recv(
-                self.fd.as_raw_fd(),
-                self.buffer.as_mut_ptr().cast(),
-                self.buffer.len(),
-                libc::MSG_TRUNC,
-            )
+        let room = &mut self.buffer[TAG..];
+        let mut frame = libc::iovec {
+            iov_base: room.as_mut_ptr().cast(),
+            iov_len: room.len(),
         };
+        // Aligned as what is put there.
+        let mut beside = [0_u64; BESIDE / 8];
+        // SAFETY: all-zero is a valid value of this structure of integers and pointers.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = &raw mut frame;
+        message.msg_iovlen = 1;
+        if self.tags {
+            message.msg_control = beside.as_mut_ptr().cast();
+            message.msg_controllen = BESIDE as _;
+        }
+        // SAFETY: what the message points to lives through the call and is as long as said.
+        let got = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
         if got >= 0 {
-            let len = (got as usize).min(self.buffer.len());
-            return Ok(Some(&self.buffer[..len]));
+            let len = (got as usize).min(self.buffer.len() - TAG);
+            // SAFETY: the message is as the kernel has filled it in, and `beside` is there.
+            let Some(tag) = (unsafe { tag(&message) }) else {
+                return Ok(Some(&self.buffer[TAG..TAG + len]));
+            };
+            // As it came: between the addresses and the EtherType.
+            self.buffer.copy_within(TAG..TAG + 12, 0);
+            self.buffer[12..12 + TAG].copy_from_slice(&tag);
+            return Ok(Some(&self.buffer[..TAG + len]));
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
@@ -112,6 +143,38 @@ impl PacketSocket {
         // Interrupted or not, the caller tries again.
         let _ = poll(&mut fds, PollTimeout::from(millis));
     }
+}
+
+/// The VLAN tag that the kernel has taken out of a frame, as it stood there.
+///
+/// # Safety
+/// `message` is one that `recvmsg` has filled in, and where it put what is beside the frame can be read.
+unsafe fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
+    // SAFETY: the caller's promise; null where nothing came.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !next.is_null() {
+        // SAFETY: headers that these macros give lie within the message.
+        let header = unsafe { &*next };
+        if (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
+            // SAFETY: the kernel puts this structure behind such a header.
+            let said = unsafe {
+                libc::CMSG_DATA(next)
+                    .cast::<libc::tpacket_auxdata>()
+                    .read_unaligned()
+            };
+            let (there, which) = (libc::TP_STATUS_VLAN_VALID, libc::TP_STATUS_VLAN_TPID_VALID);
+            let kind = match said.tp_status & which {
+                0 => 0x8100,
+                _ => said.tp_vlan_tpid,
+            };
+            let [a, b] = kind.to_be_bytes();
+            let [c, d] = said.tp_vlan_tci.to_be_bytes();
+            return (said.tp_status & there != 0).then_some([a, b, c, d]);
+        }
+        // SAFETY: as above.
+        next = unsafe { libc::CMSG_NXTHDR(message, next) };
+    }
+    None
 }
 
 fn set(

@@ -2,14 +2,17 @@
 
 mod bond;
 mod transmit;
+mod vlan;
 mod vrf;
+
+pub use vlan::gateway;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +21,7 @@ use raddle_netlink::{RouteQuery, Socket};
 use serde_json::Value;
 
 use crate::frame::{self, Addresses, Crafted, Flow};
+use crate::tags::{Tag, tagged};
 use crate::{Arrival, Outcome, PacketSocket, lab_name, raddle};
 
 /// For how long nothing has to come until nothing more is waited for: 60 ms, or what `RADDLE_QUIET_MS` says.
@@ -25,6 +29,16 @@ pub fn quiet() -> Duration {
     let said = std::env::var("RADDLE_QUIET_MS").ok();
     let said = said.and_then(|said| said.parse().ok());
     Duration::from_millis(said.unwrap_or(60))
+}
+
+/// For how long nothing comes where something is expected, until it is taken for lost.
+const LOST: Duration = Duration::from_secs(5);
+
+/// How frames from a source are put.
+#[derive(Clone, Debug, Default)]
+struct Dress {
+    tags: Vec<Tag>,
+    payload: usize,
 }
 
 /// `source -- router == sink`, see [`Chain`]; removed when dropped.
@@ -44,6 +58,10 @@ pub struct World {
     /// `/proc/net/dev` of the router, and its link there that frames come in by.
     counters: Mutex<File>,
     entry: &'static str,
+    /// How frames from these sources are put, which others are not.
+    dressed: Mutex<HashMap<IpAddr, Dress>>,
+    /// Whether frames that arrive are seen with their VLAN tags.
+    sees_tags: AtomicBool,
     /// Identities of the frames that were transmitted last.
     latest: Mutex<HashSet<Vec<u8>>>,
     late: AtomicUsize,
@@ -100,6 +118,8 @@ impl World {
                 .unwrap()
                 .into(),
             entry: "source",
+            dressed: Mutex::default(),
+            sees_tags: AtomicBool::new(false),
             latest: Mutex::default(),
             late: AtomicUsize::new(0),
             lab,
@@ -351,10 +371,26 @@ impl World {
             .collect()
     }
 
+    /// Frames from this source have these VLAN tags and so many bytes of payload from now on.
+    pub fn dress(&self, source: IpAddr, tags: &[Tag], payload: usize) {
+        let tags = tags.to_vec();
+        lock(&self.dressed).insert(source, Dress { tags, payload });
+    }
+
+    /// A frame of a flow, with this number in it.
+    pub fn frame(&self, flow: &Flow, number: u64) -> Vec<u8> {
+        let dressed = lock(&self.dressed);
+        let (tags, payload) = match dressed.get(&flow.src) {
+            Some(dress) => (&dress.tags[..], dress.payload),
+            None => (&[][..], 20),
+        };
+        tagged(&frame::udp(self.frame_macs(), flow, number, payload), tags)
+    }
+
     /// A frame for each flow.
     pub fn frames(&self, flows: &[Flow]) -> Vec<Crafted> {
         let frame = |(n, flow): (usize, &Flow)| Crafted {
-            bytes: frame::udp(self.frame_macs(), flow, n as u64, 20),
+            bytes: self.frame(flow, n as u64),
             kind: "UDP",
             flow: Some(*flow),
         };
@@ -378,10 +414,20 @@ impl World {
     /// also back to the source, until nothing has come for `quiet`. The link of what came back is
     /// `source`.
     pub fn exchange(&self, frames: &[Crafted], quiet: Duration) -> Vec<Arrival> {
+        self.exchange_again(frames, quiet, |_| true)
+    }
+
+    /// The same, but also until `enough` has come, or not for a long time.
+    pub fn exchange_again(
+        &self,
+        frames: &[Crafted],
+        quiet: Duration,
+        enough: impl Fn(&[Arrival]) -> bool,
+    ) -> Vec<Arrival> {
         let mut source = lock(&self.source);
         let mut sinks = lock(&self.sinks);
         let mut arrived = Vec::new();
-        let mut take = |source: &mut PacketSocket, keep: bool| {
+        let mut take = |source: &mut PacketSocket, arrived: &mut Vec<Arrival>| {
             let before = arrived.len();
             let back = [("source".to_owned(), source)].into_iter();
             let out = (1..).map(|n| self.out(n)).zip(sinks.iter_mut());
@@ -391,19 +437,15 @@ impl World {
                     arrived.push(Arrival { link, frame });
                 }
             }
-            let came = arrived.len() > before;
-            if !keep {
-                arrived.clear();
-            }
-            came
+            arrived.len() > before
         };
-        take(&mut source, false);
+        take(&mut source, &mut Vec::new());
         self.send(&mut source, frames, |source| {
-            take(source, true);
+            take(source, &mut arrived);
         });
         let mut last = Instant::now();
-        while last.elapsed() < quiet {
-            if take(&mut source, true) {
+        while last.elapsed() < quiet || last.elapsed() < LOST && !enough(&arrived) {
+            if take(&mut source, &mut arrived) {
                 last = Instant::now();
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use raddle_e2e::changing::{Record, record};
+use raddle_e2e::changing::{Record, record, way};
 use raddle_e2e::frame::Flow;
+use raddle_e2e::tags::{ad, q};
 use raddle_e2e::{Daemon, World, quiet, root, volume};
 
 /// The default deadline, and how coarse the clock is that programs go by.
@@ -62,21 +63,30 @@ fn world(name: &str) -> World {
 
 /// What changes, how many flows go otherwise then (none: some), and whether a link is down meanwhile.
 fn changes(about: &str, world: &World, other: Option<usize>, down: bool, change: &dyn Fn(bool)) {
-    let flows = flows();
-    let frames = world.frames(&flows);
-    let way = |on| {
+    changes_of(about, (world, &flows()), other, down, change);
+}
+
+/// The same for these flows.
+fn changes_of(
+    about: &str,
+    (world, flows): (&World, &[Flow]),
+    other: Option<usize>,
+    down: bool,
+    change: &dyn Fn(bool),
+) {
+    let frames = world.frames(flows);
+    let ways = |on| {
         change(on);
         // Where a link was down.
         std::thread::sleep(if down { DEADLINE } else { Duration::ZERO });
         let arrived = world.transmit(&frames);
-        let number = |link: &str| (1..=world.links()).find(|n| world.out(*n) == link);
         arrived
             .iter()
-            .map(|arrivals| number(&arrivals.first()?.link))
+            .map(|arrivals| way(world, arrivals.first()?))
             .collect::<Vec<_>>()
     };
-    let on = way(true);
-    let off = way(false);
+    let on = ways(true);
+    let off = ways(false);
     let differ = on.iter().zip(&off).filter(|(on, off)| on != off).count();
     let right = other.map_or(differ > 0, |other| differ == other);
     assert!(right, "{about}: {differ} differ: {off:?}, {on:?}");
@@ -86,7 +96,7 @@ fn changes(about: &str, world: &World, other: Option<usize>, down: bool, change:
     let judged = |record: &Record, gap| record.judge(ways, (DEADLINE, slack), gap);
     let mut gap = None;
     if down {
-        let alone = record(world, &flows, (RATE, 0), (4, &DWELLS), change);
+        let alone = record(world, flows, (RATE, 0), (4, &DWELLS), change);
         let alone = judged(&alone, Some(Duration::MAX));
         assert!(alone.wrong.is_empty(), "{about}: {:?}", alone.wrong);
         eprintln!(
@@ -100,7 +110,7 @@ fn changes(about: &str, world: &World, other: Option<usize>, down: bool, change:
     let daemon = Daemon::start(world, &[]);
     let record = record(
         world,
-        &flows,
+        flows,
         (RATE, volume::frames(0)),
         (CHANGES, &DWELLS),
         change,
@@ -242,4 +252,189 @@ fn members_of_bonds_come_and_go() {
         world.ip(&format!("link set sink-2 {state}"));
     };
     changes("a member of a bond", &world, None, true, &change);
+}
+
+/// A router with VLANs in5 and, in in7, in79 upon `source`, by which some of the flows come in, and sink5 and, in sink7, sink79 upon
+/// `sink` and `sink-2`, by which some go out; others come and go without tags. None where the kernel has no VLANs.
+fn with_vlans(name: &str) -> Option<(World, Vec<Flow>)> {
+    // Two tags are more than a link has room for beside its MTU.
+    let world = World::with_mtu(name, 3, 1600);
+    for (lower, name, tag) in [
+        ("source", "in5", q(5)),
+        ("source", "in7", ad(7)),
+        ("in7", "in79", q(9)),
+        ("sink", "sink5", q(5)),
+        ("sink-2", "sink7", ad(7)),
+        ("sink7", "sink79", q(9)),
+    ] {
+        if !world.vlan(lower, name, tag, "") {
+            return None;
+        }
+    }
+    let networks = [("sink", 101), ("sink5", 105), ("sink79", 179)];
+    world.networks(&networks, "");
+    for (_, net) in networks {
+        // What is left when that is gone.
+        let more = "metric 5000";
+        world.ip(&format!(
+            "route add 172.20.{net}.0/24 via 10.2.3.2 dev sink-3 {more}"
+        ));
+        world.ip(&format!(
+            "-6 route add 2001:db8:4:{net:x}::/64 via 2001:db8:2:3::2 dev sink-3 {more}"
+        ));
+    }
+    let mut flows = Vec::new();
+    for (source, tags) in [(7, &[][..]), (8, &[q(5)]), (9, &[ad(7), q(9)])] {
+        for net in [101_u8, 105, 179] {
+            for (src, dst) in [
+                (format!("10.1.1.{source}"), format!("172.20.{net}.9")),
+                (
+                    format!("fd01:1::{source}"),
+                    format!("2001:db8:4:{net:x}::9"),
+                ),
+            ] {
+                let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+                world.dress(src, tags, 20);
+                flows.extend((0..2).map(|sport| Flow {
+                    src,
+                    dst,
+                    proto: 17,
+                    sport,
+                    dport: 9,
+                }));
+            }
+        }
+    }
+    Some((world, flows))
+}
+
+/// Skips where there are none.
+fn vlans(name: &str, lab: &str, test: impl FnOnce(&World, &[Flow])) {
+    if !root(name) {
+        return;
+    }
+    match with_vlans(lab) {
+        Some((world, flows)) => test(&world, &flows),
+        None => eprintln!("skipped: {name} needs VLANs, which this kernel does not have"),
+    }
+}
+
+#[test]
+fn vlans_that_frames_come_in_by_come_and_go() {
+    vlans(
+        "vlans_that_frames_come_in_by_come_and_go",
+        "chgvlin",
+        |world, flows| {
+            let change = |on: bool| match on {
+                true => drop(world.ip("link del in5")),
+                false => assert!(world.vlan("source", "in5", q(5), "")),
+            };
+            changes_of("a VLAN in", (world, flows), Some(12), false, &change);
+            let change = |on: bool| {
+                let state = if on { "down" } else { "up" };
+                world.ip(&format!("link set in7 {state}"));
+                // It went down with that.
+                world.ip(&format!("link set in79 {state}"));
+            };
+            changes_of(
+                "a VLAN in, up or not",
+                (world, flows),
+                Some(12),
+                false,
+                &change,
+            );
+            // Another VLAN takes its place, and with it the number that the link was known by.
+            let shown: serde_json::Value =
+                serde_json::from_str(&world.ip("-j link show dev in5")).unwrap();
+            let index = shown[0]["ifindex"].as_u64().unwrap();
+            world.dress("10.1.1.7".parse().unwrap(), &[q(6)], 20);
+            world.dress("fd01:1::7".parse().unwrap(), &[q(6)], 20);
+            let change = |on: bool| {
+                let (old, new) = if on { (5, 6) } else { (6, 5) };
+                let there = world.ip("-br link show type vlan");
+                if there.contains(&format!("in{old}@")) {
+                    world.ip(&format!("link del in{old}"));
+                }
+                if !there.contains(&format!("in{new}@")) {
+                    let kind = format!("type vlan id {new}");
+                    world.ip(&format!(
+                        "link add link source name in{new} index {index} {kind}"
+                    ));
+                }
+                world.ip(&format!("link set in{new} up"));
+            };
+            changes_of("a VLAN's index", (world, flows), Some(24), false, &change);
+        },
+    );
+}
+
+#[test]
+fn vlans_that_frames_leave_by_come_and_go() {
+    vlans(
+        "vlans_that_frames_leave_by_come_and_go",
+        "chgvlout",
+        |world, flows| {
+            let anew = || world.networks(&[("sink5", 105)], "");
+            let change = |on: bool| {
+                match on {
+                    true => drop(world.ip("link del sink5")),
+                    false => assert!(world.vlan("sink", "sink5", q(5), "")),
+                }
+                if !on {
+                    anew();
+                }
+            };
+            changes_of("a VLAN out", (world, flows), Some(12), true, &change);
+            let change = |on: bool| {
+                let state = if on { "down" } else { "up" };
+                world.ip(&format!("link set sink5 {state}"));
+                if !on {
+                    anew();
+                }
+            };
+            changes_of(
+                "a VLAN out, up or not",
+                (world, flows),
+                Some(12),
+                true,
+                &change,
+            );
+            let change = |on: bool| {
+                let state = if on { "down" } else { "up" };
+                world.ip(&format!("link set sink {state}"));
+                if !on {
+                    // It goes up with the link.
+                    world.networks(&[("sink", 101)], "");
+                    anew();
+                }
+            };
+            changes_of(
+                "a link with a VLAN out",
+                (world, flows),
+                Some(24),
+                true,
+                &change,
+            );
+        },
+    );
+}
+
+#[test]
+fn mtus_of_vlans_change() {
+    vlans("mtus_of_vlans_change", "chgvlmtu", |world, flows| {
+        // IPv6 alone, of which nothing is fragmented.
+        let flows: Vec<Flow> = flows
+            .iter()
+            .copied()
+            .filter(|flow| flow.dst.is_ipv6())
+            .collect();
+        for (source, tags) in [(7, &[][..]), (8, &[q(5)]), (9, &[ad(7), q(9)])] {
+            world.dress(format!("fd01:1::{source}").parse().unwrap(), tags, 1400);
+        }
+        let change = |on: bool| {
+            let mtu = if on { 1400 } else { 1500 };
+            world.ip(&format!("link set sink5 mtu {mtu}"));
+        };
+        changes_of("a VLAN's MTU", (world, &flows), Some(6), false, &change);
+    });
 }
