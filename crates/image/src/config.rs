@@ -63,6 +63,8 @@ numbers! {
         HOLD = 1,
         /// The key is known, so multipath choices can be made.
         SEED_KNOWN = 2,
+        /// Punt what is in several buffers: the kernel or the driver of an out-link loses what is redirected of that.
+        ONE_BUFFER = 4,
     }
 }
 

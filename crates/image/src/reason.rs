@@ -261,6 +261,10 @@ reasons! {
         "netfilter, tc or xfrm may judge, change or count packets of these links or addresses; with connection tracking or \
          reassembly, fragments and ICMP errors as well; SRv6 on links that any of this concerns",
         "`raddle status` names the rules ([firewalls](firewalls.md))";
+    SeveralBuffers = 53, "several-buffers", Punt,
+        "a large frame that lies in several buffers, where the kernel (before Linux 6.3) or the driver of an out-link with an \
+         MTU above 1500 would lose it: XDP cannot send it there",
+        "a newer kernel; an MTU at which frames fit into one buffer (some 3,500 bytes, by the driver)";
 }
 
 impl Reason {

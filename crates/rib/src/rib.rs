@@ -72,6 +72,7 @@ pub struct Rib {
     ports_changed: bool,
     refresh: bool,
     hold: bool,
+    one_buffer: bool,
 }
 
 /// What a commit did.
@@ -151,6 +152,7 @@ impl Rib {
             ports_changed: false,
             refresh: false,
             hold: false,
+            one_buffer: false,
         };
         rib.state.dirty.settings = true;
         rib
@@ -288,6 +290,14 @@ impl Rib {
     pub fn set_hold(&mut self, hold: bool) {
         self.hold = hold;
         self.publish_config();
+    }
+
+    /// Punts what lies in several buffers, or forwards it again. Takes effect at once.
+    pub fn set_one_buffer(&mut self, one_buffer: bool) {
+        if self.one_buffer != one_buffer {
+            self.one_buffer = one_buffer;
+            self.publish_config();
+        }
     }
 
     /// Whether anything waits for [`Rib::commit`].
@@ -465,9 +475,11 @@ impl Rib {
     /// and all else does not depend on it.
     fn publish_config(&mut self) {
         let settings = &self.state.settings;
+        let on = |is: bool, flag: u32| if is { flag } else { 0 };
         let mut config = Config {
             magic: MAGIC,
-            flags: if self.hold { config_flags::HOLD } else { 0 },
+            flags: on(self.hold, config_flags::HOLD)
+                | on(self.one_buffer, config_flags::ONE_BUFFER),
             seed: 0,
             policy4: settings.hash_policy4,
             policy6: settings.hash_policy6,

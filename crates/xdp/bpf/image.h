@@ -44,6 +44,7 @@
 /* struct config, flags; see config_flags */
 #define CONFIG_HOLD 1
 #define CONFIG_SEED_KNOWN 2
+#define CONFIG_ONE_BUFFER 4
 
 /* What holds for all packets; see Config. */
 struct config {
@@ -311,6 +312,7 @@ enum reason {
 	REASON_SOURCE_CHECK = 50,
 	REASON_EXPIRING = 51,
 	REASON_FIREWALL = 52,
+	REASON_SEVERAL_BUFFERS = 53,
 	REASON_COUNT
 };
 

@@ -93,13 +93,25 @@ inline_always __u64 adjacency_word(__u32 number)
 	return *(volatile const __u64 *)ELEMENT(adjacencies, const struct adjacency, index);
 }
 
+/* Whether a frame of this length, as it stands, lies in several buffers and must not: see config_flags. */
+inline_always int is_split(const void *data, const void *data_end, __u32 len)
+{
+	return len > (__u32)(data_end - data) && config->flags & CONFIG_ONE_BUFFER;
+}
+
+/* The same of what a context has. */
+inline_always int is_split_here(struct xdp_md *ctx, __u32 len)
+{
+	return is_split((void *)(long)ctx->data, (void *)(long)ctx->data_end, len);
+}
+
 /*
  * A12: why a packet of this length may not go to an adjacency that is for forwarding, given its first word; or 0.
  * Ends by claiming the redirect to link `out`: that can still fail while the packet is as it came, and changes nothing
- * if it does.
+ * if it does. `split` is what is_split() says.
  */
 inline_always int claim_by(const struct adjacency *adj, __u64 word0, __u32 out, const struct link_entry *link,
-			   __u32 packet_len, __u64 closed)
+			   __u32 packet_len, __u64 closed, int split)
 {
 	if ((__u32)word0 == link->index)
 		return REASON_SAME_LINK;
@@ -107,14 +119,16 @@ inline_always int claim_by(const struct adjacency *adj, __u64 word0, __u32 out, 
 		return REASON_MTU;
 	if (closed >> (word0 >> 48 & 63) & 1)
 		return REASON_FIREWALL;
+	if (split)
+		return REASON_SEVERAL_BUFFERS;
 	return bpf_redirect_map(&out_links, out, XDP_PASS) == XDP_REDIRECT ? 0 : REASON_REDIRECT_FAILED;
 }
 
 /* The same by the adjacency's own link. */
 inline_always int claim(const struct adjacency *adj, __u64 word0, const struct link_entry *link, __u32 packet_len,
-			__u64 closed)
+			__u64 closed, int split)
 {
-	return claim_by(adj, word0, (__u32)word0, link, packet_len, closed);
+	return claim_by(adj, word0, (__u32)word0, link, packet_len, closed, split);
 }
 
 /* closed_reason() of the image; the zone is in an adjacency's first word. */
@@ -145,7 +159,7 @@ inline_always int take_adjacency(struct packet *p, __u32 number, __u32 packet_le
 		return adjacency_reason(word0);
 	}
 	*taken = adj;
-	reason = claim(adj, word0, p->link, packet_len, closed);
+	reason = claim(adj, word0, p->link, packet_len, closed, is_split(p->data, p->data_end, p->len));
 	return reason == REASON_FIREWALL ? closed_reason(p->link, word0) : reason;
 }
 

@@ -55,6 +55,8 @@ inline_always int send_frame(struct xdp_md *ctx, struct srv6_ctx *w, __u32 out, 
 		return REASON_PAYLOAD;
 	if (!out || end - at - ETH_HLEN > mtu)
 		return REASON_SEGMENT_LINK;
+	if (is_split_here(ctx, READ_ONCE(w->length)))
+		return REASON_SEVERAL_BUFFERS;
 	if (bpf_redirect_map(&out_links, out, XDP_PASS) != XDP_REDIRECT)
 		return REASON_REDIRECT_FAILED;
 	if (bpf_xdp_adjust_head(ctx, (int)at))

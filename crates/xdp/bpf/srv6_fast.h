@@ -138,7 +138,7 @@ inline_always int fast_frame(struct packet *p, struct srv6_fast_ctx *c, struct s
 	__u8 *frame = bytes_at(p->ctx, at, ETH_HLEN);
 
 	if (!frame || bpf_ntohs(*(__u16 *)(frame + 12)) < 0x600 || !out ||
-	    c->end - at - ETH_HLEN > c->s->mtu ||
+	    c->end - at - ETH_HLEN > c->s->mtu || is_split_here(p->ctx, c->received) ||
 	    bpf_redirect_map(&out_links, out, XDP_PASS) != XDP_REDIRECT ||
 	    bpf_xdp_adjust_head(p->ctx, (int)at))
 		return NOT_FAST;

@@ -259,7 +259,7 @@ inline_always int fast_leave(struct packet *p, struct srv6_fast_ctx *c, __u32 cp
 		return NOT_FAST;
 	adj = ELEMENT(adjacencies, const struct adjacency, index);
 	word0 = *(volatile const __u64 *)adj;
-	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || claim(adj, word0, p->link, c->end - IP_AT - c->cut, 0))
+	if ((word0 >> 32 & 0xff) != ADJ_FORWARD || claim(adj, word0, p->link, c->end - IP_AT - c->cut, 0, is_split_here(p->ctx, c->received)))
 		return NOT_FAST;
 	/* It says no before it changes anything. */
 	if (c->cut && bpf_xdp_adjust_head(p->ctx, c->cut))

@@ -117,7 +117,7 @@ static __noinline int leave_tagged(struct xdp_md *ctx, struct srv6_ctx *w, const
 		return REASON_NOT_ENABLED;
 	at = READ_ONCE(w->packet.at);
 	end = READ_ONCE(w->packet.end);
-	reason = claim_by(adj, word0, adj->lower, in, end - at, 0);
+	reason = claim_by(adj, word0, adj->lower, in, end - at, 0, is_split_here(ctx, READ_ONCE(w->length)));
 	if (reason)
 		return reason;
 	cut = at - IP_AT - tags_len(word0);
@@ -168,7 +168,7 @@ inline_always int leave(struct xdp_md *ctx, struct scratch *here, __u32 *ip, __u
 	}
 	if (!in)
 		return REASON_NOT_ENABLED;
-	reason = claim(adj, word0, in, end - at, 0);
+	reason = claim(adj, word0, in, end - at, 0, is_split_here(ctx, READ_ONCE(w->length)));
 	if (reason)
 		return reason;
 	if (family == ETH_P_IPV6)

@@ -213,7 +213,8 @@ static __noinline int send_tagged(struct xdp_md *ctx, struct scratch *here, cons
 	}
 	here->push.packet_len = packet_len;
 	here->push.ether_type = ether_type;
-	reason = claim_by(adj, word0, adj->lower, link, packet_len, closed);
+	reason = claim_by(adj, word0, adj->lower, link, packet_len, closed,
+			  is_split_here(ctx, READ_ONCE(here->push.length)));
 	if (reason)
 		return reason == REASON_FIREWALL ? closed_reason(link, word0) : reason;
 	if (bpf_xdp_adjust_head(ctx, -(int)tags_len(word0)))

@@ -13,7 +13,7 @@ use raddle_rib::{Commit, Rib};
 use raddle_xdp::{Engine, LoadOptions, WantedPlaces};
 
 use super::Daemon;
-use super::tend::{Srv6, attach, mode_for, send_through_all};
+use super::tend::{Srv6, attach, loses_buffers, mode_for, send_through_all};
 use crate::Error;
 use crate::config::{Config, OnExit, Seed, algo_rules};
 use crate::expiry::Expiry;
@@ -236,6 +236,7 @@ impl Daemon {
             rib.apply(Event::Settings(settings));
         }
         rib.set_ports(plan.ports());
+        rib.set_one_buffer(loses_buffers(&rib, &plan, config));
         // Before there is anything to forward by: nothing is, before the first look.
         rib.set_deadline(raddle_image::PASSED);
         let last_commit = rib.commit();

@@ -12,7 +12,7 @@ use raddle_xdp::{AttachedMode, Engine, Srv6Programs};
 
 use super::Daemon;
 use crate::Error;
-use crate::config::Mode;
+use crate::config::{Config, Mode};
 use crate::kept::now;
 use crate::links::{self, Plan, carrier, plan_of_present};
 use crate::survey::{look, shaped, survey};
@@ -52,6 +52,8 @@ impl Daemon {
         if plan != self.plan {
             self.take_plan(plan);
         }
+        let one_buffer = loses_buffers(&self.rib, &self.plan, &self.config);
+        self.rib.set_one_buffer(one_buffer);
         // Before policies, and links that are new, are published.
         self.veths.follow(&self.rib, &self.plan, &self.config);
         self.renew_rx_hash();
@@ -335,6 +337,20 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
         false
     });
     plan.leave_vlans(rib);
+}
+
+/// Whether frames that lie in several buffers are lost where they are redirected to some out-link of a plan. Before Linux 6.3, which does
+/// not tell, that is everywhere (`xdp_do_redirect`); since then where the driver does not take them (`__xdp_enqueue`). Links with an MTU that
+/// fits into one buffer do not matter, nor does generic mode, where frames are the kernel's.
+pub(super) fn loses_buffers(rib: &Rib, plan: &Plan, config: &Config) -> bool {
+    const ONE_BUFFER: u32 = 1500;
+    let takes = |index: u32| {
+        let features = raddle_xdp::features(index).ok().flatten();
+        features.is_some_and(raddle_xdp::Features::can_receive_multi_buffer_redirects)
+    };
+    let links = plan.out.keys().filter_map(|index| rib.link(*index));
+    let mut large = links.filter(|link| link.mtu > ONE_BUFFER && !link.is_vlan());
+    config.mode != Mode::Generic && large.any(|link| !takes(link.index))
 }
 
 /// Has packets be redirected to the out-links of a plan, and to no others that they were redirected to. Where that cannot be, the

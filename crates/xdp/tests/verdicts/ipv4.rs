@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use raddle_image::{Group, Reason, link_flags, local_bit};
+use raddle_image::{Group, Reason, config_flags, link_flags, local_bit};
 use raddle_xdp::Verdict;
 
 use crate::bench::{DST4, SOURCES, SRC4, bent, bent4, from4, packet4, set_up, to4, v4};
@@ -175,6 +175,14 @@ fn sizes4() {
         let after = b.forward(&jumbo, 0);
         assert_eq!(after[34..], jumbo[34..]);
         b.kernel(&udp4(SRC4, DST4, (1, 2), 9001 - 28), Reason::Mtu);
+        // A kernel that loses what is redirected of several buffers gets these itself.
+        let mut one_buffer = b.memory.config();
+        one_buffer.flags |= config_flags::ONE_BUFFER;
+        b.memory.store_config(&one_buffer);
+        b.kernel(&jumbo, Reason::SeveralBuffers);
+        b.forward(&packet4(), 0);
+        one_buffer.flags &= !config_flags::ONE_BUFFER;
+        b.memory.store_config(&one_buffer);
         b.kernel(&bent(jumbo, |f| f.truncate(8000)), Reason::BadLength);
     });
 }
