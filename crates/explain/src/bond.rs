@@ -119,7 +119,7 @@ impl Walk<'_> {
     /// 4. broadcast: all of them. So does 802.3ad of neighbour discovery where `broadcast_neighbor` says so, which is not seen
     ///    here.
     /// 5. balance-rr, balance-tlb and balance-alb: not by the flow alone.
-    /// 6. A bond below VLANs: likewise, but that the hash is not known, see [`Walk::bond_hashed`].
+    /// 6. A bond below VLANs: likewise, as far as the hash is known, see [`Walk::bond_hashed`].
     pub(super) fn bond(&mut self, hop: &Hop) {
         let rib = self.view.rib;
         let lower = self.vlan(hop);
@@ -371,8 +371,9 @@ impl Walk<'_> {
     /// 2. Else [`bond_hash`] of the packet as it leaves, from the bond's MAC address to the neighbour's; of a flow
     ///    [`bond_hash_of_flow`].
     /// 3. Fragments that the kernel makes have no ports.
-    /// 4. Of a VLAN upon the bond: nobody knows. The kernel brings the last tag beside the packet, and hashes the packet; what XDP
-    ///    sends has it inside, and mostly its MAC addresses are hashed then (`bond_xmit_hash_xdp`).
+    /// 4. Of a VLAN upon the bond with one tag: likewise, from the VLAN's MAC address. The kernel has the tag beside the packet, and
+    ///    what an engine sends, with the tag in the frame, goes by such a hash only where it comes to the same (encap3+4).
+    /// 5. With two tags, of which one is in the frame, and by vlan+srcmac: not known.
     fn bond_hashed(
         &self,
         link: &Link,
@@ -383,12 +384,23 @@ impl Walk<'_> {
         if let Some(why) = version_doubt(self.view.around.kernel) {
             confidence.unless(why);
         }
-        if hop.index != link.index {
-            confidence.unknown(
-                "it has a VLAN tag, and what is hashed of it depends on who sends it: the kernel has the tag beside the packet, \
-                 XDP inside",
-            );
-            return Hashed::Unknown;
+        let rib = self.view.rib;
+        let sender = rib.link(hop.index).unwrap_or(link);
+        let tags = match sender.is_vlan() {
+            false => 0,
+            true => below(sender, |index| rib.link(index)).map_or(2, |below| below.through.len()),
+        };
+        match (tags, policy) {
+            (0, _) => {}
+            (1, BondPolicy::Encap34) => {}
+            (1, policy) if policy != BondPolicy::VlanSrcMac => confidence.unless(format!(
+                "{} puts tags into frames before it hashes them (its tx-vlan-hw-insert is off)",
+                link.name
+            )),
+            _ => {
+                confidence.unknown("what is hashed of frames with such tags is not known");
+                return Hashed::Unknown;
+            }
         }
         if policy == BondPolicy::Encap34
             && let Some(hashed) = self.bond_brought(link, confidence)
@@ -405,7 +417,7 @@ impl Walk<'_> {
         let known = self.view.rib.neighbour(hop.index, target);
         let neighbour = known.filter(|known| known.is_valid());
         let to = neighbour.and_then(|known| known.mac);
-        let from = link.mac.filter(|_| link.is_ethernet());
+        let from = sender.mac.filter(|_| sender.is_ethernet());
         if policy.hashes_innermost() {
             self.dissector_doubts(confidence);
         }
@@ -437,7 +449,10 @@ impl Walk<'_> {
             return Hashed::Unknown;
         }
         if from.is_none() && by_source {
-            confidence.unknown(format!("{} has no MAC address, which is hashed", link.name));
+            confidence.unknown(format!(
+                "{} has no MAC address, which is hashed",
+                sender.name
+            ));
             return Hashed::Unknown;
         }
         Hashed::Own(hash)

@@ -66,7 +66,8 @@ struct Case {
     resolved: bool,
     kernel: &'static str,
     /// The routes lead over VLANs upon the bond, one upon the other.
-    vlans: bool,
+    /// How many VLANs are upon the bond, one upon the other; the last is the link.
+    vlans: u32,
 }
 
 impl Default for Case {
@@ -78,7 +79,7 @@ impl Default for Case {
             active: &["m1", "m2", "m3"],
             resolved: true,
             kernel: "6.18.3",
-            vlans: false,
+            vlans: 0,
         }
     }
 }
@@ -104,7 +105,7 @@ impl Case {
                 ..Link::ethernet(index, name, MAC)
             }));
         }
-        let out = if self.vlans { 7 } else { 5 };
+        let out = 5 + self.vlans;
         for (index, name, (protocol, id, egress_qos)) in [
             (6, "bond0.5", (0x88a8, 5, false)),
             (7, "bond0.5.6", (0x8100, 6, true)),
@@ -484,7 +485,7 @@ fn vlans_leave_by_what_is_below() {
         Case {
             mode,
             active,
-            vlans: true,
+            vlans: 2,
             ..Case::default()
         }
         .ask(TCP)
@@ -510,4 +511,31 @@ fn vlans_leave_by_what_is_below() {
     assert_eq!(only.confidence.level, Level::Exact);
     let active = ask(1, &["m2"]).bond.unwrap();
     assert_eq!(active.member.as_deref(), Some("m2"));
+}
+
+/// The kernel has one tag beside the packet, and hashes the packet as without it.
+#[test]
+fn one_tag_is_not_hashed() {
+    let ask = |policy, vlans| {
+        let case = Case {
+            policy,
+            vlans,
+            ..Case::default()
+        };
+        case.ask(TCP).bond.unwrap()
+    };
+    for policy in 0..=3 {
+        let (with, without) = (ask(policy, 1), ask(policy, 0));
+        assert!(with.member.is_some());
+        assert_eq!(
+            (with.member, with.hash),
+            (without.member, without.hash),
+            "{policy}"
+        );
+        assert_eq!(with.confidence.level, Level::ExactUnless);
+        let why = with.confidence.why.join("; ");
+        assert!(why.contains("tx-vlan-hw-insert"), "{why}");
+    }
+    let by_tag = ask(5, 1);
+    assert_eq!(by_tag.confidence.level, Level::Unknown);
 }
