@@ -35,7 +35,7 @@ use raddle_control::{Command, DAEMON, Reply, Request};
 use raddle_preflight::{Finding, Punted};
 
 pub use check::check;
-use tend::Srv6;
+use tend::{Srv6, loses_buffers};
 
 /// Changes are gathered for this long before they are published, unless it is quiet.
 const GATHER: Duration = Duration::from_millis(10);
@@ -94,6 +94,8 @@ pub(super) struct Daemon {
     try_room: bool,
     /// Something changed that the preflight looks at.
     look_again: bool,
+    /// Frames of VLANs may look untagged, for all that is known: nothing is forwarded.
+    tags_doubted: bool,
     /// What the image had too little of at the last commit.
     pub(super) lacks: BTreeSet<Lack>,
     /// Settings of the namespace changed.
@@ -111,14 +113,20 @@ fn publish_by(since: Instant, now: Instant, last: Instant) -> Instant {
 /// Whether a NIC may begin to take tags out of frames, or tags begin to matter, by what is told of a link:
 ///
 /// 1. A VLAN is new, or another than before.
-/// 2. What is told of a link that VLANs may be forwarded from by (`carries`) is what was known: so it is about something that is not mirrored, as offloads are
-///    (`NETDEV_FEAT_CHANGE`).
+/// 2. What is told of a link with the program and VLANs upon it (`carries`) is what was known: so it is about something that is
+///    not mirrored, as offloads are (`NETDEV_FEAT_CHANGE`).
 fn may_hide_tags(link: &Link, known: Option<&Link>, carries: impl Fn(u32) -> bool) -> bool {
     let tags = |link: &Link| (link.vlan, link.lower, link.lower_netns);
     match link.is_vlan() {
         true => known.is_none_or(|known| tags(known) != tags(link)),
         false => known == Some(link) && carries(link.index),
     }
+}
+
+/// Whether there are VLANs of this namespace upon a link, whatever is forwarded from.
+fn has_vlans(rib: &Rib, index: u32) -> bool {
+    let mut links = rib.links();
+    links.any(|link| link.is_vlan() && link.lower == Some(index))
 }
 
 impl Daemon {
@@ -196,9 +204,8 @@ impl Daemon {
         let mut count = 0;
         let mut links = false;
         let mut renamed = false;
-        let mut tags = false;
-        let (forwards, programs) = (&self.plan.attach, &self.plan.programs);
-        let by_vlans = !forwards.keys().all(|index| programs.contains_key(index));
+        let (mut tags, mut larger) = (false, false);
+        let programs = &self.plan.programs;
         let local_first = |rib: &Rib| [4, 6].map(|family| is_local_first(rib.rules(), family));
         let before = local_first(rib);
         let batch = self.mirror.poll(&mut |event| {
@@ -222,7 +229,12 @@ impl Daemon {
             // What is on a member of a bond concerns the bond from now on.
             renamed |= matches!(&event, Event::Link(link)
                 if link.master != rib.link(link.index).and_then(|before| before.master));
-            tags |= matches!(&event, Event::Link(link) if may_hide_tags(link, rib.link(link.index), |index| by_vlans && programs.contains_key(&index)));
+            if let Event::Link(link) = &event {
+                let known = rib.link(link.index);
+                let carries = |index| programs.contains_key(&index) && has_vlans(rib, index);
+                tags |= may_hide_tags(link, known, carries);
+                larger |= known.is_some_and(|known| known.mtu < link.mtu);
+            }
             rib.apply(event);
             if nexthops && let Some(commit) = rib.commit_nexthops() {
                 ahead = Some(commit);
@@ -235,10 +247,16 @@ impl Daemon {
             self.guard.hasten();
         }
         if tags {
-            // Frames of a VLAN may look untagged from now on: nothing is forwarded until it is known.
+            // Frames of a VLAN may look untagged from now on: nothing is forwarded until it is known. Where that fails, the next look
+            // tries again, before it lets anything be forwarded.
             self.rib.memory().doubt();
+            self.tags_doubted = true;
             self.replan();
             self.guard.hasten();
+        }
+        if larger && loses_buffers(&self.rib, &self.plan, &self.config) {
+            // Before an MTU is published that takes several.
+            self.rib.set_one_buffer(true);
         }
         let rib = &mut self.rib;
         // What leaves by links that are lost is punted already, so that a hundred of them cost one walk.

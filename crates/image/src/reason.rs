@@ -89,8 +89,8 @@ reasons! {
         "neither IPv4 nor IPv6: ARP, LLDP, MPLS, ...",
         "";
     Vlan = 4, "vlan", Punt,
-        "a tag of no VLAN upon the link, as far as engines know them, or more than two tags",
-        "`ip -d link` names the VLANs; [some](vlans.md#what-is-left-to-the-kernel) are the kernel's";
+        "a tag of no VLAN that is forwarded from upon the link, or more than two tags; or the program for tagged frames is not loaded",
+        "`raddle status` says which VLANs are forwarded from; [some](vlans.md#what-is-left-to-the-kernel) are the kernel's";
     OtherMac = 5, "other-mac", Punt,
         "not to this link's own MAC address: broadcast, multicast, somebody else's",
         "";
@@ -262,8 +262,8 @@ reasons! {
          reassembly, fragments and ICMP errors as well; SRv6 on links that any of this concerns",
         "`raddle status` names the rules ([firewalls](firewalls.md))";
     SeveralBuffers = 53, "several-buffers", Punt,
-        "a large frame that lies in several buffers, where the kernel (before Linux 6.3) or the driver of an out-link with an \
-         MTU above 1500 would lose it: XDP cannot send it there",
+        "a large frame that lies in several buffers, where the kernel (before Linux 6.3) or the driver of any out-link with an \
+         MTU above 1500 loses such frames",
         "a newer kernel; an MTU at which frames fit into one buffer (some 3,500 bytes, by the driver)";
 }
 

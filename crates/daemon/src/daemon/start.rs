@@ -67,6 +67,13 @@ pub(super) fn require_links(plan: &Plan) -> Result<(), Error> {
     Err(Error::NoLinks { left })
 }
 
+/// Whether a link is named, or a VLAN upon it: then it is wanted.
+fn is_named(rib: &Rib, config: &Config, index: u32) -> bool {
+    let named = config.links.iter().filter_map(|name| rib.link_named(name));
+    let mut carriers = named.map(|link| links::carrier(rib, link.index));
+    carriers.any(|carrier| carrier == index)
+}
+
 /// Links that have our program already: those of a running daemon, and those that one has left.
 pub(super) fn own_links(config: &Config) -> Vec<u32> {
     let mut links = Vec::new();
@@ -209,8 +216,7 @@ impl Daemon {
         for (index, name) in plan.programs.clone() {
             let mode = mode_for(&rib, index, config.mode);
             match attach(engine, index, &name, mode) {
-                // Who names it wants it.
-                Err(e) if mode != config.mode && !config.links.contains(&name) => {
+                Err(e) if mode != config.mode && !is_named(&rib, config, index) => {
                     tracing::warn!("{e}");
                     plan.without_program(&rib, index, &e.to_string());
                 }
@@ -236,9 +242,9 @@ impl Daemon {
             rib.apply(Event::Settings(settings));
         }
         rib.set_ports(plan.ports());
-        rib.set_one_buffer(loses_buffers(&rib, &plan, config));
         // Before there is anything to forward by: nothing is, before the first look.
         rib.set_deadline(raddle_image::PASSED);
+        rib.set_one_buffer(loses_buffers(&rib, &plan, config));
         let last_commit = rib.commit();
         srv6.carry_out_at_once(engine, &rib);
         Ok(Prepared {
@@ -289,6 +295,7 @@ impl Daemon {
             published: Instant::now(),
             veths: crate::veths::Watch::default(),
             try_room: false,
+            tags_doubted: false,
             look_again: false,
             new_settings: false,
             no_key: ready.no_key,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use raddle_image::{Segment, segment_kind};
 use raddle_rib::Rib;
-use raddle_rib::event::NUD_STALE;
+use raddle_rib::event::{Link, NUD_STALE};
 use raddle_xdp::{AttachedMode, Engine, Srv6Programs};
 
 use super::Daemon;
@@ -43,6 +43,7 @@ impl Daemon {
             }
         };
         self.look_again = false;
+        self.tags_doubted = false;
         let mut plan = plan_of_present(&self.rib, &self.config, &report);
         // As the last plan has it, where nothing is new.
         leave_bonds(&self.engine, &self.rib, &mut plan, true);
@@ -248,6 +249,7 @@ impl Daemon {
         if replans {
             self.replan();
         }
+        seen &= !self.tags_doubted;
         // Of the links that there are now.
         if !self.config.allow_bypass {
             let began = Instant::now();
@@ -339,18 +341,24 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
     plan.leave_vlans(rib);
 }
 
-/// Whether frames that lie in several buffers are lost where they are redirected to some out-link of a plan. Before Linux 6.3, which does
-/// not tell, that is everywhere (`xdp_do_redirect`); since then where the driver does not take them (`__xdp_enqueue`). Links with an MTU that
-/// fits into one buffer do not matter, nor does generic mode, where frames are the kernel's.
+/// Whether frames that lie in several buffers are lost where they are redirected to some out-link of a plan:
+///
+/// 1. In generic mode none is: frames are the kernel's there.
+/// 2. Before Linux 6.3, which does not tell, by any link (`xdp_do_redirect`).
+/// 3. Since then by links whose drivers do not take them (`__xdp_enqueue`), and whose MTU may take more than one buffer.
 pub(super) fn loses_buffers(rib: &Rib, plan: &Plan, config: &Config) -> bool {
     const ONE_BUFFER: u32 = 1500;
-    let takes = |index: u32| {
-        let features = raddle_xdp::features(index).ok().flatten();
+    let features = |link: &Link| raddle_xdp::features(link.index).ok().flatten();
+    let takes = |link: &Link| {
+        let features = features(link);
         features.is_some_and(raddle_xdp::Features::can_receive_multi_buffer_redirects)
     };
     let links = plan.out.keys().filter_map(|index| rib.link(*index));
-    let mut large = links.filter(|link| link.mtu > ONE_BUFFER && !link.is_vlan());
-    config.mode != Mode::Generic && large.any(|link| !takes(link.index))
+    let mut links = links.filter(|link| !link.is_vlan()).peekable();
+    let Some(first) = links.peek().filter(|_| config.mode != Mode::Generic) else {
+        return false;
+    };
+    features(first).is_none() || links.any(|link| link.mtu > ONE_BUFFER && !takes(link))
 }
 
 /// Has packets be redirected to the out-links of a plan, and to no others that they were redirected to. Where that cannot be, the
