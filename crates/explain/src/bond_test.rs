@@ -478,7 +478,7 @@ fn the_answer_names_the_member_behind_the_link() {
     assert_eq!(json["bond"]["confidence"]["level"], "exact");
 }
 
-/// What a VLAN sends is told by the link below and its tags, and the member of a bond only where nothing is hashed.
+/// The link below a VLAN and its tags are named; with two tags, the bond's member only where no hash chooses.
 #[test]
 fn vlans_leave_by_what_is_below() {
     let ask = |mode, active| {
