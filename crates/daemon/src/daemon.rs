@@ -382,4 +382,32 @@ mod tests {
         let last = since.checked_sub(ms(4)).unwrap();
         assert_eq!(publish_by(since, since, last), last + GATHER);
     }
+
+    #[test]
+    fn what_may_hide_tags_is_looked_at_first() {
+        let wire = Link::ethernet(2, "e0", [2; 6]);
+        let vlan = |id| Link {
+            kind: Some("vlan".to_owned()),
+            vlan: Some(raddle_rib::event::Vlan {
+                protocol: 0x8100,
+                id,
+                egress_qos: false,
+            }),
+            lower: Some(2),
+            ..Link::ethernet(3, "e0.5", [2; 6])
+        };
+        let of = |link: &Link, known: Option<&Link>| may_hide_tags(link, known, |index| index == 2);
+        assert!(of(&vlan(5), None), "a VLAN is new");
+        assert!(of(&vlan(5), Some(&vlan(6))), "another than before");
+        assert!(!of(&vlan(5), Some(&vlan(5))));
+        // What is told of the link below is known already: it may be about its offloads.
+        assert!(of(&wire, Some(&wire)));
+        let longer = Link {
+            mtu: 9000,
+            ..wire.clone()
+        };
+        assert!(!of(&longer, Some(&wire)) && !of(&wire, None));
+        let other = Link::ethernet(4, "e1", [2; 6]);
+        assert!(!of(&other, Some(&other)), "no VLAN is upon it");
+    }
 }

@@ -1,0 +1,433 @@
+use super::*;
+use raddle_rib::event::{self, XdpAttached};
+
+fn ethernet(index: u32, name: &str) -> Link {
+    Link {
+        index,
+        name: name.into(),
+        mac: Some([2, 0, 0, 0, 0, 1]),
+        arp_type: 1,
+        ..Link::default()
+    }
+}
+
+fn judged(links: Vec<Link>, upper: &[(u32, &str)]) -> Vec<(String, Role, String)> {
+    judged_in(false, links, upper)
+}
+
+fn judged_in(
+    generic: bool,
+    links: Vec<Link>,
+    upper: &[(u32, &str)],
+) -> Vec<(String, Role, String)> {
+    let mut stacked: BTreeMap<u32, Stacked> = BTreeMap::new();
+    for (lower, name) in upper {
+        let below = stacked.entry(*lower).or_default();
+        let list = match name.contains('.') {
+            true => &mut below.vlans,
+            false => &mut below.others,
+        };
+        list.push((*name).to_owned());
+    }
+    let scene = Scene {
+        links,
+        attached: [40].into(),
+        ..Scene::default()
+    };
+    judge(&scene, generic, &stacked)
+        .into_iter()
+        .map(|f| (f.link.unwrap(), f.role, f.what))
+        .collect()
+}
+
+#[test]
+fn each_rule_rejects_what_it_says() {
+    let xdp = Some(XdpAttached {
+        mode: 1,
+        program: 7,
+    });
+    let kind = |kind: &str| Some(kind.to_owned());
+    for (link, expected) in [
+        (ethernet(2, "eth0"), None),
+        (
+            Link {
+                kind: kind("veth"),
+                ..ethernet(2, "v")
+            },
+            None,
+        ),
+        (
+            Link {
+                flags: LOOPBACK,
+                ..ethernet(1, "lo")
+            },
+            Some((Role::Both, "loopback")),
+        ),
+        (
+            Link {
+                arp_type: 65534,
+                ..ethernet(2, "wg0")
+            },
+            Some((Role::Both, "not Ethernet")),
+        ),
+        (
+            Link {
+                mac: None,
+                ..ethernet(2, "ib0")
+            },
+            Some((Role::Both, "not Ethernet")),
+        ),
+        (ethernet(16_383, "high"), None),
+        (
+            ethernet(16_384, "high"),
+            Some((Role::Both, "interface index 16384")),
+        ),
+        (
+            Link {
+                master: Some(9),
+                ..ethernet(2, "port")
+            },
+            Some((Role::Both, "part of bridge br0")),
+        ),
+        (
+            Link {
+                master: Some(8),
+                ..ethernet(2, "port")
+            },
+            Some((Role::Both, "part of device 8")),
+        ),
+        (
+            Link {
+                kind: kind("vlan"),
+                ..ethernet(2, "v.5")
+            },
+            Some((Role::Both, "VLAN of which nothing is known")),
+        ),
+        (
+            Link {
+                kind: kind("dummy"),
+                ..ethernet(2, "d")
+            },
+            Some((Role::Both, "dummy device")),
+        ),
+        (
+            ethernet(30, "base"),
+            Some((Role::In, "m0 is stacked upon it")),
+        ),
+        (ethernet(31, "tagged"), None),
+        (
+            Link {
+                xdp,
+                ..ethernet(2, "busy")
+            },
+            Some((Role::In, "XDP program 7 is attached already (native)")),
+        ),
+        (
+            Link {
+                xdp,
+                ..ethernet(40, "ours")
+            },
+            None,
+        ),
+        (
+            Link {
+                master: Some(7),
+                ..ethernet(2, "slave")
+            },
+            None,
+        ),
+    ] {
+        let name = link.name.clone();
+        let bridge = Link {
+            kind: kind("bridge"),
+            ..ethernet(9, "br0")
+        };
+        let vrf = Link {
+            kind: kind("vrf"),
+            ..ethernet(7, "red")
+        };
+        let found = judged(
+            vec![link, bridge, vrf],
+            &[(30, "base.5"), (30, "m0"), (31, "tagged.5")],
+        );
+        let found: Vec<_> = found.iter().filter(|f| f.0 == name).collect();
+        match (found.as_slice(), expected) {
+            ([], None) => {}
+            ([(_, role, what)], Some(expected)) => assert_eq!((*role, what.as_str()), expected),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn bonds_are_used_whose_driver_runs_the_program() {
+    let bond = |mode, policy| Link {
+        kind: Some("bond".to_owned()),
+        bond: Some(Bond {
+            mode,
+            policy,
+            by_traffic: false,
+        }),
+        ..ethernet(2, "b0")
+    };
+    let member = |index, name: &str| Link {
+        master: Some(2),
+        ..ethernet(index, name)
+    };
+    let of = |links: Vec<Link>, upper: &[(u32, &str)]| -> Vec<(Role, String)> {
+        let found = judged(links, upper).into_iter();
+        let of_bond = found.filter(|(name, ..)| name == "b0");
+        of_bond.map(|(_, role, what)| (role, what)).collect()
+    };
+    for (mode, policy, refused) in [
+        (0, 0, None),
+        (1, 5, None),
+        (2, 1, None),
+        (4, 4, None),
+        (4, 5, Some("bond with xmit_hash_policy vlan+srcmac")),
+        (3, 0, Some("bond of mode broadcast")),
+        (5, 0, Some("bond of mode balance-tlb")),
+        (9, 0, Some("bond of mode 9")),
+    ] {
+        let found = of(vec![bond(mode, policy), member(3, "e0")], &[]);
+        let found: Vec<_> = found.iter().map(|(role, what)| (*role, &**what)).collect();
+        let expected: Vec<_> = refused.map(|what| (Role::Both, what)).into_iter().collect();
+        assert_eq!(found, expected, "{mode}, {policy}");
+    }
+    let mut by_traffic = bond(2, 1);
+    by_traffic.bond = Some(Bond {
+        mode: 2,
+        policy: 1,
+        by_traffic: true,
+    });
+    assert_eq!(of(vec![by_traffic], &[])[0].0, Role::Both);
+    let scene = Scene {
+        links: vec![bond(4, 1), member(3, "e0")],
+        ..Scene::default()
+    };
+    let ins: BTreeMap<u32, String> = [(2, "b0".to_owned())].into();
+    assert!(bonds_not_sent_through(&scene, false, &ins).is_empty());
+    assert_eq!(bonds_not_sent_through(&scene, true, &ins).len(), 1);
+    let found = bonds_not_sent_through(&scene, false, &BTreeMap::new());
+    assert_eq!((found.len(), found[0].role), (1, Role::Out));
+    let vlan = Link {
+        kind: Some("vlan".to_owned()),
+        ..member(4, "e1.5")
+    };
+    let found = of(vec![bond(4, 1), member(3, "e0"), vlan], &[]);
+    assert_eq!(found[0].0, Role::Both);
+    assert!(found[0].1.contains("its member e1.5"), "{found:?}");
+    let queued = Link {
+        bond_queue: 3,
+        ..member(4, "e1")
+    };
+    let found = of(vec![bond(4, 1), member(3, "e0"), queued], &[]);
+    assert_eq!(
+        found,
+        [(Role::Out, "its member e1 has a queue_id, 3".to_owned())]
+    );
+    let busy = Link {
+        xdp: Some(XdpAttached {
+            mode: 1,
+            program: 7,
+        }),
+        ..member(4, "e1")
+    };
+    let found = of(vec![bond(4, 1), member(3, "e0"), busy], &[(3, "m0")]);
+    let expected = [
+        (Role::In, "its member e1 has an XDP program".to_owned()),
+        (Role::In, "m0 is stacked upon its member e0".to_owned()),
+    ];
+    assert_eq!(found, expected);
+}
+
+fn vlan(index: u32, name: &str, id: u16, lower: u32) -> Link {
+    Link {
+        kind: Some("vlan".to_owned()),
+        vlan: Some(event::Vlan {
+            protocol: 0x8100,
+            id,
+            egress_qos: false,
+        }),
+        lower: Some(lower),
+        ..ethernet(index, name)
+    }
+}
+
+/// What is found of the last of the links.
+fn of_last(links: &[Link], upper: &[(u32, &str)]) -> Vec<(Role, String)> {
+    let name = &links.last().unwrap().name;
+    let found = judged(links.to_vec(), upper).into_iter();
+    let of_it = found.filter(|(of, ..)| of == name);
+    of_it.map(|(_, role, what)| (role, what)).collect()
+}
+
+#[test]
+fn a_vlan_is_used_as_what_is_below_it() {
+    let lower = ethernet(2, "e0");
+    let (outer, inner) = (vlan(3, "e0.5", 5, 2), vlan(4, "e0.5.6", 6, 3));
+    let stacked = [(2, "e0.5"), (3, "e0.5.6")];
+    let all = [lower.clone(), outer.clone(), inner.clone()];
+    assert_eq!(judged(all.to_vec(), &stacked), []);
+    let third = vlan(5, "e0.5.6.7", 7, 4);
+    let links = [lower.clone(), outer.clone(), inner.clone(), third];
+    let found = of_last(&links, &[]);
+    assert_eq!(found, [(Role::Both, "VLAN with more than 2 tags".into())]);
+    let changed = |change: &dyn Fn(&mut Link)| {
+        let mut link = outer.clone();
+        change(&mut link);
+        link
+    };
+    let of_tags = |protocol, egress_qos| event::Vlan {
+        protocol,
+        id: 5,
+        egress_qos,
+    };
+    for (outer, expected) in [
+        (
+            changed(&|link| link.vlan = Some(of_tags(0x9100, false))),
+            (Role::Both, "VLAN with tags of EtherType 0x9100"),
+        ),
+        (
+            changed(&|link| link.lower_netns = Some(1)),
+            (Role::Both, "VLAN of a link in another network namespace"),
+        ),
+        (
+            changed(&|link| link.lower = Some(99)),
+            (Role::Both, "VLAN of a link that is not known"),
+        ),
+        (
+            changed(&|link| link.vlan = Some(of_tags(0x88a8, true))),
+            (Role::Out, "its tags have priorities (egress-qos-map)"),
+        ),
+        (
+            changed(&|link| link.master = Some(9)),
+            (Role::Both, "part of device 9"),
+        ),
+    ] {
+        let (role, what) = expected;
+        let found = of_last(&[lower.clone(), outer.clone()], &[]);
+        assert_eq!(found, [(role, what.to_owned())]);
+        let found = of_last(&[lower.clone(), outer, inner.clone()], &[]);
+        let (of_inner, said) = &found[0];
+        let above = format!("its lower link e0.5: {what}");
+        assert!(
+            found.len() == 1 && *of_inner == role && (*said == above || *said == what),
+            "{found:?}"
+        );
+    }
+    // What is stacked upon it, or upon what is below.
+    let found = of_last(&all[..2], &[(3, "m0")]);
+    assert_eq!(found, [(Role::In, "m0 is stacked upon it".to_owned())]);
+    let found = of_last(&all, &[(2, "m0")]);
+    let expected = "its lower link e0: m0 is stacked upon it";
+    assert_eq!(found, [(Role::In, expected.to_owned())]);
+}
+
+#[test]
+fn a_vlan_is_not_used_where_its_lower_link_is_not() {
+    let vrf = Link {
+        kind: Some("vrf".into()),
+        ..ethernet(7, "red")
+    };
+    let bridge = Link {
+        kind: Some("bridge".into()),
+        ..ethernet(9, "br0")
+    };
+    let xdp = Some(XdpAttached {
+        mode: 1,
+        program: 7,
+    });
+    let of = |change: &dyn Fn(&mut Link)| {
+        let mut lower = ethernet(2, "e0");
+        change(&mut lower);
+        let links = [vrf.clone(), bridge.clone(), lower, vlan(3, "e0.5", 5, 2)];
+        of_last(&links, &[])
+    };
+    assert_eq!(of(&|_| {}), []);
+    assert_eq!(of(&|link| link.master = Some(7)), [], "in a VRF");
+    for (change, role, what) in [
+        (
+            &(|link: &mut Link| link.master = Some(9)) as &dyn Fn(&mut Link),
+            Role::Both,
+            "its lower link e0: part of bridge br0",
+        ),
+        (
+            &|link| link.kind = Some("dummy".into()),
+            Role::Both,
+            "its lower link e0: dummy device",
+        ),
+        (
+            &|link| link.xdp = xdp,
+            Role::In,
+            "its lower link e0: XDP program 7 is attached already (native)",
+        ),
+    ] {
+        assert_eq!(of(change), [(role, what.to_owned())]);
+    }
+}
+
+#[test]
+fn a_vlan_upon_a_bond_is_sent_through_where_tags_do_not_choose() {
+    let bond = |mode, policy| Link {
+        kind: Some("bond".to_owned()),
+        bond: Some(Bond {
+            mode,
+            policy,
+            by_traffic: false,
+        }),
+        ..ethernet(2, "b0")
+    };
+    let member = Link {
+        master: Some(2),
+        ..ethernet(3, "e0")
+    };
+    let of = |bond, lower| of_last(&[bond, member.clone(), vlan(4, "v", 5, lower)], &[]);
+    for (mode, policy) in [(0, 0), (1, 0), (2, 4), (4, 4)] {
+        assert_eq!(of(bond(mode, policy), 2), [], "{mode} {policy}");
+    }
+    for (policy, name) in [
+        (0, "layer2"),
+        (1, "layer3+4"),
+        (2, "layer2+3"),
+        (3, "encap2+3"),
+    ] {
+        let what = format!("its lower link b0 is a bond with xmit_hash_policy {name}");
+        assert_eq!(of(bond(4, policy), 2), [(Role::Out, what)]);
+    }
+    let what = "its lower link b0: bond of mode broadcast";
+    assert_eq!(of(bond(3, 0), 2), [(Role::Both, what.to_owned())]);
+    let what = "its lower link e0: part of bond b0";
+    assert_eq!(of(bond(1, 0), 3), [(Role::Both, what.to_owned())]);
+}
+
+/// There its program would see frames of any VLAN without their tags.
+#[test]
+fn no_bond_is_used_in_generic_mode() {
+    let bond = Link {
+        kind: Some("bond".to_owned()),
+        bond: Some(Bond {
+            mode: 1,
+            ..Bond::default()
+        }),
+        ..ethernet(2, "b0")
+    };
+    let member = Link {
+        master: Some(2),
+        ..ethernet(3, "e0")
+    };
+    let links = vec![bond, member, vlan(4, "b0.5", 5, 2)];
+    let of = |generic, name: &str| {
+        let found = judged_in(generic, links.clone(), &[(2, "b0.5")]);
+        let of_it = found.into_iter().filter(|(of, ..)| of == name);
+        of_it
+            .map(|(_, role, what)| (role, what))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(false, "b0"), []);
+    assert_eq!(of(false, "b0.5"), []);
+    let what = "bond, in generic mode";
+    assert_eq!(of(true, "b0"), [(Role::Both, what.to_owned())]);
+    let what = format!("its lower link b0: {what}");
+    assert_eq!(of(true, "b0.5"), [(Role::Both, what)]);
+}
