@@ -4,8 +4,9 @@ use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use raddle_rib::MpAlgo;
 use raddle_rib::event::{
-    Address, Bucket, DeviceSettings, Encap, Event, Fpm, GroupMember, Link, Neighbour, Nexthop,
-    NexthopKind, Route, RouteKind, RouteNexthop, RouteOp, RouteTarget, Rule, Settings, Sweep,
+    Address, Bridge, BridgePort, Bucket, DeviceSettings, Encap, Event, FdbEntry, Fpm, GroupMember,
+    Link, Macvlan, Neighbour, Nexthop, NexthopKind, PortVlan, Route, RouteKind, RouteNexthop,
+    RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 
 use crate::{address, link};
@@ -49,9 +50,38 @@ pub fn event(u: Bytes<'_, '_>) -> Result<Event> {
         _ => match u.arbitrary::<u8>()? {
             n if n & 0x30 == 0x30 => Event::Fpm(told(u, v6)?),
             n if n & 0x30 == 0x20 => Event::Clock(time(u)?),
+            n if n & 0x30 == 0x10 => of_bridge(u)?,
             n if n & 1 == 1 => Event::SweepBegin(sweep(u)?),
             _ => Event::SweepEnd(sweep(u)?),
         },
+    })
+}
+
+/// Entries of FDBs and VLANs of ports: few of each.
+fn of_bridge(u: Bytes<'_, '_>) -> Result<Event> {
+    let (odd, n) = (u.arbitrary::<u8>()?, u.arbitrary::<u8>()?);
+    let (bridge, port) = (index(u)?, index(u)?);
+    let vlan = u16::from(odd & 3);
+    // Neighbours have such addresses.
+    let mac = [4, 0, 0, odd >> 2 & 1, bridge as u8, n];
+    Ok(match odd >> 3 & 7 {
+        0..=2 => Event::Fdb(FdbEntry {
+            bridge,
+            mac,
+            vlan,
+            port,
+            local: odd & 0xc0 == 0x40,
+            is_special: odd & 0xc0 == 0x80,
+        }),
+        3 => Event::FdbGone(bridge, mac, vlan),
+        4..=6 => Event::PortVlan(PortVlan {
+            index: port,
+            id: vlan + 1,
+            pvid: n & 1 != 0,
+            untagged: n & 2 != 0,
+            state: if n < 240 { 3 } else { n & 7 },
+        }),
+        _ => Event::PortVlanGone(port, vlan + 1),
     })
 }
 
@@ -235,6 +265,29 @@ fn any_link(u: Bytes<'_, '_>) -> Result<Link> {
         2 => link.mtu = u.arbitrary()?,
         3 => link.arp_type = 772,
         4 => link.name = "l1".into(),
+        5 => {
+            link.kind = Some("bridge".into());
+            link.bridge = Some(Bridge {
+                filters_vlans: odd & 4 != 0,
+                protocol: if odd & 8 == 0 { 0x8100 } else { 0x88a8 },
+                is_special: u.arbitrary::<u8>()? == 255,
+            });
+        }
+        6..=8 => {
+            link.master = Some(index(u)?);
+            link.port = Some(BridgePort {
+                state: if odd & 4 == 0 { 3 } else { odd >> 4 },
+                learns: odd & 8 == 0,
+                is_locked: odd >> 4 == 7,
+                is_special: u.arbitrary::<u8>()? == 255,
+            });
+        }
+        9 => {
+            link.kind = Some("macvlan".into());
+            link.lower = Some(index(u)?);
+            let mode = u.arbitrary::<u8>()? % 5;
+            link.macvlan = Some(Macvlan { mode: 1 << mode });
+        }
         _ => {}
     }
     Ok(link)
@@ -299,9 +352,11 @@ fn settings(u: Bytes<'_, '_>) -> Result<Settings> {
 
 fn sweep(u: Bytes<'_, '_>) -> Result<Sweep> {
     use Sweep::{Addresses, Buckets, Links, Neighbours, Nexthops, Routes4, Routes6, Rules};
+    use Sweep::{Fdb, PortVlans};
     let of = Sweep::BucketsOf(any_id(u)?);
     u.choose(&[
-        Links, Addresses, Neighbours, Nexthops, Buckets, of, Routes4, Routes6, Rules,
+        Links, Addresses, Neighbours, Nexthops, Buckets, of, Routes4, Routes6, Rules, Fdb,
+        PortVlans,
     ])
     .copied()
 }

@@ -16,7 +16,7 @@ use std::process::{Output, Stdio};
 use draw::{Drawn, draw};
 use raddle_e2e::frame::{self, Flow};
 use raddle_e2e::{Arrival, Crafted, Random, World, root};
-use raddle_preflight::{Beneath, Known, Verdicts, look};
+use raddle_preflight::{Beneath, Known, Verdicts, Way, look};
 use raddle_rib::Ports;
 
 /// Seeds of rule sets that packets were wrongly called free of: a chain of `inet` at ingress, without a rule, drops extension
@@ -151,7 +151,9 @@ fn links(world: &World, names: &[String]) -> BTreeMap<u32, String> {
 }
 
 fn verdicts(world: &World, links: &BTreeMap<u32, String>) -> Verdicts {
-    let look = || look(links, links, &Beneath::new(), &mut Known::default()).unwrap();
+    let none = Beneath::new();
+    let way = || Way::of(links, &none);
+    let look = || look(way(), way(), &mut Known::default()).unwrap();
     world.lab().within("router", look).unwrap()
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use raddle_image::{Capacity, Reason};
 use raddle_netlink::Mirror;
-use raddle_preflight::{Beneath, Known};
+use raddle_preflight::{Beneath, Known, Way};
 use raddle_rib::event::Event;
 use raddle_rib::{Ports, Rib};
 use raddle_xdp::bench::{Attachment, Bench, Program, Template, Traffic};
@@ -43,12 +43,16 @@ pub(crate) enum Column {
     VlanOut,
     /// Both.
     Vlan,
+    /// One nexthop, in by a bridge of the in-link.
+    BridgeIn,
+    /// One nexthop, out by a bridge of the out-link.
+    BridgeOut,
     /// A large table, random destinations, two nexthops.
     Full,
 }
 
 impl Column {
-    pub(crate) const ALL: [Column; 13] = [
+    pub(crate) const ALL: [Column; 15] = [
         Column::One,
         Column::Ecmp2,
         Column::Ecmp64,
@@ -61,6 +65,8 @@ impl Column {
         Column::VlanIn,
         Column::VlanOut,
         Column::Vlan,
+        Column::BridgeIn,
+        Column::BridgeOut,
         Column::Full,
     ];
 
@@ -79,6 +85,24 @@ impl Column {
         matches!(self, Column::VlanOut | Column::Vlan)
     }
 
+    /// The link upon the in-link that packets come in by, if it is not that.
+    pub(crate) fn upon_in(self) -> Option<&'static str> {
+        match self {
+            _ if self.is_tagged_in() => Some(router::VLAN_IN),
+            Column::BridgeIn => Some(router::BRIDGE),
+            _ => None,
+        }
+    }
+
+    /// The link upon the out-link that packets go out by, if it is not that.
+    pub(crate) fn upon_out(self) -> Option<&'static str> {
+        match self {
+            _ if self.is_tagged_out() => Some(router::VLAN_OUT),
+            Column::BridgeOut => Some(router::BRIDGE),
+            _ => None,
+        }
+    }
+
     /// As `--only` takes it.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -94,6 +118,8 @@ impl Column {
             Column::VlanIn => "vlan-in",
             Column::VlanOut => "vlan-out",
             Column::Vlan => "vlan",
+            Column::BridgeIn => "bridge-in",
+            Column::BridgeOut => "bridge-out",
             Column::Full => "full",
         }
     }
@@ -219,8 +245,9 @@ pub(crate) fn run(settings: &Settings) -> Result<Results, Failure> {
         if column == Column::Bond {
             machine.send_through(&["bond0"])?;
         }
-        if column.is_tagged_in() || column.is_tagged_out() {
-            machine.use_vlans(column)?;
+        let is_upon = column.upon_in().is_some() || column.upon_out().is_some();
+        if is_upon {
+            machine.use_upon(column)?;
         }
         machine.look_at_firewall()?;
         for v6 in [false, true].into_iter().filter(|v6| column.is_for(*v6)) {
@@ -228,7 +255,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Results, Failure> {
         }
         router::surround(column, false)?;
         machine.settle()?;
-        if column == Column::Bond || column.is_tagged_in() || column.is_tagged_out() {
+        if column == Column::Bond || is_upon {
             machine.send_through(&["out0", "out1"])?;
         }
         machine.look_at_firewall()?;
@@ -299,16 +326,16 @@ impl Machine {
         Ok(())
     }
 
-    /// Has raddle forward from and through VLANs beside the links below them.
-    fn use_vlans(&mut self, column: Column) -> Result<(), Failure> {
+    /// Has raddle forward from and through VLANs and bridges beside the links below them.
+    fn use_upon(&mut self, column: Column) -> Result<(), Failure> {
         let mut ports = self.rib.ports().clone();
-        if column.is_tagged_in() {
-            // The program for tagged frames comes with those for segments.
+        if let Some(link) = column.upon_in() {
+            // The program for tagged frames and ports comes with those for segments.
             self.engine.load_srv6()?;
-            ports.enabled.insert(index_of(router::VLAN_IN)?);
+            ports.enabled.insert(index_of(link)?);
         }
-        if column.is_tagged_out() {
-            ports.out.insert(index_of(router::VLAN_OUT)?);
+        if let Some(link) = column.upon_out() {
+            ports.out.insert(index_of(link)?);
         }
         self.rib.set_ports(ports);
         self.rib.commit();
@@ -372,7 +399,9 @@ impl Machine {
             links.map(|link| (link.index, link.name.clone())).collect()
         };
         let (ins, outs) = (named(&ports.enabled), named(&ports.out));
-        let verdicts = raddle_preflight::look(&ins, &outs, &Beneath::new(), &mut Known::default())
+        let none = Beneath::new();
+        let (ins, outs) = (Way::of(&ins, &none), Way::of(&outs, &none));
+        let verdicts = raddle_preflight::look(ins, outs, &mut Known::default())
             .map_err(|e| Failure::system(e.to_string()))?;
         self.rib.set_firewall(Some((ports, verdicts.firewall)));
         self.rib.commit();
@@ -417,7 +446,8 @@ impl Machine {
         self.bench
             .set_traffic(&traffic(column, v6, settings.routes)?);
         // The floor sends through as many links as the rows above it.
-        let one = column == Column::One || column.is_tagged_in() || column.is_tagged_out();
+        let one =
+            column == Column::One || column.upon_in().is_some() || column.upon_out().is_some();
         let second = (!one).then(|| index_of("out1")).transpose()?;
         self.bench.set_bare_ports(index_of("out0")?, second)?;
         let mut rates = [const { Vec::new() }; 5];
@@ -578,7 +608,13 @@ fn traffic(column: Column, v6: bool, routes: u32) -> Result<Traffic, Failure> {
         }
     };
     let destinations = match column {
-        Column::One | Column::Bond | Column::VlanIn | Column::VlanOut | Column::Vlan => few(1),
+        Column::One
+        | Column::Bond
+        | Column::VlanIn
+        | Column::VlanOut
+        | Column::Vlan
+        | Column::BridgeIn
+        | Column::BridgeOut => few(1),
         Column::Ecmp2
         | Column::RpLoose
         | Column::RpStrict

@@ -122,6 +122,7 @@ pub(crate) fn surround(column: Column, there: bool) -> Result<(), Failure> {
         (Column::Vrf, there) => return vrf(there),
         (Column::Bond, there) => return bond(there),
         (Column::VlanIn | Column::VlanOut | Column::Vlan, there) => return vlan(column, there),
+        (Column::BridgeIn | Column::BridgeOut, there) => return bridge(column, there),
         _ => return Ok(()),
     };
     std::fs::write("/proc/sys/net/ipv4/conf/in0/rp_filter", filter)
@@ -134,6 +135,7 @@ pub(crate) fn lacks(column: Column) -> Option<String> {
         Column::Vrf => (NEW_VRF, "red", "VRFs"),
         Column::Bond => (NEW_BOND, "bond0", "bonds"),
         Column::VlanIn | Column::VlanOut | Column::Vlan => (NEW_VLAN_IN, VLAN_IN, "VLANs"),
+        Column::BridgeIn | Column::BridgeOut => (NEW_BRIDGE, BRIDGE, "bridges"),
         _ => return None,
     };
     match ip(new) {
@@ -166,18 +168,8 @@ fn bond(there: bool) -> Result<(), Failure> {
     }
     lines.push("link set bond0 addrgenmode none up".to_owned());
     batch(&lines)?;
-    let on_bond = |lines: Vec<String>| -> Vec<String> {
-        let first = lines.into_iter().filter(|line| line.contains("dev out0"));
-        first
-            .map(|line| line.replace("dev out0", "dev bond0"))
-            .collect()
-    };
-    batch(&on_bond(addresses()))?;
-    let routes = routes("").into_iter().filter(|line| {
-        line.starts_with("route replace 198.51.1.0/24")
-            || line.starts_with("route replace 2001:db8:f1::")
-    });
-    batch(&on_bond(routes.collect()))
+    batch(&on_instead(addresses(), "out0", "bond0"))?;
+    batch(&on_instead(first_routes(), "out0", "bond0"))
 }
 
 /// The VLAN that packets of some columns come in by, and that they go out by.
@@ -224,6 +216,54 @@ fn vlan(column: Column, there: bool) -> Result<(), Failure> {
         true => Ok(()),
         false => batch(&routes("")),
     }
+}
+
+/// The bridge that packets of some columns come in by, and that those of others go out by.
+pub(crate) const BRIDGE: &str = "br0";
+const NEW_BRIDGE: &str = "link add br0 address 02:00:00:00:00:02 type bridge mcast_snooping 0";
+
+/// Makes the bridge of a column, of the in-link or of the first out-link, by which the first of the router's routes leads then, or takes
+/// it apart. What is behind the link is set, so that there is nothing to learn.
+fn bridge(column: Column, there: bool) -> Result<(), Failure> {
+    let (link, behind) = match column {
+        Column::BridgeIn => ("in0", "02:00:00:00:00:01"),
+        _ => ("out0", "02:00:00:00:00:20"),
+    };
+    if !there {
+        batch(&[
+            format!("link del {BRIDGE}"),
+            format!("addr flush dev {link}"),
+        ])?;
+        batch(&addresses())?;
+        return batch(&routes(""));
+    }
+    batch(&[
+        NEW_BRIDGE.to_owned(),
+        format!("addr flush dev {link}"),
+        format!("link set {link} master {BRIDGE}"),
+        format!("link set {BRIDGE} addrgenmode none up"),
+    ])?;
+    let known = format!("fdb replace {behind} dev {link} master static");
+    feed("bridge", &["-batch", "-"], &known)?;
+    batch(&on_instead(addresses(), link, BRIDGE))?;
+    batch(&on_instead(first_routes(), link, BRIDGE))
+}
+
+/// The first of each family.
+fn first_routes() -> Vec<String> {
+    let mut lines = routes("");
+    lines.retain(|line| {
+        line.starts_with("route replace 198.51.1.0/24")
+            || line.starts_with("route replace 2001:db8:f1::")
+    });
+    lines
+}
+
+/// Of these lines those of a link, for another one in its place.
+fn on_instead(lines: Vec<String>, link: &str, other: &str) -> Vec<String> {
+    let (of, instead) = (format!("dev {link}"), format!("dev {other}"));
+    let lines = lines.into_iter().filter(|line| line.contains(&of));
+    lines.map(|line| line.replace(&of, &instead)).collect()
 }
 
 const NEW_VRF: &str = "link add red type vrf table 100";

@@ -32,7 +32,7 @@ use crate::expiry::Expiry;
 use crate::kept::now;
 use crate::seed;
 use raddle_control::{Command, DAEMON, Reply, Request};
-use raddle_preflight::{Finding, Punted};
+use raddle_preflight::{Finding, Punted, bridge_of};
 
 pub use check::check;
 use tend::{Srv6, loses_buffers};
@@ -113,20 +113,35 @@ fn publish_by(since: Instant, now: Instant, last: Instant) -> Instant {
 /// Whether a NIC may begin to take tags out of frames, or tags begin to matter, by what is told of a link:
 ///
 /// 1. A VLAN is new, or another than before.
-/// 2. What is told of a link with the program and VLANs upon it (`carries`) is what was known: so it is about something that is
-///    not mirrored, as offloads are (`NETDEV_FEAT_CHANGE`).
+/// 2. A bridge begins to filter VLANs, or does so by other tags.
+/// 3. What is told of a link with the program that carries tags for others (`carries`) is what was known: so it is about something that
+///    is not mirrored, as offloads are (`NETDEV_FEAT_CHANGE`).
 fn may_hide_tags(link: &Link, known: Option<&Link>, carries: impl Fn(u32) -> bool) -> bool {
     let tags = |link: &Link| (link.vlan, link.lower, link.lower_netns);
-    match link.is_vlan() {
-        true => known.is_none_or(|known| tags(known) != tags(link)),
-        false => known == Some(link) && carries(link.index),
+    let filters = |link: &Link| {
+        let bridge = link.bridge.filter(|bridge| bridge.filters_vlans)?;
+        Some(bridge.protocol)
+    };
+    if link.is_vlan() {
+        return known.is_none_or(|known| tags(known) != tags(link));
     }
+    let begins = filters(link).is_some() && known.and_then(filters) != filters(link);
+    begins || known == Some(link) && carries(link.index)
 }
 
-/// Whether there are VLANs of this namespace upon a link, whatever is forwarded from.
-fn has_vlans(rib: &Rib, index: u32) -> bool {
-    let mut links = rib.links();
-    links.any(|link| link.is_vlan() && link.lower == Some(index))
+/// Whether frames of a link have tags that matter, whatever is forwarded from: there are VLANs of this namespace upon it, or upon the bridge
+/// that it is a port of, or that filters them.
+fn carries_tags(rib: &Rib, index: u32) -> bool {
+    let bridge = rib
+        .link(index)
+        .and_then(|link| bridge_of(link, |of| rib.link(of)));
+    let filters = |bridge: &Link| bridge.bridge.is_some_and(|bridge| bridge.filters_vlans);
+    if bridge.is_some_and(filters) {
+        return true;
+    }
+    let lower = |link: &Link| link.lower.filter(|_| link.is_vlan());
+    let matters = |lower: u32| lower == index || bridge.is_some_and(|of| of.index == lower);
+    rib.links().filter_map(lower).any(matters)
 }
 
 impl Daemon {
@@ -226,12 +241,12 @@ impl Daemon {
             links |= matches!(event, Event::Link(_) | Event::LinkGone(_));
             renamed |= matches!(&event, Event::Link(link)
                 if rib.link(link.index).is_some_and(|before| before.name != link.name));
-            // What is on a member of a bond concerns the bond from now on.
+            // What is on a member of a bond, or a port of a bridge, concerns that from now on.
             renamed |= matches!(&event, Event::Link(link)
                 if link.master != rib.link(link.index).and_then(|before| before.master));
             if let Event::Link(link) = &event {
                 let known = rib.link(link.index);
-                let carries = |index| programs.contains_key(&index) && has_vlans(rib, index);
+                let carries = |index| programs.contains_key(&index) && carries_tags(rib, index);
                 tags |= may_hide_tags(link, known, carries);
                 larger |= known.is_some_and(|known| known.mtu < link.mtu);
             }
@@ -368,6 +383,8 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
+    use raddle_rib::event::Bridge;
+
     use super::*;
 
     #[test]
@@ -409,5 +426,48 @@ mod tests {
         assert!(!of(&longer, Some(&wire)) && !of(&wire, None));
         let other = Link::ethernet(4, "e1", [2; 6]);
         assert!(!of(&other, Some(&other)), "no VLAN is upon it");
+        let bridge = |filters_vlans| Link {
+            bridge: Some(Bridge {
+                filters_vlans,
+                protocol: 0x8100,
+                is_special: false,
+            }),
+            ..Link::ethernet(5, "br0", [2; 6])
+        };
+        assert!(of(&bridge(true), Some(&bridge(false))) && of(&bridge(true), None));
+        assert!(!of(&bridge(true), Some(&bridge(true))) && !of(&bridge(false), None));
+        assert!(!of(&bridge(false), Some(&bridge(true))));
+    }
+
+    #[test]
+    fn ports_carry_the_tags_of_their_bridge() {
+        let mut rib = Rib::detached();
+        let bridge = |filters_vlans| Link {
+            bridge: Some(Bridge {
+                filters_vlans,
+                protocol: 0x8100,
+                is_special: false,
+            }),
+            ..Link::ethernet(2, "br0", [2; 6])
+        };
+        let port = Link {
+            master: Some(2),
+            ..Link::ethernet(3, "e0", [2; 6])
+        };
+        let vlan = Link {
+            kind: Some("vlan".to_owned()),
+            lower: Some(2),
+            ..Link::ethernet(4, "br0.5", [2; 6])
+        };
+        for link in [bridge(false), port] {
+            rib.apply(Event::Link(link));
+        }
+        assert!(!carries_tags(&rib, 3));
+        rib.apply(Event::Link(vlan));
+        assert!(carries_tags(&rib, 3) && carries_tags(&rib, 2));
+        rib.apply(Event::LinkGone(4));
+        assert!(!carries_tags(&rib, 3));
+        rib.apply(Event::Link(bridge(true)));
+        assert!(carries_tags(&rib, 3) && !carries_tags(&rib, 2));
     }
 }

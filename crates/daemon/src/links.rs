@@ -1,13 +1,15 @@
 //! Which links the engine uses, and for what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use raddle_rib::event::Link;
-use raddle_rib::{Ports, Rib, below};
+use raddle_rib::{Ports, Rib};
 
 use crate::Error;
 use crate::config::Config;
-use raddle_preflight::{Finding, Report, Role, Severity};
+use raddle_preflight::{
+    Beneath, Finding, Report, Role, Severity, addressed, beneath_by, bridge_of, is_upon_others,
+};
 
 /// Of a link that was named, and has gone.
 const GONE: &str = "there is no such link now";
@@ -15,12 +17,12 @@ const GONE: &str = "there is no such link now";
 /// What the engine shall use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Links to forward from, by index; VLANs among them.
+    /// Links to forward from, by index; VLANs, bridges and macvlans among them.
     pub attach: BTreeMap<u32, String>,
-    /// Links to attach the program to, by index: those that are forwarded from, and in place of a VLAN the link below it, whether
-    /// that is forwarded from itself or not.
+    /// Links to attach the program to, by index: those that are forwarded from, and in place of a link that has no driver of its own the
+    /// links below it, whether these are forwarded from themselves or not.
     pub programs: BTreeMap<u32, String>,
-    /// Links to send through, by index.
+    /// Links to send through, by index; ports of bridges among them.
     pub out: BTreeMap<u32, String>,
     /// Links that are left to the kernel, and why.
     pub left: BTreeMap<String, String>,
@@ -37,70 +39,77 @@ impl Plan {
 
     /// Decides where programs go, for what is forwarded from.
     ///
-    /// 1. To each link that is no VLAN.
-    /// 2. For a VLAN to the link below it. Where that is not forwarded from itself, it is said why it has a program.
-    fn place_programs(&mut self, rib: &Rib) {
+    /// 1. To each link that has a driver of its own.
+    /// 2. For a VLAN or a macvlan to the link below it, for a bridge to those below its ports, but to none of which it is said why it
+    ///    takes no program (`without`, by name). Where such a link is not forwarded from itself, it is said why it has a program.
+    /// 3. What then has none by which packets come in is not forwarded from.
+    fn place_programs(&mut self, rib: &Rib, without: &BTreeMap<String, String>) {
         let mut only_for: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let links = || rib.links().map(|link| (link.index, link));
+        let by_index: BTreeMap<u32, &Link> = links().collect();
         for (index, name) in &self.attach {
-            let carrier = carrier(rib, *index);
-            let carrier_name = match carrier == *index {
-                true => Some(name),
-                false => rib.link(carrier).map(|link| &link.name),
-            };
-            let Some(carrier_name) = carrier_name else {
-                continue;
-            };
-            self.programs.insert(carrier, carrier_name.clone());
-            if !self.attach.contains_key(&carrier) {
-                only_for.entry(carrier_name).or_default().push(name);
+            for carrier in rib.lower_links(*index) {
+                let Some(link) = by_index.get(&carrier) else {
+                    continue;
+                };
+                if carrier != *index && without.contains_key(&link.name) {
+                    continue;
+                }
+                self.programs.insert(carrier, link.name.clone());
+                if !self.attach.contains_key(&carrier) {
+                    only_for.entry(&link.name).or_default().push(name);
+                }
             }
         }
-        for (name, vlans) in only_for {
-            let program = format!("the program on it forwards from {}", vlans.join(", "));
+        for (name, uppers) in only_for {
+            let program = format!("the program on it forwards from {}", uppers.join(", "));
             let why = self.left.entry(name.to_owned()).or_default();
             *why = match why.is_empty() {
                 true => program,
                 false => format!("{why}; {program}"),
             };
         }
+        self.leave_without_program(rib, "no link by which packets come in can have the program");
     }
 
-    /// Whether packets are forwarded from VLANs upon a link.
-    pub(super) fn has_vlans_upon(&self, rib: &Rib, index: u32) -> bool {
-        let mut all = self.attach.keys();
-        all.any(|of| *of != index && carrier(rib, *of) == index)
+    /// Leaves links to the kernel that no packets come in by that a program sees.
+    fn leave_without_program(&mut self, rib: &Rib, why: &str) {
+        let (programs, left) = (&self.programs, &mut self.left);
+        self.attach.retain(|index, name| {
+            let mut lower = rib.lower_links(*index).into_iter();
+            let sees = lower.any(|lower| programs.contains_key(&lower));
+            if !sees {
+                left.insert(name.clone(), why.to_owned());
+            }
+            sees
+        });
     }
 
-    /// Leaves a link that the program cannot be on to the kernel, and the VLANs upon it, which are forwarded from by it.
+    /// The links by which packets come in that links upon them are forwarded from.
+    pub(super) fn carriers(&self, rib: &Rib) -> BTreeSet<u32> {
+        carriers(rib, self.attach.keys().copied())
+    }
+
+    /// Leaves a link that the program cannot be on to the kernel, and the links upon it which are forwarded from by it alone.
     pub(super) fn without_program(&mut self, rib: &Rib, index: u32, why: &str) {
         let Some(name) = self.programs.remove(&index) else {
             return;
         };
-        let left = &mut self.left;
-        self.attach.retain(|of, of_name| {
-            if carrier(rib, *of) != index {
-                return true;
-            }
-            let why = match *of == index {
-                true => why.to_owned(),
-                false => below_it(&name, why),
-            };
-            left.insert(of_name.clone(), why);
-            false
-        });
-        left.insert(name, why.to_owned());
+        self.leave_without_program(rib, &below_it(&name, why));
+        self.left.insert(name, why.to_owned());
     }
 
-    /// Leaves VLANs to the kernel that would leave by a link which is not sent through itself.
-    pub(super) fn leave_vlans(&mut self, rib: &Rib) {
-        let out: Vec<u32> = self.out.keys().copied().collect();
+    /// Leaves links to the kernel that would leave by others of which none is sent through itself.
+    pub(super) fn leave_uppers(&mut self, rib: &Rib) {
+        let out: BTreeSet<u32> = self.out.keys().copied().collect();
         let left = &mut self.left;
         self.out.retain(|index, name| {
-            let lower = carrier(rib, *index);
-            if out.binary_search(&lower).is_ok() {
+            let lower = rib.lower_links(*index);
+            if !lower.is_disjoint(&out) {
                 return true;
             }
-            let lower = rib.link(lower).map_or("-", |link| link.name.as_str());
+            let lower = lower.first().and_then(|lower| rib.link(*lower));
+            let lower = lower.map_or("-", |link| link.name.as_str());
             let why = left
                 .get(lower)
                 .map_or("it is not sent through", String::as_str);
@@ -109,27 +118,66 @@ impl Plan {
             false
         });
     }
+
+    /// What packets pass beneath the links that are forwarded from: of bridges the ports that the program is on, or below.
+    pub(super) fn beneath_in(&self, rib: &Rib) -> Beneath {
+        let sees = |port: &Link| {
+            let mut lower = rib.lower_links(port.index).into_iter();
+            lower.any(|lower| self.programs.contains_key(&lower))
+        };
+        beneath_by(rib.links(), sees)
+    }
+
+    /// What they pass beneath those that are sent through: of bridges the ports that are sent through.
+    pub(super) fn beneath_out(&self, rib: &Rib) -> Beneath {
+        beneath_by(rib.links(), |port| self.out.contains_key(&port.index))
+    }
+
+    /// By which links below packets of a link come to the program: `by eth1, eth2`; none of a link that has a driver of its own.
+    pub(super) fn by(&self, rib: &Rib, index: u32) -> Option<String> {
+        rib.link(index).filter(|link| is_upon_others(link))?;
+        let lower = rib.lower_links(index).into_iter();
+        let names = lower.filter_map(|lower| self.programs.get(&lower));
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        Some(format!("by {}", names.join(", ")))
+    }
+
+    /// How packets of a link come to the program: as it is attached there, or by which links below.
+    pub(super) fn mode(&self, rib: &Rib, index: u32, attached: Option<&str>) -> String {
+        let by = self.by(rib, index);
+        by.unwrap_or_else(|| attached.unwrap_or("-").to_owned())
+    }
 }
 
-/// Why a VLAN is left to the kernel where the link below it is.
+/// Why a link is left to the kernel where the one below it is.
 fn below_it(lower: &str, why: &str) -> String {
     format!("its lower link {lower}: {why}")
 }
 
-/// The link that carries the program for a link, and that its packets leave by: itself, or of a VLAN the link below it.
-pub(super) fn carrier(rib: &Rib, index: u32) -> u32 {
-    let link = rib.link(index);
-    let below = link.and_then(|link| below(link, |index| rib.link(index)));
-    below.map_or(index, |below| below.lower)
+/// The links by which packets come in that any of `uppers` is forwarded from, which is upon them: they have the program for that, and it
+/// needs the programs that it calls.
+pub(super) fn carriers(rib: &Rib, uppers: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    let lower = uppers.flat_map(|upper| {
+        let mut lower = rib.lower_links(upper);
+        lower.remove(&upper);
+        lower
+    });
+    lower.collect()
 }
 
-/// How packets of a link come to the program: as it is attached there, or by which link below.
-pub(super) fn mode(rib: &Rib, index: u32, attached: Option<&str>) -> String {
-    let carrier = carrier(rib, index);
-    match rib.link(carrier).filter(|_| carrier != index) {
-        Some(lower) => format!("by {}", lower.name),
-        None => attached.unwrap_or("-").to_owned(),
-    }
+/// Why nothing is forwarded from a port of a bridge for itself; none of other links.
+fn is_bridges(rib: &Rib, link: &Link) -> Option<String> {
+    let bridge = bridge_of(link, |index| rib.link(index))?;
+    Some(format!(
+        "part of bridge {}: what comes in by it is not routed on its own",
+        bridge.name
+    ))
+}
+
+/// Whether a link is a port of a bridge: then a program that cannot be on it is nothing to the bridge's other ports.
+pub(super) fn is_port(rib: &Rib, index: u32) -> bool {
+    rib.link(index)
+        .is_some_and(|link| bridge_of(link, |index| rib.link(index)).is_some())
 }
 
 /// Whether packets can pass a link, in the words of `ip(8)`: nothing does while it is `down` or has
@@ -155,9 +203,8 @@ pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
                 state => format!(" ({state})"),
             };
             let why = plan.left.get(name).map_or("", String::as_str);
-            let carrier = carrier(rib, *index);
-            let attached = match rib.link(carrier).filter(|_| carrier != *index) {
-                Some(lower) => format!("would be forwarded from, by {}", lower.name),
+            let attached = match plan.by(rib, *index) {
+                Some(by) => format!("would be forwarded from, {by}"),
                 None => "would be attached".to_owned(),
             };
             match (
@@ -179,9 +226,10 @@ pub(super) fn would(plan: &Plan, rib: &Rib) -> Vec<String> {
 ///
 /// 1. A link that the preflight rejects in a role is left to the kernel in that role.
 /// 2. Of the rest, packets are forwarded from those that the user named; when none are named, from
-///    all on which forwarding is on.
-/// 3. Packets are sent through all of the rest.
-/// 4. Programs go to the links that packets come in by ([`Plan::place_programs`]).
+///    all on which forwarding is on, but bridges without an address of more than link scope.
+/// 3. From a port of a bridge none are, for itself.
+/// 4. Packets are sent through all of the rest.
+/// 5. Programs go to the links that packets come in by ([`Plan::place_programs`]).
 ///
 /// # Errors
 /// A link that was named and does not exist or cannot be used.
@@ -192,24 +240,27 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
         }
     }
     let (not_in, not_out) = (report.rejected(Role::In), report.rejected(Role::Out));
+    let addressed = addressed(rib);
     let mut plan = Plan::default();
     for link in rib.links() {
         let named = config.links.contains(&link.name);
-        let device = rib.input_settings(link);
-        let forwards = device.forwarding4 || device.forwarding6;
-        if let Some(why) = not_in.get(&link.name) {
+        let port = is_bridges(rib, link);
+        if let Some(why) = port.as_ref().or_else(|| not_in.get(&link.name)) {
             if named {
                 let (name, why) = (link.name.clone(), why.clone());
                 return Err(Error::LinkRejected { name, why });
             }
-            plan.left.insert(link.name.clone(), why.clone());
-        } else if named || (config.links.is_empty() && forwards) {
+            let also = port.as_ref().and(not_in.get(&link.name));
+            let why = also.map_or_else(|| why.clone(), |also| format!("{why}; {also}"));
+            plan.left.insert(link.name.clone(), why);
+        } else if named || (config.links.is_empty() && forwards(rib, link, &addressed)) {
             plan.attach.insert(link.index, link.name.clone());
         } else {
-            let why = if config.links.is_empty() {
-                "forwarding is off"
-            } else {
-                "not named"
+            let without_address = link.bridge.is_some() && !addressed.contains(&link.index);
+            let why = match config.links.is_empty() {
+                true if without_address => "a bridge without an address, and not named",
+                true => "forwarding is off",
+                false => "not named",
             };
             plan.left.insert(
                 link.name.clone(),
@@ -218,31 +269,42 @@ pub(super) fn plan(rib: &Rib, config: &Config, report: &Report) -> Result<Plan, 
         }
         match not_out.get(&link.name) {
             Some(why) => {
-                plan.left
-                    .entry(link.name.clone())
-                    .or_insert_with(|| why.clone());
+                let left = plan.left.entry(link.name.clone());
+                let left = left.or_insert_with(|| why.clone());
+                if port.is_some() && !left.contains(why) {
+                    *left = format!("{left}; {why}");
+                }
             }
             None => {
                 plan.out.insert(link.index, link.name.clone());
             }
         }
     }
-    plan.leave_vlans(rib);
-    plan.place_programs(rib);
+    plan.leave_uppers(rib);
+    plan.place_programs(rib, &not_in);
     Ok(plan)
+}
+
+/// Whether packets are forwarded from a link where none are named: forwarding is on, and if it is a bridge, it has an address
+/// ([`addressed`]).
+pub(super) fn forwards(rib: &Rib, link: &Link, addressed: &BTreeSet<u32>) -> bool {
+    let device = rib.input_settings(link);
+    let routes = link.bridge.is_none() || addressed.contains(&link.index);
+    routes && (device.forwarding4 || device.forwarding6)
 }
 
 /// As [`plan`] for a daemon that runs: links that were named and have gone, or cannot be used now,
 /// are left alone and the others go on.
 pub(super) fn plan_of_present(rib: &Rib, config: &Config, report: &Report) -> Plan {
     let not_in = report.rejected(Role::In);
+    let port = |name: &String| is_bridges(rib, rib.link_named(name)?);
     let is_there = |name: &&String| rib.link_named(name).is_some();
     let names =
         |names: &[String]| -> Vec<String> { names.iter().filter(is_there).cloned().collect() };
     let present = Config {
         links: names(&config.links)
             .into_iter()
-            .filter(|name| !not_in.contains_key(name))
+            .filter(|name| !not_in.contains_key(name) && port(name).is_none())
             .collect(),
         allow_qdisc: names(&config.allow_qdisc),
         ..config.clone()
@@ -253,8 +315,8 @@ pub(super) fn plan_of_present(rib: &Rib, config: &Config, report: &Report) -> Pl
         false => plan(rib, &present, report).unwrap_or_default(),
     };
     for name in &config.links {
-        let why = match not_in.get(name) {
-            Some(why) => why.clone(),
+        let why = match port(name).or_else(|| not_in.get(name).cloned()) {
+            Some(why) => why,
             None if rib.link_named(name).is_none() => GONE.to_owned(),
             None => continue,
         };
@@ -302,7 +364,9 @@ pub(super) fn missing(rib: &Rib, config: &Config, plan: &Plan) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use raddle_rib::event::{DeviceSettings, Event, Link, Vlan};
+    use raddle_rib::event::{
+        Address, Bridge, BridgePort, DeviceSettings, Event, Link, Macvlan, Vlan,
+    };
 
     fn rib() -> Rib {
         let mut rib = Rib::detached();
@@ -365,7 +429,7 @@ mod tests {
         assert_eq!(indices(&all.attach), [2, 3, 5, 6]);
         assert_eq!(indices(&all.programs), [2, 3]);
         assert_eq!(indices(&all.out), [2, 3, 4, 5, 6]);
-        assert!(all.has_vlans_upon(&rib, 3) && !all.has_vlans_upon(&rib, 2));
+        assert_eq!(all.carriers(&rib), [3].into());
         assert_eq!(all.ports().enabled, [2, 3, 5, 6].into());
         // By itself.
         let alone = plan(&rib, &named(&["b.5.6"]), &none).unwrap();
@@ -387,8 +451,8 @@ mod tests {
             would(&alone, &rib)[4],
             "link b.5.6: would be forwarded from, by b"
         );
-        assert_eq!(mode(&rib, 6, None), "by b");
-        assert_eq!(mode(&rib, 3, Some("native")), "native");
+        assert_eq!(alone.mode(&rib, 6, None), "by b");
+        assert_eq!(alone.mode(&rib, 3, Some("native")), "native");
     }
 
     #[test]
@@ -420,17 +484,151 @@ mod tests {
     }
 
     fn rejecting(name: &str, role: Role) -> Report {
+        all_rejecting(&[name], role)
+    }
+
+    fn all_rejecting(names: &[&str], role: Role) -> Report {
+        let finding = |name: &&str| Finding {
+            severity: Severity::LinkRejected,
+            link: Some((*name).to_owned()),
+            role,
+            what: "odd".into(),
+            why: "not for XDP".into(),
+            fix: None,
+            fixed: false,
+        };
         Report {
-            findings: vec![Finding {
-                severity: Severity::LinkRejected,
-                link: Some(name.to_owned()),
-                role,
-                what: "odd".into(),
-                why: "not for XDP".into(),
-                fix: None,
-                fixed: false,
-            }],
+            findings: names.iter().map(finding).collect(),
         }
+    }
+
+    /// As [`rib`], where b and d are ports of the bridge br0, which `br0.5` is upon, and the macvlan m0 is upon a.
+    fn with_bridge(has_address: bool) -> Rib {
+        let mut rib = rib();
+        let upon = |index, name: &str, kind: &str, lower| Link {
+            kind: Some(kind.to_owned()),
+            lower,
+            ..Link::ethernet(index, name, [2; 6])
+        };
+        let bridge = Link {
+            bridge: Some(Bridge::default()),
+            ..upon(7, "br0", "bridge", None)
+        };
+        let vlan = Vlan {
+            protocol: 0x8100,
+            id: 5,
+            egress_qos: false,
+        };
+        let vlan = Link {
+            vlan: Some(vlan),
+            ..upon(8, "br0.5", "vlan", Some(7))
+        };
+        let macvlan = Link {
+            macvlan: Some(Macvlan { mode: 1 }),
+            ..upon(9, "m0", "macvlan", Some(2))
+        };
+        let port = |index, name: &str| Link {
+            master: Some(7),
+            port: Some(BridgePort::default()),
+            ..Link::ethernet(index, name, [2; 6])
+        };
+        let forwards = DeviceSettings {
+            forwarding4: true,
+            ..DeviceSettings::default()
+        };
+        for link in [bridge, vlan, macvlan, port(3, "b"), port(10, "d")] {
+            let index = link.index;
+            rib.apply(Event::Link(link));
+            rib.apply(Event::Device(index, forwards));
+        }
+        if has_address {
+            rib.apply(Event::Address(Address::new(7, [10, 0, 0, 1].into(), 24)));
+        }
+        rib
+    }
+
+    #[test]
+    fn the_program_is_on_the_ports_of_a_bridge() {
+        let (rib, none) = (with_bridge(true), Report::default());
+        let all = plan(&rib, &Config::default(), &none).unwrap();
+        assert_eq!(indices(&all.attach), [2, 7, 8, 9]);
+        assert_eq!(indices(&all.programs), [2, 3, 10]);
+        assert_eq!(indices(&all.out), [2, 3, 4, 7, 8, 9, 10]);
+        assert_eq!(all.carriers(&rib), [2, 3, 10].into());
+        let part = "part of bridge br0: what comes in by it is not routed on its own";
+        assert_eq!(
+            all.left["d"],
+            format!("{part}; the program on it forwards from br0, br0.5")
+        );
+        assert_eq!(all.mode(&rib, 7, None), "by b, d");
+        assert_eq!(all.mode(&rib, 9, None), "by a");
+        assert!(
+            would(&all, &rib).contains(&"link br0: would be forwarded from, by b, d".to_owned())
+        );
+        // By one of the ports; the other has its reason.
+        let one = plan(&rib, &named(&["br0.5"]), &rejecting("d", Role::In)).unwrap();
+        assert_eq!(indices(&one.attach), [8]);
+        assert_eq!(indices(&one.programs), [3]);
+        assert_eq!(one.mode(&rib, 8, None), "by b");
+        assert_eq!(one.left["d"], format!("{part}; odd: not for XDP"));
+        let passed =
+            |beneath: &Beneath| -> Vec<u32> { beneath[&8].links.keys().copied().collect() };
+        assert_eq!(passed(&one.beneath_in(&rib)), [3, 7]);
+        assert_eq!(passed(&one.beneath_out(&rib)), [3, 7, 10]);
+        // None by itself.
+        for name in ["b", "d"] {
+            let refused = plan(&rib, &named(&[name]), &none).unwrap_err().to_string();
+            assert!(refused.contains("part of bridge br0"), "{refused}");
+            let present = plan_of_present(&rib, &named(&[name, "a"]), &none);
+            assert_eq!(indices(&present.attach), [2]);
+            assert!(present.left[name].contains("part of bridge br0"));
+        }
+    }
+
+    #[test]
+    fn a_bridge_without_an_address_is_forwarded_from_where_it_is_named() {
+        let (rib, none) = (with_bridge(false), Report::default());
+        let all = plan(&rib, &Config::default(), &none).unwrap();
+        assert_eq!(
+            indices(&all.attach),
+            [2, 8, 9],
+            "the VLAN upon it all the same"
+        );
+        assert!(all.left["br0"].contains("without an address"));
+        let alone = plan(&rib, &named(&["br0"]), &none).unwrap();
+        assert_eq!(indices(&alone.attach), [7]);
+        assert_eq!(indices(&alone.programs), [3, 10]);
+    }
+
+    #[test]
+    fn a_bridge_goes_with_the_last_of_its_ports() {
+        let (mut rib, none) = (with_bridge(true), Report::default());
+        let mut failed = plan(&rib, &Config::default(), &none).unwrap();
+        failed.without_program(&rib, 3, "the driver refused");
+        assert_eq!(indices(&failed.attach), [2, 7, 8, 9]);
+        assert_eq!(failed.left["b"], "the driver refused");
+        failed.without_program(&rib, 10, "the driver refused");
+        assert_eq!(indices(&failed.attach), [2, 9]);
+        assert_eq!(failed.left["br0"], "its lower link d: the driver refused");
+        let report = all_rejecting(&["b", "d"], Role::In);
+        let kept = plan(&rib, &Config::default(), &report).unwrap();
+        assert_eq!(indices(&kept.attach), [2, 9]);
+        assert_eq!(indices(&kept.programs), [2]);
+        // Out by those that are left.
+        let out = plan(&rib, &Config::default(), &rejecting("b", Role::Out)).unwrap();
+        assert_eq!(indices(&out.out), [2, 4, 7, 8, 9, 10]);
+        let report = all_rejecting(&["b", "d"], Role::Out);
+        let out = plan(&rib, &Config::default(), &report).unwrap();
+        assert_eq!(indices(&out.out), [2, 4, 9]);
+        assert!(out.left["br0"].starts_with("its lower link b: part of bridge br0"));
+        assert!(out.left["br0"].ends_with("odd: not for XDP"));
+        // Ports come and go.
+        rib.apply(Event::LinkGone(3));
+        let fewer = plan(&rib, &Config::default(), &none).unwrap();
+        assert_eq!(indices(&fewer.programs), [2, 10]);
+        rib.apply(Event::LinkGone(10));
+        let empty = plan(&rib, &Config::default(), &none).unwrap();
+        assert_eq!(indices(&empty.attach), [2, 9]);
     }
 
     #[test]

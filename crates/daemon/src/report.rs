@@ -9,13 +9,14 @@ use raddle_control::{
     SegmentCounts, Segments, Status, Verdict,
 };
 use raddle_image::{Counter, Reason, Segment, segment_flags, segment_kind};
+use raddle_preflight::{Finding, Role, Severity, is_upon_others};
 use raddle_rib::event::{Link, NUD_STALE};
 use raddle_rib::seg6::Seg6;
-use raddle_rib::{Owner, Rib, SegmentUse, Sent};
+use raddle_rib::{Owner, Rib, SegmentUse, Sent, WithoutRoom};
 use raddle_xdp::Counters as Engine;
 
 use super::daemon::Daemon;
-use super::links::{self, carrier, state};
+use super::links::state;
 use crate::seed;
 
 /// The answer to `status`.
@@ -26,7 +27,7 @@ pub(super) fn status(daemon: &Daemon) -> Status {
     let links = daemon.plan.attach.keys().map(|index| {
         let link = daemon.rib.link(*index);
         let up = link.is_some_and(Link::is_up);
-        let is_vlan = carrier(&daemon.rib, *index) != *index;
+        let is_upper = link.is_some_and(is_upon_others);
         status::Link {
             ifindex: *index,
             dev: name(&daemon.rib, *index),
@@ -34,7 +35,7 @@ pub(super) fn status(daemon: &Daemon) -> Status {
             mode: mode(daemon, *index),
             rx_hash: daemon.rx_hash.status(*index),
             out: up && daemon.rib.ports().out.contains(index),
-            lacking: lacking.clone().filter(|_| is_vlan),
+            lacking: lacking.clone().filter(|_| is_upper),
         }
     });
     let programs = daemon.engine.attached().map(|(index, mode)| Program {
@@ -52,7 +53,9 @@ pub(super) fn status(daemon: &Daemon) -> Status {
             state: state(link).to_owned(),
             out: link.is_up(),
         });
-    let warnings = daemon.warnings.iter().map(|finding| Warning {
+    let lacking_room = without_room(&daemon.rib.without_room());
+    let warnings = daemon.warnings.iter().chain(&lacking_room);
+    let warnings = warnings.map(|finding| Warning {
         text: finding.to_string(),
         finding: finding.clone(),
     });
@@ -119,12 +122,34 @@ pub(super) fn status(daemon: &Daemon) -> Status {
     }
 }
 
-/// How packets of a link come to the program: `native` or `generic`, as it is attached there, or by which link below.
+/// What the image has no room for of what leads to VLANs, bridges and macvlans, as a warning.
+fn without_room(lacking: &WithoutRoom) -> Option<Finding> {
+    let WithoutRoom { steps, sources } = *lacking;
+    let what = match (steps, sources) {
+        (0, 0) => return None,
+        (0, _) => format!("no room for {sources} MAC addresses that bridges have learnt"),
+        (_, 0) => format!("no room for {steps} links upon links"),
+        _ => format!(
+            "no room for {steps} links upon links, nor for {sources} MAC addresses that bridges have learnt"
+        ),
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        link: None,
+        role: Role::In,
+        what,
+        why: "the kernel forwards what comes in by or from these".to_owned(),
+        fix: None,
+        fixed: false,
+    })
+}
+
+/// How packets of a link come to the program: `native` or `generic`, as it is attached there, or by which links below.
 pub(super) fn mode(daemon: &Daemon, index: u32) -> String {
     let mut attached = daemon.engine.attached();
     let mode = attached.find(|(of, _)| *of == index);
     let mode = mode.map(|(_, mode)| mode.to_string());
-    links::mode(&daemon.rib, index, mode.as_deref())
+    daemon.plan.mode(&daemon.rib, index, mode.as_deref())
 }
 
 /// No more segments that nothing carries out are named than this; the rest are counted.
@@ -363,6 +388,22 @@ mod tests {
     use raddle_rib::seg6::{Behaviour, Sid};
 
     use super::*;
+
+    #[test]
+    fn what_has_no_room_is_warned_of() {
+        let told = |steps, sources| {
+            let found = without_room(&WithoutRoom { steps, sources });
+            found.map(|finding| finding.what)
+        };
+        assert_eq!(told(0, 0), None);
+        for (steps, sources, words) in [
+            (2, 0, "no room for 2 links upon links"),
+            (0, 3, "no room for 3 MAC addresses that bridges have learnt"),
+            (2, 3, "links, nor for 3 MAC"),
+        ] {
+            assert!(told(steps, sources).unwrap().contains(words));
+        }
+    }
 
     #[test]
     fn what_nothing_carries_out_is_counted_and_named() {

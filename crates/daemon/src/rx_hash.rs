@@ -26,8 +26,8 @@ pub(super) struct Facts {
     passed_on: bool,
     /// There are SIDs or encapsulations that the kernel does not have, or may be.
     own: bool,
-    /// There are VLANs upon it that are forwarded from.
-    vlans: bool,
+    /// There are links upon it that are forwarded from: VLANs, its bridge, macvlans.
+    uppers: bool,
 }
 
 /// What becomes of the hash that packets of a link bring.
@@ -61,7 +61,7 @@ impl fmt::Display for Verdict {
 /// 5. The program does not run in the driver, or the driver does not offer it: not read, but lacking.
 /// 6. There are SIDs or encapsulations that the kernel does not have, or FPM may tell some: not read, but lacking. The program that reads it cannot
 ///    carry them out, and the kernel, which gets SRv6 packets of its own routes from such a link, does not have these.
-/// 7. There are VLANs upon the link that are forwarded from: likewise, for it cannot take tags off.
+/// 7. There are VLANs upon the link that are forwarded from, a bridge that it is a port of, or macvlans: likewise, for it knows none.
 /// 8. Read.
 fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
     let auto = match setting {
@@ -83,20 +83,20 @@ fn decide(setting: RxHash, settings: &Settings, facts: Facts) -> Verdict {
         Verdict::Lacking(
             "a program that reads it cannot carry out SIDs that the kernel does not have".into(),
         )
-    } else if facts.vlans {
+    } else if facts.uppers {
         Verdict::Lacking(
-            "a program that reads it cannot forward from the VLANs upon the link".into(),
+            "a program that reads it cannot forward from the VLANs, the bridge or the macvlans upon the link".into(),
         )
     } else {
         Verdict::Read
     }
 }
 
-fn facts(link: &Link, native: bool, own: bool, vlans: bool) -> Facts {
+fn facts(link: &Link, native: bool, own: bool, uppers: bool) -> Facts {
     Facts {
         native,
         own,
-        vlans,
+        uppers,
         software: link.kind.is_some(),
         // A link that has gone says no, and is not asked about again.
         offered: raddle_xdp::offers_rx_hash(link.index).unwrap_or(false),
@@ -104,15 +104,15 @@ fn facts(link: &Link, native: bool, own: bool, vlans: bool) -> Facts {
     }
 }
 
-/// Whether the hash of a link would be read where the program runs in the driver as `native` says, and there are `vlans` upon the
-/// link that are forwarded from.
+/// Whether the hash of a link would be read where the program runs in the driver as `native` says, and there are `uppers`, links
+/// upon it that are forwarded from.
 pub(super) fn would_read(
     rib: &Rib,
     config: &Config,
     link: &Link,
-    (native, vlans): (bool, bool),
+    (native, uppers): (bool, bool),
 ) -> bool {
-    let facts = facts(link, native, config.may_have_statics(), vlans);
+    let facts = facts(link, native, config.may_have_statics(), uppers);
     decide(config.rx_hash, rib.settings(), facts) == Verdict::Read
 }
 
@@ -130,6 +130,7 @@ impl Decisions {
         config: &Config,
     ) {
         let attached: Vec<_> = engine.attached().collect();
+        let carriers = plan.carriers(rib);
         let mut before = std::mem::take(&mut self.0);
         for (index, mode) in attached {
             let Some(link) = rib.link(index) else {
@@ -139,7 +140,7 @@ impl Decisions {
                 link,
                 mode == AttachedMode::Native,
                 config.may_have_statics(),
-                plan.has_vlans_upon(rib, index),
+                carriers.contains(&index),
             );
             let wanted = decide(config.rx_hash, rib.settings(), facts);
             let read = wanted == Verdict::Read;
@@ -197,7 +198,7 @@ mod tests {
         offered: true,
         passed_on: true,
         own: false,
-        vlans: false,
+        uppers: false,
     };
 
     fn decided(setting: RxHash, policies: (u8, u8), facts: Facts) -> String {
@@ -224,7 +225,7 @@ mod tests {
         let generic = but(|f| f.native = false);
         let silent = but(|f| f.offered = false);
         let unhashed = but(|f| f.passed_on = false);
-        let tagged = but(|f| f.vlans = true);
+        let tagged = but(|f| f.uppers = true);
         let veth = but(|f| (f.software, f.passed_on) = (true, false));
         assert!(auto((1, 1), generic).contains("in the driver"));
         assert!(auto((1, 1), silent).contains("does not offer it"));
@@ -232,7 +233,7 @@ mod tests {
         assert!(auto((1, 1), veth).contains("software"));
         assert_eq!(decided(RxHash::On, (1, 1), veth), "read");
         for setting in [RxHash::Auto, RxHash::On] {
-            assert!(decided(setting, (1, 1), tagged).contains("VLANs upon the link"));
+            assert!(decided(setting, (1, 1), tagged).contains("upon the link"));
         }
         assert!(decided(RxHash::On, (1, 1), generic).contains("in the driver"));
     }

@@ -1,15 +1,19 @@
 //! The preflight as the daemon asks for it: what it knows goes in, what follows comes out.
 
+use std::collections::BTreeSet;
+
 use raddle_rib::Rib;
 use raddle_rib::event::Link;
 use raddle_rib::firewall::Firewall;
 
-use super::links::{Plan, carrier};
+use super::links::{Plan, carriers, forwards};
 use super::rx_hash::would_read;
 use crate::Error;
 use crate::config::{Config, Conntrack, Mode};
 use crate::seed;
-use raddle_preflight::{self as preflight, Finding, Fix, Known, Options, Punted, Report, Scene};
+use raddle_preflight::{
+    self as preflight, Finding, Fix, Known, Options, Punted, Report, Scene, Way,
+};
 
 /// Looks at everything that matters before attaching; `fix` says what to do about what can be
 /// fixed, `attached` are the links that have our program already, `no_key` is why the kernel's own key is not known.
@@ -29,6 +33,7 @@ pub(super) fn survey(
         }
     }
     let can_set_seed = seed::can_be_set();
+    let carriers = would_carry(rib, config);
     let options = Options {
         links: config.links.clone(),
         allow_bypass: config.allow_bypass,
@@ -45,7 +50,7 @@ pub(super) fn survey(
             // The program on a member of a bond is the bond's.
             .filter(|link| link.bond_active.is_none())
             .filter(|link| {
-                let facts = (config.mode != Mode::Generic, has_vlans(rib, config, link));
+                let facts = (config.mode != Mode::Generic, carriers.contains(&link.index));
                 would_read(rib, config, link, facts)
             })
             .map(|link| link.index)
@@ -54,17 +59,15 @@ pub(super) fn survey(
     Ok(preflight::inspect(&scene, &options)?)
 }
 
-/// Whether there are VLANs upon a link that would be forwarded from, as far as that goes by the configuration and settings.
-fn has_vlans(rib: &Rib, config: &Config, link: &Link) -> bool {
-    let wanted = |upper: &Link| match config.links.is_empty() {
-        true => {
-            let device = rib.input_settings(upper);
-            device.forwarding4 || device.forwarding6
-        }
-        false => config.links.contains(&upper.name),
+/// The links that would have the program for others upon them, as far as that goes by the configuration and settings.
+fn would_carry(rib: &Rib, config: &Config) -> BTreeSet<u32> {
+    let addressed = preflight::addressed(rib);
+    let wanted = |link: &&Link| match config.links.is_empty() {
+        true => forwards(rib, link, &addressed),
+        false => config.links.contains(&link.name),
     };
-    let upon = |upper: &&Link| upper.index != link.index && carrier(rib, upper.index) == link.index;
-    rib.links().filter(upon).any(wanted)
+    let wanted = rib.links().filter(wanted);
+    carriers(rib, wanted.map(|link| link.index))
 }
 
 /// What a look at the firewall has found.
@@ -84,8 +87,10 @@ pub(super) fn look(
     conntrack: Conntrack,
     known: &mut Known,
 ) -> Result<Looked, Error> {
-    let beneath = preflight::beneath(rib.links());
-    let mut verdicts = preflight::look(&plan.attach, &plan.out, &beneath, known)?;
+    let (beneath_in, beneath_out) = (plan.beneath_in(rib), plan.beneath_out(rib));
+    let ins = Way::of(&plan.attach, &beneath_in);
+    let outs = Way::of(&plan.out, &beneath_out);
+    let mut verdicts = preflight::look(ins, outs, known)?;
     if conntrack == Conntrack::Punt {
         verdicts.punt_tracked(&plan.attach, &plan.out);
     }
@@ -97,7 +102,7 @@ pub(super) fn look(
     ];
     let nothing = match verdicts.frees_nothing(&plan.attach, &plan.out, families) {
         // In the words that a start is refused with.
-        true => preflight::bypass(&plan.attach, &plan.out, &beneath, known)?
+        true => preflight::bypass(ins, outs, known)?
             .first()
             .map(ToString::to_string),
         false => None,

@@ -35,6 +35,7 @@ impl Watch {
     pub(super) fn follow(&mut self, rib: &Rib, plan: &Plan, config: &Config) {
         let links: Vec<Link> = rib.links().cloned().collect();
         let beneath = beneath(links.iter());
+        // All ports of a bridge, for one that is left out for its far end may be taken when that changes.
         let (ins, outs) = (
             with_beneath(&plan.attach, &beneath),
             with_beneath(&plan.out, &beneath),

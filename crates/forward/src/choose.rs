@@ -112,7 +112,7 @@ pub(crate) fn reach(
     Ok(Chosen { number, adjacency })
 }
 
-/// The same of an adjacency that is reached by a VLAN ([`Stop::Tagged`]).
+/// The same of an adjacency that is reached by another link than its own ([`Stop::Tagged`]).
 pub(crate) fn reach_tagged(
     context: &Context<'_>,
     number: u32,

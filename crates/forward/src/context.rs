@@ -124,7 +124,7 @@ pub(crate) enum Stop {
     Own(Reason),
     /// This segment says what becomes of it.
     Segment(u32),
-    /// It is for the adjacency with this number, which is reached by a VLAN.
+    /// It is for the adjacency with this number, which is reached by another link than its own.
     Tagged(u32),
 }
 

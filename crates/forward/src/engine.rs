@@ -18,7 +18,8 @@ use crate::parts::{Parts, Work, count};
 use crate::slots::Slots;
 use crate::srv6::{refused, stopped};
 use crate::state::State;
-use crate::tags::{has_tag, take_off};
+use crate::tags::take_off;
+use crate::upon::{has_upon, may_be_upon};
 use crate::vector::Vector;
 use crate::{ipv4, ipv6};
 
@@ -100,13 +101,15 @@ impl Engine {
         };
         match self.arrive(ingress, now) {
             Ok((config, link)) => {
-                if link.flags & link_flags::VLANS != 0 && has_tag(frame) {
-                    return self.forward_tagged(buffer, range, ingress, now);
+                if has_upon(link.flags) && may_be_upon(&self.memory, ingress, frame) {
+                    return self.forward_upon(buffer, range, ingress, now);
                 }
                 self.decide(buffer, range, (config, link), now)
             }
-            Err(Reason::NotEnabled) if self.has_vlans(ingress) => {
-                self.forward_tagged(buffer, range, ingress, now)
+            Err(Reason::NotEnabled)
+                if self.has_upon(ingress) && may_be_upon(&self.memory, ingress, frame) =>
+            {
+                self.forward_upon(buffer, range, ingress, now)
             }
             Err(reason) => self.count(Err(reason), len),
         }
@@ -141,15 +144,15 @@ impl Engine {
         self.count(decided, len)
     }
 
-    /// Whether there are VLANs upon a link, enabled or not.
+    /// Whether there are links upon this one, enabled or not.
     #[inline]
-    fn has_vlans(&self, ingress: u32) -> bool {
-        self.memory.link(ingress).flags & link_flags::VLANS != 0
+    fn has_upon(&self, ingress: u32) -> bool {
+        has_upon(self.memory.link(ingress).flags)
     }
 
-    /// Decides about a frame from a link that has VLANs upon it, tagged unless that link is not enabled itself.
+    /// Decides about a frame that may come in by a link upon the one that it was seen on.
     #[cold]
-    fn forward_tagged(
+    fn forward_upon(
         &mut self,
         buffer: &mut [u8],
         range: Range<usize>,
@@ -212,7 +215,7 @@ impl Engine {
         for (frames, verdicts) in frames.chunks_mut(VECTOR).zip(verdicts.chunks_mut(VECTOR)) {
             let count = frames.len().min(verdicts.len());
             let frames = &mut frames[..count];
-            if self.has_vlans(ingress) {
+            if self.has_upon(ingress) {
                 self.forward_each(frames, &range, (ingress, now), verdicts);
                 continue;
             }
@@ -282,7 +285,7 @@ impl Engine {
         }
     }
 
-    /// Frames of a link with VLANs upon it, one after the other: those of one vector are of one link.
+    /// Frames of a link with others upon it, one after the other: those of one vector are of one link.
     #[cold]
     #[inline(never)]
     fn forward_each<F: AsMut<[u8]>>(

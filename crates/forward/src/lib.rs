@@ -6,9 +6,9 @@
 //! | step | | reason when it fails |
 //! |---|---|---|
 //! | P1 | the image is complete, not held, not too old | `held` |
-//! | P2 | the input link is enabled | `not-enabled` |
+//! | P2 | the input link is enabled, or the one upon it that P4 comes to | `not-enabled` |
 //! | P3 | 14 bytes of Ethernet header | `truncated` |
-//! | P4 | EtherType is IPv4 or IPv6, behind the tags of VLANs upon the link, which is one of these then | `vlan`, `not-ip` |
+//! | P4 | EtherType is IPv4 or IPv6, behind the tags of a link upon the one that the frame was seen on: a VLAN, a bridge, a macvlan | `vlan`, `bridge`, `not-ip` |
 //! | P5 | sent to the link's own MAC address | `other-mac` |
 //! | A1..A14 | IPv4, see [`Engine::forward`]'s module `ipv4` | |
 //! | B1..B10 | IPv6, see module `ipv6` | |
@@ -35,6 +35,7 @@ mod slots;
 mod srv6;
 mod state;
 mod tags;
+mod upon;
 mod vector;
 
 pub use context::{NO_ADJACENCY, Verdict};

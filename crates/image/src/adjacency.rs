@@ -21,7 +21,7 @@ pub struct Adjacency {
     /// Below [`ZONES`](super::ZONES), but for [`FILTERED_APART`](super::FILTERED_APART): out-links of a zone are alike to the
     /// firewall and to `rp_filter`, see [`LinkEntry::closed4`](super::LinkEntry::closed4).
     pub zone: u8,
-    /// How many of `tag` are put into frames, where the state is [`ADJ_TAGGED`]; else 0.
+    /// How many of `tag` are put into frames, where the state is [`ADJ_TAGGED`], 0 to 2; else 0.
     pub tags: u8,
     /// Neighbour's MAC address.
     pub dst_mac: [u8; 6],
@@ -29,7 +29,7 @@ pub struct Adjacency {
     pub src_mac: [u8; 6],
     /// Largest IP packet that may go out, in bytes.
     pub mtu: u32,
-    /// Where the state is [`ADJ_TAGGED`], the link that frames leave by: the one below the VLANs.
+    /// Where the state is [`ADJ_TAGGED`], the link that frames leave by: the one below the VLANs, or the port of the bridge.
     pub lower: u32,
     /// And their tags from the outermost on: in host byte order, the EtherType in the upper half.
     pub tag: [u32; MAX_TAGS],
@@ -48,7 +48,7 @@ pub const ADJ_KERNEL: u8 = 0;
 pub const ADJ_FORWARD: u8 = 1;
 /// Adjacency state: [`Segment`](super::Segment) `index` says what becomes of the packet.
 pub const ADJ_SEGMENT: u8 = 2;
-/// Adjacency state: forward by a VLAN, with tags in the frame.
+/// Adjacency state: forward by another link than the adjacency's own, with tags in the frame or without: by a VLAN, a bridge, a macvlan.
 pub const ADJ_TAGGED: u8 = 3;
 
 impl Adjacency {

@@ -72,8 +72,9 @@ pub fn header() -> String {
 fn numbers(out: &mut String, heading: &str, numbers: &[(&str, u64)]) -> std::fmt::Result {
     writeln!(out, "/* {heading} */")?;
     for (name, value) in numbers {
-        // Without a suffix: `~` of an unsigned number would clear the upper half of a word.
-        writeln!(out, "#define {name} {value}")?;
+        // Without a suffix: `~` of an unsigned number would clear the upper half of a word. What C takes for signed otherwise has one.
+        let suffix = if *value > i64::MAX as u64 { "ULL" } else { "" };
+        writeln!(out, "#define {name} {value}{suffix}")?;
     }
     writeln!(out)
 }
@@ -113,11 +114,20 @@ fn write(out: &mut String) -> std::fmt::Result {
         ("WANTED", WANTED as u64),
         ("SEGMENT_FAILED", segment_counter::FAILED as u64),
         ("SEGMENT_FAILURES", SEGMENT_FAILURES as u64),
-        ("VLAN_BUCKETS", VLAN_BUCKETS as u64),
-        ("VLAN_BUCKET", VLAN_BUCKET as u64),
-        ("VLAN_FACTOR", u64::from(VLAN_FACTOR)),
-        ("VLAN_USED", u64::from(VLAN_USED)),
-        ("VLAN_STAG", u64::from(VLAN_STAG)),
+        ("STEP_BUCKETS", STEP_BUCKETS as u64),
+        ("STEP_BUCKET", STEP_BUCKET as u64),
+        ("STEP_FACTOR", u64::from(STEP_FACTOR)),
+        ("STEP_USED", u64::from(STEP_USED)),
+        ("STEP_STAG", u64::from(STEP_STAG)),
+        ("STEP_ALL", u64::from(STEP_ALL)),
+        ("STEP_UNTAGGED", u64::from(STEP_UNTAGGED)),
+        ("STEP_MAC", u64::from(STEP_MAC)),
+        ("STEP_MAC_BITS", u64::from(STEP_MAC_BITS)),
+        ("STEP_PORT", u64::from(STEP_PORT)),
+        ("MAX_STEPS", MAX_STEPS as u64),
+        ("LEARNT_BUCKETS", LEARNT_BUCKETS as u64),
+        ("LEARNT_BUCKET", LEARNT_BUCKET as u64),
+        ("LEARNT_FACTOR", LEARNT_FACTOR),
         ("MAX_TAGS", MAX_TAGS as u64),
         ("TAG", TAG as u64),
         ("SCRATCH_SIZE", SCRATCH_SIZE as u64),

@@ -17,6 +17,7 @@ mod generated;
 mod group;
 mod header;
 mod lack;
+mod learnt;
 mod link;
 mod lost;
 mod memory;
@@ -24,6 +25,7 @@ mod numbers;
 mod reason;
 mod scratch;
 mod segment;
+mod step;
 mod vlan;
 mod wanted;
 mod way_back;
@@ -44,6 +46,8 @@ pub use group::{
 };
 pub use header::header;
 pub use lack::Lack;
+pub use learnt::LEARNT_BYTES;
+use learnt::{LEARNT_BUCKET, LEARNT_BUCKETS, LEARNT_FACTOR};
 pub use link::{LinkEntry, link_flags, rules_behind};
 pub use lost::lost_dx2;
 pub use memory::{Memory, PASSED, local_bit};
@@ -53,13 +57,17 @@ pub use segment::{
     LINK_TABLE, SEGMENT_COUNTERS, SEGMENT_FAILURES, SEGMENT_HEAD, SEGMENT_TARGET, Segment,
     VlanEntry, flavours, segment_counter, segment_flags, segment_kind,
 };
-use vlan::{VLAN_BUCKET, VLAN_BUCKETS, VLAN_FACTOR, VLAN_STAG, VLAN_USED};
-pub use vlan::{VLAN_BYTES, Vlan, VlansFull};
+pub use step::{BucketFull, MAX_STEPS, STEP_BYTES, Step, Upon};
+use step::{
+    STEP_ALL, STEP_BUCKET, STEP_BUCKETS, STEP_FACTOR, STEP_MAC, STEP_MAC_BITS, STEP_PORT,
+    STEP_STAG, STEP_UNTAGGED, STEP_USED,
+};
+pub use vlan::Vlan;
 pub use wanted::{WANTED, Wanted, wanted_kind};
 pub use way_back::{ANY_WAY, LINK_WAYS};
 
-/// First word of the configuration: "raddleL3".
-pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL3");
+/// First word of the configuration: "raddleL4".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"raddleL4");
 /// Links are found by interface index below this.
 pub const MAX_LINKS: usize = 16384;
 /// Tables (views) of one family.

@@ -83,9 +83,15 @@ numbers! {
         /// `rp_filter` has the kernel look elsewhere for the way back of IPv4 that leaves by out-links of some zones
         /// ([`FILTERED_APART`](crate::FILTERED_APART)): these are in `closed4`. What of IPv4 comes to a segment of the kernel's is, too.
         FILTERED_APART = 131072,
-        /// There are VLANs upon it: tagged frames are taken to come in by them, see [`Memory::vlan`](crate::Memory::vlan). A link may have
+        /// There are VLANs upon it: tagged frames are taken to come in by them, see [`Memory::step`](crate::Memory::step). A link may have
         /// this flag alone: then only that is not the kernel's.
         VLANS = 262144,
+        /// It is a port of a bridge: no packet comes in by it, but frames by what [`Memory::step`](crate::Memory::step) says. Not together
+        /// with `ENABLED`.
+        PORT = 524_288,
+        /// There are macvlans upon it: frames to other MAC addresses than its own may come in by one, likewise. A link may have this flag
+        /// alone, too.
+        MACVLANS = 1_048_576,
     }
 }
 

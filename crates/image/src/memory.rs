@@ -19,8 +19,10 @@ pub struct Memory {
     pub config: Region,
     /// [`MAX_LINKS`] times [`LinkEntry`].
     pub links: Region,
-    /// Links by the tags of frames, see [`Memory::vlan`].
-    pub vlans: Region,
+    /// Links upon links, see [`Memory::step`].
+    pub steps: Region,
+    /// Where bridges have learnt which sources, see [`Memory::is_learnt`].
+    pub learnt: Region,
     /// Filter of the IPv4 sources that the kernel may refuse: [`LOCAL_BITS`] bits, see [`local_bit`].
     pub local4: Region,
     /// Roots of the IPv4 tables, one word each ([`MAX_TABLES`]).
@@ -61,7 +63,8 @@ impl Memory {
         Memory {
             config: Region::heap(size_of::<Config>()),
             links: Region::heap(MAX_LINKS * size_of::<LinkEntry>()),
-            vlans: Region::heap(VLAN_BYTES),
+            steps: Region::heap(STEP_BYTES),
+            learnt: Region::heap(LEARNT_BYTES),
             local4: Region::heap(LOCAL_BITS / 8),
             roots4: Region::heap(MAX_TABLES * 8),
             nodes4: Region::heap(capacity.nodes4 * 8),
@@ -105,7 +108,8 @@ impl Memory {
         let regions = [
             &self.config,
             &self.links,
-            &self.vlans,
+            &self.steps,
+            &self.learnt,
             &self.local4,
             &self.roots4,
             &self.nodes4,

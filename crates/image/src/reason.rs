@@ -265,6 +265,9 @@ reasons! {
         "a large frame that lies in several buffers, where the kernel (before Linux 6.3) or the driver of any out-link with an \
          MTU above 1500 loses such frames",
         "a newer kernel; an MTU at which frames fit into one buffer (some 3,500 bytes, by the driver)";
+    Bridge = 54, "bridge", Punt,
+        "a frame to a bridge or a VLAN of it, by a port at which its VLAN is not forwarded from, or its source has yet to be learnt",
+        "if it lasts: look at `bridge fdb show` and `bridge vlan show`; [some](bridges.md#what-is-left-to-the-kernel) are the kernel's";
 }
 
 impl Reason {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use raddle_rib::below;
 use raddle_rib::event::Link;
 
-use super::{Finding, Scene, Severity};
+use super::finding::concerns;
+use super::{Finding, Role, Scene, Severity};
 
 /// By link, what packets that come in or leave by it pass besides.
 pub type Beneath = BTreeMap<u32, Passed>;
@@ -15,41 +16,117 @@ pub type Beneath = BTreeMap<u32, Passed>;
 pub struct Passed {
     /// These links, by index with their names.
     pub links: BTreeMap<u32, String>,
-    /// They have tags there: the link is a VLAN.
+    /// They may have tags there: the link is a VLAN, or by way of a bridge that filters VLANs.
     pub tagged: bool,
+    /// A bridge is among them, or is the link: what the bridge has packets pass concerns it.
+    pub bridged: bool,
 }
+
+/// So many links are upon each other at most: a macvlan, two VLANs, a bridge, a VLAN as its port, a bond, a member. More are none that
+/// engines know.
+const DEEPEST: usize = 8;
 
 /// What is beneath each of these links:
 ///
 /// 1. Beneath a bond its members.
-/// 2. Beneath a VLAN the VLANs that it is upon, the link below all of them, and if that is a bond, its members.
-/// 3. Nothing beneath others, nor beneath VLANs that engines do not know ([`below`]).
+/// 2. Beneath a VLAN the VLANs that it is upon, the link below all of them, and what is beneath that.
+/// 3. Beneath a bridge its ports, and what is beneath them.
+/// 4. Beneath a macvlan the link that it is upon, and what is beneath that.
+/// 5. Nothing beneath others, nor beneath VLANs that engines do not know ([`below`]).
 pub fn beneath<'a>(links: impl Iterator<Item = &'a Link>) -> Beneath {
+    beneath_by(links, |_| true)
+}
+
+/// As [`beneath`], where packets come in or leave by those ports of bridges only that are `used`.
+pub fn beneath_by<'a>(
+    links: impl Iterator<Item = &'a Link>,
+    used: impl Fn(&Link) -> bool,
+) -> Beneath {
     let links: BTreeMap<u32, &Link> = links.map(|link| (link.index, link)).collect();
-    let mut beneath = Beneath::new();
+    let mut members: BTreeMap<u32, Vec<&Link>> = BTreeMap::new();
     for link in links.values() {
-        if let Some(bond) = bond_of(link, |index| links.get(&index).copied()) {
-            let passed = beneath.entry(bond.index).or_default();
-            passed.links.insert(link.index, link.name.clone());
+        let bridge = bridge_of(link, |index| links.get(&index).copied());
+        if let Some(master) = link.master.filter(|_| bridge.is_none() || used(link)) {
+            members.entry(master).or_default().push(link);
         }
     }
-    let by_index = |index| links.get(&index).copied();
-    for link in links.values().filter(|link| link.is_vlan()) {
-        let lowers = lowers(link, by_index);
-        let mut passed: BTreeMap<u32, String> = BTreeMap::new();
-        for lower in &lowers {
-            passed.insert(lower.index, lower.name.clone());
-            if let Some(of_bond) = beneath.get(&lower.index).filter(|_| !lower.is_vlan()) {
-                passed.extend(of_bond.links.clone());
+    let known = Known { links, members };
+    let all = known.links.values();
+    let all = all.filter_map(|link| Some((link.index, known.passed(link, 0)?)));
+    all.collect()
+}
+
+struct Known<'a> {
+    links: BTreeMap<u32, &'a Link>,
+    /// Members of bonds, ports of bridges.
+    members: BTreeMap<u32, Vec<&'a Link>>,
+}
+
+impl<'a> Known<'a> {
+    /// What is beneath a link, if anything is, or may be.
+    fn passed(&self, link: &'a Link, depth: usize) -> Option<Passed> {
+        let by_index = |index| self.links.get(&index).copied();
+        let members = || self.members.get(&link.index).into_iter().flatten();
+        if depth > DEEPEST {
+            return None;
+        }
+        let mut passed = Passed::default();
+        if link.bond.is_some() {
+            members().for_each(|member| passed.add(member));
+        } else if is_bridge(link) {
+            passed.bridged = true;
+            passed.tagged = link.bridge.is_some_and(|bridge| bridge.filters_vlans);
+            for port in members() {
+                passed.tagged |= port.is_vlan();
+                passed.add(port);
+                passed.join(self.passed(port, depth + 1));
             }
+        } else if link.is_vlan() {
+            passed.tagged = true;
+            let lowers = lowers(link, by_index);
+            lowers.iter().for_each(|lower| passed.add(lower));
+            passed.join(self.passed(lowers.first()?, depth + 1));
+        } else if is_macvlan(link) {
+            let lower = link.lower.filter(|_| link.lower_netns.is_none());
+            let lower = lower.and_then(by_index)?;
+            passed.add(lower);
+            passed.join(self.passed(lower, depth + 1));
         }
-        if !passed.is_empty() {
-            let tagged = true;
-            let links = passed;
-            beneath.insert(link.index, Passed { links, tagged });
-        }
+        (!passed.links.is_empty() || passed.bridged).then_some(passed)
     }
-    beneath
+}
+
+impl Passed {
+    fn add(&mut self, link: &Link) {
+        self.links.insert(link.index, link.name.clone());
+    }
+
+    fn join(&mut self, beneath: Option<Passed>) {
+        let beneath = beneath.unwrap_or_default();
+        self.links.extend(beneath.links);
+        self.tagged |= beneath.tagged;
+        self.bridged |= beneath.bridged;
+    }
+}
+
+/// Whether a link is a bridge, also one of which it is not known how it is set.
+pub(crate) fn is_bridge(link: &Link) -> bool {
+    link.bridge.is_some() || link.kind.as_deref() == Some("bridge")
+}
+
+/// Whether it is a macvlan, likewise.
+pub(crate) fn is_macvlan(link: &Link) -> bool {
+    link.kind.as_deref() == Some("macvlan")
+}
+
+/// Whether a link has no driver of its own, which packets would be received and sent by: that is below it.
+pub fn is_upon_others(link: &Link) -> bool {
+    link.is_vlan() || is_bridge(link) || is_macvlan(link)
+}
+
+/// The bridge that a link is a port of.
+pub fn bridge_of<'a>(link: &Link, by_index: impl Fn(u32) -> Option<&'a Link>) -> Option<&'a Link> {
+    by_index(link.master?).filter(|master| is_bridge(master))
 }
 
 /// Links, and what is beneath them: where packets meet what is on a device.
@@ -87,8 +164,28 @@ pub(crate) fn of_bonds_too(findings: Vec<Finding>, scene: &Scene) -> Vec<Finding
     and_above(findings, scene, "member", &above)
 }
 
-/// Findings, and what those about a link mean for the VLANs upon it: they are not used in that role either.
-pub(crate) fn of_vlans_too(findings: Vec<Finding>, scene: &Scene) -> Vec<Finding> {
+/// Findings, and what they mean for the links above those that they are about, where `known` are earlier ones:
+///
+/// 1. A VLAN is not used in a role where a link below it is not.
+/// 2. A bridge is not used in a role where none of its ports is, or where there is none: what comes in by such a port is the kernel's, and
+///    nothing leaves by it, which is nothing to the others.
+/// 3. It is not forwarded from either where a port is a VLAN that is not for its own sake: the program may be on the link below that.
+/// 4. Likewise VLANs upon such a bridge.
+/// 5. A macvlan is not used in a role where the link below it is not.
+pub(crate) fn of_uppers_too(
+    findings: Vec<Finding>,
+    known: &[Finding],
+    scene: &Scene,
+) -> Vec<Finding> {
+    let mut all = of_vlans_too(findings.clone(), scene);
+    let told: Vec<&Finding> = known.iter().chain(&all).collect();
+    let bridges = of_bridges(&told, &findings, scene);
+    all.extend(of_vlans_too(bridges, scene));
+    of_macvlans_too(all, scene)
+}
+
+/// Rule 1.
+fn of_vlans_too(findings: Vec<Finding>, scene: &Scene) -> Vec<Finding> {
     let links = by_index(scene);
     let find = |index: u32| links.get(&index).copied();
     let mut above: BTreeMap<u32, Vec<&Link>> = BTreeMap::new();
@@ -99,6 +196,80 @@ pub(crate) fn of_vlans_too(findings: Vec<Finding>, scene: &Scene) -> Vec<Finding
     }
     let above = |link: &Link| above.get(&link.index).cloned().unwrap_or_default();
     and_above(findings, scene, "lower link", &above)
+}
+
+/// Rule 5.
+fn of_macvlans_too(findings: Vec<Finding>, scene: &Scene) -> Vec<Finding> {
+    let upon = |link: &Link, lower: &Link| {
+        is_macvlan(link) && link.lower == Some(lower.index) && link.lower_netns.is_none()
+    };
+    let above = |lower: &Link| {
+        scene
+            .links
+            .iter()
+            .filter(|link| upon(link, lower))
+            .collect()
+    };
+    and_above(findings, scene, "lower link", &above)
+}
+
+/// Rules 2 and 3: findings about bridges that are new with those `told` by now, `own` being the new ones about links themselves.
+fn of_bridges(told: &[&Finding], own: &[Finding], scene: &Scene) -> Vec<Finding> {
+    let links = by_index(scene);
+    let find = |index: u32| links.get(&index).copied();
+    let mut ports_of: BTreeMap<u32, Vec<&Link>> = BTreeMap::new();
+    for link in &scene.links {
+        if let Some(bridge) = bridge_of(link, find) {
+            ports_of.entry(bridge.index).or_default().push(link);
+        }
+    }
+    let mut found = Vec::new();
+    for bridge in scene.links.iter().filter(|link| is_bridge(link)) {
+        let ports = ports_of.remove(&bridge.index).unwrap_or_default();
+        for role in [Role::In, Role::Out] {
+            let refuses = |link: &Link, finding: &Finding| {
+                finding.severity == Severity::LinkRejected
+                    && finding.link.as_deref() == Some(link.name.as_str())
+                    && concerns(finding, role)
+            };
+            if told.iter().any(|finding| refuses(bridge, finding)) {
+                continue;
+            }
+            let why = |port: &&Link| told.iter().find(|finding| refuses(port, finding));
+            let vlans = ports
+                .iter()
+                .filter(|port| port.is_vlan() && role == Role::In);
+            let by_vlan = vlans.into_iter().find_map(|port| {
+                let finding = own.iter().find(|finding| refuses(port, finding))?;
+                Some((*port, finding))
+            });
+            let reasons: Option<Vec<&&Finding>> = ports.iter().map(why).collect();
+            let finding = match (by_vlan, reasons.as_deref(), ports.first()) {
+                (Some((port, finding)), ..) => Finding {
+                    what: format!("its port {}: {}", port.name, finding.what),
+                    ..finding.clone()
+                },
+                (None, Some([]), _) => {
+                    let why = "nothing comes in or leaves by it";
+                    Finding::new(Severity::LinkRejected, "bridge without a port", why)
+                }
+                (None, Some([one]), Some(port)) => Finding {
+                    what: format!("its port {}: {}", port.name, one.what),
+                    ..(**one).clone()
+                },
+                (None, Some([one, ..]), Some(port)) => Finding {
+                    what: format!(
+                        "none of its ports can be used, as {}: {}",
+                        port.name, one.what
+                    ),
+                    ..(**one).clone()
+                },
+                (None, ..) => continue,
+            };
+            found.push(finding.on(&bridge.name, role));
+        }
+    }
+    found
 }
 
 fn by_index(scene: &Scene) -> BTreeMap<u32, &Link> {
@@ -138,8 +309,7 @@ fn and_above<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
-    use raddle_rib::event::{Bond, Vlan};
+    use raddle_rib::event::{Bond, Bridge, Macvlan, Vlan};
 
     fn vlan(index: u32, name: &str, id: u16, lower: u32) -> Link {
         Link {
@@ -201,7 +371,7 @@ mod tests {
         let scene = scene();
         let told = |link: &str, severity| -> Vec<String> {
             let finding = Finding::new(severity, "tbf", "").on(link, Role::Out);
-            let findings = of_vlans_too(of_bonds_too(vec![finding], &scene), &scene);
+            let findings = of_uppers_too(of_bonds_too(vec![finding], &scene), &[], &scene);
             assert!(findings.iter().all(|finding| finding.role == Role::Out));
             let told = findings.into_iter().skip(1);
             told.map(|f| format!("{}: {}", f.link.unwrap_or_default(), f.what))
@@ -224,5 +394,147 @@ mod tests {
                 "b0.7: its lower link b0: its member e1: tbf"
             ]
         );
+    }
+
+    fn bridge(index: u32, name: &str, filters_vlans: bool) -> Link {
+        Link {
+            kind: Some("bridge".into()),
+            bridge: Some(Bridge {
+                filters_vlans,
+                protocol: 0x8100,
+                is_special: false,
+            }),
+            ..Link::ethernet(index, name, [2; 6])
+        }
+    }
+
+    fn port(link: Link, bridge: u32) -> Link {
+        Link {
+            master: Some(bridge),
+            ..link
+        }
+    }
+
+    /// A bridge with a wire, a bond and a VLAN as ports, a VLAN upon it, and a macvlan upon the other wire.
+    fn bridged(filters_vlans: bool) -> Scene {
+        let bond = Link {
+            bond: Some(Bond::default()),
+            ..Link::ethernet(4, "b0", [2; 6])
+        };
+        let macvlan = Link {
+            kind: Some("macvlan".into()),
+            macvlan: Some(Macvlan { mode: 1 }),
+            lower: Some(6),
+            ..Link::ethernet(9, "m0", [4; 6])
+        };
+        Scene {
+            links: vec![
+                bridge(2, "br0", filters_vlans),
+                port(Link::ethernet(3, "e0", [2; 6]), 2),
+                port(bond, 2),
+                port(Link::ethernet(5, "e1", [2; 6]), 4),
+                Link::ethernet(6, "e2", [2; 6]),
+                port(vlan(7, "e2.5", 5, 6), 2),
+                vlan(8, "br0.7", 7, 2),
+                macvlan,
+            ],
+            ..Scene::default()
+        }
+    }
+
+    #[test]
+    fn packets_pass_the_ports_of_their_bridge() {
+        let scene = bridged(false);
+        let of = |found: &Beneath, index: u32| -> Vec<u32> {
+            let passed = found.get(&index).into_iter();
+            passed.flat_map(|of| of.links.keys()).copied().collect()
+        };
+        let all = beneath(scene.links.iter());
+        assert_eq!(of(&all, 2), [3, 4, 5, 6, 7]);
+        assert_eq!(of(&all, 8), [2, 3, 4, 5, 6, 7]);
+        assert_eq!(of(&all, 9), [6]);
+        assert!(all[&2].bridged && all[&8].bridged && !all[&7].bridged && !all[&9].bridged);
+        assert!(all[&2].tagged, "a port is a VLAN");
+        let some = beneath_by(scene.links.iter(), |port| port.index == 4);
+        assert_eq!(of(&some, 2), [4, 5]);
+        assert!(!some[&2].tagged && some[&8].tagged);
+        let none = beneath_by(scene.links.iter(), |_| false);
+        assert!(none[&2].links.is_empty() && none[&2].bridged);
+        let filters = bridged(true);
+        let some = beneath_by(filters.links.iter(), |port| port.index == 3);
+        assert!(some[&2].tagged);
+    }
+
+    #[test]
+    fn links_in_a_circle_end() {
+        let links = [port(vlan(3, "a.5", 5, 2), 2), bridge(2, "a", false)];
+        assert_eq!(beneath(links.iter())[&2].links.len(), 2);
+    }
+
+    #[test]
+    fn a_bridge_is_used_by_those_ports_that_can_be() {
+        let scene = bridged(false);
+        let reject =
+            |link: &str, role| Finding::new(Severity::LinkRejected, "tbf", "").on(link, role);
+        let told = |found: Vec<Finding>, known: &[Finding]| -> Vec<String> {
+            let count = found.len();
+            let all = of_uppers_too(of_bonds_too(found, &scene), known, &scene);
+            let words = |f: &Finding| {
+                let link = f.link.as_deref().unwrap_or_default();
+                format!("{link} {:?}: {}", f.role, f.what)
+            };
+            all.iter().skip(count).map(words).collect()
+        };
+        use Role::{Both, In, Out};
+        assert_eq!(told(vec![reject("e0", Both)], &[]), [""; 0]);
+        assert_eq!(
+            told(vec![reject("e1", Out), reject("e0", Both)], &[]),
+            ["b0 Out: its member e1: tbf"]
+        );
+        // The last of its ports.
+        let known = [reject("e0", Both), reject("e2.5", Out)];
+        assert_eq!(
+            told(vec![reject("b0", Both)], &known),
+            [
+                "br0 Out: none of its ports can be used, as e0: tbf",
+                "br0.7 Out: its lower link br0: none of its ports can be used, as e0: tbf"
+            ]
+        );
+        assert_eq!(
+            told(
+                vec![reject("b0", Out)],
+                &[reject("br0", Out), reject("e0", Out), reject("e2.5", Out)]
+            ),
+            [""; 0],
+            "told already"
+        );
+        // The link below a VLAN takes the program with it; what is on the VLAN itself does not.
+        assert_eq!(
+            told(vec![reject("e2", In)], &[]),
+            [
+                "e2.5 In: its lower link e2: tbf",
+                "m0 In: its lower link e2: tbf"
+            ]
+        );
+        assert_eq!(
+            told(vec![reject("e2.5", In)], &[]),
+            [
+                "br0 In: its port e2.5: tbf",
+                "br0.7 In: its lower link br0: its port e2.5: tbf"
+            ]
+        );
+        let alone = Scene {
+            links: vec![bridge(2, "br0", false)],
+            ..Scene::default()
+        };
+        let found = of_uppers_too(Vec::new(), &[], &alone);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|f| f.what == "bridge without a port"));
+        let one = Scene {
+            links: vec![bridge(2, "br0", false), scene.links[1].clone()],
+            ..Scene::default()
+        };
+        let found = of_uppers_too(vec![reject("e0", Out)], &[], &one);
+        assert_eq!(found[1].what, "its port e0: tbf");
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use raddle_netlink::probe::conntrack::{self, Does, Tracker};
 use raddle_netlink::probe::hooks::{self, Hooked};
-use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Rule, Ruleset};
+use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Rule, Ruleset, Side};
 use raddle_netlink::probe::tc::{Direction, Filter, Qdisc};
 use raddle_netlink::probe::{Error, bpf, iptables, ipvs, nft, tc, xfrm};
 
+use super::bridged::{self, Bridged};
 use super::pairs::{Facts, Verdicts};
-use super::{Finding, Role, Severity};
+use super::{Finding, Role, Severity, Way};
 
 /// Links by index.
 type Links = BTreeMap<u32, String>;
@@ -22,6 +23,9 @@ pub(super) struct Hooks {
     pub(super) nft: Vec<(BaseChain, Option<Rule>)>,
     /// The built-in chains of legacy iptables.
     pub(super) iptables: Vec<iptables::Chain>,
+    /// What bridges have packets pass, and a link by which they come in or leave by one.
+    pub(super) bridged: Bridged,
+    pub(super) by_bridge: [Option<String>; 2],
     /// What turns on connection tracking or reassembly.
     pub(super) trackers: Vec<Tracker>,
     /// IPVS services.
@@ -98,11 +102,12 @@ impl Known {
 
 /// Asks the kernel.
 pub(super) fn gather(
-    ins: &Links,
-    outs: &Links,
+    ways: [Way<'_>; 2],
     qdiscs: &[Qdisc],
     known: &mut Known,
 ) -> Result<Hooks, Error> {
+    let by_bridge = ways.map(|way| way.bridged().map(str::to_owned));
+    let [ins, outs] = ways.map(Way::with_beneath);
     let tables = iptables::tables()?;
     let mut trackers = conntrack::of_iptables(&tables);
     trackers.extend_from_slice(known.trackers()?);
@@ -112,16 +117,21 @@ pub(super) fn gather(
         services: ipvs::count()?,
         policies: xfrm::policies()?,
         defaults: xfrm::defaults()?,
+        bridged: match by_bridge.iter().any(Option::is_some) {
+            true => bridged::gather()?,
+            false => Bridged::default(),
+        },
+        by_bridge,
         ..Hooks::default()
     };
     for chain in nft::base_chains()? {
-        let rule = match met_by(&chain, ins, outs) {
+        let rule = match met_by(&chain, &ins, &outs) {
             Some(_) if chain.rules > 0 => nft::first_rule(&chain).or_else(gone)?,
             _ => None,
         };
         hooks.nft.push((chain, rule));
     }
-    for (links, direction) in [(ins, Direction::Ingress), (outs, Direction::Egress)] {
+    for (links, direction) in [(&ins, Direction::Ingress), (&outs, Direction::Egress)] {
         for (&index, name) in links {
             let filters = tc::filters(index, direction, qdiscs)?;
             hooks
@@ -151,7 +161,7 @@ fn gone(error: Error) -> Result<Option<Rule>, Error> {
 /// 1. prerouting, forward and postrouting of `inet`, `ip` and `ip6`: yes.
 /// 2. input and output: no, forwarded packets are neither to nor from this machine.
 /// 3. ingress (`netdev`, `inet`): if it is on one of `ins`. egress: if it is on one of `outs`.
-/// 4. `bridge` and `arp`: no, bridge ports are not forwarded from, and ARP is never forwarded.
+/// 4. `bridge` and `arp`: no. Bridges have their own ([`bridged`]), and ARP is never forwarded.
 /// 5. Hooks and families that this version does not know: yes, to be safe.
 fn met_by<'a>(chain: &BaseChain, ins: &'a Links, outs: &'a Links) -> Option<Option<&'a str>> {
     let on = |links: &'a Links| {
@@ -179,6 +189,7 @@ fn met_by<'a>(chain: &BaseChain, ins: &'a Links, outs: &'a Links) -> Option<Opti
 ///    blocks these. Direction `in` is for packets to this machine, a socket's policy for its own.
 /// 6. Whatever turns on connection tracking or reassembly, also for input or output: that hooks in before
 ///    routing ([`raddle_netlink::probe::conntrack`]).
+/// 7. What bridges have packets pass that come in or leave by one ([`bridged::met`]).
 pub(super) fn judge(hooks: &Hooks, ins: &Links, outs: &Links, severity: Severity) -> Vec<Finding> {
     let found = |what, why: &str| Finding::new(severity, what, why);
     let mut findings = Vec::new();
@@ -209,6 +220,18 @@ pub(super) fn judge(hooks: &Hooks, ins: &Links, outs: &Links, severity: Severity
             what,
             "replies of their servers would no longer be translated",
         ));
+    }
+    let chains = hooks.nft.iter().map(|(chain, _)| chain);
+    for (link, side) in hooks.by_bridge.iter().zip([Side::From, Side::To]) {
+        let Some(link) = link else { continue };
+        for (what, fix) in bridged::met(&hooks.bridged, &mut chains.clone(), side) {
+            let role = match side {
+                Side::From => Role::In,
+                Side::To => Role::Out,
+            };
+            let finding = found(what, "packets by a bridge would no longer pass it");
+            findings.push(finding.on(link, role).fix(fix));
+        }
     }
     findings.extend(judge_tracking(hooks, severity));
     findings.extend(judge_tc(hooks, severity));

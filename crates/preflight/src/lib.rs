@@ -2,6 +2,7 @@
 
 mod beneath;
 mod bond;
+mod bridged;
 mod finding;
 mod firewall;
 mod kernel;
@@ -23,8 +24,10 @@ use raddle_rib::{PuntedByRule, Rib};
 
 pub use raddle_netlink::probe::Error;
 
-pub use self::beneath::{Beneath, Passed, beneath, with_beneath};
-use self::beneath::{of_bonds_too, of_vlans_too};
+pub use self::beneath::{
+    Beneath, Passed, beneath, beneath_by, bridge_of, is_upon_others, with_beneath,
+};
+use self::beneath::{is_bridge, of_bonds_too, of_uppers_too};
 // What raddle-bench calls it.
 pub use self::bond::bond_members;
 use self::finding::concerns;
@@ -99,6 +102,8 @@ pub struct Scene {
     pub settings: Settings,
     /// Its routing rules.
     pub rules: Vec<Rule>,
+    /// Links with an address that others than their neighbours may use ([`addressed`]).
+    pub addressed: BTreeSet<u32>,
     /// Links on which the XDP program is ours.
     pub attached: BTreeSet<u32>,
     /// Whether XDP can redirect to a link just now (`NETDEV_XDP_ACT_NDO_XMIT`), where the kernel
@@ -132,6 +137,7 @@ impl Scene {
             links,
             settings: *rib.settings(),
             rules: rib.rules().to_vec(),
+            addressed: addressed(rib),
             attached,
             takes_redirects,
             filtered_apart: rib
@@ -161,6 +167,15 @@ impl Scene {
     }
 }
 
+/// The links that have an address of more than link scope. A bridge without one routes nothing in most set-ups: it is forwarded from only
+/// where it is named.
+pub fn addressed(rib: &Rib) -> BTreeSet<u32> {
+    /// `RT_SCOPE_LINK`.
+    const LINK: u8 = 253;
+    let wide = rib.addresses().iter().filter(|own| own.scope < LINK);
+    wide.map(|own| own.index).collect()
+}
+
 /// Looks at everything, and fixes what may be fixed.
 ///
 /// Costs some milliseconds, and a thread for each network namespace that is found: at start, and
@@ -184,47 +199,52 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
     let qdiscs = tc::qdiscs()?;
     let namespaces = Namespace::all()?;
     let mut surroundings = veth::Surroundings::new(&scene.links, &namespaces);
+    surroundings.ask_taps()?;
     let stacked = surroundings.stacked();
     let mut findings = Vec::new();
     let mut add = |topic, found: Vec<Finding>| {
         findings.extend(found.into_iter().map(|finding| (topic, finding)));
     };
-    let links = link::judge(scene, options.generic, &stacked);
-    let beneath = beneath(scene.links.iter());
+    let spread = |found, known: &[Finding]| of_uppers_too(of_bonds_too(found, scene), known, scene);
+    let mut known = link::judge(scene, options.generic, &stacked);
+    add(Topic::Link, known.clone());
     let shaped = qdisc::judge(&scene.links, &qdiscs, &options.allow_qdisc);
-    let shaped = of_vlans_too(of_bonds_too(shaped, scene), scene);
-    let mut known: Vec<Finding> = links.iter().chain(&shaped).cloned().collect();
-    add(Topic::Link, links);
+    let shaped = spread(shaped, &known);
+    known.extend(shaped.iter().cloned());
     add(Topic::Qdisc, shaped);
-    let wires = |of: &BTreeMap<u32, String>| with_beneath(of, &beneath);
     let (ins, _) = in_use(scene, options, &known);
-    let asked = tags::to_ask(scene, &wires(&ins), &stacked);
-    let hidden = tags::judge(options.fix, &asked, &mut |link| surroundings.giver(link));
-    let hidden = of_vlans_too(of_bonds_too(hidden, scene), scene);
+    let asked = tags::to_ask(scene, &wires(scene, &ins, Role::In, &known), &stacked);
+    let fixes = veth::Fixes::of_scene(scene, options);
+    let hidden = tags::judge(&fixes, &asked, &mut |link| surroundings.giver(link));
+    let hidden = spread(hidden, &known);
     known.extend(hidden.iter().cloned());
     add(Topic::Link, hidden);
     let (ins, outs) = in_use(scene, options, &known);
     let lossy = veth::judge(
         scene,
         options,
-        &wires(&ins),
-        &wires(&outs),
+        &wires(scene, &ins, Role::In, &known),
+        &wires(scene, &outs, Role::Out, &known),
         &mut surroundings,
     );
-    let lossy = of_vlans_too(of_bonds_too(lossy, scene), scene);
+    let lossy = spread(lossy, &known);
     known.extend(lossy.iter().cloned());
     add(Topic::Loss, lossy);
-    let with_program = wires(&in_use(scene, options, &known).0);
+    let (ins, _) = in_use(scene, options, &known);
+    let with_program = wires(scene, &ins, Role::In, &known);
     let unused = link::bonds_not_sent_through(scene, options.generic, &with_program);
-    let unused = of_vlans_too(unused, scene);
+    let unused = of_uppers_too(unused, &known, scene);
     known.extend(unused.iter().cloned());
     add(Topic::Link, unused);
     // A link that fell out now need not be looked at any more. The probes are asked even when none
     // is left, so that missing privilege is said first.
     let (ins, outs) = in_use(scene, options, &known);
+    let beneath_in = beneath_in_role(scene, Role::In, &known);
+    let beneath_out = beneath_in_role(scene, Role::Out, &known);
+    let (way_in, way_out) = (Way::of(&ins, &beneath_in), Way::of(&outs, &beneath_out));
+    let (wires_in, wires_out) = (way_in.with_beneath(), way_out.with_beneath());
     let mut known = Known::default();
-    let (wires_in, wires_out) = (wires(&ins), wires(&outs));
-    let hooks = firewall::gather(&wires_in, &wires_out, &qdiscs, &mut known)?;
+    let hooks = firewall::gather([way_in, way_out], &qdiscs, &mut known)?;
     if !ins.is_empty() {
         let mut bypassed = firewall::judge(&hooks, &wires_in, &wires_out, Severity::Refuse);
         if options.allow_bypass {
@@ -233,7 +253,7 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
                 finding.why.push_str(", which --allow-bypass allows");
             }
         } else if !bypassed.is_empty() {
-            let mut verdicts = look(&ins, &outs, &beneath, &mut known)?;
+            let mut verdicts = look(way_in, way_out, &mut known)?;
             if options.punt_tracked {
                 verdicts.punt_tracked(&ins, &outs);
             }
@@ -245,10 +265,10 @@ pub fn inspect_by_topic(scene: &Scene, options: &Options) -> Result<Vec<(Topic, 
             }
         }
         add(Topic::Firewall, bypassed);
-        // VLANs receive nothing by themselves, and what is told of tags above is not told again.
+        // VLANs and bridges receive nothing by themselves, and what is told of tags above is not told again.
         let mut receivers = wires_in;
-        let vlans = scene.links.iter().filter(|link| link.is_vlan());
-        vlans.for_each(|vlan| _ = receivers.remove(&vlan.index));
+        let uppers = scene.links.iter().filter(|link| is_upon_others(link));
+        uppers.for_each(|upper| _ = receivers.remove(&upper.index));
         let mut receive = settings::gather(&scene.links, &receivers)?;
         receive.tags_told(asked.iter().map(|asked| asked.link.index));
         add(
@@ -269,21 +289,42 @@ fn forwarded(scene: &Scene, ins: &BTreeMap<u32, String>) -> [bool; 2] {
     ]
 }
 
-/// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs`
-/// those sent through, by index with their names; `beneath` is what is beneath them, and `known` what earlier looks have found out.
+/// Links in one role, and what packets pass beneath them.
+#[derive(Clone, Copy, Debug)]
+pub struct Way<'a> {
+    links: &'a BTreeMap<u32, String>,
+    beneath: &'a Beneath,
+}
+
+impl<'a> Way<'a> {
+    /// These links, by index with their names; what is on a link that is `beneath` one of them concerns it, too.
+    pub fn of(links: &'a BTreeMap<u32, String>, beneath: &'a Beneath) -> Way<'a> {
+        Way { links, beneath }
+    }
+
+    fn with_beneath(self) -> BTreeMap<u32, String> {
+        with_beneath(self.links, self.beneath)
+    }
+
+    /// The first of the links that packets come in or leave by a bridge of.
+    fn bridged(self) -> Option<&'a str> {
+        let is_bridged = |index: &u32| self.beneath.get(index).is_some_and(|passed| passed.bridged);
+        let mut links = self.links.iter();
+        let (_, name) = links.find(|(index, _)| is_bridged(index))?;
+        Some(name)
+    }
+}
+
+/// Looks whether anything would be bypassed just now: `ins` are the links forwarded from, `outs` those sent through; `known` is what
+/// earlier looks have found out.
 ///
 /// Well below a millisecond while there is nothing to find: meant for every few seconds.
 ///
 /// # Errors
 /// A probe that is refused or whose answer makes no sense.
-pub fn bypass(
-    ins: &BTreeMap<u32, String>,
-    outs: &BTreeMap<u32, String>,
-    beneath: &Beneath,
-    known: &mut Known,
-) -> Result<Vec<Finding>, Error> {
-    let (ins, outs) = (with_beneath(ins, beneath), with_beneath(outs, beneath));
-    let hooks = firewall::gather(&ins, &outs, &tc::qdiscs()?, known)?;
+pub fn bypass(ins: Way<'_>, outs: Way<'_>, known: &mut Known) -> Result<Vec<Finding>, Error> {
+    let hooks = firewall::gather([ins, outs], &tc::qdiscs()?, known)?;
+    let (ins, outs) = (ins.with_beneath(), outs.with_beneath());
     let mut findings = firewall::judge(&hooks, &ins, &outs, Severity::Refuse);
     findings.sort();
     findings.dedup();
@@ -291,20 +332,14 @@ pub fn bypass(
 }
 
 /// Which packets the firewall may judge just now: of those that come in by one of `ins` and leave by
-/// one of `outs`, links by index with their names; what is on a link beneath one of them (`beneath`) concerns it, too. `known` is
-/// what earlier looks have found out.
+/// one of `outs`. `known` is what earlier looks have found out.
 ///
 /// Well below a millisecond while nothing changed.
 ///
 /// # Errors
 /// A probe that is refused or whose answer makes no sense.
-pub fn look(
-    ins: &BTreeMap<u32, String>,
-    outs: &BTreeMap<u32, String>,
-    beneath: &Beneath,
-    known: &mut Known,
-) -> Result<Verdicts, Error> {
-    pairs::gather::look(ins, outs, beneath, known)
+pub fn look(ins: Way<'_>, outs: Way<'_>, known: &mut Known) -> Result<Verdicts, Error> {
+    pairs::gather::look(ins, outs, known)
 }
 
 /// Which of these links have a qdisc just now that shapes what they send, unless it is `allowed`
@@ -316,37 +351,115 @@ pub fn shaped(links: &BTreeMap<u32, String>, allowed: &[String]) -> Result<Vec<F
     Ok(qdisc::judge_named(links, &tc::qdiscs()?, allowed))
 }
 
+/// The names of the links that findings reject in a role.
+fn rejected(findings: &[Finding], role: Role) -> BTreeSet<&str> {
+    let rejects = |f: &&Finding| f.severity == Severity::LinkRejected && concerns(f, role);
+    let links = findings.iter().filter(rejects);
+    links.filter_map(|f| f.link.as_deref()).collect()
+}
+
+/// What is beneath links, by those ports of bridges that are used in a role.
+fn beneath_in_role(scene: &Scene, role: Role, findings: &[Finding]) -> Beneath {
+    let rejected = rejected(findings, role);
+    beneath_by(scene.links.iter(), |port| !rejected.contains(&*port.name))
+}
+
+/// Links, and the ones beneath by which packets come in or leave in this role.
+fn wires(
+    scene: &Scene,
+    links: &BTreeMap<u32, String>,
+    role: Role,
+    findings: &[Finding],
+) -> BTreeMap<u32, String> {
+    with_beneath(links, &beneath_in_role(scene, role, findings))
+}
+
 /// The links forwarded from and sent through, as far as the findings let them.
 ///
 /// 1. A link that is rejected in a role is not used in it.
 /// 2. Packets are forwarded from the links that the user named; when none are named, from all on
-///    which forwarding is on.
-/// 3. Packets are sent through every other link.
+///    which forwarding is on, but bridges without an address.
+/// 3. From a port of a bridge none are for itself.
+/// 4. Packets are sent through every other link.
 fn in_use(
     scene: &Scene,
     options: &Options,
     findings: &[Finding],
 ) -> (BTreeMap<u32, String>, BTreeMap<u32, String>) {
-    let rejected = |link: &Link, role| {
-        findings.iter().any(|f| {
-            f.severity == Severity::LinkRejected
-                && f.link.as_deref() == Some(link.name.as_str())
-                && concerns(f, role)
-        })
-    };
+    let links: BTreeMap<u32, &Link> = scene.links.iter().map(|l| (l.index, l)).collect();
+    let find = |index: u32| links.get(&index).copied();
     let wanted = |link: &Link| {
+        if bridge_of(link, find).is_some() {
+            return false;
+        }
         if !options.links.is_empty() {
             return options.links.contains(&link.name);
         }
         let device = scene.governing(link.index);
-        device.forwarding4 || device.forwarding6
+        let routes = !is_bridge(link) || scene.addressed.contains(&link.index);
+        routes && (device.forwarding4 || device.forwarding6)
     };
-    let pick = |keep: &dyn Fn(&Link) -> bool| {
-        let links = scene.links.iter().filter(|l| keep(l));
+    let pick = |role, keep: &dyn Fn(&Link) -> bool| {
+        let rejected = rejected(findings, role);
+        let links = scene.links.iter();
+        let links = links.filter(|l| keep(l) && !rejected.contains(&*l.name));
         links.map(|l| (l.index, l.name.clone())).collect()
     };
-    (
-        pick(&|l| wanted(l) && !rejected(l, Role::In)),
-        pick(&|l| !rejected(l, Role::Out)),
-    )
+    (pick(Role::In, &wanted), pick(Role::Out, &|_| true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_rib::event::Bridge;
+
+    #[test]
+    fn bridges_are_forwarded_from_and_their_ports_sent_through() {
+        let bridge = |index, name: &str| Link {
+            kind: Some("bridge".into()),
+            bridge: Some(Bridge::default()),
+            ..Link::ethernet(index, name, [2; 6])
+        };
+        let port = Link {
+            master: Some(2),
+            ..Link::ethernet(4, "e0", [2; 6])
+        };
+        let forwards = DeviceSettings {
+            forwarding4: true,
+            ..DeviceSettings::default()
+        };
+        let scene = Scene {
+            devices: (2..6).map(|index| (index, forwards)).collect(),
+            links: vec![
+                bridge(2, "br0"),
+                bridge(3, "br1"),
+                port,
+                Link::ethernet(5, "e1", [2; 6]),
+            ],
+            addressed: [2].into(),
+            ..Scene::default()
+        };
+        let used = |links: &[&str], findings: &[Finding]| {
+            let options = Options {
+                links: links.iter().map(|name| (*name).to_owned()).collect(),
+                ..Options::default()
+            };
+            let (ins, outs) = in_use(&scene, &options, findings);
+            let names =
+                |links: BTreeMap<u32, String>| -> Vec<String> { links.into_values().collect() };
+            (names(ins), names(outs))
+        };
+        let (ins, outs) = used(&[], &[]);
+        assert_eq!(ins, ["br0", "e1"], "br1 has no address");
+        assert_eq!(outs, ["br0", "br1", "e0", "e1"]);
+        assert_eq!(used(&["br1", "e0"], &[]).0, ["br1"]);
+        let refused = Finding::new(Severity::LinkRejected, "", "").on("e0", Role::In);
+        let (ins, outs) = used(&[], std::slice::from_ref(&refused));
+        assert_eq!(ins, ["br0", "e1"]);
+        assert!(outs.contains(&"e0".to_owned()));
+        let ins = [(2, "br0".to_owned())].into();
+        let wires = |role| wires(&scene, &ins, role, std::slice::from_ref(&refused));
+        assert_eq!(wires(Role::In).len(), 1);
+        assert_eq!(wires(Role::Out).len(), 2);
+    }
 }

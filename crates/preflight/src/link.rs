@@ -7,7 +7,7 @@ use raddle_rib::event::{Bond, Link};
 use raddle_rib::vrf_of;
 use raddle_select::{BondMode, BondPolicy};
 
-use super::beneath::{lowers, of_vlans_too};
+use super::beneath::{bridge_of, is_bridge, is_macvlan, lowers, of_uppers_too};
 use super::veth::Stacked;
 use super::{Finding, Role, Scene, Severity};
 
@@ -27,20 +27,24 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 ///
 /// 1. Loopback, or not Ethernet with a 6-byte address: not used.
 /// 2. An interface index that the image has no room for: not used.
-/// 3. A port of a bridge, bond or team: not used. What comes in by it is the master's. One in a VRF is used: it is only
-///    looked up elsewhere.
-/// 4. A device made of other devices (bridge, tunnel, ...): not used. XDP on it runs
+/// 3. A member of a bond or team: not used. What comes in by it is the master's. One in a VRF is used: it is only
+///    looked up elsewhere. A port of a bridge is used for the bridge, never for itself, but for those of [`refused_port`]; what is found of
+///    it concerns the bridge by that port alone ([`super::beneath`]).
+/// 4. A device made of other devices (tunnel, dummy, ...): not used. XDP on it runs
 ///    late or not at all, and what is sent through it must pass its own code. A bond is used whose driver runs a program on all its
 ///    members and sends by them what XDP redirects to it ([`refused_bond`]), unless a member of it is one that would not be used
 ///    by rules 1, 2, 4, 5 or 7 itself; in `generic` mode none is: there the program of a bond runs when tags have been taken out of
 ///    frames by its members (`__netif_receive_skb_core`), and would take frames of any VLAN for the bond's own.
-/// 5. A device with macvlans or the like on top: not forwarded from. Packets for these look like our own. With VLANs on top it
-///    is used, if their tags can be seen ([`super::tags`]).
+/// 5. A device with ipvlans or the like on top: not forwarded from. Packets for these look like our own. With VLANs on top it
+///    is used, if their tags can be seen ([`super::tags`]); with macvlans if these take only what is to their own address
+///    ([`super::veth::Stacked`]).
 /// 6. A VLAN is used by way of the links below it, which the program is attached to, and packets leave by: all of them in this
 ///    namespace, with at most [`MAX_TAGS`] tags of 802.1Q or 802.1ad, see [`refused_vlan`]. Where one of these links is not used in a
 ///    role, the VLAN is not either; so not upon a port of a bridge, or a member of a bond. Not sent through: one whose tags have
 ///    priorities from packets', and one upon a bond that chooses otherwise for frames with tags ([`chooses_by_tags`]).
 /// 7. One with somebody else's XDP program: not forwarded from.
+/// 8. A bridge is used by way of its ports, unless it does what engines do not ([`refused_bridge`]).
+/// 9. A macvlan is used by way of the link below it ([`refused_macvlan`]).
 pub(super) fn judge(
     scene: &Scene,
     generic: bool,
@@ -74,8 +78,14 @@ pub(super) fn judge(
             );
             continue;
         }
-        let in_vrf = vrf_of(link, |index| names.get(&index).copied()).is_some();
-        if let Some(master) = link.master.filter(|_| !in_vrf) {
+        let by_index = |index| names.get(&index).copied();
+        let in_vrf = vrf_of(link, by_index).is_some();
+        let bridge = bridge_of(link, by_index);
+        if let Some(bridge) = bridge {
+            if let Some((role, what, why)) = refused_port(link, bridge, &names, stacked) {
+                reject(role, what, why);
+            }
+        } else if let Some(master) = link.master.filter(|_| !in_vrf) {
             let what = match names.get(&master) {
                 Some(m) => format!(
                     "part of {} {}",
@@ -153,7 +163,12 @@ pub(super) fn judge(
                     "XDP puts the same tag into all frames; the kernel sends there",
                 );
             }
-            let lower = lowers(link, |index| names.get(&index).copied());
+            let lower = lowers(link, by_index);
+            if let Some((what, why)) = lower.first().and_then(|lower| refused_below(lower, &names))
+            {
+                reject(Role::Both, what, why);
+                continue;
+            }
             let bond = lower.first().and_then(|lower| Some((lower, lower.bond?)));
             if let Some((lower, policy)) =
                 bond.and_then(|(lower, bond)| Some((lower, chooses_by_tags(bond)?)))
@@ -166,6 +181,15 @@ pub(super) fn judge(
                 let why = "the driver of bonds chooses the member for what XDP sends without looking behind tags, so that all \
                            packets to a neighbour would leave by one; the kernel sends there. With encap3+4 it looks";
                 reject(Role::Out, what, why);
+            }
+        } else if is_bridge(link) {
+            if let Some((what, why)) = refused_bridge(link) {
+                reject(Role::Both, what, why);
+                continue;
+            }
+        } else if is_macvlan(link) {
+            if let Some((role, what, why)) = refused_macvlan(link, &names) {
+                reject(role, what, why);
             }
         } else if let Some(kind) = link.kind.as_deref().filter(|kind| !is_simple_kind(kind)) {
             let why = "XDP on it runs late or not at all; the kernel forwards there";
@@ -199,7 +223,109 @@ pub(super) fn judge(
             findings.push(finding.fix(format!("ip link set dev {} {off}", link.name)));
         }
     }
-    of_vlans_too(findings, scene)
+    of_uppers_too(findings, &[], scene)
+}
+
+/// What follows.
+const KERNEL: &str = "the kernel forwards there";
+
+/// In which role a port of a bridge is not used, and why.
+///
+/// 1. Nothing is known of it as a port, or it does what engines do not (`vlan_tunnel`, `mab`, a `backup_port`): in neither.
+/// 2. A macvlan, or a VLAN upon another bridge: in neither. There is one bridge on a frame's way.
+/// 3. With a VLAN upon itself, which takes frames before the bridge does (`__netif_receive_skb_core`): nothing comes in by it.
+fn refused_port(
+    link: &Link,
+    bridge: &Link,
+    links: &BTreeMap<u32, &Link>,
+    stacked: &BTreeMap<u32, Stacked>,
+) -> Option<(Role, String, &'static str)> {
+    let name = &bridge.name;
+    let both = |what| Some((Role::Both, what, KERNEL));
+    match link.port {
+        None => return both(format!("port of bridge {name} of which nothing is known")),
+        Some(port) if port.is_special => {
+            return both(format!(
+                "port of bridge {name} with vlan_tunnel, mab or a backup_port"
+            ));
+        }
+        Some(_) => {}
+    }
+    let lower = lowers(link, |index| links.get(&index).copied());
+    if is_macvlan(link) || lower.first().is_some_and(|lower| is_bridge(lower)) {
+        return both(format!("port of bridge {name}, and upon others itself"));
+    }
+    let vlan = stacked.get(&link.index)?.vlans.first()?;
+    let why = "a VLAN takes frames before the bridge does; the kernel forwards from there";
+    Some((Role::In, format!("{vlan} is upon it"), why))
+}
+
+/// Why a bridge is not used whatever its ports are, and what follows.
+fn refused_bridge(link: &Link) -> Option<(String, &'static str)> {
+    let Some(bridge) = link.bridge else {
+        return Some(("bridge of which nothing is known".to_owned(), KERNEL));
+    };
+    if bridge.is_special {
+        let what = "bridge with mst_enable, or with nf_call_iptables, nf_call_ip6tables or nf_call_arptables of its own";
+        return Some((what.to_owned(), KERNEL));
+    }
+    if bridge.filters_vlans && raddle_image::Vlan::of(bridge.protocol, 1).is_none() {
+        let what = format!("bridge with tags of EtherType {:#06x}", bridge.protocol);
+        return Some((what, KERNEL));
+    }
+    None
+}
+
+/// `MACVLAN_MODE_*`: those whose macvlan gets what is to its own address, and nothing else.
+const MACVLAN_PRIVATE: u32 = 1;
+const MACVLAN_VEPA: u32 = 2;
+const MACVLAN_BRIDGE: u32 = 4;
+
+/// Whether a macvlan, or a macvtap, takes only frames to its own address, and that is not its lower link's: then what is to that looks like
+/// nothing else (`macvlan_handle_frame`). In the modes passthru and source it takes others.
+pub(super) fn takes_its_own_only(upper: &Link, lower: Option<&Link>) -> bool {
+    let mode = upper.macvlan.map(|macvlan| macvlan.mode);
+    let own = lower.is_some_and(|lower| lower.mac != upper.mac);
+    let modes = [MACVLAN_PRIVATE, MACVLAN_VEPA, MACVLAN_BRIDGE];
+    own && mode.is_some_and(|mode| modes.contains(&mode))
+}
+
+/// In which role a macvlan is not used, and why.
+///
+/// 1. Upon a link in another namespace, or one that is not known: in neither.
+/// 2. Upon a bridge, a VLAN of one, a port of one, or a macvlan: in neither.
+/// 3. In a mode in which it takes frames that are not to its own address: in neither.
+/// 4. In mode bridge nothing leaves by it: what it sends may be for a macvlan upon the same link (`macvlan_queue_xmit`), also of another
+///    namespace.
+fn refused_macvlan(
+    link: &Link,
+    links: &BTreeMap<u32, &Link>,
+) -> Option<(Role, String, &'static str)> {
+    let by_index = |index| links.get(&index).copied();
+    let both = |what: &str| Some((Role::Both, what.to_owned(), KERNEL));
+    if link.lower_netns.is_some() {
+        return both("macvlan of a link in another network namespace");
+    }
+    let Some(lower) = link.lower.and_then(by_index) else {
+        return both("macvlan of a link that is not known");
+    };
+    let below = lowers(lower, by_index);
+    let all = || std::iter::once(lower).chain(below.iter().copied());
+    if all().any(|lower| is_bridge(lower) || is_macvlan(lower))
+        || bridge_of(lower, by_index).is_some()
+    {
+        return both("macvlan upon a bridge, a port of one, or a macvlan");
+    }
+    if !takes_its_own_only(link, Some(lower)) {
+        return both("macvlan that takes frames which are not to its own address");
+    }
+    let is_bridge = link
+        .macvlan
+        .is_some_and(|macvlan| macvlan.mode == MACVLAN_BRIDGE);
+    let what = "macvlan of mode bridge".to_owned();
+    let why = "what it sends may be for a macvlan upon the same link, which XDP would not give it to; the kernel sends there. With \
+               mode private or vepa XDP does";
+    is_bridge.then_some((Role::Out, what, why))
 }
 
 /// Bonds that are not sent through, `with_program` being the links that the program is to run on.
@@ -256,7 +382,6 @@ fn refused_vlan(link: &Link, links: &BTreeMap<u32, &Link>) -> Option<(String, &'
     if raddle_rib::below(link, by_index).is_some() {
         return None;
     }
-    let kernel = "the kernel forwards there";
     let (mut at, mut tags) = (link, 0);
     while let Some(vlan) = at.vlan {
         tags += 1;
@@ -266,17 +391,27 @@ fn refused_vlan(link: &Link, links: &BTreeMap<u32, &Link>) -> Option<(String, &'
         }
         if raddle_image::Vlan::of(vlan.protocol, vlan.id).is_none() {
             let what = format!("VLAN with tags of EtherType {:#06x}", vlan.protocol);
-            return Some((what, kernel));
+            return Some((what, KERNEL));
         }
         if tags > MAX_TAGS {
-            return Some((format!("VLAN with more than {MAX_TAGS} tags"), kernel));
+            return Some((format!("VLAN with more than {MAX_TAGS} tags"), KERNEL));
         }
         match at.lower.and_then(by_index) {
             Some(lower) => at = lower,
-            None => return Some(("VLAN of a link that is not known".to_owned(), kernel)),
+            None => return Some(("VLAN of a link that is not known".to_owned(), KERNEL)),
         }
     }
-    Some(("VLAN of which nothing is known".to_owned(), kernel))
+    Some(("VLAN of which nothing is known".to_owned(), KERNEL))
+}
+
+/// Why a VLAN is not used for the link below it that is no VLAN: a port of a bridge, which goes on with frames of other VLANs, or a macvlan.
+fn refused_below(lower: &Link, links: &BTreeMap<u32, &Link>) -> Option<(String, &'static str)> {
+    let what = match bridge_of(lower, |index| links.get(&index).copied()) {
+        Some(bridge) => format!("part of bridge {}", bridge.name),
+        None if is_macvlan(lower) => "macvlan".to_owned(),
+        None => return None,
+    };
+    Some((format!("its lower link {}: {what}", lower.name), KERNEL))
 }
 
 /// The policy by which a bond chooses a member for frames with tags otherwise in XDP than in the kernel; none where it does not.

@@ -6,7 +6,7 @@
 //!
 //! 1. On the way are the base chains of prerouting (which knows the in-link), forward (both) and
 //!    postrouting (the out-link), those of ingress of the in-link and of egress of the out-link, of
-//!    nftables and of legacy iptables. Input and output are not, nor is what bridges and ARP have.
+//!    nftables and of legacy iptables. Input and output are not, nor is what ARP has; for bridges see 15.
 //! 2. Rules are walked in order, and through jumps. Tests of links, of the IP version and of addresses are
 //!    decided; all others may hold. Where a link belongs to a VRF, either of the two may be seen.
 //!    No forwarded packet is to an address of table local where all packets, also those of VRFs, are looked up there first.
@@ -40,6 +40,8 @@
 //! 13. What is hooked into netfilter and is neither of the above nor known to be harmless closes all: programs of BPF, kernel modules.
 //! 14. What is on a link beneath another ([`crate::Beneath`]) concerns that, too. Where packets of a VLAN pass it, they have tags, with
 //!     which tests may see another EtherType and no addresses: there all tests may hold.
+//! 15. What bridges have packets pass ([`crate::bridged`]) closes the rows of links that come in by a bridge, or the columns of those that
+//!     leave by one.
 
 pub(crate) mod gather;
 mod merge;
@@ -61,6 +63,7 @@ use raddle_netlink::probe::{iptables, xfrm};
 use raddle_rib::firewall::{Firewall, Guarded, Range};
 
 use crate::Beneath;
+use crate::bridged::{self, Bridged};
 
 use self::merge::Merge;
 use self::model::{Interval, Rules, Stage, Step, Test, prefix};
@@ -183,8 +186,10 @@ impl Version {
 pub(crate) struct Facts {
     ins: Links,
     outs: Links,
-    /// What is beneath these links: what is on it concerns them.
-    beneath: Beneath,
+    /// What is beneath these links, where they come in and where they leave: what is on it concerns them.
+    beneath: [Beneath; 2],
+    /// What bridges have packets pass.
+    bridged: Bridged,
     /// The bridge, bond or VRF of a link that has one.
     masters: BTreeMap<u32, (u32, String)>,
     /// Its number, which stands for the whole of it.
@@ -223,6 +228,7 @@ pub(crate) fn judge(facts: &Facts, ruleset: &Ruleset) -> Verdicts {
             merge.all(&area, &format!("{rule} (translated back)"));
         }
         by_hooks(facts, version, &mut merge);
+        by_bridges(facts, ruleset, &mut merge);
         let tracks = |t: &Tracker| t.families[i] && t.does == Does::Tracks;
         verdicts.connections[i] = facts.trackers.iter().any(tracks);
         if facts.full && verdicts.connections[i] {
@@ -274,7 +280,7 @@ fn parser(facts: &Facts, ruleset: &Ruleset, version: Version) -> Option<String> 
         let beneath = facts
             .ins
             .keys()
-            .filter_map(|index| facts.beneath.get(index));
+            .filter_map(|index| facts.beneath[0].get(index));
         let mut names = facts
             .ins
             .values()
@@ -335,7 +341,10 @@ fn by_rules(facts: &Facts, rules: &Rules, merge: &mut Merge<'_>) -> Option<Strin
     };
     // Chains of a device see that, and not the bond or VLAN that is above it.
     let by_beneath = |side: Side, upper: u32| {
-        let passed = facts.beneath.get(&upper);
+        let passed = match side {
+            Side::From => facts.beneath[0].get(&upper),
+            Side::To => facts.beneath[1].get(&upper),
+        };
         let tagged = passed.is_some_and(|passed| passed.tagged);
         let links = passed.into_iter().flat_map(|passed| &passed.links);
         let met = links.filter_map(|(index, name)| {
@@ -488,6 +497,20 @@ fn by_hooks(facts: &Facts, version: Version, merge: &mut Merge<'_>) {
                 dst: vec![dst.1],
             };
             merge.all(&area, &rule);
+        }
+    }
+}
+
+/// Rule 15.
+fn by_bridges(facts: &Facts, ruleset: &Ruleset, merge: &mut Merge<'_>) {
+    let all = Area::all(merge.version);
+    for (side, beneath) in [Side::From, Side::To].into_iter().zip(&facts.beneath) {
+        let is_bridged = |index: u32| beneath.get(&index).is_some_and(|passed| passed.bridged);
+        for (rule, _) in bridged::met(&facts.bridged, &mut ruleset.chains.iter(), side) {
+            merge.some(&all, &rule, |pair| match side {
+                Side::From => is_bridged(pair.0),
+                Side::To => is_bridged(pair.1),
+            });
         }
     }
 }

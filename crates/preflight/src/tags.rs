@@ -14,32 +14,49 @@ use std::collections::BTreeMap;
 use raddle_netlink::probe::ethtool::Offload;
 use raddle_rib::event::Link;
 
-use super::veth::{Offloads, Stacked, State, command, conclude, describe, is_veth, settle};
+use super::beneath::{bridge_of, is_upon_others};
+use super::veth::{Fixes, Offloads, Stacked, State, command, conclude, describe, is_veth, settle};
 use super::{Finding, Fix, Role, Scene};
 
 /// A link whose frames have to have their tags in them.
 pub(super) struct Asked<'a> {
     /// The link.
     pub(super) link: &'a Link,
-    /// A VLAN upon it.
-    vlan: &'a str,
+    /// Whose frames would look like others: `frames of e0.5, which is upon it,`.
+    whose: String,
 }
 
 /// Which links have to be asked, where packets that are forwarded from come in by `wires`: those that have a VLAN upon them, in
-/// whatever network namespace; the members of a bond in its place. A link without VLANs is not asked.
+/// whatever network namespace, and the ports of a bridge that filters VLANs, or has one upon it; the members of a bond in its place. A
+/// link without VLANs is not asked.
 pub(super) fn to_ask<'a>(
     scene: &'a Scene,
     wires: &BTreeMap<u32, String>,
-    stacked: &'a BTreeMap<u32, Stacked>,
+    stacked: &BTreeMap<u32, Stacked>,
 ) -> Vec<Asked<'a>> {
+    let links: BTreeMap<u32, &Link> = scene.links.iter().map(|l| (l.index, l)).collect();
+    let find = |index: u32| links.get(&index).copied();
     let vlan = |index: u32| Some(stacked.get(&index)?.vlans.first()?.as_str());
+    let whose = |link: &Link| {
+        if let Some(vlan) = vlan(link.index) {
+            return Some(format!("frames of {vlan}, which is upon it,"));
+        }
+        let bridge = bridge_of(link, find)?;
+        let filters = bridge.bridge.is_some_and(|bridge| bridge.filters_vlans);
+        match vlan(bridge.index) {
+            Some(vlan) => Some(format!("frames of {vlan}, which is upon {},", bridge.name)),
+            None if filters => Some(format!("tagged frames, which {} filters,", bridge.name)),
+            None => None,
+        }
+    };
     let is_wire = |link: &&Link| {
-        let is_one = link.bond.is_none() && !link.is_vlan();
+        let is_one = link.bond.is_none() && !is_upon_others(link);
         is_one && wires.contains_key(&link.index)
     };
     let asked = scene.links.iter().filter(is_wire).filter_map(|link| {
-        let vlan = vlan(link.index).or_else(|| vlan(link.master?))?;
-        Some(Asked { link, vlan })
+        let of_bond = || find(link.master?).filter(|master| master.bond.is_some());
+        let whose = whose(link).or_else(|| whose(of_bond()?))?;
+        Some(Asked { link, whose })
     });
     asked.collect()
 }
@@ -59,19 +76,23 @@ pub(super) fn of_giver(link: &Link) -> [Offload; 2] {
 /// 2. What is on at the far end of a veth is switched off, as far as `fix` lets: all of it, or the link is not forwarded from. A NIC
 ///    is left as it is, for many begin anew when that is changed, and others use it: the link is not forwarded from.
 /// 3. The far end of a veth cannot be found or asked: not forwarded from.
+/// 4. A veth for which it is not said that it may be fixed ([`Fixes`]): as if `fix` were never.
 ///
 /// What is sent is not concerned.
 pub(super) fn judge<'a, P: Offloads + 'a>(
-    fix: Fix,
+    fixes: &Fixes,
     asked: &[Asked<'_>],
     giver: &mut dyn FnMut(&Link) -> Option<P>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for Asked { link, vlan } in asked {
+    for Asked { link, whose } in asked {
         let giver = giver(link);
         let giver = giver.as_ref().map(|giver| giver as &dyn Offloads);
         let offloads = of_giver(link);
-        let fix = if is_veth(link) { fix } else { Fix::Never };
+        let fix = match is_veth(link) {
+            true => fixes.of(link),
+            false => Fix::Never,
+        };
         let (state, on) = match giver {
             Some(giver) => settle_all(giver, &offloads, fix),
             None => (State::Unknown, offloads.to_vec()),
@@ -88,7 +109,7 @@ pub(super) fn judge<'a, P: Offloads + 'a>(
                 (false, State::Unknown) => "it may take VLAN tags out of frames".to_owned(),
                 (false, _) => format!("it takes VLAN tags out of frames{note}"),
             };
-            let why = format!("frames of {vlan}, which is upon it, would look to XDP like others");
+            let why = format!("{whose} would look to XDP like others");
             let finding = Finding::new(severity, what, why).on(&link.name, Role::In);
             finding.fix(command(link, giver, &on, false))
         };
@@ -128,7 +149,7 @@ mod tests {
     use super::*;
     use crate::Severity;
     use raddle_netlink::probe::Error;
-    use raddle_rib::event::Bond;
+    use raddle_rib::event::{Bond, Bridge};
 
     /// A device: what is on, what stays on, and whether it answers.
     struct Fake<'a> {
@@ -192,9 +213,9 @@ mod tests {
         let (on, link) = (RefCell::new(on.iter().copied().collect()), link(kind));
         let asked = [Asked {
             link: &link,
-            vlan: "e0.5",
+            whose: "frames of e0.5, which is upon it,".to_owned(),
         }];
-        let mut found = judge(fix, &asked, &mut |_| {
+        let mut found = judge(&Fixes::all(fix), &asked, &mut |_| {
             Some(Fake {
                 on: &on,
                 fixed: fixed.to_vec(),
@@ -256,9 +277,9 @@ mod tests {
         let veth = link(Some("veth"));
         let asked = [Asked {
             link: &veth,
-            vlan: "e0.5",
+            whose: "frames of e0.5, which is upon it,".to_owned(),
         }];
-        let found = judge(Fix::Do, &asked, &mut |_| None::<Fake<'_>>);
+        let found = judge(&Fixes::all(Fix::Do), &asked, &mut |_| None::<Fake<'_>>);
         assert_eq!(found[0].severity, Severity::LinkRejected);
         assert!(
             found[0].what.contains("cannot be found"),
@@ -266,7 +287,7 @@ mod tests {
             found[0].what
         );
         let on = RefCell::default();
-        let found = judge(Fix::Do, &asked, &mut |_| {
+        let found = judge(&Fixes::all(Fix::Do), &asked, &mut |_| {
             Some(Fake {
                 on: &on,
                 fixed: Vec::new(),
@@ -274,6 +295,57 @@ mod tests {
             })
         });
         assert_eq!(found[0].severity, Severity::LinkRejected);
+    }
+
+    #[test]
+    fn ports_are_asked_where_their_bridge_goes_by_tags() {
+        let bridge = |filters_vlans| Link {
+            kind: Some("bridge".into()),
+            bridge: Some(Bridge {
+                filters_vlans,
+                protocol: 0x8100,
+                is_special: false,
+            }),
+            ..Link::ethernet(2, "br0", [2; 6])
+        };
+        let of = |index, name: &str, master| Link {
+            master: Some(master),
+            ..Link::ethernet(index, name, [2; 6])
+        };
+        let bond = Link {
+            bond: Some(Bond::default()),
+            ..of(4, "b0", 2)
+        };
+        let asked = |filters, stacked: &[(u32, &str)]| -> Vec<String> {
+            let scene = Scene {
+                links: vec![bridge(filters), of(3, "p", 2), bond.clone(), of(5, "m", 4)],
+                ..Scene::default()
+            };
+            let with = |name: &str| Stacked {
+                vlans: vec![name.to_owned()],
+                others: Vec::new(),
+            };
+            let stacked = stacked.iter().map(|(at, name)| (*at, with(name))).collect();
+            let wires = (2..=5).map(|index| (index, String::new())).collect();
+            let asked = to_ask(&scene, &wires, &stacked);
+            let words = |it: &Asked<'_>| format!("{}: {}", it.link.name, it.whose);
+            asked.iter().map(words).collect()
+        };
+        assert_eq!(asked(false, &[]), [""; 0]);
+        assert_eq!(
+            asked(true, &[]),
+            [
+                "p: tagged frames, which br0 filters,",
+                "m: tagged frames, which br0 filters,"
+            ]
+        );
+        assert_eq!(
+            asked(false, &[(2, "br0.5")]),
+            [
+                "p: frames of br0.5, which is upon br0,",
+                "m: frames of br0.5, which is upon br0,"
+            ]
+        );
     }
 
     #[test]
@@ -311,12 +383,16 @@ mod tests {
             let asked = to_ask(&scene, &wires, &stacked);
             asked
                 .iter()
-                .map(|it| format!("{} {}", it.link.name, it.vlan))
+                .map(|it| format!("{}: {}", it.link.name, it.whose))
                 .collect()
         };
         assert_eq!(
             asked(&[2, 3, 4, 5, 6]),
-            ["e2 e2.5", "e4 e4.5 in namespace x", "e6 b0.5"]
+            [
+                "e2: frames of e2.5, which is upon it,",
+                "e4: frames of e4.5 in namespace x, which is upon it,",
+                "e6: frames of b0.5, which is upon it,"
+            ]
         );
         assert_eq!(asked(&[3]), [""; 0]);
     }

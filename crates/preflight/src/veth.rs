@@ -1,4 +1,4 @@
-//! veth pairs that lose packets without a trace, and fixing them.
+//! veth pairs and taps that lose packets without a trace, and fixing them.
 //!
 //! Two things go wrong between native XDP and a veth pair:
 //!
@@ -7,16 +7,18 @@
 //! * a frame that a local socket sends on the peer comes *in* with its checksum left to the
 //!   "hardware" (`CHECKSUM_PARTIAL`). XDP forwards it as it is, and the far end throws it away.
 //!
-//! Both are fixed on the peer, which is often in another network namespace.
+//! Both are fixed on the peer, which is often in another network namespace. What virtual machines send by a tap comes in like the latter,
+//! and nothing here can fix it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use raddle_netlink::probe::Error;
 use raddle_netlink::probe::ethtool::{self, Offload};
 use raddle_netlink::probe::namespace::{self, Namespace, Place};
+use raddle_netlink::probe::{Error, tun};
 use raddle_rib::event::Link;
 
+use super::beneath::{beneath, bridge_of, is_upon_others, with_beneath};
 use super::{Finding, Fix, Options, Role, Scene, Severity, link, tags};
 
 /// Our links, and those of the namespaces around, read when they are asked for.
@@ -25,6 +27,8 @@ pub(super) struct Surroundings<'a> {
     namespaces: &'a [Namespace],
     /// By place in `namespaces`; none for one that could not be entered.
     links: HashMap<usize, Option<Vec<Link>>>,
+    /// Taps of ours by which frames come in whose checksums may be unfinished.
+    unfinished: BTreeSet<u32>,
 }
 
 impl<'a> Surroundings<'a> {
@@ -34,7 +38,18 @@ impl<'a> Surroundings<'a> {
             ours,
             namespaces,
             links: HashMap::new(),
+            unfinished: BTreeSet::new(),
         }
+    }
+
+    /// Asks which taps pass on what virtual machines leave unfinished, if there are any taps.
+    pub(super) fn ask_taps(&mut self) -> Result<(), Error> {
+        let mut ours = self.ours.iter();
+        if ours.any(|link| link.kind.as_deref() == Some("tun")) {
+            let taps = tun::tuns()?.into_iter().filter(|tap| tap.vnet_hdr);
+            self.unfinished = taps.map(|tap| tap.index).collect();
+        }
+        Ok(())
     }
 
     fn links(&mut self, i: usize) -> Option<&[Link]> {
@@ -55,8 +70,7 @@ impl<'a> Surroundings<'a> {
             .iter()
             .filter(|l| upper(l) && l.lower_netns.is_none())
         {
-            let below = stacked.entry(l.lower.unwrap_or(0)).or_default();
-            below.of(l).push(l.name.clone());
+            self.stack(&mut stacked, l, l.name.clone());
         }
         let Some(here) = self.namespaces.first() else {
             return stacked;
@@ -77,11 +91,22 @@ impl<'a> Surroundings<'a> {
             };
             for l in links.iter().filter(|l| l.lower_netns == Some(us)) {
                 let name = format!("{} in {}", l.name, namespace.place);
-                let below = stacked.entry(l.lower.unwrap_or(0)).or_default();
-                below.of(l).push(name);
+                self.stack(&mut stacked, l, name);
             }
         }
         stacked
+    }
+
+    /// Notes a device, in whatever namespace, that is upon a link of ours.
+    fn stack(&self, stacked: &mut BTreeMap<u32, Stacked>, upper: &Link, name: String) {
+        let index = upper.lower.unwrap_or(0);
+        let lower = self.ours.iter().find(|link| link.index == index);
+        let below = stacked.entry(index).or_default();
+        if upper.is_vlan() {
+            below.vlans.push(name);
+        } else if !link::takes_its_own_only(upper, lower) {
+            below.others.push(name);
+        }
     }
 
     /// Where a link gets its frames from: the far end of a veth pair, where it can be found, and the link itself if it is another.
@@ -118,22 +143,13 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-/// What is stacked upon a link.
+/// What is stacked upon a link, but macvlans that take only what is to their own address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stacked {
     /// VLANs.
     pub(super) vlans: Vec<String>,
     /// Other devices, which see frames that XDP takes for the link's.
     pub(super) others: Vec<String>,
-}
-
-impl Stacked {
-    fn of(&mut self, upper: &Link) -> &mut Vec<String> {
-        match upper.is_vlan() {
-            true => &mut self.vlans,
-            false => &mut self.others,
-        }
-    }
 }
 
 /// A device whose offloads are looked at: the far end of a veth pair, or a link itself.
@@ -296,15 +312,59 @@ pub(super) fn settle(of: &dyn Offloads, offload: Offload, wanted: bool, fix: Fix
     }
 }
 
+/// What may be fixed at the far ends of veths.
+pub(super) struct Fixes {
+    fix: Fix,
+    /// Not at those of these links.
+    never: BTreeSet<u32>,
+}
+
+impl Fixes {
+    /// The far ends of ports of a bridge are mostly containers': they are changed only for a bridge that the user has named, or a link
+    /// upon it. Without that they are left as they are, and what comes in by such a port is the kernel's.
+    pub(super) fn of_scene(scene: &Scene, options: &Options) -> Fixes {
+        let named = scene.links.iter();
+        let named = named.filter(|link| options.links.contains(&link.name));
+        let named = named.map(|link| (link.index, link.name.clone())).collect();
+        let named = with_beneath(&named, &beneath(scene.links.iter()));
+        let find = |index: u32| scene.links.iter().find(|link| link.index == index);
+        let ports = scene.links.iter();
+        let ports = ports.filter(|link| bridge_of(link, find).is_some());
+        let never = ports.map(|port| port.index);
+        Fixes {
+            fix: options.fix,
+            never: never.filter(|index| !named.contains_key(index)).collect(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn all(fix: Fix) -> Fixes {
+        Fixes {
+            fix,
+            never: BTreeSet::new(),
+        }
+    }
+
+    /// What may be done for a link.
+    pub(super) fn of(&self, link: &Link) -> Fix {
+        match self.never.contains(&link.index) {
+            true => Fix::Never,
+            false => self.fix,
+        }
+    }
+}
+
 /// Looks at all veths in use, and at other links that XDP cannot send to.
 ///
 /// 1. In generic mode neither trap exists.
 /// 2. A veth that is sent through: fine if the kernel says that it takes redirects, if its peer has
 ///    an XDP program, or will have ours. Otherwise the peer's GRO has to be on.
 /// 3. A veth that is forwarded from: its peer has to leave no checksum to it.
-/// 4. A VLAN has no driver: what is below it is looked at.
+/// 4. A VLAN, a bridge or a macvlan has no driver: what is below it is looked at.
 /// 5. Any other link that is sent through, to which the kernel says XDP cannot redirect, is not
 ///    used, except one that our program is still to be attached to: many drivers only then can.
+/// 6. A tap by which frames come with a header (`vnet_hdr`, as those of virtual machines have it) is not forwarded from: their checksums
+///    may be unfinished.
 pub(super) fn judge(
     scene: &Scene,
     options: &Options,
@@ -316,10 +376,15 @@ pub(super) fn judge(
     if options.generic || ins.is_empty() {
         return findings;
     }
+    let taps = scene.links.iter().filter(|link| {
+        surroundings.unfinished.contains(&link.index) && ins.contains_key(&link.index)
+    });
+    findings.extend(taps.map(unfinished));
+    let fixes = Fixes::of_scene(scene, options);
     for link in &scene.links {
         let is_in = ins.contains_key(&link.index);
         let takes = scene.takes_redirects.get(&link.index).copied();
-        if link.is_vlan() {
+        if is_upon_others(link) {
             continue;
         }
         if !is_veth(link) {
@@ -338,7 +403,7 @@ pub(super) fn judge(
             let will_run = |p: &Peer<'_>| p.is_ours() && ins.contains_key(&p.link.index);
             let state = match &peer {
                 Some(p) if p.link.xdp.is_some() || will_run(p) => State::Fine,
-                Some(p) => settle(p, Offload::Gro, true, options.fix),
+                Some(p) => settle(p, Offload::Gro, true, fixes.of(link)),
                 None => State::Unknown,
             };
             let found = |severity, note: &str| gro_finding(link, peer.as_ref(), severity, note);
@@ -346,7 +411,7 @@ pub(super) fn judge(
         }
         if is_in {
             let state = match &peer {
-                Some(p) => settle(p, Offload::TxChecksum, false, options.fix),
+                Some(p) => settle(p, Offload::TxChecksum, false, fixes.of(link)),
                 None => State::Unknown,
             };
             let found =
@@ -355,6 +420,12 @@ pub(super) fn judge(
         }
     }
     findings
+}
+
+fn unfinished(link: &Link) -> Finding {
+    let why = "what a virtual machine sends may have its checksum unfinished (vnet_hdr), and would be forwarded so; the kernel forwards \
+               from there";
+    Finding::new(Severity::LinkRejected, "tap of a virtual machine", why).on(&link.name, Role::In)
 }
 
 fn no_redirects(link: &Link) -> Finding {
@@ -453,6 +524,8 @@ pub(super) fn command(
 
 #[cfg(test)]
 mod tests {
+    use raddle_rib::event::{Bridge, Vlan};
+
     use super::*;
 
     #[test]
@@ -527,6 +600,78 @@ mod tests {
         assert_eq!(judged(&options), ["attached", "out"]);
         options.generic = true;
         assert!(judged(&options).is_empty());
+    }
+
+    #[test]
+    fn far_ends_of_a_bridges_ports_are_changed_where_it_is_named() {
+        let bridge = Link {
+            kind: Some("bridge".into()),
+            bridge: Some(Bridge::default()),
+            ..Link::ethernet(2, "docker0", [2; 6])
+        };
+        let vlan = Link {
+            kind: Some("vlan".into()),
+            vlan: Some(Vlan {
+                protocol: 0x8100,
+                id: 5,
+                egress_qos: false,
+            }),
+            lower: Some(2),
+            ..Link::ethernet(5, "docker0.5", [2; 6])
+        };
+        let port = Link {
+            master: Some(2),
+            ..Link::ethernet(3, "veth0", [2; 6])
+        };
+        let own = Link::ethernet(4, "veth1", [2; 6]);
+        let scene = Scene {
+            links: vec![bridge, port.clone(), own.clone(), vlan],
+            ..Scene::default()
+        };
+        let fixes = |links: &[&str]| {
+            let options = Options {
+                links: links.iter().map(|name| (*name).to_owned()).collect(),
+                fix: Fix::Do,
+                ..Options::default()
+            };
+            let fixes = Fixes::of_scene(&scene, &options);
+            (fixes.of(&port), fixes.of(&own))
+        };
+        for links in [&[] as &[&str], &["veth1"]] {
+            assert_eq!(fixes(links), (Fix::Never, Fix::Do));
+        }
+        for link in ["docker0", "docker0.5"] {
+            assert_eq!(fixes(&[link]), (Fix::Do, Fix::Do));
+        }
+    }
+
+    #[test]
+    fn nothing_is_forwarded_from_taps_of_virtual_machines() {
+        let tap = |index, name: &str| Link {
+            kind: Some("tun".into()),
+            ..Link::ethernet(index, name, [2; 6])
+        };
+        let scene = Scene {
+            links: vec![tap(2, "vnet0"), tap(3, "tap0")],
+            ..Scene::default()
+        };
+        let links = [(2, "vnet0"), (3, "tap0")].map(|(i, n)| (i, n.to_owned()));
+        let links: BTreeMap<_, _> = links.into();
+        let judged = |generic| -> Vec<_> {
+            let options = Options {
+                generic,
+                ..Options::default()
+            };
+            let mut surroundings = Surroundings::new(&scene.links, &[]);
+            surroundings.unfinished = [2].into();
+            let found = judge(&scene, &options, &links, &links, &mut surroundings);
+            found
+                .into_iter()
+                .map(|f| (f.link.unwrap(), f.role))
+                .collect()
+        };
+        assert_eq!(judged(false), [("vnet0".to_owned(), Role::In)]);
+        assert_eq!(judged(true), []);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod net;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use raddle_preflight::{Beneath, Known, look};
+use raddle_preflight::{Beneath, Known, Way, look};
 
 use net::{index, namespace, run};
 
@@ -86,7 +86,12 @@ fn programs_of_bpf_on_a_hook_close_its_family() {
         let links = links();
         let mut known = Known::default();
         let mut closed = || {
-            let found = look(&links, &links, &Beneath::new(), &mut known).unwrap();
+            let found = look(
+                Way::of(&links, &Beneath::new()),
+                Way::of(&links, &Beneath::new()),
+                &mut known,
+            )
+            .unwrap();
             let count = |family: &raddle_rib::firewall::Guarded| family.pairs.len();
             let rule = found.why.first().map(|why| why.rule.clone());
             ([count(&found.firewall.v4), count(&found.firewall.v6)], rule)

@@ -5,7 +5,7 @@ mod net;
 
 use std::collections::BTreeMap;
 
-use raddle_preflight::{Beneath, Known, Passed, Verdicts, look};
+use raddle_preflight::{Beneath, Known, Passed, Verdicts, Way, look};
 
 use net::{command, index, namespace, run, try_run};
 
@@ -152,8 +152,12 @@ fn rulesets_that_others_install_leave_free_what_they_do_not_concern() {
                     return;
                 }
                 let links = links();
-                let verdicts =
-                    look(&links, &links, &Beneath::new(), &mut Known::default()).unwrap();
+                let verdicts = look(
+                    Way::of(&links, &Beneath::new()),
+                    Way::of(&links, &Beneath::new()),
+                    &mut Known::default(),
+                )
+                .unwrap();
                 let is = |version: usize| {
                     let guarded = [&verdicts.firewall.v4, &verdicts.firewall.v6][version];
                     (
@@ -204,17 +208,32 @@ fn a_second_look_is_cheap_and_sees_changes() {
         }
         let links = links();
         let mut known = Known::default();
-        let first = look(&links, &links, &Beneath::new(), &mut known).unwrap();
+        let first = look(
+            Way::of(&links, &Beneath::new()),
+            Way::of(&links, &Beneath::new()),
+            &mut known,
+        )
+        .unwrap();
         let begin = std::time::Instant::now();
         for _ in 0..100 {
             assert_eq!(
-                look(&links, &links, &Beneath::new(), &mut known).unwrap(),
+                look(
+                    Way::of(&links, &Beneath::new()),
+                    Way::of(&links, &Beneath::new()),
+                    &mut known
+                )
+                .unwrap(),
                 first
             );
         }
         println!("a look where nothing changed: {:?}", begin.elapsed() / 100);
         run("iptables-nft -I FORWARD -i eth0 -o eth1 -j DROP");
-        let second = look(&links, &links, &Beneath::new(), &mut known).unwrap();
+        let second = look(
+            Way::of(&links, &Beneath::new()),
+            Way::of(&links, &Beneath::new()),
+            &mut known,
+        )
+        .unwrap();
         let pair = (index("eth0"), index("eth1"));
         assert!(second.firewall.v4.pairs.contains(&pair));
         assert_eq!(second.firewall.v4.pairs.len(), 1);
@@ -377,7 +396,7 @@ fn single_rules_close_what_they_may_touch() {
                 continue;
             }
             let links = links();
-            let found = look(&links, &links, &Beneath::new(), &mut Known::default()).unwrap();
+            let found = look(Way::of(&links, &Beneath::new()), Way::of(&links, &Beneath::new()), &mut Known::default()).unwrap();
             let by = |version: usize| {
                 let guarded = [&found.firewall.v4, &found.firewall.v6][version];
                 (guarded.pairs.len(), guarded.ranges.len())
@@ -408,7 +427,12 @@ fn packets_to_this_machine_count_where_they_may_be_forwarded() {
         let links = links();
         let mut known = Known::default();
         let mut closed = || {
-            let found = look(&links, &links, &Beneath::new(), &mut known).unwrap();
+            let found = look(
+                Way::of(&links, &Beneath::new()),
+                Way::of(&links, &Beneath::new()),
+                &mut known,
+            )
+            .unwrap();
             [found.firewall.v4.pairs.len(), found.firewall.v6.pairs.len()]
         };
         assert_eq!(closed(), [0, 0]);
@@ -439,12 +463,18 @@ fn what_is_below_a_vlan_sees_tags() {
             let passed = Passed {
                 links: [(index("lower"), "lower".to_owned())].into(),
                 tagged,
+                bridged: false,
             };
             [(vlan, passed)].into()
         };
         let mut known = Known::default();
         let mut closed = |tagged: bool| {
-            let found = look(&links, &links, &passed(tagged), &mut known).unwrap();
+            let found = look(
+                Way::of(&links, &passed(tagged)),
+                Way::of(&links, &passed(tagged)),
+                &mut known,
+            )
+            .unwrap();
             let pairs = found.firewall.v4.pairs.into_iter();
             pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
         };
@@ -469,6 +499,81 @@ fn what_is_below_a_vlan_sees_tags() {
 }
 
 #[test]
+fn what_bridges_have_packets_pass_concerns_them() {
+    namespace("bridged", |_| {
+        for link in ["port", "eth0"] {
+            run(&format!(
+                "ip link add {link} type veth peer name {link}-far"
+            ));
+        }
+        // The name of one that is not there.
+        let bridge = 9_999;
+        let links: BTreeMap<u32, String> = [
+            (bridge, "br0".to_owned()),
+            (index("eth0"), "eth0".to_owned()),
+        ]
+        .into();
+        let passed = Passed {
+            links: [(index("port"), "port".to_owned())].into(),
+            tagged: false,
+            bridged: true,
+        };
+        let ports: Beneath = [(bridge, passed)].into();
+        let none: Beneath = [(
+            bridge,
+            Passed {
+                bridged: true,
+                ..Passed::default()
+            },
+        )]
+        .into();
+        let (from, to) = ((bridge, index("eth0")), (index("eth0"), bridge));
+        let mut known = Known::default();
+        let mut closed = |ins: &Beneath, outs: &Beneath| {
+            let found = look(Way::of(&links, ins), Way::of(&links, outs), &mut known).unwrap();
+            let pairs = found.firewall.v4.pairs.into_iter();
+            pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
+        };
+        assert_eq!(closed(&ports, &ports), []);
+        for (hook, expected) in [
+            ("prerouting", vec![from]),
+            ("input", vec![from]),
+            ("forward", vec![]),
+            ("output", vec![to]),
+            ("postrouting", vec![to]),
+        ] {
+            let table = format!(
+                "nft 'table bridge t {{ chain c {{ type filter hook {hook} priority 0; ether type arp accept; }}; }}'"
+            );
+            if !try_run(&table) {
+                eprintln!("skipped: this kernel has no nftables for bridges");
+                return;
+            }
+            assert_eq!(closed(&ports, &ports), expected, "{hook}");
+            assert_eq!(
+                closed(&Beneath::new(), &Beneath::new()),
+                [],
+                "no bridge: {hook}"
+            );
+            run("nft flush ruleset");
+        }
+        // What is on a port concerns packets in the role that it is used in.
+        let chain = |hook: &str| {
+            run(&format!(
+                "nft 'table netdev t {{ chain c {{ type filter hook {hook} device port priority 0; udp dport 5 drop; }}; }}'"
+            ));
+        };
+        chain("ingress");
+        assert_eq!(closed(&ports, &none), [from]);
+        assert_eq!(closed(&none, &ports), []);
+        run("nft flush ruleset");
+        chain("egress");
+        assert_eq!(closed(&none, &ports), [to]);
+        assert_eq!(closed(&ports, &none), []);
+    });
+}
+
+#[test]
 fn what_is_on_a_part_concerns_the_bond() {
     namespace("members", |_| {
         for link in ["member0", "member1", "eth0"] {
@@ -484,12 +589,18 @@ fn what_is_on_a_part_concerns_the_bond() {
         let passed = Passed {
             links: [member("member0"), member("member1")].into(),
             tagged: false,
+            bridged: false,
         };
         let members: Beneath = [(bond, passed)].into();
         let (ingress, egress) = ((bond, index("eth0")), (index("eth0"), bond));
         let mut known = Known::default();
         let mut closed = || {
-            let found = look(&links, &links, &members, &mut known).unwrap();
+            let found = look(
+                Way::of(&links, &members),
+                Way::of(&links, &members),
+                &mut known,
+            )
+            .unwrap();
             let pairs = found.firewall.v4.pairs.into_iter();
             pairs.filter(|(a, b)| a != b).collect::<Vec<_>>()
         };

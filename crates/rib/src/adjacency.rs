@@ -1,18 +1,19 @@
 //! Nexthops resolved to bytes, and kept that way while neighbours and links change.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use crate::counted::Ledger;
+use crate::egress::Egress;
 use crate::event::Link;
 use crate::guards::Zones;
 use crate::slots::Slots;
-use crate::state::State;
-use crate::vlan::{Below, below};
+use crate::state::{FdbKey, State};
 use raddle_image::Counter;
 use raddle_image::{
-    ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, MAX_TAGS, Memory, Reason, TAG,
+    ADJ_FORWARD, ADJ_KERNEL, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, MAX_TAGS, Memory, Reason,
 };
 
 /// What an adjacency stands for.
@@ -33,6 +34,16 @@ struct Entry {
     refs: u32,
     /// What the image holds.
     now: Adjacency,
+    by_bridge: ByBridge,
+}
+
+/// What an adjacency that passes a bridge hangs on, beside its link and its neighbour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ByBridge {
+    /// The entry of an FDB, whether it is there or not.
+    fdb: Option<FdbKey>,
+    /// The port that it leads to, where frames leave by that. It may become another bridge's, of which this one is not told.
+    port: Option<u32>,
 }
 
 /// Says what was counted by a number.
@@ -44,6 +55,8 @@ pub(crate) struct Adjacencies {
     entries: HashMap<u32, Entry>,
     by_key: HashMap<Key, u32>,
     by_neighbour: HashMap<(u32, IpAddr), Vec<u32>>,
+    /// Those that hang on an entry of an FDB. Most entries have none, and are looked up here when they change.
+    by_fdb: HashMap<FdbKey, Vec<u32>>,
     pub(crate) ledger: Ledger,
     /// Sets that to 0, too: the number is given to another now.
     pub(crate) take_out: Count,
@@ -76,6 +89,7 @@ impl Adjacencies {
             entries: HashMap::new(),
             by_key: HashMap::new(),
             by_neighbour: HashMap::new(),
+            by_fdb: HashMap::new(),
             ledger: Ledger::default(),
             take_out: Box::new(|_| Counter::default()),
             read: Box::new(|_| Counter::default()),
@@ -100,9 +114,14 @@ impl Adjacencies {
         at.memory
             .adjacencies_used
             .fetch_max(number as usize + 1, Ordering::Release);
-        let now = resolve(at, &key);
+        let (now, by_bridge) = resolve(at, &key);
         at.memory.store_adjacency(number, &now);
-        let entry = Entry { key, refs: 1, now };
+        let entry = Entry {
+            key,
+            refs: 1,
+            now,
+            by_bridge,
+        };
         self.entries.insert(number, entry);
         self.by_key.insert(key, number);
         if let Some(neighbour) = key.neighbour {
@@ -110,6 +129,9 @@ impl Adjacencies {
                 .entry((key.index, neighbour))
                 .or_default()
                 .push(number);
+        }
+        if let Some(fdb) = by_bridge.fdb {
+            self.by_fdb.entry(fdb).or_default().push(number);
         }
         Some(number)
     }
@@ -122,16 +144,14 @@ impl Adjacencies {
         if entry.refs > 0 {
             return None;
         }
-        let key = entry.key;
+        let (key, fdb) = (entry.key, entry.by_bridge.fdb);
         self.entries.remove(&number);
         self.by_key.remove(&key);
-        if let Some(neighbour) = key.neighbour
-            && let Some(list) = self.by_neighbour.get_mut(&(key.index, neighbour))
-        {
-            list.retain(|n| *n != number);
-            if list.is_empty() {
-                self.by_neighbour.remove(&(key.index, neighbour));
-            }
+        if let Some(neighbour) = key.neighbour {
+            take_from(&mut self.by_neighbour, &(key.index, neighbour), number);
+        }
+        if let Some(fdb) = fdb {
+            take_from(&mut self.by_fdb, &fdb, number);
         }
         // A reader may still come here by a group that it read before: the kernel takes over. A segment's
         // record says that by itself, and knows whether it is the kernel's at all.
@@ -156,6 +176,15 @@ impl Adjacencies {
             .collect()
     }
 
+    /// The adjacencies that hang on these entries of FDBs. Costs one look-up for each entry.
+    pub(crate) fn of_fdb<'a>(
+        &'a self,
+        entries: &'a HashSet<FdbKey>,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let lists = entries.iter().filter_map(|key| self.by_fdb.get(key));
+        lists.flatten().copied()
+    }
+
     /// What an adjacency stands for.
     pub(crate) fn key(&self, number: u32) -> Option<Key> {
         self.entries.get(&number).map(|entry| entry.key)
@@ -166,6 +195,16 @@ impl Adjacencies {
         let entries = self.entries.iter();
         let on = entries.filter(|(_, e)| !e.key.segment && links.contains(&e.key.index));
         on.map(|(number, _)| *number).collect()
+    }
+
+    /// The adjacencies that leave by one of these links as a port of a bridge, whatever bridge that is of now.
+    pub(crate) fn by_ports<'a>(
+        &'a self,
+        links: &'a BTreeSet<u32>,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let passes = |entry: &Entry| entry.by_bridge.port.is_some_and(|p| links.contains(&p));
+        let entries = self.entries.iter().filter(move |(_, e)| passes(e));
+        entries.map(|(number, _)| *number)
     }
 
     /// Learns what these links are called now: what was counted until now is that of the names that they had.
@@ -188,7 +227,16 @@ impl Adjacencies {
             let Some(entry) = self.entries.get_mut(&number) else {
                 continue;
             };
-            let wanted = resolve(at, &entry.key);
+            let (wanted, by_bridge) = resolve(at, &entry.key);
+            let before = std::mem::replace(&mut entry.by_bridge, by_bridge).fdb;
+            if before != by_bridge.fdb {
+                if let Some(before) = before {
+                    take_from(&mut self.by_fdb, &before, number);
+                }
+                if let Some(fdb) = by_bridge.fdb {
+                    self.by_fdb.entry(fdb).or_default().push(number);
+                }
+            }
             if wanted == entry.now && at.memory.adjacency_word(number) == wanted.first_word() {
                 continue;
             }
@@ -246,6 +294,16 @@ impl Adjacencies {
     }
 }
 
+/// Takes a number out of a list, and the list away that is empty then.
+fn take_from<K: Eq + Hash>(lists: &mut HashMap<K, Vec<u32>>, key: &K, number: u32) {
+    if let Some(list) = lists.get_mut(key) {
+        list.retain(|n| *n != number);
+        if list.is_empty() {
+            lists.remove(key);
+        }
+    }
+}
+
 /// What compiling needs to know and where it writes.
 pub(crate) struct Publish<'a> {
     pub(crate) state: &'a State,
@@ -255,50 +313,51 @@ pub(crate) struct Publish<'a> {
     pub(crate) grace: &'a dyn Fn(),
 }
 
-/// Resolves a nexthop to bytes.
+/// Resolves a nexthop to bytes; and says what of a bridge that hangs on.
 ///
 /// 0. A behaviour or an encapsulation: its segment says what becomes of the packet.
 /// 1. Its link must exist, be up with carrier, be Ethernet, have a MAC address, and be allowed as an out-link. What
 ///    the kernel still sends by a link without carrier is lost, and it may know better.
-/// 2. Of a VLAN all of this holds for every VLAN on the way, and for the link below them, but that VLANs on the way need not be
-///    allowed; see [`State::passage`]. Its frames leave by that link, with the tags in them.
-/// 3. Its neighbour must be valid and have a MAC address.
+/// 2. Its neighbour must be valid and have a MAC address.
+/// 3. Frames to that leave as [`State::egress`] says: by a link that is allowed as an out-link, too. (What is between need not be.)
 /// 4. What is longer than [`PathMtu::engine`] goes to the kernel.
-fn resolve(at: &Publish<'_>, key: &Key) -> Adjacency {
+///
+/// Where several of these do not hold, what does not hang on the neighbour is the reason.
+fn resolve(at: &Publish<'_>, key: &Key) -> (Adjacency, ByBridge) {
     let (state, ports) = (at.state, at.ports);
     let kernel = |reason: Reason| Adjacency {
         reason: reason as u8,
         ..Adjacency::default()
     };
     if key.segment {
-        return Adjacency {
+        let segment = Adjacency {
             index: key.index,
             state: ADJ_SEGMENT,
             ..Adjacency::default()
         };
+        return (segment, ByBridge::default());
     }
-    let link = state
-        .links
-        .get(&key.index)
-        .filter(|link| link.is_up() && link.has_carrier() && link.is_ethernet());
+    let link = state.links.get(&key.index).filter(|link| {
+        let usable = link.is_up() && link.has_carrier() && link.is_ethernet();
+        usable && ports.out.contains(&link.index)
+    });
     let Some((link, src_mac)) = link.and_then(|link| Some((link, link.mac?))) else {
-        return kernel(Reason::OutLink);
-    };
-    if !ports.out.contains(&key.index) {
-        return kernel(Reason::OutLink);
-    }
-    let way = match link.is_vlan() {
-        false => None,
-        true => match state.passage(link) {
-            Some(below) if ports.out.contains(&below.lower) => Some(below),
-            _ => return kernel(Reason::OutLink),
-        },
+        return (kernel(Reason::OutLink), ByBridge::default());
     };
     let neighbour = key
         .neighbour
         .and_then(|dst| state.neighbour_at(key.index, dst));
-    let Some(dst_mac) = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) else {
-        return kernel(Reason::Unresolved);
+    let mac = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac);
+    let (fdb, egress) = state.egress(link, mac);
+    let port = egress.as_ref().ok().and_then(|egress| egress.port);
+    let by_bridge = ByBridge { fdb, port };
+    let egress = match egress {
+        Ok(egress) if ports.out.contains(&egress.lower) => egress,
+        Ok(_) => return (kernel(Reason::OutLink), by_bridge),
+        Err(reason) => return (kernel(reason), by_bridge),
+    };
+    let Some(dst_mac) = mac else {
+        return (kernel(Reason::Unresolved), by_bridge);
     };
     let adjacency = Adjacency {
         index: key.index,
@@ -306,69 +365,24 @@ fn resolve(at: &Publish<'_>, key: &Key) -> Adjacency {
         zone: at.zones.of(key.index),
         dst_mac,
         src_mac,
-        mtu: PathMtu::of(state, link, key.mtu).engine,
+        mtu: PathMtu::of(state, link, key.mtu, Some(&egress)).engine,
         ..Adjacency::default()
     };
-    let Some(below) = way else {
-        return adjacency;
-    };
+    if egress.lower == key.index {
+        return (adjacency, by_bridge);
+    }
     let mut tag = [0; MAX_TAGS];
-    for (to, vlan) in tag.iter_mut().zip(below.tags()) {
+    for (to, vlan) in tag.iter_mut().zip(&egress.tags) {
         *to = vlan.tag();
     }
-    Adjacency {
+    let tagged = Adjacency {
         state: ADJ_TAGGED,
-        tags: below.through.len() as u8,
-        lower: below.lower,
+        tags: egress.tags.len() as u8,
+        lower: egress.lower,
         tag,
         ..adjacency
-    }
-}
-
-impl State {
-    /// What is below a VLAN, if an engine may send by it:
-    ///
-    /// 1. It is a VLAN that engines know: see [`below`].
-    /// 2. All VLANs on the way and the link below them are up and have carrier, and that link is Ethernet.
-    /// 3. No VLAN on the way gives its tags priorities by those of packets (`egress-qos-map`): the tags of an adjacency are the
-    ///    same for all.
-    pub(crate) fn passage(&self, link: &Link) -> Option<Below> {
-        let by_index = |index: u32| self.links.get(&index);
-        let below = below(link, by_index)?;
-        let mut through = below.through.iter().map(|(index, _)| *index);
-        let lives = |index: u32| by_index(index).filter(|link| link.is_up() && link.has_carrier());
-        let passes = |index: u32| {
-            let vlan = lives(index).and_then(|link| link.vlan);
-            vlan.is_some_and(|vlan| !vlan.egress_qos)
-        };
-        let lower = lives(below.lower).filter(|lower| lower.is_ethernet());
-        (through.all(passes) && lower.is_some()).then_some(below)
-    }
-
-    /// These links, and the VLANs upon them that engines know: what changes of a link changes how these send.
-    pub(crate) fn with_above(&self, links: &BTreeSet<u32>) -> BTreeSet<u32> {
-        let mut all = links.clone();
-        if all.is_empty() {
-            return all;
-        }
-        for _ in 0..MAX_TAGS {
-            let upon = |link: &&Link| {
-                let is_upon = link.lower.is_some_and(|lower| all.contains(&lower));
-                is_upon && link.is_vlan() && !all.contains(&link.index)
-            };
-            let above: Vec<u32> = self
-                .links
-                .values()
-                .filter(upon)
-                .map(|link| link.index)
-                .collect();
-            if above.is_empty() {
-                break;
-            }
-            all.extend(above);
-        }
-        all
-    }
+    };
+    (tagged, by_bridge)
 }
 
 /// How long packets may be that are forwarded by a path: from the IP header on.
@@ -394,10 +408,9 @@ impl PathMtu {
     ///    than 1280, and the route's where there is one (`ip6_forward`, then `ip6_finish_output`).
     /// 3. With `ip_forward_use_pmtu` the kernel keeps to path MTUs that it has learnt from ICMP errors. (Of IPv6 it always
     ///    does, and these are not followed: [`crate::event::KernelHosts`].)
-    /// 4. Engines: the least of all of these. One adjacency serves both families, so both keep to it. Of a VLAN also the MTU of
-    ///    each VLAN on the way; and what its frame has room for on the link below them beside the tags: that is its MTU, and
-    ///    one tag more (`xdp_ok_fwd_dev`, which refuses what is longer).
-    pub(crate) fn of(state: &State, link: &Link, route: u32) -> PathMtu {
+    /// 4. Engines: the least of all of these, and the room that there is on the way down from the link ([`Egress::room`]). One
+    ///    adjacency serves both families, so both keep to it.
+    pub(crate) fn of(state: &State, link: &Link, route: u32, egress: Option<&Egress>) -> PathMtu {
         let mtu6 = state.devices.get(&link.index).map_or(0, |d| d.mtu6);
         let learnt = least_learnt_mtu(state);
         let least = |of: &[u32], most: u32| {
@@ -411,23 +424,10 @@ impl PathMtu {
             learnt: (learnt != 0).then_some(learnt),
             engine: least(
                 &[route, mtu6, learnt],
-                link.mtu.min(frame_room(state, link)),
+                egress.map_or(link.mtu, |egress| egress.room.min(link.mtu)),
             ),
         }
     }
-}
-
-/// The longest packet of a VLAN that engines may send through all that is below it; no limit of other links.
-fn frame_room(state: &State, link: &Link) -> u32 {
-    let by_index = |index: u32| state.links.get(&index);
-    let Some(below) = below(link, by_index) else {
-        return u32::MAX;
-    };
-    let mtu = |index: u32| by_index(index).map_or(0, |link| link.mtu);
-    let tags = TAG as u32 * below.through.len() as u32;
-    let lower = mtu(below.lower).saturating_add(TAG as u32);
-    let through = below.through.iter().map(|(index, _)| mtu(*index));
-    through.fold(lower.saturating_sub(tags), u32::min)
 }
 
 /// What every IPv6 link takes (RFC 8200, section 5).

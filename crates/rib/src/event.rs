@@ -4,6 +4,7 @@
 //! applies them. Names and numbers are rtnetlink's; addresses are in no particular byte order
 //! because they are `IpAddr`s.
 
+mod bridge;
 mod fpm;
 mod hosts;
 mod link;
@@ -17,6 +18,7 @@ use ipnet::IpNet;
 use raddle_text::outside::line_if_any;
 use serde::{Deserialize, Serialize};
 
+pub use bridge::{Bridge, BridgePort, FdbEntry, Macvlan, PortVlan};
 pub use fpm::Fpm;
 pub use hosts::KernelHosts;
 pub use link::{Address, Bond, Link, NUD_STALE, NUD_VALID, Neighbour, Vlan, XdpAttached};
@@ -132,6 +134,14 @@ pub enum Event {
     Neighbour(Neighbour),
     /// A neighbour is gone: link and address.
     NeighbourGone(u32, IpAddr),
+    /// An entry of a bridge's FDB is new or has changed.
+    Fdb(FdbEntry),
+    /// An entry is gone: bridge, MAC address and VLAN identifier.
+    FdbGone(u32, [u8; 6], u16),
+    /// A VLAN of a port of a bridge is new or has changed.
+    PortVlan(PortVlan),
+    /// It is gone: port and VLAN identifier.
+    PortVlanGone(u32, u16),
     /// A nexthop object is new or has changed.
     Nexthop(Nexthop),
     /// A nexthop object is gone.
@@ -173,6 +183,10 @@ pub enum Sweep {
     Addresses,
     /// Neighbours.
     Neighbours,
+    /// Entries of the FDBs of all bridges.
+    Fdb,
+    /// VLANs of ports of bridges.
+    PortVlans,
     /// Nexthop objects.
     Nexthops,
     /// Buckets of all resilient groups.

@@ -9,11 +9,13 @@ mod adjacency;
 mod algo;
 mod attrs;
 mod counted;
+mod egress;
 pub mod event;
 mod expiry;
 pub mod firewall;
 mod groups;
 mod guards;
+mod lower;
 mod lpm;
 mod prefix;
 mod query;
@@ -34,11 +36,13 @@ mod ways;
 pub use adjacency::{PathMtu, Ports};
 pub use algo::{AlgoError, AlgoRules, MpAlgo};
 pub use counted::Sent;
+pub use egress::Egress;
 pub use guards::PuntedByRule;
+pub use lower::lower_links;
 pub use prefix::{Addr, Prefix};
 pub use query::{FpmStats, Snapshot, Trace};
 pub use resolve::{Hop, Resolved};
-pub use rib::{Back, Claim, Commit, Rib, Usage};
+pub use rib::{Back, Claim, Commit, Rib, Usage, WithoutRoom};
 pub use rules::{
     Apart, Arrival, Asked, Cell, Fields, Lookup, PROTOCOLS, RULES_BY_PACKET, TABLE_DEFAULT,
     TABLE_LOCAL, TABLE_MAIN, TableLookup, cells, describe_rule, is_local_first, lookup_all,

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::adjacency::{Key, PathMtu};
 use crate::algo::MpAlgo;
 use crate::attrs::AttrsId;
+use crate::egress::Egress;
 use crate::event::{
-    Address, Bucket, DeviceSettings, Event, HmacKey, KernelHosts, Link, Neighbour, Nexthop, Route,
-    RouteOp, RouteTarget, Rule, Settings, Sweep,
+    Address, Bucket, DeviceSettings, Event, FdbEntry, HmacKey, KernelHosts, Link, Neighbour,
+    Nexthop, PortVlan, Route, RouteOp, RouteTarget, Rule, Settings, Sweep,
 };
 use crate::guards::PuntedByRule;
 use crate::prefix::{Addr, Prefix};
@@ -21,7 +22,6 @@ use crate::rules::{Arrival, Asked, Fields, Lookup, lookup_all, lookup_for, looku
 use crate::segments::SegmentUse;
 use crate::state::{Family, State};
 use crate::view::{Found, KERNELS, best_spec, find};
-use crate::vlan::Below;
 use raddle_image::{Adjacency, Reason, Segment, Wanted};
 use raddle_select::{Brings, HashKey, KeyKind};
 
@@ -48,6 +48,12 @@ pub struct Snapshot {
     pub addresses: Vec<Address>,
     /// Neighbours.
     pub neighbours: Vec<Neighbour>,
+    /// Entries of the FDBs of bridges; without them nothing is sent by, or taken from, a port that learns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fdb: Vec<FdbEntry>,
+    /// VLANs of bridges and of their ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub port_vlans: Vec<PortVlan>,
     /// Nexthop objects.
     pub nexthops: Vec<Nexthop>,
     /// Buckets of resilient groups; without them such groups are left to the kernel.
@@ -84,6 +90,8 @@ impl Snapshot {
             )
             .chain(self.addresses.into_iter().map(Event::Address))
             .chain(self.neighbours.into_iter().map(Event::Neighbour))
+            .chain(self.fdb.into_iter().map(Event::Fdb))
+            .chain(self.port_vlans.into_iter().map(Event::PortVlan))
             .chain(self.nexthops.into_iter().map(Event::Nexthop))
             .chain(self.buckets.into_iter().map(Event::Bucket))
             .chain(self.rules.into_iter().map(Event::Rule))
@@ -148,10 +156,14 @@ impl Rib {
         self.state.links.values().find(|link| link.name == name)
     }
 
-    /// What is below a VLAN that engines may send by, if [`Ports::out`](crate::Ports::out) has it and [`Below::lower`]; none of other
-    /// links. The adjacencies of engines are made by the same function.
-    pub fn tagged(&self, link: &Link) -> Option<Below> {
-        self.state.passage(link)
+    /// How frames leave that are sent by a link to a neighbour with this MAC address, if [`Ports::out`](crate::Ports::out) has the link
+    /// and [`Egress::lower`]. Without a MAC address, what does not hang on it. The adjacencies of engines are made by the same function.
+    ///
+    /// # Errors
+    /// Why they are the kernel's: [`Reason::Unresolved`] where the bridge on the way does not know the MAC address, else
+    /// [`Reason::OutLink`].
+    pub fn egress(&self, link: &Link, mac: Option<[u8; 6]>) -> Result<Egress, Reason> {
+        self.state.egress(link, mac).1
     }
 
     /// Per-device settings.
@@ -165,10 +177,17 @@ impl Rib {
     }
 
     /// How long packets may be that are forwarded by this link on a route with this MTU (0 where it has none); none
-    /// where there is no such link. The adjacencies of engines are made by the same function.
+    /// where there is no such link. What is below a bridge hangs on the neighbour: [`Rib::path_mtu_to`].
     pub fn path_mtu(&self, index: u32, route: u32) -> Option<PathMtu> {
+        self.path_mtu_to(index, None, route)
+    }
+
+    /// The same to this neighbour. The adjacencies of engines are made by the same function.
+    pub fn path_mtu_to(&self, index: u32, dst: Option<IpAddr>, route: u32) -> Option<PathMtu> {
         let link = self.state.links.get(&index)?;
-        Some(PathMtu::of(&self.state, link, route))
+        let neighbour = dst.and_then(|dst| self.state.neighbour_at(index, dst));
+        let egress = self.egress(link, neighbour.and_then(|n| n.mac)).ok();
+        Some(PathMtu::of(&self.state, link, route, egress.as_ref()))
     }
 
     /// Settings of the namespace.
@@ -389,6 +408,8 @@ impl Rib {
             devices,
             addresses: self.state.addresses.clone(),
             neighbours: self.state.neighbours.values().cloned().collect(),
+            fdb: self.state.bridges.entries().copied().collect(),
+            port_vlans: self.state.bridges.all_vlans().copied().collect(),
             nexthops: self.state.nexthops.values().cloned().collect(),
             buckets: self.state.buckets.iter().copied().collect(),
             rules: self.state.rules.clone(),
@@ -593,4 +614,50 @@ fn routes<'a, A: Addr>(
                     .map(move |id| whole_route(state, *id, number, dst))
             })
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What bridges know comes back from a file; files that were written before it was kept are read.
+    #[test]
+    fn snapshots_hold_what_bridges_know() {
+        let entry = |mac: u8| FdbEntry {
+            bridge: 9,
+            mac: [2, 0, 0, 0, 0, mac],
+            vlan: 10,
+            port: 2,
+            local: mac == 1,
+            is_special: mac == 2,
+        };
+        let vlan = |id| PortVlan {
+            index: 2,
+            id,
+            pvid: id == 10,
+            untagged: id == 10,
+            state: 3,
+        };
+        let snapshot = Snapshot {
+            format: Snapshot::FORMAT.into(),
+            fdb: vec![entry(1), entry(2), entry(3)],
+            port_vlans: vec![vlan(10), vlan(11)],
+            ..Snapshot::default()
+        };
+        let told = |snapshot: Snapshot| {
+            let mut rib = Rib::detached();
+            snapshot.into_events().for_each(|event| rib.apply(event));
+            rib.snapshot()
+        };
+        let text = serde_json::to_string(&told(snapshot.clone())).unwrap();
+        let read: Snapshot = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&read.fdb, &read.port_vlans),
+            (&snapshot.fdb, &snapshot.port_vlans)
+        );
+        let old = serde_json::to_string(&told(Snapshot::default())).unwrap();
+        assert!(!old.contains("fdb") && !old.contains("port_vlans"));
+        let read: Snapshot = serde_json::from_str(&old).unwrap();
+        assert_eq!((read.fdb, read.port_vlans), (Vec::new(), Vec::new()));
+    }
 }

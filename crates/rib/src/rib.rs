@@ -13,6 +13,7 @@ macro_rules! publish {
     };
 }
 
+mod learnt;
 mod links;
 mod reverse;
 mod sources;
@@ -38,6 +39,7 @@ use crate::guards::Guards;
 use crate::prefix::Prefix;
 use crate::state::State;
 use crate::view::View;
+use learnt::Learnt;
 use raddle_image as image;
 use raddle_image::Counter;
 use raddle_image::Lack;
@@ -47,7 +49,7 @@ use reverse::WayBack;
 pub use sources::Claim;
 use sources::Sources;
 use tables::Side;
-use upon::Upon;
+use upon::Ways;
 
 /// The mirrored state and the image compiled from it.
 pub struct Rib {
@@ -65,7 +67,8 @@ pub struct Rib {
     label_key: [u64; 2],
     /// The entries of the image of links that engines forward from.
     links: HashMap<u32, LinkEntry>,
-    upon: Upon,
+    upon: Ways,
+    learnt: Learnt,
     /// The link that each counter slot was given to last, and its name then.
     slot_owners: HashMap<u32, (u32, String)>,
     forget_received: Box<dyn Fn(u32) + Send + Sync>,
@@ -86,6 +89,15 @@ pub struct Commit {
     pub full: bool,
     /// How long it took.
     pub took: Duration,
+}
+
+/// What there was no room for in tables of a fixed size. The kernel has the frames concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithoutRoom {
+    /// Ways from a link to one upon it: by tags, from ports of bridges, by MAC addresses.
+    pub steps: usize,
+    /// MAC addresses at ports of bridges that frames may come from.
+    pub sources: usize,
 }
 
 /// How much of the image is used.
@@ -146,7 +158,8 @@ impl Rib {
             config: empty_config(),
             label_key: [0; 2],
             links: HashMap::new(),
-            upon: Upon::default(),
+            upon: Ways::default(),
+            learnt: Learnt::default(),
             slot_owners: HashMap::new(),
             forget_received: Box::new(|_| ()),
             ports_changed: false,
@@ -353,7 +366,8 @@ impl Rib {
         self.groups.adjacencies.see_links(changed, &self.state);
         let at = publish!(self);
         let silent = self.state.with_above(&lost);
-        let adjacencies = self.groups.adjacencies.of_links(&silent);
+        let mut adjacencies = self.groups.adjacencies.of_links(&silent);
+        adjacencies.extend(self.groups.adjacencies.by_ports(&lost));
         self.groups.adjacencies.refresh(&adjacencies, &at);
         let segments = self.groups.segments.all();
         self.groups.segments.refresh(&segments, &at);
@@ -377,6 +391,8 @@ impl Rib {
         let start = Instant::now();
         self.state.note_fpm();
         let dirty = std::mem::take(&mut self.state.dirty);
+        let (bridges, fdb) = (&self.state.bridges, &dirty.fdb);
+        self.learnt.forget(fdb, bridges, &self.memory);
         let adjacencies = &mut self.groups.adjacencies;
         adjacencies.see_links(&dirty.changed_links, &self.state);
         let ports_changed = std::mem::take(&mut self.ports_changed);
@@ -414,6 +430,9 @@ impl Rib {
                 let mut adjacencies = self.groups.adjacencies.of_neighbours(&dirty.neighbours);
                 let changed = self.state.with_above(&dirty.changed_links);
                 adjacencies.extend(self.groups.adjacencies.of_links(&changed));
+                let changed = &dirty.changed_links;
+                adjacencies.extend(self.groups.adjacencies.by_ports(changed));
+                adjacencies.extend(self.groups.adjacencies.of_fdb(&dirty.fdb));
                 adjacencies
             }
         };
@@ -455,11 +474,14 @@ impl Rib {
         if sources_changed {
             self.publish_sources();
         }
-        if dirty.links || dirty.rules || closes || guards_change || refresh || way_back_changed {
+        let links = dirty.links || self.state.is_about_bridges(&dirty.fdb);
+        if links || dirty.rules || closes || guards_change || refresh || way_back_changed {
             commit.entries += self.publish_links();
             // New views of links may have led to new SIDs.
             commit.entries += self.make_segment_tables();
         }
+        let (bridges, fdb) = (&self.state.bridges, &dirty.fdb);
+        self.learnt.learn(fdb, bridges, &self.memory);
         self.drop_unused_tables();
         let (v4, v6) = (&self.state.v4, &self.state.v6);
         self.state.generations.prune(|table, dst| match dst {
@@ -531,6 +553,15 @@ impl Rib {
     /// what it gives back may be room for them.
     pub fn lacks_room(&self) -> bool {
         !self.groups.full().is_empty() || !self.groups.segments.full().is_empty()
+    }
+
+    /// What there was no room for in tables that no key of the configuration makes larger.
+    pub fn without_room(&self) -> WithoutRoom {
+        let (sources, places) = self.learnt.without_room();
+        WithoutRoom {
+            steps: self.upon.without_room + places,
+            sources,
+        }
     }
 
     fn is_full(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The mirrored state: what the kernel has told us, and nothing that we concluded.
 
+mod bridges;
 mod buckets;
 mod fpm;
 mod generations;
@@ -14,6 +15,7 @@ use ipnet::IpNet;
 use raddle_image::MAX_LINKS;
 use raddle_select::{Brings, HashKey, Seed};
 
+pub(crate) use bridges::{Bridges, FdbKey};
 pub(crate) use buckets::Buckets;
 pub(crate) use fpm::FpmRoutes;
 pub(crate) use generations::Generations;
@@ -46,6 +48,8 @@ pub(crate) struct Dirty {
     pub(crate) settings: bool,
     /// Neighbours, by link and address.
     pub(crate) neighbours: HashSet<(u32, IpAddr)>,
+    /// Entries of FDBs.
+    pub(crate) fdb: HashSet<FdbKey>,
     /// Destinations that became the kernel's, or are no more.
     pub(crate) kernel_hosts: HashSet<IpAddr>,
     /// Nexthop objects, by id.
@@ -66,6 +70,7 @@ impl Dirty {
             && !self.rules
             && !self.settings
             && self.neighbours.is_empty()
+            && self.fdb.is_empty()
             && self.kernel_hosts.is_empty()
             && self.nexthops.is_empty()
             && !self.direct
@@ -81,6 +86,7 @@ pub(crate) struct State {
     pub(crate) neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
     pub(crate) buckets: Buckets,
+    pub(crate) bridges: Bridges,
     pub(crate) rules: Vec<Rule>,
     pub(crate) settings: Settings,
     /// The kernel's own key, where it has been read; it counts while no seed is set.
@@ -171,6 +177,7 @@ impl State {
             Event::LinkGone(index) => {
                 self.devices.remove(&index);
                 self.shares.link_gone(index);
+                self.dirty.fdb.extend(self.bridges.link_gone(index));
                 if self.links.remove(&index).is_some() {
                     self.dirty.link(index);
                     self.dirty.lost_links.insert(index);
@@ -191,6 +198,28 @@ impl State {
             Event::NeighbourGone(index, dst) => {
                 if self.neighbours.remove(&(dst, index)).is_some() {
                     self.dirty.neighbours.insert((index, dst));
+                }
+            }
+            Event::Fdb(entry) => {
+                if self.bridges.set(entry) {
+                    let key = (entry.bridge, entry.vlan, entry.mac);
+                    self.dirty.fdb.insert(key);
+                }
+            }
+            Event::FdbGone(bridge, mac, vlan) => {
+                let key = (bridge, vlan, mac);
+                if self.bridges.remove(&key) {
+                    self.dirty.fdb.insert(key);
+                }
+            }
+            Event::PortVlan(vlan) => {
+                if self.bridges.set_vlan(vlan) {
+                    self.dirty.link(vlan.index);
+                }
+            }
+            Event::PortVlanGone(index, id) => {
+                if self.bridges.remove_vlan(index, id) {
+                    self.dirty.link(index);
                 }
             }
             Event::Nexthop(nexthop) => self.nexthop(nexthop),
@@ -447,6 +476,7 @@ impl State {
             Sweep::Routes6 => self.v6.sweep_begin(&mut self.attrs),
             Sweep::Buckets => self.buckets.sweep_begin(None),
             Sweep::BucketsOf(group) => self.buckets.sweep_begin(Some(group)),
+            Sweep::Fdb | Sweep::PortVlans => self.bridges.sweep_begin(sweep),
             _ => {
                 self.sweeps.insert(sweep, Seen::default());
             }
@@ -467,6 +497,11 @@ impl State {
             Sweep::Routes6 => return self.v6.sweep_end(&mut self.attrs, self.now),
             Sweep::Buckets | Sweep::BucketsOf(_) => {
                 return self.dirty.nexthops.extend(self.buckets.sweep_end());
+            }
+            Sweep::Fdb => return self.dirty.fdb.extend(self.bridges.sweep_end_fdb()),
+            Sweep::PortVlans => {
+                let ports = self.bridges.sweep_end_vlans();
+                return ports.into_iter().for_each(|index| self.dirty.link(index));
             }
             _ => {}
         }
@@ -531,7 +566,12 @@ impl State {
                     .into_iter()
                     .for_each(|family| self.note_no_rules(family));
             }
-            Sweep::Buckets | Sweep::BucketsOf(_) | Sweep::Routes4 | Sweep::Routes6 => {}
+            Sweep::Buckets
+            | Sweep::BucketsOf(_)
+            | Sweep::Routes4
+            | Sweep::Routes6
+            | Sweep::Fdb
+            | Sweep::PortVlans => {}
         }
     }
 

@@ -10,7 +10,7 @@
 
 #include <linux/types.h>
 
-#define IMAGE_MAGIC 0x334c656c64646172ULL
+#define IMAGE_MAGIC 0x344c656c64646172ULL
 
 /* Sizes and places; see the constants of these names. */
 #define MAX_LINKS 16384
@@ -30,11 +30,20 @@
 #define WANTED 16
 #define SEGMENT_FAILED 2
 #define SEGMENT_FAILURES 14
-#define VLAN_BUCKETS 8192
-#define VLAN_BUCKET 8
-#define VLAN_FACTOR 2654435761
-#define VLAN_USED 2147483648
-#define VLAN_STAG 4096
+#define STEP_BUCKETS 8192
+#define STEP_BUCKET 8
+#define STEP_FACTOR 2654435761
+#define STEP_USED 2147483648
+#define STEP_STAG 4096
+#define STEP_ALL 8192
+#define STEP_UNTAGGED 12288
+#define STEP_MAC 16384
+#define STEP_MAC_BITS 16383
+#define STEP_PORT 32768
+#define MAX_STEPS 4
+#define LEARNT_BUCKETS 16384
+#define LEARNT_BUCKET 8
+#define LEARNT_FACTOR 11400714819323198485ULL
 #define MAX_TAGS 2
 #define TAG 4
 #define SCRATCH_SIZE 4288
@@ -82,6 +91,8 @@ struct config {
 #define LINK_RULES6_BEHIND 65536
 #define LINK_FILTERED_APART 131072
 #define LINK_VLANS 262144
+#define LINK_PORT 524288
+#define LINK_MACVLANS 1048576
 
 /* A network device, by interface index; see LinkEntry. */
 struct link_entry {
@@ -313,6 +324,7 @@ enum reason {
 	REASON_EXPIRING = 51,
 	REASON_FIREWALL = 52,
 	REASON_SEVERAL_BUFFERS = 53,
+	REASON_BRIDGE = 54,
 	REASON_COUNT
 };
 

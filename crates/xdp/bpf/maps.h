@@ -182,7 +182,8 @@ struct flowlet {
 
 SECTION(config, struct config);
 SECTION(links, struct link_entry);
-SECTION(vlans, __u64);
+SECTION(steps, __u64);
+SECTION(learnt, __u64);
 SECTION(local4, __u64);
 SECTION(roots4, __u64);
 SECTION(roots6, __u64);

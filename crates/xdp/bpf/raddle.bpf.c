@@ -21,6 +21,7 @@
 #include "segment.h"
 #include "select.h"
 #include "tags.h"
+#include "upon.h"
 #include "verdict.h"
 #include "way_back.h"
 
@@ -229,21 +230,33 @@ inline_always int forward_slow(struct packet *p, __u32 cpu)
 	return finish(p, chosen, READ_ONCE(q->packet.end));
 }
 
+/* P5, which macvlans may go on with. */
+inline_always int other_mac(const struct packet *p)
+{
+	return p->link->flags & LINK_MACVLANS ? GO_OR(NEXT_UPON, REASON_OTHER_MAC) : REASON_OTHER_MAC;
+}
+
+/* Of a link with these flags that is not enabled: whether a frame of this EtherType may come in by a link upon it. */
+inline_always int may_be_upon(__u32 flags, __be16 proto)
+{
+	return flags & (LINK_PORT | LINK_MACVLANS) || (flags & LINK_VLANS && is_tag(proto));
+}
+
 /* P4 and P5, and the way to the family. */
 inline_always int by_family(struct packet *p, __u32 cpu, __be16 proto, __u64 dst_mac)
 {
 	if (proto == bpf_htons(ETH_P_IP)) {
 		if (dst_mac != *(const __u64 *)p->link->mac)
-			return REASON_OTHER_MAC;
+			return other_mac(p);
 		return forward4(p, cpu);
 	}
 	if (proto == bpf_htons(ETH_P_IPV6)) {
 		if (dst_mac != *(const __u64 *)p->link->mac)
-			return REASON_OTHER_MAC;
+			return other_mac(p);
 		return forward6(p, cpu);
 	}
 	if (is_tag(proto))
-		return p->link->flags & LINK_VLANS ? GO_OR(NEXT_TAGS, REASON_VLAN) : REASON_VLAN;
+		return p->link->flags & LINK_VLANS ? GO_OR(NEXT_UPON, REASON_VLAN) : REASON_VLAN;
 	return REASON_NOT_IP;
 }
 
@@ -270,8 +283,7 @@ inline_always int decide(struct packet *p, __u32 cpu)
 	if ((void *)(words + ETH_HLEN / 2) > p->data_end)
 		return p->link ? REASON_TRUNCATED : REASON_NOT_ENABLED;
 	if (!p->link)
-		return flags & LINK_VLANS && is_tag(words[6]) ? GO_OR(NEXT_TAGS, REASON_NOT_ENABLED) :
-								REASON_NOT_ENABLED;
+		return may_be_upon(flags, words[6]) ? GO_OR(NEXT_UPON, REASON_NOT_ENABLED) : REASON_NOT_ENABLED;
 	return by_family(p, cpu, words[6], *(__u64 *)words & 0xffffffffffffULL);
 }
 
@@ -332,7 +344,7 @@ int raddle(struct xdp_md *ctx)
 	if (verdict == REASON_FORWARDED)
 		return XDP_REDIRECT;
 #ifdef SEGMENTS
-	if (next_of(verdict) == NEXT_TAGS)
+	if (next_of(verdict) == NEXT_UPON)
 		bpf_tail_call(ctx, &programs, PROGRAM_TAGS);
 #endif
 	return leave_alone(&p, verdict);
@@ -342,8 +354,9 @@ int raddle(struct xdp_md *ctx)
 #include "srv6.h"
 
 /*
- * Tagged frames, from links that have VLANs upon them: without their tags they come in by the VLAN. The main program has
- * looked whether the image is good. A program of its own, so that untagged frames do not pay for it.
+ * Frames of links that have others upon them: tagged ones, those of ports of bridges, those to macvlans. Without their tags they
+ * come in by the link upon it. The main program has looked whether the image is good. A program of its own, so that others do not pay
+ * for it.
  */
 SEC("xdp.frags")
 int tagged(struct xdp_md *ctx)
@@ -363,7 +376,7 @@ int tagged(struct xdp_md *ctx)
 	if (!here)
 		return XDP_PASS;
 	here->tags.count = 0;
-	verdict = take_tags(&p, &here->tags, &in);
+	verdict = come_in(&p, here, &in);
 	if (verdict)
 		return leave_alone(&p, verdict);
 	words = p.data;

@@ -95,8 +95,8 @@ inline_always void want_neighbour(struct scratch *here, __u32 group, __u64 high,
 }
 
 /*
- * The same by a VLAN, whose tags stand in front of the packet then. A function of its own, as few packets leave so. All that may
- * fail comes before the packet is changed.
+ * The same by another link than the adjacency's own, with tags in front of the packet or without. A function of its own, as few packets
+ * leave so. All that may fail comes before the packet is changed.
  */
 static __noinline int leave_tagged(struct xdp_md *ctx, struct srv6_ctx *w, const struct adjacency *adj, __u32 number, __u32 family)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * VLAN tags: taken off a frame that comes in by a VLAN, put back for the kernel, and put into one that leaves by
- * a VLAN. Not before 18 bytes of a tagged frame are there is anything read of its tags.
+ * VLAN tags: taken off a frame that comes in by a link upon the one that it was seen on, put back for the kernel, and put into one that
+ * leaves by a link below its own.
  */
 #ifndef RADDLE_TAGS_H
 #define RADDLE_TAGS_H
@@ -20,110 +20,30 @@ inline_always int is_tag(__be16 ether_type)
 	return ether_type == bpf_htons(ETH_P_8021Q) || ether_type == bpf_htons(ETH_P_8021AD);
 }
 
-/* Memory::vlan: the link that a frame with this tag upon link `lower` comes in by, or 0. */
-inline_always __u32 vlan_of(__u32 lower, __be16 ether_type, __u32 id)
+/* Takes so many tags off, keeping them; 0 if they are off, and else the frame is as it came. */
+inline_always int take_tags_off(struct packet *p, struct tags_off *off, __u32 count)
 {
-	__u32 key = VLAN_USED | (lower & 0x7fff) << 16 | (ether_type == bpf_htons(ETH_P_8021AD) ? VLAN_STAG : 0) | id;
-	/* Below VLAN_BUCKETS: the upper bits of 32. */
-	__u64 bucket = INDEX((__u32)(key * VLAN_FACTOR) >> (32 - __builtin_ctz(VLAN_BUCKETS)));
-	volatile const __u64 *words;
-	__u32 found = 0;
-
-	/* What Linux 6.1 knows of a shifted number is no bound. */
-	if (bucket >= VLAN_BUCKETS)
-		return 0;
-	words = ELEMENT(vlans, const __u64, bucket * VLAN_BUCKET);
-	NO_UNROLL for (int i = 0; i < VLAN_BUCKET; i++) {
-		__u64 word = words[i];
-
-		if (word >> 32 == key) {
-			found = word;
-			break;
-		}
-	}
-	return found;
-}
-
-/* Where the walk over tags is: the link that the frame came in by so far, and what VLANs are looked for upon. */
-struct tag_walk {
-	__u32 in, lower;
-};
-
-/* One tag; its EtherType and what follows it, as loaded. */
-inline_always int next_tag(struct tag_walk *at, __be16 ether_type, __be16 tci)
-{
-	__u32 id = bpf_ntohs(tci) & 0xfff, found = vlan_of(at->lower, ether_type, id);
-
-	if (found) {
-		at->in = found;
-		at->lower = found;
-		return 0;
-	}
-	/* A priority tag says nothing else. */
-	return id ? REASON_VLAN : 0;
-}
-
-/*
- * P4 for tagged frames (__netif_receive_skb_core, vlan_do_receive): `in` becomes the link that the frame comes in by,
- * and its tags are taken off and kept. A reason, with the frame as it came, where it is the kernel's.
- */
-inline_always int take_tags(struct packet *p, struct tags_off *off, __u32 *in)
-{
-	__u64 index = INDEX(p->ctx->ingress_ifindex);
-	const struct link_entry *link;
 	__u16 *words = p->data;
-	struct tag_walk at;
-	__u64 first[2];
-	__u32 count = 1;
-	int reason;
 
-	if (index >= MAX_LINKS)
-		return REASON_NOT_ENABLED;
-	link = ELEMENT(links, const struct link_entry, index);
-	if (link->flags & LINK_ENABLED)
-		p->link = link;
 	if ((void *)(words + 9) > p->data_end)
-		return p->link ? REASON_TRUNCATED : REASON_NOT_ENABLED;
-	if (!is_tag(words[6]))
-		return p->link ? REASON_NOT_IP : REASON_NOT_ENABLED;
-	at.in = index;
-	at.lower = link->index;
-	reason = next_tag(&at, words[6], words[7]);
-	if (reason)
-		return reason;
-	first[0] = *(__u64 *)words;
-	first[1] = *(__u64 *)(words + 4);
-	if (is_tag(words[8])) {
+		return -1;
+	off->first[0] = *(__u64 *)words;
+	off->first[1] = *(__u64 *)(words + 4);
+	if (count > 1) {
 		if ((void *)(words + 11) > p->data_end)
-			return REASON_TRUNCATED;
-		reason = next_tag(&at, words[8], words[9]);
-		if (reason)
-			return reason;
-		if (is_tag(words[10]))
-			return REASON_VLAN;
+			return -1;
 		off->second = *(__u32 *)(words + 8);
-		count = 2;
 	}
-	index = INDEX(at.in);
-	if (index >= MAX_LINKS)
-		return REASON_NOT_ENABLED;
-	link = ELEMENT(links, const struct link_entry, index);
-	if (!(link->flags & LINK_ENABLED))
-		return REASON_NOT_ENABLED;
 	if (bpf_xdp_adjust_head(p->ctx, (int)(count * TAG)))
-		return REASON_VLAN;
-	p->link = link;
+		return -1;
+	off->count = count;
 	p->data = (void *)(long)p->ctx->data;
 	p->data_end = (void *)(long)p->ctx->data_end;
 	p->len = p->data_end - p->data;
-	*in = index;
-	off->count = count;
-	off->first[0] = first[0];
-	off->first[1] = first[1];
 	if (p->data + ETH_HLEN > p->data_end)
-		return REASON_TRUNCATED;
-	*(__u64 *)p->data = first[0];
-	*(__u32 *)(p->data + 8) = first[1];
+		return 0;
+	*(__u64 *)p->data = off->first[0];
+	*(__u32 *)(p->data + 8) = off->first[1];
 	return 0;
 }
 
@@ -154,13 +74,15 @@ inline_always int put_tags_back(struct xdp_md *ctx, struct scratch *here, int ac
 	return action;
 }
 
-/* Bytes of the tags of an adjacency, given its first word. */
+/* Bytes of the tags of an adjacency, given its first word; there may be none. */
 inline_always __u32 tags_len(__u64 word0)
 {
-	return word0 >> 56 > 1 ? 2 * TAG : TAG;
+	__u32 tags = word0 >> 56;
+
+	return (tags < MAX_TAGS ? tags : MAX_TAGS) * TAG;
 }
 
-/* Writes the whole Ethernet header of a frame that has room for its tags; 0 if it is there. */
+/* Writes the whole Ethernet header of a frame that has room for its tags, if it gets any; 0 if it is there. */
 inline_always int write_tags(struct xdp_md *ctx, const struct adjacency *adj, __u64 word0, __be16 ether_type)
 {
 	__u8 *frame = bytes_at(ctx, 0, ETH_HLEN + 2 * TAG);
@@ -168,18 +90,21 @@ inline_always int write_tags(struct xdp_md *ctx, const struct adjacency *adj, __
 	if (!frame)
 		return -1;
 	rewrite_macs(frame, adj);
-	*(__u32 *)(frame + 12) = bpf_htonl(adj->tag[0]);
 	if (tags_len(word0) > TAG) {
+		*(__u32 *)(frame + 12) = bpf_htonl(adj->tag[0]);
 		*(__u32 *)(frame + 16) = bpf_htonl(adj->tag[1]);
 		*(__u16 *)(frame + 20) = ether_type;
-	} else {
+	} else if (tags_len(word0)) {
+		*(__u32 *)(frame + 12) = bpf_htonl(adj->tag[0]);
 		*(__u16 *)(frame + 16) = ether_type;
+	} else {
+		*(__u16 *)(frame + 12) = ether_type;
 	}
 	return 0;
 }
 
 /*
- * A12 to A14, B9 and B10 by a VLAN: for a packet that all else has been checked of. All that may fail comes before it
+ * A12 to A14, B9 and B10 by another link than the adjacency's own: for a packet that all else has been checked of. All that may fail comes before it
  * is changed. What it is told lies in `scratch`, and it is a function of its own, lest it is gone through for each way that leads
  * here: three times as many steps for the verifier.
  */

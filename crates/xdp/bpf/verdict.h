@@ -34,9 +34,9 @@ enum next {
 	NEXT_ENCAP,
 	NEXT_FLAVOURS,
 	NEXT_CHOICE,
-	/* The program for tagged frames, from the beginning. */
-	NEXT_TAGS,
-	/* send_tagged(): out by a VLAN, whose adjacency is noted. */
+	/* The program for frames of links upon links, from the beginning. */
+	NEXT_UPON,
+	/* send_tagged(): out by a link below the adjacency's own, which is noted. */
 	NEXT_PUSH,
 	/* None: a segment that the kernel has, punted for the reason beside it, which may be 0. */
 	NEXT_KERNEL,

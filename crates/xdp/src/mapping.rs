@@ -12,7 +12,7 @@ use crate::sys;
 use crate::{Error, Result};
 
 /// The image's maps, in the order of [`Memory`]'s members.
-pub(crate) const IMAGE: [&str; 17] = [
+pub(crate) const IMAGE: [&str; 18] = [
     "config",
     "links",
     "local4",
@@ -29,7 +29,8 @@ pub(crate) const IMAGE: [&str; 17] = [
     "templates",
     "ways4",
     "firewall",
-    "vlans",
+    "steps",
+    "learnt",
 ];
 /// Maps that are not part of the image.
 pub(crate) const COUNTERS: &str = "counters";
@@ -115,7 +116,8 @@ pub(crate) fn memory(maps: &[OwnedFd; IMAGE.len()]) -> Result<Memory> {
         templates: map(13)?,
         ways4: map(14)?,
         firewall: map(15)?,
-        vlans: map(16)?,
+        steps: map(16)?,
+        learnt: map(17)?,
         adjacencies_used: AtomicUsize::new(0),
         dx2_used: AtomicUsize::new(0),
     })

@@ -147,7 +147,7 @@ impl Engine {
         let memory = engine.memory();
         if memory.has_segments() {
             engine.load_srv6()?;
-        } else if memory.has_vlans() {
+        } else if memory.has_steps() {
             // Without them tagged frames are punted, and whoever wants them tries again.
             let _ = engine.load_srv6();
         }

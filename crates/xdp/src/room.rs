@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use raddle_image as image;
 use raddle_image::Lack;
 use raddle_image::{
-    Adjacency, Capacity, Config, FLOWLETS, LOCAL_BITS, LinkEntry, MAX_LINKS, MAX_TABLES,
-    ROUND_ROBIN_SLOTS, Ranges, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET, VLAN_BYTES,
+    Adjacency, Capacity, Config, FLOWLETS, LEARNT_BYTES, LOCAL_BITS, LinkEntry, MAX_LINKS,
+    MAX_TABLES, ROUND_ROBIN_SLOTS, Ranges, SCRATCH_SIZE, SEGMENT_HEAD, SEGMENT_TARGET, STEP_BYTES,
 };
 
 use crate::counters::{self, segment_stripe};
@@ -38,7 +38,8 @@ pub(crate) fn sizes(capacity: &Capacity, cpus: usize) -> Result<HashMap<&'static
     let bytes = [
         ("config", None, size_of::<Config>()),
         ("links", None, MAX_LINKS * size_of::<LinkEntry>()),
-        ("vlans", None, VLAN_BYTES),
+        ("steps", None, STEP_BYTES),
+        ("learnt", None, LEARNT_BYTES),
         ("local4", None, LOCAL_BITS / 8),
         ("roots4", None, MAX_TABLES * 8),
         ("nodes4", routes4, capacity.nodes4 * 8),

@@ -41,6 +41,8 @@ fn title(cell: &Cell, routes: u32) -> String {
         Column::VlanIn => format!("{family}, in by a VLAN"),
         Column::VlanOut => format!("{family}, out by a VLAN"),
         Column::Vlan => format!("{family}, in and out by VLANs"),
+        Column::BridgeIn => format!("{family}, in by a bridge"),
+        Column::BridgeOut => format!("{family}, out by a bridge"),
         Column::Full => format!("{family}, {routes} routes, random destinations"),
     }
 }

@@ -147,9 +147,10 @@ fn programs(
     let links = rib
         .links()
         .filter(|link| plan.programs.contains_key(&link.index));
+    let carriers = plan.carriers(&rib);
     let reads = |link: &&Link| {
-        let vlans = plan.has_vlans_upon(&rib, link.index);
-        would_read(&rib, config, link, (native, vlans))
+        let uppers = carriers.contains(&link.index);
+        would_read(&rib, config, link, (native, uppers))
     };
     for link in links.filter(reads) {
         match engine.try_rx_hash(link.index) {

@@ -67,11 +67,16 @@ pub(super) fn require_links(plan: &Plan) -> Result<(), Error> {
     Err(Error::NoLinks { left })
 }
 
-/// Whether a link is named, or a VLAN upon it: then it is wanted.
+/// Whether a link is named, or one upon it: then it is wanted.
 fn is_named(rib: &Rib, config: &Config, index: u32) -> bool {
-    let named = config.links.iter().filter_map(|name| rib.link_named(name));
-    let mut carriers = named.map(|link| links::carrier(rib, link.index));
-    carriers.any(|carrier| carrier == index)
+    let mut named = config.links.iter().filter_map(|name| rib.link_named(name));
+    named.any(|link| rib.lower_links(link.index).contains(&index))
+}
+
+/// Whether all links that are named are forwarded from.
+fn has_named(rib: &Rib, config: &Config, plan: &Plan) -> bool {
+    let mut named = config.links.iter().filter_map(|name| rib.link_named(name));
+    named.all(|link| plan.attach.contains_key(&link.index))
 }
 
 /// Links that have our program already: those of a running daemon, and those that one has left.
@@ -216,6 +221,14 @@ impl Daemon {
         for (index, name) in plan.programs.clone() {
             let mode = mode_for(&rib, index, config.mode);
             match attach(engine, index, &name, mode) {
+                // A bridge has others.
+                Err(e) if links::is_port(&rib, index) => {
+                    plan.without_program(&rib, index, &e.to_string());
+                    if !has_named(&rib, config, &plan) {
+                        return Err(e);
+                    }
+                    tracing::warn!("{e}");
+                }
                 Err(e) if mode != config.mode && !is_named(&rib, config, index) => {
                     tracing::warn!("{e}");
                     plan.without_program(&rib, index, &e.to_string());

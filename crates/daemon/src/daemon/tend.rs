@@ -14,9 +14,9 @@ use super::Daemon;
 use crate::Error;
 use crate::config::{Config, Mode};
 use crate::kept::now;
-use crate::links::{self, Plan, carrier, plan_of_present};
+use crate::links::{self, Plan, carriers, plan_of_present};
 use crate::survey::{look, shaped, survey};
-use raddle_preflight::{Finding, Fix, Punted};
+use raddle_preflight::{Finding, Fix, Punted, is_upon_others};
 
 /// How often neighbours that the engine lacks are asked for, and how many at a time.
 const WANTED_EACH: Duration = Duration::from_millis(100);
@@ -28,9 +28,8 @@ impl Daemon {
     /// Links or settings changed: attaches and detaches accordingly.
     pub(super) fn replan(&mut self) {
         for index in self.engine.forget_detached() {
-            self.plan.programs.remove(&index);
-            let rib = &self.rib;
-            self.plan.attach.retain(|of, _| carrier(rib, *of) != index);
+            let why = "the program has been taken off";
+            self.plan.without_program(&self.rib, index, why);
         }
         let attached: Vec<u32> = self.engine.attached().map(|(index, _)| index).collect();
         let (rib, no_key) = (&self.rib, self.no_key.as_deref());
@@ -112,7 +111,7 @@ impl Daemon {
     }
 
     /// Attaches to the links of the plan. A link that refuses is left to the kernel until the plan
-    /// is made anew, with the VLANs upon it, and the plan says so; it does not keep others from being attached.
+    /// is made anew, with what is upon it alone, and the plan says so; it does not keep others from being attached.
     fn attach_all(&mut self, plan: &mut Plan) {
         let engine = &mut self.engine;
         for (index, name) in plan.programs.clone() {
@@ -320,7 +319,7 @@ impl Daemon {
 }
 
 /// Takes bonds out of the out-links of a plan on which the program does not run in the drivers of their members (see the preflight),
-/// and says so there; with `attached` only those on which it runs at all. VLANs upon them go with them.
+/// and says so there; with `attached` only those on which it runs at all. Links upon them go with them.
 fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
     let left = &mut plan.left;
     plan.out.retain(|index, name| {
@@ -338,7 +337,7 @@ fn leave_bonds(engine: &Engine, rib: &Rib, plan: &mut Plan, attached: bool) {
         left.insert(name.clone(), why.to_owned());
         false
     });
-    plan.leave_vlans(rib);
+    plan.leave_uppers(rib);
 }
 
 /// Whether frames that lie in several buffers are lost where they are redirected to some out-link of a plan:
@@ -354,7 +353,7 @@ pub(super) fn loses_buffers(rib: &Rib, plan: &Plan, config: &Config) -> bool {
         features.is_some_and(raddle_xdp::Features::can_receive_multi_buffer_redirects)
     };
     let links = plan.out.keys().filter_map(|index| rib.link(*index));
-    let mut links = links.filter(|link| !link.is_vlan()).peekable();
+    let mut links = links.filter(|link| !is_upon_others(link)).peekable();
     let Some(first) = links.peek().filter(|_| config.mode != Mode::Generic) else {
         return false;
     };
@@ -362,7 +361,7 @@ pub(super) fn loses_buffers(rib: &Rib, plan: &Plan, config: &Config) -> bool {
 }
 
 /// Has packets be redirected to the out-links of a plan, and to no others that they were redirected to. Where that cannot be, the
-/// plan says so. What is sent through a VLAN is redirected to the link below.
+/// plan says so. What is sent through a VLAN, a bridge or a macvlan is redirected to a link below.
 pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, before: &Plan) {
     leave_bonds(engine, rib, plan, false);
     for index in before
@@ -374,7 +373,7 @@ pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, befo
     }
     let left = &mut plan.left;
     plan.out.retain(|index, name| {
-        if carrier(rib, *index) != *index {
+        if rib.link(*index).is_some_and(is_upon_others) {
             return true;
         }
         match engine.set_out_link(*index) {
@@ -386,7 +385,7 @@ pub(super) fn send_through_all(engine: &Engine, rib: &Rib, plan: &mut Plan, befo
             }
         }
     });
-    plan.leave_vlans(rib);
+    plan.leave_uppers(rib);
 }
 
 /// How the program is attached to a link: to a bond in the drivers of its members or not at all (see the preflight).
@@ -416,7 +415,7 @@ pub(super) fn attach(engine: &mut Engine, index: u32, name: &str, mode: Mode) ->
     }
 }
 
-/// Once there are SRv6 segments, or VLANs that are forwarded from, the engine needs the programs for them. These take seconds to
+/// Once there are SRv6 segments, or VLANs, bridges or macvlans that are forwarded from, the engine needs the programs for them. These take seconds to
 /// load, so a thread of their own does that. Where the kernel refuses, it keeps forwarding these packets itself, and is not asked
 /// again.
 #[derive(Debug, Default)]
@@ -520,19 +519,18 @@ impl Srv6 {
 /// Whether there is something that only the program does which calls others:
 ///
 /// 1. A segment that engines carry out.
-/// 2. A VLAN that is forwarded from. What only leaves by VLANs needs nothing.
+/// 2. A VLAN, a bridge or a macvlan that is forwarded from. What only leaves by one needs nothing.
 fn needs_called_programs(rib: &Rib) -> bool {
     let known = |segment: &Segment| segment.kind != segment_kind::KERNEL;
-    let mut enabled = rib.ports().enabled.iter();
-    rib.segments().any(|(_, _, segment)| known(segment))
-        || enabled.any(|index| carrier(rib, *index) != *index)
+    let enabled = rib.ports().enabled.iter().copied();
+    rib.segments().any(|(_, _, segment)| known(segment)) || !carriers(rib, enabled).is_empty()
 }
 
 #[cfg(test)]
 mod tests {
     use raddle_rib::Ports;
     use raddle_rib::event::{
-        DeviceSettings, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget, Vlan,
+        Bridge, DeviceSettings, Event, Link, Route, RouteNexthop, RouteOp, RouteTarget, Vlan,
     };
     use raddle_rib::seg6::{Behaviour, Seg6, Sid};
 
@@ -592,5 +590,27 @@ mod tests {
         assert!(!needs(&[1]), "out by a VLAN needs nothing");
         assert!(needs(&[1, 2]));
         assert!(needs(&[2]));
+        let bridge = Link {
+            kind: Some("bridge".into()),
+            bridge: Some(Bridge::default()),
+            ..Link::ethernet(3, "br0", [2; 6])
+        };
+        let port = Link {
+            master: Some(3),
+            ..Link::ethernet(4, "c", [2; 6])
+        };
+        let mut rib = Rib::detached();
+        rib.apply(Event::Link(bridge));
+        let needs = |rib: &mut Rib| {
+            rib.set_ports(Ports {
+                enabled: [3].into(),
+                out: [3, 4].into(),
+            });
+            rib.commit();
+            needs_called_programs(rib)
+        };
+        assert!(!needs(&mut rib), "nothing comes in by it");
+        rib.apply(Event::Link(port));
+        assert!(needs(&mut rib));
     }
 }

@@ -218,6 +218,10 @@ pub(super) fn links(objects: &Objects, names: &Lookup) -> Result<Vec<Link>, Erro
             vlan,
             bond_active,
             bond_queue: bond_queue.and_then(|id| id.try_into().ok()).unwrap_or(0),
+            // `ip` prints no FDB, without which nothing is known of a bridge.
+            bridge: None,
+            port: None,
+            macvlan: None,
             lower,
             lower_netns: link.link_netnsid,
             qdisc: link.qdisc,

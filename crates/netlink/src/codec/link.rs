@@ -2,6 +2,7 @@
 
 use raddle_rib::event::{Bond, Event, Link, Vlan, XdpAttached};
 
+use super::bridge;
 use super::build::{Builder, EncodeError};
 use super::number::rtm::{RTM_DELLINK, RTM_NEWLINK};
 use super::wire::{Attribute, DecodeError, Message, read_u16, read_u32};
@@ -11,7 +12,7 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_QDISC: u16 = 6;
-const IFLA_MASTER: u16 = 10;
+pub(super) const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
@@ -30,7 +31,7 @@ const IFLA_VLAN_EGRESS_QOS: u16 = 3;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
 const IFLA_VLAN_QOS_MAPPING: u16 = 1;
 /// 802.1Q, what kernels mean that do not tell.
-const ETH_P_8021Q: u16 = 0x8100;
+pub(super) const ETH_P_8021Q: u16 = 0x8100;
 /// Which parts of a link to tell (request).
 pub(crate) const IFLA_EXT_MASK: u16 = 29;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
@@ -41,8 +42,8 @@ const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 
-/// None for what is not a whole link: bridge port reports (`AF_BRIDGE`, of which even the "gone"
-/// only means that the port left its bridge), and wireless events, which have no name.
+/// None for what is not a whole link: what a bridge tells of its ports ([`bridge::decode_port`]; even the "gone" only means
+/// that the port left its bridge), and wireless events, which have no name.
 pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
     let (head, attributes) = message.split::<16>("ifinfomsg")?;
     if head[0] != 0 {
@@ -99,8 +100,26 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
             _ => {}
         }
     }
+    match (link.kind.as_deref(), &data) {
+        (Some("bridge"), Some(data)) => link.bridge = Some(bridge::decode_bridge(data)?),
+        (Some("macvlan"), Some(data)) => link.macvlan = Some(bridge::decode_macvlan(data)?),
+        (_, Some(data)) => of_kind(data, link)?,
+        (_, None) => {}
+    }
+    match (slave_kind.as_deref(), &slave_data) {
+        (Some("bond"), Some(data)) => of_member(data, link),
+        (Some("bridge"), Some(data)) => {
+            link.port = Some(bridge::decode_attributes(data.nested())?);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a VRF, a bond or a VLAN is set to.
+fn of_kind(data: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
     let (mut interval, mut validate) = (0, 0);
-    for set in data.iter().flat_map(|data| data.nested()) {
+    for set in data.nested() {
         let set = set?;
         match (link.kind.as_deref(), set.kind) {
             (Some("vrf"), IFLA_VRF_TABLE) => link.vrf_table = Some(set.u32("IFLA_VRF_TABLE")?),
@@ -125,8 +144,12 @@ fn info(a: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
     if Bond::is_by_traffic(interval, validate) {
         bond(link).by_traffic = true;
     }
-    let slave_data = slave_data.filter(|_| slave_kind.as_deref() == Some("bond"));
-    for told in slave_data.iter().flat_map(|data| data.nested()) {
+    Ok(())
+}
+
+/// What a link is to its bond.
+fn of_member(data: &Attribute<'_>, link: &mut Link) -> Result<(), DecodeError> {
+    for told in data.nested() {
         let told = told?;
         match told.kind {
             IFLA_BOND_SLAVE_STATE => {
@@ -207,43 +230,7 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
         });
         b.close(nest);
     }
-    if link.kind.is_some() || link.bond_active.is_some() {
-        let nest = b.open(IFLA_LINKINFO);
-        if let Some(kind) = &link.kind {
-            b.put_str(IFLA_INFO_KIND, kind);
-        }
-        if link.vrf_table.is_some() || link.bond.is_some() || link.vlan.is_some() {
-            let data = b.open(IFLA_INFO_DATA);
-            if let Some(table) = link.vrf_table {
-                b.put_u32(IFLA_VRF_TABLE, table);
-            }
-            if let Some(bond) = link.bond {
-                b.put_u8(IFLA_BOND_MODE, bond.mode);
-                b.put_u8(IFLA_BOND_XMIT_HASH_POLICY, bond.policy);
-                b.put_u32(IFLA_BOND_ARP_INTERVAL, bond.by_traffic.into());
-            }
-            if let Some(vlan) = link.vlan {
-                b.put_u16(IFLA_VLAN_ID, vlan.id);
-                b.put_u16(IFLA_VLAN_PROTOCOL, vlan.protocol.to_be());
-                if vlan.egress_qos {
-                    let maps = b.open(IFLA_VLAN_EGRESS_QOS);
-                    // From priority 0 to 1, as an example.
-                    let [from, to] = [0_u32, 1].map(u32::to_ne_bytes);
-                    b.put(IFLA_VLAN_QOS_MAPPING, &[from, to].concat());
-                    b.close(maps);
-                }
-            }
-            b.close(data);
-        }
-        if let Some(active) = link.bond_active {
-            b.put_str(IFLA_INFO_SLAVE_KIND, "bond");
-            let data = b.open(IFLA_INFO_SLAVE_DATA);
-            b.put_u8(IFLA_BOND_SLAVE_STATE, u8::from(!active));
-            b.put_u16(IFLA_BOND_SLAVE_QUEUE_ID, link.bond_queue);
-            b.close(data);
-        }
-        b.close(nest);
-    }
+    encode_info(b, link);
     if let Some(xdp) = link.xdp {
         let nest = b.open(IFLA_XDP);
         b.put_u8(IFLA_XDP_ATTACHED, xdp.mode);
@@ -251,6 +238,75 @@ pub(super) fn encode(b: &mut Builder, link: &Link, flags: u16) -> Result<(), Enc
         b.close(nest);
     }
     b.end()
+}
+
+fn encode_info(b: &mut Builder, link: &Link) {
+    let is_part = link.bond_active.is_some() || link.port.is_some();
+    if link.kind.is_none() && !is_part {
+        return;
+    }
+    let nest = b.open(IFLA_LINKINFO);
+    if let Some(kind) = &link.kind {
+        b.put_str(IFLA_INFO_KIND, kind);
+    }
+    let is_virtual = link.bond.is_some() || link.vlan.is_some() || link.macvlan.is_some();
+    if is_virtual || link.bridge.is_some() || link.vrf_table.is_some() {
+        let data = b.open(IFLA_INFO_DATA);
+        encode_data(b, link);
+        b.close(data);
+    }
+    if is_part {
+        encode_part(b, link);
+    }
+    b.close(nest);
+}
+
+/// What it is set to.
+fn encode_data(b: &mut Builder, link: &Link) {
+    if let Some(table) = link.vrf_table {
+        b.put_u32(IFLA_VRF_TABLE, table);
+    }
+    if let Some(bond) = link.bond {
+        b.put_u8(IFLA_BOND_MODE, bond.mode);
+        b.put_u8(IFLA_BOND_XMIT_HASH_POLICY, bond.policy);
+        b.put_u32(IFLA_BOND_ARP_INTERVAL, bond.by_traffic.into());
+    }
+    if let Some(bridge) = link.bridge {
+        bridge::encode_bridge(b, bridge);
+    }
+    if let Some(macvlan) = link.macvlan {
+        bridge::encode_macvlan(b, macvlan);
+    }
+    if let Some(vlan) = link.vlan {
+        b.put_u16(IFLA_VLAN_ID, vlan.id);
+        b.put_u16(IFLA_VLAN_PROTOCOL, vlan.protocol.to_be());
+        if vlan.egress_qos {
+            let maps = b.open(IFLA_VLAN_EGRESS_QOS);
+            // From priority 0 to 1, as an example.
+            let [from, to] = [0_u32, 1].map(u32::to_ne_bytes);
+            b.put(IFLA_VLAN_QOS_MAPPING, &[from, to].concat());
+            b.close(maps);
+        }
+    }
+}
+
+/// What it is to the bond or bridge that it is part of.
+fn encode_part(b: &mut Builder, link: &Link) {
+    let kind = match link.port {
+        Some(_) => "bridge",
+        None => "bond",
+    };
+    b.put_str(IFLA_INFO_SLAVE_KIND, kind);
+    let data = b.open(IFLA_INFO_SLAVE_DATA);
+    match link.port {
+        Some(port) => bridge::encode_attributes(b, port),
+        None => {
+            let is_backup = link.bond_active == Some(false);
+            b.put_u8(IFLA_BOND_SLAVE_STATE, is_backup.into());
+            b.put_u16(IFLA_BOND_SLAVE_QUEUE_ID, link.bond_queue);
+        }
+    }
+    b.close(data);
 }
 
 pub(super) fn encode_gone(b: &mut Builder, index: u32, flags: u16) -> Result<(), EncodeError> {

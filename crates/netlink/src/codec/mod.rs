@@ -2,17 +2,20 @@
 //!
 //! Decoding is zero-copy down to the event: iterators walk the buffer, and only what an event
 //! owns is allocated (device names, the members of groups and multipath routes; nothing for a
-//! route of one nexthop). No input makes it panic; messages that make no sense are errors, and
+//! route of one nexthop or an entry of an FDB). No input makes it panic; messages that make no sense are errors, and
 //! messages that do not concern routing are passed over and counted.
 
 mod address;
+mod bridge;
 mod build;
 mod control;
+mod fdb;
 mod link;
 mod neighbour;
 mod netconf;
 mod nexthop;
 pub mod number;
+mod port_vlan;
 mod route;
 mod route_encode;
 mod rule;
@@ -23,9 +26,11 @@ use std::net::IpAddr;
 
 use raddle_rib::event::Event;
 
+pub use bridge::PortChange;
 pub use build::{Builder, EncodeError, Nest};
 pub use control::{KernelError, Outcome};
 pub use netconf::Netconf;
+pub use port_vlan::PortVlans;
 pub use rule::RULE_OTHER_INVERT;
 pub use sid_counters::SidCounters;
 pub use wire::{Attribute, Attributes, DecodeError, Message, Messages};
@@ -49,6 +54,10 @@ pub(crate) const NESTED: u16 = 0x8000;
 pub enum Decoded {
     /// Something happened to the state we mirror.
     Event(Event),
+    /// So did this, of VLANs at a bridge or one of its ports: [`PortVlans::events`].
+    Vlans(PortVlans),
+    /// A bridge tells of one of its ports.
+    Port(PortChange),
     /// A device's settings changed.
     Netconf(Netconf),
     /// `NLMSG_DONE` or `NLMSG_ERROR`: a request has ended.
@@ -67,11 +76,17 @@ pub fn decode_message(message: &Message<'_>) -> Result<Decoded, DecodeError> {
     let event = match message.kind {
         rtm::RTM_NEWROUTE | rtm::RTM_DELROUTE => route::decode(message)?,
         rtm::RTM_NEWNEIGH | rtm::RTM_DELNEIGH => neighbour::decode(message)?,
-        rtm::RTM_NEWLINK | rtm::RTM_DELLINK => link::decode(message)?,
+        rtm::RTM_NEWLINK | rtm::RTM_DELLINK => match bridge::decode_port(message)? {
+            Some(port) => return Ok(Decoded::Port(port)),
+            None => link::decode(message)?,
+        },
         rtm::RTM_NEWADDR | rtm::RTM_DELADDR => address::decode(message)?,
         rtm::RTM_NEWRULE | rtm::RTM_DELRULE => rule::decode(message)?,
         rtm::RTM_NEWNEXTHOP | rtm::RTM_DELNEXTHOP => nexthop::decode(message)?,
         rtm::RTM_NEWNEXTHOPBUCKET => nexthop::decode_bucket(message)?,
+        rtm::RTM_NEWVLAN | rtm::RTM_DELVLAN => {
+            return Ok(port_vlan::decode(message)?.map_or(Decoded::Other, Decoded::Vlans));
+        }
         rtm::RTM_NEWNETCONF => {
             return Ok(netconf::decode(message)?.map_or(Decoded::Other, Decoded::Netconf));
         }
@@ -84,7 +99,7 @@ pub fn decode_message(message: &Message<'_>) -> Result<Decoded, DecodeError> {
 /// What [`decode`] met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Events handed on.
+    /// Events handed on; of VLANs at ports, a message may tell several.
     pub events: u64,
     /// Messages that do not concern routing.
     pub skipped: u64,
@@ -111,6 +126,10 @@ pub fn decode(buffer: &[u8], sink: &mut dyn FnMut(Event)) -> Counts {
                 counts.events += 1;
                 sink(event);
             }
+            Ok(Decoded::Vlans(vlans)) => vlans.events().for_each(|event| {
+                counts.events += 1;
+                sink(event);
+            }),
             Ok(_) => counts.skipped += 1,
             Err(_) => counts.malformed += 1,
         }
@@ -131,6 +150,10 @@ pub fn encode(b: &mut Builder, event: &Event, flags: u16) -> Result<(), EncodeEr
         Event::AddressGone(address) => address::encode(b, address, true, flags),
         Event::Neighbour(neighbour) => neighbour::encode(b, neighbour, flags),
         Event::NeighbourGone(index, dst) => neighbour::encode_gone(b, *index, *dst, flags),
+        Event::Fdb(entry) => fdb::encode(b, entry, flags),
+        Event::FdbGone(bridge, mac, vlan) => fdb::encode_gone(b, *bridge, *mac, *vlan, flags),
+        Event::PortVlan(vlan) => port_vlan::encode(b, vlan, flags),
+        Event::PortVlanGone(index, id) => port_vlan::encode_gone(b, *index, *id, flags),
         Event::Nexthop(nexthop) => nexthop::encode(b, nexthop, flags),
         Event::NexthopGone(id) => nexthop::encode_gone(b, *id, flags),
         Event::Bucket(bucket) => nexthop::encode_bucket(b, bucket, flags),

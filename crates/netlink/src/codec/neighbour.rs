@@ -5,24 +5,27 @@ use std::net::IpAddr;
 use raddle_rib::event::{Event, Neighbour};
 
 use super::build::{Builder, EncodeError};
-use super::family_of;
 use super::number::rtm::{RTM_DELNEIGH, RTM_NEWNEIGH};
-use super::number::{INET, INET6};
+use super::number::{BRIDGE, INET, INET6};
 use super::wire::{DecodeError, Message, read_u16, read_u32};
+use super::{family_of, fdb};
 
 const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
+pub(super) const NDA_LLADDR: u16 = 2;
 const NDA_PROTOCOL: u16 = 12;
 /// Answer for others: not a neighbour to send to.
 pub(crate) const NTF_PROXY: u8 = 0x08;
 /// Resolve it as if there were a packet for it.
 pub(crate) const NTF_USE: u8 = 0x01;
 
-/// None for a bridge's forwarding database (`AF_BRIDGE`, same message) and for proxy entries.
+/// None for proxy entries, and for what is neither a neighbour nor a bridge's (`AF_BRIDGE`, same message).
 pub(super) fn decode(message: &Message<'_>) -> Result<Option<Event>, DecodeError> {
     let (head, attributes) = message.split::<12>("ndmsg")?;
     let family = head[0];
     let flags = head[10];
+    if family == BRIDGE {
+        return fdb::decode(message);
+    }
     if (family != INET && family != INET6) || flags & NTF_PROXY != 0 {
         return Ok(None);
     }

@@ -20,6 +20,12 @@ pub mod rtm {
     pub const RTM_DELNEXTHOP: u16 = 105;
     /// Ask for nexthop objects.
     pub const RTM_GETNEXTHOP: u16 = 106;
+    /// VLANs of a bridge or one of its ports. Minimum kernel: 5.6.
+    pub const RTM_NEWVLAN: u16 = 112;
+    /// VLANs are gone there.
+    pub const RTM_DELVLAN: u16 = 113;
+    /// Ask for VLANs of bridges and ports.
+    pub const RTM_GETVLAN: u16 = 114;
     /// A bucket of a resilient group. Minimum kernel: 5.13.
     pub const RTM_NEWNEXTHOPBUCKET: u16 = 116;
     /// Ask for buckets.
@@ -56,7 +62,7 @@ pub mod nlm {
 pub mod group {
     /// Links.
     pub const LINK: u32 = 1;
-    /// Neighbours.
+    /// Neighbours, and FDBs of bridges.
     pub const NEIGH: u32 = 3;
     /// IPv4 addresses.
     pub const IPV4_IFADDR: u32 = 5;
@@ -76,8 +82,12 @@ pub mod group {
     pub const IPV6_NETCONF: u32 = 25;
     /// Nexthop objects and buckets.
     pub const NEXTHOP: u32 = 32;
+    /// VLANs of bridges and of their ports. Minimum kernel: 5.6.
+    pub const BRVLAN: u32 = 33;
 }
 
+/// `AF_BRIDGE` as the 8 bits of message headers.
+pub(crate) const BRIDGE: u8 = 7;
 /// `AF_INET` as the 8 bits of message headers.
 pub(crate) const INET: u8 = 2;
 /// `AF_INET6` as the 8 bits of message headers.

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use raddle_rib::event::{Event, Sweep};
 
 use crate::codec::number::rtm;
-use crate::codec::number::{INET, INET6};
+use crate::codec::number::{BRIDGE, INET, INET6};
 use crate::codec::{Builder, EncodeError, IFLA_EXT_MASK};
 
 /// With more groups than this, the buckets of all are dumped at once.
@@ -23,6 +23,8 @@ pub(super) enum Kind {
     Links,
     Addresses,
     Neighbours,
+    Fdb,
+    PortVlans,
     Rules,
     /// Before routes also because this dump waits for the lock that writers hold (RTNL), which
     /// those of routes need not: a link's loss is announced before it takes effect, and what goes
@@ -34,10 +36,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 10] = [
         Kind::Links,
         Kind::Addresses,
         Kind::Neighbours,
+        Kind::Fdb,
+        Kind::PortVlans,
         Kind::Rules,
         Kind::Nexthops,
         Kind::Buckets,
@@ -51,6 +55,8 @@ impl Kind {
             Event::Link(_) | Event::LinkGone(_) => Kind::Links,
             Event::Address(_) | Event::AddressGone(_) => Kind::Addresses,
             Event::Neighbour(_) | Event::NeighbourGone(..) => Kind::Neighbours,
+            Event::Fdb(_) | Event::FdbGone(..) => Kind::Fdb,
+            Event::PortVlan(_) | Event::PortVlanGone(..) => Kind::PortVlans,
             Event::Rule(_) | Event::RuleGone(_) => Kind::Rules,
             Event::Nexthop(_) | Event::NexthopGone(_) => Kind::Nexthops,
             Event::Bucket(_) => Kind::Buckets,
@@ -79,6 +85,8 @@ impl Kind {
             Kind::Links => Sweep::Links,
             Kind::Addresses => Sweep::Addresses,
             Kind::Neighbours => Sweep::Neighbours,
+            Kind::Fdb => Sweep::Fdb,
+            Kind::PortVlans => Sweep::PortVlans,
             Kind::Rules => Sweep::Rules,
             Kind::Nexthops => Sweep::Nexthops,
             Kind::Buckets => Sweep::Buckets,
@@ -92,6 +100,8 @@ impl Kind {
             Kind::Links => "dump links",
             Kind::Addresses => "dump addresses",
             Kind::Neighbours => "dump neighbours",
+            Kind::Fdb => "dump FDBs of bridges",
+            Kind::PortVlans => "dump VLANs of bridges",
             Kind::Rules => "dump rules",
             Kind::Nexthops => "dump nexthops",
             Kind::Buckets => "dump nexthop buckets",
@@ -106,6 +116,10 @@ impl Kind {
         match self {
             Kind::Links | Kind::Nexthops | Kind::Buckets => &[0],
             Kind::Addresses | Kind::Neighbours | Kind::Rules => &[INET, INET6],
+            // A dump goes on where it was by number, so an entry that goes meanwhile has it pass another one over
+            // (`br_fdb_dump`). Of two dumps hardly both miss the same.
+            Kind::Fdb => &[BRIDGE, BRIDGE],
+            Kind::PortVlans => &[BRIDGE],
             Kind::Routes4 => &[INET],
             Kind::Routes6 => &[INET6],
         }
@@ -117,7 +131,8 @@ impl Kind {
         let (message, header_len) = match self {
             Kind::Links => (rtm::RTM_GETLINK, 16),
             Kind::Addresses => (rtm::RTM_GETADDR, 8),
-            Kind::Neighbours => (rtm::RTM_GETNEIGH, 12),
+            Kind::Neighbours | Kind::Fdb => (rtm::RTM_GETNEIGH, 12),
+            Kind::PortVlans => (rtm::RTM_GETVLAN, 8),
             Kind::Rules => (rtm::RTM_GETRULE, 12),
             Kind::Nexthops => (rtm::RTM_GETNEXTHOP, 8),
             Kind::Buckets => (rtm::RTM_GETNEXTHOPBUCKET, 8),
@@ -248,14 +263,14 @@ impl From<Dumped> for Wanted {
 
 /// A set of kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kinds(u8);
+pub(super) struct Kinds(u16);
 
 impl Kinds {
     pub(super) const NONE: Kinds = Kinds(0);
-    pub(super) const ALL: Kinds = Kinds(u8::MAX);
+    pub(super) const ALL: Kinds = Kinds(u16::MAX);
 
     pub(super) const fn with(self, kind: Kind) -> Kinds {
-        Kinds(self.0 | 1 << kind as u8)
+        Kinds(self.0 | 1 << kind as u16)
     }
 
     pub(super) const fn union(self, other: Kinds) -> Kinds {
@@ -263,7 +278,7 @@ impl Kinds {
     }
 
     pub(super) const fn has(self, kind: Kind) -> bool {
-        self.0 & (1 << kind as u8) != 0
+        self.0 & (1 << kind as u16) != 0
     }
 
     pub(super) const fn is_empty(self) -> bool {

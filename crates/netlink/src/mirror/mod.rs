@@ -7,6 +7,8 @@
 //! take routes and nexthops with them without a word) is dumped again after the sign of it that
 //! there is, and so is everything after lost notifications (`ENOBUFS`).
 //!
+//! Of ports, bridges tell what they are to them and not the whole link ([`ports`]).
+//!
 //! Two threads work for a mirror: one empties the notification socket, one dumps and reads
 //! `/proc/sys`. Both stay in the network namespace in which the mirror was opened.
 
@@ -16,6 +18,7 @@ mod dumper;
 mod hosts;
 mod kind;
 mod lost;
+mod ports;
 mod queue;
 mod reader;
 mod signs;
@@ -33,19 +36,20 @@ use raddle_rib::event::{DeviceSettings, Event, HmacKey, Link, RouteOp, Settings}
 use self::devices::Devices;
 use self::kind::{Dumped, Kind, Kinds};
 use self::lost::OnLost;
+use self::ports::Ports;
 use self::queue::{Queue, Report};
 use self::signs::signs;
 use self::sysctl::Sysctls;
 pub use self::sysctl::{device_settings, namespace_settings, number};
 use crate::clock::{clock, date};
 use crate::codec::number::group;
-use crate::codec::{Decoded, Messages, decode_message};
+use crate::codec::{Decoded, Messages, PortChange, decode_message};
 use crate::error::Error;
 use crate::socket::{Dump, RECEIVE_BUFFER, Socket};
 use crate::wake::{Wake, wait};
 
 /// The groups that a mirror listens to.
-const GROUPS: [u32; 11] = [
+const GROUPS: [u32; 12] = [
     group::LINK,
     group::NEIGH,
     group::IPV4_IFADDR,
@@ -57,6 +61,7 @@ const GROUPS: [u32; 11] = [
     group::IPV4_NETCONF,
     group::IPV6_NETCONF,
     group::NEXTHOP,
+    group::BRVLAN,
 ];
 
 /// Counters of a mirror, since it was opened.
@@ -108,17 +113,26 @@ pub struct Mirror {
     /// Of the thread that receives notifications.
     reader: Option<i32>,
     links: HashMap<u32, LinkState>,
+    ports: Ports,
     devices: Devices,
     settings: Option<Settings>,
     keys: Vec<HmacKey>,
     /// What is being dumped, and what was notified about it meanwhile.
     sweeping: Option<Dumped>,
-    held: Vec<Event>,
+    held: Vec<Told>,
     /// Notifications were lost, and the links have not been read since.
     lost: bool,
     /// They are being read because of that.
     recovering: bool,
     stats: Stats,
+}
+
+/// What a notification tells.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all of them are events
+enum Told {
+    Event(Event),
+    Port(PortChange),
 }
 
 /// What has to be remembered of a link to see what a change of it means.
@@ -166,6 +180,7 @@ impl Mirror {
             threads: Vec::new(),
             reader: None,
             links: HashMap::new(),
+            ports: Ports::default(),
             devices: Devices::default(),
             settings: None,
             keys: Vec::new(),
@@ -336,28 +351,17 @@ impl Mirror {
         for message in Messages::new(buffer) {
             match message.and_then(|m| decode_message(&m)) {
                 Ok(Decoded::Event(mut event)) => {
-                    self.stats.notified += 1;
                     date(&mut event, made);
-                    self.queue.want(signs(&event, |index| {
-                        self.links.get(&index).map(|l| l.flags)
-                    }));
-                    if Kind::of(&event) != self.sweeping.map(Dumped::kind) {
-                        self.deliver(event, sink);
-                        continue;
-                    }
-                    // Dumps of routes take seconds where there are a million.
-                    match event {
-                        Event::Route(route, op) => {
-                            // Whether the dump has it does not show where others of its key stand beside it.
-                            if matches!(op, RouteOp::Append | RouteOp::Prepend)
-                                && let Some(dumped) = self.sweeping
-                            {
-                                self.queue.want(dumped);
-                            }
-                            sink(Event::Meanwhile(route, Some(op)));
-                        }
-                        Event::RouteGone(route) => sink(Event::Meanwhile(route, None)),
-                        event => self.held.push(event),
+                    self.notified(event, sink);
+                }
+                Ok(Decoded::Vlans(vlans)) => {
+                    vlans.events().for_each(|event| self.notified(event, sink));
+                }
+                Ok(Decoded::Port(change)) => {
+                    self.stats.notified += 1;
+                    match self.sweeping.map(Dumped::kind) {
+                        Some(Kind::Links) => self.held.push(Told::Port(change)),
+                        _ => self.port(&change, sink),
                     }
                 }
                 Ok(Decoded::Netconf(_)) => self.queue.want_settings(),
@@ -370,6 +374,39 @@ impl Mirror {
         }
     }
 
+    fn notified(&mut self, event: Event, sink: &mut dyn FnMut(Event)) {
+        self.stats.notified += 1;
+        self.queue.want(signs(&event, |index| {
+            self.links.get(&index).map(|l| l.flags)
+        }));
+        if Kind::of(&event) != self.sweeping.map(Dumped::kind) {
+            self.deliver(event, sink);
+            return;
+        }
+        // Dumps of routes take seconds where there are a million.
+        match event {
+            Event::Route(route, op) => {
+                // Whether the dump has it does not show where others of its key stand beside it.
+                if matches!(op, RouteOp::Append | RouteOp::Prepend)
+                    && let Some(dumped) = self.sweeping
+                {
+                    self.queue.want(dumped);
+                }
+                sink(Event::Meanwhile(route, Some(op)));
+            }
+            Event::RouteGone(route) => sink(Event::Meanwhile(route, None)),
+            event => self.held.push(Told::Event(event)),
+        }
+    }
+
+    /// Hands on a link as it is after what its bridge tells of it.
+    fn port(&mut self, change: &PortChange, sink: &mut dyn FnMut(Event)) {
+        match self.ports.after(change) {
+            Some(link) => self.deliver(Event::Link(link), sink),
+            None => self.queue.want(Kinds::NONE.with(Kind::Links)),
+        }
+    }
+
     fn chunk(&mut self, buffer: &[u8], made: Instant, sink: &mut dyn FnMut(Event)) {
         for message in Messages::new(buffer) {
             match message.and_then(|m| decode_message(&m)) {
@@ -378,6 +415,10 @@ impl Mirror {
                     date(&mut event, made);
                     self.deliver(event, sink);
                 }
+                Ok(Decoded::Vlans(vlans)) => vlans.events().for_each(|event| {
+                    self.stats.dumped += 1;
+                    self.deliver(event, sink);
+                }),
                 Ok(Decoded::Outcome(_)) => {}
                 Ok(_) => self.stats.skipped += 1,
                 Err(error) => {
@@ -391,8 +432,11 @@ impl Mirror {
     fn dump_end(&mut self, dumped: Dumped, quality: Dump, sink: &mut dyn FnMut(Event)) {
         sink(Event::SweepEnd(dumped.sweep()));
         self.sweeping = None;
-        for event in std::mem::take(&mut self.held) {
-            self.deliver(event, sink);
+        for told in std::mem::take(&mut self.held) {
+            match told {
+                Told::Event(event) => self.deliver(event, sink),
+                Told::Port(change) => self.port(&change, sink),
+            }
         }
         if quality == Dump::Interrupted {
             self.stats.interrupted += 1;
@@ -404,6 +448,7 @@ impl Mirror {
     fn deliver(&mut self, event: Event, sink: &mut dyn FnMut(Event)) {
         match &event {
             Event::Link(link) => {
+                self.ports.note(link);
                 let device = self.remember(link);
                 let index = link.index;
                 sink(event);
@@ -413,6 +458,7 @@ impl Mirror {
                 return;
             }
             Event::LinkGone(index) => {
+                self.ports.forget(*index);
                 if let Some(link) = self.links.remove(index) {
                     self.devices.forget(&link.name);
                 }

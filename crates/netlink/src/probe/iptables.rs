@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use super::Error;
+use super::{Error, has_module};
 use crate::codec::DecodeError;
 
 /// `IPT_SO_GET_INFO`, `IP6T_SO_GET_INFO`.
@@ -146,7 +146,7 @@ pub fn tables() -> Result<Vec<Table>, Error> {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
                 for table in TABLES {
-                    if !may_exist(family, table)? {
+                    if !has_module(&format!("{}{table}", family.modules()))? {
                         continue;
                     }
                     match read(family, table) {
@@ -163,28 +163,6 @@ pub fn tables() -> Result<Vec<Table>, Error> {
 
 /// The tables that there are modules for.
 const TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
-
-/// Whether there may be such a table: its module is loaded, or part of the kernel. Asking for one that
-/// is not would load it.
-fn may_exist(family: Family, table: &str) -> Result<bool, Error> {
-    let name = format!("{}{table}", family.modules());
-    let loaded = std::fs::read_to_string("/proc/modules").unwrap_or_default();
-    if loaded.lines().any(|l| l.split(' ').next() == Some(&name)) {
-        return Ok(true);
-    }
-    let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
-    let list = format!(
-        "/lib/modules/{}/modules.builtin",
-        release.unwrap_or_default()
-    );
-    let file = format!("/{name}.ko");
-    match std::fs::read_to_string(list) {
-        Ok(list) => Ok(list.lines().any(|line| line.ends_with(&file))),
-        // A kernel without a list of its own was built without modules.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(Error::io("read which modules are part of the kernel", e)),
-    }
-}
 
 fn read(family: Family, table: &str) -> Result<Table, Error> {
     let what = "read an iptables table";

@@ -7,6 +7,7 @@
 //!
 //! * [`nft`]: base chains of nftables (iptables-nft is the same thing);
 //! * [`iptables`]: the built-in chains of legacy iptables and ip6tables;
+//! * [`ebtables`]: those of legacy ebtables;
 //! * [`conntrack`]: what turns on connection tracking, wherever it stands;
 //! * [`ipvs`]: virtual services;
 //! * [`hooks`]: whatever else is hooked into netfilter;
@@ -14,6 +15,7 @@
 //! * [`bpf`]: tcx programs, and a flow dissector in BPF, which changes multipath hashes;
 //! * [`xfrm`]: IPsec policies;
 //! * [`ethtool`]: offloads, and changing them;
+//! * [`tun`]: taps that pass on what virtual machines leave unfinished;
 //! * [`namespace`]: other network namespaces, for the far ends of veth pairs;
 //! * [`seg6`]: settings of SRv6 that are neither routes nor in `/proc/sys`;
 //! * [`sockets`]: connected sockets, to see how evenly they lie on paths.
@@ -22,12 +24,12 @@
 //! What the kernel was built without is not there, so it answers "none"; what may not be asked is
 //! an [`Error`], never "none".
 //!
-//! **Not looked for**, because nothing tells it cheaply or per namespace: flowtables (a rule that feeds them is found), bridge
-//! netfilter and ebtables (bridge ports are not forwarded from at all), XDP's own siblings in a NIC (flower offload, `ethtool -N`), and
+//! **Not looked for**, because nothing tells it cheaply or per namespace: flowtables (a rule that feeds them is found), XDP's own siblings in a NIC (flower offload, `ethtool -N`), and
 //! packet taps (`AF_PACKET`), which see less but lose nothing.
 
 pub mod bpf;
 pub mod conntrack;
+pub mod ebtables;
 pub mod ethtool;
 pub mod hooks;
 pub mod iptables;
@@ -38,6 +40,7 @@ pub mod seg6;
 pub mod sockets;
 mod talk;
 pub mod tc;
+pub mod tun;
 pub mod xfrm;
 
 use std::io;
@@ -118,6 +121,26 @@ impl Error {
     }
 }
 
+/// Whether a kernel module is loaded, or part of the kernel. Asking for what is in one that is not would load it.
+fn has_module(name: &str) -> Result<bool, Error> {
+    let loaded = std::fs::read_to_string("/proc/modules").unwrap_or_default();
+    if loaded.lines().any(|l| l.split(' ').next() == Some(name)) {
+        return Ok(true);
+    }
+    let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
+    let list = format!(
+        "/lib/modules/{}/modules.builtin",
+        release.unwrap_or_default()
+    );
+    let file = format!("/{name}.ko");
+    match std::fs::read_to_string(list) {
+        Ok(list) => Ok(list.lines().any(|line| line.ends_with(&file))),
+        // A kernel without a list of its own was built without modules.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(Error::io("read which modules are part of the kernel", e)),
+    }
+}
+
 /// Feeds `bytes` to every decoder of this module, as the kernel's answer to each question, and
 /// returns how many facts came out of it.
 ///
@@ -137,6 +160,7 @@ pub fn decode_any(bytes: &[u8]) -> usize {
         facts += usize::from(matches!(hooks::decode_hook(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_qdisc(&message), Ok(Some(_))));
         facts += usize::from(matches!(tc::decode_filter(&message), Ok(Some(_))));
+        facts += usize::from(matches!(tun::decode_tun(&message), Ok(Some(_))));
         facts += usize::from(matches!(xfrm::decode_policy(&message), Ok(Some(_))));
         facts += usize::from(matches!(namespace::decode_id(&message), Ok(Some(_))));
         facts += usize::from(matches!(seg6::decode_family(&message), Ok(Some(_))));
@@ -146,5 +170,6 @@ pub fn decode_any(bytes: &[u8]) -> usize {
     for family in [iptables::Family::Ipv4, iptables::Family::Ipv6] {
         facts += iptables::decode(family, "filter", bytes).map_or(0, |table| table.chains.len());
     }
+    facts += ebtables::decode("filter", bytes).map_or(0, |chains| chains.len());
     facts + ipvs::services(&String::from_utf8_lossy(bytes))
 }

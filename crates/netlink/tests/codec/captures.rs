@@ -14,6 +14,12 @@ fn check(name: &str) {
         let message = message.unwrap();
         match decode_message(&message).unwrap() {
             Decoded::Event(event) => writeln!(text, "{event:?}").unwrap(),
+            Decoded::Vlans(vlans) => {
+                for event in vlans.events() {
+                    writeln!(text, "{event:?}").unwrap();
+                }
+            }
+            Decoded::Port(change) => writeln!(text, "{change:?}").unwrap(),
             Decoded::Netconf(netconf) => writeln!(text, "{netconf:?}").unwrap(),
             Decoded::Outcome(outcome) => writeln!(text, "{outcome:?}").unwrap(),
             Decoded::Other => writeln!(text, "type {} is not for us", message.kind).unwrap(),
@@ -34,6 +40,13 @@ pub(crate) fn hold(name: &str, text: &str) {
         assert_eq!(got, want, "{name}.txt, line {}", number + 1);
     }
     assert_eq!(text.lines().count(), expected.lines().count());
+}
+
+/// Of a 6.12 kernel, which filters VLANs.
+#[test]
+fn bridges() {
+    check("bridge-dumps");
+    check("bridge-notifications");
 }
 
 #[test]

@@ -55,8 +55,18 @@ fn encap() -> impl Strategy<Value = Option<Encap>> {
 }
 
 fn kind() -> impl Strategy<Value = String> {
-    let some = ["vrf", "bond", "veth", "vlan"].map(str::to_owned).to_vec();
+    let some = ["vrf", "bond", "veth", "vlan", "bridge", "macvlan"];
+    let some = some.map(str::to_owned).to_vec();
     prop_oneof![proptest::sample::select(some), name()]
+}
+
+fn bridge_port() -> impl Strategy<Value = BridgePort> {
+    any::<(u8, bool, bool, bool)>().prop_map(|(state, learns, is_locked, is_special)| BridgePort {
+        state,
+        learns,
+        is_locked,
+        is_special,
+    })
 }
 
 pub(super) fn link() -> impl Strategy<Value = Link> {
@@ -68,7 +78,7 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
         any::<u8>(),
         any::<u32>(),
     );
-    let refer = (of(index()), of(index()), of(any::<i32>()));
+    let refer = (of(index()), of(index()), of(any::<i32>()), bridge_port());
     let xdp =
         of((1..=255u8, any::<u32>()).prop_map(|(mode, program)| XdpAttached { mode, program }));
     (
@@ -81,7 +91,7 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
         xdp,
     )
         .prop_map(
-            |(numbers, name, mac, kind, (master, lower, lower_netns), qdisc, xdp)| {
+            |(numbers, name, mac, kind, (master, lower, lower_netns, port), qdisc, xdp)| {
                 let (index, mtu, flags, arp_type, operstate, tx_queues) = numbers;
                 Link {
                     index,
@@ -107,6 +117,19 @@ pub(super) fn link() -> impl Strategy<Value = Link> {
                         id: arp_type,
                         egress_qos: operstate % 2 == 0,
                     }),
+                    bridge: kind
+                        .as_ref()
+                        .filter(|kind| *kind == "bridge")
+                        .map(|_| Bridge {
+                            filters_vlans: operstate % 2 == 0,
+                            protocol: mtu as u16,
+                            is_special: operstate % 4 < 2,
+                        }),
+                    macvlan: kind
+                        .as_ref()
+                        .filter(|kind| *kind == "macvlan")
+                        .map(|_| Macvlan { mode: mtu }),
+                    port: master.filter(|n| n % 4 == 1).map(|_| port),
                     bond_active: master.filter(|n| n % 2 == 0).map(|n| n % 4 == 0),
                     bond_queue: master.filter(|n| n % 2 == 0).map_or(0, |n| n as u16),
                     kind,
@@ -165,6 +188,32 @@ pub(super) fn neighbour() -> impl Strategy<Value = Neighbour> {
             flags: flags & !0x08, // proxy entries are not neighbours
             protocol,
         })
+}
+
+fn fdb_entry() -> impl Strategy<Value = FdbEntry> {
+    let flags = any::<(bool, bool)>();
+    (index(), any::<[u8; 6]>(), 0..=4094u16, index(), flags).prop_map(
+        |(bridge, mac, vlan, port, (local, is_special))| FdbEntry {
+            bridge,
+            mac,
+            vlan,
+            port,
+            local,
+            is_special,
+        },
+    )
+}
+
+fn port_vlan() -> impl Strategy<Value = PortVlan> {
+    (index(), 1..=4094u16, any::<(bool, bool, u8)>()).prop_map(
+        |(index, id, (pvid, untagged, state))| PortVlan {
+            index,
+            id,
+            pvid,
+            untagged,
+            state,
+        },
+    )
 }
 
 fn hop(weights: std::ops::RangeInclusive<u16>) -> impl Strategy<Value = RouteNexthop> {
@@ -351,6 +400,10 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         address().prop_map(Event::AddressGone),
         neighbour().prop_map(Event::Neighbour),
         (any::<u32>(), any_ip()).prop_map(|(index, dst)| Event::NeighbourGone(index, dst)),
+        fdb_entry().prop_map(Event::Fdb),
+        fdb_entry().prop_map(|e| Event::FdbGone(e.bridge, e.mac, e.vlan)),
+        port_vlan().prop_map(Event::PortVlan),
+        port_vlan().prop_map(|v| Event::PortVlanGone(v.index, v.id)),
         nexthop().prop_map(Event::Nexthop),
         index().prop_map(Event::NexthopGone),
         bucket().prop_map(Event::Bucket),

@@ -258,6 +258,6 @@ fn vlans_are_read() {
     ] {
         assert_eq!(read(InfoKind::Vlan, set), expected);
     }
-    let other = read(InfoKind::MacVlan, told(plain, &[]));
+    let other = read(InfoKind::MacVtap, told(plain, &[]));
     assert_eq!(other, (Some(2), None));
 }

@@ -1,8 +1,8 @@
 //! What is encoded decodes to the same, and nothing that is decoded makes the decoder panic.
 
 use proptest::prelude::*;
-use raddle_netlink::codec::{Builder, Counts, Messages, decode, encode};
-use raddle_rib::event::Event;
+use raddle_netlink::codec::{Builder, Counts, Decoded, Messages, decode, decode_message, encode};
+use raddle_rib::event::{Bridge, BridgePort, Event, FdbEntry, PortVlan};
 
 /// `NLM_F_REQUEST`: group weights have both bytes in requests.
 const REQUEST: u16 = 1;
@@ -62,10 +62,205 @@ proptest! {
         if length >= 16 {
             bytes[..4].copy_from_slice(&length.to_ne_bytes());
         }
-        let (_, counts) = decoded(&bytes);
+        let (events, counts) = decoded(&bytes);
         let messages = Messages::new(&bytes).count() as u64;
-        prop_assert_eq!(counts.events + counts.skipped + counts.malformed, messages);
+        let counted = counts.events + counts.skipped + counts.malformed;
+        // A message may tell of several VLANs.
+        let is_vlan = |event: &Event| matches!(event, Event::PortVlan(_) | Event::PortVlanGone(..));
+        prop_assert!(counted == messages || events.iter().all(is_vlan));
+        prop_assert!(counted >= messages);
     }
+}
+
+/// A message of VLANs of link 5, each entry with its flags, identifier and last identifier.
+fn vlans(entries: &[(u16, u16, Option<u16>)]) -> Result<Vec<Event>, Counts> {
+    let mut b = Builder::new();
+    b.begin(112, 0, &[7, 0, 0, 0, 5, 0, 0, 0]);
+    for (flags, id, last) in entries {
+        let entry = b.open(1);
+        b.put(1, &[*flags, *id].map(u16::to_ne_bytes).concat());
+        if let Some(last) = last {
+            b.put_u16(2, *last);
+        }
+        b.put_u8(3, 3);
+        b.close(entry);
+    }
+    b.end().unwrap();
+    match decoded(b.as_bytes()) {
+        (events, counts) if counts.malformed == 0 => Ok(events),
+        (_, counts) => Err(counts),
+    }
+}
+
+#[test]
+fn ranges_of_vlans() {
+    let vlan = |id, pvid, untagged| {
+        Event::PortVlan(PortVlan {
+            index: 5,
+            id,
+            pvid,
+            untagged,
+            state: 3,
+        })
+    };
+    let told = vlans(&[(6, 1, None), (0, 10, Some(12)), (4, 4094, Some(4094))]);
+    let events = vec![
+        vlan(1, true, true),
+        vlan(10, false, false),
+        vlan(11, false, false),
+        vlan(12, false, false),
+        vlan(4094, false, true),
+    ];
+    assert_eq!(told, Ok(events));
+    let all = vlans(&[(0, 1, Some(4094))]).unwrap();
+    assert_eq!(all.len(), 4094);
+    // No VLANs, or not in order.
+    let wrong: [&[_]; 6] = [
+        &[(0, 0, None)],
+        &[(0, 4095, None)],
+        &[(0, 1, Some(u16::MAX))],
+        &[(0, 9, Some(8))],
+        &[(0, 1, Some(9)), (0, 9, None)],
+        &[(0, 9, None), (0, 8, None)],
+    ];
+    for entries in wrong {
+        assert_eq!(vlans(entries).unwrap_err().malformed, 1, "{entries:?}");
+    }
+    // Options of the bridge as a whole have none.
+    assert_eq!(vlans(&[]), Ok(Vec::new()));
+}
+
+/// A message of `kind` from a bridge about its port 5: its `IFLA_PROTINFO`.
+fn of_port(kind: u16, protinfo: &[(u16, &[u8])]) -> Decoded {
+    let mut b = Builder::new();
+    let mut head = [0; 16];
+    (head[0], head[4]) = (7, 5);
+    b.begin(kind, 0, &head).put_u32(10, 9);
+    let nest = b.open(12);
+    for (attribute, value) in protinfo {
+        b.put(*attribute, value);
+    }
+    b.close(nest);
+    b.end().unwrap();
+    let message = Messages::new(b.as_bytes()).next().unwrap().unwrap();
+    decode_message(&message).unwrap()
+}
+
+#[test]
+fn what_bridges_tell_of_their_ports() {
+    let told = |attributes: &[(u16, &[u8])]| match of_port(16, attributes) {
+        Decoded::Port(change) => {
+            assert_eq!((change.index, change.bridge), (5, 9));
+            change.port
+        }
+        other => panic!("{other:?}"),
+    };
+    let plain = BridgePort {
+        state: 3,
+        learns: true,
+        is_locked: false,
+        is_special: false,
+    };
+    let forwarding: (u16, &[u8]) = (1, &[3]);
+    assert_eq!(told(&[forwarding, (8, &[1])]), plain);
+    assert_eq!(told(&[forwarding, (8, &[0]), (39, &[1])]), {
+        BridgePort {
+            learns: false,
+            is_locked: true,
+            ..plain
+        }
+    });
+    let special = BridgePort {
+        is_special: true,
+        ..plain
+    };
+    for (attribute, value) in [(29, &[1][..]), (40, &[1]), (34, &[7, 0, 0, 0])] {
+        assert_eq!(told(&[forwarding, (attribute, value)]), special);
+    }
+    // It leaves its bridge, of which the link tells.
+    assert_eq!(of_port(17, &[forwarding]), Decoded::Other);
+}
+
+#[test]
+fn what_makes_a_bridge_special() {
+    let bridge = |attribute: u16, value: &[u8]| {
+        let mut b = Builder::new();
+        b.begin(16, 0, &[0; 16]).put_str(3, "br0");
+        let info = b.open(18);
+        b.put_str(1, "bridge");
+        let data = b.open(2);
+        b.put(attribute, value).close(data);
+        b.close(info).end().unwrap();
+        match decoded(b.as_bytes()).0.pop() {
+            Some(Event::Link(link)) => link.bridge.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let options = |bits: u32| [bits, u32::MAX].map(u32::to_ne_bytes).concat();
+    let plain = Bridge {
+        filters_vlans: false,
+        protocol: 0x8100,
+        is_special: false,
+    };
+    assert_eq!(bridge(46, &options(0b1011)), plain);
+    assert_eq!(bridge(8, &[0x88, 0xa8]).protocol, 0x88a8);
+    assert!(bridge(7, &[1]).filters_vlans);
+    // `mst_enable`, and what is not known yet.
+    for bit in [2, 4, 31] {
+        assert!(bridge(46, &options(1 << bit)).is_special);
+    }
+    for attribute in 36..=38 {
+        assert!(!bridge(attribute, &[0]).is_special);
+        assert!(bridge(attribute, &[1]).is_special);
+    }
+}
+
+/// An entry of an FDB as this kernel tells it: its state, and attributes beside the address.
+fn fdb(state: u16, attributes: &[(u16, &[u8])]) -> Option<Event> {
+    let mut b = Builder::new();
+    let mut head = [0; 12];
+    (head[0], head[4]) = (7, 5);
+    head[8..10].copy_from_slice(&state.to_ne_bytes());
+    b.begin(28, 0, &head).put(2, &[2, 0, 0, 0, 0, 1]);
+    for (attribute, value) in attributes {
+        b.put(*attribute, value);
+    }
+    b.end().unwrap();
+    let (mut events, counts) = decoded(b.as_bytes());
+    assert_eq!(counts.malformed, 0);
+    events.pop()
+}
+
+#[test]
+fn entries_of_fdbs() {
+    let plain = FdbEntry {
+        bridge: 9,
+        mac: [2, 0, 0, 0, 0, 1],
+        vlan: 0,
+        port: 5,
+        local: false,
+        is_special: false,
+    };
+    let master: (u16, &[u8]) = (9, &[9, 0, 0, 0]);
+    // Reachable, stale, and `static`.
+    for state in [0x02, 0x04, 0x40] {
+        assert_eq!(fdb(state, &[master]), Some(Event::Fdb(plain)));
+    }
+    let local = FdbEntry {
+        local: true,
+        vlan: 258,
+        ..plain
+    };
+    let vlan = 258_u16.to_ne_bytes();
+    assert_eq!(fdb(0x80, &[master, (5, &vlan)]), Some(Event::Fdb(local)));
+    let locked = FdbEntry {
+        is_special: true,
+        ..plain
+    };
+    let flags = 2_u32.to_ne_bytes();
+    assert_eq!(fdb(0x02, &[master, (15, &flags)]), Some(Event::Fdb(locked)));
+    // A device's own, or a VXLAN's.
+    assert_eq!(fdb(0x80, &[]), None);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are tests too
 
 mod announced;
+mod bridges;
 mod changes;
 mod follow;
 mod hosts;

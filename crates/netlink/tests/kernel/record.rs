@@ -1,6 +1,7 @@
-//! Records what the kernel says, for the codec's tests: `RADDLE_UPDATE_CAPTURES=1`.
+//! Records what the kernel says, for the codec's tests: `RADDLE_UPDATE_CAPTURES=1`. With `RADDLE_CAPTURES` it goes to that folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use raddle_netlink::Socket;
 use raddle_netlink::codec::number::{group, nlm, rtm};
@@ -52,6 +53,88 @@ const CHANGES: &str = "
     link del v0
     ";
 
+/// Needs a kernel with `CONFIG_BRIDGE_VLAN_FILTERING`.
+const BRIDGES: &str = "
+    ip link add br0 address 02:00:00:00:00:10 type bridge vlan_filtering 1
+    ip link add v0 address 02:00:00:00:00:01 type veth peer name p0
+    ip link add v1 address 02:00:00:00:00:03 type veth peer name p1
+    ip link add m0 address 02:00:00:00:00:04 link p1 type macvlan mode vepa
+    ip link set v0 master br0
+    ip link set v1 master br0
+    ip link set p0 up
+    ip link set v0 up
+    ip link set p1 up
+    ip link set v1 up
+    ip link set br0 up
+    bridge vlan add dev v0 vid 10-20
+    bridge vlan add dev v0 vid 30 pvid untagged
+    bridge vlan add dev br0 vid 30 self
+    bridge fdb add 02:00:00:00:01:01 dev v0 master static vlan 10
+    bridge fdb add 02:00:00:00:01:02 dev v0 master dynamic vlan 10
+    bridge fdb add 02:00:00:00:01:03 dev v0 self
+    ";
+
+const BRIDGES_CHANGE: &str = "
+    ip link set v0 type bridge_slave learning off
+    bridge link set dev v0 state 4
+    bridge link set dev v0 state 3
+    ip link set v1 type bridge_slave locked on backup_port v0
+    bridge vlan set dev v0 vid 12 state blocking
+    bridge vlan del dev v0 vid 14-15
+    bridge fdb replace 02:00:00:00:01:02 dev v1 master dynamic vlan 1
+    bridge fdb del 02:00:00:00:01:01 dev v0 master vlan 10
+    ip link set br0 type bridge vlan_protocol 802.1ad nf_call_iptables 1
+    ip link set v0 nomaster
+    ip link del br0
+    ";
+
+#[test]
+fn record_bridges() {
+    if std::env::var_os("RADDLE_UPDATE_CAPTURES").is_none() {
+        return;
+    }
+    in_namespace("record_bridges", || {
+        sysctl("ipv6/conf/default/disable_ipv6", "1");
+        if !try_ip("link add br0 type bridge vlan_filtering 1") {
+            eprintln!(
+                "this kernel lacks CONFIG_BRIDGE_VLAN_FILTERING: captures of bridges are as they were"
+            );
+            return;
+        }
+        ip("link del br0");
+        let listener = Socket::open().unwrap();
+        let groups = [group::LINK, group::NEIGH, group::BRVLAN];
+        groups
+            .into_iter()
+            .for_each(|group| listener.join(group).unwrap());
+        listener.set_receive_buffer(1 << 20).unwrap();
+        programs(BRIDGES);
+        let kinds = [
+            (rtm::RTM_GETLINK, 16, 0),
+            (rtm::RTM_GETNEIGH, 12, 7),
+            (rtm::RTM_GETVLAN, 8, 7),
+        ];
+        write("bridge-dumps", &dumps(&kinds));
+        programs(BRIDGES_CHANGE);
+        write("bridge-notifications", &notifications(&listener));
+    });
+}
+
+fn programs(script: &str) {
+    for command in script.lines().map(str::trim).filter(|c| !c.is_empty()) {
+        let (program, arguments) = command.split_once(' ').unwrap();
+        let mut command = Command::new(program);
+        assert!(
+            command
+                .args(arguments.split(' '))
+                .status()
+                .unwrap()
+                .success(),
+            "{arguments}"
+        );
+    }
+}
+
 #[test]
 fn record() {
     if std::env::var_os("RADDLE_UPDATE_CAPTURES").is_none() {
@@ -77,14 +160,18 @@ fn record() {
         }
         listener.set_receive_buffer(1 << 20).unwrap();
         commands(SCRIPT);
-        write("dumps", &dumps());
+        write("dumps", &dumps(&KINDS));
         commands(CHANGES);
-        let mut bytes = Vec::with_capacity(1 << 20);
-        while listener.receive(&mut bytes, false).unwrap().is_some() {
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-        }
-        write("notifications", &bytes);
+        write("notifications", &notifications(&listener));
     });
+}
+
+fn notifications(listener: &Socket) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 << 20);
+    while listener.receive(&mut bytes, false).unwrap().is_some() {
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    bytes
 }
 
 fn commands(script: &str) {
@@ -97,21 +184,24 @@ fn commands(script: &str) {
     }
 }
 
-fn dumps() -> Vec<u8> {
+/// What is dumped: message, length of its header, family.
+const KINDS: [(u16, usize, u8); 11] = [
+    (rtm::RTM_GETLINK, 16, 0),
+    (rtm::RTM_GETADDR, 8, 2),
+    (rtm::RTM_GETADDR, 8, 10),
+    (rtm::RTM_GETNEIGH, 12, 0),
+    (rtm::RTM_GETRULE, 12, 2),
+    (rtm::RTM_GETRULE, 12, 10),
+    (rtm::RTM_GETNEXTHOP, 8, 0),
+    (rtm::RTM_GETNEXTHOPBUCKET, 8, 0),
+    (rtm::RTM_GETROUTE, 12, 2),
+    (rtm::RTM_GETROUTE, 12, 10),
+    (rtm::RTM_GETNETCONF, 1, 2),
+];
+
+fn dumps(kinds: &[(u16, usize, u8)]) -> Vec<u8> {
     let mut all = Vec::with_capacity(1 << 20);
-    for (kind, header, family) in [
-        (rtm::RTM_GETLINK, 16, 0),
-        (rtm::RTM_GETADDR, 8, 2),
-        (rtm::RTM_GETADDR, 8, 10),
-        (rtm::RTM_GETNEIGH, 12, 0),
-        (rtm::RTM_GETRULE, 12, 2),
-        (rtm::RTM_GETRULE, 12, 10),
-        (rtm::RTM_GETNEXTHOP, 8, 0),
-        (rtm::RTM_GETNEXTHOPBUCKET, 8, 0),
-        (rtm::RTM_GETROUTE, 12, 2),
-        (rtm::RTM_GETROUTE, 12, 10),
-        (rtm::RTM_GETNETCONF, 1, 2),
-    ] {
+    for &(kind, header, family) in kinds {
         let socket = Socket::open().unwrap();
         let mut head = [0; 16];
         head[0] = family;
@@ -135,5 +225,6 @@ fn dumps() -> Vec<u8> {
 
 fn write(name: &str, bytes: &[u8]) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let data = std::env::var_os("RADDLE_CAPTURES").map_or(data, PathBuf::from);
     std::fs::write(data.join(format!("{name}.bin")), bytes).unwrap();
 }

@@ -17,6 +17,9 @@ pub(crate) struct State {
     pub(crate) keys: Vec<HmacKey>,
     pub(crate) addresses: Vec<Address>,
     pub(crate) neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+    /// By bridge, VLAN and MAC address.
+    pub(crate) fdb: BTreeMap<(u32, u16, [u8; 6]), FdbEntry>,
+    pub(crate) port_vlans: BTreeMap<(u32, u16), PortVlan>,
     pub(crate) nexthops: BTreeMap<u32, Nexthop>,
     pub(crate) buckets: BTreeMap<(u32, u16), u32>,
     pub(crate) rules: Vec<Rule>,
@@ -52,6 +55,13 @@ impl State {
             }
             Event::Neighbour(n) => drop(self.neighbours.insert((n.index, n.dst), n)),
             Event::NeighbourGone(index, dst) => drop(self.neighbours.remove(&(index, dst))),
+            Event::Fdb(entry) => {
+                let key = (entry.bridge, entry.vlan, entry.mac);
+                self.fdb.insert(key, entry);
+            }
+            Event::FdbGone(bridge, mac, vlan) => drop(self.fdb.remove(&(bridge, vlan, mac))),
+            Event::PortVlan(vlan) => self.port_vlan(vlan),
+            Event::PortVlanGone(index, id) => drop(self.port_vlans.remove(&(index, id))),
             Event::Nexthop(nexthop) => drop(self.nexthops.insert(nexthop.id, nexthop)),
             Event::NexthopGone(id) => self.nexthop_gone(id),
             Event::Bucket(bucket) => self.bucket(bucket),
@@ -96,6 +106,8 @@ impl State {
             Sweep::Links => self.links.clear(),
             Sweep::Addresses => self.addresses.clear(),
             Sweep::Neighbours => self.neighbours.clear(),
+            Sweep::Fdb => self.fdb.clear(),
+            Sweep::PortVlans => self.port_vlans.clear(),
             Sweep::Nexthops => self.nexthops.clear(),
             Sweep::Buckets => self.buckets.clear(),
             Sweep::BucketsOf(id) => self.buckets.retain(|&(group, _), _| group != id),
@@ -103,6 +115,16 @@ impl State {
             Sweep::Routes6 => self.routes6.clear(),
             Sweep::Rules => self.rules.clear(),
         }
+    }
+
+    /// A port has one PVID.
+    fn port_vlan(&mut self, vlan: PortVlan) {
+        let of_port = self
+            .port_vlans
+            .values_mut()
+            .filter(|v| v.index == vlan.index);
+        of_port.for_each(|other| other.pvid &= !vlan.pvid);
+        self.port_vlans.insert((vlan.index, vlan.id), vlan);
     }
 
     fn bucket(&mut self, bucket: Bucket) {
@@ -274,6 +296,56 @@ impl State {
         lines
     }
 
+    pub(crate) fn fdb_text(&self) -> Vec<String> {
+        let name = |index| self.links.get(&index).map_or("?", |l| l.name.as_str());
+        let line = |entry: &FdbEntry| {
+            let mac = entry.mac.map(|b| format!("{b:02x}")).join(":");
+            let vlan = match entry.vlan {
+                0 => String::new(),
+                id => format!(" vlan {id}"),
+            };
+            let local = if entry.local { " permanent" } else { "" };
+            let (port, bridge) = (name(entry.port), name(entry.bridge));
+            format!("{mac} dev {port}{vlan} master {bridge}{local}")
+        };
+        let mut lines: Vec<_> = self.fdb.values().map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    pub(crate) fn port_vlans_text(&self) -> Vec<String> {
+        let name = |index| self.links.get(&index).map_or("?", |l| l.name.as_str());
+        let line = |vlan: &PortVlan| {
+            let pvid = if vlan.pvid { " PVID" } else { "" };
+            let untagged = if vlan.untagged {
+                " Egress Untagged"
+            } else {
+                ""
+            };
+            let state = state_name(vlan.state);
+            format!("{} {}{pvid}{untagged} {state}", name(vlan.index), vlan.id)
+        };
+        let mut lines: Vec<_> = self.port_vlans.values().map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    pub(crate) fn ports_text(&self) -> Vec<String> {
+        let on = |is| if is { "on" } else { "off" };
+        let line = |link: &Link| {
+            let port = link.port?;
+            let (learns, locked) = (on(port.learns), on(port.is_locked));
+            let state = state_name(port.state);
+            Some(format!(
+                "{} {state} learning {learns} locked {locked}",
+                link.name
+            ))
+        };
+        let mut lines: Vec<_> = self.links.values().filter_map(line).collect();
+        lines.sort();
+        lines
+    }
+
     pub(crate) fn neighbours_text(&self) -> Vec<String> {
         let name = |state| match state {
             1 => "INCOMPLETE",
@@ -301,6 +373,17 @@ impl State {
         lines.sort();
         lines
     }
+}
+
+/// `BR_STATE_*` as `bridge` and `ip` name it.
+fn state_name(state: u8) -> &'static str {
+    [
+        "disabled",
+        "listening",
+        "learning",
+        "forwarding",
+        "blocking",
+    ][usize::from(state)]
 }
 
 /// The same route but for what changes without it being another: flags.

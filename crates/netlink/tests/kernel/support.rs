@@ -131,7 +131,7 @@ impl Follower {
     }
 }
 
-fn same(what: &str, ours: &[String], theirs: &[String]) -> Result<(), String> {
+pub(crate) fn same(what: &str, ours: &[String], theirs: &[String]) -> Result<(), String> {
     if ours == theirs {
         return Ok(());
     }

@@ -1,5 +1,5 @@
 use super::*;
-use raddle_rib::event::{self, XdpAttached};
+use raddle_rib::event::{self, Bridge, BridgePort, Macvlan, XdpAttached};
 
 fn ethernet(index: u32, name: &str) -> Link {
     Link {
@@ -87,7 +87,15 @@ fn each_rule_rejects_what_it_says() {
                 master: Some(9),
                 ..ethernet(2, "port")
             },
-            Some((Role::Both, "part of bridge br0")),
+            Some((Role::Both, "port of bridge br0 of which nothing is known")),
+        ),
+        (
+            Link {
+                master: Some(9),
+                port: Some(BridgePort::default()),
+                ..ethernet(2, "port")
+            },
+            None,
         ),
         (
             Link {
@@ -348,7 +356,10 @@ fn a_vlan_is_not_used_where_its_lower_link_is_not() {
     assert_eq!(of(&|link| link.master = Some(7)), [], "in a VRF");
     for (change, role, what) in [
         (
-            &(|link: &mut Link| link.master = Some(9)) as &dyn Fn(&mut Link),
+            &(|link: &mut Link| {
+                link.master = Some(9);
+                link.port = Some(BridgePort::default());
+            }) as &dyn Fn(&mut Link),
             Role::Both,
             "its lower link e0: part of bridge br0",
         ),
@@ -430,4 +441,196 @@ fn no_bond_is_used_in_generic_mode() {
     assert_eq!(of(true, "b0"), [(Role::Both, what.to_owned())]);
     let what = format!("its lower link b0: {what}");
     assert_eq!(of(true, "b0.5"), [(Role::Both, what)]);
+}
+
+fn bridge(change: impl Fn(&mut Bridge)) -> Link {
+    let mut bridge = Bridge {
+        protocol: 0x8100,
+        ..Bridge::default()
+    };
+    change(&mut bridge);
+    Link {
+        kind: Some("bridge".into()),
+        bridge: Some(bridge),
+        ..ethernet(9, "br0")
+    }
+}
+
+fn port(link: Link, is_special: bool) -> Link {
+    let port = BridgePort {
+        state: 3,
+        learns: true,
+        is_special,
+        ..BridgePort::default()
+    };
+    Link {
+        master: Some(9),
+        port: Some(port),
+        ..link
+    }
+}
+
+#[test]
+fn a_bridge_is_used_unless_it_does_what_engines_do_not() {
+    let of = |bridge: Link| of_last(&[port(ethernet(2, "e0"), false), bridge], &[]);
+    assert_eq!(of(bridge(|_| {})), []);
+    assert_eq!(of(bridge(|it| it.filters_vlans = true)), []);
+    let found = of(bridge(|it| it.is_special = true));
+    assert!(found.len() == 1 && found[0].0 == Role::Both);
+    assert!(found[0].1.contains("mst_enable"), "{found:?}");
+    let found = of(bridge(|it| {
+        it.filters_vlans = true;
+        it.protocol = 0x9100;
+    }));
+    let what = "bridge with tags of EtherType 0x9100";
+    assert_eq!(found, [(Role::Both, what.to_owned())]);
+    let unknown = Link {
+        bridge: None,
+        ..bridge(|_| {})
+    };
+    let what = "bridge of which nothing is known";
+    assert_eq!(of(unknown), [(Role::Both, what.to_owned())]);
+    let found = of_last(&[bridge(|_| {})], &[]);
+    assert_eq!(found[0].1, "bridge without a port");
+    let vrf = Link {
+        kind: Some("vrf".into()),
+        ..ethernet(7, "red")
+    };
+    let in_vrf = Link {
+        master: Some(7),
+        ..bridge(|_| {})
+    };
+    let links = [vrf, port(ethernet(2, "e0"), false), in_vrf];
+    assert_eq!(of_last(&links, &[]), []);
+}
+
+#[test]
+fn a_port_is_refused_for_itself_alone() {
+    let other = port(ethernet(3, "e1"), false);
+    let of = |link: Link, upper: &[(u32, &str)]| {
+        let links = vec![bridge(|_| {}), other.clone(), link.clone()];
+        let found = judged(links, upper);
+        assert!(
+            found.iter().all(|(name, ..)| *name == link.name),
+            "{found:?}"
+        );
+        let told = found.into_iter().map(|(_, role, what)| (role, what));
+        told.collect::<Vec<_>>()
+    };
+    let plain = ethernet(2, "e0");
+    assert_eq!(of(port(plain.clone(), false), &[]), []);
+    let found = of(port(plain.clone(), true), &[]);
+    assert!(
+        found[0].0 == Role::Both && found[0].1.contains("backup_port"),
+        "{found:?}"
+    );
+    let kind = |kind: &str| Link {
+        kind: Some(kind.to_owned()),
+        ..plain.clone()
+    };
+    for (link, what) in [
+        (kind("vxlan"), "vxlan device"),
+        (
+            kind("macvlan"),
+            "port of bridge br0, and upon others itself",
+        ),
+    ] {
+        assert_eq!(of(port(link, false), &[])[0], (Role::Both, what.to_owned()));
+    }
+    assert_eq!(of(port(kind("tun"), false), &[]), []);
+    let xdp = Some(XdpAttached {
+        mode: 1,
+        program: 7,
+    });
+    let busy = Link {
+        xdp,
+        ..plain.clone()
+    };
+    let what = "XDP program 7 is attached already (native)";
+    assert_eq!(of(port(busy, false), &[]), [(Role::In, what.to_owned())]);
+    let found = of(port(plain, false), &[(2, "e0.5 in namespace x")]);
+    assert_eq!(
+        found,
+        [(Role::In, "e0.5 in namespace x is upon it".to_owned())]
+    );
+}
+
+#[test]
+fn vlans_upon_a_bridge_are_used_and_upon_its_ports_not() {
+    let links = [
+        bridge(|_| {}),
+        port(ethernet(2, "e0"), false),
+        vlan(4, "br0.5", 5, 9),
+    ];
+    assert_eq!(of_last(&links, &[(9, "br0.5")]), []);
+    let special = bridge(|it| it.is_special = true);
+    let found = of_last(&[special, links[1].clone(), links[2].clone()], &[]);
+    assert!(found.len() == 1 && found[0].1.starts_with("its lower link br0: bridge with"));
+    let upon_port = [links[0].clone(), links[1].clone(), vlan(4, "e0.5", 5, 2)];
+    let what = "its lower link e0: part of bridge br0";
+    assert_eq!(of_last(&upon_port, &[]), [(Role::Both, what.to_owned())]);
+    // A VLAN as a port: of another bridge's VLAN none.
+    let second = Link {
+        index: 8,
+        name: "br1".to_owned(),
+        ..bridge(|_| {})
+    };
+    let nested = Link {
+        master: Some(8),
+        ..port(vlan(4, "br0.5", 5, 9), false)
+    };
+    let found = of_last(&[second, links[0].clone(), links[1].clone(), nested], &[]);
+    let what = "port of bridge br1, and upon others itself";
+    assert_eq!(found, [(Role::Both, what.to_owned())]);
+}
+
+#[test]
+fn a_macvlan_is_used_that_takes_its_own_frames_only() {
+    let macvlan = |mode, lower| Link {
+        kind: Some("macvlan".to_owned()),
+        macvlan: Some(Macvlan { mode }),
+        lower: Some(lower),
+        mac: Some([2, 0, 0, 0, 0, 9]),
+        ..ethernet(5, "m0")
+    };
+    let wire = ethernet(2, "e0");
+    let of = |link: Link| of_last(&[wire.clone(), link], &[]);
+    let takes_others = "macvlan that takes frames which are not to its own address";
+    for (mode, expected) in [
+        (1, None),
+        (2, None),
+        (4, Some((Role::Out, "macvlan of mode bridge"))),
+        (8, Some((Role::Both, takes_others))),
+        (16, Some((Role::Both, takes_others))),
+    ] {
+        let found = of(macvlan(mode, 2));
+        let found: Vec<_> = found.iter().map(|(role, what)| (*role, &**what)).collect();
+        assert_eq!(found, Vec::from_iter(expected), "{mode}");
+    }
+    let same = Link {
+        mac: wire.mac,
+        ..macvlan(1, 2)
+    };
+    assert_eq!(of(same), [(Role::Both, takes_others.to_owned())]);
+    let unknown = Link {
+        macvlan: None,
+        ..macvlan(1, 2)
+    };
+    assert_eq!(of(unknown)[0].0, Role::Both);
+    let away = Link {
+        lower_netns: Some(1),
+        ..macvlan(1, 2)
+    };
+    let what = "macvlan of a link in another network namespace";
+    assert_eq!(of(away), [(Role::Both, what.to_owned())]);
+    let upon = "macvlan upon a bridge, a port of one, or a macvlan";
+    let links = [bridge(|_| {}), port(wire.clone(), false), macvlan(1, 9)];
+    assert_eq!(of_last(&links, &[]), [(Role::Both, upon.to_owned())]);
+    let links = [bridge(|_| {}), port(wire.clone(), false), macvlan(1, 2)];
+    assert_eq!(of_last(&links, &[]), [(Role::Both, upon.to_owned())]);
+    let vlan_upon = [wire.clone(), macvlan(1, 2), vlan(6, "m0.5", 5, 5)];
+    let what = "its lower link m0: macvlan";
+    assert_eq!(of_last(&vlan_upon, &[]), [(Role::Both, what.to_owned())]);
+    let upon_vlan = [wire, vlan(3, "e0.5", 5, 2), macvlan(2, 3)];
+    assert_eq!(of_last(&upon_vlan, &[]), []);
 }

@@ -9,17 +9,19 @@ use raddle_netlink::probe::{Error, bpf, conntrack, iptables, ipvs, namespace, nf
 use raddle_rib::is_local_first;
 
 use super::{Facts, Links, Verdicts, judge};
-use crate::Beneath;
+use crate::Way;
+use crate::bridged::{self, Bridged};
 use crate::firewall::Known;
 use raddle_netlink::probe::nft::Ruleset;
 
 /// As [`crate::look`].
 pub(crate) fn look(
-    ins: &Links,
-    outs: &Links,
-    beneath: &Beneath,
+    way_in: Way<'_>,
+    way_out: Way<'_>,
     known: &mut Known,
 ) -> Result<Verdicts, Error> {
+    let (ins, outs) = (way_in.links, way_out.links);
+    let beneath = [way_in.beneath.clone(), way_out.beneath.clone()];
     // Asked for before the rules: what comes in between is a generation that is not known yet.
     let generation = nft::generation()?;
     let tables = iptables::tables()?;
@@ -37,7 +39,7 @@ pub(crate) fn look(
     if known
         .last
         .as_ref()
-        .is_some_and(|(then, _)| (&then.ins, &then.outs, &then.beneath) != (ins, outs, beneath))
+        .is_some_and(|(then, _)| (&then.ins, &then.outs, &then.beneath) != (ins, outs, &beneath))
     {
         known.forget_ruleset();
     }
@@ -46,7 +48,11 @@ pub(crate) fn look(
         full,
         ins: ins.clone(),
         outs: outs.clone(),
-        beneath: beneath.clone(),
+        bridged: match way_in.bridged().or(way_out.bridged()) {
+            Some(_) => bridged::gather()?,
+            None => Bridged::default(),
+        },
+        beneath,
         generation,
         trackers,
         foreign: hooks.into_iter().filter(is_foreign).collect(),
@@ -56,9 +62,9 @@ pub(crate) fn look(
         ..Facts::default()
     };
     let qdiscs = tc::qdiscs()?;
-    for (links, direction) in [(ins, Direction::Ingress), (outs, Direction::Egress)] {
-        for (&link, name) in links {
-            let passed = beneath.get(&link).into_iter().flat_map(|of| &of.links);
+    for (way, direction) in [(way_in, Direction::Ingress), (way_out, Direction::Egress)] {
+        for (&link, name) in way.links {
+            let passed = way.beneath.get(&link).into_iter().flat_map(|of| &of.links);
             for (&index, name) in std::iter::once((&link, name)).chain(passed) {
                 for filter in tc::filters(index, direction, &qdiscs)? {
                     let (kind, priority) = (&filter.kind, filter.priority);
@@ -93,12 +99,15 @@ pub(crate) fn look(
 fn meets_anything(facts: &Facts, ruleset: &Ruleset) -> bool {
     let blocks = facts.defaults.block_out || facts.defaults.block_forward;
     let mut chains = facts.tables.iter().flat_map(|table| &table.chains);
+    let mut of_bridges = facts.bridged.ebtables.iter();
     !ruleset.rules.is_empty()
         || ruleset.chains.iter().any(|chain| chain.policy_drop)
         || chains.any(|chain| chain.has_rules || chain.policy_drop)
+        || of_bridges.any(|chain| chain.rules > 0 || chain.policy_drop)
         || !(facts.trackers.is_empty() && facts.programs.is_empty() && facts.policies.is_empty())
         || facts.services > 0
         || !facts.foreign.is_empty()
+        || facts.bridged.filters_tagged
         || blocks
 }
 

@@ -60,7 +60,8 @@ fn key(family: Family, table: &str, chain: &str) -> String {
     format!("nft {family} {table} {chain}")
 }
 
-/// Chains of bridges and of ARP are never met; others whose family is not known may be.
+/// Chains of ARP are never met, and those of bridges between a port and its bridge only ([`crate::bridged`]); others whose family is not
+/// known may be.
 fn concerns(family: Family, version: Version) -> bool {
     match family {
         Family::Ip => version == Version::V4,

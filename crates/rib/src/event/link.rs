@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::{Bridge, BridgePort, Macvlan};
 use raddle_text::outside::{line, line_if_any, lines, link_name};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,15 @@ pub struct Link {
     /// What a VLAN is; none of other devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
+    /// What a bridge is set to; none of other devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<Bridge>,
+    /// What a port is to its bridge; none of other devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<BridgePort>,
+    /// What a macvlan is set to; none of other devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macvlan: Option<Macvlan>,
     /// `IFLA_LINK`: a veth's peer, a VLAN's lower device.
     pub lower: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the namespace of `lower` where it is another one.

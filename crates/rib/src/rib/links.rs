@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use super::Rib;
 use super::reverse::Need;
-use super::upon::{Steps, Upon};
+use super::upon::{Leads, Steps, Upper, Ways};
 use crate::adjacency::Ports;
 use crate::event::Link;
 use crate::guards::Guards;
 use crate::state::State;
 use crate::ways::Given;
-use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, Vlan, link_flags};
+use raddle_image::{ANY_WAY, LINK_COUNTERS, LinkEntry, MAX_LINKS, Step, Upon, link_flags};
 
 impl Rib {
     /// Writes the entries of all links, and makes the views that they need.
@@ -34,7 +34,9 @@ impl Rib {
         }
         let mut wanted = HashMap::new();
         let mut built = 0;
-        for link in self.state.links.values() {
+        let upper = Upper::of(&self.state);
+        let links = self.state.links.values();
+        for link in links.filter(|link| upper.takes_itself(link)) {
             let Some(mut entry) = link_entry(&self.state, &self.ports, link) else {
                 continue;
             };
@@ -90,10 +92,23 @@ impl Rib {
             self.guards.write(link.index, &mut entry);
             wanted.insert(link.index, entry);
         }
+        let leads = upper.steps_to(|index| wanted.contains_key(&index));
         built += self.lead_rules();
-        let steps = self.state.steps_to(|index| wanted.contains_key(&index));
-        self.write_links(wanted, steps);
+        self.publish_steps(wanted, leads);
         built
+    }
+
+    /// Writes the entries of links, and the steps that lead to them. What they lead from is numbered before, and forgotten after.
+    fn publish_steps(&mut self, wanted: HashMap<u32, LinkEntry>, leads: Leads) {
+        let bridges = &self.state.bridges;
+        let (learnt, memory) = (&mut self.learnt, &self.memory);
+        let steps = learnt.number(leads, bridges, memory, &*self.grace);
+        let asked = steps.len();
+        let used: HashSet<u16> = steps.values().map(|step| step.learnt).collect();
+        self.write_links(wanted, steps);
+        self.upon.without_room = asked - self.upon.steps.len();
+        let (bridges, memory) = (&self.state.bridges, &self.memory);
+        self.learnt.retire(&used, bridges, memory);
     }
 
     /// Makes the views of packets that rules ask for, where the ranges of those have changed: links are closed then. Returns how
@@ -144,22 +159,23 @@ impl Rib {
         }
         // What links are now is published with them.
         let mut steps = self.upon.steps.clone();
-        steps.retain(|_, index| {
-            wanted.contains_key(index) || self.upon.carriers.contains_key(index)
+        steps.retain(|_, to| {
+            wanted.contains_key(&to.index) || self.upon.carriers.contains_key(&to.index)
         });
         self.write_links(wanted, steps);
         true
     }
 
-    /// Writes the entries that are others than those of the image, and which links have VLANs upon them: `steps`.
+    /// Writes the entries that are others than those of the image, and which links are upon which: `steps`.
     ///
     /// A member of a bond has the bond's: what comes in by it is taken to come in by the bond, as the kernel does
     /// (`bond_handle_frame`).
     ///
-    /// No tag leads to a link before its entry is complete, and none does any more when its entry becomes another's.
+    /// No step leads to a link before its entry is complete, and none does any more when its entry becomes another's. Nor does a reader
+    /// that has taken an outdated step take any of those that replace it.
     fn write_links(&mut self, mut wanted: HashMap<u32, LinkEntry>, steps: Steps) {
         let passed_on = self.number_links(&mut wanted);
-        let mut carriers = Upon::carriers(&self.state, &steps, &mut wanted);
+        let mut carriers = Ways::carriers(&self.state, &steps, &mut wanted);
         for (member, mac, bond) in self.state.bond_members() {
             if let Some(&entry) = wanted.get(&bond) {
                 wanted.insert(member, LinkEntry { mac, ..entry });
@@ -186,13 +202,13 @@ impl Rib {
             .filter(|(index, entry)| before(index) != Some(entry) || counts_anew(entry))
             .chain(gone)
             .collect();
-        let leads = |steps: &Steps, step: &(u32, Vlan), index: u32| steps.get(step) == Some(&index);
-        let known = self.upon.steps.iter().map(|(step, index)| (*step, *index));
-        let outdated = known.filter(|(step, index)| !leads(&steps, step, *index));
-        let outdated: Vec<(u32, Vlan)> = outdated.map(|(step, _)| step).collect();
-        for (lower, vlan) in &outdated {
+        let leads = |steps: &Steps, step: &(u32, Upon), to: Step| steps.get(step) == Some(&to);
+        let known = self.upon.steps.iter().map(|(step, to)| (*step, *to));
+        let outdated = known.filter(|(step, to)| !leads(&steps, step, *to));
+        let outdated: Vec<(u32, Upon)> = outdated.map(|(step, _)| step).collect();
+        for (lower, upon) in &outdated {
             // To take one out needs no room.
-            let _ = self.memory.store_vlan(*lower, *vlan, None);
+            let _ = self.memory.store_step(*lower, *upon, None);
         }
         for (index, _) in &changed {
             let word = *index as usize * (size_of::<LinkEntry>() / 8);
@@ -210,13 +226,13 @@ impl Rib {
         for (index, entry) in &changed {
             self.memory.store_link(*index, entry);
         }
-        let stored = steps.into_iter().filter(|(step, index)| {
-            let (lower, vlan) = *step;
-            leads(&self.upon.steps, step, *index)
-                || self.memory.store_vlan(lower, vlan, Some(*index)).is_ok()
+        let stored = steps.into_iter().filter(|(step, to)| {
+            let (lower, upon) = *step;
+            leads(&self.upon.steps, step, *to)
+                || self.memory.store_step(lower, upon, Some(*to)).is_ok()
         });
-        let steps = stored.collect();
-        self.upon = Upon { carriers, steps };
+        self.upon.steps = stored.collect();
+        self.upon.carriers = carriers;
         self.links = wanted;
     }
 

@@ -6,6 +6,7 @@ use raddle_packet::srh::{FIXED, FLAG_HMAC};
 
 use super::{Owner, SegmentUse, Tables};
 use crate::adjacency::Ports;
+use crate::egress::is_bridge;
 use crate::event::Link;
 use crate::resolve::has_share;
 use crate::rules::{Arrival, TABLE_LOCAL, TableLookup, lookup_for};
@@ -233,14 +234,16 @@ fn usable_table(around: &Around<'_>, table: TableRef, family: u8, own: bool) -> 
 }
 
 /// The link that frames go out by: it must exist, be up with carrier, be Ethernet, and be allowed as an
-/// out-link (`input_action_end_dx2`). It must be no VLAN: engines send a frame as it is by the link itself, by its index, and
-/// VLANs are not sent by so; the tags would have to be put in.
+/// out-link (`input_action_end_dx2`). It must be no VLAN, bridge or macvlan: engines send
+/// a frame as it is by the link itself, by its index, and by these nothing is sent so.
 fn out_link<'a>(around: &Around<'a>, index: u32) -> Option<&'a Link> {
     let link = around.state.links.get(&index)?;
     let usable = link.is_up()
         && link.has_carrier()
         && link.is_ethernet()
         && !link.is_vlan()
+        && !is_bridge(link)
+        && link.macvlan.is_none()
         && around.ports.out.contains(&index);
     usable.then_some(link)
 }

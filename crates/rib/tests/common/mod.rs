@@ -174,17 +174,18 @@ pub fn seen_by_trace(rib: &Rib, iif: u32, dst: IpAddr) -> Option<Seen> {
         let Some((out, src_mac)) = out.and_then(|out| Some((out, out.mac?))) else {
             return Err(Reason::OutLink as u8);
         };
-        let by = match rib.tagged(out) {
-            _ if !out.is_vlan() => (hop.index, [0; 2]),
-            Some(below) if rib.ports().out.contains(&below.lower) => {
-                (below.lower, tags_of(below.tags().map(|vlan| vlan.tag())))
-            }
-            _ => return Err(Reason::OutLink as u8),
-        };
         let neighbour = hop.gateway.and_then(|g| rib.neighbour(hop.index, g));
-        let path = rib.path_mtu(hop.index, hop.mtu);
+        let mac = neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac);
+        let by = match rib.egress(out, mac) {
+            Ok(by) if rib.ports().out.contains(&by.lower) => {
+                (by.lower, tags_of(by.tags.iter().map(|vlan| vlan.tag())))
+            }
+            Ok(_) => return Err(Reason::OutLink as u8),
+            Err(reason) => return Err(reason as u8),
+        };
+        let path = rib.path_mtu_to(hop.index, hop.gateway, hop.mtu);
         let mtu = path.map_or(0, |path| path.engine);
-        match neighbour.filter(|n| n.is_valid()).and_then(|n| n.mac) {
+        match mac {
             Some(mac) => Ok((hop.index, mac, src_mac, mtu, by)),
             None => Err(Reason::Unresolved as u8),
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use raddle_image::{LinkEntry, Memory, Vlan, link_flags};
+use raddle_image::{LinkEntry, Memory, Upon, Vlan, link_flags};
 use raddle_rib::event::{self, Event, Link, RouteNexthop, RouteOp, RouteTarget};
 use raddle_rib::{Ports, Rib};
 
@@ -157,11 +157,11 @@ fn kernel_takes(links: &BTreeMap<u32, Link>, by: u32, tags: &[Vlan]) -> Option<(
 fn engine_takes(memory: &Memory, by: u32, tags: &[Vlan]) -> Option<LinkEntry> {
     let mut entry = memory.link(by);
     let mut at = entry.index;
+    if !tags.is_empty() && entry.flags & link_flags::VLANS == 0 {
+        return None;
+    }
     for tag in tags {
-        if entry.flags & link_flags::VLANS == 0 {
-            return None;
-        }
-        match memory.vlan(at, *tag) {
+        match memory.step(at, Upon::Tag(*tag)).map(|to| to.index) {
             Some(index) => (entry, at) = (memory.link(index), index),
             None if tag.id == 0 => {}
             None => return None,
@@ -178,26 +178,21 @@ fn tag_lists() -> Vec<Vec<Vlan>> {
 
 /// Whether engines leave to the kernel what comes in by this link or by one below it, for what bonds they know.
 fn is_beyond_engines(links: &BTreeMap<u32, Link>, index: u32) -> bool {
-    let is_part = |link: &Link| {
-        let bond = link.master.and_then(|master| links.get(&master));
-        bond.is_some_and(|bond| bond.kind.as_deref() == Some("bond"))
-    };
+    // Masters that may take its frames are all but VRFs, and there are none here.
+    let is_part = |link: &Link| link.master.is_some();
     let Some(mut at) = links.get(&index) else {
         return true;
     };
     loop {
-        if is_part(at) {
+        // Whether a tag with 0 is a VLAN's, the kernel knows.
+        let is_upon = |link: &&Link| link.lower == Some(at.index) && link.lower_netns.is_none();
+        let mut upon = links.values().filter(is_upon);
+        if is_part(at) || upon.any(|link| link.vlan.is_some_and(|vlan| vlan.id == 0)) {
             return true;
         }
         let Some(lower) = at.vlan.and(at.lower).filter(|_| at.lower_netns.is_none()) else {
             break;
         };
-        // Whether a tag with 0 is a VLAN's, the kernel knows.
-        let is_upon = |link: &&Link| link.lower == Some(lower) && link.lower_netns.is_none();
-        let mut upon = links.values().filter(is_upon);
-        if upon.any(|link| link.vlan.is_some_and(|vlan| vlan.id == 0)) {
-            return true;
-        }
         match links.get(&lower) {
             Some(lower) => at = lower,
             None => return true,
@@ -269,7 +264,7 @@ fn watch(memory: &Memory, seen: &Mutex<BTreeMap<(u32, Vlan), u32>>) {
     let mut now = BTreeMap::new();
     for lower in WIRES.chain(VLANS) {
         for tag in TAGS {
-            let Some(index) = memory.vlan(lower, tag) else {
+            let Some(index) = memory.step(lower, Upon::Tag(tag)).map(|to| to.index) else {
                 continue;
             };
             let entry = memory.link(index);
@@ -327,7 +322,8 @@ fn a_tag_leads_nowhere_while_its_entry_becomes_anothers() {
     let (image, waits) = (Arc::clone(&memory), Arc::clone(&seen));
     let [tag, ..] = TAGS;
     let grace = move || {
-        let now = (image.vlan(1, tag), image.link(10));
+        let to = image.step(1, Upon::Tag(tag));
+        let now = (to.map(|to| to.index), image.link(10));
         waits.lock().unwrap().push(now);
     };
     let mut rib = Rib::new(memory, &small(), grace);

@@ -6,11 +6,13 @@
 //! each).
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+mod bridges;
 mod frames;
 mod free;
 mod guards;
 mod state;
 mod vlans;
+mod world;
 
 use std::sync::Arc;
 

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use raddle_forward::{HEADROOM, Verdict as Userspace};
-use raddle_image::{ADJ_FORWARD, ADJ_TAGGED, Adjacency, LinkEntry, Memory, Vlan, link_flags};
+use raddle_image::{
+    ADJ_FORWARD, ADJ_TAGGED, Adjacency, LinkEntry, Memory, Step, Upon, Vlan, link_flags,
+};
 use raddle_rib::{Ports, Rib};
 use raddle_xdp::{Engine, LoadOptions, Verdict};
 use raddle_xdp_testing::engines::{given, monotonic, name, pin_to_one_cpu, verdict};
@@ -74,7 +76,12 @@ fn put(memory: &Memory, drawn: Drawn, indices: Indices) {
         upon.push((lower, vlan(false, 0), UPON[2]));
     }
     for (lower, vlan, index) in upon {
-        memory.store_vlan(lower, vlan, Some(index)).unwrap();
+        let step = Step {
+            index,
+            ..Step::default()
+        };
+        let upon = Upon::Tag(vlan);
+        memory.store_step(lower, upon, Some(step)).unwrap();
     }
     for (n, index) in UPON.into_iter().enumerate() {
         let mut flags = own.flags;

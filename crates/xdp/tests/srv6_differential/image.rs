@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use raddle_image::{
     ADJ_FORWARD, ADJ_SEGMENT, ADJ_TAGGED, Adjacency, Capacity, GROUP_NO_PUNT, Group, How,
-    LINK_TABLE, LinkEntry, Memory, Reason, Segment, Vlan, VlanEntry, flavours, link_flags,
-    segment_flags, segment_kind, segment_value,
+    LINK_TABLE, LinkEntry, Memory, Reason, Segment, Step, Upon, Vlan, VlanEntry, flavours,
+    link_flags, segment_flags, segment_kind, segment_value,
 };
 use raddle_select::Policy;
 use raddle_xdp::{Engine, LoadOptions};
@@ -22,6 +22,8 @@ use raddle_xdp_testing::tables::{Tables4, write6};
 pub(crate) const SEGMENTS: u32 = 8;
 /// The index of a VLAN upon the link that frames come in on; of another that they leave by, one more.
 const VLAN: u32 = 9001;
+/// That of a bridge, of which the link is a port now and then: the VLAN is upon it then.
+const BRIDGE: u32 = 9003;
 /// Its tag.
 pub(crate) const TAG: [u8; 4] = [0x81, 0, 0, 5];
 /// Words of templates for each.
@@ -84,7 +86,18 @@ impl Image {
         ];
         write6(&memory, &[&routes, &other]);
         let vlan = Vlan::of(0x8100, 5).unwrap();
-        memory.store_vlan(ingress, vlan, Some(VLAN)).unwrap();
+        let steps = [
+            (ingress, Upon::Tag(vlan), VLAN),
+            (ingress, Upon::All, BRIDGE),
+            (BRIDGE, Upon::Tag(vlan), VLAN),
+        ];
+        for (lower, upon, index) in steps {
+            let step = Step {
+                index,
+                ..Step::default()
+            };
+            memory.store_step(lower, upon, Some(step)).unwrap();
+        }
         memory.store_group(0, Group::Kernel(Reason::NoRoute));
         memory.store_group(3, Group::Kernel(Reason::Blackhole));
         memory.store_group(4, Group::Kernel(Reason::Local));
@@ -117,22 +130,19 @@ impl Image {
         let more = if draw.once_in(2) { 0 } else { more };
         let flags = entry.flags | more;
         let vlans = flags | link_flags::VLANS;
-        memory.store_link(
-            self.ingress,
-            &LinkEntry {
-                flags: vlans,
-                ..entry
-            },
-        );
-        let index = VLAN;
-        memory.store_link(
-            VLAN,
-            &LinkEntry {
+        let own = if draw.once_in(4) {
+            link_flags::PORT
+        } else {
+            vlans
+        };
+        for (index, flags) in [(self.ingress, own), (BRIDGE, vlans), (VLAN, flags)] {
+            let entry = LinkEntry {
                 flags,
                 index,
                 ..entry
-            },
-        );
+            };
+            memory.store_link(index, &entry);
+        }
         for number in 0..8 {
             let out = self.out[number as usize % 2];
             let mtu = if draw.once_in(12) { 100 } else { 1500 };
@@ -148,7 +158,7 @@ impl Image {
                 _ => {}
             }
             if adj.index != self.ingress && adj.state == ADJ_FORWARD && draw.once_in(4) {
-                let tags = 1 + draw.below(2) as u8;
+                let tags = draw.below(3) as u8;
                 let tag = [0x8100_0005, 0x88a8_0009];
                 adj = Adjacency {
                     state: ADJ_TAGGED,

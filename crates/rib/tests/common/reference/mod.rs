@@ -118,6 +118,9 @@ impl Reference {
                 self.neighbours.push(neighbour);
             }
             Event::NeighbourGone(index, dst) => self.forget_neighbour(index, dst),
+            // Who draws bridges has a reference of its own for them.
+            Event::Fdb(_) | Event::FdbGone(..) => {}
+            Event::PortVlan(_) | Event::PortVlanGone(..) => {}
             Event::Nexthop(object) => self.object(object),
             Event::NexthopGone(id) => self.lose_object(id),
             Event::Bucket(bucket) => self.buckets.set(bucket),
@@ -331,6 +334,7 @@ impl Reference {
                 self.rules = left;
             }
             Sweep::Routes4 | Sweep::Routes6 | Sweep::Buckets | Sweep::BucketsOf(_) => {}
+            Sweep::Fdb | Sweep::PortVlans => {}
         }
     }
 }
