@@ -4,8 +4,10 @@
 //! The test machine's kernel may have no bonds; `make test-kernels` runs this on Debian's.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use raddle_e2e::frame::Flow;
 use raddle_e2e::{Arrival, Crafted, Daemon, PATIENT, Volume, World, links, root, within};
 use raddle_select::{BondPolicy, bond_hash, bond_member};
 
@@ -147,6 +149,80 @@ fn bonds_are_gone_in_and_out_by_as_by_the_kernel() {
     volume.right();
     let sample: Vec<&String> = wrong.iter().take(10).collect();
     assert!(sample.is_empty(), "{} frames: {sample:#?}", wrong.len());
+}
+
+/// Links of a bond of four.
+const FOUR: [&str; 4] = ["sink-3", "sink", "sink-4", "sink-2"];
+
+/// Packets of a flow of 10.1.1.2 to 10.9.0.7.
+fn to_nfs(world: &World, sports: impl IntoIterator<Item = u16>) -> Vec<Crafted> {
+    let flow = |sport| Flow {
+        src: [10, 1, 1, 2].into(),
+        dst: [10, 9, 0, 7].into(),
+        proto: 17,
+        sport,
+        dport: 2049,
+    };
+    world.frames(&sports.into_iter().map(flow).collect::<Vec<_>>())
+}
+
+/// Four planned ports leave by the four members that the plan says, and so do flows whose loads `spread` predicts.
+#[test]
+fn planned_ports_leave_by_all_members() {
+    if !root("planned_ports_leave_by_all_members") {
+        return;
+    }
+    let world = World::new("bondplan", 4);
+    if !world.bond("out0", "balance-xor xmit_hash_policy layer3+4", &FOUR) {
+        return skipped("bondplan").map_or((), drop);
+    }
+    let (gateway, _) = world.gateway(3);
+    world.ip(&format!("route replace 10.9.0.0/16 via {gateway} dev out0"));
+    world.bond_is_by("out0", &["sink", "sink-2", "sink-3", "sink-4"]);
+    let words = "ports plan 10.9.0.7 -j -n 4 --proto udp --dport 2049 --from 10.1.1.2 --iif source";
+    let plan = world.raddle_json(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(
+        plan["bonds"][0]["members"],
+        serde_json::json!(FOUR),
+        "{plan}"
+    );
+    let connections = plan["connections"].as_array().unwrap();
+    let ports = connections
+        .iter()
+        .map(|c| c["value"].as_u64().unwrap() as u16);
+    let arrived = world.transmit(&to_nfs(&world, ports));
+    let mut used = BTreeSet::new();
+    for (connection, arrivals) in connections.iter().zip(&arrived) {
+        let path = &plan["paths"][connection["path"].as_u64().unwrap() as usize];
+        let [arrival] = arrivals.as_slice() else {
+            panic!("{connection}: {} frames", arrivals.len());
+        };
+        assert_eq!(path["member"], *arrival.link, "{connection}");
+        used.insert(arrival.link.clone());
+    }
+    assert_eq!(used.len(), 4, "{plan}");
+
+    let sports = 10_000..12_400;
+    let lines = sports
+        .clone()
+        .map(|sport| format!("10.1.1.2 10.9.0.7 udp {sport} 2049\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flows");
+    std::fs::write(&file, lines.collect::<String>()).unwrap();
+    let file = file.to_str().unwrap();
+    let spread = world.raddle_json(&["spread", "-j", "--flows", file, "--iif", "source"]);
+    let arrived = world.transmit(&to_nfs(&world, sports));
+    let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+    for arrival in arrived.iter().flatten() {
+        *counted.entry(arrival.link.clone()).or_default() += 1;
+    }
+    let loads = spread["links"]["loads"].as_array().unwrap().iter();
+    let predicted = loads.map(|link| {
+        let member = link["member"].as_str().unwrap();
+        (member.to_owned(), link["load"].as_u64().unwrap())
+    });
+    assert_eq!(predicted.collect::<BTreeMap<_, _>>(), counted, "{spread}");
+    assert_eq!(counted.values().sum::<u64>(), 2400);
 }
 
 /// What comes in by a member that the bond does not take anything from is dropped, as by the kernel; and members come and go.

@@ -1,11 +1,12 @@
 //! What `raddle counters` says while nexthops come and go, and an image with more room than by default.
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
+use std::process::Command;
 use std::time::Duration;
 
-use raddle_e2e::frame::Flow;
+use raddle_e2e::frame::{self, Flow};
 use raddle_e2e::{Crafted, Daemon, World, root, within};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Generous, because machines are busy.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -150,4 +151,48 @@ fn an_image_with_more_room_forwards() {
         }
     });
     assert_eq!(daemon.status()["image"]["full"], false);
+}
+
+/// The far end of a link takes shorter packets than the link: its driver loses the others, and tells nobody.
+#[test]
+fn what_a_driver_loses_is_told() {
+    if !root("what_a_driver_loses_is_told") {
+        return;
+    }
+    let world = World::new("losing", 1);
+    let daemon = Daemon::start(&world, &[]);
+    let status = daemon.status();
+    assert_eq!(status["lost"], json!([]));
+    assert_eq!(status.get("lost_not_counted"), None, "{status}");
+    let (netns, far_end) = world.lab().wire_device(world.plug(1), 0).unwrap();
+    let shorten = ["-n", &netns, "link", "set", &far_end, "mtu", "1280"];
+    assert!(Command::new("ip").args(shorten).status().unwrap().success());
+    let long = world
+        .flows(5)
+        .into_iter()
+        .zip(0..)
+        .map(|(flow, n)| Crafted {
+            bytes: frame::udp(world.frame_macs(), &flow, n, 1400),
+            kind: "UDP",
+            flow: Some(flow),
+        });
+    let arrived = world.transmit(&long.collect::<Vec<_>>());
+    assert!(arrived.iter().all(Vec::is_empty), "{arrived:?}");
+    let lost = json!([{"dev": world.out(1), "lost": 5, "aborted": 0}]);
+    within(LIMIT, || match &daemon.counters()["lost"] {
+        told if *told == lost => Ok(()),
+        told => Err(told.to_string()),
+    });
+    assert_eq!(daemon.forwarded(), 5, "they count as forwarded");
+    let said = world.raddle(&["status"]).stdout;
+    let expected = format!("LOST: 5 packet(s) that were to leave by {};", world.out(1));
+    assert!(said.contains(&expected), "{said}");
+    let found = world.raddle(&["doctor", "--only", "redirects-lost"]);
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(
+        found
+            .stdout
+            .contains("of 5 packets that were sent through it; driver: veth"),
+        "{found:?}"
+    );
 }

@@ -15,6 +15,9 @@ pub struct Counters {
     pub links: Vec<LinkCount>,
     /// Packets that were forwarded, by neighbour.
     pub nexthops: Vec<NexthopCount>,
+    /// Packets that were lost behind the engine's verdict, by link: of the links that have lost any.
+    #[serde(default)]
+    pub lost: Vec<LinkLoss>,
 }
 
 impl Answer for Counters {
@@ -85,4 +88,29 @@ pub struct NexthopCount {
     /// How many.
     #[serde(flatten)]
     pub count: Count,
+}
+
+/// What was lost behind the engine's verdict, by a link's driver or before it. Packets that were to leave by the link count as
+/// forwarded all the same. What other XDP programs of the network namespace have redirected to the link is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkLoss {
+    /// The link's name when it was told; empty of all whose names are not known.
+    pub dev: String,
+    /// Packets that were to leave by it.
+    pub lost: u64,
+    /// Packets that came in by it, on which an XDP program has failed.
+    pub aborted: u64,
+    /// The kernel's error of the last that was to leave; none where the driver had no room for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
+}
+
+impl LinkLoss {
+    /// Why the last was lost that was to leave.
+    pub fn why(&self) -> String {
+        match self.errno {
+            Some(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
+            None => "its driver had no room".to_owned(),
+        }
+    }
 }

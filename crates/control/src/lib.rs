@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use client::{DAEMON, PROXIES, Session, ask, ask_at};
-pub use counters::{Count, Counters, LinkCount, NexthopCount, ReasonCount, Verdict};
+pub use counters::{Count, Counters, LinkCount, LinkLoss, NexthopCount, ReasonCount, Verdict};
 pub use error::{Error, Who};
 pub use lock::{Lock, lock, lock_of};
 pub use message::{Answer, Command, PROTOCOL, Reply};

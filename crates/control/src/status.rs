@@ -7,7 +7,7 @@ use raddle_rib::event::Settings;
 use raddle_select::KeyKind;
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Command};
+use crate::{Answer, Command, LinkLoss};
 
 /// What the daemon does.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -39,6 +39,12 @@ pub struct Status {
     pub out_only: Vec<OutOnly>,
     /// Why links are left to the kernel, by name; of those above, why they are left in part.
     pub left_to_kernel: BTreeMap<String, String>,
+    /// Packets that were lost behind the engine's verdict, by link: of the links that have lost any.
+    #[serde(default)]
+    pub lost: Vec<LinkLoss>,
+    /// Why such packets are not counted, if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_not_counted: Option<String>,
     /// Packets that are punted because the kernel's firewall may judge them, with its rules.
     #[serde(default)]
     pub punted: Vec<Punted>,

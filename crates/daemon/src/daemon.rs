@@ -21,6 +21,7 @@ use raddle_xdp::{Engine, WantedPlaces};
 use super::guard::Guard;
 use super::lag::Lag;
 use super::links::Plan;
+use super::losses::Losses;
 use super::priority::Standing;
 use super::report;
 use super::rx_hash::Decisions;
@@ -69,6 +70,8 @@ pub(super) struct Daemon {
     pub(super) started: Instant,
     pub(super) commits: u64,
     pub(super) last_commit: Commit,
+    /// What was lost behind the engine's verdict.
+    pub(super) losses: Losses,
     requests: Socket,
     /// SIDs and encapsulations of the configuration.
     statics: StaticRoutes,
@@ -169,9 +172,13 @@ impl Daemon {
                 .into_iter()
                 .flat_map(|m| m.try_iter().take(QUESTIONS_MOST));
             for request in control.try_iter().take(QUESTIONS_MOST).chain(metrics) {
+                self.losses.look(&self.rib);
                 let value = match request.command {
                     Command::Status => Reply::of(&report::status(self)),
-                    Command::Counters => Reply::of(&report::counters(&self.rib, &self.counters())),
+                    Command::Counters => {
+                        let counts = (&self.counters(), &self.losses);
+                        Reply::of(&report::counters(&self.rib, counts))
+                    }
                     Command::Segments => Reply::of(&report::segments(self)),
                     Command::Routes => Reply::of(&report::routes(&self.rib)),
                     command @ Command::Rpc => Reply::not_mine(command, DAEMON),

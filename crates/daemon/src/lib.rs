@@ -9,6 +9,7 @@ mod guard;
 pub mod kept;
 mod lag;
 mod links;
+mod losses;
 mod priority;
 mod report;
 mod rx_hash;

@@ -17,6 +17,7 @@ use raddle_xdp::Counters as Engine;
 
 use super::daemon::Daemon;
 use super::links::state;
+use super::losses::Losses;
 use crate::seed;
 
 /// The answer to `status`.
@@ -81,6 +82,8 @@ pub(super) fn status(daemon: &Daemon) -> Status {
         out_only: out_only.collect(),
         left_to_kernel: daemon.plan.left.clone(),
         warnings: warnings.collect(),
+        lost: daemon.losses.by_link(),
+        lost_not_counted: daemon.losses.not_counted(),
         punted: match daemon.held {
             None => daemon.punted.clone(),
             Some(_) => Vec::new(),
@@ -199,7 +202,7 @@ fn label(what: &SegmentUse) -> String {
 }
 
 /// The answer to `counters`.
-pub(super) fn counters(rib: &Rib, counters: &Engine) -> Counters {
+pub(super) fn counters(rib: &Rib, (counters, losses): (&Engine, &Losses)) -> Counters {
     let reasons = Reason::ALL[1..].iter().flat_map(|reason| {
         let (all, dropped) = (counters.reason(*reason), counters.dropped(*reason));
         let row = |verdict, packets, bytes| ReasonCount {
@@ -240,6 +243,7 @@ pub(super) fn counters(rib: &Rib, counters: &Engine) -> Counters {
         reasons: reasons.collect(),
         links: links(rib, counters, &sent),
         nexthops: nexthops.collect(),
+        lost: losses.by_link(),
     }
 }
 

@@ -269,6 +269,25 @@ pub struct Punts {
     pub by_link: Vec<(String, u64, u64)>,
     /// What is left to the kernel by which rule, each with the name of the reason.
     pub rules: Vec<(String, String)>,
+    /// What was lost behind its verdict, by link: of the links that have lost any.
+    pub lost: Vec<Lost>,
+}
+
+/// What was lost behind a daemon's verdict by a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// The link's name; empty of links that have gone.
+    pub link: String,
+    /// Its driver, where that is known.
+    pub driver: Option<String>,
+    /// Packets that were sent through it, and through VLANs upon it, those that were lost included.
+    pub sent: u64,
+    /// Packets that were lost on the way out.
+    pub lost: u64,
+    /// Packets that came in by it, and on which an XDP program has failed.
+    pub aborted: u64,
+    /// Why the last was lost on the way out.
+    pub why: String,
 }
 
 /// Whether the kernel's own hash key is known.

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use raddle_rib::Rib;
 use raddle_rib::event::{Nexthop, NexthopKind, Route, RouteKind, RouteTarget};
 
-use super::facts::{Asked, Daemon, Facts, Need, OwnKey, Paths, Punts, Target};
+use super::facts::{Asked, Daemon, Facts, Lost, Need, OwnKey, Paths, Punts, Target};
 use super::probe;
 use super::srv6::Srv6;
 use raddle_control::{
-    Counters, Error, Owner, Routes as Extra, Segment, Segments, Session, Status, Verdict,
+    Counters, Error, LinkCount, LinkLoss, Owner, Routes as Extra, Segment, Segments, Session,
+    Status, Verdict,
 };
 use raddle_preflight::{self as preflight, Fix, Options, Scene};
 use raddle_select::KernelVersion;
@@ -91,11 +92,45 @@ pub fn gather(rib: &Rib, scope: Scope, asked: Asked, kernel: Option<KernelVersio
 }
 
 /// What the daemon of this network namespace does.
-fn daemon_of(session: &Session) -> Result<Daemon, Error> {
-    let (Some(counters), Some(status)) = (session.ask_if_any()?, session.ask_if_any()?) else {
+fn daemon_of(session: &Session, rib: &Rib) -> Result<Daemon, Error> {
+    let counters = session.ask_if_any::<Counters>()?;
+    let (Some(counters), Some(status)) = (counters, session.ask_if_any()?) else {
         return Ok(Daemon::Absent);
     };
-    Ok(Daemon::Runs(punts(&counters, &status)))
+    let punts = Punts {
+        lost: counters
+            .lost
+            .iter()
+            .map(|of| lost(of, &counters, rib))
+            .collect(),
+        ..punts(&counters, &status)
+    };
+    Ok(Daemon::Runs(punts))
+}
+
+/// What a daemon has seen a link lose.
+fn lost(of: &LinkLoss, counters: &Counters, rib: &Rib) -> Lost {
+    // Frames of VLANs are lost by the link below them.
+    let leaves_by = |row: &&LinkCount| {
+        let Some(link) = rib.link_named(&row.dev).filter(|_| row.dev != of.dev) else {
+            return row.dev == of.dev;
+        };
+        let below = raddle_rib::below(link, |index| rib.link(index));
+        let below = below.and_then(|below| rib.link(below.lower));
+        below.is_some_and(|below| below.name == of.dev)
+    };
+    let through = counters.links.iter().filter(leaves_by);
+    Lost {
+        link: of.dev.clone(),
+        // One that has gone has none.
+        driver: raddle_netlink::probe::ethtool::driver(&of.dev)
+            .ok()
+            .flatten(),
+        sent: through.map(|row| row.sent.packets).sum(),
+        lost: of.lost,
+        aborted: of.aborted,
+        why: of.why(),
+    }
 }
 
 /// What a daemon leaves to the kernel.
@@ -123,6 +158,7 @@ fn punts(counters: &Counters, status: &Status) -> Punts {
         by_reason: left.collect(),
         by_link: by_link.collect(),
         rules: rules.collect(),
+        lost: Vec::new(),
     }
 }
 
@@ -212,7 +248,7 @@ fn live(facts: &mut Facts, rib: &Rib, daemon: &Session) {
             Err(why) => OwnKey::Unknown(why.to_string()),
         };
     }
-    match daemon_of(daemon) {
+    match daemon_of(daemon, rib) {
         Ok(daemon) => facts.daemon = daemon,
         Err(e) => {
             missing(Need::Daemon, e.to_string());

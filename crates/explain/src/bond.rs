@@ -15,11 +15,9 @@ use serde_json::{Value, json};
 
 use super::confidence::{Confidence, Level, l4_hash_doubts, version_doubt};
 use super::fate::What;
+use super::members::{Sending, active_members, is_bond, parts, sending_members};
 use super::packet::Packet;
 use super::steps::Walk;
-
-/// `IFF_LOWER_UP`, which the kernel shows of links that are up and have a carrier (`netif_carrier_ok`).
-const LOWER_UP: u32 = 0x1_0000;
 
 /// From this version on a bond with 802.3ad may send neighbour discovery by every member (`broadcast_neighbor`).
 const BROADCAST_NEIGHBOR: KernelVersion = KernelVersion::new(6, 17, 0);
@@ -46,12 +44,6 @@ pub struct OfBond {
     pub member: Option<String>,
     /// How sure the member is. How sure the bond itself is, [`crate::Answer::confidence`] says.
     pub confidence: Confidence,
-}
-
-/// Members that can send.
-struct Usable {
-    names: Vec<String>,
-    ordered: bool,
 }
 
 /// What a bond hashes to.
@@ -204,19 +196,14 @@ impl Walk<'_> {
 
     /// Rule 1.
     fn active(&self, link: &Link, told: Option<&BondMembers>, of: &mut OfBond) -> String {
-        let active = |part: &&Link| part.bond_active == Some(true);
-        let parts = parts(self.view.rib.links(), link);
-        of.members = parts
-            .iter()
-            .filter(|part| active(part))
-            .map(|part| part.name.clone())
-            .collect();
+        let rib = self.view.rib;
+        of.members = active_members(rib, link);
         let queues = told.is_none_or(|told| told.members.iter().any(|member| member.queue != 0));
         match of.members.as_slice() {
             [] => "no member is active: dropped".to_owned(),
             [member] => {
                 of.member = Some(member.clone());
-                if parts.len() > 1 && queues {
+                if parts(rib, link).len() > 1 && queues {
                     of.confidence.unless(
                         "a queue_id of another member is that of the transmit queue which the packet gets",
                     );
@@ -247,7 +234,7 @@ impl Walk<'_> {
             of.confidence.unknown(why.clone());
             return why;
         };
-        let Some(Usable { names, ordered }) = self.usable(link, told, mode, &mut of.confidence)
+        let Some(Sending { names, ordered }) = self.usable(link, told, mode, &mut of.confidence)
         else {
             return "its members are changing right now".to_owned();
         };
@@ -317,17 +304,14 @@ impl Walk<'_> {
         told: Option<&BondMembers>,
         mode: BondMode,
         confidence: &mut Confidence,
-    ) -> Option<Usable> {
-        let parts = parts(self.view.rib.links(), link);
-        let sends = |part: &Link| {
-            part.is_up() && part.flags & LOWER_UP != 0 && part.bond_active == Some(true)
-        };
-        let Some(told) = told else {
-            let names: Vec<_> = parts
-                .iter()
-                .filter(|part| sends(part))
-                .map(|part| part.name.clone())
-                .collect();
+    ) -> Option<Sending> {
+        let sending = sending_members(self.view.rib, link, told, mode);
+        if sending.is_none() {
+            confidence.unknown(format!(
+                "its members are changing right now: /sys/class/net/{}/bonding/slaves names others than netlink",
+                link.name
+            ));
+        } else if told.is_none() {
             confidence.unless(match mode {
                 BondMode::Lacp => {
                     "a member that is up and active is down for the bond's own monitor (mii_status), or not in the \
@@ -337,32 +321,8 @@ impl Walk<'_> {
                     "a member that is up and active is down for the bond's own monitor (mii_status)"
                 }
             });
-            return Some(Usable {
-                ordered: names.len() < 2,
-                names,
-            });
-        };
-        let same = told.members.len() == parts.len()
-            && told
-                .members
-                .iter()
-                .all(|member| parts.iter().any(|part| part.name == member.name));
-        if !same {
-            confidence.unknown(format!(
-                "its members are changing right now: /sys/class/net/{}/bonding/slaves names others than netlink",
-                link.name
-            ));
-            return None;
         }
-        let by_name = |name: &str| {
-            let mut parts = parts.iter();
-            parts.any(|part| part.name == name && sends(part))
-        };
-        let names = told.usable(mode, by_name);
-        Some(Usable {
-            names: names.into_iter().map(str::to_owned).collect(),
-            ordered: true,
-        })
+        sending
     }
 
     /// What the bond hashes to.
@@ -576,17 +536,4 @@ fn tag_text(vlan: Vlan) -> String {
         false => "802.1Q",
     };
     format!("{kind} {}", vlan.id)
-}
-
-fn is_bond(link: &Link) -> bool {
-    link.kind.as_deref() == Some("bond")
-}
-
-/// The links that are part of a bond, by index.
-fn parts<'a>(links: impl Iterator<Item = &'a Link>, bond: &Link) -> Vec<&'a Link> {
-    let mut parts: Vec<_> = links
-        .filter(|link| link.master == Some(bond.index))
-        .collect();
-    parts.sort_by_key(|part| part.index);
-    parts
 }

@@ -9,7 +9,6 @@
 //! Who has the key can steer flows: it goes into no log and no other file.
 
 mod bpf;
-mod btf;
 pub mod cache;
 mod code;
 mod error;

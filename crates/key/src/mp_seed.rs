@@ -4,6 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 
 use nix::sched::{CloneFlags, unshare};
+use raddle_btf::{Btf, KERNEL};
 use raddle_netlink::codec::Builder;
 use raddle_netlink::codec::number::nlm;
 use raddle_netlink::codec::number::rtm::{RTM_NEWLINK, RTM_NEWROUTE};
@@ -13,13 +14,11 @@ use raddle_select::{
 };
 
 use crate::bpf;
-use crate::btf::Btf;
 use crate::error::Error;
 use crate::privilege;
 
 /// There wherever the kernel has such a seed.
 pub(crate) const SETTING: &str = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
-const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 /// Offsets from a task to the seed of its network namespace: of two pointers, and of the seed.
 pub(crate) struct Place([u32; 3]);
@@ -29,8 +28,8 @@ pub(crate) struct Place([u32; 3]);
 /// # Errors
 /// [`Error::NoTypes`].
 pub(crate) fn place() -> Result<Option<Place>, Error> {
-    let bytes = fs::read(TYPES).map_err(|e| Error::NoTypes(format!("{TYPES}: {e}")))?;
-    let wrong = || Error::NoTypes(format!("{TYPES} cannot be made sense of"));
+    let bytes = fs::read(KERNEL).map_err(|e| Error::NoTypes(format!("{KERNEL}: {e}")))?;
+    let wrong = || Error::NoTypes(format!("{KERNEL} cannot be made sense of"));
     let btf = Btf::parse(&bytes).ok_or_else(wrong)?;
     let nsproxy = btf.member("task_struct", "nsproxy").ok_or_else(wrong)?;
     let net = btf.member("nsproxy", "net_ns").ok_or_else(wrong)?;

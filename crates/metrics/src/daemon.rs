@@ -2,7 +2,7 @@
 
 use prometheus_client::registry::Registry;
 use raddle_control::status::{ByFamily, Fpm, State};
-use raddle_control::{Count, Counters, LinkCount, Segments, Status, Verdict};
+use raddle_control::{Count, Counters, LinkCount, LinkLoss, Segments, Status, Verdict};
 use raddle_select::KeyKind;
 
 use crate::lag::Lag;
@@ -14,6 +14,9 @@ pub fn daemon_text(status: &Status, counters: &Counters, segments: &Segments) ->
     let mut registry = Registry::with_prefix("raddle");
     let mut sets = of_status(status);
     sets.extend(of_counters(counters));
+    if status.lost_not_counted.is_none() {
+        sets.extend(of_losses(counters));
+    }
     sets.extend(status.fpm.iter().flat_map(of_fpm));
     sets.extend(of_segments(segments));
     for set in sets {
@@ -113,6 +116,30 @@ fn of_counters(counters: &Counters) -> Vec<Rows> {
             "nexthop_bytes",
             "Bytes that were forwarded to a neighbour",
             nexthops(bytes),
+        ),
+    ]
+}
+
+/// What was lost behind the engine's verdict; 0 of links that have lost nothing.
+fn of_losses(counters: &Counters) -> Vec<Rows> {
+    let rows = |of: fn(&LinkLoss) -> u64| {
+        let lost = counters.lost.iter().map(|row| (&*row.dev, of(row)));
+        let is_told = |dev: &str| counters.lost.iter().any(|row| row.dev == dev);
+        let others = counters.links.iter().filter(|row| !is_told(&row.dev));
+        let all = lost.chain(others.map(|row| (&*row.dev, 0)));
+        all.map(|(dev, lost)| (vec![label("device", dev)], lost))
+            .collect()
+    };
+    vec![
+        counter(
+            "lost_packets",
+            "Packets that were redirected to a link and that its driver, or the kernel before it, has lost",
+            rows(|row| row.lost),
+        ),
+        counter(
+            "aborted_packets",
+            "Packets that came in on a link and were lost because an XDP program failed on them",
+            rows(|row| row.aborted),
         ),
     ]
 }
@@ -236,6 +263,11 @@ fn of_status(status: &Status) -> Vec<Rows> {
             "commits",
             "Times that changes were published to the engine",
             alone(status.commits),
+        ),
+        gauge(
+            "losses_counted",
+            "1 while packets are counted that drivers lose",
+            alone(u64::from(status.lost_not_counted.is_none())),
         ),
         gauge(
             "link_attached",

@@ -6,7 +6,7 @@ use raddle_control::status::{
     OutOnly, Priority, SegmentNumbers, Warning,
 };
 use raddle_control::{
-    Count, Counters, CpuCounts, LinkCount, NexthopCount, Owner, ReasonCount, Segment,
+    Count, Counters, CpuCounts, LinkCount, LinkLoss, NexthopCount, Owner, ReasonCount, Segment,
     SegmentCounts, Segments, Status, Verdict,
 };
 use raddle_metrics::daemon_text;
@@ -136,6 +136,12 @@ fn counters() -> Counters {
             stale: false,
             count: count(8, 80),
         }],
+        lost: vec![LinkLoss {
+            dev: "eth2".into(),
+            lost: 30,
+            aborted: 31,
+            errno: Some(6),
+        }],
     }
 }
 
@@ -214,6 +220,10 @@ fn every_counter_has_its_series() {
         "raddle_sent_packets_total{device=\"eth1\"} 8",
         "raddle_sent_bytes_total{device=\"eth1\"} 90",
         "raddle_nexthop_packets_total{device=\"eth1\",via=\"10.0.0.2\",mtu=\"1500\"} 8",
+        "raddle_lost_packets_total{device=\"eth0\"} 0",
+        "raddle_lost_packets_total{device=\"eth2\"} 30",
+        "raddle_aborted_packets_total{device=\"eth2\"} 31",
+        "raddle_losses_counted 1",
         "raddle_netlink_overruns_total 1",
         "raddle_deadline_lapses_total 15",
         "raddle_priority_demotions_total 16",
@@ -238,4 +248,15 @@ fn every_counter_has_its_series() {
     ] {
         assert!(text.contains(line), "{line} is not in:\n{text}");
     }
+}
+
+#[test]
+fn what_is_not_counted_has_no_series() {
+    let status = Status {
+        lost_not_counted: Some("no BTF".into()),
+        ..status()
+    };
+    let text = daemon_text(&status, &counters(), &segments());
+    assert!(text.contains("raddle_losses_counted 0"), "{text}");
+    assert!(!text.contains("raddle_lost_packets"), "{text}");
 }

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::process::ExitCode;
 
+use raddle_plan::bonds::Bonds;
 use raddle_plan::{ports, what_if};
 use raddle_rib::Rib;
 use raddle_rib::event::{Event, Link, Route, RouteNexthop, RouteOp, RouteTarget, Rule, Settings};
@@ -22,6 +23,8 @@ fn main() -> ExitCode {
 fn paths() -> Result<(), Box<dyn Error>> {
     let link = std::env::args().nth(1).unwrap_or_else(|| "eth4".to_owned());
     let rib = four_links()?;
+    // There are none.
+    let bonds = Bonds::default();
     let dst = IpAddr::from([198, 51, 100, 7]);
 
     let question = what_if::Question {
@@ -30,7 +33,7 @@ fn paths() -> Result<(), Box<dyn Error>> {
         packets: raddle_plan::paths::packets_to(dst),
         changes: vec![what_if::Change::LinkDown(link)],
     };
-    let report = what_if::answer(&rib, &question, None, None)?;
+    let report = what_if::answer(&rib, &bonds, &question, None, None)?;
     println!("{}", report.text(true));
 
     let question = ports::Question {
@@ -38,7 +41,7 @@ fn paths() -> Result<(), Box<dyn Error>> {
         from: Some(IpAddr::from([192, 0, 2, 1])),
         ..ports::Question::new(dst, 4)
     };
-    print!("{}", ports::plan(&rib, None, &question)?);
+    print!("{}", ports::plan(&rib, None, &bonds, &question)?);
     Ok(())
 }
 

@@ -1,5 +1,8 @@
 #![doc = include_str!("../README.md")]
 
+pub mod bonds;
+#[cfg(test)]
+mod bonds_test;
 mod chart;
 pub mod flows;
 pub mod paths;

@@ -1,11 +1,11 @@
 //! Paths of a destination: what a route's hash chooses among, as a layout of the hash space.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use raddle_image::Reason;
 use raddle_rib::event::{Route, Rule};
 use raddle_rib::{Asked, Hop, MpAlgo, Resolved, Rib, Trace, describe_rule};
-use raddle_select::{compile_threshold, upper_bounds};
+use raddle_select::{Brings, Flow, KeyAddresses, compile_threshold, upper_bounds};
 use raddle_sim::resilient::{Overweight, Weighted, rebalance};
 use raddle_sim::sample::Sample;
 use raddle_sim::{Asker, Hashing, HashingError, Layout};
@@ -20,6 +20,8 @@ pub struct Place {
     pub index: u32,
     /// The neighbour; none for a direct route.
     pub gateway: Option<IpAddr>,
+    /// The member of the bond that the link is, or is upon; none where there is no bond, or its members are not told apart.
+    pub member: Option<u32>,
 }
 
 impl Place {
@@ -28,16 +30,13 @@ impl Place {
         Place {
             index: hop.index,
             gateway: hop.gateway,
+            member: None,
         }
     }
 
-    /// `via G dev L`.
+    /// `via G dev L member M`.
     pub fn text(&self, rib: &Rib) -> String {
-        let dev = link_name(rib, self.index);
-        match self.gateway {
-            Some(gateway) => format!("via {gateway} dev {dev}"),
-            None => format!("dev {dev}"),
-        }
+        Named::of(self, rib).text()
     }
 }
 
@@ -50,6 +49,13 @@ pub struct Named {
     /// The neighbour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
+    /// The member, where the link is a bond, or a VLAN upon one, whose members are told apart.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "outside::line_if_any"
+    )]
+    pub member: Option<String>,
 }
 
 impl Named {
@@ -58,15 +64,30 @@ impl Named {
         Named {
             dev: link_name(rib, place.index),
             via: place.gateway,
+            member: place.member.map(|member| link_name(rib, member)),
         }
     }
 
-    /// `via G dev L`.
+    /// The link that frames leave by, as far as it is known: the member of a bond, else the out-link.
+    pub fn link(&self) -> &str {
+        self.member.as_ref().unwrap_or(&self.dev)
+    }
+
+    /// Whether that path is this one; where this one names no member of a bond, by whichever member.
+    pub(crate) fn is(&self, path: &Named) -> bool {
+        let member = self.member.is_none() || self.member == path.member;
+        member && (&self.dev, self.via) == (&path.dev, path.via)
+    }
+
+    /// `via G dev L member M`.
     pub fn text(&self) -> String {
-        match self.via {
-            Some(gateway) => format!("via {gateway} dev {}", self.dev),
-            None => format!("dev {}", self.dev),
-        }
+        let via = self.via.map(|via| format!("via {via} "));
+        let member = self
+            .member
+            .as_ref()
+            .map(|member| format!(" member {member}"));
+        let (via, member) = (via.unwrap_or_default(), member.unwrap_or_default());
+        format!("{via}dev {}{member}", self.dev)
     }
 }
 
@@ -171,6 +192,29 @@ pub fn packets_of(rib: &Rib, iif: &str, sample: &Sample) -> Asked {
             },
             None => Asked::to(dst),
         }
+    }
+}
+
+/// A flow between these; from nowhere where the source is of the other family.
+pub(crate) fn flow_between(src: IpAddr, dst: IpAddr) -> Flow {
+    let addresses = match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => KeyAddresses::V4 { src, dst },
+        (IpAddr::V6(src), IpAddr::V6(dst)) => KeyAddresses::V6 { src, dst },
+        (IpAddr::V6(_), IpAddr::V4(dst)) => KeyAddresses::V4 {
+            src: Ipv4Addr::UNSPECIFIED,
+            dst,
+        },
+        (IpAddr::V4(_), IpAddr::V6(dst)) => KeyAddresses::V6 {
+            src: Ipv6Addr::UNSPECIFIED,
+            dst,
+        },
+    };
+    Flow {
+        addresses,
+        proto: 0,
+        sport: 0,
+        dport: 0,
+        flow_label: 0,
     }
 }
 
@@ -317,12 +361,15 @@ pub fn hashing(rib: &Rib, iif: &str, dst: IpAddr, algo: Option<MpAlgo>) -> Resul
             ..
         }) => hashing()?.with_icmp_following(),
         Some(MpAlgo::Hash { .. }) => hashing()?,
-        None => {
-            let link = rib.link_named(iif);
-            let brings = link.and_then(|link| rib.brings(link.index));
-            hashing()?.with_brings(brings.cloned().unwrap_or_default())
-        }
+        None => hashing()?.with_brings(brings(rib, iif)),
     })
+}
+
+/// What packets bring along that come in by this link ([`Rib::brings`]).
+pub(crate) fn brings(rib: &Rib, iif: &str) -> Brings {
+    let link = rib.link_named(iif);
+    let brings = link.and_then(|link| rib.brings(link.index));
+    brings.cloned().unwrap_or_default()
 }
 
 /// Hash policy, fields and seed for the destination's family, where the route is spread so.

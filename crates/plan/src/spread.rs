@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use raddle_image::Reason;
 use raddle_rib::{Asked, Rib};
+use raddle_select::Flow;
 use raddle_sim::Predictor;
 use raddle_sim::sample::Sample;
 use raddle_sim::spread::{self, Evenness, Reach, SpreadError};
@@ -16,7 +17,8 @@ use thiserror::Error;
 
 pub use raddle_sim::spread::{Tier, TierError, TierSeed};
 
-use crate::paths::{self, NoHash};
+use crate::bonds::{BondUse, Bonds, Differ, Fan, Traffic};
+use crate::paths::{self, NoHash, Place};
 
 /// Why the spread cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -55,6 +57,9 @@ pub struct Links {
     pub evenness: Option<Evenness>,
     /// Flows that have no path, by reason.
     pub elsewhere: BTreeMap<&'static str, u64>,
+    /// The bonds that the flows leave by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bonds: Vec<BondUse>,
 }
 
 /// A link's load.
@@ -62,6 +67,9 @@ pub struct Links {
 pub struct LinkLoad {
     /// Its name.
     pub dev: String,
+    /// The member, where the link is a bond, or a VLAN upon one, whose members are told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// What goes there.
     pub load: u64,
     /// The load to be expected of very many flows, by the shares of the hash space.
@@ -99,20 +107,29 @@ pub fn through_tiers(tiers: &[Tier], samples: &[Sample]) -> Result<Report, Error
     })
 }
 
-/// How the flows lie on this machine's links, when they come in by `iif`; an empty name stands for this machine's own.
+/// How the flows lie on this machine's links, and the members of its bonds, when they come in by `iif`; an empty name stands for
+/// this machine's own.
 ///
 /// # Errors
 /// The settings by which they are hashed are unknown.
-pub fn over_links(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Report, Error> {
+pub fn over_links(
+    rib: &Rib,
+    bonds: &Bonds,
+    iif: &str,
+    samples: &[Sample],
+) -> Result<Report, Error> {
     Ok(Report {
         flows: samples.len(),
-        links: Some(by_link(rib, iif, samples)?),
+        links: Some(by_link(rib, bonds, iif, samples)?),
         tiers: None,
     })
 }
 
 /// Why a flow has no path of its own.
 const ROUND_ROBIN: &str = "round-robin";
+
+/// Why a flow that leaves by a bond has none.
+const NO_MEMBER: &str = "bond-member";
 
 /// How one destination's flows are predicted.
 enum How {
@@ -124,21 +141,32 @@ enum How {
     RoundRobin,
 }
 
-/// Where one destination's flows go: how they are predicted, the link of each path, and the shares of
-/// paths.
+/// Where one destination's flows go: how they are predicted, the paths, and their shares.
 struct Known {
     how: How,
-    links: Vec<u32>,
+    fan: Fan,
     shares: Vec<f64>,
 }
 
-fn known(rib: &Rib, iif: &str, packets: &Asked) -> Result<Result<Known, Reason>, Error> {
+fn known(
+    rib: &Rib,
+    bonds: &Bonds,
+    iif: &str,
+    (packets, flow): (&Asked, &Flow),
+) -> Result<Result<Known, Reason>, Error> {
     let dst = packets.dst.addr();
     let choice = match paths::choice(rib, iif, packets) {
         Ok(choice) => choice,
         Err(reason) => return Ok(Err(reason)),
     };
-    let shares = choice.layout.shares();
+    let hops: Vec<Place> = choice.hops.iter().map(Place::of).collect();
+    let traffic = Traffic {
+        forwarded: (!iif.is_empty()).then(|| paths::brings(rib, iif)),
+        flow: *flow,
+        differ: Differ::All,
+    };
+    let fan = Fan::new(rib, bonds, &hops, &traffic);
+    let shares = fan.shares(&choice.layout.shares(), None);
     let how = match choice.is_many() {
         false => How::One,
         true => match paths::hashing(rib, iif, dst, paths::algo(rib, iif, packets)) {
@@ -149,7 +177,7 @@ fn known(rib: &Rib, iif: &str, packets: &Asked) -> Result<Result<Known, Reason>,
     };
     Ok(Ok(Known {
         how,
-        links: choice.hops.iter().map(|hop| hop.index).collect(),
+        fan,
         shares: shares
             .iter()
             .map(|share| *share as f64 / raddle_sim::SPACE as f64)
@@ -157,16 +185,45 @@ fn known(rib: &Rib, iif: &str, packets: &Asked) -> Result<Result<Known, Reason>,
     }))
 }
 
-fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
+impl Known {
+    /// The path of a flow.
+    ///
+    /// # Errors
+    /// Why it has none of its own, in a word.
+    fn path(&self, sample: &Sample, forwarded: bool) -> Result<usize, &'static str> {
+        let hop = match &self.how {
+            How::One => Some(0),
+            How::RoundRobin => return Err(ROUND_ROBIN),
+            How::Hashed(predictor) => sample
+                .path(predictor)
+                .map_err(|_| Reason::BadHeader.name())?,
+        };
+        if hop.is_none() {
+            return Err(Reason::OutLink.name());
+        }
+        self.fan.sample(hop, sample, forwarded).ok_or(NO_MEMBER)
+    }
+}
+
+/// What goes by a link, and is to be expected there.
+type Loads = BTreeMap<(u32, Option<u32>), (u64, f64)>;
+
+fn by_link(rib: &Rib, bonds: &Bonds, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
     let mut routes: HashMap<Asked, Result<Known, Reason>> = HashMap::new();
-    let mut loads: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
+    let mut loads = Loads::new();
     let mut elsewhere: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut used: Vec<BondUse> = Vec::new();
     for sample in samples {
         let packets = paths::packets_of(rib, iif, sample);
         let known = match routes.entry(packets) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(free) => {
-                let known = known(rib, iif, free.key())?;
+                let known = known(rib, bonds, iif, (free.key(), &sample.flow))?;
+                for bond in known.iter().flat_map(|known| known.fan.bonds()) {
+                    if !used.contains(&bond) {
+                        used.push(bond);
+                    }
+                }
                 free.insert(known)
             }
         };
@@ -177,25 +234,21 @@ fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
                 continue;
             }
         };
-        let path = match &known.how {
-            How::One => Some(0),
-            How::RoundRobin => {
-                *elsewhere.entry(ROUND_ROBIN).or_default() += 1;
-                None
+        let link = |place: &Place| (place.index, place.member);
+        match known.path(sample, !iif.is_empty()) {
+            Ok(path) => {
+                let place = &known.fan.places()[path];
+                loads.entry(link(place)).or_default().0 += sample.load;
             }
-            How::Hashed(predictor) => match sample.path(predictor) {
-                Ok(path) => path,
-                Err(_) => {
-                    *elsewhere.entry(Reason::BadHeader.name()).or_default() += 1;
+            Err(why) => {
+                *elsewhere.entry(why).or_default() += 1;
+                if why == Reason::BadHeader.name() {
                     continue;
                 }
-            },
-        };
-        if let Some(index) = path.and_then(|path| known.links.get(path)) {
-            loads.entry(*index).or_default().0 += sample.load;
+            }
         }
-        for (index, share) in known.links.iter().zip(&known.shares) {
-            loads.entry(*index).or_default().1 += share * sample.load as f64;
+        for (place, share) in known.fan.places().iter().zip(&known.shares) {
+            loads.entry(link(place)).or_default().1 += share * sample.load as f64;
         }
     }
     let evenness = Evenness::of(
@@ -206,13 +259,15 @@ fn by_link(rib: &Rib, iif: &str, samples: &[Sample]) -> Result<Links, Error> {
         evenness: (!loads.is_empty()).then_some(evenness),
         loads: loads
             .into_iter()
-            .map(|(index, (load, expected))| LinkLoad {
+            .map(|((index, member), (load, expected))| LinkLoad {
                 dev: paths::link_name(rib, index),
+                member: member.map(|member| paths::link_name(rib, member)),
                 load,
                 expected,
             })
             .collect(),
         elsewhere,
+        bonds: used,
     })
 }
 

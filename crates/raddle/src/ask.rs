@@ -86,6 +86,7 @@ fn status_text(status: &Status) -> String {
     }
     status_lag(&mut out, &status.lag, &status.priority);
     status_links(&mut out, status);
+    status_lost(&mut out, status);
     let image = &status.image;
     let _ = writeln!(
         out,
@@ -275,6 +276,38 @@ fn status_links(out: &mut String, status: &Status) {
     }
 }
 
+/// What has been lost where no counter of the engine's tells it, where there is any.
+fn status_lost(out: &mut String, status: &Status) {
+    for of in &status.lost {
+        let dev = name_or_gone(&of.dev);
+        if of.lost > 0 {
+            let (lost, why) = (of.lost, of.why());
+            let _ = writeln!(
+                out,
+                "  LOST: {lost} packet(s) that were to leave by {dev}; of the last: {why}"
+            );
+        }
+        if of.aborted > 0 {
+            let _ = writeln!(
+                out,
+                "  LOST: {} packet(s) that came in by {dev}: an XDP program has failed on them",
+                of.aborted
+            );
+        }
+    }
+    if let Some(why) = &status.lost_not_counted {
+        let _ = writeln!(out, "  packets that drivers lose are not counted: {why}");
+    }
+}
+
+/// What a link is called by whose name it is counted.
+fn name_or_gone(dev: &str) -> &str {
+    match dev {
+        "" => "links that have gone",
+        dev => dev,
+    }
+}
+
 fn counters_text(counters: &Counters, all: bool) -> String {
     let mut table = Table::new(["packets", "bytes", "what"]);
     let mut row = |count: Count, what: String| {
@@ -283,10 +316,7 @@ fn counters_text(counters: &Counters, all: bool) -> String {
         }
     };
     for link in &counters.links {
-        let dev = match &*link.dev {
-            "" => "links that have gone",
-            dev => dev,
-        };
+        let dev = name_or_gone(&link.dev);
         if let Some(received) = link.received {
             row(received, format!("received on {dev}"));
         }
@@ -295,6 +325,22 @@ fn counters_text(counters: &Counters, all: bool) -> String {
         }
         row(link.sent, format!("forwarded through {dev}"));
     }
+    for of in &counters.lost {
+        let dev = name_or_gone(&of.dev);
+        // How long they were nobody tells.
+        let mut row = |packets: u64, what: String| {
+            if all || packets > 0 {
+                table.row([packets.to_string(), "-".to_owned(), what]);
+            }
+        };
+        row(of.lost, format!("lost that were to leave by {dev}"));
+        row(of.aborted, format!("lost that came in by {dev}"));
+    }
+    let mut row = |count: Count, what: String| {
+        if all || count.packets > 0 {
+            table.row([count.packets.to_string(), count.bytes.to_string(), what]);
+        }
+    };
     for nexthop in &counters.nexthops {
         let via = nexthop
             .via
@@ -318,7 +364,7 @@ fn counters_text(counters: &Counters, all: bool) -> String {
 mod tests {
     use super::*;
     use raddle_control::status::{Link, NotCarriedOut, OutOnly, RxHash};
-    use raddle_control::{LinkCount, NexthopCount, ReasonCount};
+    use raddle_control::{LinkCount, LinkLoss, NexthopCount, ReasonCount};
     use raddle_daemon::kept::KeptLink;
 
     #[test]
@@ -396,6 +442,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lost_is_said_and_why_it_is_not_counted() {
+        let said = |lost: Vec<LinkLoss>, not_counted: Option<&str>| {
+            let mut out = String::new();
+            let status = Status {
+                lost,
+                lost_not_counted: not_counted.map(str::to_owned),
+                ..Status::default()
+            };
+            status_lost(&mut out, &status);
+            out
+        };
+        assert_eq!(said(Vec::new(), None), "");
+        let of = |dev: &str, lost, aborted, errno| LinkLoss {
+            dev: dev.into(),
+            lost,
+            aborted,
+            errno,
+        };
+        assert_eq!(
+            said(vec![of("eth0", 3, 0, Some(6)), of("", 1, 2, None)], None),
+            "  LOST: 3 packet(s) that were to leave by eth0; of the last: No such device or address (os error 6)\n  \
+             LOST: 1 packet(s) that were to leave by links that have gone; of the last: its driver had no room\n  \
+             LOST: 2 packet(s) that came in by links that have gone: an XDP program has failed on them\n"
+        );
+        assert_eq!(
+            said(Vec::new(), Some("no BTF")),
+            "  packets that drivers lose are not counted: no BTF\n"
+        );
+    }
+
+    #[test]
     fn segments_that_nothing_carries_out_are_named() {
         let said = |segments: SegmentNumbers| {
             let mut out = String::new();
@@ -455,11 +532,16 @@ mod tests {
                 verdict: Verdict::Punt,
                 count: count(2, 3000),
             }],
+            lost: vec![LinkLoss {
+                dev: "eth1".into(),
+                lost: 4,
+                ..LinkLoss::default()
+            }],
         };
         assert_eq!(
             counters_text(&counters, false),
             "packets  bytes  what\n   1234     99  received on eth0\n     34      9  of these left to the kernel, of eth0\n      7      8  forwarded through \
-             links that have gone\n      2   3000  to the kernel: mtu\n"
+             links that have gone\n      4      -  lost that were to leave by eth1\n      2   3000  to the kernel: mtu\n"
         );
         assert!(counters_text(&counters, true).contains("via 10.0.0.2 dev eth1"));
     }

@@ -55,7 +55,8 @@ fn plan(args: &PortsPlan) -> Result<(), Failure> {
         .iter()
         .map(|(name, router)| Behind { name, router })
         .collect();
-    let certificate = ports::plan_beyond(&rib, kernel, &question(args), &behind)?;
+    let bonds = source::bonds(&rib, file);
+    let certificate = ports::plan_beyond(&rib, kernel, &bonds, &question(args), &behind)?;
     if let Some(path) = &args.out {
         std::fs::write(path, pretty_json(&certificate)? + "\n").map_err(|e| {
             let name = path.display();
@@ -76,7 +77,8 @@ fn verify(args: &PortsVerify) -> Result<(), Failure> {
     source::set_algos(&mut rib, &args.algos, None, iif)?;
     source::set_brings(&mut rib, None, iif);
     let kernel = raddle_preflight::running_kernel().ok();
-    let found = ports::verify(&certificate, &rib, kernel, &mut Socket::open()?);
+    let bonds = source::bonds(&rib, None);
+    let found = ports::verify(&certificate, &rib, kernel, &bonds, &mut Socket::open()?);
     // What was planned is no more: that is found out, not asked wrongly.
     if let Err(ports::Error::Path(e @ PathError::NoPath { .. })) = &found {
         let of = certificate.connections.len();
@@ -110,7 +112,8 @@ fn read(file: &Path) -> Result<Certificate, Failure> {
 fn audit(args: &PortsAudit) -> Result<(), Failure> {
     let (rib, _) = source::mirror_with_key(None)?;
     let kernel = raddle_preflight::running_kernel().ok();
-    let audits = ports::audit(&rib, kernel, &sockets::connected()?, &args.dst)?;
+    let bonds = source::bonds(&rib, None);
+    let audits = ports::audit(&rib, kernel, &bonds, &sockets::connected()?, &args.dst)?;
     match args.json {
         true => println!("{}", json(&audits)?),
         false => print!("{audits}"),

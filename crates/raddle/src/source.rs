@@ -10,6 +10,7 @@ use clap::Args;
 use raddle_control::{Answer, Routes, Session, Status};
 use raddle_explain::Machine;
 use raddle_netlink::Mirror;
+use raddle_plan::bonds::Bonds;
 use raddle_preflight::running_kernel;
 use raddle_rib::event::{Event, Route, RouteOp};
 use raddle_rib::{Rib, Snapshot};
@@ -88,6 +89,15 @@ pub(crate) fn mirror_with_key(
         let _ = know_key(&mut rib);
     }
     Ok((rib, kernel))
+}
+
+/// What the live machine tells of its bonds; nothing of a snapshot's.
+pub(crate) fn bonds(rib: &Rib, file: Option<&Path>) -> Bonds {
+    let machine = ThisMachine::default();
+    match file {
+        None => Bonds::told(rib, |bond| machine.bond(bond)),
+        Some(_) => Bonds::default(),
+    }
 }
 
 /// Has a mirror of the live kernel go by the kernel's own key where no seed is set: as it can be read, or as

@@ -54,5 +54,6 @@ fn links(args: &cli::Spread) -> Result<Report, Failure> {
     let link = paths::input(&rib, iif)?.to_owned();
     source::set_algos(&mut rib, &args.algos, file, iif)?;
     source::set_brings(&mut rib, file, iif);
-    Ok(over_links(&rib, &link, &samples(args)?)?)
+    let bonds = source::bonds(&rib, file);
+    Ok(over_links(&rib, &bonds, &link, &samples(args)?)?)
 }

@@ -17,7 +17,8 @@ pub(crate) fn run(args: &cli::WhatIf) -> Result<(), Failure> {
     source::set_algos(&mut rib, &args.algos, file, iif)?;
     source::set_brings(&mut rib, file, iif);
     let samples = args.flows.source().load(Some(question.dst))?;
-    let report = answer(&rib, &question, samples.as_deref(), args.budget)?;
+    let bonds = source::bonds(&rib, file);
+    let report = answer(&rib, &bonds, &question, samples.as_deref(), args.budget)?;
     match args.json {
         true => println!("{}", json(&report)?),
         false => print!("{}", report.text(args.all)),

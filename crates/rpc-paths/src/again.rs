@@ -141,6 +141,7 @@ fn own_place(again: Again) -> Option<Place> {
     Some(Place {
         index: said.index,
         gateway: said.gateway,
+        member: None,
     })
 }
 
@@ -160,6 +161,7 @@ fn places(server: IpAddr) -> (Vec<Place>, Metrics) {
             .map(|hop| Place {
                 index: hop.index,
                 gateway: hop.gateway,
+                member: None,
             })
             .collect()
     };

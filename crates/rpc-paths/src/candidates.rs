@@ -1,12 +1,16 @@
 //! Source ports with known paths, for every pair of an address of the server and an own one.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use raddle_netlink::{Mirror, RouteQuery, Socket};
-use raddle_rib::{Asked, Rib};
+use raddle_preflight::bond_members;
+use raddle_rib::{Asked, Hop, Rib};
 
 use crate::error::Unplaced;
-use raddle_plan::paths::{self, Kind, link_name};
+use crate::placing::name_of;
+use raddle_plan::bonds::{Bonds, Leaving, Traffic};
+use raddle_plan::paths::{self, Kind, Place, link_name};
 use raddle_plan::ports;
 
 /// `IFF_LOWER_UP`: the link has a carrier.
@@ -26,6 +30,15 @@ pub(crate) struct Try {
     pub from: SocketAddr,
     /// The link that connections go out by.
     pub dev: String,
+    /// The member of it that they leave by, where it is a bond, or a VLAN upon one, whose members are told apart.
+    pub member: Option<String>,
+}
+
+impl Try {
+    /// The link that frames leave by, as far as it is known: what connections lie on, on the way out.
+    pub(crate) fn out(&self) -> &str {
+        self.member.as_ref().unwrap_or(&self.dev)
+    }
 }
 
 /// What may be tried, and what may not.
@@ -37,18 +50,65 @@ pub(crate) struct Tries {
     pub notes: Vec<String>,
     /// Whether the kernel can be asked about the connections' paths.
     pub askable: bool,
+    /// How packets leave by the nexthops that there are.
+    leaving: Vec<Out>,
 }
 
 impl Tries {
-    /// The links that connections can go out by, in the order of addresses.
+    /// The links that connections can go out by, members of bonds where these are told apart, in the order of addresses.
     pub(crate) fn links(&self) -> Vec<&str> {
-        let mut links: Vec<&str> = Vec::new();
-        for of in &self.list {
-            if !links.contains(&of.dev.as_str()) {
-                links.push(&of.dev);
-            }
+        distinct(self.list.iter().map(Try::out))
+    }
+
+    /// The same with bonds in place of their members: those that answers come in by.
+    pub(crate) fn devs(&self) -> Vec<&str> {
+        distinct(self.list.iter().map(|of| of.dev.as_str()))
+    }
+
+    /// The link that a connection goes out by, given by which nexthop the kernel sends it.
+    pub(crate) fn out(
+        &self,
+        (index, gateway): (u32, Option<IpAddr>),
+        (from, server): (SocketAddr, SocketAddr),
+    ) -> String {
+        let place = Place {
+            index,
+            gateway,
+            member: None,
+        };
+        let of = self
+            .leaving
+            .iter()
+            .find(|of| of.is_for(&place, from, server));
+        let member = of.and_then(|of| of.leaving.of_connection(from, server));
+        name_of(member.unwrap_or(index))
+    }
+}
+
+fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut links: Vec<&str> = Vec::new();
+    for link in all {
+        if !links.contains(&link) {
+            links.push(link);
         }
-        links
+    }
+    links
+}
+
+/// How connections leave by a nexthop.
+#[derive(Clone, Debug)]
+struct Out {
+    place: Place,
+    server: IpAddr,
+    /// None for any.
+    local: Option<IpAddr>,
+    leaving: Leaving,
+}
+
+impl Out {
+    fn is_for(&self, place: &Place, from: SocketAddr, server: SocketAddr) -> bool {
+        let ends = self.server == server.ip() && self.local.is_none_or(|local| local == from.ip());
+        ends && self.place == *place
     }
 }
 
@@ -79,6 +139,8 @@ pub(crate) struct Ends {
 ///    kernel says otherwise, it is asked about every port. About IPv4 under the policies 2 and 3 it cannot be:
 ///    it answers for a router there. Without a known seed there is no way then.
 /// 4. Links without a carrier are left out while others have one.
+/// 5. Members of a bond are links of their own, where its hash tells ports apart ([`Leaving::by`]): by what /sys says of them, as the
+///    kernel says nothing of them.
 ///
 /// Costs one dump of the kernel's state, and 10 microseconds for each port that is asked about.
 ///
@@ -90,6 +152,8 @@ pub(crate) fn find(ends: &Ends) -> Result<Tries, Unplaced> {
         return Err(Unplaced::LinkLocal(server.ip()));
     }
     let rib = live()?;
+    let bonds = Bonds::told(&rib, |bond| bond_members(Path::new("/sys/class/net"), bond));
+    let state = (&rib, &bonds);
     let mut socket = Socket::open()?;
     let mut tries = Tries {
         askable: true,
@@ -102,11 +166,12 @@ pub(crate) fn find(ends: &Ends) -> Result<Tries, Unplaced> {
             false => ends.local.iter().copied().map(Some).collect(),
         };
         for local in locals {
-            match pair(&rib, &mut socket, *server, local, ends.range) {
+            match pair(state, &mut socket, *server, local, ends.range) {
                 Ok(found) => {
                     tries.askable &= found.askable;
                     tries.list.extend(found.list);
                     tries.notes.extend(found.notes);
+                    tries.leaving.extend(found.leaving);
                 }
                 Err(e) => {
                     let from = local.map_or_else(String::new, |local| format!(" from {local}"));
@@ -124,7 +189,7 @@ pub(crate) fn find(ends: &Ends) -> Result<Tries, Unplaced> {
         link.is_none_or(|link| link.flags & LOWER_UP != 0)
     };
     if tries.list.iter().any(carrier) {
-        for link in tries.links() {
+        for link in tries.devs() {
             let link = rib.link_named(link).filter(|l| l.flags & LOWER_UP == 0);
             if let Some(link) = link {
                 tracing::debug!(link = link.name, "no carrier");
@@ -138,9 +203,9 @@ pub(crate) fn find(ends: &Ends) -> Result<Tries, Unplaced> {
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
 
-/// Rules 2 and 3 of [`find`].
+/// Rules 2, 3 and 5 of [`find`].
 fn pair(
-    rib: &Rib,
+    (rib, bonds): (&Rib, &Bonds),
     socket: &mut Socket,
     server: SocketAddr,
     local: Option<IpAddr>,
@@ -159,14 +224,28 @@ fn pair(
     let (policy, ..) = paths::hash_settings(rib, server.ip(), None);
     let askable = server.is_ipv6() || policy < 2;
     let one = choice.as_ref().is_some_and(|c| c.kind == Kind::One);
+    let out = |hop: &Hop| {
+        let place = Place::of(hop);
+        let own = Traffic::connections(local, server);
+        Out {
+            place,
+            server: server.ip(),
+            local,
+            leaving: Leaving::by(rib, bonds, &place, &own),
+        }
+    };
+    let hops = choice.iter().flat_map(|choice| &choice.hops);
+    let leaving: Vec<Out> = hops.map(out).collect();
+    let paths = leaving.iter().map(|of| of.leaving.paths()).sum();
     let tries = |list| Tries {
         list,
-        notes: Vec::new(),
+        notes: leaving.iter().filter_map(|of| of.leaving.note()).collect(),
         askable,
+        leaving: leaving.clone(),
     };
     let mut why = None;
-    if let Some(choice) = choice.filter(|_| !one) {
-        match planned(rib, server, local, range, choice.hops.len()) {
+    if choice.is_some() && !one {
+        match planned((rib, bonds), server, local, range, paths) {
             Ok(list) if !askable => return Ok(tries(list)),
             Ok(list) => match confirm(&list, rib, socket) {
                 Ok(()) => return Ok(tries(list)),
@@ -178,7 +257,11 @@ fn pair(
             return Err(why.unwrap_or_else(|| Unplaced::NoPorts));
         }
     }
+    let one = one.then_some(paths);
     let mut found = tries(asked(rib, socket, server, local, range, one)?);
+    for of in &mut found.list {
+        of.member = member(rib, &found.leaving, of);
+    }
     if let Some(e) = why
         && found.links().len() == 1
     {
@@ -191,9 +274,18 @@ fn pair(
     Ok(found)
 }
 
+/// The member of a bond that connections from a port leave by.
+fn member(rib: &Rib, leaving: &[Out], of: &Try) -> Option<String> {
+    let out = leaving
+        .iter()
+        .find(|out| link_name(rib, out.place.index) == of.dev)?;
+    let member = out.leaving.of_connection(of.from, of.server)?;
+    Some(link_name(rib, member))
+}
+
 /// Rule 2: as many for each path.
 fn planned(
-    rib: &Rib,
+    (rib, bonds): (&Rib, &Bonds),
     server: SocketAddr,
     local: Option<IpAddr>,
     range: Option<(u16, u16)>,
@@ -203,7 +295,7 @@ fn planned(
     let to = (server.ip(), server.port());
     let mut count = (EACH * paths * paths).clamp(PORTS.0, PORTS.1);
     let candidates = loop {
-        let planned = ports::candidates(rib, kernel, to, local, range, count);
+        let planned = ports::candidates(rib, kernel, bonds, to, local, range, count);
         match planned {
             Err(_) if count > 2 * paths => count /= 2,
             done => break done?,
@@ -214,6 +306,7 @@ fn planned(
             server,
             from: SocketAddr::new(c.from?, c.port),
             dev: c.path.dev,
+            member: c.path.member,
         })
     };
     Ok(candidates.into_iter().filter_map(of).collect())
@@ -250,7 +343,7 @@ pub(crate) fn query(from: SocketAddr, server: SocketAddr) -> RouteQuery {
     }
 }
 
-/// Rule 3: by the kernel's word, until each link that was seen has enough ports. About a pair with `one` path it
+/// Rule 3: by the kernel's word, until each link that was seen has enough ports. About a pair with `one` nexthop, of so many paths, it
 /// is asked once. Where the source is the kernel's choice it is asked twice, the second time with the source
 /// that it has named, which the connection is then bound to.
 fn asked(
@@ -259,17 +352,17 @@ fn asked(
     server: SocketAddr,
     local: Option<IpAddr>,
     range: Option<(u16, u16)>,
-    one: bool,
+    one: Option<usize>,
 ) -> Result<Vec<Try>, Unplaced> {
     let mut list: Vec<Try> = Vec::new();
     let mut links: Vec<(String, usize)> = Vec::new();
     for port in ports::own(range)?.into_iter().take(PORTS.1) {
-        if let (true, Some(Try { from, dev, .. })) = (one, list.first().cloned()) {
-            if list.len() >= PORTS.0 {
+        if let (Some(paths), Some(first)) = (one, list.first().cloned()) {
+            if list.len() >= (EACH * paths * paths).clamp(PORTS.0, PORTS.1) {
                 break;
             }
-            let from = SocketAddr::new(from.ip(), port);
-            list.push(Try { server, from, dev });
+            let from = SocketAddr::new(first.from.ip(), port);
+            list.push(Try { from, ..first });
             continue;
         }
         let enough = EACH * links.len() * links.len();
@@ -296,7 +389,107 @@ fn asked(
             None => links.push((dev.clone(), 1)),
         }
         let from = SocketAddr::new(from, port);
-        list.push(Try { server, from, dev });
+        list.push(Try {
+            server,
+            from,
+            dev,
+            member: None,
+        });
     }
     Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use raddle_rib::event::{Bond, Event, Link};
+
+    use super::*;
+    use crate::place::{Loads, least};
+
+    /// A bond of four with layer3+4, and what /sys says of it, in `sys`.
+    fn bond(sys: &Path) -> (Rib, Bonds) {
+        let mut rib = Rib::detached();
+        let mac = [2, 0, 0, 0, 2, 5];
+        rib.apply(Event::Link(Link {
+            kind: Some("bond".to_owned()),
+            bond: Some(Bond {
+                mode: 4,
+                policy: 1,
+                by_traffic: false,
+            }),
+            ..Link::ethernet(5, "bond0", mac)
+        }));
+        let write = |file: String, text: &str| {
+            let file = sys.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        for (index, name) in (11..).zip(["m1", "m2", "m3", "m4"]) {
+            rib.apply(Event::Link(Link {
+                master: Some(5),
+                bond_active: Some(true),
+                ..Link::ethernet(index, name, mac)
+            }));
+            for (file, text) in [
+                ("mii_status", "up"),
+                ("ad_aggregator_id", "1"),
+                ("queue_id", "0"),
+            ] {
+                write(format!("{name}/bonding_slave/{file}"), text);
+            }
+        }
+        for (file, text) in [
+            ("ifindex", "5"),
+            ("address", "02:00:00:00:02:05"),
+            ("bonding/slaves", "m3 m1 m4 m2"),
+            ("bonding/ad_aggregator", "1"),
+        ] {
+            write(format!("bond0/{file}"), text);
+        }
+        let bonds = Bonds::told(&rib, |bond| bond_members(sys, bond));
+        (rib, bonds)
+    }
+
+    #[test]
+    fn four_connections_over_a_bond_of_four_go_out_by_four() {
+        let sys = tempfile::tempdir().unwrap();
+        let (rib, bonds) = bond(sys.path());
+        let server: SocketAddr = "10.0.0.2:2049".parse().unwrap();
+        let place = Place {
+            index: 5,
+            gateway: None,
+            member: None,
+        };
+        let leaving = Leaving::by(&rib, &bonds, &place, &Traffic::connections(None, server));
+        assert_eq!((leaving.paths(), leaving.note()), (4, None));
+        let out = Out {
+            place,
+            server: server.ip(),
+            local: None,
+            leaving,
+        };
+        let tried = |port| Try {
+            server,
+            from: SocketAddr::new([10, 0, 0, 1].into(), port),
+            dev: "bond0".to_owned(),
+            member: None,
+        };
+        let mut tries = Tries {
+            list: (32768..32832).map(tried).collect(),
+            leaving: vec![out],
+            ..Tries::default()
+        };
+        for of in &mut tries.list {
+            of.member = member(&rib, &tries.leaving, of);
+        }
+        assert_eq!((tries.links().len(), tries.devs()), (4, vec!["bond0"]));
+        let mut loads = Loads::new();
+        for _ in 0..8 {
+            let link = least(&tries.links(), &loads, &BTreeSet::new()).unwrap();
+            *loads.entry(link.to_owned()).or_default() += 1;
+        }
+        assert!(loads.len() == 4 && loads.values().all(|load| *load == 2));
+    }
 }

@@ -241,13 +241,22 @@ impl State {
         Ok(tries)
     }
 
+    /// The link that routes lead over, of one that connections go out by: the bond of a member.
+    fn dev_of(&self, out: &str) -> String {
+        let found = self.found.borrow();
+        let mut tries = found.values().flat_map(|(_, tries)| &tries.list);
+        let of = tries.find(|of| of.out() == out);
+        of.map_or(out, |of| of.dev.as_str()).to_owned()
+    }
+
     /// The same port again, for calls that are held.
     async fn again(&self, wanted: Wanted, of: Again) -> io::Result<Connected> {
         let key = (wanted.service, wanted.number);
         let working: Vec<String> = {
             let lying = self.lying.borrow();
             let stand = lying.values().filter(|lies| lies.up);
-            stand.filter_map(|lies| lies.out.clone()).collect()
+            let outs = stand.filter_map(|lies| lies.out.as_deref());
+            outs.map(|out| self.dev_of(out)).collect()
         };
         let back = self.backs.borrow().get(&key).cloned();
         let made = again(&self.detours, of, &working, back.as_deref()).await?;

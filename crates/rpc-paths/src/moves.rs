@@ -7,7 +7,7 @@ use raddle_netlink::Socket;
 use raddle_rpc::proxy::{Review, Standing};
 
 use crate::back::Returns;
-use crate::candidates::query;
+use crate::candidates::{Try, query};
 use crate::connect::{Lies, State};
 use crate::dial::{BRIEF, connect, is_taken};
 use crate::health::Way;
@@ -100,7 +100,8 @@ impl State {
         let service = usize::from(!self.addresses(0).contains(&server));
         let (mut why, mut taken, mut asked) = (None, None, 0);
         if let Ok(tries) = self.tries(service).await {
-            let mine = |of: &&crate::candidates::Try| of.server == server && of.dev == link;
+            // A bond, by which answers come in, may be meant by itself.
+            let mine = |of: &&Try| of.server == server && (of.out() == link || of.dev == link);
             for of in tries.list.iter().filter(mine).rev() {
                 if asked == ASKED {
                     break;
@@ -140,7 +141,9 @@ impl State {
             if let Some(lies) = self.lying.borrow_mut().get_mut(&key) {
                 // One that is not placed has no link that it should be on.
                 if tries.askable && lies.out.is_some() {
-                    let out = said.ok().map(|said| name_of(said.index));
+                    let ends = (of.local, of.peer);
+                    let out = said.ok();
+                    let out = out.map(|said| tries.out((said.index, said.gateway), ends));
                     lies.out = out.or_else(|| lies.out.take());
                 }
             }
@@ -193,21 +196,19 @@ impl State {
             };
             let health = self.health.borrow();
             let well = |link: &&str| {
-                let mut on = tries.list.iter().filter(|of| of.dev == *link);
-                on.any(|of| !health.is_ill(of.server, link))
+                let mut on = tries
+                    .list
+                    .iter()
+                    .filter(|of| of.out() == *link || of.dev == *link);
+                on.any(|of| !health.is_ill(of.server, of.out()))
             };
-            let links: Vec<String> = tries
-                .links()
-                .into_iter()
-                .filter(well)
-                .map(str::to_owned)
-                .collect();
+            let owned = |links: Vec<&str>| -> Vec<String> {
+                links.into_iter().filter(well).map(str::to_owned).collect()
+            };
+            let links = owned(tries.links());
             let vain = self.vain.borrow();
-            let backs: Vec<String> = links
-                .iter()
-                .filter(|link| !vain.contains_key(*link))
-                .cloned()
-                .collect();
+            let mut backs = owned(tries.devs());
+            backs.retain(|link| !vain.contains_key(link));
             for (way, links) in [
                 (
                     (|lies: &Lies| lies.out.clone()) as fn(&Lies) -> Option<String>,

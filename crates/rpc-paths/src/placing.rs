@@ -118,8 +118,8 @@ impl State {
         tries: &Tries,
     ) -> io::Result<Connected> {
         let out = self.loads(wanted, |lies| lies.out.clone());
-        let ill = |of: &Try| self.health.borrow().is_ill(of.server, &of.dev);
-        let well = |link: &&str| tries.list.iter().any(|of| of.dev == *link && !ill(of));
+        let ill = |of: &Try| self.health.borrow().is_ill(of.server, of.out());
+        let well = |link: &&str| tries.list.iter().any(|of| of.out() == *link && !ill(of));
         let links = tries.links();
         let mut usable: Vec<&str> = links.iter().copied().filter(well).collect();
         let all = usable.is_empty();
@@ -180,7 +180,7 @@ impl State {
         let load = |loads: &Loads, ip: IpAddr| loads.get(&ip.to_string()).copied().unwrap_or(0);
         let pair = |of: &Try| (of.server.ip(), of.from.ip());
         let mut ways: BTreeMap<Pair, Asked> = BTreeMap::new();
-        for of in tries.list.iter().filter(|of| of.dev == link) {
+        for of in tries.list.iter().filter(|of| of.out() == link) {
             ways.entry(pair(of)).or_insert_with(|| Asked {
                 gone: !effort.all && self.health.borrow().is_ill(of.server, link),
                 ..Asked::default()
@@ -198,7 +198,7 @@ impl State {
         loop {
             while tasks.len() < self.at_once() {
                 let open =
-                    |of: &&Try| of.dev == link && ways.get(&pair(of)).is_some_and(|w| !w.gone);
+                    |of: &&Try| of.out() == link && ways.get(&pair(of)).is_some_and(|w| !w.gone);
                 let next = tries.list.iter().filter(open).min_by_key(|of| {
                     let tried = turn.tried.get(&(of.server, of.from)).copied();
                     (ways[&pair(of)].attempts, order[&pair(of)], tried)

@@ -129,8 +129,8 @@ pub trait Places {
 /// Connections that are alike but for their port or label.
 #[derive(Clone, Debug)]
 pub struct Alike<'a> {
-    /// How they are hashed.
-    pub hashing: &'a Hashing,
+    /// How they are hashed; none where nothing is, as there is one path: then all have hash 0.
+    pub hashing: Option<&'a Hashing>,
     /// One of them.
     pub flow: &'a Flow,
     /// What differs.
@@ -153,7 +153,8 @@ impl Places for Alike<'_> {
     }
 
     fn opened(&self, failure: Option<usize>, value: u32) -> (u32, Path) {
-        let hash31 = self.hashing.flow(&self.vary.apply(self.flow, value));
+        let flow = self.vary.apply(self.flow, value);
+        let hash31 = self.hashing.map_or(0, |hashing| hashing.flow(&flow));
         (hash31, self.layout(failure).path(hash31))
     }
 
@@ -190,8 +191,10 @@ pub fn plan(
         return Err(PlanError::NoPath);
     }
     let several = shares.iter().filter(|share| **share > 0).count() > 1;
-    let same_hash = || pool.windows(2).all(|two| two[0].hash31 == two[1].hash31);
-    if several && count > 1 && pool.len() > 1 && same_hash() {
+    // What is alike to the hash may differ to a bond, whose members are paths.
+    let way = |connection: &Connection| (connection.hash31, connection.path);
+    let same_way = || pool.windows(2).all(|two| way(&two[0]) == way(&two[1]));
+    if several && count > 1 && pool.len() > 1 && same_way() {
         return Err(PlanError::NotHashed);
     }
     let wanted = numbers(&shares, count, share_out, &[]);
@@ -430,7 +433,7 @@ mod tests {
         let ports: Vec<u32> = (32768..=60999).collect();
         let (failures, without): (Vec<_>, Vec<_>) = without(weights).into_iter().unzip();
         let alike = Alike {
-            hashing,
+            hashing: Some(hashing),
             flow: &flow(),
             vary: Vary::SourcePort,
             layout: &layout(&some),
@@ -447,7 +450,7 @@ mod tests {
         candidates: std::ops::Range<u32>,
     ) -> Result<Plan, PlanError> {
         let alike = Alike {
-            hashing,
+            hashing: Some(hashing),
             flow,
             vary,
             layout,

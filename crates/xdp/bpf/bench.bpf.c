@@ -79,6 +79,13 @@ int pass(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* Fails on every frame. */
+SEC("xdp.frags")
+int aborts(struct xdp_md *ctx)
+{
+	return XDP_ABORTED;
+}
+
 SEC("xdp.frags")
 int redirect(struct xdp_md *ctx)
 {

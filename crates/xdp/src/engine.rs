@@ -16,7 +16,7 @@ use crate::counters::{self, Counter, Counters, SegmentCells, SegmentCounts, segm
 use crate::mapping::{
     self, COUNTERS, IMAGE, OUT_LINKS, PROGRAMS, SEGMENT_COUNTERS, SEGMENT_FAILURES, STATE,
 };
-use crate::object::{Loaded, Plan};
+use crate::object::{Kind, Loaded, Plan};
 use crate::pin::Pins;
 use crate::room::sizes;
 use crate::sys;
@@ -438,7 +438,7 @@ pub(crate) fn plan(
             ("cpus", small(cpus)?),
         ],
         existing,
-        bound: None,
+        kind: Kind::Xdp(None),
     })
 }
 

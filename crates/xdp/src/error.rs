@@ -31,6 +31,46 @@ pub enum NoRxHash {
     Refused(String),
 }
 
+/// Why nobody counts what drivers lose.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoLosses {
+    /// The kernel's type information cannot be read, so that nothing is known of its structures.
+    #[error("this kernel's BTF cannot be read ({0}); it needs CONFIG_DEBUG_INFO_BTF")]
+    Btf(String),
+    /// A tracepoint is not there, or tells something else.
+    #[error("this kernel's tracepoint {0} is not the one that raddle knows")]
+    Tracepoint(&'static str),
+    /// It cannot be told which network namespace this is.
+    #[error("/proc/thread-self/ns/net cannot be looked at: {0}")]
+    Namespace(#[source] io::Error),
+    /// The verifier refused a program, with the last line of its log.
+    #[error("the kernel refuses the program ({0}){why}", why = locked_down())]
+    Refused(String),
+    /// A program could not be loaded.
+    #[error("the program could not be loaded: {0}")]
+    Load(#[source] Error),
+    /// A program could not be attached.
+    #[error("the program cannot run at the tracepoint {0}: {1}")]
+    Attach(&'static str, #[source] io::Error),
+}
+
+/// What keeps programs from reading the kernel's memory where they are refused, if it is this.
+fn locked_down() -> &'static str {
+    let mode = std::fs::read_to_string("/sys/kernel/security/lockdown");
+    match mode.is_ok_and(|mode| mode.contains("[confidentiality]")) {
+        true => "; kernel lockdown (confidentiality) forbids what it does",
+        false => "",
+    }
+}
+
+/// What the verifier said, on one line.
+pub(crate) fn verdict(source: &io::Error, log: &str) -> String {
+    let last = log.lines().rev().find(|line| !line.is_empty());
+    let last = last.map(|line| format!("; {line}")).unwrap_or_default();
+    format!("{source}{last}")
+}
+
 /// Why the XDP engine refused. Each message says what, why and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

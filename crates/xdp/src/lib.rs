@@ -19,6 +19,7 @@ mod engine;
 mod error;
 mod features;
 mod grace;
+mod losses;
 mod mapping;
 mod object;
 mod pin;
@@ -31,11 +32,12 @@ mod wanted;
 pub use attach::{AttachedMode, Mode};
 pub use counters::{Counter, Counters, SegmentCounts};
 pub use engine::{Engine, LoadOptions, ProgramSize, Srv6Plan, Srv6Programs};
-pub use error::{Error, NoRxHash, Result};
+pub use error::{Error, NoLosses, NoRxHash, Result};
 pub use features::{
     Features, can_receive_redirects, features, has_own_program, has_program, offers_rx_hash,
 };
 pub use grace::grace;
+pub use losses::{Loss, Losses};
 pub use pin::pins_are_dead;
 pub use room::check_capacity;
 pub use test_run::{NO_ADJACENCY, TestOutput, Verdict};

@@ -27,11 +27,20 @@ pub(crate) struct Loaded {
     pub(crate) maps: HashMap<String, OwnedFd>,
 }
 
+/// What its programs are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// They run on frames: on those of one device, if they are bound to it.
+    Xdp(Option<DeviceBound>),
+    /// They run at raw tracepoints.
+    Tracepoint,
+}
+
 /// What an object is loaded with.
 pub(crate) struct Plan<'a> {
     pub(crate) object: &'a [u8],
     pub(crate) program: &'a str,
-    /// Programs of the same object that it goes on with (tail calls).
+    /// More programs of the same object: those that it goes on with (tail calls), or that belong to it.
     pub(crate) called: &'a [&'a str],
     /// Bytes of each data section, by its name without `.bss.`.
     pub(crate) sizes: HashMap<&'static str, u32>,
@@ -39,8 +48,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) constants: Vec<(&'static str, u32)>,
     /// Maps to use instead of new ones.
     pub(crate) existing: HashMap<String, OwnedFd>,
-    /// The device that the program is bound to, if it is.
-    pub(crate) bound: Option<DeviceBound>,
+    pub(crate) kind: Kind,
 }
 
 impl Plan<'_> {
@@ -74,15 +82,14 @@ impl Plan<'_> {
             .map(|(name, _, fd, map)| (name.as_str(), fd.as_raw_fd(), map));
         object.relocate_maps(by_name, &text).map_err(object_error)?;
         object.relocate_calls(&text).map_err(object_error)?;
-        if let Some(bound) = self.bound {
+        if let Kind::Xdp(Some(bound)) = self.kind {
             for function in object.functions.values_mut() {
                 bound.call_kernel(&mut function.instructions);
             }
         }
-        let device = self.bound.map(|bound| bound.index);
-        let program = load_program(&object, self.program, device)?;
+        let program = load_program(&object, self.program, self.kind)?;
         let called = self.called.iter();
-        let called = called.map(|name| load_program(&object, name, device));
+        let called = called.map(|name| load_program(&object, name, self.kind));
         let called = called.collect::<Result<_>>()?;
         let maps = maps
             .into_iter()
@@ -136,22 +143,28 @@ fn create(name: &str, map: &Map, sizes: &HashMap<&'static str, u32>) -> Result<O
     Ok(fd)
 }
 
-fn load_program(object: &Object, name: &str, device: Option<u32>) -> Result<OwnedFd> {
-    let missing = || Error::Object(format!("it has no XDP program `{name}`"));
+fn load_program(object: &Object, name: &str, kind: Kind) -> Result<OwnedFd> {
+    let missing = || Error::Object(format!("it has no program `{name}`"));
     let program = object.programs.get(name).ok_or_else(missing)?;
     let function = object
         .functions
         .get(&program.function_key())
         .ok_or_else(missing)?;
     let (instructions, license) = (&function.instructions, &program.license);
-    let load = |log: &mut [u8]| sys::xdp_load(name, instructions, license, device, log);
+    let load = |log: &mut [u8]| match kind {
+        Kind::Xdp(bound) => {
+            let device = bound.map(|bound| bound.index);
+            sys::xdp_load(name, instructions, license, device, log)
+        }
+        Kind::Tracepoint => sys::tracepoint_load(name, instructions, license, log),
+    };
     let source = match load(&mut []) {
         Ok(fd) => return Ok(fd),
         Err(source) => source,
     };
     if source.raw_os_error() == Some(libc::EPERM) {
         return Err(Error::NotPermitted {
-            action: "load the XDP program",
+            action: "load BPF programs",
         });
     }
     // Once more, for the reasons.

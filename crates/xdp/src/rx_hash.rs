@@ -15,7 +15,8 @@ use aya_obj::generated::bpf_insn;
 
 use crate::attach::AttachedMode;
 use crate::engine::{Engine, plan};
-use crate::object::chain;
+use crate::error::verdict;
+use crate::object::{Kind, chain};
 use crate::{Error, NoRxHash, Result, sys};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/raddle_rx_hash.o"));
@@ -122,15 +123,11 @@ impl Engine {
         let capacity = self.memory().capacity();
         let load = || {
             let mut plan = plan(OBJECT, &capacity, maps)?;
-            plan.bound = Some(DeviceBound { index, function });
+            plan.kind = Kind::Xdp(Some(DeviceBound { index, function }));
             plan.load()
         };
         let loaded = load().map_err(|error| match error {
-            Error::Verifier { source, log } => {
-                let last = log.lines().rev().find(|line| !line.is_empty());
-                let last = last.map(|line| format!("; {line}")).unwrap_or_default();
-                NoRxHash::Refused(format!("{source}{last}"))
-            }
+            Error::Verifier { source, log } => NoRxHash::Refused(verdict(&source, &log)),
             error => NoRxHash::Load(error.to_string()),
         })?;
         Ok(loaded.program)

@@ -20,6 +20,7 @@ const BPF_OBJ_GET: i64 = 7;
 const BPF_PROG_TEST_RUN: i64 = 10;
 const BPF_PROG_GET_FD_BY_ID: i64 = 13;
 const BPF_OBJ_GET_INFO_BY_FD: i64 = 15;
+const BPF_RAW_TRACEPOINT_OPEN: i64 = 17;
 const BPF_MAP_FREEZE: i64 = 22;
 const BPF_LINK_CREATE: i64 = 28;
 const BPF_LINK_UPDATE: i64 = 29;
@@ -117,10 +118,48 @@ pub(crate) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 
 /// `BPF_PROG_TYPE_XDP`.
 const BPF_PROG_TYPE_XDP: u32 = 6;
+/// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes frames of several buffers.
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 /// `BPF_F_XDP_DEV_BOUND_ONLY`: the program runs on one device only, and may ask its driver.
 const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
+
+/// The attributes of a program to load, of any type; the verifier's log goes to `log`, where that is not empty.
+fn program_attr(
+    kind: u32,
+    name: &str,
+    instructions: &[bpf_insn],
+    license: &CStr,
+    log: &mut [u8],
+) -> Attr {
+    let mut attr = Attr::default();
+    attr[0] = pair(kind, instructions.len() as u32);
+    attr[1] = instructions.as_ptr().addr() as u64;
+    attr[2] = license.as_ptr().addr() as u64;
+    if !log.is_empty() {
+        // Level, size and buffer.
+        attr[3] = pair(1, log.len() as u32);
+        attr[4] = log.as_mut_ptr().addr() as u64;
+    }
+    [attr[6], attr[7]] = name_words(name);
+    attr
+}
+
+/// Loads a program.
+fn program_load(attr: &mut Attr) -> io::Result<OwnedFd> {
+    // The verifier gives up at any signal, also at one that only stops the process for a moment.
+    let mut result = bpf_fd(BPF_PROG_LOAD, attr);
+    for _ in 1..LOAD_ATTEMPTS {
+        match &result {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                result = bpf_fd(BPF_PROG_LOAD, attr);
+            }
+            _ => break,
+        }
+    }
+    result
+}
 
 /// Loads an XDP program for frames of several buffers; the verifier's log goes to `log`, where
 /// that is not empty. With a `device`, an interface index of this network namespace, the program is
@@ -135,31 +174,34 @@ pub(crate) fn xdp_load(
     device: Option<u32>,
     log: &mut [u8],
 ) -> io::Result<OwnedFd> {
-    let mut attr = Attr::default();
-    attr[0] = pair(BPF_PROG_TYPE_XDP, instructions.len() as u32);
-    attr[1] = instructions.as_ptr().addr() as u64;
-    attr[2] = license.as_ptr().addr() as u64;
-    if !log.is_empty() {
-        // Level, size and buffer.
-        attr[3] = pair(1, log.len() as u32);
-        attr[4] = log.as_mut_ptr().addr() as u64;
-    }
+    let mut attr = program_attr(BPF_PROG_TYPE_XDP, name, instructions, license, log);
     let bound = device.map_or(0, |_| BPF_F_XDP_DEV_BOUND_ONLY);
     attr[5] = pair(0, BPF_F_XDP_HAS_FRAGS | bound);
-    [attr[6], attr[7]] = name_words(name);
     // prog_ifindex, expected_attach_type.
     attr[8] = pair(device.unwrap_or(0), BPF_XDP);
-    // The verifier gives up at any signal, also at one that only stops the process for a moment.
-    let mut result = bpf_fd(BPF_PROG_LOAD, &mut attr);
-    for _ in 1..LOAD_ATTEMPTS {
-        match &result {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                result = bpf_fd(BPF_PROG_LOAD, &mut attr);
-            }
-            _ => break,
-        }
-    }
-    result
+    program_load(&mut attr)
+}
+
+/// Loads a program for a raw tracepoint, as [`xdp_load`] does.
+///
+/// # Minimum kernel version
+/// 4.17
+pub(crate) fn tracepoint_load(
+    name: &str,
+    instructions: &[bpf_insn],
+    license: &CStr,
+    log: &mut [u8],
+) -> io::Result<OwnedFd> {
+    let kind = BPF_PROG_TYPE_RAW_TRACEPOINT;
+    program_load(&mut program_attr(kind, name, instructions, license, log))
+}
+
+/// Runs a program at a raw tracepoint, for as long as the descriptor lives.
+pub(crate) fn tracepoint_open(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Result<OwnedFd> {
+    let mut attr = Attr::default();
+    attr[0] = tracepoint.as_ptr().addr() as u64;
+    attr[1] = u64::from(fd_word(program));
+    bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut attr)
 }
 
 /// Writes an element of a map with 4-byte keys.
@@ -247,6 +289,11 @@ pub(crate) fn map_info(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
         value_size: u32_at(&info, 12),
         max_entries: u32_at(&info, 16),
     })
+}
+
+/// The number of a map, which no other has while it lives: the second word of `struct bpf_map_info`.
+pub(crate) fn map_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(u32_at(&info::<8>(fd)?, 4))
 }
 
 /// Interface index in `struct bpf_link_info` of an XDP link; 0 when the device is gone.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use raddle_xdp::bench::Bench;
-use raddle_xdp::{AttachedMode, Engine, Error, LoadOptions, Mode, offers_rx_hash};
+use raddle_xdp::{AttachedMode, Engine, Error, LoadOptions, Losses, Mode, offers_rx_hash};
 use raddle_xdp_testing::net::{in_namespace, index_of, veth};
 
 /// The most steps that the verifier may take over a program. It gives up at a million, and takes up to half more for what another clang
@@ -69,6 +69,15 @@ fn the_program_that_reads_the_drivers_hash() {
         engine.attach(index, Mode::Native).unwrap();
         engine.set_rx_hash(index, true).unwrap();
         assert!(engine.reads_rx_hash(index));
+    });
+}
+
+#[test]
+fn the_programs_that_count_what_drivers_lose() {
+    in_namespace("the_programs_that_count_what_drivers_lose", || {
+        let engine = Engine::load(&LoadOptions::default()).unwrap();
+        let losses = Losses::attach(&engine).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(losses.read().count(), 0);
     });
 }
 

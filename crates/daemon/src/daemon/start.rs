@@ -22,6 +22,7 @@ use crate::guard::Guard;
 use crate::kept::{self, now};
 use crate::lag::Lag;
 use crate::links::{self, Plan, plan};
+use crate::losses::Losses;
 use crate::priority::Standing;
 use crate::report;
 use crate::rx_hash::Decisions;
@@ -283,6 +284,7 @@ impl Daemon {
             guard: Guard::new(config.deadline),
             standing: Standing::default(),
             lag: Lag::new(),
+            losses: Losses::count(&engine),
             config,
             rib: ready.rib,
             engine,

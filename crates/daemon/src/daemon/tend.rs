@@ -127,6 +127,7 @@ impl Daemon {
     /// What has to be done now and then.
     pub(super) fn round(&mut self) {
         self.standing.round();
+        self.losses.look(&self.rib);
         self.try_room = true;
         self.tend_neighbours();
         self.tend_static_neighbours();

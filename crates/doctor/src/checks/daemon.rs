@@ -202,6 +202,7 @@ mod tests {
             by_reason: by_reason.map(|(of, n)| ((*of).to_owned(), *n)).collect(),
             by_link: vec![],
             rules: vec![("rules".into(), "IPv4 packets from 10.0.0.5/32".into())],
+            lost: vec![],
         });
         let found = left_to_kernel(&facts).into_iter();
         let mut all = found.map(|f| (f.severity, format!("{}; {:?}", f.what, f.evidence)));
@@ -221,6 +222,7 @@ mod tests {
                 link("eth2", 150, 67),
             ],
             rules: vec![],
+            lost: vec![],
         });
         let found = left_to_kernel(&facts);
         let expected = [

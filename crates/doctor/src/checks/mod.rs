@@ -7,6 +7,7 @@
 mod daemon;
 mod hash;
 mod kernel;
+mod losses;
 mod members;
 mod neighbours;
 mod objects;
@@ -60,6 +61,7 @@ const ALL: &[&[Check]] = &[
     kernel::CHECKS,
     xdp::CHECKS,
     daemon::CHECKS,
+    losses::CHECKS,
 ];
 
 /// Made-up facts for tests of checks.

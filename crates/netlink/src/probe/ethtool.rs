@@ -297,6 +297,32 @@ fn unsupported(what: &'static str) -> Error {
     Error::io(what, std::io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
 
+/// `struct ethtool_drvinfo` as far as the driver's name goes, and the room that the kernel takes for all of it.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    name: [u8; 32],
+    rest: [u32; 40],
+}
+
+/// The name of a link's driver (`ethtool -i`): `virtio_net`, `ena`, `veth`; none where it has none.
+///
+/// # Errors
+/// [`Error::Io`] when the link is not there.
+pub fn driver(link: &str) -> Result<Option<String>, Error> {
+    let mut info = DriverInfo {
+        command: GET_DRIVER,
+        name: [0; 32],
+        rest: [0; 40],
+    };
+    // SAFETY: an ethtool_drvinfo, which has 196 bytes, 36 of them before what is not read.
+    let known = unsafe { ask(link, (&raw mut info).cast(), "read the driver of a link") }?;
+    let name = info.name.split(|&byte| byte == 0).next();
+    let name = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
+    Ok((known && !name.is_empty()).then_some(name))
+}
+
+const GET_DRIVER: u32 = 3;
 const GET_RSS: u32 = 0x46;
 const GET_RX_FIELDS: u32 = 0x29;
 

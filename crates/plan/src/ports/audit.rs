@@ -13,6 +13,7 @@ use raddle_sim::spread::Evenness;
 use serde::Serialize;
 
 use super::Error;
+use crate::bonds::{BondUse, Bonds, Differ, Fan, Traffic};
 use crate::paths::{self, Choice, Named, Place};
 use crate::sockets::Sockets;
 
@@ -21,7 +22,10 @@ use crate::sockets::Sockets;
 pub struct Audit {
     /// The route.
     pub route: String,
-    /// Connections on each path, in the order of selection.
+    /// The bonds that paths lead over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bonds: Vec<BondUse>,
+    /// Connections on each path, in the order of selection; of a nexthop over a bond, on each of its members.
     pub paths: Vec<Load>,
     /// What they come to.
     pub evenness: Evenness,
@@ -54,6 +58,7 @@ pub struct Audits(pub Vec<Audit>);
 pub fn audit(
     rib: &Rib,
     kernel: Option<KernelVersion>,
+    bonds: &Bonds,
     sockets: &[Connected],
     to: &[IpAddr],
 ) -> Result<Audits, Error> {
@@ -61,7 +66,7 @@ pub fn audit(
     for dst in to {
         wanted.push(key(&paths::needed(rib, "", &paths::packets_to(*dst))?));
     }
-    let mut routes: BTreeMap<String, (Choice, Vec<u64>)> = BTreeMap::new();
+    let mut routes: BTreeMap<String, Lying> = BTreeMap::new();
     for socket in sockets {
         let Some(flow) = Flow::new(socket.local, socket.remote) else {
             continue;
@@ -72,41 +77,78 @@ pub fn audit(
             continue;
         };
         let name = key(&choice);
-        if !choice.is_many() || !(wanted.is_empty() || wanted.contains(&name)) {
+        if !(wanted.is_empty() || wanted.contains(&name)) {
             continue;
         }
-        let hashing = paths::hashing(rib, "", socket.remote, None).map_err(Error::NotTold)?;
+        let lying = routes
+            .entry(name)
+            .or_insert_with(|| Lying::new(rib, bonds, &choice, flow));
+        if lying.loads.len() < 2 {
+            continue;
+        }
         let sockets = Sockets::new(rib, &choice, kernel);
-        let predictor = Predictor::new(hashing, sockets.layout(socket.local, |_| false));
-        let path = predictor.flow(&flow);
-        let empty = || (choice.clone(), vec![0; choice.hops.len()]);
-        let (_, loads) = routes.entry(name).or_insert_with(empty);
-        if let Some(load) = path.and_then(|path| loads.get_mut(path)) {
+        let hop = match choice.is_many() {
+            false => Some(0),
+            true => {
+                let hashing =
+                    paths::hashing(rib, "", socket.remote, None).map_err(Error::NotTold)?;
+                let layout = sockets.layout(socket.local, |_| false);
+                Predictor::new(hashing, layout).flow(&flow)
+            }
+        };
+        let path = lying.fan.flow(hop, &flow, None);
+        if let Some(load) = path.and_then(|path| lying.loads.get_mut(path)) {
             *load += 1;
         }
     }
     Ok(Audits(
         routes
             .into_iter()
-            .map(|(route, (choice, loads))| one(rib, route, &choice, &loads))
+            .filter(|(_, lying)| lying.loads.len() > 1)
+            .map(|(route, lying)| one(rib, route, &lying))
             .collect(),
     ))
+}
+
+/// The paths of a route, and how many connections lie on each.
+struct Lying {
+    choice: Choice,
+    fan: Fan,
+    loads: Vec<u64>,
+}
+
+impl Lying {
+    /// None yet, of connections like this flow.
+    fn new(rib: &Rib, bonds: &Bonds, choice: &Choice, flow: Flow) -> Lying {
+        let hops: Vec<Place> = choice.hops.iter().map(Place::of).collect();
+        let traffic = Traffic {
+            forwarded: None,
+            flow,
+            differ: Differ::All,
+        };
+        let fan = Fan::new(rib, bonds, &hops, &traffic);
+        Lying {
+            choice: choice.clone(),
+            loads: vec![0; fan.places().len()],
+            fan,
+        }
+    }
 }
 
 fn key(choice: &Choice) -> String {
     choice.route.dst.to_string()
 }
 
-fn one(rib: &Rib, route: String, choice: &Choice, loads: &[u64]) -> Audit {
-    let shares = choice.layout.shares();
-    let share = |i: usize| shares.get(i).copied().unwrap_or(0) as f64 / raddle_sim::SPACE as f64;
-    let paths: Vec<Load> = choice
-        .hops
+fn one(rib: &Rib, route: String, lying: &Lying) -> Audit {
+    let Lying { choice, fan, loads } = lying;
+    let shares = fan.shares(&choice.layout.shares(), None);
+    let paths: Vec<Load> = fan
+        .places()
         .iter()
         .enumerate()
-        .map(|(i, hop)| Load {
-            path: Named::of(&Place::of(hop), rib),
-            share: share(i),
+        .map(|(i, place)| Load {
+            path: Named::of(place, rib),
+            share: shares[i] as f64 / raddle_sim::SPACE as f64,
             connections: loads[i],
         })
         .collect();
@@ -114,6 +156,7 @@ fn one(rib: &Rib, route: String, choice: &Choice, loads: &[u64]) -> Audit {
     let count: u64 = loads.iter().sum();
     Audit {
         route,
+        bonds: fan.bonds(),
         evenness: Evenness::of(loads.iter().map(|load| *load as f64), usable as u64),
         random: random_paths(usable, count as usize),
         paths,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::beyond::PlannedRouter;
 use super::{Error, sound};
+use crate::bonds::BondUse;
 use crate::paths::Named;
 
 /// A port plan and the settings that it holds for. One that is read by [`Certificate::parse`] holds together ([`Unsound`]), as all
@@ -31,7 +32,10 @@ pub struct Certificate {
     /// Nexthops are preferred by the source (Linux 6.16 and later), so that others have no share.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preferred: bool,
-    /// The paths, in the order of selection.
+    /// The bonds that paths lead over: their members, in this order, are what it depends on, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bonds: Vec<BondUse>,
+    /// The paths, in the order of selection; of a nexthop over a bond each of its members.
     pub paths: Vec<PlannedPath>,
     /// Ports that cover them.
     pub connections: Vec<PlannedConnection>,
@@ -145,7 +149,7 @@ pub struct PlannedPath {
     pub path: Named,
     /// Its weight.
     pub weight: u16,
-    /// How many of the 2^31 hashes it has.
+    /// How many of the 2^31 hashes it has; of the members of a bond, each an equal part of what their nexthop has.
     pub hashes: u64,
 }
 
@@ -172,7 +176,7 @@ pub struct PlannedConnection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedSpare {
-    /// The link.
+    /// The link, or the member of a bond.
     #[serde(deserialize_with = "link_name")]
     pub dev: String,
     /// Connections to open.

@@ -33,6 +33,7 @@ pub use raddle_sim::ports::{ShareOut, Vary};
 pub use sound::Unsound;
 pub use verify::{Difference, Verification, verify};
 
+use crate::bonds::Bonds;
 use crate::paths::Named;
 
 /// A source port, and where connections from it go.
@@ -54,6 +55,7 @@ pub struct Candidate {
 pub fn candidates(
     rib: &Rib,
     kernel: Option<KernelVersion>,
+    bonds: &Bonds,
     (dst, dport): (IpAddr, u16),
     from: Option<IpAddr>,
     range: Option<(u16, u16)>,
@@ -68,7 +70,7 @@ pub fn candidates(
         live: true,
         ..Question::new(dst, count)
     };
-    let plan = plan(rib, kernel, &question)?;
+    let plan = plan(rib, kernel, bonds, &question)?;
     let always = Some(plan.flow.from).filter(|from| !from.is_unspecified());
     let candidate = |c: &PlannedConnection| {
         Some(Candidate {

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
 use raddle_netlink::{RouteQuery, Socket};
-use raddle_rib::{Asked as Packets, Hop, MpAlgo, Rib};
+use raddle_rib::{Asked as Packets, MpAlgo, Rib};
 use raddle_select::{Flow, KernelVersion, KeyKind};
 use raddle_sim::Layout;
 use raddle_sim::ports::{self, Alike, Connection, Places, PlanError, Spare, Vary};
@@ -16,6 +16,7 @@ use super::certificate::{
 };
 use super::question::has_ports;
 use super::{Error, Question, range};
+use crate::bonds::{Bonds, Differ, Fan, Traffic};
 use crate::paths::{self, Choice, Kind, Named, PathError, Place, link_name};
 use crate::sockets::{Sockets, Unbound};
 
@@ -30,15 +31,20 @@ const PROBES: u16 = 32;
 /// 2. Connections of this machine's own with a source: the same, but for IPv4 routes' own nexthops, of
 ///    which those with that source are preferred ([`raddle_select::choose_local4`]).
 /// 3. IPv4 ones without a source, where it depends on the path: two look-ups (`Unbound`).
+/// 4. A nexthop over a bond is as many paths as members of it that ports tell apart ([`Leaving::by`]); `bonds` is what the machine
+///    tells of them.
+///
+/// [`Leaving::by`]: crate::bonds::Leaving::by
 ///
 /// # Errors
 /// Why they cannot be found.
 pub fn plan(
     rib: &Rib,
     kernel: Option<KernelVersion>,
+    bonds: &Bonds,
     question: &Question,
 ) -> Result<Certificate, Error> {
-    plan_beyond(rib, kernel, question, &[])
+    plan_beyond(rib, kernel, bonds, question, &[])
 }
 
 /// As [`plan`], for connections that all pass these routers as well: they cover the links of each of them, too. What is opened
@@ -49,6 +55,7 @@ pub fn plan(
 pub fn plan_beyond(
     rib: &Rib,
     kernel: Option<KernelVersion>,
+    bonds: &Bonds,
     question: &Question,
     behind: &[Behind<'_>],
 ) -> Result<Certificate, Error> {
@@ -68,24 +75,32 @@ pub fn plan_beyond(
     let flow = Flow::new(from, dst).ok_or(Error::Families { from, dst })?;
     let flow = flow.ports(question.proto, question.sport, question.dport);
     let algo = paths::algo(rib, iif, &packets);
-    let hashing =
-        paths::hashing(rib, iif, dst, algo).map_err(|why| Error::NotHashed { dst, why })?;
+    // Where there is one path, nothing is hashed, and no key is needed.
+    let hashing = match paths::hashing(rib, iif, dst, algo) {
+        Ok(hashing) => Some(hashing),
+        Err(why) if choice.is_many() => return Err(Error::NotHashed { dst, why }),
+        Err(_) => None,
+    };
     let beyond = Beyond::new(behind, dst)?;
     let asked = Asked {
         beyond,
         rib,
         question,
         choice: &choice,
+        fan: fan(rib, bonds, &choice, question, &flow),
         algo,
-        steered: hashing.is_steered(),
+        shows_hashes: hashing
+            .as_ref()
+            .is_some_and(|hashing| rib.key_kind() != KeyKind::Kernel && !hashing.is_steered()),
         from,
         flow,
         candidates,
     };
-    if iif.is_empty() && from == Ipv4Addr::UNSPECIFIED {
-        let (links, failures) = failures(&choice, &choice.layout);
-        let places = Unbound::new(sockets, &hashing, (dst, &flow), &failures);
-        return asked.certificate(&places, &links, &failures, |failure, port| {
+    let of_own = iif.is_empty() && from == Ipv4Addr::UNSPECIFIED;
+    if let (true, Some(hashing)) = (of_own, &hashing) {
+        let failures = failures(&choice, &choice.layout, &asked.fan);
+        let places = Unbound::new(sockets, hashing, (dst, &flow), &gone(&failures));
+        return asked.certificate(&places, &failures, |failure, port| {
             places.connect(failure, port).map(|(source, _, _)| source)
         });
     }
@@ -95,15 +110,63 @@ pub fn plan_beyond(
         false => choice.without(|i| gone.contains(&i)),
     };
     let now = layout(&[]);
-    let (links, failures) = failures(&choice, &now);
+    let failures = failures(&choice, &now, &asked.fan);
+    let without: Vec<Layout> = failures.iter().map(|of| layout(&of.hops)).collect();
     let places = Alike {
-        hashing: &hashing,
+        hashing: hashing.as_ref(),
         flow: &flow,
         vary: question.vary,
         layout: &now,
-        without: &failures.iter().map(|gone| layout(gone)).collect::<Vec<_>>(),
+        without: &without,
     };
-    asked.certificate(&places, &links, &failures, |_, _| None)
+    asked.certificate(&places, &failures, |_, _| None)
+}
+
+/// The paths behind the nexthops of a choice.
+fn fan(rib: &Rib, bonds: &Bonds, choice: &Choice, question: &Question, flow: &Flow) -> Fan {
+    let hops: Vec<Place> = choice.hops.iter().map(Place::of).collect();
+    let traffic = Traffic {
+        forwarded: question.iif.as_deref().map(|iif| paths::brings(rib, iif)),
+        flow: *flow,
+        differ: match question.by_label() {
+            true => Differ::Label,
+            false => Differ::Sport,
+        },
+    };
+    Fan::new(rib, bonds, &hops, &traffic)
+}
+
+/// A link that may fail.
+struct Failure {
+    /// The link.
+    link: u32,
+    /// The nexthops that go with it, by number.
+    hops: Vec<usize>,
+    /// Whether it is a member of a bond, whose others take over.
+    is_member: bool,
+}
+
+impl Failure {
+    /// The member of a bond that it is.
+    fn member(&self) -> Option<u32> {
+        self.is_member.then_some(self.link)
+    }
+
+    /// The paths that go with it, by number.
+    fn paths(&self, fan: &Fan) -> Vec<usize> {
+        match self.member() {
+            Some(member) => {
+                let paths = fan.places().iter().enumerate();
+                let those = paths.filter(|(_, place)| place.member == Some(member));
+                those.map(|(path, _)| path).collect()
+            }
+            None => self.hops.iter().flat_map(|hop| fan.of(*hop)).collect(),
+        }
+    }
+}
+
+fn gone(failures: &[Failure]) -> Vec<Vec<usize>> {
+    failures.iter().map(|of| of.hops.clone()).collect()
 }
 
 /// What is wanted of a plan.
@@ -112,52 +175,85 @@ struct Asked<'a> {
     rib: &'a Rib,
     question: &'a Question,
     choice: &'a Choice,
+    fan: Fan,
     algo: Option<MpAlgo>,
-    /// Hashes are by a key of the kernel that no setting tells.
-    steered: bool,
+    /// There are hashes, and none is by a key of the kernel that no setting tells.
+    shows_hashes: bool,
     from: IpAddr,
     flow: Flow,
     candidates: Vec<u32>,
 }
 
 impl Asked<'_> {
-    /// The plan, for connections that these places are of: with failures of these links, and nexthops by
-    /// number. `source` says which address a connection gets that is opened as things are, or with such a failure, where that
+    /// That what differs between the connections tells nexthops apart, whatever it does to the members of their bonds.
+    ///
+    /// # Errors
+    /// [`Error::PortsNotHashed`], [`Error::LabelsNotHashed`].
+    fn check_hops(&self, places: &impl Places) -> Result<(), Error> {
+        let several = places
+            .shares(None)
+            .iter()
+            .filter(|share| **share > 0)
+            .count()
+            > 1;
+        if !several || self.question.count < 2 || !self.fan.is_wider() {
+            return Ok(());
+        }
+        let mut hashes = self
+            .candidates
+            .iter()
+            .map(|value| places.opened(None, *value).0);
+        let first = hashes.next();
+        match self.candidates.len() > 1 && hashes.all(|hash| Some(hash) == first) {
+            true => Err(not_hashed(self.question)),
+            false => Ok(()),
+        }
+    }
+
+    /// The plan, for connections whose nexthops these places are of, with these failures. `source` says which address a connection gets that is opened as things are, or with such a failure, where that
     /// depends on its port.
     fn certificate(
         &self,
         places: &impl Places,
-        failed: &[u32],
-        failures: &[Vec<usize>],
+        failures: &[Failure],
         source: impl Fn(Option<usize>, u32) -> Option<Ipv4Addr>,
     ) -> Result<Certificate, Error> {
         let (rib, question, choice) = (self.rib, self.question, self.choice);
         let asked = (question.count, question.share_out);
         let vary = question.vary;
-        let links = |failure: Option<usize>, value: u32| {
+        self.check_hops(places)?;
+        let flow = |failure: Option<usize>, value: u32| {
             let flow = vary.apply(&self.flow, value);
             let from = source(failure, value).map_or(self.from, IpAddr::V4);
             let own = Flow::new(from, question.dst);
-            let flow = own.map_or(flow, |own| Flow {
+            own.map_or(flow, |own| Flow {
                 addresses: own.addresses,
                 ..flow
-            });
-            self.beyond.links(&flow)
+            })
+        };
+        let links = |failure: Option<usize>, value: u32| self.beyond.links(&flow(failure, value));
+        let fan = &self.fan;
+        let through = Through {
+            places,
+            fan,
+            members: &failures.iter().map(Failure::member).collect::<Vec<_>>(),
+            flow: &flow,
         };
         let passing = Passing {
-            places,
+            places: &through,
             links: |value| links(None, value),
             weights: self.beyond.weights(),
         };
-        let plan = ports::plan(&passing, failures, &self.candidates, asked)
-            .map_err(|e| why_not(&e, rib, question, choice))?;
+        let failed: Vec<Vec<usize>> = failures.iter().map(|of| of.paths(fan)).collect();
+        let plan = ports::plan(&passing, &failed, &self.candidates, asked)
+            .map_err(|e| why_not(&e, rib, question, fan))?;
         let (policy, fields, seed) = paths::hash_settings(rib, question.dst, self.algo);
-        let hashes = places.shares(None);
-        let secret = rib.key_kind() == KeyKind::Kernel || self.steered;
+        let hops = places.shares(None);
+        let hashes = through.shares(None);
         let used = |shares: &[u64]| shares.iter().filter(|share| **share > 0).count();
         let connection = |failure: Option<usize>, connection: &Connection| PlannedConnection {
             value: connection.value,
-            hash: (!secret).then_some(connection.hash31),
+            hash: self.shows_hashes.then_some(connection.hash31),
             path: connection.path,
             from: source(failure, connection.value),
             beyond: links(failure, connection.value),
@@ -168,16 +264,16 @@ impl Asked<'_> {
                 router.links[link].connections += 1;
             }
         }
-        let path = |(i, hop): (usize, &Hop)| PlannedPath {
-            path: Named::of(&Place::of(hop), rib),
-            weight: hop.weight,
+        let path = |(i, place): (usize, &Place)| PlannedPath {
+            path: Named::of(place, rib),
+            weight: choice.hops[fan.hop(i)].weight,
             hashes: hashes.get(i).copied().unwrap_or(0),
         };
-        let spare = |(failure, (index, mut spare)): (usize, (&u32, Spare))| {
+        let spare = |(failure, (of, mut spare)): (usize, (&Failure, Spare))| {
             let opened = |c: &Connection| connection(Some(failure), c);
-            spare.loads.resize(choice.hops.len(), 0);
+            spare.loads.resize(fan.places().len(), 0);
             PlannedSpare {
-                dev: link_name(rib, *index),
+                dev: link_name(rib, of.link),
                 connections: spare.connections.iter().map(opened).collect(),
                 close: spare.close,
                 moved: spare.moved,
@@ -208,21 +304,63 @@ impl Asked<'_> {
                 Kind::Group(id) | Kind::Resilient(id) => Some(id),
                 Kind::One | Kind::Plain => None,
             },
-            preferred: used(&hashes) < used(&choice.layout.shares()),
-            paths: choice.hops.iter().enumerate().map(path).collect(),
+            preferred: used(&hops) < used(&choice.layout.shares()),
+            bonds: fan.bonds(),
+            paths: fan.places().iter().enumerate().map(path).collect(),
             connections: plan
                 .connections
                 .iter()
                 .map(|c| connection(None, c))
                 .collect(),
             beyond,
-            spares: failed
+            spares: failures
                 .iter()
                 .zip(plan.spares)
                 .enumerate()
                 .map(spare)
                 .collect(),
         })
+    }
+}
+
+/// Connections that leave by members of bonds.
+struct Through<'a, P, F> {
+    /// Where they lead, by nexthop.
+    places: &'a P,
+    fan: &'a Fan,
+    /// The member that fails with each failure.
+    members: &'a [Option<u32>],
+    /// A connection that is opened with a failure, or as things are.
+    flow: F,
+}
+
+impl<P: Places, F: Fn(Option<usize>, u32) -> Flow> Through<'_, P, F> {
+    fn member(&self, failure: Option<usize>) -> Option<u32> {
+        self.members.get(failure?).copied().flatten()
+    }
+}
+
+impl<P: Places, F: Fn(Option<usize>, u32) -> Flow> Places for Through<'_, P, F> {
+    fn shares(&self, failure: Option<usize>) -> Vec<u64> {
+        let hops = self.places.shares(failure);
+        self.fan.shares(&hops, self.member(failure))
+    }
+
+    fn opened(&self, failure: Option<usize>, value: u32) -> (u32, raddle_sim::Path) {
+        let (hash31, hop) = self.places.opened(failure, value);
+        let flow = (self.flow)(failure, value);
+        (hash31, self.fan.flow(hop, &flow, self.member(failure)))
+    }
+
+    /// The bond hashes the connection as it was opened.
+    fn kept(&self, failure: usize, connection: &Connection) -> raddle_sim::Path {
+        let of_hop = Connection {
+            path: self.fan.hop(connection.path),
+            ..*connection
+        };
+        let hop = self.places.kept(failure, &of_hop);
+        let flow = (self.flow)(None, connection.value);
+        self.fan.flow(hop, &flow, self.member(Some(failure)))
     }
 }
 
@@ -347,8 +485,8 @@ fn candidates(question: &Question) -> Result<Vec<u32>, Error> {
     Ok((first.max(1)..=last).collect())
 }
 
-/// The links that paths with a share use, and the nexthops over each, by number.
-fn failures(choice: &Choice, layout: &Layout) -> (Vec<u32>, Vec<Vec<usize>>) {
+/// The links that paths with a share use, and the nexthops over each, by number; and the members of bonds that hashes choose.
+fn failures(choice: &Choice, layout: &Layout, fan: &Fan) -> Vec<Failure> {
     let shares = layout.shares();
     let mut links: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (i, hop) in choice.hops.iter().enumerate() {
@@ -356,31 +494,53 @@ fn failures(choice: &Choice, layout: &Layout) -> (Vec<u32>, Vec<Vec<usize>>) {
     }
     let used = |i: &usize| shares.get(*i).is_some_and(|share| *share > 0);
     links.retain(|_, over| over.iter().any(used));
-    links.into_iter().unzip()
+    let links = links.into_iter().map(|(link, hops)| Failure {
+        link,
+        hops,
+        is_member: false,
+    });
+    let members: BTreeSet<u32> = fan.members().collect();
+    let members = members.into_iter().map(|link| Failure {
+        link,
+        hops: Vec::new(),
+        is_member: true,
+    });
+    links.chain(members).collect()
 }
 
-fn why_not(error: &PlanError, rib: &Rib, question: &Question, choice: &Choice) -> Error {
-    let dst = question.dst;
+fn why_not(error: &PlanError, rib: &Rib, question: &Question, fan: &Fan) -> Error {
     match error {
-        PlanError::NotHashed if question.by_label() => Error::LabelsNotHashed,
-        PlanError::NotHashed => Error::PortsNotHashed {
-            family: if dst.is_ipv4() { "ipv4" } else { "ipv6" },
-        },
+        PlanError::NotHashed => not_hashed(question),
         PlanError::TooFew {
             path,
             wanted,
             found,
         } => {
-            let hop = choice.hops.get(*path);
+            let place = fan.places().get(*path);
             Error::TooFew {
-                path: hop.map(|hop| Place::of(hop).text(rib)).unwrap_or_default(),
+                path: place.map(|place| place.text(rib)).unwrap_or_default(),
                 found: *found,
                 wanted: *wanted,
             }
         }
         PlanError::NoPath => {
             let reason = raddle_image::Reason::NoRoute;
+            let dst = question.dst;
             PathError::NoPath { dst, reason }.into()
         }
+    }
+}
+
+/// What differs makes no difference to the hash of the route.
+fn not_hashed(question: &Question) -> Error {
+    match question.by_label() {
+        true => Error::LabelsNotHashed,
+        false => Error::PortsNotHashed {
+            family: if question.dst.is_ipv4() {
+                "ipv4"
+            } else {
+                "ipv6"
+            },
+        },
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use super::certificate::{Certificate, PlannedConnection, PlannedSpare, Varied};
+use super::certificate::{Certificate, PlannedConnection, PlannedPath, PlannedSpare, Varied};
 
 /// Why a certificate contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -69,7 +69,7 @@ pub enum Unsound {
 /// 1. It has connections. Each has a number that is a port or a label, a path that is listed, and, of each router behind, a link that is
 ///    listed. No two have one number.
 /// 2. The connections on the links of routers behind are as many as these say.
-/// 3. A link that may fail is one that a path leads over. What is opened then is as in rule 1, also beside the connections that
+/// 3. A link that may fail is one that a path leads over, or a member of one that is a bond. What is opened then is as in rule 1, also beside the connections that
 ///    there are; what is closed or moves is one of these, and named once.
 /// 4. The connections on each path by then are as many numbers as there are paths, and together no more than there were.
 pub(super) fn check(certificate: &Certificate) -> Result<(), Unsound> {
@@ -139,7 +139,11 @@ fn check_spare(
 ) -> Result<(), Unsound> {
     let dev = || spare.dev.clone();
     let paths = &certificate.paths;
-    if !paths.iter().any(|path| path.path.dev == spare.dev) {
+    let leads_over = |path: &PlannedPath| {
+        let path = &path.path;
+        path.dev == spare.dev || path.member.as_ref() == Some(&spare.dev)
+    };
+    if !paths.iter().any(leads_over) {
         return Err(Unsound::SpareLink(dev()));
     }
     let mut opened = BTreeSet::new();

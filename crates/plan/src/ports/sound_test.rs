@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::tests::{addressed, question, router};
 use super::{Behind, Certificate, plan_beyond};
+use crate::bonds::Bonds;
 
 /// Paths over four links, of which some are shared, by these weights; one with weight 0 is dead.
 fn rib(weights: &[u16], policy6: u8) -> Rib {
@@ -164,7 +165,7 @@ proptest! {
             .map(|(name, router)| Behind { name, router }).collect();
         let kernel = KERNELS[kernel].map(|kernel| kernel.parse().unwrap());
         let policy6 = if TO[to].contains("labels") { 0 } else { 1 };
-        let plan = plan_beyond(&rib(&weights, policy6), kernel, &question, &behind);
+        let plan = plan_beyond(&rib(&weights, policy6), kernel, &Bonds::default(), &question, &behind);
         // Some have no path, or too few ports.
         prop_assume!(plan.is_ok());
         let plan = plan.unwrap();
@@ -186,7 +187,7 @@ fn certificate() -> Value {
         router: &spine,
     }];
     let asked = question("203.0.113.7 -n 8 --dport 443 --from 192.0.2.1");
-    let plan = plan_beyond(&addressed(), None, &asked, &behind).unwrap();
+    let plan = plan_beyond(&addressed(), None, &Bonds::default(), &asked, &behind).unwrap();
     serde_json::to_value(&plan).unwrap()
 }
 

@@ -5,6 +5,7 @@ use raddle_rib::Rib;
 use raddle_rib::event::{Address, Event, Route, RouteOp, Rule, Settings};
 
 use super::{Behind, Certificate, Question, ShareOut, Vary, audit, plan, plan_beyond};
+use crate::bonds::Bonds;
 use crate::state_test::{rib, ruled};
 
 /// A question in the words of the command line.
@@ -31,7 +32,7 @@ pub(super) fn question(words: &str) -> Question {
 }
 
 fn planned(rib: &Rib, words: &str) -> Result<Certificate, String> {
-    plan(rib, None, &question(words)).map_err(|e| {
+    plan(rib, None, &Bonds::default(), &question(words)).map_err(|e| {
         assert!(!e.is_system(), "{e}");
         e.to_string()
     })
@@ -72,7 +73,7 @@ fn links_of_routers_behind_are_covered() {
         let asked = question(&format!(
             "203.0.113.7 -n 48 --dport 2049 --from 192.0.2.1{words}"
         ));
-        let plan = plan_beyond(&rib(), None, &asked, &behind).unwrap();
+        let plan = plan_beyond(&rib(), None, &Bonds::default(), &asked, &behind).unwrap();
         for (n, router) in plan.beyond.iter().enumerate() {
             let on: Vec<usize> = router.links.iter().map(|link| link.connections).collect();
             let wanted = if by_weight { [8, 8, 8, 24] } else { [12; 4] };
@@ -95,7 +96,7 @@ fn links_of_routers_behind_are_covered() {
         }
     }
     let asked = question("203.0.113.7 -n 4 --dport 2049 --from 192.0.2.1");
-    let said = plan_beyond(&rib(), None, &asked, &behind[..1]).unwrap();
+    let said = plan_beyond(&rib(), None, &Bonds::default(), &asked, &behind[..1]).unwrap();
     let text = said.to_string();
     assert!(text.contains("dev eth1, then up"), "{text}");
     assert!(
@@ -109,7 +110,7 @@ fn links_of_routers_behind_are_covered() {
         name: "other",
         router: &elsewhere,
     }];
-    let error = plan_beyond(&rib(), None, &asked, &behind).unwrap_err();
+    let error = plan_beyond(&rib(), None, &Bonds::default(), &asked, &behind).unwrap_err();
     assert!(
         error
             .to_string()
@@ -177,7 +178,13 @@ pub(super) fn addressed() -> Rib {
 fn a_source_of_one_link_leads_there_alone() {
     let of = |kernel: &str, dst| {
         let question = question(&format!("{dst} -n 4 --from 10.0.2.9"));
-        let plan = plan(&addressed(), Some(kernel.parse().unwrap()), &question).unwrap();
+        let plan = plan(
+            &addressed(),
+            Some(kernel.parse().unwrap()),
+            &Bonds::default(),
+            &question,
+        )
+        .unwrap();
         plan.loads()
     };
     assert_eq!(of("6.18.44", "198.51.100.7"), [0, 4, 0, 0]);
@@ -229,7 +236,7 @@ fn a_live_machine_sends_from_its_own_addresses() {
                 "203.0.113.7 -n 4 --first 1000 --last 9999 {words}"
             ))
         };
-        let done = plan(&addressed(), None, &question);
+        let done = plan(&addressed(), None, &Bonds::default(), &question);
         done.map(|plan| plan.flow.from.to_string())
             .map_err(|e| e.to_string())
     };
@@ -385,16 +392,23 @@ fn connections_are_counted_where_they_lie() {
     // Over a route with one path, and over another one.
     sockets.push(socket(5, "8.8.8.8"));
     sockets.push(socket(6, "198.51.100.1"));
-    let audits = audit(&rib, None, &sockets, &[]).unwrap().0;
+    let audits = audit(&rib, None, &Bonds::default(), &sockets, &[])
+        .unwrap()
+        .0;
     let routes: Vec<&str> = audits.iter().map(|audit| audit.route.as_str()).collect();
     assert_eq!(routes, ["198.51.100.0/24", "203.0.113.0/24"]);
     let to: IpAddr = "203.0.113.200".parse().unwrap();
-    let to_one = audit(&rib, None, &sockets, &[to]).unwrap();
+    let to_one = audit(&rib, None, &Bonds::default(), &sockets, &[to]).unwrap();
     let [group] = to_one.0.try_into().unwrap();
     let counts: Vec<u64> = group.paths.iter().map(|path| path.connections).collect();
     assert_eq!(counts, [2; 4]);
     assert!((group.evenness.imbalance - 1.0).abs() < 1e-9 && group.evenness.used == 4);
-    assert!(audit(&rib, None, &[], &[]).unwrap().0.is_empty());
+    assert!(
+        audit(&rib, None, &Bonds::default(), &[], &[])
+            .unwrap()
+            .0
+            .is_empty()
+    );
 }
 
 /// Routing rules by what packets show decide for connections, too: by the source that they are given, or that the kernel gives them.

@@ -55,6 +55,9 @@ impl fmt::Display for Certificate {
                 flow.from
             )?;
         }
+        self.bonds
+            .iter()
+            .try_for_each(|bond| writeln!(out, "{bond}"))?;
         let names: Vec<String> = self.paths.iter().map(|path| path.path.text()).collect();
         let wide = names.iter().map(String::len).max().unwrap_or(0).max(4);
         writeln!(out, "\n{what:>11}  {:>10}  path", "hash")?;
@@ -137,7 +140,7 @@ impl Certificate {
                 ("planned".to_owned(), *load as f64),
                 ("random ports, mean".to_owned(), expected),
             ];
-            (path.path.dev.clone(), bars)
+            (path.path.link().to_owned(), bars)
         };
         let even = Evenness::of(loads.iter().map(|load| *load as f64), loads.len() as u64);
         Chart {
@@ -195,6 +198,10 @@ impl fmt::Display for Audits {
                  the mean",
                 audit.route, even.used, even.paths, audit.random, even.imbalance
             )?;
+            audit
+                .bonds
+                .iter()
+                .try_for_each(|bond| writeln!(out, "  {bond}"))?;
             for load in &audit.paths {
                 let share = percent(load.share);
                 let path = load.path.text();
@@ -218,8 +225,8 @@ impl Audits {
         let several = audits.len() > 1;
         let group = |audit: &Audit, load: &Load| {
             let label = match several {
-                true => format!("{}\n{}", load.path.dev, audit.route),
-                false => load.path.dev.clone(),
+                true => format!("{}\n{}", load.path.link(), audit.route),
+                false => load.path.link().to_owned(),
             };
             let bar = ("connections".to_owned(), load.connections as f64);
             (label, vec![bar])

@@ -7,12 +7,13 @@ use raddle_netlink::{RouteQuery, Socket};
 use raddle_rib::{MpAlgo, Rib};
 use raddle_select::{Brings, Flow, KernelVersion};
 use raddle_sim::ports::Vary;
-use raddle_sim::{Asker, Hashing};
+use raddle_sim::{Asker, Hashing, Layout};
 use serde::Serialize;
 
 use super::Error;
 use super::certificate::{Certificate, HashSettings, PlannedConnection, PlannedPath, Varied};
 use super::question::{packets, ports_of};
+use crate::bonds::{BondUse, Bonds, Differ, Fan, Traffic};
 use crate::paths::{self, Named, Place};
 use crate::sockets::{Sockets, Unbound};
 
@@ -49,13 +50,14 @@ pub struct Difference {
 
 /// Checks each connection.
 ///
-/// 1. By the state of now, it has to take the path that the certificate says.
+/// 1. By the state of now, it has to take the path that the certificate says: the nexthop, and the member of its bond where the
+///    certificate names one.
 /// 2. The kernel has to agree (`RTM_GETROUTE`); about connections that are bound to no address it is asked
 ///    twice, as by a socket: the second time with the source that the first answer names. It takes a question about IPv4 for a packet, and one about
 ///    IPv6 for a sender's flow; where the hash policy tells the two apart (2 and 3), it is asked, and has
 ///    to agree, about the one that it can be asked about. Of rules of the daemon (mp-algo) it knows nothing:
 ///    it has to agree about the same flow under its own policy; and of hashes that packets bring along, about the same flow
-///    without one.
+///    without one. Of members of bonds it says nothing.
 ///
 /// # Errors
 /// The certificate is about nothing that can be checked, or the kernel does not answer.
@@ -63,6 +65,7 @@ pub fn verify(
     certificate: &Certificate,
     rib: &Rib,
     kernel: Option<KernelVersion>,
+    bonds: &Bonds,
     socket: &mut Socket,
 ) -> Result<Verification, Error> {
     let planned = &certificate.flow;
@@ -78,17 +81,21 @@ pub fn verify(
     };
     let choice = paths::needed(rib, iif, &packets)?;
     let algo = paths::algo(rib, iif, &packets);
-    let hashing = |algo| paths::hashing(rib, iif, planned.dst, algo).map_err(Error::NotChecked);
-    // The kernel makes a packet of the question, which brings no hash along.
-    let by_kernel = hashing(None)?.with_brings(Brings::default());
-    let hashing = hashing(algo)?;
-    let asked = by_kernel.asked_by(match planned.dst {
+    let hashing = |algo| match paths::hashing(rib, iif, planned.dst, algo) {
+        Ok(hashing) => Ok(Some(hashing)),
+        Err(why) if choice.is_many() => Err(Error::NotChecked(why)),
+        // Nothing is hashed where there is one path.
+        Err(_) => Ok(None),
+    };
+    let asker = match planned.dst {
         IpAddr::V4(_) => Asker::Router,
         IpAddr::V6(_) => Asker::Sender,
-    });
-    let flow = Flow::new(planned.from, planned.dst)
-        .ok_or(Error::CertificateFamilies)?
-        .ports(planned.proto, planned.sport, planned.dport);
+    };
+    // The kernel makes a packet of the question, which brings no hash along.
+    let asked =
+        hashing(None)?.map(|hashing| hashing.with_brings(Brings::default()).asked_by(asker));
+    let hashing = hashing(algo)?;
+    let flow = flow_of(certificate)?;
     let vary = match planned.vary {
         Varied::Sport => Vary::SourcePort,
         Varied::FlowLabel => Vary::FlowLabel,
@@ -98,29 +105,37 @@ pub fn verify(
         true => sockets.layout(planned.from, |_| false),
         false => choice.layout.clone(),
     };
-    let unbound = |hashing| Unbound::new(sockets, hashing, (planned.dst, &flow), &[]);
-    let (unbound_now, unbound_asked) = (unbound(&hashing), unbound(&asked));
-    let place = |hashing: &Hashing, unbound: &Unbound<'_>, value: u32| {
-        let path = match certificate.is_unbound() {
-            true => unbound.connect(None, value).map(|(_, _, path)| path),
-            false => layout.path(hashing.flow(&vary.apply(&flow, value))),
-        };
-        path.and_then(|path| choice.hops.get(path)).map(Place::of)
+    let hops: Vec<Place> = choice.hops.iter().map(Place::of).collect();
+    let fan = Fan::new(rib, bonds, &hops, &traffic(certificate, rib, flow));
+    let way = |hashing| Way::new(certificate, (flow, vary), hashing, (sockets, &layout));
+    let (ours, kernels) = (way(hashing.as_ref()), way(asked.as_ref()));
+    let now = |value: u32| {
+        let (hop, flow) = ours.taken(value)?;
+        fan.places().get(fan.flow(Some(hop), &flow, None)?).copied()
+    };
+    let by_kernel = |value: u32| {
+        let (hop, _) = kernels.taken(value)?;
+        hops.get(hop).copied()
+    };
+    let brought = |flow: &Flow| {
+        hashing
+            .as_ref()
+            .is_some_and(|hashing| hashing.is_brought(flow))
     };
     let mut used = BTreeSet::new();
     let mut differ = Vec::new();
     let mut agree = 0;
     for (connection, PlannedPath { path, .. }) in certificate.on_paths() {
-        let now = place(&hashing, &unbound_now, connection.value);
+        let now = now(connection.value);
         let query = query(certificate, connection, index);
         let said = ask(socket, planned.dst, query, certificate.is_unbound())?;
-        let same = now.is_some_and(|now| Named::of(&now, rib) == *path);
+        let same = now.is_some_and(|now| path.is(&Named::of(&now, rib)));
         let agrees = said
             .as_ref()
-            .is_ok_and(|said| place(&asked, &unbound_asked, connection.value) == Some(*said));
+            .is_ok_and(|said| by_kernel(connection.value) == Some(*said));
         if same && agrees {
             agree += 1;
-            used.extend(now.map(|now| (now.index, now.gateway)));
+            used.extend(now.map(|now| (now.index, now.gateway, now.member)));
             continue;
         }
         differ.push(Difference {
@@ -137,10 +152,73 @@ pub fn verify(
         brought: certificate
             .connections
             .iter()
-            .any(|connection| hashing.is_brought(&vary.apply(&flow, connection.value))),
+            .any(|connection| brought(&vary.apply(&flow, connection.value))),
         differ,
-        changed: changed(certificate, rib, algo),
+        changed: changed(certificate, rib, algo, &fan.bonds()),
     })
+}
+
+/// A connection of a certificate, but for what differs between them.
+fn flow_of(certificate: &Certificate) -> Result<Flow, Error> {
+    let planned = &certificate.flow;
+    let ends = Flow::new(planned.from, planned.dst).ok_or(Error::CertificateFamilies)?;
+    Ok(ends.ports(planned.proto, planned.sport, planned.dport))
+}
+
+/// What bonds see of the connections.
+fn traffic(certificate: &Certificate, rib: &Rib, flow: Flow) -> Traffic {
+    let iif = certificate.flow.iif.as_deref();
+    Traffic {
+        forwarded: iif.map(|iif| paths::brings(rib, iif)),
+        flow,
+        differ: match certificate.flow.vary {
+            Varied::Sport => Differ::Sport,
+            Varied::FlowLabel => Differ::Label,
+        },
+    }
+}
+
+/// Which nexthops connections take by a hash.
+struct Way<'a> {
+    /// None where there is one nexthop.
+    hashing: Option<&'a Hashing>,
+    /// Of connections that are bound to no address.
+    unbound: Option<Unbound<'a>>,
+    layout: &'a Layout,
+    flow: Flow,
+    vary: Vary,
+}
+
+impl<'a> Way<'a> {
+    fn new(
+        certificate: &Certificate,
+        (flow, vary): (Flow, Vary),
+        hashing: Option<&'a Hashing>,
+        (sockets, layout): (Sockets<'_>, &'a Layout),
+    ) -> Way<'a> {
+        let dst = certificate.flow.dst;
+        let without = hashing.filter(|_| certificate.is_unbound());
+        Way {
+            hashing,
+            unbound: without.map(|hashing| Unbound::new(sockets, hashing, (dst, &flow), &[])),
+            layout,
+            flow,
+            vary,
+        }
+    }
+
+    /// The number of the nexthop, and the connection with the source that it gets.
+    fn taken(&self, value: u32) -> Option<(usize, Flow)> {
+        let own = self.vary.apply(&self.flow, value);
+        let Some(unbound) = &self.unbound else {
+            let hash31 = self.hashing.map_or(0, |hashing| hashing.flow(&own));
+            return self.layout.path(hash31).map(|hop| (hop, own));
+        };
+        let (source, _, hop) = unbound.connect(None, value)?;
+        let (_, dst) = own.addresses.ends();
+        let ends = Flow::new(IpAddr::V4(source), dst)?;
+        Some((hop, ends.ports(own.proto, own.sport, own.dport)))
+    }
 }
 
 /// The kernel has no path, and this is what it says.
@@ -162,6 +240,7 @@ fn ask(
         Ok(answer) => Ok(Ok(Place {
             index: answer.index,
             gateway: answer.gateway,
+            member: None,
         })),
         Err(e) if e.errno().is_some() => Ok(Err(Refused(e.to_string()))),
         Err(e) => Err(e.into()),
@@ -191,7 +270,12 @@ fn query(
 }
 
 /// Why connections may take other paths.
-fn changed(certificate: &Certificate, rib: &Rib, algo: Option<MpAlgo>) -> Vec<String> {
+fn changed(
+    certificate: &Certificate,
+    rib: &Rib,
+    algo: Option<MpAlgo>,
+    bonds: &[BondUse],
+) -> Vec<String> {
     let (policy_now, fields_now, seed_now) = paths::hash_settings(rib, certificate.flow.dst, algo);
     let HashSettings {
         policy,
@@ -209,6 +293,12 @@ fn changed(certificate: &Certificate, rib: &Rib, algo: Option<MpAlgo>) -> Vec<St
     }
     if seed != seed_now {
         list.push(format!("the hash seed is {seed_now}, not {seed}"));
+    }
+    for bond in &certificate.bonds {
+        let now = bonds.iter().find(|now| now.dev == bond.dev);
+        if let Some(now) = now.filter(|now| *now != bond) {
+            list.push(format!("bond {now}; it was {bond}"));
+        }
     }
     list
 }

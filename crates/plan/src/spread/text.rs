@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{LinkLoad, Links, ROUND_ROBIN, Report, TierReport};
+use super::{LinkLoad, Links, NO_MEMBER, ROUND_ROBIN, Report, TierReport};
 use crate::chart::Chart;
 use crate::paths::percent;
 
@@ -15,7 +15,7 @@ impl fmt::Display for Report {
             let wide = links
                 .loads
                 .iter()
-                .map(|link| link.dev.len())
+                .map(|link| link.text().len())
                 .max()
                 .unwrap_or(0)
                 .max(4);
@@ -25,7 +25,7 @@ impl fmt::Display for Report {
                 "link", "load", "share", "expected"
             )?;
             for link in &links.loads {
-                let (dev, load) = (&link.dev, link.load);
+                let (dev, load) = (link.text(), link.load);
                 let is = percent(load as f64 / total.max(1) as f64);
                 let expected = percent(link.expected / of_expected(links));
                 writeln!(out, "{dev:wide$}  {load:>12}  {is:>9}  {expected:>9}")?;
@@ -38,12 +38,19 @@ impl fmt::Display for Report {
                 )?;
             }
             for (reason, count) in &links.elsewhere {
-                let what = match *reason == ROUND_ROBIN {
-                    true => "have no path of their own: their packets go round robin, by weight",
-                    false => "have no path here",
+                let what = match *reason {
+                    ROUND_ROBIN => {
+                        "have no path of their own: their packets go round robin, by weight"
+                    }
+                    NO_MEMBER => "leave by a member of a bond that is not known of such flows",
+                    _ => "have no path here",
                 };
                 writeln!(out, "{count} of the flows {what}: {reason}")?;
             }
+            links
+                .bonds
+                .iter()
+                .try_for_each(|bond| writeln!(out, "{bond}"))?;
         }
         if let Some(tiers) = &self.tiers {
             let s = if tiers.len() == 1 { "" } else { "s" };
@@ -106,6 +113,16 @@ fn verdict(out: &mut fmt::Formatter<'_>, tiers: &[TierReport]) -> fmt::Result {
     Ok(())
 }
 
+impl LinkLoad {
+    /// `eth1`, `eth2 of bond0`.
+    fn text(&self) -> String {
+        match &self.member {
+            Some(member) => format!("{member} of {}", self.dev),
+            None => self.dev.clone(),
+        }
+    }
+}
+
 impl Report {
     /// The loads, or the share of links in use by tier.
     pub fn chart(&self) -> Chart {
@@ -118,7 +135,7 @@ impl Report {
                     ("load", link.load as f64 / total * 100.0),
                     ("expected", link.expected / of_expected(links) * 100.0),
                 ];
-                (link.dev.clone(), bars(both))
+                (link.text(), bars(both))
             };
             return Chart {
                 title: "Load by link".to_owned(),

@@ -3,15 +3,22 @@
 
 use std::net::IpAddr;
 
+use raddle_explain::{can_send, is_bond, parts};
 use raddle_image::Reason;
 use raddle_rib::event::{
     Event, GroupMember, Link, Nexthop, NexthopKind, Route, RouteNexthop, RouteOp, RouteTarget,
 };
 use raddle_rib::{Asked, Rib};
+use raddle_select::BondMode;
 
 use super::ChangeError;
 use super::words::{Change, Selector};
 use crate::paths::{self, Choice, link_name};
+
+/// `IFF_UP`.
+const UP: u32 = 0x1;
+/// `IFF_RUNNING` and `IFF_LOWER_UP`.
+const CARRIER: u32 = 0x40 | 0x1_0000;
 
 /// A copy of the state that changes can be made in.
 pub(super) struct Scratch {
@@ -89,16 +96,55 @@ impl Scratch {
         Ok(())
     }
 
+    /// A link goes down.
+    ///
+    /// 1. It is neither up nor has it a carrier. VLANs upon it go down, too.
+    /// 2. A bond whose last member goes loses its carrier, and so do VLANs upon it.
+    /// 3. Of an active-backup bond whose active member goes, the only other one that can send becomes active; of several it is not
+    ///    known which (`primary`, and the order in which they joined, decide).
     fn link_down(&mut self, name: &str) -> Result<(), ChangeError> {
-        let link = self.link(name)?;
-        /// `IFF_UP`, `IFF_RUNNING`, `IFF_LOWER_UP`.
-        const UP: u32 = 0x1 | 0x40 | 0x1_0000;
-        let down = Link {
-            flags: link.flags & !UP,
-            ..link.clone()
+        let link = self.link(name)?.clone();
+        self.take_flags(&link, UP | CARRIER);
+        let bond = link.master.and_then(|master| self.rib.link(master));
+        let Some(bond) = bond.filter(|bond| is_bond(bond)).cloned() else {
+            return Ok(());
         };
-        self.rib.apply(Event::Link(down));
+        let left: Vec<Link> = parts(&self.rib, &bond)
+            .into_iter()
+            .filter(|part| can_send(part))
+            .cloned()
+            .collect();
+        let mode = bond.bond.and_then(|bond| BondMode::from_number(bond.mode));
+        match left.as_slice() {
+            [] => self.take_flags(&bond, CARRIER),
+            left if mode == Some(BondMode::ActiveBackup) && link.bond_active == Some(true) => {
+                for part in left {
+                    self.rib.apply(Event::Link(Link {
+                        bond_active: Some(left.len() == 1),
+                        ..part.clone()
+                    }));
+                }
+            }
+            _ => {}
+        }
         Ok(())
+    }
+
+    /// Takes flags from a link, and from VLANs upon it.
+    fn take_flags(&mut self, link: &Link, flags: u32) {
+        self.rib.apply(Event::Link(Link {
+            flags: link.flags & !flags,
+            bond_active: link.bond_active.map(|active| active && flags & UP == 0),
+            ..link.clone()
+        }));
+        let upon = |upper: &&Link| {
+            upper.is_vlan() && upper.lower == Some(link.index) && upper.lower_netns.is_none()
+        };
+        let upon: Vec<Link> = self.rib.links().filter(upon).cloned().collect();
+        // A VLAN that is upon itself does not exist.
+        for upper in upon.iter().filter(|upper| upper.flags & flags != 0) {
+            self.take_flags(upper, flags);
+        }
     }
 
     fn delete(&mut self, which: &Selector) -> Result<(), ChangeError> {

@@ -12,14 +12,17 @@ mod tests;
 mod text;
 mod words;
 
+use std::collections::BTreeMap;
+
 use raddle_rib::event::NexthopKind;
 use raddle_rib::{Hop, MpAlgo, Rib};
 use raddle_select::Flow;
 use raddle_sim::order::{self, Planned};
 use raddle_sim::resilient::{self, Overweight};
 use raddle_sim::sample::Sample;
-use raddle_sim::{Layout, SPACE, moves, rehashed_share};
+use raddle_sim::{Layout, Path, SPACE, moves};
 
+use crate::bonds::{Bonds, Differ, Fan, Traffic};
 use crate::paths::{self, Choice, Kind, Named, NoHash, Place};
 use edit::Scratch;
 
@@ -27,12 +30,14 @@ pub use error::{ChangeError, Error, WordsError};
 pub use report::{Flows, Move, MovedFlow, Order, PathShare, Report};
 pub use words::{Change, Question, Selector};
 
-/// What the changes would move, and of the samples that use the route, which.
+/// What the changes would move, and of the samples that use the route, which. `bonds` is what the machine tells of them: each member
+/// of a bond is a path ([`crate::bonds::Leaving::by`]).
 ///
 /// # Errors
 /// A change cannot be made, or there is nothing to compute with.
 pub fn answer(
     rib: &Rib,
+    bonds: &Bonds,
     question: &Question,
     samples: Option<&[Sample]>,
     budget: Option<f64>,
@@ -47,6 +52,10 @@ pub fn answer(
     }
     let after = scratch.choice();
     let case = Case::new(&before, after.as_ref().ok(), scratch.buckets);
+    let traffic = traffic(rib, question);
+    let fan = |rib| Fan::new(rib, bonds, &case.places, &traffic);
+    let now = fan(rib);
+    let fans = (&now, &fan(&scratch.rib).limited_to(&now));
     let algo = paths::algo(rib, iif, &packets);
     // The kernel's policy counts for resilient groups, which the scratch copy has none of.
     let resilient = |after: &Choice| still_resilient(&before, after) || scratch.buckets.is_some();
@@ -73,7 +82,7 @@ pub fn answer(
     };
     let same_key = rib.hash_key() == scratch.rib.hash_key() || by_brought() == Some(true);
     let rehashed = !(policy == policy_then && same_key && same_fields);
-    let mut report = case.report(rib, rehashed);
+    let mut report = case.report(rib, fans, rehashed);
     report.dst = question.dst;
     report.iif.clone_from(&question.iif);
     report.changes = question.changes.iter().map(Change::to_string).collect();
@@ -88,13 +97,35 @@ pub fn answer(
         report.forced = matches!(kind, Some(NexthopKind::Resilient { unbalanced_timer, .. }) if *unbalanced_timer != 0);
     }
     if let Some(samples) = samples {
-        let sides = ((rib, algo), (&scratch.rib, algo_then));
+        let side = |rib, algo, fan| flows::Side { rib, algo, fan };
+        let sides = (
+            side(rib, algo, fans.0),
+            side(&scratch.rib, algo_then, fans.1),
+        );
         let flows = flows::compare(&case, sides, question, &before, samples)?;
         report.flows = Some(flows);
     }
     report.budget = budget;
     report.within_budget = budget.map(|budget| report.most() <= budget);
     Ok(report)
+}
+
+/// The packets that are asked about.
+fn traffic(rib: &Rib, question: &Question) -> Traffic {
+    let packets = &question.packets;
+    let flow = paths::flow_between(packets.src.addr(), question.dst);
+    Traffic {
+        forwarded: question.iif.as_deref().map(|iif| paths::brings(rib, iif)),
+        flow: flow.ports(
+            packets.proto.unwrap_or_default(),
+            packets.sport.0,
+            packets.dport.0,
+        ),
+        differ: match packets.src.prefix_len() == packets.src.max_prefix_len() {
+            true => Differ::Sport,
+            false => Differ::All,
+        },
+    }
 }
 
 /// Both sides of a change, with one numbering of places.
@@ -150,75 +181,106 @@ impl Case {
         }
     }
 
-    fn report(&self, rib: &Rib, rehashed: bool) -> Report {
-        let name = |i: usize| Named::of(&self.places[i], rib);
-        let of = |layout: &Layout| {
-            let mut shares = layout.shares();
-            shares.resize(self.places.len(), 0);
-            shares
+    /// How much of all packets goes from which path to which, by numbers in `paths`, those that stay included; none for nowhere.
+    /// Where the hash changes it is drawn anew; what members of bonds go by is another one, and stays.
+    fn steps(
+        &self,
+        after: &Layout,
+        fans: (&Fan, &Fan),
+        rehashed: bool,
+        paths: &mut Paths,
+    ) -> Steps {
+        let pairs: Vec<(Path, Path, f64)> = match rehashed {
+            true => independent(&self.before, after),
+            false => {
+                let all = moves(&self.before, after);
+                let pairs = all.parts();
+                pairs.map(|(a, b, n)| (a, b, n as f64)).collect()
+            }
         };
-        let (shares, shares_then) = (of(&self.before), of(&self.after));
-        let part = |hashes: u64| hashes as f64 / SPACE as f64;
-        let all = moves(&self.before, &self.after);
-        let least: u64 = shares
-            .iter()
-            .zip(&shares_then)
-            .map(|(a, b)| a.saturating_sub(*b))
-            .sum();
-        let mut list: Vec<Move> = if rehashed {
-            let pairs = shares.iter().enumerate().flat_map(|(i, a)| {
-                shares_then
-                    .iter()
-                    .enumerate()
-                    .map(move |(j, b)| (i, j, part(*a) * part(*b)))
-            });
-            let changes = pairs.filter(|(i, j, share)| i != j && *share > 0.0);
-            changes
-                .map(|(i, j, share)| Move::new(Some(name(i)), Some(name(j)), share))
-                .collect()
-        } else {
-            let changes = all.parts().filter(|(from, to, _)| from != to);
-            changes
-                .map(|(from, to, hashes)| Move::new(from.map(name), to.map(name), part(hashes)))
-                .collect()
-        };
+        let mut steps = Steps::new();
+        let mut add = |from, to, hashes| *steps.entry((from, to)).or_default() += hashes;
+        for (from, to, hashes) in pairs {
+            let (Some(hop), Some(then)) = (from, to) else {
+                let alone = |hop: Path, fan: &Fan, paths: &mut Paths| match hop {
+                    None => vec![None],
+                    Some(hop) => fan
+                        .of(hop)
+                        .map(|i| Some(paths.number(fan.places()[i])))
+                        .collect(),
+                };
+                let ends = (alone(from, fans.0, paths), alone(to, fans.1, paths));
+                let part = hashes / (ends.0.len() * ends.1.len()) as f64;
+                for a in &ends.0 {
+                    ends.1.iter().for_each(|b| add(*a, *b, part));
+                }
+                continue;
+            };
+            for (a, b, part) in fans.0.joined(hop, fans.1, then) {
+                let a = paths.number(fans.0.places()[a]);
+                let b = paths.number(fans.1.places()[b]);
+                add(Some(a), Some(b), part * hashes);
+            }
+        }
+        steps
+    }
+
+    fn report(&self, rib: &Rib, fans: (&Fan, &Fan), rehashed: bool) -> Report {
+        let mut paths = Paths::default();
+        for place in fans.0.places() {
+            paths.number(*place);
+        }
+        let steps = self.steps(&self.after, fans, rehashed, &mut paths);
+        let end = self.end.as_ref().filter(|_| !rehashed);
+        let end = end.map(|end| moved(&self.steps(end, fans, rehashed, &mut paths)));
+        let mut shares = vec![(0.0, 0.0); paths.0.len()];
+        for ((from, to), hashes) in &steps {
+            if let Some(from) = from {
+                shares[*from].0 += hashes;
+            }
+            if let Some(to) = to {
+                shares[*to].1 += hashes;
+            }
+        }
+        let name = |i: usize| Named::of(&paths.0[i], rib);
+        let part = |hashes: f64| hashes / SPACE as f64;
+        let changes = steps.iter().filter(|((from, to), hashes)| {
+            // Of hashes that are drawn anew none is said to go nowhere.
+            from != to && **hashes > 0.0 && (!rehashed || from.is_some() && to.is_some())
+        });
+        let mut list: Vec<Move> = changes
+            .map(|((from, to), hashes)| Move::new(from.map(name), to.map(name), part(*hashes)))
+            .collect();
         list.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let exact = !rehashed && !fans.0.is_wider() && !fans.1.is_wider();
+        let moved = moved(&steps);
+        let lost = |(before, after): &(f64, f64)| (before - after).max(0.0);
         Report {
-            moved: if rehashed {
-                rehashed_share(&self.before, &self.after)
-            } else {
-                all.share()
-            },
-            moved_hashes: (!rehashed).then(|| all.moved()),
-            least: part(least),
-            paths: (0..self.places.len())
+            moved: part(moved),
+            moved_hashes: exact.then_some(moved as u64),
+            least: part(shares.iter().map(lost).sum()),
+            paths: (0..paths.0.len())
                 .map(|i| PathShare {
                     path: name(i),
-                    before: part(shares[i]),
-                    after: part(shares_then[i]),
-                    before_hashes: shares[i],
-                    after_hashes: shares_then[i],
+                    before: part(shares[i].0),
+                    after: part(shares[i].1),
+                    before_hashes: shares[i].0.round() as u64,
+                    after_hashes: shares[i].1.round() as u64,
                 })
                 .collect(),
-            in_the_end: self
-                .end
-                .as_ref()
-                .filter(|_| !rehashed)
-                .map(|end| moves(&self.before, end).share()),
+            in_the_end: end.map(part),
             moves: list,
-            order: self.best_order(rehashed, all.moved(), &name),
+            by_member: fans.0.is_wider() || fans.1.is_wider(),
+            bonds: fans.0.bonds(),
+            bonds_after: fans.1.bonds(),
+            order: self.best_order(exact, moved as u64, &|i| Named::of(&self.places[i], rib)),
             ..Report::default()
         }
     }
 
     /// The order of members that the change disrupts least, if it is better than theirs.
-    fn best_order(
-        &self,
-        rehashed: bool,
-        moved: u64,
-        name: &dyn Fn(usize) -> Named,
-    ) -> Option<Order> {
-        let planned = self.planned.as_ref().filter(|_| !rehashed)?;
+    fn best_order(&self, exact: bool, moved: u64, name: &dyn Fn(usize) -> Named) -> Option<Order> {
+        let planned = self.planned.as_ref().filter(|_| exact)?;
         let members: Vec<Planned> = planned.iter().map(|(_, member)| *member).collect();
         let best = order::best(&members);
         (best.moved < moved).then(|| Order {
@@ -227,6 +289,48 @@ impl Case {
             proven: best.proven,
         })
     }
+}
+
+/// How many hashes go from which path to which.
+type Steps = BTreeMap<(Path, Path), f64>;
+
+/// Hashes that change their path.
+fn moved(steps: &Steps) -> f64 {
+    let changes = steps.iter().filter(|((from, to), _)| from != to);
+    changes.map(|(_, hashes)| hashes).sum()
+}
+
+/// Paths by number.
+#[derive(Default)]
+struct Paths(Vec<Place>);
+
+impl Paths {
+    fn number(&mut self, place: Place) -> usize {
+        let known = self.0.iter().position(|known| *known == place);
+        known.unwrap_or_else(|| {
+            self.0.push(place);
+            self.0.len() - 1
+        })
+    }
+}
+
+/// How many hashes go from which nexthop to which when where they go then does not depend on where they went.
+fn independent(before: &Layout, after: &Layout) -> Vec<(Path, Path, f64)> {
+    let side = |layout: &Layout| {
+        let shares = layout.shares();
+        let nowhere = SPACE - shares.iter().sum::<u64>();
+        let hops = shares.into_iter().enumerate();
+        let all = hops
+            .map(|(hop, share)| (Some(hop), share))
+            .chain([(None, nowhere)]);
+        all.filter(|(_, share)| *share > 0).collect::<Vec<_>>()
+    };
+    let (before, after) = (side(before), side(after));
+    let pairs = before.iter().flat_map(|(from, p)| {
+        let after = after.iter();
+        after.map(move |(to, q)| (*from, *to, *p as f64 * (*q as f64 / SPACE as f64)))
+    });
+    pairs.collect()
 }
 
 /// Whether the route refers to the same resilient group before and after. In the scratch copy the group

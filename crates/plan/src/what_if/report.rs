@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Serialize;
 
+use crate::bonds::BondUse;
 use crate::paths::Named;
 
 /// The whole answer. Shares are 0..=1.
@@ -22,13 +23,21 @@ pub struct Report {
     /// The share of the hash space that moves; where the hash itself changes, the share of flows that is
     /// expected to.
     pub moved: f64,
-    /// Its number of the 2^31 hashes, exactly; none where the hash itself changes.
+    /// Its number of the 2^31 hashes, exactly; none where the hash itself changes, and where members of bonds are told apart.
     pub moved_hashes: Option<u64>,
     /// The least that could move with these shares before and after.
     pub least: f64,
     /// Of a resilient group: the share that has moved when no bucket is left to migrate; `moved` is what
     /// moves at once, though all buckets are in use.
     pub in_the_end: Option<f64>,
+    /// Members of bonds are told apart: shares are an equal part of their nexthop's for each.
+    pub by_member: bool,
+    /// The bonds of all nexthops, as they are now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bonds: Vec<BondUse>,
+    /// As they are then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bonds_after: Vec<BondUse>,
     /// The group has an unbalanced timer: buckets in use migrate in the end, too.
     pub forced: bool,
     /// Every path's share.
@@ -57,6 +66,9 @@ impl Default for Report {
             moved_hashes: None,
             least: 0.0,
             in_the_end: None,
+            by_member: false,
+            bonds: Vec::new(),
+            bonds_after: Vec::new(),
             forced: false,
             paths: Vec::new(),
             moves: Vec::new(),

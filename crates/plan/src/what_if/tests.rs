@@ -15,7 +15,13 @@ fn asked_with(
     budget: Option<f64>,
 ) -> Result<Report, Error> {
     let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-    answer(&rib(), &Question::parse(&words).unwrap(), samples, budget)
+    answer(
+        &rib(),
+        &Bonds::default(),
+        &Question::parse(&words).unwrap(),
+        samples,
+        budget,
+    )
 }
 
 fn moved(words: &str) -> f64 {
@@ -121,7 +127,7 @@ fn rules_decide_what_is_hashed() {
         let rib = ruled(rib(), rule);
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let question = Question::parse(&words).unwrap();
-        answer(&rib, &question, Some(&flows()), None)
+        answer(&rib, &Bonds::default(), &question, Some(&flows()), None)
     };
     let (by_rule, own) = ("203.0.113.7 iif eth1 policy 0", "203.0.113.7 policy 0");
     let kept = asked("nhid:100=l4", by_rule).unwrap();
@@ -214,7 +220,14 @@ fn a_resilient_group_moves_no_more_than_it_must() {
     let rib = resilient_rib();
     let ask = |words: &str| {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        answer(&rib, &Question::parse(&words).unwrap(), None, None).unwrap()
+        answer(
+            &rib,
+            &Bonds::default(),
+            &Question::parse(&words).unwrap(),
+            None,
+            None,
+        )
+        .unwrap()
     };
     for words in ["link-down eth4", "nexthop-del 4"] {
         let report = ask(&format!("203.0.113.1 {words}"));
@@ -284,7 +297,14 @@ fn what_cannot_be_is_said() {
     let mut empty = Rib::detached();
     empty.apply(Event::Settings(Settings::default()));
     let words = ["10.0.0.1", "seed", "1"].map(str::to_owned);
-    let failure = answer(&empty, &Question::parse(&words).unwrap(), None, None).unwrap_err();
+    let failure = answer(
+        &empty,
+        &Bonds::default(),
+        &Question::parse(&words).unwrap(),
+        None,
+        None,
+    )
+    .unwrap_err();
     assert!(failure.to_string().contains("no-route"), "{failure}");
 }
 
@@ -303,7 +323,9 @@ fn a_key_moves_what_brings_no_hash_along() {
     let moved = |words: &str| {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let question = Question::parse(&words).unwrap();
-        answer(&rib, &question, None, None).unwrap().moved
+        answer(&rib, &Bonds::default(), &question, None, None)
+            .unwrap()
+            .moved
     };
     let seed = "203.0.113.7 iif eth1 from 10.9.0.1";
     assert_eq!(moved(&format!("{seed} ipproto udp seed 5")), 0.0);

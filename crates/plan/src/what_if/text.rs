@@ -29,8 +29,8 @@ impl Report {
     pub fn chart(&self) -> Chart {
         let group = |share: &PathShare| {
             let label = match share.path.via {
-                Some(via) => format!("{}\n{via}", share.path.dev),
-                None => share.path.dev.clone(),
+                Some(via) => format!("{}\n{via}", share.path.link()),
+                None => share.path.link().to_owned(),
             };
             let bars = [("before", share.before), ("after", share.after)];
             let bars = bars.map(|(name, share)| (name.to_owned(), share * 100.0));
@@ -59,8 +59,19 @@ fn render(report: &Report, all: bool) -> String {
     if report.route_after != report.route {
         let _ = writeln!(out, "then {}", report.route_after);
     }
+    for bond in &report.bonds {
+        let _ = writeln!(out, "{bond}");
+    }
+    let others = report.bonds_after.iter();
+    for bond in others.filter(|bond| !report.bonds.contains(bond)) {
+        let _ = writeln!(out, "then {bond}");
+    }
     let moved = percent(report.moved);
     let _ = match report.moved_hashes {
+        None if report.by_member => writeln!(
+            out,
+            "moves {moved} of flows, as expected of very many, whose hash shares bonds out evenly"
+        ),
         Some(hashes) => writeln!(
             out,
             "moves {moved} of the hash space ({hashes} of 2147483648 hashes)"

@@ -47,6 +47,8 @@ pub enum Program {
     Sink,
     /// Passes everything on; a veth's peer can send to a device that has it.
     Pass,
+    /// Fails on every frame (`XDP_ABORTED`).
+    Abort,
     /// Redirects everything to the bare port, without looking.
     Redirect,
     /// Forwards as xdp-forward does, by the kernel's `bpf_fib_lookup()`.
@@ -58,6 +60,7 @@ impl Program {
         match self {
             Program::Sink => "sink",
             Program::Pass => "pass",
+            Program::Abort => "aborts",
             Program::Redirect => "redirect",
             Program::FibLookup => "fib_lookup",
         }

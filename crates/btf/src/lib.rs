@@ -1,14 +1,19 @@
-//! Where members of the kernel's structures lie, by its own type information (BTF).
+//! Where members of the kernel's structures lie, and what its tracepoints tell, by its own type information (BTF).
+//!
+//! It reads bytes and opens no file: `/sys/kernel/btf/vmlinux` ([`KERNEL`]) has those of the running kernel.
 
 use std::collections::HashMap;
 
 /// Kinds of types.
 mod kind {
     pub(super) const INT: u32 = 1;
+    pub(super) const PTR: u32 = 2;
     pub(super) const ARRAY: u32 = 3;
     pub(super) const STRUCT: u32 = 4;
     pub(super) const UNION: u32 = 5;
     pub(super) const ENUM: u32 = 6;
+    pub(super) const TYPEDEF: u32 = 8;
+    pub(super) const CONST: u32 = 10;
     pub(super) const FUNC_PROTO: u32 = 13;
     pub(super) const VAR: u32 = 14;
     pub(super) const DATASEC: u32 = 15;
@@ -17,11 +22,17 @@ mod kind {
     /// The last that is known.
     pub(super) const LAST: u32 = ENUM64;
     /// Kinds that only add to a type: typedef, volatile, const, restrict, type tag.
-    pub(super) const WRAPPERS: [u32; 5] = [8, 9, 10, 11, 18];
+    pub(super) const WRAPPERS: [u32; 5] = [TYPEDEF, 9, CONST, 11, 18];
 }
 
-/// The structures of a kernel.
-pub(crate) struct Btf<'a> {
+/// Where the running kernel tells its types; not there without `CONFIG_DEBUG_INFO_BTF`.
+pub const KERNEL: &str = "/sys/kernel/btf/vmlinux";
+
+/// Nobody nests deeper; broken information may go round in circles.
+const DEEPEST: u32 = 16;
+
+/// The types of a kernel.
+pub struct Btf<'a> {
     strings: &'a [u8],
     /// The bytes of each type, by number less 1.
     types: Vec<&'a [u8]>,
@@ -29,10 +40,11 @@ pub(crate) struct Btf<'a> {
     structs: HashMap<&'a [u8], u32>,
 }
 
-/// A member: its offset in bytes, and the number of its type.
+/// A member: its offset in bytes, and its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) offset: u32,
+pub struct Member {
+    /// Its offset from the start of the outermost structure.
+    pub offset: u32,
     kind: u32,
 }
 
@@ -47,7 +59,7 @@ fn slice(bytes: &[u8], start: usize, length: u32) -> Option<&[u8]> {
 
 impl<'a> Btf<'a> {
     /// Reads `/sys/kernel/btf/vmlinux`; none where that is not what the bytes are.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Btf<'a>> {
+    pub fn parse(bytes: &'a [u8]) -> Option<Btf<'a>> {
         // magic (2), version, flags; hdr_len; type_off, type_len; str_off, str_len.
         let magic = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
         if magic != 0xeb9f {
@@ -87,20 +99,66 @@ impl<'a> Btf<'a> {
     }
 
     /// A member of the structure of this name.
-    pub(crate) fn member(&self, structure: &str, name: &str) -> Option<Member> {
+    pub fn member(&self, structure: &str, name: &str) -> Option<Member> {
         let number = *self.structs.get(structure.as_bytes())?;
         self.within(number, name.as_bytes(), 0, 0)
     }
 
     /// A member of the structure that a member is.
-    pub(crate) fn inner(&self, of: Member, name: &str) -> Option<Member> {
+    pub fn inner(&self, of: Member, name: &str) -> Option<Member> {
         self.within(of.kind, name.as_bytes(), of.offset, 0)
+    }
+
+    /// The types of what a tracepoint hands to raw programs, in C's words, in order: `const struct net_device *`, `int`; none where
+    /// the kernel has no such tracepoint. (`btf_trace_NAME` is a pointer to a function of these, behind one that is the
+    /// kernel's own.) Costs a pass over all types.
+    ///
+    /// # Minimum kernel version
+    /// 5.5, which has the first `btf_trace_NAME`.
+    pub fn tracepoint(&self, name: &str) -> Option<Vec<String>> {
+        let wanted = format!("btf_trace_{name}");
+        let of = |this: &[u8], wanted: u32| {
+            let kind = u32_at(this, 4)? >> 24 & 0x1f;
+            (kind == wanted).then_some(())
+        };
+        let is_wanted = |this: &&&[u8]| {
+            let name = u32_at(this, 0).and_then(|name| self.name(name));
+            of(this, kind::TYPEDEF).is_some() && name == Some(wanted.as_bytes())
+        };
+        let named = self.types.iter().find(is_wanted)?;
+        let pointer = self.get(u32_at(named, 8)?)?;
+        of(pointer, kind::PTR)?;
+        let function = self.get(u32_at(pointer, 8)?)?;
+        of(function, kind::FUNC_PROTO)?;
+        let (arguments, _) = function.get(12..)?.as_chunks::<8>();
+        let told = arguments.iter().skip(1);
+        told.map(|argument| self.in_c(u32_at(argument, 4)?, 0))
+            .collect()
+    }
+
+    /// A type in C's words, where these are few.
+    fn in_c(&self, number: u32, depth: u32) -> Option<String> {
+        if depth > DEEPEST {
+            return None;
+        }
+        if number == 0 {
+            return Some("void".to_owned());
+        }
+        let this = self.get(number)?;
+        let name = String::from_utf8_lossy(self.name(u32_at(this, 0)?)?);
+        let inner = || self.in_c(u32_at(this, 8)?, depth + 1);
+        Some(match u32_at(this, 4)? >> 24 & 0x1f {
+            kind::INT | kind::TYPEDEF => name.into_owned(),
+            kind::STRUCT => format!("struct {name}"),
+            kind::ENUM => format!("enum {name}"),
+            kind::CONST => format!("const {}", inner()?),
+            kind::PTR => format!("{} *", inner()?),
+            _ => return None,
+        })
     }
 
     /// Members of anonymous structures and unions count as the outer one's.
     fn within(&self, number: u32, wanted: &[u8], base: u32, depth: u32) -> Option<Member> {
-        /// Nobody nests deeper; broken information may go round in circles.
-        const DEEPEST: u32 = 16;
         if depth > DEEPEST {
             return None;
         }
@@ -173,6 +231,35 @@ mod tests {
         bytes
     }
 
+    /// `typedef void (*btf_trace_x)(void *, const struct s *, int, u);`, where u is int.
+    fn traced() -> Vec<u8> {
+        let strings = b"\0btf_trace_x\0s\0int\0u\0";
+        let (x, s, int, u) = (1, 13, 15, 19);
+        made(
+            &[
+                &[x, 8 << 24, 2],
+                &[0, 2 << 24, 3],
+                &[0, 13 << 24 | 4, 0, 0, 4, 0, 7, 0, 8, 0, 9],
+                &[0, 2 << 24, 0],
+                &[s, 4 << 24, 0],
+                &[0, 10 << 24, 5],
+                &[0, 2 << 24, 6],
+                &[int, 1 << 24, 4, 32],
+                &[u, 8 << 24, 8],
+            ],
+            strings,
+        )
+    }
+
+    #[test]
+    fn tracepoints_tell_their_arguments() {
+        let bytes = traced();
+        let btf = Btf::parse(&bytes).unwrap();
+        let told = btf.tracepoint("x").unwrap();
+        assert_eq!(told, ["const struct s *", "int", "u"]);
+        assert_eq!(btf.tracepoint("y"), None);
+    }
+
     fn sample() -> Vec<u8> {
         // 1: int; 2: struct s { int a; struct { int b; }; const t c; }; 3: the anonymous one; 4: struct t { int d, e; };
         // 5: const t.
@@ -212,6 +299,16 @@ mod tests {
         for length in 0..bytes.len() {
             if let Some(btf) = Btf::parse(&bytes[..length]) {
                 let _ = btf.member("s", "b");
+            }
+        }
+        let traced = traced();
+        for at in 0..traced.len() {
+            for value in [0, 1, 2, 0x7f, 0xff] {
+                let mut bytes = traced.clone();
+                bytes[at] = value;
+                if let Some(btf) = Btf::parse(&bytes) {
+                    let _ = btf.tracepoint("x");
+                }
             }
         }
         // Whatever a byte says: no answer, or a wrong one, and an end.
