@@ -416,14 +416,14 @@ impl Facts {
         })
     }
 
-    /// Links that these packets are received by: themselves, and for VLANs, which receive nothing by themselves, what is beneath them.
+    /// Links that these packets are received by: themselves, and for VLANs, bridges and macvlans, which receive nothing by themselves, what
+    /// is beneath them.
     pub fn receivers(&self) -> impl Iterator<Item = &Link> {
         let named = |link: &Link| (link.index, link.name.clone());
         let beneath = preflight::beneath(self.links.values());
         let all = preflight::with_beneath(&self.in_links().map(named).collect(), &beneath);
         let receives = move |link: &&Link| {
-            let is_vlan = beneath.get(&link.index).is_some_and(|passed| passed.tagged);
-            all.contains_key(&link.index) && !is_vlan
+            all.contains_key(&link.index) && !preflight::is_upon_others(link)
         };
         self.links.values().filter(receives)
     }

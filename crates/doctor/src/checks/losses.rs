@@ -202,7 +202,7 @@ mod tests {
         let said = ["5 packets that came in by links that have gone"];
         assert_found(
             "xdp-aborted",
-            &seen(&[failed.clone()]),
+            &seen(std::slice::from_ref(&failed)),
             Severity::Warning,
             &said,
         );
