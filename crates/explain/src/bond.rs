@@ -1,18 +1,18 @@
-//! What is below the link that a packet leaves by: the link below a VLAN, and which member of a bond.
+//! Which member of a bond a packet leaves by.
 
-use raddle_image::Vlan;
 use raddle_packet::Family;
 use raddle_packet::protocol::{self, ethertype, ports_offset};
+use raddle_rib::Hop;
 use raddle_rib::event::{Bond, Link};
-use raddle_rib::{Hop, below};
 use raddle_select::faults::BOND_PULL;
 use raddle_select::{
     BondMembers, BondMode, BondPolicy, Brought, Giver, KernelVersion, bond_hash, bond_hash_of_flow,
     bond_member,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::below::Lower;
 use super::confidence::{Confidence, Level, l4_hash_doubts, version_doubt};
 use super::fate::What;
 use super::members::{Sending, active_members, is_bond, parts, sending_members};
@@ -57,49 +57,6 @@ enum Hashed {
 }
 
 impl Walk<'_> {
-    /// Step 11 once more, of a link that is a VLAN: which link its frames leave by, and with which tags (`vlan_dev_hard_start_xmit`).
-    /// That link; the link itself of one that is no VLAN, or of which it is not known what is below.
-    fn vlan(&mut self, hop: &Hop) -> u32 {
-        let rib = self.view.rib;
-        let Some(link) = rib.link(hop.index).filter(|link| link.is_vlan()) else {
-            return hop.index;
-        };
-        let name = &link.name;
-        let Some(below) = below(link, |index| rib.link(index)) else {
-            let text = format!(
-                "{name} is a VLAN: what it leaves by, and with which tags, is not known here"
-            );
-            self.add(
-                11,
-                "vlan",
-                "vlan_dev_hard_start_xmit",
-                text,
-                json!({ "dev": name }),
-            );
-            return hop.index;
-        };
-        let tags = below.through.iter().map(|(index, vlan)| {
-            let set = rib.link(*index).and_then(|link| link.vlan);
-            let maps = set.is_some_and(|set| set.egress_qos);
-            let priority = match maps {
-                true => "priority by its egress-qos-map",
-                false => "priority 0",
-            };
-            let data = json!({ "protocol": vlan.tag() >> 16, "id": vlan.id, "priority": (!maps).then_some(0) });
-            (format!("{} ({priority})", tag_text(*vlan)), data)
-        });
-        let (texts, data): (Vec<String>, Vec<Value>) = tags.unzip();
-        let lower = self.link_name(below.lower);
-        let text = match texts.as_slice() {
-            [outer, inner] => format!("with tag {outer}, and {inner} behind it"),
-            texts => format!("with tag {}", texts.join(", ")),
-        };
-        let text = format!("{name} is a VLAN: the packet leaves by {lower} {text}");
-        let data = json!({ "dev": name, "lower": lower, "tags": data });
-        self.add(11, "vlan", "vlan_dev_hard_start_xmit", text, data);
-        below.lower
-    }
-
     /// Step 11 once more, of a link that is a bond: which member of it the packet leaves by (`bond_start_xmit`, Linux 6.1 to
     /// 6.18).
     ///
@@ -111,11 +68,13 @@ impl Walk<'_> {
     /// 4. broadcast: all of them. So does 802.3ad of neighbour discovery where `broadcast_neighbor` says so, which is not seen
     ///    here.
     /// 5. balance-rr, balance-tlb and balance-alb: not by the flow alone.
-    /// 6. A bond below VLANs: likewise, as far as the hash is known, see [`Walk::bond_hashed`].
+    /// 6. A bond below VLANs, a bridge or a macvlan: likewise, as far as the hash is known, see [`Walk::bond_hashed`].
     pub(super) fn bond(&mut self, hop: &Hop) {
         let rib = self.view.rib;
-        let lower = self.vlan(hop);
-        let Some(link) = rib.link(lower).filter(|link| is_bond(link)) else {
+        let Some(Lower { index, tags }) = self.below(hop) else {
+            return;
+        };
+        let Some(link) = rib.link(index).filter(|link| is_bond(link)) else {
             return;
         };
         let machine = self.view.around.machine.as_ref();
@@ -140,7 +99,7 @@ impl Walk<'_> {
                 "bond_xmit_activebackup_slave_get",
             ),
             Some(mode @ (BondMode::Xor | BondMode::Lacp)) => (
-                self.hashing(link, told.as_ref(), (mode, hop), &mut of),
+                self.hashing(link, told.as_ref(), (mode, hop, tags), &mut of),
                 "bond_xmit_3ad_xor_slave_get",
             ),
             Some(BondMode::RoundRobin) => {
@@ -223,7 +182,7 @@ impl Walk<'_> {
         &self,
         link: &Link,
         told: Option<&BondMembers>,
-        (mode, hop): (BondMode, &Hop),
+        (mode, hop, tags): (BondMode, &Hop, usize),
         of: &mut OfBond,
     ) -> String {
         let Some(policy) = of.policy else {
@@ -253,7 +212,7 @@ impl Walk<'_> {
         }
         let count = of.members.len();
         let mut doubts = Confidence::default();
-        let hashed = self.bond_hashed(link, policy, hop, &mut doubts);
+        let hashed = self.bond_hashed(link, policy, (hop, tags), &mut doubts);
         let (hash, shown) = match hashed {
             Hashed::Own(hash) => (Some(hash), format!("hash {hash:#010x}")),
             Hashed::Brought(hash, giver) => {
@@ -331,14 +290,14 @@ impl Walk<'_> {
     /// 2. Else [`bond_hash`] of the packet as it leaves, from the bond's MAC address to the neighbour's; of a flow
     ///    [`bond_hash_of_flow`].
     /// 3. Fragments that the kernel makes have no ports.
-    /// 4. Of a VLAN upon the bond with one tag: likewise, from the VLAN's MAC address. The kernel has the tag beside the packet, and
+    /// 4. With one tag, of a VLAN or a bridge upon the bond: likewise, from the MAC address of the link above. The kernel has the tag beside the packet, and
     ///    what an engine sends, with the tag in the frame, goes by such a hash only where it comes to the same (encap3+4).
     /// 5. With two tags, of which one is in the frame, and by vlan+srcmac: not known.
     fn bond_hashed(
         &self,
         link: &Link,
         policy: BondPolicy,
-        hop: &Hop,
+        (hop, tags): (&Hop, usize),
         confidence: &mut Confidence,
     ) -> Hashed {
         if let Some(why) = version_doubt(self.view.around.kernel) {
@@ -346,10 +305,6 @@ impl Walk<'_> {
         }
         let rib = self.view.rib;
         let sender = rib.link(hop.index).unwrap_or(link);
-        let tags = match sender.is_vlan() {
-            false => 0,
-            true => below(sender, |index| rib.link(index)).map_or(2, |below| below.through.len()),
-        };
         match (tags, policy) {
             (0, _) => {}
             (1, BondPolicy::Encap34) => {}
@@ -527,13 +482,4 @@ impl Walk<'_> {
         }
         hash
     }
-}
-
-/// A tag as people write it.
-fn tag_text(vlan: Vlan) -> String {
-    let kind = match vlan.service {
-        true => "802.1ad",
-        false => "802.1Q",
-    };
-    format!("{kind} {}", vlan.id)
 }

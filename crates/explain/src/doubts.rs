@@ -6,6 +6,7 @@ use raddle_image::Reason;
 use raddle_rib::event::{Link, ROUTE_FPM, Route, RouteKind, RouteTarget};
 use raddle_rib::{Hop, Resolved, Trace};
 
+use super::below::is_macvlan;
 use super::onward::NO_ARP;
 use super::steps::Walk;
 
@@ -17,8 +18,13 @@ impl Walk<'_> {
         if let Some(master) = link.master.and_then(|index| rib.link(index))
             && kind_of(master) != "vrf"
         {
+            let or_vlan = match kind_of(master).as_str() {
+                "bridge" => ", or for the VLAN upon it that its tag leads to",
+                _ => "",
+            };
+            self.is_taken = true;
             self.confidence.unknown(format!(
-                "{} belongs to {} ({}), which takes what comes in: ask for iif {}",
+                "{} belongs to {} ({}), which takes what comes in: ask for iif {}{or_vlan}",
                 link.name,
                 master.name,
                 kind_of(master),
@@ -26,14 +32,47 @@ impl Walk<'_> {
             ));
         }
         for above in rib.links() {
-            let takes = matches!(
+            let may_take = matches!(
                 above.kind.as_deref(),
                 Some("macvlan" | "macvtap" | "ipvlan" | "ipvtap")
             );
-            if takes && above.lower == Some(link.index) && above.lower_netns.is_none() {
-                self.confidence
-                    .unless(format!("{} above {} takes it", above.name, link.name));
+            if !may_take || above.lower != Some(link.index) || above.lower_netns.is_some() {
+                continue;
             }
+            let takes = self.macvlan_takes(above, link);
+            let (name, lower) = (&above.name, &link.name);
+            match takes {
+                Some(true) => {
+                    self.is_taken = true;
+                    self.confidence
+                        .unknown(format!("{name} above {lower} takes it: ask for iif {name}"));
+                }
+                Some(false) => {}
+                None => self
+                    .confidence
+                    .unless(format!("{name} above {lower} takes it")),
+            }
+        }
+    }
+
+    /// Whether a macvlan takes what comes in by the link below it (`macvlan_handle_frame`); none where that is not known.
+    ///
+    /// 1. Of frames to one MAC address in the modes private, vepa and bridge those to its own; in mode passthru all.
+    /// 2. A flow, or a packet without a frame, came in a frame to the lower link.
+    /// 3. Other modes, kinds and frames: not known.
+    fn macvlan_takes(&self, above: &Link, lower: &Link) -> Option<bool> {
+        const PASSTHRU: u32 = 8;
+        let set = above.macvlan.filter(|_| is_macvlan(above))?;
+        let frame = self.packet.and_then(|packet| packet.raw.frame.as_deref());
+        let dst = match frame {
+            Some(frame) => *frame.first_chunk::<6>()?,
+            None => lower.mac?,
+        };
+        match set.mode {
+            _ if dst[0] & 1 != 0 => None,
+            1 | 2 | 4 => Some(above.mac? == dst),
+            PASSTHRU => Some(true),
+            _ => None,
         }
     }
 

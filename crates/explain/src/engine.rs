@@ -95,6 +95,8 @@ impl Walk<'_> {
             _ => None,
         };
         let fits = match (verdict, found) {
+            // It is asked about the link that was named, by which nothing is routed.
+            _ if self.is_taken => true,
             // The hash that a packet brings is not the image's: the program may read it, or go by seed and fields.
             (Verdict::Forward { .. }, _) if self.giver.is_some() => true,
             (Verdict::Forward { index, .. }, Ok(hop)) => {
@@ -139,7 +141,8 @@ impl Walk<'_> {
             Verdict::Kernel(reason) => Some(reason),
             _ => None,
         };
-        self.add(18, "engine", "", text, json!(engine));
+        let details = self.where_bridged(&engine);
+        self.add(18, "engine", "", text, json!(engine)).details = details;
         self.engine = Some(engine);
         match own {
             None => fate,

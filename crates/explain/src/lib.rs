@@ -2,6 +2,9 @@
 
 mod answer;
 mod around;
+mod below;
+#[cfg(test)]
+mod below_test;
 mod bond;
 #[cfg(test)]
 mod bond_test;

@@ -72,7 +72,13 @@ impl Walk<'_> {
                         link.name
                     ));
                 }
-                self.fate = Some(refusal.fate);
+                self.fate = Some(match refusal.reason {
+                    Reason::OtherMac if self.is_taken => {
+                        let text = "sent to the MAC address of a link above, which takes it";
+                        Fate::new(What::Unknown, "K4", text)
+                    }
+                    _ => refusal.fate,
+                });
                 Err(refusal.reason)
             }
         }

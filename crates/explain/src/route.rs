@@ -245,7 +245,8 @@ fn kind_word(kind: RouteKind) -> &'static str {
     }
 }
 
-fn mac_text(mac: [u8; 6]) -> String {
+/// A MAC address as people write it.
+pub(super) fn mac_text(mac: [u8; 6]) -> String {
     let [a, b, c, d, e, f] = mac;
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }

@@ -349,7 +349,8 @@ impl<'a> Walk<'a> {
         }
         self.neighbour(&hop);
         self.out_link(&hop);
-        let mtu = self.view.rib.path_mtu(hop.index, hop.mtu);
+        let rib = self.view.rib;
+        let mtu = rib.path_mtu_to(hop.index, hop.gateway, hop.mtu);
         let mtu = mtu.map_or(u32::MAX, |mtu| mtu.engine);
         if length > mtu as usize {
             let text = format!("{length} bytes are more than the {mtu} that get through (S7.6)");

@@ -163,6 +163,8 @@ pub(super) struct Walk<'a> {
     pub(super) whole_frame: bool,
     /// The member of the bond that it leaves by.
     pub(super) bond: Option<OfBond>,
+    /// Another link takes what comes in by the one that was named.
+    pub(super) is_taken: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -189,6 +191,7 @@ impl<'a> Walk<'a> {
             own: false,
             whole_frame: false,
             bond: None,
+            is_taken: false,
         }
     }
 }
@@ -206,7 +209,8 @@ impl<'a> Walk<'a> {
 ///    by source address; of a resilient group, the owner of the bucket that is the hash modulo the
 ///    number of buckets.
 /// 10. neighbour: who is there, and whether the kernel knows its link-layer address.
-/// 11. link; of a VLAN also the link below it and the tags; of a bond also which member of it, see [`Walk::bond`].
+/// 11. link; of a VLAN, a bridge or a macvlan also the link below it and the tags, see [`Walk::below`]; of a bond also which member of
+///     it, see [`Walk::bond`].
 /// 12. source: the address that this machine's own packets get, where none was given.
 ///
 /// 13. to 17.: through SIDs and encapsulations of this machine, see [`Walk::follow`]; steps 2 to 16 come
