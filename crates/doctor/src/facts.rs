@@ -422,9 +422,8 @@ impl Facts {
         let named = |link: &Link| (link.index, link.name.clone());
         let beneath = preflight::beneath(self.links.values());
         let all = preflight::with_beneath(&self.in_links().map(named).collect(), &beneath);
-        let receives = move |link: &&Link| {
-            all.contains_key(&link.index) && !preflight::is_upon_others(link)
-        };
+        let receives =
+            move |link: &&Link| all.contains_key(&link.index) && !preflight::is_upon_others(link);
         self.links.values().filter(receives)
     }
 }
