@@ -40,7 +40,7 @@ broken=$(sum failed)
 
 step kernels
 kernels=right
-PARTS=loads,forward,nic_hash,vlans_virtio,vrfs,bonds,vlans,defaults scripts/kernels/run.sh 2>&1 | tee -a "$log" || kernels=wrong
+PARTS=loads,forward,nic_hash,vlans_virtio,bridges_virtio,vrfs,bonds,vlans,bridges,defaults scripts/kernels/run.sh 2>&1 | tee -a "$log" || kernels=wrong
 
 step counts
 scripts/counts.sh 2>&1 | tee -a "$log"

@@ -38,6 +38,14 @@ as_in_test() {
 part_vrfs() { as_in_test VRFs vrf; }
 part_bonds() { as_in_test bonds bonds; }
 part_vlans() { as_in_test VLANs vlans; }
+part_bridges() { as_in_test bridges 'bridges --skip rules_ --skip large_ --skip what_ --skip generic'; }
+part_bridges_more() {
+  as_in_test 'bridges in generic mode, large frames, their age, their rules' 'bridges generic large_ what_ rules_for'
+  as_in_test macvlans macvlans
+  # From here on bridges ask rules of IP, unless they are told not to.
+  modprobe br_netfilter
+  as_in_test 'bridges that ask rules of IP' 'bridges rules_of_ip'
+}
 part_rules() { as_in_test 'routing rules' rules; }
 part_rp_filter() { as_in_test rp_filter rp_filter; }
 part_firewall() {
@@ -51,7 +59,7 @@ part_defaults() { as_in_test 'defaults of distributions' default_install; }
 # Not by default: what an emulated machine measures is good for ratios alone. Before 6.11 there is no hash seed to set, and the
 # benchmark of forwarding, which reads no key, says so.
 part_bench() {
-  raddle-bench forward --only one,ecmp2,vrf,bond,vlan-in,vlan-out,vlan --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
+  raddle-bench forward --only one,ecmp2,vrf,bond,vlan-in,vlan-out,vlan,bridge-in,bridge-out --rounds 5 --packets 200000 --routes 1000 >/tmp/out 2>&1
   ended=$?
   cat /tmp/out
   check "raddle-bench forward ($ended)" [ $ended = 0 ]
@@ -129,8 +137,10 @@ addresses() { # NODE LINK NETWORK HOST
   ip -n $1 address add fd00:$3::$4/64 dev $2 nodad
 }
 
+# The links that are named, and more arguments.
 start_raddle() {
-  set -- --link eth0 --link a0 --link b0 --mode native "$@"
+  for link in ${named:-eth0 a0 b0}; do set -- --link $link "$@"; done
+  set -- --mode native "$@"
   check "raddle run --check $*" in_router raddle run --check "$@"
   say "# raddle run $*"
   # Not by the function, whose shell would be what is killed.
@@ -188,9 +198,7 @@ part_forward() {
   for via in 10.0.1.2 10.0.2.2 10.0.3.2 fd00:1::2 fd00:2::2 fd00:3::2; do
     check "the router knows $via" in_router ping -q -c 1 -W 20 $via
   done
-  # On a busy machine they would be given up for a late answer.
-  ip -n router neighbour show | awk '$4 == "lladdr" { print "neighbour replace", $1, "dev", $3, "lladdr", $5, "nud permanent" }' >/tmp/known
-  check 'they stay known' ip -n router -batch /tmp/known
+  stay_known
   for host in 1 2 3 4; do
     for net in $one4. $one6:: $two4. $two6::; do
       check "ping $net$host" in_source ping -q -c 5 -i 0.1 -W 20 $net$host
@@ -311,23 +319,32 @@ part_vlans_virtio() {
     check "the router knows 10.0.$net.2" in_router ping -q -c 1 -W 20 10.0.$net.2
     check "the router knows fd00:$net::2" in_router ping -q -c 1 -W 20 fd00:$net::2
   done
-  ip -n router neighbour show | awk '$4 == "lladdr" { print "neighbour replace", $1, "dev", $3, "lladdr", $5, "nud permanent" }' >/tmp/known
-  check 'they stay known' ip -n router -batch /tmp/known
-  for hop in '5 16 a1.5' '6 20 b1.7.9'; do
-    set -- $hop
-    for to in 198.18.$1.1 2001:db8:$1::1; do check "VLANs: ping $to" in_source ping -q -c 5 -i 0.1 -W 20 $to; done
-    forget
-    before4=$(sent "^10.0.$2.2\$") before6=$(sent "^fd00:$2::2\$")
-    both 198.18.$1. 2001:db8:$1:: 16
-    check "VLANs: every datagram arrives by $3, of both families" until_ok 60 arrived_by $3 64
-    check "VLANs: sent by raddle to $3, IPv4" sent_more "^10.0.$2.2\$" $((before4 + 64))
-    check "VLANs: sent by raddle to $3, IPv6" sent_more "^fd00:$2::2\$" $((before6 + 64))
-  done
+  stay_known
+  carried VLANs 5 16 a1.5
+  carried VLANs 6 20 b1.7.9
   in_router raddle counters
   stop_raddle
   for end in 'source eth1' 'router eth0' 'router a0' 'router b0'; do
     for id in 5 7; do ip -n ${end% *} link delete ${end#* }.$id 2>/dev/null; done
   done
+}
+# carried WHAT NET GATEWAY LINK: what the source sends to a network of both families goes by raddle to the gateway in another, and comes by
+# this link.
+carried() {
+  carrying=$1
+  shift
+  for to in 198.18.$1.1 2001:db8:$1::1; do check "$carrying: ping $to" in_source ping -q -c 5 -i 0.1 -W 20 $to; done
+  forget
+  before4=$(sent "^10.0.$2.2\$") before6=$(sent "^fd00:$2::2\$")
+  both 198.18.$1. 2001:db8:$1:: 16
+  check "$carrying: every datagram arrives by $3, of both families" until_ok 60 arrived_by $3 64
+  check "$carrying: sent by raddle to $3, IPv4" sent_more "^10.0.$2.2\$" $((before4 + 64))
+  check "$carrying: sent by raddle to $3, IPv6" sent_more "^fd00:$2::2\$" $((before6 + 64))
+}
+# Neighbours that are known; on a busy machine they would be given up for a late answer.
+stay_known() {
+  ip -n router neighbour show | awk '$4 == "lladdr" { print "neighbour replace", $1, "dev", $3, "lladdr", $5, "nud permanent" }' >/tmp/known
+  check 'they stay known' ip -n router -batch /tmp/known
 }
 # vlan IDS NODE LINK NETWORK HOST: ids are 5, or 7.9 for 9 in 7 of 802.1ad.
 vlan() {
@@ -343,6 +360,46 @@ vlan() {
     *) ip -n $node link add link $link name $link.$ids type vlan id $ids ;;
   esac
   addresses $node $link.$ids $4 $5
+}
+# The NIC in a bridge br0 that filters VLANs, with 5 upon it, and the first veth to the sink in a bridge br1:
+#   source 10.0.1.2, fd00:1::2 -- eth1, eth0 in br0 -- router -- a0 in br1, a1 -- sink 10.0.2.2, fd00:2::2: 198.18.1.0/24, 2001:db8:1::/64
+#   source 10.0.15.2, fd00:15::2 -- eth1.5, eth0 in br0, br0.5 -- router -- b0, b1 -- sink 10.0.3.2, fd00:3::2: 198.18.5.0/24, 2001:db8:5::/64
+part_bridges_virtio() {
+  [ -e /run/netns/router ] || world
+  for port in 'br0 eth0 1' 'br1 a0 2'; do
+    set -- $port
+    ip -n router address flush dev $2
+    ip -n router link add $1 type bridge vlan_filtering 1
+    ip -n router link set $2 master $1
+    addresses router $1 $3 1
+  done
+  in_router bridge vlan add vid 5 dev eth0
+  in_router bridge vlan add vid 5 dev br0 self
+  vlan 5 source eth1 15 2
+  vlan 5 router br0 15 1
+  for host in 1 2 3 4; do
+    ip -n sink address replace 198.18.5.$host/32 dev lo
+    ip -n sink address replace 2001:db8:5::$host/128 dev lo
+  done
+  for family in '10.0. .0/24 . 198.18. .0/24' 'fd00: ::/64 :: 2001:db8: ::/64'; do
+    set -- $family
+    ip -n source route replace ${4}5$5 via ${1}15${3}1
+    ip -n router route replace ${4}1$5 via ${1}2${3}2
+    ip -n router route replace ${4}5$5 via ${1}3${3}2
+    ip -n sink route replace ${1}15$2 via ${1}3${3}1
+  done
+  named='br0 br0.5 br1 b0' start_raddle
+  for via in 10.0.1.2 10.0.15.2 10.0.2.2 10.0.3.2 fd00:1::2 fd00:15::2 fd00:2::2 fd00:3::2; do
+    check "the router knows $via" in_router ping -q -c 1 -W 20 $via
+  done
+  stay_known
+  carried bridges 1 2 a1
+  carried 'VLANs of bridges' 5 3 b1
+  in_router raddle counters
+  stop_raddle
+  # Parts that come now make it anew.
+  for node in source router sink; do ip netns delete $node; done
+  check 'the NICs come back' until_ok 60 [ -e /sys/class/net/eth0 -a -e /sys/class/net/eth1 ]
 }
 # arrived_by LINK COUNT: so many of each family, and none by another.
 arrived_by() {
@@ -381,8 +438,7 @@ part_segments() {
   for via in 10.0.1.2 10.0.2.2 fd00:1::2 fd00:2::2; do
     check "the router knows $via" in_router ping -q -c 1 -W 20 $via
   done
-  ip -n router neighbour show | awk '$4 == "lladdr" { print "neighbour replace", $1, "dev", $3, "lladdr", $5, "nud permanent" }' >/tmp/known
-  check 'they stay known' ip -n router -batch /tmp/known
+  stay_known
   forget
   for net in 198.18.3. 2001:db8:3:: 2001:db8:4::; do send $net 16; done
   check 'segments: every datagram arrives' until_ok 60 arrived_of 64 128

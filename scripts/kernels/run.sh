@@ -4,9 +4,9 @@
 #   scripts/kernels/run.sh [KERNEL...]       kernels: 6.1 6.12 (both)
 # PARTS are loads (every program is loaded and attached), forward (packets of both families go over one and two paths, as
 # the kernel would choose, and not around a firewall), nic_hash (where the hash of a NIC has the kernel send packets),
-# segments (SIDs and segment lists), vlans_virtio (VLANs upon the NICs), and by the end-to-end tests vrfs, bonds, vlans, rules, rp_filter, firewall, defaults (a machine as
-# distributions leave it), choices (by the kernel's own key) and changing (while frames flow); all,
-# without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
+# segments (SIDs and segment lists), vlans_virtio (VLANs upon the NICs), bridges_virtio (a NIC in a bridge), and by the end-to-end tests
+# vrfs, bonds, vlans, bridges, bridges_more (with macvlans), rules, rp_filter, firewall, defaults (a machine as distributions leave it), choices (by the
+# kernel's own key) and changing (while frames flow); all, without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
 # Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds. RADDLE_FRAMES and RADDLE_SEED are handed on to the end-to-end tests.
 set -euo pipefail
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,nic_hash,vlans_virtio,vrfs,bonds,vlans,rules,rp_filter,firewall,defaults,choices,changing,segments}
+parts=${PARTS:-loads,forward,nic_hash,vlans_virtio,bridges_virtio,vrfs,bonds,vlans,bridges,bridges_more,rules,rp_filter,firewall,defaults,choices,changing,segments}
 limit=${TIMEOUT:-3600}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -94,13 +94,13 @@ done
 
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
-tests=(loads vrf bonds vlans rules rp_filter firewall bpf_hook default_install own_key changing)
+tests=(loads vrf bonds vlans bridges macvlans rules rp_filter firewall bpf_hook default_install own_key changing)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
 root=$out/root
 start_root "$root" 'ip ping nsenter tc'
-for tool in ip ping nsenter nft bash tc ethtool iptables-restore; do add_program "$root" "$(command -v "$tool")"; done
+for tool in ip bridge ping nsenter nft bash tc ethtool iptables-restore; do add_program "$root" "$(command -v "$tool")"; done
 # What tests run by a shell shall be these programs, and busybox's shell takes its own.
 ln -s bash "$root/usr/sbin/sh"
 add_program "$root" "${CARGO_TARGET_DIR:-target}/debug/raddle"
@@ -132,10 +132,10 @@ for kernel in "${here[@]}"; do
   rm -rf "$root/lib/modules"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
     cls_u32 act_mirred vrf bridge nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
-    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink bonding 8021q
+    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink nft_meta_bridge bonding 8021q macvlan
   # Those of tunnels put links into each namespace as soon as they are there, so a part loads what it wants.
   loaded=$(cat "$root/modules")
-  add_modules "$root" "$out/$kernel" macvlan vxlan ip_gre ip6_gre ipip ip6_tunnel
+  add_modules "$root" "$out/$kernel" br_netfilter vxlan ip_gre ip6_gre ipip ip6_tunnel
   printf '%s\n' "$loaded" >"$root/modules"
   boot "$out/$kernel" "$root" "$out/$kernel.log" 2000 "$limit" "parts=$parts frames=${RADDLE_FRAMES:-} seed=${RADDLE_SEED:-}" "${devices[@]}"
   if grep -q '^all parts are right$' "$out/$kernel.log"; then

@@ -9,7 +9,9 @@
 
 pub mod agreement;
 mod binary;
+pub mod bridged;
 pub mod changing;
+pub mod compared;
 mod connections;
 mod daemon;
 pub mod explained;
@@ -19,6 +21,7 @@ mod leftovers;
 mod load;
 pub mod loopback;
 pub mod loss;
+pub mod networks;
 pub mod once;
 mod other_xdp;
 mod packet_socket;
@@ -39,7 +42,7 @@ pub use other_xdp::OtherXdp;
 pub use packet_socket::PacketSocket;
 pub use traffic::{Arrival, Stream, StreamReport, StreamState};
 pub use volume::{Volume, links};
-pub use world::{World, gateway, quiet};
+pub use world::{BRIDGE_MAC, World, gateway, gateway_mac, quiet};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

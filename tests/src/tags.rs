@@ -51,16 +51,19 @@ pub fn bare(frame: &[u8]) -> Vec<u8> {
     [&frame[..frame.len().min(12)], &frame[start..]].concat()
 }
 
-/// Whether a frame is not about what was sent: neighbours' questions to each other, and news of those that do not answer.
+/// Whether a frame is not about what was sent: neighbours' questions to each other, news of those that do not answer, and who listens to
+/// groups (IGMP; that of IPv6 is among the questions).
 pub fn about_neighbours(frame: &[u8]) -> bool {
-    is_noise(&bare(frame))
+    let frame = bare(frame);
+    let group = frame.starts_with(&[1, 0, 0x5e]) && frame.get(12..14) == Some(&[8, 0]);
+    is_noise(&frame) || group && frame.get(23) == Some(&2)
 }
 
 /// All that came out of the router for frames that were sent: how many times which bytes by which link.
 #[derive(Clone, Debug, Default)]
 pub struct CameOut {
     frames: BTreeMap<(String, Vec<u8>), i64>,
-    /// Which of those that were sent were forwarded.
+    /// Which of those that were sent were forwarded, and not bridged.
     pub forwarded: HashSet<usize>,
 }
 
@@ -78,6 +81,7 @@ impl CameOut {
             }
             let mut frame = frame[..ip_end(frame)].to_vec();
             match known.get(&identity(&frame)) {
+                Some(n) if hops(&frame) == hops(&sent[*n].bytes) => {}
                 Some(n) => drop(out.forwarded.insert(*n)),
                 None => blank(&mut frame),
             }
@@ -123,6 +127,17 @@ impl CameOut {
         });
         told.collect()
     }
+}
+
+/// TTL or hop limit.
+fn hops(frame: &[u8]) -> Option<u8> {
+    let start = ip_start(frame);
+    let at = match frame.get(start - 2..start)? {
+        [0x08, 0x00] => 8,
+        [0x86, 0xdd] => 7,
+        _ => return None,
+    };
+    frame.get(start + at).copied()
 }
 
 /// Bytes that frames are told apart by.

@@ -1,11 +1,13 @@
 //! The network that tests run in.
 
 mod bond;
+mod bridge;
 mod transmit;
 mod vlan;
 mod vrf;
 
-pub use vlan::gateway;
+pub use bridge::BRIDGE_MAC;
+pub use vlan::{gateway, gateway_mac};
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -30,9 +32,6 @@ pub fn quiet() -> Duration {
     let said = said.and_then(|said| said.parse().ok());
     Duration::from_millis(said.unwrap_or(60))
 }
-
-/// For how long nothing comes where something is expected, until it is taken for lost.
-const LOST: Duration = Duration::from_secs(5);
 
 /// How frames from a source are put.
 #[derive(Clone, Debug, Default)]
@@ -170,6 +169,11 @@ impl World {
         self.frame_macs
     }
 
+    /// Frames of flows are to and from these MAC addresses from now on.
+    pub fn send_to(&mut self, macs: [[u8; 6]; 2]) {
+        self.frame_macs = macs;
+    }
+
     /// From now on sends by a veth whose ends are the source's and the router's link `direct`, with
     /// no wire between: what comes out of a wire counts as redirected, and generic XDP passes over
     /// such frames (`skb_is_redirected`).
@@ -191,6 +195,26 @@ impl World {
         self.iif = shown[0]["ifindex"].as_u64().unwrap() as u32;
         self.source = open(&self.lab, "source", "direct").into();
         self.entry = "direct";
+    }
+
+    /// Makes a macvlan upon a link of the router, of this mode and with this MAC address, and sets it up; `node` is in whose namespace.
+    /// What arrives at another node's is seen as if it came by one more parallel link. Says whether the kernel has macvlans.
+    pub fn macvlan(&self, lower: &str, name: &str, mode: &str, mac: [u8; 6], node: &str) -> bool {
+        let netns = self.lab.netns(node).unwrap();
+        let mac = mac_text(mac);
+        let line = format!(
+            "ip link add link {lower} name {name} netns {netns} address {mac} type macvlan mode {mode}"
+        );
+        let line: Vec<&str> = line.split(' ').collect();
+        if !self.lab.output("router", &line).unwrap().status.success() {
+            return false;
+        }
+        self.node(node, &format!("ip link set {name} up"));
+        if node != "router" {
+            let socket = open(&self.lab, node, name);
+            lock(&self.sinks).push(socket);
+        }
+        true
     }
 
     /// Sets the router's neighbours on the `n`th parallel link to what they are, in this state.
@@ -408,49 +432,6 @@ impl World {
             v6: [sources6.collect(), v6],
             tunnels: 0,
         }
-    }
-
-    /// Sends these frames and returns all that comes out of the router meanwhile, by whichever link,
-    /// also back to the source, until nothing has come for `quiet`. The link of what came back is
-    /// `source`.
-    pub fn exchange(&self, frames: &[Crafted], quiet: Duration) -> Vec<Arrival> {
-        self.exchange_again(frames, quiet, |_| true)
-    }
-
-    /// The same, but also until `enough` has come, or not for a long time.
-    pub fn exchange_again(
-        &self,
-        frames: &[Crafted],
-        quiet: Duration,
-        enough: impl Fn(&[Arrival]) -> bool,
-    ) -> Vec<Arrival> {
-        let mut source = lock(&self.source);
-        let mut sinks = lock(&self.sinks);
-        let mut arrived = Vec::new();
-        let mut take = |source: &mut PacketSocket, arrived: &mut Vec<Arrival>| {
-            let before = arrived.len();
-            let back = [("source".to_owned(), source)].into_iter();
-            let out = (1..).map(|n| self.out(n)).zip(sinks.iter_mut());
-            for (link, socket) in back.chain(out) {
-                while let Some(frame) = socket.receive().unwrap() {
-                    let (link, frame) = (link.clone(), frame.to_vec());
-                    arrived.push(Arrival { link, frame });
-                }
-            }
-            arrived.len() > before
-        };
-        take(&mut source, &mut Vec::new());
-        self.send(&mut source, frames, |source| {
-            take(source, &mut arrived);
-        });
-        let mut last = Instant::now();
-        while last.elapsed() < quiet || last.elapsed() < LOST && !enough(&arrived) {
-            if take(&mut source, &mut arrived) {
-                last = Instant::now();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        arrived
     }
 
     /// All that comes out of the router while `act` runs, and after that until nothing has come for `quiet`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use raddle_e2e::changing::{Record, record, way};
 use raddle_e2e::frame::Flow;
 use raddle_e2e::tags::{ad, q};
-use raddle_e2e::{Daemon, World, quiet, root, volume};
+use raddle_e2e::{BRIDGE_MAC, Daemon, World, quiet, root, volume};
 
 /// The default deadline, and how coarse the clock is that programs go by.
 const DEADLINE: Duration = Duration::from_millis(2000 + 20);
@@ -437,4 +437,413 @@ fn mtus_of_vlans_change() {
         };
         changes_of("a VLAN's MTU", (world, &flows), Some(6), false, &change);
     });
+}
+
+/// Where frames of [`with_bridges`] come from.
+const HOST: [u8; 6] = [2, 0x97, 0, 0, 0, 7];
+
+/// A router with bridge brin of `source` and `sink-4`, by which flows come in, and bridge brout of `sink` and `sink-2`, by which most go
+/// out, to gateways that are known there; others go out by `sink-3`. What brout does not know it sends by `sink` alone. `words` are more
+/// about the bridges.
+fn with_bridges(name: &str, words: &str) -> Option<(World, Vec<Flow>)> {
+    let mut world = World::new(name, 4);
+    let ports = [
+        ("brin", ["source", "sink-4"]),
+        ("brout", ["sink", "sink-2"]),
+    ];
+    for (bridge, ports) in ports {
+        if !world.bridge(bridge, words, &ports) {
+            return None;
+        }
+    }
+    world.send_to([BRIDGE_MAC, HOST]);
+    world.bridges(&["link set dev sink-2 flood off".to_owned()]);
+    let mut flows = Vec::new();
+    for source in [7, 8] {
+        for net in [101_u8, 102, 103] {
+            for (src, dst) in [
+                (format!("10.1.1.{source}"), format!("172.20.{net}.9")),
+                (
+                    format!("fd01:1::{source}"),
+                    format!("2001:db8:4:{net:x}::9"),
+                ),
+            ] {
+                let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+                flows.extend((0..2).map(|sport| Flow {
+                    src,
+                    dst,
+                    proto: 17,
+                    sport,
+                    dport: 9,
+                }));
+            }
+        }
+    }
+    Some((world, flows))
+}
+
+/// The same without VLANs.
+fn bridges(name: &str, lab: &str, test: impl FnOnce(&World, &[Flow])) {
+    if !root(name) {
+        return;
+    }
+    let Some((world, flows)) = with_bridges(lab, "") else {
+        eprintln!("skipped: {name} needs bridges, which this kernel does not have");
+        return;
+    };
+    let networks = [("brin", 1), ("brout", 101), ("brout", 102), ("sink-3", 103)];
+    world.networks(&networks, "");
+    world.bridges(&[known(101, "sink", ""), known(102, "sink-2", "")]);
+    test(&world, &flows);
+}
+
+/// What tells a bridge where the gateway of a network is.
+fn known(net: u8, port: &str, more: &str) -> String {
+    format!("fdb replace 02:99:00:00:00:{net:02x} dev {port} master static {more}")
+}
+
+#[test]
+fn neighbours_on_bridges_come_and_go() {
+    bridges(
+        "neighbours_on_bridges_come_and_go",
+        "chgfdb",
+        |world, flows| {
+            let change = |on: bool| {
+                let port = if on { "sink-2" } else { "sink" };
+                world.bridges(&[known(101, port, "")]);
+            };
+            changes_of(
+                "a neighbour's port",
+                (world, flows),
+                Some(8),
+                false,
+                &change,
+            );
+            let change = |on: bool| match on {
+                true => world.bridges(&["fdb del 02:99:00:00:00:66 dev sink-2 master".to_owned()]),
+                false => world.bridges(&[known(102, "sink-2", "")]),
+            };
+            changes_of(
+                "a neighbour, known or not",
+                (world, flows),
+                Some(8),
+                false,
+                &change,
+            );
+            // Sources are learnt anew.
+            let change = |_| drop(world.ip("link set brin type bridge fdb_flush"));
+            changes_of("what is learnt", (world, flows), Some(0), false, &change);
+        },
+    );
+}
+
+#[test]
+fn ports_of_bridges_change() {
+    bridges("ports_of_bridges_change", "chgport", |world, flows| {
+        let port = |words: &str| world.bridges(&[format!("link set dev {words}")]);
+        let change = |on: bool| port(&format!("sink-2 state {}", if on { 2 } else { 3 }));
+        changes_of(
+            "a port out, learning alone or not",
+            (world, flows),
+            Some(8),
+            false,
+            &change,
+        );
+        let change = |on: bool| port(&format!("source state {}", if on { 1 } else { 3 }));
+        changes_of(
+            "a port in, listening alone or not",
+            (world, flows),
+            Some(24),
+            false,
+            &change,
+        );
+        let change = |on: bool| {
+            port(&format!(
+                "source learning {}",
+                if on { "off" } else { "on" }
+            ));
+            world.ip("link set brin type bridge fdb_flush");
+        };
+        changes_of(
+            "a port in, learning or not",
+            (world, flows),
+            Some(0),
+            false,
+            &change,
+        );
+        let change = |on: bool| {
+            port(&format!("source locked {}", if on { "on" } else { "off" }));
+            if on {
+                world.ip("link set brin type bridge fdb_flush");
+            }
+        };
+        changes_of(
+            "a port in, locked or not",
+            (world, flows),
+            Some(24),
+            false,
+            &change,
+        );
+        let change = |on: bool| {
+            let state = if on { "down" } else { "up" };
+            world.ip(&format!("link set sink-2 {state}"));
+        };
+        changes_of(
+            "a port out, up or not",
+            (world, flows),
+            Some(8),
+            true,
+            &change,
+        );
+    });
+}
+
+#[test]
+fn ports_join_and_leave_bridges() {
+    bridges("ports_join_and_leave_bridges", "chgjoin", |world, flows| {
+        let change = |on: bool| match on {
+            true => drop(world.ip("link set source nomaster")),
+            false => drop(world.ip("link set source master brin")),
+        };
+        changes_of("a port in", (world, flows), Some(24), true, &change);
+        let change = |on: bool| {
+            if on {
+                world.ip("link set sink-2 nomaster");
+                return;
+            }
+            // Until all is set, nothing shall be flooded by it.
+            world.ip("link set sink-2 down");
+            world.ip("link set sink-2 master brout");
+            world.bridges(&[
+                "link set dev sink-2 flood off".to_owned(),
+                known(102, "sink-2", ""),
+            ]);
+            world.ip("link set sink-2 up");
+        };
+        changes_of("a port out", (world, flows), Some(8), true, &change);
+        let change = |on: bool| {
+            let state = if on { "down" } else { "up" };
+            world.ip(&format!("link set brin {state}"));
+        };
+        changes_of(
+            "a bridge in, up or not",
+            (world, flows),
+            Some(24),
+            true,
+            &change,
+        );
+        // What is to the old one is flooded by the other port.
+        let change = |on: bool| {
+            let mac = if on {
+                "02:98:00:00:00:09"
+            } else {
+                "02:98:00:00:00:01"
+            };
+            world.ip(&format!("link set brin address {mac}"));
+        };
+        changes_of(
+            "a bridge's MAC address",
+            (world, flows),
+            Some(24),
+            false,
+            &change,
+        );
+    });
+}
+
+#[test]
+fn rules_for_bridges_come_and_go() {
+    bridges("rules_for_bridges_come_and_go", "chgebt", |world, flows| {
+        let nft = |words: &str| {
+            let output = world.lab().output("router", &["nft", words]).unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{words}: {said}");
+        };
+        let change = |on: bool| match on {
+            true => nft(
+                "table bridge guard { chain c { type filter hook input priority 0; ip saddr 10.1.1.8 drop; \
+                 ip6 saddr fd01:1::8 drop; }; }",
+            ),
+            false => nft("delete table bridge guard"),
+        };
+        changes_of(
+            "rules for bridges",
+            (world, flows),
+            Some(12),
+            false,
+            &change,
+        );
+    });
+}
+
+#[test]
+fn vlans_of_ports_come_and_go() {
+    let name = "vlans_of_ports_come_and_go";
+    if !root(name) {
+        return;
+    }
+    let skipped = || {
+        eprintln!(
+            "skipped: {name} needs bridges that filter VLANs, which this kernel does not have"
+        );
+    };
+    let Some((world, flows)) = with_bridges("chgpvl", "vlan_filtering 1") else {
+        return skipped();
+    };
+    for bridge in ["brin", "brout"] {
+        if !world.vlan(bridge, &format!("{bridge}.10"), q(10), "") {
+            return skipped();
+        }
+    }
+    for source in ["10.1.1.8", "fd01:1::8"] {
+        world.dress(source.parse().unwrap(), &[q(10)], 20);
+    }
+    let vlan = |words: &str| world.bridges(&[format!("vlan {words}")]);
+    for words in [
+        "add vid 10 dev brin self",
+        "add vid 10 dev brout self",
+        "add vid 10 dev source",
+        "add vid 10 dev sink",
+        "del vid 1 dev sink-2",
+        "add vid 10 pvid untagged dev sink-2",
+    ] {
+        vlan(words);
+    }
+    let networks = [
+        ("brin", 1),
+        ("brin.10", 2),
+        ("brout.10", 101),
+        ("brout.10", 102),
+        ("sink-3", 103),
+    ];
+    world.networks(&networks, "");
+    world.bridges(&[
+        known(101, "sink", "vlan 10"),
+        known(102, "sink-2", "vlan 10"),
+    ]);
+    let between = |about: &str, differ, [on, off]: [&str; 2]| {
+        let change = |is_on: bool| {
+            vlan(if is_on { on } else { off });
+            if !is_on {
+                world.bridges(&[known(101, "sink", "vlan 10")]);
+            }
+        };
+        changes_of(about, (&world, &flows), Some(differ), false, &change);
+    };
+    between(
+        "a VLAN of a port in",
+        12,
+        ["del vid 10 dev source", "add vid 10 dev source"],
+    );
+    between(
+        "the VLAN of a port in without a tag",
+        12,
+        [
+            "add vid 20 pvid untagged dev source",
+            "add vid 1 pvid untagged dev source",
+        ],
+    );
+    between(
+        "a VLAN of the bridge",
+        12,
+        ["del vid 10 dev brin self", "add vid 10 dev brin self"],
+    );
+    between(
+        "a VLAN of a port out",
+        8,
+        ["del vid 10 dev sink", "add vid 10 dev sink"],
+    );
+    between(
+        "tags by a port out",
+        8,
+        ["add vid 10 untagged dev sink", "add vid 10 dev sink"],
+    );
+    between(
+        "the state of a VLAN of a port in",
+        12,
+        [
+            "set vid 10 dev source state blocking",
+            "set vid 10 dev source state forwarding",
+        ],
+    );
+    between(
+        "the state of a VLAN of a port out",
+        8,
+        [
+            "set vid 10 dev sink state blocking",
+            "set vid 10 dev sink state forwarding",
+        ],
+    );
+    let change = |on: bool| {
+        let state = if on { "down" } else { "up" };
+        world.ip(&format!("link set brin.10 {state}"));
+    };
+    changes_of(
+        "a VLAN upon a bridge, up or not",
+        (&world, &flows),
+        Some(12),
+        false,
+        &change,
+    );
+    let change = |on: bool| {
+        let value = u8::from(!on);
+        world.ip(&format!("link set brin type bridge vlan_filtering {value}"));
+    };
+    changes_of("filtering", (&world, &flows), Some(0), false, &change);
+}
+
+#[test]
+fn macvlans_come_and_go() {
+    let name = "macvlans_come_and_go";
+    if !root(name) {
+        return;
+    }
+    let mut world = World::new("chgmac", 3);
+    let make = |world: &World| world.macvlan("source", "mac0", "private", HOST, "router");
+    if !make(&world) {
+        eprintln!("skipped: {name} needs macvlans, which this kernel does not have");
+        return;
+    }
+    for route in [
+        "route add 10.9.7.0/24 via 10.2.1.2",
+        "route add 172.16.0.0/16 dev source",
+        "route add 172.17.0.0/16 via 10.2.3.2",
+        "-6 route add fd09:7::/64 via 2001:db8:2:1::2",
+    ] {
+        world.ip(route);
+    }
+    world.send_to([HOST, world.frame_macs()[1]]);
+    let world = &world;
+    let flows = &flows()[..];
+    let change = |on: bool| match on {
+        true => drop(world.ip("link del mac0")),
+        false => assert!(make(world)),
+    };
+    changes_of("a macvlan in", (world, flows), None, false, &change);
+    let change = |on: bool| {
+        let state = if on { "down" } else { "up" };
+        world.ip(&format!("link set mac0 {state}"));
+    };
+    changes_of(
+        "a macvlan in, up or not",
+        (world, flows),
+        None,
+        false,
+        &change,
+    );
+    let change = |on: bool| {
+        let mac = if on {
+            "02:97:00:00:00:09"
+        } else {
+            "02:97:00:00:00:07"
+        };
+        world.ip(&format!("link set mac0 address {mac}"));
+    };
+    changes_of(
+        "a macvlan's MAC address",
+        (world, flows),
+        None,
+        false,
+        &change,
+    );
 }

@@ -6,9 +6,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use raddle_e2e::compared::{Burst, Compared};
 use raddle_e2e::frame::{self, Addresses, Flow};
-use raddle_e2e::tags::{CameOut, Tag, about_neighbours, ad, bare, q, tagged};
-use raddle_e2e::{Arrival, Crafted, Daemon, PATIENT, Random, World, gateway, quiet, root, volume};
+use raddle_e2e::networks::{self, behind4, behind6, hosts, network_of, sources};
+use raddle_e2e::tags::{Tag, about_neighbours, ad, bare, q, tagged};
+use raddle_e2e::{Arrival, Crafted, Random, World, gateway, root, volume};
 use raddle_select::{BondPolicy, bond_hash, bond_member};
 
 /// MAC address of `in6`, which has one of its own.
@@ -100,10 +102,9 @@ const WAYS: [Way; 27] = [
     odd("down", &[q(8)], 8),
 ];
 
-/// A frame, and whether the engine has to forward it if the kernel does.
+/// Frames, and which of them the engine has to forward if the kernel does.
 struct Trial {
-    frames: Vec<Crafted>,
-    engine: Vec<bool>,
+    burst: Burst,
     /// Networks that the engine need not send to.
     left: Vec<u8>,
     rng: Random,
@@ -113,8 +114,7 @@ impl Trial {
     /// So many frames of all kinds; the engine need not send to the networks `left`.
     fn drawn(rng: Random, world: &World, count: usize, left: &[u8]) -> Trial {
         let mut trial = Trial {
-            frames: Vec::new(),
-            engine: Vec::new(),
+            burst: Burst::by(0),
             left: left.to_vec(),
             rng,
         };
@@ -132,7 +132,7 @@ impl Trial {
             let mut frames = frame::random(&mut trial.rng, &addresses, each / 2);
             // Of the others nothing keeps anybody from forwarding them.
             for n in 0..each - each / 2 {
-                let flow = trial.flow(&addresses, n % 2 == 0);
+                let flow = networks::flow(&mut trial.rng, &addresses, n % 2 == 0);
                 let bytes = frame::drawn(&mut trial.rng, macs, &flow);
                 frames.push(Crafted {
                     bytes,
@@ -152,28 +152,10 @@ impl Trial {
                     let padding = trial.rng.bytes(64 - bytes.len());
                     bytes.extend(padding);
                 }
-                trial.add(way.kind, bytes, engine);
+                trial.burst.add(way.kind, bytes, engine);
             }
         }
         trial
-    }
-
-    /// A flow between addresses of one family, of UDP or TCP.
-    fn flow(&mut self, addresses: &Addresses, four: bool) -> Flow {
-        let rng = &mut self.rng;
-        let [src, dst] = [0, 1].map(|end| -> IpAddr {
-            match four {
-                true => (*rng.pick(&addresses.v4[end])).into(),
-                false => (*rng.pick(&addresses.v6[end])).into(),
-            }
-        });
-        Flow {
-            src,
-            dst,
-            proto: *rng.pick(&[6, 17]),
-            sport: rng.bits() as u16,
-            dport: rng.bits() as u16,
-        }
     }
 
     /// Adds packets about as large as what an out-link may have as its `mtu`, of both families, in IPv4 also with "don't
@@ -216,19 +198,11 @@ impl Trial {
                     // Two tags are more than a link has room for beside its MTU.
                     let room = if to == 179 && own.is_none() { 4 } else { 0 };
                     let engine = size + room <= limit && to != way.net && !self.left.contains(&to);
-                    self.add("of this size", tagged(&bytes, way.tags), engine);
+                    self.burst
+                        .add("of this size", tagged(&bytes, way.tags), engine);
                 }
             }
         }
-    }
-
-    fn add(&mut self, kind: &'static str, bytes: Vec<u8>, engine: bool) {
-        self.frames.push(Crafted {
-            bytes,
-            kind,
-            flow: None,
-        });
-        self.engine.push(engine);
     }
 }
 
@@ -239,52 +213,13 @@ impl Way {
     }
 }
 
-fn behind4(net: u8, host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(172, 20, net, host)
-}
-
-fn behind6(net: u8, host: u8) -> Ipv6Addr {
-    Ipv6Addr::new(0x2001, 0xdb8, 4, net.into(), 0, 0, 0, host.into())
-}
-
-/// The gateway of a network itself, and hosts behind it.
-fn sources(net: u8) -> (Vec<Ipv4Addr>, Vec<Ipv6Addr>) {
-    let (four, six) = gateway(net);
-    (
-        [four]
-            .into_iter()
-            .chain((2..30).map(|host| behind4(net, host)))
-            .collect(),
-        [six]
-            .into_iter()
-            .chain((2..30).map(|host| behind6(net, host)))
-            .collect(),
-    )
-}
-
 /// Hosts behind all networks, and as many in the prefixes that are spread.
 fn destinations() -> (Vec<Ipv4Addr>, Vec<Ipv6Addr>) {
-    let nets = || INS.iter().chain(&OUTS).map(|(_, net)| *net);
-    let hosts = || nets().flat_map(|net| (200..205).map(move |host| (net, host)));
-    let spread = || 0..20;
-    (
-        hosts()
-            .map(|(net, host)| behind4(net, host))
-            .chain(spread().map(|n| Ipv4Addr::new(172, 21, n, 7)))
-            .collect(),
-        hosts()
-            .map(|(net, host)| behind6(net, host))
-            .chain(spread().map(|n| Ipv6Addr::new(0x2001, 0xdb8, 5, n.into(), 0, 0, 0, 7)))
-            .collect(),
-    )
-}
-
-/// Which network a frame of a flow is for; none where that is spread.
-fn network_of(frame: &Crafted) -> Option<u8> {
-    match frame.flow?.dst {
-        IpAddr::V4(to) => (to.octets()[1] == 20).then_some(to.octets()[2]),
-        IpAddr::V6(to) => (to.segments()[2] == 4).then_some(to.segments()[3] as u8),
-    }
+    let nets: Vec<u8> = INS.iter().chain(&OUTS).map(|(_, net)| *net).collect();
+    let (mut fours, mut sixes) = hosts(&nets);
+    fours.extend((0..20).map(|n| Ipv4Addr::new(172, 21, n, 7)));
+    sixes.extend((0..20).map(|n| Ipv6Addr::new(0x2001, 0xdb8, 5, n, 0, 0, 0, 7)));
+    (fours, sixes)
 }
 
 /// Which links VLANs are upon, and their MTU; those that frames come in by have room for more.
@@ -308,7 +243,7 @@ impl Shape {
             world.ip(&format!("link set {link} mtu {mtu}"));
         }
         world.ip(&format!("link set {input} mtu {}", mtu + ROOM));
-        settings(world);
+        world.plain_settings();
         if !world.vlan(input, "in5", q(5), "") {
             return false;
         }
@@ -372,163 +307,57 @@ impl Shape {
     }
 }
 
+/// Frames of a trial at least.
+const LEAST: usize = WAYS.len() * 8;
+
 /// Bytes that in-links take beyond the MTU of the others.
 const ROOM: usize = 100;
 
-/// Answers are not rationed, nobody is redirected, and sources are not looked at.
-fn settings(world: &World) {
-    for (key, value) in [
-        ("net.ipv4.icmp_ratelimit", "0"),
-        ("net.ipv4.icmp_ratemask", "0"),
-        ("net.ipv6.icmp.ratelimit", "0"),
-        ("net.ipv6.icmp.ratemask", "255"),
-    ] {
-        world.sysctl(key, value);
-    }
-    let links: serde_json::Value = serde_json::from_str(&world.ip("-j link show")).unwrap();
-    let links = links.as_array().unwrap().iter();
-    let names = links.map(|link| link["ifname"].as_str().unwrap());
-    for name in ["all", "default"].into_iter().chain(names) {
-        world.sysctl(&format!("net.ipv4.conf.{name}.send_redirects"), "0");
-        world.sysctl(&format!("net.ipv4.conf.{name}.rp_filter"), "0");
-    }
-    world.policy(1);
-}
-
-/// What was compared so far.
-struct Compared {
-    kind: &'static str,
-    rng: Random,
-    each: usize,
-    frames: usize,
-    through: usize,
-    forwarded: u64,
-    wrong: Vec<String>,
-    /// Where raddle forwarded less than it has to.
-    short: Vec<String>,
-}
-
-impl Compared {
-    fn new(kind: &'static str, trials: usize) -> Compared {
-        let seed = volume::seed();
-        let each = volume::frames(0).div_ceil(trials).max(WAYS.len() * 8);
-        eprintln!("{kind}: about {each} frames in each of {trials} trials, RADDLE_SEED={seed}");
-        Compared {
-            kind,
-            rng: Random::new(seed),
-            each,
-            frames: 0,
-            through: 0,
-            forwarded: 0,
-            wrong: Vec::new(),
-            short: Vec::new(),
-        }
-    }
-
-    /// Frames with one tag that left a bond by another member than its driver would choose for the packet without the tag: the
-    /// kernel has it beside the packet, and raddle leaves such frames to it.
-    fn by_member(&mut self, mode: &str, members: &[&str], arrived: &[Arrival]) {
-        let Some((_, name)) = mode.split_once("xmit_hash_policy ") else {
-            return;
-        };
-        let named = |n| BondPolicy::from_number(n).filter(|policy| policy.name() == name);
-        let policy = (0..=u8::MAX).find_map(named).unwrap();
-        let of_bond = arrived.iter().filter(|a| members.contains(&&*a.link));
-        let tagged = of_bond.filter(|a| !about_neighbours(&a.frame));
-        let tagged = tagged.filter(|a| a.frame.get(12..14) == Some(&[0x81, 0][..]));
-        let mut seen = 0;
-        for arrival in tagged {
-            let packet = [&arrival.frame[..12], &arrival.frame[16..]].concat();
-            let member =
-                bond_hash(policy, &packet, 0).and_then(|hash| bond_member(hash, members.len()));
-            let predicted = member.map(|member| members[member]);
-            seen += 1;
-            if predicted != Some(&*arrival.link) {
-                self.wrong.push(format!(
-                    "{mode}: by {}, not {predicted:?}: {:02x?}",
-                    arrival.link, arrival.frame
-                ));
-            }
-        }
-        eprintln!("{mode}: {seen} frames with a tag, by the members that are predicted");
-        assert!(seen > 0, "{mode}: none has a tag");
-    }
-
-    fn drawn(&mut self, world: &World, left: &[u8]) -> Trial {
-        Trial::drawn(Random::new(self.rng.bits()), world, self.each, left)
-    }
-
-    /// Sends the frames without raddle and with it. What came out each time.
-    fn compare(
-        &mut self,
-        about: &str,
-        world: &World,
-        trial: &Trial,
-        arguments: &[&str],
-    ) -> [Vec<Arrival>; 2] {
-        let Trial { frames, engine, .. } = trial;
-        let counted = |arrived: &[Arrival]| {
-            let counted = arrived.iter().filter(|a| !about_neighbours(&a.frame));
-            counted.count()
-        };
-        let before = world.exchange(frames, quiet());
-        let kernel = CameOut::of(frames, &before);
-        let arguments: Vec<&str> = PATIENT.iter().chain(arguments).copied().collect();
-        let daemon = Daemon::start(world, &arguments);
-        let after = world.exchange_again(frames, quiet(), |a| counted(a) >= kernel.count());
-        let ours = CameOut::of(frames, &after);
-        let forwarded = daemon.forwarded();
-        let through = kernel.forwarded.len();
-        let has_to = kernel.forwarded.iter().filter(|n| engine[**n]).count();
-        let differ = kernel.differences(&ours, frames);
-        eprintln!(
-            "{about}: {} frames, {} differ; the kernel forwards {through}, raddle {forwarded}, and has to {has_to}",
-            frames.len(),
-            differ.len()
-        );
-        let counters = daemon.counters();
-        let reasons = counters["reasons"].as_array().unwrap().iter();
-        let split = reasons
-            .clone()
-            .find(|reason| reason["reason"] == "several-buffers")
-            .map_or(0, |reason| reason["packets"].as_u64().unwrap());
-        // The kernel takes these from Linux 6.3 on.
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-        let old = ["6.1.", "6.2."].iter().any(|old| release.starts_with(old));
-        let split = if old { split } else { 0 };
-        if forwarded + split < has_to as u64 {
-            let reasons = reasons
-                .filter(|reason| reason["packets"] != 0)
-                .map(|reason| format!("{} {}", reason["packets"], reason["reason"]));
-            self.short.push(format!(
-                "{about}: raddle forwarded {forwarded}, not {has_to}: {:?}",
-                reasons.collect::<Vec<_>>()
+/// Frames with one tag that left a bond by another member than its driver would choose for the packet without the tag: the
+/// kernel has it beside the packet, and raddle leaves such frames to it.
+fn by_member(compared: &mut Compared, mode: &str, members: &[&str], arrived: &[Arrival]) {
+    let Some((_, name)) = mode.split_once("xmit_hash_policy ") else {
+        return;
+    };
+    let named = |n| BondPolicy::from_number(n).filter(|policy| policy.name() == name);
+    let policy = (0..=u8::MAX).find_map(named).unwrap();
+    let of_bond = arrived.iter().filter(|a| members.contains(&&*a.link));
+    let tagged = of_bond.filter(|a| !about_neighbours(&a.frame));
+    let tagged = tagged.filter(|a| a.frame.get(12..14) == Some(&[0x81, 0][..]));
+    let mut seen = 0;
+    for arrival in tagged {
+        let packet = [&arrival.frame[..12], &arrival.frame[16..]].concat();
+        let member =
+            bond_hash(policy, &packet, 0).and_then(|hash| bond_member(hash, members.len()));
+        let predicted = member.map(|member| members[member]);
+        seen += 1;
+        if predicted != Some(&*arrival.link) {
+            compared.wrong.push(format!(
+                "{mode}: by {}, not {predicted:?}: {:02x?}",
+                arrival.link, arrival.frame
             ));
         }
-        self.frames += frames.len();
-        self.through += through;
-        self.forwarded += forwarded;
-        let differ = differ.iter().map(|what| format!("{about}: {what}"));
-        self.wrong.extend(differ);
-        daemon.terminate();
-        [before, after]
     }
+    eprintln!("{mode}: {seen} frames with a tag, by the members that are predicted");
+    assert!(seen > 0, "{mode}: none has a tag");
+}
 
-    fn right(&self) {
-        let share = 100.0 * self.forwarded as f64 / (self.through as f64).max(1.0);
-        let told = format!(
-            "{}: {} frames compared, {} differ; the kernel forwards {} of them, raddle {} ({share:.2} %)",
-            self.kind,
-            self.frames,
-            self.wrong.len(),
-            self.through,
-            self.forwarded
-        );
-        eprintln!("{told}");
-        let sample: Vec<&str> = self.wrong.iter().take(20).map(|what| &**what).collect();
-        assert!(sample.is_empty(), "{told}\n{}", sample.join("\n"));
-        assert!(self.short.is_empty(), "{told}\n{}", self.short.join("\n"));
-    }
+fn drawn(compared: &mut Compared, world: &World, left: &[u8]) -> Trial {
+    Trial::drawn(compared.random(), world, compared.each, left)
+}
+
+/// What came out without raddle and with it.
+fn compare(
+    compared: &mut Compared,
+    about: &str,
+    world: &World,
+    trial: &Trial,
+    arguments: &[&str],
+) -> [Vec<Arrival>; 2] {
+    let bursts = std::slice::from_ref(&trial.burst);
+    compared
+        .compare(about, world, bursts, arguments, &|| ())
+        .arrived
 }
 
 fn skipped(name: &str) {
@@ -545,45 +374,57 @@ fn vlans_are_gone_in_and_out_by_as_by_the_kernel() {
     if !USUAL.build(&world) {
         return skipped(name);
     }
-    let mut compared = Compared::new("VLANs", 4);
-    let mut trial = compared.drawn(&world, &[]);
+    let mut compared = Compared::new("VLANs", 4, LEAST);
+    let mut trial = drawn(&mut compared, &world, &[]);
     trial.sized(&world, USUAL.mtu, &[]);
-    compared.compare("as it is", &world, &trial, &[]);
+    compare(&mut compared, "as it is", &world, &trial, &[]);
 
     // What comes in by its parent without a tag, and by the parent's other VLANs, is the kernel's then.
     let named = ["in5", "sink", "sink5", "sink79"];
-    let mut trial = compared.drawn(&world, &[1, 6, 7, 79, 102, 107]);
-    let kinds = trial.frames.iter().map(|frame| frame.kind);
-    for (kind, engine) in kinds.zip(&mut trial.engine) {
+    let mut trial = drawn(&mut compared, &world, &[1, 6, 7, 79, 102, 107]);
+    let kinds = trial.burst.frames.iter().map(|frame| frame.kind);
+    for (kind, engine) in kinds.zip(&mut trial.burst.engine) {
         *engine &= WAYS.iter().any(|way| way.kind == kind && way.net == 5);
     }
     let arguments: Vec<&str> = named
         .into_iter()
         .flat_map(|link| ["--link", link])
         .collect();
-    compared.compare("in5 alone is named", &world, &trial, &arguments);
+    compare(
+        &mut compared,
+        "in5 alone is named",
+        &world,
+        &trial,
+        &arguments,
+    );
 
     // Priorities by what packets have as theirs are the kernel's to write.
     world.ip("link set sink5 type vlan egress-qos-map 0:3 2:5 4:6 6:1");
     for link in ["source", "in5", "in7", "in79"] {
         world.sysctl(&format!("net.ipv4.conf.{link}.rp_filter"), "1");
     }
-    let mut trial = compared.drawn(&world, &[105]);
+    let mut trial = drawn(&mut compared, &world, &[105]);
     // Some whose way back is another.
-    let others = compared.drawn(&world, &[]);
-    for (n, frame) in others.frames.into_iter().enumerate().step_by(3) {
+    let others = drawn(&mut compared, &world, &[]);
+    for (n, frame) in others.burst.frames.into_iter().enumerate().step_by(3) {
         let way = &WAYS[n % 9];
         let bytes = tagged(&bare(&frame.bytes), way.tags);
-        trial.add("from elsewhere", bytes, false);
+        trial.burst.add("from elsewhere", bytes, false);
     }
-    compared.compare("rp_filter, and priorities", &world, &trial, &[]);
+    compare(
+        &mut compared,
+        "rp_filter, and priorities",
+        &world,
+        &trial,
+        &[],
+    );
 
     let links = ["in5", "in79", "sink5", "sink79"];
     if world.vrf("red", 10, &links) {
         USUAL.route(&world, "table 10", &links);
-        let mut trial = compared.drawn(&world, &[105]);
+        let mut trial = drawn(&mut compared, &world, &[105]);
         trial.sized(&world, USUAL.mtu, &[]);
-        compared.compare("some in a VRF", &world, &trial, &[]);
+        compare(&mut compared, "some in a VRF", &world, &trial, &[]);
     } else {
         eprintln!("skipped: a part of {name} needs VRFs, which this kernel does not have");
     }
@@ -605,9 +446,15 @@ fn by_generic_xdp() {
     if !shape.build(&world) {
         return skipped("by_generic_xdp");
     }
-    let mut compared = Compared::new("VLANs in generic XDP", 1);
-    let trial = compared.drawn(&world, &[]);
-    compared.compare("generic", &world, &trial, &["--mode", "generic"]);
+    let mut compared = Compared::new("VLANs in generic XDP", 1, LEAST);
+    let trial = drawn(&mut compared, &world, &[]);
+    compare(
+        &mut compared,
+        "generic",
+        &world,
+        &trial,
+        &["--mode", "generic"],
+    );
     compared.right();
 }
 
@@ -625,11 +472,11 @@ fn large_frames_by_vlans() {
     for link in ["sink5", "in5"] {
         world.ip(&format!("link set {link} mtu 1500"));
     }
-    let mut compared = Compared::new("large frames by VLANs", 1);
-    let mut trial = compared.drawn(&world, &[]);
+    let mut compared = Compared::new("large frames by VLANs", 1, LEAST);
+    let mut trial = drawn(&mut compared, &world, &[]);
     trial.sized(&world, 9000, &[(105, 1500), (5, 1500)]);
     trial.sized(&world, 4000, &[]);
-    compared.compare("jumbo", &world, &trial, &[]);
+    compare(&mut compared, "jumbo", &world, &trial, &[]);
     compared.right();
 }
 
@@ -651,7 +498,7 @@ fn vlans_upon_bonds() {
         0 => &MODES[..2],
         _ => &MODES[..],
     };
-    let mut compared = Compared::new("VLANs upon bonds", modes.len());
+    let mut compared = Compared::new("VLANs upon bonds", modes.len(), LEAST);
     for (mode, left) in modes {
         let world = World::with_mtu("vlanbond", 3, 1500 + ROOM as u32);
         if !world.bond("out0", mode, &["sink", "sink-2"]) {
@@ -673,10 +520,10 @@ fn vlans_upon_bonds() {
         };
         world.bond_is_by("out0", active);
         world.bond_is_by("in0", &["source"]);
-        let mut trial = compared.drawn(&world, left);
+        let mut trial = drawn(&mut compared, &world, left);
         trial.sized(&world, shape.mtu, &[]);
-        for arrived in compared.compare(mode, &world, &trial, &[]) {
-            compared.by_member(mode, &["sink", "sink-2"], &arrived);
+        for arrived in compare(&mut compared, mode, &world, &trial, &[]) {
+            by_member(&mut compared, mode, &["sink", "sink-2"], &arrived);
         }
     }
     compared.right();

@@ -234,7 +234,7 @@ fn bridge(column: Column, there: bool) -> Result<(), Failure> {
             format!("link del {BRIDGE}"),
             format!("addr flush dev {link}"),
         ])?;
-        batch(&addresses())?;
+        batch(&on_instead(addresses(), link, link))?;
         return batch(&routes(""));
     }
     batch(&[

@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 
+use serde_json::Value;
+
 use super::{World, lock, mac_text};
 use crate::tags::Tag;
 
@@ -22,6 +24,13 @@ impl World {
         if !self.lab().output("router", &line).unwrap().status.success() {
             return false;
         }
+        self.see_tags();
+        self.ip(&format!("link set {name} up"));
+        true
+    }
+
+    /// Frames that arrive are seen with their tags from now on.
+    pub fn see_tags(&self) {
         // Once, as somebody may be using the sockets.
         if !self.sees_tags.swap(true, Ordering::Relaxed) {
             lock(&self.source).see_tags().unwrap();
@@ -29,8 +38,6 @@ impl World {
                 sink.see_tags().unwrap();
             }
         }
-        self.ip(&format!("link set {name} up"));
-        true
     }
 
     /// Gives links of the router networks. Of network `NET` 10.3.NET.1/24 and 2001:db8:3:NET::1/64 (NET in hexadecimal) are its
@@ -53,6 +60,26 @@ impl World {
         self.batch(&lines);
     }
 
+    /// Answers are not rationed, nobody is redirected, and sources are not looked at.
+    pub fn plain_settings(&self) {
+        for (key, value) in [
+            ("net.ipv4.icmp_ratelimit", "0"),
+            ("net.ipv4.icmp_ratemask", "0"),
+            ("net.ipv6.icmp.ratelimit", "0"),
+            ("net.ipv6.icmp.ratemask", "255"),
+        ] {
+            self.sysctl(key, value);
+        }
+        let links: Value = serde_json::from_str(&self.ip("-j link show")).unwrap();
+        let links = links.as_array().unwrap().iter();
+        let names = links.map(|link| link["ifname"].as_str().unwrap());
+        for name in ["all", "default"].into_iter().chain(names) {
+            self.sysctl(&format!("net.ipv4.conf.{name}.send_redirects"), "0");
+            self.sysctl(&format!("net.ipv4.conf.{name}.rp_filter"), "0");
+        }
+        self.policy(1);
+    }
+
     /// Has `ip` on the router do many things; they have to succeed. One process is soon started also where all is emulated.
     pub fn batch(&self, lines: &[String]) {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -69,6 +96,7 @@ pub fn gateway(net: u8) -> (Ipv4Addr, Ipv6Addr) {
     )
 }
 
-fn gateway_mac(net: u8) -> [u8; 6] {
+/// Their MAC addresses.
+pub const fn gateway_mac(net: u8) -> [u8; 6] {
     [2, 0x99, 0, 0, 0, net]
 }
