@@ -56,6 +56,32 @@ part_choices() { as_in_test 'choices by its own key' own_key; }
 part_changing() { as_in_test 'changes under traffic' changing; }
 part_defaults() { as_in_test 'defaults of distributions' default_install; }
 
+# Labs whose links are more than veths. Their tests look at what the labs do, and the rest at what raddle says of them.
+part_lab() {
+  modprobe vxlan
+  labs made:: --nocapture --test-threads=1 >/tmp/out 2>&1
+  ended=$?
+  check "labs of VLANs, bonds and tenants ($ended)" [ $ended = 0 ] || tail -n 60 /tmp/out
+  check 'no lab was skipped' not grep skipped: /tmp/out
+  check 'raddle lab up clos --vlan --bond' raddle lab up clos --vlan --bond
+  check 'the far host answers' raddle lab exec host1 -- ping -q -c 3 -W 20 10.2.1.2
+  flow='10.2.1.2 from 10.1.1.2 iif host1 ipproto tcp sport 40000 dport 5201'
+  raddle lab exec leaf1 -- raddle explain --check $flow </dev/null >/tmp/explained 2>&1
+  ended=$?
+  check "raddle explain has the VLAN, as the kernel ($ended)" grep -q '^=> dev spine[12]\.10 ' /tmp/explained
+  check 'raddle explain has the member of the bond' grep -qE 'spine[12]-[12]' /tmp/explained
+  cat /tmp/explained
+  [ $ended = 0 ] || bad 'the kernel agrees'
+  check 'raddle lab down clos' raddle lab down clos
+  check 'raddle lab up l3vni' raddle lab up l3vni
+  for host in red blue; do
+    for to in 10.2.0.2 2001:db8:2::2; do check "$host: $to answers" raddle lab exec ${host}1 -- ping -q -c 3 -W 20 $to; done
+  done
+  check 'raddle lab down l3vni' raddle lab down l3vni
+  check 'nothing is left of labs' nothing_left
+}
+nothing_left() { [ -z "$(ls -A /run/raddle 2>/dev/null)" ] && ! ls /run/netns | grep rdl-; }
+
 # Not by default: what an emulated machine measures is good for ratios alone. Before 6.11 there is no hash seed to set, and the
 # benchmark of forwarding, which reads no key, says so.
 part_bench() {

@@ -6,7 +6,8 @@
 # the kernel would choose, and not around a firewall), nic_hash (where the hash of a NIC has the kernel send packets),
 # segments (SIDs and segment lists), vlans_virtio (VLANs upon the NICs), bridges_virtio (a NIC in a bridge), and by the end-to-end tests
 # vrfs, bonds, vlans, bridges, bridges_more (with macvlans), rules, rp_filter, firewall, defaults (a machine as distributions leave it), choices (by the
-# kernel's own key) and changing (while frames flow); all, without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
+# kernel's own key) and changing (while frames flow), and lab (fabrics of VLANs and bonds, and of tenants by EVPN, where this machine has FRR); all,
+# without it. One more, bench, measures forwarding in a VRF: emulated, only the ratio to the column beside it says something.
 # Kernels are kept in OUT (target/kernels): a second run downloads nothing.
 # TIMEOUT is a machine's, in seconds. RADDLE_FRAMES and RADDLE_SEED are handed on to the end-to-end tests.
 set -euo pipefail
@@ -14,7 +15,7 @@ cd "$(dirname "$0")/../.."
 . scripts/path.sh
 . scripts/vm/lib.sh
 out=${OUT:-target/kernels}
-parts=${PARTS:-loads,forward,nic_hash,vlans_virtio,bridges_virtio,vrfs,bonds,vlans,bridges,bridges_more,rules,rp_filter,firewall,defaults,choices,changing,segments}
+parts=${PARTS:-loads,forward,nic_hash,vlans_virtio,bridges_virtio,vrfs,bonds,vlans,bridges,bridges_more,rules,rp_filter,firewall,defaults,choices,changing,segments,lab}
 limit=${TIMEOUT:-3600}
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
@@ -31,6 +32,15 @@ benched=()
 if [[ ,$parts, == *,bench,* ]]; then
   benched=(--bin raddle-bench)
   command -v ethtool >/dev/null || skip 'needs ethtool for its part bench'
+fi
+frr=''
+if [[ ,$parts, == *,lab,* ]]; then
+  for home in /usr/lib/frr /usr/libexec/frr; do [ ! -x "$home/bgpd" ] || frr=$home; done
+  if [ -z "$frr" ]; then
+    echo "skipped: labs on Debian's kernels need FRR"
+    parts=$(tr , '\n' <<<"$parts" | { grep -vx lab || true; } | paste -sd ,)
+    [ -n "$parts" ] || exit 0
+  fi
 fi
 [ "$(uname -m)" = x86_64 ] || skip 'needs an x86_64 machine, whose programs run there'
 # In a network namespace of its own, a bridge with two taps is the wire between the guest's NICs.
@@ -95,6 +105,7 @@ done
 # With the workspace's features, as test.sh builds them: nothing is built twice.
 cargo build --workspace --bin raddle "${benched[@]}" --locked --quiet
 tests=(loads vrf bonds vlans bridges macvlans rules rp_filter firewall bpf_hook default_install own_key changing)
+[ -z "$frr" ] || tests+=(labs)
 cargo test --workspace "${tests[@]/#/--test=}" --locked --no-run 2>&1 | tee "$out/build.log" || exit
 
 # Debug information is most of a program, and of what the guest unpacks.
@@ -114,9 +125,17 @@ xtables=$(ls -d /usr/lib/*/xtables | head -n 1)
 mkdir -p "$root$xtables"
 cp "$xtables"/lib{xt,ipt}_*.so "$root$xtables/"
 for test in "${tests[@]}"; do
-  add_program "$root" "$(sed -n "s,^ *Executable tests/$test.rs (\(.*\))\$,\1,p" "$out/build.log")" "$test"
+  add_program "$root" "$(sed -n "s,^ *Executable tests/$test\(/main\)*\.rs (\(.*\))\$,\2,p" "$out/build.log")" "$test"
   strip "$root/usr/sbin/$test"
 done
+# What a lab's routers run: it is looked for beside iproute2, too.
+if [ -n "$frr" ]; then
+  for daemon in zebra bgpd; do add_program "$root" "$frr/$daemon"; done
+  mkdir -p "$root/usr/share" "$root"/var/{lib/frr,tmp}
+  cp -r /usr/share/yang "$root/usr/share/"
+  echo 'frr:x:106:106::/nonexistent:/bin/false' >>"$root/etc/passwd"
+  printf 'frr:x:106:\nfrrvty:x:107:frr\n' >>"$root/etc/group"
+fi
 install -m 755 scripts/kernels/guest.sh "$root/init"
 cp scripts/kernels/parts.sh "$root/parts.sh"
 
@@ -132,7 +151,7 @@ for kernel in "${here[@]}"; do
   rm -rf "$root/lib/modules"
   add_modules "$root" "$out/$kernel" virtio_pci virtio_net veth crc32c_generic libcrc32c nf_tables sch_ingress cls_bpf \
     cls_u32 act_mirred vrf bridge nft_compat nft_chain_nat nft_ct nft_masq nft_reject_inet xt_addrtype xt_conntrack xt_mark xt_MASQUERADE \
-    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink nft_meta_bridge bonding 8021q macvlan
+    xt_nat xt_tcpudp ipt_REJECT nfnetlink_hook nf_conntrack_netlink nft_meta_bridge bonding 8021q macvlan sch_tbf
   # Those of tunnels put links into each namespace as soon as they are there, so a part loads what it wants.
   loaded=$(cat "$root/modules")
   add_modules "$root" "$out/$kernel" br_netfilter vxlan ip_gre ip6_gre ipip ip6_tunnel

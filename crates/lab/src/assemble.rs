@@ -128,11 +128,22 @@ impl Lab {
         for address in &node.addresses {
             batch.add(format_args!("address add {address} dev lo"));
         }
+        for device in &node.made {
+            let mac = names::made_mac(&self.name, &node.name, &device.name);
+            device.lines(&mac).into_iter().for_each(|l| batch.add(l));
+        }
         for end in ends() {
             for address in &end.addresses {
                 batch.add(format_args!("address add {address} dev {}", end.dev));
             }
             batch.add(format_args!("link set {} up", end.dev));
+        }
+        // After the links, as a VLAN needs the device that it is on to be up.
+        for device in &node.made {
+            for address in &device.addresses {
+                batch.add(format_args!("address add {address} dev {}", device.name));
+            }
+            batch.add(format_args!("link set {} up", device.name));
         }
         for neighbour in &node.neighbours {
             let (link, side) = neighbour.end;

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::{
-    Bgp, Expectation, HashPolicy, Rate, Role, StaticRoute, Topology, TopologyBuilder,
-    TopologyError, topology::in_range,
+    Bgp, BondHash, Device, DeviceKind, Expectation, HashPolicy, Node, Rate, Role, StaticRoute,
+    Topology, TopologyBuilder, TopologyError, topology::in_range,
 };
 
 /// The AS number that all spines share (RFC 7938, section 5.2.1): a path never crosses two spines.
-const SPINE_AS: u32 = 65000;
+pub(crate) const SPINE_AS: u32 = 65000;
 /// Hosts that speak BGP count from here, in the private range of RFC 6996.
 const HOST_AS: u32 = 4_200_000_000;
 
@@ -33,6 +33,10 @@ const HOST_AS: u32 = 4_200_000_000;
 /// With `hosts_speak_bgp` the hosts do the routing themselves and stand where the leaves stood: each
 /// has a link to every spine (two, by default), an AS of its own and its addresses, as above, on
 /// loopback. There are no leaf routers then; `leaves` times `hosts_per_leaf` is the number of hosts.
+///
+/// With `bond` there are two cables between a leaf and a spine, `spine1-1` and `spine1-2` at the leaf, and
+/// the bond `spine1` of them; with `vlan` BGP is spoken on the VLAN `spine1.ID` upon the link, or upon the
+/// bond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clos {
     /// Leaves, 1 to 99.
@@ -50,6 +54,10 @@ pub struct Clos {
     pub mtu: u32,
     /// "Routing on the host": see above.
     pub hosts_speak_bgp: bool,
+    /// The number of the VLANs that the routers' links are, 1 to 4094; without it, frames have no tags.
+    pub vlan: Option<u16>,
+    /// Whether the routers' links are bonds of two cables each.
+    pub bond: bool,
     /// The multipath hash policy at start.
     pub policy: HashPolicy,
     /// Whether FRR installs nexthop groups, or routes that list their nexthops.
@@ -66,6 +74,8 @@ impl Default for Clos {
             host_rate: None,
             mtu: Topology::DEFAULT_MTU,
             hosts_speak_bgp: false,
+            vlan: None,
+            bond: false,
             policy: HashPolicy::default(),
             nexthop_groups: true,
         }
@@ -126,17 +136,10 @@ impl Clos {
 
     fn add_leaf(&self, b: &mut TopologyBuilder, leaf: u32) {
         let networks = (1..=self.hosts_per_leaf).flat_map(|nth| Place { leaf, nth }.subnets());
-        let loopbacks = loopbacks(1, leaf);
-        let announced: Vec<_> = loopbacks.into_iter().chain(networks).collect();
-        add_router(
-            b,
-            format!("leaf{leaf}"),
-            Role::Leaf,
-            SPINE_AS + leaf,
-            loopbacks,
-        );
-        if let Some(bgp) = b.nodes.last_mut().and_then(|n| n.bgp.as_mut()) {
-            bgp.networks = announced;
+        let name = format!("leaf{leaf}");
+        let node = add_router(b, name, Role::Leaf, SPINE_AS + leaf, loopbacks(1, leaf));
+        if let Some(bgp) = &mut node.bgp {
+            bgp.networks.extend(networks);
         }
     }
 
@@ -162,11 +165,54 @@ impl Clos {
     fn join_fabric(&self, b: &mut TopologyBuilder) {
         for low in self.lower_stage() {
             for n in 1..=self.spines {
-                let link = b.link(&low, &format!("spine{n}"));
-                link.rate = self.rate;
-                link.bgp = true;
+                self.join(b, &low, &format!("spine{n}"));
             }
         }
+    }
+
+    /// Links two routers, by as many cables and by what is made of them.
+    fn join(&self, b: &mut TopologyBuilder, low: &str, spine: &str) {
+        let cables = if self.bond { 2 } else { 1 };
+        for n in 1..=cables {
+            let link = b.link(low, spine);
+            link.rate = self.rate;
+            link.bgp = !self.bond && self.vlan.is_none();
+            if self.bond {
+                for (end, far) in link.ends.iter_mut().zip([spine, low]) {
+                    end.dev = format!("{far}-{n}");
+                }
+            }
+        }
+        for (near, far) in [(low, spine), (spine, low)] {
+            let made = self.made_towards(far);
+            let node = b.nodes.iter_mut().find(|node| node.name == near);
+            node.into_iter().for_each(|n| n.made.extend(made.clone()));
+        }
+    }
+
+    /// The devices that a router makes of its cables to another, the uppermost last, which BGP is on.
+    ///
+    /// A bond that has VLANs upon it looks behind their tags for ports: what XDP sends has them in its
+    /// bytes, and all of it would leave by one member.
+    fn made_towards(&self, far: &str) -> Vec<Device> {
+        let hash = match self.vlan {
+            None => BondHash::Layer34,
+            Some(_) => BondHash::Encap34,
+        };
+        let bond = self.bond.then(|| Device {
+            members: vec![format!("{far}-1"), format!("{far}-2")],
+            mtu: Some(self.mtu),
+            ..Device::new(far, DeviceKind::Bond { hash })
+        });
+        let vlan = self.vlan.map(|id| {
+            let on = far.to_owned();
+            Device::new(format!("{far}.{id}"), DeviceKind::Vlan { on, id })
+        });
+        let mut made: Vec<Device> = bond.into_iter().chain(vlan).collect();
+        if let Some(uppermost) = made.last_mut() {
+            uppermost.bgp = true;
+        }
+        made
     }
 
     /// The nodes under the spines: leaves, or hosts that speak BGP.
@@ -205,6 +251,7 @@ impl Clos {
                             node: node.name.clone(),
                             prefix,
                             nexthops,
+                            vrf: None,
                         }),
                 );
         }
@@ -221,7 +268,13 @@ impl Place {
 }
 
 /// A node that speaks BGP, with its addresses on loopback, announcing them.
-fn add_router(b: &mut TopologyBuilder, name: String, role: Role, asn: u32, own: [IpNet; 2]) {
+pub(crate) fn add_router(
+    b: &mut TopologyBuilder,
+    name: String,
+    role: Role,
+    asn: u32,
+    own: [IpNet; 2],
+) -> &mut Node {
     let IpNet::V4(v4) = own[0] else {
         unreachable!("the IPv4 address comes first")
     };
@@ -231,11 +284,13 @@ fn add_router(b: &mut TopologyBuilder, name: String, role: Role, asn: u32, own: 
         asn,
         router_id: v4.addr(),
         networks: own.into(),
+        evpn: None,
     });
+    node
 }
 
 /// The addresses of a router itself.
-fn loopbacks(tier: u32, n: u32) -> [IpNet; 2] {
+pub(crate) fn loopbacks(tier: u32, n: u32) -> [IpNet; 2] {
     let v4 = Ipv4Addr::new(10, 255, tier as u8, n as u8);
     [
         net4(v4, 32),
@@ -244,7 +299,7 @@ fn loopbacks(tier: u32, n: u32) -> [IpNet; 2] {
 }
 
 /// An address of the prefix for documentation (RFC 3849).
-fn documentation([a, b]: [u16; 2], host: u16) -> Ipv6Addr {
+pub(crate) fn documentation([a, b]: [u16; 2], host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, a, b, 0, 0, 0, host)
 }
 
@@ -254,16 +309,16 @@ fn digits(n: u32) -> u16 {
     (n / 10 * 16 + n % 10) as u16
 }
 
-fn net4(addr: Ipv4Addr, len: u8) -> IpNet {
+pub(crate) fn net4(addr: Ipv4Addr, len: u8) -> IpNet {
     IpNet::V4(Ipv4Net::new_assert(addr, len))
 }
 
-fn net6(addr: Ipv6Addr, len: u8) -> IpNet {
+pub(crate) fn net6(addr: Ipv6Addr, len: u8) -> IpNet {
     IpNet::V6(Ipv6Net::new_assert(addr, len))
 }
 
 /// The nth address of a subnet, with its length.
-fn nth_address(subnet: IpNet, n: u8) -> IpNet {
+pub(crate) fn nth_address(subnet: IpNet, n: u8) -> IpNet {
     match subnet {
         IpNet::V4(s) => net4(
             Ipv4Addr::from_bits(s.addr().to_bits() | u32::from(n)),
@@ -280,7 +335,7 @@ fn full_length(net: IpNet) -> IpNet {
     IpNet::from(net.addr())
 }
 
-fn everything(net: IpNet) -> IpNet {
+pub(crate) fn everything(net: IpNet) -> IpNet {
     match net {
         IpNet::V4(_) => net4(Ipv4Addr::UNSPECIFIED, 0),
         IpNet::V6(_) => net6(Ipv6Addr::UNSPECIFIED, 0),
@@ -380,6 +435,37 @@ mod tests {
     }
 
     #[test]
+    fn vlans_upon_bonds() {
+        let t = Clos {
+            vlan: Some(20),
+            bond: true,
+            ..Clos::default()
+        }
+        .topology()
+        .unwrap();
+        let devices: Vec<_> = t.devices("leaf1").collect();
+        assert_eq!(
+            devices,
+            ["host1", "spine1-1", "spine1-2", "spine2-1", "spine2-2"]
+        );
+        let made = &t.node("spine2").unwrap().made;
+        let shown: Vec<_> = made.iter().map(|d| (&*d.name, d.upon(), d.bgp)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("leaf1", vec!["leaf1-1", "leaf1-2"], false),
+                ("leaf1.20", vec!["leaf1"], true),
+                ("leaf2", vec!["leaf2-1", "leaf2-2"], false),
+                ("leaf2.20", vec!["leaf2"], true),
+            ]
+        );
+        let hash = BondHash::Encap34;
+        assert_eq!(made[0].kind, DeviceKind::Bond { hash });
+        assert!(t.links().iter().all(|link| !link.bgp));
+        assert_eq!(t.links_beneath("leaf2", "spine1.20").len(), 2);
+    }
+
+    #[test]
     fn numbers_out_of_range_are_refused() {
         for clos in [
             Clos {
@@ -398,6 +484,10 @@ mod tests {
                 mtu: 500,
                 ..Clos::default()
             },
+            Clos {
+                vlan: Some(4095),
+                ..Clos::default()
+            },
         ] {
             assert!(matches!(
                 clos.topology(),
@@ -409,13 +499,17 @@ mod tests {
     proptest! {
         #[test]
         fn addresses_are_unique_and_counts_right(
-            leaves in 1u32..=16, spines in 1u32..=12, hosts in 0u32..=4, bgp: bool
+            leaves in 1u32..=16, spines in 1u32..=12, hosts in 0u32..=4, bgp: bool, bond: bool,
+            vlan in proptest::option::of(1u16..=4094)
         ) {
-            let clos = Clos { leaves, spines, hosts_per_leaf: hosts, hosts_speak_bgp: bgp, ..Clos::default() };
+            let clos = Clos {
+                leaves, spines, hosts_per_leaf: hosts, hosts_speak_bgp: bgp, vlan, bond, ..Clos::default()
+            };
             let t = clos.topology().unwrap();
+            let cables = if bond { 2 } else { 1 };
             let (low, access) =
                 if bgp { (leaves * hosts, 0) } else { (leaves, leaves * hosts) };
-            prop_assert_eq!(t.links().len() as u32, low * spines + access);
+            prop_assert_eq!(t.links().len() as u32, low * spines * cables + access);
             let own = t.nodes().iter().flat_map(|n| &n.addresses);
             let all: Vec<_> =
                 own.chain(t.links().iter().flat_map(|l| &l.ends).flat_map(|e| &e.addresses)).collect();

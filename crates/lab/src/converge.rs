@@ -1,7 +1,7 @@
 //! Waiting for routing to settle.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     net::IpAddr,
     process::Command,
     thread,
@@ -60,7 +60,10 @@ fn name_some(missing: &[&Expectation]) -> String {
     let some: Vec<_> = missing
         .iter()
         .take(3)
-        .map(|e| format!("{} on {}", e.prefix, e.node))
+        .map(|e| match &e.vrf {
+            None => format!("{} on {}", e.prefix, e.node),
+            Some(vrf) => format!("{} in {vrf} on {}", e.prefix, e.node),
+        })
         .collect();
     let more = if missing.len() > some.len() {
         ", ..."
@@ -75,33 +78,34 @@ fn missing<'a>(
     lab: &str,
     expectations: &'a [Expectation],
 ) -> Result<Vec<&'a Expectation>, LabError> {
-    let mut routes: HashMap<&str, HashMap<IpNet, usize>> = HashMap::new();
+    let mut routes: HashMap<_, HashMap<IpNet, usize>> = HashMap::new();
+    let table = |e: &'a Expectation| (&*e.node, e.vrf.as_deref());
     for expectation in expectations {
-        if !routes.contains_key(&*expectation.node) {
-            routes.insert(&expectation.node, live_routes(lab, &expectation.node)?);
+        let (node, vrf) = table(expectation);
+        if let Entry::Vacant(vacant) = routes.entry((node, vrf)) {
+            vacant.insert(live_routes(lab, node, vrf)?);
         }
     }
-    let met = |e: &Expectation| {
+    let met = |e: &&'a Expectation| {
         routes
-            .get(&*e.node)
+            .get(&table(e))
             .and_then(|r| r.get(&e.prefix))
             .is_some_and(|n| *n == e.nexthops)
     };
     Ok(expectations.iter().filter(|e| !met(e)).collect())
 }
 
-/// The destinations in a node's main table, with the number of nexthops whose link is up.
-fn live_routes(lab: &str, node: &str) -> Result<HashMap<IpNet, usize>, LabError> {
+/// The destinations in a node's main table, or in a VRF, with the number of nexthops whose link is up.
+fn live_routes(
+    lab: &str,
+    node: &str,
+    vrf: Option<&str>,
+) -> Result<HashMap<IpNet, usize>, LabError> {
     let mut all = HashMap::new();
+    let netns = names::netns(lab, node);
     for family in ["-4", "-6"] {
-        let args = [
-            "-n",
-            &names::netns(lab, node),
-            "-j",
-            family,
-            "route",
-            "show",
-        ];
+        let mut args = vec!["-n", &netns, "-j", family, "route", "show"];
+        args.extend(vrf.into_iter().flat_map(|vrf| ["vrf", vrf]));
         let output = Command::new(preflight::find("ip")?)
             .args(args)
             .output()

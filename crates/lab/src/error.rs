@@ -29,6 +29,21 @@ pub enum LabError {
          and, inside a container, the privilege CAP_SYS_ADMIN (docker run --privileged)"
     )]
     NoNamespaces(#[source] io::Error),
+    /// The kernel cannot make devices of some kinds.
+    #[error(
+        "the kernel makes no {what}, of which this lab consists ({reason}); load what is missing \
+         (modprobe -a {modules}), or take a kernel with {options}, as Debian's are"
+    )]
+    NoDevices {
+        /// Their kinds, such as "VLANs and no bonds".
+        what: String,
+        /// What `ip` said of the last of them.
+        reason: String,
+        /// The modules that have them, separated by spaces.
+        modules: String,
+        /// The kernel's options.
+        options: String,
+    },
     /// The name cannot be used for a lab.
     #[error(
         "`{0}` cannot name a lab: use 1 to 24 of a-z, 0-9 and -, a letter or digit at each end"

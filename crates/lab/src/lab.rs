@@ -385,7 +385,7 @@ impl Lab {
             json!({
                 "name": n.name, "role": n.role, "netns": names::netns(&self.name, &n.name),
                 "hash_seed": self.seed_of(n), "addresses": n.addresses, "bgp": n.bgp,
-                "devices": self.topology.devices(&n.name).collect::<Vec<_>>(),
+                "devices": self.topology.devices(&n.name).collect::<Vec<_>>(), "made": n.made,
             })
         });
         let links = self.topology.links().iter().enumerate().map(|(i, l)| {

@@ -15,6 +15,8 @@
 //!   kernel then chooses paths by it. Behind a wire, rates hold and paths are those of real cables.
 //!   To the kernel, what comes out of a wire has been redirected: XDP in the driver sees it, generic XDP
 //!   does not, so a program that is attached in generic mode to a node's device receives nothing.
+//! - A node may make devices of its links and upon them: VLANs, bonds, and what EVPN needs. They are in its
+//!   namespace and go with it.
 //! - Routers run FRR's zebra and bgpd with unnumbered eBGP, from a directory per node; nothing in
 //!   `/etc/frr` is read or written.
 //!
@@ -40,6 +42,7 @@ mod error;
 mod ethtool;
 mod frr;
 mod interrupt;
+mod l3vni;
 mod lab;
 mod links;
 mod names;
@@ -59,6 +62,7 @@ pub use converge::Convergence;
 pub use counters::{Counters, LinkCounters};
 pub use error::LabError;
 pub use interrupt::Interrupt;
+pub use l3vni::L3vni;
 pub use lab::{Lab, Progress, ScopedLab, UpOptions};
 pub use links::Links;
 pub use plain::{Chain, Pair};
@@ -66,7 +70,7 @@ pub use rate::{ParseRateError, Rate};
 pub use segments::{SegmentAction, SegmentRoute, SegmentRouting};
 pub use state::{LabSummary, Stage};
 pub use topology::{
-    Bgp, End, Expectation, HashPolicy, Link, LinkId, Neighbour, Node, Role, StaticRoute, Topology,
-    TopologyBuilder, TopologyError,
+    Bgp, BondHash, Device, DeviceKind, End, Evpn, Expectation, HashPolicy, Link, LinkId, Neighbour,
+    Node, Role, StaticRoute, Tenant, Topology, TopologyBuilder, TopologyError,
 };
 pub use vpn::Srv6Vpn;

@@ -55,6 +55,12 @@ pub(crate) fn mac(lab: &str, link: usize, end: usize) -> String {
     format!("{first}:{a:02x}:{b:02x}:{c:02x}:{hi:02x}:{lo:02x}")
 }
 
+/// A locally administered MAC address for a device that a node makes, which repeats from run to run.
+pub(crate) fn made_mac(lab: &str, node: &str, dev: &str) -> String {
+    let [a, b, c, d] = fnv1a(&format!("{lab}/{node}/{dev}")).to_be_bytes();
+    format!("0a:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
 /// The multipath hash seed of a node: the same at every run of a lab of this name, different for every
 /// node. With one seed everywhere, a spine would repeat the choice of its leaf, and half of the paths
 /// would never be used (polarisation).
@@ -116,5 +122,10 @@ mod tests {
         assert_eq!(mac("demo", 258, 0)[2..], mac("demo", 258, 1)[2..]);
         assert!(mac("demo", 258, 0).starts_with("02:") && mac("demo", 258, 1).starts_with("06:"));
         assert!(mac("demo", 258, 0).ends_with(":01:02"));
+        assert!(made_mac("demo", "leaf1", "br-red").starts_with("0a:00:"));
+        assert_ne!(
+            made_mac("demo", "leaf1", "br-red"),
+            made_mac("demo", "leaf2", "br-red")
+        );
     }
 }

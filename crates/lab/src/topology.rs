@@ -1,6 +1,7 @@
 //! Descriptions of labs: nodes, links, addresses, routing. Pure data, checked once when built.
 
 mod check;
+mod device;
 mod link;
 mod node;
 
@@ -12,9 +13,11 @@ use serde::{Deserialize, Serialize};
 use crate::SegmentRouting;
 pub use check::TopologyError;
 pub(crate) use check::in_range;
-use check::{check_device, check_node};
+use check::{check_device, check_made, check_node};
+pub use device::{BondHash, Device, DeviceKind};
+pub(crate) use device::{Feature, VXLAN_ROOM};
 pub use link::{End, Link, LinkId};
-pub use node::{Bgp, HashPolicy, Neighbour, Node, Role, StaticRoute};
+pub use node::{Bgp, Evpn, HashPolicy, Neighbour, Node, Role, StaticRoute, Tenant};
 
 /// A route that is there once routing has converged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +28,9 @@ pub struct Expectation {
     pub prefix: IpNet,
     /// The number of its nexthops.
     pub nexthops: usize,
+    /// The VRF whose route it is; without one, the main table's.
+    #[serde(default)]
+    pub vrf: Option<String>,
 }
 
 /// The description of a lab, checked.
@@ -75,6 +81,7 @@ impl TopologyBuilder {
             bgp: None,
             segments: SegmentRouting::default(),
             neighbours: Vec::new(),
+            made: Vec::new(),
         };
         self.nodes.push(node);
         let last = self.nodes.len() - 1;
@@ -149,6 +156,11 @@ impl TopologyBuilder {
             }
             if link.bgp && !speakers.contains(&*end.node) {
                 return Err(TopologyError::NotBgp(end.node.clone()));
+            }
+        }
+        for node in &self.nodes {
+            if let Some(known) = devices.get_mut(&*node.name) {
+                check_made(node, known)?;
             }
         }
         if let Some(e) = self
@@ -235,6 +247,21 @@ impl Topology {
             .map(|e| &*e.dev)
     }
 
+    /// The links that a device of a node is, or is made of: those of a bond's members, that of the
+    /// link beneath a VLAN. Empty for what is made of no link, and for what is not there.
+    pub fn links_beneath(&self, node: &str, dev: &str) -> Vec<LinkId> {
+        if let Some((link, _)) = self.link_of(node, dev) {
+            return vec![link];
+        }
+        let made = self.node(node).into_iter().flat_map(|n| &n.made);
+        let device = made.filter(|device| device.name == dev);
+        // What a device is upon was made before it, so this ends.
+        device
+            .flat_map(|device| device.upon())
+            .flat_map(|beneath| self.links_beneath(node, beneath))
+            .collect()
+    }
+
     /// The MTU of every link, in bytes.
     pub fn mtu(&self) -> u32 {
         self.0.mtu
@@ -263,6 +290,18 @@ impl Topology {
     /// Whether any node speaks BGP, so that FRR is needed.
     pub(crate) fn needs_frr(&self) -> bool {
         self.0.nodes.iter().any(|n| n.bgp.is_some())
+    }
+
+    /// What the kernel has to know for the devices that nodes make, each once.
+    pub(crate) fn features(&self) -> Vec<&'static Feature> {
+        let mut all: Vec<&Feature> = Vec::new();
+        for device in self.0.nodes.iter().flat_map(|node| &node.made) {
+            let feature = device.kind.feature();
+            if !all.contains(&feature) {
+                all.push(feature);
+            }
+        }
+        all
     }
 }
 
@@ -320,11 +359,35 @@ mod tests {
         );
     }
 
+    fn vlan(on: &str, id: u16) -> Device {
+        let kind = DeviceKind::Vlan { on: on.into(), id };
+        Device::new(format!("{on}.{id}"), kind)
+    }
+
+    #[test]
+    fn a_device_is_made_of_links() {
+        let mut b = two_nodes();
+        b.link("a", "b");
+        b.link("a", "b");
+        let hash = BondHash::Layer34;
+        let mut bond = Device::new("bond", DeviceKind::Bond { hash });
+        bond.members = vec!["b".into(), "b-2".into()];
+        b.nodes[0].made = vec![vlan("b", 10), bond, vlan("bond", 10)];
+        let t = b.build().unwrap();
+        let beneath = |dev| t.links_beneath("a", dev);
+        assert_eq!(beneath("b-2"), [LinkId(1)]);
+        assert_eq!(beneath("b.10"), [LinkId(0)]);
+        assert_eq!(beneath("bond.10"), [LinkId(0), LinkId(1)]);
+        assert_eq!(beneath("bond.11"), []);
+        let plural: Vec<_> = t.features().iter().map(|f| f.plural).collect();
+        assert_eq!(plural, ["VLANs", "bonds"]);
+    }
+
     type Break = fn(&mut TopologyBuilder);
 
     #[test]
     fn contradictions_are_refused() {
-        let cases: [(Break, &str); 11] = [
+        let cases: [(Break, &str); 16] = [
             (
                 |b| {
                     let prefix = "10.0.0.0/8".parse().unwrap();
@@ -362,6 +425,35 @@ mod tests {
                     b.nodes[0].routes.push(StaticRoute::new(prefix, via));
                 },
                 "own address family",
+            ),
+            (|b| b.nodes[0].made.push(vlan("b", 10)), "no device `b`"),
+            (
+                |b| {
+                    b.link("a", "b");
+                    b.nodes[0].made = vec![vlan("b", 10), vlan("b", 10)];
+                },
+                "two devices named `b.10`",
+            ),
+            (
+                |b| {
+                    b.link("a", "b");
+                    b.nodes[0].made = vec![vlan("b", 4095)];
+                },
+                "a VLAN's number is 4095",
+            ),
+            (
+                |b| {
+                    b.link("a", "b");
+                    b.nodes[0].made = vec![vlan("b", 10)];
+                    b.nodes[0].made[0].bgp = true;
+                },
+                "speaks none",
+            ),
+            (
+                |b| {
+                    b.nodes[0].made = vec![Device::new("red", DeviceKind::Vrf { table: 0 })];
+                },
+                "a VRF's table is 0",
             ),
         ];
         for (change, message) in cases {

@@ -423,6 +423,8 @@ pub(crate) enum LabUp {
     Srv6L3vpn(LabSrv6),
     /// Two sites in one Ethernet, joined likewise
     Srv6L2vpn(LabSrv6),
+    /// Two tenants with VRFs on two leaves, joined by EVPN and VXLAN over two spines
+    L3vni(LabL3vni),
     /// A client and a server joined by several links, and ECMP by L4 over them both ways
     Links(LabLinks),
 }
@@ -439,6 +441,20 @@ pub(crate) struct LabSrv6 {
     /// Name of the lab [default: that of the topology]
     #[arg(short, long)]
     pub name: Option<String>,
+}
+
+/// `raddle lab up l3vni`.
+#[derive(Debug, Args)]
+pub(crate) struct LabL3vni {
+    /// Rate of each link of the fabric, such as 1gbit [default: not limited]
+    #[arg(long)]
+    pub rate: Option<raddle_lab::Rate>,
+    /// MTU of the fabric's links; those of the hosts carry 50 less
+    #[arg(long)]
+    pub mtu: Option<u32>,
+    /// Name of the lab
+    #[arg(short, long, default_value = "l3vni")]
+    pub name: String,
 }
 
 /// `raddle lab up clos`.
@@ -468,4 +484,11 @@ pub(crate) struct LabClos {
     /// Hosts speak BGP to the spines themselves, over a link to each; there are no leaves
     #[arg(long)]
     pub hosts_bgp: bool,
+    /// BGP and all it routes on VLANs upon the fabric's links, of this number [default of ID: 10]
+    #[arg(long, value_name = "ID", num_args = 0..=1, require_equals = true, default_missing_value = "10",
+        value_parser = clap::value_parser!(u16).range(1..=4094))]
+    pub vlan: Option<u16>,
+    /// Two cables for each of the fabric's links, as a bond (802.3ad)
+    #[arg(long)]
+    pub bond: bool,
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 
 use raddle_lab::{
-    Clos, Lab, LabSummary, LinkId, Links, Progress, Srv6Vpn, Stage, Topology, UpOptions,
+    Clos, L3vni, Lab, LabSummary, LinkId, Links, Progress, Srv6Vpn, Stage, Topology, UpOptions,
 };
 use thiserror::Error;
 
@@ -20,6 +20,7 @@ pub(crate) fn run(command: &cli::Lab) -> Result<(), Failure> {
         cli::Lab::Up(cli::LabUp::Clos(args)) => up_clos(args),
         cli::Lab::Up(cli::LabUp::Srv6L3vpn(args)) => up_vpn(args, false),
         cli::Lab::Up(cli::LabUp::Srv6L2vpn(args)) => up_vpn(args, true),
+        cli::Lab::Up(cli::LabUp::L3vni(args)) => up_l3vni(args),
         cli::Lab::Up(cli::LabUp::Links(args)) => up_links(args),
         cli::Lab::Down { all: true, .. } => down_all(),
         cli::Lab::Down { name, .. } => Ok(Lab::down(&the_lab(name.as_deref(), "down", "")?)?),
@@ -84,6 +85,8 @@ fn up_clos(args: &cli::LabClos) -> Result<(), Failure> {
         host_rate: args.host_rate,
         mtu: args.mtu.unwrap_or(Topology::DEFAULT_MTU),
         hosts_speak_bgp: args.hosts_bgp,
+        vlan: args.vlan,
+        bond: args.bond,
         ..Clos::default()
     };
     let topology = clos.topology().map_err(|e| Failure::usage(e.to_string()))?;
@@ -109,6 +112,21 @@ fn up_vpn(args: &cli::LabSrv6, layer2: bool) -> Result<(), Failure> {
     let lab = up(args.name.as_deref().unwrap_or(name), &topology)?;
     try_this(&lab, "ce1", &format!("ping -c 3 {far}"));
     try_this(&lab, "pe2", "ip -6 -s route show root 5f00::/16");
+    Ok(())
+}
+
+fn up_l3vni(args: &cli::LabL3vni) -> Result<(), Failure> {
+    let tenants = L3vni {
+        rate: args.rate,
+        mtu: args.mtu.unwrap_or(Topology::DEFAULT_MTU),
+        ..L3vni::default()
+    };
+    let topology = tenants
+        .topology()
+        .map_err(|e| Failure::usage(e.to_string()))?;
+    let lab = up(&args.name, &topology)?;
+    try_this(&lab, "red1", "ping -c 3 10.2.0.2");
+    try_this(&lab, "leaf1", "ip route show vrf red");
     Ok(())
 }
 
@@ -153,6 +171,14 @@ enum Unclear {
     Nodes { node: String, labs: Vec<String> },
     #[error("node `{node}` has no device `{dev}`; raddle lab list -j has all links")]
     NoDevice { node: String, dev: String },
+    #[error("`{dev}` of node `{node}` is made of several links ({}); name one of them", members.join(", "))]
+    Members {
+        node: String,
+        dev: String,
+        members: Vec<String>,
+    },
+    #[error("`{dev}` of node `{node}` is made of no link")]
+    OfNone { node: String, dev: String },
     #[error("no link has a device `{0}`; raddle lab list -j has all links")]
     NoLink(String),
     #[error("several links have a device `{0}`; write NODE/{0}")]
@@ -168,7 +194,8 @@ impl From<Unclear> for Failure {
 /// Which link a word means.
 ///
 /// 1. A number: that link; there may be none of this number.
-/// 2. `NODE/DEVICE`: the link that this device of this node is an end of.
+/// 2. `NODE/DEVICE`: the link that this device of this node is an end of, or the only one that it is made
+///    of, as a VLAN.
 /// 3. Otherwise a device: the only link that it is an end of, at whatever node.
 ///
 /// # Errors
@@ -178,13 +205,7 @@ fn link_of(topology: &Topology, word: &str) -> Result<LinkId, Unclear> {
         return Ok(LinkId(number));
     }
     if let Some((node, dev)) = word.split_once('/') {
-        let found = topology.link_of(node, dev);
-        return found
-            .map(|(link, _)| link)
-            .ok_or_else(|| Unclear::NoDevice {
-                node: node.to_owned(),
-                dev: dev.to_owned(),
-            });
+        return link_at(topology, node, dev);
     }
     let links = topology.links().iter().enumerate();
     let with = links.filter(|(_, link)| link.ends.iter().any(|end| end.dev == word));
@@ -193,6 +214,26 @@ fn link_of(topology: &Topology, word: &str) -> Result<LinkId, Unclear> {
         [link] => Ok(*link),
         [] => Err(Unclear::NoLink(word.to_owned())),
         _ => Err(Unclear::Links(word.to_owned())),
+    }
+}
+
+/// The link that a device of a node is an end of, or is made of.
+fn link_at(topology: &Topology, node: &str, dev: &str) -> Result<LinkId, Unclear> {
+    let beneath = topology.links_beneath(node, dev);
+    let mut made = topology.node(node).into_iter().flat_map(|n| &n.made);
+    let made = made.any(|device| device.name == dev);
+    let (node, dev) = (node.to_owned(), dev.to_owned());
+    match beneath.as_slice() {
+        [link] => Ok(*link),
+        [] if made => Err(Unclear::OfNone { node, dev }),
+        [] => Err(Unclear::NoDevice { node, dev }),
+        several => {
+            let links = several.iter().filter_map(|id| topology.links().get(id.0));
+            let ends = links.flat_map(|link| &link.ends);
+            let own = ends.filter(|end| end.node == node);
+            let members = own.map(|end| format!("{node}/{}", end.dev)).collect();
+            Err(Unclear::Members { node, dev, members })
+        }
     }
 }
 
@@ -407,6 +448,30 @@ mod tests {
         let clos = Clos::default().topology().unwrap();
         let error = link_of(&clos, "spine1").unwrap_err().to_string();
         assert!(error.contains("NODE/spine1"), "{error}");
+    }
+
+    #[test]
+    fn a_bond_is_told_by_its_members() {
+        let fabric = |bond| Clos {
+            vlan: Some(10),
+            bond,
+            ..Clos::default()
+        };
+        let plain = fabric(false).topology().unwrap();
+        let link = plain.link_of("leaf1", "spine1").unwrap().0;
+        assert_eq!(link_of(&plain, "leaf1/spine1.10"), Ok(link));
+        let bonds = fabric(true).topology().unwrap();
+        let error = link_of(&bonds, "leaf1/spine1.10").unwrap_err().to_string();
+        assert!(
+            error.contains("(leaf1/spine1-1, leaf1/spine1-2)"),
+            "{error}"
+        );
+        assert!(link_of(&bonds, "leaf1/spine1-2").is_ok());
+        let error = link_of(&bonds, "leaf1/spine1.11").unwrap_err();
+        assert!(error.to_string().contains("no device"), "{error}");
+        let tenants = L3vni::default().topology().unwrap();
+        let error = link_of(&tenants, "leaf1/br-red").unwrap_err().to_string();
+        assert!(error.contains("of no link"), "{error}");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What can be wrong with a topology, and what a name or a number of it has to be.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use ipnet::IpNet;
 use thiserror::Error;
 
-use super::node::Node;
+use super::{device::DeviceKind, node::Node};
 use crate::names;
 
 /// What is wrong with a topology.
@@ -48,15 +48,17 @@ pub enum TopologyError {
         /// The device.
         dev: String,
     },
-    /// A neighbour or a route names a device that its node does not have.
-    #[error("node `{node}` has no device `{dev}`, but a neighbour or a route of it names it")]
+    /// A neighbour, a route or a device names a device that its node does not have, or not yet.
+    #[error(
+        "node `{node}` has no device `{dev}`, but a neighbour, a route or a device of it names it"
+    )]
     UnknownDevice {
         /// The node.
         node: String,
         /// The device.
         dev: String,
     },
-    /// A link wants BGP, but a node at its end speaks none.
+    /// A link or a device wants BGP, but its node speaks none.
     #[error("a link of `{0}` is to carry BGP, but the node speaks none; give it an AS number")]
     NotBgp(String),
     /// A route without gateways, or with a gateway or a source of the other family.
@@ -127,4 +129,42 @@ pub(super) fn check_device(dev: &str) -> Result<(), TopologyError> {
     } else {
         Err(TopologyError::BadDevice(dev.to_owned()))
     }
+}
+
+/// Checks the devices that a node makes, and adds them to those that it has: `known`, so far its links.
+///
+/// 1. Names are as those of links, and unique in the node.
+/// 2. What a device is upon, and what becomes part of it, is a link or was made before.
+/// 3. The numbers of VLANs, of networks and of tables are such.
+/// 4. Who is to hold a session over one speaks BGP.
+pub(super) fn check_made<'a>(
+    node: &'a Node,
+    known: &mut HashSet<&'a str>,
+) -> Result<(), TopologyError> {
+    for device in &node.made {
+        check_device(&device.name)?;
+        let upon = device.upon();
+        if let Some(dev) = upon.into_iter().find(|dev| !known.contains(dev)) {
+            let (node, dev) = (node.name.clone(), dev.to_owned());
+            return Err(TopologyError::UnknownDevice { node, dev });
+        }
+        if !known.insert(&device.name) {
+            let (node, dev) = (node.name.clone(), device.name.clone());
+            return Err(TopologyError::DuplicateDevice { node, dev });
+        }
+        match device.kind {
+            DeviceKind::Vlan { id, .. } => in_range("a VLAN's number", id.into(), 1, 4094)?,
+            DeviceKind::Vxlan { vni, .. } => {
+                in_range("the number of a network", vni.into(), 1, (1 << 24) - 1)?;
+            }
+            DeviceKind::Vrf { table } => {
+                in_range("a VRF's table", table.into(), 1, u32::MAX.into())?;
+            }
+            DeviceKind::Bond { .. } | DeviceKind::Bridge => {}
+        }
+        if device.bgp && node.bgp.is_none() {
+            return Err(TopologyError::NotBgp(node.name.clone()));
+        }
+    }
+    Ok(())
 }

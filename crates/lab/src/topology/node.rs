@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::link::LinkId;
+use super::{device::Device, link::LinkId};
 use crate::SegmentRouting;
 
 /// What a node is for; decides whether it forwards.
@@ -65,6 +65,30 @@ pub struct Bgp {
     /// The router id; also what errors in logs are told apart by.
     pub router_id: Ipv4Addr,
     /// Prefixes that the node announces; it must have a route to each (an address is one).
+    pub networks: Vec<IpNet>,
+    /// EVPN, if the node has tenants.
+    #[serde(default)]
+    pub evpn: Option<Evpn>,
+}
+
+/// EVPN on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evpn {
+    /// The router ids of the nodes that it is spoken with; these and the node's own are addresses of
+    /// loopbacks, between which the sessions are.
+    pub peers: Vec<Ipv4Addr>,
+    /// The VRFs whose routes go to the peers.
+    pub tenants: Vec<Tenant>,
+}
+
+/// A VRF whose routes go to other nodes by EVPN, as IP prefixes (RFC 9136), and its packets in VXLAN.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// The VRF, one of the node's [`made`](Node::made) devices.
+    pub vrf: String,
+    /// The number of its network (L3VNI), that of a VXLAN device of the node: 1 to 2^24 - 1.
+    pub vni: u32,
+    /// Prefixes that the node announces in it; the VRF must have a route to each.
     pub networks: Vec<IpNet>,
 }
 
@@ -128,4 +152,7 @@ pub struct Node {
     /// Neighbours that are not asked for.
     #[serde(default)]
     pub neighbours: Vec<Neighbour>,
+    /// Devices that the node makes upon its links and upon each other, in this order.
+    #[serde(default)]
+    pub made: Vec<Device>,
 }

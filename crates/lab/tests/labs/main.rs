@@ -4,6 +4,7 @@
 
 mod common;
 mod fabric;
+mod made;
 #[path = "../common/traces.rs"]
 mod traces;
 mod vpn;
