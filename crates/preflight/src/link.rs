@@ -29,7 +29,7 @@ pub(super) fn is_stacked_kind(kind: &str) -> bool {
 /// 2. An interface index that the image has no room for: not used.
 /// 3. A member of a bond or team: not used. What comes in by it is the master's. One in a VRF is used: it is only
 ///    looked up elsewhere. A port of a bridge is used for the bridge, never for itself, but for those of [`refused_port`]; what is found of
-///    it concerns the bridge by that port alone ([`super::beneath`]).
+///    it concerns the bridge by that port alone ([`mod@super::beneath`]).
 /// 4. A device made of other devices (tunnel, dummy, ...): not used. XDP on it runs
 ///    late or not at all, and what is sent through it must pass its own code. A bond is used whose driver runs a program on all its
 ///    members and sends by them what XDP redirects to it ([`refused_bond`]), unless a member of it is one that would not be used

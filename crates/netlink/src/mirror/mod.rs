@@ -7,7 +7,7 @@
 //! take routes and nexthops with them without a word) is dumped again after the sign of it that
 //! there is, and so is everything after lost notifications (`ENOBUFS`).
 //!
-//! Of ports, bridges tell what they are to them and not the whole link ([`ports`]).
+//! Of ports, bridges tell what they are to them and not the whole link (`ports.rs`).
 //!
 //! Two threads work for a mirror: one empties the notification socket, one dumps and reads
 //! `/proc/sys`. Both stay in the network namespace in which the mirror was opened.
