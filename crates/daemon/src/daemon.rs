@@ -132,19 +132,14 @@ fn may_hide_tags(link: &Link, known: Option<&Link>, carries: impl Fn(u32) -> boo
     begins || known == Some(link) && carries(link.index)
 }
 
-/// Whether frames of a link have tags that matter, whatever is forwarded from: there are VLANs of this namespace upon it, or upon the bridge
-/// that it is a port of, or that filters them.
+/// Whether frames of a link have tags that matter, whatever is forwarded from: there are VLANs of this namespace upon it, or it is a port of
+/// a bridge.
 fn carries_tags(rib: &Rib, index: u32) -> bool {
     let bridge = rib
         .link(index)
         .and_then(|link| bridge_of(link, |of| rib.link(of)));
-    let filters = |bridge: &Link| bridge.bridge.is_some_and(|bridge| bridge.filters_vlans);
-    if bridge.is_some_and(filters) {
-        return true;
-    }
     let lower = |link: &Link| link.lower.filter(|_| link.is_vlan());
-    let matters = |lower: u32| lower == index || bridge.is_some_and(|of| of.index == lower);
-    rib.links().filter_map(lower).any(matters)
+    bridge.is_some() || rib.links().filter_map(lower).any(|lower| lower == index)
 }
 
 impl Daemon {
@@ -226,7 +221,7 @@ impl Daemon {
         let mut count = 0;
         let mut links = false;
         let mut renamed = false;
-        let (mut tags, mut larger) = (false, false);
+        let (mut tags, mut larger, mut moved) = (false, false, false);
         let programs = &self.plan.programs;
         let local_first = |rib: &Rib| [4, 6].map(|family| is_local_first(rib.rules(), family));
         let before = local_first(rib);
@@ -257,12 +252,16 @@ impl Daemon {
                 tags |= may_hide_tags(link, known, carries);
                 larger |= known.is_some_and(|known| known.mtu < link.mtu);
             }
+            moved |= matches!(&event, Event::Fdb(entry) if rib.has_moved(entry));
             rib.apply(event);
             if nexthops && let Some(commit) = rib.commit_nexthops() {
                 ahead = Some(commit);
                 count += 1;
             }
         })?;
+        if moved {
+            self.mirror.doubt_fdb();
+        }
         // Firewalls go by names, and by what is this machine's.
         if renamed || local_first(rib) != before {
             rib.memory().doubt();

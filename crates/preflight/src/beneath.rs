@@ -20,6 +20,9 @@ pub struct Passed {
     pub tagged: bool,
     /// A bridge is among them, or is the link: what the bridge has packets pass concerns it.
     pub bridged: bool,
+    /// The link is a VLAN upon a bridge that filters VLANs, or upon such a VLAN: by an access port its frames come to the bridge without a
+    /// tag, and get one there.
+    pub by_pvid: bool,
 }
 
 /// So many links are upon each other at most: a macvlan, two VLANs, a bridge, a VLAN as its port, a bond, a member. More are none that
@@ -85,6 +88,8 @@ impl<'a> Known<'a> {
             passed.tagged = true;
             let lowers = lowers(link, by_index);
             lowers.iter().for_each(|lower| passed.add(lower));
+            let filters = |lower: &&Link| lower.bridge.is_some_and(|bridge| bridge.filters_vlans);
+            passed.by_pvid = lowers.iter().any(filters);
             passed.join(self.passed(lowers.first()?, depth + 1));
         } else if is_macvlan(link) {
             let lower = link.lower.filter(|_| link.lower_netns.is_none());
@@ -460,9 +465,10 @@ mod tests {
         assert!(!some[&2].tagged && some[&8].tagged);
         let none = beneath_by(scene.links.iter(), |_| false);
         assert!(none[&2].links.is_empty() && none[&2].bridged);
+        assert!(!all[&8].by_pvid);
         let filters = bridged(true);
         let some = beneath_by(filters.links.iter(), |port| port.index == 3);
-        assert!(some[&2].tagged);
+        assert!(some[&2].tagged && some[&8].by_pvid && !some[&2].by_pvid);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What bridges have packets pass that are routed from them or to them: hooks of netfilter between the port and the bridge.
 //!
-//! `br_netfilter` (`net.bridge.bridge-nf-call-iptables` and others) matters only in one case. With it the chains of prerouting run in the
+//! `br_netfilter` (`net.bridge.bridge-nf-call-iptables` and others) matters in two cases only. With it the chains of prerouting run in the
 //! bridge instead of behind it (`br_nf_pre_routing`, `ip_sabotage_in`), with the bridge as in-link, as they would without; those of forward
 //! and postrouting are asked there about frames that are bridged only. But with `bridge-nf-filter-vlan-tagged` they run for tagged frames
-//! with the bridge as in-link, and not for the VLAN upon it.
+//! with the bridge as in-link, and not for the VLAN upon it. So they do for frames without a tag that come in by a VLAN upon a bridge that
+//! filters VLANs: they get their tag after that (`br_allowed_ingress`).
 
 use raddle_netlink::probe::nft::{BaseChain, Family, Hook, Side};
 use raddle_netlink::probe::{Error, ebtables};
@@ -15,6 +16,8 @@ pub(super) struct Bridged {
     pub(super) ebtables: Vec<ebtables::Chain>,
     /// `net.bridge.bridge-nf-filter-vlan-tagged`, with anything that calls netfilter's chains.
     pub(super) filters_tagged: bool,
+    /// `net.bridge.bridge-nf-call-iptables` or `-ip6tables`.
+    pub(super) calls_ip: bool,
 }
 
 /// Asks the kernel. Costs little where there are no tables of ebtables.
@@ -27,6 +30,7 @@ pub(super) fn gather() -> Result<Bridged, Error> {
     Ok(Bridged {
         ebtables: ebtables::chains()?,
         filters_tagged: called && is_on("filter-vlan-tagged"),
+        calls_ip: called,
     })
 }
 
@@ -78,6 +82,20 @@ pub(super) fn met(
         met.push((format!("{name} is on"), format!("sysctl -w {name}=0")));
     }
     met
+}
+
+/// What else packets meet on the way in by a VLAN upon a bridge that filters VLANs, likewise: rules of IP, with the bridge as in-link.
+pub(super) fn met_by_pvid(bridged: &Bridged) -> Option<(String, String)> {
+    let names = ["call-iptables", "call-ip6tables"].map(|of| format!("net.bridge.bridge-nf-{of}"));
+    let fix = names.iter().map(|name| format!("{name}=0"));
+    let fix = fix.collect::<Vec<String>>().join(" ");
+    let met = || {
+        (
+            format!("{} is on", names.join(" or ")),
+            format!("sysctl -w {fix}"),
+        )
+    };
+    bridged.calls_ip.then(met)
 }
 
 #[cfg(test)]
@@ -142,16 +160,22 @@ mod tests {
                     rules,
                     policy_drop,
                 }],
-                filters_tagged: false,
+                ..Bridged::default()
             };
             assert_eq!(ways(&of(2, false), &[]), expected, "{hook}");
             assert_eq!(ways(&of(0, true), &[]), expected, "{hook}");
             assert_eq!(ways(&of(0, false), &[]), (0, 0), "{hook}");
         }
         let tagged = Bridged {
-            ebtables: Vec::new(),
             filters_tagged: true,
+            ..Bridged::default()
         };
         assert_eq!(ways(&tagged, &[]), (1, 0));
+        let asks = Bridged {
+            calls_ip: true,
+            ..Bridged::default()
+        };
+        assert_eq!(ways(&asks, &[]), (0, 0));
+        assert!(met_by_pvid(&asks).is_some() && met_by_pvid(&Bridged::default()).is_none());
     }
 }

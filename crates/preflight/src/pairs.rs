@@ -513,6 +513,14 @@ fn by_bridges(facts: &Facts, ruleset: &Ruleset, merge: &mut Merge<'_>) {
             });
         }
     }
+    let by_pvid = |index: u32| {
+        facts.beneath[0]
+            .get(&index)
+            .is_some_and(|passed| passed.by_pvid)
+    };
+    if let Some((rule, _)) = bridged::met_by_pvid(&facts.bridged) {
+        merge.some(&all, &rule, |pair| by_pvid(pair.0));
+    }
 }
 
 /// Whether forwarded packets meet a policy.

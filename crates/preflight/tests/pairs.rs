@@ -463,7 +463,7 @@ fn what_is_below_a_vlan_sees_tags() {
             let passed = Passed {
                 links: [(index("lower"), "lower".to_owned())].into(),
                 tagged,
-                bridged: false,
+                ..Passed::default()
             };
             [(vlan, passed)].into()
         };
@@ -515,8 +515,8 @@ fn what_bridges_have_packets_pass_concerns_them() {
         .into();
         let passed = Passed {
             links: [(index("port"), "port".to_owned())].into(),
-            tagged: false,
             bridged: true,
+            ..Passed::default()
         };
         let ports: Beneath = [(bridge, passed)].into();
         let none: Beneath = [(
@@ -588,8 +588,7 @@ fn what_is_on_a_part_concerns_the_bond() {
         let member = |name: &str| (index(name), name.to_owned());
         let passed = Passed {
             links: [member("member0"), member("member1")].into(),
-            tagged: false,
-            bridged: false,
+            ..Passed::default()
         };
         let members: Beneath = [(bond, passed)].into();
         let (ingress, egress) = ((bond, index("eth0")), (index("eth0"), bond));

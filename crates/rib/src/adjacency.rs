@@ -319,7 +319,8 @@ pub(crate) struct Publish<'a> {
 /// 1. Its link must exist, be up with carrier, be Ethernet, have a MAC address, and be allowed as an out-link. What
 ///    the kernel still sends by a link without carrier is lost, and it may know better.
 /// 2. Its neighbour must be valid and have a MAC address.
-/// 3. Frames to that leave as [`State::egress`] says: by a link that is allowed as an out-link, too. (What is between need not be.)
+/// 3. Frames to that leave as [`State::egress`] says: by a link that is allowed as an out-link, too, and by a port of a bridge that is.
+///    (What else is between need not be.)
 /// 4. What is longer than [`PathMtu::engine`] goes to the kernel.
 ///
 /// Where several of these do not hold, what does not hang on the neighbour is the reason.
@@ -352,7 +353,7 @@ fn resolve(at: &Publish<'_>, key: &Key) -> (Adjacency, ByBridge) {
     let port = egress.as_ref().ok().and_then(|egress| egress.port);
     let by_bridge = ByBridge { fdb, port };
     let egress = match egress {
-        Ok(egress) if ports.out.contains(&egress.lower) => egress,
+        Ok(egress) if egress.leaves_by_any_of(&ports.out) => egress,
         Ok(_) => return (kernel(Reason::OutLink), by_bridge),
         Err(reason) => return (kernel(reason), by_bridge),
     };

@@ -21,6 +21,14 @@ pub struct Egress {
     pub room: u32,
 }
 
+impl Egress {
+    /// Whether these are links that frames may leave by so: the lowest, and the port of the bridge, on which there may be something that
+    /// concerns what leaves by it.
+    pub(crate) fn leaves_by_any_of(&self, out: &BTreeSet<u32>) -> bool {
+        out.contains(&self.lower) && self.port.is_none_or(|port| out.contains(&port))
+    }
+}
+
 /// What is below a link, as far as a bridge: the link itself where nothing is.
 struct Way<'a> {
     base: &'a Link,

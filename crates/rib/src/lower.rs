@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::Link;
+use crate::event::{FdbEntry, Link};
 use crate::rib::Rib;
 
 /// The links that the program has to be on so that it sees what comes in by link `index`; none where engines do not know all that
@@ -43,6 +43,13 @@ impl Rib {
     /// below it where it is a VLAN, a bridge or a macvlan. A bond stands for itself.
     pub fn lower_links(&self, index: u32) -> BTreeSet<u32> {
         lower_links(index, |index| self.link(index), |of| self.ports_of(of))
+    }
+
+    /// Whether an entry of an FDB leads to another port than this, for the same MAC address.
+    pub fn has_moved(&self, entry: &FdbEntry) -> bool {
+        let bridges = &self.state.bridges;
+        let known = bridges.entry(entry.bridge, entry.vlan, entry.mac);
+        known.is_some_and(|known| known.port != entry.port)
     }
 
     /// The ports of a bridge, by index in no order that means anything. Costs a walk over all links.

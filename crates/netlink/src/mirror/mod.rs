@@ -342,6 +342,12 @@ impl Mirror {
         self.reader
     }
 
+    /// Has the FDBs read again, soon: a MAC address that moves between ports may have been told of in another order than it moved in, as
+    /// two CPUs tell of it (`br_fdb_update` takes no lock for that), and nothing tells of it any more then.
+    pub fn doubt_fdb(&self) {
+        self.queue.want(Kinds::NONE.with(Kind::Fdb));
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats

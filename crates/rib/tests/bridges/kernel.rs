@@ -200,10 +200,11 @@ impl World {
         self.forwards(index, id).map(|_| id)
     }
 
-    /// By which link that is no VLAN, bridge or macvlan a frame leaves that is sent by a link, and its tags there (`dev_queue_xmit`);
-    /// none where it is lost, or it is not sure where it goes.
-    pub(super) fn sends(&self, by: u32, dst: Mac) -> Option<(u32, Vec<Vlan>)> {
+    /// By which link that is no VLAN, bridge or macvlan a frame leaves that is sent by a link, its tags there, and the port of a bridge that
+    /// it passes (`dev_queue_xmit`); none where it is lost, or it is not sure where it goes.
+    pub(super) fn sends(&self, by: u32, dst: Mac) -> Option<(u32, Vec<Vlan>, Option<u32>)> {
         let mut frame = Frame::new(by, &[]);
+        let mut port = None;
         for _ in 0..MOST {
             let link = self.links.get(&frame.at)?;
             if !link.is_up() || !link.has_carrier() {
@@ -219,9 +220,10 @@ impl World {
                 frame.at = lower?;
             } else if let Some(set) = link.bridge {
                 self.down_a_bridge(&mut frame, set, dst)?;
+                port = Some(frame.at);
             } else {
                 let tags = frame.beside.into_iter().chain(frame.inside);
-                return Some((link.index, tags.collect()));
+                return Some((link.index, tags.collect(), port));
             }
         }
         None

@@ -120,8 +120,12 @@ fn compare(rib: &Rib, reach: &Reach) {
             let tags = adjacency.put_tags().iter().copied();
             (adjacency.leaves_by(), tags.collect::<Vec<u32>>())
         });
-        let kernel = kernel.map(|(by, tags)| (by, tags.iter().map(|t| t.tag()).collect()));
-        let is_out = |by: u32| ports.out.contains(&index) && ports.out.contains(&by);
+        let port = kernel.as_ref().and_then(|(_, _, port)| *port);
+        let kernel = kernel.map(|(by, tags, _)| (by, tags.iter().map(|t| t.tag()).collect()));
+        let is_out = |by: u32| {
+            let mut all = [index, by].into_iter().chain(port);
+            all.all(|link| ports.out.contains(&link))
+        };
         if let Some((by, _)) = &engine {
             assert_eq!(engine, kernel, "by {index}: {world:#?}");
             assert!(is_out(*by));
@@ -244,6 +248,11 @@ fn ports(enabled: impl IntoIterator<Item = u32>, out: impl IntoIterator<Item = u
     }
 }
 
+/// Links that may be sent by, and VLANs that are ports.
+fn outs() -> impl Iterator<Item = u32> {
+    (1..10).chain(uppers())
+}
+
 /// A mirror with two bridges, of which the first has ports 1 and 2, and a route by each link.
 fn started(grace: impl Fn() + Send + Sync + 'static) -> Rib {
     let mut rib = Rib::new(Arc::new(Memory::heap(&small())), &small(), grace);
@@ -302,7 +311,7 @@ fn started(grace: impl Fn() + Send + Sync + 'static) -> Rib {
         };
         rib.apply(Event::Route(route, RouteOp::Add));
     }
-    rib.set_ports(ports(uppers(), uppers()));
+    rib.set_ports(ports(uppers(), outs()));
     rib
 }
 
@@ -318,7 +327,7 @@ fn follow(changes: Vec<Change>, reach: &Reach) {
     });
     *memory.lock().unwrap() = Some(Arc::clone(rib.memory()));
     draw::usual().into_iter().for_each(|event| rib.apply(event));
-    let mut enabled = ports(uppers(), uppers());
+    let mut enabled = ports(uppers(), outs());
     let commit = |rib: &mut Rib| {
         readers.lock().unwrap().worlds.push(World::of(rib));
         rib.commit();
